@@ -1,0 +1,341 @@
+//! What is asked of a generator and what comes back while it works.
+
+use crossbeam_channel::Receiver;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::chat::Message;
+
+/// Turns a prompt into text, token by token.
+pub trait Generate: Send + Sync {
+    /// Starts to generate. The answer arrives as events; dropping the returned [`Generation`] cancels the request before
+    /// the next token or prefill chunk.
+    ///
+    /// # Errors
+    /// When the request cannot even be queued. Everything that goes wrong later arrives as
+    /// [`GenerationEvent::Failed`].
+    fn generate(&self, request: GenerateRequest) -> Result<Generation, GenerateError>;
+}
+
+/// One thing to generate.
+#[derive(Clone, Debug)]
+pub struct GenerateRequest {
+    /// Name or path of the model.
+    pub model: String,
+    /// What the model continues.
+    pub prompt: Prompt,
+    /// How the next token is chosen.
+    pub sampling: SamplingOptions,
+    /// The most tokens to generate; without it, until the model stops or its context is full.
+    pub max_tokens: Option<usize>,
+    /// Generation ends before the first of these texts, which is not part of the answer.
+    pub stop: Vec<String>,
+    /// The form that the answer is held to.
+    pub constraint: Option<Constraint>,
+    /// Which log-probabilities to report beside every token.
+    pub logprobs: LogprobOptions,
+}
+
+impl GenerateRequest {
+    /// A request with default sampling and no limits but the model's own.
+    pub fn new(model: impl Into<String>, prompt: Prompt) -> Self {
+        GenerateRequest {
+            model: model.into(),
+            prompt,
+            sampling: SamplingOptions::default(),
+            max_tokens: None,
+            stop: Vec::new(),
+            constraint: None,
+            logprobs: LogprobOptions::default(),
+        }
+    }
+}
+
+/// What the model continues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prompt {
+    /// A conversation, rendered by the model's own chat template; the model takes the next turn.
+    Chat(Vec<Message>),
+    /// Text as it stands.
+    Text {
+        /// The text.
+        text: String,
+        /// Whether the names of control tokens in the text (`<|im_start|>`) become those tokens.
+        parse_special: bool,
+        /// Whether the tokens that the model's metadata asks for (BOS, EOS) are added around the text.
+        add_special: bool,
+    },
+    /// Token ids as they stand.
+    Tokens(Vec<u32>),
+}
+
+/// How the next token is chosen. The defaults choose greedily and change no logit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SamplingOptions {
+    /// Divides the logits; 0 takes the likeliest token.
+    pub temperature: f32,
+    /// Only the `top_k` likeliest tokens stay; 0 keeps all.
+    pub top_k: usize,
+    /// Only the likeliest tokens whose probabilities sum to `top_p` stay; 1 keeps all.
+    pub top_p: f32,
+    /// Only tokens at least `min_p` times as likely as the likeliest stay; 0 keeps all.
+    pub min_p: f32,
+    /// Logits of tokens among the last `penalty_window` are divided (where positive) or multiplied (where negative) by this; 1 changes nothing.
+    pub repetition_penalty: f32,
+    /// Subtracted once for every occurrence among the last `penalty_window` tokens.
+    pub frequency_penalty: f32,
+    /// Subtracted where the token occurs at all among the last `penalty_window` tokens.
+    pub presence_penalty: f32,
+    /// How many of the last tokens (prompt and answer) the penalties look at.
+    pub penalty_window: usize,
+    /// Added to the logits of these token ids.
+    pub logit_bias: Vec<(u32, f32)>,
+    /// Seed of the random choice; the same seed gives the same text. Without it, a fresh one is drawn.
+    pub seed: Option<u64>,
+}
+
+impl Default for SamplingOptions {
+    fn default() -> Self {
+        SamplingOptions {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
+            penalty_window: 64,
+            logit_bias: Vec::new(),
+            seed: None,
+        }
+    }
+}
+
+/// The form that an answer is held to: tokens that would leave it are never chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Constraint {
+    /// One of these texts.
+    Choice(Vec<String>),
+    /// A text that the regular expression matches as a whole.
+    Regex(String),
+    /// A JSON text that the schema accepts.
+    JsonSchema(serde_json::Value),
+}
+
+/// Which log-probabilities to report. All are natural logarithms of the softmax of the model's own logits, before
+/// penalties, bias, constraints and temperature.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogprobOptions {
+    /// Report the chosen token's, and those of this many of the likeliest; `None` reports nothing.
+    pub top: Option<usize>,
+    /// Report those of these tokens too, each named by its exact text.
+    pub named: Vec<String>,
+}
+
+impl LogprobOptions {
+    /// Whether anything is to be reported.
+    pub fn is_wanted(&self) -> bool {
+        self.top.is_some() || !self.named.is_empty()
+    }
+}
+
+/// The log-probability of one token.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TokenLogprob {
+    /// Token id.
+    pub id: u32,
+    /// Natural logarithm of its probability.
+    pub logprob: f32,
+    /// The token's text; incomplete characters are replaced.
+    pub text: String,
+}
+
+/// The log-probabilities at one position of the answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TokenLogprobs {
+    /// The token that was chosen.
+    pub id: u32,
+    /// Its natural log-probability.
+    pub logprob: f32,
+    /// The likeliest tokens, likeliest first.
+    pub top: Vec<TokenLogprob>,
+    /// The tokens asked for by name, in the order of the request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub named: Vec<TokenLogprob>,
+}
+
+/// What happens while a request is worked on, in this order: `Started`, any number of `Prefill` and `Token`, and at the
+/// end exactly one of `Finished` and `Failed`.
+#[derive(Clone, Debug)]
+pub enum GenerationEvent {
+    /// The prompt is tokenized and fits.
+    Started {
+        /// Its token ids.
+        prompt_token_ids: Vec<u32>,
+    },
+    /// A part of the prompt has been processed.
+    Prefill {
+        /// Prompt tokens done so far.
+        done: usize,
+        /// Prompt tokens in all.
+        total: usize,
+    },
+    /// One more token.
+    Token {
+        /// Its id.
+        id: u32,
+        /// The text that has become certain with it: whole characters only, and nothing that may yet turn out to be the
+        /// start of a stop text; often empty, sometimes the text of several tokens.
+        text: String,
+        /// Log-probabilities, where asked for.
+        logprobs: Option<TokenLogprobs>,
+    },
+    /// The answer is complete.
+    Finished {
+        /// Why it ended.
+        reason: FinishReason,
+        /// Text that had been held back until now.
+        text: String,
+        /// What it cost.
+        timings: Timings,
+    },
+    /// The answer could not be completed.
+    Failed(GenerateError),
+}
+
+/// Why an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    /// The model ended its turn, or its constraint was fulfilled.
+    Stop,
+    /// A stop text appeared.
+    StopText,
+    /// `max_tokens` was reached.
+    Length,
+    /// The model's context is full.
+    ContextFull,
+}
+
+/// What a request cost. Seconds are wall-clock time; a speed is 0 where nothing was measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Timings {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Seconds from the start of the prompt's processing to the first token's logits.
+    pub prompt_seconds: f64,
+    /// Prompt tokens per second.
+    pub prompt_tokens_per_second: f64,
+    /// Tokens of the answer.
+    pub generation_tokens: usize,
+    /// Seconds from the first token's logits to the last token.
+    pub generation_seconds: f64,
+    /// Generated tokens per second; the first token belongs to the prompt's time and is not counted.
+    pub generation_tokens_per_second: f64,
+}
+
+/// A running request: its events, and the right to cancel it by dropping it.
+#[derive(Debug)]
+pub struct Generation {
+    events: Receiver<GenerationEvent>,
+}
+
+impl Generation {
+    /// A request whose events arrive on `events`.
+    pub fn new(events: Receiver<GenerationEvent>) -> Self {
+        Generation { events }
+    }
+
+    /// The channel of events, for waiting on it beside others.
+    pub fn events(&self) -> &Receiver<GenerationEvent> {
+        &self.events
+    }
+
+    /// Waits for the end and returns everything.
+    ///
+    /// # Errors
+    /// What [`GenerationEvent::Failed`] carried, or [`GenerateError::Stopped`] when the generator is gone.
+    pub fn complete(self) -> Result<Completion, GenerateError> {
+        self.complete_with(|_| ())
+    }
+
+    /// Like [`Generation::complete`], and shows every event to `watch` as it arrives.
+    ///
+    /// # Errors
+    /// As [`Generation::complete`].
+    pub fn complete_with(self, mut watch: impl FnMut(&GenerationEvent)) -> Result<Completion, GenerateError> {
+        let mut completion = Completion::default();
+        for event in &self.events {
+            watch(&event);
+            match event {
+                GenerationEvent::Started { prompt_token_ids } => completion.prompt_token_ids = prompt_token_ids,
+                GenerationEvent::Prefill { .. } => {}
+                GenerationEvent::Token { id, text, logprobs } => {
+                    completion.token_ids.push(id);
+                    completion.text.push_str(&text);
+                    completion.logprobs.extend(logprobs);
+                }
+                GenerationEvent::Finished { reason, text, timings } => {
+                    completion.text.push_str(&text);
+                    completion.finish_reason = Some(reason);
+                    completion.timings = timings;
+                    return Ok(completion);
+                }
+                GenerationEvent::Failed(error) => return Err(error),
+            }
+        }
+        Err(GenerateError::Stopped)
+    }
+}
+
+/// A complete answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Completion {
+    /// The answer.
+    pub text: String,
+    /// Its token ids, without the token that ended it.
+    pub token_ids: Vec<u32>,
+    /// The prompt's token ids.
+    pub prompt_token_ids: Vec<u32>,
+    /// Why it ended; `None` while it has not.
+    pub finish_reason: Option<FinishReason>,
+    /// What it cost.
+    pub timings: Timings,
+    /// A row per token, where log-probabilities were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logprobs: Vec<TokenLogprobs>,
+}
+
+/// Why an answer could not be given.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum GenerateError {
+    /// The named model is not installed, or its file cannot be used.
+    #[error("cannot load model {model:?}: {reason}")]
+    Model {
+        /// As it was named.
+        model: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The request contradicts itself or the model.
+    #[error("{0}")]
+    Request(String),
+    /// The prompt leaves no room for an answer.
+    #[error(
+        "the prompt has {prompt_tokens} tokens and the context holds {context_tokens}: shorten it, or raise the context \
+         length (--context)"
+    )]
+    ContextOverflow {
+        /// Tokens of the prompt.
+        prompt_tokens: usize,
+        /// Tokens that the model's context holds.
+        context_tokens: usize,
+    },
+    /// Something failed while computing.
+    #[error("generation failed: {0}")]
+    Failed(String),
+    /// The engine has stopped.
+    #[error("the engine has stopped")]
+    Stopped,
+}
