@@ -2,4 +2,6 @@
 //! the thread that owns them.
 
 pub mod gguf;
+pub mod template;
+pub mod text_stream;
 pub mod tokenizer;

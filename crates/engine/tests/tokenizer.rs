@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/metadata.rs"]
+mod metadata;
 #[path = "support/model_files.rs"]
 mod model_files;
 
 use std::collections::HashMap;
 
-use hone_engine::gguf::Gguf;
 use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
+use metadata::Metadata;
 use rand::{RngExt, SeedableRng};
 
 const PLAIN: EncodeOptions = EncodeOptions { parse_special: false, add_special: false };
@@ -212,73 +214,6 @@ fn merges_by_score_agree_with_the_algorithm_on_random_texts() {
         let text: String = (0..8).map(|_| texts[random.random_range(259..texts.len())]).collect();
         let text = text.replace('▁', " ");
         assert_eq!(tokenizer.encode(&text, PLAIN).unwrap(), reference_pieces(&text, &by_text), "{text:?}");
-    }
-}
-
-/// Writes the metadata of a GGUF file without tensors.
-#[derive(Default)]
-struct Metadata {
-    bytes: Vec<u8>,
-    n_entries: u64,
-}
-
-impl Metadata {
-    fn key(mut self, key: &str, value_type: u32) -> Self {
-        self.text(key);
-        self.bytes.extend(value_type.to_le_bytes());
-        self.n_entries += 1;
-        self
-    }
-
-    fn text(&mut self, text: &str) {
-        self.bytes.extend((text.len() as u64).to_le_bytes());
-        self.bytes.extend(text.as_bytes());
-    }
-
-    fn string(self, key: &str, text: &str) -> Self {
-        let mut metadata = self.key(key, 8);
-        metadata.text(text);
-        metadata
-    }
-
-    fn unsigned(self, key: &str, number: u32) -> Self {
-        let mut metadata = self.key(key, 4);
-        metadata.bytes.extend(number.to_le_bytes());
-        metadata
-    }
-
-    fn strings(self, key: &str, texts: &[&str]) -> Self {
-        let mut metadata = self.array(key, 8, texts.len());
-        texts.iter().for_each(|text| metadata.text(text));
-        metadata
-    }
-
-    fn floats(self, key: &str, numbers: &[f32]) -> Self {
-        let mut metadata = self.array(key, 6, numbers.len());
-        numbers.iter().for_each(|number| metadata.bytes.extend(number.to_le_bytes()));
-        metadata
-    }
-
-    fn integers(self, key: &str, numbers: &[i32]) -> Self {
-        let mut metadata = self.array(key, 5, numbers.len());
-        numbers.iter().for_each(|number| metadata.bytes.extend(number.to_le_bytes()));
-        metadata
-    }
-
-    fn array(self, key: &str, element_type: u32, length: usize) -> Self {
-        let mut metadata = self.key(key, 9);
-        metadata.bytes.extend(element_type.to_le_bytes());
-        metadata.bytes.extend((length as u64).to_le_bytes());
-        metadata
-    }
-
-    fn gguf(self) -> Gguf {
-        let mut file = b"GGUF".to_vec();
-        file.extend(3u32.to_le_bytes());
-        file.extend(0u64.to_le_bytes());
-        file.extend(self.n_entries.to_le_bytes());
-        file.extend(self.bytes);
-        Gguf::from_bytes(file).unwrap()
     }
 }
 
