@@ -118,7 +118,7 @@ impl DecoderSpec {
             return Err(keys.invalid("attention.head_count_kv", reason));
         }
         let trained_context = keys.size("context_length", 1..=1 << 28)?;
-        let ropes = rope::tables(&keys, row, head_dim, context_length.unwrap_or(trained_context))?;
+        let ropes = rope::tables(&keys, row, head_dim, context_length.unwrap_or(trained_context).min(trained_context))?;
         let scale_dim = if row.wide_scale_layers == Some(n_layers) { hidden_size / n_heads } else { head_dim };
         Ok(DecoderSpec {
             architecture: row.name,

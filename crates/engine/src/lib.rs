@@ -3,5 +3,11 @@
 
 pub mod backend;
 pub mod decoder;
+pub mod engine;
 pub mod gguf;
 pub mod kv_cache;
+pub mod logprobs;
+pub mod model;
+pub mod perplexity;
+pub mod sampler;
+pub mod speed;
