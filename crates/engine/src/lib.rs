@@ -2,3 +2,4 @@
 //! the thread that owns them.
 
 pub mod gguf;
+pub mod quantized;
