@@ -3,3 +3,4 @@
 
 pub mod gguf;
 pub mod quantized;
+pub mod synth;
