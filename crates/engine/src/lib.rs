@@ -11,3 +11,5 @@ pub mod model;
 pub mod perplexity;
 pub mod sampler;
 pub mod speed;
+pub mod quantized;
+pub mod synth;
