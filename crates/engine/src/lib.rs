@@ -9,7 +9,7 @@ pub mod kv_cache;
 pub mod logprobs;
 pub mod model;
 pub mod perplexity;
+pub mod quantized;
 pub mod sampler;
 pub mod speed;
-pub mod quantized;
 pub mod synth;

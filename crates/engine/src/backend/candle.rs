@@ -22,6 +22,8 @@ use kv_storage::KvStorage;
 use weights::{AttentionProjections, GatedProjections, LayerWeights, ModelWeights};
 
 pub use device::open_device;
+#[cfg(test)]
+pub(crate) use weights::candle_type;
 
 /// A decoder's weights and cache on a candle device.
 pub struct CandleBackend {

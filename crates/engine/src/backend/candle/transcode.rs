@@ -4,8 +4,7 @@
 //! the scale stays, and every index is replaced by the value that it stands for.
 
 use crate::gguf::TensorType;
-
-const VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+use crate::quantized::IQ4_NL_VALUES;
 
 /// Whole IQ4_NL blocks to as many Q8_0 blocks.
 pub(super) fn iq4_nl_to_q8_0(blocks: &[u8]) -> Vec<u8> {
@@ -13,8 +12,8 @@ pub(super) fn iq4_nl_to_q8_0(blocks: &[u8]) -> Vec<u8> {
     for block in blocks.chunks_exact(TensorType::IQ4_NL.block_bytes()) {
         let (scale, indices) = block.split_at(2);
         transcoded.extend_from_slice(scale);
-        transcoded.extend(indices.iter().map(|pair| VALUES[usize::from(pair & 15)] as u8));
-        transcoded.extend(indices.iter().map(|pair| VALUES[usize::from(pair >> 4)] as u8));
+        transcoded.extend(indices.iter().map(|pair| IQ4_NL_VALUES[usize::from(pair & 15)] as u8));
+        transcoded.extend(indices.iter().map(|pair| IQ4_NL_VALUES[usize::from(pair >> 4)] as u8));
     }
     transcoded
 }

@@ -200,7 +200,7 @@ impl<'a> Loader<'a> {
 }
 
 /// The name that candle has for a type; it does not have IQ4_NL.
-fn candle_type(tensor_type: TensorType) -> Option<GgmlDType> {
+pub(crate) fn candle_type(tensor_type: TensorType) -> Option<GgmlDType> {
     Some(match tensor_type {
         TensorType::F32 => GgmlDType::F32,
         TensorType::F16 => GgmlDType::F16,
