@@ -227,8 +227,11 @@ pub(crate) struct SynthArguments {
 #[derive(Debug, Args)]
 pub(crate) struct PullArguments {
     /// A name from `hone list --all`, hf:OWNER/REPO/FILE, or the path of a GGUF file
-    #[arg(value_name = "NAME")]
-    pub(crate) name: String,
+    #[arg(value_name = "MODEL")]
+    pub(crate) reference: String,
+    /// What to call a model that is not from the catalog; without it, the file's name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }

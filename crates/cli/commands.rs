@@ -3,10 +3,16 @@
 //! A command is given an [`App`] and its own arguments. Two can do without a valid configuration and are tried first:
 //! `completions` needs none, and `doctor` is asked what is wrong with it.
 
+mod bundle;
 mod chat;
 mod completions;
 mod config;
+mod describe;
 mod doctor;
+mod list;
+mod pull;
+mod rm;
+mod show;
 
 use crate::app::App;
 use crate::arguments::Command;
@@ -34,6 +40,11 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
     match command {
         Command::Chat(arguments) => chat::run(&app, arguments),
         Command::Config(arguments) => config::run(&app, &arguments),
+        Command::Pull(arguments) => pull::run(&app, arguments),
+        Command::List(arguments) => list::run(&app, &arguments),
+        Command::Show(arguments) => show::run(&app, &arguments),
+        Command::Rm(arguments) => rm::run(&app, &arguments),
+        Command::Bundle(arguments) => bundle::run(&app, &arguments),
         _ => anyhow::bail!("this command is not wired yet"),
     }
 }

@@ -39,6 +39,8 @@ pub(crate) enum Source {
     Variable(String),
     /// A flag of this command.
     Flag(&'static str),
+    /// The models that are part of this executable.
+    Bundle,
     /// A command typed into the chat, or the conversation that it resumed.
     Chat,
 }
@@ -50,6 +52,7 @@ impl fmt::Display for Source {
             Source::File(path) => write!(f, "{}", path.display()),
             Source::Variable(name) => f.write_str(name),
             Source::Flag(name) => f.write_str(name),
+            Source::Bundle => f.write_str("bundle"),
             Source::Chat => f.write_str("chat"),
         }
     }

@@ -42,11 +42,6 @@ impl Output {
         self.to_stderr(Style::new().fg(Color::Red), &format!("error: {text}"));
     }
 
-    /// `text` in bold, where stdout shows it.
-    pub(crate) fn bold(self, text: &str) -> String {
-        self.on_stdout(Style::new().bold(), text)
-    }
-
     /// `text` in `color`, where stdout shows it.
     pub(crate) fn colored(self, color: Color, text: &str) -> String {
         self.on_stdout(Style::new().fg(color), text)
