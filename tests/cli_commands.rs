@@ -67,7 +67,8 @@ impl Home {
         // A command that does not read its stdin may have closed it already.
         let _ = child.stdin.take().unwrap().write_all(stdin);
         let output = child.wait_with_output().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(self.folder.path().to_str().unwrap(), "~");
+        let text =
+            |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(self.folder.path().to_str().unwrap(), "~");
         Run { code: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
@@ -240,10 +241,13 @@ fn a_model_file_is_pulled_listed_shown_and_removed() {
     assert_eq!(home.run(&["pull", file, "--name", "tiny:1"]).stdout, "tiny:1 is installed already (21 B)\n");
 
     let list = home.json(&["list", "--json"]);
-    assert_eq!((&list[0]["name"], &list[0]["place"], &list[0]["size"]), (&"tiny:1".into(), &"store".into(), &21.into()));
+    assert_eq!(
+        (&list[0]["name"], &list[0]["place"], &list[0]["size"]),
+        (&"tiny:1".into(), &"store".into(), &21.into())
+    );
     let shown = home.json(&["show", "tiny:1", "--json"]);
     assert_eq!(shown["files"][0]["size"], 21);
-    let copy = PathBuf::from(shown["files"][0]["path"].as_str().unwrap());
+    let copy = shown["files"][0]["path"].as_str().unwrap().replace('~', home.folder.path().to_str().unwrap());
     assert_eq!(fs::read(copy).unwrap(), b"GGUF and nothing else");
 
     assert_eq!(home.run(&["rm", "tiny:1"]).code, 0);

@@ -78,7 +78,9 @@ impl SlashCommand {
             "stats" => SlashCommand::Stats,
             "exit" | "quit" | "bye" => SlashCommand::Exit,
             _ => {
-                return Err(format!("unknown command /{name}: /help lists them, and // begins a question with a slash"));
+                return Err(format!(
+                    "unknown command /{name}: /help lists them, and // begins a question with a slash"
+                ));
             }
         };
         match argument {

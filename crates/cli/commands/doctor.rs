@@ -167,9 +167,9 @@ fn judge_model(facts: &Facts, findings: &mut Findings) {
             size
         }
     };
-    if facts.machine.memory_bytes < size {
-        let memory = bytes(facts.machine.memory_bytes);
-        let what = format!("the model {model:?} has {} and this machine has {memory} of memory", bytes(size));
+    if let Some(memory) = facts.machine.memory_bytes.filter(|memory| *memory < size) {
+        let (size, memory) = (bytes(size), bytes(memory));
+        let what = format!("the model {model:?} has {size} and this machine has {memory} of memory");
         findings.problem(what, "choose a smaller model: `hone list --all`");
     }
 }
@@ -200,14 +200,15 @@ fn rows(facts: &Facts) -> Vec<Vec<String>> {
     let row = |name: &str, value: String| vec![name.to_string(), value];
     let free = installation.free_bytes.map_or(String::new(), |free| format!(", {} free", bytes(free)));
     let threads = engine.threads.map_or("one for each physical core".to_string(), |threads| threads.to_string());
-    let available = bytes(machine.available_memory_bytes);
+    let memory = |count: Option<u64>| count.map_or("unknown".to_string(), bytes);
+    let available = memory(machine.available_memory_bytes);
     vec![
         row("version", facts.version.to_string()),
         row("system", format!("{} on {}", machine.system, machine.architecture)),
         row("processor", machine.processor.clone()),
         row("cores", format!("{} physical, {} logical", machine.physical_cores, machine.logical_cores)),
         row("instructions", list(&machine.instruction_sets)),
-        row("memory", format!("{}, {available} available", bytes(machine.memory_bytes))),
+        row("memory", format!("{}, {available} available", memory(machine.memory_bytes))),
         row("device", format!("{} (built for {})", engine.device, engine.built_for.join(", "))),
         row("backend", engine.backend.clone()),
         row("threads", threads),
@@ -240,8 +241,8 @@ mod tests {
                 physical_cores: 2,
                 logical_cores: 4,
                 instruction_sets: vec!["avx2"],
-                memory_bytes: 8_000_000_000,
-                available_memory_bytes: 4_000_000_000,
+                memory_bytes: Some(8_000_000_000),
+                available_memory_bytes: Some(4_000_000_000),
             },
             engine: Engine {
                 model: "m".to_string(),
@@ -304,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_model_must_fit_into_memory() {
-        let small = |facts: &mut Facts| facts.machine.memory_bytes = 500_000_000;
+        let small = |facts: &mut Facts| facts.machine.memory_bytes = Some(500_000_000);
         check(small, &["the model \"m\" has 1.00 GB and this machine has 500.00 MB of memory"], &[]);
     }
 

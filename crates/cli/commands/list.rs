@@ -30,7 +30,9 @@ pub(crate) fn run(app: &App, arguments: &ListArguments) -> anyhow::Result<Outcom
         .iter()
         .map(|model| row(&model.name, model.size(), role(model), place_name(model.place), &model.source))
         .collect();
-    rows.extend(missing.iter().map(|model| row(&model.name, model.size(), role_name(model.role), "-", "not installed")));
+    rows.extend(
+        missing.iter().map(|model| row(&model.name, model.size(), role_name(model.role), "-", "not installed")),
+    );
     if !rows.is_empty() {
         rows.insert(0, ["NAME", "SIZE", "ROLE", "PLACE", "SOURCE"].map(str::to_string).to_vec());
         print_line(&table(&rows))?;

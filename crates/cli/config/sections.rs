@@ -138,9 +138,9 @@ fn positive_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
 fn seed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     match i64::deserialize(deserializer)? {
         -1 => Ok(None),
-        value => u64::try_from(value)
-            .map(Some)
-            .map_err(|_| serde::de::Error::custom(format!("{value} is no seed, expected 0 or more, or -1 for a fresh one"))),
+        value => u64::try_from(value).map(Some).map_err(|_| {
+            serde::de::Error::custom(format!("{value} is no seed, expected 0 or more, or -1 for a fresh one"))
+        }),
     }
 }
 

@@ -31,12 +31,7 @@ impl Places {
         Places::new(user_folder(), variables)
     }
 
-    /// The user's folder; it need not exist.
-    pub(crate) fn folder(&self) -> Option<&Path> {
-        self.folder.as_deref()
-    }
-
-    /// The configuration files in it, in alphabetical order.
+    /// The configuration files in the user's folder, in alphabetical order.
     ///
     /// # Errors
     /// When the folder is there and cannot be listed.

@@ -13,8 +13,9 @@ pub(super) struct Machine {
     pub(super) logical_cores: usize,
     /// Those that matter to the kernels.
     pub(super) instruction_sets: Vec<&'static str>,
-    pub(super) memory_bytes: u64,
-    pub(super) available_memory_bytes: u64,
+    /// `None` where the system does not say.
+    pub(super) memory_bytes: Option<u64>,
+    pub(super) available_memory_bytes: Option<u64>,
 }
 
 impl Machine {
@@ -23,9 +24,9 @@ impl Machine {
         let kinds = RefreshKind::nothing()
             .with_cpu(CpuRefreshKind::nothing())
             .with_memory(MemoryRefreshKind::nothing().with_ram());
-        let system = System::new_with_specifics(kinds);
+        let system = System::new_with_specifics(kinds).ok();
         let logical_cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let brand = system.cpus().first().map_or("", |cpu| cpu.brand()).trim();
+        let brand = system.as_ref().and_then(|system| system.cpus().first()).map_or("", |cpu| cpu.brand().trim());
         Machine {
             system: std::env::consts::OS,
             architecture: std::env::consts::ARCH,
@@ -33,8 +34,8 @@ impl Machine {
             physical_cores: System::physical_core_count().unwrap_or(logical_cores),
             logical_cores,
             instruction_sets: instruction_sets(),
-            memory_bytes: system.total_memory(),
-            available_memory_bytes: system.available_memory(),
+            memory_bytes: system.as_ref().map(System::total_memory),
+            available_memory_bytes: system.as_ref().map(System::available_memory),
         }
     }
 }
