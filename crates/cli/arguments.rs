@@ -60,6 +60,11 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Whether the command computes with a model.
+    pub(crate) fn runs_a_model(&self) -> bool {
+        matches!(self, Command::Chat(_) | Command::Generate(_) | Command::Perplexity(_) | Command::Bench(_))
+    }
+
     /// The configuration keys that flags of this command set.
     pub(crate) fn overrides(&self) -> Vec<Override> {
         let mut overrides = Vec::new();

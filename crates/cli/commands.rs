@@ -3,22 +3,28 @@
 //! A command is given an [`App`] and its own arguments. Two can do without a valid configuration and are tried first:
 //! `completions` needs none, and `doctor` is asked what is wrong with it.
 
+mod bench;
 mod bundle;
 mod chat;
 mod completions;
 mod config;
 mod describe;
 mod doctor;
+mod generate;
 mod list;
+mod perplexity;
 mod pull;
 mod rm;
 mod show;
+mod synth;
+mod tokenize;
 
 use crate::app::App;
 use crate::arguments::Command;
 use crate::config::{Config, Places};
 use crate::failure::Outcome;
 use crate::output::Output;
+use crate::threads;
 
 /// Runs a command.
 ///
@@ -36,9 +42,17 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
     for warning in warnings {
         tracing::warn!("{warning}");
     }
+    if command.runs_a_model() {
+        threads::apply(config.engine.threads)?;
+    }
     let app = App::new(config, output)?;
     match command {
         Command::Chat(arguments) => chat::run(&app, arguments),
+        Command::Generate(arguments) => generate::run(&app, &arguments),
+        Command::Tokenize(arguments) => tokenize::run(&app, &arguments),
+        Command::Perplexity(arguments) => perplexity::run(&app, &arguments),
+        Command::Bench(arguments) => bench::run(&app, &arguments),
+        Command::Synth(arguments) => synth::run(&app, &arguments),
         Command::Config(arguments) => config::run(&app, &arguments),
         Command::Pull(arguments) => pull::run(&app, arguments),
         Command::List(arguments) => list::run(&app, &arguments),
