@@ -13,3 +13,4 @@ pub mod quantized;
 pub mod sampler;
 pub mod speed;
 pub mod synth;
+pub mod tokenizer;
