@@ -31,11 +31,10 @@ pub(crate) fn run(
     loop {
         editor = editor.with_completer(Box::new(TabCompleter { candidates: shell.candidates() }));
         match editor.read_line(&ChatPrompt).context("cannot read from the terminal")? {
-            Signal::Success(text) => {
-                if shell.handle(&text, screen)? == Flow::Leave {
-                    return Ok(());
-                }
-            }
+            Signal::Success(text) => match shell.handle(&text, screen)? {
+                Flow::Continue => {}
+                Flow::Leave => return Ok(()),
+            },
             Signal::CtrlC => screen.note("Ctrl-D or /exit leaves"),
             Signal::CtrlD => return Ok(()),
             // The editor is given no host command and no break signal.
