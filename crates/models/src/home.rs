@@ -38,7 +38,9 @@ fn resolve(
         "windows" => set("LOCALAPPDATA").or_else(|| Some(home?.join("AppData").join("Local"))),
         "macos" => home.map(|home| home.join("Library").join("Application Support")),
         // The XDG specification says that a relative path is to be ignored.
-        _ => set("XDG_DATA_HOME").filter(|folder| Path::is_absolute(folder)).or_else(|| Some(home?.join(".local/share"))),
+        _ => {
+            set("XDG_DATA_HOME").filter(|folder| Path::is_absolute(folder)).or_else(|| Some(home?.join(".local/share")))
+        }
     };
     base.map(|folder| folder.join("hone"))
 }
@@ -48,7 +50,8 @@ mod tests {
     use super::*;
 
     fn check(operating_system: &str, variables: &[(&str, &str)], home: Option<&str>, expected: Option<&str>) {
-        let lookup = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value));
+        let lookup =
+            |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value));
         assert_eq!(resolve(lookup, home.map(PathBuf::from), operating_system), expected.map(PathBuf::from));
     }
 

@@ -58,7 +58,10 @@ pub(crate) fn suggestion<'a>(typed: &str, candidates: impl Iterator<Item = &'a s
             (candidate, spelling + if continued { 1.0 } else { 0.0 })
         })
         .filter(|(_, score)| *score >= 0.6)
-        .fold(None, |best: Option<(&str, f64)>, next| if best.is_some_and(|b| b.1 >= next.1) { best } else { Some(next) })
+        .fold(
+            None,
+            |best: Option<(&str, f64)>, next| if best.is_some_and(|b| b.1 >= next.1) { best } else { Some(next) },
+        )
         .map(|(candidate, _)| candidate)
 }
 

@@ -1,0 +1,244 @@
+//! GGUF model files, versions 2 and 3: metadata, tensor directory, and the tensors' bytes, memory-mapped.
+//!
+//! A file comes from somewhere else and is not trusted. The header is walked once, front to back, and everything in it is
+//! checked against the bytes that are really there before anything is allocated for it: a count that cannot fit, a length
+//! past the end, a product that overflows, overlapping tensors. What is wrong is an error that names the field. Arrays
+//! (a vocabulary has hundreds of thousands of strings) stay in the mapping and are decoded where they are used.
+//!
+//! The format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
+
+mod header;
+mod mapping;
+mod tensor_type;
+mod value;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hone_protocol::ModelFile;
+use thiserror::Error;
+
+pub use mapping::Mapping;
+pub use tensor_type::TensorType;
+pub use value::{Array, Value, ValueType};
+pub use writer::{TensorWriter, WriteError, WriteValue, Writer};
+
+/// Why a file cannot be read as GGUF.
+#[derive(Debug, Error)]
+pub enum GgufError {
+    /// The operating system refused.
+    #[error("cannot read {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It is some other kind of file.
+    #[error("not a GGUF file: it starts with the bytes {found:02x?} and not with \"GGUF\"")]
+    Magic {
+        /// The first bytes, four at most.
+        found: Vec<u8>,
+    },
+    /// The file ends before the field does.
+    #[error(
+        "{field} needs {needed} bytes at offset {offset} and the file has {available} left: it is cut off or damaged"
+    )]
+    Truncated {
+        /// What was being read.
+        field: String,
+        /// Where, in bytes from the start.
+        offset: usize,
+        /// Bytes that it needs.
+        needed: u64,
+        /// Bytes that there are.
+        available: usize,
+    },
+    /// A field has a value that no sound file has.
+    #[error("{field} {reason}")]
+    Invalid {
+        /// The field.
+        field: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The file is sound and holds something that hone cannot run.
+    #[error("{what} is not supported; supported are {supported}")]
+    Unsupported {
+        /// What the file holds.
+        what: String,
+        /// What could be there instead.
+        supported: String,
+    },
+}
+
+impl GgufError {
+    pub(crate) fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Self {
+        GgufError::Invalid { field: field.into(), reason: reason.into() }
+    }
+}
+
+/// One entry of the tensor directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// Name, unique in the file.
+    pub name: String,
+    /// Dimensions in GGUF order: the first is the length of a row, and rows lie one after the other.
+    pub dimensions: Vec<usize>,
+    /// How the elements are stored.
+    pub tensor_type: TensorType,
+    /// Where its bytes start, from the start of the model's bytes.
+    pub offset: usize,
+    /// How many bytes it has.
+    pub n_bytes: usize,
+}
+
+impl TensorInfo {
+    /// Number of elements.
+    pub fn n_elements(&self) -> usize {
+        self.dimensions.iter().product()
+    }
+}
+
+/// A model file whose header has been checked.
+#[derive(Clone, Debug)]
+pub struct Gguf {
+    mapping: Arc<Mapping>,
+    metadata: BTreeMap<String, Value>,
+    tensors: BTreeMap<String, TensorInfo>,
+}
+
+impl Gguf {
+    /// Maps a whole file and checks its header.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is not a sound GGUF file.
+    pub fn open(path: &Path) -> Result<Self, GgufError> {
+        Self::from_mapping(Mapping::whole_file(path)?)
+    }
+
+    /// Maps the model in `file` and checks its header.
+    ///
+    /// # Errors
+    /// As [`Gguf::open`], and when the region does not lie within the file.
+    pub fn open_region(file: &ModelFile) -> Result<Self, GgufError> {
+        Self::from_mapping(Mapping::region(file)?)
+    }
+
+    /// Checks the header of bytes that lie in memory.
+    ///
+    /// # Errors
+    /// When they are not a sound GGUF file.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, GgufError> {
+        Self::from_mapping(Mapping::in_memory(bytes))
+    }
+
+    fn from_mapping(mapping: Mapping) -> Result<Self, GgufError> {
+        let header = header::read(mapping.bytes())?;
+        Ok(Gguf { mapping: Arc::new(mapping), metadata: header.metadata, tensors: header.tensors })
+    }
+
+    /// Every metadata key with its value, in the order of the keys.
+    pub fn metadata(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.metadata.iter().map(|(key, value)| (key.as_str(), value))
+    }
+
+    /// The tensor directory, in the order of the names.
+    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        self.tensors.values()
+    }
+
+    /// The directory's entry of a tensor.
+    pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
+        self.tensors.get(name)
+    }
+
+    /// The bytes of a tensor of this file.
+    pub fn tensor_bytes(&self, tensor: &TensorInfo) -> &[u8] {
+        &self.mapping.bytes()[tensor.offset..tensor.offset + tensor.n_bytes]
+    }
+
+    /// How many bytes the file has.
+    pub fn n_bytes(&self) -> usize {
+        self.mapping.bytes().len()
+    }
+
+    /// The value under `key`.
+    pub fn value(&self, key: &str) -> Option<&Value> {
+        self.metadata.get(key)
+    }
+
+    /// The string under `key`, if there is one.
+    ///
+    /// # Errors
+    /// When the key holds something else.
+    pub fn string(&self, key: &str) -> Result<Option<&str>, GgufError> {
+        self.typed(key, "a string", Value::as_str)
+    }
+
+    /// The number under `key`, of any integer type and not negative.
+    ///
+    /// # Errors
+    /// When the key holds something else.
+    pub fn unsigned(&self, key: &str) -> Result<Option<u64>, GgufError> {
+        self.typed(key, "an integer that is not negative", Value::as_u64)
+    }
+
+    /// The number under `key`, of any numeric type, finite.
+    ///
+    /// # Errors
+    /// When the key holds something else.
+    pub fn float(&self, key: &str) -> Result<Option<f32>, GgufError> {
+        self.typed(key, "a finite number", Value::as_f32)
+    }
+
+    /// The truth value under `key`.
+    ///
+    /// # Errors
+    /// When the key holds something else.
+    pub fn boolean(&self, key: &str) -> Result<Option<bool>, GgufError> {
+        self.typed(key, "a bool", Value::as_bool)
+    }
+
+    /// The strings under `key`.
+    ///
+    /// # Errors
+    /// When the key holds something else, or a string is not UTF-8.
+    pub fn strings(&self, key: &str) -> Result<Option<Vec<&str>>, GgufError> {
+        let Some(array) = self.typed(key, "an array", Value::as_array)? else { return Ok(None) };
+        array.strings(key, self.mapping.bytes()).map(Some)
+    }
+
+    /// The numbers under `key`, as 32-bit floats.
+    ///
+    /// # Errors
+    /// When the key holds something else.
+    pub fn floats(&self, key: &str) -> Result<Option<Vec<f32>>, GgufError> {
+        let Some(array) = self.typed(key, "an array", Value::as_array)? else { return Ok(None) };
+        array.floats(key, self.mapping.bytes()).map(Some)
+    }
+
+    /// The integers under `key`.
+    ///
+    /// # Errors
+    /// When the key holds something else.
+    pub fn integers(&self, key: &str) -> Result<Option<Vec<i64>>, GgufError> {
+        let Some(array) = self.typed(key, "an array", Value::as_array)? else { return Ok(None) };
+        array.integers(key, self.mapping.bytes()).map(Some)
+    }
+
+    fn typed<'a, T>(
+        &'a self,
+        key: &str,
+        expected: &str,
+        convert: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, GgufError> {
+        let Some(value) = self.metadata.get(key) else { return Ok(None) };
+        match convert(value) {
+            Some(converted) => Ok(Some(converted)),
+            None => Err(GgufError::invalid(key, format!("is {value} where {expected} is expected"))),
+        }
+    }
+}
