@@ -61,6 +61,8 @@ fn editor(history_lines: usize, history: PathBuf, output: Output) -> anyhow::Res
         .with_hinter(Box::new(DefaultHinter::default().with_style(hint)))
         .with_validator(Box::new(LineValidator))
         .with_menu(ReedlineMenu::EngineCompleter(Box::new(ColumnarMenu::default().with_name(MENU))))
+        .with_quick_completions(true)
+        .with_partial_completions(true)
         .with_edit_mode(Box::new(Emacs::new(keys)))
         .with_ansi_colors(output.colors_stderr()))
 }
