@@ -118,9 +118,9 @@ pub(crate) struct ChatArguments {
     #[command(flatten)]
     pub(crate) context: ContextFlag,
     #[command(flatten)]
-    pub(crate) sampling: SamplingFlags,
-    #[command(flatten)]
     pub(crate) json: JsonFlag,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingFlags,
 }
 
 /// Flags of `hone generate`.
@@ -152,9 +152,9 @@ pub(crate) struct GenerateArguments {
     #[command(flatten)]
     pub(crate) context: ContextFlag,
     #[command(flatten)]
-    pub(crate) sampling: SamplingFlags,
-    #[command(flatten)]
     pub(crate) json: JsonFlag,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingFlags,
 }
 
 /// Flags of `hone tokenize`.
@@ -297,9 +297,9 @@ pub(crate) struct ConfigArguments {
     #[command(flatten)]
     pub(crate) context: ContextFlag,
     #[command(flatten)]
-    pub(crate) sampling: SamplingFlags,
-    #[command(flatten)]
     pub(crate) json: JsonFlag,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingFlags,
 }
 
 /// Flags of `hone completions`.
