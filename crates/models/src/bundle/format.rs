@@ -218,7 +218,7 @@ fn find_header(file: &mut File, length: u64) -> Result<Option<u64>, FormatError>
     while offset + HEADER_LENGTH as u64 <= length {
         file.seek(SeekFrom::Start(offset))?;
         file.read_exact(&mut bytes)?;
-        if bytes == *header(offset) {
+        if bytes.starts_with(&HEADER_MAGIC) && bytes == *header(offset) {
             return Ok(Some(offset));
         }
         offset += ALIGNMENT;

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use hone_models::{Catalog, Role, Source};
 
+use crate::fixtures::{catalog_entry, catalog_text};
+
 #[test]
 fn the_built_in_catalog_holds_what_is_promised() {
     let catalog = Catalog::built_in().unwrap();
@@ -37,26 +39,16 @@ fn every_source_can_be_asked_and_checked() {
     }
 }
 
-const DEFAULTS: &str = "[defaults]\ngenerator = \"a\"\njudge = \"b\"\nembedder = \"c\"\n";
-
-fn entry(name: &str, role: &str, rest: &str) -> String {
-    format!(
-        "[[model]]\nname = \"{name}\"\nrole = \"{role}\"\nfamily = \"F\"\nparameters = \"1\"\nquantization = \"F32\"\ncontext = 1\nlicence = \"MIT\"\n{rest}\n"
-    )
-}
-
-fn catalog_with(rest: &str) -> String {
-    let good = "size = 1\nsources = [{ wheel = \"w==1\", file = \"f\" }]";
-    DEFAULTS.to_owned() + &entry("a", "generator", rest) + &entry("b", "judge", good) + &entry("c", "embedder", good)
-}
+const GOOD: &str = "size = 1\nsources = [{ wheel = \"w==1\", file = \"f\" }]";
 
 #[test]
 fn entries_are_checked() {
-    let check = |rest: &str, expected: Result<(), &str>| match (Catalog::parse(&catalog_with(rest)), expected) {
-        (Ok(_), Ok(())) => {}
-        (Err(error), Err(part)) => assert!(error.to_string().contains(part), "`{part}` is not in: {error}"),
-        (parsed, expected) => panic!("{rest}: {parsed:?} and not {expected:?}"),
-    };
+    let check =
+        |rest: &str, expected: Result<(), &str>| match (Catalog::parse(&catalog_text(rest, GOOD, GOOD)), expected) {
+            (Ok(_), Ok(())) => {}
+            (Err(error), Err(part)) => assert!(error.to_string().contains(part), "`{part}` is not in: {error}"),
+            (parsed, expected) => panic!("{rest}: {parsed:?} and not {expected:?}"),
+        };
     check("size = 1\nsources = [{ hub = \"o/r\", revision = \"main\", file = \"f\" }]", Ok(()));
     check("files = [{ name = \"x\", size = 1 }]\nsources = [{ wheel = \"w==1\", folder = \"d\" }]", Ok(()));
     check("size = 1\nsources = []", Err("no sources"));
@@ -74,13 +66,13 @@ fn entries_are_checked() {
 
 #[test]
 fn names_and_defaults_are_checked() {
-    let good = "size = 1\nsources = [{ wheel = \"w==1\", file = \"f\" }]";
+    let good = catalog_text(GOOD, GOOD, GOOD);
     let check = |text: String, part: &str| {
         let error = Catalog::parse(&text).unwrap_err().to_string();
         assert!(error.contains(part), "`{part}` is not in: {error}");
     };
-    check(catalog_with(good) + &entry("a", "judge", good), "twice");
-    check(catalog_with(good) + &entry("A b", "judge", good), "lower case");
-    check(catalog_with(good).replace("judge = \"b\"", "judge = \"a\""), "[defaults]");
-    check(DEFAULTS.to_owned(), "model");
+    check(good.clone() + &catalog_entry("tiny:1", "judge", GOOD), "twice");
+    check(good.clone() + &catalog_entry("A b", "judge", GOOD), "lower case");
+    check(good.replace("judge = \"judge:1\"", "judge = \"tiny:1\""), "[defaults]");
+    check(good.split("[[model]]").next().unwrap().to_owned(), "model");
 }

@@ -88,3 +88,17 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, bytes).unwrap();
 }
+
+/// A catalog of the generator `tiny:1`, the judge `judge:1` and the embedder `pair:1`, given their sizes and sources.
+pub(crate) fn catalog_text(generator: &str, judge: &str, embedder: &str) -> String {
+    "[defaults]\ngenerator = \"tiny:1\"\njudge = \"judge:1\"\nembedder = \"pair:1\"\n".to_owned()
+        + &catalog_entry("tiny:1", "generator", generator)
+        + &catalog_entry("judge:1", "judge", judge)
+        + &catalog_entry("pair:1", "embedder", embedder)
+}
+
+/// An entry of a catalog; `rest` holds its size or files, and its sources.
+pub(crate) fn catalog_entry(name: &str, role: &str, rest: &str) -> String {
+    let facts = "family = \"F\"\nparameters = \"1\"\nquantization = \"F32\"\ncontext = 1\nlicence = \"MIT\"";
+    format!("[[model]]\nname = \"{name}\"\nrole = \"{role}\"\n{facts}\n{rest}\n")
+}

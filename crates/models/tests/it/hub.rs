@@ -5,7 +5,7 @@ use std::fs;
 use hone_models::{Catalog, Event, Phase, PullError, PullOptions};
 
 use crate::{
-    fixtures::{Home, model_bytes, nobody, options, sha256, write},
+    fixtures::{Home, catalog_text, model_bytes, nobody, options, sha256, write},
     server::{Fault, Server},
 };
 
@@ -25,19 +25,10 @@ fn scene() -> (Server, Home, PullOptions, Vec<u8>) {
 
 /// A catalog in which `tiny:1` comes from the file of that hash, and `pair:1` is two files.
 fn catalog(sha: &str, files: &str) -> Catalog {
-    let entry = |name: &str, role: &str, rest: &str| {
-        format!(
-            "[[model]]\nname = \"{name}\"\nrole = \"{role}\"\nfamily = \"F\"\nparameters = \"1\"\nquantization = \"F32\"\ncontext = 1\nlicence = \"MIT\"\n{rest}\n"
-        )
-    };
     let hub = "hub = \"o/r\", revision = \"main\"";
     let tiny = format!("size = {LENGTH}\nsha256 = \"{sha}\"\nsources = [{{ {hub}, file = \"Tiny.Q4_0.gguf\" }}]");
     let pair = format!("files = [{files}]\nsources = [{{ {hub}, folder = \"pair\" }}]");
-    let text = "[defaults]\ngenerator = \"tiny:1\"\njudge = \"judge:1\"\nembedder = \"pair:1\"\n".to_owned()
-        + &entry("tiny:1", "generator", &tiny)
-        + &entry("judge:1", "judge", &tiny)
-        + &entry("pair:1", "embedder", &pair);
-    Catalog::parse(&text).unwrap()
+    Catalog::parse(&catalog_text(&tiny, &tiny, &pair)).unwrap()
 }
 
 #[test]
@@ -215,6 +206,16 @@ fn refusals_say_what_to_do() {
     check("no/such/file.gguf", &["there is no file"]);
     assert!(home.store.list().unwrap().unfinished.is_empty());
     assert_eq!(server.requests().len(), 4, "a refusal is not asked for twice");
+}
+
+#[test]
+fn redirects_are_followed_but_not_for_ever() {
+    let (server, home, options, bytes) = scene();
+    home.pull_fails("hf:loop/r/x.gguf", &options, &["redirects without end"]);
+    home.pull_fails("hf:lost/r/x.gguf", &options, &["redirects to nowhere"]);
+    assert!(server.requests().len() < 15);
+    home.pull("hf:moved/r/Tiny.Q4_0.gguf", &options).0.unwrap();
+    assert_eq!(home.bytes(NAME), bytes, "a repository that was renamed is found");
 }
 
 #[test]

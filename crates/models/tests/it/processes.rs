@@ -9,10 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hone_models::{Event, Store, StoreError};
+use hone_models::{Event, PullOptions, Store, StoreError};
 
 use crate::{
-    fixtures::{Home, model_bytes, options},
+    fixtures::{Home, model_bytes, options, write},
     server::{Fault, Server},
 };
 
@@ -100,4 +100,37 @@ fn who_waits_is_told_and_who_removes_is_refused() {
         assert!(!first.join().unwrap().was_there);
     });
     assert_eq!(server.ranges().len(), 1);
+}
+
+#[test]
+fn the_environment_is_read() {
+    let home = tempfile::TempDir::new().unwrap();
+    write(&home.path().join("token"), b"from-file\n");
+    let check = |variables: &[(&str, &str)], expected: &str| {
+        let status = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "processes::environment_child", "--ignored", "--quiet"])
+            .env_remove("HONE_OFFLINE")
+            .env_remove("HF_TOKEN")
+            .env_remove("HF_ENDPOINT")
+            .env("HF_HOME", home.path())
+            .envs(variables.iter().copied())
+            .env("HONE_TEST_EXPECTED", expected)
+            .status()
+            .unwrap();
+        assert!(status.success(), "{variables:?}");
+    };
+    check(&[], "false https://huggingface.co from-file");
+    check(&[("HONE_OFFLINE", "1"), ("HF_TOKEN", "mine")], "true https://huggingface.co mine");
+    check(&[("HONE_OFFLINE", "0"), ("HF_ENDPOINT", "http://mirror:8080/")], "false http://mirror:8080 from-file");
+    check(&[("HONE_OFFLINE", ""), ("HF_TOKEN", "")], "false https://huggingface.co from-file");
+    check(&[("HONE_OFFLINE", "yes"), ("HF_HOME", "/no/such/folder")], "true https://huggingface.co ");
+}
+
+#[test]
+#[ignore = "is the other process of the test above"]
+fn environment_child() {
+    let options = PullOptions::from_environment();
+    let token = options.hub_token.unwrap_or_default();
+    let found = format!("{} {} {token}", options.offline, options.hub_endpoint);
+    assert_eq!(found, env::var("HONE_TEST_EXPECTED").unwrap());
 }

@@ -128,6 +128,14 @@ fn answer(mut stream: TcpStream, state: &Mutex<State>, at_network: bool) -> std:
     match (served, request.path.as_str()) {
         (_, path) if path.starts_with("/gated/") => status(&mut stream, "403 Forbidden", ""),
         (_, path) if path.starts_with("/private/") => status(&mut stream, "401 Unauthorized", ""),
+        (_, path) if path.starts_with("/loop/") => {
+            status(&mut stream, "307 Temporary Redirect", &format!("Location: {path}\r\n"))
+        }
+        (_, path) if path.starts_with("/moved/") => {
+            let target = path.replacen("/moved/", "/o/", 1);
+            status(&mut stream, "307 Temporary Redirect", &format!("Location: {target}\r\n"))
+        }
+        (_, path) if path.starts_with("/lost/") => status(&mut stream, "302 Found", ""),
         (None, _) => status(&mut stream, "404 Not Found", ""),
         (Some(Served { content, linked_etag: Some(etag) }), path) if !at_network => {
             let size = content.len();
