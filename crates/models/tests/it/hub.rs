@@ -105,6 +105,26 @@ fn a_file_that_changed_meanwhile_is_fetched_anew() {
 }
 
 #[test]
+fn a_changed_file_without_a_published_hash_is_fetched_anew() {
+    let (server, home, options, bytes) = scene();
+    let never = PullOptions { retry: hone_models::RetryPolicy { attempts: 0, ..options.retry }, ..options.clone() };
+    let interrupted = |content: &[u8]| {
+        server.publish_small(FILE, content);
+        server.fail_next([Fault::BreakAfter(400_000)]);
+        home.pull_fails(REFERENCE, &never, &["broke"]);
+    };
+    interrupted(&bytes);
+    home.pull(REFERENCE, &options).0.unwrap();
+    assert_eq!(home.bytes(NAME), bytes);
+    assert_eq!(server.requests().pop().unwrap().range.as_deref(), Some("bytes=400000-"));
+    home.store.remove(NAME).unwrap();
+    interrupted(&bytes);
+    server.publish_small(FILE, &model_bytes(2, LENGTH));
+    home.pull(REFERENCE, &options).0.unwrap();
+    assert_eq!(home.bytes(NAME), model_bytes(2, LENGTH), "not the head of one and the tail of the other");
+}
+
+#[test]
 fn what_lies_here_damaged_is_fetched_anew() {
     let partial = format!(".incoming/{NAME}/model.gguf.partial");
     let (server, home) = resumed_after(|_, home| {

