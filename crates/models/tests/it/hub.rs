@@ -156,6 +156,9 @@ fn all_bytes_here_but_not_yet_named_need_no_request_for_content() {
 fn a_server_without_ranges_is_coped_with() {
     let (server, _) = resumed_after(|server, _| server.fail_next([Fault::IgnoreRange]));
     assert_eq!(server.ranges().len(), 2, "its whole answer is used");
+    let (server, home) = resumed_after(|server, _| server.fail_next([Fault::Short(100_000), Fault::Short(100_000)]));
+    assert_eq!(server.ranges().last().unwrap().as_deref(), Some("bytes=600000-"), "it gives a piece at a time");
+    assert_eq!(home.bytes(NAME), model_bytes(1, LENGTH));
     let (server, home) = resumed_after(|server, _| server.fail_next([Fault::RefuseRange]));
     assert_eq!(server.ranges().last().unwrap(), &None);
     assert_eq!(home.bytes(NAME), model_bytes(1, LENGTH));

@@ -41,6 +41,8 @@ pub(crate) enum Fault {
     IgnoreRange,
     /// The range does not exist.
     RefuseRange,
+    /// A complete answer that holds no more than that many of the bytes asked for.
+    Short(usize),
     /// A `Content-Length` of that many bytes.
     ClaimLength(u64),
     /// The body comes slowly: pieces of that many bytes, ten milliseconds apart.
@@ -181,7 +183,8 @@ fn content(stream: &mut TcpStream, request: &Request, file: &Served, fault: Opti
     if start > whole.len() {
         return status(stream, "416 Range Not Satisfiable", &format!("Content-Range: bytes */{}\r\n", whole.len()));
     }
-    let body = &whole[start..];
+    let end = if let Some(Fault::Short(count)) = fault { whole.len().min(start + count) } else { whole.len() };
+    let body = &whole[start..end];
     let length = if let Some(Fault::ClaimLength(length)) = fault { length } else { body.len() as u64 };
     let partial = asked.is_some() && !matches!(fault, Some(Fault::IgnoreRange));
     let code = if partial { "206 Partial Content" } else { "200 OK" };
@@ -189,7 +192,7 @@ fn content(stream: &mut TcpStream, request: &Request, file: &Served, fault: Opti
     let mut head = format!("HTTP/1.1 {code}\r\nConnection: close\r\nETag: \"git-{}\"\r\n", &sha256(whole)[..8]);
     head += &format!("Content-Length: {length}\r\n");
     if partial {
-        head += &format!("Content-Range: bytes {start}-{}/{}\r\n", whole.len() - 1, whole.len());
+        head += &format!("Content-Range: bytes {start}-{}/{}\r\n", end - 1, whole.len());
     }
     stream.write_all(format!("{head}\r\n").as_bytes())?;
     match fault {
