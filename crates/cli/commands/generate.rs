@@ -4,16 +4,14 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use crossbeam_channel::select_biased;
 use hone_protocol::{
-    Completion, Constraint, Generate, GenerateRequest, Generation, GenerationEvent, LogprobOptions, Message, Prompt,
-    Role,
+    Completion, Constraint, GenerateError, GenerateRequest, Generation, GenerationEvent, LogprobOptions, Message,
+    Prompt, Role,
 };
 
 use crate::app::App;
 use crate::arguments::GenerateArguments;
 use crate::failure::{Outcome, usage};
-use crate::interrupt::Interrupt;
 use crate::output::print_json;
 
 /// Reads the prompt and prints what the model makes of it.
@@ -23,20 +21,13 @@ use crate::output::print_json;
 pub(crate) fn run(app: &App, arguments: &GenerateArguments) -> anyhow::Result<Outcome> {
     let request = request(app, arguments)?;
     app.installed(&request.model)?;
-    let generator = app.generator()?;
-    let interrupt = Interrupt::install()?;
-    let generation = generator.generate(request)?;
+    let generation = app.generator()?.generate(request)?;
     if arguments.json.json {
-        let Some(completion) = complete(generation, &interrupt, |_| Ok(()))? else { return Ok(Outcome::Interrupted) };
-        print_json(&completion)?;
-        return Ok(Outcome::Done);
+        print_json(&generation.complete()?)?;
+    } else {
+        print_as_it_comes(&generation)?;
     }
-    let mut stdout = std::io::stdout();
-    let completion = complete(generation, &interrupt, |text| {
-        stdout.write_all(text.as_bytes())?;
-        Ok(stdout.flush()?)
-    })?;
-    Ok(if completion.is_some() { Outcome::Done } else { Outcome::Interrupted })
+    Ok(Outcome::Done)
 }
 
 fn request(app: &App, arguments: &GenerateArguments) -> anyhow::Result<GenerateRequest> {
@@ -88,23 +79,17 @@ fn read_schema(file: &Path) -> anyhow::Result<serde_json::Value> {
     serde_json::from_str(&text).map_err(|error| usage(format!("the schema {} is no JSON: {error}", file.display())))
 }
 
-/// Waits for the end and shows text as it comes; `None` where Ctrl-C was pressed before.
-fn complete(
-    generation: Generation,
-    interrupt: &Interrupt,
-    mut show: impl FnMut(&str) -> anyhow::Result<()>,
-) -> anyhow::Result<Option<Completion>> {
+fn print_as_it_comes(generation: &Generation) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout();
     let mut completion = Completion::default();
-    loop {
-        let event = select_biased! {
-            recv(interrupt.pressed()) -> _ => return Ok(None),
-            recv(generation.events()) -> event => event.unwrap_or(GenerationEvent::Failed(hone_protocol::GenerateError::Stopped)),
-        };
+    for event in generation.events() {
         if let GenerationEvent::Token { text, .. } | GenerationEvent::Finished { text, .. } = &event {
-            show(text)?;
+            stdout.write_all(text.as_bytes())?;
+            stdout.flush()?;
         }
         if completion.take(event)? {
-            return Ok(Some(completion));
+            return Ok(());
         }
     }
+    Err(GenerateError::Stopped.into())
 }
