@@ -11,6 +11,7 @@ mod header;
 mod mapping;
 mod tensor_type;
 mod value;
+mod writer;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use thiserror::Error;
 pub use mapping::Mapping;
 pub use tensor_type::TensorType;
 pub use value::{Array, Value, ValueType};
+pub use writer::{TensorWriter, WriteError, WriteValue, Writer};
 
 /// Why a file cannot be read as GGUF.
 #[derive(Debug, Error)]

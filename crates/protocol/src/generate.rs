@@ -1,6 +1,8 @@
 //! What is asked of a generator and what comes back while it works.
 
-use crossbeam_channel::Receiver;
+use std::sync::{Arc, Weak};
+
+use crossbeam_channel::{Receiver, Sender};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -239,12 +241,37 @@ pub struct Timings {
 #[derive(Debug)]
 pub struct Generation {
     events: Receiver<GenerationEvent>,
+    _wanted: Arc<()>,
+}
+
+/// The generator's end of a [`Generation`].
+#[derive(Debug)]
+pub struct GenerationSender {
+    events: Sender<GenerationEvent>,
+    wanted: Weak<()>,
+}
+
+impl GenerationSender {
+    /// Tells the asker what happened; does nothing when nobody listens any more.
+    pub fn send(&self, event: GenerationEvent) {
+        // A dropped receiver is a cancelled request, which `is_cancelled` reports.
+        let _ = self.events.send(event);
+    }
+
+    /// Whether the asker has dropped the request.
+    pub fn is_cancelled(&self) -> bool {
+        self.wanted.strong_count() == 0
+    }
 }
 
 impl Generation {
-    /// A request whose events arrive on `events`.
-    pub fn new(events: Receiver<GenerationEvent>) -> Self {
-        Generation { events }
+    /// A request that has not started yet, and the end through which its generator reports. The channel is unbounded: an
+    /// asker that is slow to read never holds the generator up, and a request's own limits bound what can gather.
+    pub fn channel() -> (GenerationSender, Generation) {
+        let (sender, receiver) = crossbeam_channel::unbounded();
+        let wanted = Arc::new(());
+        let sender = GenerationSender { events: sender, wanted: Arc::downgrade(&wanted) };
+        (sender, Generation { events: receiver, _wanted: wanted })
     }
 
     /// The channel of events, for waiting on it beside others.
@@ -257,32 +284,10 @@ impl Generation {
     /// # Errors
     /// What [`GenerationEvent::Failed`] carried, or [`GenerateError::Stopped`] when the generator is gone.
     pub fn complete(self) -> Result<Completion, GenerateError> {
-        self.complete_with(|_| ())
-    }
-
-    /// Like [`Generation::complete`], and shows every event to `watch` as it arrives.
-    ///
-    /// # Errors
-    /// As [`Generation::complete`].
-    pub fn complete_with(self, mut watch: impl FnMut(&GenerationEvent)) -> Result<Completion, GenerateError> {
         let mut completion = Completion::default();
         for event in &self.events {
-            watch(&event);
-            match event {
-                GenerationEvent::Started { prompt_token_ids } => completion.prompt_token_ids = prompt_token_ids,
-                GenerationEvent::Prefill { .. } => {}
-                GenerationEvent::Token { id, text, logprobs } => {
-                    completion.token_ids.push(id);
-                    completion.text.push_str(&text);
-                    completion.logprobs.extend(logprobs);
-                }
-                GenerationEvent::Finished { reason, text, timings } => {
-                    completion.text.push_str(&text);
-                    completion.finish_reason = Some(reason);
-                    completion.timings = timings;
-                    return Ok(completion);
-                }
-                GenerationEvent::Failed(error) => return Err(error),
+            if completion.take(event)? {
+                return Ok(completion);
             }
         }
         Err(GenerateError::Stopped)
@@ -305,6 +310,32 @@ pub struct Completion {
     /// A row per token, where log-probabilities were asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logprobs: Vec<TokenLogprobs>,
+}
+
+impl Completion {
+    /// Adds what an event brings; returns whether it was the last.
+    ///
+    /// # Errors
+    /// What [`GenerationEvent::Failed`] carries.
+    pub fn take(&mut self, event: GenerationEvent) -> Result<bool, GenerateError> {
+        match event {
+            GenerationEvent::Started { prompt_token_ids } => self.prompt_token_ids = prompt_token_ids,
+            GenerationEvent::Prefill { .. } => {}
+            GenerationEvent::Token { id, text, logprobs } => {
+                self.token_ids.push(id);
+                self.text.push_str(&text);
+                self.logprobs.extend(logprobs);
+            }
+            GenerationEvent::Finished { reason, text, timings } => {
+                self.text.push_str(&text);
+                self.finish_reason = Some(reason);
+                self.timings = timings;
+                return Ok(true);
+            }
+            GenerationEvent::Failed(error) => return Err(error),
+        }
+        Ok(false)
+    }
 }
 
 /// Why an answer could not be given.

@@ -11,12 +11,12 @@ pub(super) struct Header {
 }
 
 /// The longest key that the format allows, in bytes.
-const MAX_KEY_BYTES: u64 = 65_535;
+pub(super) const MAX_KEY_BYTES: u64 = 65_535;
 /// The longest tensor name; the format says 64, some writers are longer.
 const MAX_NAME_BYTES: u64 = 256;
-const MAX_DIMENSIONS: u32 = 4;
+pub(super) const MAX_DIMENSIONS: u32 = 4;
 const MAX_ARRAY_NESTING: usize = 4;
-const DEFAULT_ALIGNMENT: u64 = 32;
+pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
 /// The format demands a multiple of 8; above this no alignment makes sense.
 const ALIGNMENTS: std::ops::RangeInclusive<u64> = 8..=1 << 20;
 /// Fewest bytes of a metadata entry: length of the key, type, one byte of value.
@@ -103,7 +103,7 @@ fn read_directory_entry(cursor: &mut Cursor<'_>, index: u64, alignment: usize) -
     Ok(TensorInfo { name: name.to_owned(), dimensions, tensor_type, offset, n_bytes })
 }
 
-fn checked_n_bytes(name: &str, dimensions: &[usize], tensor_type: TensorType) -> Result<usize, GgufError> {
+pub(super) fn checked_n_bytes(name: &str, dimensions: &[usize], tensor_type: TensorType) -> Result<usize, GgufError> {
     let invalid = |reason: String| GgufError::invalid(format!("shape {dimensions:?} of tensor {name:?}"), reason);
     if dimensions.contains(&0) {
         return Err(invalid("has a dimension of 0".into()));

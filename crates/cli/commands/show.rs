@@ -1,0 +1,100 @@
+//! `hone show`: what is known about one model.
+
+use hone_models::{CatalogModel, InstalledModel, StoreError};
+
+use serde::Serialize;
+
+use super::describe::{GgufFacts, JsonModel, place_name, role_name};
+use crate::app::App;
+use crate::arguments::ShowArguments;
+use crate::failure::Outcome;
+use crate::output::{bytes, print_json, print_line, table};
+
+/// Prints what is known.
+///
+/// # Errors
+/// When nothing is known under that name.
+pub(crate) fn run(app: &App, arguments: &ShowArguments) -> anyhow::Result<Outcome> {
+    let catalog = app.store.catalog();
+    let known = catalog.find(&arguments.name);
+    let installed = match (app.store.show(&arguments.name), known) {
+        (Err(StoreError::NotInstalled(_)), Some(_)) => None,
+        (found, _) => Some(found?),
+    };
+    if arguments.json.json {
+        let model = installed.as_ref().map(|model| JsonModel::installed(model, catalog));
+        let gguf = installed.as_ref().and_then(gguf_facts).transpose();
+        let (gguf, problem) = gguf.map_or_else(|problem| (None, Some(problem)), |gguf| (gguf, None));
+        print_json(&JsonShow { model: model.or_else(|| known.map(JsonModel::known)), gguf, problem })?;
+    } else {
+        let mut rows = known.map(known_rows).unwrap_or_default();
+        match &installed {
+            Some(model) => rows.extend(installed_rows(model)),
+            None => rows.push(row("installed", &format!("no: `hone pull {}` fetches it", arguments.name))),
+        }
+        print_line(&table(&rows))?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// What `--json` prints: the model, what its GGUF file says, or why that cannot be read.
+#[derive(Serialize)]
+struct JsonShow<'a> {
+    #[serde(flatten)]
+    model: Option<JsonModel<'a>>,
+    gguf: Option<GgufFacts>,
+    problem: Option<String>,
+}
+
+/// What the model's file says; `None` where it is not one GGUF file.
+fn gguf_facts(model: &InstalledModel) -> Option<Result<GgufFacts, String>> {
+    match model.files.as_slice() {
+        [file] => Some(GgufFacts::read(&file.location).map_err(|error| error.to_string())),
+        _ => None,
+    }
+}
+
+fn known_rows(model: &CatalogModel) -> Vec<Vec<String>> {
+    vec![
+        row("role", role_name(model.role)),
+        row("family", &model.family),
+        row("parameters", &model.parameters),
+        row("quantization", &model.quantization),
+        row("context", &format!("{} tokens", model.context)),
+        row("licence", &model.licence),
+        row("size", &bytes(model.size())),
+    ]
+}
+
+fn installed_rows(model: &InstalledModel) -> Vec<Vec<String>> {
+    let mut rows =
+        vec![row("name", &model.name), row("installed", place_name(model.place)), row("source", &model.source)];
+    for file in &model.files {
+        rows.push(row("file", &format!("{} ({})", file.location.path.display(), bytes(file.location.length))));
+        rows.extend(file.sha256.as_ref().map(|sha256| row("sha256", sha256)));
+    }
+    match gguf_facts(model) {
+        Some(Ok(facts)) => rows.extend(gguf_rows(facts)),
+        Some(Err(problem)) => rows.push(row("problem", &problem)),
+        None => {}
+    }
+    rows
+}
+
+fn gguf_rows(facts: GgufFacts) -> Vec<Vec<String>> {
+    let types: Vec<String> = facts.tensor_types.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    let values = [
+        ("title", facts.title),
+        ("architecture", facts.architecture),
+        ("weights", Some(facts.n_parameters.to_string())),
+        ("trained for", facts.context_length.map(|length| format!("{length} tokens of context"))),
+        ("blocks", facts.block_count.map(|count| count.to_string())),
+        ("vocabulary", facts.vocabulary_size.map(|size| format!("{size} tokens"))),
+        ("tensors", Some(types.join(", "))),
+    ];
+    values.into_iter().filter_map(|(name, value)| Some(row(name, &value?))).collect()
+}
+
+fn row(name: &str, value: &str) -> Vec<String> {
+    vec![name.to_string(), value.to_string()]
+}

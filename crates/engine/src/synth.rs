@@ -1,0 +1,172 @@
+//! Model files of any size without a download: a real model's shape, another file's tokenizer, random weights.
+//!
+//! Speed, memory and loading depend on shapes and formats and not on what the weights say, so a synthesized 7B measures
+//! what a real one would; and a tiny model of each architecture lets tests run the whole engine in milliseconds. The
+//! weights are drawn so that a forward pass stays in the range of a trained model: norms of about 1, hidden states that
+//! neither vanish nor explode over the layers, logits that spread over a few units.
+//!
+//! Quantized weights are never quantized: their blocks are drawn directly ([`weights`]), which makes gigabytes in seconds.
+//! The same shape, quantization, vocabulary and seed give the same file on every machine.
+
+mod layout;
+mod quantization;
+mod shape;
+mod weights;
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::gguf::{Gguf, GgufError, WriteError, Writer};
+use layout::{Content, PlannedTensor};
+
+pub use quantization::Quantization;
+pub use shape::{Architecture, RopeScaling, Shape};
+
+const TOKENS: &str = "tokenizer.ggml.tokens";
+
+/// Why a model cannot be synthesized.
+#[derive(Debug, Error)]
+pub enum SynthError {
+    /// No such shape.
+    #[error("there is no shape {name:?}; there are {known}")]
+    UnknownShape {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// No such quantization.
+    #[error("there is no quantization {name:?}; there are {known}")]
+    UnknownQuantization {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// The file with the tokenizer has none.
+    #[error("the vocabulary cannot be used: {0}")]
+    Vocabulary(GgufError),
+    /// The operating system refused.
+    #[error("cannot write {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The model cannot be laid out as a file.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Bytes of the file.
+    pub n_bytes: u64,
+    /// Weights of the model, norms and biases included.
+    pub n_parameters: u64,
+}
+
+/// How far a file has been written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes so far.
+    pub written_bytes: u64,
+    /// Bytes of the whole file.
+    pub total_bytes: u64,
+}
+
+/// Writes a model to the file `output`, with the tokenizer of `vocabulary` (every `tokenizer.*` key; its number of tokens
+/// is the model's). `progress` is called after every few megabytes.
+///
+/// The file appears under its name when it is complete, and replaces one that was there.
+///
+/// # Errors
+/// When `vocabulary` has no tokens, or the file cannot be written; nothing is left behind then.
+pub fn write(
+    shape: &Shape,
+    quantization: Quantization,
+    vocabulary: &Gguf,
+    seed: u64,
+    output: &Path,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Summary, SynthError> {
+    let partial = output.with_added_extension(format!("{}.partial", std::process::id()));
+    let io_error = |source| SynthError::Io { path: output.to_path_buf(), source };
+    let mut write_partial = || {
+        let file = File::create(&partial).map_err(io_error)?;
+        let written = write_to(shape, quantization, vocabulary, seed, BufWriter::new(&file), progress);
+        let summary = written.map_err(|error| match error {
+            SynthError::Write(WriteError::Io { source, .. }) => io_error(source),
+            other => other,
+        })?;
+        file.sync_all().map_err(io_error)?;
+        std::fs::rename(&partial, output).map_err(io_error)?;
+        Ok(summary)
+    };
+    let result = write_partial();
+    if result.is_err() {
+        // What stopped the writing is told; that the remains could not be removed either would only hide it.
+        let _ = std::fs::remove_file(&partial);
+    }
+    result
+}
+
+/// Writes a model as [`write`] does, to anything that takes bytes.
+///
+/// # Errors
+/// When `vocabulary` has no tokens, or the output refuses.
+pub fn write_to(
+    shape: &Shape,
+    quantization: Quantization,
+    vocabulary: &Gguf,
+    seed: u64,
+    output: impl Write,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Summary, SynthError> {
+    let vocab_size = vocab_size(vocabulary)?;
+    let tensors = layout::tensors(shape, quantization, vocab_size);
+    let mut writer = Writer::new();
+    layout::metadata(shape, quantization, vocab_size, &mut writer)?;
+    writer.copy_metadata(vocabulary, "tokenizer.")?;
+    for tensor in &tensors {
+        writer.tensor(&tensor.name, &tensor.dimensions, tensor.tensor_type)?;
+    }
+    let total_bytes = writer.file_bytes();
+    let data_bytes: u64 = tensors.iter().map(|tensor| tensor.n_bytes() as u64).sum();
+    let mut written_bytes = total_bytes - data_bytes;
+    let mut file = writer.begin(output)?;
+    for (index, tensor) in tensors.iter().enumerate() {
+        let stream = weights::Stream { seed, tensor: index as u32 };
+        let mut write_piece = |piece: &[u8]| {
+            file.write(&tensor.name, piece)?;
+            written_bytes += piece.len() as u64;
+            progress(Progress { written_bytes, total_bytes });
+            Ok::<(), WriteError>(())
+        };
+        match &tensor.content {
+            Content::Random(distribution) => {
+                weights::draw(tensor.tensor_type, *distribution, tensor.n_elements(), stream, &mut write_piece)?;
+            }
+            Content::Values(values) => {
+                write_piece(&values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>())?;
+            }
+        }
+    }
+    file.finish()?;
+    let n_parameters = tensors.iter().map(PlannedTensor::n_parameters).sum();
+    Ok(Summary { n_bytes: total_bytes, n_parameters })
+}
+
+fn vocab_size(vocabulary: &Gguf) -> Result<usize, SynthError> {
+    match vocabulary.strings(TOKENS).map_err(SynthError::Vocabulary)? {
+        Some(tokens) if !tokens.is_empty() => Ok(tokens.len()),
+        _ => {
+            Err(SynthError::Vocabulary(GgufError::invalid(TOKENS, "is missing or empty: give a file with a tokenizer")))
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Which tensor is stored in which format.
+
+use std::fmt;
+
+use super::SynthError;
+use crate::gguf::TensorType;
+
+/// How the matrices of a model are stored. Norms, biases and factors are always F32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(non_camel_case_types, reason = "the field writes them so")]
+pub enum Quantization {
+    /// All in one format.
+    Uniform(TensorType),
+    /// llama.cpp's mixture of 4-bit and 6-bit formats, the one that most files in circulation have.
+    Q4_K_M,
+}
+
+/// The part that a matrix plays, where formats depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Makes the logits; the embeddings too, where they are the same matrix.
+    Output,
+    /// Values, or the feed-forward layer's way back, in the layer of this index.
+    Sensitive {
+        /// Index of the layer.
+        layer: usize,
+    },
+    /// Queries, keys and values in one.
+    FusedAttention,
+    /// Any other.
+    Plain,
+}
+
+impl Quantization {
+    /// Every quantization.
+    pub fn all() -> impl Iterator<Item = Quantization> {
+        TensorType::all().map(Quantization::Uniform).chain([Quantization::Q4_K_M])
+    }
+
+    /// The quantization of this name, in lower or upper case.
+    ///
+    /// # Errors
+    /// When there is none; the error lists what there is.
+    pub fn named(name: &str) -> Result<Self, SynthError> {
+        let found = Self::all().find(|quantization| quantization.to_string().eq_ignore_ascii_case(name));
+        found.ok_or_else(|| SynthError::UnknownQuantization {
+            name: name.to_owned(),
+            known: Self::all().map(|each| each.to_string()).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// The format of a matrix with rows of `row_elements` in a model of `n_layers`.
+    pub(super) fn tensor_type(self, role: Role, row_elements: usize, n_layers: usize) -> TensorType {
+        let wanted = match self {
+            Quantization::Uniform(tensor_type) => tensor_type,
+            Quantization::Q4_K_M => q4_k_m(role, n_layers),
+        };
+        if row_elements.is_multiple_of(wanted.block_elements()) { wanted } else { fallback(wanted, row_elements) }
+    }
+
+    /// What `general.file_type` says (`llama_ftype` in `llama.h`).
+    pub(super) fn file_type(self) -> u32 {
+        match self {
+            Quantization::Uniform(TensorType::F32) => 0,
+            Quantization::Uniform(TensorType::F16) => 1,
+            Quantization::Uniform(TensorType::Q4_0) => 2,
+            Quantization::Uniform(TensorType::Q4_1) => 3,
+            Quantization::Uniform(TensorType::Q8_0) => 7,
+            Quantization::Uniform(TensorType::Q5_0) => 8,
+            Quantization::Uniform(TensorType::Q5_1) => 9,
+            Quantization::Uniform(TensorType::Q2_K) => 10,
+            Quantization::Uniform(TensorType::Q3_K) => 11,
+            Quantization::Uniform(TensorType::Q4_K) => 14,
+            Quantization::Q4_K_M => 15,
+            Quantization::Uniform(TensorType::Q5_K) => 16,
+            Quantization::Uniform(TensorType::Q6_K) => 18,
+            Quantization::Uniform(TensorType::IQ4_NL) => 25,
+            Quantization::Uniform(TensorType::BF16) => 32,
+        }
+    }
+}
+
+impl fmt::Display for Quantization {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Quantization::Uniform(tensor_type) => f.write_str(&tensor_type.name().to_lowercase()),
+            Quantization::Q4_K_M => f.write_str("q4_k_m"),
+        }
+    }
+}
+
+/// The rules of `llama-quant.cpp` (<https://github.com/ggml-org/llama.cpp/blob/master/src/llama-quant.cpp>): more bits for
+/// what makes the logits, and for the sensitive matrices in the first eighth of the layers, the last, and every third
+/// between. Fused attention is Q5_K, as in the Phi-3 files in circulation.
+fn q4_k_m(role: Role, n_layers: usize) -> TensorType {
+    let more_bits = |layer: usize| layer < n_layers / 8 || layer >= 7 * n_layers / 8 || (layer - n_layers / 8) % 3 == 2;
+    match role {
+        Role::Output => TensorType::Q6_K,
+        Role::Sensitive { layer } if more_bits(layer) => TensorType::Q6_K,
+        Role::FusedAttention => TensorType::Q5_K,
+        Role::Sensitive { .. } | Role::Plain => TensorType::Q4_K,
+    }
+}
+
+/// What llama.cpp stores instead where rows are no whole blocks.
+fn fallback(wanted: TensorType, row_elements: usize) -> TensorType {
+    let smaller = match wanted {
+        TensorType::Q2_K | TensorType::Q3_K => TensorType::Q4_0,
+        TensorType::Q4_K => TensorType::Q5_0,
+        TensorType::Q5_K => TensorType::Q5_1,
+        TensorType::Q6_K => TensorType::Q8_0,
+        _ => TensorType::F16,
+    };
+    if row_elements.is_multiple_of(smaller.block_elements()) { smaller } else { TensorType::F16 }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn names_lead_back_to_their_quantization() {
+        for quantization in Quantization::all() {
+            assert_eq!(Quantization::named(&quantization.to_string()).unwrap(), quantization);
+        }
+        assert_eq!(Quantization::named("Q4_K_M").unwrap(), Quantization::Q4_K_M);
+        let message = Quantization::named("q9").unwrap_err().to_string();
+        assert!(message.starts_with("there is no quantization \"q9\"; there are f32, f16, bf16, q4_0"), "{message}");
+    }
+
+    /// The layers that a Mistral 7B in Q4_K_M has in Q6_K.
+    #[test]
+    fn the_mixture_gives_more_bits_to_half_of_the_layers() {
+        let more_bits = (0..32).filter(|layer| q4_k_m(Role::Sensitive { layer: *layer }, 32) == TensorType::Q6_K);
+        assert_eq!(more_bits.collect::<Vec<_>>(), [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]);
+    }
+
+    #[test]
+    fn rows_that_are_no_whole_blocks_take_another_format() {
+        let of = |quantization: Quantization, role, row| quantization.tensor_type(role, row, 32);
+        assert_eq!(of(Quantization::Q4_K_M, Role::Plain, 256), TensorType::Q4_K);
+        assert_eq!(of(Quantization::Q4_K_M, Role::Plain, 96), TensorType::Q5_0);
+        assert_eq!(of(Quantization::Q4_K_M, Role::FusedAttention, 96), TensorType::Q5_1);
+        assert_eq!(of(Quantization::Q4_K_M, Role::Output, 96), TensorType::Q8_0);
+        assert_eq!(of(Quantization::Q4_K_M, Role::Output, 40), TensorType::F16);
+        assert_eq!(of(Quantization::Uniform(TensorType::Q3_K), Role::Plain, 96), TensorType::Q4_0);
+        assert_eq!(of(Quantization::Uniform(TensorType::IQ4_NL), Role::Plain, 40), TensorType::F16);
+        assert_eq!(of(Quantization::Uniform(TensorType::F32), Role::Plain, 41), TensorType::F32);
+    }
+}
