@@ -1,1 +1,43 @@
-fn main() {}
+//! `hone` on the command line: the composition root, where arguments and configuration become the parts that the other
+//! crates provide, wired together.
+//!
+//! [`arguments`] says what can be typed, [`config`] what is in force, [`app`] what a command is given, [`commands`] what
+//! each command does. How a command ends and what the process exits with is [`failure`]'s.
+
+mod app;
+mod arguments;
+mod chat;
+mod commands;
+mod config;
+mod failure;
+mod interrupt;
+mod logging;
+mod output;
+mod progress;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::arguments::Arguments;
+use crate::failure::{Outcome, exit_code_of, is_broken_pipe};
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let output = Output::of_this_process();
+    match run(arguments, output) {
+        Ok(outcome) => ExitCode::from(outcome.exit_code()),
+        Err(error) => {
+            if !is_broken_pipe(&error) {
+                output.error(&format!("{error:#}"));
+            }
+            ExitCode::from(exit_code_of(&error))
+        }
+    }
+}
+
+fn run(arguments: Arguments, output: Output) -> anyhow::Result<Outcome> {
+    logging::start(arguments.verbose, output)?;
+    commands::run(arguments.command, output)
+}

@@ -1,6 +1,15 @@
 //! Runs GGUF models in this process: file format, tokenizer, chat template, decoder, KV cache, sampling, constraints, and
 //! the thread that owns them.
 
+pub mod backend;
+pub mod decoder;
+pub mod engine;
 pub mod gguf;
+pub mod kv_cache;
+pub mod logprobs;
+pub mod model;
+pub mod perplexity;
 pub mod quantized;
+pub mod sampler;
+pub mod speed;
 pub mod synth;

@@ -64,30 +64,12 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use candle_core::Device;
-    use candle_core::quantized::{GgmlDType, QStorage, QTensor};
-    use rand::{Rng, SeedableRng};
+    use candle_core::quantized::{QStorage, QTensor};
     use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::{Rng, SeedableRng};
 
     use super::*;
-
-    fn candle_type(tensor_type: TensorType) -> Option<GgmlDType> {
-        Some(match tensor_type {
-            TensorType::F32 => GgmlDType::F32,
-            TensorType::F16 => GgmlDType::F16,
-            TensorType::BF16 => GgmlDType::BF16,
-            TensorType::Q4_0 => GgmlDType::Q4_0,
-            TensorType::Q4_1 => GgmlDType::Q4_1,
-            TensorType::Q5_0 => GgmlDType::Q5_0,
-            TensorType::Q5_1 => GgmlDType::Q5_1,
-            TensorType::Q8_0 => GgmlDType::Q8_0,
-            TensorType::Q2_K => GgmlDType::Q2K,
-            TensorType::Q3_K => GgmlDType::Q3K,
-            TensorType::Q4_K => GgmlDType::Q4K,
-            TensorType::Q5_K => GgmlDType::Q5K,
-            TensorType::Q6_K => GgmlDType::Q6K,
-            TensorType::IQ4_NL => return None,
-        })
-    }
+    use crate::backend::candle::candle_type;
 
     /// Any bytes at all, so that every bit of a block counts, scales that are no number included.
     #[test]

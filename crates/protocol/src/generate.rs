@@ -1,6 +1,8 @@
 //! What is asked of a generator and what comes back while it works.
 
-use crossbeam_channel::Receiver;
+use std::sync::{Arc, Weak};
+
+use crossbeam_channel::{Receiver, Sender};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -239,12 +241,37 @@ pub struct Timings {
 #[derive(Debug)]
 pub struct Generation {
     events: Receiver<GenerationEvent>,
+    _wanted: Arc<()>,
+}
+
+/// The generator's end of a [`Generation`].
+#[derive(Debug)]
+pub struct GenerationSender {
+    events: Sender<GenerationEvent>,
+    wanted: Weak<()>,
+}
+
+impl GenerationSender {
+    /// Tells the asker what happened; does nothing when nobody listens any more.
+    pub fn send(&self, event: GenerationEvent) {
+        // A dropped receiver is a cancelled request, which `is_cancelled` reports.
+        let _ = self.events.send(event);
+    }
+
+    /// Whether the asker has dropped the request.
+    pub fn is_cancelled(&self) -> bool {
+        self.wanted.strong_count() == 0
+    }
 }
 
 impl Generation {
-    /// A request whose events arrive on `events`.
-    pub fn new(events: Receiver<GenerationEvent>) -> Self {
-        Generation { events }
+    /// A request that has not started yet, and the end through which its generator reports. The channel is unbounded: an
+    /// asker that is slow to read never holds the generator up, and a request's own limits bound what can gather.
+    pub fn channel() -> (GenerationSender, Generation) {
+        let (sender, receiver) = crossbeam_channel::unbounded();
+        let wanted = Arc::new(());
+        let sender = GenerationSender { events: sender, wanted: Arc::downgrade(&wanted) };
+        (sender, Generation { events: receiver, _wanted: wanted })
     }
 
     /// The channel of events, for waiting on it beside others.

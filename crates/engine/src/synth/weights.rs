@@ -8,8 +8,8 @@
 //! and come out the same on any number of them.
 
 use half::{bf16, f16};
-use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use rayon::prelude::*;
 
 use super::layout::Distribution;

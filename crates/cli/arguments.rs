@@ -1,0 +1,386 @@
+//! What can be typed on the command line.
+//!
+//! These types hold what was typed, and nothing else decides. A flag that stands for a configuration key becomes an
+//! [`Override`] and is checked where every other source of that key is checked, so that the core sees only
+//! [`Config`](crate::config::Config).
+
+mod shared;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::config::Override;
+pub(crate) use shared::{ContextFlag, EngineFlags, JsonFlag, ModelFlag, SamplingFlags};
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(name = "hone", version, about = "A local, offline chat that grades itself", max_term_width = 100)]
+pub(crate) struct Arguments {
+    /// Log more to stderr; twice logs everything. HONE_LOG takes a filter such as `hone_engine=debug`
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Chat in the terminal, or answer one question
+    Chat(ChatArguments),
+    /// Continue the text on stdin, byte for byte
+    Generate(GenerateArguments),
+    /// Turn the text on stdin into token ids, or back
+    Tokenize(TokenizeArguments),
+    /// Measure how well a model predicts a text
+    Perplexity(PerplexityArguments),
+    /// Measure the speed of prompt and generation
+    Bench(BenchArguments),
+    /// Write a model of random weights
+    Synth(SynthArguments),
+    /// Fetch a model
+    Pull(PullArguments),
+    /// List the models that are installed
+    List(ListArguments),
+    /// Show what is known about a model
+    Show(ShowArguments),
+    /// Remove models
+    Rm(RmArguments),
+    /// Write a copy of this program with models inside
+    Bundle(BundleArguments),
+    /// Look at this machine and the installation, and say what is wrong
+    Doctor(DoctorArguments),
+    /// Show the configuration in force, and where each value comes from
+    Config(ConfigArguments),
+    /// Print completions for a shell
+    Completions(CompletionsArguments),
+}
+
+impl Command {
+    /// The configuration keys that flags of this command set.
+    pub(crate) fn overrides(&self) -> Vec<Override> {
+        let mut overrides = Vec::new();
+        match self {
+            Command::Chat(arguments) => {
+                arguments.engine.add_to(&mut overrides);
+                arguments.context.add_to(&mut overrides);
+                arguments.sampling.add_to(&mut overrides);
+                shared::add(&mut overrides, "chat.system", "--system", arguments.system.clone());
+            }
+            Command::Generate(arguments) => {
+                arguments.engine.add_to(&mut overrides);
+                arguments.context.add_to(&mut overrides);
+                arguments.sampling.add_to(&mut overrides);
+            }
+            Command::Tokenize(arguments) => arguments.model.add_to(&mut overrides),
+            Command::Perplexity(arguments) => arguments.engine.add_to(&mut overrides),
+            Command::Bench(arguments) => arguments.engine.add_to(&mut overrides),
+            Command::Doctor(arguments) => arguments.engine.add_to(&mut overrides),
+            Command::Config(arguments) => {
+                arguments.engine.add_to(&mut overrides);
+                arguments.context.add_to(&mut overrides);
+                arguments.sampling.add_to(&mut overrides);
+            }
+            Command::Synth(_)
+            | Command::Pull(_)
+            | Command::List(_)
+            | Command::Show(_)
+            | Command::Rm(_)
+            | Command::Bundle(_)
+            | Command::Completions(_) => {}
+        }
+        overrides
+    }
+}
+
+/// Flags of `hone chat`.
+#[derive(Debug, Args)]
+pub(crate) struct ChatArguments {
+    /// Answer this and leave; without it, stdin is the question unless it is a terminal
+    #[arg(value_name = "QUESTION")]
+    pub(crate) question: Option<String>,
+    /// Instructions that stand before the conversation
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Go on with a saved conversation: the one named, or else the latest
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) resume: Option<String>,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) context: ContextFlag,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone generate`.
+#[derive(Debug, Args)]
+pub(crate) struct GenerateArguments {
+    /// Continue the text as it stands, without the model's chat template
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// Read the names of control tokens in the text as those tokens
+    #[arg(long, requires = "raw")]
+    pub(crate) parse_special: bool,
+    /// Add no token in front of the text
+    #[arg(long, requires = "raw")]
+    pub(crate) no_bos: bool,
+    /// Report the log-probabilities of each token and of the K likeliest
+    #[arg(long, value_name = "K")]
+    pub(crate) logprobs: Option<usize>,
+    /// Hold the answer to the JSON schema in FILE
+    #[arg(long, value_name = "FILE", group = "constraint")]
+    pub(crate) schema: Option<PathBuf>,
+    /// Hold the answer to a regular expression
+    #[arg(long, value_name = "REGEX", group = "constraint")]
+    pub(crate) regex: Option<String>,
+    /// Hold the answer to one of these texts
+    #[arg(long, value_name = "A,B", value_delimiter = ',', group = "constraint")]
+    pub(crate) choice: Vec<String>,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) context: ContextFlag,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone tokenize`.
+#[derive(Debug, Args)]
+pub(crate) struct TokenizeArguments {
+    /// Turn token ids on stdin into text
+    #[arg(long, conflicts_with_all = ["parse_special", "no_bos"])]
+    pub(crate) decode: bool,
+    /// Read the names of control tokens in the text as those tokens
+    #[arg(long)]
+    pub(crate) parse_special: bool,
+    /// Add no token in front of the text
+    #[arg(long)]
+    pub(crate) no_bos: bool,
+    #[command(flatten)]
+    pub(crate) model: ModelFlag,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone perplexity`.
+#[derive(Debug, Args)]
+pub(crate) struct PerplexityArguments {
+    /// The text
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Tokens in a chunk, of which the second half is scored
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    pub(crate) context: usize,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone bench`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArguments {
+    /// Tokens of the prompt; 0 leaves this test out
+    #[arg(short = 'p', long, value_name = "N", default_value_t = 512)]
+    pub(crate) prompt_tokens: usize,
+    /// Tokens to generate; 0 leaves this test out
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 128)]
+    pub(crate) generation_tokens: usize,
+    /// How often each test is run
+    #[arg(short = 'r', long, value_name = "N", default_value_t = 5)]
+    pub(crate) repetitions: usize,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone synth`.
+#[derive(Debug, Args)]
+pub(crate) struct SynthArguments {
+    /// Architecture and size, such as mistral-7b, llama-1b or qwen3-4b
+    #[arg(long)]
+    pub(crate) shape: String,
+    /// Type of the weights, such as q4_k_m, q8_0, f16 or f32
+    #[arg(long, default_value = "q4_k_m")]
+    pub(crate) quant: String,
+    /// Where to write the GGUF file
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// Take the tokenizer from this model
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) tokenizer: Option<String>,
+    /// The same seed gives the same weights
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+}
+
+/// Flags of `hone pull`.
+#[derive(Debug, Args)]
+pub(crate) struct PullArguments {
+    /// A name from `hone list --all`, hf:OWNER/REPO/FILE, or the path of a GGUF file
+    #[arg(value_name = "MODEL")]
+    pub(crate) reference: String,
+    /// What to call a model that is not from the catalog; without it, the file's name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone list`.
+#[derive(Debug, Args)]
+pub(crate) struct ListArguments {
+    /// Also the models of the catalog that are not installed
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone show`.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArguments {
+    /// Name or path of the model
+    #[arg(value_name = "MODEL")]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone rm`.
+#[derive(Debug, Args)]
+pub(crate) struct RmArguments {
+    /// Names of installed models
+    #[arg(value_name = "MODEL", required = true)]
+    pub(crate) names: Vec<String>,
+}
+
+/// Flags of `hone bundle`.
+#[derive(Debug, Args)]
+pub(crate) struct BundleArguments {
+    /// A model to put inside; repeat it for more than one
+    #[arg(short, long = "model", value_name = "MODEL", required = true)]
+    pub(crate) models: Vec<String>,
+    /// Where to write the program
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+}
+
+/// Flags of `hone doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArguments {
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone config`.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArguments {
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) context: ContextFlag,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArguments {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Arguments, clap::Error> {
+        Arguments::try_parse_from(std::iter::once("hone").chain(line.split_whitespace()))
+    }
+
+    /// The overrides that a command line gives.
+    #[track_caller]
+    fn check(line: &str, expected: &[&str]) {
+        let overrides = parse(line).unwrap().command.overrides();
+        let seen: Vec<String> =
+            overrides.iter().map(|over| format!("{} {}={}", over.flag, over.key, over.value)).collect();
+        assert_eq!(seen, expected, "{line}");
+    }
+
+    /// A command line that is refused, and a word that the refusal must hold.
+    #[track_caller]
+    fn check_refused(line: &str, word: &str) {
+        let error = parse(line).unwrap_err().to_string();
+        assert!(error.contains(word), "{line}: {error}");
+    }
+
+    #[test]
+    fn clap_finds_no_fault_with_the_commands() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_become_overrides_of_their_keys() {
+        check("chat", &[]);
+        check("chat hello --model qwen3:4b", &["--model engine.model=\"qwen3:4b\""]);
+        check(
+            "chat --context 0 --threads 4 --system Hi",
+            &["--threads engine.threads=4", "--context engine.context=0", "--system chat.system=\"Hi\""],
+        );
+        check(
+            "generate --temperature 0 --presence-penalty -0.5 --seed 7 --stop A --stop B",
+            &[
+                "--temperature sampling.temperature=0.0",
+                "--presence-penalty sampling.presence_penalty=-0.5",
+                "--seed sampling.seed=7",
+                "--stop sampling.stop=[\"A\", \"B\"]",
+            ],
+        );
+        check("generate --logit-bias 4=-2", &["--logit-bias sampling.logit_bias=[\"4=-2\"]"]);
+        check("tokenize --model x.gguf --no-bos", &["--model engine.model=\"x.gguf\""]);
+        check("perplexity --file f --context 64", &[]);
+        check("bench -p 0 -n 8 -r 1 --device cuda:1", &["--device engine.device=\"cuda:1\""]);
+        check("config --backend native", &["--backend engine.backend=\"native\""]);
+    }
+
+    #[test]
+    fn flags_that_contradict_each_other_are_refused() {
+        check_refused("generate --regex a --choice b", "cannot be used with");
+        check_refused("generate --parse-special", "--raw");
+        check_refused("tokenize --decode --no-bos", "cannot be used with");
+        check_refused("bundle --output x", "--model");
+        check_refused("rm", "MODEL");
+        check_refused("chat --threads many", "--threads");
+        check_refused("", "Usage");
+    }
+
+    #[test]
+    fn resume_takes_a_name_or_none() {
+        let resume = |line| match parse(line).unwrap().command {
+            Command::Chat(arguments) => (arguments.question, arguments.resume),
+            other => panic!("{other:?}"),
+        };
+        let some = |text: &str| Some(text.to_string());
+        assert_eq!(resume("chat"), (None, None));
+        assert_eq!(resume("chat --resume"), (None, some("")));
+        assert_eq!(resume("chat --resume tides"), (None, some("tides")));
+        assert_eq!(resume("chat Why? --resume"), (some("Why?"), some("")));
+    }
+}

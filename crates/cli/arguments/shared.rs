@@ -1,0 +1,140 @@
+//! Flags that several commands share, and the configuration keys that they stand for.
+
+use clap::Args;
+use toml::Value;
+
+use crate::config::Override;
+
+/// `--model`.
+#[derive(Debug, Default, Args)]
+pub(crate) struct ModelFlag {
+    /// Name of a model, or the path of a GGUF file
+    #[arg(short, long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+}
+
+impl ModelFlag {
+    pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
+        add(overrides, "engine.model", "--model", self.model.clone());
+    }
+}
+
+/// Where a model runs.
+#[derive(Debug, Default, Args)]
+pub(crate) struct EngineFlags {
+    #[command(flatten)]
+    pub(crate) model: ModelFlag,
+    /// auto, cpu, cuda, cuda:N or metal
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// auto, candle or native
+    #[arg(long, value_name = "BACKEND")]
+    pub(crate) backend: Option<String>,
+    /// Threads that compute; 0 takes one for each physical core
+    #[arg(short, long, value_name = "N")]
+    pub(crate) threads: Option<u32>,
+}
+
+impl EngineFlags {
+    pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
+        self.model.add_to(overrides);
+        add(overrides, "engine.device", "--device", self.device.clone());
+        add(overrides, "engine.backend", "--backend", self.backend.clone());
+        add(overrides, "engine.threads", "--threads", self.threads);
+    }
+}
+
+/// `--context`.
+#[derive(Debug, Default, Args)]
+pub(crate) struct ContextFlag {
+    /// Tokens of context to make room for; 0 takes all that the model was trained for
+    #[arg(short, long, value_name = "N")]
+    pub(crate) context: Option<u32>,
+}
+
+impl ContextFlag {
+    pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
+        add(overrides, "engine.context", "--context", self.context);
+    }
+}
+
+/// `--json`.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct JsonFlag {
+    /// Print the result as JSON, on one line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How the next token is chosen.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Sampling")]
+pub(crate) struct SamplingFlags {
+    /// 0 always takes the likeliest token
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    pub(crate) temperature: Option<f64>,
+    /// Keep only the K likeliest tokens; 0 keeps all
+    #[arg(long, value_name = "K")]
+    pub(crate) top_k: Option<u32>,
+    /// Keep only the likeliest tokens that sum to P; 1 keeps all
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub(crate) top_p: Option<f64>,
+    /// Keep only tokens at least P times as likely as the likeliest
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub(crate) min_p: Option<f64>,
+    /// Make tokens that occurred less likely; 1 changes nothing
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) repetition_penalty: Option<f64>,
+    /// Subtract from a token's logit for each occurrence
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) frequency_penalty: Option<f64>,
+    /// Subtract from a token's logit where it occurred
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) presence_penalty: Option<f64>,
+    /// How many of the last tokens the penalties look at
+    #[arg(long, value_name = "N")]
+    pub(crate) penalty_window: Option<u32>,
+    /// The same seed gives the same text; -1 draws a fresh one
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) seed: Option<i64>,
+    /// The most tokens of an answer; 0 sets no limit
+    #[arg(short = 'N', long, value_name = "N")]
+    pub(crate) max_tokens: Option<u32>,
+    /// End the answer before this text; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+    /// Add BIAS to the logit of token ID; may be repeated
+    #[arg(long, value_name = "ID=BIAS")]
+    pub(crate) logit_bias: Vec<String>,
+}
+
+impl SamplingFlags {
+    pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
+        add(overrides, "sampling.temperature", "--temperature", self.temperature);
+        add(overrides, "sampling.top_k", "--top-k", self.top_k);
+        add(overrides, "sampling.top_p", "--top-p", self.top_p);
+        add(overrides, "sampling.min_p", "--min-p", self.min_p);
+        add(overrides, "sampling.repetition_penalty", "--repetition-penalty", self.repetition_penalty);
+        add(overrides, "sampling.frequency_penalty", "--frequency-penalty", self.frequency_penalty);
+        add(overrides, "sampling.presence_penalty", "--presence-penalty", self.presence_penalty);
+        add(overrides, "sampling.penalty_window", "--penalty-window", self.penalty_window);
+        add(overrides, "sampling.seed", "--seed", self.seed);
+        add(overrides, "sampling.max_tokens", "--max-tokens", self.max_tokens);
+        add(overrides, "sampling.stop", "--stop", non_empty(&self.stop));
+        add(overrides, "sampling.logit_bias", "--logit-bias", non_empty(&self.logit_bias));
+    }
+}
+
+/// Notes that `flag` sets `key`, if it was given.
+pub(super) fn add(
+    overrides: &mut Vec<Override>,
+    key: &'static str,
+    flag: &'static str,
+    value: Option<impl Into<Value>>,
+) {
+    overrides.extend(value.map(|value| Override { key, flag, value: value.into() }));
+}
+
+fn non_empty(texts: &[String]) -> Option<Vec<String>> {
+    (!texts.is_empty()).then(|| texts.to_vec())
+}

@@ -1,0 +1,282 @@
+//! The answer to the open question of a session: asked for, shown as it comes, stopped by Ctrl-C, kept.
+
+use std::time::Duration;
+
+use crossbeam_channel::select_biased;
+use hone_protocol::{FinishReason, Generate, GenerateError, Generation, GenerationEvent, Timings};
+
+use super::screen::Screen;
+use super::session::Session;
+use crate::interrupt::Interrupt;
+
+/// How long nothing may come before the person is shown that something is going on.
+const PATIENCE: Duration = Duration::from_millis(400);
+
+/// How the open question was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// With an answer.
+    Answered,
+    /// By Ctrl-C, with what had come until then.
+    Interrupted,
+}
+
+/// Answers the open question of `session` and closes it. Where the prompt does not fit, the oldest exchanges are left out
+/// one by one, and the person is told how many.
+///
+/// # Errors
+/// When there is no answer; the question is withdrawn then.
+pub(crate) fn answer(
+    session: &mut Session,
+    generator: &dyn Generate,
+    interrupt: &Interrupt,
+    screen: &mut dyn Screen,
+) -> anyhow::Result<Ending> {
+    let left_out_before = session.left_out();
+    interrupt.forget();
+    let outcome = loop {
+        match attempt(session, generator, interrupt, screen) {
+            Err(Trouble::Generate(GenerateError::ContextOverflow { .. })) if session.leave_out_oldest() => {}
+            outcome => break outcome,
+        }
+    };
+    // The screen is put in order even where the answer failed, and the first error is the one to report.
+    let ended = screen.end();
+    let draft = match outcome {
+        Ok(draft) => draft,
+        Err(trouble) => {
+            session.withdraw();
+            return Err(trouble.into());
+        }
+    };
+    ended?;
+    tell_what_was_left_out(session, left_out_before, screen);
+    Ok(close(session, draft, screen))
+}
+
+/// What has come of an answer.
+#[derive(Debug, Default, PartialEq)]
+struct Draft {
+    text: String,
+    finish_reason: Option<FinishReason>,
+    timings: Timings,
+}
+
+/// Why an attempt ended without an answer: the model or the screen.
+#[derive(Debug)]
+enum Trouble {
+    Generate(GenerateError),
+    Screen(anyhow::Error),
+}
+
+impl From<GenerateError> for Trouble {
+    fn from(error: GenerateError) -> Self {
+        Trouble::Generate(error)
+    }
+}
+
+impl From<anyhow::Error> for Trouble {
+    fn from(error: anyhow::Error) -> Self {
+        Trouble::Screen(error)
+    }
+}
+
+impl From<Trouble> for anyhow::Error {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Generate(error) => error.into(),
+            Trouble::Screen(error) => error,
+        }
+    }
+}
+
+fn attempt(
+    session: &Session,
+    generator: &dyn Generate,
+    interrupt: &Interrupt,
+    screen: &mut dyn Screen,
+) -> Result<Draft, Trouble> {
+    let request = session.request().ok_or_else(|| GenerateError::Request("no question is open".to_string()))?;
+    follow(generator.generate(request)?, interrupt, screen)
+}
+
+/// Shows a generation until it ends or Ctrl-C is pressed, which cancels it.
+fn follow(generation: Generation, interrupt: &Interrupt, screen: &mut dyn Screen) -> Result<Draft, Trouble> {
+    let mut draft = Draft::default();
+    loop {
+        let event = select_biased! {
+            recv(interrupt.pressed()) -> _ => return Ok(draft),
+            recv(generation.events()) -> event => event.map_err(|_| GenerateError::Stopped)?,
+            default(PATIENCE) => {
+                if draft.timings.generation_tokens == 0 {
+                    screen.waiting();
+                }
+                continue;
+            }
+        };
+        match event {
+            GenerationEvent::Started { prompt_token_ids } => draft.timings.prompt_tokens = prompt_token_ids.len(),
+            GenerationEvent::Prefill { done, total } => screen.prompt_progress(done, total),
+            GenerationEvent::Token { text, .. } => {
+                draft.timings.generation_tokens += 1;
+                draft.text.push_str(&text);
+                screen.text(&text)?;
+            }
+            GenerationEvent::Finished { reason, text, timings } => {
+                draft.text.push_str(&text);
+                screen.text(&text)?;
+                return Ok(Draft { finish_reason: Some(reason), timings, ..draft });
+            }
+            GenerationEvent::Failed(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Keeps the answer, and says so where it is not what was asked for.
+fn close(session: &mut Session, draft: Draft, screen: &mut dyn Screen) -> Ending {
+    match draft.finish_reason {
+        Some(FinishReason::Length) => {
+            let tokens = draft.timings.generation_tokens;
+            screen.note(&format!("the answer was cut after {tokens} tokens, as max_tokens asks"));
+        }
+        Some(FinishReason::ContextFull) => {
+            screen.note("the answer was cut because the context is full: --context may make room for more");
+        }
+        Some(FinishReason::Stop | FinishReason::StopText) => {}
+        None if draft.text.is_empty() => {
+            session.withdraw();
+            screen.note("stopped before the answer began: the question was taken back");
+            return Ending::Interrupted;
+        }
+        None => screen.note("stopped"),
+    }
+    let interrupted = draft.finish_reason.is_none();
+    session.finish(draft.text, draft.finish_reason, draft.timings);
+    if interrupted { Ending::Interrupted } else { Ending::Answered }
+}
+
+fn tell_what_was_left_out(session: &Session, before: usize, screen: &mut dyn Screen) {
+    let now = session.left_out();
+    if now > before {
+        let exchanges = if now == 1 { "exchange" } else { "exchanges" };
+        screen.note(&format!("the context is too small for all: the model was not shown the {now} oldest {exchanges}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::scripted::{Recorder, Scripted, interrupt_never, interrupt_now, session};
+    use super::*;
+
+    /// Asks `question` after `exchanges` exchanges, and gives what was seen and how it ended.
+    #[track_caller]
+    fn check(exchanges: usize, generator: &Scripted, expected: &str) {
+        let mut session = session(exchanges);
+        let mut screen = Recorder::default();
+        session.ask("why?".into());
+        match answer(&mut session, generator, &interrupt_never(), &mut screen) {
+            Ok(ending) => screen.seen.push(format!("{ending:?}")),
+            Err(error) => screen.seen.push(format!("error: {error:#}")),
+        }
+        assert_eq!(screen.seen.join("\n"), expected);
+    }
+
+    #[test]
+    fn an_answer_is_shown_as_it_comes() {
+        check(0, &Scripted::answering(&["Be", "cause", "."]), "Be|cause|.|end\nAnswered");
+    }
+
+    #[test]
+    fn what_was_held_back_until_the_end_is_shown() {
+        let generator = Scripted::answering(&["a"]).held_back("END");
+        check(0, &generator, "a|END|end\nAnswered");
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_says_so() {
+        let cut = |reason| Scripted::answering(&["a"]).finishing(reason);
+        check(0, &cut(FinishReason::StopText), "a|end\nAnswered");
+        check(
+            0,
+            &cut(FinishReason::Length),
+            "a|end\nnote: the answer was cut after 1 tokens, as max_tokens asks\nAnswered",
+        );
+        check(
+            0,
+            &cut(FinishReason::ContextFull),
+            "a|end\nnote: the answer was cut because the context is full: --context may make room for more\nAnswered",
+        );
+    }
+
+    #[test]
+    fn the_oldest_exchanges_make_room_and_the_person_is_told() {
+        // Two messages for each exchange, and the question.
+        check(2, &Scripted::answering(&["a"]).holding(5), "a|end\nAnswered");
+        check(
+            2,
+            &Scripted::answering(&["a"]).holding(3),
+            "a|end\nnote: the context is too small for all: the model was not shown the 1 oldest exchange\nAnswered",
+        );
+        check(
+            3,
+            &Scripted::answering(&["a"]).holding(2),
+            "a|end\nnote: the context is too small for all: the model was not shown the 3 oldest exchanges\nAnswered",
+        );
+    }
+
+    #[test]
+    fn a_question_that_alone_does_not_fit_is_an_error() {
+        check(
+            1,
+            &Scripted::answering(&["a"]).holding(0),
+            "end\nerror: the prompt has 1 tokens and the context holds 0: shorten it, or raise the context length (--context)",
+        );
+    }
+
+    #[test]
+    fn a_failure_withdraws_the_question() {
+        let mut session = session(1);
+        session.ask("why?".into());
+        let generator = Scripted::failing(GenerateError::Failed("no memory".into()));
+        assert!(answer(&mut session, &generator, &interrupt_never(), &mut Recorder::default()).is_err());
+        assert_eq!(session.exchanges().len(), 1);
+        assert!(session.request().is_none());
+    }
+
+    #[test]
+    fn ctrl_c_keeps_what_came_so_far() {
+        let generator = Scripted::answering(&["Be", "cause"]).never_ending();
+        let mut session = session(0);
+        session.ask("why?".into());
+        let (interrupt, press) = interrupt_now();
+        let mut screen = Recorder::pressing(press, 2);
+        let ending = answer(&mut session, &generator, &interrupt, &mut screen).unwrap();
+        assert_eq!(ending, Ending::Interrupted);
+        assert_eq!(screen.seen.join("\n"), "Be|cause|end\nnote: stopped");
+        assert_eq!(session.exchanges()[0].answer, "Because");
+        assert_eq!(session.exchanges()[0].finish_reason, None);
+        assert!(generator.was_cancelled(), "the generator is to learn that nobody listens");
+    }
+
+    #[test]
+    fn ctrl_c_before_the_first_word_takes_the_question_back() {
+        let generator = Scripted::answering(&[""]).never_ending();
+        let mut session = session(0);
+        session.ask("why?".into());
+        let (interrupt, press) = interrupt_now();
+        let mut screen = Recorder::pressing(press, 1);
+        assert_eq!(answer(&mut session, &generator, &interrupt, &mut screen).unwrap(), Ending::Interrupted);
+        assert!(session.exchanges().is_empty());
+    }
+
+    #[test]
+    fn a_ctrl_c_from_before_stops_nothing() {
+        let (interrupt, press) = interrupt_now();
+        press.send(()).unwrap();
+        let mut session = session(0);
+        session.ask("why?".into());
+        let generator = Scripted::answering(&["a"]);
+        assert_eq!(answer(&mut session, &generator, &interrupt, &mut Recorder::default()).unwrap(), Ending::Answered);
+    }
+}

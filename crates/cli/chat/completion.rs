@@ -1,0 +1,88 @@
+//! What the Tab key offers: commands, and what they take.
+
+use super::slash::COMMANDS;
+
+/// Names that commands take.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Candidates {
+    /// For `/model`.
+    pub(crate) models: Vec<String>,
+    /// For `/load` and `/save`.
+    pub(crate) conversations: Vec<String>,
+    /// For `/set`.
+    pub(crate) settings: Vec<String>,
+}
+
+/// One way to go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    /// Where in the line the text goes, in bytes; it replaces everything from there to the cursor.
+    pub(crate) start: usize,
+    /// The text.
+    pub(crate) text: String,
+    /// What it does.
+    pub(crate) description: Option<&'static str>,
+    /// Whether something may follow.
+    pub(crate) goes_on: bool,
+}
+
+/// The ways to go on at the end of `line`, which is what stands before the cursor.
+pub(crate) fn offers(line: &str, candidates: &Candidates) -> Vec<Offer> {
+    let Some(command) = line.strip_prefix('/') else { return Vec::new() };
+    let Some((name, rest)) = command.split_once(' ') else { return commands_from(command) };
+    let argument = rest.trim_start();
+    let names = match name {
+        "model" => &candidates.models,
+        "load" | "save" => &candidates.conversations,
+        "set" => &candidates.settings,
+        _ => return Vec::new(),
+    };
+    let start = line.len() - argument.len();
+    let fitting = names.iter().filter(|candidate| candidate.starts_with(argument));
+    fitting.map(|text| Offer { start, text: text.clone(), description: None, goes_on: name == "set" }).collect()
+}
+
+fn commands_from(beginning: &str) -> Vec<Offer> {
+    let fitting = COMMANDS.iter().filter(|command| command.name.starts_with(beginning));
+    fitting
+        .map(|command| Offer {
+            start: 0,
+            text: format!("/{}", command.name),
+            description: Some(command.does),
+            goes_on: !command.takes.is_empty(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the line could become.
+    #[track_caller]
+    fn check(line: &str, expected: &[&str]) {
+        let list = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+        let candidates = Candidates {
+            models: list(&["qwen3:4b", "qwen3:8b", "smollm2:135m"]),
+            conversations: list(&["tides"]),
+            settings: list(&["top_k", "top_p"]),
+        };
+        let seen: Vec<String> =
+            offers(line, &candidates).iter().map(|offer| format!("{}{}", &line[..offer.start], offer.text)).collect();
+        assert_eq!(seen, expected, "{line:?}");
+    }
+
+    #[test]
+    fn commands_and_what_they_take_are_offered() {
+        check("", &[]);
+        check("hello /s", &[]);
+        check("/s", &["/system", "/set", "/show", "/save", "/stats"]);
+        check("/x", &[]);
+        check("/model q", &["/model qwen3:4b", "/model qwen3:8b"]);
+        check("/model  s", &["/model  smollm2:135m"]);
+        check("/set top_", &["/set top_k", "/set top_p"]);
+        check("/set top_k 4", &[]);
+        check("/load ", &["/load tides"]);
+        check("/undo ", &[]);
+    }
+}

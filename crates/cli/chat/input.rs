@@ -1,0 +1,102 @@
+//! What a typed text is: a question, a command, or nothing yet.
+//!
+//! A text goes on over several lines inside a ``` fence, inside `"""`, and after a backslash at the end of a line. `"""` and
+//! the backslash are notation and are taken away; a fence belongs to the question.
+
+use super::slash::SlashCommand;
+
+/// A complete text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// Only white space.
+    Nothing,
+    /// Something for the model.
+    Question(String),
+    /// Something for us.
+    Command(SlashCommand),
+    /// A command that cannot be understood, and why.
+    Wrong(String),
+}
+
+/// Whether `text` can be handed over, or more lines belong to it.
+pub(crate) fn is_complete(text: &str) -> bool {
+    let trimmed = text.trim();
+    if let Some(block) = trimmed.strip_prefix(BLOCK) {
+        return block.ends_with(BLOCK);
+    }
+    let fences = text.lines().filter(|line| line.trim_start().starts_with("```")).count();
+    fences % 2 == 0 && !text.trim_end_matches(' ').ends_with('\\')
+}
+
+/// Reads a complete text.
+pub(crate) fn parse(text: &str) -> Input {
+    let trimmed = text.trim();
+    if let Some(block) = trimmed.strip_prefix(BLOCK) {
+        return question(block.strip_suffix(BLOCK).unwrap_or(block));
+    }
+    match trimmed.strip_prefix('/') {
+        // Two slashes are the way to ask a question that begins with one.
+        Some(rest) if rest.starts_with('/') => question(rest),
+        Some(rest) => SlashCommand::parse(&joined(rest)).map_or_else(Input::Wrong, Input::Command),
+        None => question(&joined(trimmed)),
+    }
+}
+
+const BLOCK: &str = "\"\"\"";
+
+fn question(text: &str) -> Input {
+    let text = text.trim();
+    if text.is_empty() { Input::Nothing } else { Input::Question(text.to_string()) }
+}
+
+/// The text without the backslashes that only say that a line goes on.
+fn joined(text: &str) -> String {
+    text.replace("\\\n", "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_complete(text: &str, expected: bool) {
+        assert_eq!(is_complete(text), expected, "{text:?}");
+    }
+
+    #[track_caller]
+    fn check(text: &str, expected: Input) {
+        assert!(is_complete(text), "{text:?}");
+        assert_eq!(parse(text), expected, "{text:?}");
+    }
+
+    #[test]
+    fn a_text_goes_on_in_fences_blocks_and_after_a_backslash() {
+        check_complete("", true);
+        check_complete("hello", true);
+        check_complete("hello \\", false);
+        check_complete("hello \\\nyou", true);
+        check_complete("```", false);
+        check_complete("what is this?\n```rust\nfn", false);
+        check_complete("what is this?\n```rust\nfn\n```", true);
+        check_complete("\"\"\"", false);
+        check_complete("\"\"\"a\nb", false);
+        check_complete("\"\"\"a\nb\"\"\"", true);
+        check_complete("\"\"\"a\n```\nb\"\"\"", true);
+        check_complete("say \"\"\" aloud", true);
+    }
+
+    #[test]
+    fn notation_is_taken_away() {
+        let question = |text: &str| Input::Question(text.to_string());
+        check("  hello\n", question("hello"));
+        check("one\\\ntwo", question("one\ntwo"));
+        check("\"\"\"\none\n\ntwo\n\"\"\"", question("one\n\ntwo"));
+        check("\"\"\"/help\"\"\"", question("/help"));
+        check("```\ncode\n```", question("```\ncode\n```"));
+        check("//etc/passwd is what?", question("/etc/passwd is what?"));
+        check(" \n ", Input::Nothing);
+        check("\"\"\"\"\"\"", Input::Nothing);
+        check("/help", Input::Command(SlashCommand::Help));
+        check("/system one\\\ntwo", Input::Command(SlashCommand::System(Some("one\ntwo".into()))));
+    }
+}

@@ -1,0 +1,128 @@
+//! The keyboard: reads lines with history, completion and continuation, and hands them to the shell.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use nu_ansi_term::Style;
+use reedline::{
+    ColumnarMenu, Completer, CompletionResult, DefaultHinter, EditCommand, Emacs, FileBackedHistory, KeyCode,
+    KeyModifiers, MenuBuilder, Prompt, PromptEditMode, PromptHistorySearch, PromptHistorySearchStatus, Reedline,
+    ReedlineEvent, ReedlineMenu, Signal, Span, Suggestion, ValidationResult, Validator, default_emacs_keybindings,
+};
+
+use super::completion::{Candidates, offers};
+use super::input::is_complete;
+use super::screen::Screen;
+use super::shell::{Flow, Shell};
+use crate::output::Output;
+
+/// Talks until the person leaves. `history` is the file of what was typed before.
+///
+/// # Errors
+/// When the terminal cannot be used any more.
+pub(crate) fn run(
+    shell: &mut Shell<'_>,
+    screen: &mut dyn Screen,
+    history: PathBuf,
+    output: Output,
+) -> anyhow::Result<()> {
+    let mut editor = editor(shell.session.config().chat.history_lines, history, output)?;
+    loop {
+        editor = editor.with_completer(Box::new(TabCompleter { candidates: shell.candidates() }));
+        match editor.read_line(&ChatPrompt).context("cannot read from the terminal")? {
+            Signal::Success(text) => {
+                if shell.handle(&text, screen)? == Flow::Leave {
+                    return Ok(());
+                }
+            }
+            Signal::CtrlC => screen.note("Ctrl-D or /exit leaves"),
+            Signal::CtrlD => return Ok(()),
+            // The editor is given no host command and no break signal.
+            _ => {}
+        }
+    }
+}
+
+const MENU: &str = "completions";
+
+fn editor(history_lines: usize, history: PathBuf, output: Output) -> anyhow::Result<Reedline> {
+    let shown = history.display().to_string();
+    let history = FileBackedHistory::with_file(history_lines, history)
+        .with_context(|| format!("cannot keep the history of what is typed in {shown}"))?;
+    let mut keys = default_emacs_keybindings();
+    let complete = vec![ReedlineEvent::Menu(MENU.to_string()), ReedlineEvent::MenuNext];
+    keys.add_binding(KeyModifiers::NONE, KeyCode::Tab, ReedlineEvent::UntilFound(complete));
+    let new_line = ReedlineEvent::Edit(vec![EditCommand::InsertNewline]);
+    keys.add_binding(KeyModifiers::ALT, KeyCode::Enter, new_line);
+    let hint = Style::new().dimmed();
+    Ok(Reedline::create()
+        .with_history(Box::new(history))
+        .with_history_exclusion_prefix(Some(" ".to_string()))
+        .with_hinter(Box::new(DefaultHinter::default().with_style(hint)))
+        .with_validator(Box::new(LineValidator))
+        .with_menu(ReedlineMenu::EngineCompleter(Box::new(ColumnarMenu::default().with_name(MENU))))
+        .with_edit_mode(Box::new(Emacs::new(keys)))
+        .with_ansi_colors(output.colors_stderr()))
+}
+
+struct LineValidator;
+
+impl Validator for LineValidator {
+    fn validate(&self, line: &str) -> ValidationResult {
+        if is_complete(line) { ValidationResult::Complete } else { ValidationResult::Incomplete }
+    }
+}
+
+struct TabCompleter {
+    candidates: Candidates,
+}
+
+impl Completer for TabCompleter {
+    fn complete(&mut self, line: &str, cursor: usize) -> CompletionResult {
+        let before = line.get(..cursor).unwrap_or(line);
+        let suggestions: Vec<Suggestion> = offers(before, &self.candidates)
+            .into_iter()
+            .map(|offer| Suggestion {
+                value: offer.text,
+                description: offer.description.map(str::to_string),
+                span: Span::new(offer.start, before.len()),
+                append_whitespace: offer.goes_on,
+                ..Suggestion::default()
+            })
+            .collect();
+        CompletionResult::fresh(suggestions)
+    }
+}
+
+struct ChatPrompt;
+
+impl Prompt for ChatPrompt {
+    fn render_prompt_left(&self) -> Cow<'_, str> {
+        Cow::Borrowed("")
+    }
+
+    fn render_prompt_right(&self) -> Cow<'_, str> {
+        Cow::Borrowed("")
+    }
+
+    fn render_prompt_indicator(&self, _mode: PromptEditMode) -> Cow<'_, str> {
+        Cow::Borrowed("> ")
+    }
+
+    fn render_prompt_multiline_indicator(&self) -> Cow<'_, str> {
+        Cow::Borrowed("… ")
+    }
+
+    fn render_prompt_history_search_indicator(&self, search: PromptHistorySearch) -> Cow<'_, str> {
+        let failing = match search.status {
+            PromptHistorySearchStatus::Passing => "",
+            PromptHistorySearchStatus::Failing => "nothing for ",
+        };
+        Cow::Owned(format!("({failing}{:?}) ", search.term))
+    }
+
+    fn get_indicator_color(&self) -> reedline::Color {
+        reedline::Color::Green
+    }
+}

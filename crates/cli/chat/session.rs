@@ -1,0 +1,298 @@
+//! The state of a chat: what was said, which settings are in force, and the question that is being answered.
+//!
+//! A question is opened by [`Session::ask`] or [`Session::ask_again`] and closed by [`Session::finish`] or
+//! [`Session::withdraw`]; only whole exchanges are kept, so that a conversation always alternates. Nothing here does I/O.
+
+use hone_protocol::{FinishReason, GenerateRequest, Message, Prompt, Role, Timings};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Config, Source};
+
+/// The version of the form that conversations are saved in.
+pub(crate) const FORMAT: u32 = 1;
+
+/// A question and its answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Exchange {
+    /// What was asked.
+    pub(crate) question: String,
+    /// What was answered.
+    pub(crate) answer: String,
+    /// Who answered.
+    pub(crate) model: String,
+    /// Why the answer ended; `None` where a person stopped it.
+    pub(crate) finish_reason: Option<FinishReason>,
+    /// What it cost.
+    pub(crate) timings: Timings,
+}
+
+/// What was said, in the form in which it is saved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Conversation {
+    /// [`FORMAT`] of the program that wrote it.
+    pub(crate) format: u32,
+    /// The model that is to answer next.
+    pub(crate) model: String,
+    /// Instructions before the conversation; empty leaves them to the model's template.
+    pub(crate) system: String,
+    /// The exchanges, oldest first.
+    pub(crate) exchanges: Vec<Exchange>,
+}
+
+/// A chat.
+#[derive(Debug)]
+pub(crate) struct Session {
+    config: Config,
+    exchanges: Vec<Exchange>,
+    open: Option<OpenQuestion>,
+    name: Option<String>,
+    left_out: usize,
+}
+
+#[derive(Debug)]
+struct OpenQuestion {
+    question: String,
+    /// The exchange that this one is to replace, which comes back when the question is withdrawn.
+    replaces: Option<Exchange>,
+}
+
+impl Session {
+    /// A conversation in which nothing has been said.
+    pub(crate) fn new(config: Config) -> Session {
+        Session { config, exchanges: Vec::new(), open: None, name: None, left_out: 0 }
+    }
+
+    /// Goes on with a saved conversation: its exchanges, and its model and instructions where no flag names others.
+    ///
+    /// # Errors
+    /// When the conversation's settings are not valid any more.
+    pub(crate) fn resume(&mut self, name: String, conversation: Conversation) -> anyhow::Result<()> {
+        for (key, value) in [("engine.model", conversation.model), ("chat.system", conversation.system)] {
+            if !matches!(self.config.source_of(key), Some(Source::Flag(_))) {
+                self.config.set_text(key, &value, Source::Chat)?;
+            }
+        }
+        self.clear();
+        self.exchanges = conversation.exchanges;
+        self.name = Some(name);
+        Ok(())
+    }
+
+    /// The settings in force.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The model that answers.
+    pub(crate) fn model(&self) -> &str {
+        &self.config.engine.model
+    }
+
+    /// The exchanges, oldest first.
+    pub(crate) fn exchanges(&self) -> &[Exchange] {
+        &self.exchanges
+    }
+
+    /// How many of the oldest exchanges the prompt leaves out, because the context does not hold them.
+    pub(crate) fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// What the conversation is saved as, once it has a name.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Names the conversation.
+    pub(crate) fn rename(&mut self, name: String) {
+        self.name = Some(name);
+    }
+
+    /// The conversation as it is saved.
+    pub(crate) fn conversation(&self) -> Conversation {
+        Conversation {
+            format: FORMAT,
+            model: self.model().to_string(),
+            system: self.config.chat.system.clone(),
+            exchanges: self.exchanges.clone(),
+        }
+    }
+
+    /// Changes a setting.
+    ///
+    /// # Errors
+    /// When there is no such key or the value does not fit it.
+    pub(crate) fn set(&mut self, key: &str, text: &str) -> anyhow::Result<()> {
+        self.config.set_text(key, text, Source::Chat)?;
+        // Another model or shorter instructions may leave room for what was left out.
+        self.left_out = 0;
+        Ok(())
+    }
+
+    /// Starts a new conversation with the same settings.
+    pub(crate) fn clear(&mut self) {
+        self.exchanges.clear();
+        self.open = None;
+        self.name = None;
+        self.left_out = 0;
+    }
+
+    /// Takes the last exchange back, if there is one.
+    pub(crate) fn undo(&mut self) -> Option<Exchange> {
+        let undone = self.exchanges.pop();
+        self.left_out = 0;
+        undone
+    }
+
+    /// Opens a question.
+    pub(crate) fn ask(&mut self, question: String) {
+        self.open = Some(OpenQuestion { question, replaces: None });
+    }
+
+    /// Opens the last question again; `false` where there is none.
+    pub(crate) fn ask_again(&mut self) -> bool {
+        let Some(last) = self.exchanges.pop() else { return false };
+        self.open = Some(OpenQuestion { question: last.question.clone(), replaces: Some(last) });
+        true
+    }
+
+    /// What to ask the model for; `None` where no question is open.
+    pub(crate) fn request(&self) -> Option<GenerateRequest> {
+        let open = self.open.as_ref()?;
+        let mut messages = Vec::new();
+        if !self.config.chat.system.is_empty() {
+            messages.push(Message::new(Role::System, &self.config.chat.system));
+        }
+        for exchange in self.exchanges.iter().skip(self.left_out) {
+            messages.push(Message::new(Role::User, &exchange.question));
+            messages.push(Message::new(Role::Assistant, &exchange.answer));
+        }
+        messages.push(Message::new(Role::User, &open.question));
+        let sampling = &self.config.sampling;
+        Some(GenerateRequest {
+            sampling: sampling.options(),
+            max_tokens: sampling.max_tokens,
+            stop: sampling.stop.clone(),
+            ..GenerateRequest::new(self.model(), Prompt::Chat(messages))
+        })
+    }
+
+    /// Leaves one more of the oldest exchanges out of the prompt; `false` where none is left to leave out.
+    pub(crate) fn leave_out_oldest(&mut self) -> bool {
+        let can = self.left_out < self.exchanges.len();
+        self.left_out += usize::from(can);
+        can
+    }
+
+    /// Closes the open question with its answer.
+    pub(crate) fn finish(&mut self, answer: String, finish_reason: Option<FinishReason>, timings: Timings) {
+        if let Some(OpenQuestion { question, .. }) = self.open.take() {
+            let model = self.model().to_string();
+            self.exchanges.push(Exchange { question, answer, model, finish_reason, timings });
+        }
+    }
+
+    /// Closes the open question as if it had not been asked.
+    pub(crate) fn withdraw(&mut self) {
+        self.exchanges.extend(self.open.take().and_then(|open| open.replaces));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::scripted::session;
+    use super::*;
+
+    /// The prompt of the open question after `steps`, as one line.
+    #[track_caller]
+    fn check(exchanges: usize, steps: impl FnOnce(&mut Session), expected: &str) {
+        let mut session = session(exchanges);
+        steps(&mut session);
+        let seen = match session.request().map(|request| request.prompt) {
+            Some(Prompt::Chat(messages)) => {
+                messages.iter().map(|message| message.content.as_str()).collect::<Vec<_>>().join(" ")
+            }
+            other => format!("{other:?}"),
+        };
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn a_prompt_holds_what_was_said_and_the_open_question() {
+        check(0, |_| (), "None");
+        check(2, |_| (), "None");
+        check(2, |session| session.ask("q3".into()), "q1 a1 q2 a2 q3");
+        let with_system = |session: &mut Session| {
+            session.set("chat.system", "be brief").unwrap();
+            session.ask("q2".into());
+        };
+        check(1, with_system, "be brief q1 a1 q2");
+    }
+
+    #[test]
+    fn the_last_question_is_asked_again_without_its_answer() {
+        check(2, |session| assert!(session.ask_again()), "q1 a1 q2");
+        check(0, |session| assert!(!session.ask_again()), "None");
+    }
+
+    #[test]
+    fn a_withdrawn_repetition_keeps_the_old_answer() {
+        let mut session = session(2);
+        session.ask_again();
+        session.withdraw();
+        assert_eq!(session.exchanges().last().unwrap().answer, "a2");
+        session.ask("q3".into());
+        session.withdraw();
+        assert_eq!(session.exchanges().len(), 2);
+    }
+
+    #[test]
+    fn the_oldest_exchanges_are_left_out_one_by_one_and_the_instructions_stay() {
+        let leave_out = |count: usize| {
+            move |session: &mut Session| {
+                session.set("chat.system", "be brief").unwrap();
+                session.ask("q3".into());
+                for _ in 0..count {
+                    assert!(session.leave_out_oldest());
+                }
+            }
+        };
+        check(2, leave_out(1), "be brief q2 a2 q3");
+        check(2, leave_out(2), "be brief q3");
+        let mut session = session(1);
+        session.ask("q2".into());
+        assert!(session.leave_out_oldest());
+        assert!(!session.leave_out_oldest());
+        assert_eq!(session.exchanges().len(), 1, "what is left out of the prompt stays in the conversation");
+    }
+
+    #[test]
+    fn a_resumed_conversation_brings_its_model_unless_a_flag_names_one() {
+        let saved = || Conversation { model: "old".into(), system: "s".into(), ..session(1).conversation() };
+        let mut resumed = session(0);
+        resumed.resume("tides".into(), saved()).unwrap();
+        assert_eq!((resumed.model(), resumed.name(), resumed.exchanges().len()), ("old", Some("tides"), 1));
+        let mut config = Config::defaults().unwrap();
+        config.set_text("engine.model", "new", Source::Flag("--model")).unwrap();
+        let mut flagged = Session::new(config);
+        flagged.resume("tides".into(), saved()).unwrap();
+        assert_eq!((flagged.model(), flagged.config().chat.system.as_str()), ("new", "s"));
+    }
+
+    #[test]
+    fn what_is_left_out_comes_back_when_there_may_be_room() {
+        let forget = |step: fn(&mut Session)| {
+            let mut session = session(2);
+            session.leave_out_oldest();
+            step(&mut session);
+            session.left_out()
+        };
+        assert_eq!(forget(|_| ()), 1);
+        assert_eq!(forget(|session| drop(session.undo())), 0);
+        assert_eq!(forget(|session| session.set("engine.model", "larger").unwrap()), 0);
+        assert_eq!(forget(Session::clear), 0);
+    }
+}

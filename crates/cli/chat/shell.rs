@@ -1,0 +1,421 @@
+//! Does what a line of the chat asks for: answers a question, or obeys a command.
+//!
+//! The keyboard and the screen stay outside, so that a whole chat runs in a test.
+
+use hone_protocol::{Generate, Timings};
+use time::OffsetDateTime;
+
+use super::answer::answer;
+use super::completion::Candidates;
+use super::input::{self, Input};
+use super::screen::Screen;
+use super::session::Session;
+use super::slash::{COMMANDS, SlashCommand};
+use super::store::ConversationStore;
+use crate::failure::is_broken_pipe;
+use crate::interrupt::Interrupt;
+
+/// The models that a chat can change to.
+pub(crate) trait ModelShelf {
+    /// Sees to it that `name` can be loaded, which may mean to fetch it.
+    ///
+    /// # Errors
+    /// When it cannot be had; the message says why.
+    fn provide(&self, name: &str) -> anyhow::Result<()>;
+
+    /// Names to offer.
+    fn names(&self) -> Vec<String>;
+}
+
+/// Whether the chat goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// It does.
+    Continue,
+    /// The person wants to leave.
+    Leave,
+}
+
+/// What a chat works with.
+pub(crate) struct Shell<'a> {
+    /// The conversation.
+    pub(crate) session: Session,
+    /// Who answers.
+    pub(crate) generator: &'a dyn Generate,
+    /// The models to change to.
+    pub(crate) models: &'a dyn ModelShelf,
+    /// Where conversations are kept.
+    pub(crate) store: &'a ConversationStore,
+    /// Ctrl-C.
+    pub(crate) interrupt: &'a Interrupt,
+}
+
+impl Shell<'_> {
+    /// Does what `text` asks for. What goes wrong is shown, and the chat goes on.
+    ///
+    /// # Errors
+    /// When nobody reads the screen any more.
+    pub(crate) fn handle(&mut self, text: &str, screen: &mut dyn Screen) -> anyhow::Result<Flow> {
+        let done = match input::parse(text) {
+            Input::Nothing => return Ok(Flow::Continue),
+            Input::Wrong(reason) => Err(anyhow::Error::msg(reason)),
+            Input::Command(SlashCommand::Exit) => return Ok(Flow::Leave),
+            Input::Command(command) => self.obey(command, screen),
+            Input::Question(question) => {
+                self.session.ask(question);
+                self.answer(screen)
+            }
+        };
+        match done {
+            Err(error) if is_broken_pipe(&error) => return Err(error),
+            Err(error) => screen.error(&format!("{error:#}")),
+            Ok(()) => {}
+        }
+        Ok(Flow::Continue)
+    }
+
+    /// Names that commands take at this moment.
+    pub(crate) fn candidates(&self) -> Candidates {
+        let settings = self.session.config().entries().keys().filter_map(|key| key.strip_prefix(SAMPLING));
+        Candidates {
+            models: self.models.names(),
+            // A folder that cannot be listed is reported by `/load`, not by the Tab key.
+            conversations: self.store.names().unwrap_or_default(),
+            settings: settings.map(str::to_string).collect(),
+        }
+    }
+
+    fn obey(&mut self, command: SlashCommand, screen: &mut dyn Screen) -> anyhow::Result<()> {
+        match command {
+            SlashCommand::Help => screen.say(&help()),
+            SlashCommand::Model(None) => screen.say(self.session.model()),
+            SlashCommand::Model(Some(name)) => self.change_model(&name),
+            SlashCommand::System(None) => screen.say(system_or_none(&self.session)),
+            SlashCommand::System(Some(text)) => self.session.set("chat.system", &text),
+            SlashCommand::Set(None) => screen.say(&settings(&self.session)),
+            SlashCommand::Set(Some((key, value))) => self.set(&key, value.as_deref(), screen),
+            SlashCommand::Show => screen.say(&summary(&self.session)),
+            SlashCommand::Clear => {
+                self.session.clear();
+                Ok(())
+            }
+            SlashCommand::Save(name) => self.save_as(name, screen),
+            SlashCommand::Load(None) => self.list(screen),
+            SlashCommand::Load(Some(name)) => self.load(name, screen),
+            SlashCommand::Regen if self.session.ask_again() => self.answer(screen),
+            SlashCommand::Regen => anyhow::bail!("nothing has been asked yet"),
+            SlashCommand::Undo => self.undo(screen),
+            SlashCommand::Stats => screen.say(&statistics(&self.session)),
+            SlashCommand::Exit => Ok(()),
+        }
+    }
+
+    fn answer(&mut self, screen: &mut dyn Screen) -> anyhow::Result<()> {
+        answer(&mut self.session, self.generator, self.interrupt, screen)?;
+        self.save_automatically()
+    }
+
+    fn change_model(&mut self, name: &str) -> anyhow::Result<()> {
+        self.models.provide(name)?;
+        self.session.set("engine.model", name)
+    }
+
+    fn set(&mut self, name: &str, value: Option<&str>, screen: &mut dyn Screen) -> anyhow::Result<()> {
+        let key = format!("{SAMPLING}{name}");
+        if let Some(value) = value {
+            return self.session.set(&key, value);
+        }
+        match self.session.config().entries().get(&key) {
+            Some(entry) => screen.say(&entry.value.to_string()),
+            None => anyhow::bail!("unknown setting {name:?}: /set lists them"),
+        }
+    }
+
+    fn undo(&mut self, screen: &mut dyn Screen) -> anyhow::Result<()> {
+        let Some(undone) = self.session.undo() else { anyhow::bail!("nothing has been said yet") };
+        screen.note(&format!("taken back: {}", first_line(&undone.question)));
+        if self.session.name().is_some() { self.save_automatically() } else { Ok(()) }
+    }
+
+    fn save_as(&mut self, name: Option<String>, screen: &mut dyn Screen) -> anyhow::Result<()> {
+        if let Some(name) = name.filter(|name| Some(name.as_str()) != self.session.name()) {
+            if self.store.contains(&name) {
+                anyhow::bail!("a conversation {name:?} is saved already: choose another name");
+            }
+            self.store.save(&name, &self.session.conversation())?;
+            self.session.rename(name);
+        } else {
+            self.save()?;
+        }
+        screen.note(&format!("saved as {}", self.session.name().unwrap_or_default()));
+        Ok(())
+    }
+
+    fn save_automatically(&mut self) -> anyhow::Result<()> {
+        let wanted = self.session.config().chat.save && !self.session.exchanges().is_empty();
+        if wanted || self.session.name().is_some_and(|name| self.store.contains(name)) { self.save() } else { Ok(()) }
+    }
+
+    fn save(&mut self) -> anyhow::Result<()> {
+        if self.session.name().is_none() {
+            let question = self.session.exchanges().first().map_or("", |exchange| exchange.question.as_str());
+            self.session.rename(self.store.fresh_name(OffsetDateTime::now_utc().date(), question));
+        }
+        self.store.save(self.session.name().unwrap_or_default(), &self.session.conversation())
+    }
+
+    fn list(&self, screen: &mut dyn Screen) -> anyhow::Result<()> {
+        let names = self.store.names()?;
+        screen.say(&if names.is_empty() { "no conversation is saved".to_string() } else { names.join("\n") })
+    }
+
+    fn load(&mut self, name: String, screen: &mut dyn Screen) -> anyhow::Result<()> {
+        let conversation = self.store.load(&name)?;
+        self.models.provide(&conversation.model)?;
+        self.session.resume(name, conversation)?;
+        screen.note(&resumed(&self.session));
+        Ok(())
+    }
+}
+
+/// What to tell a person whose conversation goes on.
+pub(crate) fn resumed(session: &Session) -> String {
+    let exchanges = match session.exchanges().len() {
+        1 => "1 exchange".to_string(),
+        count => format!("{count} exchanges"),
+    };
+    format!("going on with {}, {exchanges} so far (/show shows them)", session.name().unwrap_or_default())
+}
+
+const SAMPLING: &str = "sampling.";
+
+fn help() -> String {
+    let command = |name: &str, takes: &str| format!("/{name} {takes}").trim_end().to_string();
+    let mut rows: Vec<Vec<String>> =
+        COMMANDS.iter().map(|it| vec![command(it.name, it.takes), it.does.to_string()]).collect();
+    let keys = [
+        ("Alt-Enter", "a new line; so do \\ at the end of a line, a ``` fence and a \"\"\" block"),
+        ("Ctrl-C", "stop the answer, or clear the line"),
+        ("Ctrl-D", "leave"),
+    ];
+    rows.extend(keys.map(|(key, does)| vec![key.to_string(), does.to_string()]));
+    crate::output::table(&rows)
+}
+
+fn system_or_none(session: &Session) -> &str {
+    match session.config().chat.system.as_str() {
+        "" => "(left to the model's template)",
+        system => system,
+    }
+}
+
+fn settings(session: &Session) -> String {
+    let sampling =
+        session.config().entries().iter().filter_map(|(key, entry)| Some((key.strip_prefix(SAMPLING)?, entry)));
+    crate::output::table(
+        &sampling.map(|(name, entry)| vec![name.to_string(), entry.value.to_string()]).collect::<Vec<_>>(),
+    )
+}
+
+fn summary(session: &Session) -> String {
+    let mut text = crate::output::table(&[
+        vec!["conversation".to_string(), session.name().unwrap_or("(not saved)").to_string()],
+        vec!["model".to_string(), session.model().to_string()],
+        vec!["system".to_string(), system_or_none(session).to_string()],
+        vec!["exchanges".to_string(), session.exchanges().len().to_string()],
+        vec!["left out".to_string(), session.left_out().to_string()],
+    ]);
+    for exchange in session.exchanges() {
+        text += &format!("\n\n> {}\n{}", exchange.question.replace('\n', "\n> "), exchange.answer);
+    }
+    text
+}
+
+fn statistics(session: &Session) -> String {
+    let Some(last) = session.exchanges().last() else { return "nothing has been answered yet".to_string() };
+    let total =
+        |count: fn(&Timings) -> usize| -> usize { session.exchanges().iter().map(|it| count(&it.timings)).sum() };
+    crate::output::table(&[
+        vec!["".into(), "prompt tokens".into(), "per second".into(), "answer tokens".into(), "per second".into()],
+        vec![
+            "last answer".into(),
+            last.timings.prompt_tokens.to_string(),
+            format!("{:.1}", last.timings.prompt_tokens_per_second),
+            last.timings.generation_tokens.to_string(),
+            format!("{:.1}", last.timings.generation_tokens_per_second),
+        ],
+        vec![
+            "all answers".into(),
+            total(|timings| timings.prompt_tokens).to_string(),
+            String::new(),
+            total(|timings| timings.generation_tokens).to_string(),
+        ],
+    ])
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use hone_protocol::{GenerateError, Prompt};
+
+    use super::super::scripted::{Recorder, Scripted, interrupt_never, session};
+    use super::*;
+
+    struct Shelf;
+
+    impl ModelShelf for Shelf {
+        fn provide(&self, name: &str) -> anyhow::Result<()> {
+            if name == "nowhere" { anyhow::bail!("no model {name:?}") } else { Ok(()) }
+        }
+
+        fn names(&self) -> Vec<String> {
+            vec!["smollm2:135m".to_string()]
+        }
+    }
+
+    /// Types `lines` into a chat without history, and gives what was seen; today's date reads DAY.
+    #[track_caller]
+    fn check(generator: &Scripted, lines: &[&str], expected: &str) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = ConversationStore::new(folder.path().to_path_buf());
+        assert_eq!(type_lines(generator, &store, lines).join("\n"), expected);
+    }
+
+    fn type_lines(generator: &Scripted, store: &ConversationStore, lines: &[&str]) -> Vec<String> {
+        let interrupt = interrupt_never();
+        let mut shell = Shell { session: session(0), generator, models: &Shelf, store, interrupt: &interrupt };
+        let mut screen = Recorder::default();
+        for line in lines {
+            if shell.handle(line, &mut screen).unwrap() == Flow::Leave {
+                screen.seen.push("left".to_string());
+            }
+        }
+        let day = name_of_today();
+        screen.seen.iter().map(|seen| seen.replace(&day, "DAY")).collect()
+    }
+
+    fn name_of_today() -> String {
+        let day = OffsetDateTime::now_utc().date();
+        format!("{:04}-{:02}-{:02}", day.year(), u8::from(day.month()), day.day())
+    }
+
+    fn last_prompt(generator: &Scripted) -> String {
+        match generator.requests().pop().unwrap().prompt {
+            Prompt::Chat(messages) => {
+                messages.iter().map(|message| message.content.as_str()).collect::<Vec<_>>().join(" ")
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_conversation_goes_on() {
+        let generator = Scripted::answering(&["yes"]);
+        check(&generator, &["one", "  ", "two"], "yes|end\nyes|end");
+        assert_eq!(last_prompt(&generator), "one yes two");
+    }
+
+    #[test]
+    fn regen_and_undo_change_what_the_model_is_shown() {
+        let generator = Scripted::answering(&["yes"]);
+        check(&generator, &["one", "two", "/regen"], "yes|end\nyes|end\nyes|end");
+        assert_eq!(last_prompt(&generator), "one yes two");
+        check(&generator, &["one", "two", "/undo", "three"], "yes|end\nyes|end\nnote: taken back: two\nyes|end");
+        assert_eq!(last_prompt(&generator), "one yes three");
+        check(&generator, &["one", "/clear", "two"], "yes|end\nyes|end");
+        assert_eq!(last_prompt(&generator), "two");
+        check(&generator, &["/regen", "/undo"], "error: nothing has been asked yet\nerror: nothing has been said yet");
+    }
+
+    #[test]
+    fn settings_reach_the_model() {
+        let generator = Scripted::answering(&["yes"]);
+        let lines = [
+            "/set temperature 0",
+            "/set seed 7",
+            "/set stop END",
+            "/set max_tokens 3",
+            "/system be brief",
+            "/model b",
+            "x",
+        ];
+        check(&generator, &lines, "yes|end");
+        let request = generator.requests().pop().unwrap();
+        assert_eq!((request.sampling.temperature, request.sampling.seed), (0.0, Some(7)));
+        assert_eq!((request.stop, request.max_tokens, request.model), (vec!["END".into()], Some(3), "b".into()));
+        assert_eq!(last_prompt(&generator), "be brief x");
+    }
+
+    #[test]
+    fn settings_are_shown() {
+        let generator = Scripted::answering(&[]);
+        check(&generator, &["/set top_p 0.5", "/set top_p"], "0.5");
+        check(&generator, &["/model"], "smollm2:135m");
+        check(&generator, &["/system"], "(left to the model's template)");
+        check(&generator, &["/system a", "/system \"\"", "/system"], "(left to the model's template)");
+        check(&generator, &["/stats"], "nothing has been answered yet");
+        check(&generator, &["/exit"], "left");
+    }
+
+    #[test]
+    fn what_goes_wrong_is_said_and_the_chat_goes_on() {
+        let generator = Scripted::answering(&["yes"]);
+        let known = "sampling.frequency_penalty, sampling.logit_bias, sampling.max_tokens, sampling.min_p, \
+                     sampling.penalty_window, sampling.presence_penalty, sampling.repetition_penalty, sampling.seed, \
+                     sampling.stop, sampling.temperature, sampling.top_k, sampling.top_p";
+        check(&generator, &["/set top 1"], &format!("error: unknown key sampling.top (chat): known are {known}"));
+        check(&generator, &["/set top"], "error: unknown setting \"top\": /set lists them");
+        check(&generator, &["/set top_p 3", "x"], "error: sampling.top_p (chat): top_p is 3, expected 0 to 1\nyes|end");
+        check(&generator, &["/model nowhere", "/model"], "error: no model \"nowhere\"\nsmollm2:135m");
+        check(&generator, &["/load nothing"], "error: no conversation \"nothing\" is saved");
+        check(&generator, &["/undo it"], "error: /undo takes nothing, but \"it\" follows it");
+        let broken = Scripted::failing(GenerateError::Failed("no memory".into()));
+        check(&broken, &["x", "/undo"], "end\nerror: generation failed: no memory\nerror: nothing has been said yet");
+    }
+
+    #[test]
+    fn conversations_are_saved_as_they_go_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = ConversationStore::new(folder.path().to_path_buf());
+        let generator = Scripted::answering(&["yes"]);
+        type_lines(&generator, &store, &["Is it blue?", "Really?"]);
+        let seen = type_lines(&generator, &store, &["/load"]);
+        assert_eq!(seen, ["DAY-is-it-blue"]);
+        let name = store.names().unwrap().remove(0);
+        let seen = type_lines(&generator, &store, &[&format!("/load {name}"), "Why?"]);
+        assert_eq!(seen, ["note: going on with DAY-is-it-blue, 2 exchanges so far (/show shows them)", "yes|end"]);
+        assert_eq!(last_prompt(&generator), "Is it blue? yes Really? yes Why?");
+        assert_eq!(store.load(&name).unwrap().exchanges.len(), 3);
+        let seen =
+            type_lines(&generator, &store, &["One?", "/save tides", "Two?", "/save tides", "/clear", "/save tides"]);
+        assert_eq!(
+            seen[1..],
+            [
+                "note: saved as tides",
+                "yes|end",
+                "note: saved as tides",
+                "error: a conversation \"tides\" is saved already: choose another name",
+            ]
+        );
+        assert_eq!(store.load("tides").unwrap().exchanges.len(), 2);
+    }
+
+    #[test]
+    fn a_conversation_is_shown_with_what_it_cost() {
+        let generator = Scripted::answering(&["yes", "."]);
+        check(
+            &generator,
+            &["one", "/stats", "/show"],
+            "yes|.|end\n\
+             \x20            prompt tokens  per second  answer tokens  per second\n\
+             last answer  1              2.0         2              8.0\n\
+             all answers  1                          2\n\
+             conversation  DAY-one\nmodel         smollm2:135m\nsystem        (left to the model's template)\n\
+             exchanges     1\nleft out      0\n\n> one\nyes.",
+        );
+    }
+}

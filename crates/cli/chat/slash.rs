@@ -1,0 +1,149 @@
+//! The commands that begin with a slash: what they are called, and how they are read.
+
+/// A command of the chat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SlashCommand {
+    /// List the commands.
+    Help,
+    /// Show or change the model.
+    Model(Option<String>),
+    /// Show or change the instructions before the conversation; an empty text leaves them to the model's template.
+    System(Option<String>),
+    /// Show the sampling settings, or one, or change one.
+    Set(Option<(String, Option<String>)>),
+    /// Show the conversation and its settings.
+    Show,
+    /// Start a new conversation.
+    Clear,
+    /// Save the conversation, under this name or the one it has.
+    Save(Option<String>),
+    /// Go on with a saved conversation, or list them.
+    Load(Option<String>),
+    /// Answer the last question once more.
+    Regen,
+    /// Take the last exchange back.
+    Undo,
+    /// Show what the answers cost.
+    Stats,
+    /// Leave.
+    Exit,
+}
+
+/// How a command is offered: its name, what it takes, and what it does.
+pub(crate) struct Description {
+    pub(crate) name: &'static str,
+    pub(crate) takes: &'static str,
+    pub(crate) does: &'static str,
+}
+
+/// Every command, in the order of `/help`.
+pub(crate) const COMMANDS: [Description; 12] = [
+    describe("help", "", "list the commands"),
+    describe("model", "[NAME]", "show the model, or change it"),
+    describe(
+        "system",
+        "[TEXT]",
+        "show the instructions before the conversation, or change them (\"\" takes them away)",
+    ),
+    describe("set", "[KEY [VALUE]]", "show the sampling settings, or change one"),
+    describe("show", "", "show the conversation and its settings"),
+    describe("clear", "", "start a new conversation"),
+    describe("save", "[NAME]", "save the conversation, under another name if one is given"),
+    describe("load", "[NAME]", "go on with a saved conversation, or list them"),
+    describe("regen", "", "answer the last question once more"),
+    describe("undo", "", "take the last question and its answer back"),
+    describe("stats", "", "show what the answers cost"),
+    describe("exit", "", "leave (as Ctrl-D does)"),
+];
+
+impl SlashCommand {
+    /// Reads a command, without its slash.
+    ///
+    /// # Errors
+    /// When there is no such command, or it takes something else.
+    pub(crate) fn parse(text: &str) -> Result<SlashCommand, String> {
+        let (name, rest) = split(text);
+        let argument = (!rest.is_empty()).then(|| rest.to_string());
+        let command = match name {
+            "help" | "?" => SlashCommand::Help,
+            "model" => return Ok(SlashCommand::Model(argument)),
+            "system" => return Ok(SlashCommand::System(argument.map(|text| without_quotes(&text)))),
+            "set" => return Ok(SlashCommand::Set(argument.map(|text| key_and_value(&text)))),
+            "show" => SlashCommand::Show,
+            "clear" => SlashCommand::Clear,
+            "save" => return Ok(SlashCommand::Save(argument)),
+            "load" => return Ok(SlashCommand::Load(argument)),
+            "regen" => SlashCommand::Regen,
+            "undo" => SlashCommand::Undo,
+            "stats" => SlashCommand::Stats,
+            "exit" | "quit" | "bye" => SlashCommand::Exit,
+            _ => {
+                return Err(format!(
+                    "unknown command /{name}: /help lists them, and // begins a question with a slash"
+                ));
+            }
+        };
+        match argument {
+            None => Ok(command),
+            Some(argument) => Err(format!("/{name} takes nothing, but {argument:?} follows it")),
+        }
+    }
+}
+
+const fn describe(name: &'static str, takes: &'static str, does: &'static str) -> Description {
+    Description { name, takes, does }
+}
+
+fn split(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    text.split_once(char::is_whitespace).map_or((text, ""), |(first, rest)| (first, rest.trim()))
+}
+
+fn key_and_value(text: &str) -> (String, Option<String>) {
+    let (key, value) = split(text);
+    (key.to_string(), (!value.is_empty()).then(|| value.to_string()))
+}
+
+fn without_quotes(text: &str) -> String {
+    let inner = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    inner.unwrap_or(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Result<SlashCommand, &str>) {
+        assert_eq!(SlashCommand::parse(text), expected.map_err(str::to_string), "/{text}");
+    }
+
+    #[test]
+    fn commands_are_read_with_what_they_take() {
+        let some = |text: &str| Some(text.to_string());
+        check("help", Ok(SlashCommand::Help));
+        check("model", Ok(SlashCommand::Model(None)));
+        check("model qwen3:4b ", Ok(SlashCommand::Model(some("qwen3:4b"))));
+        check("system You are\nbrief.", Ok(SlashCommand::System(some("You are\nbrief."))));
+        check("system \"\"", Ok(SlashCommand::System(some(""))));
+        check("system", Ok(SlashCommand::System(None)));
+        check("set", Ok(SlashCommand::Set(None)));
+        check("set top_k", Ok(SlashCommand::Set(Some(("top_k".into(), None)))));
+        check("set  stop  a b", Ok(SlashCommand::Set(Some(("stop".into(), some("a b"))))));
+        check("load tides", Ok(SlashCommand::Load(some("tides"))));
+        check("quit", Ok(SlashCommand::Exit));
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_said() {
+        check("hepl", Err("unknown command /hepl: /help lists them, and // begins a question with a slash"));
+        check("undo 2", Err("/undo takes nothing, but \"2\" follows it"));
+    }
+
+    #[test]
+    fn every_described_command_is_read() {
+        for description in &COMMANDS {
+            assert!(SlashCommand::parse(description.name).is_ok(), "/{}", description.name);
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! `hone bundle`: writes a copy of this program with models inside.
+
+use anyhow::Context;
+use hone_models::{InstalledModel, write_bundle};
+
+use crate::app::App;
+use crate::arguments::BundleArguments;
+use crate::failure::Outcome;
+use crate::output::{bytes, print_line};
+use crate::progress::Transfers;
+
+/// Writes the bundle. Models of the catalog that are not here are fetched first.
+///
+/// # Errors
+/// When a model cannot be had, or the file cannot be written.
+pub(crate) fn run(app: &App, arguments: &BundleArguments) -> anyhow::Result<Outcome> {
+    let models: Vec<InstalledModel> =
+        arguments.models.iter().map(|name| app.installed(name)).collect::<anyhow::Result<_>>()?;
+    let executable = std::env::current_exe().context("cannot find this program's own file")?;
+    let mut transfers = Transfers::new(app.output);
+    write_bundle(&executable, &models, &arguments.output, &mut |event| transfers.show(event))?;
+    drop(transfers);
+    let output = &arguments.output;
+    let size = output.metadata().with_context(|| format!("cannot read {}", output.display()))?.len();
+    let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
+    print_line(&format!("{} holds {} ({})", output.display(), names.join(", "), bytes(size)))?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,23 @@
+//! `hone config`: every key, its value in force, and where it comes from.
+
+use crate::app::App;
+use crate::arguments::ConfigArguments;
+use crate::failure::Outcome;
+use crate::output::{print_json, print_line, table};
+
+/// Prints the configuration.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub(crate) fn run(app: &App, arguments: &ConfigArguments) -> anyhow::Result<Outcome> {
+    let entries = app.config.entries();
+    if arguments.json.json {
+        print_json(entries)?;
+    } else {
+        let row = |(key, entry): (&String, &crate::config::Entry)| {
+            vec![key.clone(), entry.value.to_string(), entry.source.to_string()]
+        };
+        print_line(&table(&entries.iter().map(row).collect::<Vec<_>>()))?;
+    }
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,102 @@
+//! What is said about a model, in the JSON that `list`, `show` and `pull` share.
+
+use hone_models::{Catalog, CatalogModel, InstalledModel, Place, Role};
+use serde::Serialize;
+
+/// A model, installed or known.
+#[derive(Debug, Serialize)]
+pub(crate) struct JsonModel<'a> {
+    name: &'a str,
+    installed: bool,
+    place: Option<&'static str>,
+    size: u64,
+    source: Option<&'a str>,
+    added: Option<u64>,
+    role: Option<&'static str>,
+    family: Option<&'a str>,
+    parameters: Option<&'a str>,
+    quantization: Option<&'a str>,
+    context: Option<u32>,
+    licence: Option<&'a str>,
+    files: Vec<JsonFile<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonFile<'a> {
+    name: &'a str,
+    path: Option<String>,
+    offset: u64,
+    size: u64,
+    sha256: Option<&'a str>,
+}
+
+impl<'a> JsonModel<'a> {
+    /// A model that is here, with what the catalog knows about it.
+    pub(crate) fn installed(model: &'a InstalledModel, catalog: &'a Catalog) -> JsonModel<'a> {
+        let files = model.files.iter().map(|file| JsonFile {
+            name: &file.name,
+            path: Some(file.location.path.display().to_string()),
+            offset: file.location.offset,
+            size: file.location.length,
+            sha256: file.sha256.as_deref(),
+        });
+        JsonModel {
+            name: &model.name,
+            installed: true,
+            place: Some(place_name(model.place)),
+            size: model.size(),
+            source: Some(&model.source),
+            added: model.added,
+            files: files.collect(),
+            ..JsonModel::facts(&model.name, catalog.find(&model.name))
+        }
+    }
+
+    /// A model that is known and not here.
+    pub(crate) fn known(model: &'a CatalogModel) -> JsonModel<'a> {
+        let files = model.files.iter().map(|file| JsonFile {
+            name: &file.name,
+            path: None,
+            offset: 0,
+            size: file.size,
+            sha256: file.sha256.as_deref(),
+        });
+        JsonModel { size: model.size(), files: files.collect(), ..JsonModel::facts(&model.name, Some(model)) }
+    }
+
+    fn facts(name: &'a str, known: Option<&'a CatalogModel>) -> JsonModel<'a> {
+        JsonModel {
+            name,
+            installed: false,
+            place: None,
+            size: 0,
+            source: None,
+            added: None,
+            role: known.map(|model| role_name(model.role)),
+            family: known.map(|model| model.family.as_str()),
+            parameters: known.map(|model| model.parameters.as_str()),
+            quantization: known.map(|model| model.quantization.as_str()),
+            context: known.map(|model| model.context),
+            licence: known.map(|model| model.licence.as_str()),
+            files: Vec::new(),
+        }
+    }
+}
+
+/// What a model is for, in one word.
+pub(crate) fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Generator => "generator",
+        Role::Judge => "judge",
+        Role::Embedder => "embedder",
+    }
+}
+
+/// What holds a model, in one word.
+pub(crate) fn place_name(place: Place) -> &'static str {
+    match place {
+        Place::Store => "store",
+        Place::Bundle => "bundle",
+        Place::Path => "path",
+    }
+}

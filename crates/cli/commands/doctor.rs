@@ -1,0 +1,330 @@
+//! `hone doctor`: what this machine and this installation are, and what is wrong with them.
+//!
+//! Facts are collected first and judged afterwards by [`judge`], which is pure: a problem says what is wrong and what to do
+//! next, a remark says what a person may want to know. Only problems make the command fail.
+
+mod installation;
+mod machine;
+
+use hone_models::offline_in_environment;
+use nu_ansi_term::Color;
+use serde::Serialize;
+
+use self::installation::Installation;
+use self::machine::Machine;
+use crate::arguments::DoctorArguments;
+use crate::config::{Config, EngineConfig, Places};
+use crate::failure::Outcome;
+use crate::output::{Output, bytes, print_json, print_line, table};
+
+/// Looks and reports.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub(crate) fn run(
+    arguments: &DoctorArguments,
+    places: &Places,
+    loaded: anyhow::Result<(Config, Vec<String>)>,
+    output: Output,
+) -> anyhow::Result<Outcome> {
+    let (config, complaints, warnings) = match loaded {
+        Ok((config, warnings)) => (config, Vec::new(), warnings),
+        Err(error) => (Config::defaults()?, vec![format!("{error:#}")], Vec::new()),
+    };
+    let facts = Facts {
+        version: env!("CARGO_PKG_VERSION"),
+        machine: Machine::look(),
+        engine: Engine::new(&config.engine),
+        installation: Installation::look(places, &config.engine.model),
+        offline: offline_in_environment(),
+    };
+    let mut findings = judge(&facts);
+    findings.problems.extend(complaints.into_iter().map(|what| Problem {
+        what: format!("the configuration is not valid: {what}"),
+        next: "correct or remove that line or variable".to_string(),
+    }));
+    findings.remarks.extend(warnings);
+    if arguments.json.json {
+        print_json(&Report { facts: &facts, findings: &findings })?;
+    } else {
+        print_report(&facts, &findings, output)?;
+    }
+    Ok(if findings.problems.is_empty() { Outcome::Done } else { Outcome::Failed })
+}
+
+/// Everything that was seen.
+#[derive(Debug, Serialize)]
+struct Facts {
+    version: &'static str,
+    machine: Machine,
+    engine: Engine,
+    #[serde(flatten)]
+    installation: Installation,
+    offline: bool,
+}
+
+/// What a model would run on.
+#[derive(Debug, Serialize)]
+struct Engine {
+    model: String,
+    device: String,
+    backend: String,
+    threads: Option<usize>,
+    built_for: Vec<&'static str>,
+}
+
+impl Engine {
+    fn new(config: &EngineConfig) -> Engine {
+        let devices = [("cpu", true), ("cuda", cfg!(feature = "cuda")), ("metal", cfg!(feature = "metal"))];
+        Engine {
+            model: config.model.clone(),
+            device: config.device.clone(),
+            backend: config.backend.clone(),
+            threads: config.threads,
+            built_for: devices.into_iter().filter_map(|(name, built)| built.then_some(name)).collect(),
+        }
+    }
+}
+
+/// What follows from the facts.
+#[derive(Debug, Default, PartialEq, Serialize)]
+struct Findings {
+    problems: Vec<Problem>,
+    remarks: Vec<String>,
+}
+
+/// Something wrong.
+#[derive(Debug, PartialEq, Serialize)]
+struct Problem {
+    what: String,
+    next: String,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    facts: &'a Facts,
+    #[serde(flatten)]
+    findings: &'a Findings,
+}
+
+fn judge(facts: &Facts) -> Findings {
+    let mut findings = Findings::default();
+    judge_device(facts, &mut findings);
+    judge_store(facts, &mut findings);
+    judge_model(facts, &mut findings);
+    findings
+}
+
+fn judge_device(facts: &Facts, findings: &mut Findings) {
+    let kind = facts.engine.device.split(':').next().unwrap_or_default();
+    if ["cuda", "metal"].contains(&kind) && !facts.engine.built_for.contains(&kind) {
+        findings.problem(
+            format!("the device {:?} is configured, and this program was built without {kind}", facts.engine.device),
+            format!("build it with `cargo build --release --features {kind}`, or use --device auto"),
+        );
+    }
+    let has = |set: &str| facts.machine.instruction_sets.contains(&set);
+    match facts.machine.architecture {
+        "aarch64" => findings.remarks.push("on ARM, models run on the candle backend with NEON".to_string()),
+        "x86_64" if !has("avx2") => {
+            findings.remarks.push("this processor has no AVX2: models will run slowly".to_string());
+        }
+        _ => {}
+    }
+}
+
+fn judge_store(facts: &Facts, findings: &mut Findings) {
+    let installation = &facts.installation;
+    if let Some(reason) = &installation.store_problem {
+        findings.problem(reason.clone(), "set HONE_HOME to a folder that can be written");
+    }
+    for reason in &installation.broken_models {
+        findings.problem(format!("a model is broken: {reason}"), "remove it with `hone rm` and pull it again");
+    }
+    for name in &installation.unfinished_models {
+        findings.remarks.push(format!("{name} was fetched only in part: `hone pull {name}` resumes it"));
+    }
+}
+
+fn judge_model(facts: &Facts, findings: &mut Findings) {
+    let (model, installation) = (&facts.engine.model, &facts.installation);
+    let size = match (installation.model_size, installation.known_model_size) {
+        (Some(size), _) => size,
+        (None, None) => {
+            return findings.problem(format!("the model {model:?} is neither here nor known"), "see `hone list --all`");
+        }
+        (None, Some(_)) if facts.offline => {
+            let what = format!("the model {model:?} is not installed, and HONE_OFFLINE forbids to fetch it");
+            return findings.problem(what, format!("run `hone pull {model}` without HONE_OFFLINE"));
+        }
+        (None, Some(size)) => {
+            findings.remarks.push(format!("{model} will be fetched when it is first needed ({})", bytes(size)));
+            if installation.free_bytes.is_some_and(|free| free < size) {
+                let what = format!("{} are needed for the model {model:?} and less is free", bytes(size));
+                findings.problem(what, "make room, or set HONE_HOME to a folder on another disk");
+            }
+            size
+        }
+    };
+    if let Some(memory) = facts.machine.memory_bytes.filter(|memory| *memory < size) {
+        let (size, memory) = (bytes(size), bytes(memory));
+        let what = format!("the model {model:?} has {size} and this machine has {memory} of memory");
+        findings.problem(what, "choose a smaller model: `hone list --all`");
+    }
+}
+
+impl Findings {
+    fn problem(&mut self, what: String, next: impl Into<String>) {
+        self.problems.push(Problem { what, next: next.into() });
+    }
+}
+
+fn print_report(facts: &Facts, findings: &Findings, output: Output) -> anyhow::Result<()> {
+    print_line(&table(&rows(facts)))?;
+    for remark in &findings.remarks {
+        print_line(&format!("{} {remark}", output.colored(Color::Yellow, "note:")))?;
+    }
+    for problem in &findings.problems {
+        print_line(&format!("{} {}", output.colored(Color::Red, "problem:"), problem.what))?;
+        print_line(&format!("  next: {}", problem.next))?;
+    }
+    if findings.problems.is_empty() {
+        print_line(&output.colored(Color::Green, "nothing is wrong"))?;
+    }
+    Ok(())
+}
+
+fn rows(facts: &Facts) -> Vec<Vec<String>> {
+    let (machine, engine, installation) = (&facts.machine, &facts.engine, &facts.installation);
+    let row = |name: &str, value: String| vec![name.to_string(), value];
+    let free = installation.free_bytes.map_or(String::new(), |free| format!(", {} free", bytes(free)));
+    let threads = engine.threads.map_or("one for each physical core".to_string(), |threads| threads.to_string());
+    let memory = |count: Option<u64>| count.map_or("unknown".to_string(), bytes);
+    let available = memory(machine.available_memory_bytes);
+    vec![
+        row("version", facts.version.to_string()),
+        row("system", format!("{} on {}", machine.system, machine.architecture)),
+        row("processor", machine.processor.clone()),
+        row("cores", format!("{} physical, {} logical", machine.physical_cores, machine.logical_cores)),
+        row("instructions", list(&machine.instruction_sets)),
+        row("memory", format!("{}, {available} available", memory(machine.memory_bytes))),
+        row("device", format!("{} (built for {})", engine.device, engine.built_for.join(", "))),
+        row("backend", engine.backend.clone()),
+        row("threads", threads),
+        row("model", engine.model.clone()),
+        row("store", format!("{}{free}", installation.store_folder)),
+        row("models", list(&installation.models)),
+        row("configuration", list(&installation.configuration_files)),
+        row("network", if facts.offline { "off (HONE_OFFLINE)" } else { "on" }.to_string()),
+    ]
+}
+
+fn list(items: &[impl AsRef<str>]) -> String {
+    let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();
+    if items.is_empty() { "none".to_string() } else { items.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is found on a sound machine with the model installed, after `change`.
+    #[track_caller]
+    fn check(change: impl FnOnce(&mut Facts), problems: &[&str], remarks: &[&str]) {
+        let mut facts = Facts {
+            version: "1",
+            machine: Machine {
+                system: "linux",
+                architecture: "x86_64",
+                processor: "Test".to_string(),
+                physical_cores: 2,
+                logical_cores: 4,
+                instruction_sets: vec!["avx2"],
+                memory_bytes: Some(8_000_000_000),
+                available_memory_bytes: Some(4_000_000_000),
+            },
+            engine: Engine {
+                model: "m".to_string(),
+                device: "auto".to_string(),
+                backend: "auto".to_string(),
+                threads: None,
+                built_for: vec!["cpu"],
+            },
+            installation: Installation {
+                model_size: Some(1_000_000_000),
+                free_bytes: Some(2_000_000_000),
+                ..Installation::default()
+            },
+            offline: false,
+        };
+        change(&mut facts);
+        let findings = judge(&facts);
+        let whats: Vec<&str> = findings.problems.iter().map(|problem| problem.what.as_str()).collect();
+        assert_eq!((whats, findings.remarks), (problems.to_vec(), remarks.iter().map(|it| it.to_string()).collect()));
+        assert!(findings.problems.iter().all(|problem| !problem.next.is_empty()));
+    }
+
+    #[test]
+    fn a_sound_machine_has_no_problem() {
+        check(|_| (), &[], &[]);
+    }
+
+    #[test]
+    fn a_device_must_have_been_built_in() {
+        let without_cuda = "the device \"cuda:1\" is configured, and this program was built without cuda";
+        check(|facts| facts.engine.device = "cuda:1".to_string(), &[without_cuda], &[]);
+        let with_cuda = |facts: &mut Facts| {
+            facts.engine.device = "cuda:1".to_string();
+            facts.engine.built_for.push("cuda");
+        };
+        check(with_cuda, &[], &[]);
+    }
+
+    #[test]
+    fn a_missing_model_is_a_problem_only_where_it_cannot_be_fetched() {
+        let missing = |facts: &mut Facts| {
+            facts.installation.model_size = None;
+            facts.installation.known_model_size = Some(1_000_000_000);
+        };
+        let remark = "m will be fetched when it is first needed (1.00 GB)";
+        check(missing, &[], &[remark]);
+        let offline = |facts: &mut Facts| {
+            missing(facts);
+            facts.offline = true;
+        };
+        check(offline, &["the model \"m\" is not installed, and HONE_OFFLINE forbids to fetch it"], &[]);
+        let full_disk = |facts: &mut Facts| {
+            missing(facts);
+            facts.installation.free_bytes = Some(10);
+        };
+        check(full_disk, &["1.00 GB are needed for the model \"m\" and less is free"], &[remark]);
+        let unknown = |facts: &mut Facts| facts.installation.model_size = None;
+        check(unknown, &["the model \"m\" is neither here nor known"], &[]);
+    }
+
+    #[test]
+    fn a_model_must_fit_into_memory() {
+        let small = |facts: &mut Facts| facts.machine.memory_bytes = Some(500_000_000);
+        check(small, &["the model \"m\" has 1.00 GB and this machine has 500.00 MB of memory"], &[]);
+    }
+
+    #[test]
+    fn processors_are_remarked_on() {
+        let arm = |facts: &mut Facts| facts.machine.architecture = "aarch64";
+        check(arm, &[], &["on ARM, models run on the candle backend with NEON"]);
+        let old = |facts: &mut Facts| facts.machine.instruction_sets.clear();
+        check(old, &[], &["this processor has no AVX2: models will run slowly"]);
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_store_is_said() {
+        let broken = |facts: &mut Facts| {
+            facts.installation.store_problem = Some("it is read-only".to_string());
+            facts.installation.broken_models.push("manifest.json is cut off".to_string());
+            facts.installation.unfinished_models.push("n".to_string());
+        };
+        let problems = ["it is read-only", "a model is broken: manifest.json is cut off"];
+        check(broken, &problems, &["n was fetched only in part: `hone pull n` resumes it"]);
+    }
+}

@@ -1,0 +1,65 @@
+//! The installation: the store, the models in it, the configuration files.
+
+use std::path::Path;
+
+use hone_models::{Bundle, Store, data_folder};
+use serde::Serialize;
+
+use crate::config::Places;
+
+/// What is installed.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Installation {
+    pub(super) store_folder: String,
+    /// Why the store cannot be used, if it cannot.
+    pub(super) store_problem: Option<String>,
+    pub(super) free_bytes: Option<u64>,
+    pub(super) models: Vec<String>,
+    pub(super) broken_models: Vec<String>,
+    pub(super) unfinished_models: Vec<String>,
+    /// Of the configured model, where it is here.
+    pub(super) model_size: Option<u64>,
+    /// Of the configured model, as the catalog says.
+    pub(super) known_model_size: Option<u64>,
+    pub(super) configuration_files: Vec<String>,
+}
+
+impl Installation {
+    /// Looks at it; `model` is the configured one. What cannot be seen becomes the problem of the store.
+    pub(super) fn look(places: &Places, model: &str) -> Installation {
+        let files = places.files().unwrap_or_default();
+        let mut installation = Installation {
+            configuration_files: files.iter().map(|path| path.display().to_string()).collect(),
+            ..Installation::default()
+        };
+        if let Err(error) = installation.look_at_store(model) {
+            installation.store_problem = Some(format!("{error:#}"));
+        }
+        installation
+    }
+
+    fn look_at_store(&mut self, model: &str) -> anyhow::Result<()> {
+        let home = std::path::absolute(data_folder()?)?;
+        self.store_folder = home.display().to_string();
+        let bundle = Bundle::open(&std::env::current_exe()?)?;
+        let store = Store::open(&home)?.with_bundle(bundle);
+        self.known_model_size = store.catalog().find(model).map(|known| known.size());
+        self.model_size = store.show(model).ok().map(|installed| installed.size());
+        let listing = store.list()?;
+        self.models = listing.models.into_iter().map(|model| model.name).collect();
+        self.broken_models = listing.broken.into_iter().map(|broken| broken.reason).collect();
+        self.unfinished_models = listing.unfinished;
+        self.look_at_disk(&home)
+    }
+
+    fn look_at_disk(&mut self, home: &Path) -> anyhow::Result<()> {
+        let Some(existing) = home.ancestors().find(|folder| folder.is_dir()) else {
+            anyhow::bail!("there is no folder above {}", home.display());
+        };
+        self.free_bytes = fs4::available_space(existing).ok();
+        // Trying is the only test that sees permissions, read-only mounts and quotas alike.
+        tempfile::tempfile_in(existing)
+            .map_err(|error| anyhow::anyhow!("nothing can be written to {}: {error}", existing.display()))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! The machine: processor, instruction sets, memory.
+
+use serde::Serialize;
+use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
+
+/// What this machine is.
+#[derive(Debug, Serialize)]
+pub(super) struct Machine {
+    pub(super) system: &'static str,
+    pub(super) architecture: &'static str,
+    pub(super) processor: String,
+    pub(super) physical_cores: usize,
+    pub(super) logical_cores: usize,
+    /// Those that matter to the kernels.
+    pub(super) instruction_sets: Vec<&'static str>,
+    /// `None` where the system does not say.
+    pub(super) memory_bytes: Option<u64>,
+    pub(super) available_memory_bytes: Option<u64>,
+}
+
+impl Machine {
+    /// Looks at it.
+    pub(super) fn look() -> Machine {
+        let kinds = RefreshKind::nothing()
+            .with_cpu(CpuRefreshKind::nothing())
+            .with_memory(MemoryRefreshKind::nothing().with_ram());
+        let system = System::new_with_specifics(kinds).ok();
+        let logical_cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let brand = system.as_ref().and_then(|system| system.cpus().first()).map_or("", |cpu| cpu.brand().trim());
+        Machine {
+            system: std::env::consts::OS,
+            architecture: std::env::consts::ARCH,
+            processor: if brand.is_empty() { "unknown".to_string() } else { brand.to_string() },
+            physical_cores: System::physical_core_count().unwrap_or(logical_cores),
+            logical_cores,
+            instruction_sets: instruction_sets(),
+            memory_bytes: system.as_ref().map(System::total_memory),
+            available_memory_bytes: system.as_ref().map(System::available_memory),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn instruction_sets() -> Vec<&'static str> {
+    use std::arch::is_x86_feature_detected as has;
+    let known = [
+        ("sse4.2", has!("sse4.2")),
+        ("avx", has!("avx")),
+        ("avx2", has!("avx2")),
+        ("fma", has!("fma")),
+        ("f16c", has!("f16c")),
+        ("avx512f", has!("avx512f")),
+        ("avx512bw", has!("avx512bw")),
+        ("avx512vl", has!("avx512vl")),
+        ("avx512vnni", has!("avx512vnni")),
+        ("avx512bf16", has!("avx512bf16")),
+        ("avx512fp16", has!("avx512fp16")),
+        ("avxvnni", has!("avxvnni")),
+    ];
+    known.into_iter().filter_map(|(name, there)| there.then_some(name)).collect()
+}
+
+#[cfg(target_arch = "aarch64")]
+fn instruction_sets() -> Vec<&'static str> {
+    use std::arch::is_aarch64_feature_detected as has;
+    let known = [
+        ("neon", has!("neon")),
+        ("fp16", has!("fp16")),
+        ("dotprod", has!("dotprod")),
+        ("i8mm", has!("i8mm")),
+        ("bf16", has!("bf16")),
+        ("sve", has!("sve")),
+    ];
+    known.into_iter().filter_map(|(name, there)| there.then_some(name)).collect()
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn instruction_sets() -> Vec<&'static str> {
+    Vec::new()
+}

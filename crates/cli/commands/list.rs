@@ -1,0 +1,59 @@
+//! `hone list`: the models that are installed, and with `--all` those that could be.
+
+use hone_models::{CatalogModel, InstalledModel, Listing};
+
+use super::describe::{JsonModel, place_name, role_name};
+use crate::app::App;
+use crate::arguments::ListArguments;
+use crate::failure::Outcome;
+use crate::output::{bytes, print_json, print_line, table};
+
+/// Prints the list.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(crate) fn run(app: &App, arguments: &ListArguments) -> anyhow::Result<Outcome> {
+    let listing = app.store.list()?;
+    let catalog = app.store.catalog();
+    let is_missing = |model: &&CatalogModel| !listing.models.iter().any(|installed| installed.name == model.name);
+    let missing: Vec<&CatalogModel> =
+        if arguments.all { catalog.models.iter().filter(is_missing).collect() } else { Vec::new() };
+    if arguments.json.json {
+        let installed = listing.models.iter().map(|model| JsonModel::installed(model, catalog));
+        let known = missing.iter().map(|model| JsonModel::known(model));
+        print_json(&installed.chain(known).collect::<Vec<_>>())?;
+        return Ok(Outcome::Done);
+    }
+    let role = |model: &InstalledModel| catalog.find(&model.name).map_or("", |known| role_name(known.role));
+    let mut rows: Vec<Vec<String>> = listing
+        .models
+        .iter()
+        .map(|model| row(&model.name, model.size(), role(model), place_name(model.place), &model.source))
+        .collect();
+    rows.extend(
+        missing.iter().map(|model| row(&model.name, model.size(), role_name(model.role), "-", "not installed")),
+    );
+    if !rows.is_empty() {
+        rows.insert(0, ["NAME", "SIZE", "ROLE", "PLACE", "SOURCE"].map(str::to_string).to_vec());
+        print_line(&table(&rows))?;
+    }
+    remark(app, &listing);
+    Ok(Outcome::Done)
+}
+
+fn row(name: &str, size: u64, role: &str, place: &str, source: &str) -> Vec<String> {
+    vec![name.to_string(), bytes(size), role.to_string(), place.to_string(), source.to_string()]
+}
+
+/// What the table does not say.
+fn remark(app: &App, listing: &Listing) {
+    if listing.models.is_empty() {
+        app.output.note("no model is installed: `hone list --all` shows those that `hone pull` can fetch");
+    }
+    for broken in &listing.broken {
+        app.output.note(&format!("broken: {}", broken.reason));
+    }
+    for name in &listing.unfinished {
+        app.output.note(&format!("{name} was fetched only in part: `hone pull {name}` resumes it"));
+    }
+}

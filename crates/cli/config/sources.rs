@@ -1,0 +1,110 @@
+//! The places outside the program that configuration is read from: the user's files and the environment.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use super::{Config, SECTIONS, Source};
+use crate::failure::usage;
+
+/// Variables that begin with `HONE_` and are no configuration keys.
+const RESERVED_VARIABLES: [&str; 5] = ["HONE_HOME", "HONE_OFFLINE", "HONE_LOG", "HONE_CONFIG", "HONE_TEST_MODELS"];
+
+/// Where configuration is looked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    folder: Option<PathBuf>,
+    variables: Vec<(String, String)>,
+}
+
+impl Places {
+    /// The user's folder, where there is one, and the environment's variables.
+    pub(crate) fn new(folder: Option<PathBuf>, variables: Vec<(String, String)>) -> Places {
+        Places { folder, variables }
+    }
+
+    /// Those of this process: `HONE_CONFIG`, or else `hone` in `XDG_CONFIG_HOME`, or else in `~/.config`.
+    pub(crate) fn of_this_process() -> Places {
+        let variables = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        Places::new(user_folder(), variables)
+    }
+
+    /// The configuration files in the user's folder, in alphabetical order.
+    ///
+    /// # Errors
+    /// When the folder is there and cannot be listed.
+    pub(crate) fn files(&self) -> anyhow::Result<Vec<PathBuf>> {
+        let Some(folder) = self.folder.as_deref().filter(|folder| folder.exists()) else { return Ok(Vec::new()) };
+        let listing = || format!("cannot list the configuration folder {}", folder.display());
+        let mut files = Vec::new();
+        for item in std::fs::read_dir(folder).with_context(listing)? {
+            let path = item.with_context(listing)?.path();
+            if path.extension().is_some_and(|extension| extension == "toml") {
+                files.push(path);
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+}
+
+/// Sets what the user's files say.
+pub(super) fn apply_files(config: &mut Config, places: &Places, warnings: &mut Vec<String>) -> anyhow::Result<()> {
+    if let Some(folder) = places.folder.as_ref().filter(|folder| !folder.exists())
+        && places.variables.iter().any(|(name, _)| name == "HONE_CONFIG")
+    {
+        warnings.push(format!("HONE_CONFIG names the folder {}, which does not exist", folder.display()));
+    }
+    for path in places.files()? {
+        apply_file(config, &path)?;
+    }
+    Ok(())
+}
+
+/// Sets what `HONE_SECTION_KEY` variables say.
+pub(super) fn apply_variables(config: &mut Config, places: &Places, warnings: &mut Vec<String>) -> anyhow::Result<()> {
+    let keys: Vec<String> = config.entries().keys().cloned().collect();
+    let mut variables: Vec<_> = places.variables.iter().filter(|(name, _)| name.starts_with("HONE_")).collect();
+    variables.sort();
+    for (name, text) in variables {
+        if RESERVED_VARIABLES.contains(&name.as_str()) {
+            continue;
+        }
+        match keys.iter().find(|key| variable_of(key) == *name) {
+            Some(key) => config.set_text(key, text, Source::Variable(name.clone()))?,
+            None => warnings.push(format!("the variable {name} names no key and is ignored: see `hone config`")),
+        }
+    }
+    Ok(())
+}
+
+fn apply_file(config: &mut Config, path: &Path) -> anyhow::Result<()> {
+    let section = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    if !SECTIONS.iter().any(|(name, _)| *name == section) {
+        let known: Vec<String> = SECTIONS.iter().map(|(name, _)| format!("{name}.toml")).collect();
+        return Err(usage(format!("unknown configuration file {}: known are {}", path.display(), known.join(", "))));
+    }
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let table: toml::Table =
+        text.parse().map_err(|error| usage(format!("{} is not valid TOML: {error}", path.display())))?;
+    for (name, value) in table {
+        config.set(&format!("{section}.{name}"), value, Source::File(path.to_path_buf()))?;
+    }
+    Ok(())
+}
+
+fn variable_of(key: &str) -> String {
+    format!("HONE_{}", key.replace('.', "_").to_uppercase())
+}
+
+fn user_folder() -> Option<PathBuf> {
+    if let Some(folder) = std::env::var_os("HONE_CONFIG").filter(|value| !value.is_empty()) {
+        return Some(PathBuf::from(folder));
+    }
+    // The XDG specification asks to ignore a relative path.
+    let configured = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = configured.or_else(|| std::env::home_dir().map(|home| home.join(".config")))?;
+    Some(base.join("hone"))
+}

@@ -1,0 +1,86 @@
+//! How a command ends, and what the process tells its caller about it.
+//!
+//! Exit codes: 0 done, 1 failed, 2 used wrongly, 130 interrupted (128 and the number of SIGINT, as shells count). A reader
+//! of our output that goes away is no failure.
+
+use std::fmt;
+use std::io::ErrorKind;
+
+/// The end of a command that met no error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It did what was asked.
+    Done,
+    /// It has told that something is wrong, and what.
+    Failed,
+    /// A person stopped it.
+    Interrupted,
+}
+
+impl Outcome {
+    /// What the process exits with.
+    pub(crate) fn exit_code(self) -> u8 {
+        match self {
+            Outcome::Done => 0,
+            Outcome::Failed => 1,
+            Outcome::Interrupted => 130,
+        }
+    }
+}
+
+/// The command was used wrongly: the caller has to change something before it can work.
+#[derive(Debug)]
+pub(crate) struct UsageError(String);
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+/// An error that says that the command was used wrongly.
+pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
+    anyhow::Error::new(UsageError(message.into()))
+}
+
+/// What the process exits with after `error`; 0 where only the reader of our output is gone.
+pub(crate) fn exit_code_of(error: &anyhow::Error) -> u8 {
+    if error.is::<UsageError>() {
+        2
+    } else if is_broken_pipe(error) {
+        0
+    } else {
+        1
+    }
+}
+
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|cause| cause.kind() == ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(error: anyhow::Error, expected: u8) {
+        assert_eq!(exit_code_of(&error), expected, "{error:#}");
+    }
+
+    #[test]
+    fn every_failure_has_its_exit_code() {
+        check(anyhow::anyhow!("the disk is full"), 1);
+        check(usage("no such flag"), 2);
+        check(Err::<(), _>(usage("no such flag")).context("while parsing").unwrap_err(), 2);
+        let pipe = std::io::Error::from(ErrorKind::BrokenPipe);
+        check(anyhow::Error::new(pipe).context("cannot write"), 0);
+        check(anyhow::Error::new(std::io::Error::from(ErrorKind::NotFound)), 1);
+    }
+}

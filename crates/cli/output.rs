@@ -1,0 +1,121 @@
+//! What a person or a script sees: results on stdout, everything else on stderr, colours only where they are wanted.
+
+use std::io::{IsTerminal, Write};
+
+use nu_ansi_term::{Color, Style};
+use serde::Serialize;
+
+/// What the two streams lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Output {
+    /// Whether somebody reads stdout as it is written.
+    pub(crate) stdout_is_terminal: bool,
+    /// Whether somebody reads stderr as it is written; progress is shown only then.
+    pub(crate) stderr_is_terminal: bool,
+    colors_wanted: bool,
+}
+
+impl Output {
+    /// Looks at the streams of this process and at `NO_COLOR`.
+    pub(crate) fn of_this_process() -> Output {
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        Output {
+            stdout_is_terminal: std::io::stdout().is_terminal(),
+            stderr_is_terminal: std::io::stderr().is_terminal(),
+            colors_wanted: !no_color && !dumb,
+        }
+    }
+
+    /// Whether text on stderr is coloured.
+    pub(crate) fn colors_stderr(self) -> bool {
+        self.colors_wanted && self.stderr_is_terminal
+    }
+
+    /// A remark beside the result, on stderr.
+    pub(crate) fn note(self, text: &str) {
+        self.to_stderr(Style::new().dimmed(), text);
+    }
+
+    /// An error, on stderr.
+    pub(crate) fn error(self, text: &str) {
+        self.to_stderr(Style::new().fg(Color::Red), &format!("error: {text}"));
+    }
+
+    /// `text` in `color`, where stdout shows it.
+    pub(crate) fn colored(self, color: Color, text: &str) -> String {
+        self.on_stdout(Style::new().fg(color), text)
+    }
+
+    fn on_stdout(self, style: Style, text: &str) -> String {
+        if self.colors_wanted && self.stdout_is_terminal { style.paint(text).to_string() } else { text.to_string() }
+    }
+
+    fn to_stderr(self, style: Style, text: &str) {
+        let text = if self.colors_stderr() { style.paint(text).to_string() } else { text.to_string() };
+        // Nobody is left to be told when stderr itself fails.
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
+}
+
+/// Prints one line of the result.
+///
+/// # Errors
+/// When stdout cannot be written, which `println!` would answer with a panic.
+pub(crate) fn print_line(text: &str) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout(), "{text}")?)
+}
+
+/// Prints the result as JSON, on one line.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+    print_line(&serde_json::to_string(value)?)
+}
+
+/// Rows as lines, each column as wide as its widest cell; the last column is not padded.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// `text` without the control characters by which a model could drive the terminal; line breaks and tabs stay.
+pub(crate) fn without_control_characters(text: &str) -> String {
+    text.chars().filter(|character| !character.is_control() || matches!(character, '\n' | '\t')).collect()
+}
+
+/// A number of bytes as people read it, with decimal units.
+pub(crate) fn bytes(count: u64) -> String {
+    indicatif::DecimalBytes(count).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(rows: &[&[&str]], expected: &str) {
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| cell.to_string()).collect()).collect();
+        assert_eq!(table(&rows), expected);
+    }
+
+    #[test]
+    fn columns_line_up() {
+        check(&[], "");
+        check(&[&["a"]], "a");
+        check(&[&["name", "size"], &["qwen3:4b", "2 GB"]], "name      size\nqwen3:4b  2 GB");
+        check(&[&["é", "x"], &["ab", ""]], "é   x\nab");
+    }
+
+    #[test]
+    fn a_model_cannot_drive_the_terminal() {
+        assert_eq!(without_control_characters("a\u{1b}[2Jb\n\tc\u{7}\r\u{9b}"), "a[2Jb\n\tc");
+    }
+}

@@ -1,0 +1,113 @@
+//! Progress on stderr, only where somebody watches: bars for transfers, a passing line while a prompt is read.
+
+use std::time::Duration;
+
+use hone_models::{Event, Phase};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::output::Output;
+
+const TICK: Duration = Duration::from_millis(120);
+
+/// Shows the events of a pull or of a bundle.
+pub(crate) struct Transfers {
+    output: Output,
+    bar: Option<TransferBar>,
+}
+
+struct TransferBar {
+    phase: Phase,
+    file: String,
+    bar: ProgressBar,
+}
+
+impl Transfers {
+    /// Nothing has happened yet.
+    pub(crate) fn new(output: Output) -> Transfers {
+        Transfers { output, bar: None }
+    }
+
+    /// Shows that `event` has happened.
+    pub(crate) fn show(&mut self, event: &Event) {
+        match event {
+            Event::Progress { phase, file, done, total } => self.advance(*phase, file, *done, *total),
+            Event::Source { source } => self.remark(&format!("from {source}")),
+            Event::Waiting => self.remark("another process fetches this model: waiting for it"),
+            Event::Retrying { reason, after } => {
+                self.remark(&format!("{reason}: trying again in {} s", after.as_secs_f64().ceil()));
+            }
+            Event::SourceFailed { source, reason } => self.remark(&format!("{source}: {reason}")),
+        }
+    }
+
+    fn remark(&mut self, text: &str) {
+        self.close();
+        self.output.note(text);
+    }
+
+    fn advance(&mut self, phase: Phase, file: &str, done: u64, total: Option<u64>) {
+        let continues = self.bar.as_ref().is_some_and(|shown| shown.phase == phase && shown.file == file);
+        if !continues {
+            self.close();
+            let bar = transfer(self.output, verb(phase), total).with_position(done);
+            // What an earlier run has done says nothing about this run's speed.
+            bar.reset_eta();
+            self.bar = Some(TransferBar { phase, file: file.to_string(), bar });
+        }
+        if let Some(shown) = &self.bar {
+            shown.bar.set_position(done);
+        }
+    }
+
+    fn close(&mut self) {
+        if let Some(shown) = self.bar.take() {
+            shown.bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Transfers {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A bar for a prompt of `total` tokens.
+pub(crate) fn prompt(output: Output, total: u64) -> ProgressBar {
+    bar(output, "reading the prompt", Some(total), "{msg} {bar:30} {pos}/{len} tokens {eta}")
+}
+
+/// A line that moves while something of unknown length goes on.
+pub(crate) fn spinner(output: Output, label: &str) -> ProgressBar {
+    let spinner = ProgressBar::with_draw_target(None, target(output)).with_message(label.to_string());
+    spinner.enable_steady_tick(TICK);
+    spinner
+}
+
+/// A bar for bytes that shows rate and time left.
+fn transfer(output: Output, label: &str, total: Option<u64>) -> ProgressBar {
+    let template = match total {
+        Some(_) => "{msg} {wide_bar} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}",
+        None => "{msg} {spinner} {decimal_bytes} {decimal_bytes_per_sec}",
+    };
+    bar(output, label, total, template)
+}
+
+fn bar(output: Output, label: &str, total: Option<u64>, template: &str) -> ProgressBar {
+    // The templates are constants of this file, and the default style stands in for one that is wrong.
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::with_draw_target(total, target(output)).with_style(style).with_message(label.to_string())
+}
+
+fn target(output: Output) -> ProgressDrawTarget {
+    if output.stderr_is_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() }
+}
+
+fn verb(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Downloading => "downloading",
+        Phase::Verifying => "checking",
+        Phase::Unpacking => "unpacking",
+        Phase::Copying => "copying",
+    }
+}

@@ -1,0 +1,114 @@
+//! What runs a decoder on a device.
+//!
+//! A backend owns a model's weights and the storage of its KV cache, and knows nothing of requests: it advances a ragged
+//! batch of sequences by one step and hands back the logits that were asked for. Which cache blocks belong to which
+//! sequence is decided above it, by [`crate::kv_cache`].
+
+pub mod candle;
+
+use std::ops::Range;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::kv_cache::BlockId;
+
+/// What one sequence contributes to a step.
+#[derive(Clone, Debug)]
+pub struct BatchEntry<'a> {
+    /// Tokens to process: a part of a prompt, or the one that was sampled last.
+    pub tokens: &'a [u32],
+    /// Position of the first of them in the sequence; the cache holds everything before it.
+    pub position: usize,
+    /// The sequence's cache blocks, in order, with room for the new tokens; those written to belong to it alone.
+    pub blocks: &'a [BlockId],
+    /// For which of `tokens` (by index) logits are wanted.
+    pub logits: Range<usize>,
+}
+
+/// Logits of a step, rows in the order in which the entries asked for them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Logits {
+    values: Vec<f32>,
+    vocab_size: usize,
+}
+
+impl Logits {
+    /// Rows of `vocab_size` values, one after the other.
+    pub fn new(values: Vec<f32>, vocab_size: usize) -> Self {
+        assert!(values.len().is_multiple_of(vocab_size), "logits are whole rows");
+        Logits { values, vocab_size }
+    }
+
+    /// One row per position that logits were asked for.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = &[f32]> {
+        self.values.chunks_exact(self.vocab_size)
+    }
+}
+
+/// Runs one decoder on one device.
+pub trait Backend: Send {
+    /// Advances every entry by its tokens: writes their keys and values into the cache and computes the logits wanted.
+    /// Entries are of different sequences.
+    ///
+    /// # Errors
+    /// When the device fails (out of memory, for one). The cache's content at the new positions is then undefined.
+    fn forward(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits, BackendError>;
+
+    /// Copies all layers' keys and values of one cache block.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError>;
+}
+
+/// A device failed, or a model cannot run on it.
+#[derive(Debug, Error)]
+pub enum BackendError {
+    /// The device cannot be used.
+    #[error("{0}")]
+    Device(String),
+    /// The file's tensors do not fit the model that its metadata describes.
+    #[error("tensor {name:?} {reason}")]
+    Tensor {
+        /// Name of the tensor.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A computation failed.
+    #[error("computing failed: {0}")]
+    Compute(#[from] candle_core::Error),
+}
+
+/// The device that a user asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// The fastest that is there.
+    #[default]
+    Auto,
+    /// The processor.
+    Cpu,
+    /// An NVIDIA GPU, by its ordinal.
+    Cuda(usize),
+    /// The Apple GPU.
+    Metal,
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(DeviceChoice::Auto),
+            "cpu" => Ok(DeviceChoice::Cpu),
+            "metal" => Ok(DeviceChoice::Metal),
+            "cuda" => Ok(DeviceChoice::Cuda(0)),
+            _ => text
+                .strip_prefix("cuda:")
+                .and_then(|ordinal| ordinal.parse().ok())
+                .map(DeviceChoice::Cuda)
+                .ok_or_else(|| format!("unknown device {text:?}: expected auto, cpu, cuda, cuda:N or metal")),
+        }
+    }
+}

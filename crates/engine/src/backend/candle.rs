@@ -1,0 +1,225 @@
+//! The decoder on candle: any device that candle has, and the reference that other backends are checked against.
+//!
+//! All sequences of a step go through the linear layers together, as one matrix with a row per token; attention is done
+//! sequence by sequence over its own part of the cache. Activations are f32, the cache is f16.
+
+mod attention;
+mod device;
+mod kv_storage;
+mod linear;
+mod transcode;
+mod weights;
+
+use candle_core::{D, Device, IndexOp, Tensor};
+use candle_nn::ops::rms_norm;
+
+use super::{Backend, BackendError, BatchEntry, DeviceChoice, Logits};
+use crate::decoder::{Activation, DecoderSpec, RopeStyle, RopeTable};
+use crate::gguf::Gguf;
+use crate::kv_cache::BlockId;
+use attention::SequenceView;
+use kv_storage::KvStorage;
+use weights::{AttentionProjections, GatedProjections, LayerWeights, ModelWeights};
+
+pub use device::open_device;
+#[cfg(test)]
+pub(crate) use weights::candle_type;
+
+/// A decoder's weights and cache on a candle device.
+pub struct CandleBackend {
+    spec: DecoderSpec,
+    device: Device,
+    weights: ModelWeights,
+    kv: Vec<KvStorage>,
+}
+
+impl CandleBackend {
+    /// Loads a model's weights onto a device.
+    ///
+    /// # Errors
+    /// When the device cannot be used, or the file's tensors are not those that `spec` describes.
+    pub fn load(gguf: &Gguf, spec: &DecoderSpec, device: DeviceChoice) -> Result<Self, BackendError> {
+        let device = open_device(device)?;
+        let weights = ModelWeights::load(gguf, spec, &device)?;
+        let kv_width = spec.n_kv_heads * spec.head_dim;
+        let kv = spec.layers.iter().map(|_| KvStorage::new(kv_width, &device)).collect();
+        Ok(CandleBackend { spec: spec.clone(), device, weights, kv })
+    }
+
+    fn forward_hidden(&mut self, batch: &[BatchEntry<'_>]) -> Result<Tensor, BackendError> {
+        let tokens: Vec<u32> = batch.iter().flat_map(|entry| entry.tokens).copied().collect();
+        let mut hidden = self.weights.embed(&tokens, &self.device)?;
+        if let Some(scale) = self.spec.embedding_scale {
+            hidden = (hidden * f64::from(scale))?;
+        }
+        let rotations = self.rotations(batch)?;
+        let views = batch.iter().map(|entry| SequenceView::new(entry, &self.spec, &self.device));
+        let views = views.collect::<Result<Vec<_>, _>>()?;
+        for index in 0..self.spec.layers.len() {
+            let rotation = &rotations[self.spec.layers[index].rope];
+            hidden = self.layer(index, hidden, rotation, &views)?;
+        }
+        Ok(hidden)
+    }
+
+    fn layer(
+        &mut self,
+        index: usize,
+        hidden: Tensor,
+        rotation: &Rotation,
+        views: &[SequenceView],
+    ) -> Result<Tensor, BackendError> {
+        let spec = &self.spec;
+        let layer = &self.weights.layers[index];
+        let normed = rms_norm(&hidden, &layer.attention_norm, spec.norm_epsilon)?;
+        let (queries, keys, values) = project(spec, layer, &normed, rotation)?;
+        let kv = &mut self.kv[index];
+        kv.write(views, &keys, &values)?;
+        let attended = attention::attend(spec, spec.layers[index].window, kv, views, &queries)?;
+        let attended = layer.attention_output.forward(&attended)?;
+        let hidden = (hidden + self.weights.post_norm(spec, &layer.post_attention_norm, attended)?)?;
+        let normed = rms_norm(&hidden, &layer.ffn_norm, spec.norm_epsilon)?;
+        let fed = feed_forward(spec, layer, &normed)?;
+        Ok((hidden + self.weights.post_norm(spec, &layer.post_ffn_norm, fed)?)?)
+    }
+
+    /// Sine and cosine for every token of the batch, for every position encoding of the model.
+    fn rotations(&self, batch: &[BatchEntry<'_>]) -> Result<Vec<Rotation>, BackendError> {
+        let positions: Vec<usize> =
+            batch.iter().flat_map(|entry| entry.position..entry.position + entry.tokens.len()).collect();
+        self.spec.ropes.iter().map(|table| Rotation::new(table, &positions, &self.device)).collect()
+    }
+}
+
+impl Backend for CandleBackend {
+    fn forward(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits, BackendError> {
+        let device = self.device.clone();
+        device.with_context(|| {
+            let hidden = self.forward_hidden(batch)?;
+            let rows = logit_rows(batch);
+            if rows.is_empty() {
+                return Ok(Logits::new(Vec::new(), self.spec.vocab_size));
+            }
+            let n_rows = rows.len();
+            let hidden = hidden.index_select(&Tensor::from_vec(rows, n_rows, &self.device)?, 0)?;
+            let normed = rms_norm(&hidden, &self.weights.output_norm, self.spec.norm_epsilon)?;
+            let logits = soft_cap(self.weights.output.forward(&normed)?, self.spec.logit_soft_cap)?;
+            Ok(Logits::new(logits.flatten_all()?.to_vec1::<f32>()?, self.spec.vocab_size))
+        })
+    }
+
+    fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError> {
+        self.kv.iter_mut().try_for_each(|kv| kv.copy_block(from, to))
+    }
+}
+
+/// Rows of the batch's matrix for which logits are wanted.
+fn logit_rows(batch: &[BatchEntry<'_>]) -> Vec<u32> {
+    let mut first_row = 0;
+    let mut rows = Vec::new();
+    for entry in batch {
+        rows.extend(entry.logits.clone().map(|index| (first_row + index) as u32));
+        first_row += entry.tokens.len();
+    }
+    rows
+}
+
+/// Queries `[n_heads, n_tokens, head_dim]`, keys and values `[n_tokens, n_kv_heads · head_dim]`.
+fn project(
+    spec: &DecoderSpec,
+    layer: &LayerWeights,
+    normed: &Tensor,
+    rotation: &Rotation,
+) -> Result<(Tensor, Tensor, Tensor), BackendError> {
+    let (query_width, kv_width) = (spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim);
+    let (queries, keys, values) = match &layer.attention_input {
+        AttentionProjections::Split { query, key, value } => {
+            (query.forward(normed)?, key.forward(normed)?, value.forward(normed)?)
+        }
+        AttentionProjections::Fused(all) => {
+            let all = all.forward(normed)?;
+            let part = |start, width| all.narrow(D::Minus1, start, width);
+            (part(0, query_width)?, part(query_width, kv_width)?, part(query_width + kv_width, kv_width)?)
+        }
+    };
+    let queries = heads(spec, &queries, spec.n_heads, layer.query_norm.as_ref())?;
+    let keys = heads(spec, &keys, spec.n_kv_heads, layer.key_norm.as_ref())?;
+    let keys = rotation.apply(&keys)?.transpose(0, 1)?.flatten_from(1)?;
+    Ok((rotation.apply(&queries)?, keys, values))
+}
+
+/// `[n_tokens, n_heads · head_dim]` to `[n_heads, n_tokens, head_dim]`, each head normed where there is a norm.
+fn heads(spec: &DecoderSpec, rows: &Tensor, n_heads: usize, norm: Option<&Tensor>) -> Result<Tensor, BackendError> {
+    let split = rows.reshape((rows.dim(0)?, n_heads, spec.head_dim))?;
+    let split = match norm {
+        Some(weight) => rms_norm(&split.contiguous()?, weight, spec.norm_epsilon)?,
+        None => split,
+    };
+    Ok(split.transpose(0, 1)?.contiguous()?)
+}
+
+fn feed_forward(spec: &DecoderSpec, layer: &LayerWeights, normed: &Tensor) -> Result<Tensor, BackendError> {
+    let (gate, up) = match &layer.ffn_input {
+        GatedProjections::Split { gate, up } => (gate.forward(normed)?, up.forward(normed)?),
+        GatedProjections::Fused(all) => {
+            let all = all.forward(normed)?;
+            (all.narrow(D::Minus1, 0, spec.ffn_size)?, all.narrow(D::Minus1, spec.ffn_size, spec.ffn_size)?)
+        }
+    };
+    let gate = match spec.activation {
+        Activation::Silu => gate.silu()?,
+        Activation::GeluTanh => gate.gelu()?,
+    };
+    layer.ffn_output.forward(&(gate * up)?)
+}
+
+fn soft_cap(values: Tensor, cap: Option<f32>) -> Result<Tensor, BackendError> {
+    match cap {
+        Some(cap) => Ok(((values / f64::from(cap))?.tanh()? * f64::from(cap))?),
+        None => Ok(values),
+    }
+}
+
+/// Cosine and sine `[n_tokens, n_pairs]` of the tokens of a batch.
+struct Rotation {
+    style: RopeStyle,
+    cosine: Tensor,
+    sine: Tensor,
+}
+
+impl Rotation {
+    fn new(table: &RopeTable, positions: &[usize], device: &Device) -> Result<Self, BackendError> {
+        let n_pairs = table.inverse_frequencies.len();
+        let angles = positions
+            .iter()
+            .flat_map(|position| table.inverse_frequencies.iter().map(move |frequency| *position as f32 * frequency));
+        let (sine, cosine): (Vec<f32>, Vec<f32>) =
+            angles.map(|angle| (angle.sin() * table.magnitude, angle.cos() * table.magnitude)).unzip();
+        let shape = (positions.len(), n_pairs);
+        Ok(Rotation {
+            style: table.style,
+            cosine: Tensor::from_vec(cosine, shape, device)?,
+            sine: Tensor::from_vec(sine, shape, device)?,
+        })
+    }
+
+    /// Rotates `[n_heads, n_tokens, head_dim]`.
+    fn apply(&self, heads: &Tensor) -> Result<Tensor, BackendError> {
+        let (head_dim, rotated_dims) = (heads.dim(D::Minus1)?, 2 * self.cosine.dim(1)?);
+        if rotated_dims == head_dim {
+            return self.rotate(heads);
+        }
+        let rotated = self.rotate(&heads.narrow(D::Minus1, 0, rotated_dims)?.contiguous()?)?;
+        let kept = heads.narrow(D::Minus1, rotated_dims, head_dim - rotated_dims)?;
+        Ok(Tensor::cat(&[&rotated, &kept], D::Minus1)?)
+    }
+
+    fn rotate(&self, heads: &Tensor) -> Result<Tensor, BackendError> {
+        let batch = heads.unsqueeze(0)?;
+        let rotated = match self.style {
+            RopeStyle::Interleaved => candle_nn::rotary_emb::rope_i(&batch, &self.cosine, &self.sine)?,
+            RopeStyle::Halves => candle_nn::rotary_emb::rope(&batch, &self.cosine, &self.sine)?,
+        };
+        Ok(rotated.i(0)?)
+    }
+}

@@ -1,0 +1,47 @@
+//! Opens the device that a user asked for, or says how to get it.
+
+use candle_core::Device;
+
+use crate::backend::{BackendError, DeviceChoice};
+
+/// Opens a device.
+///
+/// # Errors
+/// When this binary was not built for it, or the machine does not have it; the message says how to get it.
+pub fn open_device(choice: DeviceChoice) -> Result<Device, BackendError> {
+    match choice {
+        DeviceChoice::Cpu => Ok(Device::Cpu),
+        DeviceChoice::Cuda(ordinal) => open_cuda(ordinal),
+        DeviceChoice::Metal => open_metal(),
+        DeviceChoice::Auto => Ok(open_cuda(0).or_else(|_| open_metal()).unwrap_or(Device::Cpu)),
+    }
+}
+
+fn open_cuda(ordinal: usize) -> Result<Device, BackendError> {
+    if !cfg!(feature = "cuda") {
+        return Err(not_built_for("CUDA", "cuda"));
+    }
+    Device::new_cuda(ordinal).map_err(|error| not_there(&format!("CUDA device {ordinal}"), &error))
+}
+
+fn open_metal() -> Result<Device, BackendError> {
+    if !cfg!(feature = "metal") {
+        return Err(not_built_for("Metal", "metal"));
+    }
+    Device::new_metal(0).map_err(|error| not_there("the Metal device", &error))
+}
+
+fn not_built_for(name: &str, feature: &str) -> BackendError {
+    BackendError::Device(format!(
+        "this binary was built without {name}: build it with `cargo build --release --features {feature}`, or use \
+         --device cpu"
+    ))
+}
+
+fn not_there(name: &str, error: &candle_core::Error) -> BackendError {
+    let reason = error.to_string();
+    let reason = reason.lines().next().unwrap_or_default();
+    BackendError::Device(format!(
+        "cannot open {name} ({reason}): check the driver with `hone doctor`, or use --device cpu"
+    ))
+}

@@ -1,0 +1,183 @@
+//! The loop of the engine thread.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crossbeam_channel::Receiver;
+use hone_protocol::{GenerateError, LocateModel, ModelFile};
+
+use super::QueuedRequest;
+use super::request::RunningRequest;
+use crate::model::{Advance, Model, ModelError, ModelOptions};
+
+/// Owns the models and works on the requests.
+pub(super) struct Worker {
+    options: ModelOptions,
+    locator: Arc<dyn LocateModel>,
+    requests: Receiver<QueuedRequest>,
+    models: Vec<LoadedModel>,
+}
+
+struct LoadedModel {
+    file: ModelFile,
+    model: Model,
+    running: Vec<RunningRequest>,
+    /// Admitted when the cache has room.
+    waiting: VecDeque<RunningRequest>,
+}
+
+impl Worker {
+    pub(super) fn new(options: ModelOptions, locator: Arc<dyn LocateModel>, requests: Receiver<QueuedRequest>) -> Self {
+        Worker { options, locator, requests, models: Vec::new() }
+    }
+
+    /// Works until every handle is gone and nothing is left to do.
+    pub(super) fn run(mut self) {
+        while self.receive() {
+            for index in (0..self.models.len()).rev() {
+                self.step(index);
+            }
+        }
+    }
+
+    /// Takes in what has been asked; waits for it where there is nothing else to do. Returns false at the end.
+    fn receive(&mut self) -> bool {
+        if self.models.iter().all(LoadedModel::is_idle) {
+            match self.requests.recv() {
+                Ok(request) => self.accept(request),
+                Err(_) => return false,
+            }
+        }
+        while let Ok(request) = self.requests.try_recv() {
+            self.accept(request);
+        }
+        true
+    }
+
+    fn accept(&mut self, queued: QueuedRequest) {
+        let QueuedRequest { request, events } = queued;
+        if events.is_cancelled() {
+            return;
+        }
+        let index = match self.find_or_load(&request.model) {
+            Ok(index) => index,
+            Err(error) => return events.send(hone_protocol::GenerationEvent::Failed(error)),
+        };
+        let loaded = &mut self.models[index];
+        match RunningRequest::start(&request, events, &mut loaded.model) {
+            Ok(request) => loaded.waiting.push_back(request),
+            Err((error, events)) => events.send(hone_protocol::GenerationEvent::Failed(error)),
+        }
+    }
+
+    fn find_or_load(&mut self, name: &str) -> Result<usize, GenerateError> {
+        let failed = |reason: String| GenerateError::Model { model: name.to_owned(), reason };
+        let file = self.locator.locate(name).map_err(|error| failed(error.to_string()))?;
+        if let Some(index) = self.models.iter().position(|loaded| loaded.file == file) {
+            return Ok(index);
+        }
+        let load = || Model::load(&file, &self.options);
+        let model = match catch_unwind(AssertUnwindSafe(load)) {
+            Ok(loaded) => loaded.map_err(|error| failed(error.to_string()))?,
+            Err(_) => return Err(failed("loading it failed unexpectedly: this is a bug in hone".into())),
+        };
+        tracing::debug!(model = name, "loaded");
+        self.models.push(LoadedModel { file, model, running: Vec::new(), waiting: VecDeque::new() });
+        Ok(self.models.len() - 1)
+    }
+
+    /// Advances every request of a model. A failure ends them; a panic also drops the model, whose state is not known
+    /// then, and it is loaded again when it is next asked for.
+    fn step(&mut self, index: usize) {
+        let loaded = &mut self.models[index];
+        match catch_unwind(AssertUnwindSafe(|| loaded.step())) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                for request in loaded.fail_all(&error.to_string()) {
+                    loaded.model.release(request.sequence);
+                }
+            }
+            Err(_) => {
+                loaded.fail_all("the step failed unexpectedly: this is a bug in hone");
+                self.models.swap_remove(index);
+            }
+        }
+    }
+}
+
+impl LoadedModel {
+    fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.waiting.is_empty()
+    }
+
+    fn step(&mut self) -> Result<(), ModelError> {
+        self.drop_cancelled();
+        self.admit_waiting();
+        if self.running.is_empty() {
+            return Ok(());
+        }
+        let mut entries: Vec<Advance<'_>> = self.running.iter_mut().map(entry).collect();
+        let logits = self.model.advance(&mut entries)?;
+        drop(entries);
+        let mut rows = logits.rows();
+        let tokenizer = self.model.tokenizer().clone();
+        for request in std::mem::take(&mut self.running) {
+            self.finish_step(request, &mut rows, &tokenizer);
+        }
+        Ok(())
+    }
+
+    fn finish_step<'a>(
+        &mut self,
+        mut request: RunningRequest,
+        rows: &mut impl Iterator<Item = &'a [f32]>,
+        tokenizer: &crate::tokenizer::Tokenizer,
+    ) {
+        let has_ended = match request.wants_logits() {
+            true => rows.next().is_none_or(|row| request.finish_step(row, tokenizer)),
+            false => {
+                request.finish_chunk();
+                false
+            }
+        };
+        if has_ended { self.model.release(request.sequence) } else { self.running.push(request) }
+    }
+
+    fn drop_cancelled(&mut self) {
+        self.waiting.retain(|request| !request.is_cancelled());
+        for request in std::mem::take(&mut self.running) {
+            if request.is_cancelled() { self.model.release(request.sequence) } else { self.running.push(request) }
+        }
+    }
+
+    /// Admits requests in the order of their arrival while the cache has room for all that they may come to need.
+    fn admit_waiting(&mut self) {
+        while let Some(request) = self.waiting.front() {
+            let block = crate::kv_cache::BLOCK_TOKENS;
+            let reserved: usize =
+                self.running.iter().map(|running| running.max_positions().next_multiple_of(block)).sum();
+            let wanted = request.max_positions().next_multiple_of(block);
+            if reserved + wanted > self.model.cache_positions() && !self.running.is_empty() {
+                return;
+            }
+            self.running.extend(self.waiting.pop_front());
+        }
+    }
+
+    /// Tells every request that it has failed, and hands them back.
+    fn fail_all(&mut self, reason: &str) -> Vec<RunningRequest> {
+        tracing::error!(reason, "a step failed");
+        let failed: Vec<RunningRequest> = self.running.drain(..).chain(self.waiting.drain(..)).collect();
+        failed.iter().for_each(|request| request.fail(GenerateError::Failed(reason.to_owned())));
+        failed
+    }
+}
+
+fn entry(request: &mut RunningRequest) -> Advance<'_> {
+    let wants_logits = request.wants_logits();
+    let (sequence, tokens) = request.step_parts();
+    let last = tokens.len() - 1;
+    let logits = if wants_logits { last..tokens.len() } else { 0..0 };
+    Advance { sequence, tokens, logits }
+}

@@ -1,0 +1,217 @@
+//! Bookkeeping of the KV cache: which blocks of positions belong to which sequence.
+//!
+//! The cache is cut into blocks of [`BLOCK_TOKENS`] positions. A sequence holds a list of blocks; forked sequences share
+//! theirs, and a shared block is copied only when one of them writes into it. Nothing here touches a device: the storage
+//! behind the blocks is the backend's.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use thiserror::Error;
+
+/// Positions of a block.
+pub const BLOCK_TOKENS: usize = 32;
+
+/// Names a block of the cache.
+pub type BlockId = u32;
+
+/// A sequence's part of the cache. Returned to its pool with [`BlockPool::release`].
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct CachedSequence {
+    blocks: Vec<BlockId>,
+    n_tokens: usize,
+}
+
+impl CachedSequence {
+    /// Its blocks, in the order of the positions.
+    pub fn blocks(&self) -> &[BlockId] {
+        &self.blocks
+    }
+
+    /// How many positions are in use.
+    pub fn n_tokens(&self) -> usize {
+        self.n_tokens
+    }
+}
+
+/// There is no room for more positions.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error(
+    "the KV cache is full: {needed} more blocks of {BLOCK_TOKENS} tokens are needed and {free} of {capacity} are free"
+)]
+pub struct CacheFull {
+    /// Blocks that are missing for the request.
+    pub needed: usize,
+    /// Blocks that are free.
+    pub free: usize,
+    /// Blocks in all.
+    pub capacity: usize,
+}
+
+/// A block whose content must be copied before a sequence may write into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockCopy {
+    /// The shared block.
+    pub from: BlockId,
+    /// The sequence's own copy.
+    pub to: BlockId,
+}
+
+/// All blocks of one model's cache, and how many sequences hold each.
+#[derive(Debug)]
+pub struct BlockPool {
+    reference_counts: Vec<u32>,
+    /// Lowest first, so that a lone sequence's blocks lie one after the other.
+    free: BinaryHeap<Reverse<BlockId>>,
+}
+
+impl BlockPool {
+    /// A pool with room for `n_tokens` positions.
+    pub fn with_room_for(n_tokens: usize) -> Self {
+        let n_blocks = n_tokens.div_ceil(BLOCK_TOKENS);
+        BlockPool { reference_counts: vec![0; n_blocks], free: (0..n_blocks as BlockId).map(Reverse).collect() }
+    }
+
+    /// Blocks that no sequence holds.
+    pub fn n_free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Blocks in all.
+    pub fn capacity(&self) -> usize {
+        self.reference_counts.len()
+    }
+
+    /// Appends `n_tokens` positions to a sequence. Where its last block is shared, the caller must carry out the copy
+    /// that is returned before it writes.
+    ///
+    /// # Errors
+    /// When the pool is full; nothing has changed then.
+    pub fn extend(&mut self, sequence: &mut CachedSequence, n_tokens: usize) -> Result<Option<BlockCopy>, CacheFull> {
+        let writes_into_last = !sequence.n_tokens.is_multiple_of(BLOCK_TOKENS) && n_tokens > 0;
+        let shared_last = sequence.blocks.last().copied().filter(|block| writes_into_last && self.is_shared(*block));
+        let n_blocks = (sequence.n_tokens + n_tokens).div_ceil(BLOCK_TOKENS);
+        let needed = n_blocks - sequence.blocks.len() + usize::from(shared_last.is_some());
+        if needed > self.free.len() {
+            return Err(CacheFull { needed, free: self.free.len(), capacity: self.capacity() });
+        }
+        let copy = shared_last.map(|from| {
+            let to = self.take();
+            self.drop_reference(from);
+            sequence.blocks.pop();
+            sequence.blocks.push(to);
+            BlockCopy { from, to }
+        });
+        while sequence.blocks.len() < n_blocks {
+            let block = self.take();
+            sequence.blocks.push(block);
+        }
+        sequence.n_tokens += n_tokens;
+        Ok(copy)
+    }
+
+    /// A second sequence with the same content; both may go on separately.
+    pub fn fork(&mut self, sequence: &CachedSequence) -> CachedSequence {
+        for block in &sequence.blocks {
+            self.reference_counts[*block as usize] += 1;
+        }
+        CachedSequence { blocks: sequence.blocks.clone(), n_tokens: sequence.n_tokens }
+    }
+
+    /// Forgets everything from position `n_tokens` on.
+    pub fn truncate(&mut self, sequence: &mut CachedSequence, n_tokens: usize) {
+        if n_tokens >= sequence.n_tokens {
+            return;
+        }
+        for block in sequence.blocks.split_off(n_tokens.div_ceil(BLOCK_TOKENS)) {
+            self.drop_reference(block);
+        }
+        sequence.n_tokens = n_tokens;
+    }
+
+    /// Takes a sequence's blocks back.
+    pub fn release(&mut self, mut sequence: CachedSequence) {
+        self.truncate(&mut sequence, 0);
+    }
+
+    fn is_shared(&self, block: BlockId) -> bool {
+        self.reference_counts[block as usize] > 1
+    }
+
+    fn take(&mut self) -> BlockId {
+        let Reverse(block) = self.free.pop().expect("the caller has counted the free blocks");
+        self.reference_counts[block as usize] = 1;
+        block
+    }
+
+    fn drop_reference(&mut self, block: BlockId) {
+        let count = &mut self.reference_counts[block as usize];
+        *count -= 1;
+        if *count == 0 {
+            self.free.push(Reverse(block));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_lone_sequence_gets_neighbouring_blocks() {
+        let mut pool = BlockPool::with_room_for(4 * BLOCK_TOKENS);
+        let mut sequence = CachedSequence::default();
+        assert_eq!(pool.extend(&mut sequence, BLOCK_TOKENS + 1).unwrap(), None);
+        assert_eq!(pool.extend(&mut sequence, BLOCK_TOKENS).unwrap(), None);
+        assert_eq!(sequence.blocks(), [0, 1, 2]);
+        pool.release(sequence);
+        assert_eq!(pool.n_free(), pool.capacity());
+    }
+
+    #[test]
+    fn a_fork_copies_only_the_block_that_it_writes_into() {
+        let mut pool = BlockPool::with_room_for(4 * BLOCK_TOKENS);
+        let mut first = CachedSequence::default();
+        pool.extend(&mut first, BLOCK_TOKENS + 5).unwrap();
+        let mut second = pool.fork(&first);
+        let copy = pool.extend(&mut second, 1).unwrap();
+        assert_eq!(copy, Some(BlockCopy { from: 1, to: 2 }));
+        assert_eq!(second.blocks(), [0, 2]);
+        assert_eq!(pool.extend(&mut first, 1).unwrap(), None, "the block is its own again");
+        pool.release(first);
+        pool.release(second);
+        assert_eq!(pool.n_free(), 4);
+    }
+
+    #[test]
+    fn a_fork_at_a_block_boundary_copies_nothing() {
+        let mut pool = BlockPool::with_room_for(3 * BLOCK_TOKENS);
+        let mut first = CachedSequence::default();
+        pool.extend(&mut first, BLOCK_TOKENS).unwrap();
+        let mut second = pool.fork(&first);
+        assert_eq!(pool.extend(&mut second, 1).unwrap(), None);
+        assert_eq!(second.blocks(), [0, 1]);
+    }
+
+    #[test]
+    fn a_full_pool_refuses_and_changes_nothing() {
+        let mut pool = BlockPool::with_room_for(2 * BLOCK_TOKENS);
+        let mut sequence = CachedSequence::default();
+        pool.extend(&mut sequence, BLOCK_TOKENS).unwrap();
+        let refused = pool.extend(&mut sequence, BLOCK_TOKENS + 1);
+        assert_eq!(refused, Err(CacheFull { needed: 2, free: 1, capacity: 2 }));
+        assert_eq!((sequence.n_tokens(), pool.n_free()), (BLOCK_TOKENS, 1));
+    }
+
+    #[test]
+    fn truncation_gives_whole_blocks_back() {
+        let mut pool = BlockPool::with_room_for(4 * BLOCK_TOKENS);
+        let mut sequence = CachedSequence::default();
+        pool.extend(&mut sequence, 4 * BLOCK_TOKENS).unwrap();
+        pool.truncate(&mut sequence, BLOCK_TOKENS + 1);
+        assert_eq!((sequence.blocks(), sequence.n_tokens()), ([0, 1].as_slice(), BLOCK_TOKENS + 1));
+        pool.truncate(&mut sequence, 500);
+        assert_eq!(sequence.n_tokens(), BLOCK_TOKENS + 1);
+    }
+}

@@ -1,0 +1,214 @@
+//! One loaded model: its tokenizer, its chat template, and a backend with a KV cache.
+
+use std::sync::Arc;
+
+use hone_protocol::ModelFile;
+use thiserror::Error;
+
+use crate::backend::candle::CandleBackend;
+use crate::backend::{Backend, BackendError, BatchEntry, DeviceChoice, Logits};
+use crate::constraint::{ConstraintError, ConstraintFactory};
+use crate::decoder::{DecoderSpec, SpecError};
+use crate::gguf::{Gguf, GgufError};
+use crate::kv_cache::{BlockPool, CacheFull, CachedSequence};
+use crate::template::{ChatTemplate, TemplateError};
+use crate::tokenizer::{Tokenizer, TokenizerError};
+
+/// What runs the decoder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BackendChoice {
+    /// The fastest for the device.
+    #[default]
+    Auto,
+    /// candle, on any device.
+    Candle,
+}
+
+impl std::str::FromStr for BackendChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(BackendChoice::Auto),
+            "candle" => Ok(BackendChoice::Candle),
+            _ => Err(format!("unknown backend {text:?}: expected auto or candle")),
+        }
+    }
+}
+
+/// How models are loaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModelOptions {
+    /// Where they run.
+    pub device: DeviceChoice,
+    /// What runs them.
+    pub backend: BackendChoice,
+    /// Positions of a context, at most as many as the model was trained for; `None` takes them all.
+    pub context_length: Option<usize>,
+    /// How many sequences of full length the KV cache has room for; at least one.
+    pub n_sequences: usize,
+}
+
+/// Why a model cannot be loaded or run.
+#[derive(Debug, Error)]
+#[allow(missing_docs, reason = "each variant says whose error it carries")]
+pub enum ModelError {
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    #[error(transparent)]
+    Constraint(#[from] ConstraintError),
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    #[error(transparent)]
+    CacheFull(#[from] CacheFull),
+    /// The vocabulary and the weights are of different models.
+    #[error("the vocabulary has {vocabulary} tokens and the embeddings have {embeddings} rows")]
+    VocabularyMismatch {
+        /// Tokens of the tokenizer.
+        vocabulary: usize,
+        /// Rows of the embedding matrix.
+        embeddings: usize,
+    },
+}
+
+/// A sequence's new tokens, for [`Model::advance`].
+pub struct Advance<'a> {
+    /// The sequence that they are appended to.
+    pub sequence: &'a mut CachedSequence,
+    /// The tokens.
+    pub tokens: &'a [u32],
+    /// For which of them (by index) logits are wanted.
+    pub logits: std::ops::Range<usize>,
+}
+
+/// A model that is ready to run.
+pub struct Model {
+    spec: DecoderSpec,
+    tokenizer: Arc<Tokenizer>,
+    template: ChatTemplate,
+    constraints: Option<ConstraintFactory>,
+    backend: Box<dyn Backend>,
+    cache: BlockPool,
+    context_length: usize,
+}
+
+impl Model {
+    /// Loads a model from its file.
+    ///
+    /// # Errors
+    /// When the file is broken or not supported, or the device cannot be used.
+    pub fn load(file: &ModelFile, options: &ModelOptions) -> Result<Self, ModelError> {
+        let gguf = Gguf::open_region(file)?;
+        let spec = DecoderSpec::from_gguf(&gguf, options.context_length)?;
+        let tokenizer = Tokenizer::from_gguf(&gguf)?;
+        if tokenizer.n_tokens() > spec.vocab_size {
+            let (vocabulary, embeddings) = (tokenizer.n_tokens(), spec.vocab_size);
+            return Err(ModelError::VocabularyMismatch { vocabulary, embeddings });
+        }
+        let template = ChatTemplate::from_gguf(&gguf, &tokenizer)?;
+        let backend = match options.backend {
+            BackendChoice::Auto | BackendChoice::Candle => CandleBackend::load(&gguf, &spec, options.device)?,
+        };
+        let context_length = context_length(&spec, options.context_length);
+        Ok(Model {
+            tokenizer: Arc::new(tokenizer),
+            template,
+            constraints: None,
+            backend: Box::new(backend),
+            cache: BlockPool::with_room_for(context_length * options.n_sequences.max(1)),
+            context_length,
+            spec,
+        })
+    }
+
+    /// What the decoder looks like.
+    pub fn spec(&self) -> &DecoderSpec {
+        &self.spec
+    }
+
+    /// The model's tokenizer.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// The model's chat template.
+    pub fn template(&self) -> &ChatTemplate {
+        &self.template
+    }
+
+    /// Positions that a sequence can have.
+    pub fn context_length(&self) -> usize {
+        self.context_length
+    }
+
+    /// Makes constraints over the model's vocabulary; prepared at the first use.
+    ///
+    /// # Errors
+    /// When the vocabulary cannot be constrained.
+    pub fn constraints(&mut self) -> Result<&ConstraintFactory, ConstraintError> {
+        match &mut self.constraints {
+            Some(factory) => Ok(factory),
+            empty => Ok(empty.insert(ConstraintFactory::new(&self.tokenizer)?)),
+        }
+    }
+
+    /// Appends tokens to sequences, all in one step, and returns the logits wanted, in the order of the entries.
+    ///
+    /// # Errors
+    /// When the cache has no room or the device fails; the sequences may then have been extended by tokens that were not
+    /// computed, and should be released.
+    pub fn advance(&mut self, entries: &mut [Advance<'_>]) -> Result<Logits, ModelError> {
+        let mut batch = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let position = entry.sequence.n_tokens();
+            if let Some(copy) = self.cache.extend(entry.sequence, entry.tokens.len())? {
+                self.backend.copy_block(copy.from, copy.to)?;
+            }
+            let blocks = entry.sequence.blocks();
+            batch.push(BatchEntry { tokens: entry.tokens, position, blocks, logits: entry.logits.clone() });
+        }
+        Ok(self.backend.forward(&batch)?)
+    }
+
+    /// A second sequence with the same content; both may go on separately.
+    pub fn fork(&mut self, sequence: &CachedSequence) -> CachedSequence {
+        self.cache.fork(sequence)
+    }
+
+    /// Forgets everything from position `n_tokens` on.
+    pub fn truncate(&mut self, sequence: &mut CachedSequence, n_tokens: usize) {
+        self.cache.truncate(sequence, n_tokens);
+    }
+
+    /// Takes a sequence's part of the cache back.
+    pub fn release(&mut self, sequence: CachedSequence) {
+        self.cache.release(sequence);
+    }
+
+    /// Positions that the cache has room for in all.
+    pub fn cache_positions(&self) -> usize {
+        self.cache.capacity() * crate::kv_cache::BLOCK_TOKENS
+    }
+}
+
+/// The positions wanted, but no more than the model was trained for.
+fn context_length(spec: &DecoderSpec, wanted: Option<usize>) -> usize {
+    match wanted {
+        Some(wanted) if wanted > spec.context_length => {
+            tracing::debug!(
+                wanted,
+                trained = spec.context_length,
+                "the context is as long as the model was trained for"
+            );
+            spec.context_length
+        }
+        Some(wanted) => wanted,
+        None => spec.context_length,
+    }
+}

@@ -1,0 +1,245 @@
+//! An executable with models inside: `hone bundle` writes one, and a hone that starts looks whether it is one.
+//!
+//! The models are appended to the executable, each file starting at a multiple of 64 KiB so that it can be memory-mapped
+//! in place, then an index and a trailer of fixed size that says where everything is (see [`format`]). Systems load an
+//! executable by its header and ignore what follows, so the program itself is unchanged. Bundling from a bundle takes
+//! only the program of it: payloads are replaced, never stacked.
+//!
+//! A signature over the whole file (as macOS and Windows know them) does not survive; sign the bundle, not the program.
+
+mod format;
+
+use std::{
+    collections::HashSet,
+    fs::File,
+    io::{self, BufWriter, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use hone_protocol::ModelFile;
+use thiserror::Error;
+
+use self::format::{ALIGNMENT, Index, IndexFile, IndexModel, Trailer};
+use crate::{
+    digest::copy_hashed,
+    installed::{InstalledFile, InstalledModel, Place},
+    progress::{Event, Phase, ProgressSink},
+    store::open_region,
+};
+
+/// The models inside an executable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bundle {
+    /// The executable.
+    pub path: PathBuf,
+    /// The models in it.
+    pub models: Vec<InstalledModel>,
+}
+
+/// A bundle could not be read or written.
+#[derive(Debug, Error)]
+pub enum BundleError {
+    /// The executable carries a payload that is not whole.
+    #[error("{path}: the bundled models are damaged: {reason}; get the file again or make it anew with `hone bundle`")]
+    Damaged {
+        /// The executable.
+        path: PathBuf,
+        /// What does not fit.
+        reason: String,
+    },
+    /// A model to bundle no longer has the bytes that were installed.
+    #[error("model `{name}`: {file} has changed since it was installed: run `hone rm {name}` and `hone pull {name}`")]
+    Changed {
+        /// The model.
+        name: String,
+        /// The file of it.
+        file: PathBuf,
+    },
+    /// Two models of the same name, or none at all, were to be bundled.
+    #[error("nothing to bundle: {0}")]
+    Selection(String),
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Bundle {
+    /// The models inside `executable`, or nothing where it is a plain program.
+    ///
+    /// Reads the trailer and the index, not the models; nothing larger than the index (1 MiB at most) is allocated.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or carries a payload that is cut off or contradicts itself.
+    pub fn open(executable: &Path) -> Result<Option<Self>, BundleError> {
+        let mut file = File::open(executable).map_err(|error| io_error(executable, error))?;
+        match format::read(&mut file) {
+            Ok(Some((_, index))) => {
+                Ok(Some(Self { path: executable.to_owned(), models: models_of(executable, index) }))
+            }
+            Ok(None) => Ok(None),
+            Err(format::FormatError::Damaged(reason)) => {
+                Err(BundleError::Damaged { path: executable.to_owned(), reason })
+            }
+            Err(format::FormatError::Io(error)) => Err(io_error(executable, error)),
+        }
+    }
+
+    /// The bundled model of that name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&InstalledModel> {
+        self.models.iter().find(|model| model.name == name)
+    }
+}
+
+/// Writes a copy of `executable` with `models` inside to `output`, which can be run.
+///
+/// The output appears under its name only when it is complete. A payload that `executable` already has is left out.
+///
+/// # Errors
+/// When there is nothing to bundle, a file cannot be read or written, or a model's bytes are not those that were installed.
+pub fn write_bundle(
+    executable: &Path,
+    models: &[InstalledModel],
+    output: &Path,
+    progress: ProgressSink<'_>,
+) -> Result<(), BundleError> {
+    check_selection(models)?;
+    let folder = output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let staged = tempfile::Builder::new()
+        .prefix(".hone-bundle-")
+        .tempfile_in(folder)
+        .map_err(|error| io_error(folder, error))?;
+    let program = ModelFile { path: executable.to_owned(), offset: 0, length: program_length(executable)? };
+    let mut writer = Writer { output: BufWriter::new(staged.as_file()), path: output, position: 0, progress };
+    writer.copy(&program)?;
+    writer.payload(models)?;
+    let failed = |error| io_error(output, error);
+    writer.output.flush().map_err(failed)?;
+    drop(writer);
+    staged.as_file().sync_all().map_err(failed)?;
+    make_executable(staged.path()).map_err(failed)?;
+    staged.persist(output).map_err(|error| failed(error.error))?;
+    Ok(())
+}
+
+/// Copies the parts of a bundle in order and keeps count of where they lie.
+struct Writer<'a> {
+    output: BufWriter<&'a File>,
+    path: &'a Path,
+    position: u64,
+    progress: ProgressSink<'a>,
+}
+
+impl Writer<'_> {
+    fn payload(&mut self, models: &[InstalledModel]) -> Result<(), BundleError> {
+        self.align()?;
+        let payload_start = self.position;
+        self.write(&format::header(payload_start))?;
+        let mut index = Index { models: Vec::with_capacity(models.len()) };
+        for model in models {
+            let files = model.files.iter().map(|file| self.model_file(model, file)).collect::<Result<_, _>>()?;
+            index.models.push(IndexModel { name: model.name.clone(), source: model.source.clone(), files });
+        }
+        let text = index.to_bytes().map_err(|error| io_error(self.path, error))?;
+        let index_offset = self.position;
+        self.write(&text)?;
+        self.write(&Trailer::new(payload_start, index_offset, &text).to_bytes())
+    }
+
+    fn model_file(&mut self, model: &InstalledModel, file: &InstalledFile) -> Result<IndexFile, BundleError> {
+        self.align()?;
+        let offset = self.position;
+        let digest = self.copy(&file.location)?;
+        if file.sha256.as_ref().is_some_and(|expected| *expected != digest.sha256) {
+            return Err(BundleError::Changed { name: model.name.clone(), file: file.location.path.clone() });
+        }
+        Ok(IndexFile { name: file.name.clone(), sha256: digest.sha256, offset, length: digest.size })
+    }
+
+    fn copy(&mut self, from: &ModelFile) -> Result<crate::digest::Digest, BundleError> {
+        let failed = |error| io_error(&from.path, error);
+        let mut bytes = open_region(from).map_err(failed)?;
+        let name = from.path.display().to_string();
+        let progress = &mut *self.progress;
+        let mut report = |done| {
+            let (file, total) = (name.clone(), Some(from.length));
+            progress(&Event::Progress { phase: Phase::Copying, file, done, total });
+        };
+        let digest = copy_hashed(&mut bytes, &mut self.output, &mut report).map_err(failed)?;
+        if digest.size != from.length {
+            return Err(failed(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter")));
+        }
+        self.position += digest.size;
+        Ok(digest)
+    }
+
+    fn align(&mut self) -> Result<(), BundleError> {
+        let padding = self.position.next_multiple_of(ALIGNMENT) - self.position;
+        self.position += padding;
+        io::copy(&mut io::repeat(0).take(padding), &mut self.output).map_err(|error| io_error(self.path, error))?;
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), BundleError> {
+        self.position += bytes.len() as u64;
+        self.output.write_all(bytes).map_err(|error| io_error(self.path, error))
+    }
+}
+
+fn check_selection(models: &[InstalledModel]) -> Result<(), BundleError> {
+    if models.is_empty() {
+        return Err(BundleError::Selection("name at least one model".to_owned()));
+    }
+    let mut names = HashSet::new();
+    match models.iter().find(|model| !names.insert(&model.name)) {
+        Some(model) => Err(BundleError::Selection(format!("the model `{}` was named twice", model.name))),
+        None => Ok(()),
+    }
+}
+
+/// How many bytes of `executable` are the program itself.
+fn program_length(executable: &Path) -> Result<u64, BundleError> {
+    let mut file = File::open(executable).map_err(|error| io_error(executable, error))?;
+    match format::read(&mut file) {
+        Ok(Some((trailer, _))) => Ok(trailer.payload_start),
+        Ok(None) => Ok(file.metadata().map_err(|error| io_error(executable, error))?.len()),
+        Err(format::FormatError::Damaged(reason)) => Err(BundleError::Damaged { path: executable.to_owned(), reason }),
+        Err(format::FormatError::Io(error)) => Err(io_error(executable, error)),
+    }
+}
+
+fn models_of(executable: &Path, index: Index) -> Vec<InstalledModel> {
+    let file = |file: IndexFile| InstalledFile {
+        name: file.name,
+        sha256: Some(file.sha256),
+        location: ModelFile { path: executable.to_owned(), offset: file.offset, length: file.length },
+    };
+    let model = |model: IndexModel| InstalledModel {
+        name: model.name,
+        source: model.source,
+        added: None,
+        place: Place::Bundle,
+        files: model.files.into_iter().map(file).collect(),
+    };
+    index.models.into_iter().map(model).collect()
+}
+
+#[cfg(unix)]
+fn make_executable(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+}
+
+#[cfg(not(unix))]
+fn make_executable(_path: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+fn io_error(path: &Path, source: io::Error) -> BundleError {
+    BundleError::Io { path: path.to_owned(), source }
+}

@@ -1,0 +1,231 @@
+//! The bytes of a bundle's payload.
+//!
+//! ```text
+//! program | padding | header | padding | file | padding | file | … | index (JSON) | trailer
+//! ```
+//!
+//! Header and files start at multiples of 64 KiB: that is a multiple of every page size in use (4, 16 and 64 KiB) and the
+//! granularity at which Windows maps files. The trailer ends the file and carries a SHA-256 over itself and the index.
+//! The header is there for files that lost their trailer: it holds its own offset and a hash, so that a bundle that was
+//! cut off is told apart from a plain program instead of running as one that has no models. All numbers are little-endian.
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    digest::is_sha256,
+    name::{is_model_name, is_safe_file_name},
+};
+
+/// What header and files are aligned to.
+pub(super) const ALIGNMENT: u64 = 64 * 1024;
+
+const VERSION: u32 = 1;
+const HEADER_MAGIC: [u8; 16] = *b"hone bundle head";
+const TRAILER_MAGIC: [u8; 16] = *b"hone bundle tail";
+const HASH: usize = 32;
+const HEADER_LENGTH: usize = 16 + 8 + HASH;
+const TRAILER_LENGTH: usize = 16 + 4 + 8 + 8 + 8 + HASH;
+const LONGEST_INDEX: u64 = 1024 * 1024;
+
+/// What ends a bundle.
+#[derive(Debug)]
+pub(super) struct Trailer {
+    /// Where the payload starts; what lies before it is the program and its padding.
+    pub(super) payload_start: u64,
+    index_offset: u64,
+    index_length: u64,
+    checksum: [u8; HASH],
+}
+
+/// The list of what is inside.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Index {
+    pub(super) models: Vec<IndexModel>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct IndexModel {
+    pub(super) name: String,
+    pub(super) source: String,
+    pub(super) files: Vec<IndexFile>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct IndexFile {
+    pub(super) name: String,
+    pub(super) sha256: String,
+    pub(super) offset: u64,
+    pub(super) length: u64,
+}
+
+/// The payload could not be read.
+#[derive(Debug)]
+pub(super) enum FormatError {
+    /// It is there but not whole; the text says what does not fit.
+    Damaged(String),
+    /// The file could not be read.
+    Io(io::Error),
+}
+
+impl From<io::Error> for FormatError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Reads and checks trailer and index; nothing where the file is a plain program.
+pub(super) fn read(file: &mut File) -> Result<Option<(Trailer, Index)>, FormatError> {
+    let length = file.metadata()?.len();
+    let Some(trailer) = read_trailer(file, length)? else {
+        return match find_header(file, length)? {
+            Some(offset) => {
+                Err(damaged(format!("the file ends at byte {length}, within the models that start at {offset}")))
+            }
+            None => Ok(None),
+        };
+    };
+    trailer.check(length)?;
+    file.seek(SeekFrom::Start(trailer.index_offset))?;
+    let mut text = vec![0; usize::try_from(trailer.index_length).map_err(|_| damaged("the index is too long"))?];
+    file.read_exact(&mut text)?;
+    if Trailer::new(trailer.payload_start, trailer.index_offset, &text).checksum != trailer.checksum {
+        return Err(damaged("the checksum of the index does not match"));
+    }
+    let index: Index =
+        serde_json::from_slice(&text).map_err(|error| damaged(format!("the index cannot be read: {error}")))?;
+    index.check(&trailer)?;
+    Ok(Some((trailer, index)))
+}
+
+/// What marks the start of a payload: its own offset, which no other bytes than a header's have a hash of.
+pub(super) fn header(payload_start: u64) -> Vec<u8> {
+    let mut bytes = HEADER_MAGIC.to_vec();
+    bytes.extend(payload_start.to_le_bytes());
+    let hash = Sha256::digest(&bytes);
+    bytes.extend(hash);
+    bytes
+}
+
+impl Trailer {
+    pub(super) fn new(payload_start: u64, index_offset: u64, index: &[u8]) -> Self {
+        let mut trailer = Self { payload_start, index_offset, index_length: index.len() as u64, checksum: [0; HASH] };
+        let mut hasher = Sha256::new_with_prefix(trailer.fields());
+        hasher.update(index);
+        trailer.checksum = hasher.finalize().into();
+        trailer
+    }
+
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.fields();
+        bytes.extend(self.checksum);
+        bytes.extend(TRAILER_MAGIC);
+        bytes
+    }
+
+    fn fields(&self) -> Vec<u8> {
+        let mut bytes = VERSION.to_le_bytes().to_vec();
+        bytes.extend(self.payload_start.to_le_bytes());
+        bytes.extend(self.index_offset.to_le_bytes());
+        bytes.extend(self.index_length.to_le_bytes());
+        bytes
+    }
+
+    /// Checks the numbers against each other and the length of the file before anything is read by them.
+    fn check(&self, length: u64) -> Result<(), FormatError> {
+        let end =
+            self.index_offset.checked_add(self.index_length).and_then(|end| end.checked_add(TRAILER_LENGTH as u64));
+        if end != Some(length) {
+            return Err(damaged(format!("the index does not end before the trailer of a file of {length} bytes")));
+        }
+        if self.index_length > LONGEST_INDEX {
+            return Err(damaged(format!("an index of {} bytes is longer than any that is written", self.index_length)));
+        }
+        if !self.payload_start.is_multiple_of(ALIGNMENT) || self.payload_start >= self.index_offset {
+            return Err(damaged(format!("the payload cannot start at byte {}", self.payload_start)));
+        }
+        Ok(())
+    }
+}
+
+impl Index {
+    pub(super) fn to_bytes(&self) -> io::Result<Vec<u8>> {
+        Ok(serde_json::to_vec(self)?)
+    }
+
+    /// Checks that the files lie in order, aligned and without overlap between the payload's start and the index.
+    fn check(&self, trailer: &Trailer) -> Result<(), FormatError> {
+        let mut free = trailer.payload_start + HEADER_LENGTH as u64;
+        for model in &self.models {
+            if !is_model_name(&model.name) || model.files.is_empty() {
+                return Err(damaged(format!("`{}` is not the name of a model with files", model.name)));
+            }
+            for file in &model.files {
+                if !is_safe_file_name(&file.name) || !is_sha256(&file.sha256) {
+                    return Err(damaged(format!(
+                        "model `{}`: the entry of file `{}` is malformed",
+                        model.name, file.name
+                    )));
+                }
+                let end = file.offset.checked_add(file.length).filter(|end| *end <= trailer.index_offset);
+                match end {
+                    Some(end) if file.offset >= free && file.offset.is_multiple_of(ALIGNMENT) => free = end,
+                    _ => {
+                        return Err(damaged(format!(
+                            "model `{}`: file `{}` lies outside its place",
+                            model.name, file.name
+                        )));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_trailer(file: &mut File, length: u64) -> Result<Option<Trailer>, FormatError> {
+    let Some(start) = length.checked_sub(TRAILER_LENGTH as u64) else { return Ok(None) };
+    let mut bytes = [0; TRAILER_LENGTH];
+    file.seek(SeekFrom::Start(start))?;
+    file.read_exact(&mut bytes)?;
+    let (fields, rest) = bytes.split_at(4 + 3 * 8);
+    let (checksum, magic) = rest.split_at(HASH);
+    if magic != TRAILER_MAGIC {
+        return Ok(None);
+    }
+    let version = u32::from_le_bytes([fields[0], fields[1], fields[2], fields[3]]);
+    if version != VERSION {
+        return Err(damaged(format!("it has version {version}, this hone reads version {VERSION}")));
+    }
+    let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| fields[4 + 8 * at + i]));
+    let checksum = std::array::from_fn(|i| checksum[i]);
+    Ok(Some(Trailer { payload_start: number(0), index_offset: number(1), index_length: number(2), checksum }))
+}
+
+/// Looks for a header at every place where one can be. A program of 50 MB has 800 of them, which takes well under a
+/// millisecond; a bundle that lost its trailer has as many more as its models are long.
+fn find_header(file: &mut File, length: u64) -> Result<Option<u64>, FormatError> {
+    let mut bytes = [0; HEADER_LENGTH];
+    let mut offset = 0;
+    while offset + HEADER_LENGTH as u64 <= length {
+        file.seek(SeekFrom::Start(offset))?;
+        file.read_exact(&mut bytes)?;
+        if bytes == *header(offset) {
+            return Ok(Some(offset));
+        }
+        offset += ALIGNMENT;
+    }
+    Ok(None)
+}
+
+fn damaged(reason: impl Into<String>) -> FormatError {
+    FormatError::Damaged(reason.into())
+}

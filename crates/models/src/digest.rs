@@ -1,0 +1,119 @@
+//! SHA-256 of what passes by: every byte that enters the store or a bundle goes through [`copy_hashed`] or
+//! [`Hashing`], so that a hash never costs a second reading of the file.
+
+use std::io::{self, Read, Write};
+
+use sha2::{Digest as _, Sha256};
+
+/// How much is read at a time; large enough that progress reports and system calls cost nothing beside the copying.
+const CHUNK: usize = 256 * 1024;
+
+/// The hash and the length of some bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Digest {
+    /// Lower-case hexadecimal SHA-256.
+    pub(crate) sha256: String,
+    /// How many bytes were hashed.
+    pub(crate) size: u64,
+}
+
+/// A running hash.
+#[derive(Clone, Default)]
+pub(crate) struct Hashing {
+    hasher: Sha256,
+    size: u64,
+}
+
+impl Hashing {
+    /// How many bytes went in.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The digest of what went in so far.
+    pub(crate) fn digest(&self) -> Digest {
+        Digest { sha256: hexadecimal(&self.hasher.clone().finalize()), size: self.size }
+    }
+
+    /// Hashes everything that `reader` gives and passes it on to `writer`; `on_bytes` is told the running total.
+    ///
+    /// # Errors
+    /// Those of the reader and the writer; what was written until then is hashed.
+    pub(crate) fn copy(
+        &mut self,
+        reader: &mut dyn Read,
+        writer: &mut dyn Write,
+        on_bytes: &mut dyn FnMut(u64),
+    ) -> Result<(), CopyError> {
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            let count = match reader.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(CopyError::Read(error)),
+            };
+            writer.write_all(&buffer[..count]).map_err(CopyError::Write)?;
+            self.hasher.update(&buffer[..count]);
+            self.size += count as u64;
+            on_bytes(self.size);
+        }
+    }
+}
+
+/// Which side of a copy failed: a broken connection is worth another try, a full disk is not.
+#[derive(Debug)]
+pub(crate) enum CopyError {
+    /// Reading failed.
+    Read(io::Error),
+    /// Writing failed.
+    Write(io::Error),
+}
+
+impl From<CopyError> for io::Error {
+    fn from(error: CopyError) -> Self {
+        match error {
+            CopyError::Read(error) | CopyError::Write(error) => error,
+        }
+    }
+}
+
+/// Copies all of `reader` to `writer` and gives the digest of it.
+///
+/// # Errors
+/// Those of the reader and the writer.
+pub(crate) fn copy_hashed(
+    reader: &mut dyn Read,
+    writer: &mut dyn Write,
+    on_bytes: &mut dyn FnMut(u64),
+) -> io::Result<Digest> {
+    let mut hashing = Hashing::default();
+    hashing.copy(reader, writer, on_bytes)?;
+    Ok(hashing.digest())
+}
+
+/// Whether a text is a SHA-256 as this crate writes it.
+pub(crate) fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
+/// Lower-case hexadecimal.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn hashes_the_published_test_vector() {
+        let mut copy = Vec::new();
+        let digest = copy_hashed(&mut b"abc".as_slice(), &mut copy, &mut |_| ()).unwrap();
+        assert_eq!(digest.sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!((digest.size, copy.as_slice()), (3, b"abc".as_slice()));
+        assert!(is_sha256(&digest.sha256));
+        assert!(!is_sha256(&digest.sha256.to_uppercase()));
+    }
+}

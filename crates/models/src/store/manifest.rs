@@ -1,0 +1,83 @@
+//! `manifest.json`: what the store knows of a model in one of its folders.
+//!
+//! It is the last file to enter a folder before the folder appears under its name, so a folder without a readable one
+//! was not made by this crate or was damaged since; it is then named and left alone.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::Path,
+};
+
+use hone_protocol::ModelFile;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    digest::is_sha256,
+    installed::InstalledFile,
+    name::{is_model_name, is_safe_file_name},
+};
+
+/// The file's name.
+pub(crate) const MANIFEST: &str = "manifest.json";
+
+/// What is recorded of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Manifest {
+    /// Its name.
+    pub(crate) name: String,
+    /// Where it came from, as a person reads it.
+    pub(crate) source: String,
+    /// When it was added, in seconds since 1970-01-01 UTC.
+    pub(crate) added: u64,
+    /// Its files.
+    pub(crate) files: Vec<ManifestFile>,
+}
+
+/// What is recorded of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ManifestFile {
+    /// Its name within the folder, with `/` between folders.
+    pub(crate) name: String,
+    /// Its SHA-256 in lower-case hexadecimal.
+    pub(crate) sha256: String,
+    /// Its size in bytes.
+    pub(crate) size: u64,
+}
+
+impl Manifest {
+    /// Reads the manifest in `folder`; the error is a reason that completes a sentence about the file.
+    pub(crate) fn read(folder: &Path) -> Result<Self, String> {
+        let text = fs::read(folder.join(MANIFEST)).map_err(|error| format!("the manifest cannot be read ({error})"))?;
+        let manifest: Self =
+            serde_json::from_slice(&text).map_err(|error| format!("the manifest is malformed ({error})"))?;
+        let well_formed = |file: &ManifestFile| is_safe_file_name(&file.name) && is_sha256(&file.sha256);
+        if !is_model_name(&manifest.name) || manifest.files.is_empty() || !manifest.files.iter().all(well_formed) {
+            return Err("the manifest is malformed (a name or a hash is not one)".to_owned());
+        }
+        Ok(manifest)
+    }
+
+    /// Writes the manifest into `folder`, durably.
+    pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
+        let mut file = File::create(folder.join(MANIFEST))?;
+        serde_json::to_writer_pretty(&file, self)?;
+        file.write_all(b"\n")?;
+        file.sync_all()
+    }
+}
+
+impl ManifestFile {
+    /// Where the file lies in `folder`, after a look that it is there with its full size.
+    pub(crate) fn locate(&self, folder: &Path) -> Result<InstalledFile, String> {
+        let path = folder.join(&self.name);
+        let found = path.metadata().map_err(|error| format!("the file `{}` cannot be read ({error})", self.name))?;
+        if !found.is_file() || found.len() != self.size {
+            return Err(format!("the file `{}` has {} bytes of {}", self.name, found.len(), self.size));
+        }
+        let location = ModelFile { path, offset: 0, length: self.size };
+        Ok(InstalledFile { name: self.name.clone(), sha256: Some(self.sha256.clone()), location })
+    }
+}

@@ -1,0 +1,111 @@
+//! The rules of ARCHITECTURE.md about who may depend on whom, checked against what cargo knows and what the sources say.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Every crate with the crates of the workspace that it may use, lowest first.
+const LAYERS: [(&str, &[&str]); 4] = [
+    ("hone-protocol", &[]),
+    ("hone-engine", &["hone-protocol"]),
+    ("hone-models", &["hone-protocol"]),
+    ("hone", &["hone-protocol", "hone-engine", "hone-models"]),
+];
+
+/// Packages that only one crate may name among its dependencies.
+const OWNERS: [(&str, &[&str]); 2] = [
+    ("hone-engine", &["candle-core", "candle-nn", "candle-transformers", "tokenizers"]),
+    ("hone-models", &["hf-hub", "ureq"]),
+];
+
+/// Sources, from the workspace's root, that may hold `unsafe`.
+const UNSAFE_ALLOWED: [&str; 1] = ["crates/engine/src/gguf/mapping.rs"];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Dependencies of every package of the workspace, those of tests and builds left out.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let cargo = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
+    let metadata: Value = serde_json::from_slice(&cargo.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    packages
+        .map(|package| {
+            let all = package["dependencies"].as_array().unwrap().iter();
+            let normal = all.filter(|dependency| dependency["kind"].is_null());
+            let names = normal.map(|dependency| dependency["name"].as_str().unwrap().to_owned());
+            (package["name"].as_str().unwrap().to_owned(), names.collect())
+        })
+        .collect()
+}
+
+#[test]
+fn every_crate_uses_only_crates_below_it() {
+    let dependencies = dependencies();
+    let known: BTreeSet<&str> = LAYERS.iter().map(|(name, _)| *name).collect();
+    let found: BTreeSet<&str> = dependencies.keys().map(String::as_str).collect();
+    assert_eq!(found, known, "a crate is missing from LAYERS or from the workspace");
+    for (name, allowed) in LAYERS {
+        let used = dependencies[name].iter().map(String::as_str).filter(|used| known.contains(used));
+        let forbidden: Vec<&str> = used.filter(|used| !allowed.contains(used)).collect();
+        assert!(forbidden.is_empty(), "{name} may not depend on {forbidden:?}");
+    }
+}
+
+#[test]
+fn layers_have_no_cycle() {
+    for (index, (name, allowed)) in LAYERS.iter().enumerate() {
+        let below: Vec<&str> = LAYERS[..index].iter().map(|(name, _)| *name).collect();
+        assert!(allowed.iter().all(|used| below.contains(used)), "{name} uses a crate that does not stand below it");
+    }
+}
+
+#[test]
+fn packages_with_one_owner_are_used_by_it_alone() {
+    for (name, used) in dependencies() {
+        for (owner, packages) in OWNERS {
+            let foreign: Vec<&&str> =
+                packages.iter().filter(|package| name != owner && used.contains(**package)).collect();
+            assert!(foreign.is_empty(), "only {owner} may depend on {foreign:?}, and {name} does");
+        }
+    }
+}
+
+#[test]
+fn unsafe_stands_only_where_it_is_allowed() {
+    let mut sources = Vec::new();
+    for folder in ["crates", "tests", "benches"] {
+        collect_sources(&root().join(folder), &mut sources);
+    }
+    assert!(sources.len() > 30, "the sources were not found");
+    for source in sources {
+        let name = source.strip_prefix(root()).unwrap().to_string_lossy().replace('\\', "/");
+        let text = std::fs::read_to_string(&source).unwrap();
+        let code = text.lines().map(|line| line.split("//").next().unwrap());
+        // Written in two parts, so that this test does not find itself.
+        let marks = [concat!("uns", "afe {"), concat!("uns", "afe fn"), concat!("uns", "afe impl")];
+        let holds_unsafe = code.into_iter().any(|line| marks.iter().any(|mark| line.contains(mark)));
+        assert!(!holds_unsafe || UNSAFE_ALLOWED.contains(&name.as_str()), "{name} may not hold unsafe code");
+    }
+}
+
+fn collect_sources(folder: &Path, sources: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect_sources(&path, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            sources.push(path);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! The commands as a person runs them: the real binary, in a home of its own, without a network.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A home that holds nothing at first.
+struct Home {
+    folder: TempDir,
+    variables: Vec<(&'static str, String)>,
+}
+
+/// How a command ended.
+struct Run {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl Home {
+    fn new() -> Home {
+        Home { folder: tempfile::tempdir().unwrap(), variables: Vec::new() }
+    }
+
+    fn variable(mut self, name: &'static str, value: &str) -> Home {
+        self.variables.push((name, value.to_string()));
+        self
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    fn command(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        let inherited = std::env::vars_os().map(|(name, _)| name);
+        for name in inherited.filter(|name| name.to_string_lossy().starts_with("HONE_")) {
+            command.env_remove(name);
+        }
+        command
+            .args(arguments)
+            .env("HONE_HOME", self.path("data"))
+            .env("HONE_CONFIG", self.path("config"))
+            .env("HONE_OFFLINE", "1")
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn run_program(&self, program: &Path, arguments: &[&str], stdin: &[u8]) -> Run {
+        let mut child = self.command(program, arguments).spawn().unwrap();
+        // A command that does not read its stdin may have closed it already.
+        let _ = child.stdin.take().unwrap().write_all(stdin);
+        let output = child.wait_with_output().unwrap();
+        let text =
+            |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(self.folder.path().to_str().unwrap(), "~");
+        Run { code: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Run {
+        self.run_with_stdin(arguments, b"")
+    }
+
+    fn run_with_stdin(&self, arguments: &[&str], stdin: &[u8]) -> Run {
+        self.run_program(Path::new(env!("CARGO_BIN_EXE_hone")), arguments, stdin)
+    }
+
+    #[track_caller]
+    fn json(&self, arguments: &[&str]) -> Value {
+        let run = self.run(arguments);
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        serde_json::from_str(&run.stdout).unwrap()
+    }
+}
+
+/// Runs `arguments` and checks the exit code and that stderr says `complaint`.
+#[track_caller]
+fn check_failure(home: &Home, arguments: &[&str], code: i32, complaint: &str) {
+    let run = home.run(arguments);
+    assert!(run.stderr.contains(complaint), "hone {arguments:?} said {}", run.stderr);
+    assert_eq!((run.code, run.stdout.as_str()), (code, ""), "hone {arguments:?}: {}", run.stderr);
+}
+
+/// Checks the line of one key that `hone config` prints.
+#[track_caller]
+fn check_config(home: &Home, flags: &[&str], key: &str, value: &str, source: &str) {
+    let arguments: Vec<&str> = ["config"].iter().chain(flags).copied().collect();
+    let run = home.run(&arguments);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let line = run.stdout.lines().find(|line| line.split_whitespace().next() == Some(key)).unwrap();
+    assert_eq!(line.split_whitespace().collect::<Vec<_>>(), [key, value, source]);
+}
+
+#[test]
+fn config_says_where_each_value_comes_from() {
+    let home = Home::new();
+    check_config(&home, &[], "engine.threads", "0", "default");
+    home.write("config/engine.toml", b"threads = 2\n");
+    check_config(&home, &[], "engine.threads", "2", "~/config/engine.toml");
+    let home = home.variable("HONE_ENGINE_THREADS", "3");
+    check_config(&home, &[], "engine.threads", "3", "HONE_ENGINE_THREADS");
+    check_config(&home, &["--threads", "4"], "engine.threads", "4", "--threads");
+}
+
+#[test]
+fn config_prints_json() {
+    let home = Home::new().variable("HONE_SAMPLING_TOP_K", "40");
+    let config = home.json(&["config", "--json", "--min-p", "0.5"]);
+    let check = |key: &str, expected: Value| assert_eq!(config[key], expected);
+    check("chat.save", serde_json::json!({"value": true, "source": "default"}));
+    let variable = serde_json::json!({"value": 40, "source": "variable", "name": "HONE_SAMPLING_TOP_K"});
+    check("sampling.top_k", variable);
+    check("sampling.min_p", serde_json::json!({"value": 0.5, "source": "flag", "name": "--min-p"}));
+}
+
+#[test]
+fn a_wrong_configuration_is_a_usage_error_that_names_key_and_place() {
+    let home = Home::new();
+    home.write("config/chat.toml", b"sytem = 'x'\n");
+    check_failure(&home, &["config"], 2, "unknown key chat.sytem (~/config/chat.toml)");
+    home.write("config/chat.toml", b"save = 'perhaps'\n");
+    let complaint = "chat.save (~/config/chat.toml) is the string \"perhaps\", expected true or false";
+    check_failure(&home, &["config"], 2, complaint);
+    check_failure(&Home::new(), &["config", "--top-p", "2"], 2, "sampling.top_p (--top-p): top_p is 2");
+    let home = Home::new().variable("HONE_CHAT_SAVE", "no");
+    check_failure(&home, &["config"], 2, "chat.save (HONE_CHAT_SAVE) is the string \"no\", expected true or false");
+}
+
+#[test]
+fn an_unknown_variable_is_warned_of() {
+    let run = Home::new().variable("HONE_CHAT_SYTEM", "x").run(&["config"]);
+    assert_eq!(run.code, 0);
+    assert!(run.stderr.contains("HONE_CHAT_SYTEM names no key"), "{}", run.stderr);
+}
+
+#[test]
+fn logs_are_filtered_as_asked() {
+    let home = Home::new().variable("HONE_LOG", "a=b=c");
+    check_failure(&home, &["config"], 2, "HONE_LOG is \"a=b=c\"");
+    let quiet = Home::new().variable("HONE_CHAT_SYTEM", "x").variable("HONE_LOG", "error").run(&["config"]);
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (0, ""));
+}
+
+#[test]
+fn wrong_use_exits_with_2() {
+    let home = Home::new();
+    check_failure(&home, &[], 2, "Usage");
+    check_failure(&home, &["chatt"], 2, "chat");
+    check_failure(&home, &["chat", "--temprature", "1"], 2, "--temperature");
+    check_failure(&home, &["chat"], 2, "stdin holds no question");
+    check_failure(&home, &["chat", " "], 2, "the question is empty");
+}
+
+#[test]
+fn chat_says_why_there_is_no_answer() {
+    let home = Home::new();
+    check_failure(&home, &["chat", "Why?"], 1, "HONE_OFFLINE");
+    check_failure(&home, &["chat", "Why?", "--model", "smolm2:135m"], 1, "smollm2:135m");
+    check_failure(&home, &["chat", "Why?", "--model", "./no.gguf"], 1, "./no.gguf");
+    check_failure(&home, &["chat", "Why?", "--resume"], 1, "no conversation is saved");
+    check_failure(&home, &["chat", "Why?", "--resume", "tides"], 1, "\"tides\"");
+    check_failure(&home, &["chat", "Why?", "--resume", "../tides"], 1, "\"../tides\" is no name");
+}
+
+#[test]
+fn completions_are_written_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let run = Home::new().run(&["completions", shell]);
+        assert_eq!(run.code, 0);
+        assert!(run.stdout.contains("perplexity"), "{shell}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let home = Home::new();
+    let mut child = home.command(Path::new(env!("CARGO_BIN_EXE_hone")), &["completions", "zsh"]).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+}
+
+#[test]
+fn doctor_finds_nothing_wrong_with_a_fresh_machine() {
+    let home = Home::new().variable("HONE_OFFLINE", "0");
+    let run = home.run(&["doctor"]);
+    assert_eq!(run.code, 0, "{}", run.stdout);
+    assert!(run.stdout.contains("smollm2:135m will be fetched"), "{}", run.stdout);
+    assert!(!run.stdout.contains('\u{1b}'), "colours are for terminals");
+    let report = home.json(&["doctor", "--json"]);
+    assert_eq!(report["problems"], serde_json::json!([]));
+    assert!(report["machine"]["memory_bytes"].as_u64().unwrap() > 0);
+    assert!(!home.path("data").exists(), "looking changes nothing");
+}
+
+#[test]
+fn doctor_fails_with_what_is_wrong_and_what_to_do() {
+    let check = |home: &Home, arguments: &[&str], problem: &str| {
+        let run = home.run(arguments);
+        assert_eq!(run.code, 1, "{}", run.stderr);
+        assert!(run.stdout.contains(problem), "{}", run.stdout);
+        assert!(run.stdout.contains("next: "), "{}", run.stdout);
+    };
+    let online = || Home::new().variable("HONE_OFFLINE", "0");
+    check(&Home::new(), &["doctor"], "HONE_OFFLINE forbids");
+    check(&online(), &["doctor", "--model", "nothing"], "neither here nor known");
+    check(&online().variable("HONE_ENGINE_THREADS", "x"), &["doctor"], "HONE_ENGINE_THREADS");
+    let home = online();
+    home.write("config/chat.toml", b"save = 1\n");
+    check(&home, &["doctor"], "chat.save");
+    let home = online();
+    home.write("data/models/smollm2@135m/manifest.json", b"{");
+    check(&home, &["doctor"], "a model is broken");
+    #[cfg(not(any(feature = "cuda", feature = "metal")))]
+    check(&online(), &["doctor", "--device", "cuda"], "built without cuda");
+}
+
+#[test]
+fn a_model_file_is_pulled_listed_shown_and_removed() {
+    let home = Home::new();
+    let file = home.write("downloads/Tiny.gguf", b"GGUF and nothing else");
+    let file = file.to_str().unwrap();
+    assert_eq!(home.json(&["list", "--json"]), serde_json::json!([]));
+    let run = home.run(&["pull", file, "--name", "tiny:1"]);
+    assert_eq!((run.code, run.stdout.as_str()), (0, "tiny:1 is installed (21 B)\n"), "{}", run.stderr);
+    assert_eq!(home.run(&["pull", file, "--name", "tiny:1"]).stdout, "tiny:1 is installed already (21 B)\n");
+
+    let list = home.json(&["list", "--json"]);
+    assert_eq!(
+        (&list[0]["name"], &list[0]["place"], &list[0]["size"]),
+        (&"tiny:1".into(), &"store".into(), &21.into())
+    );
+    let shown = home.json(&["show", "tiny:1", "--json"]);
+    assert_eq!(shown["files"][0]["size"], 21);
+    let copy = shown["files"][0]["path"].as_str().unwrap().replace('~', home.folder.path().to_str().unwrap());
+    assert_eq!(fs::read(copy).unwrap(), b"GGUF and nothing else");
+
+    assert_eq!(home.run(&["rm", "tiny:1"]).code, 0);
+    check_failure(&home, &["rm", "tiny:1"], 1, "tiny:1");
+    check_failure(&home, &["show", "tiny:1"], 1, "tiny:1");
+    assert_eq!(home.run(&["list"]).stdout, "");
+}
+
+#[test]
+fn models_that_are_not_installed_are_listed_and_shown_where_asked_for() {
+    let home = Home::new();
+    let run = home.run(&["list", "--all"]);
+    assert!(run.stdout.contains("prometheus:7b"), "{}", run.stdout);
+    let list = home.json(&["list", "--all", "--json"]);
+    assert!(list.as_array().unwrap().iter().all(|model| model["installed"] == false));
+    let shown = home.run(&["show", "prometheus:7b"]).stdout;
+    assert!(shown.contains("judge") && shown.contains("hone pull prometheus:7b"), "{shown}");
+    check_failure(&home, &["pull", "prometheus:7b"], 1, "HONE_OFFLINE");
+}
+
+#[test]
+fn a_file_is_shown_where_it_lies() {
+    let home = Home::new();
+    let file = home.write("Tiny.gguf", b"GGUF and nothing else");
+    let shown = home.json(&["show", file.to_str().unwrap(), "--json"]);
+    assert_eq!((&shown["place"], &shown["size"]), (&"path".into(), &21.into()));
+    assert!(!home.path("data").exists(), "a file is used in place");
+}
+
+#[test]
+fn a_bundle_brings_its_models_and_prefers_them() {
+    let home = Home::new();
+    let file = home.write("Tiny.gguf", b"GGUF and nothing else");
+    let bundle = home.path("tiny-hone");
+    let run = home.run(&["bundle", "--model", file.to_str().unwrap(), "--output", bundle.to_str().unwrap()]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.stdout.starts_with("~/tiny-hone holds tiny ("), "{}", run.stdout);
+
+    let elsewhere = Home::new();
+    let list = elsewhere.run_program(&bundle, &["list", "--json"], b"");
+    let list: Value = serde_json::from_str(&list.stdout).unwrap();
+    assert_eq!((&list[0]["name"], &list[0]["place"]), (&"tiny".into(), &"bundle".into()));
+    let config = elsewhere.run_program(&bundle, &["config", "--json"], b"");
+    let config: Value = serde_json::from_str(&config.stdout).unwrap();
+    assert_eq!(config["engine.model"], serde_json::json!({"value": "tiny", "source": "bundle"}));
+}
