@@ -8,8 +8,8 @@ use std::cell::Cell;
 use hone_engine::gguf::{Gguf, GgufError, TensorType, WriteValue, Writer};
 use hone_engine::synth::{self, Quantization, Shape};
 use hone_protocol::ModelFile;
-use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
 
 /// What opening may allocate beyond the file's own size: the directory and the metadata take more room as maps than as
 /// bytes, and the files here have about fifty entries.
@@ -139,7 +139,7 @@ fn ten_thousand_mutations_do_no_harm() {
     let mut n_errors = 0;
     for _ in 0..10_000 {
         let mut mutated = model.clone();
-        for _ in 0..rng.random_range(1..4) {
+        for _ in 0..=below(3, &mut rng) {
             mutate(&mut mutated, header_bytes, &mut rng);
         }
         n_errors += usize::from(open(mutated).is_err());
@@ -149,13 +149,13 @@ fn ten_thousand_mutations_do_no_harm() {
 
 fn mutate(model: &mut Vec<u8>, header_bytes: usize, rng: &mut ChaCha8Rng) {
     let header_bytes = header_bytes.min(model.len() - 16);
-    let offset = rng.random_range(0..header_bytes);
-    let length = rng.random_range(1..64).min(header_bytes - offset);
-    match rng.random_range(0..7) {
-        0 => model[offset] ^= 1 << rng.random_range(0..8),
-        1 => model[offset] = rng.random(),
+    let offset = below(header_bytes, rng);
+    let length = (1 + below(63, rng)).min(header_bytes - offset);
+    match below(7, rng) {
+        0 => model[offset] ^= 1 << below(8, rng),
+        1 => rng.fill_bytes(&mut model[offset..offset + 1]),
         2 => rng.fill_bytes(&mut model[offset..offset + length]),
-        3 => model[offset..offset + 8].copy_from_slice(&(u64::MAX >> rng.random_range(0..64)).to_le_bytes()),
+        3 => model[offset..offset + 8].copy_from_slice(&(u64::MAX >> below(64, rng)).to_le_bytes()),
         4 => model.extend_from_within(offset..offset + length),
         5 => {
             let range = model[offset..offset + length].to_vec();
@@ -163,6 +163,10 @@ fn mutate(model: &mut Vec<u8>, header_bytes: usize, rng: &mut ChaCha8Rng) {
         }
         _ => drop(model.drain(offset..offset + length)),
     }
+}
+
+fn below(end: usize, rng: &mut ChaCha8Rng) -> usize {
+    (rng.next_u64() % end as u64) as usize
 }
 
 /// Builds headers that no writer would write.
