@@ -278,6 +278,22 @@ fn a_file_is_shown_where_it_lies() {
 }
 
 #[test]
+fn a_gguf_file_is_shown_with_what_it_says_of_itself() {
+    let home = Home::new();
+    let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
+    let string = 8u32.to_le_bytes();
+    let (key, value) = (text("general.architecture"), text("llama"));
+    let (version, counts) = (3u32.to_le_bytes(), [0u64.to_le_bytes(), 1u64.to_le_bytes()].concat());
+    let file = home.write("Whole.gguf", &[b"GGUF", &version[..], &counts, &key, &string, &value].concat());
+    let shown = home.json(&["show", file.to_str().unwrap(), "--json"]);
+    assert_eq!((&shown["gguf"]["architecture"], &shown["problem"]), (&"llama".into(), &Value::Null));
+    let file = home.write("Broken.gguf", b"GGUF and nothing else");
+    let shown = home.json(&["show", file.to_str().unwrap(), "--json"]);
+    assert_eq!(shown["gguf"], Value::Null);
+    assert!(shown["problem"].is_string(), "{shown}");
+}
+
+#[test]
 fn a_bundle_brings_its_models_and_prefers_them() {
     let home = Home::new();
     let file = home.write("Tiny.gguf", b"GGUF and nothing else");

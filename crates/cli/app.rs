@@ -4,13 +4,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
+use hone_engine::engine::EngineHandle;
+use hone_engine::model::{Model, ModelOptions};
 use hone_models::{Bundle, CatalogModel, InstalledModel, PullOptions, Pulled, Role, Store, data_folder};
-use hone_protocol::Generate;
+use hone_protocol::{Generate, LocateModel, ModelFile};
 
 use crate::chat::shell::ModelShelf;
 use crate::config::{Config, Source};
+use crate::failure::usage;
 use crate::output::Output;
 use crate::progress::Transfers;
+
+/// Contexts of full length that the KV cache has room for; the room is taken when it is first used.
+const PARALLEL_SEQUENCES: usize = 4;
 
 /// What a command is given.
 pub(crate) struct App {
@@ -19,7 +25,7 @@ pub(crate) struct App {
     /// What stdout and stderr lead to.
     pub(crate) output: Output,
     /// The models that are here, and those that are known.
-    pub(crate) store: Store,
+    pub(crate) store: Arc<Store>,
     data_folder: PathBuf,
 }
 
@@ -36,7 +42,7 @@ impl App {
         if let Some(bundle) = &bundle {
             prefer_bundled_model(&mut config, bundle, &store)?;
         }
-        Ok(App { config, output, store: store.with_bundle(bundle), data_folder })
+        Ok(App { config, output, store: Arc::new(store.with_bundle(bundle)), data_folder })
     }
 
     /// The folder of what hone keeps; it need not exist yet.
@@ -66,12 +72,43 @@ impl App {
         Ok(self.store.pull(reference, options, &mut |event| transfers.show(event))?)
     }
 
+    /// The file of the model behind `name`, fetched first where it is one of the catalog and not here yet.
+    ///
+    /// # Errors
+    /// When it is not known, cannot be fetched, or is no single file.
+    pub(crate) fn model_file(&self, name: &str) -> anyhow::Result<ModelFile> {
+        self.installed(name)?;
+        Ok(self.store.locate(name)?)
+    }
+
     /// Starts the engine as the configuration says.
     ///
     /// # Errors
     /// When the device or the backend cannot be had.
     pub(crate) fn generator(&self) -> anyhow::Result<Arc<dyn Generate>> {
-        anyhow::bail!("this binary was built without an engine")
+        Ok(Arc::new(EngineHandle::start(self.model_options()?, self.store.clone())?))
+    }
+
+    /// Loads the configured model into this thread, for commands that measure it.
+    ///
+    /// # Errors
+    /// When it cannot be fetched or loaded.
+    pub(crate) fn load_model(&self, context_length: Option<usize>) -> anyhow::Result<Model> {
+        let name = &self.config.engine.model;
+        let file = self.model_file(name)?;
+        let options = ModelOptions { context_length, n_sequences: 1, ..self.model_options()? };
+        Model::load(&file, &options).with_context(|| format!("cannot load model {name:?}"))
+    }
+
+    fn model_options(&self) -> anyhow::Result<ModelOptions> {
+        let engine = &self.config.engine;
+        let parsed = |error: String| usage(error);
+        Ok(ModelOptions {
+            device: engine.device.parse().map_err(parsed)?,
+            backend: engine.backend.parse().map_err(parsed)?,
+            context_length: engine.context,
+            n_sequences: PARALLEL_SEQUENCES,
+        })
     }
 }
 

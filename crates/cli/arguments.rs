@@ -60,6 +60,11 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Whether the command computes with a model.
+    pub(crate) fn runs_a_model(&self) -> bool {
+        matches!(self, Command::Chat(_) | Command::Generate(_) | Command::Perplexity(_) | Command::Bench(_))
+    }
+
     /// The configuration keys that flags of this command set.
     pub(crate) fn overrides(&self) -> Vec<Override> {
         let mut overrides = Vec::new();
@@ -113,9 +118,9 @@ pub(crate) struct ChatArguments {
     #[command(flatten)]
     pub(crate) context: ContextFlag,
     #[command(flatten)]
-    pub(crate) sampling: SamplingFlags,
-    #[command(flatten)]
     pub(crate) json: JsonFlag,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingFlags,
 }
 
 /// Flags of `hone generate`.
@@ -147,9 +152,9 @@ pub(crate) struct GenerateArguments {
     #[command(flatten)]
     pub(crate) context: ContextFlag,
     #[command(flatten)]
-    pub(crate) sampling: SamplingFlags,
-    #[command(flatten)]
     pub(crate) json: JsonFlag,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingFlags,
 }
 
 /// Flags of `hone tokenize`.
@@ -292,9 +297,9 @@ pub(crate) struct ConfigArguments {
     #[command(flatten)]
     pub(crate) context: ContextFlag,
     #[command(flatten)]
-    pub(crate) sampling: SamplingFlags,
-    #[command(flatten)]
     pub(crate) json: JsonFlag,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingFlags,
 }
 
 /// Flags of `hone completions`.

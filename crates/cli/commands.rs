@@ -3,22 +3,28 @@
 //! A command is given an [`App`] and its own arguments. Two can do without a valid configuration and are tried first:
 //! `completions` needs none, and `doctor` is asked what is wrong with it.
 
+mod bench;
 mod bundle;
 mod chat;
 mod completions;
 mod config;
 mod describe;
 mod doctor;
+mod generate;
 mod list;
+mod perplexity;
 mod pull;
 mod rm;
 mod show;
+mod synth;
+mod tokenize;
 
 use crate::app::App;
 use crate::arguments::Command;
 use crate::config::{Config, Places};
 use crate::failure::Outcome;
 use crate::output::Output;
+use crate::threads;
 
 /// Runs a command.
 ///
@@ -27,24 +33,34 @@ use crate::output::Output;
 pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
     let places = Places::of_this_process();
     let loaded = Config::load(&places, command.overrides());
-    match &command {
-        Command::Completions(arguments) => return completions::run(arguments),
-        Command::Doctor(arguments) => return doctor::run(arguments, &places, loaded, output),
-        _ => {}
+    let runs_a_model = command.runs_a_model();
+    let app = |loaded| start(loaded, runs_a_model, output);
+    match command {
+        Command::Completions(arguments) => completions::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments, &places, loaded, output),
+        Command::Chat(arguments) => chat::run(&app(loaded)?, arguments),
+        Command::Generate(arguments) => generate::run(&app(loaded)?, &arguments),
+        Command::Tokenize(arguments) => tokenize::run(&app(loaded)?, &arguments),
+        Command::Perplexity(arguments) => perplexity::run(&app(loaded)?, &arguments),
+        Command::Bench(arguments) => bench::run(&app(loaded)?, &arguments),
+        Command::Synth(arguments) => synth::run(&app(loaded)?, &arguments),
+        Command::Config(arguments) => config::run(&app(loaded)?, &arguments),
+        Command::Pull(arguments) => pull::run(&app(loaded)?, arguments),
+        Command::List(arguments) => list::run(&app(loaded)?, &arguments),
+        Command::Show(arguments) => show::run(&app(loaded)?, &arguments),
+        Command::Rm(arguments) => rm::run(&app(loaded)?, &arguments),
+        Command::Bundle(arguments) => bundle::run(&app(loaded)?, &arguments),
     }
+}
+
+/// Makes what a command works with from a valid configuration.
+fn start(loaded: anyhow::Result<(Config, Vec<String>)>, runs_a_model: bool, output: Output) -> anyhow::Result<App> {
     let (config, warnings) = loaded?;
     for warning in warnings {
         tracing::warn!("{warning}");
     }
-    let app = App::new(config, output)?;
-    match command {
-        Command::Chat(arguments) => chat::run(&app, arguments),
-        Command::Config(arguments) => config::run(&app, &arguments),
-        Command::Pull(arguments) => pull::run(&app, arguments),
-        Command::List(arguments) => list::run(&app, &arguments),
-        Command::Show(arguments) => show::run(&app, &arguments),
-        Command::Rm(arguments) => rm::run(&app, &arguments),
-        Command::Bundle(arguments) => bundle::run(&app, &arguments),
-        _ => anyhow::bail!("this command is not wired yet"),
+    if runs_a_model {
+        threads::apply(config.engine.threads)?;
     }
+    App::new(config, output)
 }

@@ -65,8 +65,6 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use anyhow::Context;
-
     use super::*;
 
     #[track_caller]
@@ -78,7 +76,7 @@ mod tests {
     fn every_failure_has_its_exit_code() {
         check(anyhow::anyhow!("the disk is full"), 1);
         check(usage("no such flag"), 2);
-        check(Err::<(), _>(usage("no such flag")).context("while parsing").unwrap_err(), 2);
+        check(usage("no such flag").context("while parsing"), 2);
         let pipe = std::io::Error::from(ErrorKind::BrokenPipe);
         check(anyhow::Error::new(pipe).context("cannot write"), 0);
         check(anyhow::Error::new(std::io::Error::from(ErrorKind::NotFound)), 1);

@@ -1,46 +1,71 @@
 //! Ctrl-C as an event that an answer can wait for beside its tokens.
+//!
+//! It is one only while something listens. At any other time (a download, the loading of a model) it ends the process, as it
+//! would have without us.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use crossbeam_channel::{Receiver, bounded};
 
 use crate::failure::Outcome;
 
-/// Each Ctrl-C as a message. One that nobody has taken when the next arrives means that nothing here listens, and the
-/// process ends as it would have without us.
+/// Ctrl-C.
 #[derive(Clone, Debug)]
 pub(crate) struct Interrupt {
     pressed: Receiver<()>,
+    listening: Arc<AtomicBool>,
+}
+
+/// While this lives, Ctrl-C is a message.
+#[derive(Debug)]
+pub(crate) struct Listening<'a> {
+    interrupt: &'a Interrupt,
 }
 
 impl Interrupt {
-    /// Takes Ctrl-C away from the operating system, which would end the process.
+    /// Takes Ctrl-C away from the operating system.
     ///
     /// # Errors
     /// When the system refuses, or it was done before.
     pub(crate) fn install() -> anyhow::Result<Interrupt> {
         let (sender, pressed) = bounded(1);
+        let interrupt = Interrupt { pressed, listening: Arc::default() };
+        let listening = Arc::clone(&interrupt.listening);
         let handler = move || {
-            if sender.try_send(()).is_err() {
+            // A second Ctrl-C that finds the first one unheeded ends the process too.
+            if !listening.load(Ordering::SeqCst) || sender.try_send(()).is_err() {
                 std::process::exit(i32::from(Outcome::Interrupted.exit_code()));
             }
         };
         ctrlc::set_handler(handler).context("cannot listen for Ctrl-C")?;
-        Ok(Interrupt { pressed })
+        Ok(interrupt)
     }
 
     /// One that a test presses.
     #[cfg(test)]
     pub(crate) fn from_channel(pressed: Receiver<()>) -> Interrupt {
-        Interrupt { pressed }
+        Interrupt { pressed, listening: Arc::default() }
     }
 
+    /// Listens from now on; what was pressed before is forgotten.
+    pub(crate) fn listen(&self) -> Listening<'_> {
+        while self.pressed.try_recv().is_ok() {}
+        self.listening.store(true, Ordering::SeqCst);
+        Listening { interrupt: self }
+    }
+}
+
+impl Listening<'_> {
     /// The channel, for waiting on it beside others.
     pub(crate) fn pressed(&self) -> &Receiver<()> {
-        &self.pressed
+        &self.interrupt.pressed
     }
+}
 
-    /// Forgets a Ctrl-C that came before there was anything to stop.
-    pub(crate) fn forget(&self) {
-        while self.pressed.try_recv().is_ok() {}
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.interrupt.listening.store(false, Ordering::SeqCst);
     }
 }

@@ -14,6 +14,7 @@ mod interrupt;
 mod logging;
 mod output;
 mod progress;
+mod threads;
 
 use std::process::ExitCode;
 

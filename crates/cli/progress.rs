@@ -72,6 +72,30 @@ impl Drop for Transfers {
     }
 }
 
+/// A bar that counts steps of one kind.
+pub(crate) struct Steps {
+    bar: ProgressBar,
+}
+
+impl Steps {
+    /// Nothing is done yet.
+    pub(crate) fn new(output: Output, unit: &str) -> Steps {
+        Steps { bar: bar(output, "", Some(0), &format!("{{bar:30}} {{pos}}/{{len}} {unit} {{eta}} {{msg}}")) }
+    }
+
+    /// Shows that `done` of `total` are done.
+    pub(crate) fn show(&mut self, done: usize, total: usize, remark: &str) {
+        self.bar.set_length(total as u64);
+        self.bar.set_position(done as u64);
+        self.bar.set_message(remark.to_string());
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
 /// A bar for a prompt of `total` tokens.
 pub(crate) fn prompt(output: Output, total: u64) -> ProgressBar {
     bar(output, "reading the prompt", Some(total), "{msg} {bar:30} {pos}/{len} tokens {eta}")

@@ -7,7 +7,7 @@ use hone_protocol::{FinishReason, Generate, GenerateError, Generation, Generatio
 
 use super::screen::Screen;
 use super::session::Session;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, Listening};
 
 /// How long nothing may come before the person is shown that something is going on.
 const PATIENCE: Duration = Duration::from_millis(400);
@@ -33,9 +33,9 @@ pub(crate) fn answer(
     screen: &mut dyn Screen,
 ) -> anyhow::Result<Ending> {
     let left_out_before = session.left_out();
-    interrupt.forget();
+    let listening = interrupt.listen();
     let outcome = loop {
-        match attempt(session, generator, interrupt, screen) {
+        match attempt(session, generator, &listening, screen) {
             Err(Trouble::Generate(GenerateError::ContextOverflow { .. })) if session.leave_out_oldest() => {}
             outcome => break outcome,
         }
@@ -93,19 +93,19 @@ impl From<Trouble> for anyhow::Error {
 fn attempt(
     session: &Session,
     generator: &dyn Generate,
-    interrupt: &Interrupt,
+    listening: &Listening<'_>,
     screen: &mut dyn Screen,
 ) -> Result<Draft, Trouble> {
     let request = session.request().ok_or_else(|| GenerateError::Request("no question is open".to_string()))?;
-    follow(generator.generate(request)?, interrupt, screen)
+    follow(generator.generate(request)?, listening, screen)
 }
 
 /// Shows a generation until it ends or Ctrl-C is pressed, which cancels it.
-fn follow(generation: Generation, interrupt: &Interrupt, screen: &mut dyn Screen) -> Result<Draft, Trouble> {
+fn follow(generation: Generation, listening: &Listening<'_>, screen: &mut dyn Screen) -> Result<Draft, Trouble> {
     let mut draft = Draft::default();
     loop {
         let event = select_biased! {
-            recv(interrupt.pressed()) -> _ => return Ok(draft),
+            recv(listening.pressed()) -> _ => return Ok(draft),
             recv(generation.events()) -> event => event.map_err(|_| GenerateError::Stopped)?,
             default(PATIENCE) => {
                 if draft.timings.generation_tokens == 0 {

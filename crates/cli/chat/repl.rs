@@ -31,11 +31,10 @@ pub(crate) fn run(
     loop {
         editor = editor.with_completer(Box::new(TabCompleter { candidates: shell.candidates() }));
         match editor.read_line(&ChatPrompt).context("cannot read from the terminal")? {
-            Signal::Success(text) => {
-                if shell.handle(&text, screen)? == Flow::Leave {
-                    return Ok(());
-                }
-            }
+            Signal::Success(text) => match shell.handle(&text, screen)? {
+                Flow::Continue => {}
+                Flow::Leave => return Ok(()),
+            },
             Signal::CtrlC => screen.note("Ctrl-D or /exit leaves"),
             Signal::CtrlD => return Ok(()),
             // The editor is given no host command and no break signal.
@@ -62,6 +61,8 @@ fn editor(history_lines: usize, history: PathBuf, output: Output) -> anyhow::Res
         .with_hinter(Box::new(DefaultHinter::default().with_style(hint)))
         .with_validator(Box::new(LineValidator))
         .with_menu(ReedlineMenu::EngineCompleter(Box::new(ColumnarMenu::default().with_name(MENU))))
+        .with_quick_completions(true)
+        .with_partial_completions(true)
         .with_edit_mode(Box::new(Emacs::new(keys)))
         .with_ansi_colors(output.colors_stderr()))
 }

@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use crossbeam_channel::{Sender, bounded, unbounded};
+use crossbeam_channel::{Sender, bounded};
 use hone_protocol::{
-    FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Prompt, Timings,
+    FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, GenerationSender, Prompt,
+    Timings,
 };
 use std::sync::Mutex;
 
@@ -21,7 +22,7 @@ pub(crate) struct Scripted {
     failure: Option<GenerateError>,
     context: usize,
     requests: Mutex<Vec<GenerateRequest>>,
-    running: Mutex<Option<Sender<GenerationEvent>>>,
+    running: Mutex<Option<GenerationSender>>,
 }
 
 impl Scripted {
@@ -70,8 +71,7 @@ impl Scripted {
 
     /// Whether the receiver of an answer without end is gone.
     pub(crate) fn was_cancelled(&self) -> bool {
-        let event = GenerationEvent::Prefill { done: 0, total: 0 };
-        self.running.lock().unwrap().as_ref().is_some_and(|sender| sender.send(event).is_err())
+        self.running.lock().unwrap().as_ref().is_some_and(GenerationSender::is_cancelled)
     }
 
     fn events(&self, prompt_tokens: usize) -> Vec<GenerationEvent> {
@@ -109,15 +109,15 @@ impl Scripted {
 impl Generate for Scripted {
     fn generate(&self, request: GenerateRequest) -> Result<Generation, GenerateError> {
         let Prompt::Chat(messages) = &request.prompt else { panic!("a chat sends messages") };
-        let (sender, receiver) = unbounded();
+        let (sender, generation) = Generation::channel();
         for event in self.events(messages.len()) {
-            sender.send(event).unwrap();
+            sender.send(event);
         }
         if self.finish_reason.is_none() {
             *self.running.lock().unwrap() = Some(sender);
         }
         self.requests.lock().unwrap().push(request);
-        Ok(Generation::new(receiver))
+        Ok(generation)
     }
 }
 

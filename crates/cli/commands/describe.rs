@@ -1,6 +1,10 @@
-//! What is said about a model, in the JSON that `list`, `show` and `pull` share.
+//! What is said about a model: the JSON that `list`, `show` and `pull` share, and what a GGUF file says of itself.
 
+use std::collections::BTreeMap;
+
+use hone_engine::gguf::{Gguf, GgufError, Value};
 use hone_models::{Catalog, CatalogModel, InstalledModel, Place, Role};
+use hone_protocol::ModelFile;
 use serde::Serialize;
 
 /// A model, installed or known.
@@ -80,6 +84,57 @@ impl<'a> JsonModel<'a> {
             licence: known.map(|model| model.licence.as_str()),
             files: Vec::new(),
         }
+    }
+}
+
+/// What a GGUF file says of itself; `None` where it does not say it.
+#[derive(Debug, Serialize)]
+pub(crate) struct GgufFacts {
+    /// The name of its architecture.
+    pub(crate) architecture: Option<String>,
+    /// What its makers call it.
+    pub(crate) title: Option<String>,
+    /// How many numbers its tensors hold.
+    pub(crate) n_parameters: usize,
+    /// The longest context it was trained for, in tokens.
+    pub(crate) context_length: Option<u64>,
+    /// Its decoder blocks.
+    pub(crate) block_count: Option<u64>,
+    /// Its tokens.
+    pub(crate) vocabulary_size: Option<usize>,
+    /// How many of its tensors have each type.
+    pub(crate) tensor_types: BTreeMap<&'static str, usize>,
+}
+
+impl GgufFacts {
+    /// Reads the header of `file`.
+    ///
+    /// # Errors
+    /// When it is no GGUF file, or a broken one.
+    pub(crate) fn read(file: &ModelFile) -> Result<GgufFacts, GgufError> {
+        let gguf = Gguf::open_region(file)?;
+        let architecture = gguf.string("general.architecture")?.map(str::to_string);
+        let of_architecture = |name: &str| match &architecture {
+            Some(architecture) => gguf.unsigned(&format!("{architecture}.{name}")),
+            None => Ok(None),
+        };
+        let vocabulary_size = match gguf.value("tokenizer.ggml.tokens") {
+            Some(Value::Array(tokens)) => Some(tokens.len()),
+            _ => None,
+        };
+        let mut tensor_types = BTreeMap::new();
+        for tensor in gguf.tensors() {
+            *tensor_types.entry(tensor.tensor_type.name()).or_default() += 1;
+        }
+        Ok(GgufFacts {
+            title: gguf.string("general.name")?.map(str::to_string),
+            n_parameters: gguf.tensors().map(|tensor| tensor.n_elements()).sum(),
+            context_length: of_architecture("context_length")?,
+            block_count: of_architecture("block_count")?,
+            architecture,
+            vocabulary_size,
+            tensor_types,
+        })
     }
 }
 

@@ -17,6 +17,11 @@ use crate::config::{Config, EngineConfig, Places};
 use crate::failure::Outcome;
 use crate::output::{Output, bytes, print_json, print_line, table};
 
+/// The processor's name, as `hone doctor` and `hone bench` tell it.
+pub(super) fn processor_name() -> String {
+    Machine::look().processor
+}
+
 /// Looks and reports.
 ///
 /// # Errors

@@ -2,7 +2,9 @@
 
 use hone_models::{CatalogModel, InstalledModel, StoreError};
 
-use super::describe::{JsonModel, place_name, role_name};
+use serde::Serialize;
+
+use super::describe::{GgufFacts, JsonModel, place_name, role_name};
 use crate::app::App;
 use crate::arguments::ShowArguments;
 use crate::failure::Outcome;
@@ -20,8 +22,10 @@ pub(crate) fn run(app: &App, arguments: &ShowArguments) -> anyhow::Result<Outcom
         (found, _) => Some(found?),
     };
     if arguments.json.json {
-        let json = installed.as_ref().map(|model| JsonModel::installed(model, catalog));
-        print_json(&json.or_else(|| known.map(JsonModel::known)))?;
+        let model = installed.as_ref().map(|model| JsonModel::installed(model, catalog));
+        let gguf = installed.as_ref().and_then(gguf_facts).transpose();
+        let (gguf, problem) = gguf.map_or_else(|problem| (None, Some(problem)), |gguf| (gguf, None));
+        print_json(&JsonShow { model: model.or_else(|| known.map(JsonModel::known)), gguf, problem })?;
     } else {
         let mut rows = known.map(known_rows).unwrap_or_default();
         match &installed {
@@ -31,6 +35,23 @@ pub(crate) fn run(app: &App, arguments: &ShowArguments) -> anyhow::Result<Outcom
         print_line(&table(&rows))?;
     }
     Ok(Outcome::Done)
+}
+
+/// What `--json` prints: the model, what its GGUF file says, or why that cannot be read.
+#[derive(Serialize)]
+struct JsonShow<'a> {
+    #[serde(flatten)]
+    model: Option<JsonModel<'a>>,
+    gguf: Option<GgufFacts>,
+    problem: Option<String>,
+}
+
+/// What the model's file says; `None` where it is not one GGUF file.
+fn gguf_facts(model: &InstalledModel) -> Option<Result<GgufFacts, String>> {
+    match model.files.as_slice() {
+        [file] => Some(GgufFacts::read(&file.location).map_err(|error| error.to_string())),
+        _ => None,
+    }
 }
 
 fn known_rows(model: &CatalogModel) -> Vec<Vec<String>> {
@@ -52,7 +73,26 @@ fn installed_rows(model: &InstalledModel) -> Vec<Vec<String>> {
         rows.push(row("file", &format!("{} ({})", file.location.path.display(), bytes(file.location.length))));
         rows.extend(file.sha256.as_ref().map(|sha256| row("sha256", sha256)));
     }
+    match gguf_facts(model) {
+        Some(Ok(facts)) => rows.extend(gguf_rows(facts)),
+        Some(Err(problem)) => rows.push(row("problem", &problem)),
+        None => {}
+    }
     rows
+}
+
+fn gguf_rows(facts: GgufFacts) -> Vec<Vec<String>> {
+    let types: Vec<String> = facts.tensor_types.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    let values = [
+        ("title", facts.title),
+        ("architecture", facts.architecture),
+        ("weights", Some(facts.n_parameters.to_string())),
+        ("trained for", facts.context_length.map(|length| format!("{length} tokens of context"))),
+        ("blocks", facts.block_count.map(|count| count.to_string())),
+        ("vocabulary", facts.vocabulary_size.map(|size| format!("{size} tokens"))),
+        ("tensors", Some(types.join(", "))),
+    ];
+    values.into_iter().filter_map(|(name, value)| Some(row(name, &value?))).collect()
 }
 
 fn row(name: &str, value: &str) -> Vec<String> {

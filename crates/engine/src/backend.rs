@@ -48,6 +48,12 @@ impl Logits {
 
 /// Runs one decoder on one device.
 pub trait Backend: Send {
+    /// The name that `--backend` knows it by.
+    fn name(&self) -> &'static str;
+
+    /// Threads that compute.
+    fn n_threads(&self) -> usize;
+
     /// Advances every entry by its tokens: writes their keys and values into the cache and computes the logits wanted.
     /// Entries are of different sequences.
     ///

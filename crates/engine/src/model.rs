@@ -142,6 +142,16 @@ impl Model {
         &self.template
     }
 
+    /// Name of the backend that runs it.
+    pub fn backend_name(&self) -> &'static str {
+        self.backend.name()
+    }
+
+    /// Threads that compute.
+    pub fn n_threads(&self) -> usize {
+        self.backend.n_threads()
+    }
+
     /// Positions that a sequence can have.
     pub fn context_length(&self) -> usize {
         self.context_length

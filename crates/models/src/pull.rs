@@ -118,7 +118,7 @@ impl PullOptions {
     /// keep under `HF_HOME`.
     #[must_use]
     pub fn from_environment() -> Self {
-        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let set = |name: &str| std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|v| !v.is_empty());
         let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
         Self {
             offline: offline_in_environment(),

@@ -259,18 +259,18 @@ impl Store {
         &self,
         name: &str,
         on_busy: &mut dyn FnMut() -> Result<(), StoreError>,
-    ) -> Result<File, StoreError> {
+    ) -> Result<ModelLock, StoreError> {
         let folder = self.folder.join(".locks");
         fs::create_dir_all(&folder).map_err(|error| io_error(&folder, error))?;
         let path = folder.join(folder_of_name(name));
         let file = File::options().create(true).append(true).open(&path).map_err(|error| io_error(&path, error))?;
         match file.try_lock() {
-            Ok(()) => return Ok(file),
+            Ok(()) => return Ok(ModelLock(file)),
             Err(TryLockError::WouldBlock) => on_busy()?,
             Err(TryLockError::Error(error)) => return Err(io_error(&path, error)),
         }
         file.lock().map_err(|error| io_error(&path, error))?;
-        Ok(file)
+        Ok(ModelLock(file))
     }
 
     /// What somebody meant who named a model that is neither known nor there.
@@ -314,6 +314,18 @@ impl LocateModel for Store {
             (_, others) => {
                 Err(LocateError(format!("model `{name}` is {} files, not one GGUF, and cannot be run", others + 1)))
             }
+        }
+    }
+}
+
+/// Held by the one process that may change a model.
+pub(crate) struct ModelLock(File);
+
+impl Drop for ModelLock {
+    fn drop(&mut self) {
+        // Closing the file would not do: a child process that is just being started may still have it open.
+        if let Err(error) = self.0.unlock() {
+            tracing::warn!(%error, "a lock could not be released");
         }
     }
 }

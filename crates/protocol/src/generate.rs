@@ -284,32 +284,10 @@ impl Generation {
     /// # Errors
     /// What [`GenerationEvent::Failed`] carried, or [`GenerateError::Stopped`] when the generator is gone.
     pub fn complete(self) -> Result<Completion, GenerateError> {
-        self.complete_with(|_| ())
-    }
-
-    /// Like [`Generation::complete`], and shows every event to `watch` as it arrives.
-    ///
-    /// # Errors
-    /// As [`Generation::complete`].
-    pub fn complete_with(self, mut watch: impl FnMut(&GenerationEvent)) -> Result<Completion, GenerateError> {
         let mut completion = Completion::default();
         for event in &self.events {
-            watch(&event);
-            match event {
-                GenerationEvent::Started { prompt_token_ids } => completion.prompt_token_ids = prompt_token_ids,
-                GenerationEvent::Prefill { .. } => {}
-                GenerationEvent::Token { id, text, logprobs } => {
-                    completion.token_ids.push(id);
-                    completion.text.push_str(&text);
-                    completion.logprobs.extend(logprobs);
-                }
-                GenerationEvent::Finished { reason, text, timings } => {
-                    completion.text.push_str(&text);
-                    completion.finish_reason = Some(reason);
-                    completion.timings = timings;
-                    return Ok(completion);
-                }
-                GenerationEvent::Failed(error) => return Err(error),
+            if completion.take(event)? {
+                return Ok(completion);
             }
         }
         Err(GenerateError::Stopped)
@@ -332,6 +310,32 @@ pub struct Completion {
     /// A row per token, where log-probabilities were asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logprobs: Vec<TokenLogprobs>,
+}
+
+impl Completion {
+    /// Adds what an event brings; returns whether it was the last.
+    ///
+    /// # Errors
+    /// What [`GenerationEvent::Failed`] carries.
+    pub fn take(&mut self, event: GenerationEvent) -> Result<bool, GenerateError> {
+        match event {
+            GenerationEvent::Started { prompt_token_ids } => self.prompt_token_ids = prompt_token_ids,
+            GenerationEvent::Prefill { .. } => {}
+            GenerationEvent::Token { id, text, logprobs } => {
+                self.token_ids.push(id);
+                self.text.push_str(&text);
+                self.logprobs.extend(logprobs);
+            }
+            GenerationEvent::Finished { reason, text, timings } => {
+                self.text.push_str(&text);
+                self.finish_reason = Some(reason);
+                self.timings = timings;
+                return Ok(true);
+            }
+            GenerationEvent::Failed(error) => return Err(error),
+        }
+        Ok(false)
+    }
 }
 
 /// Why an answer could not be given.

@@ -92,6 +92,14 @@ impl CandleBackend {
 }
 
 impl Backend for CandleBackend {
+    fn name(&self) -> &'static str {
+        "candle"
+    }
+
+    fn n_threads(&self) -> usize {
+        candle_core::utils::get_num_threads()
+    }
+
     fn forward(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits, BackendError> {
         let device = self.device.clone();
         device.with_context(|| {

@@ -218,7 +218,7 @@ fn find_header(file: &mut File, length: u64) -> Result<Option<u64>, FormatError>
     while offset + HEADER_LENGTH as u64 <= length {
         file.seek(SeekFrom::Start(offset))?;
         file.read_exact(&mut bytes)?;
-        if bytes == *header(offset) {
+        if bytes.starts_with(&HEADER_MAGIC) && bytes == *header(offset) {
             return Ok(Some(offset));
         }
         offset += ALIGNMENT;
@@ -228,4 +228,93 @@ fn find_header(file: &mut File, length: u64) -> Result<Option<u64>, FormatError>
 
 fn damaged(reason: impl Into<String>) -> FormatError {
     FormatError::Damaged(reason.into())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Write;
+
+    use super::*;
+
+    const PAYLOAD: u64 = ALIGNMENT;
+    const SPACE: u64 = 4 * ALIGNMENT;
+
+    /// Reads a payload with that index, every checksum right, and room for files between 64 and 256 KiB.
+    fn read_index(text: &[u8]) -> Result<Option<(Trailer, Index)>, FormatError> {
+        read_parts(text, &Trailer::new(PAYLOAD, SPACE, text).to_bytes())
+    }
+
+    fn read_parts(index: &[u8], trailer: &[u8]) -> Result<Option<(Trailer, Index)>, FormatError> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.seek(SeekFrom::Start(PAYLOAD)).unwrap();
+        file.write_all(&header(PAYLOAD)).unwrap();
+        file.seek(SeekFrom::Start(SPACE)).unwrap();
+        file.write_all(index).unwrap();
+        file.write_all(trailer).unwrap();
+        read(&mut file)
+    }
+
+    fn entry(name: &str, offset: u64, length: u64) -> IndexFile {
+        IndexFile { name: name.to_owned(), sha256: "0".repeat(64), offset, length }
+    }
+
+    fn check(model: &str, files: Vec<IndexFile>, expected: Result<(), &str>) {
+        let model = IndexModel { name: model.to_owned(), source: String::new(), files };
+        let text = Index { models: vec![model] }.to_bytes().unwrap();
+        match (read_index(&text), expected) {
+            (Ok(Some(_)), Ok(())) => {}
+            (Err(FormatError::Damaged(reason)), Err(part)) => {
+                assert!(reason.contains(part), "`{part}` is not in: {reason}");
+            }
+            (result, expected) => panic!("{result:?} and not {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn files_lie_in_order_between_header_and_index() {
+        let (first, second) = (2 * ALIGNMENT, 3 * ALIGNMENT);
+        check("a:1", vec![entry("x", first, 10), entry("y", second, ALIGNMENT)], Ok(()));
+        check("a:1", vec![entry("x", first, 0)], Ok(()));
+        let outside = Err("lies outside its place");
+        check("a:1", vec![entry("x", first, ALIGNMENT + 1), entry("y", second, 1)], outside);
+        check("a:1", vec![entry("x", second, 1), entry("y", first, 1)], outside);
+        check("a:1", vec![entry("x", first + 1, 10)], outside);
+        check("a:1", vec![entry("x", 0, 10)], outside);
+        check("a:1", vec![entry("x", PAYLOAD, 10)], outside);
+        check("a:1", vec![entry("x", second, ALIGNMENT + 1)], outside);
+        check("a:1", vec![entry("x", u64::MAX - ALIGNMENT + 1, 10)], outside);
+        check("a:1", vec![entry("x", first, u64::MAX)], outside);
+        check("a:1", vec![entry("../x", first, 10)], Err("malformed"));
+        check("a:1", Vec::new(), Err("not the name of a model with files"));
+        check("../a", vec![entry("x", first, 10)], Err("not the name"));
+    }
+
+    #[test]
+    fn numbers_are_checked_before_they_are_used() {
+        let text = br#"{"models":[]}"#;
+        assert!(read_index(text).unwrap().is_some());
+        let check_text = |text: &[u8], part: &str| {
+            let Err(FormatError::Damaged(reason)) = read_index(text) else { panic!("{part}") };
+            assert!(reason.contains(part), "`{part}` is not in: {reason}");
+        };
+        check_text(b"nonsense", "cannot be read");
+        check_text(br#"{"models":[],"more":1}"#, "cannot be read");
+        check_text(&vec![b' '; usize::try_from(LONGEST_INDEX).unwrap() + 1], "longer than any");
+        let check_trailer = |change: &dyn Fn(&mut Trailer), part: &str| {
+            let mut trailer = Trailer::new(PAYLOAD, SPACE, text);
+            change(&mut trailer);
+            let Err(FormatError::Damaged(reason)) = read_parts(text, &trailer.to_bytes()) else { panic!("{part}") };
+            assert!(reason.contains(part), "`{part}` is not in: {reason}");
+        };
+        check_trailer(&|trailer| trailer.index_offset = u64::MAX, "does not end before the trailer");
+        check_trailer(&|trailer| trailer.index_length = u64::MAX, "does not end before the trailer");
+        check_trailer(&|trailer| trailer.payload_start = 1, "cannot start at byte 1");
+        check_trailer(&|trailer| trailer.payload_start = u64::MAX - ALIGNMENT + 1, "cannot start");
+        check_trailer(&|trailer| trailer.payload_start = 2 * ALIGNMENT, "checksum");
+        let mut newer = Trailer::new(PAYLOAD, SPACE, text).to_bytes();
+        newer[0] = 2;
+        let Err(FormatError::Damaged(reason)) = read_parts(text, &newer) else { panic!("version") };
+        assert!(reason.contains("version 2"), "{reason}");
+    }
 }

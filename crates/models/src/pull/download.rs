@@ -28,7 +28,7 @@ use crate::{
 /// When to try again after a broken connection or a busy server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// How many attempts in a row may fail without a single byte gained.
+    /// After how many failures in a row without a single byte gained it gives up; with 0 it never tries again.
     pub attempts: u32,
     /// How long to wait after the first failure; doubled after each further one.
     pub first_wait: Duration,
@@ -84,18 +84,28 @@ impl TransferError {
     /// What an error of the client means: nobody there, or a connection that broke.
     pub(crate) fn connection(url: &str, error: ureq::Error) -> Self {
         let (url, reason) = (url.to_owned(), error.to_string());
-        let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
         match error {
-            ureq::Error::HostNotFound
+            ureq::Error::Io(error) if broke_while_talking(&error) => Self::Broken { url, reason },
+            ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve)
+            | ureq::Error::HostNotFound
             | ureq::Error::ConnectionFailed
-            | ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
-                Self::Unreachable { url, reason }
-            }
-            ureq::Error::Io(error) if refused(&error) => Self::Unreachable { url, reason },
-            ureq::Error::Io(_) | ureq::Error::Timeout(_) => Self::Broken { url, reason },
+            | ureq::Error::Io(_) => Self::Unreachable { url, reason },
+            ureq::Error::Timeout(_) => Self::Broken { url, reason },
             _ => Self::Protocol { url, reason },
         }
     }
+}
+
+/// Whether an error comes from a connection that stood; all others (no such host, no route, refused) mean that there was
+/// none, and some of them have no kind of their own to be told by.
+fn broke_while_talking(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionReset, Interrupted, TimedOut, UnexpectedEof, WouldBlock,
+    };
+    matches!(
+        error.kind(),
+        BrokenPipe | ConnectionAborted | ConnectionReset | Interrupted | TimedOut | UnexpectedEof | WouldBlock
+    )
 }
 
 impl RetryPolicy {
@@ -104,7 +114,7 @@ impl RetryPolicy {
         if failures >= self.attempts {
             return None;
         }
-        let backoff = doubling(self.first_wait, self.longest_wait, failures);
+        let backoff = doubling(self.first_wait, self.longest_wait, failures.max(1));
         match error {
             TransferError::Broken { .. } => Some(backoff),
             // A server that never answered is not there; one that did may come back.
@@ -171,7 +181,7 @@ impl Transfer<'_> {
                 partial.restart(None)?;
                 continue;
             }
-            failures = if partial.length() > before { 1 } else { failures + 1 };
+            failures = if partial.length() > before { 0 } else { failures + 1 };
             let Some(after) = retry.wait(&error, failures, was_connected) else { return Err(error) };
             progress(&Event::Retrying { reason: error.to_string(), after });
             thread::sleep(after);
@@ -187,16 +197,15 @@ impl Transfer<'_> {
         if partial.is_complete() {
             return Ok(partial.published_hash());
         }
-        let mut answer = self.client.get(&self.url, partial.length())?;
+        let mut answer = self.client.get(&self.url, partial.length(), self.expected)?;
         *was_connected = true;
         if partial.length() > 0 && !partial.continues(&answer) {
             tracing::info!(url = self.url, "the file has changed since its download was begun, starting anew");
             partial.restart(None)?;
             if answer.start > 0 {
-                answer = self.client.get(&self.url, 0)?;
+                answer = self.client.get(&self.url, 0, self.expected)?;
             }
         }
-        self.check_published(&answer)?;
         if partial.length() == 0 {
             partial.restart(Some(&answer))?;
         }
@@ -206,18 +215,6 @@ impl Transfer<'_> {
         let published = answer.sha256.clone();
         partial.append(answer, &self.url, progress)?;
         Ok(published)
-    }
-
-    /// Where the hub already says that its file is another one, there is no need to download it to find out.
-    fn check_published(&self, answer: &Answer) -> Result<(), TransferError> {
-        match (self.expected, &answer.sha256) {
-            (Some(expected), Some(actual)) if expected != actual => Err(TransferError::WrongHash {
-                from: self.url.clone(),
-                expected: expected.to_owned(),
-                actual: actual.clone(),
-            }),
-            _ => Ok(()),
-        }
     }
 }
 

@@ -100,6 +100,7 @@ impl HubClient {
             .max_redirects(0)
             .accept_encoding("identity")
             .user_agent(concat!("hone/", env!("CARGO_PKG_VERSION")))
+            .timeout_resolve(Some(CONNECT_TIMEOUT))
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_recv_response(Some(SILENCE_TIMEOUT))
             .timeout_per_read(Some(SILENCE_TIMEOUT));
@@ -118,13 +119,15 @@ impl HubClient {
         Ok(api.repo(repo).url(&percent_encoded(&file.path)))
     }
 
-    /// Asks for a file from byte `start` on.
-    pub(crate) fn get(&self, url: &str, start: u64) -> Result<Answer, TransferError> {
+    /// Asks for a file from byte `start` on; where the hub says that its SHA-256 is another one than `expected`, there
+    /// is no need to download it to find out.
+    pub(crate) fn get(&self, url: &str, start: u64, expected: Option<&str>) -> Result<Answer, TransferError> {
         let mut address = url.to_owned();
         let mut hub_etag = None;
         for _ in 0..MOST_REDIRECTS {
             let response = self.request(&address, start)?;
             hub_etag = hub_etag.or_else(|| header(response.headers(), "x-linked-etag").and_then(strong_etag));
+            check_published(url, hub_etag.as_deref(), expected)?;
             if !response.status().is_redirection() {
                 return answer(&address, start, response, hub_etag);
             }
@@ -144,6 +147,17 @@ impl HubClient {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
         request.call().map_err(|error| TransferError::connection(address, error))
+    }
+}
+
+fn check_published(url: &str, published: Option<&str>, expected: Option<&str>) -> Result<(), TransferError> {
+    match (published, expected) {
+        (Some(actual), Some(expected)) if is_sha256(actual) && actual != expected => Err(TransferError::WrongHash {
+            from: url.to_owned(),
+            expected: expected.to_owned(),
+            actual: actual.to_owned(),
+        }),
+        _ => Ok(()),
     }
 }
 

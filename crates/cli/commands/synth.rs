@@ -1,0 +1,34 @@
+//! `hone synth`: a model file of a real model's shape with random weights, for speed and memory.
+
+use anyhow::Context;
+use hone_engine::gguf::Gguf;
+use hone_engine::synth::{self, Quantization, Shape};
+
+use crate::app::App;
+use crate::arguments::SynthArguments;
+use crate::failure::{Outcome, usage};
+use crate::output::{bytes, print_line};
+use crate::progress::Steps;
+
+/// Writes the file.
+///
+/// # Errors
+/// When shape or quantization are not known, the tokenizer cannot be read, or the file cannot be written.
+pub(crate) fn run(app: &App, arguments: &SynthArguments) -> anyhow::Result<Outcome> {
+    let shape = Shape::named(&arguments.shape).map_err(|error| usage(error.to_string()))?;
+    let quantization = Quantization::named(&arguments.quant).map_err(|error| usage(error.to_string()))?;
+    let tokenizer = arguments.tokenizer.as_ref().unwrap_or(&app.config.engine.model);
+    let vocabulary = Gguf::open_region(&app.model_file(tokenizer)?)
+        .with_context(|| format!("cannot take the tokenizer from {tokenizer:?}"))?;
+    let mut steps = Steps::new(app.output, "MB");
+    let summary =
+        synth::write(&shape, quantization, &vocabulary, arguments.seed, &arguments.output, &mut |progress| {
+            let megabytes = |bytes: u64| (bytes / 1_000_000) as usize;
+            steps.show(megabytes(progress.written_bytes), megabytes(progress.total_bytes), "written");
+        })?;
+    steps.clear();
+    let millions = summary.n_parameters as f64 / 1e6;
+    let size = bytes(summary.n_bytes);
+    print_line(&format!("{}: {millions:.1} million parameters, {size}", arguments.output.display()))?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,75 @@
+//! `hone tokenize`: the text on stdin as token ids, or back.
+
+use std::io::Write;
+
+use anyhow::Context;
+use hone_engine::gguf::Gguf;
+use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
+
+use super::generate::read_stdin;
+use crate::app::App;
+use crate::arguments::TokenizeArguments;
+use crate::failure::{Outcome, usage};
+use crate::output::{print_json, print_line};
+
+/// Prints ids, or with `--decode` the text of the ids on stdin.
+///
+/// # Errors
+/// When the model has no tokenizer that hone knows, or stdin does not hold what is expected.
+pub(crate) fn run(app: &App, arguments: &TokenizeArguments) -> anyhow::Result<Outcome> {
+    let name = &app.config.engine.model;
+    let model = app.model_file(name)?;
+    let read = || Ok::<_, anyhow::Error>(Tokenizer::from_gguf(&Gguf::open_region(&model)?)?);
+    let tokenizer = read().with_context(|| format!("cannot read the tokenizer of {name:?}"))?;
+    let input = read_stdin()?;
+    if arguments.decode { decode(&tokenizer, &input, arguments) } else { encode(&tokenizer, &input, arguments) }
+}
+
+fn encode(tokenizer: &Tokenizer, text: &str, arguments: &TokenizeArguments) -> anyhow::Result<Outcome> {
+    let options = EncodeOptions { parse_special: arguments.parse_special, add_special: !arguments.no_bos };
+    let tokens = tokenizer.encode(text, options)?;
+    if arguments.json.json {
+        print_json(&tokens)?;
+    } else {
+        print_line(&tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" "))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn decode(tokenizer: &Tokenizer, input: &str, arguments: &TokenizeArguments) -> anyhow::Result<Outcome> {
+    let tokens = parse_ids(input, tokenizer.n_tokens())?;
+    let text = tokenizer.decode(&tokens, true);
+    if arguments.json.json {
+        print_json(&text)?;
+    } else {
+        std::io::stdout().write_all(text.as_bytes())?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Ids between spaces, commas, line breaks and brackets, as `hone tokenize` prints them with and without `--json`.
+fn parse_ids(input: &str, n_tokens: usize) -> anyhow::Result<Vec<u32>> {
+    let words = input.split(|character: char| character.is_whitespace() || "[],".contains(character));
+    let id = |word: &str| match word.parse::<u32>() {
+        Ok(id) if (id as usize) < n_tokens => Ok(id),
+        Ok(id) => Err(usage(format!("token id {id} is not in the vocabulary of {n_tokens}"))),
+        Err(_) => Err(usage(format!("{word:?} is no token id: stdin must hold numbers"))),
+    };
+    words.filter(|word| !word.is_empty()).map(id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn ids_are_read_as_they_are_printed() {
+        for input in ["1 2 3", "[1,2,3]", "1\n2\n3\n", " [1, 2, 3] "] {
+            assert_eq!(parse_ids(input, 4).unwrap(), [1, 2, 3], "{input:?}");
+        }
+        assert_eq!(parse_ids("", 4).unwrap(), [] as [u32; 0]);
+        assert!(parse_ids("4", 4).unwrap_err().to_string().contains("vocabulary of 4"));
+        assert!(parse_ids("-1", 4).unwrap_err().to_string().contains("\"-1\""));
+    }
+}

@@ -1,0 +1,39 @@
+//! How many threads compute.
+//!
+//! candle reads that from the environment when it first computes, and the environment of a running process cannot be
+//! changed safely. So where the configuration names another number, the process starts itself again with the variable
+//! set, before it has read or written anything.
+
+use std::process::Command;
+
+use anyhow::Context;
+
+/// What candle and its matrix products read.
+const VARIABLE: &str = "RAYON_NUM_THREADS";
+
+/// Sees to it that `threads` threads compute; returns when they do.
+///
+/// # Errors
+/// When the process cannot be started again.
+pub(crate) fn apply(threads: Option<usize>) -> anyhow::Result<()> {
+    let Some(threads) = threads else { return Ok(()) };
+    if std::env::var(VARIABLE).is_ok_and(|value| value == threads.to_string()) {
+        return Ok(());
+    }
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let mut command = Command::new(program);
+    command.args(std::env::args_os().skip(1)).env(VARIABLE, threads.to_string());
+    start_instead(command).context("cannot start again with the number of threads that was asked for")
+}
+
+#[cfg(unix)]
+fn start_instead(mut command: Command) -> anyhow::Result<()> {
+    use std::os::unix::process::CommandExt;
+    Err(command.exec().into())
+}
+
+#[cfg(not(unix))]
+fn start_instead(mut command: Command) -> anyhow::Result<()> {
+    let status = command.status()?;
+    std::process::exit(status.code().unwrap_or(1));
+}

@@ -1,0 +1,276 @@
+//! Text to token ids and back, from the vocabulary in a model's own metadata.
+//!
+//! Two kinds of vocabulary: byte-level BPE (`gpt2`: Llama 3, Qwen, SmolLM) and SentencePiece BPE (`llama`: Llama 2,
+//! Mistral, Phi-3, Gemma). The merging is done by the `tokenizers` crate; everything around it follows llama.cpp, so that
+//! a file tokenizes the same here and there: special tokens are cut out of the text first, and each stretch of text
+//! between them is tokenized on its own.
+//!
+//! The metadata is not trusted: lists whose lengths disagree, ids outside the vocabulary and merges of tokens that do not
+//! exist are errors that name the field.
+
+mod byte_level;
+mod pre_tokenizer;
+mod sentence_piece;
+mod special;
+mod vocabulary;
+
+use std::ops::Range;
+
+use thiserror::Error;
+use tokenizers::Model as _;
+use tokenizers::models::bpe::BPE;
+
+use crate::gguf::{Gguf, GgufError};
+use byte_level::ByteLevel;
+use sentence_piece::SentencePiece;
+use special::{Fragment, SpecialIds, SpecialTexts};
+use vocabulary::{TokenKind, Vocabulary};
+
+/// Why a model's tokenizer cannot be built, or a text cannot be tokenized.
+#[derive(Debug, Error)]
+pub enum TokenizerError {
+    /// A metadata value is broken.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// The file has no tokenizer.
+    #[error("the file has no {key}: it holds no tokenizer, or was converted by a tool that left it out")]
+    Missing {
+        /// The metadata key.
+        key: &'static str,
+    },
+    /// The file's tokenizer is of a kind that hone does not know.
+    #[error("{key} {found:?} is not supported; supported are {supported}")]
+    Unsupported {
+        /// The metadata key.
+        key: &'static str,
+        /// What the file says.
+        found: String,
+        /// What it could say instead.
+        supported: String,
+    },
+    /// The vocabulary contradicts itself.
+    #[error("{field} {reason}")]
+    Invalid {
+        /// The metadata key, with an index where one entry is meant.
+        field: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The `tokenizers` crate refused.
+    #[error("tokenizing failed: {0}")]
+    Failed(String),
+}
+
+impl TokenizerError {
+    fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Self {
+        TokenizerError::Invalid { field: field.into(), reason: reason.into() }
+    }
+
+    fn failed(error: tokenizers::Error) -> Self {
+        TokenizerError::Failed(error.to_string())
+    }
+}
+
+/// How a text is turned into tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EncodeOptions {
+    /// Whether the names of control tokens in the text (`<|im_start|>`) become those tokens. Where it is off they stay text.
+    pub parse_special: bool,
+    /// Whether the tokens that the metadata asks for (BOS, EOS) are added around the text.
+    pub add_special: bool,
+}
+
+/// A model's tokenizer.
+#[derive(Debug)]
+pub struct Tokenizer {
+    algorithm: Algorithm,
+    vocabulary: Vocabulary,
+    special_texts: SpecialTexts,
+    special_ids: SpecialIds,
+}
+
+#[derive(Debug)]
+enum Algorithm {
+    ByteLevel(ByteLevel),
+    SentencePiece(SentencePiece),
+}
+
+impl Tokenizer {
+    /// Builds the tokenizer that the file's metadata describes. The file needs no tensors.
+    ///
+    /// # Errors
+    /// When there is none, when it is of an unknown kind, or when it contradicts itself.
+    pub fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
+        const KEY: &str = "tokenizer.ggml.model";
+        let model = gguf.string(KEY)?.ok_or(TokenizerError::Missing { key: KEY })?;
+        let build = match model {
+            "gpt2" => Self::byte_level,
+            "llama" => Self::sentence_piece,
+            other => {
+                return Err(TokenizerError::Unsupported {
+                    key: KEY,
+                    found: other.to_owned(),
+                    supported: "gpt2 (byte-level BPE) and llama (SentencePiece BPE)".to_owned(),
+                });
+            }
+        };
+        build(gguf)
+    }
+
+    fn byte_level(gguf: &Gguf) -> Result<Self, TokenizerError> {
+        let entries = vocabulary::read(gguf)?;
+        let (byte_level, adds_bos) = ByteLevel::from_gguf(gguf, &entries)?;
+        let vocabulary = Vocabulary::new(&entries, byte_level::bytes_of)?;
+        let defaults = SpecialIds { adds_bos, ..SpecialIds::default() };
+        let special_ids = SpecialIds::from_gguf(gguf, &entries, defaults)?;
+        let special_texts = SpecialTexts::new(gguf, &entries)?;
+        Ok(Tokenizer { algorithm: Algorithm::ByteLevel(byte_level), vocabulary, special_texts, special_ids })
+    }
+
+    fn sentence_piece(gguf: &Gguf) -> Result<Self, TokenizerError> {
+        let entries = vocabulary::read(gguf)?;
+        let sentence_piece = SentencePiece::from_gguf(gguf, &entries)?;
+        let vocabulary = Vocabulary::new(&entries, sentence_piece::bytes_of)?;
+        let defaults = SpecialIds { bos: Some(1), eos: Some(2), adds_bos: true, ..SpecialIds::default() };
+        let special_ids = SpecialIds::from_gguf(gguf, &entries, defaults)?;
+        let special_texts = SpecialTexts::new(gguf, &entries)?;
+        Ok(Tokenizer { algorithm: Algorithm::SentencePiece(sentence_piece), vocabulary, special_texts, special_ids })
+    }
+
+    /// The token ids of `text`.
+    ///
+    /// # Errors
+    /// When the `tokenizers` crate refuses, which it does for no text that is known.
+    pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>, TokenizerError> {
+        let mut ids = Vec::new();
+        if options.add_special && self.special_ids.adds_bos {
+            ids.extend(self.special_ids.bos);
+        }
+        self.encode_fragments(&self.special_texts.cut(text, options.parse_special, &[]), &mut ids)?;
+        if options.add_special && self.special_ids.adds_eos {
+            ids.extend(self.special_ids.eos);
+        }
+        Ok(ids)
+    }
+
+    /// The token ids of `text`, in which the names of control tokens become those tokens except where they touch one of
+    /// the `literal` byte ranges. BOS stands in front where the metadata asks for it, once.
+    pub(crate) fn encode_prompt(&self, text: &str, literal: &[Range<usize>]) -> Result<Vec<u32>, TokenizerError> {
+        let mut ids = Vec::new();
+        let fragments = self.special_texts.cut(text, true, literal);
+        if let Some(bos) = self.special_ids.bos.filter(|_| self.special_ids.adds_bos)
+            && fragments.first() != Some(&Fragment::Token(bos))
+        {
+            ids.push(bos);
+        }
+        self.encode_fragments(&fragments, &mut ids)?;
+        Ok(ids)
+    }
+
+    fn encode_fragments(&self, fragments: &[Fragment<'_>], ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
+        let mut follows_token = true;
+        for fragment in fragments {
+            match fragment {
+                Fragment::Token(id) => ids.push(*id),
+                Fragment::Text(text) => match &self.algorithm {
+                    Algorithm::ByteLevel(byte_level) => byte_level.encode(text, ids)?,
+                    Algorithm::SentencePiece(pieces) => pieces.encode(text, follows_token, ids)?,
+                },
+            }
+            follows_token = matches!(fragment, Fragment::Token(_));
+        }
+        Ok(())
+    }
+
+    /// The text of `tokens`. Bytes that are no UTF-8 become U+FFFD. Control tokens are left out unless `show_special`.
+    /// The space that a SentencePiece vocabulary puts before a text is taken off again.
+    pub fn decode(&self, tokens: &[u32], show_special: bool) -> String {
+        let mut bytes = Vec::new();
+        let mut leading_space = self.adds_space_prefix();
+        for id in tokens.iter().copied().filter(|id| show_special || !self.is_control(*id)) {
+            let token = self.token_bytes(id);
+            let prefix: &[u8] = if leading_space { b" " } else { b"" };
+            bytes.extend_from_slice(token.strip_prefix(prefix).unwrap_or(token));
+            leading_space = false;
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The bytes that a token stands for, which may be a part of a character. A control token's are its name, an unused
+    /// or unknown id has none.
+    pub fn token_bytes(&self, id: u32) -> &[u8] {
+        self.vocabulary.bytes(id)
+    }
+
+    /// The token that stands for exactly `text`: `" yes"`, `"\n"`, or the name of a control token.
+    pub fn token_with_text(&self, text: &str) -> Option<u32> {
+        let (bpe, stored) = match &self.algorithm {
+            Algorithm::ByteLevel(byte_level) => (byte_level.bpe(), byte_level::stored_form(text)),
+            Algorithm::SentencePiece(pieces) => (pieces.bpe(), sentence_piece::stored_form(text)),
+        };
+        let byte_form = match text.as_bytes() {
+            [byte] => vocabulary::byte_token_text(*byte),
+            _ => String::new(),
+        };
+        [stored.as_str(), text, &byte_form]
+            .into_iter()
+            .filter_map(|candidate| bpe.token_to_id(candidate))
+            .find(|id| self.token_bytes(*id) == text.as_bytes())
+    }
+
+    /// Number of tokens. A model may have more rows of logits than this.
+    pub fn n_tokens(&self) -> usize {
+        self.vocabulary.n_tokens()
+    }
+
+    /// The token that begins a text, if there is one.
+    pub fn bos(&self) -> Option<u32> {
+        self.special_ids.bos
+    }
+
+    /// The token that ends a text, if there is one.
+    pub fn eos(&self) -> Option<u32> {
+        self.special_ids.eos
+    }
+
+    /// Whether [`Tokenizer::encode`] puts BOS in front where special tokens are to be added.
+    pub fn adds_bos(&self) -> bool {
+        self.special_ids.adds_bos && self.special_ids.bos.is_some()
+    }
+
+    /// Whether a token steers the model and is no part of the text (`<|im_start|>`, `<s>`, `<unk>`).
+    pub fn is_control(&self, id: u32) -> bool {
+        matches!(self.vocabulary.kind(id), TokenKind::Control | TokenKind::Unknown)
+    }
+
+    /// Whether a token ends the model's turn.
+    pub fn is_end_of_generation(&self, id: u32) -> bool {
+        self.special_ids.end_of_generation.contains(&id)
+    }
+
+    /// Every token that ends the model's turn, in ascending order.
+    pub fn end_of_generation_tokens(&self) -> impl Iterator<Item = u32> + '_ {
+        self.special_ids.end_of_generation.iter().copied()
+    }
+
+    /// Whether the vocabulary is a SentencePiece one.
+    pub(crate) fn is_sentence_piece(&self) -> bool {
+        matches!(self.algorithm, Algorithm::SentencePiece(_))
+    }
+
+    /// The names of control tokens that stand in `text`, with the place of each.
+    pub(crate) fn control_names_in(&self, text: &str) -> Vec<Range<usize>> {
+        self.special_texts.control_names_in(text)
+    }
+
+    fn adds_space_prefix(&self) -> bool {
+        matches!(&self.algorithm, Algorithm::SentencePiece(pieces) if pieces.adds_space_prefix())
+    }
+}
+
+/// Appends the ids of a text in the vocabulary's own spelling.
+fn merge(bpe: &BPE, stored: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
+    let tokens = bpe.tokenize(stored).map_err(TokenizerError::failed)?;
+    ids.extend(tokens.into_iter().map(|token| token.id));
+    Ok(())
+}

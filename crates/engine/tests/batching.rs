@@ -1,0 +1,130 @@
+//! Sequences that run together, forked, truncated and in chunks give what each gives alone.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use hone_engine::kv_cache::CachedSequence;
+use hone_engine::model::{Advance, Model};
+use hone_engine::sampler::argmax;
+
+const SHAPES: [&str; 6] = ["tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-gemma2", "tiny-gemma3", "tiny-phi3"];
+
+fn tokens(seed: u32, n_tokens: usize) -> Vec<u32> {
+    (0..n_tokens as u32).map(|index| (seed * 7919 + index * 104_729) % 40_000).collect()
+}
+
+/// Logits of every position, the prompt cut into chunks of these lengths.
+fn in_chunks(model: &mut Model, prompt: &[u32], lengths: &[usize]) -> Vec<Vec<f32>> {
+    let mut sequence = CachedSequence::default();
+    let mut rows = Vec::new();
+    let mut rest = prompt;
+    for length in lengths {
+        let (chunk, tail) = rest.split_at(*length);
+        let entry = Advance { sequence: &mut sequence, tokens: chunk, logits: 0..chunk.len() };
+        rows.extend(model.advance(&mut [entry]).unwrap().rows().map(<[f32]>::to_vec));
+        rest = tail;
+    }
+    model.release(sequence);
+    rows
+}
+
+#[track_caller]
+fn check_same(ours: &[Vec<f32>], theirs: &[Vec<f32>], what: &str) {
+    assert_eq!(ours.len(), theirs.len(), "{what}");
+    for (position, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
+        let difference = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(difference < 1e-2, "{what}: logits at position {position} differ by {difference}");
+        assert_eq!(argmax(ours), argmax(theirs), "{what}: position {position}");
+    }
+}
+
+fn with_every_shape(check: impl Fn(&str, &mut Model)) {
+    let folder = support::scratch();
+    for shape in SHAPES {
+        let path = folder.path().join(shape);
+        support::synthesize(shape, "f32", &path);
+        check(shape, &mut Model::load(&support::whole(&path), &support::options()).unwrap());
+    }
+}
+
+#[test]
+fn chunks_of_a_prompt_add_up() {
+    with_every_shape(|shape, model| {
+        let prompt = tokens(1, 70);
+        let whole = in_chunks(model, &prompt, &[70]);
+        check_same(&in_chunks(model, &prompt, &[33, 1, 36]), &whole, shape);
+        check_same(&in_chunks(model, &prompt, &[1; 70]), &whole, shape);
+    });
+}
+
+#[test]
+fn ragged_sequences_run_together_as_they_run_alone() {
+    with_every_shape(|shape, model| {
+        let prompts = [tokens(1, 40), tokens(2, 3), tokens(3, 65)];
+        let alone: Vec<Vec<f32>> =
+            prompts.iter().flat_map(|prompt| in_chunks(model, prompt, &[prompt.len()])).collect();
+        let mut sequences = [CachedSequence::default(), CachedSequence::default(), CachedSequence::default()];
+        // The first has half of its prompt behind it already.
+        let first = Advance { sequence: &mut sequences[0], tokens: &prompts[0][..20], logits: 0..20 };
+        let mut together: Vec<Vec<f32>> = model.advance(&mut [first]).unwrap().rows().map(<[f32]>::to_vec).collect();
+        let rests = [&prompts[0][20..], &prompts[1], &prompts[2]];
+        let mut entries: Vec<Advance<'_>> = sequences
+            .iter_mut()
+            .zip(rests)
+            .map(|(sequence, tokens)| Advance { sequence, tokens, logits: 0..tokens.len() })
+            .collect();
+        together.extend(model.advance(&mut entries).unwrap().rows().map(<[f32]>::to_vec));
+        check_same(&together, &alone, shape);
+        sequences.into_iter().for_each(|sequence| model.release(sequence));
+    });
+}
+
+#[test]
+fn forks_go_their_own_ways() {
+    with_every_shape(|shape, model| {
+        let (common, left, right) = (tokens(1, 45), tokens(2, 4), tokens(3, 4));
+        let mut trunk = CachedSequence::default();
+        model.advance(&mut [Advance { sequence: &mut trunk, tokens: &common, logits: 0..0 }]).unwrap();
+        let mut branch = model.fork(&trunk);
+        let mut entries = [
+            Advance { sequence: &mut trunk, tokens: &left, logits: 0..4 },
+            Advance { sequence: &mut branch, tokens: &right, logits: 0..4 },
+        ];
+        let forked: Vec<Vec<f32>> = model.advance(&mut entries).unwrap().rows().map(<[f32]>::to_vec).collect();
+        let alone = |model: &mut Model, tail: &[u32]| in_chunks(model, &[&common, tail].concat(), &[49])[45..].to_vec();
+        check_same(&forked, &[alone(model, &left), alone(model, &right)].concat(), shape);
+        model.release(trunk);
+        model.release(branch);
+    });
+}
+
+#[test]
+fn a_truncated_sequence_goes_on_from_where_it_was_cut() {
+    with_every_shape(|shape, model| {
+        let (prompt, tail) = (tokens(1, 60), tokens(2, 5));
+        let mut sequence = CachedSequence::default();
+        model.advance(&mut [Advance { sequence: &mut sequence, tokens: &prompt, logits: 0..0 }]).unwrap();
+        model.truncate(&mut sequence, 35);
+        let entry = Advance { sequence: &mut sequence, tokens: &tail, logits: 0..5 };
+        let cut: Vec<Vec<f32>> = model.advance(&mut [entry]).unwrap().rows().map(<[f32]>::to_vec).collect();
+        let alone = in_chunks(model, &[&prompt[..35], &tail].concat(), &[40]);
+        check_same(&cut, &alone[35..], shape);
+        model.release(sequence);
+    });
+}
+
+#[test]
+fn every_tensor_type_runs() {
+    let folder = support::scratch();
+    for quantization in [
+        "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl",
+        "q4_k_m",
+    ] {
+        let path = folder.path().join(quantization);
+        support::synthesize("tiny-llama", quantization, &path);
+        let mut model = Model::load(&support::whole(&path), &support::options()).unwrap();
+        let rows = in_chunks(&mut model, &tokens(1, 24), &[20, 1, 3]);
+        assert!(rows.iter().flatten().all(|logit| logit.is_finite()), "{quantization}");
+    }
+}

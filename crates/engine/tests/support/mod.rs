@@ -1,0 +1,68 @@
+//! What the tests of the engine share: the built-in model, and small models of every architecture.
+
+#![allow(dead_code, reason = "every test binary uses a part of it")]
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use hone_engine::backend::DeviceChoice;
+use hone_engine::engine::EngineHandle;
+use hone_engine::gguf::Gguf;
+use hone_engine::model::{BackendChoice, Model, ModelOptions};
+use hone_engine::synth::{self, Quantization, Shape};
+use hone_protocol::{LocateError, LocateModel, ModelFile};
+
+/// The built-in model's file.
+pub(crate) fn smollm2() -> PathBuf {
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-models");
+    let folder = std::env::var_os("HONE_TEST_MODELS").map_or_else(default, PathBuf::from);
+    let path = folder.join("SmolLM2-135M-Instruct.Q4_1.gguf");
+    assert!(path.is_file(), "{} is missing: scripts/fetch-test-models.sh fetches it", path.display());
+    path
+}
+
+/// How tests load models.
+pub(crate) fn options() -> ModelOptions {
+    ModelOptions { device: DeviceChoice::Cpu, backend: BackendChoice::Auto, context_length: Some(2048), n_sequences: 4 }
+}
+
+/// All of a file.
+pub(crate) fn whole(path: &Path) -> ModelFile {
+    ModelFile { path: path.to_path_buf(), offset: 0, length: path.metadata().unwrap().len() }
+}
+
+/// The built-in model, loaded once for a test binary.
+pub(crate) fn shared_smollm2() -> MutexGuard<'static, Model> {
+    static MODEL: OnceLock<Mutex<Model>> = OnceLock::new();
+    let model = MODEL.get_or_init(|| Mutex::new(Model::load(&whole(&smollm2()), &options()).unwrap()));
+    model.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Finds models by path.
+struct Paths;
+
+impl LocateModel for Paths {
+    fn locate(&self, name: &str) -> Result<ModelFile, LocateError> {
+        let path = Path::new(name);
+        if path.is_file() { Ok(whole(path)) } else { Err(LocateError(format!("no model {name:?}"))) }
+    }
+}
+
+/// An engine that finds models by path.
+pub(crate) fn engine(options: ModelOptions) -> EngineHandle {
+    EngineHandle::start(options, Arc::new(Paths)).unwrap()
+}
+
+/// Writes a small model of random weights.
+pub(crate) fn synthesize(shape: &str, quantization: &str, path: &Path) {
+    let vocabulary = Gguf::open(&smollm2()).unwrap();
+    let shape = Shape::named(shape).unwrap();
+    let quantization = Quantization::named(quantization).unwrap();
+    synth::write(&shape, quantization, &vocabulary, 1, path, &mut |_| ()).unwrap();
+}
+
+/// A folder for small models that is removed at the end.
+pub(crate) fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
