@@ -5,7 +5,7 @@
 //! weights are drawn so that a forward pass stays in the range of a trained model: norms of about 1, hidden states that
 //! neither vanish nor explode over the layers, logits that spread over a few units.
 //!
-//! Quantized weights are never quantized: their blocks are drawn directly ([`weights`]), which makes gigabytes in seconds.
+//! Quantized weights are never quantized: their blocks are drawn directly, which makes gigabytes in seconds.
 //! The same shape, quantization, vocabulary and seed give the same file on every machine.
 
 mod layout;
@@ -116,7 +116,7 @@ pub fn write(
     result
 }
 
-/// Writes a model as [`write`] does, to anything that takes bytes.
+/// Writes a model as [`write()`] does, to anything that takes bytes.
 ///
 /// # Errors
 /// When `vocabulary` has no tokens, or the output refuses.
