@@ -80,8 +80,8 @@ pub struct Progress {
     pub total_bytes: u64,
 }
 
-/// Writes a model to the file `output`, with the tokenizer of `vocabulary` (every `tokenizer.*` key; its number of tokens
-/// is the model's). `progress` is called after every few megabytes.
+/// Writes a model to the file `output`, with the tokenizer of `vocabulary` (every `tokenizer.*` key; its number of
+/// tokens is the model's). `progress` is called after every few megabytes.
 ///
 /// The file appears under its name when it is complete, and replaces one that was there.
 ///

@@ -1,16 +1,17 @@
-//! The decoder against candle-transformers' own models of each architecture: small random weights in F32, the same in both,
-//! log-probabilities of every token at every position.
+//! The decoder against candle-transformers' own models of each architecture: small random weights in F32, the same in
+//! both, log-probabilities of every token at every position.
 //!
-//! candle's models run one token at a time with their own caches, which is how they are used; ours runs the whole sequence
-//! in one step. Ours keeps keys and values in half precision and theirs do not, so a small difference is to be expected.
+//! candle's models run one token at a time with their own caches, which is how they are used; ours runs the whole
+//! sequence in one step. Ours keeps keys and values in half precision and theirs do not, so a small difference is to be
+//! expected.
 //!
-//! Where candle departs from the definition (Hugging Face transformers, and llama.cpp, which agree with each other), the
-//! test says so and compares what can be compared:
-//! - A window of `n` positions: both definitions let a token see `n` positions, its own among them
-//!   (`kv_idx > q_idx - sliding_window` in `masking_utils.py`, `p1 - p0 >= n_swa` is masked in `llama-hparams.h`). candle's
-//!   masks let it see `n + 1`; its rotating cache of Gemma 3 keeps `n`, which is right one token at a time.
-//! - Gemma 2: windows alternate, the first layer has one (`layer_types` in `configuration_gemma2.py`, `set_swa_pattern(2)`
-//!   in llama.cpp). candle gives every layer one in a prompt and none afterwards.
+//! Where candle departs from the definition (Hugging Face transformers, and llama.cpp, which agree with each other),
+//! the test says so and compares what can be compared:
+//! - A window of `n` positions: both definitions let a token see `n` positions, its own among them (`kv_idx > q_idx -
+//!   sliding_window` in `masking_utils.py`, `p1 - p0 >= n_swa` is masked in `llama-hparams.h`). candle's masks let it
+//!   see `n + 1`; its rotating cache of Gemma 3 keeps `n`, which is right one token at a time.
+//! - Gemma 2: windows alternate, the first layer has one (`layer_types` in `configuration_gemma2.py`,
+//!   `set_swa_pattern(2)` in llama.cpp). candle gives every layer one in a prompt and none afterwards.
 //! - LongRoPE: the frequencies are divided by the factors, and sine and cosine are multiplied by a magnitude
 //!   (`_compute_longrope_parameters` in `modeling_rope_utils.py`). candle multiplies by the factors, and leaves the
 //!   magnitude out.
@@ -28,13 +29,14 @@ use hone_engine::gguf::{Gguf, TensorType, WriteValue, Writer};
 use hone_engine::kv_cache::{BlockPool, CachedSequence};
 use hone_engine::logprobs::log_sum_exp;
 use hone_engine::quantized::dequantize;
+use hone_engine::sampler::argmax;
 use hone_engine::synth::{self, Architecture, Quantization, RopeScaling, Shape};
 
 const VOCAB_SIZE: usize = 300;
 const N_TOKENS: usize = 40;
 /// What half-precision keys and values may cost, where logits have a standard deviation of 3. (With keys and values in
 /// single precision the largest difference is 3e-5.)
-const TOLERANCE: f32 = 1.2e-2;
+const TOLERANCE: f32 = 2e-2;
 /// The same as a root mean square over all tokens and positions.
 const TOLERANCE_ON_AVERAGE: f32 = 2.5e-3;
 
@@ -154,7 +156,7 @@ fn check_same_before(position: usize, ours: &Rows, theirs: &Rows) {
     let differences = differences(ours, theirs);
     let (before, after) = differences.split_at(position);
     assert!(before.iter().all(|difference| *difference < TOLERANCE), "{differences:?}");
-    assert!(after.iter().all(|difference| *difference > 3.0 * TOLERANCE), "{differences:?}");
+    assert!(after.iter().all(|difference| *difference > 2.0 * TOLERANCE), "{differences:?}");
 }
 
 /// The model's weights under the names that Hugging Face gives them, and in its conventions.
@@ -530,8 +532,8 @@ fn phi3_with_a_part_of_each_head_rotated_agrees() {
     check_same_before(1, &ours, &theirs.phi3(None, None));
 }
 
-/// Which factors hold is decided by the length of the context, as in llama.cpp. candle is given their reciprocals, and the
-/// magnitude of queries and keys goes into the weights of its queries, squared.
+/// Which factors hold is decided by the length of the context, as in llama.cpp. candle is given their reciprocals, and
+/// the magnitude of queries and keys goes into the weights of its queries, squared.
 #[test]
 fn phi3_with_longrope_agrees() {
     let shape = shape("tiny-phi3-longrope");
@@ -554,4 +556,26 @@ fn phi3_with_longrope_agrees() {
     check_same(&ours(&gguf, Some(64)), &short);
     check_same(&ours(&gguf, Some(65)), &long);
     check_same_before(1, &ours(&gguf, None), &short);
+}
+
+/// What a synthesized model is for: logits that spread like a trained model's, at every position, and not one token that
+/// always wins.
+#[test]
+fn synthesized_models_have_logits_like_trained_ones() {
+    for shape in Shape::all().iter().filter(|shape| shape.name.starts_with("tiny-")) {
+        let rows = ours(&model(shape), None);
+        let mut likeliest = Vec::new();
+        for (position, row) in rows.iter().enumerate() {
+            let mean = row.iter().sum::<f32>() / VOCAB_SIZE as f32;
+            let variance = row.iter().map(|logit| (logit - mean).powi(2)).sum::<f32>() / VOCAB_SIZE as f32;
+            let spread = variance.sqrt();
+            assert!((1.5..4.0).contains(&spread), "{} at {position}: spread {spread}", shape.name);
+            likeliest.push(argmax(row));
+        }
+        let repeats = likeliest.iter().zip(tokens()).filter(|(likeliest, token)| **likeliest == *token).count();
+        assert!(repeats < N_TOKENS / 2, "{} repeats {repeats} of {N_TOKENS} tokens", shape.name);
+        likeliest.sort();
+        likeliest.dedup();
+        assert!(likeliest.len() > N_TOKENS / 4, "{} predicts {likeliest:?} only", shape.name);
+    }
 }

@@ -1,5 +1,5 @@
-//! Broken GGUF files: whatever is wrong with one, opening it gives an error that names the field, never a panic and never
-//! an allocation beyond the file's size.
+//! Broken GGUF files: whatever is wrong with one, opening it gives an error that names the field, never a panic and
+//! never an allocation beyond the file's size.
 #![allow(clippy::unwrap_used)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
