@@ -5,12 +5,14 @@
 
 #[path = "support/model_files.rs"]
 mod model_files;
+#[path = "support/random.rs"]
+mod random;
+mod support;
 
 use hone_engine::constraint::{ConstraintFactory, ConstraintState};
 use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
 use hone_protocol::Constraint;
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use random::Random;
 use serde_json::{Value, json};
 
 const MAX_TOKENS: usize = 300;
@@ -47,16 +49,16 @@ impl Vocabulary {
 
     /// A text of random allowed tokens, which ends where it may with a probability of one in four, or as soon as only the
     /// end is allowed. `None` where it has not ended after `MAX_TOKENS`.
-    fn random_text(&self, constraint: &Constraint, random: &mut ChaCha8Rng) -> Option<String> {
+    fn random_text(&self, constraint: &Constraint, random: &mut Random) -> Option<String> {
         let mut state = self.start(constraint);
         let mut ids = Vec::new();
         while ids.len() < MAX_TOKENS && !state.is_complete() {
-            if state.may_end().unwrap() && random.random_range(0..4) == 0 {
+            if state.may_end().unwrap() && random.below(4) == 0 {
                 break;
             }
             let allowed: Vec<u32> = state.allowed().unwrap().tokens().collect();
             assert!(!allowed.is_empty(), "a dead end after {:?}", self.tokenizer.decode(&ids, true));
-            let token = allowed[random.random_range(0..allowed.len())];
+            let token = random.pick(&allowed);
             state.accept(token).unwrap();
             if !self.tokenizer.is_end_of_generation(token) {
                 ids.push(token);
@@ -67,7 +69,7 @@ impl Vocabulary {
     }
 
     fn check(&self, constraint: &Constraint, has_form: impl Fn(&str) -> bool) {
-        let mut random = ChaCha8Rng::seed_from_u64(42);
+        let mut random = Random::new(42);
         let texts: Vec<String> = (0..20).filter_map(|_| self.random_text(constraint, &mut random)).collect();
         assert!(texts.len() >= 5, "{constraint:?}: only {texts:?} came to an end");
         for text in texts {

@@ -6,6 +6,7 @@
 mod metadata;
 #[path = "support/model_files.rs"]
 mod model_files;
+mod support;
 
 use hone_engine::template::{ChatTemplate, TemplateError};
 use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
@@ -67,7 +68,7 @@ fn smollm2_gives_the_prompts_that_llama_cpp_was_given() {
     let gguf = model_files::smollm2();
     let tokenizer = model_files::tokenizer(&gguf);
     let template = ChatTemplate::from_gguf(&gguf, &tokenizer).unwrap();
-    let cases: Vec<serde_json::Value> = serde_json::from_str(include_str!("data/smollm2_prompts.json")).unwrap();
+    let cases: Vec<serde_json::Value> = serde_json::from_str(include_str!("data/smollm2_greedy.json")).unwrap();
     for case in cases {
         let messages = [user(case["question"].as_str().unwrap())];
         let expected: Vec<u32> = serde_json::from_value(case["prompt_ids"].clone()).unwrap();
