@@ -13,11 +13,12 @@ use hone_engine::tokenizer::EncodeOptions;
 use hone_protocol::{FinishReason, Generate, GenerateRequest, Message, Prompt, Role};
 use serde::Deserialize;
 
-/// Log-probabilities of the likeliest token differ by less than this, but for a few.
+/// The log-probability of the recorded token differs by less than this at all but one in twenty steps.
 const USUAL_DIFFERENCE: f32 = 0.15;
-/// Where the two likeliest tokens are closer than this, either may be chosen; and no log-probability differs by more.
-/// llama.cpp rounds activations to 8 bits, and so may we. At one of the recorded steps ("What is 12 times 12?", the eighth
-/// token) it is 0.23 off the exact product of the same weights.
+/// And by less than this at every step. llama.cpp rounds activations to 8 bits, and we may too: the exact product of the
+/// same weights is up to 0.23 off the recorded figures ("What is 12 times 12?", the eighth token), rounded ones up to 0.33.
+const LARGEST_DIFFERENCE: f32 = 0.4;
+/// Where the two likeliest tokens are closer than this, either may be chosen.
 const CLOSE_CALL: f32 = 0.3;
 
 #[derive(Deserialize)]
@@ -66,7 +67,7 @@ fn check_step(case: &Case, index: usize, logits: &[f32]) -> f32 {
         likeliest.0
     );
     let difference = (logits[likeliest.0 as usize] - log_sum_exp(logits) - likeliest.1).abs();
-    assert!(difference < CLOSE_CALL, "{:?}: token {index} differs by {difference}", case.question);
+    assert!(difference < LARGEST_DIFFERENCE, "{:?}: token {index} differs by {difference}", case.question);
     difference
 }
 
