@@ -148,7 +148,7 @@ fn doctor_fails_with_what_is_wrong_and_what_to_do() {
     home.write("data/models/smollm2@135m/manifest.json", b"{");
     check(&home, &["doctor"], "a model is broken");
     #[cfg(not(any(feature = "cuda", feature = "metal")))]
-    check(&online(), &["doctor", "--device", "cuda"], "built without cuda");
+    check(&online(), &["doctor", "--device", "cuda"], "built without CUDA");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! An executable with models inside: `hone bundle` writes one, and a hone that starts looks whether it is one.
 //!
 //! The models are appended to the executable, each file starting at a multiple of 64 KiB so that it can be memory-mapped
-//! in place, then an index and a trailer of fixed size that says where everything is (see [`format`]). Systems load an
+//! in place, then an index and a trailer of fixed size that says where everything is (see [`mod@format`]). Systems load an
 //! executable by its header and ignore what follows, so the program itself is unchanged. Bundling from a bundle takes
 //! only the program of it: payloads are replaced, never stacked.
 //!

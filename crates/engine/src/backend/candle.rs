@@ -21,7 +21,7 @@ use attention::SequenceView;
 use kv_storage::KvStorage;
 use weights::{AttentionProjections, GatedProjections, LayerWeights, ModelWeights};
 
-pub use device::open_device;
+pub use device::{device_name, open_device};
 #[cfg(test)]
 pub(crate) use weights::candle_type;
 

@@ -1,6 +1,6 @@
 //! Opens the device that a user asked for, or says how to get it.
 
-use candle_core::Device;
+use candle_core::{Device, DeviceLocation};
 
 use crate::backend::{BackendError, DeviceChoice};
 
@@ -14,6 +14,15 @@ pub fn open_device(choice: DeviceChoice) -> Result<Device, BackendError> {
         DeviceChoice::Cuda(ordinal) => open_cuda(ordinal),
         DeviceChoice::Metal => open_metal(),
         DeviceChoice::Auto => Ok(open_cuda(0).or_else(|_| open_metal()).unwrap_or(Device::Cpu)),
+    }
+}
+
+/// The name by which `--device` knows an open device.
+pub fn device_name(device: &Device) -> String {
+    match device.location() {
+        DeviceLocation::Cpu => "cpu".to_owned(),
+        DeviceLocation::Cuda { gpu_id } => format!("cuda:{gpu_id}"),
+        DeviceLocation::Metal { .. } => "metal".to_owned(),
     }
 }
 
