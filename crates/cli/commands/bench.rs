@@ -85,7 +85,7 @@ fn measure(
         test: test.name(),
         model: app.config.engine.model.clone(),
         processor: processor_name(),
-        device: app.config.engine.device.clone(),
+        device: model.device_name(),
         backend: model.backend_name().to_string(),
         threads: model.n_threads(),
         tokens_per_second: Spread::of(&samples),

@@ -7,7 +7,7 @@
 use hone_protocol::SamplingOptions;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use thiserror::Error;
 
@@ -25,7 +25,9 @@ pub struct InvalidOption {
 pub struct Sampler {
     options: SamplingOptions,
     random: ChaCha8Rng,
+    /// The tokens that penalties look at, oldest first, and how often each is among them.
     recent: VecDeque<u32>,
+    counts: HashMap<u32, usize>,
     adjusted: Vec<f32>,
     candidates: Vec<Candidate>,
 }
@@ -47,7 +49,8 @@ impl Sampler {
         let seed = options.seed.unwrap_or_else(fresh_seed);
         Ok(Sampler {
             random: ChaCha8Rng::seed_from_u64(seed),
-            recent: VecDeque::with_capacity(options.penalty_window),
+            recent: VecDeque::new(),
+            counts: HashMap::new(),
             adjusted: Vec::with_capacity(vocab_size),
             candidates: Vec::new(),
             options,
@@ -60,13 +63,15 @@ impl Sampler {
             return;
         }
         if self.recent.len() == self.options.penalty_window {
-            self.recent.pop_front();
+            self.forget_oldest();
         }
         self.recent.push_back(token);
+        *self.counts.entry(token).or_default() += 1;
     }
 
-    /// Chooses a token from the model's logits; `constrain` sets those of forbidden tokens to negative infinity.
-    pub fn sample(&mut self, logits: &[f32], constrain: impl FnOnce(&mut [f32])) -> u32 {
+    /// Chooses a token from the model's logits; `constrain` sets those of forbidden tokens to negative infinity. `None`
+    /// where there is nothing to choose from: every token is forbidden, or a logit is no number.
+    pub fn sample(&mut self, logits: &[f32], constrain: impl FnOnce(&mut [f32])) -> Option<u32> {
         self.adjusted.clear();
         self.adjusted.extend_from_slice(logits);
         self.penalize();
@@ -74,7 +79,22 @@ impl Sampler {
             self.adjusted[*token as usize] += bias;
         }
         constrain(&mut self.adjusted);
-        if self.options.temperature == 0.0 { argmax(&self.adjusted) } else { self.sample_by_chance() }
+        let likeliest = argmax(&self.adjusted);
+        let is_choice = self.adjusted.get(likeliest as usize).is_some_and(|logit| logit.is_finite());
+        if !is_choice || logits.iter().any(|logit| logit.is_nan()) {
+            return None;
+        }
+        Some(if self.options.temperature == 0.0 { likeliest } else { self.sample_by_chance() })
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some(oldest) = self.recent.pop_front() else { return };
+        if let Some(count) = self.counts.get_mut(&oldest) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&oldest);
+            }
+        }
     }
 
     fn has_penalties(&self) -> bool {
@@ -84,13 +104,11 @@ impl Sampler {
 
     fn penalize(&mut self) {
         let options = &self.options;
-        for (index, token) in self.recent.iter().enumerate() {
-            let is_repeated = self.recent.iter().take(index).any(|earlier| earlier == token);
-            let Some(logit) = self.adjusted.get_mut(*token as usize).filter(|_| !is_repeated) else { continue };
-            let count = self.recent.iter().skip(index).filter(|later| *later == token).count();
+        for (token, count) in &self.counts {
+            let Some(logit) = self.adjusted.get_mut(*token as usize) else { continue };
             let penalty = options.repetition_penalty;
             *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
-            *logit -= options.presence_penalty + options.frequency_penalty * count as f32;
+            *logit -= options.presence_penalty + options.frequency_penalty * *count as f32;
         }
     }
 
@@ -207,7 +225,7 @@ mod tests {
         let mut sampler = Sampler::new(SamplingOptions { seed: Some(7), ..options }, 5).unwrap();
         let mut counts = [0; 5];
         for _ in 0..4000 {
-            counts[sampler.sample(&LOGITS, |_| ()) as usize] += 1;
+            counts[sampler.sample(&LOGITS, |_| ()).unwrap() as usize] += 1;
         }
         counts
     }
@@ -261,7 +279,7 @@ mod tests {
     fn check_penalty(options: SamplingOptions, observed: &[u32], expected: u32) {
         let mut sampler = Sampler::new(options, 5).unwrap();
         observed.iter().for_each(|token| sampler.observe(*token));
-        assert_eq!(sampler.sample(&LOGITS, |_| ()), expected);
+        assert_eq!(sampler.sample(&LOGITS, |_| ()), Some(expected));
     }
 
     #[test]
@@ -280,7 +298,9 @@ mod tests {
     fn forbidden_tokens_are_never_chosen() {
         let mut sampler = Sampler::new(SamplingOptions { seed: Some(3), ..warm() }, 5).unwrap();
         let drawn = (0..200).map(|_| sampler.sample(&LOGITS, |logits| logits[..4].fill(f32::NEG_INFINITY)));
-        assert!(drawn.into_iter().all(|token| token == 4));
+        assert!(drawn.into_iter().all(|token| token == Some(4)));
+        assert_eq!(sampler.sample(&LOGITS, |logits| logits.fill(f32::NEG_INFINITY)), None);
+        assert_eq!(sampler.sample(&[0.0, f32::NAN, 0.0, 0.0, 0.0], |_| ()), None);
     }
 
     #[track_caller]

@@ -96,6 +96,10 @@ impl Backend for CandleBackend {
         "candle"
     }
 
+    fn device_name(&self) -> String {
+        device_name(&self.device)
+    }
+
     fn n_threads(&self) -> usize {
         candle_core::utils::get_num_threads()
     }
