@@ -1,0 +1,1 @@
+//! Quantized matrix products, attention and norms for the CPU.
