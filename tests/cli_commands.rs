@@ -2,91 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+mod support;
+
+use std::path::Path;
 
 use serde_json::Value;
-use tempfile::TempDir;
-
-/// A home that holds nothing at first.
-struct Home {
-    folder: TempDir,
-    variables: Vec<(&'static str, String)>,
-}
-
-/// How a command ended.
-struct Run {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
-impl Home {
-    fn new() -> Home {
-        Home { folder: tempfile::tempdir().unwrap(), variables: Vec::new() }
-    }
-
-    fn variable(mut self, name: &'static str, value: &str) -> Home {
-        self.variables.push((name, value.to_string()));
-        self
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn write(&self, name: &str, content: &[u8]) -> PathBuf {
-        let path = self.path(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, content).unwrap();
-        path
-    }
-
-    fn command(&self, program: &Path, arguments: &[&str]) -> Command {
-        let mut command = Command::new(program);
-        let inherited = std::env::vars_os().map(|(name, _)| name);
-        for name in inherited.filter(|name| name.to_string_lossy().starts_with("HONE_")) {
-            command.env_remove(name);
-        }
-        command
-            .args(arguments)
-            .env("HONE_HOME", self.path("data"))
-            .env("HONE_CONFIG", self.path("config"))
-            .env("HONE_OFFLINE", "1")
-            .envs(self.variables.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command
-    }
-
-    fn run_program(&self, program: &Path, arguments: &[&str], stdin: &[u8]) -> Run {
-        let mut child = self.command(program, arguments).spawn().unwrap();
-        // A command that does not read its stdin may have closed it already.
-        let _ = child.stdin.take().unwrap().write_all(stdin);
-        let output = child.wait_with_output().unwrap();
-        let text =
-            |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(self.folder.path().to_str().unwrap(), "~");
-        Run { code: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
-    }
-
-    fn run(&self, arguments: &[&str]) -> Run {
-        self.run_with_stdin(arguments, b"")
-    }
-
-    fn run_with_stdin(&self, arguments: &[&str], stdin: &[u8]) -> Run {
-        self.run_program(Path::new(env!("CARGO_BIN_EXE_hone")), arguments, stdin)
-    }
-
-    #[track_caller]
-    fn json(&self, arguments: &[&str]) -> Value {
-        let run = self.run(arguments);
-        assert_eq!(run.code, 0, "{}", run.stderr);
-        serde_json::from_str(&run.stdout).unwrap()
-    }
-}
+use support::Home;
 
 /// Runs `arguments` and checks the exit code and that stderr says `complaint`.
 #[track_caller]
@@ -247,8 +168,9 @@ fn a_model_file_is_pulled_listed_shown_and_removed() {
     );
     let shown = home.json(&["show", "tiny:1", "--json"]);
     assert_eq!(shown["files"][0]["size"], 21);
-    let copy = shown["files"][0]["path"].as_str().unwrap().replace('~', home.folder.path().to_str().unwrap());
-    assert_eq!(fs::read(copy).unwrap(), b"GGUF and nothing else");
+    let copy =
+        shown["files"][0]["path"].as_str().unwrap().replace('~', home.path("").to_str().unwrap().trim_end_matches('/'));
+    assert_eq!(std::fs::read(copy).unwrap(), b"GGUF and nothing else");
 
     assert_eq!(home.run(&["rm", "tiny:1"]).code, 0);
     check_failure(&home, &["rm", "tiny:1"], 1, "tiny:1");

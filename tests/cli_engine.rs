@@ -1,0 +1,185 @@
+//! The commands that run a model, as scripts use them: the real binary with the built-in model.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use support::{Home, smollm2};
+
+/// Runs a command over the built-in model and returns what it printed.
+#[track_caller]
+fn run(arguments: &[&str], stdin: &str) -> String {
+    let model = smollm2();
+    let arguments = [arguments, &["--model", &model]].concat();
+    let run = Home::new().run_with_stdin(&arguments, stdin.as_bytes());
+    assert_eq!(run.code, 0, "hone {arguments:?}: {}", run.stderr);
+    run.stdout
+}
+
+#[track_caller]
+fn json(arguments: &[&str], stdin: &str) -> Value {
+    serde_json::from_str(&run(&[arguments, &["--json"]].concat(), stdin)).unwrap()
+}
+
+#[test]
+fn generate_reports_the_whole_answer_as_json() {
+    let answer = json(
+        &["generate", "--raw", "--temperature", "0", "--max-tokens", "3", "--logprobs", "2"],
+        "The capital of France is",
+    );
+    assert_eq!(answer["text"], " Paris.\n");
+    assert_eq!(answer["finish_reason"], "length");
+    assert_eq!(answer["token_ids"].as_array().unwrap().len(), 3);
+    assert_eq!(answer["prompt_token_ids"], json(&["tokenize"], "The capital of France is"));
+    let rows = answer["logprobs"].as_array().unwrap();
+    assert_eq!(rows.len(), 3);
+    assert_eq!(rows[0]["id"], answer["token_ids"][0]);
+    assert_eq!(
+        rows[0]["top"][0],
+        serde_json::json!({"id": rows[0]["id"], "logprob": rows[0]["logprob"], "text": " Paris"})
+    );
+    let timings = &answer["timings"];
+    for figure in
+        ["prompt_tokens", "prompt_seconds", "prompt_tokens_per_second", "generation_tokens", "generation_seconds"]
+    {
+        assert!(timings[figure].as_f64().unwrap() > 0.0, "{figure} in {timings}");
+    }
+}
+
+#[test]
+fn generate_prints_nothing_but_the_text() {
+    let text = run(&["generate", "--raw", "--temperature", "0", "--max-tokens", "3"], "The capital of France is");
+    assert_eq!(text, " Paris.\n");
+}
+
+#[test]
+fn generate_holds_to_a_form() {
+    let number = run(&["generate", "--regex", "[0-9]{3}"], "What is 12 times 12?");
+    assert!(number.len() == 3 && number.parse::<u32>().is_ok(), "{number:?}");
+    let choice = run(&["generate", "--choice", "yes,no"], "Is fire hot?");
+    assert!(["yes", "no"].contains(&choice.as_str()), "{choice:?}");
+}
+
+#[test]
+fn chat_answers_a_question_on_the_command_line_and_on_stdin() {
+    let question = "What is the boiling point of water at sea level?";
+    let argument = run(&["chat", question, "--temperature", "0", "--max-tokens", "24"], "");
+    let stdin = run(&["chat", "--temperature", "0", "--max-tokens", "24"], question);
+    assert!(argument.contains("100 degrees Celsius"), "{argument:?}");
+    assert_eq!(argument, stdin);
+    let answer = json(&["chat", question, "--temperature", "0", "--max-tokens", "24"], "");
+    assert_eq!(answer["answer"], argument.trim_end());
+    assert_eq!((&answer["question"], &answer["finish_reason"]), (&question.into(), &"length".into()));
+}
+
+#[test]
+fn tokenize_goes_both_ways() {
+    let text = "Grüße, 世界! <|im_end|>\n";
+    let ids = run(&["tokenize"], text);
+    assert_eq!(run(&["tokenize", "--decode"], &ids), text);
+    let plain = json(&["tokenize"], "<|im_end|>");
+    let special = json(&["tokenize", "--parse-special"], "<|im_end|>");
+    assert!(plain.as_array().unwrap().len() > 1);
+    assert_eq!(special, serde_json::json!([2]));
+}
+
+#[test]
+fn perplexity_ends_with_its_figure() {
+    let home = Home::new();
+    let text = home.write("text", "It was the best of times, it was the worst of times. ".repeat(30).as_bytes());
+    let arguments = ["perplexity", "--file", text.to_str().unwrap(), "--context", "128"];
+    let printed = run(&arguments, "");
+    let last = printed.lines().last().unwrap();
+    let value: f64 = last.strip_prefix("perplexity = ").unwrap().parse().unwrap();
+    assert!(value > 1.0 && value < 4.0, "a text that repeats itself is easy: {value}");
+    let as_json = json(&arguments, "");
+    assert!((as_json["perplexity"].as_f64().unwrap() - value).abs() < 1e-3);
+}
+
+#[test]
+fn bench_leaves_out_what_is_not_wanted() {
+    let rows = json(&["bench", "-p", "8", "-n", "0", "-r", "3", "--threads", "1"], "");
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.len(), 1);
+    assert_eq!((&rows[0]["test"], &rows[0]["threads"]), (&"pp8".into(), &1.into()));
+    assert_eq!(rows[0]["samples"].as_array().unwrap().len(), 3);
+    let speeds = &rows[0]["tokens_per_second"];
+    let figure = |name: &str| speeds[name].as_f64().unwrap();
+    assert!(figure("min") <= figure("median") && figure("median") <= figure("max") && figure("min") > 0.0);
+}
+
+#[test]
+fn a_synthesized_model_can_be_run() {
+    let home = Home::new();
+    let file = home.path("tiny.gguf");
+    let (file, model) = (file.to_str().unwrap(), smollm2());
+    let synth = ["synth", "--shape", "tiny-gemma3", "--quant", "q8_0", "--tokenizer", &model, "--output", file];
+    let written = home.run(&synth);
+    assert_eq!(written.code, 0, "{}", written.stderr);
+    let answer = home.run_with_stdin(&["generate", "--raw", "--model", file, "--max-tokens", "4"], b"Hello");
+    assert_eq!(answer.code, 0, "{}", answer.stderr);
+}
+
+#[track_caller]
+fn check_failure(arguments: &[&str], stdin: &[u8], code: i32, complaint: &str) {
+    let run = Home::new().run_with_stdin(arguments, stdin);
+    assert!(run.stderr.contains(complaint), "hone {arguments:?} said {}", run.stderr);
+    assert_eq!((run.code, run.stdout.as_str()), (code, ""), "hone {arguments:?}: {}", run.stderr);
+}
+
+#[test]
+fn what_cannot_be_run_is_told_by_name() {
+    let home = Home::new();
+    let whole = std::fs::read(smollm2()).unwrap();
+    let model = smollm2();
+    let cut = home.write("cut.gguf", &whole[..3_000_000]);
+    let cut = cut.to_str().unwrap();
+    let text = home.write("text", b"too short");
+    let text = text.to_str().unwrap();
+    check_failure(&["generate", "--model", cut], b"Hi", 1, "it is cut off or damaged");
+    check_failure(&["generate", "--model", &model, "--device", "warp"], b"Hi", 2, "unknown device \"warp\"");
+    check_failure(&["generate", "--model", &model, "--backend", "warp"], b"Hi", 2, "unknown backend \"warp\"");
+    check_failure(&["generate", "--model", &model], b"\xff", 2, "stdin is not UTF-8");
+    check_failure(
+        &["generate", "--model", &model, "--schema", "/nowhere"],
+        b"Hi",
+        1,
+        "cannot read the schema /nowhere",
+    );
+    check_failure(&["generate", "--model", &model, "--context", "8"], b"Hi", 1, "the context holds 8");
+    check_failure(&["perplexity", "--model", &model, "--file", text], b"", 1, "one chunk needs 512");
+    check_failure(&["bench", "--model", &model, "-p", "0", "-n", "0"], b"", 2, "leave nothing to measure");
+    check_failure(&["tokenize", "--model", &model, "--decode"], b"one", 2, "\"one\" is no token id");
+    check_failure(&["synth", "--shape", "round", "--output", "x"], b"", 2, "no shape \"round\"");
+}
+
+#[cfg(not(feature = "cuda"))]
+#[test]
+fn a_device_that_was_not_built_in_is_told_with_how_to_get_it() {
+    check_failure(&["generate", "--model", &smollm2(), "--device", "cuda"], b"Hi", 1, "--features cuda");
+}
+
+/// The whole product in one file: nothing installed, no home, no network, no other program.
+#[test]
+fn a_bundle_answers_alone() {
+    let home = Home::new();
+    let bundle = home.path("alone/hone");
+    std::fs::create_dir(home.path("alone")).unwrap();
+    let made = home.run(&["bundle", "--model", &smollm2(), "--output", bundle.to_str().unwrap()]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let output = Command::new(&bundle)
+        .args(["chat", "What is the boiling point of water at sea level?", "--temperature", "0", "--max-tokens", "24"])
+        .env_clear()
+        .env("HOME", home.path("alone"))
+        .env("HF_ENDPOINT", "http://127.0.0.1:9")
+        .current_dir(home.path("alone"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let (answer, complaints) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{complaints}");
+    assert!(answer.contains("100 degrees Celsius"), "{answer:?}");
+}

@@ -1,0 +1,99 @@
+//! A home of its own for the real binary, and the built-in model.
+
+#![allow(dead_code, reason = "every test binary uses a part of it")]
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A home that holds nothing at first.
+pub(crate) struct Home {
+    folder: TempDir,
+    variables: Vec<(&'static str, String)>,
+}
+
+/// How a command ended.
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Home {
+    pub(crate) fn new() -> Home {
+        Home { folder: tempfile::tempdir().unwrap(), variables: Vec::new() }
+    }
+
+    pub(crate) fn variable(mut self, name: &'static str, value: &str) -> Home {
+        self.variables.push((name, value.to_string()));
+        self
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    pub(crate) fn command(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        let inherited = std::env::vars_os().map(|(name, _)| name);
+        for name in inherited.filter(|name| name.to_string_lossy().starts_with("HONE_")) {
+            command.env_remove(name);
+        }
+        command
+            .args(arguments)
+            .env("HONE_HOME", self.path("data"))
+            .env("HONE_CONFIG", self.path("config"))
+            .env("HONE_OFFLINE", "1")
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    pub(crate) fn run_program(&self, program: &Path, arguments: &[&str], stdin: &[u8]) -> Run {
+        let mut child = self.command(program, arguments).spawn().unwrap();
+        // A command that does not read its stdin may have closed it already.
+        let _ = child.stdin.take().unwrap().write_all(stdin);
+        let output = child.wait_with_output().unwrap();
+        let text =
+            |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(self.folder.path().to_str().unwrap(), "~");
+        Run { code: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Run {
+        self.run_with_stdin(arguments, b"")
+    }
+
+    pub(crate) fn run_with_stdin(&self, arguments: &[&str], stdin: &[u8]) -> Run {
+        self.run_program(Path::new(env!("CARGO_BIN_EXE_hone")), arguments, stdin)
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        let run = self.run(arguments);
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        serde_json::from_str(&run.stdout).unwrap()
+    }
+}
+
+/// The built-in model's file.
+pub(crate) fn smollm2() -> String {
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-models");
+    let folder = std::env::var_os("HONE_TEST_MODELS").map_or_else(default, PathBuf::from);
+    let path = folder.join("SmolLM2-135M-Instruct.Q4_1.gguf");
+    assert!(path.is_file(), "{} is missing: scripts/fetch-test-models.sh fetches it", path.display());
+    path.to_str().unwrap().to_owned()
+}
