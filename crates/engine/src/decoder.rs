@@ -169,7 +169,7 @@ fn layers(keys: &Keys<'_>, row: &ArchitectureRow, n_layers: usize) -> Result<Vec
     let window = keys.optional_size("attention.sliding_window", 1..=1 << 28)?;
     let local_rope = usize::from(row.local_rope_base.is_some());
     let layer = |index: usize| match window {
-        Some(window) if (index + 1) % pattern != 0 => LayerSpec { window: Some(window), rope: local_rope },
+        Some(window) if !(index + 1).is_multiple_of(pattern) => LayerSpec { window: Some(window), rope: local_rope },
         _ => LayerSpec { window: None, rope: 0 },
     };
     Ok((0..n_layers).map(layer).collect())

@@ -2,6 +2,7 @@
 //! the thread that owns them.
 
 pub mod backend;
+pub mod constraint;
 pub mod decoder;
 pub mod engine;
 pub mod gguf;
@@ -13,4 +14,6 @@ pub mod quantized;
 pub mod sampler;
 pub mod speed;
 pub mod synth;
+pub mod template;
+pub mod text_stream;
 pub mod tokenizer;

@@ -5,7 +5,7 @@
 //! weights are drawn so that a forward pass stays in the range of a trained model: norms of about 1, hidden states that
 //! neither vanish nor explode over the layers, logits that spread over a few units.
 //!
-//! Quantized weights are never quantized: their blocks are drawn directly ([`weights`]), which makes gigabytes in seconds.
+//! Quantized weights are never quantized: their blocks are drawn directly, which makes gigabytes in seconds.
 //! The same shape, quantization, vocabulary and seed give the same file on every machine.
 
 mod layout;
@@ -80,8 +80,8 @@ pub struct Progress {
     pub total_bytes: u64,
 }
 
-/// Writes a model to the file `output`, with the tokenizer of `vocabulary` (every `tokenizer.*` key; its number of tokens
-/// is the model's). `progress` is called after every few megabytes.
+/// Writes a model to the file `output`, with the tokenizer of `vocabulary` (every `tokenizer.*` key; its number of
+/// tokens is the model's). `progress` is called after every few megabytes.
 ///
 /// The file appears under its name when it is complete, and replaces one that was there.
 ///
@@ -116,7 +116,7 @@ pub fn write(
     result
 }
 
-/// Writes a model as [`write`] does, to anything that takes bytes.
+/// Writes a model as [`write()`] does, to anything that takes bytes.
 ///
 /// # Errors
 /// When `vocabulary` has no tokens, or the output refuses.

@@ -108,7 +108,7 @@ pub(super) fn checked_n_bytes(name: &str, dimensions: &[usize], tensor_type: Ten
     if dimensions.contains(&0) {
         return Err(invalid("has a dimension of 0".into()));
     }
-    if dimensions[0] % tensor_type.block_elements() != 0 {
+    if !dimensions[0].is_multiple_of(tensor_type.block_elements()) {
         let reason = format!("has rows that are no whole blocks of {} ({tensor_type})", tensor_type.block_elements());
         return Err(invalid(reason));
     }

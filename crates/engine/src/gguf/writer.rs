@@ -1,9 +1,9 @@
 //! Writes GGUF files, version 3.
 //!
-//! A file is written front to back in one pass and never held in memory: [`Writer`] collects the metadata and the tensor
-//! directory, [`Writer::begin`] writes both, and [`TensorWriter`] then takes the tensors' bytes in the order of the
-//! directory, in pieces of any length. What the reader would refuse (a key twice, rows that are no whole blocks, bytes
-//! that do not add up) is an error here already.
+//! A file is written front to back in one pass and never held in memory: [`Writer`] collects the metadata and the
+//! tensor directory, [`Writer::begin`] writes both, and [`TensorWriter`] then takes the tensors' bytes in the order of
+//! the directory, in pieces of any length. What the reader would refuse (a key twice, rows that are no whole blocks,
+//! bytes that do not add up) is an error here already.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -94,8 +94,8 @@ impl Writer {
         Ok(self)
     }
 
-    /// Copies every metadata entry of `source` whose key starts with `prefix`, arrays of every type included. Returns how
-    /// many there were. Integers take 32 bits where they fit, as other writers have them.
+    /// Copies every metadata entry of `source` whose key starts with `prefix`, arrays of every type included. Returns
+    /// how many there were. Integers take 32 bits where they fit, as other writers have them.
     ///
     /// # Errors
     /// When one of the keys stands already.

@@ -1,7 +1,7 @@
 //! Formats with blocks of 32 elements.
 //!
-//! Where elements have 4 bits, byte `j` of 16 holds element `j` in its low half and element `j + 16` in its high half. A
-//! fifth bit stands apart: bit `e` of a 32-bit number is that of element `e`.
+//! Where elements have 4 bits, byte `j` of 16 holds element `j` in its low half and element `j + 16` in its high half.
+//! A fifth bit stands apart: bit `e` of a 32-bit number is that of element `e`.
 
 use super::half_at;
 

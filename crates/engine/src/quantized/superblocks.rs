@@ -3,8 +3,8 @@
 
 use super::half_at;
 
-/// 16 bytes of group scales, 64 bytes of 2-bit quants `q`, scale `d`, scale of the minimums `m`. A group has 16 elements;
-/// the low half of its byte is its scale `s`, the high half its minimum `t`: `d s q - m t`.
+/// 16 bytes of group scales, 64 bytes of 2-bit quants `q`, scale `d`, scale of the minimums `m`. A group has 16
+/// elements; the low half of its byte is its scale `s`, the high half its minimum `t`: `d s q - m t`.
 pub(super) fn q2_k(block: &[u8; 84], out: &mut [f32; 256]) {
     let (scale, minimum) = (half_at(block, 80), half_at(block, 82));
     for (group, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
@@ -16,8 +16,9 @@ pub(super) fn q2_k(block: &[u8; 84], out: &mut [f32; 256]) {
     }
 }
 
-/// 32 bytes of third bits, 64 bytes of low 2-bit quants, 12 bytes of group scales, scale `d`. A group has 16 elements; its
-/// scale `s` has 6 bits, its quants `q` have 3: `d (s - 32) (q - 4)`. Bit `i` of third byte `l` is that of element `32 i + l`.
+/// 32 bytes of third bits, 64 bytes of low 2-bit quants, 12 bytes of group scales, scale `d`. A group has 16 elements;
+/// its scale `s` has 6 bits, its quants `q` have 3: `d (s - 32) (q - 4)`. Bit `i` of third byte `l` is that of element
+/// `32 i + l`.
 pub(super) fn q3_k(block: &[u8; 110], out: &mut [f32; 256]) {
     let scale = half_at(block, 108);
     for (group, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
@@ -31,8 +32,8 @@ pub(super) fn q3_k(block: &[u8; 110], out: &mut [f32; 256]) {
     }
 }
 
-/// Scale `d`, scale of the minimums `m`, 12 bytes of group scales, 128 bytes of 4-bit quants `q`. A group has 32 elements
-/// with a 6-bit scale `s` and a 6-bit minimum `t`: `d s q - m t`.
+/// Scale `d`, scale of the minimums `m`, 12 bytes of group scales, 128 bytes of 4-bit quants `q`. A group has 32
+/// elements with a 6-bit scale `s` and a 6-bit minimum `t`: `d s q - m t`.
 pub(super) fn q4_k(block: &[u8; 144], out: &mut [f32; 256]) {
     for (group, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let (group_scale, group_minimum) = q4_k_group(&block[..16], group);
@@ -55,9 +56,9 @@ pub(super) fn q5_k(block: &[u8; 176], out: &mut [f32; 256]) {
 }
 
 /// 128 bytes of low 4 bits, 64 bytes of high 2 bits, 16 signed bytes of group scales `s`, scale `d`. A group has 16
-/// elements with 6-bit quants `q`: `d s (q - 32)`. Each half of 128 elements has its low bits in 64 bytes (elements 0..64
-/// in the low halves, 64..128 in the high halves) and its high bits in 32 bytes (element `l` at bits `2 (l / 32)` of byte
-/// `l % 32`).
+/// elements with 6-bit quants `q`: `d s (q - 32)`. Each half of 128 elements has its low bits in 64 bytes (elements
+/// 0..64 in the low halves, 64..128 in the high halves) and its high bits in 32 bytes (element `l` at bits `2 (l / 32)`
+/// of byte `l % 32`).
 pub(super) fn q6_k(block: &[u8; 210], out: &mut [f32; 256]) {
     let scale = half_at(block, 208);
     for (element, out) in out.iter_mut().enumerate() {
@@ -69,8 +70,8 @@ pub(super) fn q6_k(block: &[u8; 210], out: &mut [f32; 256]) {
     }
 }
 
-/// Quants of 2 bits: each half of 128 elements has 32 bytes, and byte `l` holds elements `l`, `l + 32`, `l + 64`, `l + 96`
-/// from its lowest bits up.
+/// Quants of 2 bits: each half of 128 elements has 32 bytes, and byte `l` holds elements `l`, `l + 32`, `l + 64` and
+/// `l + 96` from its lowest bits up.
 fn two_bits(quants: &[u8], element: usize) -> u8 {
     quants[element / 128 * 32 + element % 32] >> (element % 128 / 32 * 2) & 3
 }
@@ -80,8 +81,8 @@ fn four_bits(quants: &[u8], group: usize, index: usize) -> u8 {
     quants[group / 2 * 32 + index] >> (group % 2 * 4) & 0x0f
 }
 
-/// The signed scale of a Q3_K group: 4 low bits in the first 8 bytes (groups 0..8 in the low halves), 2 high bits in the
-/// last 4 (group `g` at bits `2 (g / 4)` of byte `g % 4`).
+/// The signed scale of a Q3_K group: 4 low bits in the first 8 bytes (groups 0..8 in the low halves), 2 high bits in
+/// the last 4 (group `g` at bits `2 (g / 4)` of byte `g % 4`).
 fn q3_k_group_scale(scales: &[u8], group: usize) -> i8 {
     let low = scales[group % 8] >> (group / 8 * 4) & 0x0f;
     let high = scales[8 + group % 4] >> (group / 4 * 2) & 3;

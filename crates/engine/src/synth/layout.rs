@@ -1,9 +1,9 @@
 //! What stands in a model's file: its metadata, and its tensors with the spread of their weights.
 //!
 //! Names of keys and tensors are those of `gguf-py/gguf/constants.py`, which keys an architecture has is as in the
-//! `convert_hf_to_gguf` of the same project (<https://github.com/ggml-org/llama.cpp>). Two of its conventions do not show
-//! in random weights: `llama` files store the rows of queries and keys permuted for interleaved rotation, and Gemma's norm
-//! weights have the 1 that the model adds to them already in.
+//! `convert_hf_to_gguf` of the same project (<https://github.com/ggml-org/llama.cpp>). Two of its conventions do not
+//! show in random weights: `llama` files store the rows of queries and keys permuted for interleaved rotation, and
+//! Gemma's norm weights have the 1 that the model adds to them already in.
 
 use crate::gguf::{TensorType, WriteError, WriteValue, Writer};
 
@@ -18,7 +18,7 @@ const SCORE_SPREAD: f32 = 1.5;
 const GATED_SPREAD: f32 = 0.6;
 /// How much larger the sum of all branches is than the embedding that it is added to. A model that uses one matrix for
 /// embeddings and logits would otherwise find the last token in its hidden state and repeat it for ever.
-const BRANCHES_TO_EMBEDDING: f32 = 6.0;
+const BRANCHES_TO_EMBEDDING: f32 = 12.0;
 /// Norm weights and factors lie this far around their mean.
 const RELATIVE_SPREAD: f32 = 0.1;
 const BIAS_SPREAD: f32 = 0.3;
@@ -212,8 +212,8 @@ impl Plan<'_> {
         }
     }
 
-    /// Standard deviation of what attention and feed-forward each add to the residual stream: over all layers they sum to
-    /// a multiple of the embedding, and to 1 at least.
+    /// Standard deviation of what attention and feed-forward each add to the residual stream: over all layers they sum
+    /// to a multiple of the embedding, and to 1 at least.
     fn branch_spread(&self) -> f32 {
         let embedding_scale =
             if self.shape.architecture.is_gemma() { (self.shape.hidden_size as f32).sqrt() } else { 1.0 };
@@ -267,9 +267,9 @@ impl Plan<'_> {
     }
 }
 
-/// Divisors of the rotary frequencies as Llama 3.1 has them (`LlamaModel.generate_extra_tensors` of `convert_hf_to_gguf`,
-/// `_compute_llama3_parameters` of transformers): 1 for high frequencies, the factor for low ones, and between them such
-/// that the frequency goes smoothly from one to the other.
+/// Divisors of the rotary frequencies as Llama 3.1 has them (`LlamaModel.generate_extra_tensors` of
+/// `convert_hf_to_gguf`, `_compute_llama3_parameters` of transformers): 1 for high frequencies, the factor for low
+/// ones, and between them such that the frequency goes smoothly from one to the other.
 fn llama3_divisors(shape: &Shape) -> Vec<f32> {
     let RopeScaling::Llama3 { factor, low_frequency_turns, high_frequency_turns, original_context } =
         shape.rope_scaling

@@ -89,9 +89,9 @@ impl fmt::Display for Quantization {
     }
 }
 
-/// The rules of `llama-quant.cpp` (<https://github.com/ggml-org/llama.cpp/blob/master/src/llama-quant.cpp>): more bits for
-/// what makes the logits, and for the sensitive matrices in the first eighth of the layers, the last, and every third
-/// between. Fused attention is Q5_K, as in the Phi-3 files in circulation.
+/// The rules of `llama-quant.cpp` (<https://github.com/ggml-org/llama.cpp/blob/master/src/llama-quant.cpp>): more bits
+/// for what makes the logits, and for the sensitive matrices in the first eighth of the layers, the last, and every
+/// third between. Fused attention is Q5_K, as in the Phi-3 files in circulation.
 fn q4_k_m(role: Role, n_layers: usize) -> TensorType {
     let more_bits = |layer: usize| layer < n_layers / 8 || layer >= 7 * n_layers / 8 || (layer - n_layers / 8) % 3 == 2;
     match role {

@@ -1,11 +1,12 @@
 //! Random weights, in every format.
 //!
-//! Plain formats hold numbers that are evenly distributed around their mean. Blocks of a quantized format are random bytes
-//! all over, of which only the scales are then set: so that the decoded weights have mean zero and the wanted spread.
-//! Formats without a minimum are lopsided (4 bits around 8 reach from -8 to 7); there the sign of the scale is random.
+//! Plain formats hold numbers that are evenly distributed around their mean. Blocks of a quantized format are random
+//! bytes all over, of which only the scales are then set: so that the decoded weights have mean zero and the wanted
+//! spread. Formats without a minimum are lopsided (4 bits around 8 reach from -8 to 7); there the sign of the scale is
+//! random.
 //!
-//! Bytes come from ChaCha8 with a stream of its own for every piece of a tensor, so that pieces can be drawn on all cores
-//! and come out the same on any number of them.
+//! Bytes come from ChaCha8 with a stream of its own for every piece of a tensor, so that pieces can be drawn on all
+//! cores and come out the same on any number of them.
 
 use half::{bf16, f16};
 use rand_chacha::ChaCha8Rng;
@@ -138,7 +139,8 @@ fn set_scale_and_minimum(block: &mut [u8], offset: usize, scale: f32, relative_m
     put_half(block, offset + 2, f16::from_f32(scale).to_f32() * relative_minimum);
 }
 
-/// No element is -128: kernels that take absolute values in bytes need not expect it, because quantizing never gives it.
+/// No element is -128: kernels that take absolute values in bytes need not expect it, because quantizing never gives
+/// it.
 fn q8_0(block: &mut [u8; 34], scale: f32) {
     put_half(block, 0, scale);
     block[2..].iter_mut().filter(|quant| **quant == 0x80).for_each(|quant| *quant = 0);

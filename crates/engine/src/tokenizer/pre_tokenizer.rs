@@ -292,7 +292,7 @@ impl PreTokenizer {
 
     /// Where the words of `text` lie; together they are the whole of it.
     pub(super) fn words(&self, text: &str) -> Result<Vec<Range<usize>>, TokenizerError> {
-        let mut pieces = vec![0..text.len()];
+        let mut pieces = vec![Range { start: 0, end: text.len() }];
         for stage in &self.stages {
             let mut cut = Vec::with_capacity(pieces.len());
             for piece in pieces {

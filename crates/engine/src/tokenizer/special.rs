@@ -103,13 +103,13 @@ impl SpecialTexts {
     }
 
     /// Cuts `text` at the names of special tokens: of user-defined ones always, of control tokens where `parse_control`
-    /// is on and the name touches none of the `literal` ranges.
+    /// is on and the name touches none of the `literal` ranges, which lie in ascending order.
     pub(super) fn cut<'t>(&self, text: &'t str, parse_control: bool, literal: &[Range<usize>]) -> Vec<Fragment<'t>> {
         let names = if parse_control { &self.all } else { &self.always };
         let mut fragments = Vec::new();
         let (mut text_start, mut search_start) = (0, 0);
         while let Some((name, place)) = names.find(text, search_start) {
-            if name.is_control && literal.iter().any(|range| range.start < place.end && place.start < range.end) {
+            if name.is_control && touches(&place, literal) {
                 let first = text[place.start..].chars().next().map_or(1, char::len_utf8);
                 search_start = place.start + first;
                 continue;
@@ -143,6 +143,11 @@ impl SpecialTexts {
         }
         places
     }
+}
+
+fn touches(place: &Range<usize>, ascending: &[Range<usize>]) -> bool {
+    let next = ascending.partition_point(|range| range.end <= place.start);
+    ascending.get(next).is_some_and(|range| range.start < place.end)
 }
 
 impl Names {

@@ -1,0 +1,282 @@
+//! Holds what a model writes to a form: one of several texts, a regular expression, or a JSON schema.
+//!
+//! Before every token the constraint says which tokens may come next, and all others are taken out of the choice; so what
+//! is written always has the form, up to where it was cut off. `llguidance` does the parsing, over a trie of the bytes of
+//! all tokens that is built once for a vocabulary. The work for one token is bounded: a form that is too involved is an
+//! error and never a standstill.
+
+use std::sync::Arc;
+
+use hone_protocol::Constraint;
+use llguidance::api::{ParserLimits, TopLevelGrammar};
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::{Matcher, ParserFactory};
+use serde_json::{Value, json};
+use thiserror::Error;
+use toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
+
+use crate::tokenizer::Tokenizer;
+
+/// The longest token, in bytes, that can be a part of a constrained text; the trie holds no more than 1024.
+const MAX_TOKEN_BYTES: usize = 1000;
+/// The trie holds no more nodes than this, and no more tokens.
+const MAX_TRIE_NODES: usize = (1 << 22) - 1;
+
+/// Why a form cannot be held to.
+#[derive(Debug, Error)]
+pub enum ConstraintError {
+    /// The vocabulary is beyond what the trie of tokens can hold.
+    #[error(
+        "the vocabulary has {n_tokens} tokens of {n_bytes} bytes: constraints work with {MAX_TRIE_NODES} bytes at most"
+    )]
+    Vocabulary {
+        /// Number of tokens.
+        n_tokens: usize,
+        /// Their bytes in all.
+        n_bytes: usize,
+    },
+    /// The form itself is wrong, or uses what is not supported.
+    #[error("the {form} cannot be used: {reason}")]
+    Form {
+        /// What was given: a choice, a regular expression, a JSON schema.
+        form: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A token was chosen that does not fit the form.
+    #[error("token {token} does not fit the form that the answer is held to")]
+    Refused {
+        /// The token.
+        token: u32,
+    },
+    /// The form took more work than is allowed for one token.
+    #[error("the form that the answer is held to is too involved: {0}; simplify it")]
+    TooInvolved(String),
+}
+
+/// Makes constraints for one vocabulary.
+pub struct ConstraintFactory {
+    parsers: ParserFactory,
+    n_tokens: usize,
+}
+
+impl ConstraintFactory {
+    /// Builds the trie of the vocabulary's tokens. It takes a moment; do it once for a model, when it is first needed.
+    ///
+    /// # Errors
+    /// When the vocabulary is too large.
+    pub fn new(tokenizer: &Tokenizer) -> Result<Self, ConstraintError> {
+        let trie = token_trie(tokenizer)?;
+        let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        let slices = SlicedBiasComputer::general_slices();
+        let mut parsers = ParserFactory::new(&environment, InferenceCapabilities::default(), &slices)
+            .map_err(|error| ConstraintError::TooInvolved(error.to_string()))?;
+        parsers.quiet();
+        *parsers.limits_mut() = ParserLimits { verbose_errors: false, ..ParserLimits::default() };
+        Ok(ConstraintFactory { parsers, n_tokens: tokenizer.n_tokens() })
+    }
+
+    /// Starts a text that is held to `constraint`.
+    ///
+    /// # Errors
+    /// When the form is wrong, uses what is not supported, or is too involved.
+    pub fn start(&self, constraint: &Constraint) -> Result<ConstraintState, ConstraintError> {
+        let form = form_name(constraint);
+        let wrong = |reason: String| ConstraintError::Form { form, reason };
+        let grammar = grammar(constraint).map_err(wrong)?;
+        let parser = self.parsers.create_parser(grammar).map_err(|error| wrong(first_lines(&error)))?;
+        let mut matcher = Matcher::new(Ok(parser));
+        if let Some(error) = matcher.get_error() {
+            return Err(wrong(error));
+        }
+        if !matcher.grammar_warnings().is_empty() {
+            tracing::warn!("the {form} is not followed in every point: {}", matcher.grammar_warnings().join("; "));
+        }
+        let mask = TokenMask { allowed: SimpleVob::alloc(self.n_tokens), n_tokens: self.n_tokens };
+        Ok(ConstraintState { matcher, mask, mask_is_current: false })
+    }
+}
+
+/// A text that is held to a form, as far as it has been written.
+#[derive(Clone)]
+pub struct ConstraintState {
+    matcher: Matcher,
+    mask: TokenMask,
+    mask_is_current: bool,
+}
+
+impl ConstraintState {
+    /// The tokens that may come next. Tokens that end the model's turn are among them where the text may end here.
+    ///
+    /// # Errors
+    /// When the form takes too much work.
+    pub fn allowed(&mut self) -> Result<&TokenMask, ConstraintError> {
+        if !self.mask_is_current {
+            self.mask.allowed = self.matcher.compute_mask_or_eos().map_err(|error| too_involved(&error))?;
+            self.mask_is_current = true;
+        }
+        Ok(&self.mask)
+    }
+
+    /// Appends a token to the text.
+    ///
+    /// # Errors
+    /// When it does not fit, which leaves the text as it was, or when the form takes too much work.
+    pub fn accept(&mut self, token: u32) -> Result<(), ConstraintError> {
+        let n_accepted = self.matcher.try_consume_tokens(&[token]).map_err(|error| too_involved(&error))?;
+        if n_accepted == 0 {
+            return Err(ConstraintError::Refused { token });
+        }
+        self.mask_is_current = false;
+        Ok(())
+    }
+
+    /// Whether the text is complete: nothing may follow.
+    pub fn is_complete(&self) -> bool {
+        self.matcher.is_stopped()
+    }
+
+    /// Whether the text may end here, though more might follow.
+    ///
+    /// # Errors
+    /// When the form takes too much work.
+    pub fn may_end(&mut self) -> Result<bool, ConstraintError> {
+        Ok(self.is_complete() || self.matcher.is_accepting().map_err(|error| too_involved(&error))?)
+    }
+}
+
+/// A set of tokens.
+#[derive(Clone)]
+pub struct TokenMask {
+    allowed: SimpleVob,
+    n_tokens: usize,
+}
+
+impl TokenMask {
+    /// Whether the token is in the set.
+    pub fn allows(&self, token: u32) -> bool {
+        let token = token as usize;
+        token < self.n_tokens.min(self.allowed.len()) && self.allowed.get(token)
+    }
+
+    /// The tokens in the set, in ascending order.
+    pub fn tokens(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.n_tokens as u32).filter(|token| self.allows(*token))
+    }
+
+    /// Sets the logits of all tokens outside the set to minus infinity; those past the vocabulary too.
+    pub fn apply(&self, logits: &mut [f32]) {
+        for (token, logit) in (0u32..).zip(logits) {
+            if !self.allows(token) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+    }
+}
+
+fn token_trie(tokenizer: &Tokenizer) -> Result<TokTrie, ConstraintError> {
+    let mut words: Vec<Vec<u8>> = (0..tokenizer.n_tokens() as u32).map(|id| trie_word(tokenizer, id)).collect();
+    let n_bytes = words.iter().map(Vec::len).sum();
+    if n_bytes > MAX_TRIE_NODES || words.len() >= MAX_TRIE_NODES {
+        return Err(ConstraintError::Vocabulary { n_tokens: words.len(), n_bytes });
+    }
+    let mut ends: Vec<u32> = tokenizer.eos().into_iter().collect();
+    ends.extend(tokenizer.end_of_generation_tokens().filter(|id| Some(*id) != tokenizer.eos()));
+    if ends.is_empty() {
+        // The trie wants a token that ends the text. This one is past the vocabulary and can never be chosen.
+        ends.push(words.len() as u32);
+        words.push(special_word(b"<|end|>"));
+    }
+    let information = TokRxInfo::new(words.len() as u32, ends[0]);
+    Ok(TokTrie::from(&information, &words).with_eos_tokens(&ends))
+}
+
+/// The bytes of a token as the trie wants them: names of special tokens are marked, so that no text matches them.
+fn trie_word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
+    let bytes = tokenizer.token_bytes(id);
+    match bytes.len() {
+        MAX_TOKEN_BYTES.. => Vec::new(),
+        _ if tokenizer.is_control(id) || tokenizer.is_end_of_generation(id) => special_word(bytes),
+        _ => bytes.to_vec(),
+    }
+}
+
+fn special_word(name: &[u8]) -> Vec<u8> {
+    [&[TokTrie::SPECIAL_TOKEN_MARKER], name].concat()
+}
+
+fn form_name(constraint: &Constraint) -> &'static str {
+    match constraint {
+        Constraint::Choice(_) => "choice",
+        Constraint::Regex(_) => "regular expression",
+        Constraint::JsonSchema(_) => "JSON schema",
+    }
+}
+
+fn grammar(constraint: &Constraint) -> Result<TopLevelGrammar, String> {
+    match constraint {
+        Constraint::Choice(texts) if texts.is_empty() => Err("it has no texts to choose from".to_owned()),
+        Constraint::Choice(texts) if texts.iter().any(String::is_empty) => Err("one of its texts is empty".to_owned()),
+        Constraint::Choice(texts) => {
+            let texts: Vec<String> = texts.iter().map(|text| escaped(text)).collect();
+            Ok(TopLevelGrammar::from_regex(&texts.join("|")))
+        }
+        Constraint::Regex(expression) => Ok(TopLevelGrammar::from_regex(without_anchors(expression)?)),
+        Constraint::JsonSchema(schema) => Ok(TopLevelGrammar::from_json_schema(on_one_line(schema))),
+    }
+}
+
+/// The regular expression that matches exactly `text`.
+fn escaped(text: &str) -> String {
+    const META: &str = r"\.+*?()|[]{}^$#&-~";
+    let mut expression = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if META.contains(letter) {
+            expression.push('\\');
+        }
+        expression.push(letter);
+    }
+    expression
+}
+
+/// The expression without the anchors around it, which say nothing where it matches the text as a whole.
+fn without_anchors(expression: &str) -> Result<&str, String> {
+    let n_backslashes = |text: &str| text.len() - text.trim_end_matches('\\').len();
+    let inner = expression.strip_prefix('^').unwrap_or(expression);
+    let inner = match inner.strip_suffix('$') {
+        Some(rest) if n_backslashes(rest).is_multiple_of(2) => rest,
+        _ => inner,
+    };
+    match inner {
+        "" => Err("it is empty".to_owned()),
+        _ if !n_backslashes(inner).is_multiple_of(2) => Err("it ends in a backslash".to_owned()),
+        _ => Ok(inner),
+    }
+}
+
+/// The schema with the wish that its JSON stands on one line with a space after each comma and colon: white space that is
+/// free to choose leads small models astray. A schema that brings such wishes of its own keeps them.
+fn on_one_line(schema: &Value) -> Value {
+    const KEY: &str = "x-guidance";
+    let layout = json!({"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": "});
+    match schema {
+        Value::Object(fields) if !fields.contains_key(KEY) => {
+            let mut fields = fields.clone();
+            fields.insert(KEY.to_owned(), layout);
+            Value::Object(fields)
+        }
+        Value::Bool(true) => json!({ KEY: layout }),
+        other => other.clone(),
+    }
+}
+
+/// What an error says, without the traces that follow it.
+fn first_lines(error: &impl std::fmt::Display) -> String {
+    let text = error.to_string();
+    let text = text.split("<backtrace>").next().unwrap_or_default();
+    text.trim().to_owned()
+}
+
+fn too_involved(error: &impl std::fmt::Display) -> ConstraintError {
+    ConstraintError::TooInvolved(first_lines(error))
+}

@@ -1,0 +1,210 @@
+//! Runs a chat template as Hugging Face's `apply_chat_template` does, within bounds.
+
+use std::io::{self, Write};
+
+use hone_protocol::Message;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Value};
+use minijinja::{Environment, Error, ErrorKind, State, context};
+
+use super::TemplateError;
+
+const NAME: &str = "chat";
+/// Instructions that one rendering may take; a long conversation takes some thousands.
+const MAX_INSTRUCTIONS: u64 = 2_000_000;
+/// Nested calls and blocks.
+const MAX_DEPTH: usize = 100;
+/// Bytes that a template may add to a conversation, whose own text it may repeat a few times.
+const MAX_ADDED_BYTES: usize = 1 << 20;
+const MAX_REPETITIONS: usize = 4;
+
+/// A parsed template.
+#[derive(Debug)]
+pub(super) struct Engine {
+    environment: Environment<'static>,
+    bos: String,
+    eos: String,
+}
+
+impl Engine {
+    pub(super) fn new(source: &str, bos: String, eos: String) -> Result<Self, TemplateError> {
+        let mut environment = Environment::new();
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(failure)?;
+        environment.set_syntax(syntax);
+        environment.set_fuel(Some(MAX_INSTRUCTIONS));
+        environment.set_recursion_limit(MAX_DEPTH);
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_function("raise_exception", raise_exception);
+        environment.add_function("strftime_now", strftime_now);
+        environment.add_filter("tojson", to_json);
+        environment.add_template_owned(NAME, without_generation_marks(source)).map_err(failure)?;
+        Ok(Engine { environment, bos, eos })
+    }
+
+    /// The text of a conversation, up to where the model's next turn begins.
+    pub(super) fn render(&self, messages: &[Message]) -> Result<String, TemplateError> {
+        let template = self.environment.get_template(NAME).map_err(failure)?;
+        let conversation: Vec<Value> = messages
+            .iter()
+            .map(|message| context! { role => message.role.as_str(), content => message.content.as_str() })
+            .collect();
+        let variables = context! {
+            messages => conversation,
+            add_generation_prompt => true,
+            bos_token => self.bos.as_str(),
+            eos_token => self.eos.as_str(),
+            tools => (),
+            documents => (),
+        };
+        let n_bytes: usize = messages.iter().map(|message| message.content.len()).sum();
+        let mut output = Bounded { text: Vec::new(), limit: MAX_ADDED_BYTES + MAX_REPETITIONS * n_bytes };
+        template.render_captured_to(variables, &mut output).map_err(failure)?;
+        Ok(String::from_utf8_lossy(&output.text).into_owned())
+    }
+}
+
+/// Collects a template's output up to a limit.
+struct Bounded {
+    text: Vec<u8>,
+    limit: usize,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.text.len() + bytes.len() > self.limit {
+            return Err(io::Error::other(format!("it writes more than {} bytes", self.limit)));
+        }
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn failure(error: Error) -> TemplateError {
+    use std::error::Error as _;
+    let cause = error.source().map(ToString::to_string);
+    let reason = match (error.kind(), error.detail(), cause) {
+        (ErrorKind::OutOfFuel, ..) => format!("it takes more than {MAX_INSTRUCTIONS} steps: it may loop without end"),
+        (ErrorKind::WriteFailure, _, Some(cause)) => cause,
+        (kind, None, _) => kind.to_string(),
+        (_, Some(detail), None) => detail.to_owned(),
+        (_, Some(detail), Some(cause)) => format!("{detail}: {cause}"),
+    };
+    TemplateError::Failed { line: error.line(), reason }
+}
+
+fn raise_exception(message: String) -> Result<String, Error> {
+    Err(Error::new(ErrorKind::InvalidOperation, message))
+}
+
+fn strftime_now(state: &mut State, format: String) -> Result<String, Error> {
+    let format = Kwargs::from_iter([("format", Value::from(format))]);
+    minijinja_contrib::filters::datetimeformat(state, minijinja_contrib::globals::now(), format)
+}
+
+/// JSON as Python writes it: minijinja's own filter also escapes what HTML gives a meaning.
+fn to_json(value: &Value, indent: Option<Value>, options: Kwargs) -> Result<Value, Error> {
+    let json = minijinja::filters::tojson(value, indent, options)?;
+    Ok(Value::from(without_html_escapes(json.as_str().unwrap_or_default())))
+}
+
+fn without_html_escapes(json: &str) -> String {
+    let mut plain = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(place) = rest.find('\\') {
+        plain.push_str(&rest[..place]);
+        let letter = match rest.get(place..place + 6) {
+            Some("\\u003c") => Some('<'),
+            Some("\\u003e") => Some('>'),
+            Some("\\u0026") => Some('&'),
+            Some("\\u0027") => Some('\''),
+            _ => None,
+        };
+        let escape_len = letter.map_or(2, |_| 6);
+        match letter {
+            Some(letter) => plain.push(letter),
+            None => plain.push_str(&rest[place..place + escape_len]),
+        }
+        rest = &rest[place + escape_len..];
+    }
+    plain + rest
+}
+
+/// The `{% generation %}` block marks text for training; here it is a block like any other.
+fn without_generation_marks(source: &str) -> String {
+    let mut source = source.to_owned();
+    for open in ["{%", "{%-"] {
+        for close in ["%}", "-%}"] {
+            source = source
+                .replace(&format!("{open} generation {close}"), &format!("{open} if true {close}"))
+                .replace(&format!("{open} endgeneration {close}"), &format!("{open} endif {close}"));
+        }
+    }
+    source
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use hone_protocol::Role;
+
+    use super::*;
+
+    fn render(source: &str) -> Result<String, TemplateError> {
+        let messages = [Message::new(Role::User, "a <b> 'c' \\u003c")];
+        Engine::new(source, "<s>".into(), "</s>".into())?.render(&messages)
+    }
+
+    fn check(source: &str, expected: &str) {
+        assert_eq!(render(source).unwrap(), expected, "{source}");
+    }
+
+    fn check_refused(source: &str, line: usize, part: &str) {
+        let error = render(source).unwrap_err();
+        assert!(matches!(error, TemplateError::Failed { line: Some(found), .. } if found == line), "{error}");
+        assert!(error.to_string().contains(part), "{error}");
+    }
+
+    #[test]
+    fn templates_are_read_as_hugging_face_reads_them() {
+        check("{{ bos_token }}{{ eos_token }}{{ add_generation_prompt }}", "<s></s>True");
+        check("  {% if true %}\n  x\n  {% endif %}\ny\n", "  x\ny");
+        check(
+            "{% set ns = namespace(n=0) %}{% for i in range(3) %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}",
+            "3",
+        );
+        check("{{ 'a b '.strip().split(' ')[-1].upper() }}", "B");
+        check("{{ tools is none }}{{ enable_thinking is defined }}", "TrueFalse");
+        check("{% for m in messages %}{% if loop.last %}{% break %}{% endif %}{% endfor %}!", "!");
+        check("{% generation %}x{% endgeneration %}", "x");
+        check("{{ strftime_now('%Y') | length }}", "4");
+    }
+
+    #[test]
+    fn json_is_written_as_python_writes_it() {
+        check("{{ messages[0].content | tojson }}", r#""a <b> 'c' \\u003c""#);
+        check("{{ {'a': [1, true, none]} | tojson }}", r#"{"a": [1, true, null]}"#);
+        check("{{ {'a': 1} | tojson(indent=2) }}", "{\n  \"a\": 1\n}");
+    }
+
+    #[test]
+    fn a_template_that_fails_says_where() {
+        check_refused("\n{{ raise_exception('no system role') }}", 2, "no system role");
+        check_refused("\n\n{% if %}", 3, "");
+        check_refused("{{ nothing.at.all }}", 1, "undefined");
+        check_refused("{% include 'x' %}", 1, "x");
+    }
+
+    #[test]
+    fn a_template_cannot_run_or_write_or_recurse_without_end() {
+        let nested = "\n{% for a in range(9999) %}{% for b in range(9999) %}{{ '' }}{% endfor %}{% endfor %}";
+        check_refused(nested, 2, "loop without end");
+        let long = render("{% for a in range(9999) %}{{ 'x' * 9999 }}{% endfor %}").unwrap_err();
+        assert!(long.to_string().contains("writes more than"), "{long}");
+        check_refused("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", 1, "recursion");
+    }
+}

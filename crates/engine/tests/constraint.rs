@@ -1,0 +1,242 @@
+//! Constrained texts over the built-in model's vocabulary: whatever is chosen at random among the allowed tokens, the
+//! result has the form.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/model_files.rs"]
+mod model_files;
+#[path = "support/random.rs"]
+mod random;
+mod support;
+
+use hone_engine::constraint::{ConstraintFactory, ConstraintState};
+use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
+use hone_protocol::Constraint;
+use random::Random;
+use serde_json::{Value, json};
+
+const MAX_TOKENS: usize = 300;
+
+struct Vocabulary {
+    tokenizer: Tokenizer,
+    factory: ConstraintFactory,
+}
+
+fn smollm2() -> Vocabulary {
+    let tokenizer = model_files::tokenizer(&model_files::smollm2());
+    let factory = ConstraintFactory::new(&tokenizer).unwrap();
+    Vocabulary { tokenizer, factory }
+}
+
+fn llama() -> Vocabulary {
+    let tokenizer = model_files::tokenizer(&model_files::llama_vocabulary());
+    let factory = ConstraintFactory::new(&tokenizer).unwrap();
+    Vocabulary { tokenizer, factory }
+}
+
+fn choice(texts: &[&str]) -> Constraint {
+    Constraint::Choice(texts.iter().map(|text| (*text).to_owned()).collect())
+}
+
+fn regex(expression: &str) -> Constraint {
+    Constraint::Regex(expression.to_owned())
+}
+
+impl Vocabulary {
+    fn start(&self, constraint: &Constraint) -> ConstraintState {
+        self.factory.start(constraint).unwrap_or_else(|error| panic!("{constraint:?}: {error}"))
+    }
+
+    /// A text of random allowed tokens, which ends where it may with a probability of one in four, or as soon as only the
+    /// end is allowed. `None` where it has not ended after `MAX_TOKENS`.
+    fn random_text(&self, constraint: &Constraint, random: &mut Random) -> Option<String> {
+        let mut state = self.start(constraint);
+        let mut ids = Vec::new();
+        while ids.len() < MAX_TOKENS && !state.is_complete() {
+            if state.may_end().unwrap() && random.below(4) == 0 {
+                break;
+            }
+            let allowed: Vec<u32> = state.allowed().unwrap().tokens().collect();
+            assert!(!allowed.is_empty(), "a dead end after {:?}", self.tokenizer.decode(&ids, true));
+            let token = random.pick(&allowed);
+            state.accept(token).unwrap();
+            if !self.tokenizer.is_end_of_generation(token) {
+                ids.push(token);
+            }
+        }
+        let bytes: Vec<u8> = ids.iter().flat_map(|id| self.tokenizer.token_bytes(*id)).copied().collect();
+        state.may_end().unwrap().then(|| String::from_utf8(bytes).unwrap())
+    }
+
+    fn check(&self, constraint: &Constraint, has_form: impl Fn(&str) -> bool) {
+        let mut random = Random::new(42);
+        let texts: Vec<String> = (0..20).filter_map(|_| self.random_text(constraint, &mut random)).collect();
+        assert!(texts.len() >= 5, "{constraint:?}: only {texts:?} came to an end");
+        for text in texts {
+            assert!(has_form(&text), "{constraint:?}: {text:?}");
+        }
+    }
+
+    fn check_json(&self, schema: Value, has_form: impl Fn(&Value) -> bool) {
+        self.check(&Constraint::JsonSchema(schema), |text| {
+            serde_json::from_str(text).is_ok_and(|value: Value| has_form(&value))
+        });
+    }
+
+    fn check_refused(&self, constraint: &Constraint, part: &str) {
+        let error = self.factory.start(constraint).err().unwrap_or_else(|| panic!("{constraint:?}")).to_string();
+        assert!(error.contains(part), "{error:?} does not say {part:?}");
+    }
+}
+
+#[test]
+fn choices_are_one_of_their_texts() {
+    let choices: [&[&str]; 6] = [
+        &["yes", "no", "maybe"],
+        &["1", "2", "3", "4", "5"],
+        &["a", "ab", "abc"],
+        &["日本語", "日本", "🦙🚀", "Grüße, y'all"],
+        &[".*", "a|b", "[x]{2}", "\\x41", "\\", "\"quoted\"", "/slash/", "(?i)", "<b>", "\\d+", "#-&~^$"],
+        &["two\nlines", " leading", "trailing ", "\ttab"],
+    ];
+    for vocabulary in [smollm2(), llama()] {
+        for texts in choices {
+            vocabulary.check(&choice(texts), |text| texts.contains(&text));
+        }
+    }
+}
+
+#[test]
+fn a_choice_offers_every_text_and_only_those() {
+    let Vocabulary { tokenizer, factory } = smollm2();
+    let mut state = factory.start(&choice(&["yes", "no"])).unwrap();
+    let (yes, no) = (tokenizer.token_with_text("yes").unwrap(), tokenizer.token_with_text("no").unwrap());
+    let maybe = tokenizer.token_with_text("may").unwrap();
+    let mask = state.allowed().unwrap();
+    assert!(mask.allows(yes) && mask.allows(no) && !mask.allows(maybe));
+    assert!(mask.tokens().all(|id| {
+        let bytes = tokenizer.token_bytes(id);
+        b"yes".starts_with(bytes) || b"no".starts_with(bytes)
+    }));
+    let mut logits = vec![1.0; tokenizer.n_tokens() + 64];
+    mask.apply(&mut logits);
+    for (id, logit) in (0..).zip(&logits) {
+        assert_eq!(*logit, if mask.allows(id) { 1.0 } else { f32::NEG_INFINITY });
+    }
+    assert!(state.accept(maybe).is_err(), "what does not fit is refused");
+    assert!(!state.may_end().unwrap());
+    state.accept(yes).unwrap();
+    assert!(state.is_complete() && state.may_end().unwrap());
+    assert!(state.allowed().unwrap().tokens().all(|id| tokenizer.is_end_of_generation(id)));
+}
+
+#[test]
+fn a_text_that_may_end_allows_the_end_of_the_turn() {
+    let Vocabulary { tokenizer, factory } = smollm2();
+    let mut state = factory.start(&regex("[0-9]+")).unwrap();
+    let end = tokenizer.eos().unwrap();
+    assert!(!state.allowed().unwrap().allows(end));
+    state.accept(tokenizer.token_with_text("7").unwrap()).unwrap();
+    assert!(state.may_end().unwrap() && !state.is_complete());
+    assert!(state.allowed().unwrap().allows(end));
+    let mut fork = state.clone();
+    state.accept(end).unwrap();
+    assert!(state.is_complete());
+    assert!(!fork.is_complete());
+    fork.accept(tokenizer.token_with_text("1").unwrap()).unwrap();
+}
+
+#[test]
+fn control_tokens_are_no_text() {
+    let Vocabulary { tokenizer, factory } = smollm2();
+    let mut state = factory.start(&regex(r"(?s).{1,40}")).unwrap();
+    let start = tokenizer.token_with_text("<|im_start|>").unwrap();
+    assert!(!state.allowed().unwrap().allows(start));
+    let mut state = factory.start(&choice(&["<|im_start|>"])).unwrap();
+    assert!(!state.allowed().unwrap().allows(start));
+    for id in tokenizer.encode("<|im_start|>", EncodeOptions::default()).unwrap() {
+        state.accept(id).unwrap();
+    }
+    assert!(state.is_complete());
+}
+
+#[test]
+fn regular_expressions_match_the_whole_text() {
+    let is_date = |text: &str| text.len() == 10 && text.split('-').map(str::len).eq([4, 2, 2]);
+    for vocabulary in [smollm2(), llama()] {
+        vocabulary.check(&regex(r"\d{4}-[01]\d-[0-3]\d"), |text| {
+            let digits: Vec<usize> = text.split('-').map(|part| part.chars().count()).collect();
+            digits == [4, 2, 2]
+        });
+        vocabulary.check(&regex(r"^[0-9]{4}-[01][0-9]-[0-3][0-9]$"), is_date);
+        vocabulary.check(&regex(r"(yes|no)(, (yes|no)){2}"), |text| text.split(", ").count() == 3);
+        vocabulary.check(&regex(r"[äöüß]{3,6}/\n"), |text| text.ends_with("/\n") && text.chars().count() >= 5);
+        vocabulary.check(&regex(r"costs \$5\$"), |text| text == "costs $5$");
+        vocabulary.check(&regex(r"a{0,3}"), |text| text.len() <= 3 && text.chars().all(|letter| letter == 'a'));
+    }
+}
+
+#[test]
+fn json_has_the_form_of_its_schema() {
+    for vocabulary in [smollm2(), llama()] {
+        let verdict = json!({
+            "type": "object",
+            "properties": {
+                "score": {"type": "integer", "minimum": 1, "maximum": 5},
+                "reason": {"type": "string", "maxLength": 30},
+            },
+            "required": ["score", "reason"],
+            "additionalProperties": false,
+        });
+        vocabulary.check_json(verdict, |value| {
+            let fields = value.as_object().unwrap();
+            let score = value["score"].as_i64().unwrap();
+            fields.len() == 2 && (1..=5).contains(&score) && value["reason"].as_str().unwrap().chars().count() <= 30
+        });
+        let list = json!({"type": "array", "items": {"enum": ["ä", "🦙", 3, null]}, "minItems": 2, "maxItems": 4});
+        vocabulary.check_json(list, |value| (2..=4).contains(&value.as_array().unwrap().len()));
+        let nested = json!({
+            "$defs": {"node": {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},
+                      "required": ["next"], "additionalProperties": false}},
+            "$ref": "#/$defs/node",
+        });
+        vocabulary.check_json(nested, |value| value.as_object().unwrap().contains_key("next"));
+        vocabulary.check_json(json!({"type": "boolean"}), Value::is_boolean);
+        vocabulary.check_json(json!({"const": {"a": [1, 2]}}), |value| *value == json!({"a": [1, 2]}));
+    }
+}
+
+#[test]
+fn json_stands_on_one_line_unless_the_schema_wishes_otherwise() {
+    let vocabulary = smollm2();
+    let text = |schema: Value| {
+        let mut state = vocabulary.start(&Constraint::JsonSchema(schema));
+        let mut text = String::new();
+        while !state.is_complete() {
+            let token = state.allowed().unwrap().tokens().next().unwrap();
+            state.accept(token).unwrap();
+            text.push_str(&vocabulary.tokenizer.decode(&[token], false));
+        }
+        text
+    };
+    assert_eq!(text(json!({"const": {"a": [1, 2]}})), r#"{"a": [1, 2]}"#);
+    let compact = json!({"const": {"a": [1, 2]}, "x-guidance": {"whitespace_flexible": false}});
+    assert_eq!(text(compact), r#"{"a":[1,2]}"#);
+}
+
+#[test]
+fn a_form_that_is_wrong_is_refused_with_the_reason() {
+    let vocabulary = smollm2();
+    vocabulary.check_refused(&choice(&[]), "the choice cannot be used: it has no texts");
+    vocabulary.check_refused(&choice(&["a", ""]), "empty");
+    vocabulary.check_refused(&regex("(a"), "unclosed group");
+    vocabulary.check_refused(&regex(""), "the regular expression cannot be used: it is empty");
+    vocabulary.check_refused(&regex("^$"), "empty");
+    vocabulary.check_refused(&regex("a\\"), "backslash");
+    vocabulary.check_refused(&regex("[z-a]"), "range");
+    vocabulary.check_refused(&Constraint::JsonSchema(json!({"type": "elvish"})), "elvish");
+    vocabulary.check_refused(&Constraint::JsonSchema(json!([1])), "the JSON schema cannot be used");
+    vocabulary.check_refused(&Constraint::JsonSchema(json!({"$ref": "#/nowhere"})), "nowhere");
+    vocabulary
+        .check_refused(&Constraint::JsonSchema(json!({"minimum": 5, "maximum": 1, "type": "integer"})), "nsatisf");
+}

@@ -1,0 +1,228 @@
+//! Requests to the engine thread: how they end, what they report, and that they do not disturb each other.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use hone_engine::engine::EngineHandle;
+use hone_engine::model::ModelOptions;
+use hone_protocol::{
+    Completion, Constraint, FinishReason, Generate, GenerateError, GenerateRequest, GenerationEvent, LogprobOptions,
+    Message, Prompt, Role, SamplingOptions,
+};
+
+/// An engine over a small model of random weights.
+struct Fixture {
+    engine: EngineHandle,
+    model: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self::with(support::options())
+    }
+
+    fn with(options: ModelOptions) -> Self {
+        let folder = support::scratch();
+        let model = folder.path().join("tiny.gguf");
+        support::synthesize("tiny-llama", "q8_0", &model);
+        Fixture { engine: support::engine(options), model, _folder: folder }
+    }
+
+    /// A request that generates 8 tokens after a short text.
+    fn request(&self) -> GenerateRequest {
+        GenerateRequest { max_tokens: Some(8), ..GenerateRequest::new(name(&self.model), text("The sea is")) }
+    }
+
+    fn complete(&self, request: GenerateRequest) -> Result<Completion, GenerateError> {
+        self.engine.generate(request).unwrap().complete()
+    }
+}
+
+fn name(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+fn text(text: &str) -> Prompt {
+    Prompt::Text { text: text.into(), parse_special: false, add_special: true }
+}
+
+#[test]
+fn an_answer_ends_at_its_limit_and_says_what_it_cost() {
+    let fixture = Fixture::new();
+    let completion = fixture.complete(fixture.request()).unwrap();
+    assert_eq!(completion.finish_reason, Some(FinishReason::Length));
+    assert_eq!(completion.token_ids.len(), 8);
+    assert_eq!(completion.timings.generation_tokens, 8);
+    assert_eq!(completion.timings.prompt_tokens, completion.prompt_token_ids.len());
+    assert!(completion.timings.prompt_seconds > 0.0 && completion.timings.generation_tokens_per_second > 0.0);
+    assert!(completion.logprobs.is_empty());
+}
+
+#[test]
+fn no_tokens_at_all_may_be_asked_for() {
+    let fixture = Fixture::new();
+    let completion = fixture.complete(GenerateRequest { max_tokens: Some(0), ..fixture.request() }).unwrap();
+    assert_eq!((completion.token_ids.len(), completion.finish_reason), (0, Some(FinishReason::Length)));
+}
+
+#[test]
+fn a_full_context_is_told_apart_from_a_limit() {
+    let fixture = Fixture::with(ModelOptions { context_length: Some(12), ..support::options() });
+    let full = fixture.complete(GenerateRequest { max_tokens: None, ..fixture.request() }).unwrap();
+    assert_eq!(full.finish_reason, Some(FinishReason::ContextFull));
+    assert_eq!(full.prompt_token_ids.len() + full.token_ids.len(), 12);
+}
+
+#[test]
+fn a_prompt_that_does_not_fit_is_refused_with_both_figures() {
+    let fixture = Fixture::with(ModelOptions { context_length: Some(12), ..support::options() });
+    let prompt = Prompt::Tokens(vec![5; 12]);
+    let error = fixture.complete(GenerateRequest { prompt, ..fixture.request() }).unwrap_err();
+    assert_eq!(error, GenerateError::ContextOverflow { prompt_tokens: 12, context_tokens: 12 });
+}
+
+#[test]
+fn the_same_seed_gives_the_same_text_and_greedy_needs_none() {
+    let fixture = Fixture::new();
+    let sample = |temperature, seed| {
+        let sampling = SamplingOptions { temperature, seed, ..SamplingOptions::default() };
+        fixture.complete(GenerateRequest { sampling, max_tokens: Some(16), ..fixture.request() }).unwrap().token_ids
+    };
+    assert_eq!(sample(1.5, Some(1)), sample(1.5, Some(1)));
+    assert_ne!(sample(1.5, Some(1)), sample(1.5, Some(2)));
+    assert_eq!(sample(0.0, None), sample(0.0, Some(9)));
+}
+
+#[test]
+fn greedy_takes_the_likeliest_token_at_every_step() {
+    let fixture = Fixture::new();
+    let logprobs = LogprobOptions { top: Some(3), named: vec![" the".into(), "!".into()] };
+    let completion = fixture.complete(GenerateRequest { logprobs, ..fixture.request() }).unwrap();
+    assert_eq!(completion.logprobs.len(), completion.token_ids.len());
+    for (row, token) in completion.logprobs.iter().zip(&completion.token_ids) {
+        assert_eq!((row.id, row.top[0].id), (*token, *token));
+        assert_eq!((row.top.len(), row.named.len()), (3, 2));
+        assert!(row.top[0].logprob >= row.top[1].logprob && row.logprob < 0.0);
+        assert_eq!((row.named[0].text.as_str(), row.named[1].text.as_str()), (" the", "!"));
+    }
+}
+
+#[test]
+fn a_stop_text_ends_the_answer_before_itself() {
+    let fixture = Fixture::new();
+    let free = fixture.complete(GenerateRequest { max_tokens: Some(24), ..fixture.request() }).unwrap();
+    let stop: String = free.text.chars().skip(6).take(3).collect();
+    let stopped =
+        fixture.complete(GenerateRequest { max_tokens: Some(24), stop: vec![stop.clone()], ..fixture.request() });
+    let stopped = stopped.unwrap();
+    assert_eq!(stopped.finish_reason, Some(FinishReason::StopText));
+    assert_eq!(stopped.text, free.text[..free.text.find(&stop).unwrap()]);
+}
+
+#[track_caller]
+fn check_refused(change: impl FnOnce(GenerateRequest) -> GenerateRequest, expected: &str) {
+    let fixture = Fixture::new();
+    let error = fixture.complete(change(fixture.request())).unwrap_err().to_string();
+    assert!(error.contains(expected), "{error:?} does not say {expected:?}");
+    assert!(fixture.complete(fixture.request()).is_ok(), "the engine goes on after {error:?}");
+}
+
+#[test]
+fn impossible_requests_are_refused_and_the_engine_goes_on() {
+    let sampling = |temperature| SamplingOptions { temperature, ..SamplingOptions::default() };
+    check_refused(|request| GenerateRequest { model: "nowhere.gguf".into(), ..request }, "no model \"nowhere.gguf\"");
+    check_refused(|request| GenerateRequest { prompt: text(""), ..request }, "the prompt is empty");
+    check_refused(|request| GenerateRequest { prompt: Prompt::Tokens(vec![99_999]), ..request }, "token id 99999");
+    check_refused(|request| GenerateRequest { sampling: sampling(-1.0), ..request }, "temperature is -1");
+    let constraint = Some(Constraint::Regex("[".into()));
+    check_refused(|request| GenerateRequest { constraint, ..request }, "regular expression");
+    let logprobs = LogprobOptions { top: None, named: vec!["no such token".into()] };
+    check_refused(|request| GenerateRequest { logprobs, ..request }, "no single token is \"no such token\"");
+}
+
+#[test]
+fn requests_that_run_together_answer_as_they_do_alone() {
+    let fixture = Fixture::new();
+    let prompts = ["The sea is", "A", "Once upon a time there was a small boat that sailed far away", "One two three"];
+    let request = |prompt: &str| GenerateRequest { prompt: text(prompt), ..fixture.request() };
+    let alone: Vec<Vec<u32>> =
+        prompts.iter().map(|prompt| fixture.complete(request(prompt)).unwrap().token_ids).collect();
+    let running: Vec<_> = prompts.iter().map(|prompt| fixture.engine.generate(request(prompt)).unwrap()).collect();
+    let together: Vec<Vec<u32>> =
+        running.into_iter().map(|generation| generation.complete().unwrap().token_ids).collect();
+    assert_eq!(together, alone);
+}
+
+#[test]
+fn more_requests_than_the_cache_holds_wait_for_their_turn() {
+    let fixture = Fixture::with(ModelOptions { context_length: Some(64), n_sequences: 1, ..support::options() });
+    let request = || GenerateRequest { max_tokens: Some(40), ..fixture.request() };
+    let running: Vec<_> = (0..6).map(|_| fixture.engine.generate(request()).unwrap()).collect();
+    for generation in running {
+        assert_eq!(generation.complete().unwrap().token_ids.len(), 40);
+    }
+}
+
+#[test]
+fn a_dropped_request_makes_room_at_once() {
+    let fixture = Fixture::with(ModelOptions { n_sequences: 1, ..support::options() });
+    for _ in 0..20 {
+        let endless = GenerateRequest { max_tokens: None, ..fixture.request() };
+        let generation = fixture.engine.generate(endless).unwrap();
+        let started = generation.events().iter().any(|event| matches!(event, GenerationEvent::Token { .. }));
+        assert!(started);
+        drop(generation);
+    }
+    assert!(fixture.complete(fixture.request()).is_ok());
+}
+
+#[test]
+fn events_come_in_order_and_end_once() {
+    let prompt = Prompt::Tokens(vec![7; 600]);
+    let request = GenerateRequest { max_tokens: Some(2), ..GenerateRequest::new(name(&support::smollm2()), prompt) };
+    let generation = support::engine(support::options()).generate(request).unwrap();
+    let kinds: Vec<String> = generation
+        .events()
+        .iter()
+        .map(|event| match event {
+            GenerationEvent::Started { .. } => "started".into(),
+            GenerationEvent::Prefill { done, total } => format!("{done}/{total}"),
+            GenerationEvent::Token { .. } => "token".into(),
+            GenerationEvent::Finished { .. } => "finished".into(),
+            GenerationEvent::Failed(error) => error.to_string(),
+        })
+        .collect();
+    assert_eq!(kinds[..3], ["started", "512/600", "600/600"]);
+    assert_eq!(kinds[3..], ["token", "token", "finished"]);
+}
+
+#[test]
+fn the_built_in_model_keeps_to_a_form() {
+    let engine = support::engine(support::options());
+    let ask = |question: &str, constraint: Constraint| {
+        let request = GenerateRequest {
+            constraint: Some(constraint),
+            max_tokens: Some(60),
+            ..GenerateRequest::new(name(&support::smollm2()), Prompt::Chat(vec![Message::new(Role::User, question)]))
+        };
+        engine.generate(request).unwrap().complete().unwrap()
+    };
+    let choice = ask("Is fire hot?", Constraint::Choice(vec!["yes".into(), "no".into()]));
+    assert!(["yes", "no"].contains(&choice.text.as_str()), "{:?}", choice.text);
+    let digits = ask("What is 12 times 12?", Constraint::Regex("[0-9]{3}".into()));
+    assert!(digits.text.len() == 3 && digits.text.parse::<u32>().is_ok(), "{:?}", digits.text);
+    let schema = serde_json::json!({
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 12}, "inhabitants": {"type": "integer", "maximum": 99_999_999}},
+        "required": ["city", "inhabitants"],
+        "additionalProperties": false,
+    });
+    let object = ask("Name a city and its number of inhabitants.", Constraint::JsonSchema(schema));
+    let parsed: serde_json::Value = serde_json::from_str(&object.text).unwrap();
+    assert!(parsed["city"].is_string() && parsed["inhabitants"].is_i64(), "{parsed}");
+    assert_eq!(object.finish_reason, Some(FinishReason::Stop));
+}
