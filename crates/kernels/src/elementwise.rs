@@ -6,7 +6,7 @@
 
 pub(crate) mod body;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod vector;
 
 use half::f16;

@@ -51,12 +51,7 @@ fn parts(geometry: &Geometry, n_rows: usize, scratch: &mut [f32]) -> Parts {
 /// # Safety
 /// As [`super::attend`].
 #[inline(always)]
-pub(super) unsafe fn attend<V: Vector>(
-    attention: &Attention<'_>,
-    task: &Task,
-    blocks: &[u32],
-    scratch: &mut [f32],
-) {
+pub(super) unsafe fn attend<V: Vector>(attention: &Attention<'_>, task: &Task, blocks: &[u32], scratch: &mut [f32]) {
     let geometry = &attention.geometry;
     let n_rows = task.n_tokens * geometry.group();
     let parts = parts(geometry, n_rows, scratch);

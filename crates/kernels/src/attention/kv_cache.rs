@@ -58,11 +58,6 @@ impl KvLayer {
         }
     }
 
-    /// Whether there is room for a block.
-    pub(crate) fn has_block(&self, block: u32) -> bool {
-        (block as usize) < self.segments.len() * SEGMENT_BLOCKS
-    }
-
     /// Keys of one head: `[head_dim][BLOCK_POSITIONS]`.
     ///
     /// # Panics

@@ -220,12 +220,7 @@ pub(crate) unsafe fn capped<V: Vector>(x: V, cap: f32) -> V {
 /// # Safety
 /// `head` has 2 · `n_pairs` elements, `cosines` and `sines` have `n_pairs`.
 #[inline(always)]
-pub(super) unsafe fn rotate_halves<V: Vector>(
-    head: *mut f32,
-    cosines: *const f32,
-    sines: *const f32,
-    n_pairs: usize,
-) {
+pub(super) unsafe fn rotate_halves<V: Vector>(head: *mut f32, cosines: *const f32, sines: *const f32, n_pairs: usize) {
     // SAFETY: the caller's promise.
     unsafe { each::<V>(n_pairs, &RotateHalves { first: head, second: head.add(n_pairs), cosines, sines }) }
 }

@@ -1,11 +1,28 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::platform::InstructionSet;
+
+/// The instruction sets that this machine has.
+pub(crate) fn available() -> Vec<InstructionSet> {
+    let mut available = vec![InstructionSet::Portable];
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::is_x86_feature_detected as has;
+        if has!("avx2") && has!("fma") && has!("f16c") {
+            available.push(InstructionSet::Avx2);
+        }
+        if has!("avx512f") {
+            available.push(InstructionSet::Avx512);
+        }
+    }
+    available
+}
 
 const LENGTHS: [usize; 12] = [1, 2, 7, 8, 15, 16, 31, 32, 64, 65, 100, 576];
 
 /// Numbers between -spread and spread, the same in every run.
-fn numbers(seed: u32, n: usize, spread: f32) -> Vec<f32> {
+pub(crate) fn numbers(seed: u32, n: usize, spread: f32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_769) | 1;
     let mut next = || {
         state ^= state << 13;
@@ -75,8 +92,11 @@ fn gates() {
         let gelu = |table: &Elementwise, values: &mut [f32]| {
             table.gate(Activation::GeluTanh, values, &numbers(9, values.len(), 1.0));
         };
-        let formula = |x: f64| x / 2.0 * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh());
-        check(spread, gelu, |values| doubles(values).iter().zip(up(values.len())).map(|(x, up)| formula(*x) * up).collect());
+        let formula =
+            |x: f64| x / 2.0 * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh());
+        check(spread, gelu, |values| {
+            doubles(values).iter().zip(up(values.len())).map(|(x, up)| formula(*x) * up).collect()
+        });
     }
 }
 
@@ -85,7 +105,13 @@ fn soft_caps() {
     for (spread, cap) in [(1.0, 3.0), (100.0, 30.0), (1e4, 50.0)] {
         let cap = |table: &Elementwise, values: &mut [f32]| table.soft_cap(values, cap);
         let formula = |x: f64| {
-            let cap = if spread == 1.0 { 3.0 } else if spread == 100.0 { 30.0 } else { 50.0 };
+            let cap = if spread == 1.0 {
+                3.0
+            } else if spread == 100.0 {
+                30.0
+            } else {
+                50.0
+            };
             cap * (x / cap).tanh()
         };
         check(spread * 3.0, cap, |values| doubles(values).into_iter().map(formula).collect());
