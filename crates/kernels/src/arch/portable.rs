@@ -51,12 +51,18 @@ unsafe fn quantize_row(row: &[f32], out: *mut ActivationBlock, stride: usize) {
 /// Rounds to the nearest of 255 steps, ties to even; the largest element gets ±127.
 pub(crate) fn quantize_block(elements: &[f32; BLOCK]) -> ActivationBlock {
     let largest = elements.iter().fold(0.0f32, |largest, element| largest.max(element.abs()));
-    let steps_per_unit = if largest > SMALLEST { 127.0 / largest } else { 0.0 };
+    let steps_per_unit = steps_per_unit(largest);
     let quants = elements.map(|element| (element * steps_per_unit).round_ties_even().clamp(-127.0, 127.0) as i8);
     let scale = largest / 127.0;
     let sum = |half: &[i8]| half.iter().map(|&quant| i32::from(quant)).sum::<i32>();
     let (first, last) = (sum(&quants[..BLOCK / 2]), sum(&quants[BLOCK / 2..]));
     ActivationBlock { quants, scale, scaled_sum: scale * (first + last) as f32, negative_sums: [-first, -last] }
+}
+
+/// What the elements of a block are multiplied with before they are rounded.
+#[inline(always)]
+pub(crate) fn steps_per_unit(largest: f32) -> f32 {
+    if largest > SMALLEST { 127.0 / largest } else { 0.0 }
 }
 
 /// # Safety
