@@ -63,8 +63,8 @@ unsafe fn few_tokens<const WEIGHT_TYPE: u8, const N_TOKENS: usize>(product: &Pro
             let mut activations = product.quantized;
             let mut sums = [_mm512_setzero_ps(); N_TOKENS];
             for _ in 0..product.n_blocks / layout.record_blocks() {
-                prefetch(record, layout.record_bytes());
                 for block in 0..layout.record_blocks() {
+                    prefetch::<WEIGHT_TYPE>(record, block);
                     let weights = BlockWeights::read::<WEIGHT_TYPE>(record, block);
                     for (token, sum) in sums.iter_mut().enumerate() {
                         [*sum] = accumulate::<WEIGHT_TYPE, 1>([*sum], [&weights], activations.add(token));
@@ -99,6 +99,7 @@ unsafe fn many_tokens<const WEIGHT_TYPE: u8, const N_GROUPS: usize>(product: &Pr
             for block in 0..layout.record_blocks() {
                 let mut weights = [BlockWeights::zero(); N_GROUPS];
                 for (group, weights) in weights.iter_mut().enumerate() {
+                    prefetch::<WEIGHT_TYPE>(record.add(group * product.group_bytes), block);
                     *weights = BlockWeights::read::<WEIGHT_TYPE>(record.add(group * product.group_bytes), block);
                 }
                 let weights = weights.each_ref();
@@ -380,13 +381,16 @@ unsafe fn add_minimums<const WEIGHT_TYPE: u8>(
     }
 }
 
-/// Asks for the record that stands [`PREFETCH_BYTES`] after this one.
+/// Asks for the weights that stand [`PREFETCH_BYTES`] after this block's, a block's share of the record.
 #[inline(always)]
-unsafe fn prefetch(record: *const u8, n_bytes: usize) {
+unsafe fn prefetch<const WEIGHT_TYPE: u8>(record: *const u8, block: usize) {
+    let layout = const { layout::<WEIGHT_TYPE>() };
+    let share = layout.record_bytes() / layout.record_blocks();
     let mut at = 0;
-    while at < n_bytes {
-        // SAFETY: a prefetch touches no memory that could fault.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(record.wrapping_add(PREFETCH_BYTES + at).cast()) };
+    while at < share {
+        let ahead = record.wrapping_add(PREFETCH_BYTES + block * share + at);
+        // SAFETY: a prefetch never faults, wherever it points.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(ahead.cast()) };
         at += 64;
     }
 }
