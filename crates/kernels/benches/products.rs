@@ -98,7 +98,7 @@ fn matrices(weight_type: WeightType, n_rows: usize, n_columns: usize) -> Vec<Mat
     (0..n_copies).map(|_| Matrix::pack(weight_type, n_rows, n_columns, &bytes).unwrap()).collect()
 }
 
-/// Seconds for one product, the best of as many passes over the matrices as fit into the time.
+/// Seconds for one product: the best of many for every matrix, and the mean of those.
 fn best_time(kernels: &Kernels, matrices: &[Matrix], n_tokens: usize) -> f64 {
     let (n_rows, n_columns) = (matrices[0].n_rows(), matrices[0].n_columns());
     let mut activations = Activations::new(n_columns, n_tokens, &[matrices[0].weight_type()]);
@@ -109,16 +109,17 @@ fn best_time(kernels: &Kernels, matrices: &[Matrix], n_tokens: usize) -> f64 {
     }
     let mut out = vec![0.0; n_rows * n_tokens];
     // With many tokens the weights hardly matter, and a pass over all copies would take too long.
-    let matrices = if n_tokens > 16 { &matrices[..1] } else { matrices };
-    let (start, mut best) = (Instant::now(), f64::INFINITY);
-    while best.is_infinite() || start.elapsed() < TIME_PER_FIGURE {
-        let pass = Instant::now();
-        for matrix in matrices {
+    let matrices = if n_tokens > 100 { &matrices[..1] } else { matrices };
+    let mut best = vec![f64::INFINITY; matrices.len()];
+    let start = Instant::now();
+    while best[0].is_infinite() || start.elapsed() < TIME_PER_FIGURE {
+        for (matrix, best) in matrices.iter().zip(&mut best) {
+            let product = Instant::now();
             matmul_with(kernels, matrix, &activations, black_box(&mut out));
+            *best = best.min(product.elapsed().as_secs_f64());
         }
-        best = best.min(pass.elapsed().as_secs_f64() / matrices.len() as f64);
     }
-    best
+    best.iter().sum::<f64>() / best.len() as f64
 }
 
 /// The best rate at which one thread sums up memory that no cache holds.

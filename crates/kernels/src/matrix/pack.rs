@@ -14,7 +14,7 @@ const BYTES_PER_THREAD: usize = 4 << 20;
 pub(super) fn pack(weight_type: WeightType, n_rows: usize, n_columns: usize, bytes: &[u8]) -> Buffer {
     let group_bytes = group_bytes(weight_type, n_columns);
     let n_groups = n_rows.div_ceil(ROW_GROUP);
-    let mut buffer = Buffer::new(n_groups * group_bytes);
+    let mut buffer = Buffer::for_weights(n_groups * group_bytes);
     if bytes.is_empty() {
         return buffer;
     }

@@ -13,9 +13,6 @@ use crate::matrix::ROW_GROUP;
 use crate::matrix::layout::{CODEBOOK, QuantLayout, Scales};
 use crate::product::Product;
 
-/// Up to so many tokens, all sums stay in registers and the weights are streamed.
-const FEW_TOKENS: usize = 4;
-
 /// How far ahead of its use a weight is asked for, in bytes: far enough to hide the memory's latency.
 const PREFETCH_BYTES: usize = 4096;
 
@@ -25,24 +22,23 @@ const PREFETCH_BYTES: usize = 4096;
 /// As [`Product`] says; AVX-512 with VNNI.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(super) unsafe fn product<const WEIGHT_TYPE: u8>(product: &Product) {
-    // SAFETY: the caller's promise; every row handed on is the product's.
-    unsafe {
-        match product.n_tokens {
-            1 => few_tokens::<WEIGHT_TYPE, 1>(product),
-            2 => few_tokens::<WEIGHT_TYPE, 2>(product),
-            3 => few_tokens::<WEIGHT_TYPE, 3>(product),
-            FEW_TOKENS => few_tokens::<WEIGHT_TYPE, FEW_TOKENS>(product),
-            _ => {
-                let mut row = 0;
-                while row + ROW_GROUP < product.n_rows {
-                    many_tokens::<WEIGHT_TYPE, 2>(product, row);
-                    row += 2 * ROW_GROUP;
-                }
-                if row < product.n_rows {
-                    many_tokens::<WEIGHT_TYPE, 1>(product, row);
-                }
+    let mut row = 0;
+    while row < product.n_rows {
+        // SAFETY: the caller's promise; every group handed on is the product's.
+        row += unsafe {
+            match product.n_tokens {
+                1 => few_tokens::<WEIGHT_TYPE, 1>(product, row),
+                2 => few_tokens::<WEIGHT_TYPE, 2>(product, row),
+                3 => few_tokens::<WEIGHT_TYPE, 3>(product, row),
+                4 => few_tokens::<WEIGHT_TYPE, 4>(product, row),
+                5 => few_tokens::<WEIGHT_TYPE, 5>(product, row),
+                6 => few_tokens::<WEIGHT_TYPE, 6>(product, row),
+                7 => few_tokens::<WEIGHT_TYPE, 7>(product, row),
+                8 => few_tokens::<WEIGHT_TYPE, 8>(product, row),
+                _ if product.n_rows - row > ROW_GROUP => many_tokens::<WEIGHT_TYPE, 2>(product, row),
+                _ => many_tokens::<WEIGHT_TYPE, 1>(product, row),
             }
-        }
+        };
     }
 }
 
@@ -50,71 +46,98 @@ const fn layout<const WEIGHT_TYPE: u8>() -> QuantLayout {
     QuantLayout::of(WeightType::ALL[WEIGHT_TYPE as usize])
 }
 
-/// # Safety
-/// As [`product`], with `N_TOKENS` tokens.
-#[inline(always)]
-unsafe fn few_tokens<const WEIGHT_TYPE: u8, const N_TOKENS: usize>(product: &Product) {
-    let layout = const { layout::<WEIGHT_TYPE>() };
-    let mut row = 0;
-    while row < product.n_rows {
-        // SAFETY: the group is the product's, and so are its records and the tokens' blocks.
-        unsafe {
-            let mut record = product.weights.add(row / ROW_GROUP * product.group_bytes);
-            let mut activations = product.quantized;
-            let mut sums = [_mm512_setzero_ps(); N_TOKENS];
-            for _ in 0..product.n_blocks / layout.record_blocks() {
-                prefetch(record, layout.record_bytes());
-                for block in 0..layout.record_blocks() {
-                    let weights = BlockWeights::read::<WEIGHT_TYPE>(record, block);
-                    for (token, sum) in sums.iter_mut().enumerate() {
-                        [*sum] = accumulate::<WEIGHT_TYPE, 1>([*sum], [&weights], activations.add(token));
-                    }
-                    activations = activations.add(product.token_stride);
-                }
-                record = record.add(layout.record_bytes());
-            }
-            for (token, sum) in sums.into_iter().enumerate() {
-                store(&product.out, token, row, product.n_rows - row, sum);
-            }
-        }
-        row += ROW_GROUP;
-    }
-}
-
-/// Multiplies `N_GROUPS` groups of rows, the first of which starts at `row`, with all tokens: 32 columns of weights
-/// are unpacked into registers, then the tokens run past them, each with its sums in the first-level cache.
+/// Multiplies the group of rows that starts at `row` with `N_TOKENS` tokens, all sums in registers: the weights are one
+/// stream, at the speed of memory. Says how many rows those were.
 ///
 /// # Safety
-/// As [`product`], and the groups are the product's.
+/// As [`product`], with `N_TOKENS` tokens, and the group is the product's.
 #[inline(always)]
-unsafe fn many_tokens<const WEIGHT_TYPE: u8, const N_GROUPS: usize>(product: &Product, row: usize) {
+unsafe fn few_tokens<const WEIGHT_TYPE: u8, const N_TOKENS: usize>(product: &Product, row: usize) -> usize {
     let layout = const { layout::<WEIGHT_TYPE>() };
-    // SAFETY: the groups are the product's, and so are their records and the tokens' blocks; a tile's tokens have room
-    // in `sums`.
+    // SAFETY: the group is the product's, and so are its records and the tokens' blocks.
     unsafe {
-        let mut sums = [[_mm512_setzero_ps(); N_GROUPS]; TOKEN_TILE];
         let mut record = product.weights.add(row / ROW_GROUP * product.group_bytes);
         let mut activations = product.quantized;
+        let mut sums = [[_mm512_setzero_ps()]; N_TOKENS];
         for _ in 0..product.n_blocks / layout.record_blocks() {
             for block in 0..layout.record_blocks() {
-                let mut weights = [BlockWeights::zero(); N_GROUPS];
-                for (group, weights) in weights.iter_mut().enumerate() {
-                    *weights = BlockWeights::read::<WEIGHT_TYPE>(record.add(group * product.group_bytes), block);
-                }
-                let weights = weights.each_ref();
-                for token in 0..product.n_tokens {
-                    let sum = sums.get_unchecked_mut(token);
-                    *sum = accumulate::<WEIGHT_TYPE, N_GROUPS>(*sum, weights, activations.add(token));
+                let weights = read_groups::<WEIGHT_TYPE, 1>(product, record, block);
+                for (token, sums) in sums.iter_mut().enumerate() {
+                    *sums = accumulate::<WEIGHT_TYPE, 1>(*sums, &weights, activations.add(token));
                 }
                 activations = activations.add(product.token_stride);
             }
             record = record.add(layout.record_bytes());
         }
-        for (token, sum) in sums.iter().enumerate().take(product.n_tokens) {
-            for (group, &sum) in sum.iter().enumerate() {
-                let row = row + group * ROW_GROUP;
-                store(&product.out, token, row, product.n_rows - row, sum);
+        store_groups(product, row, &sums);
+    }
+    ROW_GROUP
+}
+
+/// Multiplies `N_GROUPS` groups of rows, the first of which starts at `row`, with all tokens: 32 columns of weights
+/// are unpacked into registers, then the tokens run past them, each with its sums in the first-level cache. Says how
+/// many rows those were.
+///
+/// # Safety
+/// As [`product`], and the groups are the product's.
+#[inline(always)]
+unsafe fn many_tokens<const WEIGHT_TYPE: u8, const N_GROUPS: usize>(product: &Product, row: usize) -> usize {
+    let layout = const { layout::<WEIGHT_TYPE>() };
+    // SAFETY: the groups are the product's, and so are their records and the tokens' blocks; a tile's tokens have room
+    // in `sums`.
+    unsafe {
+        let mut sums = [[_mm512_setzero_ps(); N_GROUPS]; TOKEN_TILE];
+        let sums = sums.get_unchecked_mut(..product.n_tokens);
+        let mut record = product.weights.add(row / ROW_GROUP * product.group_bytes);
+        let mut activations = product.quantized;
+        for _ in 0..product.n_blocks / layout.record_blocks() {
+            for block in 0..layout.record_blocks() {
+                let weights = read_groups::<WEIGHT_TYPE, N_GROUPS>(product, record, block);
+                for (token, sums) in sums.iter_mut().enumerate() {
+                    *sums = accumulate::<WEIGHT_TYPE, N_GROUPS>(*sums, &weights, activations.add(token));
+                }
+                activations = activations.add(product.token_stride);
             }
+            record = record.add(layout.record_bytes());
+        }
+        store_groups(product, row, sums);
+    }
+    N_GROUPS * ROW_GROUP
+}
+
+/// Reads a block of `N_GROUPS` groups, and asks for what comes after it.
+///
+/// # Safety
+/// `record` points to a whole record of the first group, which has the block; AVX-512.
+#[inline(always)]
+unsafe fn read_groups<const WEIGHT_TYPE: u8, const N_GROUPS: usize>(
+    product: &Product,
+    record: *const u8,
+    block: usize,
+) -> [BlockWeights; N_GROUPS] {
+    // SAFETY: the other groups stand `group_bytes` after each other.
+    unsafe {
+        let mut weights = [BlockWeights::zero(); N_GROUPS];
+        for (group, weights) in weights.iter_mut().enumerate() {
+            let record = record.add(group * product.group_bytes);
+            prefetch::<WEIGHT_TYPE>(record, block);
+            *weights = BlockWeights::read::<WEIGHT_TYPE>(record, block);
+        }
+        weights
+    }
+}
+
+/// Writes the sums of `N_GROUPS` groups from `row` on, token by token.
+///
+/// # Safety
+/// As [`product`], and the groups are the product's.
+#[inline(always)]
+unsafe fn store_groups<const N_GROUPS: usize>(product: &Product, row: usize, sums: &[[__m512; N_GROUPS]]) {
+    for (token, sums) in sums.iter().enumerate() {
+        for (group, &sums) in sums.iter().enumerate() {
+            let row = row + group * ROW_GROUP;
+            // SAFETY: the caller's promise.
+            unsafe { store(&product.out, token, row, product.n_rows - row, sums) };
         }
     }
 }
@@ -296,7 +319,7 @@ unsafe fn merge(quants: __m512i, upper: __m512i, mask: __m512i) -> __m512i {
 #[inline(always)]
 unsafe fn accumulate<const WEIGHT_TYPE: u8, const N_GROUPS: usize>(
     mut sums: [__m512; N_GROUPS],
-    weights: [&BlockWeights; N_GROUPS],
+    weights: &[BlockWeights; N_GROUPS],
     activation: *const ActivationBlock,
 ) -> [__m512; N_GROUPS] {
     let layout = const { layout::<WEIGHT_TYPE>() };
@@ -316,7 +339,7 @@ unsafe fn accumulate<const WEIGHT_TYPE: u8, const N_GROUPS: usize>(
         }
         let scale = _mm512_set1_ps((*activation).scale);
         for group in 0..N_GROUPS {
-            let (weights, [first, last]) = (weights[group], integers[group]);
+            let (weights, [first, last]) = (&weights[group], integers[group]);
             sums[group] = match layout.scales {
                 Scales::Block | Scales::BlockMinimum | Scales::SubMinimum => {
                     let integers = _mm512_cvtepi32_ps(_mm512_add_epi32(first, last));
@@ -380,13 +403,16 @@ unsafe fn add_minimums<const WEIGHT_TYPE: u8>(
     }
 }
 
-/// Asks for the record that stands [`PREFETCH_BYTES`] after this one.
+/// Asks for the weights that stand [`PREFETCH_BYTES`] after this block's, a block's share of the record.
 #[inline(always)]
-unsafe fn prefetch(record: *const u8, n_bytes: usize) {
+unsafe fn prefetch<const WEIGHT_TYPE: u8>(record: *const u8, block: usize) {
+    let layout = const { layout::<WEIGHT_TYPE>() };
+    let share = layout.record_bytes() / layout.record_blocks();
     let mut at = 0;
-    while at < n_bytes {
-        // SAFETY: a prefetch touches no memory that could fault.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(record.wrapping_add(PREFETCH_BYTES + at).cast()) };
+    while at < share {
+        let ahead = record.wrapping_add(PREFETCH_BYTES + block * share + at);
+        // SAFETY: a prefetch never faults, wherever it points.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(ahead.cast()) };
         at += 64;
     }
 }
