@@ -14,8 +14,20 @@ use hone_engine::sampler::argmax;
 use hone_engine::synth::Shape;
 use hone_engine::tokenizer::EncodeOptions;
 
-/// Both backends quantize activations, each in its own way.
-const TOLERANCE: f32 = 0.05;
+/// How far log-probabilities may differ.
+#[derive(Clone, Copy)]
+struct Tolerance {
+    mean: f32,
+    largest: f32,
+}
+
+/// Nothing is rounded but keys and values.
+const EXACT: Tolerance = Tolerance { mean: 0.001, largest: 0.01 };
+/// Both backends round activations to 8 bits, each in its own way (candle in some products only), and in random weights
+/// the rounding of one layer is not damped by the next.
+const ROUNDED_RANDOM: Tolerance = Tolerance { mean: 0.2, largest: 0.7 };
+/// A trained model is steadier.
+const ROUNDED: Tolerance = Tolerance { mean: 0.06, largest: 0.4 };
 
 const QUANTIZATIONS: [&str; 15] = [
     "f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl",
@@ -40,26 +52,33 @@ fn logits(model: &mut Model, tokens: &[u32]) -> Vec<Vec<f32>> {
     rows
 }
 
-/// The largest difference between the log-probabilities of candle's likeliest tokens.
-fn largest_difference(native: &[Vec<f32>], candle: &[Vec<f32>]) -> f32 {
+/// Differences between the log-probabilities of candle's likeliest tokens.
+fn differences(native: &[Vec<f32>], candle: &[Vec<f32>]) -> Vec<f32> {
     assert_eq!(native.len(), candle.len());
     let logprob = |row: &[f32], token: usize| row[token] - log_sum_exp(row);
     let difference = |(native, candle): (&Vec<f32>, &Vec<f32>)| {
         let token = argmax(candle) as usize;
         (logprob(native, token) - logprob(candle, token)).abs()
     };
-    native.iter().zip(candle).map(difference).fold(0.0, f32::max)
+    native.iter().zip(candle).map(difference).collect()
 }
 
+fn largest(differences: &[f32]) -> f32 {
+    differences.iter().copied().fold(0.0, f32::max)
+}
+
+/// Compares the log-probabilities of candle's likeliest tokens.
 #[track_caller]
-fn check(path: &Path, tokens: &[u32], what: &str) {
+fn check(path: &Path, tokens: &[u32], tolerance: Tolerance, what: &str) {
     let candle = logits(&mut load(path, BackendChoice::Candle), tokens);
     let mut model = load(path, BackendChoice::Native);
     assert_eq!(model.backend_name(), "native");
     let native = logits(&mut model, tokens);
     assert!(native.iter().flatten().all(|logit| logit.is_finite()), "{what}");
-    let difference = largest_difference(&native, &candle);
-    assert!(difference < TOLERANCE, "{what}: log-probabilities differ by {difference}");
+    let differences = differences(&native, &candle);
+    let mean = differences.iter().sum::<f32>() / differences.len() as f32;
+    assert!(mean < tolerance.mean, "{what}: log-probabilities differ by {mean} in the mean");
+    assert!(largest(&differences) < tolerance.largest, "{what}: log-probabilities differ: {differences:?}");
 }
 
 fn tokens(n_tokens: u32) -> Vec<u32> {
@@ -76,7 +95,7 @@ fn every_architecture_agrees_with_candle() {
     for shape in tiny_shapes() {
         let path = folder.path().join(shape);
         support::synthesize(shape, "f32", &path);
-        check(&path, &tokens(90), shape);
+        check(&path, &tokens(90), EXACT, shape);
     }
 }
 
@@ -87,7 +106,9 @@ fn every_tensor_type_agrees_with_candle_in_every_architecture() {
         for quantization in QUANTIZATIONS {
             let path = folder.path().join("model");
             support::synthesize(shape, quantization, &path);
-            check(&path, &tokens(24), &format!("{shape} {quantization}"));
+            let is_float = ["f32", "f16", "bf16"].contains(&quantization);
+            let tolerance = if is_float { EXACT } else { ROUNDED_RANDOM };
+            check(&path, &tokens(24), tolerance, &format!("{shape} {quantization}"));
         }
     }
 }
@@ -97,8 +118,11 @@ fn the_built_in_model_agrees_with_candle() {
     let text = "The quick brown fox jumps over the lazy dog. Iron sharpens iron, and one man sharpens another. \
                 Water boils at 100 degrees Celsius at sea level, and at less on a mountain.";
     let path = support::smollm2();
-    let tokens = support::shared_smollm2().tokenizer().encode(text, EncodeOptions { add_special: true, parse_special: false }).unwrap();
-    check(&path, &tokens, "SmolLM2");
+    let tokens = support::shared_smollm2()
+        .tokenizer()
+        .encode(text, EncodeOptions { add_special: true, parse_special: false })
+        .unwrap();
+    check(&path, &tokens, ROUNDED, "SmolLM2");
 }
 
 #[test]
@@ -113,7 +137,7 @@ fn any_number_of_threads_computes_the_same() {
     let one = logits(&mut model, &tokens(40));
     for n_threads in 2..=4 {
         let several = logits(&mut load(n_threads), &tokens(40));
-        let difference = largest_difference(&several, &one);
+        let difference = largest(&differences(&several, &one));
         assert!(difference < 1e-3, "{n_threads} threads: log-probabilities differ by {difference}");
     }
 }

@@ -195,7 +195,7 @@ impl Program {
 
 impl PartialMemory {
     fn new() -> Self {
-        PartialMemory { memory: Buffer::new(0), n_floats: 0 }
+        PartialMemory { memory: Buffer::zeroed(0), n_floats: 0 }
     }
 
     fn reserve(&mut self, n_floats: usize) {

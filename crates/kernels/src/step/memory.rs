@@ -15,7 +15,7 @@ pub(super) struct RowMemory {
 
 impl RowMemory {
     pub(super) fn new(set: RowSet, width: usize) -> Self {
-        RowMemory { set, width, n_rows: 0, memory: Buffer::new(0) }
+        RowMemory { set, width, n_rows: 0, memory: Buffer::zeroed(0) }
     }
 
     pub(super) fn set(&self) -> RowSet {
