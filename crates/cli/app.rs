@@ -108,6 +108,7 @@ impl App {
             backend: engine.backend.parse().map_err(parsed)?,
             context_length: engine.context,
             n_sequences: PARALLEL_SEQUENCES,
+            n_threads: engine.threads,
         })
     }
 }

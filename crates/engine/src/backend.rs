@@ -5,6 +5,8 @@
 //! sequence is decided above it, by [`crate::kv_cache`].
 
 pub mod candle;
+pub mod native;
+mod tensors;
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -88,6 +90,9 @@ pub enum BackendError {
     /// A computation failed.
     #[error("computing failed: {0}")]
     Compute(#[from] candle_core::Error),
+    /// A batch is not sound.
+    #[error("the batch cannot be computed: {0}")]
+    Step(#[from] hone_kernels::step::StepError),
 }
 
 /// The device that a user asked for.

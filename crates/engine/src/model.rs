@@ -5,7 +5,8 @@ use std::sync::Arc;
 use hone_protocol::ModelFile;
 use thiserror::Error;
 
-use crate::backend::candle::CandleBackend;
+use crate::backend::candle::{CandleBackend, open_device};
+use crate::backend::native::NativeBackend;
 use crate::backend::{Backend, BackendError, BatchEntry, DeviceChoice, Logits};
 use crate::constraint::{ConstraintError, ConstraintFactory};
 use crate::decoder::{DecoderSpec, SpecError};
@@ -22,6 +23,8 @@ pub enum BackendChoice {
     Auto,
     /// candle, on any device.
     Candle,
+    /// Our own kernels, on the processor.
+    Native,
 }
 
 impl std::str::FromStr for BackendChoice {
@@ -31,7 +34,8 @@ impl std::str::FromStr for BackendChoice {
         match text {
             "auto" => Ok(BackendChoice::Auto),
             "candle" => Ok(BackendChoice::Candle),
-            _ => Err(format!("unknown backend {text:?}: expected auto or candle")),
+            "native" => Ok(BackendChoice::Native),
+            _ => Err(format!("unknown backend {text:?}: expected auto, candle or native")),
         }
     }
 }
@@ -47,6 +51,8 @@ pub struct ModelOptions {
     pub context_length: Option<usize>,
     /// How many sequences of full length the KV cache has room for; at least one.
     pub n_sequences: usize,
+    /// Threads that compute, where the backend is our own; `None` takes one for every physical core.
+    pub n_threads: Option<usize>,
 }
 
 /// Why a model cannot be loaded or run.
@@ -110,15 +116,13 @@ impl Model {
             return Err(ModelError::VocabularyMismatch { vocabulary, embeddings });
         }
         let template = ChatTemplate::from_gguf(&gguf, &tokenizer);
-        let backend = match options.backend {
-            BackendChoice::Auto | BackendChoice::Candle => CandleBackend::load(&gguf, &spec, options.device)?,
-        };
+        let backend = load_backend(&gguf, &spec, options)?;
         let context_length = context_length(&spec, options.context_length);
         Ok(Model {
             tokenizer: Arc::new(tokenizer),
             template,
             constraints: None,
-            backend: Box::new(backend),
+            backend,
             cache: BlockPool::with_room_for(context_length.saturating_mul(options.n_sequences.max(1))),
             context_length,
             spec,
@@ -211,6 +215,27 @@ impl Model {
     pub fn cache_positions(&self) -> usize {
         self.cache.capacity() * crate::kv_cache::BLOCK_TOKENS
     }
+}
+
+fn load_backend(gguf: &Gguf, spec: &DecoderSpec, options: &ModelOptions) -> Result<Box<dyn Backend>, BackendError> {
+    let is_native = match options.backend {
+        BackendChoice::Candle => false,
+        BackendChoice::Native if matches!(options.device, DeviceChoice::Cuda(_) | DeviceChoice::Metal) => {
+            let reason = "the native backend computes on the processor: use --device cpu, or --backend candle";
+            return Err(BackendError::Device(reason.into()));
+        }
+        BackendChoice::Native => true,
+        BackendChoice::Auto => cfg!(target_arch = "x86_64") && is_processor(options.device)?,
+    };
+    Ok(match is_native {
+        true => Box::new(NativeBackend::load(gguf, spec, options.n_threads)?),
+        false => Box::new(CandleBackend::load(gguf, spec, options.device)?),
+    })
+}
+
+/// Whether models run on the processor where this device is asked for.
+fn is_processor(device: DeviceChoice) -> Result<bool, BackendError> {
+    Ok(open_device(device)?.is_cpu())
 }
 
 /// The positions wanted, but no more than the model was trained for.

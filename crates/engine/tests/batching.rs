@@ -5,10 +5,12 @@
 mod support;
 
 use hone_engine::kv_cache::CachedSequence;
-use hone_engine::model::{Advance, Model};
+use hone_engine::model::{Advance, BackendChoice, Model, ModelOptions};
 use hone_engine::sampler::argmax;
 
 const SHAPES: [&str; 6] = ["tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-gemma2", "tiny-gemma3", "tiny-phi3"];
+
+const BACKENDS: [BackendChoice; 2] = [BackendChoice::Candle, BackendChoice::Native];
 
 fn tokens(seed: u32, n_tokens: usize) -> Vec<u32> {
     (0..n_tokens as u32).map(|index| (seed * 7919 + index * 104_729) % 40_000).collect()
@@ -44,7 +46,11 @@ fn with_every_shape(check: impl Fn(&str, &mut Model)) {
     for shape in SHAPES {
         let path = folder.path().join(shape);
         support::synthesize(shape, "f32", &path);
-        check(shape, &mut Model::load(&support::whole(&path), &support::options()).unwrap());
+        for backend in BACKENDS {
+            let options = ModelOptions { backend, ..support::options() };
+            let mut model = Model::load(&support::whole(&path), &options).unwrap();
+            check(&format!("{shape} on {}", model.backend_name()), &mut model);
+        }
     }
 }
 
@@ -123,8 +129,11 @@ fn every_tensor_type_runs() {
     ] {
         let path = folder.path().join(quantization);
         support::synthesize("tiny-llama", quantization, &path);
-        let mut model = Model::load(&support::whole(&path), &support::options()).unwrap();
-        let rows = in_chunks(&mut model, &tokens(1, 24), &[20, 1, 3]);
-        assert!(rows.iter().flatten().all(|logit| logit.is_finite()), "{quantization}");
+        for backend in BACKENDS {
+            let options = ModelOptions { backend, ..support::options() };
+            let mut model = Model::load(&support::whole(&path), &options).unwrap();
+            let rows = in_chunks(&mut model, &tokens(1, 24), &[20, 1, 3]);
+            assert!(rows.iter().flatten().all(|logit| logit.is_finite()), "{quantization} on {backend:?}");
+        }
     }
 }

@@ -13,13 +13,14 @@ mod weights;
 use candle_core::{D, Device, IndexOp, Tensor};
 use candle_nn::ops::rms_norm;
 
+use super::tensors::{AttentionProjections, GatedProjections};
 use super::{Backend, BackendError, BatchEntry, DeviceChoice, Logits};
 use crate::decoder::{Activation, DecoderSpec, RopeStyle, RopeTable};
 use crate::gguf::Gguf;
 use crate::kv_cache::BlockId;
 use attention::SequenceView;
 use kv_storage::KvStorage;
-use weights::{AttentionProjections, GatedProjections, LayerWeights, ModelWeights};
+use weights::{LayerWeights, ModelWeights};
 
 pub use device::{device_name, open_device};
 #[cfg(test)]

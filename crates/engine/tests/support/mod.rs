@@ -29,7 +29,13 @@ pub(crate) fn test_model(name: &str) -> PathBuf {
 
 /// How tests load models.
 pub(crate) fn options() -> ModelOptions {
-    ModelOptions { device: DeviceChoice::Cpu, backend: BackendChoice::Auto, context_length: Some(2048), n_sequences: 4 }
+    ModelOptions {
+        device: DeviceChoice::Cpu,
+        backend: BackendChoice::Auto,
+        context_length: Some(2048),
+        n_sequences: 4,
+        n_threads: None,
+    }
 }
 
 /// All of a file.

@@ -1,0 +1,227 @@
+//! The decoder as a program of the kernels.
+//!
+//! The last layer's feed-forward, and everything after it, runs only over the tokens that logits are wanted of: what the
+//! others would leave behind is read by nobody.
+
+use hone_kernels::Activation;
+use hone_kernels::step::{
+    AttentionOptions, KvLayerId, MatrixId, Part, ProductOutput, Program, ProgramBuilder, QuantizedRows, RopeId,
+    RopePairs, RowOperation, RowSet, Rows, VectorId,
+};
+
+use super::weights::{Linear, Weights};
+use crate::backend::tensors::{AttentionProjections, GatedProjections, LayerParts};
+use crate::decoder::{self, DecoderSpec, RopeStyle};
+
+/// Describes the decoder of `spec` with these weights.
+pub(super) fn program(spec: &DecoderSpec, weights: Weights) -> Program {
+    let Weights { mut builder, parts } = weights;
+    let ropes: Vec<RopeId> = spec.ropes.iter().map(|table| rope(&mut builder, table)).collect();
+    let tokens = Stream::new(&mut builder, spec, RowSet::Tokens);
+    let selected = Stream::new(&mut builder, spec, RowSet::Selected);
+    let projected = builder.rows(RowSet::Tokens, (spec.n_heads + 2 * spec.n_kv_heads) * spec.head_dim);
+    let mut description = Description { spec, builder, projected, pending: Vec::new() };
+    description.embed(&tokens, parts.embeddings, &ropes);
+    let last = parts.layers.len() - 1;
+    for (index, layer) in parts.layers.iter().enumerate() {
+        let rope = ropes[spec.layers[index].rope];
+        description.attention(&tokens, layer, rope, spec.layers[index].window);
+        let stream = if index == last { &selected } else { &tokens };
+        if index == last {
+            description.select(&tokens, &selected);
+        }
+        description.after_attention(stream, layer);
+        description.feed_forward(stream, layer);
+    }
+    let output = parts.output.unwrap_or(Linear { matrix: parts.embeddings, bias: None });
+    description.logits(&selected, parts.output_norm, output)
+}
+
+fn rope(builder: &mut ProgramBuilder, table: &decoder::RopeTable) -> RopeId {
+    let pairs = match table.style {
+        RopeStyle::Interleaved => RopePairs::Neighbours,
+        RopeStyle::Halves => RopePairs::Halves,
+    };
+    builder.rope(pairs, table.inverse_frequencies.clone(), table.magnitude)
+}
+
+/// The buffers that layers pass on over one set of rows.
+struct Stream {
+    set: RowSet,
+    /// The residual stream.
+    hidden: Rows,
+    normed: Rows,
+    /// The normed rows, as products read them.
+    input: QuantizedRows,
+    attended: Rows,
+    attended_input: QuantizedRows,
+    /// Gate and up, one after the other.
+    gated: Rows,
+    gated_input: QuantizedRows,
+    /// What attention or feed-forward made, where it is normed before it is added.
+    branch: Rows,
+}
+
+impl Stream {
+    fn new(builder: &mut ProgramBuilder, spec: &DecoderSpec, set: RowSet) -> Self {
+        let query_width = spec.n_heads * spec.head_dim;
+        Stream {
+            set,
+            hidden: builder.rows(set, spec.hidden_size),
+            normed: builder.rows(set, spec.hidden_size),
+            input: builder.quantized(set, spec.hidden_size),
+            attended: builder.rows(set, query_width),
+            attended_input: builder.quantized(set, query_width),
+            gated: builder.rows(set, 2 * spec.ffn_size),
+            gated_input: builder.quantized(set, spec.ffn_size),
+            branch: builder.rows(set, spec.hidden_size),
+        }
+    }
+}
+
+/// Names of a layer's weights.
+type Layer = LayerParts<Linear, VectorId>;
+
+/// A program as far as it has been described.
+struct Description<'a> {
+    spec: &'a DecoderSpec,
+    builder: ProgramBuilder,
+    /// Queries, keys and values, one after the other.
+    projected: Rows,
+    /// What is done to every row before the next product: one phase, however many parts of the model it comes from.
+    pending: Vec<RowOperation>,
+}
+
+impl Description<'_> {
+    fn embed(&mut self, stream: &Stream, table: MatrixId, ropes: &[RopeId]) {
+        let scale = self.spec.embedding_scale.unwrap_or(1.0);
+        self.pending.push(RowOperation::Embed { table, scale, to: stream.hidden });
+        self.pending.extend(ropes.iter().map(|rope| RowOperation::Angles(*rope)));
+    }
+
+    /// Everything up to the attended values.
+    fn attention(&mut self, stream: &Stream, layer: &Layer, rope: RopeId, window: Option<usize>) {
+        let spec = self.spec;
+        let (query_width, kv_width) = (spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim);
+        let queries = self.projected.part(0, query_width);
+        let keys = self.projected.part(query_width, kv_width);
+        let values = self.projected.part(query_width + kv_width, kv_width);
+        self.norm_into_input(stream, layer.attention_norm);
+        match layer.attention_input {
+            AttentionProjections::Split { query, key, value } => {
+                self.product(stream.input, &[(query, queries), (key, keys), (value, values)]);
+            }
+            AttentionProjections::Fused(all) => self.product(stream.input, &[(all, self.projected.all())]),
+        }
+        let kv_layer = self.builder.kv_layer(spec.n_kv_heads, spec.head_dim);
+        self.position_and_store(layer, rope, [queries, keys, values], kv_layer);
+        self.flush(stream.set);
+        self.builder.attention(&AttentionOptions {
+            layer: kv_layer,
+            queries,
+            to: stream.attended,
+            scale: spec.attention_scale,
+            soft_cap: spec.attention_soft_cap,
+            window,
+        });
+    }
+
+    fn position_and_store(&mut self, layer: &Layer, rope: RopeId, parts: [Part; 3], kv_layer: KvLayerId) {
+        let [queries, keys, values] = parts;
+        for (heads, norm) in [(queries, layer.query_norm), (keys, layer.key_norm)] {
+            if let Some(weight) = norm {
+                self.norm(heads, weight);
+            }
+            self.pending.push(RowOperation::Rotate { heads, head_dim: self.spec.head_dim, rope });
+        }
+        self.pending.push(RowOperation::WriteKv { layer: kv_layer, keys, values });
+    }
+
+    /// From here on only the tokens that logits are wanted of.
+    fn select(&mut self, tokens: &Stream, selected: &Stream) {
+        self.pending.push(RowOperation::Gather { from: tokens.hidden, to: selected.hidden });
+        self.pending.push(RowOperation::Gather { from: tokens.attended, to: selected.attended });
+    }
+
+    fn after_attention(&mut self, stream: &Stream, layer: &Layer) {
+        self.pending.push(RowOperation::Quantize { from: stream.attended.all(), to: stream.attended_input });
+        self.flush(stream.set);
+        self.add_branch(stream, stream.attended_input, layer.attention_output, layer.post_attention_norm);
+    }
+
+    fn feed_forward(&mut self, stream: &Stream, layer: &Layer) {
+        let ffn_size = self.spec.ffn_size;
+        let (gate, up) = (stream.gated.part(0, ffn_size), stream.gated.part(ffn_size, ffn_size));
+        self.norm_into_input(stream, layer.ffn_norm);
+        match layer.ffn_input {
+            GatedProjections::Split { gate: gate_layer, up: up_layer } => {
+                self.product(stream.input, &[(gate_layer, gate), (up_layer, up)]);
+            }
+            GatedProjections::Fused(all) => self.product(stream.input, &[(all, stream.gated.all())]),
+        }
+        let activation = match self.spec.activation {
+            decoder::Activation::Silu => Activation::Silu,
+            decoder::Activation::GeluTanh => Activation::GeluTanh,
+        };
+        self.pending.push(RowOperation::Gate { activation, gate, up });
+        self.pending.push(RowOperation::Quantize { from: gate, to: stream.gated_input });
+        self.flush(stream.set);
+        self.add_branch(stream, stream.gated_input, layer.ffn_output, layer.post_ffn_norm);
+    }
+
+    fn logits(mut self, stream: &Stream, norm: VectorId, output: Linear) -> Program {
+        let logits = self.builder.rows(RowSet::Selected, self.spec.vocab_size);
+        self.norm_into_input(stream, norm);
+        self.product(stream.input, &[(output, logits.all())]);
+        if let Some(cap) = self.spec.logit_soft_cap {
+            self.pending.push(RowOperation::SoftCap { values: logits.all(), cap });
+        }
+        self.flush(stream.set);
+        self.builder.finish(logits)
+    }
+
+    /// Adds a product to the residual stream: at once, or after a norm where the model has one.
+    fn add_branch(&mut self, stream: &Stream, input: QuantizedRows, linear: Linear, norm: Option<VectorId>) {
+        let to = if norm.is_some() { stream.branch } else { stream.hidden }.all();
+        self.builder.product(input, &[ProductOutput { matrix: linear.matrix, to, add: norm.is_none() }]);
+        self.bias(linear, to);
+        if let Some(weight) = norm {
+            self.norm(to, weight);
+            self.pending.push(RowOperation::Add { from: to, to: stream.hidden.all() });
+        }
+    }
+
+    fn norm_into_input(&mut self, stream: &Stream, weight: VectorId) {
+        self.pending.push(RowOperation::Copy { from: stream.hidden.all(), to: stream.normed.all() });
+        self.norm(stream.normed.all(), weight);
+        self.pending.push(RowOperation::Quantize { from: stream.normed.all(), to: stream.input });
+        self.flush(stream.set);
+    }
+
+    fn product(&mut self, input: QuantizedRows, layers: &[(Linear, Part)]) {
+        let outputs: Vec<ProductOutput> =
+            layers.iter().map(|&(linear, to)| ProductOutput { matrix: linear.matrix, to, add: false }).collect();
+        self.builder.product(input, &outputs);
+        for &(linear, to) in layers {
+            self.bias(linear, to);
+        }
+    }
+
+    fn bias(&mut self, linear: Linear, to: Part) {
+        if let Some(bias) = linear.bias {
+            self.pending.push(RowOperation::AddBias { bias, to });
+        }
+    }
+
+    fn norm(&mut self, values: Part, weight: VectorId) {
+        self.pending.push(RowOperation::Norm { values, weight, epsilon: self.spec.norm_epsilon });
+    }
+
+    /// Makes one phase of what has been collected.
+    fn flush(&mut self, set: RowSet) {
+        let operations = std::mem::take(&mut self.pending);
+        if !operations.is_empty() {
+            self.builder.for_each_row(set, operations);
+        }
+    }
+}

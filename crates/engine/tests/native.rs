@@ -1,0 +1,164 @@
+//! The native backend computes what the candle backend does.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::path::Path;
+
+use hone_engine::backend::DeviceChoice;
+use hone_engine::kv_cache::CachedSequence;
+use hone_engine::logprobs::log_sum_exp;
+use hone_engine::model::{Advance, BackendChoice, Model, ModelOptions};
+use hone_engine::sampler::argmax;
+use hone_engine::synth::Shape;
+use hone_engine::tokenizer::EncodeOptions;
+
+/// How far log-probabilities may differ.
+#[derive(Clone, Copy)]
+struct Tolerance {
+    mean: f32,
+    largest: f32,
+}
+
+/// Nothing is rounded but keys and values.
+const EXACT: Tolerance = Tolerance { mean: 0.001, largest: 0.01 };
+/// Both backends round activations to 8 bits, each in its own way (candle in some products only), and in random weights
+/// the rounding of one layer is not damped by the next.
+const ROUNDED_RANDOM: Tolerance = Tolerance { mean: 0.2, largest: 0.7 };
+/// A trained model is steadier.
+const ROUNDED: Tolerance = Tolerance { mean: 0.06, largest: 0.4 };
+
+const QUANTIZATIONS: [&str; 15] = [
+    "f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl",
+    "q4_k_m",
+];
+
+fn load(path: &Path, backend: BackendChoice) -> Model {
+    Model::load(&support::whole(path), &ModelOptions { backend, ..support::options() }).unwrap()
+}
+
+/// Logits of every position: a prompt in two chunks, the rest token by token.
+fn logits(model: &mut Model, tokens: &[u32]) -> Vec<Vec<f32>> {
+    let mut sequence = CachedSequence::default();
+    let (first, rest) = tokens.split_at(tokens.len() / 2);
+    let (second, singles) = rest.split_at(rest.len() - 4);
+    let mut rows = Vec::new();
+    for chunk in [first, second].into_iter().chain(singles.chunks(1)) {
+        let entry = Advance { sequence: &mut sequence, tokens: chunk, logits: 0..chunk.len() };
+        rows.extend(model.advance(&mut [entry]).unwrap().rows().map(<[f32]>::to_vec));
+    }
+    model.release(sequence);
+    rows
+}
+
+/// Differences between the log-probabilities of candle's likeliest tokens.
+fn differences(native: &[Vec<f32>], candle: &[Vec<f32>]) -> Vec<f32> {
+    assert_eq!(native.len(), candle.len());
+    let logprob = |row: &[f32], token: usize| row[token] - log_sum_exp(row);
+    let difference = |(native, candle): (&Vec<f32>, &Vec<f32>)| {
+        let token = argmax(candle) as usize;
+        (logprob(native, token) - logprob(candle, token)).abs()
+    };
+    native.iter().zip(candle).map(difference).collect()
+}
+
+fn largest(differences: &[f32]) -> f32 {
+    differences.iter().copied().fold(0.0, f32::max)
+}
+
+/// Compares the log-probabilities of candle's likeliest tokens.
+#[track_caller]
+fn check(path: &Path, tokens: &[u32], tolerance: Tolerance, what: &str) {
+    let candle = logits(&mut load(path, BackendChoice::Candle), tokens);
+    let mut model = load(path, BackendChoice::Native);
+    assert_eq!(model.backend_name(), "native");
+    let native = logits(&mut model, tokens);
+    assert!(native.iter().flatten().all(|logit| logit.is_finite()), "{what}");
+    let differences = differences(&native, &candle);
+    let mean = differences.iter().sum::<f32>() / differences.len() as f32;
+    assert!(mean < tolerance.mean, "{what}: log-probabilities differ by {mean} in the mean");
+    assert!(largest(&differences) < tolerance.largest, "{what}: log-probabilities differ: {differences:?}");
+}
+
+fn tokens(n_tokens: u32) -> Vec<u32> {
+    (0..n_tokens).map(|index| (7919 + index * 104_729) % 40_000).collect()
+}
+
+fn tiny_shapes() -> impl Iterator<Item = &'static str> {
+    Shape::all().iter().map(|shape| shape.name).filter(|name| name.starts_with("tiny-"))
+}
+
+#[test]
+fn every_architecture_agrees_with_candle() {
+    let folder = support::scratch();
+    for shape in tiny_shapes() {
+        let path = folder.path().join(shape);
+        support::synthesize(shape, "f32", &path);
+        check(&path, &tokens(90), EXACT, shape);
+    }
+}
+
+#[test]
+fn every_tensor_type_agrees_with_candle_in_every_architecture() {
+    let folder = support::scratch();
+    for shape in tiny_shapes() {
+        for quantization in QUANTIZATIONS {
+            let path = folder.path().join("model");
+            support::synthesize(shape, quantization, &path);
+            let is_float = ["f32", "f16", "bf16"].contains(&quantization);
+            let tolerance = if is_float { EXACT } else { ROUNDED_RANDOM };
+            check(&path, &tokens(24), tolerance, &format!("{shape} {quantization}"));
+        }
+    }
+}
+
+#[test]
+fn the_built_in_model_agrees_with_candle() {
+    let text = "The quick brown fox jumps over the lazy dog. Iron sharpens iron, and one man sharpens another. \
+                Water boils at 100 degrees Celsius at sea level, and at less on a mountain.";
+    let path = support::smollm2();
+    let tokens = support::shared_smollm2()
+        .tokenizer()
+        .encode(text, EncodeOptions { add_special: true, parse_special: false })
+        .unwrap();
+    check(&path, &tokens, ROUNDED, "SmolLM2");
+}
+
+#[test]
+fn any_number_of_threads_computes_the_same() {
+    let path = support::smollm2();
+    let load = |n_threads| {
+        let options = ModelOptions { backend: BackendChoice::Native, n_threads: Some(n_threads), ..support::options() };
+        Model::load(&support::whole(&path), &options).unwrap()
+    };
+    let mut model = load(1);
+    assert_eq!(model.n_threads(), 1);
+    let one = logits(&mut model, &tokens(40));
+    for n_threads in 2..=4 {
+        let several = logits(&mut load(n_threads), &tokens(40));
+        let difference = largest(&differences(&several, &one));
+        assert!(difference < 1e-3, "{n_threads} threads: log-probabilities differ by {difference}");
+    }
+}
+
+#[test]
+fn the_processor_runs_our_kernels_unless_asked_otherwise() {
+    let folder = support::scratch();
+    let path = folder.path().join("model");
+    support::synthesize("tiny-llama", "q4_0", &path);
+    let expected = if cfg!(target_arch = "x86_64") { "native" } else { "candle" };
+    assert_eq!(load(&path, BackendChoice::Auto).backend_name(), expected);
+    assert_eq!(load(&path, BackendChoice::Candle).backend_name(), "candle");
+}
+
+#[test]
+fn the_native_backend_refuses_other_devices() {
+    let folder = support::scratch();
+    let path = folder.path().join("model");
+    support::synthesize("tiny-llama", "q4_0", &path);
+    let backend = BackendChoice::Native;
+    let options = ModelOptions { backend, device: DeviceChoice::Cuda(0), ..support::options() };
+    let error = Model::load(&support::whole(&path), &options).err().unwrap().to_string();
+    assert!(error.contains("use --device cpu, or --backend candle"), "{error}");
+}

@@ -1,0 +1,174 @@
+//! How fast the products are: GB/s of weights and GMAC/s by type, instruction set, shape and number of tokens, beside
+//! what memory and multipliers of this machine give at best.
+//!
+//! ```text
+//! cargo bench -p hone-kernels --bench products -- [--types Q4_1,Q4_K] [--sets AVX2] [--shapes 4096x4096] [--tokens 1,8]
+//! ```
+//!
+//! One thread. Every figure is the best of many runs, because neighbours only ever slow a run down. The weights of
+//! products with few tokens are more than the caches hold, as they are in a model.
+
+#![allow(clippy::unwrap_used)]
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use hone_kernels::platform::{InstructionSet, Kernels};
+use hone_kernels::{Activations, Matrix, WeightType, matmul_with};
+
+/// Weights that no cache holds.
+const UNCACHED_BYTES: usize = 160 << 20;
+
+/// How long one figure is measured.
+const TIME_PER_FIGURE: Duration = Duration::from_millis(400);
+
+struct Settings {
+    types: Vec<WeightType>,
+    sets: Vec<InstructionSet>,
+    shapes: Vec<(usize, usize)>,
+    tokens: Vec<usize>,
+}
+
+fn main() {
+    let settings = read_settings();
+    println!("memory, one thread reading: {:.1} GB/s", memory_bandwidth());
+    #[cfg(target_arch = "x86_64")]
+    if Kernels::of(InstructionSet::Avx512).is_some() {
+        println!("AVX-512 VNNI, one thread, registers only: {:.0} GMAC/s", vnni_peak());
+    }
+    println!("{:<8} {:<14} {:>12} {:>6} {:>8} {:>8}", "type", "set", "shape", "tokens", "GB/s", "GMAC/s");
+    for &weight_type in &settings.types {
+        for &(n_rows, n_columns) in &settings.shapes {
+            if n_columns % weight_type.block_columns() == 0 {
+                measure_shape(&settings, weight_type, n_rows, n_columns);
+            }
+        }
+    }
+}
+
+fn read_settings() -> Settings {
+    let arguments: Vec<String> = std::env::args().collect();
+    let list = |name: &str, default: &str| -> Vec<String> {
+        let given = arguments.iter().position(|argument| argument == name).and_then(|at| arguments.get(at + 1));
+        given.map_or(default, String::as_str).split(',').filter(|item| !item.is_empty()).map(String::from).collect()
+    };
+    let types = list("--types", "");
+    let sets = list("--sets", "");
+    Settings {
+        types: select(&WeightType::ALL, &types, |weight_type| format!("{weight_type:?}")),
+        sets: select(&InstructionSet::ALL, &sets, |set| set.name().to_string()),
+        shapes: list("--shapes", "576x576,1536x576,576x1536,49152x576,4096x4096,14336x4096")
+            .iter()
+            .map(|shape| {
+                shape.split_once('x').map(|(rows, columns)| (rows.parse().unwrap(), columns.parse().unwrap())).unwrap()
+            })
+            .collect(),
+        tokens: list("--tokens", "1,8,512").iter().map(|tokens| tokens.parse().unwrap()).collect(),
+    }
+}
+
+fn select<T: Copy>(all: &[T], wanted: &[String], name: impl Fn(&T) -> String) -> Vec<T> {
+    all.iter().copied().filter(|item| wanted.is_empty() || wanted.contains(&name(item))).collect()
+}
+
+fn measure_shape(settings: &Settings, weight_type: WeightType, n_rows: usize, n_columns: usize) {
+    let matrices = matrices(weight_type, n_rows, n_columns);
+    for kernels in settings.sets.iter().filter_map(|&set| Kernels::of(set)) {
+        for &n_tokens in &settings.tokens {
+            let seconds = best_time(kernels, &matrices, n_tokens);
+            println!(
+                "{:<8} {:<14} {:>12} {:>6} {:>8.1} {:>8.1}",
+                format!("{weight_type:?}"),
+                kernels.instruction_set().name(),
+                format!("{n_rows}x{n_columns}"),
+                n_tokens,
+                matrices[0].n_bytes() as f64 / seconds / 1e9,
+                (n_rows * n_columns * n_tokens) as f64 / seconds / 1e9,
+            );
+        }
+    }
+}
+
+/// Copies of one matrix, so many that they do not fit into a cache.
+fn matrices(weight_type: WeightType, n_rows: usize, n_columns: usize) -> Vec<Matrix> {
+    let n_bytes = n_rows * n_columns / weight_type.block_columns() * weight_type.block_bytes();
+    // Small bytes everywhere make small numbers of all scales, whatever the type.
+    let bytes: Vec<u8> = (0..n_bytes).map(|idx| (idx * 7 % 31) as u8).collect();
+    let n_copies = (UNCACHED_BYTES / n_bytes).max(2);
+    (0..n_copies).map(|_| Matrix::pack(weight_type, n_rows, n_columns, &bytes).unwrap()).collect()
+}
+
+/// Seconds for one product: the best of many for every matrix, and the mean of those.
+fn best_time(kernels: &Kernels, matrices: &[Matrix], n_tokens: usize) -> f64 {
+    let (n_rows, n_columns) = (matrices[0].n_rows(), matrices[0].n_columns());
+    let mut activations = Activations::new(n_columns, n_tokens, &[matrices[0].weight_type()]);
+    activations.set_n_tokens(n_tokens);
+    let row: Vec<f32> = (0..n_columns).map(|idx| ((idx * 37 % 101) as f32 - 50.0) / 50.0).collect();
+    for token in 0..n_tokens {
+        activations.quantize_row_with(kernels, token, &row);
+    }
+    let mut out = vec![0.0; n_rows * n_tokens];
+    // With many tokens the weights hardly matter, and a pass over all copies would take too long.
+    let matrices = if n_tokens > 100 { &matrices[..1] } else { matrices };
+    let mut best = vec![f64::INFINITY; matrices.len()];
+    let start = Instant::now();
+    while best[0].is_infinite() || start.elapsed() < TIME_PER_FIGURE {
+        for (matrix, best) in matrices.iter().zip(&mut best) {
+            let product = Instant::now();
+            matmul_with(kernels, matrix, &activations, black_box(&mut out));
+            *best = best.min(product.elapsed().as_secs_f64());
+        }
+    }
+    best.iter().sum::<f64>() / best.len() as f64
+}
+
+/// The best rate at which one thread sums up memory that no cache holds.
+fn memory_bandwidth() -> f64 {
+    let words = vec![1u64; UNCACHED_BYTES / 8];
+    let start = Instant::now();
+    let mut best = f64::INFINITY;
+    while start.elapsed() < TIME_PER_FIGURE {
+        let pass = Instant::now();
+        let sums = words.chunks_exact(64).fold([0u64; 64], |mut sums, chunk| {
+            sums.iter_mut().zip(chunk).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
+            sums
+        });
+        black_box(sums);
+        best = best.min(pass.elapsed().as_secs_f64());
+    }
+    UNCACHED_BYTES as f64 / best / 1e9
+}
+
+/// The best rate of products of bytes with nothing but registers.
+#[cfg(target_arch = "x86_64")]
+fn vnni_peak() -> f64 {
+    const N_LOOPS: usize = 100_000;
+    let start = Instant::now();
+    let mut best = f64::INFINITY;
+    while start.elapsed() < TIME_PER_FIGURE {
+        let pass = Instant::now();
+        // SAFETY: the caller has found the AVX-512 kernels available.
+        unsafe { multiply_registers(N_LOOPS) };
+        best = best.min(pass.elapsed().as_secs_f64());
+    }
+    (N_LOOPS * 16 * 64) as f64 / best / 1e9
+}
+
+/// # Safety
+/// AVX-512 with VNNI.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vnni")]
+unsafe fn multiply_registers(n_loops: usize) {
+    use std::arch::x86_64::*;
+    let quants = black_box(_mm512_set1_epi8(3));
+    let mut sums = [_mm512_setzero_si512(); 16];
+    for _ in 0..n_loops {
+        for sum in &mut sums {
+            *sum = _mm512_dpbusd_epi32(*sum, quants, quants);
+        }
+        // Keeps the compiler from multiplying once and scaling the result.
+        // SAFETY: an empty instruction that claims to change a register.
+        unsafe { std::arch::asm!("/* {0} */", inout(zmm_reg) sums[0], options(pure, nomem, nostack)) };
+    }
+    black_box(sums);
+}

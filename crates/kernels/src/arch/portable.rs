@@ -1,0 +1,152 @@
+//! The kernels in plain Rust: for processors without any of the others, and the oracle that those are tested against.
+
+use std::slice;
+
+use crate::WeightType;
+use crate::activations::{ActivationBlock, TOKEN_TILE};
+use crate::matrix::ROW_GROUP;
+use crate::matrix::layout::{BLOCK, QuantLayout};
+use crate::matrix::unpack::{RowBlock, read_float};
+use crate::platform::{InstructionSet, Kernels};
+use crate::product::Product;
+
+/// The portable kernels.
+pub(crate) static KERNELS: Kernels = Kernels {
+    instruction_set: InstructionSet::Portable,
+    quantize_row,
+    products: [
+        float_product::<{ WeightType::F32 as u8 }>,
+        float_product::<{ WeightType::F16 as u8 }>,
+        float_product::<{ WeightType::BF16 as u8 }>,
+        quant_product::<{ WeightType::Q4_0 as u8 }>,
+        quant_product::<{ WeightType::Q4_1 as u8 }>,
+        quant_product::<{ WeightType::Q5_0 as u8 }>,
+        quant_product::<{ WeightType::Q5_1 as u8 }>,
+        quant_product::<{ WeightType::Q8_0 as u8 }>,
+        quant_product::<{ WeightType::Q2_K as u8 }>,
+        quant_product::<{ WeightType::Q3_K as u8 }>,
+        quant_product::<{ WeightType::Q4_K as u8 }>,
+        quant_product::<{ WeightType::Q5_K as u8 }>,
+        quant_product::<{ WeightType::Q6_K as u8 }>,
+        quant_product::<{ WeightType::IQ4_NL as u8 }>,
+    ],
+};
+
+/// Blocks whose largest element is smaller than this become zero: the steps per unit would not be a number.
+const SMALLEST: f32 = 1e-30;
+
+/// Quantizes a row into blocks that stand `stride` blocks apart.
+///
+/// # Safety
+/// `out` is valid for writes of all blocks of the row.
+unsafe fn quantize_row(row: &[f32], out: *mut ActivationBlock, stride: usize) {
+    for (idx, elements) in row.chunks(BLOCK).enumerate() {
+        let mut padded = [0.0; BLOCK];
+        padded[..elements.len()].copy_from_slice(elements);
+        // SAFETY: the caller's promise.
+        unsafe { out.add(idx * stride).write(quantize_block(&padded)) };
+    }
+}
+
+/// Rounds to the nearest of 255 steps, ties to even; the largest element gets ±127.
+pub(crate) fn quantize_block(elements: &[f32; BLOCK]) -> ActivationBlock {
+    let largest = elements.iter().fold(0.0f32, |largest, element| largest.max(element.abs()));
+    let steps_per_unit = steps_per_unit(largest);
+    let quants = elements.map(|element| (element * steps_per_unit).round_ties_even().clamp(-127.0, 127.0) as i8);
+    let scale = largest / 127.0;
+    let sum = |half: &[i8]| half.iter().map(|&quant| i32::from(quant)).sum::<i32>();
+    let (first, last) = (sum(&quants[..BLOCK / 2]), sum(&quants[BLOCK / 2..]));
+    ActivationBlock { quants, scale, scaled_sum: scale * (first + last) as f32, negative_sums: [-first, -last] }
+}
+
+/// What the elements of a block are multiplied with before they are rounded.
+#[inline(always)]
+pub(crate) fn steps_per_unit(largest: f32) -> f32 {
+    if largest > SMALLEST { 127.0 / largest } else { 0.0 }
+}
+
+/// # Safety
+/// As [`Product`] says.
+unsafe fn quant_product<const WEIGHT_TYPE: u8>(product: &Product) {
+    let layout = QuantLayout::of(WeightType::ALL[usize::from(WEIGHT_TYPE)]);
+    for row in 0..product.n_rows {
+        // SAFETY: the row is one of the product's.
+        let group = unsafe { group_of(product, row) };
+        let mut sums = [0.0; TOKEN_TILE];
+        for block in 0..product.n_blocks {
+            let record_at = block / layout.record_blocks() * layout.record_bytes();
+            let record = &group[record_at..record_at + layout.record_bytes()];
+            let weights = RowBlock::read(layout, record, block % layout.record_blocks(), row % ROW_GROUP);
+            // SAFETY: the product's tokens have this block, one after the other.
+            let activations =
+                unsafe { slice::from_raw_parts(product.quantized.add(block * product.token_stride), product.n_tokens) };
+            for (sum, activation) in sums.iter_mut().zip(activations) {
+                *sum += dot(&weights, activation);
+            }
+        }
+        // SAFETY: the row and its tokens are the product's.
+        unsafe { store(product, row, &sums) };
+    }
+}
+
+/// The product of 32 columns: integers first, then the scales, as the vector kernels do it.
+fn dot(weights: &RowBlock, activation: &ActivationBlock) -> f32 {
+    let half = |range: std::ops::Range<usize>| {
+        let pairs = weights.quants[range.clone()].iter().zip(&activation.quants[range]);
+        pairs.map(|(&weight, &quant)| i32::from(weight) * i32::from(quant)).sum::<i32>() as f32
+    };
+    let scaled = weights.scales[0] * half(0..BLOCK / 2) + weights.scales[1] * half(BLOCK / 2..BLOCK);
+    let [first, last] = activation.negative_sums.map(|sum| -(sum as f32));
+    let minimums = weights.minimums[0] * first + weights.minimums[1] * last;
+    activation.scale * (scaled + minimums)
+}
+
+/// # Safety
+/// As [`Product`] says.
+unsafe fn float_product<const WEIGHT_TYPE: u8>(product: &Product) {
+    let weight_type = WeightType::ALL[usize::from(WEIGHT_TYPE)];
+    for row in 0..product.n_rows {
+        // SAFETY: the row is one of the product's.
+        let group = unsafe { group_of(product, row) };
+        let mut sums = [0.0; TOKEN_TILE];
+        for block in 0..product.n_blocks {
+            let weights: [f32; BLOCK] =
+                std::array::from_fn(|idx| read_float(weight_type, group, block * BLOCK + idx, row % ROW_GROUP));
+            // SAFETY: the product's tokens have this block, one after the other.
+            let activations = unsafe {
+                slice::from_raw_parts(
+                    product.floats.add(block * product.token_stride * BLOCK),
+                    product.n_tokens * BLOCK,
+                )
+            };
+            for (sum, activation) in sums.iter_mut().zip(activations.chunks_exact(BLOCK)) {
+                *sum += weights.iter().zip(activation).map(|(weight, element)| weight * element).sum::<f32>();
+            }
+        }
+        // SAFETY: the row and its tokens are the product's.
+        unsafe { store(product, row, &sums) };
+    }
+}
+
+/// The packed weights of the group that a row stands in.
+///
+/// # Safety
+/// `row` is one of the product's.
+unsafe fn group_of(product: &Product, row: usize) -> &[u8] {
+    // SAFETY: the product may read all groups of its rows.
+    unsafe { slice::from_raw_parts(product.weights.add(row / ROW_GROUP * product.group_bytes), product.group_bytes) }
+}
+
+/// Writes the sums of one row, a token each.
+///
+/// # Safety
+/// `row` is one of the product's.
+unsafe fn store(product: &Product, row: usize, sums: &[f32; TOKEN_TILE]) {
+    for (token, &sum) in sums.iter().enumerate().take(product.n_tokens) {
+        // SAFETY: the product may access its rows and tokens of `out`.
+        unsafe {
+            let element = product.out.pointer.add(token * product.out.stride + row);
+            *element = if product.out.add { *element + sum } else { sum };
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! AVX2, with and without the byte products of AVX-VNNI: a register holds four columns of eight rows, and a group of
+//! rows is two such halves.
+//!
+//! As with AVX-512, helpers are `#[inline(always)]` and become part of the outer function, which alone carries the
+//! `#[target_feature]`.
+
+mod float;
+mod quant;
+mod quantize;
+
+use std::arch::x86_64::*;
+
+use crate::WeightType;
+use crate::platform::{InstructionSet, Kernels};
+use crate::product::Output;
+
+/// Rows of a register: half a group.
+const HALF: usize = 8;
+
+macro_rules! kernels {
+    ($instruction_set:expr, $product:ident) => {
+        Kernels {
+            instruction_set: $instruction_set,
+            quantize_row: quantize::quantize_row,
+            products: [
+                float::product::<{ WeightType::F32 as u8 }>,
+                float::product::<{ WeightType::F16 as u8 }>,
+                float::product::<{ WeightType::BF16 as u8 }>,
+                $product::<{ WeightType::Q4_0 as u8 }>,
+                $product::<{ WeightType::Q4_1 as u8 }>,
+                $product::<{ WeightType::Q5_0 as u8 }>,
+                $product::<{ WeightType::Q5_1 as u8 }>,
+                $product::<{ WeightType::Q8_0 as u8 }>,
+                $product::<{ WeightType::Q2_K as u8 }>,
+                $product::<{ WeightType::Q3_K as u8 }>,
+                $product::<{ WeightType::Q4_K as u8 }>,
+                $product::<{ WeightType::Q5_K as u8 }>,
+                $product::<{ WeightType::Q6_K as u8 }>,
+                $product::<{ WeightType::IQ4_NL as u8 }>,
+            ],
+        }
+    };
+}
+
+use quant::{product, product_vnni};
+
+/// The kernels for AVX2, FMA and F16C.
+pub(super) static KERNELS: Kernels = kernels!(InstructionSet::Avx2, product);
+
+/// The kernels for AVX2, FMA, F16C and AVX-VNNI.
+pub(super) static VNNI_KERNELS: Kernels = kernels!(InstructionSet::AvxVnni, product_vnni);
+
+/// Writes the sums of half a group of rows for one token; rows from `n_rows` on are padding and are left out.
+///
+/// # Safety
+/// `out` is valid for `min(n_rows, 8)` elements at (`token`, `row`); AVX2.
+#[inline(always)]
+unsafe fn store(out: &Output, token: usize, row: usize, n_rows: usize, sums: __m256) {
+    // SAFETY: the caller's promise; rows that are not there are not touched.
+    unsafe {
+        let pointer = out.pointer.add(token * out.stride + row);
+        if n_rows >= HALF {
+            let sums = if out.add { _mm256_add_ps(_mm256_loadu_ps(pointer), sums) } else { sums };
+            _mm256_storeu_ps(pointer, sums);
+            return;
+        }
+        let mut elements = [0.0; HALF];
+        _mm256_storeu_ps(elements.as_mut_ptr(), sums);
+        for (idx, element) in elements.into_iter().enumerate().take(n_rows) {
+            let pointer = pointer.add(idx);
+            *pointer = if out.add { *pointer + element } else { element };
+        }
+    }
+}

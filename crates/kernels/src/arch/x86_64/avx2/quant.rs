@@ -1,0 +1,364 @@
+//! Products of quantized weights.
+//!
+//! With VNNI as on AVX-512. Without it, `vpmaddubsw` multiplies unsigned quants with signed activations to sums of 16
+//! bits, of which only so many are added up as cannot overflow, before they are widened to 32 bits; eight-bit quants
+//! are taken as signed, and their sign moves to the activation, because two unsigned ones would overflow at once.
+
+use std::arch::x86_64::*;
+
+use super::{HALF, store};
+use crate::WeightType;
+use crate::activations::{ActivationBlock, TOKEN_TILE};
+use crate::matrix::ROW_GROUP;
+use crate::matrix::layout::{CODEBOOK, QuantLayout, Scales};
+use crate::product::Product;
+
+/// How far ahead of its use a weight is asked for, in bytes: far enough to hide the memory's latency.
+const PREFETCH_BYTES: usize = 4096;
+
+/// Multiplies groups of rows with the tokens of a tile.
+///
+/// # Safety
+/// As [`Product`] says; AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn product<const WEIGHT_TYPE: u8>(product: &Product) {
+    // SAFETY: the caller's promise.
+    unsafe { multiply::<WEIGHT_TYPE, false>(product) }
+}
+
+/// As [`product`], with the byte products of AVX-VNNI.
+///
+/// # Safety
+/// As [`Product`] says; AVX2, FMA, F16C and AVX-VNNI.
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+pub(super) unsafe fn product_vnni<const WEIGHT_TYPE: u8>(product: &Product) {
+    // SAFETY: the caller's promise.
+    unsafe { multiply::<WEIGHT_TYPE, true>(product) }
+}
+
+const fn layout<const WEIGHT_TYPE: u8>() -> QuantLayout {
+    QuantLayout::of(WeightType::ALL[WEIGHT_TYPE as usize])
+}
+
+/// Whether the quants are multiplied as signed numbers.
+const fn is_signed<const WEIGHT_TYPE: u8, const VNNI: bool>() -> bool {
+    let layout = layout::<WEIGHT_TYPE>();
+    !VNNI && (layout.planes.bytes || layout.codebook)
+}
+
+/// # Safety
+/// As [`product`]; AVX-VNNI if `VNNI`.
+#[inline(always)]
+unsafe fn multiply<const WEIGHT_TYPE: u8, const VNNI: bool>(product: &Product) {
+    let mut row = 0;
+    while row < product.n_rows {
+        // SAFETY: the caller's promise; the group is the product's.
+        unsafe {
+            match product.n_tokens {
+                1 => group::<WEIGHT_TYPE, VNNI, 1>(product, row, 1),
+                2 => group::<WEIGHT_TYPE, VNNI, 2>(product, row, 2),
+                3 => group::<WEIGHT_TYPE, VNNI, 3>(product, row, 3),
+                4 => group::<WEIGHT_TYPE, VNNI, 4>(product, row, 4),
+                n_tokens => group::<WEIGHT_TYPE, VNNI, TOKEN_TILE>(product, row, n_tokens),
+            }
+        }
+        row += ROW_GROUP;
+    }
+}
+
+/// Multiplies the group of rows that starts at `row` with `n_tokens` tokens, at most `MAX_TOKENS`: 32 columns of eight
+/// rows are unpacked, then the tokens run past them. Where there are few, the compiler keeps their sums in registers.
+///
+/// # Safety
+/// As [`product`], and the group is the product's; AVX-VNNI if `VNNI`.
+#[inline(always)]
+unsafe fn group<const WEIGHT_TYPE: u8, const VNNI: bool, const MAX_TOKENS: usize>(
+    product: &Product,
+    row: usize,
+    n_tokens: usize,
+) {
+    let layout = const { layout::<WEIGHT_TYPE>() };
+    // SAFETY: the group is the product's, and so are its records and the tokens' blocks.
+    unsafe {
+        let mut sums = [[_mm256_setzero_ps(); 2]; MAX_TOKENS];
+        let sums = sums.get_unchecked_mut(..n_tokens);
+        let mut record = product.weights.add(row / ROW_GROUP * product.group_bytes);
+        let mut activations = product.quantized;
+        for _ in 0..product.n_blocks / layout.record_blocks() {
+            for block in 0..layout.record_blocks() {
+                prefetch::<WEIGHT_TYPE>(record, block);
+                for half in 0..2 {
+                    let weights = BlockWeights::read::<WEIGHT_TYPE, VNNI>(record, block, half);
+                    for (token, sums) in sums.iter_mut().enumerate() {
+                        sums[half] = accumulate::<WEIGHT_TYPE, VNNI>(sums[half], &weights, activations.add(token));
+                    }
+                }
+                activations = activations.add(product.token_stride);
+            }
+            record = record.add(layout.record_bytes());
+        }
+        for (token, sums) in sums.iter().enumerate() {
+            for (half, &sums) in sums.iter().enumerate() {
+                let row = row + half * HALF;
+                store(&product.out, token, row, product.n_rows.saturating_sub(row), sums);
+            }
+        }
+    }
+}
+
+/// Thirty-two columns of eight rows, ready to be multiplied.
+struct BlockWeights {
+    /// Four columns each.
+    quants: [__m256i; 8],
+    /// Of the first 16 columns and of the last 16; the same for both where the type has one for all.
+    scales: [__m256; 2],
+    minimums: [__m256; 2],
+}
+
+impl BlockWeights {
+    /// # Safety
+    /// `record` points to a whole record, which has the block; AVX2 and F16C.
+    #[inline(always)]
+    unsafe fn read<const WEIGHT_TYPE: u8, const VNNI: bool>(
+        record: *const u8,
+        block: usize,
+        half: usize,
+    ) -> BlockWeights {
+        let layout = const { layout::<WEIGHT_TYPE>() };
+        // SAFETY: the offsets are those of the layout that the record was written with.
+        unsafe {
+            let planes = record.add(layout.planes_offset() + block * layout.planes.block_bytes() + half * 4 * HALF);
+            let (scales, minimums) = read_scales::<WEIGHT_TYPE>(record, block, half);
+            BlockWeights { quants: read_quants::<WEIGHT_TYPE, VNNI>(planes), scales, minimums }
+        }
+    }
+}
+
+/// # Safety
+/// As [`BlockWeights::read`].
+#[inline(always)]
+unsafe fn read_scales<const WEIGHT_TYPE: u8>(
+    record: *const u8,
+    block: usize,
+    half: usize,
+) -> ([__m256; 2], [__m256; 2]) {
+    let layout = const { layout::<WEIGHT_TYPE>() };
+    // SAFETY: the offsets are those of the layout; what a type does not have is not read.
+    unsafe {
+        let halves = record.add(half * 2 * HALF);
+        let scale = read_halves(halves);
+        let minimum = if layout.has_minimum() { read_halves(halves.add(2 * ROW_GROUP)) } else { _mm256_setzero_ps() };
+        let sub_scales = record.add(layout.sub_scales_offset() + block * 2 * ROW_GROUP + half * HALF);
+        if !layout.has_sub_scales() {
+            return ([scale; 2], [minimum; 2]);
+        }
+        let bytes = [0, ROW_GROUP].map(|at| _mm_loadl_epi64(sub_scales.add(at).cast()));
+        let unsigned = bytes.map(|bytes| _mm256_cvtepu8_epi32(bytes));
+        let scaled = |scale, bytes| _mm256_mul_ps(scale, _mm256_cvtepi32_ps(bytes));
+        match layout.scales {
+            Scales::SubMinimum => ([scaled(scale, unsigned[0]); 2], [scaled(minimum, unsigned[1]); 2]),
+            Scales::SubPair => (bytes.map(|bytes| scaled(scale, _mm256_cvtepi8_epi32(bytes))), [minimum; 2]),
+            _ => {
+                let low_bits = _mm256_set1_epi32(15);
+                (
+                    unsigned.map(|bytes| scaled(scale, _mm256_and_si256(bytes, low_bits))),
+                    unsigned.map(|bytes| scaled(minimum, _mm256_srli_epi32::<4>(bytes))),
+                )
+            }
+        }
+    }
+}
+
+/// Eight f16 numbers.
+///
+/// # Safety
+/// `pointer` is valid for reads of 16 bytes; F16C.
+#[inline(always)]
+unsafe fn read_halves(pointer: *const u8) -> __m256 {
+    // SAFETY: the caller's promise.
+    unsafe { _mm256_cvtph_ps(_mm_loadu_si128(pointer.cast())) }
+}
+
+/// The quants of a block, put together from its planes.
+///
+/// # Safety
+/// `planes` points to this half's first word of all planes of a block; AVX2.
+#[inline(always)]
+unsafe fn read_quants<const WEIGHT_TYPE: u8, const VNNI: bool>(planes: *const u8) -> [__m256i; 8] {
+    let layout = const { layout::<WEIGHT_TYPE>() };
+    // SAFETY: the offsets are those of the layout; a plane that a type does not have is not read.
+    unsafe {
+        let load = |at: usize| _mm256_loadu_si256(planes.add(at).cast());
+        let mut quants = [_mm256_setzero_si256(); 8];
+        if layout.planes.bytes {
+            for (idx, quant) in quants.iter_mut().enumerate() {
+                *quant = load(64 * idx);
+            }
+        }
+        if layout.planes.nibbles {
+            let low_bits = _mm256_set1_epi8(15);
+            for idx in 0..4 {
+                let bytes = load(64 * idx);
+                quants[idx] = _mm256_and_si256(bytes, low_bits);
+                quants[idx + 4] = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), low_bits);
+            }
+        }
+        if layout.planes.pairs {
+            let shift = layout.planes.upper_shift();
+            let mask = _mm256_set1_epi8(3 << shift);
+            for (idx, quant) in quants.iter_mut().enumerate() {
+                let bytes = load(layout.planes.pairs_offset() + 64 * (idx / 4));
+                *quant = merge(*quant, move_bits(bytes, 2 * (idx % 4) as u32, shift), mask);
+            }
+        }
+        if layout.planes.bits {
+            let shift = layout.planes.bit_shift();
+            let mask = _mm256_set1_epi8(1 << shift);
+            let bytes = load(layout.planes.bits_offset());
+            for (idx, quant) in quants.iter_mut().enumerate() {
+                *quant = merge(*quant, move_bits(bytes, idx as u32, shift), mask);
+            }
+        }
+        if layout.codebook {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(CODEBOOK.as_ptr().cast()));
+            quants = quants.map(|quant| _mm256_shuffle_epi8(table, quant));
+        }
+        // Bytes are stored unsigned and the codebook's values are signed; the other form is an offset of 128 away.
+        if (layout.planes.bytes && is_signed::<WEIGHT_TYPE, VNNI>())
+            || (layout.codebook && !is_signed::<WEIGHT_TYPE, VNNI>())
+        {
+            quants = quants.map(|quant| _mm256_xor_si256(quant, _mm256_set1_epi8(-128)));
+        }
+        quants
+    }
+}
+
+/// Moves bit `from` of every byte to bit `to`; bits that come in from neighbours must be masked off.
+#[inline(always)]
+unsafe fn move_bits(bytes: __m256i, from: u32, to: u32) -> __m256i {
+    // SAFETY: no memory is touched.
+    unsafe {
+        if from >= to {
+            _mm256_srl_epi16(bytes, _mm_cvtsi32_si128((from - to) as i32))
+        } else {
+            _mm256_sll_epi16(bytes, _mm_cvtsi32_si128((to - from) as i32))
+        }
+    }
+}
+
+/// `quants | (upper & mask)`.
+#[inline(always)]
+unsafe fn merge(quants: __m256i, upper: __m256i, mask: __m256i) -> __m256i {
+    // SAFETY: no memory is touched.
+    unsafe { _mm256_or_si256(quants, _mm256_and_si256(upper, mask)) }
+}
+
+/// Adds the products of 32 columns of one token to the sums of eight rows.
+///
+/// # Safety
+/// `activation` is valid for reads; AVX2 and FMA, and AVX-VNNI if `VNNI`.
+#[inline(always)]
+unsafe fn accumulate<const WEIGHT_TYPE: u8, const VNNI: bool>(
+    sums: __m256,
+    weights: &BlockWeights,
+    activation: *const ActivationBlock,
+) -> __m256 {
+    let layout = const { layout::<WEIGHT_TYPE>() };
+    // SAFETY: all reads are inside the activation's block.
+    unsafe {
+        let first = dot::<WEIGHT_TYPE, VNNI>(weights, activation, 0);
+        let last = dot::<WEIGHT_TYPE, VNNI>(weights, activation, 1);
+        let scale = _mm256_set1_ps((*activation).scale);
+        let sums = match layout.scales {
+            Scales::Block | Scales::BlockMinimum | Scales::SubMinimum => {
+                let integers = _mm256_cvtepi32_ps(_mm256_add_epi32(first, last));
+                _mm256_fmadd_ps(integers, _mm256_mul_ps(weights.scales[0], scale), sums)
+            }
+            Scales::SubPair | Scales::SubPairMinimum => {
+                let first = _mm256_mul_ps(_mm256_cvtepi32_ps(first), weights.scales[0]);
+                let both = _mm256_fmadd_ps(_mm256_cvtepi32_ps(last), weights.scales[1], first);
+                _mm256_fmadd_ps(both, scale, sums)
+            }
+        };
+        match layout.scales {
+            Scales::Block | Scales::SubPair => sums,
+            Scales::BlockMinimum | Scales::SubMinimum => {
+                _mm256_fmadd_ps(weights.minimums[0], _mm256_set1_ps((*activation).scaled_sum), sums)
+            }
+            Scales::SubPairMinimum => {
+                let [first, last] = (*activation).negative_sums.map(|sum| sum as f32 * -(*activation).scale);
+                let sums = _mm256_fmadd_ps(weights.minimums[0], _mm256_set1_ps(first), sums);
+                _mm256_fmadd_ps(weights.minimums[1], _mm256_set1_ps(last), sums)
+            }
+        }
+    }
+}
+
+/// The integer products of the first or the last 16 columns.
+///
+/// # Safety
+/// As [`accumulate`].
+#[inline(always)]
+unsafe fn dot<const WEIGHT_TYPE: u8, const VNNI: bool>(
+    weights: &BlockWeights,
+    activation: *const ActivationBlock,
+    half: usize,
+) -> __m256i {
+    let layout = const { layout::<WEIGHT_TYPE>() };
+    // SAFETY: all reads are inside the activation's block.
+    unsafe {
+        let mut sums = match layout.offset_shift {
+            _ if is_signed::<WEIGHT_TYPE, VNNI>() => _mm256_setzero_si256(),
+            None if !layout.codebook => _mm256_setzero_si256(),
+            shift => {
+                let count = _mm_cvtsi32_si128(shift.unwrap_or(7) as i32);
+                _mm256_sll_epi32(_mm256_set1_epi32((*activation).negative_sums[half]), count)
+            }
+        };
+        let quants = activation.cast::<i32>().add(4 * half);
+        let words = [0, 1, 2, 3].map(|word| _mm256_set1_epi32(quants.add(word).read()));
+        let weights = [0, 1, 2, 3].map(|word| weights.quants[4 * half + word]);
+        if VNNI {
+            for (weights, words) in weights.into_iter().zip(words) {
+                sums = _mm256_dpbusd_avx_epi32(sums, weights, words);
+            }
+            return sums;
+        }
+        let ones = _mm256_set1_epi16(1);
+        let products: [__m256i; 4] = [0, 1, 2, 3].map(|idx| {
+            if is_signed::<WEIGHT_TYPE, VNNI>() {
+                let sizes = _mm256_abs_epi8(weights[idx]);
+                _mm256_maddubs_epi16(sizes, _mm256_sign_epi8(words[idx], weights[idx]))
+            } else {
+                _mm256_maddubs_epi16(weights[idx], words[idx])
+            }
+        });
+        // A product is at most 2 · 127 · quant: four of five bits and two of six bits fit into 16 bits.
+        if is_signed::<WEIGHT_TYPE, VNNI>() {
+            for product in products {
+                sums = _mm256_add_epi32(sums, _mm256_madd_epi16(product, ones));
+            }
+            return sums;
+        }
+        let pairs = [_mm256_add_epi16(products[0], products[1]), _mm256_add_epi16(products[2], products[3])];
+        if layout.planes.nibbles && layout.planes.pairs {
+            let wide = pairs.map(|pair| _mm256_madd_epi16(pair, ones));
+            return _mm256_add_epi32(sums, _mm256_add_epi32(wide[0], wide[1]));
+        }
+        _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_add_epi16(pairs[0], pairs[1]), ones))
+    }
+}
+
+/// Asks for the weights that stand [`PREFETCH_BYTES`] after this block's, a block's share of the record.
+#[inline(always)]
+unsafe fn prefetch<const WEIGHT_TYPE: u8>(record: *const u8, block: usize) {
+    let layout = const { layout::<WEIGHT_TYPE>() };
+    let share = layout.record_bytes() / layout.record_blocks();
+    let mut at = 0;
+    while at < share {
+        let ahead = record.wrapping_add(PREFETCH_BYTES + block * share + at);
+        // SAFETY: a prefetch never faults, wherever it points.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(ahead.cast()) };
+        at += 64;
+    }
+}

@@ -1,0 +1,73 @@
+//! Quantizing activations.
+
+use std::arch::x86_64::*;
+
+use crate::activations::ActivationBlock;
+use crate::arch::portable;
+use crate::matrix::layout::BLOCK;
+
+/// Quantizes a row into blocks that stand `stride` blocks apart, to the same quants as the portable version.
+///
+/// # Safety
+/// `out` is valid for writes of all blocks of the row; AVX2.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn quantize_row(row: &[f32], out: *mut ActivationBlock, stride: usize) {
+    let (blocks, rest) = row.as_chunks::<BLOCK>();
+    for (idx, elements) in blocks.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { quantize_block(elements, out.add(idx * stride)) };
+    }
+    if !rest.is_empty() {
+        let mut padded = [0.0; BLOCK];
+        padded[..rest.len()].copy_from_slice(rest);
+        // SAFETY: the caller's promise.
+        unsafe { quantize_block(&padded, out.add(blocks.len() * stride)) };
+    }
+}
+
+/// # Safety
+/// `out` is valid for writes; AVX2.
+#[inline(always)]
+unsafe fn quantize_block(elements: &[f32; BLOCK], out: *mut ActivationBlock) {
+    // SAFETY: the four parts of the block are read where they are.
+    unsafe {
+        let parts = [0, 8, 16, 24].map(|at| _mm256_loadu_ps(elements.as_ptr().add(at)));
+        let sign = _mm256_set1_ps(-0.0);
+        let sizes = parts.map(|part| _mm256_andnot_ps(sign, part));
+        let largest = _mm256_max_ps(_mm256_max_ps(sizes[0], sizes[1]), _mm256_max_ps(sizes[2], sizes[3]));
+        let largest = largest_of(largest);
+        let steps_per_unit = _mm256_set1_ps(portable::steps_per_unit(largest));
+        let lowest = _mm256_set1_epi32(-127);
+        let [a, b, c, d] =
+            parts.map(|part| _mm256_max_epi32(_mm256_cvtps_epi32(_mm256_mul_ps(part, steps_per_unit)), lowest));
+        // Packing works within 128-bit lanes, so that its words come out in the order 0 2 4 6 1 3 5 7.
+        let bytes = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+        let bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+        _mm256_storeu_si256(out.cast(), bytes);
+        let sums = [sum_of(_mm256_add_epi32(a, b)), sum_of(_mm256_add_epi32(c, d))];
+        let scale = largest / 127.0;
+        (*out).scale = scale;
+        (*out).scaled_sum = scale * (sums[0] + sums[1]) as f32;
+        (*out).negative_sums = [-sums[0], -sums[1]];
+    }
+}
+
+#[inline(always)]
+unsafe fn largest_of(elements: __m256) -> f32 {
+    // SAFETY: no memory is touched.
+    unsafe {
+        let four = _mm_max_ps(_mm256_castps256_ps128(elements), _mm256_extractf128_ps::<1>(elements));
+        let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+        _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps::<1>(two, two)))
+    }
+}
+
+#[inline(always)]
+unsafe fn sum_of(elements: __m256i) -> i32 {
+    // SAFETY: no memory is touched.
+    unsafe {
+        let four = _mm_add_epi32(_mm256_castsi256_si128(elements), _mm256_extracti128_si256::<1>(elements));
+        let two = _mm_add_epi32(four, _mm_shuffle_epi32::<0b01_00_11_10>(four));
+        _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<1>(two)))
+    }
+}

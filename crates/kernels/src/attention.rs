@@ -1,0 +1,154 @@
+//! Attention of new tokens over the cached keys and values of their sequences.
+//!
+//! The cache is cut into blocks of [`BLOCK_POSITIONS`] positions ([`kv_cache`]). What is to be done in a step is cut into
+//! tasks of about the same cost ([`plan`]): some tokens of one sequence, one head of keys and values with all query heads
+//! that share it, and a range of blocks. A task goes over its blocks once, with an online softmax ([`tile`]), so that no
+//! matrix of scores ever exists (<https://arxiv.org/abs/2205.14135>). Where a context is cut, the tasks leave partial
+//! results, which are put together afterwards.
+
+mod body;
+pub(crate) mod kv_cache;
+pub(crate) mod plan;
+#[cfg(test)]
+mod tests;
+
+use crate::platform::InstructionSet;
+use kv_cache::KvLayer;
+use plan::{Merge, Task};
+
+pub use kv_cache::BLOCK_POSITIONS;
+
+/// How the queries of a layer attend.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Geometry {
+    pub(crate) n_heads: usize,
+    pub(crate) n_kv_heads: usize,
+    pub(crate) head_dim: usize,
+    /// Multiplies the products of queries and keys.
+    pub(crate) scale: f32,
+    /// Scores x become cap · tanh(x / cap).
+    pub(crate) soft_cap: Option<f32>,
+    /// A token sees this many positions, its own among them; all before it where there is none.
+    pub(crate) window: Option<usize>,
+}
+
+impl Geometry {
+    /// Query heads that share a head of keys and values.
+    pub(crate) fn group(&self) -> usize {
+        self.n_heads / self.n_kv_heads
+    }
+
+    /// The first position that the token at `position` sees.
+    pub(crate) fn first_visible(&self, position: usize) -> usize {
+        self.window.map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+
+    /// Width of a head's values in the cache and in partial results: whole pairs of the widest registers.
+    pub(crate) fn padded_dim(&self) -> usize {
+        kv_cache::padded(self.head_dim)
+    }
+
+    /// Floats of a partial result of one query: its values, the largest score, the sum of the weights.
+    pub(crate) fn partial_width(&self) -> usize {
+        self.padded_dim() + 2
+    }
+}
+
+/// What the tasks of a phase have in common.
+#[derive(Clone, Copy)]
+pub(crate) struct Attention<'a> {
+    pub(crate) geometry: Geometry,
+    pub(crate) layer: &'a KvLayer,
+    /// Queries of the step's first token; a token's heads lie one after the other.
+    pub(crate) queries: *const f32,
+    /// Floats from one token's queries to the next's.
+    pub(crate) query_stride: usize,
+    /// Where the results of the step's first token go, in the order of the heads.
+    pub(crate) out: *mut f32,
+    pub(crate) out_stride: usize,
+    /// Partial results, [`Geometry::partial_width`] floats each.
+    pub(crate) partials: *mut f32,
+}
+
+/// Memory of one thread, for the largest task.
+pub(crate) struct Scratch(Vec<f32>);
+
+impl Scratch {
+    /// For all of these geometries.
+    pub(crate) fn new<'a>(geometries: impl Iterator<Item = &'a Geometry>) -> Self {
+        let n_floats = geometries.map(|geometry| body::scratch_floats(geometry, plan::task_rows(geometry)));
+        Scratch(vec![0.0; n_floats.max().unwrap_or(0)])
+    }
+}
+
+/// Carries out one task of a plan.
+///
+/// # Safety
+/// The processor has the instruction set. The pointers reach over all rows that the plan was made for; nobody writes the
+/// queries or the cache, and nobody else touches the task's part of `out` or `partials`, at the same time. `blocks` are
+/// those of the task's sequence, and allocated in the layer. The scratch is of this geometry.
+pub(crate) unsafe fn attend(
+    instruction_set: InstructionSet,
+    attention: &Attention<'_>,
+    task: &Task,
+    blocks: &[u32],
+    scratch: &mut Scratch,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match instruction_set {
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx512 => avx512::attend(attention, task, blocks, &mut scratch.0),
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx2 | InstructionSet::AvxVnni => avx2::attend(attention, task, blocks, &mut scratch.0),
+            InstructionSet::Portable => body::attend::<f32>(attention, task, blocks, &mut scratch.0),
+        }
+    }
+}
+
+/// Puts the partial results of some queries together.
+///
+/// # Safety
+/// As [`attend`], and the tasks that the merge follows are done.
+pub(crate) unsafe fn merge(instruction_set: InstructionSet, attention: &Attention<'_>, merge: &Merge) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match instruction_set {
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx512 => avx512::merge(attention, merge),
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx2 | InstructionSet::AvxVnni => avx2::merge(attention, merge),
+            InstructionSet::Portable => body::merge::<f32>(attention, merge),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! compiled_for {
+    ($name:ident, $vector:ty, $features:literal) => {
+        mod $name {
+            use super::{Attention, Merge, Task, body};
+
+            /// # Safety
+            /// As [`super::attend`].
+            #[target_feature(enable = $features)]
+            pub(super) unsafe fn attend(attention: &Attention<'_>, task: &Task, blocks: &[u32], scratch: &mut [f32]) {
+                // SAFETY: the caller's promise.
+                unsafe { body::attend::<$vector>(attention, task, blocks, scratch) }
+            }
+
+            /// # Safety
+            /// As [`super::merge`].
+            #[target_feature(enable = $features)]
+            pub(super) unsafe fn merge(attention: &Attention<'_>, merge: &Merge) {
+                // SAFETY: the caller's promise.
+                unsafe { body::merge::<$vector>(attention, merge) }
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+compiled_for!(avx2, std::arch::x86_64::__m256, "avx2,fma,f16c");
+#[cfg(target_arch = "x86_64")]
+compiled_for!(avx512, std::arch::x86_64::__m512, "avx512f");

@@ -1,0 +1,378 @@
+//! The work of one attention task, written once for every width of register.
+
+use half::f16;
+
+use super::kv_cache::BLOCK_POSITIONS;
+use super::plan::{Merge, Task};
+use super::{Attention, Geometry};
+use crate::elementwise::body::capped;
+use crate::elementwise::vector::Vector;
+
+/// Blocks between two updates of the softmax.
+const CHUNK_BLOCKS: usize = 4;
+const CHUNK_POSITIONS: usize = CHUNK_BLOCKS * BLOCK_POSITIONS;
+
+/// Below every score, and finite, so that differences of two of them are.
+const LOWEST: f32 = -1e30;
+
+/// The parts of a thread's memory: queries, scores, results, and per query the largest score and the sum of weights.
+struct Parts {
+    queries: *mut f32,
+    scores: *mut f32,
+    results: *mut f32,
+    largest: *mut f32,
+    sums: *mut f32,
+}
+
+/// Floats that a task of `n_rows` queries needs.
+pub(super) fn scratch_floats(geometry: &Geometry, n_rows: usize) -> usize {
+    n_rows * (geometry.head_dim + CHUNK_POSITIONS + geometry.padded_dim() + 2)
+}
+
+fn parts(geometry: &Geometry, n_rows: usize, scratch: &mut [f32]) -> Parts {
+    assert!(scratch.len() >= scratch_floats(geometry, n_rows), "the scratch is of another geometry");
+    let (queries, rest) = scratch.split_at_mut(n_rows * geometry.head_dim);
+    let (scores, rest) = rest.split_at_mut(n_rows * CHUNK_POSITIONS);
+    let (results, rest) = rest.split_at_mut(n_rows * geometry.padded_dim());
+    let (largest, rest) = rest.split_at_mut(n_rows);
+    let sums = &mut rest[..n_rows];
+    results.fill(0.0);
+    largest.fill(LOWEST);
+    sums.fill(0.0);
+    Parts {
+        queries: queries.as_mut_ptr(),
+        scores: scores.as_mut_ptr(),
+        results: results.as_mut_ptr(),
+        largest: largest.as_mut_ptr(),
+        sums: sums.as_mut_ptr(),
+    }
+}
+
+/// # Safety
+/// As [`super::attend`].
+#[inline(always)]
+pub(super) unsafe fn attend<V: Vector>(attention: &Attention<'_>, task: &Task, blocks: &[u32], scratch: &mut [f32]) {
+    let geometry = &attention.geometry;
+    let n_rows = task.n_tokens * geometry.group();
+    let parts = parts(geometry, n_rows, scratch);
+    // SAFETY: the caller's promise; the parts are as long as the rows need.
+    unsafe {
+        load_queries::<V>(attention, task, &parts);
+        let mut first = task.blocks.start;
+        while first < task.blocks.end {
+            // Chunks start at the same positions whatever the task is, so that a token's result does not depend on it.
+            let end = ((first / CHUNK_BLOCKS + 1) * CHUNK_BLOCKS).min(task.blocks.end);
+            attend_chunk::<V>(attention, task, first, &blocks[first..end], n_rows, &parts);
+            first = end;
+        }
+        match task.first_partial {
+            Some(first_partial) => store_partials::<V>(attention, first_partial, n_rows, &parts),
+            None => store_results::<V>(attention, task, &parts),
+        }
+    }
+}
+
+/// Copies the queries, scaled, so that they lie one after the other: all heads of the first token, then of the second.
+#[inline(always)]
+unsafe fn load_queries<V: Vector>(attention: &Attention<'_>, task: &Task, parts: &Parts) {
+    let Geometry { head_dim, scale, .. } = attention.geometry;
+    let width = attention.geometry.group() * head_dim;
+    for token in 0..task.n_tokens {
+        // SAFETY: the token's queries are there, and the scratch has room for them.
+        unsafe {
+            let from = attention.queries.add((task.first_row + token) * attention.query_stride + task.kv_head * width);
+            copy_scaled::<V>(from, scale, width, parts.queries.add(token * width));
+        }
+    }
+}
+
+/// Scores of up to [`CHUNK_BLOCKS`] blocks, their softmax with what was there before, and the values so weighted.
+#[inline(always)]
+unsafe fn attend_chunk<V: Vector>(
+    attention: &Attention<'_>,
+    task: &Task,
+    first_block: usize,
+    blocks: &[u32],
+    n_rows: usize,
+    parts: &Parts,
+) {
+    let Geometry { head_dim, .. } = attention.geometry;
+    let padded_dim = attention.geometry.padded_dim();
+    let first_position = first_block * BLOCK_POSITIONS;
+    let end_position = task.position + task.n_tokens;
+    // SAFETY: the scratch has room for the scores of a chunk, and the blocks are there.
+    unsafe {
+        for (index, block) in blocks.iter().enumerate() {
+            let keys = Panel {
+                start: attention.layer.keys(*block, task.kv_head),
+                stride: BLOCK_POSITIONS,
+                n_columns: BLOCK_POSITIONS,
+                depth: head_dim,
+            };
+            let scores = Rows { start: parts.scores.add(index * BLOCK_POSITIONS), stride: CHUNK_POSITIONS };
+            product::<V, false>(Rows { start: parts.queries, stride: head_dim }, &keys, scores, n_rows);
+        }
+        softmax::<V>(attention, task, first_position, blocks.len() * BLOCK_POSITIONS, n_rows, parts);
+        for (index, block) in blocks.iter().enumerate() {
+            let values = Panel {
+                start: attention.layer.values(*block, task.kv_head),
+                stride: padded_dim,
+                n_columns: padded_dim,
+                depth: BLOCK_POSITIONS.min(end_position - (first_position + index * BLOCK_POSITIONS)),
+            };
+            let weights = Rows { start: parts.scores.add(index * BLOCK_POSITIONS), stride: CHUNK_POSITIONS };
+            product::<V, true>(weights, &values, Rows { start: parts.results, stride: padded_dim }, n_rows);
+        }
+    }
+}
+
+/// Turns the scores of a chunk into weights, and lowers earlier results to the new largest score.
+#[inline(always)]
+unsafe fn softmax<V: Vector>(
+    attention: &Attention<'_>,
+    task: &Task,
+    first_position: usize,
+    n_positions: usize,
+    n_rows: usize,
+    parts: &Parts,
+) {
+    let geometry = &attention.geometry;
+    for row in 0..n_rows {
+        let position = task.position + row / geometry.group();
+        let hidden_before = geometry.first_visible(position).saturating_sub(first_position).min(n_positions);
+        let seen_until = (position + 1).saturating_sub(first_position).min(n_positions);
+        // SAFETY: the row has as many scores as the chunk has positions, and a result of `padded_dim` floats.
+        unsafe {
+            let scores = parts.scores.add(row * CHUNK_POSITIONS);
+            if let Some(cap) = geometry.soft_cap {
+                cap_scores::<V>(scores, n_positions, cap);
+            }
+            for hidden in (0..hidden_before).chain(seen_until..n_positions) {
+                *scores.add(hidden) = f32::NEG_INFINITY;
+            }
+            let (largest, sum) = (parts.largest.add(row), parts.sums.add(row));
+            let before = *largest;
+            *largest = before.max(largest_of::<V>(scores, n_positions));
+            let added = exponentials::<V>(scores, n_positions, *largest);
+            if *largest == before {
+                *sum += added;
+            } else {
+                let factor = V::splat(before - *largest).exp();
+                *sum = *sum * factor.largest() + added;
+                scale::<V>(parts.results.add(row * geometry.padded_dim()), geometry.padded_dim(), factor);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn cap_scores<V: Vector>(scores: *mut f32, n: usize, cap: f32) {
+    for index in (0..n).step_by(V::LANES) {
+        // SAFETY: n is a multiple of every register's width.
+        unsafe { capped(V::load(scores.add(index)), cap).store(scores.add(index)) }
+    }
+}
+
+#[inline(always)]
+unsafe fn largest_of<V: Vector>(scores: *const f32, n: usize) -> f32 {
+    // SAFETY: n is a multiple of every register's width.
+    unsafe {
+        let mut largest = V::load(scores);
+        for index in (0..n).step_by(V::LANES).skip(1) {
+            largest = largest.maximum(V::load(scores.add(index)));
+        }
+        largest.largest()
+    }
+}
+
+/// Replaces scores by e^(score - largest), and returns their sum.
+#[inline(always)]
+unsafe fn exponentials<V: Vector>(scores: *mut f32, n: usize, largest: f32) -> f32 {
+    // SAFETY: n is a multiple of every register's width.
+    unsafe {
+        let mut sum = V::splat(0.0);
+        for index in (0..n).step_by(V::LANES) {
+            let weight = V::load(scores.add(index)).subtract(V::splat(largest)).exp();
+            weight.store(scores.add(index));
+            sum = sum.add(weight);
+        }
+        sum.sum()
+    }
+}
+
+#[inline(always)]
+unsafe fn scale<V: Vector>(values: *mut f32, n: usize, factor: V) {
+    for index in (0..n).step_by(V::LANES) {
+        // SAFETY: n is a multiple of every register's width.
+        unsafe { V::load(values.add(index)).multiply(factor).store(values.add(index)) }
+    }
+}
+
+#[inline(always)]
+unsafe fn copy_scaled<V: Vector>(from: *const f32, factor: f32, n: usize, to: *mut f32) {
+    let whole = n - n % V::LANES;
+    // SAFETY: every index is below n.
+    unsafe {
+        for index in (0..whole).step_by(V::LANES) {
+            V::load(from.add(index)).multiply(V::splat(factor)).store(to.add(index));
+        }
+        for index in whole..n {
+            *to.add(index) = *from.add(index) * factor;
+        }
+    }
+}
+
+/// Divides the results by the sums of the weights, and puts them where the heads' results belong.
+#[inline(always)]
+unsafe fn store_results<V: Vector>(attention: &Attention<'_>, task: &Task, parts: &Parts) {
+    let geometry = &attention.geometry;
+    let (group, head_dim) = (geometry.group(), geometry.head_dim);
+    for row in 0..task.n_tokens * group {
+        // SAFETY: the row's result is in the scratch, and its place in `out` is the task's.
+        unsafe {
+            let result = parts.results.add(row * geometry.padded_dim());
+            let out = out_of(attention, task.first_row + row / group, task.kv_head * group + row % group);
+            copy_scaled::<V>(result, 1.0 / *parts.sums.add(row), head_dim, out);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn store_partials<V: Vector>(attention: &Attention<'_>, first_partial: usize, n_rows: usize, parts: &Parts) {
+    let geometry = &attention.geometry;
+    for row in 0..n_rows {
+        // SAFETY: the partial results of the task are there and its own.
+        unsafe {
+            let partial = attention.partials.add((first_partial + row) * geometry.partial_width());
+            copy_scaled::<V>(parts.results.add(row * geometry.padded_dim()), 1.0, geometry.padded_dim(), partial);
+            *partial.add(geometry.padded_dim()) = *parts.largest.add(row);
+            *partial.add(geometry.padded_dim() + 1) = *parts.sums.add(row);
+        }
+    }
+}
+
+/// # Safety
+/// As [`super::merge`].
+#[inline(always)]
+pub(super) unsafe fn merge<V: Vector>(attention: &Attention<'_>, merge: &Merge) {
+    let geometry = &attention.geometry;
+    let (group, width) = (geometry.group(), geometry.partial_width());
+    let n_rows = merge.n_tokens * group;
+    for row in 0..n_rows {
+        // SAFETY: all parts of the row are there, and its place in `out` is the merge's.
+        unsafe {
+            let part = |part: usize| attention.partials.add((merge.first_partial + part * n_rows + row) * width);
+            let largest_of = |index: usize| *part(index).add(geometry.padded_dim());
+            let sum_of = |index: usize| *part(index).add(geometry.padded_dim() + 1);
+            let largest = (0..merge.n_parts).map(largest_of).fold(LOWEST, f32::max);
+            let sum: f32 = (0..merge.n_parts).map(|index| sum_of(index) * (largest_of(index) - largest).exp()).sum();
+            let out = out_of(attention, merge.first_row + row / group, merge.kv_head * group + row % group);
+            std::slice::from_raw_parts_mut(out, geometry.head_dim).fill(0.0);
+            for index in 0..merge.n_parts {
+                let factor = (largest_of(index) - largest).exp() / sum;
+                add_scaled::<V>(part(index), factor, geometry.head_dim, out);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn add_scaled<V: Vector>(from: *const f32, factor: f32, n: usize, to: *mut f32) {
+    let whole = n - n % V::LANES;
+    // SAFETY: every index is below n.
+    unsafe {
+        for index in (0..whole).step_by(V::LANES) {
+            V::load(from.add(index)).multiply_add(V::splat(factor), V::load(to.add(index))).store(to.add(index));
+        }
+        for index in whole..n {
+            *to.add(index) += *from.add(index) * factor;
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn out_of(attention: &Attention<'_>, row: usize, head: usize) -> *mut f32 {
+    // SAFETY: the row is one of the step's.
+    unsafe { attention.out.add(row * attention.out_stride + head * attention.geometry.head_dim) }
+}
+
+/// Rows of floats, `stride` apart.
+#[derive(Clone, Copy)]
+struct Rows {
+    start: *mut f32,
+    stride: usize,
+}
+
+/// A matrix in half precision, `[depth][n_columns]`, rows `stride` apart; `n_columns` are whole pairs of registers.
+struct Panel {
+    start: *const f16,
+    stride: usize,
+    n_columns: usize,
+    depth: usize,
+}
+
+/// out = rows · panel, or out += rows · panel, for `n_rows` rows.
+#[inline(always)]
+unsafe fn product<V: Vector, const ADD: bool>(rows: Rows, panel: &Panel, out: Rows, n_rows: usize) {
+    let mut row = 0;
+    while row < n_rows {
+        let n_tile_rows = V::TILE_ROWS.min(n_rows - row);
+        // SAFETY: the rows from here on are below n_rows.
+        unsafe {
+            let rows = Rows { start: rows.start.add(row * rows.stride), ..rows };
+            let out = Rows { start: out.start.add(row * out.stride), ..out };
+            tile_rows::<V, ADD>(n_tile_rows, rows, panel, out);
+        }
+        row += n_tile_rows;
+    }
+}
+
+/// The sums of a tile stay in registers, so its size must be known when it is compiled.
+#[inline(always)]
+unsafe fn tile_rows<V: Vector, const ADD: bool>(n_rows: usize, rows: Rows, panel: &Panel, out: Rows) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match n_rows {
+            1 => tile::<V, ADD, 1>(rows, panel, out),
+            2 => tile::<V, ADD, 2>(rows, panel, out),
+            3 => tile::<V, ADD, 3>(rows, panel, out),
+            4 => tile::<V, ADD, 4>(rows, panel, out),
+            5 => tile::<V, ADD, 5>(rows, panel, out),
+            6 => tile::<V, ADD, 6>(rows, panel, out),
+            7 => tile::<V, ADD, 7>(rows, panel, out),
+            8 => tile::<V, ADD, 8>(rows, panel, out),
+            9 => tile::<V, ADD, 9>(rows, panel, out),
+            10 => tile::<V, ADD, 10>(rows, panel, out),
+            11 => tile::<V, ADD, 11>(rows, panel, out),
+            _ => tile::<V, ADD, 12>(rows, panel, out),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn tile<V: Vector, const ADD: bool, const N_ROWS: usize>(rows: Rows, panel: &Panel, out: Rows) {
+    for column in (0..panel.n_columns).step_by(2 * V::LANES) {
+        // SAFETY: the columns come in whole pairs of registers, and the rows are there.
+        unsafe {
+            let mut sums = [[V::splat(0.0); 2]; N_ROWS];
+            let mut line = panel.start.add(column);
+            for k in 0..panel.depth {
+                let (left, right) = (V::load_f16(line), V::load_f16(line.add(V::LANES)));
+                for (row, sum) in sums.iter_mut().enumerate() {
+                    let factor = V::splat(*rows.start.add(row * rows.stride + k));
+                    sum[0] = left.multiply_add(factor, sum[0]);
+                    sum[1] = right.multiply_add(factor, sum[1]);
+                }
+                line = line.add(panel.stride);
+            }
+            for (row, sum) in sums.into_iter().enumerate() {
+                let target = out.start.add(row * out.stride + column);
+                for (half, sum) in sum.into_iter().enumerate() {
+                    let target = target.add(half * V::LANES);
+                    let sum = if ADD { sum.add(V::load(target)) } else { sum };
+                    sum.store(target);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Cuts the attention of a step into tasks.
+//!
+//! A task is some neighbouring tokens of one sequence, one head of keys and values, and a range of the sequence's blocks.
+//! Contexts are cut only where there would be too few tasks for the threads: one long sequence, or a few.
+
+use std::ops::Range;
+
+use super::Geometry;
+use super::kv_cache::BLOCK_POSITIONS;
+
+/// Queries that a task aims at: enough to use what is loaded of the cache many times, few enough for the nearest cache.
+const TARGET_ROWS: usize = 64;
+/// A context is cut until there are this many tasks for every thread.
+const TASKS_PER_THREAD: usize = 4;
+/// The fewest blocks that a cut leaves to a task.
+const MIN_BLOCKS: usize = 8;
+
+/// One sequence of a step, as far as attention is concerned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    /// Row of its first new token in the step.
+    pub(crate) first_row: usize,
+    /// Position of that token.
+    pub(crate) position: usize,
+    /// New tokens.
+    pub(crate) n_tokens: usize,
+}
+
+/// A part of the work that one thread does at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Task {
+    /// Index of the sequence in the step.
+    pub(crate) sequence: usize,
+    /// Row of its first token in the step.
+    pub(crate) first_row: usize,
+    /// Position of that token.
+    pub(crate) position: usize,
+    pub(crate) n_tokens: usize,
+    pub(crate) kv_head: usize,
+    /// Which of the sequence's blocks.
+    pub(crate) blocks: Range<usize>,
+    /// Where the partial results of its queries start, where its context is cut.
+    pub(crate) first_partial: Option<usize>,
+}
+
+/// Partial results that belong together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Merge {
+    pub(crate) first_row: usize,
+    pub(crate) n_tokens: usize,
+    pub(crate) kv_head: usize,
+    /// Results of the first part, then those of the second, and so on.
+    pub(crate) first_partial: usize,
+    pub(crate) n_parts: usize,
+}
+
+/// All tasks of a step for layers of one geometry. Kept from step to step for its memory.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) merges: Vec<Merge>,
+    pub(crate) n_partials: usize,
+}
+
+/// Queries of the largest task.
+pub(crate) fn task_rows(geometry: &Geometry) -> usize {
+    task_tokens(geometry) * geometry.group()
+}
+
+fn task_tokens(geometry: &Geometry) -> usize {
+    (TARGET_ROWS / geometry.group()).max(1)
+}
+
+impl Plan {
+    /// Makes the plan anew for the sequences of a step.
+    pub(crate) fn make(&mut self, geometry: &Geometry, spans: &[Span], n_threads: usize) {
+        self.tasks.clear();
+        self.merges.clear();
+        self.n_partials = 0;
+        let total: usize = spans.iter().flat_map(|span| tiles(geometry, span)).map(|tile| tile.blocks.len()).sum();
+        let most_blocks = match n_threads {
+            1 => usize::MAX,
+            _ => (total * geometry.n_kv_heads).div_ceil(n_threads * TASKS_PER_THREAD).max(MIN_BLOCKS),
+        };
+        for (sequence, span) in spans.iter().enumerate() {
+            for tile in tiles(geometry, span) {
+                for kv_head in 0..geometry.n_kv_heads {
+                    self.add(geometry, most_blocks, sequence, &tile, kv_head);
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, geometry: &Geometry, most_blocks: usize, sequence: usize, tile: &Tile, kv_head: usize) {
+        let &Tile { first_row, position, n_tokens, ref blocks } = tile;
+        let n_parts = blocks.len().div_ceil(most_blocks);
+        let part_blocks = blocks.len().div_ceil(n_parts);
+        let n_parts = blocks.len().div_ceil(part_blocks);
+        let first_partial = self.n_partials;
+        for part in 0..n_parts {
+            let start = blocks.start + part * part_blocks;
+            let partial = (n_parts > 1).then(|| first_partial + part * n_tokens * geometry.group());
+            let blocks = start..(start + part_blocks).min(blocks.end);
+            let task = Task { sequence, first_row, position, n_tokens, kv_head, blocks, first_partial: partial };
+            self.tasks.push(task);
+        }
+        if n_parts > 1 {
+            self.merges.push(Merge { first_row, n_tokens, kv_head, first_partial, n_parts });
+            self.n_partials += n_parts * n_tokens * geometry.group();
+        }
+    }
+}
+
+/// Neighbouring tokens, and the blocks that any of them sees.
+struct Tile {
+    first_row: usize,
+    position: usize,
+    n_tokens: usize,
+    blocks: Range<usize>,
+}
+
+/// The last tokens come first: they see the most, and what is long should not be begun last.
+fn tiles(geometry: &Geometry, span: &Span) -> impl Iterator<Item = Tile> {
+    let (geometry, span, step) = (*geometry, *span, task_tokens(geometry));
+    (0..span.n_tokens.div_ceil(step)).rev().map(move |index| {
+        let start = index * step;
+        let n_tokens = step.min(span.n_tokens - start);
+        let position = span.position + start;
+        let blocks =
+            geometry.first_visible(position) / BLOCK_POSITIONS..(position + n_tokens).div_ceil(BLOCK_POSITIONS);
+        Tile { first_row: span.first_row + start, position, n_tokens, blocks }
+    })
+}

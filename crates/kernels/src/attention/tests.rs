@@ -1,0 +1,221 @@
+#![allow(clippy::unwrap_used)]
+
+use half::f16;
+
+use super::plan::{Plan, Span};
+use super::*;
+use crate::elementwise::tests::{available, numbers};
+use crate::platform::InstructionSet;
+
+const GEOMETRY: Geometry =
+    Geometry { n_heads: 6, n_kv_heads: 2, head_dim: 64, scale: 0.3, soft_cap: None, window: None };
+
+/// Sequences with scattered blocks, and keys and values at every position.
+struct Case {
+    geometry: Geometry,
+    spans: Vec<Span>,
+    blocks: Vec<Vec<u32>>,
+    layer: KvLayer,
+    queries: Vec<f32>,
+}
+
+impl Case {
+    /// `sequences` are the position and the number of the new tokens of each.
+    fn new(geometry: Geometry, sequences: &[(usize, usize)]) -> Self {
+        let mut layer = KvLayer::new(geometry.n_kv_heads, geometry.head_dim);
+        let (mut spans, mut blocks, mut n_rows, mut n_blocks) = (Vec::new(), Vec::new(), 0, 0);
+        for &(position, n_tokens) in sequences {
+            spans.push(Span { first_row: n_rows, position, n_tokens });
+            n_rows += n_tokens;
+            let n_own = (position + n_tokens).div_ceil(BLOCK_POSITIONS) as u32;
+            blocks.push((0..n_own).rev().map(|index| n_blocks + index).collect());
+            n_blocks += n_own;
+        }
+        layer.grow(n_blocks as usize);
+        let queries = numbers(1, n_rows * geometry.n_heads * geometry.head_dim, 2.0);
+        let case = Case { geometry, spans, blocks, layer, queries };
+        case.fill();
+        case
+    }
+
+    fn fill(&self) {
+        for (sequence, span) in self.spans.iter().enumerate() {
+            for position in 0..span.position + span.n_tokens {
+                for kv_head in 0..self.geometry.n_kv_heads {
+                    let (key, value) = self.key_and_value(sequence, position, kv_head);
+                    let block = self.blocks[sequence][position / BLOCK_POSITIONS];
+                    // SAFETY: nobody else has the layer.
+                    unsafe { self.layer.write(block, position % BLOCK_POSITIONS, kv_head, &key, &value) }
+                }
+            }
+        }
+    }
+
+    fn key_and_value(&self, sequence: usize, position: usize, kv_head: usize) -> (Vec<f16>, Vec<f16>) {
+        let seed = 7 + (sequence * 10_000 + position) * 64 + kv_head * 2;
+        let halves = |seed: usize| {
+            numbers(seed as u32, self.geometry.head_dim, 1.0).into_iter().map(f16::from_f32).collect::<Vec<f16>>()
+        };
+        (halves(seed), halves(seed + 1))
+    }
+
+    /// The formula, in double precision.
+    fn naive(&self) -> Vec<f64> {
+        let Geometry { n_heads, head_dim, .. } = self.geometry;
+        let mut out = Vec::new();
+        for (sequence, span) in self.spans.iter().enumerate() {
+            for token in 0..span.n_tokens {
+                for head in 0..n_heads {
+                    let start = ((span.first_row + token) * n_heads + head) * head_dim;
+                    let query = &self.queries[start..start + head_dim];
+                    out.extend(self.naive_head(sequence, span.position + token, head / self.geometry.group(), query));
+                }
+            }
+        }
+        out
+    }
+
+    fn naive_head(&self, sequence: usize, position: usize, kv_head: usize, query: &[f32]) -> Vec<f64> {
+        let seen = self.geometry.first_visible(position)..position + 1;
+        let cached: Vec<_> = seen.map(|position| self.key_and_value(sequence, position, kv_head)).collect();
+        let score = |key: &[f16]| {
+            let dot: f64 = query.iter().zip(key).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum();
+            let score = dot * f64::from(self.geometry.scale);
+            self.geometry.soft_cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
+        };
+        let weights: Vec<f64> = cached.iter().map(|(key, _)| score(key).exp()).collect();
+        let sum: f64 = weights.iter().sum();
+        let element = |index: usize| {
+            weights.iter().zip(&cached).map(|(weight, (_, value))| weight * f64::from(value[index])).sum::<f64>() / sum
+        };
+        (0..self.geometry.head_dim).map(element).collect()
+    }
+
+    fn ours(&self, instruction_set: InstructionSet, n_threads: usize) -> Vec<f32> {
+        let mut plan = Plan::default();
+        plan.make(&self.geometry, &self.spans, n_threads);
+        let mut out = vec![f32::NAN; self.queries.len()];
+        let mut partials = vec![f32::NAN; plan.n_partials * self.geometry.partial_width()];
+        let width = self.geometry.n_heads * self.geometry.head_dim;
+        let attention = Attention {
+            geometry: self.geometry,
+            layer: &self.layer,
+            queries: self.queries.as_ptr(),
+            query_stride: width,
+            out: out.as_mut_ptr(),
+            out_stride: width,
+            partials: partials.as_mut_ptr(),
+        };
+        let mut scratch = Scratch::new(std::iter::once(&self.geometry));
+        for task in &plan.tasks {
+            // SAFETY: the machine has the instruction set, and the buffers are those of the plan.
+            unsafe { attend(instruction_set, &attention, task, &self.blocks[task.sequence], &mut scratch) }
+        }
+        for merged in &plan.merges {
+            // SAFETY: as above.
+            unsafe { merge(instruction_set, &attention, merged) }
+        }
+        out
+    }
+}
+
+#[track_caller]
+fn check(geometry: Geometry, sequences: &[(usize, usize)]) {
+    check_within(1e-5, geometry, sequences);
+}
+
+#[track_caller]
+fn check_within(tolerance: f64, geometry: Geometry, sequences: &[(usize, usize)]) {
+    let case = Case::new(geometry, sequences);
+    let expected = case.naive();
+    for instruction_set in available() {
+        for n_threads in [1, 2, 16] {
+            let ours = case.ours(instruction_set, n_threads);
+            for (index, (ours, expected)) in ours.iter().zip(&expected).enumerate() {
+                let difference = (f64::from(*ours) - expected).abs();
+                assert!(
+                    difference < tolerance,
+                    "{instruction_set:?}, {n_threads} threads, {geometry:?}: element {index} is {ours}, not {expected}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn one_new_token() {
+    for position in [0, 1, 31, 32, 127, 128, 500] {
+        check(GEOMETRY, &[(position, 1)]);
+    }
+}
+
+#[test]
+fn a_prompt() {
+    for n_tokens in [2, 21, 33, 150] {
+        check(GEOMETRY, &[(0, n_tokens)]);
+    }
+}
+
+#[test]
+fn a_prompt_after_another() {
+    check(GEOMETRY, &[(45, 70)]);
+    check(GEOMETRY, &[(600, 3)]);
+}
+
+#[test]
+fn ragged_sequences() {
+    check(GEOMETRY, &[(0, 40), (700, 1), (3, 1), (64, 5)]);
+}
+
+#[test]
+fn windows() {
+    for window in [1, 16, 32, 100, 1000] {
+        check(Geometry { window: Some(window), ..GEOMETRY }, &[(0, 150), (513, 1), (90, 4)]);
+    }
+}
+
+#[test]
+fn soft_caps() {
+    check(Geometry { soft_cap: Some(3.0), ..GEOMETRY }, &[(0, 40), (300, 1)]);
+    check(Geometry { soft_cap: Some(3.0), window: Some(20), ..GEOMETRY }, &[(0, 40), (300, 1)]);
+}
+
+#[test]
+fn heads_of_every_width_and_number() {
+    for head_dim in [2, 20, 32, 80, 96, 128, 256] {
+        let scale = 1.0 / (head_dim as f32).sqrt();
+        check(Geometry { head_dim, scale, ..GEOMETRY }, &[(30, 5), (300, 1)]);
+    }
+    for (n_heads, n_kv_heads) in [(1, 1), (3, 3), (5, 1), (13, 1), (80, 1), (28, 4)] {
+        check(Geometry { n_heads, n_kv_heads, ..GEOMETRY }, &[(30, 5), (300, 1)]);
+    }
+}
+
+#[test]
+fn large_scores() {
+    // Scores of some hundreds leave fewer digits behind the point.
+    check_within(1e-4, Geometry { scale: 30.0, head_dim: 32, ..GEOMETRY }, &[(0, 40), (300, 1)]);
+}
+
+#[test]
+fn long_contexts_are_cut_and_short_ones_are_not() {
+    let tasks = |position, n_tokens, n_threads| {
+        let mut plan = Plan::default();
+        plan.make(&GEOMETRY, &[Span { first_row: 0, position, n_tokens }], n_threads);
+        (plan.tasks.len(), plan.merges.len())
+    };
+    assert_eq!(tasks(100, 1, 2), (2, 0));
+    assert_eq!(tasks(2047, 1, 1), (2, 0));
+    assert_eq!(tasks(2047, 1, 2), (8, 2));
+    assert_eq!(tasks(0, 512, 2), (50, 0));
+}
+
+#[test]
+fn a_copied_block_holds_the_same() {
+    let mut case = Case::new(GEOMETRY, &[(0, 40)]);
+    let before = case.ours(InstructionSet::Portable, 1);
+    case.layer.grow(200);
+    case.layer.copy_block(case.blocks[0][0], 199);
+    case.blocks[0][0] = 199;
+    assert_eq!(case.ours(InstructionSet::Portable, 1), before);
+}

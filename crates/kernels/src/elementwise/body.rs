@@ -1,0 +1,287 @@
+//! The functions over rows, written once for every width of register.
+
+use half::f16;
+
+use super::vector::Vector;
+
+/// One step of a function over a row.
+trait Step {
+    /// # Safety
+    /// The elements from `index` on, as many as the vector has, are there and are nobody else's; the processor has the
+    /// vector's instruction set.
+    unsafe fn at<V: Vector>(&self, index: usize);
+}
+
+/// Goes over `n` elements, register by register, and over what is left one by one.
+#[inline(always)]
+unsafe fn each<V: Vector>(n: usize, step: &impl Step) {
+    let whole = n - n % V::LANES;
+    for index in (0..whole).step_by(V::LANES) {
+        // SAFETY: below n.
+        unsafe { step.at::<V>(index) }
+    }
+    for index in whole..n {
+        // SAFETY: below n.
+        unsafe { step.at::<f32>(index) }
+    }
+}
+
+/// # Safety
+/// `values` and `weight` have `n` elements.
+#[inline(always)]
+pub(super) unsafe fn rms_norm<V: Vector>(values: *mut f32, weight: *const f32, n: usize, epsilon: f32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mean = sum_of_squares::<V>(values, n) / n as f32;
+        each::<V>(n, &Norm { values, weight, factor: 1.0 / (mean + epsilon).sqrt() });
+    }
+}
+
+/// Four sums at a time, because one addition must wait for the one before it.
+#[inline(always)]
+unsafe fn sum_of_squares<V: Vector>(values: *const f32, n: usize) -> f32 {
+    // SAFETY: every index is below n.
+    unsafe {
+        let mut sums = [V::splat(0.0); 4];
+        let mut index = 0;
+        while index + 4 * V::LANES <= n {
+            for (lane, sum) in sums.iter_mut().enumerate() {
+                let x = V::load(values.add(index + lane * V::LANES));
+                *sum = x.multiply_add(x, *sum);
+            }
+            index += 4 * V::LANES;
+        }
+        let mut total = sums[0].add(sums[1]).add(sums[2].add(sums[3])).sum();
+        while index < n {
+            let x = *values.add(index);
+            total += x * x;
+            index += 1;
+        }
+        total
+    }
+}
+
+struct Norm {
+    values: *mut f32,
+    weight: *const f32,
+    factor: f32,
+}
+
+impl Step for Norm {
+    #[inline(always)]
+    unsafe fn at<V: Vector>(&self, index: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let scaled = V::load(self.values.add(index)).multiply(V::splat(self.factor));
+            scaled.multiply(V::load(self.weight.add(index))).store(self.values.add(index));
+        }
+    }
+}
+
+/// # Safety
+/// `values` and `others` have `n` elements.
+#[inline(always)]
+pub(super) unsafe fn add<V: Vector>(values: *mut f32, others: *const f32, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { each::<V>(n, &Add { values, others }) }
+}
+
+struct Add {
+    values: *mut f32,
+    others: *const f32,
+}
+
+impl Step for Add {
+    #[inline(always)]
+    unsafe fn at<V: Vector>(&self, index: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let sum = V::load(self.values.add(index)).add(V::load(self.others.add(index)));
+            sum.store(self.values.add(index));
+        }
+    }
+}
+
+/// # Safety
+/// `values` has `n` elements.
+#[inline(always)]
+pub(super) unsafe fn scale<V: Vector>(values: *mut f32, n: usize, factor: f32) {
+    // SAFETY: the caller's promise.
+    unsafe { each::<V>(n, &Scale { values, factor }) }
+}
+
+struct Scale {
+    values: *mut f32,
+    factor: f32,
+}
+
+impl Step for Scale {
+    #[inline(always)]
+    unsafe fn at<V: Vector>(&self, index: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { V::load(self.values.add(index)).multiply(V::splat(self.factor)).store(self.values.add(index)) }
+    }
+}
+
+/// # Safety
+/// `gate` and `up` have `n` elements.
+#[inline(always)]
+pub(super) unsafe fn gate_silu<V: Vector>(gate: *mut f32, up: *const f32, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { each::<V>(n, &GateSilu { gate, up }) }
+}
+
+struct GateSilu {
+    gate: *mut f32,
+    up: *const f32,
+}
+
+impl Step for GateSilu {
+    #[inline(always)]
+    unsafe fn at<V: Vector>(&self, index: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let x = V::load(self.gate.add(index));
+            let gated = times_sigmoid(x, x).multiply(V::load(self.up.add(index)));
+            gated.store(self.gate.add(index));
+        }
+    }
+}
+
+/// # Safety
+/// `gate` and `up` have `n` elements.
+#[inline(always)]
+pub(super) unsafe fn gate_gelu<V: Vector>(gate: *mut f32, up: *const f32, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { each::<V>(n, &GateGelu { gate, up }) }
+}
+
+struct GateGelu {
+    gate: *mut f32,
+    up: *const f32,
+}
+
+impl Step for GateGelu {
+    /// (1 + tanh(u)) / 2 is sigmoid(2u).
+    #[inline(always)]
+    unsafe fn at<V: Vector>(&self, index: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let x = V::load(self.gate.add(index));
+            let cubic = x.multiply(x).multiply_add(V::splat(0.044_715), V::splat(1.0)).multiply(x);
+            let twice_root_of_2_over_pi = V::splat(1.595_769);
+            let gated = times_sigmoid(x, cubic.multiply(twice_root_of_2_over_pi)).multiply(V::load(self.up.add(index)));
+            gated.store(self.gate.add(index));
+        }
+    }
+}
+
+/// x · sigmoid(y) = x / (1 + e⁻ʸ).
+#[inline(always)]
+unsafe fn times_sigmoid<V: Vector>(x: V, y: V) -> V {
+    // SAFETY: the caller's promise.
+    unsafe { x.divide(V::splat(0.0).subtract(y).exp().add(V::splat(1.0))) }
+}
+
+/// # Safety
+/// `values` has `n` elements.
+#[inline(always)]
+pub(super) unsafe fn soft_cap<V: Vector>(values: *mut f32, n: usize, cap: f32) {
+    // SAFETY: the caller's promise.
+    unsafe { each::<V>(n, &SoftCap { values, cap }) }
+}
+
+struct SoftCap {
+    values: *mut f32,
+    cap: f32,
+}
+
+impl Step for SoftCap {
+    #[inline(always)]
+    unsafe fn at<V: Vector>(&self, index: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { capped(V::load(self.values.add(index)), self.cap).store(self.values.add(index)) }
+    }
+}
+
+/// cap · tanh(x / cap), with tanh(u) = 1 - 2 / (e²ᵘ + 1).
+///
+/// # Safety
+/// The processor has the vector's instruction set.
+#[inline(always)]
+pub(crate) unsafe fn capped<V: Vector>(x: V, cap: f32) -> V {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let exponential = x.multiply(V::splat(2.0 / cap)).exp();
+        V::splat(-2.0 * cap).divide(exponential.add(V::splat(1.0))).add(V::splat(cap))
+    }
+}
+
+/// # Safety
+/// `head` has 2 · `n_pairs` elements, `cosines` and `sines` have `n_pairs`.
+#[inline(always)]
+pub(super) unsafe fn rotate_halves<V: Vector>(head: *mut f32, cosines: *const f32, sines: *const f32, n_pairs: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { each::<V>(n_pairs, &RotateHalves { first: head, second: head.add(n_pairs), cosines, sines }) }
+}
+
+struct RotateHalves {
+    first: *mut f32,
+    second: *mut f32,
+    cosines: *const f32,
+    sines: *const f32,
+}
+
+impl Step for RotateHalves {
+    #[inline(always)]
+    unsafe fn at<V: Vector>(&self, index: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (x, y) = (V::load(self.first.add(index)), V::load(self.second.add(index)));
+            let (cosine, sine) = (V::load(self.cosines.add(index)), V::load(self.sines.add(index)));
+            x.multiply(cosine).subtract(y.multiply(sine)).store(self.first.add(index));
+            x.multiply(sine).add(y.multiply(cosine)).store(self.second.add(index));
+        }
+    }
+}
+
+/// # Safety
+/// `head`, `cosines` and `sines` have `n` elements, an even number.
+#[inline(always)]
+pub(super) unsafe fn rotate_neighbours<V: Vector>(head: *mut f32, cosines: *const f32, sines: *const f32, n: usize) {
+    let whole = if V::LANES == 1 { 0 } else { n - n % V::LANES };
+    // SAFETY: every index is below n.
+    unsafe {
+        for index in (0..whole).step_by(V::LANES) {
+            let x = V::load(head.add(index));
+            let turned = x.swap_neighbours().multiply(V::load(sines.add(index)));
+            x.multiply(V::load(cosines.add(index))).add(turned).store(head.add(index));
+        }
+        for index in (whole..n).step_by(2) {
+            let (x, y) = (*head.add(index), *head.add(index + 1));
+            *head.add(index) = x * *cosines.add(index) + y * *sines.add(index);
+            *head.add(index + 1) = y * *cosines.add(index + 1) + x * *sines.add(index + 1);
+        }
+    }
+}
+
+/// # Safety
+/// `out` and `values` have `n` elements.
+#[inline(always)]
+pub(super) unsafe fn to_f16<V: Vector>(out: *mut f16, values: *const f32, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { each::<V>(n, &ToF16 { out, values }) }
+}
+
+struct ToF16 {
+    out: *mut f16,
+    values: *const f32,
+}
+
+impl Step for ToF16 {
+    #[inline(always)]
+    unsafe fn at<V: Vector>(&self, index: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { V::load(self.values.add(index)).store_f16(self.out.add(index)) }
+    }
+}

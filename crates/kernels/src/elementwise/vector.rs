@@ -1,0 +1,144 @@
+//! A register of floats, so that one text serves every instruction set.
+//!
+//! What computes is written once over [`Vector`], inlined into a function that is compiled for an instruction set. Single
+//! floats are vectors too: they are the portable version, and they finish what is left over at the end of a row.
+
+use half::f16;
+
+/// As many floats as a register holds.
+///
+/// # Safety
+/// Every function needs a processor with the instruction set of the implementation. Those that take a pointer read or
+/// write [`LANES`](Vector::LANES) elements there, at any alignment.
+pub(crate) trait Vector: Copy {
+    /// Floats of a register.
+    const LANES: usize;
+    /// Rows of a tile, two registers wide, that fit the registers with some to spare.
+    const TILE_ROWS: usize;
+
+    unsafe fn splat(value: f32) -> Self;
+    unsafe fn load(from: *const f32) -> Self;
+    unsafe fn store(self, to: *mut f32);
+    unsafe fn load_f16(from: *const f16) -> Self;
+    unsafe fn store_f16(self, to: *mut f16);
+    unsafe fn add(self, other: Self) -> Self;
+    unsafe fn subtract(self, other: Self) -> Self;
+    unsafe fn multiply(self, other: Self) -> Self;
+    unsafe fn divide(self, other: Self) -> Self;
+    unsafe fn maximum(self, other: Self) -> Self;
+    /// self · factor + summand.
+    unsafe fn multiply_add(self, factor: Self, summand: Self) -> Self;
+    /// e to the power of each, within two units in the last place; 0 for what is below -87.3.
+    unsafe fn exp(self) -> Self;
+    unsafe fn sum(self) -> f32;
+    unsafe fn largest(self) -> f32;
+    /// Neighbours change places: 1, 0, 3, 2, … Not for single floats.
+    unsafe fn swap_neighbours(self) -> Self;
+}
+
+/// From here down, powers of e are 0; single precision has no normal numbers for them.
+pub(crate) const SMALLEST_EXPONENT: f32 = -87.3;
+/// From here up, powers of e stay what they are here, so that they remain finite.
+pub(crate) const LARGEST_EXPONENT: f32 = 88.3;
+
+/// ln 2 in two parts: the first has zeros at its end, so that its product with a small integer is exact.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
+
+/// Taylor coefficients of e^x from x⁶ to x⁰. For |x| ≤ ln(2)/2 what is left out is below 1.2e-7.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const EXP_COEFFICIENTS: [f32; 7] = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
+
+impl Vector for f32 {
+    const LANES: usize = 1;
+    const TILE_ROWS: usize = 4;
+
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> Self {
+        value
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { from.read_unaligned() }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { to.write_unaligned(self) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(from: *const f16) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { from.read_unaligned() }.to_f32_const()
+    }
+
+    #[inline(always)]
+    unsafe fn store_f16(self, to: *mut f16) {
+        // SAFETY: the caller's promise.
+        unsafe { to.write_unaligned(f16::from_f32_const(self)) }
+    }
+
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        self + other
+    }
+
+    #[inline(always)]
+    unsafe fn subtract(self, other: Self) -> Self {
+        self - other
+    }
+
+    #[inline(always)]
+    unsafe fn multiply(self, other: Self) -> Self {
+        self * other
+    }
+
+    #[inline(always)]
+    unsafe fn divide(self, other: Self) -> Self {
+        self / other
+    }
+
+    #[inline(always)]
+    unsafe fn maximum(self, other: Self) -> Self {
+        if self > other { self } else { other }
+    }
+
+    /// Rounded twice: without the instruction for it, rounding once is a slow function.
+    #[inline(always)]
+    unsafe fn multiply_add(self, factor: Self, summand: Self) -> Self {
+        self * factor + summand
+    }
+
+    #[inline(always)]
+    unsafe fn exp(self) -> Self {
+        match self {
+            x if x < SMALLEST_EXPONENT => 0.0,
+            x if x > LARGEST_EXPONENT => LARGEST_EXPONENT.exp(),
+            x => x.exp(),
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn sum(self) -> f32 {
+        self
+    }
+
+    #[inline(always)]
+    unsafe fn largest(self) -> f32 {
+        self
+    }
+
+    #[inline(always)]
+    unsafe fn swap_neighbours(self) -> Self {
+        unreachable!("a single float has no neighbour")
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;

@@ -1,0 +1,29 @@
+//! Quantized matrix products, attention and norms for the CPU: slices in, slices out, SIMD chosen at run time.
+//!
+//! A [`Matrix`] is a weight tensor of a GGUF file, copied once into an order that the products like to read: sixteen
+//! rows side by side, so that one vector register holds the same columns of sixteen rows. [`Activations`] are the
+//! vectors that it is multiplied with, quantized to eight bits per block of 32 columns. [`matmul`] multiplies the two.
+//! Which instructions do the work is decided once per process by [`platform::kernels`]; every instruction set reads
+//! the same layout, and the portable one is the oracle that the others are tested against.
+//!
+//! A whole decoder is a [`step::Program`]: buffers, products, attention over a cache of keys and values, and what is done
+//! to rows in between. It runs on the threads of a [`pool::Pool`], which are handed a step once, with all of its phases.
+
+mod activations;
+mod arch;
+mod attention;
+mod buffer;
+mod elementwise;
+mod matrix;
+pub mod platform;
+pub mod pool;
+mod product;
+pub mod step;
+mod weight_type;
+
+pub use activations::Activations;
+pub use attention::BLOCK_POSITIONS;
+pub use elementwise::Activation;
+pub use matrix::{Matrix, PackError, ROW_GROUP};
+pub use product::{matmul, matmul_with};
+pub use weight_type::WeightType;

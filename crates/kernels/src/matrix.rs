@@ -1,0 +1,140 @@
+//! A weight matrix in the order that the products read it.
+//!
+//! Packing copies a GGUF tensor once, at loading; the file's own bytes are not needed afterwards. The packed matrix
+//! takes the bytes of the tensor and a few percent more, because only the order of the bits changes ([`layout`]).
+
+pub(crate) mod layout;
+mod pack;
+mod source;
+pub(crate) mod unpack;
+
+use std::{fmt, slice};
+
+pub use layout::ROW_GROUP;
+use layout::{BLOCK, QuantLayout};
+use unpack::RowBlock;
+
+use crate::WeightType;
+use crate::buffer::Buffer;
+
+/// A matrix of `n_rows` × `n_columns` weights, packed in groups of [`ROW_GROUP`] rows.
+pub struct Matrix {
+    weight_type: WeightType,
+    n_rows: usize,
+    n_columns: usize,
+    buffer: Buffer,
+}
+
+/// Why a tensor cannot be packed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PackError {
+    /// Rows are not whole blocks of the type.
+    #[error(
+        "rows of {n_columns} columns are not whole blocks of {weight_type:?}, which hold {block_columns} columns each"
+    )]
+    PartialBlock {
+        /// The type of the tensor.
+        weight_type: WeightType,
+        /// Columns of a row.
+        n_columns: usize,
+        /// Columns that a block of the type holds.
+        block_columns: usize,
+    },
+    /// The bytes given are not those of a tensor of that shape.
+    #[error("a {weight_type:?} tensor of {n_rows} × {n_columns} takes {expected} bytes and not {given}")]
+    WrongLength {
+        /// The type of the tensor.
+        weight_type: WeightType,
+        /// Rows of the tensor.
+        n_rows: usize,
+        /// Columns of a row.
+        n_columns: usize,
+        /// Bytes such a tensor takes; the largest number where the shape is beyond counting.
+        expected: usize,
+        /// Bytes that were given.
+        given: usize,
+    },
+}
+
+impl Matrix {
+    /// Copies a row-major GGUF tensor into the packed order, on all cores where it is large.
+    ///
+    /// # Errors
+    /// When `n_columns` is not a whole number of blocks, or `bytes` does not have the length of such a tensor.
+    pub fn pack(weight_type: WeightType, n_rows: usize, n_columns: usize, bytes: &[u8]) -> Result<Matrix, PackError> {
+        let block_columns = weight_type.block_columns();
+        if !n_columns.is_multiple_of(block_columns) {
+            return Err(PackError::PartialBlock { weight_type, n_columns, block_columns });
+        }
+        let row_bytes = (n_columns / block_columns).checked_mul(weight_type.block_bytes());
+        let expected = row_bytes.and_then(|row_bytes| row_bytes.checked_mul(n_rows)).unwrap_or(usize::MAX);
+        if expected != bytes.len() {
+            return Err(PackError::WrongLength { weight_type, n_rows, n_columns, expected, given: bytes.len() });
+        }
+        let buffer = pack::pack(weight_type, n_rows, n_columns, bytes);
+        Ok(Matrix { weight_type, n_rows, n_columns, buffer })
+    }
+
+    /// How its weights are encoded.
+    pub fn weight_type(&self) -> WeightType {
+        self.weight_type
+    }
+
+    /// Rows: the length of a product.
+    pub fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    /// Columns: the length of the vectors it is multiplied with.
+    pub fn n_columns(&self) -> usize {
+        self.n_columns
+    }
+
+    /// Bytes that the packed weights take in memory.
+    pub fn n_bytes(&self) -> usize {
+        self.buffer.n_bytes()
+    }
+
+    /// Bytes of one group of rows: what a product of [`ROW_GROUP`] rows with one vector reads.
+    pub(crate) fn group_bytes(&self) -> usize {
+        layout::group_bytes(self.weight_type, self.n_columns)
+    }
+
+    /// The packed weights.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        // SAFETY: packing initialized every byte of the buffer, and nothing writes to it afterwards.
+        unsafe { slice::from_raw_parts(self.buffer.as_ptr(), self.buffer.n_bytes()) }
+    }
+
+    /// Writes the weights of one row to `out`, as numbers: the embedding of a token.
+    ///
+    /// # Panics
+    /// When there is no such row, or `out` is not `n_columns` long.
+    pub fn dequantize_row(&self, row: usize, out: &mut [f32]) {
+        assert!(row < self.n_rows, "row {row} of a matrix of {} rows", self.n_rows);
+        assert_eq!(out.len(), self.n_columns, "a row has as many elements as the matrix has columns");
+        let group_bytes = self.group_bytes();
+        let group = &self.as_bytes()[row / ROW_GROUP * group_bytes..][..group_bytes];
+        let row_idx = row % ROW_GROUP;
+        if self.weight_type.is_float() {
+            for (column, weight) in out.iter_mut().enumerate() {
+                *weight = unpack::read_float(self.weight_type, group, column, row_idx);
+            }
+            return;
+        }
+        let layout = QuantLayout::of(self.weight_type);
+        for (idx, weights) in out.chunks_exact_mut(BLOCK).enumerate() {
+            let record = &group[idx / layout.record_blocks() * layout.record_bytes()..][..layout.record_bytes()];
+            let block = RowBlock::read(layout, record, idx % layout.record_blocks(), row_idx);
+            for (column, weight) in weights.iter_mut().enumerate() {
+                *weight = block.weight(column);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Matrix {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Matrix({:?}, {} × {})", self.weight_type, self.n_rows, self.n_columns)
+    }
+}

@@ -1,0 +1,187 @@
+//! The packed order of weights: what a record holds, and where.
+//!
+//! A matrix is a sequence of row groups, a group a sequence of records, a record sixteen rows of one GGUF block (32
+//! columns, or 256 for the K types). A record of a quantized type is
+//!
+//! ```text
+//! scale of every row            16 × f16
+//! minimum of every row          16 × f16, types with a minimum only (negated where the format subtracts it)
+//! scales of the sub-blocks      K types only: per block of 32 columns 16 bytes and 16 bytes more (see `Scales`)
+//! planes of block 0, block 1 …  the bits of the quants of 32 columns
+//! ```
+//!
+//! The planes of a block hold the quants of 32 columns × 16 rows as 32-bit words, sixteen words (one per row) after
+//! each other. Call word `c` of a row its columns `4c .. 4c + 4`, a byte each. The planes are, in this order and each
+//! only where the type has it:
+//!
+//! ```text
+//! bytes    8 × 16 words: word c itself
+//! nibbles  4 × 16 words: low four bits of word j, and of word j + 4 in the upper half of every byte
+//! pairs    2 × 16 words: two bits of words 4h, 4h + 1, 4h + 2 and 4h + 3, from low to high in every byte
+//! bits     1 × 16 words: one bit of words 0 … 7, from low to high in every byte
+//! ```
+//!
+//! Floating-point types have records of 32 columns: for every column (F32, F16) its sixteen rows, or for every two
+//! columns (BF16) sixteen pairs, which is what the instruction for products of bfloat16 reads.
+
+use crate::WeightType;
+
+/// Rows that are stored side by side, and that one product computes at once.
+pub const ROW_GROUP: usize = 16;
+
+/// Columns that share a scale of the activations, and that the kernels treat at once.
+pub(crate) const BLOCK: usize = 32;
+
+/// The planes that hold the quants, lowest bits first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Planes {
+    pub(crate) bytes: bool,
+    pub(crate) nibbles: bool,
+    pub(crate) pairs: bool,
+    pub(crate) bits: bool,
+}
+
+impl Planes {
+    /// Where the plane of pairs starts, in bytes from the first plane of the block.
+    pub(crate) const fn pairs_offset(self) -> usize {
+        if self.nibbles { 4 * 4 * ROW_GROUP } else { 0 }
+    }
+
+    /// Where the plane of bits starts.
+    pub(crate) const fn bits_offset(self) -> usize {
+        self.pairs_offset() + if self.pairs { 2 * 4 * ROW_GROUP } else { 0 }
+    }
+
+    /// The lowest bit of a quant that the pairs (or, without pairs, the bits) hold.
+    pub(crate) const fn upper_shift(self) -> u32 {
+        if self.nibbles { 4 } else { 0 }
+    }
+
+    /// The bit of a quant that the plane of bits holds.
+    pub(crate) const fn bit_shift(self) -> u32 {
+        self.upper_shift() + if self.pairs { 2 } else { 0 }
+    }
+
+    /// Bytes that the planes of a block of 32 columns take.
+    pub(crate) const fn block_bytes(self) -> usize {
+        if self.bytes { 8 * 4 * ROW_GROUP } else { self.bits_offset() + if self.bits { 4 * ROW_GROUP } else { 0 } }
+    }
+}
+
+/// What turns a quant into a weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scales {
+    /// `scale · q` over 32 columns.
+    Block,
+    /// `scale · q + minimum` over 32 columns.
+    BlockMinimum,
+    /// `scale · a · q + minimum · b` with the sub-block bytes `a` and `b` over 32 columns.
+    SubMinimum,
+    /// `scale · a · q` over the first 16 columns and `scale · b · q` over the others; `a` and `b` are signed.
+    SubPair,
+    /// As `SubPair` with the low four bits of `a` and `b` as scales, and `minimum ·` their high four bits added.
+    SubPairMinimum,
+}
+
+/// Everything that distinguishes one quantized type from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QuantLayout {
+    pub(crate) planes: Planes,
+    pub(crate) scales: Scales,
+    /// What is subtracted from a stored quant: `1 << offset_shift`, nothing where there is no shift.
+    pub(crate) offset_shift: Option<u32>,
+    /// Whether a quant is an index into [`CODEBOOK`].
+    pub(crate) codebook: bool,
+}
+
+/// The values of IQ4_NL's quants (llama.cpp, `kvalues_iq4nl`).
+pub(crate) const CODEBOOK: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+const NIBBLES: Planes = Planes { bytes: false, nibbles: true, pairs: false, bits: false };
+const NIBBLES_BITS: Planes = Planes { bits: true, ..NIBBLES };
+const NIBBLES_PAIRS: Planes = Planes { pairs: true, ..NIBBLES };
+const PAIRS: Planes = Planes { bytes: false, nibbles: false, pairs: true, bits: false };
+const PAIRS_BITS: Planes = Planes { bits: true, ..PAIRS };
+const BYTES: Planes = Planes { bytes: true, nibbles: false, pairs: false, bits: false };
+
+impl QuantLayout {
+    /// The layout of a quantized type.
+    ///
+    /// # Panics
+    /// For a floating-point type, which has none.
+    pub(crate) const fn of(weight_type: WeightType) -> QuantLayout {
+        match weight_type {
+            WeightType::Q4_0 => QuantLayout::new(NIBBLES, Scales::Block, Some(3)),
+            WeightType::Q4_1 => QuantLayout::new(NIBBLES, Scales::BlockMinimum, None),
+            WeightType::Q5_0 => QuantLayout::new(NIBBLES_BITS, Scales::Block, Some(4)),
+            WeightType::Q5_1 => QuantLayout::new(NIBBLES_BITS, Scales::BlockMinimum, None),
+            WeightType::Q8_0 => QuantLayout::new(BYTES, Scales::Block, Some(7)),
+            WeightType::Q2_K => QuantLayout::new(PAIRS, Scales::SubPairMinimum, None),
+            WeightType::Q3_K => QuantLayout::new(PAIRS_BITS, Scales::SubPair, Some(2)),
+            WeightType::Q4_K => QuantLayout::new(NIBBLES, Scales::SubMinimum, None),
+            WeightType::Q5_K => QuantLayout::new(NIBBLES_BITS, Scales::SubMinimum, None),
+            WeightType::Q6_K => QuantLayout::new(NIBBLES_PAIRS, Scales::SubPair, Some(5)),
+            WeightType::IQ4_NL => QuantLayout { codebook: true, ..QuantLayout::new(NIBBLES, Scales::Block, None) },
+            WeightType::F32 | WeightType::F16 | WeightType::BF16 => panic!("a floating-point type has no quants"),
+        }
+    }
+
+    const fn new(planes: Planes, scales: Scales, offset_shift: Option<u32>) -> QuantLayout {
+        QuantLayout { planes, scales, offset_shift, codebook: false }
+    }
+
+    /// Whether every row of a record has a minimum beside its scale.
+    pub(crate) const fn has_minimum(self) -> bool {
+        matches!(self.scales, Scales::BlockMinimum | Scales::SubMinimum | Scales::SubPairMinimum)
+    }
+
+    /// Whether the blocks of 32 columns have scales of their own inside the record.
+    pub(crate) const fn has_sub_scales(self) -> bool {
+        matches!(self.scales, Scales::SubMinimum | Scales::SubPair | Scales::SubPairMinimum)
+    }
+
+    /// Blocks of 32 columns in a record.
+    pub(crate) const fn record_blocks(self) -> usize {
+        if self.has_sub_scales() { 8 } else { 1 }
+    }
+
+    /// Where the scales of the sub-blocks start in a record.
+    pub(crate) const fn sub_scales_offset(self) -> usize {
+        2 * ROW_GROUP * if self.has_minimum() { 2 } else { 1 }
+    }
+
+    /// Where the planes of the first block start in a record.
+    pub(crate) const fn planes_offset(self) -> usize {
+        self.sub_scales_offset() + if self.has_sub_scales() { self.record_blocks() * 2 * ROW_GROUP } else { 0 }
+    }
+
+    /// Bytes of a record.
+    pub(crate) const fn record_bytes(self) -> usize {
+        self.planes_offset() + self.record_blocks() * self.planes.block_bytes()
+    }
+}
+
+/// Bytes that one group of rows takes, for rows of `n_columns`.
+pub(crate) fn group_bytes(weight_type: WeightType, n_columns: usize) -> usize {
+    let n_blocks = n_columns.div_ceil(BLOCK);
+    if weight_type.is_float() {
+        return n_blocks * BLOCK * ROW_GROUP * weight_type.block_bytes();
+    }
+    let layout = QuantLayout::of(weight_type);
+    n_blocks / layout.record_blocks() * layout.record_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_weights_take_hardly_more_than_the_file() {
+        for weight_type in WeightType::ALL {
+            let packed = group_bytes(weight_type, 4096);
+            let original = ROW_GROUP * 4096 / weight_type.block_columns() * weight_type.block_bytes();
+            assert!(packed >= original, "{weight_type:?}: {packed} < {original}");
+            assert!(packed * 100 <= original * 104, "{weight_type:?}: {packed} against {original}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Writing rows of a GGUF tensor into the packed order, by several threads when there is much of it.
+
+use std::mem::MaybeUninit;
+
+use super::layout::{QuantLayout, ROW_GROUP, group_bytes};
+use super::source::SourceBlock;
+use crate::WeightType;
+use crate::buffer::Buffer;
+
+/// Below this many bytes a second thread costs more than it saves.
+const BYTES_PER_THREAD: usize = 4 << 20;
+
+/// Packs `bytes`, whose length fits the shape, into a new buffer of whole row groups, all of it initialized.
+pub(super) fn pack(weight_type: WeightType, n_rows: usize, n_columns: usize, bytes: &[u8]) -> Buffer {
+    let group_bytes = group_bytes(weight_type, n_columns);
+    let n_groups = n_rows.div_ceil(ROW_GROUP);
+    let mut buffer = Buffer::for_weights(n_groups * group_bytes);
+    if bytes.is_empty() {
+        return buffer;
+    }
+    let packer = Packer { weight_type, row_bytes: bytes.len() / n_rows, group_bytes };
+    let groups_per_thread = n_groups.div_ceil(n_threads(bytes.len()));
+    let parts = buffer.as_uninit_mut().chunks_mut(groups_per_thread * group_bytes);
+    let sources = bytes.chunks(groups_per_thread * ROW_GROUP * packer.row_bytes);
+    std::thread::scope(|scope| {
+        let mut jobs = parts.zip(sources).map(|(part, source)| move || packer.pack_groups(source, part));
+        let own_job = jobs.next();
+        for job in jobs {
+            scope.spawn(job);
+        }
+        if let Some(mut job) = own_job {
+            job();
+        }
+    });
+    buffer
+}
+
+fn n_threads(n_bytes: usize) -> usize {
+    let available = std::thread::available_parallelism().map_or(1, usize::from);
+    available.min(n_bytes / BYTES_PER_THREAD).max(1)
+}
+
+#[derive(Clone, Copy)]
+struct Packer {
+    weight_type: WeightType,
+    row_bytes: usize,
+    group_bytes: usize,
+}
+
+impl Packer {
+    /// Packs whole rows into whole groups; rows that the last group lacks become zero.
+    fn pack_groups(self, source: &[u8], destination: &mut [MaybeUninit<u8>]) {
+        let groups = destination.chunks_exact_mut(self.group_bytes);
+        for (group, rows) in groups.zip(source.chunks(ROW_GROUP * self.row_bytes)) {
+            let group = zero(group);
+            for (row_idx, row) in rows.chunks_exact(self.row_bytes).enumerate() {
+                if self.weight_type.is_float() {
+                    self.pack_float_row(row, row_idx, group);
+                } else {
+                    self.pack_quant_row(row, row_idx, group);
+                }
+            }
+        }
+    }
+
+    fn pack_float_row(self, row: &[u8], row_idx: usize, group: &mut [u8]) {
+        let n_bytes = self.weight_type.block_bytes();
+        for (column, element) in row.chunks_exact(n_bytes).enumerate() {
+            let at = n_bytes * float_index(self.weight_type, column, row_idx);
+            group[at..at + n_bytes].copy_from_slice(element);
+        }
+    }
+
+    fn pack_quant_row(self, row: &[u8], row_idx: usize, group: &mut [u8]) {
+        let layout = QuantLayout::of(self.weight_type);
+        let mut block = SourceBlock::default();
+        let records = group.chunks_exact_mut(layout.record_bytes());
+        for (record, bytes) in records.zip(row.chunks_exact(self.weight_type.block_bytes())) {
+            block.read(self.weight_type, bytes);
+            write_record(&block, layout, row_idx, record);
+        }
+    }
+}
+
+fn zero(bytes: &mut [MaybeUninit<u8>]) -> &mut [u8] {
+    bytes.fill(MaybeUninit::new(0));
+    // SAFETY: every byte has just been set.
+    unsafe { bytes.assume_init_mut() }
+}
+
+/// Where the element of a floating-point matrix stands in its group, counted in elements.
+pub(super) fn float_index(weight_type: WeightType, column: usize, row_idx: usize) -> usize {
+    if weight_type == WeightType::BF16 {
+        column / 2 * (2 * ROW_GROUP) + 2 * row_idx + column % 2
+    } else {
+        column * ROW_GROUP + row_idx
+    }
+}
+
+fn write_record(block: &SourceBlock, layout: QuantLayout, row_idx: usize, record: &mut [u8]) {
+    write_half(record, row_idx, block.scale);
+    if layout.has_minimum() {
+        write_half(record, ROW_GROUP + row_idx, block.minimum);
+    }
+    if layout.has_sub_scales() {
+        for (idx, [first, second]) in block.sub_scales.into_iter().enumerate() {
+            let at = layout.sub_scales_offset() + idx * 2 * ROW_GROUP + row_idx;
+            record[at] = first;
+            record[at + ROW_GROUP] = second;
+        }
+    }
+    let planes = record[layout.planes_offset()..].chunks_exact_mut(layout.planes.block_bytes());
+    for (plane, quants) in planes.zip(&block.quants) {
+        write_planes(quants, layout, row_idx, plane);
+    }
+}
+
+/// Writes the quants of one row and 32 columns into the planes that [`super::layout`] describes.
+fn write_planes(quants: &[u32; 8], layout: QuantLayout, row_idx: usize, destination: &mut [u8]) {
+    let planes = layout.planes;
+    if planes.bytes {
+        quants.iter().enumerate().for_each(|(idx, &word)| write_word(destination, idx, row_idx, word));
+        return;
+    }
+    if planes.nibbles {
+        for idx in 0..4 {
+            let word = (quants[idx] & 0x0f0f_0f0f) | ((quants[idx + 4] & 0x0f0f_0f0f) << 4);
+            write_word(destination, idx, row_idx, word);
+        }
+    }
+    if planes.pairs {
+        let shift = planes.upper_shift();
+        for (idx, words) in quants.chunks_exact(4).enumerate() {
+            let pair = |word: usize| ((words[word] >> shift) & 0x0303_0303) << (2 * word);
+            write_word(&mut destination[planes.pairs_offset()..], idx, row_idx, pair(0) | pair(1) | pair(2) | pair(3));
+        }
+    }
+    if planes.bits {
+        let shift = planes.bit_shift();
+        let bits = quants.iter().enumerate().map(|(idx, word)| ((word >> shift) & 0x0101_0101) << idx);
+        write_word(&mut destination[planes.bits_offset()..], 0, row_idx, bits.fold(0, |all, bit| all | bit));
+    }
+}
+
+fn write_half(record: &mut [u8], idx: usize, half: u16) {
+    record[2 * idx..2 * idx + 2].copy_from_slice(&half.to_le_bytes());
+}
+
+fn write_word(plane: &mut [u8], idx: usize, row_idx: usize, word: u32) {
+    let at = 4 * (idx * ROW_GROUP + row_idx);
+    plane[at..at + 4].copy_from_slice(&word.to_le_bytes());
+}

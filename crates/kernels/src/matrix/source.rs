@@ -1,0 +1,179 @@
+//! Reading the blocks of a GGUF row: whatever the type, a block becomes the same plain form before it is packed.
+//!
+//! Quants are read four columns at a time as 32-bit words, a byte each, so that bits move in all four at once.
+//! The formats are those of llama.cpp's `ggml-common.h`.
+
+use super::layout::QuantLayout;
+use crate::WeightType;
+
+/// One block of a row, with its quants as stored (unsigned) and not yet multiplied by anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SourceBlock {
+    /// The block's scale, an f16.
+    pub(super) scale: u16,
+    /// The block's minimum, an f16 that is added.
+    pub(super) minimum: u16,
+    /// Two bytes per 32 columns, as [`super::layout::Scales`] says.
+    pub(super) sub_scales: [[u8; 2]; 8],
+    /// Word `c` of 32 columns is their columns `4c .. 4c + 4`.
+    pub(super) quants: [[u32; 8]; 8],
+}
+
+/// The sign bit of an f16: the K types subtract their minimum.
+const SIGN: u16 = 0x8000;
+
+impl SourceBlock {
+    /// Reads one block from the bytes of a GGUF row.
+    pub(super) fn read(&mut self, weight_type: WeightType, bytes: &[u8]) {
+        debug_assert_eq!(bytes.len(), weight_type.block_bytes());
+        match weight_type {
+            WeightType::Q4_0 | WeightType::IQ4_NL => self.read_nibbles(bytes, None, 2),
+            WeightType::Q4_1 => self.read_nibbles(bytes, None, 4),
+            WeightType::Q5_0 => self.read_nibbles(bytes, Some(2), 6),
+            WeightType::Q5_1 => self.read_nibbles(bytes, Some(4), 8),
+            WeightType::Q8_0 => self.read_bytes(bytes),
+            WeightType::Q2_K => self.read_q2_k(bytes),
+            WeightType::Q3_K => self.read_q3_k(bytes),
+            WeightType::Q4_K => self.read_q4_k(bytes),
+            WeightType::Q5_K => self.read_q5_k(bytes),
+            WeightType::Q6_K => self.read_q6_k(bytes),
+            WeightType::F32 | WeightType::F16 | WeightType::BF16 => unreachable!("floats are not read in blocks"),
+        }
+        debug_assert!(QuantLayout::of(weight_type).has_minimum() || self.minimum == 0);
+    }
+
+    /// Types of 32 columns with four bits per quant, and a fifth where `fifth_bits` says where it stands.
+    fn read_nibbles(&mut self, bytes: &[u8], fifth_bits: Option<usize>, quants: usize) {
+        self.scale = half_at(bytes, 0);
+        let head = fifth_bits.unwrap_or(quants);
+        self.minimum = if head == 4 { half_at(bytes, 2) } else { 0 };
+        for word in 0..4 {
+            let packed = word_at(bytes, quants + 4 * word);
+            self.quants[0][word] = packed & 0x0f0f_0f0f;
+            self.quants[0][word + 4] = (packed >> 4) & 0x0f0f_0f0f;
+        }
+        if let Some(at) = fifth_bits {
+            let bits = word_at(bytes, at);
+            for (word, quant) in self.quants[0].iter_mut().enumerate() {
+                *quant |= spread_bits(bits >> (4 * word)) << 4;
+            }
+        }
+    }
+
+    /// Q8_0: signed bytes, which become unsigned by an offset of 128.
+    fn read_bytes(&mut self, bytes: &[u8]) {
+        self.scale = half_at(bytes, 0);
+        for (word, quant) in self.quants[0].iter_mut().enumerate() {
+            *quant = word_at(bytes, 2 + 4 * word) ^ 0x8080_8080;
+        }
+    }
+
+    fn read_q2_k(&mut self, bytes: &[u8]) {
+        self.read_sub_scales(&bytes[..16]);
+        self.read_pairs(&bytes[16..80]);
+        self.scale = half_at(bytes, 80);
+        self.minimum = half_at(bytes, 82) ^ SIGN;
+    }
+
+    fn read_q3_k(&mut self, bytes: &[u8]) {
+        let (upper_bits, rest) = bytes.split_at(32);
+        let packed = &rest[64..76];
+        let mut scales = [0; 16];
+        for (idx, scale) in scales.iter_mut().enumerate() {
+            let low = (packed[idx % 8] >> (4 * (idx / 8))) & 0x0f;
+            let high = (packed[8 + idx % 4] >> (2 * (idx / 4))) & 0x03;
+            *scale = (low | (high << 4)).wrapping_sub(32);
+        }
+        self.read_sub_scales(&scales);
+        self.read_pairs(&rest[..64]);
+        for (block, quants) in self.quants.iter_mut().enumerate() {
+            for (word, quant) in quants.iter_mut().enumerate() {
+                *quant |= ((word_at(upper_bits, 4 * word) >> block) & 0x0101_0101) << 2;
+            }
+        }
+        self.scale = half_at(bytes, 108);
+    }
+
+    fn read_q4_k(&mut self, bytes: &[u8]) {
+        self.read_scales_and_minimums(bytes);
+        self.read_wide_nibbles(&bytes[16..144]);
+    }
+
+    fn read_q5_k(&mut self, bytes: &[u8]) {
+        self.read_scales_and_minimums(bytes);
+        self.read_wide_nibbles(&bytes[48..176]);
+        for (block, quants) in self.quants.iter_mut().enumerate() {
+            for (word, quant) in quants.iter_mut().enumerate() {
+                *quant |= ((word_at(bytes, 16 + 4 * word) >> block) & 0x0101_0101) << 4;
+            }
+        }
+    }
+
+    fn read_q6_k(&mut self, bytes: &[u8]) {
+        let (low, rest) = bytes.split_at(128);
+        let (high, rest) = rest.split_at(64);
+        for block in 0..8 {
+            let (half, quarter) = (block / 4, block % 4);
+            for word in 0..8 {
+                let four = word_at(low, 64 * half + 32 * (quarter % 2) + 4 * word) >> (4 * (quarter / 2));
+                let two = word_at(high, 32 * half + 4 * word) >> (2 * quarter);
+                self.quants[block][word] = (four & 0x0f0f_0f0f) | ((two & 0x0303_0303) << 4);
+            }
+        }
+        self.read_sub_scales(&rest[..16]);
+        self.scale = half_at(rest, 16);
+    }
+
+    /// Sixteen bytes, one per 16 columns.
+    fn read_sub_scales(&mut self, scales: &[u8]) {
+        for (sub_scales, pair) in self.sub_scales.iter_mut().zip(scales.chunks_exact(2)) {
+            *sub_scales = [pair[0], pair[1]];
+        }
+    }
+
+    /// Q2_K and Q3_K: two bits per quant; 32 bytes hold four blocks of 32 columns.
+    fn read_pairs(&mut self, bytes: &[u8]) {
+        for (block, quants) in self.quants.iter_mut().enumerate() {
+            for (word, quant) in quants.iter_mut().enumerate() {
+                *quant = (word_at(bytes, 32 * (block / 4) + 4 * word) >> (2 * (block % 4))) & 0x0303_0303;
+            }
+        }
+    }
+
+    /// Q4_K and Q5_K: the nibbles of 32 bytes are two blocks of 32 columns.
+    fn read_wide_nibbles(&mut self, bytes: &[u8]) {
+        for (block, quants) in self.quants.iter_mut().enumerate() {
+            for (word, quant) in quants.iter_mut().enumerate() {
+                *quant = (word_at(bytes, 32 * (block / 2) + 4 * word) >> (4 * (block % 2))) & 0x0f0f_0f0f;
+            }
+        }
+    }
+
+    /// Q4_K and Q5_K: scale and minimum, then eight scales and eight minimums of six bits in twelve bytes.
+    fn read_scales_and_minimums(&mut self, bytes: &[u8]) {
+        self.scale = half_at(bytes, 0);
+        self.minimum = half_at(bytes, 2) ^ SIGN;
+        let packed = &bytes[4..16];
+        for (idx, sub_scales) in self.sub_scales.iter_mut().enumerate() {
+            *sub_scales = if idx < 4 {
+                [packed[idx] & 63, packed[idx + 4] & 63]
+            } else {
+                let low = packed[idx + 4];
+                [(low & 0x0f) | ((packed[idx - 4] >> 6) << 4), (low >> 4) | ((packed[idx] >> 6) << 4)]
+            };
+        }
+    }
+}
+
+/// The low four bits, one in each byte.
+fn spread_bits(bits: u32) -> u32 {
+    (bits & 1) | ((bits & 2) << 7) | ((bits & 4) << 14) | ((bits & 8) << 21)
+}
+
+fn half_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn word_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}

@@ -1,0 +1,103 @@
+//! Reading packed weights back, one row at a time and without vector instructions.
+//!
+//! The portable product and the lookup of embeddings both read through here, so that a mistake in the packed order
+//! cannot hide in one of them.
+
+use half::{bf16, f16};
+
+use super::layout::{BLOCK, CODEBOOK, QuantLayout, ROW_GROUP, Scales};
+use super::pack::float_index;
+use crate::WeightType;
+
+/// Thirty-two columns of one row: `weight = scale · quant + minimum`, with one scale and one minimum per 16 columns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct RowBlock {
+    pub(crate) quants: [i16; BLOCK],
+    pub(crate) scales: [f32; 2],
+    pub(crate) minimums: [f32; 2],
+}
+
+impl RowBlock {
+    /// Reads the block `block_idx` (of those in the record) of the row `row_idx` (of those in the group).
+    pub(crate) fn read(layout: QuantLayout, record: &[u8], block_idx: usize, row_idx: usize) -> RowBlock {
+        let planes_at = layout.planes_offset() + block_idx * layout.planes.block_bytes();
+        let mut quants = [0; BLOCK];
+        for (word, four) in
+            read_planes(layout, &record[planes_at..], row_idx).into_iter().zip(quants.chunks_exact_mut(4))
+        {
+            for (byte, quant) in word.to_le_bytes().into_iter().zip(four) {
+                *quant = if layout.codebook {
+                    i16::from(CODEBOOK[usize::from(byte)])
+                } else {
+                    i16::from(byte) - layout.offset_shift.map_or(0, |shift| 1 << shift)
+                };
+            }
+        }
+        let (scales, minimums) = read_scales(layout, record, block_idx, row_idx);
+        RowBlock { quants, scales, minimums }
+    }
+
+    /// The weight of a column of the block.
+    pub(crate) fn weight(&self, column: usize) -> f32 {
+        self.scales[column / 16] * f32::from(self.quants[column]) + self.minimums[column / 16]
+    }
+}
+
+/// The words of a row's quants, put together from its planes.
+fn read_planes(layout: QuantLayout, bytes: &[u8], row_idx: usize) -> [u32; 8] {
+    let planes = layout.planes;
+    let mut quants = [0; 8];
+    for (idx, quant) in quants.iter_mut().enumerate() {
+        if planes.bytes {
+            *quant = read_word(bytes, idx, row_idx);
+        }
+        if planes.nibbles {
+            *quant = (read_word(bytes, idx % 4, row_idx) >> (4 * (idx / 4))) & 0x0f0f_0f0f;
+        }
+        if planes.pairs {
+            let pairs = read_word(&bytes[planes.pairs_offset()..], idx / 4, row_idx) >> (2 * (idx % 4));
+            *quant |= (pairs & 0x0303_0303) << planes.upper_shift();
+        }
+        if planes.bits {
+            let bits = read_word(&bytes[planes.bits_offset()..], 0, row_idx) >> idx;
+            *quant |= (bits & 0x0101_0101) << planes.bit_shift();
+        }
+    }
+    quants
+}
+
+/// The scales and minimums of the two halves of a block.
+fn read_scales(layout: QuantLayout, record: &[u8], block_idx: usize, row_idx: usize) -> ([f32; 2], [f32; 2]) {
+    let scale = read_half(record, row_idx);
+    let minimum = if layout.has_minimum() { read_half(record, ROW_GROUP + row_idx) } else { 0.0 };
+    let sub_scale = |idx: usize| record[layout.sub_scales_offset() + (2 * block_idx + idx) * ROW_GROUP + row_idx];
+    match layout.scales {
+        Scales::Block | Scales::BlockMinimum => ([scale; 2], [minimum; 2]),
+        Scales::SubMinimum => ([scale * f32::from(sub_scale(0)); 2], [minimum * f32::from(sub_scale(1)); 2]),
+        Scales::SubPair => ([0, 1].map(|idx| scale * f32::from(sub_scale(idx).cast_signed())), [0.0; 2]),
+        Scales::SubPairMinimum => (
+            [0, 1].map(|idx| scale * f32::from(sub_scale(idx) & 0x0f)),
+            [0, 1].map(|idx| minimum * f32::from(sub_scale(idx) >> 4)),
+        ),
+    }
+}
+
+/// One element of a group of a floating-point matrix.
+pub(crate) fn read_float(weight_type: WeightType, group: &[u8], column: usize, row_idx: usize) -> f32 {
+    let at = weight_type.block_bytes() * float_index(weight_type, column, row_idx);
+    match weight_type {
+        WeightType::F32 => f32::from_le_bytes([group[at], group[at + 1], group[at + 2], group[at + 3]]),
+        WeightType::F16 => f16::from_le_bytes([group[at], group[at + 1]]).to_f32(),
+        WeightType::BF16 => bf16::from_le_bytes([group[at], group[at + 1]]).to_f32(),
+        _ => unreachable!("{weight_type:?} is not a floating-point type"),
+    }
+}
+
+fn read_half(record: &[u8], idx: usize) -> f32 {
+    f16::from_le_bytes([record[2 * idx], record[2 * idx + 1]]).to_f32()
+}
+
+fn read_word(plane: &[u8], idx: usize, row_idx: usize) -> u32 {
+    let at = 4 * (idx * ROW_GROUP + row_idx);
+    u32::from_le_bytes([plane[at], plane[at + 1], plane[at + 2], plane[at + 3]])
+}

@@ -1,0 +1,210 @@
+//! A decoder's step as a program.
+//!
+//! What a model computes for a batch of tokens is described once, by a [`ProgramBuilder`]: buffers with a row per token,
+//! and phases over them (something done to every row, a product with weights, attention). All shapes are checked when the
+//! description is made; after that [`Program::run`] only looks at what a step brings along. A step is handed to the
+//! threads of a [`Pool`] once, with all of its phases, and allocates nothing unless it is larger than all before it.
+//!
+//! Steps mix sequences freely: rows are the tokens of all of them, one after the other. Some phases run only over the
+//! rows that results are wanted of.
+
+mod batch;
+mod builder;
+mod memory;
+mod operation;
+mod phases;
+#[cfg(test)]
+mod tests;
+
+use std::cell::UnsafeCell;
+
+use thiserror::Error;
+
+use crate::Matrix;
+use crate::activations::Activations;
+use crate::attention::kv_cache::KvLayer;
+use crate::attention::plan::Plan;
+use crate::attention::{Geometry, Scratch};
+use crate::buffer::Buffer;
+use crate::elementwise::Elementwise;
+use crate::platform;
+use crate::pool::Pool;
+use batch::Batch;
+use memory::{ActivationMemory, RowMemory};
+use operation::{AttentionPhase, Phase, Rope};
+
+pub use builder::{AttentionOptions, ProductOutput, ProgramBuilder};
+pub use operation::{
+    KvLayerId, MatrixId, Part, QuantizedRows, RopeId, RopePairs, RowOperation, RowSet, Rows, VectorId,
+};
+
+/// What one sequence contributes to a step.
+#[derive(Clone, Copy, Debug)]
+pub struct Sequence<'a> {
+    /// Its new tokens.
+    pub tokens: &'a [u32],
+    /// Position of the first of them; the cache holds everything before it.
+    pub position: usize,
+    /// Its cache blocks in order, of [`BLOCK_POSITIONS`](crate::BLOCK_POSITIONS) positions each, with room for the new
+    /// tokens.
+    pub blocks: &'a [u32],
+    /// The first of `tokens` that results are wanted of.
+    pub first_selected: usize,
+    /// How many from there on.
+    pub n_selected: usize,
+}
+
+/// Why a step cannot be carried out.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum StepError {
+    /// A token has no embedding.
+    #[error("token {token} is not one of the vocabulary's {vocab_size}")]
+    Token {
+        /// The token.
+        token: u32,
+        /// Rows of the embedding matrix.
+        vocab_size: usize,
+    },
+    /// A sequence has too few blocks for its tokens.
+    #[error("{n_blocks} blocks have no room for a sequence of {n_positions} positions")]
+    Blocks {
+        /// Blocks of the sequence.
+        n_blocks: usize,
+        /// Positions that it needs.
+        n_positions: usize,
+    },
+    /// Two places of the batch would write into one block.
+    #[error("block {block} would be written to from two places: a shared block must be copied first")]
+    SharedBlock {
+        /// The block.
+        block: u32,
+    },
+    /// Results are wanted of tokens that are not there.
+    #[error("results of tokens up to {end} are wanted of a sequence with {n_tokens} new tokens")]
+    Selection {
+        /// End of the selected range.
+        end: usize,
+        /// New tokens of the sequence.
+        n_tokens: usize,
+    },
+}
+
+/// A decoder that is ready to run: its weights, its part of the cache, and the memory of a step.
+pub struct Program {
+    matrices: Vec<Matrix>,
+    vectors: Vec<Vec<f32>>,
+    ropes: Vec<Rope>,
+    layers: Vec<KvLayer>,
+    rows: Vec<RowMemory>,
+    quantized: Vec<ActivationMemory>,
+    phases: Vec<Phase>,
+    attentions: Vec<AttentionPhase>,
+    /// One for every geometry that layers have.
+    plans: Vec<(Geometry, Plan)>,
+    partials: PartialMemory,
+    threads: Vec<ThreadCell>,
+    output: Rows,
+    vocab_size: usize,
+    batch: Batch,
+}
+
+/// Memory of partial results, which grows.
+struct PartialMemory {
+    memory: Buffer,
+    n_floats: usize,
+}
+
+/// What a thread has to itself.
+struct ThreadMemory {
+    attention: Scratch,
+    halves: Vec<half::f16>,
+}
+
+struct ThreadCell(UnsafeCell<ThreadMemory>);
+
+// SAFETY: a cell is used by the tasks of one thread of the pool, which run one after the other.
+unsafe impl Sync for ThreadCell {}
+
+impl Program {
+    /// Carries out a step: writes the new tokens' keys and values into the cache, and returns the output rows of the
+    /// tokens that are selected, in their order.
+    ///
+    /// # Errors
+    /// When the batch is not sound; nothing has happened then.
+    ///
+    /// # Panics
+    /// When a task panics, which is a bug.
+    pub fn run(&mut self, pool: &mut Pool, sequences: &[Sequence<'_>]) -> Result<&[f32], StepError> {
+        self.batch.fill(sequences, self.vocab_size)?;
+        self.make_room(pool.n_threads());
+        for (geometry, plan) in &mut self.plans {
+            plan.make(geometry, self.batch.spans(), pool.n_threads());
+        }
+        let partial_floats = self.plans.iter().map(|(geometry, plan)| plan.n_partials * geometry.partial_width());
+        self.partials.reserve(partial_floats.max().unwrap_or(0));
+        let kernels = platform::kernels();
+        pool.run(&phases::Execution {
+            program: self,
+            kernels,
+            elementwise: Elementwise::of(kernels.instruction_set()),
+            n_threads: pool.n_threads(),
+        });
+        let output = &self.rows[self.output.index];
+        // SAFETY: the pool is done, `&mut self` lets nobody else write, and the selected rows are within the memory.
+        Ok(unsafe { std::slice::from_raw_parts(output.start(), self.batch.selected().len() * output.width()) })
+    }
+
+    /// Copies the keys and values of a cache block, of all layers.
+    pub fn copy_block(&mut self, from: u32, to: u32) {
+        for layer in &mut self.layers {
+            layer.grow(from.max(to) as usize + 1);
+            layer.copy_block(from, to);
+        }
+    }
+
+    /// Bytes of the weights.
+    pub fn weight_bytes(&self) -> usize {
+        let vectors: usize = self.vectors.iter().map(|vector| size_of_val(vector.as_slice())).sum();
+        self.matrices.iter().map(Matrix::n_bytes).sum::<usize>() + vectors
+    }
+
+    /// Room for the batch in every buffer and in the cache, and for every thread.
+    fn make_room(&mut self, n_threads: usize) {
+        for rows in &mut self.rows {
+            rows.reserve(self.batch.n_rows(rows.set()));
+        }
+        for quantized in &mut self.quantized {
+            quantized.reserve(self.batch.n_rows(quantized.set()));
+        }
+        for layer in &mut self.layers {
+            layer.grow(self.batch.n_blocks());
+        }
+        let (attentions, layers) = (&self.attentions, &self.layers);
+        self.threads.resize_with(n_threads.max(self.threads.len()), || {
+            let widest = layers.iter().map(KvLayer::head_dim).max().unwrap_or(0);
+            let attention = Scratch::new(attentions.iter().map(|attention| &attention.geometry));
+            let memory = ThreadMemory { attention, halves: vec![half::f16::ZERO; 2 * widest] };
+            ThreadCell(UnsafeCell::new(memory))
+        });
+    }
+
+    fn activations(&self, quantized: QuantizedRows) -> &Activations {
+        self.quantized[quantized.index].activations()
+    }
+}
+
+impl PartialMemory {
+    fn new() -> Self {
+        PartialMemory { memory: Buffer::zeroed(0), n_floats: 0 }
+    }
+
+    fn reserve(&mut self, n_floats: usize) {
+        if n_floats > self.n_floats {
+            *self = PartialMemory { memory: Buffer::zeroed(n_floats * size_of::<f32>()), n_floats };
+        }
+    }
+
+    fn start(&self) -> *mut f32 {
+        self.memory.as_ptr().cast()
+    }
+}

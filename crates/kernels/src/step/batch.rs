@@ -1,0 +1,124 @@
+//! What a step brings along, checked and spread over its rows.
+
+use super::{RowSet, Sequence, StepError};
+use crate::attention::BLOCK_POSITIONS;
+use crate::attention::plan::Span;
+
+/// The batch of the present step. Kept from step to step for its memory.
+#[derive(Default)]
+pub(super) struct Batch {
+    tokens: Vec<u32>,
+    positions: Vec<usize>,
+    /// Block of every row's position.
+    row_blocks: Vec<u32>,
+    /// Rows that results are wanted of.
+    selected: Vec<usize>,
+    spans: Vec<Span>,
+    /// Blocks of all sequences, one after the other.
+    blocks: Vec<u32>,
+    /// Where each sequence's blocks end.
+    block_ends: Vec<usize>,
+    /// Blocks that are written to; only for the check.
+    written: Vec<u32>,
+}
+
+impl Batch {
+    /// Takes the sequences of a step.
+    pub(super) fn fill(&mut self, sequences: &[Sequence<'_>], vocab_size: usize) -> Result<(), StepError> {
+        self.clear();
+        for sequence in sequences {
+            check(sequence, vocab_size)?;
+            self.add(sequence);
+        }
+        self.check_written()
+    }
+
+    fn clear(&mut self) {
+        self.tokens.clear();
+        self.positions.clear();
+        self.row_blocks.clear();
+        self.selected.clear();
+        self.spans.clear();
+        self.blocks.clear();
+        self.block_ends.clear();
+        self.written.clear();
+    }
+
+    fn add(&mut self, sequence: &Sequence<'_>) {
+        let &Sequence { tokens, position, blocks, first_selected, n_selected } = sequence;
+        let first_row = self.tokens.len();
+        let positions = position..position + tokens.len();
+        self.spans.push(Span { first_row, position, n_tokens: tokens.len() });
+        self.selected.extend(first_row + first_selected..first_row + first_selected + n_selected);
+        self.tokens.extend_from_slice(tokens);
+        self.row_blocks.extend(positions.clone().map(|position| blocks[position / BLOCK_POSITIONS]));
+        if !tokens.is_empty() {
+            self.written.extend(&blocks[position / BLOCK_POSITIONS..positions.end.div_ceil(BLOCK_POSITIONS)]);
+        }
+        self.positions.extend(positions);
+        self.blocks.extend_from_slice(blocks);
+        self.block_ends.push(self.blocks.len());
+    }
+
+    fn check_written(&mut self) -> Result<(), StepError> {
+        self.written.sort_unstable();
+        match self.written.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(StepError::SharedBlock { block: pair[0] }),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn n_rows(&self, set: RowSet) -> usize {
+        match set {
+            RowSet::Tokens => self.tokens.len(),
+            RowSet::Selected => self.selected.len(),
+        }
+    }
+
+    /// One more than the largest number of a block.
+    pub(super) fn n_blocks(&self) -> usize {
+        self.blocks.iter().max().map_or(0, |block| *block as usize + 1)
+    }
+
+    pub(super) fn token(&self, row: usize) -> usize {
+        self.tokens[row] as usize
+    }
+
+    pub(super) fn position(&self, row: usize) -> usize {
+        self.positions[row]
+    }
+
+    /// Block of a row's position, and its place in the block.
+    pub(super) fn slot(&self, row: usize) -> (u32, usize) {
+        (self.row_blocks[row], self.positions[row] % BLOCK_POSITIONS)
+    }
+
+    pub(super) fn selected(&self) -> &[usize] {
+        &self.selected
+    }
+
+    pub(super) fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    pub(super) fn blocks_of(&self, sequence: usize) -> &[u32] {
+        let start = if sequence == 0 { 0 } else { self.block_ends[sequence - 1] };
+        &self.blocks[start..self.block_ends[sequence]]
+    }
+}
+
+fn check(sequence: &Sequence<'_>, vocab_size: usize) -> Result<(), StepError> {
+    let &Sequence { tokens, position, blocks, first_selected, n_selected } = sequence;
+    if let Some(token) = tokens.iter().find(|token| **token as usize >= vocab_size) {
+        return Err(StepError::Token { token: *token, vocab_size });
+    }
+    let n_positions = position.saturating_add(tokens.len());
+    if n_positions.div_ceil(BLOCK_POSITIONS) > blocks.len() {
+        return Err(StepError::Blocks { n_blocks: blocks.len(), n_positions });
+    }
+    let end = first_selected.saturating_add(n_selected);
+    if end > tokens.len() {
+        return Err(StepError::Selection { end, n_tokens: tokens.len() });
+    }
+    Ok(())
+}
