@@ -92,6 +92,9 @@ impl<'a> ModelTensors<'a> {
     }
 }
 
+/// A model's parts as a backend keeps them.
+pub(super) type PlacedParts<P> = ModelParts<<P as Place>::Matrix, <P as Place>::Linear, <P as Place>::Vector>;
+
 /// Makes a backend's own of what stands in the file.
 pub(super) trait Place {
     type Matrix;
@@ -114,10 +117,7 @@ impl ModelTensors<'_> {
     ///
     /// # Errors
     /// When the backend cannot take one.
-    pub(super) fn place<P: Place>(
-        self,
-        place: &mut P,
-    ) -> Result<ModelParts<P::Matrix, P::Linear, P::Vector>, BackendError> {
+    pub(super) fn place<P: Place>(self, place: &mut P) -> Result<PlacedParts<P>, BackendError> {
         Ok(ModelParts {
             embeddings: place.matrix(self.embeddings)?,
             layers: self.layers.into_iter().map(|layer| layer.place(place)).collect::<Result<_, _>>()?,

@@ -20,15 +20,14 @@ pub fn open_device(choice: DeviceChoice) -> Result<Device, BackendError> {
 /// The first that this binary was built for and that opens. One that does not open is told of, since the processor in
 /// its place is much slower.
 fn open_fastest() -> Device {
-    let built: [(bool, fn() -> Result<Device, BackendError>); 2] =
-        [(cfg!(feature = "cuda"), || open_cuda(0)), (cfg!(feature = "metal"), open_metal)];
-    for (_, open) in built.into_iter().filter(|(is_built, _)| *is_built) {
-        match open() {
-            Ok(device) => return device,
-            Err(error) => tracing::warn!("{error}"),
+    let cuda = cfg!(feature = "cuda").then(|| open_cuda(0));
+    let metal = cfg!(feature = "metal").then(open_metal);
+    let opened = [cuda, metal].into_iter().flatten().inspect(|opened| {
+        if let Err(error) = opened {
+            tracing::warn!("{error}");
         }
-    }
-    Device::Cpu
+    });
+    opened.flatten().next().unwrap_or(Device::Cpu)
 }
 
 /// The name by which `--device` knows an open device.
