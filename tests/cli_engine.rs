@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -53,6 +55,21 @@ fn generate_reports_the_whole_answer_as_json() {
 fn generate_prints_nothing_but_the_text() {
     let text = run(&["generate", "--raw", "--temperature", "0", "--max-tokens", "3"], "The capital of France is");
     assert_eq!(text, " Paris.\n");
+}
+
+#[test]
+fn generate_prints_the_text_as_it_comes() {
+    let (home, model) = (Home::new(), smollm2());
+    // The end of this answer is minutes away: the first byte can only be read where it does not wait for the last.
+    let arguments = ["generate", "--raw", "--model", &model, "--regex", "(yes ){2000}"];
+    let mut child = home.command(Path::new(env!("CARGO_BIN_EXE_hone")), &arguments).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"Is fire hot?").unwrap();
+    let (mut first, mut stdout) = ([0], child.stdout.take().unwrap());
+    stdout.read_exact(&mut first).unwrap();
+    let exit = child.try_wait().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!((first, exit), (*b"y", None));
 }
 
 #[test]

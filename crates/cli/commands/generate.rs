@@ -21,7 +21,9 @@ use crate::output::print_json;
 pub(crate) fn run(app: &App, arguments: &GenerateArguments) -> anyhow::Result<Outcome> {
     let request = request(app, arguments)?;
     app.installed(&request.model)?;
-    let generation = app.generator()?.generate(request)?;
+    // An engine without a handle has finished its work before the last handle is gone: this one outlives the answer.
+    let generator = app.generator()?;
+    let generation = generator.generate(request)?;
     if arguments.json.json {
         print_json(&generation.complete()?)?;
     } else {
