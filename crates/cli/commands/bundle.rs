@@ -6,7 +6,7 @@ use hone_models::{InstalledModel, write_bundle};
 use crate::app::App;
 use crate::arguments::BundleArguments;
 use crate::failure::Outcome;
-use crate::output::{bytes, print_line};
+use crate::output::bytes;
 use crate::progress::Transfers;
 
 /// Writes the bundle. Models of the catalog that are not here are fetched first.
@@ -23,6 +23,6 @@ pub(crate) fn run(app: &App, arguments: &BundleArguments) -> anyhow::Result<Outc
     let output = &arguments.output;
     let size = output.metadata().with_context(|| format!("cannot read {}", output.display()))?.len();
     let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
-    print_line(&format!("{} holds {} ({})", output.display(), names.join(", "), bytes(size)))?;
+    app.output.print_line(&format!("{} holds {} ({})", output.display(), names.join(", "), bytes(size)))?;
     Ok(Outcome::Done)
 }

@@ -1,6 +1,6 @@
 //! `hone generate`: continues the text on stdin, byte for byte, for scripts.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 
 use anyhow::Context;
@@ -12,7 +12,7 @@ use hone_protocol::{
 use crate::app::App;
 use crate::arguments::GenerateArguments;
 use crate::failure::{Outcome, usage};
-use crate::output::print_json;
+use crate::output::Output;
 
 /// Reads the prompt and prints what the model makes of it.
 ///
@@ -25,9 +25,9 @@ pub(crate) fn run(app: &App, arguments: &GenerateArguments) -> anyhow::Result<Ou
     let generator = app.generator()?;
     let generation = generator.generate(request)?;
     if arguments.json.json {
-        print_json(&generation.complete()?)?;
+        app.output.print_json(&generation.complete()?)?;
     } else {
-        print_as_it_comes(&generation)?;
+        print_as_it_comes(app.output, &generation)?;
     }
     Ok(Outcome::Done)
 }
@@ -81,13 +81,11 @@ fn read_schema(file: &Path) -> anyhow::Result<serde_json::Value> {
     serde_json::from_str(&text).map_err(|error| usage(format!("the schema {} is no JSON: {error}", file.display())))
 }
 
-fn print_as_it_comes(generation: &Generation) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout();
+fn print_as_it_comes(output: Output, generation: &Generation) -> anyhow::Result<()> {
     let mut completion = Completion::default();
     for event in generation.events() {
         if let GenerationEvent::Token { text, .. } | GenerationEvent::Finished { text, .. } = &event {
-            stdout.write_all(text.as_bytes())?;
-            stdout.flush()?;
+            output.print_piece(text)?;
         }
         if completion.take(event)? {
             return Ok(());

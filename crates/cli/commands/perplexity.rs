@@ -7,7 +7,6 @@ use serde::Serialize;
 use crate::app::App;
 use crate::arguments::PerplexityArguments;
 use crate::failure::Outcome;
-use crate::output::{print_json, print_line};
 use crate::progress::Steps;
 
 #[derive(Serialize)]
@@ -34,9 +33,9 @@ pub(crate) fn run(app: &App, arguments: &PerplexityArguments) -> anyhow::Result<
     })?;
     steps.clear();
     if arguments.json.json {
-        print_json(&as_json(app, arguments, &result))?
+        app.output.print_json(&as_json(app, arguments, &result))?
     } else {
-        print_text(&result)?
+        print_text(app, &result)?
     }
     Ok(Outcome::Done)
 }
@@ -52,8 +51,8 @@ fn as_json<'a>(app: &'a App, arguments: &PerplexityArguments, result: &Perplexit
     }
 }
 
-fn print_text(result: &Perplexity) -> anyhow::Result<()> {
-    print_line(&format!("{} tokens scored in {} chunks", result.n_scored, result.n_chunks))?;
-    print_line(&format!("standard error = {:.4}", result.standard_error))?;
-    print_line(&format!("perplexity = {:.4}", result.value))
+fn print_text(app: &App, result: &Perplexity) -> anyhow::Result<()> {
+    app.output.print_line(&format!("{} tokens scored in {} chunks", result.n_scored, result.n_chunks))?;
+    app.output.print_line(&format!("standard error = {:.4}", result.standard_error))?;
+    app.output.print_line(&format!("perplexity = {:.4}", result.value))
 }

@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::arguments::RmArguments;
 use crate::failure::Outcome;
-use crate::output::{bytes, print_line};
+use crate::output::bytes;
 
 /// Removes the models, in the order in which they are named.
 ///
@@ -12,7 +12,7 @@ use crate::output::{bytes, print_line};
 pub(crate) fn run(app: &App, arguments: &RmArguments) -> anyhow::Result<Outcome> {
     for name in &arguments.names {
         let freed = app.store.remove(name)?;
-        print_line(&format!("{name} is removed ({} freed)", bytes(freed)))?;
+        app.output.print_line(&format!("{name} is removed ({} freed)", bytes(freed)))?;
     }
     Ok(Outcome::Done)
 }

@@ -8,7 +8,7 @@ use super::describe::{GgufFacts, JsonModel, place_name, role_name};
 use crate::app::App;
 use crate::arguments::ShowArguments;
 use crate::failure::Outcome;
-use crate::output::{bytes, print_json, print_line, table};
+use crate::output::{bytes, table};
 
 /// Prints what is known.
 ///
@@ -25,14 +25,14 @@ pub(crate) fn run(app: &App, arguments: &ShowArguments) -> anyhow::Result<Outcom
         let model = installed.as_ref().map(|model| JsonModel::installed(model, catalog));
         let gguf = installed.as_ref().and_then(gguf_facts).transpose();
         let (gguf, problem) = gguf.map_or_else(|problem| (None, Some(problem)), |gguf| (gguf, None));
-        print_json(&JsonShow { model: model.or_else(|| known.map(JsonModel::known)), gguf, problem })?;
+        app.output.print_json(&JsonShow { model: model.or_else(|| known.map(JsonModel::known)), gguf, problem })?;
     } else {
         let mut rows = known.map(known_rows).unwrap_or_default();
         match &installed {
             Some(model) => rows.extend(installed_rows(model)),
             None => rows.push(row("installed", &format!("no: `hone pull {}` fetches it", arguments.name))),
         }
-        print_line(&table(&rows))?;
+        app.output.print_line(&table(&rows))?;
     }
     Ok(Outcome::Done)
 }

@@ -7,7 +7,7 @@ use hone_engine::synth::{self, Quantization, Shape};
 use crate::app::App;
 use crate::arguments::SynthArguments;
 use crate::failure::{Outcome, usage};
-use crate::output::{bytes, print_line};
+use crate::output::bytes;
 use crate::progress::Steps;
 
 /// Writes the file.
@@ -29,6 +29,6 @@ pub(crate) fn run(app: &App, arguments: &SynthArguments) -> anyhow::Result<Outco
     steps.clear();
     let millions = summary.n_parameters as f64 / 1e6;
     let size = bytes(summary.n_bytes);
-    print_line(&format!("{}: {millions:.1} million parameters, {size}", arguments.output.display()))?;
+    app.output.print_line(&format!("{}: {millions:.1} million parameters, {size}", arguments.output.display()))?;
     Ok(Outcome::Done)
 }
