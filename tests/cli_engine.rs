@@ -73,6 +73,17 @@ fn generate_prints_the_text_as_it_comes() {
 }
 
 #[test]
+fn generate_says_that_the_context_cut_the_answer() {
+    let model = smollm2();
+    let arguments = ["generate", "--raw", "--model", &model, "--context", "16", "--regex", "(yes ){100}"];
+    let full = Home::new().run_with_stdin(&arguments, b"Is fire hot?");
+    assert_eq!(full.code, 0, "{}", full.stderr);
+    assert!(full.stderr.contains("the context is full"), "{}", full.stderr);
+    let asked_for = Home::new().run_with_stdin(&[&arguments[..], &["--max-tokens", "2"]].concat(), b"Is fire hot?");
+    assert!(!asked_for.stderr.contains("cut"), "{}", asked_for.stderr);
+}
+
+#[test]
 fn generate_holds_to_a_form() {
     let number = run(&["generate", "--regex", "[0-9]{3}"], "What is 12 times 12?");
     assert!(number.len() == 3 && number.parse::<u32>().is_ok(), "{number:?}");

@@ -12,6 +12,10 @@ use crate::interrupt::{Interrupt, Listening};
 /// How long nothing may come before the person is shown that something is going on.
 const PATIENCE: Duration = Duration::from_millis(400);
 
+/// What a person is told whose answer the context did not hold.
+pub(crate) const CONTEXT_FULL: &str =
+    "the answer was cut because the context is full: --context may make room for more";
+
 /// How the open question was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -140,7 +144,7 @@ fn close(session: &mut Session, draft: Draft, screen: &mut dyn Screen) -> Ending
             screen.note(&format!("the answer was cut after {tokens} tokens, as max_tokens asks"));
         }
         Some(FinishReason::ContextFull) => {
-            screen.note("the answer was cut because the context is full: --context may make room for more");
+            screen.note(CONTEXT_FULL);
         }
         Some(FinishReason::Stop | FinishReason::StopText) => {}
         None if draft.text.is_empty() => {
