@@ -85,6 +85,9 @@ fn wrong_use_exits_with_2() {
     check_failure(&home, &["chat", "--temprature", "1"], 2, "--temperature");
     check_failure(&home, &["chat"], 2, "stdin holds no question");
     check_failure(&home, &["chat", " "], 2, "the question is empty");
+    check_failure(&home, &["pull", "hf:owner"], 2, "hf:OWNER/REPO/FILE");
+    let file = home.write("Tiny.gguf", b"GGUF and nothing else");
+    check_failure(&home, &["pull", file.to_str().unwrap(), "--name", "No Name"], 2, "no model name");
 }
 
 #[test]

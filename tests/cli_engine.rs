@@ -177,6 +177,8 @@ fn what_cannot_be_run_is_told_by_name() {
         1,
         "cannot read the schema /nowhere",
     );
+    check_failure(&["generate", "--model", &model, "--regex", "("], b"Hi", 2, "regular expression");
+    check_failure(&["generate", "--model", &model, "--logit-bias", "99999=1"], b"Hi", 2, "vocabulary");
     check_failure(&["generate", "--model", &model, "--context", "8"], b"Hi", 1, "the context holds 8");
     check_failure(&["perplexity", "--model", &model, "--file", text], b"", 1, "one chunk needs 512");
     check_failure(&["bench", "--model", &model, "-p", "0", "-n", "0"], b"", 2, "leave nothing to measure");

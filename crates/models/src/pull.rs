@@ -108,6 +108,9 @@ pub enum PullError {
         /// Why each source failed, in the order in which they were tried.
         failures: Vec<SourceFailure>,
     },
+    /// The disk is too small for the file to be copied.
+    #[error("{0}")]
+    NoSpace(String),
     /// The store could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),

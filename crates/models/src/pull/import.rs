@@ -35,7 +35,7 @@ pub(crate) fn copy_file(
     original.rewind().map_err(read_failed)?;
     check_space(folder, total).map_err(|error| match error {
         TransferError::File { path, source } => io_error(&path, source).into(),
-        other => PullError::Malformed(other.to_string()),
+        other => PullError::NoSpace(other.to_string()),
     })?;
     let target = folder.join(SINGLE_FILE);
     let copied = copy(&mut original, &target, &mut |done| {
