@@ -181,6 +181,8 @@ fn what_cannot_be_run_is_told_by_name() {
     check_failure(&["generate", "--model", &model, "--logit-bias", "99999=1"], b"Hi", 2, "vocabulary");
     check_failure(&["generate", "--model", &model, "--context", "8"], b"Hi", 1, "the context holds 8");
     check_failure(&["perplexity", "--model", &model, "--file", text], b"", 1, "one chunk needs 512");
+    let no_context = ["perplexity", "--model", cut, "--file", text, "--context", "0"];
+    check_failure(&no_context, b"", 2, "--context is 0, expected 4 or more");
     check_failure(&["bench", "--model", &model, "-p", "0", "-n", "0"], b"", 2, "leave nothing to measure");
     check_failure(&["tokenize", "--model", &model, "--decode"], b"one", 2, "\"one\" is no token id");
     check_failure(&["synth", "--shape", "round", "--output", "x"], b"", 2, "no shape \"round\"");

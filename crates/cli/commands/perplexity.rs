@@ -6,8 +6,11 @@ use serde::Serialize;
 
 use crate::app::App;
 use crate::arguments::PerplexityArguments;
-use crate::failure::Outcome;
+use crate::failure::{Outcome, usage};
 use crate::progress::Steps;
+
+/// The shortest chunk in which a token is scored.
+const LEAST_CONTEXT: usize = 4;
 
 #[derive(Serialize)]
 struct JsonPerplexity<'a> {
@@ -24,6 +27,12 @@ struct JsonPerplexity<'a> {
 /// # Errors
 /// When the text cannot be read, is too short, or the model cannot be run.
 pub(crate) fn run(app: &App, arguments: &PerplexityArguments) -> anyhow::Result<Outcome> {
+    if arguments.context < LEAST_CONTEXT {
+        let context = arguments.context;
+        return Err(usage(format!(
+            "--context is {context}, expected {LEAST_CONTEXT} or more: a chunk needs that many tokens"
+        )));
+    }
     let bytes = std::fs::read(&arguments.file).with_context(|| format!("cannot read {}", arguments.file.display()))?;
     let text = String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8 text", arguments.file.display()))?;
     let mut model = app.load_model(Some(arguments.context))?;
