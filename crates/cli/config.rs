@@ -268,6 +268,15 @@ mod tests {
     }
 
     #[test]
+    fn more_threads_than_can_be_started_are_refused() {
+        let wrong = |value: i64, expected| check(&[], &[], flag("engine.threads", "--threads", value), "", expected);
+        wrong(1025, "engine.threads (--threads): threads is 1025: it must be 0 to 1024");
+        wrong(-1, "engine.threads (--threads): threads is -1: it must be 0 to 1024");
+        let most = flag("engine.threads", "--threads", 1024);
+        check(&[], &[], most, "engine.threads", "1024 from --threads");
+    }
+
+    #[test]
     fn a_value_out_of_range_is_refused() {
         let wrong = |name, text, expected| check(&[], &[(name, text)], vec![], "sampling.top_k", expected);
         wrong("HONE_SAMPLING_TOP_P", "1.5", "sampling.top_p (HONE_SAMPLING_TOP_P): top_p is 1.5, expected 0 to 1");

@@ -3,6 +3,9 @@
 use hone_protocol::SamplingOptions;
 use serde::{Deserialize, Deserializer};
 
+/// The most threads that can be asked for: far more than help, and few enough to be started.
+const MOST_THREADS: i64 = 1024;
+
 /// All sections.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,7 +38,7 @@ pub(crate) struct EngineConfig {
     /// `auto`, `candle` or `native`.
     pub(crate) backend: String,
     /// Threads that compute; `None` takes one for each physical core.
-    #[serde(deserialize_with = "positive_or_none")]
+    #[serde(deserialize_with = "threads")]
     pub(crate) threads: Option<usize>,
     /// Tokens of context to make room for; `None` takes all that the model was trained for.
     #[serde(deserialize_with = "positive_or_none")]
@@ -133,6 +136,13 @@ fn not_negative<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::
 
 fn positive_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
     not_negative(deserializer).map(|value| (value > 0).then_some(value))
+}
+
+fn threads<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
+    match i64::deserialize(deserializer)? {
+        value @ 0..=MOST_THREADS => Ok(usize::try_from(value).ok().filter(|threads| *threads > 0)),
+        value => Err(serde::de::Error::custom(format!("threads is {value}: it must be 0 to {MOST_THREADS}"))),
+    }
 }
 
 fn seed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
