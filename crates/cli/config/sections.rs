@@ -89,12 +89,7 @@ impl SamplingConfig {
     }
 
     fn check(&self) -> Result<(), String> {
-        in_range("temperature", self.temperature, 0.0, f32::MAX)?;
-        in_range("top_p", self.top_p, 0.0, 1.0)?;
-        in_range("min_p", self.min_p, 0.0, 1.0)?;
-        in_range("repetition_penalty", self.repetition_penalty, f32::MIN_POSITIVE, f32::MAX)?;
-        in_range("frequency_penalty", self.frequency_penalty, f32::MIN, f32::MAX)?;
-        in_range("presence_penalty", self.presence_penalty, f32::MIN, f32::MAX)?;
+        self.options().check().map_err(|invalid| invalid.to_string())?;
         match self.stop.iter().any(String::is_empty) {
             true => Err("a stop text is empty, and would end every answer before its first word".to_string()),
             false => Ok(()),
@@ -113,20 +108,6 @@ pub(crate) struct ChatConfig {
     pub(crate) history_lines: usize,
     /// Whether conversations are saved as they go on.
     pub(crate) save: bool,
-}
-
-fn in_range(name: &str, value: f32, least: f32, most: f32) -> Result<(), String> {
-    // Written so that NaN, which compares with nothing, is refused.
-    if value >= least && value <= most {
-        return Ok(());
-    }
-    let expected = match (least, most) {
-        (0.0, f32::MAX) => "0 or more".to_string(),
-        (f32::MIN_POSITIVE, f32::MAX) => "more than 0".to_string(),
-        (f32::MIN, f32::MAX) => "a finite number".to_string(),
-        (least, most) => format!("{least} to {most}"),
-    };
-    Err(format!("{name} is {value}, expected {expected}"))
 }
 
 fn not_negative<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
@@ -161,6 +142,5 @@ fn biases<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(u32, f32)>,
 fn bias(text: &str) -> Result<(u32, f32), String> {
     text.split_once('=')
         .and_then(|(id, bias)| Some((id.trim().parse().ok()?, bias.trim().parse().ok()?)))
-        .filter(|(_, bias): &(u32, f32)| !bias.is_nan())
         .ok_or_else(|| format!("{text:?} is no bias: write ID=BIAS, such as 42=-1.5"))
 }

@@ -11,6 +11,6 @@ mod model;
 pub use chat::{Message, Role};
 pub use generate::{
     Completion, Constraint, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent,
-    GenerationSender, LogprobOptions, Prompt, SamplingOptions, Timings, TokenLogprob, TokenLogprobs,
+    GenerationSender, InvalidSampling, LogprobOptions, Prompt, SamplingOptions, Timings, TokenLogprob, TokenLogprobs,
 };
 pub use model::{LocateError, LocateModel, ModelFile};
