@@ -219,6 +219,23 @@ fn a_gguf_file_is_shown_with_what_it_says_of_itself() {
 }
 
 #[test]
+fn what_the_system_says_is_told_once() {
+    let check = |arguments: &[&str]| {
+        let home = Home::new();
+        home.write("data", b"a file where a folder should be");
+        let model = home.write("Tiny.gguf", b"GGUF and nothing else");
+        let arguments: Vec<&str> =
+            arguments.iter().map(|it| if *it == "MODEL" { model.to_str().unwrap() } else { it }).collect();
+        let run = home.run(&arguments);
+        assert_eq!(run.code, 1, "{}", run.stderr);
+        assert_eq!(run.stderr.matches("os error").count(), 1, "hone {arguments:?} said {}", run.stderr);
+    };
+    check(&["pull", "MODEL"]);
+    check(&["list"]);
+    check(&["bundle", "--model", "MODEL", "--output", "/no/such/folder/hone"]);
+}
+
+#[test]
 fn nothing_that_was_named_or_read_drives_the_terminal() {
     let home = Home::new();
     let run = home.run(&["show", "x\u{1b}[2J"]);

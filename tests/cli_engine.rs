@@ -185,6 +185,8 @@ fn what_cannot_be_run_is_told_by_name() {
     check_failure(&no_context, b"", 2, "--context is 0, expected 4 or more");
     check_failure(&["bench", "--model", &model, "-p", "0", "-n", "0"], b"", 2, "leave nothing to measure");
     check_failure(&["tokenize", "--model", &model, "--decode"], b"one", 2, "\"one\" is no token id");
+    let nowhere = ["synth", "--shape", "tiny-llama", "--tokenizer", &model, "--output", "/no/such/folder/x"];
+    check_failure(&nowhere, b"", 1, "cannot write /no/such/folder/x: No such file or directory (os error 2)\n");
     check_failure(&["synth", "--shape", "round", "--output", "x"], b"", 2, "no shape \"round\"");
 }
 

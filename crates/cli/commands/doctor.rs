@@ -9,6 +9,7 @@ mod machine;
 use hone_engine::backend::candle::{device_name, open_device};
 use hone_engine::model::BackendChoice;
 use hone_models::offline_in_environment;
+use hone_protocol::with_causes;
 use nu_ansi_term::Color;
 use serde::Serialize;
 
@@ -103,7 +104,7 @@ impl Engine {
 /// Opens the configured device, and returns what it is.
 fn try_device(config: &EngineConfig) -> Result<String, String> {
     config.backend.parse::<BackendChoice>()?;
-    let device = open_device(config.device.parse()?).map_err(|error| error.to_string())?;
+    let device = open_device(config.device.parse()?).map_err(|error| with_causes(&error))?;
     Ok(device_name(&device))
 }
 

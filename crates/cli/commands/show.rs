@@ -1,6 +1,7 @@
 //! `hone show`: what is known about one model.
 
 use hone_models::{CatalogModel, InstalledModel, StoreError};
+use hone_protocol::with_causes;
 
 use serde::Serialize;
 
@@ -49,7 +50,7 @@ struct JsonShow<'a> {
 /// What the model's file says; `None` where it is not one GGUF file.
 fn gguf_facts(model: &InstalledModel) -> Option<Result<GgufFacts, String>> {
     match model.files.as_slice() {
-        [file] => Some(GgufFacts::read(&file.location).map_err(|error| error.to_string())),
+        [file] => Some(GgufFacts::read(&file.location).map_err(|error| with_causes(&error))),
         _ => None,
     }
 }

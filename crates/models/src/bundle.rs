@@ -59,7 +59,7 @@ pub enum BundleError {
     #[error("nothing to bundle: {0}")]
     Selection(String),
     /// A file could not be read or written.
-    #[error("{path}: {source}")]
+    #[error("{path} cannot be read or written")]
     Io {
         /// The file.
         path: PathBuf,

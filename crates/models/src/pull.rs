@@ -22,6 +22,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use hone_protocol::with_causes;
 use thiserror::Error;
 
 pub use self::download::RetryPolicy;
@@ -298,7 +299,7 @@ fn fetch_from_sources(
         match fetch_from(source, model, folder, options, progress) {
             Ok(files) => return Ok((described(source), files)),
             Err(error) => {
-                let reason = error.to_string();
+                let reason = with_causes(&error);
                 progress(&Event::SourceFailed { source: label.clone(), reason: reason.clone() });
                 failures.push(SourceFailure { source: label, reason });
             }

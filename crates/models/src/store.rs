@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use hone_protocol::{LocateError, LocateModel, ModelFile};
+use hone_protocol::{LocateError, LocateModel, ModelFile, with_causes};
 use thiserror::Error;
 
 pub(crate) use self::manifest::{MANIFEST, Manifest, ManifestFile};
@@ -75,7 +75,7 @@ pub enum StoreError {
     #[error(transparent)]
     Catalog(#[from] CatalogError),
     /// A file could not be read or written.
-    #[error("{path}: {source}")]
+    #[error("{path} cannot be read or written")]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -135,7 +135,7 @@ impl Store {
                 Ok(Some(model)) => listing.models.push(model),
                 Ok(None) => {}
                 Err(error) => {
-                    let broken = BrokenModel { folder: self.folder.join(&folder), reason: error.to_string() };
+                    let broken = BrokenModel { folder: self.folder.join(&folder), reason: with_causes(&error) };
                     tracing::warn!(folder = %broken.folder.display(), reason = broken.reason, "skipping a broken model");
                     listing.broken.push(broken);
                 }
@@ -169,7 +169,7 @@ impl Store {
     /// # Errors
     /// As [`LocateModel::locate`].
     pub fn locate_files(&self, name: &str) -> Result<Vec<InstalledFile>, LocateError> {
-        self.show(name).map(|model| model.files).map_err(|error| LocateError(error.to_string()))
+        self.show(name).map(|model| model.files).map_err(|error| LocateError(with_causes(&error)))
     }
 
     /// Removes a pulled model, or what is left of a broken or unfinished one, and says how many bytes that freed.

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use hone_protocol::with_causes;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -69,7 +70,7 @@ pub(crate) enum TransferError {
     )]
     NoSpace { folder: PathBuf, needed: u64, available: u64 },
     /// A file could not be read or written.
-    #[error("{path}: {source}")]
+    #[error("{path} cannot be read or written")]
     File { path: PathBuf, source: io::Error },
     /// pip or the wheel it gave is to blame.
     #[error("{0}")]
@@ -183,7 +184,7 @@ impl Transfer<'_> {
             }
             failures = if partial.length() > before { 0 } else { failures + 1 };
             let Some(after) = retry.wait(&error, failures, was_connected) else { return Err(error) };
-            progress(&Event::Retrying { reason: error.to_string(), after });
+            progress(&Event::Retrying { reason: with_causes(&error), after });
             thread::sleep(after);
         }
     }

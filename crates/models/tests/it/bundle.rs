@@ -157,7 +157,8 @@ fn a_changed_byte_in_index_or_trailer_is_found() {
 fn only_what_was_installed_is_bundled() {
     let scene = Scene::new();
     let check = |models: &[InstalledModel], part: &str| {
-        let error = write_bundle(&scene.program, models, &scene.output, &mut |_| ()).unwrap_err().to_string();
+        let error = write_bundle(&scene.program, models, &scene.output, &mut |_| ()).unwrap_err();
+        let error = hone_protocol::with_causes(&error);
         assert!(error.contains(part), "`{part}` is not in: {error}");
         assert!(!scene.output.exists());
     };
