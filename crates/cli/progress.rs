@@ -36,6 +36,8 @@ impl Transfers {
             Event::Retrying { reason, after } => {
                 self.remark(&format!("{reason}: trying again in {} s", after.as_secs_f64().ceil()));
             }
+            Event::Unchecked { from } => self
+                .remark(&format!("{from} could not be checked: neither the catalog nor the server gives a hash of it")),
             Event::SourceFailed { source, reason } => self.remark(&format!("{source}: {reason}")),
         }
     }

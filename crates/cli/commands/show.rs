@@ -72,7 +72,8 @@ fn installed_rows(model: &InstalledModel) -> Vec<Vec<String>> {
         vec![row("name", &model.name), row("installed", place_name(model.place)), row("source", &model.source)];
     for file in &model.files {
         rows.push(row("file", &format!("{} ({})", file.location.path.display(), bytes(file.location.length))));
-        rows.extend(file.sha256.as_ref().map(|sha256| row("sha256", sha256)));
+        let remark = if file.unchecked { " (not checked: nobody gave a hash when it was fetched)" } else { "" };
+        rows.extend(file.sha256.as_ref().map(|sha256| row("sha256", &format!("{sha256}{remark}"))));
     }
     match gguf_facts(model) {
         Some(Ok(facts)) => rows.extend(gguf_rows(facts)),

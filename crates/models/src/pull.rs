@@ -1,6 +1,6 @@
 //! Getting a model: from the catalog's sources, from any file on the hub, or from a file on this machine.
 //!
-//! Files grow in the model's folder under `.incoming`, each is checked against its hash, a manifest is added, and one
+//! Files grow in the model's folder under `.incoming`, each is checked against its hash where the catalog or the server gives one (and marked where not), a manifest is added, and one
 //! rename publishes the folder. A lock per model makes a second process wait for the first and then find the model there.
 //! What an interruption leaves behind is resumed by the next pull.
 //!
@@ -331,8 +331,11 @@ fn fetch_from(
                     continue;
                 }
                 let transfer = Transfer { client: &client, url, target: folder.join(&file.name), expected };
-                let digest = transfer.run(&options.retry, progress)?;
-                done.push(ManifestFile { name: file.name.clone(), sha256: digest.sha256, size: digest.size });
+                let fetched = transfer.run(&options.retry, progress)?;
+                if fetched.unchecked {
+                    progress(&Event::Unchecked { from: transfer.url });
+                }
+                done.push(ManifestFile::new(&file.name, fetched.digest, fetched.unchecked));
             }
             Ok(done)
         }
@@ -357,7 +360,7 @@ fn already_fetched(
     if digest.sha256 != expected {
         return Ok(None);
     }
-    Ok(Some(ManifestFile { name: file.name.clone(), sha256: digest.sha256, size: digest.size }))
+    Ok(Some(ManifestFile::new(&file.name, digest, false)))
 }
 
 /// Fails where the disk that holds `folder` has not got room for `needed` more bytes.

@@ -348,7 +348,7 @@ fn model_at_path(path: &Path) -> Result<InstalledModel, StoreError> {
     let name = name_from_file(path).unwrap_or_else(|| "model".to_owned());
     let source = absolute.display().to_string();
     let location = ModelFile { path: absolute, offset: 0, length };
-    let file = InstalledFile { name: crate::catalog::SINGLE_FILE.to_owned(), sha256: None, location };
+    let file = InstalledFile { name: crate::catalog::SINGLE_FILE.to_owned(), sha256: None, unchecked: false, location };
     Ok(InstalledModel { name, source, added: None, place: Place::Path, files: vec![file] })
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn copy_file(
         progress(&Event::Progress { phase: Phase::Copying, file, done, total: Some(total) });
     });
     let digest = copied.map_err(|error| io_error(&target, error))?;
-    Ok(vec![ManifestFile { name: SINGLE_FILE.to_owned(), sha256: digest.sha256, size: digest.size }])
+    Ok(vec![ManifestFile::new(SINGLE_FILE, digest, false)])
 }
 
 fn copy(original: &mut File, target: &Path, report: &mut dyn FnMut(u64)) -> io::Result<crate::digest::Digest> {
