@@ -190,6 +190,8 @@ fn models_that_are_not_installed_are_listed_and_shown_where_asked_for() {
     assert!(list.as_array().unwrap().iter().all(|model| model["installed"] == false));
     let shown = home.run(&["show", "prometheus:7b"]).stdout;
     assert!(shown.contains("judge") && shown.contains("hone pull prometheus:7b"), "{shown}");
+    assert!(shown.contains("hf:vsevolodl/prometheus-7b-v2.0-GGUF (not confirmed)\n"), "{shown}");
+    assert!(shown.contains("hf:prometheus-eval/prometheus-7b-v2.0-GGUF\n"), "{shown}");
     check_failure(&home, &["pull", "prometheus:7b"], 1, "HONE_OFFLINE");
 }
 

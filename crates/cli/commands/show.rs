@@ -56,7 +56,7 @@ fn gguf_facts(model: &InstalledModel) -> Option<Result<GgufFacts, String>> {
 }
 
 fn known_rows(model: &CatalogModel) -> Vec<Vec<String>> {
-    vec![
+    let mut rows = vec![
         row("role", role_name(model.role)),
         row("family", &model.family),
         row("parameters", &model.parameters),
@@ -64,7 +64,12 @@ fn known_rows(model: &CatalogModel) -> Vec<Vec<String>> {
         row("context", &format!("{} tokens", model.context)),
         row("licence", &model.licence),
         row("size", &bytes(model.size())),
-    ]
+    ];
+    for source in &model.sources {
+        let remark = if source.is_confirmed() { "" } else { " (not confirmed)" };
+        rows.push(row("from", &format!("{}{remark}", source.label())));
+    }
+    rows
 }
 
 fn installed_rows(model: &InstalledModel) -> Vec<Vec<String>> {

@@ -22,10 +22,8 @@ pub(crate) use self::manifest::{MANIFEST, Manifest, ManifestFile};
 use crate::{
     bundle::Bundle,
     catalog::{Catalog, CatalogError},
-    digest::copy_hashed,
     installed::{InstalledFile, InstalledModel, Place},
     name::{folder_of_name, is_model_name, looks_like_path, name_from_file, name_of_folder, suggestion},
-    progress::{Event, Phase, ProgressSink},
 };
 
 /// The models on this machine.
@@ -195,28 +193,6 @@ impl Store {
         let freed = size_of_folder(grave.path()).map_err(failed)?;
         grave.close().map_err(failed)?;
         Ok(freed)
-    }
-
-    /// Reads a model's files in full and compares them with the hashes recorded when it was installed.
-    ///
-    /// # Errors
-    /// When there is no such model, or a file cannot be read or has changed.
-    pub fn verify(&self, name: &str, progress: ProgressSink<'_>) -> Result<(), StoreError> {
-        for file in self.show(name)?.files {
-            let path = &file.location.path;
-            let mut report = |done| {
-                let total = Some(file.location.length);
-                progress(&Event::Progress { phase: Phase::Verifying, file: file.name.clone(), done, total });
-            };
-            let mut bytes = open_region(&file.location).map_err(|error| io_error(path, error))?;
-            let digest =
-                copy_hashed(&mut bytes, &mut io::sink(), &mut report).map_err(|error| io_error(path, error))?;
-            if file.sha256.as_ref().is_some_and(|expected| *expected != digest.sha256) {
-                let remedy = "its bytes have changed since it was installed: remove the model and pull it again";
-                return Err(StoreError::Broken(format!("{}: {remedy}", path.display())));
-            }
-        }
-        Ok(())
     }
 
     /// The pulled model of that name, if its folder is there.
