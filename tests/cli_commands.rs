@@ -175,7 +175,8 @@ fn a_model_file_is_pulled_listed_shown_and_removed() {
         shown["files"][0]["path"].as_str().unwrap().replace('~', home.path("").to_str().unwrap().trim_end_matches('/'));
     assert_eq!(std::fs::read(copy).unwrap(), b"GGUF and nothing else");
 
-    assert_eq!(home.run(&["rm", "tiny:1"]).code, 0);
+    let removed = home.json(&["rm", "tiny:1", "--json"]);
+    assert!(removed[0]["name"] == "tiny:1" && removed[0]["freed_bytes"].as_u64().unwrap() > 21, "{removed}");
     check_failure(&home, &["rm", "tiny:1"], 1, "tiny:1");
     check_failure(&home, &["show", "tiny:1"], 1, "tiny:1");
     assert_eq!(home.run(&["list"]).stdout, "");
@@ -258,6 +259,11 @@ fn a_bundle_brings_its_models_and_prefers_them() {
     let run = home.run(&["bundle", "--model", file.to_str().unwrap(), "--output", bundle.to_str().unwrap()]);
     assert_eq!(run.code, 0, "{}", run.stderr);
     assert!(run.stdout.starts_with("~/tiny-hone holds tiny ("), "{}", run.stdout);
+    let again = home.path("again");
+    let (file, again) = (file.to_str().unwrap(), again.to_str().unwrap());
+    let made = home.json(&["bundle", "--model", file, "--output", again, "--json"]);
+    assert_eq!((&made["path"], &made["models"]), (&"~/again".into(), &serde_json::json!(["tiny"])));
+    assert_eq!(made["size"].as_u64().unwrap(), std::fs::metadata(again).unwrap().len());
 
     let elsewhere = Home::new();
     let list = elsewhere.run_program(&bundle, &["list", "--json"], b"");
