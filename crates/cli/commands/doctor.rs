@@ -9,6 +9,7 @@ mod machine;
 use hone_engine::backend::candle::{device_name, open_device};
 use hone_engine::model::BackendChoice;
 use hone_models::offline_in_environment;
+use hone_protocol::with_causes;
 use nu_ansi_term::Color;
 use serde::Serialize;
 
@@ -17,7 +18,7 @@ use self::machine::Machine;
 use crate::arguments::DoctorArguments;
 use crate::config::{Config, EngineConfig, Places};
 use crate::failure::Outcome;
-use crate::output::{Output, bytes, print_json, print_line, table};
+use crate::output::{Output, bytes, table};
 
 /// The processor's name, as `hone doctor` and `hone bench` tell it.
 pub(super) fn processor_name() -> String {
@@ -52,7 +53,7 @@ pub(crate) fn run(
     }));
     findings.remarks.extend(warnings);
     if arguments.json.json {
-        print_json(&Report { facts: &facts, findings: &findings })?;
+        output.print_json(&Report { facts: &facts, findings: &findings })?;
     } else {
         print_report(&facts, &findings, output)?;
     }
@@ -103,7 +104,7 @@ impl Engine {
 /// Opens the configured device, and returns what it is.
 fn try_device(config: &EngineConfig) -> Result<String, String> {
     config.backend.parse::<BackendChoice>()?;
-    let device = open_device(config.device.parse()?).map_err(|error| error.to_string())?;
+    let device = open_device(config.device.parse()?).map_err(|error| with_causes(&error))?;
     Ok(device_name(&device))
 }
 
@@ -198,16 +199,16 @@ impl Findings {
 }
 
 fn print_report(facts: &Facts, findings: &Findings, output: Output) -> anyhow::Result<()> {
-    print_line(&table(&rows(facts)))?;
+    output.print_line(&table(&rows(facts)))?;
     for remark in &findings.remarks {
-        print_line(&format!("{} {remark}", output.colored(Color::Yellow, "note:")))?;
+        output.print_marked_line(Color::Yellow, "note:", remark)?;
     }
     for problem in &findings.problems {
-        print_line(&format!("{} {}", output.colored(Color::Red, "problem:"), problem.what))?;
-        print_line(&format!("  next: {}", problem.next))?;
+        output.print_marked_line(Color::Red, "problem:", &problem.what)?;
+        output.print_line(&format!("  next: {}", problem.next))?;
     }
     if findings.problems.is_empty() {
-        print_line(&output.colored(Color::Green, "nothing is wrong"))?;
+        output.print_marked_line(Color::Green, "nothing is wrong", "")?;
     }
     Ok(())
 }

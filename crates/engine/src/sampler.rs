@@ -4,21 +4,11 @@
 //! left, and the temperature last, as llama.cpp orders them. Temperature 0 takes the likeliest token that the first three
 //! left, the lowest id where several are equal.
 
-use hone_protocol::SamplingOptions;
+use hone_protocol::{InvalidSampling, SamplingOptions};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use thiserror::Error;
-
-/// A sampling option is out of its range.
-#[derive(Clone, Debug, Error, PartialEq)]
-#[error("{option} is {value}: it must be {expected}")]
-pub struct InvalidOption {
-    option: &'static str,
-    value: String,
-    expected: &'static str,
-}
 
 /// Chooses tokens for one request. Keeps the random state and the last tokens; its buffers are reused.
 #[derive(Debug)]
@@ -44,7 +34,7 @@ impl Sampler {
     ///
     /// # Errors
     /// When an option is out of its range.
-    pub fn new(options: SamplingOptions, vocab_size: usize) -> Result<Self, InvalidOption> {
+    pub fn new(options: SamplingOptions, vocab_size: usize) -> Result<Self, InvalidSampling> {
         check(&options, vocab_size)?;
         let seed = options.seed.unwrap_or_else(fresh_seed);
         Ok(Sampler {
@@ -190,25 +180,13 @@ fn fresh_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-fn check(options: &SamplingOptions, vocab_size: usize) -> Result<(), InvalidOption> {
-    let fail = |option, value: String, expected| Err(InvalidOption { option, value, expected });
-    let number = |option, value: f32, is_sound: bool, expected| match value.is_finite() && is_sound {
-        true => Ok(()),
-        false => fail(option, value.to_string(), expected),
-    };
-    number("temperature", options.temperature, options.temperature >= 0.0, "0 or more")?;
-    number("top_p", options.top_p, options.top_p > 0.0 && options.top_p <= 1.0, "above 0 and at most 1")?;
-    number("min_p", options.min_p, (0.0..=1.0).contains(&options.min_p), "0 to 1")?;
-    number("repetition_penalty", options.repetition_penalty, options.repetition_penalty > 0.0, "above 0")?;
-    number("frequency_penalty", options.frequency_penalty, true, "a number")?;
-    number("presence_penalty", options.presence_penalty, true, "a number")?;
-    for (token, bias) in &options.logit_bias {
-        if *token as usize >= vocab_size {
-            return fail("a token id of logit_bias", token.to_string(), "in the vocabulary");
-        }
-        number("a logit_bias", *bias, true, "a number")?;
-    }
-    Ok(())
+fn check(options: &SamplingOptions, vocab_size: usize) -> Result<(), InvalidSampling> {
+    options.check()?;
+    let unknown = options.logit_bias.iter().find(|(token, _)| *token as usize >= vocab_size);
+    unknown.map_or(Ok(()), |(token, _)| {
+        let option = "a token id of logit_bias".to_owned();
+        Err(InvalidSampling { option, value: token.to_string(), expected: "in the vocabulary" })
+    })
 }
 
 #[cfg(test)]
@@ -252,6 +230,7 @@ mod tests {
         check_support(SamplingOptions { min_p: 1.0, ..warm() }, &[0]);
         check_support(SamplingOptions::default(), &[0]);
         check_support(SamplingOptions { logit_bias: vec![(4, 9.0)], ..SamplingOptions::default() }, &[4]);
+        check_support(SamplingOptions { logit_bias: vec![(1, f32::NEG_INFINITY)], ..warm() }, &[0, 2, 3, 4]);
     }
 
     #[test]
@@ -312,9 +291,6 @@ mod tests {
     #[test]
     fn options_out_of_range_are_refused() {
         check_refused(SamplingOptions { temperature: -1.0, ..warm() }, "temperature is -1: it must be 0 or more");
-        check_refused(SamplingOptions { temperature: f32::NAN, ..warm() }, "temperature is NaN: it must be 0 or more");
-        check_refused(SamplingOptions { top_p: 0.0, ..warm() }, "top_p is 0: it must be above 0 and at most 1");
-        check_refused(SamplingOptions { min_p: 1.5, ..warm() }, "min_p is 1.5: it must be 0 to 1");
         check_refused(
             SamplingOptions { logit_bias: vec![(5, 1.0)], ..warm() },
             "a token id of logit_bias is 5: it must be in the vocabulary",
