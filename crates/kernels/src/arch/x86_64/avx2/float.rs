@@ -75,7 +75,10 @@ unsafe fn read_pair<const WEIGHT_TYPE: u8>(weights: *const u8, half: usize) -> [
     // SAFETY: the caller's promise.
     unsafe {
         match WeightType::ALL[usize::from(WEIGHT_TYPE)] {
-            WeightType::F16 => [0, 32].map(|at| _mm256_cvtph_ps(_mm_loadu_si128(weights.add(at + 16 * half).cast()))),
+            WeightType::F16 => [
+                _mm256_cvtph_ps(_mm_loadu_si128(weights.add(16 * half).cast())),
+                _mm256_cvtph_ps(_mm_loadu_si128(weights.add(32 + 16 * half).cast())),
+            ],
             WeightType::BF16 => {
                 let pairs = _mm256_loadu_si256(weights.add(32 * half).cast());
                 let upper = _mm256_set1_epi32(0xffff_0000_u32.cast_signed());
@@ -84,7 +87,7 @@ unsafe fn read_pair<const WEIGHT_TYPE: u8>(weights: *const u8, half: usize) -> [
                     _mm256_castsi256_ps(_mm256_and_si256(pairs, upper)),
                 ]
             }
-            _ => [0, 64].map(|at| _mm256_loadu_ps(weights.add(at + 32 * half).cast())),
+            _ => [_mm256_loadu_ps(weights.add(32 * half).cast()), _mm256_loadu_ps(weights.add(64 + 32 * half).cast())],
         }
     }
 }
