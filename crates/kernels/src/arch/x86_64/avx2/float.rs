@@ -8,6 +8,9 @@ use crate::matrix::ROW_GROUP;
 use crate::matrix::layout::BLOCK;
 use crate::product::Product;
 
+/// How far ahead of its use a weight is asked for, in bytes: far enough to hide the memory's latency.
+const PREFETCH_BYTES: usize = 4096;
+
 /// Multiplies groups of rows with the tokens of a tile.
 ///
 /// # Safety
@@ -43,6 +46,9 @@ unsafe fn tile<const WEIGHT_TYPE: u8, const N_TOKENS: usize>(product: &Product, 
         let mut sums = [[_mm256_setzero_ps(); 2]; N_TOKENS];
         for _ in 0..product.n_blocks {
             for column in (0..BLOCK).step_by(2) {
+                for at in (0..pair_bytes).step_by(64) {
+                    _mm_prefetch::<_MM_HINT_T0>(weights.wrapping_add(PREFETCH_BYTES + at).cast());
+                }
                 let halves = [read_pair::<WEIGHT_TYPE>(weights, 0), read_pair::<WEIGHT_TYPE>(weights, 1)];
                 for (token, sums) in sums.iter_mut().enumerate() {
                     for parity in 0..2 {
