@@ -103,6 +103,9 @@ pub(super) trait Place {
     fn vector(&mut self, values: Vec<f32>) -> Result<Self::Vector, BackendError>;
 }
 
+/// A model's parts as a backend has them.
+pub(super) type PlacedParts<P> = ModelParts<<P as Place>::Matrix, <P as Place>::Linear, <P as Place>::Vector>;
+
 impl ModelTensors<'_> {
     /// Every matrix of the model.
     pub(super) fn matrices(&self) -> impl Iterator<Item = &MatrixTensor<'_>> {
@@ -114,10 +117,7 @@ impl ModelTensors<'_> {
     ///
     /// # Errors
     /// When the backend cannot take one.
-    pub(super) fn place<P: Place>(
-        self,
-        place: &mut P,
-    ) -> Result<ModelParts<P::Matrix, P::Linear, P::Vector>, BackendError> {
+    pub(super) fn place<P: Place>(self, place: &mut P) -> Result<PlacedParts<P>, BackendError> {
         Ok(ModelParts {
             embeddings: place.matrix(self.embeddings)?,
             layers: self.layers.into_iter().map(|layer| layer.place(place)).collect::<Result<_, _>>()?,
