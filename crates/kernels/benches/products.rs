@@ -36,6 +36,9 @@ fn main() {
     if Kernels::of(InstructionSet::Avx512).is_some() {
         println!("AVX-512 VNNI, one thread, registers only: {:.0} GMAC/s", vnni_peak());
     }
+    for &weight_type in &settings.types {
+        println!("packing {weight_type:?}, all cores: {:.2} GB/s", packing_rate(weight_type));
+    }
     println!("{:<8} {:<14} {:>12} {:>6} {:>8} {:>8}", "type", "set", "shape", "tokens", "GB/s", "GMAC/s");
     for &weight_type in &settings.types {
         for &(n_rows, n_columns) in &settings.shapes {
@@ -96,6 +99,20 @@ fn matrices(weight_type: WeightType, n_rows: usize, n_columns: usize) -> Vec<Mat
     let bytes: Vec<u8> = (0..n_bytes).map(|idx| (idx * 7 % 31) as u8).collect();
     let n_copies = (UNCACHED_BYTES / n_bytes).max(2);
     (0..n_copies).map(|_| Matrix::pack(weight_type, n_rows, n_columns, &bytes).unwrap()).collect()
+}
+
+/// The best rate at which weights of a large matrix are packed.
+fn packing_rate(weight_type: WeightType) -> f64 {
+    let (n_rows, n_columns) = (4096, 4096);
+    let bytes = vec![1; n_rows * n_columns / weight_type.block_columns() * weight_type.block_bytes()];
+    let start = Instant::now();
+    let mut best = f64::INFINITY;
+    while best.is_infinite() || start.elapsed() < TIME_PER_FIGURE {
+        let pass = Instant::now();
+        black_box(Matrix::pack(weight_type, n_rows, n_columns, &bytes).unwrap());
+        best = best.min(pass.elapsed().as_secs_f64());
+    }
+    bytes.len() as f64 / best / 1e9
 }
 
 /// Seconds for one product: the best of many for every matrix, and the mean of those.

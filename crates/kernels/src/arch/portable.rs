@@ -90,12 +90,15 @@ unsafe fn quant_product<const WEIGHT_TYPE: u8>(product: &Product) {
 }
 
 /// The product of 32 columns: integers first, then the scales, as the vector kernels do it.
+#[inline]
 fn dot(weights: &RowBlock, activation: &ActivationBlock) -> f32 {
-    let half = |range: std::ops::Range<usize>| {
-        let pairs = weights.quants[range.clone()].iter().zip(&activation.quants[range]);
-        pairs.map(|(&weight, &quant)| i32::from(weight) * i32::from(quant)).sum::<i32>() as f32
-    };
-    let scaled = weights.scales[0] * half(0..BLOCK / 2) + weights.scales[1] * half(BLOCK / 2..BLOCK);
+    let mut products = [0; BLOCK];
+    for (product, (&weight, &quant)) in products.iter_mut().zip(weights.quants.iter().zip(&activation.quants)) {
+        *product = i32::from(weight) * i32::from(quant);
+    }
+    let (first, last) = products.split_at(BLOCK / 2);
+    let [first, last] = [first, last].map(|half| half.iter().sum::<i32>() as f32);
+    let scaled = weights.scales[0] * first + weights.scales[1] * last;
     let [first, last] = activation.negative_sums.map(|sum| -(sum as f32));
     let minimums = weights.minimums[0] * first + weights.minimums[1] * last;
     activation.scale * (scaled + minimums)
@@ -120,12 +123,24 @@ unsafe fn float_product<const WEIGHT_TYPE: u8>(product: &Product) {
                 )
             };
             for (sum, activation) in sums.iter_mut().zip(activations.chunks_exact(BLOCK)) {
-                *sum += weights.iter().zip(activation).map(|(weight, element)| weight * element).sum::<f32>();
+                *sum += dot_floats(&weights, activation);
             }
         }
         // SAFETY: the row and its tokens are the product's.
         unsafe { store(product, row, &sums) };
     }
+}
+
+/// Eight sums side by side, which the compiler can keep in vector registers.
+#[inline]
+fn dot_floats(weights: &[f32; BLOCK], activation: &[f32]) -> f32 {
+    let mut sums = [0.0; 8];
+    for (weights, elements) in weights.chunks_exact(8).zip(activation.chunks_exact(8)) {
+        for (sum, (weight, element)) in sums.iter_mut().zip(weights.iter().zip(elements)) {
+            *sum += weight * element;
+        }
+    }
+    sums.iter().sum()
 }
 
 /// The packed weights of the group that a row stands in.

@@ -19,6 +19,7 @@ pub(crate) struct RowBlock {
 
 impl RowBlock {
     /// Reads the block `block_idx` (of those in the record) of the row `row_idx` (of those in the group).
+    #[inline]
     pub(crate) fn read(layout: QuantLayout, record: &[u8], block_idx: usize, row_idx: usize) -> RowBlock {
         let planes_at = layout.planes_offset() + block_idx * layout.planes.block_bytes();
         let mut quants = [0; BLOCK];
@@ -44,6 +45,7 @@ impl RowBlock {
 }
 
 /// The words of a row's quants, put together from its planes.
+#[inline]
 fn read_planes(layout: QuantLayout, bytes: &[u8], row_idx: usize) -> [u32; 8] {
     let planes = layout.planes;
     let mut quants = [0; 8];
@@ -67,6 +69,7 @@ fn read_planes(layout: QuantLayout, bytes: &[u8], row_idx: usize) -> [u32; 8] {
 }
 
 /// The scales and minimums of the two halves of a block.
+#[inline]
 fn read_scales(layout: QuantLayout, record: &[u8], block_idx: usize, row_idx: usize) -> ([f32; 2], [f32; 2]) {
     let scale = read_half(record, row_idx);
     let minimum = if layout.has_minimum() { read_half(record, ROW_GROUP + row_idx) } else { 0.0 };
@@ -83,6 +86,7 @@ fn read_scales(layout: QuantLayout, record: &[u8], block_idx: usize, row_idx: us
 }
 
 /// One element of a group of a floating-point matrix.
+#[inline]
 pub(crate) fn read_float(weight_type: WeightType, group: &[u8], column: usize, row_idx: usize) -> f32 {
     let at = weight_type.block_bytes() * float_index(weight_type, column, row_idx);
     match weight_type {

@@ -8,6 +8,9 @@ use crate::matrix::ROW_GROUP;
 use crate::matrix::layout::BLOCK;
 use crate::product::Product;
 
+/// How far ahead of its use a weight is asked for, in bytes: far enough to hide the memory's latency.
+const PREFETCH_BYTES: usize = 4096;
+
 /// Multiplies groups of rows with the tokens of a tile.
 ///
 /// # Safety
@@ -43,6 +46,9 @@ unsafe fn tile<const WEIGHT_TYPE: u8, const N_TOKENS: usize>(product: &Product, 
         let mut sums = [[_mm256_setzero_ps(); 2]; N_TOKENS];
         for _ in 0..product.n_blocks {
             for column in (0..BLOCK).step_by(2) {
+                for at in (0..pair_bytes).step_by(64) {
+                    _mm_prefetch::<_MM_HINT_T0>(weights.wrapping_add(PREFETCH_BYTES + at).cast());
+                }
                 let halves = [read_pair::<WEIGHT_TYPE>(weights, 0), read_pair::<WEIGHT_TYPE>(weights, 1)];
                 for (token, sums) in sums.iter_mut().enumerate() {
                     for parity in 0..2 {
@@ -75,7 +81,10 @@ unsafe fn read_pair<const WEIGHT_TYPE: u8>(weights: *const u8, half: usize) -> [
     // SAFETY: the caller's promise.
     unsafe {
         match WeightType::ALL[usize::from(WEIGHT_TYPE)] {
-            WeightType::F16 => [0, 32].map(|at| _mm256_cvtph_ps(_mm_loadu_si128(weights.add(at + 16 * half).cast()))),
+            WeightType::F16 => [
+                _mm256_cvtph_ps(_mm_loadu_si128(weights.add(16 * half).cast())),
+                _mm256_cvtph_ps(_mm_loadu_si128(weights.add(32 + 16 * half).cast())),
+            ],
             WeightType::BF16 => {
                 let pairs = _mm256_loadu_si256(weights.add(32 * half).cast());
                 let upper = _mm256_set1_epi32(0xffff_0000_u32.cast_signed());
@@ -84,7 +93,7 @@ unsafe fn read_pair<const WEIGHT_TYPE: u8>(weights: *const u8, half: usize) -> [
                     _mm256_castsi256_ps(_mm256_and_si256(pairs, upper)),
                 ]
             }
-            _ => [0, 64].map(|at| _mm256_loadu_ps(weights.add(at + 32 * half).cast())),
+            _ => [_mm256_loadu_ps(weights.add(32 * half).cast()), _mm256_loadu_ps(weights.add(64 + 32 * half).cast())],
         }
     }
 }

@@ -152,21 +152,28 @@ unsafe fn read_scales<const WEIGHT_TYPE: u8>(
         if !layout.has_sub_scales() {
             return ([scale; 2], [minimum; 2]);
         }
-        let bytes = [0, ROW_GROUP].map(|at| _mm_loadl_epi64(sub_scales.add(at).cast()));
-        let unsigned = bytes.map(|bytes| _mm256_cvtepu8_epi32(bytes));
-        let scaled = |scale, bytes| _mm256_mul_ps(scale, _mm256_cvtepi32_ps(bytes));
+        let bytes = [_mm_loadl_epi64(sub_scales.cast()), _mm_loadl_epi64(sub_scales.add(ROW_GROUP).cast())];
+        let unsigned = [_mm256_cvtepu8_epi32(bytes[0]), _mm256_cvtepu8_epi32(bytes[1])];
         match layout.scales {
             Scales::SubMinimum => ([scaled(scale, unsigned[0]); 2], [scaled(minimum, unsigned[1]); 2]),
-            Scales::SubPair => (bytes.map(|bytes| scaled(scale, _mm256_cvtepi8_epi32(bytes))), [minimum; 2]),
+            Scales::SubPair => {
+                let signed = [_mm256_cvtepi8_epi32(bytes[0]), _mm256_cvtepi8_epi32(bytes[1])];
+                ([scaled(scale, signed[0]), scaled(scale, signed[1])], [minimum; 2])
+            }
             _ => {
                 let low_bits = _mm256_set1_epi32(15);
-                (
-                    unsigned.map(|bytes| scaled(scale, _mm256_and_si256(bytes, low_bits))),
-                    unsigned.map(|bytes| scaled(minimum, _mm256_srli_epi32::<4>(bytes))),
-                )
+                let low = [_mm256_and_si256(unsigned[0], low_bits), _mm256_and_si256(unsigned[1], low_bits)];
+                let high = [_mm256_srli_epi32::<4>(unsigned[0]), _mm256_srli_epi32::<4>(unsigned[1])];
+                ([scaled(scale, low[0]), scaled(scale, low[1])], [scaled(minimum, high[0]), scaled(minimum, high[1])])
             }
         }
     }
+}
+
+#[inline(always)]
+unsafe fn scaled(scale: __m256, integers: __m256i) -> __m256 {
+    // SAFETY: no memory is touched.
+    unsafe { _mm256_mul_ps(scale, _mm256_cvtepi32_ps(integers)) }
 }
 
 /// Eight f16 numbers.
@@ -188,17 +195,16 @@ unsafe fn read_quants<const WEIGHT_TYPE: u8, const VNNI: bool>(planes: *const u8
     let layout = const { layout::<WEIGHT_TYPE>() };
     // SAFETY: the offsets are those of the layout; a plane that a type does not have is not read.
     unsafe {
-        let load = |at: usize| _mm256_loadu_si256(planes.add(at).cast());
         let mut quants = [_mm256_setzero_si256(); 8];
         if layout.planes.bytes {
             for (idx, quant) in quants.iter_mut().enumerate() {
-                *quant = load(64 * idx);
+                *quant = load(planes, 64 * idx);
             }
         }
         if layout.planes.nibbles {
             let low_bits = _mm256_set1_epi8(15);
             for idx in 0..4 {
-                let bytes = load(64 * idx);
+                let bytes = load(planes, 64 * idx);
                 quants[idx] = _mm256_and_si256(bytes, low_bits);
                 quants[idx + 4] = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), low_bits);
             }
@@ -207,30 +213,42 @@ unsafe fn read_quants<const WEIGHT_TYPE: u8, const VNNI: bool>(planes: *const u8
             let shift = layout.planes.upper_shift();
             let mask = _mm256_set1_epi8(3 << shift);
             for (idx, quant) in quants.iter_mut().enumerate() {
-                let bytes = load(layout.planes.pairs_offset() + 64 * (idx / 4));
+                let bytes = load(planes, layout.planes.pairs_offset() + 64 * (idx / 4));
                 *quant = merge(*quant, move_bits(bytes, 2 * (idx % 4) as u32, shift), mask);
             }
         }
         if layout.planes.bits {
             let shift = layout.planes.bit_shift();
             let mask = _mm256_set1_epi8(1 << shift);
-            let bytes = load(layout.planes.bits_offset());
+            let bytes = load(planes, layout.planes.bits_offset());
             for (idx, quant) in quants.iter_mut().enumerate() {
                 *quant = merge(*quant, move_bits(bytes, idx as u32, shift), mask);
             }
         }
         if layout.codebook {
             let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(CODEBOOK.as_ptr().cast()));
-            quants = quants.map(|quant| _mm256_shuffle_epi8(table, quant));
+            for quant in &mut quants {
+                *quant = _mm256_shuffle_epi8(table, *quant);
+            }
         }
         // Bytes are stored unsigned and the codebook's values are signed; the other form is an offset of 128 away.
         if (layout.planes.bytes && is_signed::<WEIGHT_TYPE, VNNI>())
             || (layout.codebook && !is_signed::<WEIGHT_TYPE, VNNI>())
         {
-            quants = quants.map(|quant| _mm256_xor_si256(quant, _mm256_set1_epi8(-128)));
+            for quant in &mut quants {
+                *quant = _mm256_xor_si256(*quant, _mm256_set1_epi8(-128));
+            }
         }
         quants
     }
+}
+
+/// # Safety
+/// `planes + at` is valid for reads of 32 bytes; AVX2.
+#[inline(always)]
+unsafe fn load(planes: *const u8, at: usize) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm256_loadu_si256(planes.add(at).cast()) }
 }
 
 /// Moves bit `from` of every byte to bit `to`; bits that come in from neighbours must be masked off.
@@ -315,37 +333,27 @@ unsafe fn dot<const WEIGHT_TYPE: u8, const VNNI: bool>(
                 _mm256_sll_epi32(_mm256_set1_epi32((*activation).negative_sums[half]), count)
             }
         };
-        let quants = activation.cast::<i32>().add(4 * half);
-        let words = [0, 1, 2, 3].map(|word| _mm256_set1_epi32(quants.add(word).read()));
-        let weights = [0, 1, 2, 3].map(|word| weights.quants[4 * half + word]);
-        if VNNI {
-            for (weights, words) in weights.into_iter().zip(words) {
-                sums = _mm256_dpbusd_avx_epi32(sums, weights, words);
-            }
-            return sums;
-        }
+        let words = activation.cast::<i32>().add(4 * half);
         let ones = _mm256_set1_epi16(1);
-        let products: [__m256i; 4] = [0, 1, 2, 3].map(|idx| {
-            if is_signed::<WEIGHT_TYPE, VNNI>() {
-                let sizes = _mm256_abs_epi8(weights[idx]);
-                _mm256_maddubs_epi16(sizes, _mm256_sign_epi8(words[idx], weights[idx]))
+        let mut narrow = _mm256_setzero_si256();
+        for word in 0..4 {
+            let weights = weights.quants[4 * half + word];
+            let quants = _mm256_set1_epi32(words.add(word).read());
+            if VNNI {
+                sums = _mm256_dpbusd_avx_epi32(sums, weights, quants);
+            } else if is_signed::<WEIGHT_TYPE, VNNI>() {
+                let products = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(quants, weights));
+                sums = _mm256_add_epi32(sums, _mm256_madd_epi16(products, ones));
             } else {
-                _mm256_maddubs_epi16(weights[idx], words[idx])
+                narrow = _mm256_add_epi16(narrow, _mm256_maddubs_epi16(weights, quants));
+                // A product is at most 2 · 127 · quant: four of five bits fit into 16 bits, but only two of six.
+                if word == 3 || (word == 1 && layout.planes.nibbles && layout.planes.pairs) {
+                    sums = _mm256_add_epi32(sums, _mm256_madd_epi16(narrow, ones));
+                    narrow = _mm256_setzero_si256();
+                }
             }
-        });
-        // A product is at most 2 · 127 · quant: four of five bits and two of six bits fit into 16 bits.
-        if is_signed::<WEIGHT_TYPE, VNNI>() {
-            for product in products {
-                sums = _mm256_add_epi32(sums, _mm256_madd_epi16(product, ones));
-            }
-            return sums;
         }
-        let pairs = [_mm256_add_epi16(products[0], products[1]), _mm256_add_epi16(products[2], products[3])];
-        if layout.planes.nibbles && layout.planes.pairs {
-            let wide = pairs.map(|pair| _mm256_madd_epi16(pair, ones));
-            return _mm256_add_epi32(sums, _mm256_add_epi32(wide[0], wide[1]));
-        }
-        _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_add_epi16(pairs[0], pairs[1]), ones))
+        sums
     }
 }
 

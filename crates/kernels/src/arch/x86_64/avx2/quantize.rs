@@ -31,15 +31,20 @@ pub(super) unsafe fn quantize_row(row: &[f32], out: *mut ActivationBlock, stride
 unsafe fn quantize_block(elements: &[f32; BLOCK], out: *mut ActivationBlock) {
     // SAFETY: the four parts of the block are read where they are.
     unsafe {
-        let parts = [0, 8, 16, 24].map(|at| _mm256_loadu_ps(elements.as_ptr().add(at)));
-        let sign = _mm256_set1_ps(-0.0);
-        let sizes = parts.map(|part| _mm256_andnot_ps(sign, part));
-        let largest = _mm256_max_ps(_mm256_max_ps(sizes[0], sizes[1]), _mm256_max_ps(sizes[2], sizes[3]));
+        let mut parts = [_mm256_setzero_ps(); 4];
+        let mut largest = _mm256_setzero_ps();
+        for (idx, part) in parts.iter_mut().enumerate() {
+            *part = _mm256_loadu_ps(elements.as_ptr().add(8 * idx));
+            largest = _mm256_max_ps(_mm256_andnot_ps(_mm256_set1_ps(-0.0), *part), largest);
+        }
         let largest = largest_of(largest);
         let steps_per_unit = _mm256_set1_ps(portable::steps_per_unit(largest));
-        let lowest = _mm256_set1_epi32(-127);
-        let [a, b, c, d] =
-            parts.map(|part| _mm256_max_epi32(_mm256_cvtps_epi32(_mm256_mul_ps(part, steps_per_unit)), lowest));
+        let mut quants = [_mm256_setzero_si256(); 4];
+        for (quant, part) in quants.iter_mut().zip(parts) {
+            let rounded = _mm256_cvtps_epi32(_mm256_mul_ps(part, steps_per_unit));
+            *quant = _mm256_max_epi32(rounded, _mm256_set1_epi32(-127));
+        }
+        let [a, b, c, d] = quants;
         // Packing works within 128-bit lanes, so that its words come out in the order 0 2 4 6 1 3 5 7.
         let bytes = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
         let bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));

@@ -11,6 +11,9 @@ use crate::product::Product;
 /// Groups of rows that are multiplied at once.
 const N_GROUPS: usize = 2;
 
+/// How far ahead of its use a weight is asked for, in bytes: far enough to hide the memory's latency.
+const PREFETCH_BYTES: usize = 4096;
+
 /// Multiplies groups of rows with the tokens of a tile.
 ///
 /// # Safety
@@ -52,6 +55,10 @@ unsafe fn tile<const WEIGHT_TYPE: u8, const N_TOKENS: usize>(product: &Product, 
         let mut sums = [[_mm512_setzero_ps(); N_GROUPS]; N_TOKENS];
         for _ in 0..product.n_blocks {
             for column in (0..BLOCK).step_by(2) {
+                for at in (0..pair_bytes).step_by(64) {
+                    _mm_prefetch::<_MM_HINT_T0>(weights.wrapping_add(PREFETCH_BYTES + at).cast());
+                    _mm_prefetch::<_MM_HINT_T0>(weights.wrapping_add(second + PREFETCH_BYTES + at).cast());
+                }
                 let columns = [read_pair::<WEIGHT_TYPE>(weights), read_pair::<WEIGHT_TYPE>(weights.add(second))];
                 for (token, sums) in sums.iter_mut().enumerate() {
                     for parity in 0..2 {
