@@ -106,6 +106,9 @@ pub(super) trait Place {
     fn vector(&mut self, values: Vec<f32>) -> Result<Self::Vector, BackendError>;
 }
 
+/// A model's parts as a backend has them.
+pub(super) type PlacedParts<P> = ModelParts<<P as Place>::Matrix, <P as Place>::Linear, <P as Place>::Vector>;
+
 impl ModelTensors<'_> {
     /// Every matrix of the model.
     pub(super) fn matrices(&self) -> impl Iterator<Item = &MatrixTensor<'_>> {

@@ -62,7 +62,8 @@ pub(super) unsafe fn attend<V: Vector>(attention: &Attention<'_>, task: &Task, b
         while first < task.blocks.end {
             // Chunks start at the same positions whatever the task is, so that a token's result does not depend on it.
             let end = ((first / CHUNK_BLOCKS + 1) * CHUNK_BLOCKS).min(task.blocks.end);
-            attend_chunk::<V>(attention, task, first, &blocks[first..end], n_rows, &parts);
+            let chunk = Chunk { first_block: first, blocks: &blocks[first..end], next: &blocks[end..task.blocks.end] };
+            attend_chunk::<V>(attention, task, &chunk, n_rows, &parts);
             first = end;
         }
         match task.first_partial {
@@ -86,39 +87,52 @@ unsafe fn load_queries<V: Vector>(attention: &Attention<'_>, task: &Task, parts:
     }
 }
 
+/// Blocks between two updates of the softmax.
+struct Chunk<'a> {
+    first_block: usize,
+    blocks: &'a [u32],
+    /// The task's blocks after these.
+    next: &'a [u32],
+}
+
 /// Scores of up to [`CHUNK_BLOCKS`] blocks, their softmax with what was there before, and the values so weighted.
+///
+/// The cache is read faster than the processor foresees, so values are asked for while scores are computed, and the next
+/// chunk's keys while values are summed.
 #[inline(always)]
 unsafe fn attend_chunk<V: Vector>(
     attention: &Attention<'_>,
     task: &Task,
-    first_block: usize,
-    blocks: &[u32],
+    chunk: &Chunk<'_>,
     n_rows: usize,
     parts: &Parts,
 ) {
     let Geometry { head_dim, .. } = attention.geometry;
-    let padded_dim = attention.geometry.padded_dim();
-    let first_position = first_block * BLOCK_POSITIONS;
+    let (layer, padded_dim) = (attention.layer, attention.geometry.padded_dim());
+    let first_position = chunk.first_block * BLOCK_POSITIONS;
     let end_position = task.position + task.n_tokens;
     // SAFETY: the scratch has room for the scores of a chunk, and the blocks are there.
     unsafe {
-        for (index, block) in blocks.iter().enumerate() {
+        for (index, block) in chunk.blocks.iter().enumerate() {
             let keys = Panel {
-                start: attention.layer.keys(*block, task.kv_head),
+                start: layer.keys(*block, task.kv_head),
                 stride: BLOCK_POSITIONS,
                 n_columns: BLOCK_POSITIONS,
                 depth: head_dim,
+                read_next: layer.values(*block, task.kv_head),
             };
             let scores = Rows { start: parts.scores.add(index * BLOCK_POSITIONS), stride: CHUNK_POSITIONS };
             product::<V, false>(Rows { start: parts.queries, stride: head_dim }, &keys, scores, n_rows);
         }
-        softmax::<V>(attention, task, first_position, blocks.len() * BLOCK_POSITIONS, n_rows, parts);
-        for (index, block) in blocks.iter().enumerate() {
+        softmax::<V>(attention, task, first_position, chunk.blocks.len() * BLOCK_POSITIONS, n_rows, parts);
+        for (index, block) in chunk.blocks.iter().enumerate() {
+            let next = chunk.next.get(index).unwrap_or(block);
             let values = Panel {
-                start: attention.layer.values(*block, task.kv_head),
+                start: layer.values(*block, task.kv_head),
                 stride: padded_dim,
                 n_columns: padded_dim,
                 depth: BLOCK_POSITIONS.min(end_position - (first_position + index * BLOCK_POSITIONS)),
+                read_next: layer.keys(*next, task.kv_head),
             };
             let weights = Rows { start: parts.scores.add(index * BLOCK_POSITIONS), stride: CHUNK_POSITIONS };
             product::<V, true>(weights, &values, Rows { start: parts.results, stride: padded_dim }, n_rows);
@@ -309,6 +323,8 @@ struct Panel {
     stride: usize,
     n_columns: usize,
     depth: usize,
+    /// As many elements as these, which will be read after them.
+    read_next: *const f16,
 }
 
 /// out = rows · panel, or out += rows · panel, for `n_rows` rows.
@@ -321,7 +337,11 @@ unsafe fn product<V: Vector, const ADD: bool>(rows: Rows, panel: &Panel, out: Ro
         unsafe {
             let rows = Rows { start: rows.start.add(row * rows.stride), ..rows };
             let out = Rows { start: out.start.add(row * out.stride), ..out };
-            tile_rows::<V, ADD>(n_tile_rows, rows, panel, out);
+            if row == 0 {
+                tile_rows::<V, ADD, true>(n_tile_rows, rows, panel, out);
+            } else {
+                tile_rows::<V, ADD, false>(n_tile_rows, rows, panel, out);
+            }
         }
         row += n_tile_rows;
     }
@@ -329,28 +349,38 @@ unsafe fn product<V: Vector, const ADD: bool>(rows: Rows, panel: &Panel, out: Ro
 
 /// The sums of a tile stay in registers, so its size must be known when it is compiled.
 #[inline(always)]
-unsafe fn tile_rows<V: Vector, const ADD: bool>(n_rows: usize, rows: Rows, panel: &Panel, out: Rows) {
+unsafe fn tile_rows<V: Vector, const ADD: bool, const FETCH: bool>(
+    n_rows: usize,
+    rows: Rows,
+    panel: &Panel,
+    out: Rows,
+) {
     // SAFETY: the caller's promise.
     unsafe {
         match n_rows {
-            1 => tile::<V, ADD, 1>(rows, panel, out),
-            2 => tile::<V, ADD, 2>(rows, panel, out),
-            3 => tile::<V, ADD, 3>(rows, panel, out),
-            4 => tile::<V, ADD, 4>(rows, panel, out),
-            5 => tile::<V, ADD, 5>(rows, panel, out),
-            6 => tile::<V, ADD, 6>(rows, panel, out),
-            7 => tile::<V, ADD, 7>(rows, panel, out),
-            8 => tile::<V, ADD, 8>(rows, panel, out),
-            9 => tile::<V, ADD, 9>(rows, panel, out),
-            10 => tile::<V, ADD, 10>(rows, panel, out),
-            11 => tile::<V, ADD, 11>(rows, panel, out),
-            _ => tile::<V, ADD, 12>(rows, panel, out),
+            1 => tile::<V, ADD, FETCH, 1>(rows, panel, out),
+            2 => tile::<V, ADD, FETCH, 2>(rows, panel, out),
+            3 => tile::<V, ADD, FETCH, 3>(rows, panel, out),
+            4 => tile::<V, ADD, FETCH, 4>(rows, panel, out),
+            5 => tile::<V, ADD, FETCH, 5>(rows, panel, out),
+            6 => tile::<V, ADD, FETCH, 6>(rows, panel, out),
+            7 => tile::<V, ADD, FETCH, 7>(rows, panel, out),
+            8 => tile::<V, ADD, FETCH, 8>(rows, panel, out),
+            9 => tile::<V, ADD, FETCH, 9>(rows, panel, out),
+            10 => tile::<V, ADD, FETCH, 10>(rows, panel, out),
+            11 => tile::<V, ADD, FETCH, 11>(rows, panel, out),
+            _ => tile::<V, ADD, FETCH, 12>(rows, panel, out),
         }
     }
 }
 
 #[inline(always)]
-unsafe fn tile<V: Vector, const ADD: bool, const N_ROWS: usize>(rows: Rows, panel: &Panel, out: Rows) {
+unsafe fn tile<V: Vector, const ADD: bool, const FETCH: bool, const N_ROWS: usize>(
+    rows: Rows,
+    panel: &Panel,
+    out: Rows,
+) {
+    let mut read_next = panel.read_next;
     for column in (0..panel.n_columns).step_by(2 * V::LANES) {
         // SAFETY: the columns come in whole pairs of registers, and the rows are there.
         unsafe {
@@ -364,6 +394,10 @@ unsafe fn tile<V: Vector, const ADD: bool, const N_ROWS: usize>(rows: Rows, pane
                     sum[1] = right.multiply_add(factor, sum[1]);
                 }
                 line = line.add(panel.stride);
+                if FETCH {
+                    V::prefetch(read_next);
+                    read_next = read_next.wrapping_add(2 * V::LANES);
+                }
             }
             for (row, sum) in sums.into_iter().enumerate() {
                 let target = out.start.add(row * out.stride + column);

@@ -13,8 +13,9 @@ use half::f16;
 /// Positions of a block.
 pub const BLOCK_POSITIONS: usize = 32;
 
-/// Blocks of a segment: a context of 2048 in one piece.
-const SEGMENT_BLOCKS: usize = 64;
+/// Blocks of a segment: enough for a head's blocks to lie in one piece for a while, few enough for a short answer to
+/// touch little memory.
+const SEGMENT_BLOCKS: usize = 8;
 
 /// Elements of a cache line; segments start at one.
 const LINE_ELEMENTS: usize = 32;

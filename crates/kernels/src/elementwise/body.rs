@@ -1,5 +1,7 @@
 //! The functions over rows, written once for every width of register.
 
+use std::f32::consts::{FRAC_2_SQRT_PI, SQRT_2};
+
 use half::f16;
 
 use super::vector::Vector;
@@ -169,7 +171,7 @@ impl Step for GateGelu {
         unsafe {
             let x = V::load(self.gate.add(index));
             let cubic = x.multiply(x).multiply_add(V::splat(0.044_715), V::splat(1.0)).multiply(x);
-            let twice_root_of_2_over_pi = V::splat(1.595_769);
+            let twice_root_of_2_over_pi = V::splat(FRAC_2_SQRT_PI * SQRT_2);
             let gated = times_sigmoid(x, cubic.multiply(twice_root_of_2_over_pi)).multiply(V::load(self.up.add(index)));
             gated.store(self.gate.add(index));
         }

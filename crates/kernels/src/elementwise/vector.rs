@@ -30,6 +30,8 @@ pub(crate) trait Vector: Copy {
     unsafe fn multiply_add(self, factor: Self, summand: Self) -> Self;
     /// e to the power of each, within two units in the last place; 0 for what is below -87.3.
     unsafe fn exp(self) -> Self;
+    /// Asks for a cache line that will be read soon; any address will do.
+    unsafe fn prefetch(address: *const f16);
     unsafe fn sum(self) -> f32;
     unsafe fn largest(self) -> f32;
     /// Neighbours change places: 1, 0, 3, 2, … Not for single floats.
@@ -121,6 +123,9 @@ impl Vector for f32 {
             x => x.exp(),
         }
     }
+
+    #[inline(always)]
+    unsafe fn prefetch(_address: *const f16) {}
 
     #[inline(always)]
     unsafe fn sum(self) -> f32 {

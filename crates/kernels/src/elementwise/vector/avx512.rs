@@ -99,6 +99,12 @@ impl Vector for __m512 {
     }
 
     #[inline(always)]
+    unsafe fn prefetch(address: *const f16) {
+        // SAFETY: a prefetch of no address faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
+
+    #[inline(always)]
     unsafe fn sum(self) -> f32 {
         // SAFETY: the caller has the instruction set.
         unsafe { _mm512_reduce_add_ps(self) }
