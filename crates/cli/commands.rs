@@ -60,7 +60,7 @@ fn start(loaded: anyhow::Result<(Config, Vec<String>)>, runs_a_model: bool, outp
         tracing::warn!("{warning}");
     }
     if runs_a_model {
-        threads::apply(config.engine.threads)?;
+        threads::apply(&config.engine)?;
     }
     App::new(config, output)
 }

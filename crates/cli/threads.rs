@@ -1,22 +1,24 @@
-//! How many threads compute.
+//! How many threads compute on the candle backend.
 //!
 //! candle reads that from the environment when it first computes, and the environment of a running process cannot be
 //! changed safely. So where the configuration names another number, the process starts itself again with the variable
-//! set, before it has read or written anything.
+//! set, before it has read or written anything. The native backend is simply told.
 
 use std::process::Command;
 
 use anyhow::Context;
 
+use crate::config::EngineConfig;
+
 /// What candle and its matrix products read.
 const VARIABLE: &str = "RAYON_NUM_THREADS";
 
-/// Sees to it that `threads` threads compute; returns when they do.
+/// Sees to it that as many threads compute as the configuration says; returns when they do.
 ///
 /// # Errors
 /// When the process cannot be started again.
-pub(crate) fn apply(threads: Option<usize>) -> anyhow::Result<()> {
-    let Some(threads) = threads else { return Ok(()) };
+pub(crate) fn apply(engine: &EngineConfig) -> anyhow::Result<()> {
+    let Some(threads) = engine.threads.filter(|_| may_run_on_candle(engine)) else { return Ok(()) };
     if std::env::var(VARIABLE).is_ok_and(|value| value == threads.to_string()) {
         return Ok(());
     }
@@ -24,6 +26,14 @@ pub(crate) fn apply(threads: Option<usize>) -> anyhow::Result<()> {
     let mut command = Command::new(program);
     command.args(std::env::args_os().skip(1)).env(VARIABLE, threads.to_string());
     start_instead(command).context("cannot start again with the number of threads that was asked for")
+}
+
+fn may_run_on_candle(engine: &EngineConfig) -> bool {
+    match engine.backend.as_str() {
+        "native" => false,
+        "candle" => true,
+        _ => !cfg!(target_arch = "x86_64"),
+    }
 }
 
 #[cfg(unix)]
