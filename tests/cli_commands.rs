@@ -85,6 +85,9 @@ fn wrong_use_exits_with_2() {
     check_failure(&home, &["chat", "--temprature", "1"], 2, "--temperature");
     check_failure(&home, &["chat"], 2, "stdin holds no question");
     check_failure(&home, &["chat", " "], 2, "the question is empty");
+    check_failure(&home, &["pull", "hf:owner"], 2, "hf:OWNER/REPO/FILE");
+    let file = home.write("Tiny.gguf", b"GGUF and nothing else");
+    check_failure(&home, &["pull", file.to_str().unwrap(), "--name", "No Name"], 2, "no model name");
 }
 
 #[test]
@@ -148,7 +151,7 @@ fn doctor_fails_with_what_is_wrong_and_what_to_do() {
     home.write("data/models/smollm2@135m/manifest.json", b"{");
     check(&home, &["doctor"], "a model is broken");
     #[cfg(not(any(feature = "cuda", feature = "metal")))]
-    check(&online(), &["doctor", "--device", "cuda"], "built without cuda");
+    check(&online(), &["doctor", "--device", "cuda"], "built without CUDA");
 }
 
 #[test]
@@ -172,7 +175,8 @@ fn a_model_file_is_pulled_listed_shown_and_removed() {
         shown["files"][0]["path"].as_str().unwrap().replace('~', home.path("").to_str().unwrap().trim_end_matches('/'));
     assert_eq!(std::fs::read(copy).unwrap(), b"GGUF and nothing else");
 
-    assert_eq!(home.run(&["rm", "tiny:1"]).code, 0);
+    let removed = home.json(&["rm", "tiny:1", "--json"]);
+    assert!(removed[0]["name"] == "tiny:1" && removed[0]["freed_bytes"].as_u64().unwrap() > 21, "{removed}");
     check_failure(&home, &["rm", "tiny:1"], 1, "tiny:1");
     check_failure(&home, &["show", "tiny:1"], 1, "tiny:1");
     assert_eq!(home.run(&["list"]).stdout, "");
@@ -187,6 +191,8 @@ fn models_that_are_not_installed_are_listed_and_shown_where_asked_for() {
     assert!(list.as_array().unwrap().iter().all(|model| model["installed"] == false));
     let shown = home.run(&["show", "prometheus:7b"]).stdout;
     assert!(shown.contains("judge") && shown.contains("hone pull prometheus:7b"), "{shown}");
+    assert!(shown.contains("hf:vsevolodl/prometheus-7b-v2.0-GGUF (not confirmed)\n"), "{shown}");
+    assert!(shown.contains("hf:prometheus-eval/prometheus-7b-v2.0-GGUF\n"), "{shown}");
     check_failure(&home, &["pull", "prometheus:7b"], 1, "HONE_OFFLINE");
 }
 
@@ -216,6 +222,36 @@ fn a_gguf_file_is_shown_with_what_it_says_of_itself() {
 }
 
 #[test]
+fn what_the_system_says_is_told_once() {
+    let check = |arguments: &[&str]| {
+        let home = Home::new();
+        home.write("data", b"a file where a folder should be");
+        let model = home.write("Tiny.gguf", b"GGUF and nothing else");
+        let arguments: Vec<&str> =
+            arguments.iter().map(|it| if *it == "MODEL" { model.to_str().unwrap() } else { it }).collect();
+        let run = home.run(&arguments);
+        assert_eq!(run.code, 1, "{}", run.stderr);
+        assert_eq!(run.stderr.matches("os error").count(), 1, "hone {arguments:?} said {}", run.stderr);
+    };
+    check(&["pull", "MODEL"]);
+    check(&["list"]);
+    check(&["bundle", "--model", "MODEL", "--output", "/no/such/folder/hone"]);
+}
+
+#[test]
+fn nothing_that_was_named_or_read_drives_the_terminal() {
+    let home = Home::new();
+    let run = home.run(&["show", "x\u{1b}[2J"]);
+    assert!(run.code == 1 && run.stderr.contains("there is no model `x[2J`"), "{}", run.stderr);
+    let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
+    let entry = [text("general.name"), 8u32.to_le_bytes().to_vec(), text("Tiny\u{1b}[2J\nlicence  free")].concat();
+    let (version, counts) = (3u32.to_le_bytes(), [0u64.to_le_bytes(), 1u64.to_le_bytes()].concat());
+    let file = home.write("Tiny.gguf", &[b"GGUF", &version[..], &counts, &entry].concat());
+    let shown = home.run(&["show", file.to_str().unwrap()]).stdout;
+    assert!(shown.lines().any(|line| line == "title      Tiny [2J licence  free"), "{shown:?}");
+}
+
+#[test]
 fn a_bundle_brings_its_models_and_prefers_them() {
     let home = Home::new();
     let file = home.write("Tiny.gguf", b"GGUF and nothing else");
@@ -223,6 +259,11 @@ fn a_bundle_brings_its_models_and_prefers_them() {
     let run = home.run(&["bundle", "--model", file.to_str().unwrap(), "--output", bundle.to_str().unwrap()]);
     assert_eq!(run.code, 0, "{}", run.stderr);
     assert!(run.stdout.starts_with("~/tiny-hone holds tiny ("), "{}", run.stdout);
+    let again = home.path("again");
+    let (file, again) = (file.to_str().unwrap(), again.to_str().unwrap());
+    let made = home.json(&["bundle", "--model", file, "--output", again, "--json"]);
+    assert_eq!((&made["path"], &made["models"]), (&"~/again".into(), &serde_json::json!(["tiny"])));
+    assert_eq!(made["size"].as_u64().unwrap(), std::fs::metadata(again).unwrap().len());
 
     let elsewhere = Home::new();
     let list = elsewhere.run_program(&bundle, &["list", "--json"], b"");

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -53,6 +55,32 @@ fn generate_reports_the_whole_answer_as_json() {
 fn generate_prints_nothing_but_the_text() {
     let text = run(&["generate", "--raw", "--temperature", "0", "--max-tokens", "3"], "The capital of France is");
     assert_eq!(text, " Paris.\n");
+}
+
+#[test]
+fn generate_prints_the_text_as_it_comes() {
+    let (home, model) = (Home::new(), smollm2());
+    // The end of this answer is minutes away: the first byte can only be read where it does not wait for the last.
+    let arguments = ["generate", "--raw", "--model", &model, "--regex", "(yes ){2000}"];
+    let mut child = home.command(Path::new(env!("CARGO_BIN_EXE_hone")), &arguments).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"Is fire hot?").unwrap();
+    let (mut first, mut stdout) = ([0], child.stdout.take().unwrap());
+    stdout.read_exact(&mut first).unwrap();
+    let exit = child.try_wait().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!((first, exit), (*b"y", None));
+}
+
+#[test]
+fn generate_says_that_the_context_cut_the_answer() {
+    let model = smollm2();
+    let arguments = ["generate", "--raw", "--model", &model, "--context", "16", "--regex", "(yes ){100}"];
+    let full = Home::new().run_with_stdin(&arguments, b"Is fire hot?");
+    assert_eq!(full.code, 0, "{}", full.stderr);
+    assert!(full.stderr.contains("the context is full"), "{}", full.stderr);
+    let asked_for = Home::new().run_with_stdin(&[&arguments[..], &["--max-tokens", "2"]].concat(), b"Is fire hot?");
+    assert!(!asked_for.stderr.contains("cut"), "{}", asked_for.stderr);
 }
 
 #[test]
@@ -117,8 +145,9 @@ fn a_synthesized_model_can_be_run() {
     let file = home.path("tiny.gguf");
     let (file, model) = (file.to_str().unwrap(), smollm2());
     let synth = ["synth", "--shape", "tiny-gemma3", "--quant", "q8_0", "--tokenizer", &model, "--output", file];
-    let written = home.run(&synth);
-    assert_eq!(written.code, 0, "{}", written.stderr);
+    let written = home.json(&[&synth[..], &["--json"]].concat());
+    assert_eq!(written["size"].as_u64().unwrap(), std::fs::metadata(file).unwrap().len());
+    assert!(written["parameters"].as_u64().unwrap() > 0, "{written}");
     let answer = home.run_with_stdin(&["generate", "--raw", "--model", file, "--max-tokens", "4"], b"Hello");
     assert_eq!(answer.code, 0, "{}", answer.stderr);
 }
@@ -149,10 +178,16 @@ fn what_cannot_be_run_is_told_by_name() {
         1,
         "cannot read the schema /nowhere",
     );
+    check_failure(&["generate", "--model", &model, "--regex", "("], b"Hi", 2, "regular expression");
+    check_failure(&["generate", "--model", &model, "--logit-bias", "99999=1"], b"Hi", 2, "vocabulary");
     check_failure(&["generate", "--model", &model, "--context", "8"], b"Hi", 1, "the context holds 8");
     check_failure(&["perplexity", "--model", &model, "--file", text], b"", 1, "one chunk needs 512");
+    let no_context = ["perplexity", "--model", cut, "--file", text, "--context", "0"];
+    check_failure(&no_context, b"", 2, "--context is 0, expected 4 or more");
     check_failure(&["bench", "--model", &model, "-p", "0", "-n", "0"], b"", 2, "leave nothing to measure");
     check_failure(&["tokenize", "--model", &model, "--decode"], b"one", 2, "\"one\" is no token id");
+    let nowhere = ["synth", "--shape", "tiny-llama", "--tokenizer", &model, "--output", "/no/such/folder/x"];
+    check_failure(&nowhere, b"", 1, "cannot write /no/such/folder/x: No such file or directory (os error 2)\n");
     check_failure(&["synth", "--shape", "round", "--output", "x"], b"", 2, "no shape \"round\"");
 }
 

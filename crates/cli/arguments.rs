@@ -226,6 +226,8 @@ pub(crate) struct SynthArguments {
     /// The same seed gives the same weights
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
 }
 
 /// Flags of `hone pull`.
@@ -267,6 +269,8 @@ pub(crate) struct RmArguments {
     /// Names of installed models
     #[arg(value_name = "MODEL", required = true)]
     pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
 }
 
 /// Flags of `hone bundle`.
@@ -278,6 +282,8 @@ pub(crate) struct BundleArguments {
     /// Where to write the program
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
 }
 
 /// Flags of `hone doctor`.

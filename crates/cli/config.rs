@@ -268,13 +268,26 @@ mod tests {
     }
 
     #[test]
+    fn more_threads_than_can_be_started_are_refused() {
+        let wrong = |value: i64, expected| check(&[], &[], flag("engine.threads", "--threads", value), "", expected);
+        wrong(1025, "engine.threads (--threads): threads is 1025: it must be 0 to 1024");
+        wrong(-1, "engine.threads (--threads): threads is -1: it must be 0 to 1024");
+        let most = flag("engine.threads", "--threads", 1024);
+        check(&[], &[], most, "engine.threads", "1024 from --threads");
+    }
+
+    #[test]
     fn a_value_out_of_range_is_refused() {
         let wrong = |name, text, expected| check(&[], &[(name, text)], vec![], "sampling.top_k", expected);
-        wrong("HONE_SAMPLING_TOP_P", "1.5", "sampling.top_p (HONE_SAMPLING_TOP_P): top_p is 1.5, expected 0 to 1");
+        wrong(
+            "HONE_SAMPLING_TOP_P",
+            "1.5",
+            "sampling.top_p (HONE_SAMPLING_TOP_P): top_p is 1.5: it must be above 0 and at most 1",
+        );
         wrong(
             "HONE_SAMPLING_TEMPERATURE",
             "nan",
-            "sampling.temperature (HONE_SAMPLING_TEMPERATURE): temperature is NaN, expected 0 or more",
+            "sampling.temperature (HONE_SAMPLING_TEMPERATURE): temperature is NaN: it must be 0 or more",
         );
         wrong(
             "HONE_SAMPLING_LOGIT_BIAS",
@@ -285,6 +298,12 @@ mod tests {
             "HONE_SAMPLING_SEED",
             "-2",
             "sampling.seed (HONE_SAMPLING_SEED): -2 is no seed, expected 0 or more, or -1 for a fresh one",
+        );
+        wrong(
+            "HONE_SAMPLING_LOGIT_BIAS",
+            "12=nan",
+            "sampling.logit_bias (HONE_SAMPLING_LOGIT_BIAS): the logit_bias of token 12 is NaN: it must be a number, or \
+             -inf to forbid the token",
         );
         wrong("HONE_SAMPLING_TOP_K", "-2", "sampling.top_k (HONE_SAMPLING_TOP_K): -2 is negative, expected 0 or more");
     }

@@ -6,6 +6,10 @@
 use std::fmt;
 use std::io::ErrorKind;
 
+use hone_engine::perplexity::PerplexityError;
+use hone_models::PullError;
+use hone_protocol::GenerateError;
+
 /// The end of a command that met no error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -47,13 +51,20 @@ pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
 
 /// What the process exits with after `error`; 0 where only the reader of our output is gone.
 pub(crate) fn exit_code_of(error: &anyhow::Error) -> u8 {
-    if error.is::<UsageError>() {
+    if error.is::<UsageError>() || error.chain().any(is_wrong_use) {
         2
     } else if is_broken_pipe(error) {
         0
     } else {
         1
     }
+}
+
+/// Whether a part of hone has found out, later than the arguments are checked, that it was asked for what cannot be.
+fn is_wrong_use(cause: &(dyn std::error::Error + 'static)) -> bool {
+    matches!(cause.downcast_ref(), Some(GenerateError::Request(_)))
+        || matches!(cause.downcast_ref(), Some(PullError::Malformed(_)))
+        || matches!(cause.downcast_ref(), Some(PerplexityError::Context { .. }))
 }
 
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -77,6 +88,12 @@ mod tests {
         check(anyhow::anyhow!("the disk is full"), 1);
         check(usage("no such flag"), 2);
         check(usage("no such flag").context("while parsing"), 2);
+        check(GenerateError::Request("top_p is 2".to_string()).into(), 2);
+        check(anyhow::Error::new(PullError::Malformed("`hf:x` is malformed".to_string())).context("pulling"), 2);
+        check(PerplexityError::Context { context: 9, limit: 8 }.into(), 2);
+        check(GenerateError::ContextOverflow { prompt_tokens: 9, context_tokens: 8 }.into(), 1);
+        check(PullError::Unknown("there is no model `x`".to_string()).into(), 1);
+        check(PerplexityError::TooShort { n_tokens: 1, context: 8 }.into(), 1);
         let pipe = std::io::Error::from(ErrorKind::BrokenPipe);
         check(anyhow::Error::new(pipe).context("cannot write"), 0);
         check(anyhow::Error::new(std::io::Error::from(ErrorKind::NotFound)), 1);

@@ -36,6 +36,8 @@ impl Transfers {
             Event::Retrying { reason, after } => {
                 self.remark(&format!("{reason}: trying again in {} s", after.as_secs_f64().ceil()));
             }
+            Event::Unchecked { from } => self
+                .remark(&format!("{from} could not be checked: neither the catalog nor the server gives a hash of it")),
             Event::SourceFailed { source, reason } => self.remark(&format!("{source}: {reason}")),
         }
     }
@@ -103,7 +105,7 @@ pub(crate) fn prompt(output: Output, total: u64) -> ProgressBar {
 
 /// A line that moves while something of unknown length goes on.
 pub(crate) fn spinner(output: Output, label: &str) -> ProgressBar {
-    let spinner = ProgressBar::with_draw_target(None, target(output)).with_message(label.to_string());
+    let spinner = bar(output, label, None, "{spinner} {msg}");
     spinner.enable_steady_tick(TICK);
     spinner
 }

@@ -1,7 +1,10 @@
 //! Opens any bytes as a GGUF file and reads all that it gives access to: `cargo +nightly fuzz run gguf`.
 #![no_main]
 
+use hone_engine::decoder::DecoderSpec;
 use hone_engine::gguf::Gguf;
+use hone_engine::template::ChatTemplate;
+use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -12,5 +15,10 @@ fuzz_target!(|bytes: &[u8]| {
     }
     for tensor in gguf.tensors() {
         assert_eq!(gguf.tensor_bytes(tensor).len(), tensor.n_bytes);
+    }
+    let _ = DecoderSpec::from_gguf(&gguf, None);
+    if let Ok(tokenizer) = Tokenizer::from_gguf(&gguf) {
+        let _ = tokenizer.encode("a b", EncodeOptions { parse_special: true, add_special: true });
+        let _ = ChatTemplate::from_gguf(&gguf, &tokenizer);
     }
 });

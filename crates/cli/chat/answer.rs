@@ -12,6 +12,10 @@ use crate::interrupt::{Interrupt, Listening};
 /// How long nothing may come before the person is shown that something is going on.
 const PATIENCE: Duration = Duration::from_millis(400);
 
+/// What a person is told whose answer the context did not hold.
+pub(crate) const CONTEXT_FULL: &str =
+    "the answer was cut because the context is full: --context may make room for more";
+
 /// How the open question was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -140,7 +144,7 @@ fn close(session: &mut Session, draft: Draft, screen: &mut dyn Screen) -> Ending
             screen.note(&format!("the answer was cut after {tokens} tokens, as max_tokens asks"));
         }
         Some(FinishReason::ContextFull) => {
-            screen.note("the answer was cut because the context is full: --context may make room for more");
+            screen.note(CONTEXT_FULL);
         }
         Some(FinishReason::Stop | FinishReason::StopText) => {}
         None if draft.text.is_empty() => {
@@ -166,6 +170,8 @@ fn tell_what_was_left_out(session: &Session, before: usize, screen: &mut dyn Scr
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use hone_protocol::Prompt;
+
     use super::super::scripted::{Recorder, Scripted, interrupt_never, interrupt_now, session};
     use super::*;
 
@@ -232,6 +238,19 @@ mod tests {
             &Scripted::answering(&["a"]).holding(0),
             "end\nerror: the prompt has 1 tokens and the context holds 0: shorten it, or raise the context length (--context)",
         );
+    }
+
+    #[test]
+    fn a_question_that_does_not_fit_is_all_that_is_forgotten() {
+        let mut session = session(2);
+        session.ask("why?".into());
+        let full = Scripted::answering(&["a"]).holding(0);
+        assert!(answer(&mut session, &full, &interrupt_never(), &mut Recorder::default()).is_err());
+        session.ask("how?".into());
+        let generator = Scripted::answering(&["a"]);
+        answer(&mut session, &generator, &interrupt_never(), &mut Recorder::default()).unwrap();
+        let Prompt::Chat(messages) = &generator.requests()[0].prompt else { panic!("a chat sends messages") };
+        assert_eq!(messages.len(), 5, "both exchanges and the question");
     }
 
     #[test]

@@ -1,10 +1,8 @@
 //! What a person sees of an answer while it comes.
 
-use std::io::Write;
-
 use indicatif::ProgressBar;
 
-use crate::output::{Output, without_control_characters};
+use crate::output::Output;
 use crate::progress;
 
 /// Prompts of fewer tokens than this are read too quickly for a bar to be of use.
@@ -94,12 +92,7 @@ impl Screen for Terminal {
         if !self.shows_answer || text.is_empty() {
             return Ok(());
         }
-        let mut stdout = std::io::stdout().lock();
-        match self.output.stdout_is_terminal {
-            true => stdout.write_all(without_control_characters(text).as_bytes())?,
-            false => stdout.write_all(text.as_bytes())?,
-        }
-        stdout.flush()?;
+        self.output.print_piece(text)?;
         self.last_character = text.chars().next_back();
         Ok(())
     }
@@ -108,12 +101,12 @@ impl Screen for Terminal {
         self.clear_transient();
         match self.last_character.take() {
             None | Some('\n') => Ok(()),
-            Some(_) => Ok(writeln!(std::io::stdout())?),
+            Some(_) => self.output.print_line(""),
         }
     }
 
     fn say(&mut self, text: &str) -> anyhow::Result<()> {
-        crate::output::print_line(&without_control_characters(text))
+        self.output.print_line(text)
     }
 
     fn note(&mut self, text: &str) {

@@ -56,6 +56,8 @@ struct OpenQuestion {
     question: String,
     /// The exchange that this one is to replace, which comes back when the question is withdrawn.
     replaces: Option<Exchange>,
+    /// How many exchanges were left out before; as many again when the question is withdrawn.
+    left_out_before: usize,
 }
 
 impl Session {
@@ -148,13 +150,14 @@ impl Session {
 
     /// Opens a question.
     pub(crate) fn ask(&mut self, question: String) {
-        self.open = Some(OpenQuestion { question, replaces: None });
+        self.open = Some(OpenQuestion { question, replaces: None, left_out_before: self.left_out });
     }
 
     /// Opens the last question again; `false` where there is none.
     pub(crate) fn ask_again(&mut self) -> bool {
         let Some(last) = self.exchanges.pop() else { return false };
-        self.open = Some(OpenQuestion { question: last.question.clone(), replaces: Some(last) });
+        let (question, left_out_before) = (last.question.clone(), self.left_out);
+        self.open = Some(OpenQuestion { question, replaces: Some(last), left_out_before });
         true
     }
 
@@ -196,7 +199,10 @@ impl Session {
 
     /// Closes the open question as if it had not been asked.
     pub(crate) fn withdraw(&mut self) {
-        self.exchanges.extend(self.open.take().and_then(|open| open.replaces));
+        if let Some(OpenQuestion { replaces, left_out_before, .. }) = self.open.take() {
+            self.exchanges.extend(replaces);
+            self.left_out = left_out_before;
+        }
     }
 }
 
@@ -267,6 +273,16 @@ mod tests {
         assert!(session.leave_out_oldest());
         assert!(!session.leave_out_oldest());
         assert_eq!(session.exchanges().len(), 1, "what is left out of the prompt stays in the conversation");
+    }
+
+    #[test]
+    fn a_withdrawn_question_leaves_out_no_more_than_before() {
+        let mut session = session(3);
+        session.leave_out_oldest();
+        session.ask("much too long".into());
+        while session.leave_out_oldest() {}
+        session.withdraw();
+        assert_eq!(session.left_out(), 1);
     }
 
     #[test]

@@ -369,7 +369,11 @@ mod tests {
                      sampling.stop, sampling.temperature, sampling.top_k, sampling.top_p";
         check(&generator, &["/set top 1"], &format!("error: unknown key sampling.top (chat): known are {known}"));
         check(&generator, &["/set top"], "error: unknown setting \"top\": /set lists them");
-        check(&generator, &["/set top_p 3", "x"], "error: sampling.top_p (chat): top_p is 3, expected 0 to 1\nyes|end");
+        check(
+            &generator,
+            &["/set top_p 3", "x"],
+            "error: sampling.top_p (chat): top_p is 3: it must be above 0 and at most 1\nyes|end",
+        );
         check(&generator, &["/model nowhere", "/model"], "error: no model \"nowhere\"\nsmollm2:135m");
         check(&generator, &["/load nothing"], "error: no conversation \"nothing\" is saved");
         check(&generator, &["/undo it"], "error: /undo takes nothing, but \"it\" follows it");

@@ -8,7 +8,7 @@ use super::doctor::processor_name;
 use crate::app::App;
 use crate::arguments::BenchArguments;
 use crate::failure::{Outcome, usage};
-use crate::output::{print_json, print_line, table};
+use crate::output::table;
 use crate::progress::Steps;
 
 /// One test's figures, tokens per second.
@@ -50,9 +50,9 @@ pub(crate) fn run(app: &App, arguments: &BenchArguments) -> anyhow::Result<Outco
     let rows = tests.into_iter().map(measure).collect::<anyhow::Result<Vec<Row>>>()?;
     steps.clear();
     if arguments.json.json {
-        print_json(&rows)?
+        app.output.print_json(&rows)?
     } else {
-        print_text(&rows)?
+        print_text(app, &rows)?
     }
     Ok(Outcome::Done)
 }
@@ -85,7 +85,7 @@ fn measure(
         test: test.name(),
         model: app.config.engine.model.clone(),
         processor: processor_name(),
-        device: app.config.engine.device.clone(),
+        device: model.device_name(),
         backend: model.backend_name().to_string(),
         threads: model.n_threads(),
         tokens_per_second: Spread::of(&samples),
@@ -104,9 +104,10 @@ impl Spread {
     }
 }
 
-fn print_text(rows: &[Row]) -> anyhow::Result<()> {
+fn print_text(app: &App, rows: &[Row]) -> anyhow::Result<()> {
     if let Some(row) = rows.first() {
-        print_line(&format!("{}, {} threads, {} on {}", row.processor, row.threads, row.backend, row.device))?;
+        app.output
+            .print_line(&format!("{}, {} threads, {} on {}", row.processor, row.threads, row.backend, row.device))?;
     }
     let header = ["model", "test", "tokens/s", "min", "max"].map(String::from).to_vec();
     let line = |row: &Row| {
@@ -115,7 +116,7 @@ fn print_text(rows: &[Row]) -> anyhow::Result<()> {
         [vec![row.model.clone(), row.test.clone()], figures.to_vec()].concat()
     };
     let lines: Vec<Vec<String>> = std::iter::once(header).chain(rows.iter().map(line)).collect();
-    print_line(&table(&lines))
+    app.output.print_line(&table(&lines))
 }
 
 #[cfg(test)]

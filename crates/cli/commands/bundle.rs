@@ -2,12 +2,21 @@
 
 use anyhow::Context;
 use hone_models::{InstalledModel, write_bundle};
+use serde::Serialize;
 
 use crate::app::App;
 use crate::arguments::BundleArguments;
 use crate::failure::Outcome;
-use crate::output::{bytes, print_line};
+use crate::output::bytes;
 use crate::progress::Transfers;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct JsonBundle<'a> {
+    path: String,
+    size: u64,
+    models: Vec<&'a str>,
+}
 
 /// Writes the bundle. Models of the catalog that are not here are fetched first.
 ///
@@ -23,6 +32,10 @@ pub(crate) fn run(app: &App, arguments: &BundleArguments) -> anyhow::Result<Outc
     let output = &arguments.output;
     let size = output.metadata().with_context(|| format!("cannot read {}", output.display()))?.len();
     let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
-    print_line(&format!("{} holds {} ({})", output.display(), names.join(", "), bytes(size)))?;
+    if arguments.json.json {
+        app.output.print_json(&JsonBundle { path: output.display().to_string(), size, models: names })?;
+    } else {
+        app.output.print_line(&format!("{} holds {} ({})", output.display(), names.join(", "), bytes(size)))?;
+    }
     Ok(Outcome::Done)
 }

@@ -20,7 +20,6 @@ use crate::chat::shell::{ModelShelf, Shell, resumed};
 use crate::chat::store::ConversationStore;
 use crate::failure::{Outcome, usage};
 use crate::interrupt::Interrupt;
-use crate::output::print_json;
 
 /// Chats.
 ///
@@ -107,7 +106,7 @@ fn answer_once(app: &App, shell: &mut Shell<'_>, question: String, json: bool) -
     let ending = answer(session, shell.generator, shell.interrupt, &mut screen)?;
     let answered = session.exchanges().get(exchanges_before);
     if let Some(exchange) = answered.filter(|_| json) {
-        print_json(&JsonAnswer::new(session, exchange))?;
+        app.output.print_json(&JsonAnswer::new(session, exchange))?;
     }
     if let Some(name) = session.name().filter(|_| answered.is_some()) {
         shell.store.save(name, &session.conversation())?;

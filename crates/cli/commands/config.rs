@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::arguments::ConfigArguments;
 use crate::failure::Outcome;
-use crate::output::{print_json, print_line, table};
+use crate::output::table;
 
 /// Prints the configuration.
 ///
@@ -12,12 +12,12 @@ use crate::output::{print_json, print_line, table};
 pub(crate) fn run(app: &App, arguments: &ConfigArguments) -> anyhow::Result<Outcome> {
     let entries = app.config.entries();
     if arguments.json.json {
-        print_json(entries)?;
+        app.output.print_json(entries)?;
     } else {
         let row = |(key, entry): (&String, &crate::config::Entry)| {
             vec![key.clone(), entry.value.to_string(), entry.source.to_string()]
         };
-        print_line(&table(&entries.iter().map(row).collect::<Vec<_>>()))?;
+        app.output.print_line(&table(&entries.iter().map(row).collect::<Vec<_>>()))?;
     }
     Ok(Outcome::Done)
 }

@@ -32,6 +32,7 @@ struct JsonFile<'a> {
     offset: u64,
     size: u64,
     sha256: Option<&'a str>,
+    unchecked: bool,
 }
 
 impl<'a> JsonModel<'a> {
@@ -43,6 +44,7 @@ impl<'a> JsonModel<'a> {
             offset: file.location.offset,
             size: file.location.length,
             sha256: file.sha256.as_deref(),
+            unchecked: file.unchecked,
         });
         JsonModel {
             name: &model.name,
@@ -64,6 +66,7 @@ impl<'a> JsonModel<'a> {
             offset: 0,
             size: file.size,
             sha256: file.sha256.as_deref(),
+            unchecked: false,
         });
         JsonModel { size: model.size(), files: files.collect(), ..JsonModel::facts(&model.name, Some(model)) }
     }

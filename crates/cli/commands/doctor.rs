@@ -6,7 +6,10 @@
 mod installation;
 mod machine;
 
+use hone_engine::backend::candle::{device_name, open_device};
+use hone_engine::model::BackendChoice;
 use hone_models::offline_in_environment;
+use hone_protocol::with_causes;
 use nu_ansi_term::Color;
 use serde::Serialize;
 
@@ -15,7 +18,7 @@ use self::machine::Machine;
 use crate::arguments::DoctorArguments;
 use crate::config::{Config, EngineConfig, Places};
 use crate::failure::Outcome;
-use crate::output::{Output, bytes, print_json, print_line, table};
+use crate::output::{Output, bytes, table};
 
 /// The processor's name, as `hone doctor` and `hone bench` tell it.
 pub(super) fn processor_name() -> String {
@@ -50,7 +53,7 @@ pub(crate) fn run(
     }));
     findings.remarks.extend(warnings);
     if arguments.json.json {
-        print_json(&Report { facts: &facts, findings: &findings })?;
+        output.print_json(&Report { facts: &facts, findings: &findings })?;
     } else {
         print_report(&facts, &findings, output)?;
     }
@@ -76,12 +79,19 @@ struct Engine {
     backend: String,
     threads: Option<usize>,
     built_for: Vec<&'static str>,
+    /// The device that opened.
+    opened: Option<String>,
+    /// Why none did, or why the backend cannot be used.
+    problem: Option<String>,
 }
 
 impl Engine {
     fn new(config: &EngineConfig) -> Engine {
         let devices = [("cpu", true), ("cuda", cfg!(feature = "cuda")), ("metal", cfg!(feature = "metal"))];
+        let tried = try_device(config);
         Engine {
+            opened: tried.as_ref().ok().cloned(),
+            problem: tried.err(),
             model: config.model.clone(),
             device: config.device.clone(),
             backend: config.backend.clone(),
@@ -89,6 +99,13 @@ impl Engine {
             built_for: devices.into_iter().filter_map(|(name, built)| built.then_some(name)).collect(),
         }
     }
+}
+
+/// Opens the configured device, and returns what it is.
+fn try_device(config: &EngineConfig) -> Result<String, String> {
+    config.backend.parse::<BackendChoice>()?;
+    let device = open_device(config.device.parse()?).map_err(|error| with_causes(&error))?;
+    Ok(device_name(&device))
 }
 
 /// What follows from the facts.
@@ -122,12 +139,8 @@ fn judge(facts: &Facts) -> Findings {
 }
 
 fn judge_device(facts: &Facts, findings: &mut Findings) {
-    let kind = facts.engine.device.split(':').next().unwrap_or_default();
-    if ["cuda", "metal"].contains(&kind) && !facts.engine.built_for.contains(&kind) {
-        findings.problem(
-            format!("the device {:?} is configured, and this program was built without {kind}", facts.engine.device),
-            format!("build it with `cargo build --release --features {kind}`, or use --device auto"),
-        );
+    if let Some(problem) = &facts.engine.problem {
+        findings.problem(format!("no model can run: {problem}"), "use --device auto and --backend auto");
     }
     let has = |set: &str| facts.machine.instruction_sets.contains(&set);
     match facts.machine.architecture {
@@ -186,16 +199,16 @@ impl Findings {
 }
 
 fn print_report(facts: &Facts, findings: &Findings, output: Output) -> anyhow::Result<()> {
-    print_line(&table(&rows(facts)))?;
+    output.print_line(&table(&rows(facts)))?;
     for remark in &findings.remarks {
-        print_line(&format!("{} {remark}", output.colored(Color::Yellow, "note:")))?;
+        output.print_marked_line(Color::Yellow, "note:", remark)?;
     }
     for problem in &findings.problems {
-        print_line(&format!("{} {}", output.colored(Color::Red, "problem:"), problem.what))?;
-        print_line(&format!("  next: {}", problem.next))?;
+        output.print_marked_line(Color::Red, "problem:", &problem.what)?;
+        output.print_line(&format!("  next: {}", problem.next))?;
     }
     if findings.problems.is_empty() {
-        print_line(&output.colored(Color::Green, "nothing is wrong"))?;
+        output.print_marked_line(Color::Green, "nothing is wrong", "")?;
     }
     Ok(())
 }
@@ -205,6 +218,7 @@ fn rows(facts: &Facts) -> Vec<Vec<String>> {
     let row = |name: &str, value: String| vec![name.to_string(), value];
     let free = installation.free_bytes.map_or(String::new(), |free| format!(", {} free", bytes(free)));
     let threads = engine.threads.map_or("one for each physical core".to_string(), |threads| threads.to_string());
+    let device = engine.opened.as_ref().unwrap_or(&engine.device);
     let memory = |count: Option<u64>| count.map_or("unknown".to_string(), bytes);
     let available = memory(machine.available_memory_bytes);
     vec![
@@ -214,7 +228,7 @@ fn rows(facts: &Facts) -> Vec<Vec<String>> {
         row("cores", format!("{} physical, {} logical", machine.physical_cores, machine.logical_cores)),
         row("instructions", list(&machine.instruction_sets)),
         row("memory", format!("{}, {available} available", memory(machine.memory_bytes))),
-        row("device", format!("{} (built for {})", engine.device, engine.built_for.join(", "))),
+        row("device", format!("{device} (built for {})", engine.built_for.join(", "))),
         row("backend", engine.backend.clone()),
         row("threads", threads),
         row("model", engine.model.clone()),
@@ -255,6 +269,8 @@ mod tests {
                 backend: "auto".to_string(),
                 threads: None,
                 built_for: vec!["cpu"],
+                opened: Some("cpu".to_string()),
+                problem: None,
             },
             installation: Installation {
                 model_size: Some(1_000_000_000),
@@ -276,14 +292,12 @@ mod tests {
     }
 
     #[test]
-    fn a_device_must_have_been_built_in() {
-        let without_cuda = "the device \"cuda:1\" is configured, and this program was built without cuda";
-        check(|facts| facts.engine.device = "cuda:1".to_string(), &[without_cuda], &[]);
-        let with_cuda = |facts: &mut Facts| {
-            facts.engine.device = "cuda:1".to_string();
-            facts.engine.built_for.push("cuda");
+    fn a_device_must_open() {
+        let closed = |facts: &mut Facts| {
+            facts.engine.opened = None;
+            facts.engine.problem = Some("there is no such card".to_string());
         };
-        check(with_cuda, &[], &[]);
+        check(closed, &["no model can run: there is no such card"], &[]);
     }
 
     #[test]

@@ -1,18 +1,19 @@
 //! `hone generate`: continues the text on stdin, byte for byte, for scripts.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 
 use anyhow::Context;
 use hone_protocol::{
-    Completion, Constraint, GenerateError, GenerateRequest, Generation, GenerationEvent, LogprobOptions, Message,
-    Prompt, Role,
+    Completion, Constraint, FinishReason, GenerateError, GenerateRequest, Generation, GenerationEvent, LogprobOptions,
+    Message, Prompt, Role,
 };
 
 use crate::app::App;
 use crate::arguments::GenerateArguments;
+use crate::chat::answer::CONTEXT_FULL;
 use crate::failure::{Outcome, usage};
-use crate::output::print_json;
+use crate::output::Output;
 
 /// Reads the prompt and prints what the model makes of it.
 ///
@@ -21,11 +22,18 @@ use crate::output::print_json;
 pub(crate) fn run(app: &App, arguments: &GenerateArguments) -> anyhow::Result<Outcome> {
     let request = request(app, arguments)?;
     app.installed(&request.model)?;
-    let generation = app.generator()?.generate(request)?;
-    if arguments.json.json {
-        print_json(&generation.complete()?)?;
+    // An engine without a handle has finished its work before the last handle is gone: this one outlives the answer.
+    let generator = app.generator()?;
+    let generation = generator.generate(request)?;
+    let completion = if arguments.json.json {
+        let completion = generation.complete()?;
+        app.output.print_json(&completion)?;
+        completion
     } else {
-        print_as_it_comes(&generation)?;
+        print_as_it_comes(app.output, &generation)?
+    };
+    if completion.finish_reason == Some(FinishReason::ContextFull) {
+        app.output.note(CONTEXT_FULL);
     }
     Ok(Outcome::Done)
 }
@@ -79,16 +87,14 @@ fn read_schema(file: &Path) -> anyhow::Result<serde_json::Value> {
     serde_json::from_str(&text).map_err(|error| usage(format!("the schema {} is no JSON: {error}", file.display())))
 }
 
-fn print_as_it_comes(generation: &Generation) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout();
+fn print_as_it_comes(output: Output, generation: &Generation) -> anyhow::Result<Completion> {
     let mut completion = Completion::default();
     for event in generation.events() {
         if let GenerationEvent::Token { text, .. } | GenerationEvent::Finished { text, .. } = &event {
-            stdout.write_all(text.as_bytes())?;
-            stdout.flush()?;
+            output.print_piece(text)?;
         }
         if completion.take(event)? {
-            return Ok(());
+            return Ok(completion);
         }
     }
     Err(GenerateError::Stopped.into())

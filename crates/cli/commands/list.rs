@@ -6,7 +6,7 @@ use super::describe::{JsonModel, place_name, role_name};
 use crate::app::App;
 use crate::arguments::ListArguments;
 use crate::failure::Outcome;
-use crate::output::{bytes, print_json, print_line, table};
+use crate::output::{bytes, table};
 
 /// Prints the list.
 ///
@@ -21,7 +21,7 @@ pub(crate) fn run(app: &App, arguments: &ListArguments) -> anyhow::Result<Outcom
     if arguments.json.json {
         let installed = listing.models.iter().map(|model| JsonModel::installed(model, catalog));
         let known = missing.iter().map(|model| JsonModel::known(model));
-        print_json(&installed.chain(known).collect::<Vec<_>>())?;
+        app.output.print_json(&installed.chain(known).collect::<Vec<_>>())?;
         return Ok(Outcome::Done);
     }
     let role = |model: &InstalledModel| catalog.find(&model.name).map_or("", |known| role_name(known.role));
@@ -35,7 +35,7 @@ pub(crate) fn run(app: &App, arguments: &ListArguments) -> anyhow::Result<Outcom
     );
     if !rows.is_empty() {
         rows.insert(0, ["NAME", "SIZE", "ROLE", "PLACE", "SOURCE"].map(str::to_string).to_vec());
-        print_line(&table(&rows))?;
+        app.output.print_line(&table(&rows))?;
     }
     remark(app, &listing);
     Ok(Outcome::Done)

@@ -6,9 +6,11 @@ use serde::Serialize;
 
 use crate::app::App;
 use crate::arguments::PerplexityArguments;
-use crate::failure::Outcome;
-use crate::output::{print_json, print_line};
+use crate::failure::{Outcome, usage};
 use crate::progress::Steps;
+
+/// The shortest chunk in which a token is scored.
+const LEAST_CONTEXT: usize = 4;
 
 #[derive(Serialize)]
 struct JsonPerplexity<'a> {
@@ -25,6 +27,12 @@ struct JsonPerplexity<'a> {
 /// # Errors
 /// When the text cannot be read, is too short, or the model cannot be run.
 pub(crate) fn run(app: &App, arguments: &PerplexityArguments) -> anyhow::Result<Outcome> {
+    if arguments.context < LEAST_CONTEXT {
+        let context = arguments.context;
+        return Err(usage(format!(
+            "--context is {context}, expected {LEAST_CONTEXT} or more: a chunk needs that many tokens"
+        )));
+    }
     let bytes = std::fs::read(&arguments.file).with_context(|| format!("cannot read {}", arguments.file.display()))?;
     let text = String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8 text", arguments.file.display()))?;
     let mut model = app.load_model(Some(arguments.context))?;
@@ -34,9 +42,9 @@ pub(crate) fn run(app: &App, arguments: &PerplexityArguments) -> anyhow::Result<
     })?;
     steps.clear();
     if arguments.json.json {
-        print_json(&as_json(app, arguments, &result))?
+        app.output.print_json(&as_json(app, arguments, &result))?
     } else {
-        print_text(&result)?
+        print_text(app, &result)?
     }
     Ok(Outcome::Done)
 }
@@ -52,8 +60,8 @@ fn as_json<'a>(app: &'a App, arguments: &PerplexityArguments, result: &Perplexit
     }
 }
 
-fn print_text(result: &Perplexity) -> anyhow::Result<()> {
-    print_line(&format!("{} tokens scored in {} chunks", result.n_scored, result.n_chunks))?;
-    print_line(&format!("standard error = {:.4}", result.standard_error))?;
-    print_line(&format!("perplexity = {:.4}", result.value))
+fn print_text(app: &App, result: &Perplexity) -> anyhow::Result<()> {
+    app.output.print_line(&format!("{} tokens scored in {} chunks", result.n_scored, result.n_chunks))?;
+    app.output.print_line(&format!("standard error = {:.4}", result.standard_error))?;
+    app.output.print_line(&format!("perplexity = {:.4}", result.value))
 }

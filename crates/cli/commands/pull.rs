@@ -6,7 +6,7 @@ use super::describe::JsonModel;
 use crate::app::App;
 use crate::arguments::PullArguments;
 use crate::failure::Outcome;
-use crate::output::{bytes, print_json, print_line};
+use crate::output::bytes;
 
 /// Fetches the model.
 ///
@@ -16,10 +16,10 @@ pub(crate) fn run(app: &App, arguments: PullArguments) -> anyhow::Result<Outcome
     let options = PullOptions { name: arguments.name, ..PullOptions::from_environment() };
     let pulled = app.pull(&arguments.reference, &options)?;
     if arguments.json.json {
-        print_json(&JsonModel::installed(&pulled.model, app.store.catalog()))?;
+        app.output.print_json(&JsonModel::installed(&pulled.model, app.store.catalog()))?;
     } else {
         let done = if pulled.was_there { "is installed already" } else { "is installed" };
-        print_line(&format!("{} {done} ({})", pulled.model.name, bytes(pulled.model.size())))?;
+        app.output.print_line(&format!("{} {done} ({})", pulled.model.name, bytes(pulled.model.size())))?;
     }
     Ok(Outcome::Done)
 }

@@ -1,6 +1,7 @@
 //! `hone show`: what is known about one model.
 
 use hone_models::{CatalogModel, InstalledModel, StoreError};
+use hone_protocol::with_causes;
 
 use serde::Serialize;
 
@@ -8,7 +9,7 @@ use super::describe::{GgufFacts, JsonModel, place_name, role_name};
 use crate::app::App;
 use crate::arguments::ShowArguments;
 use crate::failure::Outcome;
-use crate::output::{bytes, print_json, print_line, table};
+use crate::output::{bytes, table};
 
 /// Prints what is known.
 ///
@@ -25,14 +26,14 @@ pub(crate) fn run(app: &App, arguments: &ShowArguments) -> anyhow::Result<Outcom
         let model = installed.as_ref().map(|model| JsonModel::installed(model, catalog));
         let gguf = installed.as_ref().and_then(gguf_facts).transpose();
         let (gguf, problem) = gguf.map_or_else(|problem| (None, Some(problem)), |gguf| (gguf, None));
-        print_json(&JsonShow { model: model.or_else(|| known.map(JsonModel::known)), gguf, problem })?;
+        app.output.print_json(&JsonShow { model: model.or_else(|| known.map(JsonModel::known)), gguf, problem })?;
     } else {
         let mut rows = known.map(known_rows).unwrap_or_default();
         match &installed {
             Some(model) => rows.extend(installed_rows(model)),
             None => rows.push(row("installed", &format!("no: `hone pull {}` fetches it", arguments.name))),
         }
-        print_line(&table(&rows))?;
+        app.output.print_line(&table(&rows))?;
     }
     Ok(Outcome::Done)
 }
@@ -49,13 +50,13 @@ struct JsonShow<'a> {
 /// What the model's file says; `None` where it is not one GGUF file.
 fn gguf_facts(model: &InstalledModel) -> Option<Result<GgufFacts, String>> {
     match model.files.as_slice() {
-        [file] => Some(GgufFacts::read(&file.location).map_err(|error| error.to_string())),
+        [file] => Some(GgufFacts::read(&file.location).map_err(|error| with_causes(&error))),
         _ => None,
     }
 }
 
 fn known_rows(model: &CatalogModel) -> Vec<Vec<String>> {
-    vec![
+    let mut rows = vec![
         row("role", role_name(model.role)),
         row("family", &model.family),
         row("parameters", &model.parameters),
@@ -63,7 +64,12 @@ fn known_rows(model: &CatalogModel) -> Vec<Vec<String>> {
         row("context", &format!("{} tokens", model.context)),
         row("licence", &model.licence),
         row("size", &bytes(model.size())),
-    ]
+    ];
+    for source in &model.sources {
+        let remark = if source.is_confirmed() { "" } else { " (not confirmed)" };
+        rows.push(row("from", &format!("{}{remark}", source.label())));
+    }
+    rows
 }
 
 fn installed_rows(model: &InstalledModel) -> Vec<Vec<String>> {
@@ -71,7 +77,8 @@ fn installed_rows(model: &InstalledModel) -> Vec<Vec<String>> {
         vec![row("name", &model.name), row("installed", place_name(model.place)), row("source", &model.source)];
     for file in &model.files {
         rows.push(row("file", &format!("{} ({})", file.location.path.display(), bytes(file.location.length))));
-        rows.extend(file.sha256.as_ref().map(|sha256| row("sha256", sha256)));
+        let remark = if file.unchecked { " (not checked: nobody gave a hash when it was fetched)" } else { "" };
+        rows.extend(file.sha256.as_ref().map(|sha256| row("sha256", &format!("{sha256}{remark}"))));
     }
     match gguf_facts(model) {
         Some(Ok(facts)) => rows.extend(gguf_rows(facts)),

@@ -3,12 +3,21 @@
 use anyhow::Context;
 use hone_engine::gguf::Gguf;
 use hone_engine::synth::{self, Quantization, Shape};
+use serde::Serialize;
 
 use crate::app::App;
 use crate::arguments::SynthArguments;
 use crate::failure::{Outcome, usage};
-use crate::output::{bytes, print_line};
+use crate::output::bytes;
 use crate::progress::Steps;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct JsonSynth {
+    path: String,
+    size: u64,
+    parameters: u64,
+}
 
 /// Writes the file.
 ///
@@ -27,8 +36,13 @@ pub(crate) fn run(app: &App, arguments: &SynthArguments) -> anyhow::Result<Outco
             steps.show(megabytes(progress.written_bytes), megabytes(progress.total_bytes), "written");
         })?;
     steps.clear();
+    if arguments.json.json {
+        let path = arguments.output.display().to_string();
+        app.output.print_json(&JsonSynth { path, size: summary.n_bytes, parameters: summary.n_parameters })?;
+        return Ok(Outcome::Done);
+    }
     let millions = summary.n_parameters as f64 / 1e6;
     let size = bytes(summary.n_bytes);
-    print_line(&format!("{}: {millions:.1} million parameters, {size}", arguments.output.display()))?;
+    app.output.print_line(&format!("{}: {millions:.1} million parameters, {size}", arguments.output.display()))?;
     Ok(Outcome::Done)
 }

@@ -1,7 +1,5 @@
 //! `hone tokenize`: the text on stdin as token ids, or back.
 
-use std::io::Write;
-
 use anyhow::Context;
 use hone_engine::gguf::Gguf;
 use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
@@ -10,7 +8,6 @@ use super::generate::read_stdin;
 use crate::app::App;
 use crate::arguments::TokenizeArguments;
 use crate::failure::{Outcome, usage};
-use crate::output::{print_json, print_line};
 
 /// Prints ids, or with `--decode` the text of the ids on stdin.
 ///
@@ -22,27 +19,31 @@ pub(crate) fn run(app: &App, arguments: &TokenizeArguments) -> anyhow::Result<Ou
     let read = || Ok::<_, anyhow::Error>(Tokenizer::from_gguf(&Gguf::open_region(&model)?)?);
     let tokenizer = read().with_context(|| format!("cannot read the tokenizer of {name:?}"))?;
     let input = read_stdin()?;
-    if arguments.decode { decode(&tokenizer, &input, arguments) } else { encode(&tokenizer, &input, arguments) }
+    if arguments.decode {
+        decode(app, &tokenizer, &input, arguments)
+    } else {
+        encode(app, &tokenizer, &input, arguments)
+    }
 }
 
-fn encode(tokenizer: &Tokenizer, text: &str, arguments: &TokenizeArguments) -> anyhow::Result<Outcome> {
+fn encode(app: &App, tokenizer: &Tokenizer, text: &str, arguments: &TokenizeArguments) -> anyhow::Result<Outcome> {
     let options = EncodeOptions { parse_special: arguments.parse_special, add_special: !arguments.no_bos };
     let tokens = tokenizer.encode(text, options)?;
     if arguments.json.json {
-        print_json(&tokens)?;
+        app.output.print_json(&tokens)?;
     } else {
-        print_line(&tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" "))?;
+        app.output.print_line(&tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" "))?;
     }
     Ok(Outcome::Done)
 }
 
-fn decode(tokenizer: &Tokenizer, input: &str, arguments: &TokenizeArguments) -> anyhow::Result<Outcome> {
+fn decode(app: &App, tokenizer: &Tokenizer, input: &str, arguments: &TokenizeArguments) -> anyhow::Result<Outcome> {
     let tokens = parse_ids(input, tokenizer.n_tokens())?;
     let text = tokenizer.decode(&tokens, true);
     if arguments.json.json {
-        print_json(&text)?;
+        app.output.print_json(&text)?;
     } else {
-        std::io::stdout().write_all(text.as_bytes())?;
+        app.output.print_piece(&text)?;
     }
     Ok(Outcome::Done)
 }

@@ -3,6 +3,9 @@
 use hone_protocol::SamplingOptions;
 use serde::{Deserialize, Deserializer};
 
+/// The most threads that can be asked for: far more than help, and few enough to be started.
+const MOST_THREADS: i64 = 1024;
+
 /// All sections.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,7 +38,7 @@ pub(crate) struct EngineConfig {
     /// `auto`, `candle` or `native`.
     pub(crate) backend: String,
     /// Threads that compute; `None` takes one for each physical core.
-    #[serde(deserialize_with = "positive_or_none")]
+    #[serde(deserialize_with = "threads")]
     pub(crate) threads: Option<usize>,
     /// Tokens of context to make room for; `None` takes all that the model was trained for.
     #[serde(deserialize_with = "positive_or_none")]
@@ -86,12 +89,7 @@ impl SamplingConfig {
     }
 
     fn check(&self) -> Result<(), String> {
-        in_range("temperature", self.temperature, 0.0, f32::MAX)?;
-        in_range("top_p", self.top_p, 0.0, 1.0)?;
-        in_range("min_p", self.min_p, 0.0, 1.0)?;
-        in_range("repetition_penalty", self.repetition_penalty, f32::MIN_POSITIVE, f32::MAX)?;
-        in_range("frequency_penalty", self.frequency_penalty, f32::MIN, f32::MAX)?;
-        in_range("presence_penalty", self.presence_penalty, f32::MIN, f32::MAX)?;
+        self.options().check().map_err(|invalid| invalid.to_string())?;
         match self.stop.iter().any(String::is_empty) {
             true => Err("a stop text is empty, and would end every answer before its first word".to_string()),
             false => Ok(()),
@@ -112,20 +110,6 @@ pub(crate) struct ChatConfig {
     pub(crate) save: bool,
 }
 
-fn in_range(name: &str, value: f32, least: f32, most: f32) -> Result<(), String> {
-    // Written so that NaN, which compares with nothing, is refused.
-    if value >= least && value <= most {
-        return Ok(());
-    }
-    let expected = match (least, most) {
-        (0.0, f32::MAX) => "0 or more".to_string(),
-        (f32::MIN_POSITIVE, f32::MAX) => "more than 0".to_string(),
-        (f32::MIN, f32::MAX) => "a finite number".to_string(),
-        (least, most) => format!("{least} to {most}"),
-    };
-    Err(format!("{name} is {value}, expected {expected}"))
-}
-
 fn not_negative<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
     let value = i64::deserialize(deserializer)?;
     usize::try_from(value).map_err(|_| serde::de::Error::custom(format!("{value} is negative, expected 0 or more")))
@@ -133,6 +117,13 @@ fn not_negative<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::
 
 fn positive_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
     not_negative(deserializer).map(|value| (value > 0).then_some(value))
+}
+
+fn threads<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
+    match i64::deserialize(deserializer)? {
+        value @ 0..=MOST_THREADS => Ok(usize::try_from(value).ok().filter(|threads| *threads > 0)),
+        value => Err(serde::de::Error::custom(format!("threads is {value}: it must be 0 to {MOST_THREADS}"))),
+    }
 }
 
 fn seed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
@@ -151,6 +142,5 @@ fn biases<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(u32, f32)>,
 fn bias(text: &str) -> Result<(u32, f32), String> {
     text.split_once('=')
         .and_then(|(id, bias)| Some((id.trim().parse().ok()?, bias.trim().parse().ok()?)))
-        .filter(|(_, bias): &(u32, f32)| !bias.is_nan())
         .ok_or_else(|| format!("{text:?} is no bias: write ID=BIAS, such as 42=-1.5"))
 }

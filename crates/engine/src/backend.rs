@@ -53,6 +53,9 @@ pub trait Backend: Send {
     /// The name that `--backend` knows it by.
     fn name(&self) -> &'static str;
 
+    /// The device that it runs on, by the name that `--device` knows it by.
+    fn device_name(&self) -> String;
+
     /// Threads that compute.
     fn n_threads(&self) -> usize;
 

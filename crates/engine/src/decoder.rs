@@ -130,7 +130,7 @@ impl DecoderSpec {
             head_dim,
             vocab_size: vocab_size(gguf)?,
             context_length: trained_context,
-            norm_epsilon: keys.required_float("attention.layer_norm_rms_epsilon")?,
+            norm_epsilon: keys.required_positive_float("attention.layer_norm_rms_epsilon")?,
             norm_placement: row.norm_placement,
             qk_norm: row.qk_norm,
             fused_projections: row.fused_projections,
@@ -142,11 +142,6 @@ impl DecoderSpec {
             embedding_scale: row.scaled_embeddings.then(|| (hidden_size as f32).sqrt()),
             tied_embeddings: gguf.tensor("output.weight").is_none(),
         })
-    }
-
-    /// Bytes of key and value that one token leaves in the cache, at 2 bytes an element.
-    pub fn kv_bytes_per_token(&self) -> usize {
-        self.layers.len() * self.n_kv_heads * self.head_dim * 2 * 2
     }
 }
 
@@ -225,8 +220,8 @@ impl Keys<'_> {
         }
     }
 
-    fn required_float(&self, key: &str) -> Result<f32, SpecError> {
-        self.float(key)?.ok_or_else(|| SpecError::Missing(self.name(key)))
+    fn required_positive_float(&self, key: &str) -> Result<f32, SpecError> {
+        self.positive_float(key)?.ok_or_else(|| SpecError::Missing(self.name(key)))
     }
 
     fn string(&self, key: &str) -> Result<Option<&str>, SpecError> {

@@ -29,7 +29,7 @@ pub use writer::{TensorWriter, WriteError, WriteValue, Writer};
 #[derive(Debug, Error)]
 pub enum GgufError {
     /// The operating system refused.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,

@@ -60,26 +60,28 @@ pub struct BlockCopy {
 /// All blocks of one model's cache, and how many sequences hold each.
 #[derive(Debug)]
 pub struct BlockPool {
+    capacity: usize,
+    /// Of the blocks that have ever been taken; the rest have never been touched.
     reference_counts: Vec<u32>,
-    /// Lowest first, so that a lone sequence's blocks lie one after the other.
-    free: BinaryHeap<Reverse<BlockId>>,
+    /// Blocks that were taken and given back. Lowest first, so that a lone sequence's blocks lie one after the other.
+    returned: BinaryHeap<Reverse<BlockId>>,
 }
 
 impl BlockPool {
     /// A pool with room for `n_tokens` positions.
     pub fn with_room_for(n_tokens: usize) -> Self {
-        let n_blocks = n_tokens.div_ceil(BLOCK_TOKENS);
-        BlockPool { reference_counts: vec![0; n_blocks], free: (0..n_blocks as BlockId).map(Reverse).collect() }
+        let capacity = n_tokens.div_ceil(BLOCK_TOKENS).min(BlockId::MAX as usize);
+        BlockPool { capacity, reference_counts: Vec::new(), returned: BinaryHeap::new() }
     }
 
     /// Blocks that no sequence holds.
     pub fn n_free(&self) -> usize {
-        self.free.len()
+        self.capacity - self.reference_counts.len() + self.returned.len()
     }
 
     /// Blocks in all.
     pub fn capacity(&self) -> usize {
-        self.reference_counts.len()
+        self.capacity
     }
 
     /// Appends `n_tokens` positions to a sequence. Where its last block is shared, the caller must carry out the copy
@@ -92,8 +94,8 @@ impl BlockPool {
         let shared_last = sequence.blocks.last().copied().filter(|block| writes_into_last && self.is_shared(*block));
         let n_blocks = (sequence.n_tokens + n_tokens).div_ceil(BLOCK_TOKENS);
         let needed = n_blocks - sequence.blocks.len() + usize::from(shared_last.is_some());
-        if needed > self.free.len() {
-            return Err(CacheFull { needed, free: self.free.len(), capacity: self.capacity() });
+        if needed > self.n_free() {
+            return Err(CacheFull { needed, free: self.n_free(), capacity: self.capacity });
         }
         let copy = shared_last.map(|from| {
             let to = self.take();
@@ -138,17 +140,25 @@ impl BlockPool {
         self.reference_counts[block as usize] > 1
     }
 
+    /// A free block; the caller has counted them.
     fn take(&mut self) -> BlockId {
-        let Reverse(block) = self.free.pop().expect("the caller has counted the free blocks");
-        self.reference_counts[block as usize] = 1;
-        block
+        match self.returned.pop() {
+            Some(Reverse(block)) => {
+                self.reference_counts[block as usize] = 1;
+                block
+            }
+            None => {
+                self.reference_counts.push(1);
+                (self.reference_counts.len() - 1) as BlockId
+            }
+        }
     }
 
     fn drop_reference(&mut self, block: BlockId) {
         let count = &mut self.reference_counts[block as usize];
         *count -= 1;
         if *count == 0 {
-            self.free.push(Reverse(block));
+            self.returned.push(Reverse(block));
         }
     }
 }

@@ -66,8 +66,6 @@ pub enum ModelError {
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
     #[error(transparent)]
-    Template(#[from] TemplateError),
-    #[error(transparent)]
     Constraint(#[from] ConstraintError),
     #[error(transparent)]
     Backend(#[from] BackendError),
@@ -97,7 +95,7 @@ pub struct Advance<'a> {
 pub struct Model {
     spec: DecoderSpec,
     tokenizer: Arc<Tokenizer>,
-    template: ChatTemplate,
+    template: Result<ChatTemplate, TemplateError>,
     constraints: Option<ConstraintFactory>,
     backend: Box<dyn Backend>,
     cache: BlockPool,
@@ -117,7 +115,7 @@ impl Model {
             let (vocabulary, embeddings) = (tokenizer.n_tokens(), spec.vocab_size);
             return Err(ModelError::VocabularyMismatch { vocabulary, embeddings });
         }
-        let template = ChatTemplate::from_gguf(&gguf, &tokenizer)?;
+        let template = ChatTemplate::from_gguf(&gguf, &tokenizer);
         let backend = load_backend(&gguf, &spec, options)?;
         let context_length = context_length(&spec, options.context_length);
         Ok(Model {
@@ -125,7 +123,7 @@ impl Model {
             template,
             constraints: None,
             backend,
-            cache: BlockPool::with_room_for(context_length * options.n_sequences.max(1)),
+            cache: BlockPool::with_room_for(context_length.saturating_mul(options.n_sequences.max(1))),
             context_length,
             spec,
         })
@@ -142,13 +140,21 @@ impl Model {
     }
 
     /// The model's chat template.
-    pub fn template(&self) -> &ChatTemplate {
-        &self.template
+    ///
+    /// # Errors
+    /// When the file has none that can be used: the model continues text, and cannot chat.
+    pub fn template(&self) -> Result<&ChatTemplate, &TemplateError> {
+        self.template.as_ref()
     }
 
     /// Name of the backend that runs it.
     pub fn backend_name(&self) -> &'static str {
         self.backend.name()
+    }
+
+    /// The device that it runs on, by the name that `--device` knows it by.
+    pub fn device_name(&self) -> String {
+        self.backend.device_name()
     }
 
     /// Threads that compute.

@@ -13,6 +13,9 @@ use crate::logprobs::log_sum_exp;
 use crate::model::{Advance, Model, ModelError};
 use crate::tokenizer::{EncodeOptions, TokenizerError};
 
+/// Tokens that are computed at once.
+const PIECE_TOKENS: usize = 512;
+
 /// A perplexity, so far or complete.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Perplexity {
@@ -96,13 +99,28 @@ pub fn perplexity(
     Ok(result)
 }
 
+/// Scores a chunk in pieces, so that the logits of a long context need not all be there at once.
 fn score_chunk(model: &mut Model, chunk: &[u32], score: &mut Score) -> Result<(), ModelError> {
-    let first_scored = chunk.len() / 2;
     let mut sequence = CachedSequence::default();
-    let logits = first_scored..chunk.len() - 1;
-    let rows = model.advance(&mut [Advance { sequence: &mut sequence, tokens: chunk, logits }]);
+    let starts = (0..chunk.len()).step_by(PIECE_TOKENS);
+    let result = starts.into_iter().try_for_each(|start| score_piece(model, &mut sequence, chunk, start, score));
     model.release(sequence);
-    for (logits, next) in rows?.rows().zip(&chunk[first_scored + 1..]) {
+    result
+}
+
+fn score_piece(
+    model: &mut Model,
+    sequence: &mut CachedSequence,
+    chunk: &[u32],
+    start: usize,
+    score: &mut Score,
+) -> Result<(), ModelError> {
+    let end = chunk.len().min(start + PIECE_TOKENS);
+    let first_scored = (chunk.len() / 2).clamp(start, end);
+    let last_scored = (chunk.len() - 1).clamp(first_scored, end);
+    let logits = first_scored - start..last_scored - start;
+    let rows = model.advance(&mut [Advance { sequence, tokens: &chunk[start..end], logits }])?;
+    for (logits, next) in rows.rows().zip(&chunk[first_scored + 1..]) {
         score.add(f64::from(log_sum_exp(logits) - logits[*next as usize]));
     }
     Ok(())

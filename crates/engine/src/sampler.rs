@@ -4,28 +4,20 @@
 //! left, and the temperature last, as llama.cpp orders them. Temperature 0 takes the likeliest token that the first three
 //! left, the lowest id where several are equal.
 
-use hone_protocol::SamplingOptions;
+use hone_protocol::{InvalidSampling, SamplingOptions};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use thiserror::Error;
-
-/// A sampling option is out of its range.
-#[derive(Clone, Debug, Error, PartialEq)]
-#[error("{option} is {value}: it must be {expected}")]
-pub struct InvalidOption {
-    option: &'static str,
-    value: String,
-    expected: &'static str,
-}
 
 /// Chooses tokens for one request. Keeps the random state and the last tokens; its buffers are reused.
 #[derive(Debug)]
 pub struct Sampler {
     options: SamplingOptions,
     random: ChaCha8Rng,
+    /// The tokens that penalties look at, oldest first, and how often each is among them.
     recent: VecDeque<u32>,
+    counts: HashMap<u32, usize>,
     adjusted: Vec<f32>,
     candidates: Vec<Candidate>,
 }
@@ -42,12 +34,13 @@ impl Sampler {
     ///
     /// # Errors
     /// When an option is out of its range.
-    pub fn new(options: SamplingOptions, vocab_size: usize) -> Result<Self, InvalidOption> {
+    pub fn new(options: SamplingOptions, vocab_size: usize) -> Result<Self, InvalidSampling> {
         check(&options, vocab_size)?;
         let seed = options.seed.unwrap_or_else(fresh_seed);
         Ok(Sampler {
             random: ChaCha8Rng::seed_from_u64(seed),
-            recent: VecDeque::with_capacity(options.penalty_window),
+            recent: VecDeque::new(),
+            counts: HashMap::new(),
             adjusted: Vec::with_capacity(vocab_size),
             candidates: Vec::new(),
             options,
@@ -60,13 +53,15 @@ impl Sampler {
             return;
         }
         if self.recent.len() == self.options.penalty_window {
-            self.recent.pop_front();
+            self.forget_oldest();
         }
         self.recent.push_back(token);
+        *self.counts.entry(token).or_default() += 1;
     }
 
-    /// Chooses a token from the model's logits; `constrain` sets those of forbidden tokens to negative infinity.
-    pub fn sample(&mut self, logits: &[f32], constrain: impl FnOnce(&mut [f32])) -> u32 {
+    /// Chooses a token from the model's logits; `constrain` sets those of forbidden tokens to negative infinity. `None`
+    /// where there is nothing to choose from: every token is forbidden, or a logit is no number.
+    pub fn sample(&mut self, logits: &[f32], constrain: impl FnOnce(&mut [f32])) -> Option<u32> {
         self.adjusted.clear();
         self.adjusted.extend_from_slice(logits);
         self.penalize();
@@ -74,7 +69,22 @@ impl Sampler {
             self.adjusted[*token as usize] += bias;
         }
         constrain(&mut self.adjusted);
-        if self.options.temperature == 0.0 { argmax(&self.adjusted) } else { self.sample_by_chance() }
+        let likeliest = argmax(&self.adjusted);
+        let is_choice = self.adjusted.get(likeliest as usize).is_some_and(|logit| logit.is_finite());
+        if !is_choice || logits.iter().any(|logit| logit.is_nan()) {
+            return None;
+        }
+        Some(if self.options.temperature == 0.0 { likeliest } else { self.sample_by_chance() })
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some(oldest) = self.recent.pop_front() else { return };
+        if let Some(count) = self.counts.get_mut(&oldest) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&oldest);
+            }
+        }
     }
 
     fn has_penalties(&self) -> bool {
@@ -84,13 +94,11 @@ impl Sampler {
 
     fn penalize(&mut self) {
         let options = &self.options;
-        for (index, token) in self.recent.iter().enumerate() {
-            let is_repeated = self.recent.iter().take(index).any(|earlier| earlier == token);
-            let Some(logit) = self.adjusted.get_mut(*token as usize).filter(|_| !is_repeated) else { continue };
-            let count = self.recent.iter().skip(index).filter(|later| *later == token).count();
+        for (token, count) in &self.counts {
+            let Some(logit) = self.adjusted.get_mut(*token as usize) else { continue };
             let penalty = options.repetition_penalty;
             *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
-            *logit -= options.presence_penalty + options.frequency_penalty * count as f32;
+            *logit -= options.presence_penalty + options.frequency_penalty * *count as f32;
         }
     }
 
@@ -172,25 +180,13 @@ fn fresh_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-fn check(options: &SamplingOptions, vocab_size: usize) -> Result<(), InvalidOption> {
-    let fail = |option, value: String, expected| Err(InvalidOption { option, value, expected });
-    let number = |option, value: f32, is_sound: bool, expected| match value.is_finite() && is_sound {
-        true => Ok(()),
-        false => fail(option, value.to_string(), expected),
-    };
-    number("temperature", options.temperature, options.temperature >= 0.0, "0 or more")?;
-    number("top_p", options.top_p, options.top_p > 0.0 && options.top_p <= 1.0, "above 0 and at most 1")?;
-    number("min_p", options.min_p, (0.0..=1.0).contains(&options.min_p), "0 to 1")?;
-    number("repetition_penalty", options.repetition_penalty, options.repetition_penalty > 0.0, "above 0")?;
-    number("frequency_penalty", options.frequency_penalty, true, "a number")?;
-    number("presence_penalty", options.presence_penalty, true, "a number")?;
-    for (token, bias) in &options.logit_bias {
-        if *token as usize >= vocab_size {
-            return fail("a token id of logit_bias", token.to_string(), "in the vocabulary");
-        }
-        number("a logit_bias", *bias, true, "a number")?;
-    }
-    Ok(())
+fn check(options: &SamplingOptions, vocab_size: usize) -> Result<(), InvalidSampling> {
+    options.check()?;
+    let unknown = options.logit_bias.iter().find(|(token, _)| *token as usize >= vocab_size);
+    unknown.map_or(Ok(()), |(token, _)| {
+        let option = "a token id of logit_bias".to_owned();
+        Err(InvalidSampling { option, value: token.to_string(), expected: "in the vocabulary" })
+    })
 }
 
 #[cfg(test)]
@@ -207,7 +203,7 @@ mod tests {
         let mut sampler = Sampler::new(SamplingOptions { seed: Some(7), ..options }, 5).unwrap();
         let mut counts = [0; 5];
         for _ in 0..4000 {
-            counts[sampler.sample(&LOGITS, |_| ()) as usize] += 1;
+            counts[sampler.sample(&LOGITS, |_| ()).unwrap() as usize] += 1;
         }
         counts
     }
@@ -234,6 +230,7 @@ mod tests {
         check_support(SamplingOptions { min_p: 1.0, ..warm() }, &[0]);
         check_support(SamplingOptions::default(), &[0]);
         check_support(SamplingOptions { logit_bias: vec![(4, 9.0)], ..SamplingOptions::default() }, &[4]);
+        check_support(SamplingOptions { logit_bias: vec![(1, f32::NEG_INFINITY)], ..warm() }, &[0, 2, 3, 4]);
     }
 
     #[test]
@@ -261,7 +258,7 @@ mod tests {
     fn check_penalty(options: SamplingOptions, observed: &[u32], expected: u32) {
         let mut sampler = Sampler::new(options, 5).unwrap();
         observed.iter().for_each(|token| sampler.observe(*token));
-        assert_eq!(sampler.sample(&LOGITS, |_| ()), expected);
+        assert_eq!(sampler.sample(&LOGITS, |_| ()), Some(expected));
     }
 
     #[test]
@@ -280,7 +277,9 @@ mod tests {
     fn forbidden_tokens_are_never_chosen() {
         let mut sampler = Sampler::new(SamplingOptions { seed: Some(3), ..warm() }, 5).unwrap();
         let drawn = (0..200).map(|_| sampler.sample(&LOGITS, |logits| logits[..4].fill(f32::NEG_INFINITY)));
-        assert!(drawn.into_iter().all(|token| token == 4));
+        assert!(drawn.into_iter().all(|token| token == Some(4)));
+        assert_eq!(sampler.sample(&LOGITS, |logits| logits.fill(f32::NEG_INFINITY)), None);
+        assert_eq!(sampler.sample(&[0.0, f32::NAN, 0.0, 0.0, 0.0], |_| ()), None);
     }
 
     #[track_caller]
@@ -292,9 +291,6 @@ mod tests {
     #[test]
     fn options_out_of_range_are_refused() {
         check_refused(SamplingOptions { temperature: -1.0, ..warm() }, "temperature is -1: it must be 0 or more");
-        check_refused(SamplingOptions { temperature: f32::NAN, ..warm() }, "temperature is NaN: it must be 0 or more");
-        check_refused(SamplingOptions { top_p: 0.0, ..warm() }, "top_p is 0: it must be above 0 and at most 1");
-        check_refused(SamplingOptions { min_p: 1.5, ..warm() }, "min_p is 1.5: it must be 0 to 1");
         check_refused(
             SamplingOptions { logit_bias: vec![(5, 1.0)], ..warm() },
             "a token id of logit_bias is 5: it must be in the vocabulary",

@@ -47,10 +47,10 @@ pub enum SynthError {
         known: String,
     },
     /// The file with the tokenizer has none.
-    #[error("the vocabulary cannot be used: {0}")]
-    Vocabulary(GgufError),
+    #[error("the vocabulary cannot be used")]
+    Vocabulary(#[source] GgufError),
     /// The operating system refused.
-    #[error("cannot write {}: {source}", path.display())]
+    #[error("cannot write {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,

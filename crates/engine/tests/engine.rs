@@ -7,6 +7,7 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use hone_engine::engine::EngineHandle;
+use hone_engine::gguf::Gguf;
 use hone_engine::model::ModelOptions;
 use hone_protocol::{
     Completion, Constraint, FinishReason, Generate, GenerateError, GenerateRequest, GenerationEvent, LogprobOptions,
@@ -121,6 +122,53 @@ fn a_stop_text_ends_the_answer_before_itself() {
     let stopped = stopped.unwrap();
     assert_eq!(stopped.finish_reason, Some(FinishReason::StopText));
     assert_eq!(stopped.text, free.text[..free.text.find(&stop).unwrap()]);
+}
+
+#[test]
+fn control_tokens_are_reported_and_not_shown() {
+    let fixture = Fixture::new();
+    let sampling = SamplingOptions { logit_bias: vec![(1, 1e6)], ..SamplingOptions::default() };
+    let completion = fixture.complete(GenerateRequest { sampling, ..fixture.request() }).unwrap();
+    assert_eq!((completion.token_ids, completion.text.as_str()), (vec![1; 8], ""));
+}
+
+#[test]
+fn penalties_may_look_as_far_back_as_they_like() {
+    let fixture = Fixture::new();
+    let sampling = SamplingOptions { repetition_penalty: 1.1, penalty_window: 1_000_000, ..SamplingOptions::default() };
+    assert!(fixture.complete(GenerateRequest { sampling, ..fixture.request() }).is_ok());
+}
+
+/// Writes the fixture's model again with some of its bytes changed.
+fn damage(fixture: &Fixture, change: impl FnOnce(&Gguf, &mut Vec<u8>)) {
+    let mut bytes = std::fs::read(&fixture.model).unwrap();
+    change(&Gguf::open(&fixture.model).unwrap(), &mut bytes);
+    std::fs::write(&fixture.model, bytes).unwrap();
+}
+
+#[test]
+fn logits_that_are_no_numbers_are_a_failure_and_no_answer() {
+    let fixture = Fixture::new();
+    support::synthesize("tiny-llama", "f32", &fixture.model);
+    damage(&fixture, |gguf, bytes| {
+        let norm = gguf.tensor("output_norm.weight").unwrap();
+        bytes[norm.offset..norm.offset + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    });
+    let error = fixture.complete(fixture.request()).unwrap_err().to_string();
+    assert!(error.contains("logits are no numbers"), "{error}");
+}
+
+#[test]
+fn a_model_with_a_broken_template_still_continues_text() {
+    let fixture = Fixture::new();
+    damage(&fixture, |_, bytes| {
+        let start = bytes.windows(7).position(|window| window == b"{% for ").unwrap();
+        bytes[start..start + 7].copy_from_slice(b"{% fur ");
+    });
+    assert!(fixture.complete(fixture.request()).is_ok());
+    let prompt = Prompt::Chat(vec![Message::new(Role::User, "Hi")]);
+    let error = fixture.complete(GenerateRequest { prompt, ..fixture.request() }).unwrap_err().to_string();
+    assert!(error.contains("template"), "{error}");
 }
 
 #[track_caller]

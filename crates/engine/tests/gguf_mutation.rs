@@ -5,9 +5,12 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use hone_engine::decoder::DecoderSpec;
 use hone_engine::gguf::{Gguf, GgufError, TensorType, WriteValue, Writer};
 use hone_engine::synth::{self, Quantization, Shape};
-use hone_protocol::ModelFile;
+use hone_engine::template::ChatTemplate;
+use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
+use hone_protocol::{Message, ModelFile, Role};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -76,11 +79,18 @@ fn read_everything(gguf: &Gguf) {
     for tensor in gguf.tensors() {
         assert_eq!(gguf.tensor_bytes(tensor).len(), tensor.n_bytes);
     }
+    let _ = DecoderSpec::from_gguf(gguf, None);
+    if let Ok(tokenizer) = Tokenizer::from_gguf(gguf) {
+        let _ = tokenizer.encode("a b", EncodeOptions { parse_special: true, add_special: true });
+        let question = [Message::new(Role::User, "a b")];
+        let _ = ChatTemplate::from_gguf(gguf, &tokenizer).map(|template| template.encode_chat(&tokenizer, &question));
+    }
 }
 
 /// A model of a few kilobytes with everything in it that a header can have.
 fn small_model() -> Vec<u8> {
     let mut writer = Writer::new();
+    writer.metadata("tokenizer.ggml.model", WriteValue::String("llama")).unwrap();
     writer.metadata("tokenizer.ggml.tokens", WriteValue::Strings(&["<s>", "a", "b", "höne"])).unwrap();
     writer.metadata("tokenizer.ggml.scores", WriteValue::F32s(&[0.0, -1.0, -2.0, -3.0])).unwrap();
     writer.metadata("tokenizer.ggml.token_type", WriteValue::I32s(&[3, 1, 1, 1])).unwrap();

@@ -97,6 +97,10 @@ fn a_chat_is_rendered_as_the_models_own_template_says() {
     let answer = support::engine(support::options()).generate(request).unwrap().complete().unwrap();
     assert_eq!(answer.prompt_token_ids, case.prompt_ids);
     assert!(answer.text.contains("100 degrees Celsius"), "{:?}", answer.text);
+    let is_close_call = |step: &Step| step.top[0].1 - step.top[1].1 < CLOSE_CALL;
+    let n_certain = case.steps.iter().position(is_close_call).unwrap();
+    let recorded: Vec<u32> = case.steps[..n_certain].iter().map(|step| step.id).collect();
+    assert!(n_certain > 10 && answer.token_ids.starts_with(&recorded), "{:?}", answer.token_ids);
     assert_eq!(answer.finish_reason, Some(FinishReason::Length));
 }
 

@@ -170,6 +170,16 @@ fn well_known_templates_work() {
 }
 
 #[test]
+fn texts_of_any_length_are_not_made_from_a_number() {
+    for source in ["{{ 'a' | indent(99999999999) }}", "{{ 'a' | format(9) }}", "{{ [1] | tojson(indent=99999999999) }}"]
+    {
+        let gguf = vocabulary(&[]).string("tokenizer.chat_template", source).gguf();
+        let template = ChatTemplate::from_gguf(&gguf, &model_files::tokenizer(&gguf));
+        assert!(template.and_then(|template| template.render(&[user("Hi")])).is_err(), "{source}");
+    }
+}
+
+#[test]
 fn a_system_message_that_is_refused_goes_before_the_first_question() {
     let gemma = "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}\
                  {% endif %}{% for m in messages %}{{ '<start_of_turn>' + m['role'] + '\\n' + m['content'] | trim + \

@@ -1,7 +1,7 @@
 //! An executable with models inside: `hone bundle` writes one, and a hone that starts looks whether it is one.
 //!
 //! The models are appended to the executable, each file starting at a multiple of 64 KiB so that it can be memory-mapped
-//! in place, then an index and a trailer of fixed size that says where everything is (see [`format`]). Systems load an
+//! in place, then an index and a trailer of fixed size that says where everything is (see [`mod@format`]). Systems load an
 //! executable by its header and ignore what follows, so the program itself is unchanged. Bundling from a bundle takes
 //! only the program of it: payloads are replaced, never stacked.
 //!
@@ -59,7 +59,7 @@ pub enum BundleError {
     #[error("nothing to bundle: {0}")]
     Selection(String),
     /// A file could not be read or written.
-    #[error("{path}: {source}")]
+    #[error("{path} cannot be read or written")]
     Io {
         /// The file.
         path: PathBuf,
@@ -158,7 +158,8 @@ impl Writer<'_> {
         if file.sha256.as_ref().is_some_and(|expected| *expected != digest.sha256) {
             return Err(BundleError::Changed { name: model.name.clone(), file: file.location.path.clone() });
         }
-        Ok(IndexFile { name: file.name.clone(), sha256: digest.sha256, offset, length: digest.size })
+        let (name, unchecked) = (file.name.clone(), file.unchecked);
+        Ok(IndexFile { name, sha256: digest.sha256, offset, length: digest.size, unchecked })
     }
 
     fn copy(&mut self, from: &ModelFile) -> Result<crate::digest::Digest, BundleError> {
@@ -217,6 +218,7 @@ fn models_of(executable: &Path, index: Index) -> Vec<InstalledModel> {
     let file = |file: IndexFile| InstalledFile {
         name: file.name,
         sha256: Some(file.sha256),
+        unchecked: file.unchecked,
         location: ModelFile { path: executable.to_owned(), offset: file.offset, length: file.length },
     };
     let model = |model: IndexModel| InstalledModel {

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::{
     digest::is_sha256,
-    name::{is_model_name, is_safe_file_name, suggestion},
+    name::{is_model_name, is_safe_file_name},
 };
 
 /// The text that is compiled into the binary.
@@ -166,12 +166,6 @@ impl Catalog {
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&CatalogModel> {
         self.models.iter().find(|model| model.name == name)
-    }
-
-    /// The known name nearest to one that is not known, if any is near enough to be a slip of the keyboard.
-    #[must_use]
-    pub fn suggest(&self, name: &str) -> Option<&str> {
-        suggestion(name, self.models.iter().map(|model| model.name.as_str()))
     }
 
     fn check_defaults(&self) -> Result<(), CatalogError> {

@@ -35,6 +35,8 @@ pub struct InstalledFile {
     pub name: String,
     /// Its SHA-256 in lower-case hexadecimal; not computed for a path.
     pub sha256: Option<String>,
+    /// Whether it was fetched although nobody gave a hash to check it against; `sha256` is what arrived then.
+    pub unchecked: bool,
     /// Its bytes.
     pub location: ModelFile,
 }

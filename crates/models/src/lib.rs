@@ -6,7 +6,8 @@
 //! somebody typed is that file itself. Nothing here looks inside a model beyond its first four bytes.
 //!
 //! Two rules hold throughout. What is visible is complete: downloads grow in a folder of their own and appear under
-//! their name in one rename, after their hash was checked. And this is the one crate that reaches the network; it does so
+//! their name in one rename, after they were checked against their hash; a file of which nobody gives one is reported and
+//! marked. And this is the one crate that reaches the network; it does so
 //! only in [`Store::pull`], and never with [`PullOptions::offline`].
 
 mod bundle;

@@ -34,6 +34,11 @@ pub enum Event {
         /// How long it waits first.
         after: Duration,
     },
+    /// A file has arrived that could not be checked: neither the catalog nor the server gives a hash of it.
+    Unchecked {
+        /// Where it came from.
+        from: String,
+    },
     /// A source failed for good; the next one is tried, or the pull fails.
     SourceFailed {
         /// The source.

@@ -1,6 +1,6 @@
 //! Getting a model: from the catalog's sources, from any file on the hub, or from a file on this machine.
 //!
-//! Files grow in the model's folder under `.incoming`, each is checked against its hash, a manifest is added, and one
+//! Files grow in the model's folder under `.incoming`, each is checked against its hash where the catalog or the server gives one (and marked where not), a manifest is added, and one
 //! rename publishes the folder. A lock per model makes a second process wait for the first and then find the model there.
 //! What an interruption leaves behind is resumed by the next pull.
 //!
@@ -22,6 +22,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use hone_protocol::with_causes;
 use thiserror::Error;
 
 pub use self::download::RetryPolicy;
@@ -108,6 +109,9 @@ pub enum PullError {
         /// Why each source failed, in the order in which they were tried.
         failures: Vec<SourceFailure>,
     },
+    /// The disk is too small for the file to be copied.
+    #[error("{0}")]
+    NoSpace(String),
     /// The store could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -295,7 +299,7 @@ fn fetch_from_sources(
         match fetch_from(source, model, folder, options, progress) {
             Ok(files) => return Ok((described(source), files)),
             Err(error) => {
-                let reason = error.to_string();
+                let reason = with_causes(&error);
                 progress(&Event::SourceFailed { source: label.clone(), reason: reason.clone() });
                 failures.push(SourceFailure { source: label, reason });
             }
@@ -327,8 +331,11 @@ fn fetch_from(
                     continue;
                 }
                 let transfer = Transfer { client: &client, url, target: folder.join(&file.name), expected };
-                let digest = transfer.run(&options.retry, progress)?;
-                done.push(ManifestFile { name: file.name.clone(), sha256: digest.sha256, size: digest.size });
+                let fetched = transfer.run(&options.retry, progress)?;
+                if fetched.unchecked {
+                    progress(&Event::Unchecked { from: transfer.url });
+                }
+                done.push(ManifestFile::new(&file.name, fetched.digest, fetched.unchecked));
             }
             Ok(done)
         }
@@ -353,7 +360,7 @@ fn already_fetched(
     if digest.sha256 != expected {
         return Ok(None);
     }
-    Ok(Some(ManifestFile { name: file.name.clone(), sha256: digest.sha256, size: digest.size }))
+    Ok(Some(ManifestFile::new(&file.name, digest, false)))
 }
 
 /// Fails where the disk that holds `folder` has not got room for `needed` more bytes.

@@ -15,17 +15,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use hone_protocol::{LocateError, LocateModel, ModelFile};
+use hone_protocol::{LocateError, LocateModel, ModelFile, with_causes};
 use thiserror::Error;
 
 pub(crate) use self::manifest::{MANIFEST, Manifest, ManifestFile};
 use crate::{
     bundle::Bundle,
     catalog::{Catalog, CatalogError},
-    digest::copy_hashed,
     installed::{InstalledFile, InstalledModel, Place},
     name::{folder_of_name, is_model_name, looks_like_path, name_from_file, name_of_folder, suggestion},
-    progress::{Event, Phase, ProgressSink},
 };
 
 /// The models on this machine.
@@ -75,7 +73,7 @@ pub enum StoreError {
     #[error(transparent)]
     Catalog(#[from] CatalogError),
     /// A file could not be read or written.
-    #[error("{path}: {source}")]
+    #[error("{path} cannot be read or written")]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -135,7 +133,7 @@ impl Store {
                 Ok(Some(model)) => listing.models.push(model),
                 Ok(None) => {}
                 Err(error) => {
-                    let broken = BrokenModel { folder: self.folder.join(&folder), reason: error.to_string() };
+                    let broken = BrokenModel { folder: self.folder.join(&folder), reason: with_causes(&error) };
                     tracing::warn!(folder = %broken.folder.display(), reason = broken.reason, "skipping a broken model");
                     listing.broken.push(broken);
                 }
@@ -169,7 +167,7 @@ impl Store {
     /// # Errors
     /// As [`LocateModel::locate`].
     pub fn locate_files(&self, name: &str) -> Result<Vec<InstalledFile>, LocateError> {
-        self.show(name).map(|model| model.files).map_err(|error| LocateError(error.to_string()))
+        self.show(name).map(|model| model.files).map_err(|error| LocateError(with_causes(&error)))
     }
 
     /// Removes a pulled model, or what is left of a broken or unfinished one, and says how many bytes that freed.
@@ -195,28 +193,6 @@ impl Store {
         let freed = size_of_folder(grave.path()).map_err(failed)?;
         grave.close().map_err(failed)?;
         Ok(freed)
-    }
-
-    /// Reads a model's files in full and compares them with the hashes recorded when it was installed.
-    ///
-    /// # Errors
-    /// When there is no such model, or a file cannot be read or has changed.
-    pub fn verify(&self, name: &str, progress: ProgressSink<'_>) -> Result<(), StoreError> {
-        for file in self.show(name)?.files {
-            let path = &file.location.path;
-            let mut report = |done| {
-                let total = Some(file.location.length);
-                progress(&Event::Progress { phase: Phase::Verifying, file: file.name.clone(), done, total });
-            };
-            let mut bytes = open_region(&file.location).map_err(|error| io_error(path, error))?;
-            let digest =
-                copy_hashed(&mut bytes, &mut io::sink(), &mut report).map_err(|error| io_error(path, error))?;
-            if file.sha256.as_ref().is_some_and(|expected| *expected != digest.sha256) {
-                let remedy = "its bytes have changed since it was installed: remove the model and pull it again";
-                return Err(StoreError::Broken(format!("{}: {remedy}", path.display())));
-            }
-        }
-        Ok(())
     }
 
     /// The pulled model of that name, if its folder is there.
@@ -348,7 +324,7 @@ fn model_at_path(path: &Path) -> Result<InstalledModel, StoreError> {
     let name = name_from_file(path).unwrap_or_else(|| "model".to_owned());
     let source = absolute.display().to_string();
     let location = ModelFile { path: absolute, offset: 0, length };
-    let file = InstalledFile { name: crate::catalog::SINGLE_FILE.to_owned(), sha256: None, location };
+    let file = InstalledFile { name: crate::catalog::SINGLE_FILE.to_owned(), sha256: None, unchecked: false, location };
     Ok(InstalledModel { name, source, added: None, place: Place::Path, files: vec![file] })
 }
 

@@ -1,7 +1,6 @@
 //! The turns of a conversation.
 
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -31,17 +30,6 @@ impl Role {
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Role {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        [Role::System, Role::User, Role::Assistant]
-            .into_iter()
-            .find(|role| role.as_str() == name)
-            .ok_or_else(|| format!("unknown role {name:?}: expected system, user or assistant"))
     }
 }
 

@@ -91,7 +91,7 @@ pub struct SamplingOptions {
     pub presence_penalty: f32,
     /// How many of the last tokens (prompt and answer) the penalties look at.
     pub penalty_window: usize,
-    /// Added to the logits of these token ids.
+    /// Added to the logits of these token ids; negative infinity forbids the token.
     pub logit_bias: Vec<(u32, f32)>,
     /// Seed of the random choice; the same seed gives the same text. Without it, a fresh one is drawn.
     pub seed: Option<u64>,
@@ -112,6 +112,52 @@ impl Default for SamplingOptions {
             seed: None,
         }
     }
+}
+
+/// The longest `penalty_window`: more tokens than any context holds.
+const LONGEST_PENALTY_WINDOW: usize = 1_000_000;
+
+impl SamplingOptions {
+    /// Checks that every option lies in its range. Whether the tokens of `logit_bias` exist is for the model to say.
+    ///
+    /// # Errors
+    /// For the first option that does not.
+    pub fn check(&self) -> Result<(), InvalidSampling> {
+        let check = |option: &str, value: f32, is_sound: bool, expected| match is_sound {
+            true => Ok(()),
+            false => Err(InvalidSampling { option: option.to_owned(), value: value.to_string(), expected }),
+        };
+        // The comparisons are written so that NaN, which compares with nothing, is refused.
+        let is_finite_and = |value: f32, is_in_range: bool| value.is_finite() && is_in_range;
+        check("temperature", self.temperature, is_finite_and(self.temperature, self.temperature >= 0.0), "0 or more")?;
+        check("top_p", self.top_p, self.top_p > 0.0 && self.top_p <= 1.0, "above 0 and at most 1")?;
+        check("min_p", self.min_p, (0.0..=1.0).contains(&self.min_p), "0 to 1")?;
+        let repetition = self.repetition_penalty;
+        check("repetition_penalty", repetition, is_finite_and(repetition, repetition > 0.0), "above 0")?;
+        check("frequency_penalty", self.frequency_penalty, self.frequency_penalty.is_finite(), "a number")?;
+        check("presence_penalty", self.presence_penalty, self.presence_penalty.is_finite(), "a number")?;
+        for (token, bias) in &self.logit_bias {
+            let option = format!("the logit_bias of token {token}");
+            check(&option, *bias, *bias < f32::INFINITY, "a number, or -inf to forbid the token")?;
+        }
+        if self.penalty_window > LONGEST_PENALTY_WINDOW {
+            let (option, value) = ("penalty_window".to_owned(), self.penalty_window.to_string());
+            return Err(InvalidSampling { option, value, expected: "0 to 1000000" });
+        }
+        Ok(())
+    }
+}
+
+/// A sampling option that is out of its range.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{option} is {value}: it must be {expected}")]
+pub struct InvalidSampling {
+    /// The option.
+    pub option: String,
+    /// Its value.
+    pub value: String,
+    /// What it can be.
+    pub expected: &'static str,
 }
 
 /// The form that an answer is held to: tokens that would leave it are never chosen.
@@ -369,4 +415,43 @@ pub enum GenerateError {
     /// The engine has stopped.
     #[error("the engine has stopped")]
     Stopped,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of the default options with one of them changed; nothing where they are sound.
+    #[track_caller]
+    fn check(change: impl FnOnce(&mut SamplingOptions), expected: &str) {
+        let mut options = SamplingOptions::default();
+        change(&mut options);
+        assert_eq!(options.check().err().map_or(String::new(), |error| error.to_string()), expected);
+    }
+
+    #[test]
+    fn options_out_of_range_are_refused() {
+        check(|_| (), "");
+        check(|options| options.temperature = -1.0, "temperature is -1: it must be 0 or more");
+        check(|options| options.temperature = f32::NAN, "temperature is NaN: it must be 0 or more");
+        check(|options| options.temperature = f32::INFINITY, "temperature is inf: it must be 0 or more");
+        check(|options| options.top_p = 0.0, "top_p is 0: it must be above 0 and at most 1");
+        check(|options| options.top_p = f32::NAN, "top_p is NaN: it must be above 0 and at most 1");
+        check(|options| options.min_p = 1.5, "min_p is 1.5: it must be 0 to 1");
+        check(|options| options.repetition_penalty = 0.0, "repetition_penalty is 0: it must be above 0");
+        check(|options| options.repetition_penalty = f32::INFINITY, "repetition_penalty is inf: it must be above 0");
+        check(|options| options.frequency_penalty = f32::NAN, "frequency_penalty is NaN: it must be a number");
+        check(|options| options.presence_penalty = f32::INFINITY, "presence_penalty is inf: it must be a number");
+        check(|options| options.penalty_window = 1_000_001, "penalty_window is 1000001: it must be 0 to 1000000");
+        check(|options| options.penalty_window = 1_000_000, "");
+    }
+
+    #[test]
+    fn a_bias_may_forbid_a_token_but_not_force_it() {
+        let bias = |bias| move |options: &mut SamplingOptions| options.logit_bias = vec![(7, bias)];
+        check(bias(f32::NEG_INFINITY), "");
+        let expected = "it must be a number, or -inf to forbid the token";
+        check(bias(f32::INFINITY), &format!("the logit_bias of token 7 is inf: {expected}"));
+        check(bias(f32::NAN), &format!("the logit_bias of token 7 is NaN: {expected}"));
+    }
 }

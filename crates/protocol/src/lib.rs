@@ -4,13 +4,15 @@
 //! Nothing here computes. A crate that wants to generate text depends on [`Generate`] and on nothing below it, so that
 //! it runs in tests against a scripted model as well as against the engine.
 
+mod causes;
 mod chat;
 mod generate;
 mod model;
 
+pub use causes::with_causes;
 pub use chat::{Message, Role};
 pub use generate::{
     Completion, Constraint, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent,
-    GenerationSender, LogprobOptions, Prompt, SamplingOptions, Timings, TokenLogprob, TokenLogprobs,
+    GenerationSender, InvalidSampling, LogprobOptions, Prompt, SamplingOptions, Timings, TokenLogprob, TokenLogprobs,
 };
 pub use model::{LocateError, LocateModel, ModelFile};

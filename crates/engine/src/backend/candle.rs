@@ -22,7 +22,7 @@ use attention::SequenceView;
 use kv_storage::KvStorage;
 use weights::{LayerWeights, ModelWeights};
 
-pub use device::open_device;
+pub use device::{device_name, open_device};
 #[cfg(test)]
 pub(crate) use weights::candle_type;
 
@@ -95,6 +95,10 @@ impl CandleBackend {
 impl Backend for CandleBackend {
     fn name(&self) -> &'static str {
         "candle"
+    }
+
+    fn device_name(&self) -> String {
+        device_name(&self.device)
     }
 
     fn n_threads(&self) -> usize {

@@ -45,6 +45,10 @@ impl Backend for NativeBackend {
         "native"
     }
 
+    fn device_name(&self) -> String {
+        "cpu".to_owned()
+    }
+
     fn n_threads(&self) -> usize {
         self.pool.n_threads()
     }

@@ -39,36 +39,25 @@ pub(super) struct RunningRequest {
 }
 
 impl RunningRequest {
-    /// Tokenizes and checks a request.
-    pub(super) fn start(
-        request: &GenerateRequest,
-        events: GenerationSender,
-        model: &mut Model,
-    ) -> Result<Self, (GenerateError, GenerationSender)> {
-        match Parts::new(request, model) {
-            Ok(parts) => Ok(Self::from_parts(parts, request, events)),
-            Err(error) => Err((error, events)),
-        }
-    }
-
-    fn from_parts(parts: Parts, request: &GenerateRequest, events: GenerationSender) -> Self {
-        events.send(GenerationEvent::Started { prompt_token_ids: parts.prompt.clone() });
-        let mut sampler = parts.sampler;
-        parts.prompt.iter().for_each(|token| sampler.observe(*token));
+    /// A request that starts when its turn comes.
+    pub(super) fn new(prepared: Prepared, request: &GenerateRequest, events: GenerationSender) -> Self {
+        events.send(GenerationEvent::Started { prompt_token_ids: prepared.prompt.clone() });
+        let mut sampler = prepared.sampler;
+        prepared.prompt.iter().for_each(|token| sampler.observe(*token));
         let max_tokens = request.max_tokens.unwrap_or(usize::MAX);
         RunningRequest {
             events,
             sequence: CachedSequence::default(),
-            n_prompt: parts.prompt.len(),
-            pending: parts.prompt,
+            n_prompt: prepared.prompt.len(),
+            pending: prepared.prompt,
             n_generated: 0,
-            max_tokens: max_tokens.min(parts.room),
-            is_bounded_by_context: parts.room < max_tokens,
+            max_tokens: max_tokens.min(prepared.room),
+            is_bounded_by_context: prepared.room < max_tokens,
             sampler,
-            constraint: parts.constraint,
+            constraint: prepared.constraint,
             text: TextStream::new(request.stop.clone()),
             logprobs: request.logprobs.clone(),
-            named_tokens: parts.named_tokens,
+            named_tokens: prepared.named_tokens,
             started: Instant::now(),
             first_token: None,
         }
@@ -125,9 +114,12 @@ impl RunningRequest {
 
     fn choose(&mut self, logits: &[f32]) -> Result<u32, GenerateError> {
         let failed = |error: crate::constraint::ConstraintError| GenerateError::Failed(error.to_string());
-        let Some(constraint) = &mut self.constraint else { return Ok(self.sampler.sample(logits, |_| ())) };
+        let no_choice = || GenerateError::Failed("the model's logits are no numbers: its file is damaged".into());
+        let Some(constraint) = &mut self.constraint else {
+            return self.sampler.sample(logits, |_| ()).ok_or_else(no_choice);
+        };
         let allowed = constraint.allowed().map_err(failed)?;
-        let token = self.sampler.sample(logits, |logits| allowed.apply(logits));
+        let token = self.sampler.sample(logits, |logits| allowed.apply(logits)).ok_or_else(no_choice)?;
         constraint.accept(token).map_err(failed)?;
         Ok(token)
     }
@@ -137,7 +129,9 @@ impl RunningRequest {
         self.sampler.observe(token);
         self.pending.push(token);
         let logprobs = self.logprobs.is_wanted().then(|| self.report_logprobs(token, logits, tokenizer));
-        let text = self.text.push(tokenizer.token_bytes(token));
+        // A control token that does not end the answer says nothing to a reader.
+        let bytes = if tokenizer.is_control(token) { &[] } else { tokenizer.token_bytes(token) };
+        let text = self.text.push(bytes);
         self.events.send(GenerationEvent::Token { id: token, text, logprobs });
         if self.text.stopped() {
             return self.finish(FinishReason::StopText);
@@ -195,8 +189,8 @@ impl RunningRequest {
     }
 }
 
-/// What a request needs that can turn out wrong.
-struct Parts {
+/// Everything of a request that can turn out wrong, checked.
+pub(super) struct Prepared {
     prompt: Vec<u32>,
     /// Positions that the context leaves for the answer.
     room: usize,
@@ -205,8 +199,9 @@ struct Parts {
     named_tokens: Vec<u32>,
 }
 
-impl Parts {
-    fn new(request: &GenerateRequest, model: &mut Model) -> Result<Self, GenerateError> {
+impl Prepared {
+    /// Tokenizes the prompt and checks it and the options.
+    pub(super) fn new(request: &GenerateRequest, model: &mut Model) -> Result<Self, GenerateError> {
         let prompt = encode(&request.prompt, model)?;
         let context_tokens = model.context_length();
         let room = context_tokens.saturating_sub(prompt.len());
@@ -221,7 +216,7 @@ impl Parts {
             }
             None => None,
         };
-        Ok(Parts { prompt, room, sampler, constraint, named_tokens })
+        Ok(Prepared { prompt, room, sampler, constraint, named_tokens })
     }
 }
 
@@ -231,7 +226,9 @@ fn refused(error: impl std::fmt::Display) -> GenerateError {
 
 fn encode(prompt: &Prompt, model: &Model) -> Result<Vec<u32>, GenerateError> {
     let tokens = match prompt {
-        Prompt::Chat(messages) => model.template().encode_chat(model.tokenizer(), messages).map_err(refused)?,
+        Prompt::Chat(messages) => {
+            model.template().map_err(refused)?.encode_chat(model.tokenizer(), messages).map_err(refused)?
+        }
         Prompt::Text { text, parse_special, add_special } => {
             let options = EncodeOptions { parse_special: *parse_special, add_special: *add_special };
             model.tokenizer().encode(text, options).map_err(refused)?

@@ -5,10 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
-use hone_protocol::{GenerateError, LocateModel, ModelFile};
+use hone_protocol::{GenerateError, GenerateRequest, GenerationEvent, LocateModel, ModelFile};
 
 use super::QueuedRequest;
-use super::request::RunningRequest;
+use super::request::{Prepared, RunningRequest};
 use crate::model::{Advance, Model, ModelError, ModelOptions};
 
 /// Owns the models and works on the requests.
@@ -60,15 +60,19 @@ impl Worker {
         if events.is_cancelled() {
             return;
         }
-        let index = match self.find_or_load(&request.model) {
-            Ok(index) => index,
-            Err(error) => return events.send(hone_protocol::GenerationEvent::Failed(error)),
-        };
-        let loaded = &mut self.models[index];
-        match RunningRequest::start(&request, events, &mut loaded.model) {
-            Ok(request) => loaded.waiting.push_back(request),
-            Err((error, events)) => events.send(hone_protocol::GenerationEvent::Failed(error)),
+        let admitted = catch_unwind(AssertUnwindSafe(|| self.admit(&request)));
+        let bug = || Err(GenerateError::Failed("the request failed unexpectedly: this is a bug in hone".into()));
+        match admitted.unwrap_or_else(|_| bug()) {
+            Ok((index, prepared)) => {
+                self.models[index].waiting.push_back(RunningRequest::new(prepared, &request, events))
+            }
+            Err(error) => events.send(GenerationEvent::Failed(error)),
         }
+    }
+
+    fn admit(&mut self, request: &GenerateRequest) -> Result<(usize, Prepared), GenerateError> {
+        let index = self.find_or_load(&request.model)?;
+        Ok((index, Prepared::new(request, &mut self.models[index].model)?))
     }
 
     fn find_or_load(&mut self, name: &str) -> Result<usize, GenerateError> {
@@ -77,11 +81,7 @@ impl Worker {
         if let Some(index) = self.models.iter().position(|loaded| loaded.file == file) {
             return Ok(index);
         }
-        let load = || Model::load(&file, &self.options);
-        let model = match catch_unwind(AssertUnwindSafe(load)) {
-            Ok(loaded) => loaded.map_err(|error| failed(error.to_string()))?,
-            Err(_) => return Err(failed("loading it failed unexpectedly: this is a bug in hone".into())),
-        };
+        let model = Model::load(&file, &self.options).map_err(|error| failed(error.to_string()))?;
         tracing::debug!(model = name, "loaded");
         self.models.push(LoadedModel { file, model, running: Vec::new(), waiting: VecDeque::new() });
         Ok(self.models.len() - 1)
@@ -93,14 +93,11 @@ impl Worker {
         let loaded = &mut self.models[index];
         match catch_unwind(AssertUnwindSafe(|| loaded.step())) {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                for request in loaded.fail_all(&error.to_string()) {
-                    loaded.model.release(request.sequence);
-                }
-            }
+            Ok(Err(error)) => loaded.fail_running(&error.to_string()),
             Err(_) => {
-                loaded.fail_all("the step failed unexpectedly: this is a bug in hone");
-                self.models.swap_remove(index);
+                let LoadedModel { running, waiting, .. } = self.models.swap_remove(index);
+                let error = GenerateError::Failed("a step failed unexpectedly: this is a bug in hone".into());
+                running.iter().chain(&waiting).for_each(|request| request.fail(error.clone()));
             }
         }
     }
@@ -165,12 +162,13 @@ impl LoadedModel {
         }
     }
 
-    /// Tells every request that it has failed, and hands them back.
-    fn fail_all(&mut self, reason: &str) -> Vec<RunningRequest> {
+    /// Ends the requests that took part in a step that failed.
+    fn fail_running(&mut self, reason: &str) {
         tracing::error!(reason, "a step failed");
-        let failed: Vec<RunningRequest> = self.running.drain(..).chain(self.waiting.drain(..)).collect();
-        failed.iter().for_each(|request| request.fail(GenerateError::Failed(reason.to_owned())));
-        failed
+        for request in std::mem::take(&mut self.running) {
+            request.fail(GenerateError::Failed(reason.to_owned()));
+            self.model.release(request.sequence);
+        }
     }
 }
 

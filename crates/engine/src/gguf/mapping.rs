@@ -69,9 +69,10 @@ fn map(file: &File, path: &Path, offset: u64, length: u64) -> Result<Mapping, Gg
     }
     let io_error = |source| GgufError::Io { path: path.to_path_buf(), source };
     let n_bytes = usize::try_from(length).map_err(|error| io_error(std::io::Error::other(error)))?;
-    // SAFETY: the mapping is private and read-only. Its bytes change only if another process writes into the file while
-    // it is in use; model files are published by renaming a complete file over the name and never written in place, so
-    // a mapping keeps the file that it was made from.
+    // SAFETY: the mapping is private and read-only, and nothing in this process writes into a model's file: those of
+    // the store are published by renaming a complete file over the name. What cannot be ruled out is that somebody
+    // changes or cuts a file that was named by its path while it is in use; the process may then compute nonsense or be
+    // ended by the system, as with any program that maps files.
     let mapping = unsafe { MmapOptions::new().offset(offset).len(n_bytes).map(file) }.map_err(io_error)?;
     Ok(Mapping(Source::File(mapping)))
 }

@@ -22,7 +22,7 @@ const VERSION: u32 = 3;
 #[derive(Debug, Error)]
 pub enum WriteError {
     /// The output refused.
-    #[error("cannot write {what}: {source}")]
+    #[error("cannot write {what}")]
     Io {
         /// What was being written.
         what: String,

@@ -1,4 +1,8 @@
 //! Runs a chat template as Hugging Face's `apply_chat_template` does, within bounds.
+//!
+//! Steps, depth and output are bounded, and so are the filters that make long texts. One thing is not, since minijinja
+//! has no bound for it: a template that doubles a variable again and again takes memory until there is none. A model's
+//! template should come from somebody who is trusted as far as that.
 
 use std::io::{self, Write};
 
@@ -17,6 +21,11 @@ const MAX_DEPTH: usize = 100;
 /// Bytes that a template may add to a conversation, whose own text it may repeat a few times.
 const MAX_ADDED_BYTES: usize = 1 << 20;
 const MAX_REPETITIONS: usize = 4;
+
+/// The widest indentation of JSON.
+const MAX_INDENT: usize = 256;
+/// Filters that make text of any length out of a number, which no chat template needs.
+const UNBOUNDED_FILTERS: [&str; 4] = ["format", "indent", "batch", "slice"];
 
 /// A parsed template.
 #[derive(Debug)]
@@ -37,6 +46,7 @@ impl Engine {
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", strftime_now);
         environment.add_filter("tojson", to_json);
+        UNBOUNDED_FILTERS.into_iter().for_each(|name| environment.remove_filter(name));
         environment.add_template_owned(NAME, without_generation_marks(source)).map_err(failure)?;
         Ok(Engine { environment, bos, eos })
     }
@@ -107,6 +117,10 @@ fn strftime_now(state: &mut State, format: String) -> Result<String, Error> {
 
 /// JSON as Python writes it: minijinja's own filter also escapes what HTML gives a meaning.
 fn to_json(value: &Value, indent: Option<Value>, options: Kwargs) -> Result<Value, Error> {
+    let wanted = indent.clone().or_else(|| options.peek("indent").ok());
+    if wanted.and_then(|width| width.as_usize()).is_some_and(|width| width > MAX_INDENT) {
+        return Err(Error::new(ErrorKind::InvalidOperation, format!("an indentation of more than {MAX_INDENT}")));
+    }
     let json = minijinja::filters::tojson(value, indent, options)?;
     Ok(Value::from(without_html_escapes(json.as_str().unwrap_or_default())))
 }

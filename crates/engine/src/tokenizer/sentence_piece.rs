@@ -87,10 +87,17 @@ pub(super) fn bytes_of(piece: &str) -> Vec<u8> {
     piece.replace(SPACE, " ").into_bytes()
 }
 
+/// Longer pieces are never merged. None of a sound vocabulary is as long, and every cut of a piece costs as much as the
+/// piece is long.
+const MAX_MERGED_BYTES: usize = 1024;
+
 fn merges_by_score(entries: &[Entry<'_>], scores: &[f32], ids: &Vocab) -> Merges {
     let mut ranked = Vec::new();
     for (entry, score) in entries.iter().zip(scores) {
         let text = entry.text.as_ref();
+        if text.len() > MAX_MERGED_BYTES {
+            continue;
+        }
         for (cut, _) in text.char_indices().skip(1) {
             let (left, right) = text.split_at(cut);
             if ids.contains_key(left) && ids.contains_key(right) {

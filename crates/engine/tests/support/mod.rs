@@ -15,9 +15,14 @@ use hone_protocol::{LocateError, LocateModel, ModelFile};
 
 /// The built-in model's file.
 pub(crate) fn smollm2() -> PathBuf {
+    test_model("SmolLM2-135M-Instruct.Q4_1.gguf")
+}
+
+/// One of the files that `scripts/fetch-test-models.sh` fetches.
+pub(crate) fn test_model(name: &str) -> PathBuf {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-models");
     let folder = std::env::var_os("HONE_TEST_MODELS").map_or_else(default, PathBuf::from);
-    let path = folder.join("SmolLM2-135M-Instruct.Q4_1.gguf");
+    let path = folder.join(name);
     assert!(path.is_file(), "{} is missing: scripts/fetch-test-models.sh fetches it", path.display());
     path
 }

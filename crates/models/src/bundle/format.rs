@@ -65,6 +65,8 @@ pub(super) struct IndexFile {
     pub(super) sha256: String,
     pub(super) offset: u64,
     pub(super) length: u64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) unchecked: bool,
 }
 
 /// The payload could not be read.
@@ -256,7 +258,7 @@ mod tests {
     }
 
     fn entry(name: &str, offset: u64, length: u64) -> IndexFile {
-        IndexFile { name: name.to_owned(), sha256: "0".repeat(64), offset, length }
+        IndexFile { name: name.to_owned(), sha256: "0".repeat(64), offset, length, unchecked: false }
     }
 
     fn check(model: &str, files: Vec<IndexFile>, expected: Result<(), &str>) {

@@ -2,7 +2,7 @@
 //!
 //! The bytes grow in `FILE.partial`; beside it `FILE.partial.json` keeps what tells the content from any other. A later
 //! run hashes what is there, asks for the rest, and compares: where the server's file is not the one that was begun, it
-//! starts from the first byte. The hash runs along with the bytes, so a finished download is a checked one.
+//! starts from the first byte. The hash runs along with the bytes, so checking a finished download costs nothing.
 
 use std::{
     fs::{self, File},
@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use hone_protocol::with_causes;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -69,7 +70,7 @@ pub(crate) enum TransferError {
     )]
     NoSpace { folder: PathBuf, needed: u64, available: u64 },
     /// A file could not be read or written.
-    #[error("{path}: {source}")]
+    #[error("{path} cannot be read or written")]
     File { path: PathBuf, source: io::Error },
     /// pip or the wheel it gave is to blame.
     #[error("{0}")]
@@ -137,9 +138,16 @@ pub(crate) struct Transfer<'a> {
     pub(crate) expected: Option<&'a str>,
 }
 
+/// A file that has arrived.
+pub(crate) struct Fetched {
+    pub(crate) digest: Digest,
+    /// Whether there was no hash to check it against.
+    pub(crate) unchecked: bool,
+}
+
 impl Transfer<'_> {
-    /// Fetches the file; when this returns, it lies at the target, durably and checked.
-    pub(crate) fn run(&self, retry: &RetryPolicy, progress: ProgressSink<'_>) -> Result<Digest, TransferError> {
+    /// Fetches the file; when this returns, it lies at the target, durably, and checked if there is a hash of it.
+    pub(crate) fn run(&self, retry: &RetryPolicy, progress: ProgressSink<'_>) -> Result<Fetched, TransferError> {
         let mut partial = Partial::open(&self.target, progress)?;
         loop {
             let resumed = partial.length() > 0;
@@ -147,10 +155,10 @@ impl Transfer<'_> {
             let digest = partial.hashing.digest();
             // What the catalog says counts; a file it does not know is checked against what the hub says of it.
             let Some(expected) = self.expected.map(str::to_owned).or(published) else {
-                return partial.finish();
+                return Ok(Fetched { digest: partial.finish()?, unchecked: true });
             };
             if digest.sha256 == expected {
-                return partial.finish();
+                return Ok(Fetched { digest: partial.finish()?, unchecked: false });
             }
             partial.restart(None)?;
             if !resumed {
@@ -183,7 +191,7 @@ impl Transfer<'_> {
             }
             failures = if partial.length() > before { 0 } else { failures + 1 };
             let Some(after) = retry.wait(&error, failures, was_connected) else { return Err(error) };
-            progress(&Event::Retrying { reason: error.to_string(), after });
+            progress(&Event::Retrying { reason: with_causes(&error), after });
             thread::sleep(after);
         }
     }

@@ -35,7 +35,7 @@ pub(crate) fn copy_file(
     original.rewind().map_err(read_failed)?;
     check_space(folder, total).map_err(|error| match error {
         TransferError::File { path, source } => io_error(&path, source).into(),
-        other => PullError::Malformed(other.to_string()),
+        other => PullError::NoSpace(other.to_string()),
     })?;
     let target = folder.join(SINGLE_FILE);
     let copied = copy(&mut original, &target, &mut |done| {
@@ -43,7 +43,7 @@ pub(crate) fn copy_file(
         progress(&Event::Progress { phase: Phase::Copying, file, done, total: Some(total) });
     });
     let digest = copied.map_err(|error| io_error(&target, error))?;
-    Ok(vec![ManifestFile { name: SINGLE_FILE.to_owned(), sha256: digest.sha256, size: digest.size }])
+    Ok(vec![ManifestFile::new(SINGLE_FILE, digest, false)])
 }
 
 fn copy(original: &mut File, target: &Path, report: &mut dyn FnMut(u64)) -> io::Result<crate::digest::Digest> {

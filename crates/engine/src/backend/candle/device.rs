@@ -1,6 +1,6 @@
 //! Opens the device that a user asked for, or says how to get it.
 
-use candle_core::Device;
+use candle_core::{Device, DeviceLocation};
 
 use crate::backend::{BackendError, DeviceChoice};
 
@@ -13,7 +13,29 @@ pub fn open_device(choice: DeviceChoice) -> Result<Device, BackendError> {
         DeviceChoice::Cpu => Ok(Device::Cpu),
         DeviceChoice::Cuda(ordinal) => open_cuda(ordinal),
         DeviceChoice::Metal => open_metal(),
-        DeviceChoice::Auto => Ok(open_cuda(0).or_else(|_| open_metal()).unwrap_or(Device::Cpu)),
+        DeviceChoice::Auto => Ok(open_fastest()),
+    }
+}
+
+/// The first that this binary was built for and that opens. One that does not open is told of, since the processor in
+/// its place is much slower.
+fn open_fastest() -> Device {
+    let cuda = cfg!(feature = "cuda").then(|| open_cuda(0));
+    let metal = cfg!(feature = "metal").then(open_metal);
+    let opened = [cuda, metal].into_iter().flatten().inspect(|opened| {
+        if let Err(error) = opened {
+            tracing::warn!("{error}");
+        }
+    });
+    opened.flatten().next().unwrap_or(Device::Cpu)
+}
+
+/// The name by which `--device` knows an open device.
+pub fn device_name(device: &Device) -> String {
+    match device.location() {
+        DeviceLocation::Cpu => "cpu".to_owned(),
+        DeviceLocation::Cuda { gpu_id } => format!("cuda:{gpu_id}"),
+        DeviceLocation::Metal { .. } => "metal".to_owned(),
     }
 }
 

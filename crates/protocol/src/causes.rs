@@ -1,0 +1,27 @@
+//! An error as one line, for places that keep a text of it and not the error itself.
+//!
+//! An error's own text never repeats its cause: whoever shows it shows the chain, as `anyhow` does with `{:#}`.
+
+use std::error::Error;
+
+/// The text of `error` and of everything that caused it, outermost first.
+pub fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let chain = std::iter::successors(Some(error), |error| (*error).source());
+    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot read x")]
+    struct Unreadable(#[source] std::io::Error);
+
+    #[test]
+    fn every_cause_is_told_once() {
+        let error = Unreadable(std::io::Error::other("the disk is gone"));
+        assert_eq!(with_causes(&error), "cannot read x: the disk is gone");
+        assert_eq!(with_causes(&std::io::Error::other("the disk is gone")), "the disk is gone");
+    }
+}
