@@ -92,9 +92,6 @@ impl<'a> ModelTensors<'a> {
     }
 }
 
-/// A model's parts as a backend keeps them.
-pub(super) type PlacedParts<P> = ModelParts<<P as Place>::Matrix, <P as Place>::Linear, <P as Place>::Vector>;
-
 /// Makes a backend's own of what stands in the file.
 pub(super) trait Place {
     type Matrix;
