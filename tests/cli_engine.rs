@@ -7,6 +7,7 @@ mod support;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 use support::{Home, smollm2};
@@ -60,12 +61,13 @@ fn generate_prints_nothing_but_the_text() {
 #[test]
 fn generate_prints_the_text_as_it_comes() {
     let (home, model) = (Home::new(), smollm2());
-    // The end of this answer is minutes away: the first byte can only be read where it does not wait for the last.
     let arguments = ["generate", "--raw", "--model", &model, "--regex", "(yes ){2000}"];
     let mut child = home.command(Path::new(env!("CARGO_BIN_EXE_hone")), &arguments).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"Is fire hot?").unwrap();
     let (mut first, mut stdout) = ([0], child.stdout.take().unwrap());
     stdout.read_exact(&mut first).unwrap();
+    // Thousands of tokens are left to compute. A process that had waited for them would now only print, and be gone.
+    std::thread::sleep(Duration::from_secs(1));
     let exit = child.try_wait().unwrap();
     child.kill().unwrap();
     child.wait().unwrap();

@@ -88,7 +88,7 @@ pub enum BackendError {
         reason: String,
     },
     /// A computation failed.
-    #[error("computing failed: {0}")]
+    #[error("computing failed")]
     Compute(#[from] candle_core::Error),
     /// A batch is not sound.
     #[error("the batch cannot be computed: {0}")]

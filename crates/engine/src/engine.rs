@@ -26,7 +26,7 @@ pub enum EngineError {
     #[error(transparent)]
     Device(#[from] BackendError),
     /// The thread could not be made.
-    #[error("cannot start the engine thread: {0}")]
+    #[error("cannot start the engine thread")]
     Thread(#[from] std::io::Error),
 }
 

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
-use hone_protocol::{GenerateError, GenerateRequest, GenerationEvent, LocateModel, ModelFile};
+use hone_protocol::{GenerateError, GenerateRequest, GenerationEvent, LocateModel, ModelFile, with_causes};
 
 use super::QueuedRequest;
 use super::request::{Prepared, RunningRequest};
@@ -81,7 +81,7 @@ impl Worker {
         if let Some(index) = self.models.iter().position(|loaded| loaded.file == file) {
             return Ok(index);
         }
-        let model = Model::load(&file, &self.options).map_err(|error| failed(error.to_string()))?;
+        let model = Model::load(&file, &self.options).map_err(|error| failed(with_causes(&error)))?;
         tracing::debug!(model = name, "loaded");
         self.models.push(LoadedModel { file, model, running: Vec::new(), waiting: VecDeque::new() });
         Ok(self.models.len() - 1)
@@ -93,7 +93,7 @@ impl Worker {
         let loaded = &mut self.models[index];
         match catch_unwind(AssertUnwindSafe(|| loaded.step())) {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => loaded.fail_running(&error.to_string()),
+            Ok(Err(error)) => loaded.fail_running(&with_causes(&error)),
             Err(_) => {
                 let LoadedModel { running, waiting, .. } = self.models.swap_remove(index);
                 let error = GenerateError::Failed("a step failed unexpectedly: this is a bug in hone".into());
