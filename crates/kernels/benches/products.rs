@@ -37,7 +37,7 @@ fn main() {
         println!("AVX-512 VNNI, one thread, registers only: {:.0} GMAC/s", vnni_peak());
     }
     for &weight_type in &settings.types {
-        println!("packing {weight_type:?}, all cores: {:.2} GB/s", packing_rate(weight_type));
+        println!("packing {weight_type:?}, one thread: {:.2} GB/s", packing_rate(weight_type));
     }
     println!("{:<8} {:<14} {:>12} {:>6} {:>8} {:>8}", "type", "set", "shape", "tokens", "GB/s", "GMAC/s");
     for &weight_type in &settings.types {
@@ -101,9 +101,9 @@ fn matrices(weight_type: WeightType, n_rows: usize, n_columns: usize) -> Vec<Mat
     (0..n_copies).map(|_| Matrix::pack(weight_type, n_rows, n_columns, &bytes).unwrap()).collect()
 }
 
-/// The best rate at which weights of a large matrix are packed.
+/// The best rate at which one thread packs weights.
 fn packing_rate(weight_type: WeightType) -> f64 {
-    let (n_rows, n_columns) = (4096, 4096);
+    let (n_rows, n_columns) = (256, 4096);
     let bytes = vec![1; n_rows * n_columns / weight_type.block_columns() * weight_type.block_bytes()];
     let start = Instant::now();
     let mut best = f64::INFINITY;

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::layout::{BLOCK, QuantLayout, ROW_GROUP, group_bytes};
+use super::layout::{QuantLayout, ROW_GROUP, group_bytes};
 use super::source::SourceBlock;
 use crate::WeightType;
 use crate::buffer::Buffer;
@@ -53,38 +53,31 @@ impl Packer {
         let groups = destination.chunks_exact_mut(self.group_bytes);
         for (group, rows) in groups.zip(source.chunks(ROW_GROUP * self.row_bytes)) {
             let group = zero(group);
-            if self.weight_type.is_float() {
-                self.pack_floats(rows, group);
-            } else {
-                self.pack_quants(rows, group);
-            }
-        }
-    }
-
-    /// A block of columns at a time, so that what is written stays in the cache while all rows write to it.
-    fn pack_floats(self, rows: &[u8], group: &mut [u8]) {
-        let n_bytes = self.weight_type.block_bytes();
-        for (block, columns) in group.chunks_exact_mut(BLOCK * ROW_GROUP * n_bytes).enumerate() {
             for (row_idx, row) in rows.chunks_exact(self.row_bytes).enumerate() {
-                let elements = row[block * BLOCK * n_bytes..].chunks_exact(n_bytes);
-                for (column, element) in elements.enumerate().take(BLOCK) {
-                    let at = n_bytes * float_index(self.weight_type, column, row_idx);
-                    columns[at..at + n_bytes].copy_from_slice(element);
+                if self.weight_type.is_float() {
+                    self.pack_float_row(row, row_idx, group);
+                } else {
+                    self.pack_quant_row(row, row_idx, group);
                 }
             }
         }
     }
 
-    /// A record at a time, for the same reason.
-    fn pack_quants(self, rows: &[u8], group: &mut [u8]) {
+    fn pack_float_row(self, row: &[u8], row_idx: usize, group: &mut [u8]) {
+        let n_bytes = self.weight_type.block_bytes();
+        for (column, element) in row.chunks_exact(n_bytes).enumerate() {
+            let at = n_bytes * float_index(self.weight_type, column, row_idx);
+            group[at..at + n_bytes].copy_from_slice(element);
+        }
+    }
+
+    fn pack_quant_row(self, row: &[u8], row_idx: usize, group: &mut [u8]) {
         let layout = QuantLayout::of(self.weight_type);
-        let block_bytes = self.weight_type.block_bytes();
         let mut block = SourceBlock::default();
-        for (record_idx, record) in group.chunks_exact_mut(layout.record_bytes()).enumerate() {
-            for (row_idx, row) in rows.chunks_exact(self.row_bytes).enumerate() {
-                block.read(self.weight_type, &row[record_idx * block_bytes..][..block_bytes]);
-                write_record(&block, layout, row_idx, record);
-            }
+        let records = group.chunks_exact_mut(layout.record_bytes());
+        for (record, bytes) in records.zip(row.chunks_exact(self.weight_type.block_bytes())) {
+            block.read(self.weight_type, bytes);
+            write_record(&block, layout, row_idx, record);
         }
     }
 }
