@@ -2,7 +2,7 @@
 //!
 //! The cache is cut into blocks of [`BLOCK_POSITIONS`] positions ([`kv_cache`]). What is to be done in a step is cut into
 //! tasks of about the same cost ([`plan`]): some tokens of one sequence, one head of keys and values with all query heads
-//! that share it, and a range of blocks. A task goes over its blocks once, with an online softmax ([`tile`]), so that no
+//! that share it, and a range of blocks. A task goes over its blocks once, with an online softmax (`body`), so that no
 //! matrix of scores ever exists (<https://arxiv.org/abs/2205.14135>). Where a context is cut, the tasks leave partial
 //! results, which are put together afterwards.
 
