@@ -6,6 +6,7 @@ use std::path::Path;
 use hone_engine::gguf::{Gguf, TensorType, WriteValue, Writer};
 use hone_engine::quantized::dequantize;
 use hone_engine::synth::{self, Architecture, Progress, Quantization, RopeScaling, Shape};
+use hone_protocol::with_causes;
 
 /// A tokenizer of 300 tokens, as far as a synthesizer looks at it.
 fn vocabulary() -> Gguf {
@@ -159,7 +160,7 @@ fn a_vocabulary_without_tokens_is_refused() {
     let empty = Gguf::from_bytes(Writer::new().begin(Vec::new()).unwrap().finish().unwrap()).unwrap();
     let shape = Shape::named("tiny-llama").unwrap();
     let result = synth::write_to(&shape, Quantization::Q4_K_M, &empty, 1, Vec::new(), &mut |_| {});
-    let message = result.unwrap_err().to_string();
+    let message = with_causes(&result.unwrap_err());
     assert!(message.contains("tokenizer.ggml.tokens is missing or empty"), "{message}");
 }
 
@@ -223,7 +224,7 @@ fn a_file_that_cannot_be_written_is_named_and_leaves_nothing_behind() {
     let check = |output: &Path| {
         let shape = Shape::named("tiny-llama").unwrap();
         let result = synth::write(&shape, Quantization::Q4_K_M, &vocabulary(), 1, output, &mut |_| {});
-        let message = result.unwrap_err().to_string();
+        let message = with_causes(&result.unwrap_err());
         assert!(message.starts_with(&format!("cannot write {}: ", output.display())), "{message}");
     };
     check(&folder.path().join("no such folder").join("model.gguf"));
