@@ -9,18 +9,34 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Every crate with the crates of the workspace that it may use, lowest first.
-const LAYERS: [(&str, &[&str]); 5] = [
+const LAYERS: [(&str, &[&str]); 9] = [
     ("hone-protocol", &[]),
+    ("hone-bus", &["hone-protocol"]),
     ("hone-kernels", &[]),
     ("hone-engine", &["hone-protocol", "hone-kernels"]),
     ("hone-models", &["hone-protocol"]),
-    ("hone", &["hone-protocol", "hone-engine", "hone-models"]),
+    ("hone-memory", &["hone-protocol"]),
+    ("hone-quality", &["hone-protocol"]),
+    ("hone-agents", &["hone-protocol", "hone-bus", "hone-quality", "hone-memory"]),
+    (
+        "hone",
+        &[
+            "hone-protocol",
+            "hone-bus",
+            "hone-engine",
+            "hone-models",
+            "hone-memory",
+            "hone-quality",
+            "hone-agents",
+        ],
+    ),
 ];
 
 /// Packages that only one crate may name among its dependencies.
-const OWNERS: [(&str, &[&str]); 2] = [
+const OWNERS: [(&str, &[&str]); 3] = [
     ("hone-engine", &["candle-core", "candle-nn", "candle-transformers", "tokenizers"]),
     ("hone-models", &["hf-hub", "ureq"]),
+    ("hone-memory", &["sled", "usearch"]),
 ];
 
 /// Sources and folders, from the workspace's root, that may hold `unsafe`.

@@ -210,6 +210,7 @@ fn form_name(constraint: &Constraint) -> &'static str {
         Constraint::Choice(_) => "choice",
         Constraint::Regex(_) => "regular expression",
         Constraint::JsonSchema(_) => "JSON schema",
+        Constraint::FreeThenRegex { .. } => "free text with a form after it",
     }
 }
 
@@ -223,6 +224,7 @@ fn grammar(constraint: &Constraint) -> Result<TopLevelGrammar, String> {
         }
         Constraint::Regex(expression) => Ok(TopLevelGrammar::from_regex(without_anchors(expression)?)),
         Constraint::JsonSchema(schema) => Ok(TopLevelGrammar::from_json_schema(on_one_line(schema))),
+        Constraint::FreeThenRegex { .. } => Err("it is not supported".to_owned()),
     }
 }
 

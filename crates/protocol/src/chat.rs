@@ -14,6 +14,8 @@ pub enum Role {
     User,
     /// The model that answers.
     Assistant,
+    /// A tool that the model has called.
+    Tool,
 }
 
 impl Role {
@@ -23,6 +25,7 @@ impl Role {
             Role::System => "system",
             Role::User => "user",
             Role::Assistant => "assistant",
+            Role::Tool => "tool",
         }
     }
 }
@@ -41,11 +44,36 @@ pub struct Message {
     pub role: Role,
     /// What is said.
     pub content: String,
+    /// The tools that the model calls in this turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
 }
 
 impl Message {
     /// A turn of `role`.
     pub fn new(role: Role, content: impl Into<String>) -> Self {
-        Message { role, content: content.into() }
+        Message { role, content: content.into(), tool_calls: Vec::new() }
     }
+}
+
+/// A function that a model may call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tool {
+    /// Its name.
+    pub name: String,
+    /// What it does and when to call it, for the model to read.
+    pub description: String,
+    /// JSON schema of its arguments, an object.
+    pub parameters: serde_json::Value,
+}
+
+/// A call of a tool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolCall {
+    /// The tool's name.
+    pub name: String,
+    /// Its arguments, an object.
+    pub arguments: serde_json::Value,
 }

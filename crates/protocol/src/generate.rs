@@ -6,7 +6,7 @@ use crossbeam_channel::{Receiver, Sender};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::chat::Message;
+use crate::chat::{Message, Tool};
 
 /// Turns a prompt into text, token by token.
 pub trait Generate: Send + Sync {
@@ -30,6 +30,10 @@ pub struct GenerateRequest {
     pub sampling: SamplingOptions,
     /// The most tokens to generate; without it, until the model stops or its context is full.
     pub max_tokens: Option<usize>,
+    /// The most tokens of prompt and answer together, where it is less than what the model's context holds.
+    pub context: Option<usize>,
+    /// Tools that the model may call, named to it by its chat template; a call is part of the answer's text.
+    pub tools: Vec<Tool>,
     /// Generation ends before the first of these texts, which is not part of the answer.
     pub stop: Vec<String>,
     /// The form that the answer is held to.
@@ -46,6 +50,8 @@ impl GenerateRequest {
             prompt,
             sampling: SamplingOptions::default(),
             max_tokens: None,
+            context: None,
+            tools: Vec::new(),
             stop: Vec::new(),
             constraint: None,
             logprobs: LogprobOptions::default(),
@@ -169,6 +175,16 @@ pub enum Constraint {
     Regex(String),
     /// A JSON text that the schema accepts.
     JsonSchema(serde_json::Value),
+    /// Free text that ends with `marker`, and after it a text that the regular expression matches as a whole. Where the
+    /// model ends its turn, or has written `free_tokens` tokens, without the marker, the marker is put there.
+    FreeThenRegex {
+        /// The most tokens before the marker is put.
+        free_tokens: usize,
+        /// What stands between the free text and the rest.
+        marker: String,
+        /// The form of the rest.
+        regex: String,
+    },
 }
 
 /// Which log-probabilities to report. All are natural logarithms of the softmax of the model's own logits, before
@@ -177,7 +193,8 @@ pub enum Constraint {
 pub struct LogprobOptions {
     /// Report the chosen token's, and those of this many of the likeliest; `None` reports nothing.
     pub top: Option<usize>,
-    /// Report those of these tokens too, each named by its exact text.
+    /// Report those of these tokens too, each named by its exact text; a text that is no single token of the model's is
+    /// left out.
     pub named: Vec<String>,
 }
 
@@ -208,7 +225,7 @@ pub struct TokenLogprobs {
     pub logprob: f32,
     /// The likeliest tokens, likeliest first.
     pub top: Vec<TokenLogprob>,
-    /// The tokens asked for by name, in the order of the request.
+    /// Those of the tokens asked for by name that there are, in the order of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub named: Vec<TokenLogprob>,
 }
@@ -385,7 +402,8 @@ impl Completion {
 }
 
 /// Why an answer could not be given.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum GenerateError {
     /// The named model is not installed, or its file cannot be used.
     #[error("cannot load model {model:?}: {reason}")]
@@ -398,6 +416,12 @@ pub enum GenerateError {
     /// The request contradicts itself or the model.
     #[error("{0}")]
     Request(String),
+    /// The request names tools, and the model's chat template knows none.
+    #[error("the chat template of model {model:?} knows no tools")]
+    NoTools {
+        /// As it was named.
+        model: String,
+    },
     /// The prompt leaves no room for an answer.
     #[error(
         "the prompt has {prompt_tokens} tokens and the context holds {context_tokens}: shorten it, or raise the context \

@@ -6,13 +6,26 @@
 
 mod causes;
 mod chat;
+mod embed;
+mod envelope;
 mod generate;
+mod ids;
 mod model;
+#[cfg(feature = "scripted")]
+pub mod scripted;
+mod verdict;
 
 pub use causes::with_causes;
-pub use chat::{Message, Role};
+pub use chat::{Message, Role, Tool, ToolCall};
+pub use embed::{Embed, EmbedError};
+pub use envelope::{
+    Chunk, Comparison, Critique, Envelope, Feedback, Nothing, Payload, Query, Rating, Recall, RecallMode,
+    RecalledEngram, RespondentId, Response, Reward, Stored, Subject, UnknownSubject,
+};
 pub use generate::{
     Completion, Constraint, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent,
     GenerationSender, InvalidSampling, LogprobOptions, Prompt, SamplingOptions, Timings, TokenLogprob, TokenLogprobs,
 };
+pub use ids::{EnvelopeId, QueryId, SessionId, Timestamp};
 pub use model::{LocateError, LocateModel, ModelFile};
+pub use verdict::{Grade, Judging, Preference};

@@ -1,0 +1,1 @@
+//! Generator, critic and memory agents: explicit state machines on threads of their own.

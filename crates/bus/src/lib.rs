@@ -1,0 +1,1 @@
+//! Subjects and mailboxes through which agents talk.

@@ -1,0 +1,1 @@
+//! What is remembered: answers, their grades and vectors, and every event.

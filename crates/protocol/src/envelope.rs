@@ -1,0 +1,406 @@
+//! What the agents tell each other.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::chat::Message;
+use crate::generate::{FinishReason, GenerateError, SamplingOptions, Timings};
+use crate::ids::{EnvelopeId, QueryId, SessionId, Timestamp};
+use crate::verdict::{Grade, Preference};
+
+/// Who answers a question: the one whose answer is shown, or the one that is compared with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum RespondentId {
+    /// The respondent of the conversation.
+    A,
+    /// The second respondent.
+    B,
+}
+
+impl fmt::Display for RespondentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RespondentId::A => "A",
+            RespondentId::B => "B",
+        })
+    }
+}
+
+/// One message on the bus.
+///
+/// In JSON the payload stands under `payload`, and its kind, the subject, under `subject`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Envelope {
+    /// Its own id.
+    pub id: EnvelopeId,
+    /// Name of the agent that sent it.
+    pub sender: String,
+    /// The conversation.
+    pub session_id: SessionId,
+    /// The question, as its respondent knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query_id: Option<QueryId>,
+    /// The question as it was received: the `query_id` of respondent A. What belongs to one question has it in common.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<QueryId>,
+    /// The respondent that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub respondent_id: Option<RespondentId>,
+    /// When it was sent.
+    pub at: Timestamp,
+    /// What it says.
+    #[serde(flatten)]
+    pub payload: Payload,
+}
+
+impl Envelope {
+    /// A message of this moment, about no question in particular.
+    pub fn new(sender: impl Into<String>, session_id: SessionId, payload: Payload) -> Self {
+        Envelope {
+            id: EnvelopeId::fresh(),
+            sender: sender.into(),
+            session_id,
+            query_id: None,
+            correlation_id: None,
+            respondent_id: None,
+            at: Timestamp::now(),
+            payload,
+        }
+    }
+
+    /// The same message, about a question to a respondent.
+    pub fn about(self, query_id: QueryId, correlation_id: QueryId, respondent_id: RespondentId) -> Self {
+        Envelope {
+            query_id: Some(query_id),
+            correlation_id: Some(correlation_id),
+            respondent_id: Some(respondent_id),
+            ..self
+        }
+    }
+
+    /// A message of this moment about the same conversation, question and respondent.
+    pub fn reply(&self, sender: impl Into<String>, payload: Payload) -> Self {
+        Envelope {
+            query_id: self.query_id,
+            correlation_id: self.correlation_id,
+            respondent_id: self.respondent_id,
+            ..Envelope::new(sender, self.session_id, payload)
+        }
+    }
+
+    /// What it is about.
+    pub fn subject(&self) -> Subject {
+        self.payload.subject()
+    }
+}
+
+macro_rules! payloads {
+    ($($(#[$documentation:meta])* $variant:ident($content:ty) = $name:literal,)*) => {
+        /// What an envelope is about; in text `critique.result` and the like.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Subject {
+            $($(#[$documentation])* #[serde(rename = $name)] $variant,)*
+        }
+
+        impl Subject {
+            /// Every subject.
+            pub const ALL: &[Subject] = &[$(Subject::$variant,)*];
+
+            /// Its name.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Subject::$variant => $name,)*
+                }
+            }
+        }
+
+        /// What an envelope says.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "subject", content = "payload")]
+        pub enum Payload {
+            $($(#[$documentation])* #[serde(rename = $name)] $variant($content),)*
+        }
+
+        impl Payload {
+            /// Its kind.
+            pub fn subject(&self) -> Subject {
+                match self {
+                    $(Payload::$variant(_) => Subject::$variant,)*
+                }
+            }
+        }
+    };
+}
+
+payloads! {
+    /// Somebody asks.
+    QueryReceived(Query) = "query.received",
+    /// Nobody wants the answer, or the rest of it, or its grade any more.
+    QueryCancelled(Nothing) = "query.cancelled",
+    /// A piece of an answer. Chunks are not kept in the event log.
+    ResponseChunk(Chunk) = "response.chunk",
+    /// An answer has ended.
+    ResponseGeneration(Response) = "response.generation",
+    /// A question could not be answered.
+    ResponseFailed(GenerateError) = "response.failed",
+    /// What memory gave to an answer.
+    MemoryRecalled(Recall) = "memory.recalled",
+    /// An answer is remembered.
+    MemoryStored(Stored) = "memory.stored",
+    /// An answer was graded, or could not be.
+    CritiqueResult(Critique) = "critique.result",
+    /// Two answers to one question were compared, or could not be.
+    PairwiseResult(Comparison) = "pairwise.result",
+    /// A person says what they think of an answer.
+    UserFeedback(Feedback) = "user.feedback",
+    /// What an answer is worth to whoever gave it.
+    RewardEvent(Reward) = "reward.event",
+    /// A conversation has ended: nobody waits for its grades any more.
+    SessionClosed(Nothing) = "session.closed",
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Subject {
+    type Err = UnknownSubject;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Subject::ALL.iter().find(|subject| subject.as_str() == text);
+        found.copied().ok_or_else(|| UnknownSubject(text.to_owned()))
+    }
+}
+
+/// A name that no subject has.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("there is no subject {0:?}: there are {all}", all = names())]
+pub struct UnknownSubject(String);
+
+fn names() -> String {
+    Subject::ALL.iter().map(|subject| subject.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// A payload whose subject says it all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nothing {}
+
+/// A question.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Query {
+    /// What is asked.
+    pub query: String,
+    /// The conversation before it, instructions first. It is not kept in the event log, which has it already.
+    #[serde(skip)]
+    pub history: Vec<Message>,
+    /// The model that shall answer.
+    pub model: String,
+    /// How it chooses tokens.
+    pub sampling: SamplingOptions,
+    /// The most tokens of the answer.
+    pub max_tokens: Option<usize>,
+    /// Texts that the answer ends before.
+    pub stop: Vec<String>,
+}
+
+/// A piece of an answer, or what happens before it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Chunk {
+    /// A part of the prompt has been processed.
+    Prefill {
+        /// Prompt tokens done so far.
+        done: usize,
+        /// Prompt tokens in all.
+        total: usize,
+    },
+    /// The model reasons; this is not part of the answer.
+    Thinking(String),
+    /// A piece of the answer.
+    Text(String),
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Response {
+    /// What was asked.
+    pub query: String,
+    /// What was answered.
+    pub answer: String,
+    /// The reasoning before the answer; empty where there was none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub thinking: String,
+    /// The model that answered.
+    pub model: String,
+    /// How it chose tokens.
+    pub sampling: SamplingOptions,
+    /// Why the answer ended; `None` where it was cancelled.
+    pub finish_reason: Option<FinishReason>,
+    /// What it cost.
+    pub timings: Timings,
+}
+
+/// What memory gave to an answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recall {
+    /// How it was given.
+    pub mode: RecallMode,
+    /// What was searched for.
+    pub search: String,
+    /// What was found, best first.
+    pub engrams: Vec<RecalledEngram>,
+}
+
+/// How a recollection reaches the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecallMode {
+    /// It stands before the question.
+    Context,
+    /// The model asked for it with a tool call.
+    Tool,
+}
+
+/// A past exchange that was recalled.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecalledEngram {
+    /// Which one.
+    pub query_id: QueryId,
+    /// What had been asked.
+    pub query: String,
+    /// What had been answered.
+    pub answer: String,
+    /// Its grade.
+    pub score: Option<u8>,
+    /// Cosine similarity with what was searched for, -1 to 1.
+    pub similarity: f32,
+    /// What it was ranked by: the similarity weighted with the score.
+    pub relevance: f32,
+}
+
+/// An answer is remembered, durably.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stored {
+    /// The engram's place in the order of all that was ever remembered.
+    pub sequence: u64,
+}
+
+/// An answer and its grade.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Critique {
+    /// What was asked.
+    pub query: String,
+    /// What was answered.
+    pub answer: String,
+    /// The grade.
+    #[serde(flatten)]
+    pub grade: Grade,
+}
+
+/// Two answers to one question, compared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The question as it was received.
+    pub original_query_id: QueryId,
+    /// Respondent A's question and engram.
+    pub query_id_a: QueryId,
+    /// Respondent B's question and engram.
+    pub query_id_b: QueryId,
+    /// A's own grade.
+    pub score_a: Option<u8>,
+    /// B's own grade.
+    pub score_b: Option<u8>,
+    /// The better one.
+    #[serde(flatten)]
+    pub preference: Preference,
+}
+
+/// What a person thinks of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Feedback {
+    /// Good or bad.
+    pub rating: Rating,
+}
+
+/// Good or bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rating {
+    /// It helped.
+    Good,
+    /// It did not.
+    Bad,
+}
+
+/// What an answer is worth to the respondent and the model that gave it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reward {
+    /// From -1 to 1.
+    pub reward: f64,
+    /// The model that answered; empty where the answer is not remembered.
+    pub model: String,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// `payload` in an envelope, as its JSON without ids and time; and that this JSON is read back.
+    #[track_caller]
+    fn check(payload: Payload, expected: &str) {
+        let session = SessionId::from_bits(1);
+        let (query, original) = (QueryId::from_bits(2), QueryId::from_bits(3));
+        let envelope = Envelope::new("tester", session, payload).about(query, original, RespondentId::B);
+        let text = serde_json::to_string(&envelope).unwrap();
+        assert_eq!(serde_json::from_str::<Envelope>(&text).unwrap(), envelope);
+        let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(json["correlation_id"], "00000000-0000-0000-0000-000000000003");
+        assert_eq!(json["respondent_id"], "B");
+        let seen = serde_json::json!({ "subject": json["subject"].take(), "payload": json["payload"].take() });
+        assert_eq!(seen, serde_json::from_str::<serde_json::Value>(expected).unwrap());
+    }
+
+    #[test]
+    fn an_envelope_is_read_as_it_was_written() {
+        check(Payload::QueryCancelled(Nothing {}), r#"{"subject": "query.cancelled", "payload": {}}"#);
+        check(
+            Payload::UserFeedback(Feedback { rating: Rating::Bad }),
+            r#"{"subject": "user.feedback", "payload": {"rating": "bad"}}"#,
+        );
+        check(
+            Payload::MemoryStored(Stored { sequence: 7 }),
+            r#"{"subject": "memory.stored", "payload": {"sequence": 7}}"#,
+        );
+        let comparison = Comparison {
+            original_query_id: QueryId::from_bits(3),
+            query_id_a: QueryId::from_bits(3),
+            query_id_b: QueryId::from_bits(2),
+            score_a: Some(4),
+            score_b: None,
+            preference: Preference { winner: Some(RespondentId::A), ..Preference::default() },
+        };
+        check(
+            Payload::PairwiseResult(comparison),
+            r#"{"subject": "pairwise.result", "payload": {
+                "original_query_id": "00000000-0000-0000-0000-000000000003",
+                "query_id_a": "00000000-0000-0000-0000-000000000003",
+                "query_id_b": "00000000-0000-0000-0000-000000000002",
+                "score_a": 4, "score_b": null, "winner": "A", "log_odds": 0.0, "consistent": false, "reason": "",
+                "judge": "", "self_graded": false, "tokens": 0, "seconds": 0.0}}"#,
+        );
+    }
+
+    #[test]
+    fn every_subject_has_its_name() {
+        for subject in Subject::ALL {
+            assert_eq!(subject.as_str().parse(), Ok(*subject));
+            assert_eq!(serde_json::to_value(subject).unwrap(), subject.as_str());
+        }
+        assert!("critique".parse::<Subject>().unwrap_err().to_string().contains("critique.result"));
+    }
+}

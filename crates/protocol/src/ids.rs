@@ -1,0 +1,74 @@
+//! Names of things that happen once: envelopes, queries, sessions; and when they happened.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+macro_rules! id {
+    ($(#[$documentation:meta])* $name:ident) => {
+        $(#[$documentation])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// An id that nothing else has. Later ones sort after earlier ones (UUID version 7, RFC 9562).
+            pub fn fresh() -> Self {
+                $name(Uuid::now_v7())
+            }
+
+            /// The id of these 128 bits.
+            pub const fn from_bits(bits: u128) -> Self {
+                $name(Uuid::from_u128(bits))
+            }
+
+            /// The id's 16 bytes, most significant first, so that they sort as the id does.
+            pub fn as_bytes(&self) -> &[u8; 16] {
+                self.0.as_bytes()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = uuid::Error;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                Uuid::from_str(text).map($name)
+            }
+        }
+    };
+}
+
+id! {
+    /// Names one envelope.
+    EnvelopeId
+}
+id! {
+    /// Names a question to one respondent, its answer, and the engram that remembers both.
+    QueryId
+}
+id! {
+    /// Names a conversation, from its first question until it is closed.
+    SessionId
+}
+
+/// A moment, in milliseconds since the start of 1970 (UTC).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub u64);
+
+impl Timestamp {
+    /// This moment, by the clock of the system; 0 where that clock stands before 1970.
+    pub fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+}

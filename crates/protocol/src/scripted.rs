@@ -1,0 +1,118 @@
+//! A generator whose answers a test writes: what stands around a model can be tested without one, in milliseconds.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::generate::{
+    FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, GenerationSender, Prompt,
+    Timings, TokenLogprobs,
+};
+
+/// What is said to one request.
+#[derive(Clone, Debug, Default)]
+pub struct Script {
+    /// The text of each token.
+    pub pieces: Vec<String>,
+    /// Log-probabilities of the tokens, from the first on.
+    pub logprobs: Vec<TokenLogprobs>,
+    /// Text that comes with the end.
+    pub held_back: String,
+    /// Why the answer ends; `None` goes on until it is cancelled.
+    pub finish_reason: Option<FinishReason>,
+    /// What goes wrong after the prompt.
+    pub failure: Option<GenerateError>,
+}
+
+impl Script {
+    /// Says these pieces and stops.
+    pub fn saying(pieces: &[&str]) -> Script {
+        let pieces = pieces.iter().map(|piece| (*piece).to_owned()).collect();
+        Script { pieces, finish_reason: Some(FinishReason::Stop), ..Script::default() }
+    }
+
+    /// Fails after the prompt.
+    pub fn failing(error: GenerateError) -> Script {
+        Script { failure: Some(error), ..Script::default() }
+    }
+
+    /// Says these pieces and goes on without end.
+    pub fn never_ending(pieces: &[&str]) -> Script {
+        Script { finish_reason: None, ..Script::saying(pieces) }
+    }
+
+    fn events(self, prompt_tokens: usize) -> Vec<GenerationEvent> {
+        let mut events = vec![
+            GenerationEvent::Started { prompt_token_ids: vec![1; prompt_tokens] },
+            GenerationEvent::Prefill { done: prompt_tokens, total: prompt_tokens },
+        ];
+        if let Some(error) = self.failure {
+            events.push(GenerationEvent::Failed(error));
+            return events;
+        }
+        let generation_tokens = self.pieces.len();
+        let mut logprobs = self.logprobs.into_iter();
+        let token = |text: String| GenerationEvent::Token { id: 0, text, logprobs: logprobs.next() };
+        events.extend(self.pieces.into_iter().map(token));
+        let timings = Timings { prompt_tokens, generation_tokens, ..Timings::default() };
+        let finished = |reason| GenerationEvent::Finished { reason, text: self.held_back, timings };
+        events.extend(self.finish_reason.map(finished));
+        events
+    }
+}
+
+/// Answers every request as a function of it. A message of a chat, or a word of a text, counts as one token of the prompt.
+pub struct Scripted {
+    respond: Box<dyn Fn(&GenerateRequest) -> Script + Send + Sync>,
+    requests: Mutex<Vec<GenerateRequest>>,
+    running: Mutex<Vec<GenerationSender>>,
+}
+
+impl Scripted {
+    /// Answers with what `respond` makes of a request.
+    pub fn new(respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static) -> Scripted {
+        Scripted { respond: Box::new(respond), requests: Mutex::default(), running: Mutex::default() }
+    }
+
+    /// Gives every request the same answer.
+    pub fn always(script: Script) -> Scripted {
+        Scripted::new(move |_| script.clone())
+    }
+
+    /// The requests so far.
+    pub fn requests(&self) -> Vec<GenerateRequest> {
+        lock(&self.requests).clone()
+    }
+
+    /// Whether every answer without end that was ever begun has been cancelled, and there was one.
+    pub fn was_cancelled(&self) -> bool {
+        let running = lock(&self.running);
+        !running.is_empty() && running.iter().all(GenerationSender::is_cancelled)
+    }
+}
+
+impl Generate for Scripted {
+    fn generate(&self, request: GenerateRequest) -> Result<Generation, GenerateError> {
+        let script = (self.respond)(&request);
+        let (sender, generation) = Generation::channel();
+        let goes_on = script.finish_reason.is_none() && script.failure.is_none();
+        for event in script.events(prompt_tokens(&request.prompt)) {
+            sender.send(event);
+        }
+        if goes_on {
+            lock(&self.running).push(sender);
+        }
+        lock(&self.requests).push(request);
+        Ok(generation)
+    }
+}
+
+fn prompt_tokens(prompt: &Prompt) -> usize {
+    match prompt {
+        Prompt::Chat(messages) => messages.len(),
+        Prompt::Text { text, .. } => text.split_whitespace().count(),
+        Prompt::Tokens(tokens) => tokens.len(),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,1 @@
+//! Rubrics, judge prompts and verdicts: how answers are graded and compared.
