@@ -65,17 +65,11 @@ impl Storage {
     /// # Errors
     /// When it cannot be read or written, or another process has it open.
     pub(crate) fn open(folder: &Path, reserved_bytes: u64) -> Result<Storage, MemoryError> {
-        let config = sled::Config::new()
-            .path(folder)
-            .cache_capacity(CACHE_BYTES)
-            .segment_size(SEGMENT_BYTES)
-            // Every write is flushed by whoever makes it.
-            .flush_every_ms(None);
-        let database = config.open().map_err(|error| of_sled(folder, error))?;
-        let log = File::open(folder.join("db")).map_err(|error| of_io(folder, &error))?;
-        for created in [folder, folder.parent().unwrap_or(folder)] {
-            sync_folder(created).map_err(|error| of_io(folder, &error))?;
+        if !folder.exists() {
+            create(folder)?;
         }
+        let database = open_database(folder)?;
+        let log = File::open(folder.join("db")).map_err(|error| of_io(folder, &error))?;
         let (synced_blobs, is_broken) = (Mutex::default(), AtomicBool::new(false));
         Ok(Storage { folder: folder.to_owned(), database, log, reserved_bytes, synced_blobs, is_broken })
     }
@@ -174,6 +168,41 @@ impl Storage {
         self.is_broken.store(true, Ordering::Release);
         of_sled(&self.folder, error)
     }
+}
+
+/// Begins a database. sled writes its settings into a file in place, and refuses a folder in which it finds them cut
+/// short; so it begins in another folder, which is given its name when all is in it.
+fn create(folder: &Path) -> Result<(), MemoryError> {
+    let unfinished = folder.with_extension("unfinished");
+    let begin = || {
+        if unfinished.exists() {
+            fs::remove_dir_all(&unfinished)?;
+        }
+        fs::create_dir_all(&unfinished)
+    };
+    begin().map_err(|error| of_io(folder, &error))?;
+    let database = open_database(&unfinished)?;
+    database.flush().map_err(|error| of_sled(folder, error))?;
+    drop(database);
+    let finish = || {
+        for entry in fs::read_dir(&unfinished)? {
+            File::open(entry?.path())?.sync_all()?;
+        }
+        sync_folder(&unfinished)?;
+        fs::rename(&unfinished, folder)?;
+        sync_folder(folder.parent().unwrap_or(folder))
+    };
+    finish().map_err(|error| of_io(folder, &error))
+}
+
+fn open_database(folder: &Path) -> Result<sled::Db, MemoryError> {
+    let config = sled::Config::new()
+        .path(folder)
+        .cache_capacity(CACHE_BYTES)
+        .segment_size(SEGMENT_BYTES)
+        // Every write is flushed by whoever makes it.
+        .flush_every_ms(None);
+    config.open().map_err(|error| of_sled(folder, error))
 }
 
 /// Makes the names in a folder durable.
