@@ -4,6 +4,7 @@
 //! [`Override`] and is checked where every other source of that key is checked, so that the core sees only
 //! [`Config`](crate::config::Config).
 
+mod memory;
 mod shared;
 
 use std::path::PathBuf;
@@ -12,6 +13,10 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::config::Override;
+pub(crate) use memory::{
+    EventsArguments, FilterFlags, MemoryArguments, MemoryCommand, MemoryExportArguments, MemoryImportArguments,
+    MemoryListArguments, MemoryRmArguments, MemorySearchArguments, MemoryShowArguments, MemoryStatsArguments,
+};
 pub(crate) use shared::{ContextFlag, EngineFlags, JsonFlag, ModelFlag, SamplingFlags};
 
 /// The whole command line.
@@ -51,6 +56,10 @@ pub(crate) enum Command {
     Rm(RmArguments),
     /// Write a copy of this program with models inside
     Bundle(BundleArguments),
+    /// Look into what is remembered
+    Memory(MemoryArguments),
+    /// Show what passed between the agents
+    Events(EventsArguments),
     /// Look at this machine and the installation, and say what is wrong
     Doctor(DoctorArguments),
     /// Show the configuration in force, and where each value comes from
@@ -95,6 +104,8 @@ impl Command {
             | Command::Show(_)
             | Command::Rm(_)
             | Command::Bundle(_)
+            | Command::Memory(_)
+            | Command::Events(_)
             | Command::Completions(_) => {}
         }
         overrides
@@ -379,6 +390,11 @@ mod tests {
         check_refused("bundle --output x", "--model");
         check_refused("rm", "MODEL");
         check_refused("chat --threads many", "--threads");
+        check_refused("memory list --scored --unscored", "cannot be used with");
+        check_refused("memory list --min-score 6", "1..=5");
+        check_refused("memory list --since tomorrow", "12h");
+        check_refused("memory rm", "ID");
+        check_refused("events --type critique", "critique.result");
         check_refused("", "Usage");
     }
 

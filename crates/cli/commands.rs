@@ -10,8 +10,10 @@ mod completions;
 mod config;
 mod describe;
 mod doctor;
+mod events;
 mod generate;
 mod list;
+mod memory;
 mod perplexity;
 mod pull;
 mod rm;
@@ -50,6 +52,8 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::Show(arguments) => show::run(&app(loaded)?, &arguments),
         Command::Rm(arguments) => rm::run(&app(loaded)?, &arguments),
         Command::Bundle(arguments) => bundle::run(&app(loaded)?, &arguments),
+        Command::Memory(arguments) => memory::run(&app(loaded)?, &arguments),
+        Command::Events(arguments) => events::run(&app(loaded)?, &arguments),
     }
 }
 

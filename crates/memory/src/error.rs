@@ -1,11 +1,23 @@
 //! What can go wrong with memory. Errors cross from the process that owns a folder to those that ask it, so they are plain
 //! data.
 
+use std::io;
 use std::path::PathBuf;
 
 use hone_protocol::QueryId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+/// Why an export or an import did not come to its end.
+#[derive(Debug, Error)]
+pub enum TransferError {
+    /// Memory could not do its part.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The other side of it could not be read or written.
+    #[error("cannot read or write engrams as lines: {0}")]
+    Lines(#[from] io::Error),
+}
 
 /// Why memory could not do what was asked. Nothing was written, unless the variant says otherwise.
 #[derive(Clone, Debug, Error, PartialEq, Serialize, Deserialize)]

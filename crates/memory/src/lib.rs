@@ -25,7 +25,7 @@ mod storage;
 mod store;
 
 pub use engram::{Engram, EngramKind};
-pub use error::MemoryError;
+pub use error::{MemoryError, TransferError};
 pub use filters::{EventFilter, Filters};
 pub use options::{MemoryOptions, Ranking};
 pub use request::Update;

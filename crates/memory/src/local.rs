@@ -46,24 +46,23 @@ impl Local {
         Ok(Local { folder: folder.to_owned(), options, opened: RwLock::new(Some(opened)), watermark })
     }
 
-    /// Does what is asked.
+    /// Does what is asked. A request that is repeated, because whoever asked did not hear the answer, is not done twice.
     ///
     /// # Errors
     /// See [`MemoryError`].
-    pub(crate) fn answer(&self, request: Request, is_repeated: bool) -> Result<Reply, MemoryError> {
-        match request {
-            Request::AwaitEvents { filter, after, milliseconds } => {
-                let seen = self.watermark.wait_past(after, milliseconds);
-                let events = self.with_opened(|opened| opened.events(&filter, after, seen))?;
-                Ok(Reply::News { events, seen: seen.max(after) })
-            }
-            Request::AppendEvent { envelope } => {
-                let number = self.with_opened(|opened| opened.append_event(&envelope, is_repeated))?;
-                self.watermark.raise(number);
-                Ok(Reply::Number(number))
-            }
-            request => self.with_opened(|opened| answer(opened, request)),
+    pub(crate) fn answer(&self, request: &Request, is_repeated: bool) -> Result<Reply, MemoryError> {
+        if let Request::AwaitEvents { after, milliseconds, .. } = request {
+            self.watermark.wait_past(*after, *milliseconds);
         }
+        let reply = match self.try_answer(request, is_repeated) {
+            // A failure may have waited in storage for whoever would ask next.
+            Err(_) if self.close_broken() => self.try_answer(request, true).inspect_err(|_| drop(self.close_broken())),
+            answered => answered,
+        }?;
+        if let (Request::AppendEvent { .. }, Reply::Number(event)) = (request, &reply) {
+            self.watermark.raise(*event);
+        }
+        Ok(reply)
     }
 
     /// Wakes whoever waits for events, and lets nobody wait any more.
@@ -71,17 +70,11 @@ impl Local {
         self.watermark.close();
     }
 
-    fn with_opened<R>(&self, work: impl FnOnce(&Opened) -> Result<R, MemoryError>) -> Result<R, MemoryError> {
+    fn try_answer(&self, request: &Request, is_repeated: bool) -> Result<Reply, MemoryError> {
         loop {
             let guard = self.opened.read().unwrap_or_else(PoisonError::into_inner);
             if let Some(opened) = guard.as_ref() {
-                let result = work(opened);
-                let is_broken = opened.is_broken();
-                drop(guard);
-                if is_broken {
-                    self.close_broken();
-                }
-                return result;
+                return self.answer_from(opened, request, is_repeated);
             }
             drop(guard);
             let mut guard = self.opened.write().unwrap_or_else(PoisonError::into_inner);
@@ -93,42 +86,49 @@ impl Local {
         }
     }
 
-    fn close_broken(&self) {
+    /// Closes storage if it is broken, and says whether it was.
+    fn close_broken(&self) -> bool {
         let mut guard = self.opened.write().unwrap_or_else(PoisonError::into_inner);
-        if guard.as_ref().is_some_and(Opened::is_broken) {
-            tracing::warn!(folder = %self.folder.display(), "memory is closed after a failure; it is opened again when it is next used");
+        let is_broken = guard.as_ref().is_some_and(Opened::is_broken);
+        if is_broken {
+            tracing::warn!(folder = %self.folder.display(), "memory failed and is opened again");
             *guard = None;
         }
+        is_broken
     }
-}
 
-fn answer(opened: &Opened, request: Request) -> Result<Reply, MemoryError> {
-    Ok(match request {
-        Request::Remember { engram, vector } => Reply::Number(opened.remember(*engram, vector)?),
-        Request::SetVector { id, vector } => Reply::Updates(vec![opened.set_vector(id, vector)?]),
-        Request::Get { id } => Reply::Engram(opened.get(id)?.map(Box::new)),
-        Request::Fields { id } => Reply::Fields(opened.fields(id)?),
-        Request::UpdateScore { id, grade } => Reply::Updates(vec![opened.update_score(id, &grade)?]),
-        Request::AnnotatePairwise { comparison } => Reply::Updates(opened.annotate_pairwise(&comparison)?.to_vec()),
-        Request::AnnotateFeedback { id, rating } => Reply::Updates(vec![opened.annotate_feedback(id, rating)?]),
-        Request::AnnotateMeaning { id, intent, entities } => {
-            Reply::Updates(vec![opened.annotate_meaning(id, intent, entities)?])
-        }
-        Request::Search { vector, n, filters, ranking } => {
-            Reply::Recalled(opened.search(vector, n, &filters, &ranking)?)
-        }
-        Request::List { filters, n } => Reply::Engrams(opened.list(&filters, n)?),
-        Request::Remove { ids } => Reply::Updates(opened.remove(&ids)?),
-        Request::WithoutVector { model, n } => Reply::Engrams(opened.without_vector(&model, n)?),
-        Request::Resolve { prefix } => Reply::Ids(opened.ids_with_prefix(&prefix)?),
-        Request::Abbreviate { ids } => Reply::Lengths(opened.abbreviate(&ids)?),
-        Request::Statistics => Reply::Statistics(Box::new(opened.statistics()?)),
-        Request::Verify => Reply::Verification(opened.verify()?),
-        Request::Export { after, n } => opened.export(after, n)?,
-        Request::Compare { engrams } => Reply::Standings(opened.compare(&engrams)?),
-        Request::Import { engrams } => Reply::Number(opened.import(engrams)?),
-        Request::Events { filter, after } => Reply::Events(opened.events(&filter, after.unwrap_or(0), u64::MAX)?),
-        Request::AppendEvent { .. } | Request::AwaitEvents { .. } => Reply::Number(opened.last_event()),
-        Request::LastEvent => Reply::Number(opened.last_event()),
-    })
+    fn answer_from(&self, opened: &Opened, request: &Request, is_repeated: bool) -> Result<Reply, MemoryError> {
+        Ok(match request {
+            Request::Remember { engram, vector } => Reply::Number(opened.remember(engram, vector.clone())?),
+            Request::SetVector { id, vector } => Reply::Updates(vec![opened.set_vector(*id, vector.clone())?]),
+            Request::Get { id } => Reply::Engram(opened.get(*id)?.map(Box::new)),
+            Request::Fields { id } => Reply::Fields(opened.fields(*id)?),
+            Request::UpdateScore { id, grade } => Reply::Updates(vec![opened.update_score(*id, grade)?]),
+            Request::AnnotatePairwise { comparison } => Reply::Updates(opened.annotate_pairwise(comparison)?.to_vec()),
+            Request::AnnotateFeedback { id, rating } => Reply::Updates(vec![opened.annotate_feedback(*id, *rating)?]),
+            Request::AnnotateMeaning { id, intent, entities } => {
+                Reply::Updates(vec![opened.annotate_meaning(*id, intent.clone(), entities.clone())?])
+            }
+            Request::Search { vector, n, filters, ranking } => {
+                Reply::Recalled(opened.search(vector.clone(), *n, filters, ranking)?)
+            }
+            Request::List { filters, n } => Reply::Engrams(opened.list(filters, *n)?),
+            Request::Remove { ids } => Reply::Updates(opened.remove(ids)?),
+            Request::WithoutVector { model, n } => Reply::Engrams(opened.without_vector(model, *n)?),
+            Request::Resolve { prefix } => Reply::Ids(opened.ids_with_prefix(prefix)?),
+            Request::Abbreviate { ids } => Reply::Lengths(opened.abbreviate(ids)?),
+            Request::Statistics => Reply::Statistics(Box::new(opened.statistics()?)),
+            Request::Verify => Reply::Verification(opened.verify()?),
+            Request::Export { after, n } => opened.export(*after, *n)?,
+            Request::Compare { engrams } => Reply::Standings(opened.compare(engrams)?),
+            Request::Import { engrams } => Reply::Number(opened.import(engrams)?),
+            Request::AppendEvent { envelope } => Reply::Number(opened.append_event(envelope, is_repeated)?),
+            Request::Events { filter, after } => Reply::Events(opened.events(filter, after.unwrap_or(0), u64::MAX)?),
+            Request::LastEvent => Reply::Number(self.watermark.last()),
+            Request::AwaitEvents { filter, after, .. } => {
+                let seen = self.watermark.last().max(*after);
+                Reply::News { events: opened.events(filter, *after, seen)?, seen }
+            }
+        })
+    }
 }

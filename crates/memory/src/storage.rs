@@ -4,15 +4,26 @@
 //! sled's own flush asks the kernel to write the log's pages out (`sync_file_range` on Linux), which neither makes a
 //! growing file's length durable nor empties the drive's cache. So a flush here ends with an fsync of the log through a
 //! handle of our own, and of the files that sled puts values beside the log in that are too large for it.
+//!
+//! Why sled 0.34.7 and not 1.0.0-alpha.124: `tests/kill.rs` was run on both, the same code but for this module. Of 3 300
+//! processes that wrote to 0.34.7 and were killed none lost or halved anything. Before, when sled began its folder in place,
+//! 2 of 1 800 left one that it would not open again: its settings were cut short, hence [`create`]. A snapshot that is cut
+//! short, which a full disk leaves behind, has the same effect, hence [`remove_unfinished_snapshots`]. Of 900 killed with 1.0.0-alpha.124
+//! none lost anything either. But where 0.34.7 takes 1.0 to 1.4 ms for a durable write (0.3 ms in eight threads, which share flushes), 5 ms
+//! to open 500 engrams and 10 MB on disk, the alpha took 23 ms (35 ms in eight threads), 45 ms and 6 MB on the same busy
+//! machine; and its author says that its format may yet change.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::ops::RangeBounds;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::error::MemoryError;
 
@@ -22,6 +33,12 @@ const CACHE_BYTES: u64 = 32 << 20;
 /// Bytes that sled's log grows by. Pages of more than a quarter of it are put into files of their own, which a page of
 /// sixteen long answers would be with sled's default of 512 KiB.
 const SEGMENT_BYTES: usize = 2 << 20;
+
+/// How long sled may take to close a database.
+const LONGEST_CLOSING: Duration = Duration::from_secs(10);
+
+/// What sled says of a database that is open already.
+const LOCKED: &str = "could not acquire lock";
 
 /// Writes that happen together or not at all.
 #[derive(Default)]
@@ -65,7 +82,9 @@ impl Storage {
     /// # Errors
     /// When it cannot be read or written, or another process has it open.
     pub(crate) fn open(folder: &Path, reserved_bytes: u64) -> Result<Storage, MemoryError> {
-        if !folder.exists() {
+        if folder.exists() {
+            remove_unfinished_snapshots(folder).map_err(|error| of_io(folder, &error))?;
+        } else {
             create(folder)?;
         }
         let database = open_database(folder)?;
@@ -97,7 +116,7 @@ impl Storage {
     /// When there is no room for it, or sled fails; see [`Storage::is_broken`].
     pub(crate) fn apply(&self, batch: Batch) -> Result<(), MemoryError> {
         self.check_room(batch.n_bytes)?;
-        self.database.apply_batch(batch.writes).map_err(|error| self.failed(error))
+        self.contained(|| self.database.apply_batch(batch.writes))
     }
 
     /// Makes durable all that was applied before.
@@ -105,7 +124,7 @@ impl Storage {
     /// # Errors
     /// When it could not be written. What was applied since the last flush is then lost, or not.
     pub(crate) fn flush(&self) -> Result<(), MemoryError> {
-        self.database.flush().map_err(|error| self.failed(error))?;
+        self.contained(|| self.database.flush())?;
         self.sync_files().map_err(|error| {
             self.is_broken.store(true, Ordering::Release);
             of_io(&self.folder, &error)
@@ -164,6 +183,14 @@ impl Storage {
         Ok(())
     }
 
+    /// Lets sled write. It answers some failures of the disk with a panic, and whoever waits for this write must hear of it.
+    fn contained<T>(&self, write: impl FnOnce() -> sled::Result<T>) -> Result<T, MemoryError> {
+        match catch_unwind(AssertUnwindSafe(write)) {
+            Ok(written) => written.map_err(|error| self.failed(error)),
+            Err(_) => Err(self.failed(sled::Error::ReportableBug("sled panicked".to_owned()))),
+        }
+    }
+
     fn failed(&self, error: sled::Error) -> MemoryError {
         self.is_broken.store(true, Ordering::Release);
         of_sled(&self.folder, error)
@@ -195,6 +222,22 @@ fn create(folder: &Path) -> Result<(), MemoryError> {
     finish().map_err(|error| of_io(folder, &error))
 }
 
+/// Removes snapshots that sled had not finished when its process ended or the disk was full. sled takes them for finished
+/// ones and refuses to open; it needs none, since all that they say is in its log.
+fn remove_unfinished_snapshots(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("snap.") && name.ends_with(".generating") {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Opens sled's database. A database that was closed a moment ago in this process may still be locked, for as long as
+/// threads of sled's work on it; nobody else opens it, see [`crate::sharing`].
 fn open_database(folder: &Path) -> Result<sled::Db, MemoryError> {
     let config = sled::Config::new()
         .path(folder)
@@ -202,7 +245,15 @@ fn open_database(folder: &Path) -> Result<sled::Db, MemoryError> {
         .segment_size(SEGMENT_BYTES)
         // Every write is flushed by whoever makes it.
         .flush_every_ms(None);
-    config.open().map_err(|error| of_sled(folder, error))
+    let deadline = Instant::now() + LONGEST_CLOSING;
+    loop {
+        match config.open() {
+            Err(sled::Error::Io(error)) if error.to_string().contains(LOCKED) && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            opened => return opened.map_err(|error| of_sled(folder, error)),
+        }
+    }
 }
 
 /// Makes the names in a folder durable.

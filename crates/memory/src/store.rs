@@ -1,7 +1,7 @@
 //! Memory as everybody sees it.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, Write};
+use std::io::{self, BufRead, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,12 @@ use hone_protocol::{Comparison, Envelope, Grade, QueryId, Rating, RecalledEngram
 use serde_json::{Map, Value};
 
 use crate::engram::Engram;
-use crate::error::MemoryError;
+use crate::error::{MemoryError, TransferError};
 use crate::filters::{EventFilter, Filters};
 use crate::local::{Local, parse_line};
 use crate::options::{MemoryOptions, Ranking};
 use crate::request::{ExportedEngram, Reply, Request, Standing, Update, Vector};
 use crate::statistics::{Statistics, Verification};
-use crate::storage::of_io;
 
 /// Engrams that are moved at once by an export or an import.
 const LINES_AT_ONCE: usize = 256;
@@ -212,21 +211,18 @@ impl MemoryStore {
     ///
     /// # Errors
     /// When they cannot be read, or not be written.
-    pub fn export(&self, mut writer: impl Write) -> Result<u64, MemoryError> {
+    pub fn export(&self, mut writer: impl Write) -> Result<u64, TransferError> {
         let (mut n_exported, mut after) = (0, 0);
         loop {
             let request = Request::Export { after, n: LINES_AT_ONCE };
             let (engrams, last) = expect!(self.ask(request), Reply::Exported { engrams, last } => (engrams, last))?;
             if last == after {
-                writer.flush().map_err(|error| of_io(Path::new("the export"), &error))?;
+                writer.flush()?;
                 return Ok(n_exported);
             }
             for exported in &engrams {
-                let mut write = || {
-                    serde_json::to_writer(&mut writer, exported)?;
-                    writer.write_all(b"\n")
-                };
-                write().map_err(|error| of_io(Path::new("the export"), &error))?;
+                serde_json::to_writer(&mut writer, exported).map_err(io::Error::from)?;
+                writer.write_all(b"\n")?;
             }
             n_exported += engrams.len() as u64;
             after = last;
@@ -237,8 +233,8 @@ impl MemoryStore {
     /// already, just so, is left out.
     ///
     /// # Errors
-    /// [`MemoryError::Import`] where any line cannot be read, or says something else of an engram than memory does.
-    pub fn import(&self, reader: impl BufRead) -> Result<Imported, MemoryError> {
+    /// [`MemoryError::Import`] where any line makes no sense, or says something else of an engram than memory does.
+    pub fn import(&self, reader: impl BufRead) -> Result<Imported, TransferError> {
         let engrams = self.check_import(reader)?;
         let n_engrams = engrams.len() as u64;
         let mut added = 0;
@@ -288,12 +284,12 @@ impl MemoryStore {
         Vector { model: self.embedding_model.to_string(), values }
     }
 
-    fn check_import(&self, reader: impl BufRead) -> Result<Vec<ExportedEngram>, MemoryError> {
+    fn check_import(&self, reader: impl BufRead) -> Result<Vec<ExportedEngram>, TransferError> {
         let (mut engrams, mut numbers, mut problems) = (Vec::new(), Vec::new(), Vec::new());
         let mut lines_by_id: BTreeMap<QueryId, usize> = BTreeMap::new();
         let mut dimensions: BTreeMap<String, usize> = BTreeMap::new();
         for (number, line) in (1..).zip(reader.lines()) {
-            let line = line.map_err(|error| of_io(Path::new("the import"), &error))?;
+            let line = line?;
             if line.trim().is_empty() {
                 continue;
             }
@@ -318,7 +314,7 @@ impl MemoryStore {
             }
         }
         self.compare_import(&engrams, &numbers, &mut problems)?;
-        if problems.is_empty() { Ok(engrams) } else { Err(import_error(problems)) }
+        if problems.is_empty() { Ok(engrams) } else { Err(import_error(problems).into()) }
     }
 
     fn compare_import(
@@ -339,7 +335,7 @@ impl MemoryStore {
     }
 
     fn ask(&self, request: Request) -> Result<Reply, MemoryError> {
-        self.local.answer(request, false)
+        self.local.answer(&request, false)
     }
 }
 

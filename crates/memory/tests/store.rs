@@ -274,6 +274,23 @@ fn vectors_of_another_model_stay_and_are_not_searched() {
     check_whole(&home.open_with(other()), 2, 2);
 }
 
+#[test]
+fn what_a_process_left_unfinished_is_no_hindrance() {
+    let home = Home::new();
+    let path = |name: &str| home.folder.path().join(name);
+    // A process ended while it began memory, another one while it opened it, a third while it saved the index.
+    fs::create_dir_all(path("store.unfinished")).unwrap();
+    fs::write(path("store.unfinished/conf"), b"segm").unwrap();
+    let store = home.open();
+    store.remember(engram(1), Some(vector(1, 8))).unwrap();
+    drop(store);
+    fs::write(path("store/snap.FFFFFFFFFFFFFFFF.generating"), b"").unwrap();
+    fs::write(path(".vectors-unfinished"), b"half of it").unwrap();
+    let store = home.open();
+    check_whole(&store, 1, 1);
+    assert!(!path("store.unfinished").exists() && !path(".vectors-unfinished").exists());
+}
+
 /// Does something to the index's file between two lives of a memory, and checks that the second one has all vectors.
 #[track_caller]
 fn check_index_file(spoil: impl Fn(&Home)) {
@@ -358,10 +375,10 @@ fn an_export_restores_a_memory_whole() {
     }
     store.remove(&[id(7)]).unwrap();
     let mut exported = Vec::new();
-    assert_eq!(store.export(&mut exported), Ok(299));
+    assert_eq!(store.export(&mut exported).unwrap(), 299);
     let restored = other.open();
-    assert_eq!(restored.import(exported.as_slice()), Ok(Imported { added: 299, already_there: 0 }));
-    assert_eq!(restored.import(exported.as_slice()), Ok(Imported { added: 0, already_there: 299 }));
+    assert_eq!(restored.import(exported.as_slice()).unwrap(), Imported { added: 299, already_there: 0 });
+    assert_eq!(restored.import(exported.as_slice()).unwrap(), Imported { added: 0, already_there: 299 });
     let mut again = Vec::new();
     restored.export(&mut again).unwrap();
     let without_sequence = |bytes: &[u8]| -> Vec<Value> {
@@ -401,7 +418,7 @@ fn an_import_with_a_broken_line_writes_nothing() {
     wrong["engram"]["judge"] = "j".into();
     wrong["engram"]["critic_score"] = 6.into();
     check(&wrong.to_string(), "critic_score");
-    assert_eq!(store.import(good.as_bytes()), Ok(Imported { added: 1, already_there: 0 }));
+    assert_eq!(store.import(good.as_bytes()).unwrap(), Imported { added: 1, already_there: 0 });
     let error = store.import(exported_line(4, &vector(4, 7)).as_bytes()).unwrap_err().to_string();
     assert!(
         error.contains("line 1: ") && error.contains("has 7 dimensions, those that are remembered have 8"),

@@ -17,9 +17,9 @@ use crate::statistics::{Statistics, Verification};
 const MOST_PROBLEMS: usize = 100;
 
 impl Opened {
-    pub(super) fn remember(&self, engram: Engram, vector: Option<Vector>) -> Result<u64, MemoryError> {
+    pub(super) fn remember(&self, engram: &Engram, vector: Option<Vector>) -> Result<u64, MemoryError> {
         let vector = vector.map(Vector::normalized).transpose()?;
-        let fields = fields_of(&engram)?;
+        let fields = fields_of(engram)?;
         self.write(|draft| match draft.fields(engram.query_id)? {
             Some(stored) if says_all_of(&stored, &fields) => sequence_of(&stored),
             Some(_) => Err(MemoryError::Conflict { id: engram.query_id }),

@@ -110,11 +110,16 @@ impl Watermark {
         self.changed.notify_all();
     }
 
-    /// Waits until there is an event after that one, at most so long, and gives the last one that there is.
-    pub(super) fn wait_past(&self, event: u64, milliseconds: u64) -> u64 {
+    /// The last one that there is.
+    pub(super) fn last(&self) -> u64 {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).last
+    }
+
+    /// Waits until there is an event after that one, at most so long.
+    pub(super) fn wait_past(&self, event: u64, milliseconds: u64) {
         let must_wait = |state: &mut State| state.last <= event && !state.is_closed;
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(state, Duration::from_millis(milliseconds), must_wait);
-        waited.unwrap_or_else(PoisonError::into_inner).0.last
+        drop(waited);
     }
 }

@@ -3,7 +3,7 @@
 use hone_protocol::QueryId;
 use serde_json::{Map, Value};
 
-use super::opened::{Draft, Opened, other_dimensions};
+use super::opened::{Opened, other_dimensions};
 use crate::engram::Engram;
 use crate::error::MemoryError;
 use crate::records::{Numbered, damaged, id_of, number_of};
@@ -32,16 +32,16 @@ impl Opened {
     }
 
     /// Adds those that are not there, in their order, and says how many that were.
-    pub(super) fn import(&self, engrams: Vec<ExportedEngram>) -> Result<u64, MemoryError> {
+    pub(super) fn import(&self, engrams: &[ExportedEngram]) -> Result<u64, MemoryError> {
         self.write(|draft| {
             let mut n_imported = 0;
             for exported in engrams {
                 let id = id_in(&exported.engram)?;
-                match self.standing(id, &exported)? {
+                match self.standing(id, exported)? {
                     Standing::AlreadyThere => {}
                     Standing::Refused(_) => return Err(MemoryError::Conflict { id }),
                     Standing::New => {
-                        draft.add_exported(id, exported)?;
+                        draft.add(id, exported.engram.clone(), exported.vector.clone())?;
                         n_imported += 1;
                     }
                 }
@@ -64,12 +64,6 @@ impl Opened {
             None => Ok(Standing::New),
             Some(known) => Ok(Standing::Refused(other_dimensions(vector, known).to_string())),
         }
-    }
-}
-
-impl Draft<'_> {
-    fn add_exported(&mut self, id: QueryId, exported: ExportedEngram) -> Result<u64, MemoryError> {
-        self.add(id, exported.engram, exported.vector)
     }
 }
 
