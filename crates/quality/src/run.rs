@@ -149,9 +149,10 @@ impl Attempt {
         let Overflow { prompt_tokens, prompt_characters, context, room } = overflow;
         let excess = prompt_tokens.saturating_sub(room);
         let characters_per_token = prompt_characters as f64 / prompt_tokens.max(1) as f64;
-        // A little more than the average says, and never so little that the attempts run out.
-        let excess_characters = (excess as f64 * characters_per_token * 1.1).ceil() as usize + 40;
-        let shown = self.shown.saturating_sub(excess_characters.max(self.shown / 4));
+        // The average says what would fit, if the answers were like the rest of the prompt. Since they may not be, a little
+        // more is taken out, and one attempt never takes out nearly everything or nearly nothing.
+        let fitting = self.shown as f64 - excess as f64 * characters_per_token;
+        let shown = ((0.9 * fitting - 40.0).max(0.0) as usize).clamp(self.shown / 4, self.shown - self.shown / 4);
         if room == 0 || shown < LEAST_CHARACTERS || self.n_shortened == MOST_ATTEMPTS {
             return Err(format!(
                 "the prompt has {prompt_tokens} tokens, and the judge's context of {context} leaves room for {room}: \

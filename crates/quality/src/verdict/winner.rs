@@ -122,7 +122,7 @@ fn names_alone(text: &str, letter: char) -> bool {
 /// As [`stands_alone`], but a comma after the letter may begin a sentence about it ("B, however, is wrong").
 fn is_second_verdict(rest: &str) -> bool {
     let after = rest.trim_start_matches(is_wrapping);
-    stands_alone(rest) && !after.strip_prefix(',').is_some_and(|after| !after.trim_start().is_empty())
+    stands_alone(rest) && after.strip_prefix(',').is_none_or(|after| after.trim_start().is_empty())
 }
 
 /// Whether `[RESULT` stands anywhere, in any case.
