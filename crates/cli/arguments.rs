@@ -8,11 +8,11 @@ mod shared;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::config::Override;
-pub(crate) use shared::{ContextFlag, EngineFlags, JsonFlag, ModelFlag, SamplingFlags};
+pub(crate) use shared::{BatchFlags, ContextFlag, EngineFlags, JsonFlag, JudgeFlag, ModelFlag, SamplingFlags};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -39,6 +39,12 @@ pub(crate) enum Command {
     Perplexity(PerplexityArguments),
     /// Measure the speed of prompt and generation
     Bench(BenchArguments),
+    /// Grade an answer from 1 to 5 with the judge, or a file of answers
+    Grade(GradeArguments),
+    /// Let the judge choose the better of two answers, or do so for a file of them
+    Compare(CompareArguments),
+    /// Read the verdict out of what a judge wrote on stdin
+    Verdict(VerdictArguments),
     /// Write a model of random weights
     Synth(SynthArguments),
     /// Fetch a model
@@ -62,7 +68,15 @@ pub(crate) enum Command {
 impl Command {
     /// Whether the command computes with a model.
     pub(crate) fn runs_a_model(&self) -> bool {
-        matches!(self, Command::Chat(_) | Command::Generate(_) | Command::Perplexity(_) | Command::Bench(_))
+        matches!(
+            self,
+            Command::Chat(_)
+                | Command::Generate(_)
+                | Command::Perplexity(_)
+                | Command::Bench(_)
+                | Command::Grade(_)
+                | Command::Compare(_)
+        )
     }
 
     /// The configuration keys that flags of this command set.
@@ -89,7 +103,17 @@ impl Command {
                 arguments.context.add_to(&mut overrides);
                 arguments.sampling.add_to(&mut overrides);
             }
-            Command::Synth(_)
+            Command::Grade(arguments) => {
+                arguments.engine.add_to(&mut overrides);
+                arguments.judge.add_to(&mut overrides);
+                shared::add(&mut overrides, "critic.rubric", "--rubric", arguments.rubric.clone());
+            }
+            Command::Compare(arguments) => {
+                arguments.engine.add_to(&mut overrides);
+                arguments.judge.add_to(&mut overrides);
+            }
+            Command::Verdict(_)
+            | Command::Synth(_)
             | Command::Pull(_)
             | Command::List(_)
             | Command::Show(_)
@@ -206,6 +230,103 @@ pub(crate) struct BenchArguments {
     pub(crate) engine: EngineFlags,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone grade`.
+#[derive(Debug, Args)]
+pub(crate) struct GradeArguments {
+    /// What was asked
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        required_unless_present = "input",
+        conflicts_with = "input"
+    )]
+    pub(crate) query: Option<String>,
+    /// What was answered
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        required_unless_present = "input",
+        conflicts_with = "input"
+    )]
+    pub(crate) answer: Option<String>,
+    /// An answer that deserves a 5
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "input")]
+    pub(crate) reference: Option<String>,
+    /// What to grade by: a rubric that comes with hone, or one of your own
+    #[arg(long, value_name = "NAME")]
+    pub(crate) rubric: Option<String>,
+    /// Exit with 3 where the score, or the mean of the scores, is below this
+    #[arg(long, value_name = "SCORE")]
+    pub(crate) at_least: Option<f64>,
+    #[command(flatten)]
+    pub(crate) batch: BatchFlags,
+    #[command(flatten)]
+    pub(crate) judge: JudgeFlag,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone compare`.
+#[derive(Debug, Args)]
+pub(crate) struct CompareArguments {
+    /// What was asked
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        required_unless_present = "input",
+        conflicts_with = "input"
+    )]
+    pub(crate) query: Option<String>,
+    /// One answer
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        required_unless_present = "input",
+        conflicts_with = "input"
+    )]
+    pub(crate) a: Option<String>,
+    /// The other answer
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        required_unless_present = "input",
+        conflicts_with = "input"
+    )]
+    pub(crate) b: Option<String>,
+    #[command(flatten)]
+    pub(crate) batch: BatchFlags,
+    #[command(flatten)]
+    pub(crate) judge: JudgeFlag,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone verdict`.
+#[derive(Debug, Args)]
+pub(crate) struct VerdictArguments {
+    /// What to look for: a score, or a winner
+    #[arg(long, value_enum)]
+    pub(crate) mode: VerdictMode,
+}
+
+/// What `hone verdict` looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum VerdictMode {
+    /// A score from 1 to 5.
+    Absolute,
+    /// A or B.
+    Pairwise,
 }
 
 /// Flags of `hone synth`.
@@ -369,6 +490,12 @@ mod tests {
         check("perplexity --file f --context 64", &[]);
         check("bench -p 0 -n 8 -r 1 --device cuda:1", &["--device engine.device=\"cuda:1\""]);
         check("config --backend native", &["--backend engine.backend=\"native\""]);
+        check(
+            "grade --query Q --answer -5 --judge x.gguf --rubric honesty --threads 2",
+            &["--threads engine.threads=2", "--judge critic.model=\"x.gguf\"", "--rubric critic.rubric=\"honesty\""],
+        );
+        check("compare --input a --output b --judge x", &["--judge critic.model=\"x\""]);
+        check("verdict --mode pairwise", &[]);
     }
 
     #[test]
@@ -378,6 +505,11 @@ mod tests {
         check_refused("tokenize --decode --no-bos", "cannot be used with");
         check_refused("bundle --output x", "--model");
         check_refused("rm", "MODEL");
+        check_refused("grade --query Q", "--answer");
+        check_refused("grade --input x", "--output");
+        check_refused("grade --input x --output y --query Q", "cannot be used with");
+        check_refused("compare --query Q --a A", "--b");
+        check_refused("verdict", "--mode");
         check_refused("chat --threads many", "--threads");
         check_refused("", "Usage");
     }

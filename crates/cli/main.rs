@@ -6,11 +6,13 @@
 
 mod app;
 mod arguments;
+mod badge;
 mod chat;
 mod commands;
 mod config;
 mod failure;
 mod interrupt;
+mod judging;
 mod logging;
 mod output;
 mod progress;

@@ -1,6 +1,7 @@
 //! The sections of the configuration as the rest of the program sees them: read, checked, in the right types.
 
 use hone_protocol::SamplingOptions;
+use hone_quality::CriticSettings;
 use serde::{Deserialize, Deserializer};
 
 /// The most threads that can be asked for: far more than help, and few enough to be started.
@@ -13,6 +14,7 @@ pub(super) struct Sections {
     pub(super) engine: EngineConfig,
     pub(super) sampling: SamplingConfig,
     pub(super) chat: ChatConfig,
+    pub(super) critic: CriticSettings,
 }
 
 impl Sections {
