@@ -5,6 +5,9 @@
 mod support;
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::{Home, Run, smollm2};
@@ -175,10 +178,39 @@ fn a_file_is_graded_once_and_goes_on_where_it_stopped() {
     fs::write(&output, &whole[..second]).unwrap();
     let resumed = home.json(&arguments);
     assert_eq!((&resumed["resumed"], &resumed["cached"], &resumed["judged"]), (&json!(1), &json!(2), &json!(3)));
-    assert_eq!(fs::read_to_string(&output).unwrap(), whole, "what is cached is what was said before");
+    for (before, after) in graded.iter().zip(lines(&home, "out.jsonl")) {
+        // What is cached is what was said before, down to the time that it took.
+        for field in ["id", "source", "score", "feedback", "tokens", "seconds"] {
+            assert_eq!(before[field], after[field], "{field} of {before} and {after}");
+        }
+    }
     let done = home.run(&[&arguments[..5], &["--at-least", "5"]].concat());
     assert!(done.stdout.starts_with("3 of 3 graded, 3 from an earlier run, mean "), "{}", done.stdout);
     assert_eq!(done.code, if mean < 5.0 { 3 } else { 0 });
+}
+
+/// Ctrl-C while a file is graded.
+#[cfg(unix)]
+#[test]
+fn an_interrupt_keeps_what_is_graded() {
+    let home = home();
+    let input: String =
+        (0..200).map(|index| format!("{}\n", json!({"query": QUERY, "answer": format!("{index} °C")}))).collect();
+    let input = home.write("in.jsonl", input.as_bytes());
+    let output = home.path("out.jsonl");
+    let arguments = ["grade", "--input", input.to_str().unwrap(), "--output", output.to_str().unwrap(), "--json"];
+    let child = home.command(Path::new(env!("CARGO_BIN_EXE_hone")), &arguments).spawn().unwrap();
+    while fs::metadata(&output).map_or(0, |metadata| metadata.len()) == 0 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pressed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(pressed.success());
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{}", String::from_utf8_lossy(&ended.stderr));
+    let summary: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    let n_graded = lines(&home, "out.jsonl").len();
+    assert_eq!((&summary["interrupted"], &summary["judged"]), (&json!(true), &json!(n_graded)));
+    assert!((1..200).contains(&n_graded), "{n_graded}");
 }
 
 #[test]
@@ -225,7 +257,7 @@ fn check_refused(input: &str, output: &str, complaint: &str) {
     let run = home.run(&["grade", "--input", input.to_str().unwrap(), "--output", written.to_str().unwrap()]);
     assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{}", run.stderr);
     assert!(run.stderr.contains(complaint), "{}", run.stderr);
-    assert_eq!(fs::read_to_string(written).unwrap(), output);
+    assert_eq!(fs::read_to_string(written).unwrap(), output, "nothing is judged");
 }
 
 #[test]

@@ -344,7 +344,8 @@ mod tests {
         check(&[], "critic.model", "\"mine:7b\" from ~/critic.toml");
         check(&[("HONE_CRITIC_MODEL", "x.gguf")], "critic.model", "\"x.gguf\" from HONE_CRITIC_MODEL");
         check(&[], "critic.grade_timeout", "5.0 from ~/critic.toml");
-        check(&[], "critic.pairwise_prompt", &format!("{prompt} from ~/critic.toml"));
+        let expected = format!("{prompt} from ~/critic.toml");
+        check(&[], "critic.pairwise_prompt", &expected);
         let wrong = |name, text, expected| check(&[(name, text)], "", expected);
         wrong(
             "HONE_CRITIC_GRADE_TIMEOUT",

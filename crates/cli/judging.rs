@@ -17,6 +17,8 @@ use crate::app::App;
 use crate::config::Places;
 use crate::failure::usage;
 use crate::interrupt::Interrupt;
+use crate::output::Output;
+use crate::progress;
 use cache::VerdictCache;
 use driver::{Driver, Judged};
 pub(crate) use work::{CompareWork, GradeWork, Work};
@@ -37,6 +39,7 @@ pub(crate) struct Courtroom {
     answered_by: String,
     cache: Option<VerdictCache>,
     interrupt: Interrupt,
+    output: Output,
 }
 
 impl Courtroom {
@@ -55,7 +58,13 @@ impl Courtroom {
         }
         let judge = judge(app, app.generator()?)?;
         let cache = (!without_cache).then(|| VerdictCache::new(app, &judge, model)).flatten();
-        Ok(Courtroom { judge, answered_by: answered_by.clone(), cache, interrupt: Interrupt::install()? })
+        Ok(Courtroom {
+            judge,
+            answered_by: answered_by.clone(),
+            cache,
+            interrupt: Interrupt::install()?,
+            output: app.output,
+        })
     }
 
     /// Judges one task; `None` where a person stopped it.
@@ -63,12 +72,14 @@ impl Courtroom {
     /// # Errors
     /// None of the judge's: a verdict says itself why it is none.
     pub(crate) fn judge_one<W: Work>(&self, task: W::Task) -> anyhow::Result<Option<W::Verdict>> {
+        let spinner = progress::spinner(self.output, "judging");
         let mut verdict = None;
-        self.driver().judge_all::<W>(&[task], |judged: Judged<W::Verdict>| {
+        let ending = self.driver().judge_all::<W>(&[task], |judged: Judged<W::Verdict>| {
             verdict = Some(judged.verdict);
             Ok(())
-        })?;
-        Ok(verdict)
+        });
+        spinner.finish_and_clear();
+        ending.map(|_| verdict)
     }
 
     /// Judges the lines of a file that are not in `output` yet, and writes them there in the order of the input.
@@ -76,8 +87,8 @@ impl Courtroom {
     /// # Errors
     /// When a line of the input is not what it should be, in which case nothing is judged, or a file cannot be read or
     /// written.
-    pub(crate) fn judge_file<W: Work>(&self, app: &App, input: &Path, output: &Path) -> anyhow::Result<batch::Summary> {
-        batch::run::<W>(&self.driver(), app.output, input, output)
+    pub(crate) fn judge_file<W: Work>(&self, input: &Path, output: &Path) -> anyhow::Result<batch::Summary> {
+        batch::run::<W>(&self.driver(), self.output, input, output)
     }
 
     fn driver(&self) -> Driver<'_> {

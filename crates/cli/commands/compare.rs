@@ -16,7 +16,7 @@ use crate::judging::{CompareWork, Courtroom};
 pub(crate) fn run(app: &App, arguments: &CompareArguments) -> anyhow::Result<Outcome> {
     let courtroom = Courtroom::open(app, arguments.batch.no_cache)?;
     if let Some((input, output)) = arguments.batch.files() {
-        let summary = courtroom.judge_file::<CompareWork>(app, input, output)?;
+        let summary = courtroom.judge_file::<CompareWork>(input, output)?;
         match arguments.json.json {
             true => app.output.print_json(&summary)?,
             false => app.output.print_line(&counts(&summary, "compared"))?,

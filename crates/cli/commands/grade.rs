@@ -52,7 +52,7 @@ fn grade_file(
     input: &Path,
     output: &Path,
 ) -> anyhow::Result<Outcome> {
-    let summary = courtroom.judge_file::<GradeWork>(app, input, output)?;
+    let summary = courtroom.judge_file::<GradeWork>(input, output)?;
     if arguments.json.json {
         app.output.print_json(&summary)?;
     } else {

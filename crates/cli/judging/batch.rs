@@ -85,9 +85,9 @@ pub(super) fn run<W: Work>(
     refuse_same_file(input, output)?;
     let mut appended = Appended::open(output)?;
     let mut summary = Summary::new(lines.len());
-    resume::<W>(&lines, output, &mut summary)?;
+    resume::<W>(&tasks, output, &mut summary)?;
     let first = summary.resumed;
-    let mut steps = Steps::new(screen, W::KIND);
+    let mut steps = Steps::new(screen, W::UNIT);
     steps.show(first, lines.len(), "");
     let ending = driver.judge_all::<W>(&tasks[first..], |judged| {
         summary.count::<W>(&judged.verdict);
@@ -111,19 +111,17 @@ fn task<W: Work>(input: &Path, line: &Line) -> anyhow::Result<W::Task> {
     W::task(&Fields(&line.object)).map_err(wrong)
 }
 
-/// Looks through the lines that are in the output already.
-fn resume<W: Work>(lines: &[Line], output: &Path, summary: &mut Summary) -> anyhow::Result<()> {
-    for (index, mut done) in lines::read(output)?.into_iter().enumerate() {
-        let verdict: W::Verdict = serde_json::from_value(Value::Object(done.object.clone()))
-            .with_context(|| format!("line {} of {} is no verdict", done.number, output.display()))?;
-        W::FIELDS.iter().for_each(|field| drop(done.object.remove(*field)));
-        if lines.get(index).is_none_or(|line| line.object != done.object) {
-            return Err(usage(format!(
-                "line {} of {} does not belong to the input: give --output another file, or remove this one",
-                done.number,
-                output.display()
-            )));
+/// Looks through the lines that are in the output already: each belongs to the task of the same place.
+fn resume<W: Work>(tasks: &[W::Task], output: &Path, summary: &mut Summary) -> anyhow::Result<()> {
+    for (index, Line { number, object }) in lines::read(output)?.into_iter().enumerate() {
+        let place = || format!("line {number} of {}", output.display());
+        let done = W::task(&Fields(&object)).map_err(|what| usage(format!("{} {what}", place())))?;
+        if tasks.get(index).is_none_or(|task| W::texts(task) != W::texts(&done)) {
+            let advice = "give --output another file, or remove this one";
+            return Err(usage(format!("{} does not belong to the input: {advice}", place())));
         }
+        let verdict: W::Verdict =
+            serde_json::from_value(Value::Object(object)).with_context(|| format!("{} is no verdict", place()))?;
         summary.count::<W>(&verdict);
         summary.resumed += 1;
     }

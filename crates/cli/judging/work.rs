@@ -19,6 +19,8 @@ pub(crate) trait Work: Sized {
     type Verdict: Clone + Serialize + DeserializeOwned;
     /// Its name in the cache.
     const KIND: &'static str;
+    /// What a file holds of it.
+    const UNIT: &'static str;
     /// How many run at once. The engine takes four sequences, and a comparison is two.
     const IN_FLIGHT: usize;
     /// The fields of a verdict.
@@ -54,6 +56,7 @@ impl Work for GradeWork {
     type Task = GradeTask;
     type Verdict = Grade;
     const KIND: &'static str = "grade";
+    const UNIT: &'static str = "answers";
     const IN_FLIGHT: usize = 4;
     const FIELDS: &'static [&'static str] = &[
         "score",
@@ -116,6 +119,7 @@ impl Work for CompareWork {
     type Task = CompareTask;
     type Verdict = Preference;
     const KIND: &'static str = "compare";
+    const UNIT: &'static str = "pairs";
     const IN_FLIGHT: usize = 2;
     const FIELDS: &'static [&'static str] =
         &["winner", "log_odds", "consistent", "reason", "judge", "self_graded", "tokens", "seconds", "failure"];

@@ -117,7 +117,7 @@ impl Judge {
         Run::start(&*self.shared.generator, request, prompt_characters)
     }
 
-    /// The turn that asks for a grade of `answer`, which is neutralized like everything else in it.
+    /// The turn that asks for a grade of `answer`. The texts are neutralized already.
     pub(crate) fn absolute_turn(&self, query: &str, answer: &str, reference: Option<&str>) -> String {
         let templates = &self.settings().templates;
         let template = match reference {
@@ -130,7 +130,7 @@ impl Judge {
         prompt::turn(&templates.absolute_system, &prompt::fill(template, &values))
     }
 
-    /// The turn that asks for the better of two answers.
+    /// The turn that asks for the better of two answers. The texts are neutralized already.
     pub(crate) fn pairwise_turn(&self, query: &str, answer_a: &str, answer_b: &str) -> String {
         let templates = &self.settings().templates;
         let rubric = self.rubric().text();

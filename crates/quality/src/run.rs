@@ -169,18 +169,15 @@ impl Attempt {
     /// # Errors
     /// What keeps the judge from judging, where nobody can stand in.
     pub(crate) fn fall_back(&mut self, error: &GenerateError) -> Result<(), String> {
+        let GenerateError::Model { .. } = error else { return Err(error.to_string()) };
         let settings = self.judge.settings();
-        let is_missing = matches!(error, GenerateError::Model { .. });
-        if !is_missing {
-            return Err(error.to_string());
-        }
-        let model = std::mem::replace(&mut self.model, self.answered_by.clone());
-        let can_fall_back = settings.fallback == Fallback::Generator && !self.model.is_empty();
-        if can_fall_back && model == settings.model && self.model != model {
-            self.judge.tell_once(&format!("{error}: {} grades its own answers instead", self.model));
+        let is_judge = self.model == settings.model;
+        let has_other = !self.answered_by.is_empty() && self.answered_by != self.model;
+        if settings.fallback == Fallback::Generator && is_judge && has_other {
+            self.judge.tell_once(&format!("{error}: {} grades its own answers instead", self.answered_by));
+            self.model = self.answered_by.clone();
             return Ok(());
         }
-        self.model = model;
         self.judge.tell_once(&format!("{error}: answers stay without a score"));
         Err(error.to_string())
     }

@@ -1,7 +1,7 @@
 //! The end of a text, taken token by token from the last one on.
 
 /// Marks that may be left over after a verdict.
-const END_MARKS: &[char] = &['.', '!', '"', '\'', '”', '’', '»'];
+const END_MARKS: &[char] = &['.', '!', '"', '\'', '”', '’', '»', '。'];
 /// The longest control token that is recognized by its text, in bytes.
 const LONGEST_CONTROL_TOKEN: usize = 40;
 /// Control tokens that models write at the end of a turn, without their angle brackets.

@@ -70,6 +70,7 @@ fn a_score_behind_the_marker_is_found() {
             "\"Good. [RESULT] 4\"",
             "[RESULT] 4!",
             "[RESULT] 4...",
+            "[RESULT] 4。",
         ],
     );
 }
@@ -264,6 +265,10 @@ fn a_letter_that_stands_alone_at_the_start_is_a_winner() {
             "A. It is right. B, however, is wrong.",
             "A. Right.\nResponse B is wrong.",
             "A, B lacks the number",
+            "Verdict: A. It is right.",
+            "###Verdict: A: right",
+            "**Winner**: A, because it is right",
+            "A. The [results] are right.",
         ],
     );
 }
@@ -309,6 +314,8 @@ fn what_names_no_winner_or_two_is_refused() {
             "the better one [Response B]",
             "Output only \"A\" or \"B\"",
             "B12 is a vitamin",
+            "Verdict: A good answer names the number.",
+            "Verdict",
             "-A",
         ],
     );

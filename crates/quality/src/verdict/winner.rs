@@ -74,7 +74,7 @@ fn place_of_bracketed(mut tail: Tail<'_>, bracket: char, has_noun: bool) -> Opti
 
 /// The winner that `text` begins with, in the form that the pairwise prompt asks for.
 fn winner_at_start(text: &str) -> Option<Found<RespondentId>> {
-    let letter = text.find(|character: char| !(character.is_whitespace() || is_wrapping(character)))?;
+    let letter = text.len() - without_opening(text).len();
     let (winner, other) = match text[letter..].chars().next()? {
         'A' => (RespondentId::A, 'B'),
         'B' => (RespondentId::B, 'A'),
@@ -86,6 +86,17 @@ fn winner_at_start(text: &str) -> Option<Found<RespondentId>> {
     }
     let value: Range<usize> = letter..letter + 1;
     Some(Found { verdict: winner, place: 0..value.end, value, is_marked: false })
+}
+
+/// The text without white space and quotation marks before its first letter, and without a label (`Verdict:`) in front.
+fn without_opening(text: &str) -> &str {
+    let is_opening = |character: char| character.is_whitespace() || is_wrapping(character) || character == '#';
+    let text = text.trim_start_matches(is_opening);
+    let after_label = |label: &&str| {
+        let start = text.get(..label.len()).filter(|start| start.eq_ignore_ascii_case(label))?;
+        text[start.len()..].trim_start_matches(is_wrapping).strip_prefix(':')
+    };
+    LABELS.iter().find_map(after_label).map_or(text, |rest| rest.trim_start_matches(is_opening))
 }
 
 /// Whether a letter that `rest` follows on is a verdict and no word.
@@ -128,8 +139,8 @@ fn is_second_verdict(rest: &str) -> bool {
 /// Whether `[RESULT` stands anywhere, in any case.
 fn holds_marker(text: &str) -> bool {
     text.split('[').skip(1).any(|after| {
-        let word = after.trim_start().bytes().take("result".len());
-        word.map(|byte| byte.to_ascii_lowercase()).eq("result".bytes())
+        let word = after.trim_start().split(|character: char| !character.is_alphanumeric()).next();
+        word.is_some_and(|word| word.eq_ignore_ascii_case("result"))
     })
 }
 
