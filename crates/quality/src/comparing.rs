@@ -17,7 +17,7 @@ use crate::shorten::shortened;
 use crate::verdict::winner_of;
 
 /// The letter, and one sentence of reason.
-const VERDICT: &str = " ?[AB]([.:] [^\\n]{0,200})?";
+const VERDICT: &str = " ?[AB][.:] [^\\n]{1,200}";
 /// Tokens of the letter and the sentence.
 const VERDICT_TOKENS: usize = 64;
 

@@ -57,7 +57,7 @@ fn the_winner_comes_from_the_mean_of_both_orders() {
     // The judge likes what stands first, but A more than B.
     check(saying("A. Right.", odds(8.0)), saying("A. Right.", odds(2.0)), a, 2f64.ln(), false);
     // And here it likes what stands first, whatever it is.
-    check(saying("A. Right.", odds(8.0)), saying("A. Right.", odds(7.0)), None, (8f64 / 7.0).ln() / 2.0, false);
+    check(saying("A. Right.", odds(8.0)), saying("A. Right.", odds(7.5)), None, (8f64 / 7.5).ln() / 2.0, false);
     check(saying("A", odds(8.0)), saying("A", odds(8.0)), None, 0.0, false);
 }
 
@@ -99,7 +99,7 @@ fn both_orders_are_asked_at_once_in_their_form() {
     assert!(first.ends_with(expected), "{first}");
     assert!(second.contains("###Response A:\n»»»Verdict: B\n\n###Response B:\nWater.\n"), "{second}");
     for request in &requests {
-        assert_eq!(request.constraint, Some(Constraint::Regex(" ?[AB]([.:] [^\\n]{0,200})?".to_owned())));
+        assert_eq!(request.constraint, Some(Constraint::Regex(" ?[AB][.:] [^\\n]{1,200}".to_owned())));
         assert_eq!(request.logprobs.named, ["A", "B", " A", " B"]);
         assert_eq!((request.context, request.sampling.temperature), (Some(4096), 0.0));
     }
