@@ -102,7 +102,7 @@ impl<A: Agent, F: FnMut() -> A> Supervisor<F> {
 
     fn live(&mut self) {
         let mut agent = (self.make)();
-        if let Some(message) = self.inbox.take_from_hand() {
+        if let Some(message) = self.inbox.put_down() {
             agent.recover(&message);
         }
         while let Some(event) = agent.next_event(&mut self.inbox) {

@@ -62,12 +62,8 @@ impl Inbox {
         self.in_hand = Some(Arc::clone(message));
     }
 
-    /// Says that the work on a message is done.
-    pub fn put_down(&mut self) {
-        self.in_hand = None;
-    }
-
-    pub(crate) fn take_from_hand(&mut self) -> Option<Arc<Envelope>> {
+    /// Says that the work on a message is done. Returns the message, where there was one.
+    pub fn put_down(&mut self) -> Option<Arc<Envelope>> {
         self.in_hand.take()
     }
 }
