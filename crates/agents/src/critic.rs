@@ -33,7 +33,7 @@ pub(crate) const SUBJECTS: [Subject; 3] =
 pub(crate) struct CriticAgent {
     bus: Bus,
     judge: Judge,
-    machine: Machine<State, Action>,
+    pub(crate) machine: Machine<State, Action>,
     work: Work,
     pairs: PairBuffer,
 }
@@ -107,7 +107,7 @@ impl CriticAgent {
             model: response.model.clone(),
             score: None,
         };
-        self.machine.act(Action::Receive)?;
+        self.machine.begin(Action::Receive)?;
         if let Some(reason) = why_not(response) {
             return self.publish(graded, ungraded(reason), Action::Publish, inbox);
         }
@@ -173,7 +173,7 @@ impl CriticAgent {
     }
 
     fn compare(&mut self, pair: Pair) -> Result<(), IllegalTransition> {
-        self.machine.act(Action::StartPairwise)?;
+        self.machine.begin(Action::StartPairwise)?;
         let task = CompareTask {
             query: pair.a.query.clone(),
             answer_a: pair.a.answer.clone(),

@@ -54,7 +54,7 @@ pub(crate) struct GeneratorParts {
 /// The agent's state.
 pub(crate) struct GeneratorAgent {
     parts: GeneratorParts,
-    machine: Machine<State, Action>,
+    pub(crate) machine: Machine<State, Action>,
     work: Option<Work>,
     /// Models whose chat templates know no tools.
     without_tools: HashSet<String>,
@@ -130,7 +130,7 @@ impl GeneratorAgent {
             n_searches: 0,
             answer: Answer::default(),
         };
-        self.machine.act(Action::Receive)?;
+        self.machine.begin(Action::Receive)?;
         self.ask(question, inbox)
     }
 

@@ -14,6 +14,8 @@
 
 mod critic;
 mod generator;
+#[cfg(test)]
+mod illegal_transitions;
 mod machine;
 mod meaning;
 mod memory;

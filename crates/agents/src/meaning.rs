@@ -56,7 +56,7 @@ pub(crate) struct MeaningParts {
 /// The agent's state.
 pub(crate) struct MeaningAgent {
     parts: MeaningParts,
-    machine: Machine<State, Action>,
+    pub(crate) machine: Machine<State, Action>,
     jobs: Jobs,
     work: Option<Work>,
 }
@@ -116,7 +116,7 @@ impl MeaningAgent {
         while self.work.is_none()
             && let Some(query_id) = self.jobs.next()
         {
-            self.machine.act(Action::StartExtract)?;
+            self.machine.begin(Action::StartExtract)?;
             match self.ask(query_id) {
                 Ok(generation) => {
                     self.work = Some(Work { query_id, generation, completion: Completion::default() });

@@ -35,7 +35,7 @@ pub(crate) struct MemoryAgent {
     bus: Bus,
     store: MemoryStore,
     embedder: Option<Arc<dyn Embed>>,
-    machine: Machine<State, Action>,
+    pub(crate) machine: Machine<State, Action>,
 }
 
 impl MemoryAgent {
@@ -69,7 +69,7 @@ impl MemoryAgent {
         action: Action,
         work: impl FnOnce(&Self) -> Result<(), MemoryError>,
     ) -> Result<(), IllegalTransition> {
-        self.machine.act(action)?;
+        self.machine.begin(action)?;
         if let Err(error) = work(self) {
             tracing::error!(?action, "memory has not kept something: {}", with_causes(&error));
             self.machine.act(Action::Fail)?;
