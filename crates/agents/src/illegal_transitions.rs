@@ -24,15 +24,13 @@ use crate::thinking::ThinkingSettings;
 
 /// Starts an agent at every state of its table, tells it the same twice, and waits until `expected` was heard twice.
 #[track_caller]
-fn check<S: Named + Send, A: Named + Sync, G: Agent>(
+fn check<S: Named, A: Named, G: Agent>(
     table: &'static Table<S, A>,
     subjects: &[Subject],
     make: impl Fn(&Bus, Machine<S, A>) -> G + Clone + Send + 'static,
     told: impl Fn() -> Envelope,
     expected: Subject,
-) where
-    S: Sync,
-{
+) {
     for &state in S::ALL {
         let bus = Bus::new();
         let ears = listen(&bus, "ears", &[expected]);

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use thiserror::Error;
 
 /// A state or an action: one of a closed set of names.
-pub(crate) trait Named: Copy + PartialEq + 'static {
+pub(crate) trait Named: Copy + PartialEq + Send + Sync + 'static {
     /// All of them.
     const ALL: &'static [Self];
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use hone_memory::EventFilter;
 use hone_protocol::scripted::Script;
-use hone_protocol::{FinishReason, GenerateError, Payload, QueryId, Rating, RespondentId, Subject};
+use hone_protocol::{
+    FinishReason, GenerateError, GenerateRequest, Message, Payload, QueryId, Rating, RespondentId, Role, Subject,
+};
 
 use crate::stage::{
     MODEL, Plan, count, critique_in, grades_of, is_comparison, messages_of, response_in, text_of, verdict,
@@ -37,12 +39,12 @@ fn an_answer_is_graded_and_the_score_stands_on_its_engram() {
 
 #[test]
 fn two_answers_are_graded_compared_and_annotated() {
-    let respond = |request: &hone_protocol::GenerateRequest| {
+    let respond = |request: &GenerateRequest| {
         let answer = if request.model == MODEL { "At 100 °C." } else { "At 90 °C." };
         Script::saying(&[answer])
     };
     // The judge prefers A in both orders.
-    let judge = |request: &hone_protocol::GenerateRequest| {
+    let judge = |request: &GenerateRequest| {
         let text = text_of(request);
         match (is_comparison(request), text.find("100 °C"), text.find("90 °C")) {
             (true, Some(a), Some(b)) => Script::saying(&[if a < b { "A" } else { "B" }]),
@@ -102,7 +104,7 @@ fn a_missing_judge_leaves_the_answer_unscored_and_the_rest_as_it_was() {
 
 #[test]
 fn a_judge_that_takes_too_long_is_given_up() {
-    let judge = |request: &hone_protocol::GenerateRequest| match text_of(request).contains("slow") {
+    let judge = |request: &GenerateRequest| match text_of(request).contains("slow") {
         true => Script::never_ending(&["Let me", " think"]),
         false => verdict(request, 3),
     };
@@ -212,7 +214,6 @@ fn everything_but_chunks_is_in_the_event_log_causes_before_effects() {
 
 #[test]
 fn the_conversation_before_the_question_reaches_the_model() {
-    use hone_protocol::{Message, Role};
     let mut stage = Plan::answering(|_| Script::saying(&["Yes."])).start();
     let history = vec![
         Message::new(Role::System, "Be brief."),
@@ -231,7 +232,7 @@ fn the_conversation_before_the_question_reaches_the_model() {
 #[test]
 fn two_hundred_questions_leave_two_hundred_engrams_and_grades() {
     const QUESTIONS: usize = 200;
-    let judge = |request: &hone_protocol::GenerateRequest| {
+    let judge = |request: &GenerateRequest| {
         let text = text_of(request);
         let number = text.split("Answer ").nth(1).and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
         match number.unwrap() % 10 {
@@ -239,7 +240,7 @@ fn two_hundred_questions_leave_two_hundred_engrams_and_grades() {
             rest => verdict(request, u8::try_from(rest % 5).unwrap() + 1),
         }
     };
-    let respond = |request: &hone_protocol::GenerateRequest| {
+    let respond = |request: &GenerateRequest| {
         let question = messages_of(request).last().unwrap().content.clone();
         Script::saying(&["Answer ", question.trim_start_matches("Question "), "."])
     };
@@ -267,4 +268,33 @@ fn two_hundred_questions_leave_two_hundred_engrams_and_grades() {
         sequences.push(engram.sequence);
     }
     assert_eq!(sequences, (1..=u64::try_from(QUESTIONS).unwrap()).collect::<Vec<_>>(), "in the order of the questions");
+}
+
+#[test]
+fn answers_that_are_too_many_to_wait_for_their_grades_stay_unscored() {
+    const QUESTIONS: usize = 300;
+    let judge = |_: &GenerateRequest| Script::never_ending(&["Hm"]);
+    let mut stage = Plan::answering(|_| Script::saying(&["Yes."])).judged_by(judge).start();
+    let ids: Vec<QueryId> = (0..QUESTIONS).map(|number| stage.ask(&format!("{number}?"))).collect();
+    let refused = "too many answers wait for their grades";
+    let last = *ids.last().unwrap();
+    stage.wait_about(last, Subject::CritiqueResult);
+    let heard = stage.stop();
+    let grades: Vec<_> = ids.iter().map(|id| grades_of(&heard, *id)).collect();
+    assert!(grades.iter().all(|grades| grades.len() == 1), "every answer has one critique: {grades:?}");
+    let n_refused = grades.iter().flatten().filter(|grade| **grade == Err(refused.to_owned())).count();
+    assert_eq!(n_refused, QUESTIONS - 257, "one is graded and 256 wait");
+    assert_eq!(count(&heard, Subject::MemoryStored), QUESTIONS);
+}
+
+#[test]
+fn questions_that_are_too_many_to_wait_are_refused() {
+    let mut stage = Plan::answering(|_| Script::never_ending(&["Hm"])).start();
+    let ids: Vec<QueryId> = (0..258).map(|number| stage.ask(&format!("{number}?"))).collect();
+    let last = *ids.last().unwrap();
+    let failed = stage.wait_about(last, Subject::ResponseFailed);
+    let Payload::ResponseFailed(error) = &failed.payload else { panic!("it is a failure") };
+    assert!(error.to_string().contains("too many questions wait"), "{error}");
+    let heard = stage.stop();
+    assert_eq!(count(&heard, Subject::ResponseGeneration), ids.len() - 1);
 }
