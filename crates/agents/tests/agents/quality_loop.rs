@@ -90,10 +90,15 @@ fn a_missing_judge_leaves_the_answer_unscored_and_the_rest_as_it_was() {
     let mut stage = plan.with_b().start();
     for question in ["one?", "two?"] {
         let id = stage.ask(question);
-        let critique = stage.wait_about(id, Subject::CritiqueResult);
-        let grade = &critique_in(&critique).grade;
-        assert_eq!(grade.score, None);
-        assert!(grade.judging.failure.as_ref().unwrap().contains("not installed"), "{grade:?}");
+        for respondent in [RespondentId::A, RespondentId::B] {
+            let critique = stage.wait(|envelope| {
+                let about = (envelope.correlation_id, envelope.respondent_id);
+                envelope.subject() == Subject::CritiqueResult && about == (Some(id), Some(respondent))
+            });
+            let grade = &critique_in(&critique).grade;
+            assert_eq!(grade.score, None);
+            assert!(grade.judging.failure.as_ref().unwrap().contains("not installed"), "{grade:?}");
+        }
     }
     let heard = stage.stop();
     assert_eq!(count(&heard, Subject::PairwiseResult), 0);
@@ -275,7 +280,12 @@ fn answers_that_are_too_many_to_wait_for_their_grades_stay_unscored() {
     const QUESTIONS: usize = 300;
     let judge = |_: &GenerateRequest| Script::never_ending(&["Hm"]);
     let mut stage = Plan::answering(|_| Script::saying(&["Yes."])).judged_by(judge).start();
-    let ids: Vec<QueryId> = (0..QUESTIONS).map(|number| stage.ask(&format!("{number}?"))).collect();
+    let mut ids = Vec::new();
+    for number in 0..QUESTIONS {
+        let id = stage.ask(&format!("{number}?"));
+        stage.wait_about(id, Subject::ResponseGeneration);
+        ids.push(id);
+    }
     let refused = "too many answers wait for their grades";
     let last = *ids.last().unwrap();
     stage.wait_about(last, Subject::CritiqueResult);

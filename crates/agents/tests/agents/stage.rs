@@ -1,7 +1,8 @@
 //! A team of agents with scripted models, a memory in a temporary folder, and ears for everything that passes.
 
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hone_agents::{MemoryMode, MemoryParts, MemorySettings, RespondentB, Team, TeamParts, ThinkingSettings};
 use hone_bus::{Bus, Mailbox, Overload, Subscription};
@@ -100,8 +101,7 @@ impl Plan {
             overload: Overload::Wait,
         };
         let ears = bus.subscribe(subscription);
-        let options = MemoryOptions { embedding_model: "words".to_owned(), ..MemoryOptions::default() };
-        let store = MemoryStore::open(folder.path(), options).unwrap();
+        let store = open(folder.path());
         let generator = Arc::new(self.generator);
         let judge = self.judge.map(Arc::new);
         let memory =
@@ -115,6 +115,19 @@ impl Plan {
         };
         let team = Some(Team::start(&bus, parts).unwrap());
         Stage { team, ears, heard: Vec::new(), bus, store, generator, judge, session: SessionId::fresh(), folder }
+    }
+}
+
+/// Opens memory. A memory that was closed a moment ago may still be let go of by its storage's own threads.
+fn open(folder: &Path) -> MemoryStore {
+    let begin = Instant::now();
+    loop {
+        let options = MemoryOptions { embedding_model: "words".to_owned(), ..MemoryOptions::default() };
+        match MemoryStore::open(folder, options) {
+            Ok(store) => return store,
+            Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -248,7 +261,7 @@ impl Stage {
 
     /// Waits until a request has reached a model.
     pub(crate) fn wait_for_request(&self, model: &Scripted, is_meant: impl Fn(&GenerateRequest) -> bool) {
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         while !model.requests().iter().any(&is_meant) {
             assert!(begin.elapsed() < PATIENCE, "the model was never asked");
             std::thread::sleep(Duration::from_millis(1));
