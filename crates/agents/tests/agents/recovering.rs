@@ -1,7 +1,7 @@
 //! Agents that fail in the middle of their work.
 
 use hone_protocol::scripted::Script;
-use hone_protocol::{GenerateRequest, Payload, Subject};
+use hone_protocol::{GenerateRequest, Payload, Rating, Subject};
 
 use crate::stage::{Plan, count, grades_of, text_of, verdict};
 
@@ -42,4 +42,26 @@ fn a_generator_that_panics_starts_again_and_answers_what_waits() {
     }
     assert_eq!(grades_of(&heard, next), [Ok(4)]);
     assert_eq!(count(&heard, Subject::ResponseGeneration), 2);
+}
+
+#[test]
+fn a_full_disk_costs_memory_and_nothing_else() {
+    let mut before = Plan::answering(|_| Script::saying(&["Yes."])).start();
+    let remembered = before.ask("one?");
+    before.wait_about(remembered, Subject::CritiqueResult);
+    let mut plan = Plan::answering(|_| Script::saying(&["Yes."]));
+    // No disk has as much room as is to be kept free.
+    plan.reserved_bytes = u64::MAX;
+    let mut stage = plan.start_in(before.leave_folder());
+    stage.rate(remembered, Rating::Good);
+    let ids = ["two?", "three?"].map(|question| stage.ask(question));
+    for id in ids {
+        stage.wait_about(id, Subject::CritiqueResult);
+    }
+    let heard = stage.stop();
+    assert_eq!(ids.map(|id| grades_of(&heard, id)), [vec![Ok(4)], vec![Ok(4)]]);
+    assert_eq!(ids.map(|id| stage.store.get(id).unwrap()), [None, None]);
+    assert_eq!(count(&heard, Subject::MemoryStored), 0);
+    assert_eq!(count(&heard, Subject::RewardEvent), 0, "what is not kept is not announced");
+    assert_eq!(stage.engram(remembered).user_feedback, None);
 }

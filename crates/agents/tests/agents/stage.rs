@@ -56,6 +56,8 @@ pub(crate) struct Plan {
     pub(crate) respondent_b: Option<RespondentB>,
     pub(crate) settings: MemorySettings,
     pub(crate) thinking: ThinkingSettings,
+    /// Bytes of the disk that memory may not use.
+    pub(crate) reserved_bytes: u64,
 }
 
 impl Plan {
@@ -69,6 +71,7 @@ impl Plan {
             respondent_b: None,
             settings: memory_settings(MemoryMode::Off),
             thinking: ThinkingSettings::default(),
+            reserved_bytes: 0,
         }
     }
 
@@ -101,7 +104,7 @@ impl Plan {
             overload: Overload::Wait,
         };
         let ears = bus.subscribe(subscription);
-        let store = open(folder.path());
+        let store = open(folder.path(), self.reserved_bytes);
         let generator = Arc::new(self.generator);
         let judge = self.judge.map(Arc::new);
         let memory =
@@ -119,10 +122,11 @@ impl Plan {
 }
 
 /// Opens memory. A memory that was closed a moment ago may still be let go of by its storage's own threads.
-fn open(folder: &Path) -> MemoryStore {
+fn open(folder: &Path, reserved_bytes: u64) -> MemoryStore {
     let begin = Instant::now();
     loop {
-        let options = MemoryOptions { embedding_model: "words".to_owned(), ..MemoryOptions::default() };
+        let embedding_model = "words".to_owned();
+        let options = MemoryOptions { embedding_model, reserved_bytes, ..MemoryOptions::default() };
         match MemoryStore::open(folder, options) {
             Ok(store) => return store,
             Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
