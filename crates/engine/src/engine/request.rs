@@ -7,7 +7,7 @@ use hone_protocol::{
     TokenLogprob, TokenLogprobs,
 };
 
-use crate::constraint::ConstraintState;
+use crate::constraint::{ConstraintState, Taken};
 use crate::kv_cache::CachedSequence;
 use crate::logprobs::{largest, log_sum_exp};
 use crate::model::Model;
@@ -118,10 +118,14 @@ impl RunningRequest {
         let Some(constraint) = &mut self.constraint else {
             return self.sampler.sample(logits, |_| ()).ok_or_else(no_choice);
         };
-        let allowed = constraint.allowed().map_err(failed)?;
-        let token = self.sampler.sample(logits, |logits| allowed.apply(logits)).ok_or_else(no_choice)?;
-        constraint.accept(token).map_err(failed)?;
-        Ok(token)
+        loop {
+            let allowed = constraint.allowed().map_err(failed)?;
+            let constrain = |logits: &mut [f32]| allowed.into_iter().for_each(|mask| mask.apply(logits));
+            let token = self.sampler.sample(logits, constrain).ok_or_else(no_choice)?;
+            if constraint.accept(token).map_err(failed)? == Taken::Appended {
+                return Ok(token);
+            }
+        }
     }
 
     fn take_token(&mut self, token: u32, logits: &[f32], tokenizer: &Tokenizer) -> bool {
@@ -203,13 +207,13 @@ impl Prepared {
     /// Tokenizes the prompt and checks it and the options.
     pub(super) fn new(request: &GenerateRequest, model: &mut Model) -> Result<Self, GenerateError> {
         let prompt = encode(&request.prompt, model)?;
-        let context_tokens = model.context_length();
+        let context_tokens = request.context.unwrap_or(usize::MAX).min(model.context_length());
         let room = context_tokens.saturating_sub(prompt.len());
         if room == 0 {
             return Err(GenerateError::ContextOverflow { prompt_tokens: prompt.len(), context_tokens });
         }
         let sampler = Sampler::new(request.sampling.clone(), model.spec().vocab_size).map_err(refused)?;
-        let named_tokens = named_tokens(&request.logprobs.named, model.tokenizer())?;
+        let named_tokens = named_tokens(&request.logprobs.named, model.tokenizer());
         let constraint = match &request.constraint {
             Some(constraint) => {
                 Some(model.constraints().and_then(|factory| factory.start(constraint)).map_err(refused)?)
@@ -244,8 +248,7 @@ fn encode(prompt: &Prompt, model: &Model) -> Result<Vec<u32>, GenerateError> {
     Ok(tokens)
 }
 
-fn named_tokens(names: &[String], tokenizer: &Tokenizer) -> Result<Vec<u32>, GenerateError> {
-    let find =
-        |name: &String| tokenizer.token_with_text(name).ok_or_else(|| refused(format!("no single token is {name:?}")));
-    names.iter().map(find).collect()
+/// The tokens of those names that are single tokens.
+fn named_tokens(names: &[String], tokenizer: &Tokenizer) -> Vec<u32> {
+    names.iter().filter_map(|name| tokenizer.token_with_text(name)).collect()
 }
