@@ -11,7 +11,7 @@ use hone_engine::gguf::Gguf;
 use hone_engine::model::ModelOptions;
 use hone_protocol::{
     Completion, Constraint, FinishReason, Generate, GenerateError, GenerateRequest, GenerationEvent, LogprobOptions,
-    Message, Prompt, Role, SamplingOptions,
+    Message, Prompt, Role, SamplingOptions, Tool,
 };
 
 /// An engine over a small model of random weights.
@@ -211,6 +211,16 @@ fn impossible_requests_are_refused_and_the_engine_goes_on() {
     check_refused(|request| GenerateRequest { sampling: sampling(-1.0), ..request }, "temperature is -1");
     let constraint = Some(Constraint::Regex("[".into()));
     check_refused(|request| GenerateRequest { constraint, ..request }, "regular expression");
+}
+
+#[test]
+fn tools_need_a_template_that_knows_them() {
+    let fixture = Fixture::new();
+    let tool = Tool { name: "recall".into(), description: "Looks up.".into(), parameters: serde_json::json!({}) };
+    let ask = |prompt| fixture.complete(GenerateRequest { prompt, tools: vec![tool.clone()], ..fixture.request() });
+    let chat = ask(Prompt::Chat(vec![Message::new(Role::User, "Hi")])).unwrap_err();
+    assert_eq!(chat, GenerateError::NoTools { model: name(&fixture.model) });
+    assert!(ask(text("Hi")).unwrap_err().to_string().contains("give the prompt as a conversation"));
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use hone_protocol::{
-    FinishReason, GenerateError, GenerateRequest, GenerationEvent, GenerationSender, LogprobOptions, Prompt, Timings,
-    TokenLogprob, TokenLogprobs,
+    FinishReason, GenerateError, GenerateRequest, GenerationEvent, GenerationSender, LogprobOptions, Message, Prompt,
+    Timings, TokenLogprob, TokenLogprobs,
 };
 
 use crate::constraint::{ConstraintState, Taken};
@@ -12,6 +12,7 @@ use crate::kv_cache::CachedSequence;
 use crate::logprobs::{largest, log_sum_exp};
 use crate::model::Model;
 use crate::sampler::Sampler;
+use crate::template::TemplateError;
 use crate::text_stream::TextStream;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 
@@ -206,7 +207,7 @@ pub(super) struct Prepared {
 impl Prepared {
     /// Tokenizes the prompt and checks it and the options.
     pub(super) fn new(request: &GenerateRequest, model: &mut Model) -> Result<Self, GenerateError> {
-        let prompt = encode(&request.prompt, model)?;
+        let prompt = encode(request, model)?;
         let context_tokens = request.context.unwrap_or(usize::MAX).min(model.context_length());
         let room = context_tokens.saturating_sub(prompt.len());
         if room == 0 {
@@ -228,10 +229,11 @@ fn refused(error: impl std::fmt::Display) -> GenerateError {
     GenerateError::Request(error.to_string())
 }
 
-fn encode(prompt: &Prompt, model: &Model) -> Result<Vec<u32>, GenerateError> {
-    let tokens = match prompt {
-        Prompt::Chat(messages) => {
-            model.template().map_err(refused)?.encode_chat(model.tokenizer(), messages).map_err(refused)?
+fn encode(request: &GenerateRequest, model: &Model) -> Result<Vec<u32>, GenerateError> {
+    let tokens = match &request.prompt {
+        Prompt::Chat(messages) => encode_chat(request, messages, model)?,
+        _ if !request.tools.is_empty() => {
+            return Err(refused("tools are named to a model by its chat template: give the prompt as a conversation"));
         }
         Prompt::Text { text, parse_special, add_special } => {
             let options = EncodeOptions { parse_special: *parse_special, add_special: *add_special };
@@ -246,6 +248,14 @@ fn encode(prompt: &Prompt, model: &Model) -> Result<Vec<u32>, GenerateError> {
         return Err(refused("the prompt is empty, and the model adds no token of its own: give it some text"));
     }
     Ok(tokens)
+}
+
+fn encode_chat(request: &GenerateRequest, messages: &[Message], model: &Model) -> Result<Vec<u32>, GenerateError> {
+    let template = model.template().map_err(refused)?;
+    template.encode_chat(model.tokenizer(), messages, &request.tools).map_err(|error| match error {
+        TemplateError::NoTools => GenerateError::NoTools { model: request.model.clone() },
+        other => refused(other),
+    })
 }
 
 /// The tokens of those names that are single tokens.
