@@ -12,6 +12,7 @@ pub mod logprobs;
 pub mod model;
 pub mod perplexity;
 pub mod quantized;
+mod reuse;
 pub mod sampler;
 pub mod speed;
 pub mod synth;

@@ -12,6 +12,7 @@ use crate::constraint::{ConstraintError, ConstraintFactory};
 use crate::decoder::{DecoderSpec, SpecError};
 use crate::gguf::{Gguf, GgufError};
 use crate::kv_cache::{BlockPool, CacheFull, CachedSequence};
+use crate::reuse::recycled;
 use crate::template::{ChatTemplate, TemplateError};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
@@ -100,6 +101,8 @@ pub struct Model {
     backend: Box<dyn Backend>,
     cache: BlockPool,
     context_length: usize,
+    /// Empty between steps.
+    batch: Vec<BatchEntry<'static>>,
 }
 
 impl Model {
@@ -125,6 +128,7 @@ impl Model {
             backend,
             cache: BlockPool::with_room_for(context_length.saturating_mul(options.n_sequences.max(1))),
             context_length,
+            batch: Vec::new(),
             spec,
         })
     }
@@ -183,8 +187,8 @@ impl Model {
     /// # Errors
     /// When the cache has no room or the device fails; the sequences may then have been extended by tokens that were not
     /// computed, and should be released.
-    pub fn advance(&mut self, entries: &mut [Advance<'_>]) -> Result<Logits, ModelError> {
-        let mut batch = Vec::with_capacity(entries.len());
+    pub fn advance(&mut self, entries: &mut [Advance<'_>]) -> Result<Logits<'_>, ModelError> {
+        let mut batch = recycled(std::mem::take(&mut self.batch));
         for entry in entries {
             let position = entry.sequence.n_tokens();
             if let Some(copy) = self.cache.extend(entry.sequence, entry.tokens.len())? {
@@ -193,7 +197,9 @@ impl Model {
             let blocks = entry.sequence.blocks();
             batch.push(BatchEntry { tokens: entry.tokens, position, blocks, logits: entry.logits.clone() });
         }
-        Ok(self.backend.forward(&batch)?)
+        let logits = self.backend.forward(&batch);
+        self.batch = recycled(batch);
+        Ok(logits?)
     }
 
     /// A second sequence with the same content; both may go on separately.

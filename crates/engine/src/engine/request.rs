@@ -37,6 +37,7 @@ pub(super) struct RunningRequest {
     named_tokens: Vec<u32>,
     started: Instant,
     first_token: Option<Instant>,
+    has_ended: bool,
 }
 
 impl RunningRequest {
@@ -61,6 +62,7 @@ impl RunningRequest {
             named_tokens: prepared.named_tokens,
             started: Instant::now(),
             first_token: None,
+            has_ended: false,
         }
     }
 
@@ -83,14 +85,24 @@ impl RunningRequest {
         self.pending.len() <= PREFILL_CHUNK
     }
 
-    /// Takes note of a step whose logits were not wanted.
-    pub(super) fn finish_chunk(&mut self) {
-        self.pending.drain(..PREFILL_CHUNK);
-        self.report_prefill();
+    /// Whether everything has been answered.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
-    /// Chooses the next token from the step's logits. Returns whether the request has ended.
-    pub(super) fn finish_step(&mut self, logits: &[f32], tokenizer: &Tokenizer) -> bool {
+    /// Takes note of a step: chooses the next token, where its logits were wanted, from the next of `rows`.
+    pub(super) fn finish_step<'a>(&mut self, rows: &mut impl Iterator<Item = &'a [f32]>, tokenizer: &Tokenizer) {
+        if self.wants_logits() {
+            let logits = rows.next().expect("a row of logits for every one that was asked for");
+            self.has_ended = self.finish_token(logits, tokenizer);
+        } else {
+            self.pending.drain(..PREFILL_CHUNK);
+            self.report_prefill();
+        }
+    }
+
+    /// Chooses the next token. Returns whether the request has ended.
+    fn finish_token(&mut self, logits: &[f32], tokenizer: &Tokenizer) -> bool {
         self.pending.clear();
         if self.first_token.is_none() {
             self.first_token = Some(Instant::now());
