@@ -202,6 +202,18 @@ pub(crate) struct BenchArguments {
     /// How often each test is run
     #[arg(short = 'r', long, value_name = "N", default_value_t = 5)]
     pub(crate) repetitions: usize,
+    /// Tokens that each sequence has behind it when a test begins
+    #[arg(short = 'd', long, value_name = "D", default_value_t = 0)]
+    pub(crate) depth: usize,
+    /// Sequences side by side; the figures are of all together
+    #[arg(short = 'b', long, value_name = "B", default_value_t = 1)]
+    pub(crate) batch: usize,
+    /// Measure what FILE declares, and write a dated CSV
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt_tokens", "generation_tokens", "repetitions", "depth", "batch", "json"])]
+    pub(crate) sweep: Option<PathBuf>,
+    /// The folder for the CSV of a sweep; without it, the current one
+    #[arg(short, long, value_name = "FOLDER", requires = "sweep")]
+    pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
     #[command(flatten)]
@@ -378,6 +390,8 @@ mod tests {
         check_refused("tokenize --decode --no-bos", "cannot be used with");
         check_refused("bundle --output x", "--model");
         check_refused("rm", "MODEL");
+        check_refused("bench --sweep x.toml --depth 4", "cannot be used with");
+        check_refused("bench --output folder", "--sweep");
         check_refused("chat --threads many", "--threads");
         check_refused("", "Usage");
     }
