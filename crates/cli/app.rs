@@ -113,6 +113,7 @@ impl App {
             context_length: engine.context,
             n_sequences: PARALLEL_SEQUENCES,
             n_threads: engine.threads,
+            speculation: engine.speculation.parse().map_err(parsed)?,
         })
     }
 }

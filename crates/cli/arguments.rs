@@ -12,7 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::config::Override;
-pub(crate) use shared::{ContextFlag, EngineFlags, JsonFlag, ModelFlag, SamplingFlags};
+pub(crate) use shared::{ContextFlag, EngineFlags, JsonFlag, ModelFlag, SamplingFlags, SpeculationFlag};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -72,12 +72,14 @@ impl Command {
             Command::Chat(arguments) => {
                 arguments.engine.add_to(&mut overrides);
                 arguments.context.add_to(&mut overrides);
+                arguments.speculation.add_to(&mut overrides);
                 arguments.sampling.add_to(&mut overrides);
                 shared::add(&mut overrides, "chat.system", "--system", arguments.system.clone());
             }
             Command::Generate(arguments) => {
                 arguments.engine.add_to(&mut overrides);
                 arguments.context.add_to(&mut overrides);
+                arguments.speculation.add_to(&mut overrides);
                 arguments.sampling.add_to(&mut overrides);
             }
             Command::Tokenize(arguments) => arguments.model.add_to(&mut overrides),
@@ -87,6 +89,7 @@ impl Command {
             Command::Config(arguments) => {
                 arguments.engine.add_to(&mut overrides);
                 arguments.context.add_to(&mut overrides);
+                arguments.speculation.add_to(&mut overrides);
                 arguments.sampling.add_to(&mut overrides);
             }
             Command::Synth(_)
@@ -117,6 +120,8 @@ pub(crate) struct ChatArguments {
     pub(crate) engine: EngineFlags,
     #[command(flatten)]
     pub(crate) context: ContextFlag,
+    #[command(flatten)]
+    pub(crate) speculation: SpeculationFlag,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
     #[command(flatten)]
@@ -151,6 +156,8 @@ pub(crate) struct GenerateArguments {
     pub(crate) engine: EngineFlags,
     #[command(flatten)]
     pub(crate) context: ContextFlag,
+    #[command(flatten)]
+    pub(crate) speculation: SpeculationFlag,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
     #[command(flatten)]
@@ -315,6 +322,8 @@ pub(crate) struct ConfigArguments {
     #[command(flatten)]
     pub(crate) context: ContextFlag,
     #[command(flatten)]
+    pub(crate) speculation: SpeculationFlag,
+    #[command(flatten)]
     pub(crate) json: JsonFlag,
     #[command(flatten)]
     pub(crate) sampling: SamplingFlags,
@@ -380,6 +389,7 @@ mod tests {
         check("tokenize --model x.gguf --no-bos", &["--model engine.model=\"x.gguf\""]);
         check("perplexity --file f --context 64", &[]);
         check("bench -p 0 -n 8 -r 1 --device cuda:1", &["--device engine.device=\"cuda:1\""]);
+        check("chat --speculation off", &["--speculation engine.speculation=\"off\""]);
         check("config --backend native", &["--backend engine.backend=\"native\""]);
     }
 

@@ -41,7 +41,29 @@ impl std::str::FromStr for BackendChoice {
     }
 }
 
-/// How models are loaded.
+/// Whether tokens are guessed and computed before it is known that they come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Speculation {
+    /// Where it helps. What is generated is the same with and without.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+}
+
+impl std::str::FromStr for Speculation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Speculation::Auto),
+            "off" => Ok(Speculation::Off),
+            _ => Err(format!("unknown speculation {text:?}: expected auto or off")),
+        }
+    }
+}
+
+/// How models are loaded and run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelOptions {
     /// Where they run.
@@ -54,6 +76,8 @@ pub struct ModelOptions {
     pub n_sequences: usize,
     /// Threads that compute, where the backend is our own; `None` takes one for every physical core.
     pub n_threads: Option<usize>,
+    /// Whether tokens are guessed ahead.
+    pub speculation: Speculation,
 }
 
 /// Why a model cannot be loaded or run.

@@ -1,5 +1,6 @@
 //! One request while it runs: what is still to be computed, and what has been answered.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use hone_protocol::{
@@ -10,8 +11,9 @@ use hone_protocol::{
 use crate::constraint::{ConstraintState, Taken};
 use crate::kv_cache::CachedSequence;
 use crate::logprobs::{largest, log_sum_exp};
-use crate::model::Model;
+use crate::model::{Model, Speculation};
 use crate::sampler::Sampler;
+use crate::speculation::Drafter;
 use crate::template::TemplateError;
 use crate::text_stream::TextStream;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
@@ -23,8 +25,15 @@ const PREFILL_CHUNK: usize = 512;
 pub(super) struct RunningRequest {
     events: GenerationSender,
     pub(super) sequence: CachedSequence,
-    /// Tokens that are not in the cache yet: the rest of the prompt, or the token sampled last.
+    /// Tokens that are not in the cache yet: the rest of the prompt, or the token sampled last and those that may follow.
     pending: Vec<u32>,
+    /// The guesses among them, which come last.
+    drafted: Vec<u32>,
+    /// How many guesses of the last step were wrong and are still in the cache.
+    n_wrong: usize,
+    drafter: Option<Drafter>,
+    /// Guesses in all, and how many of them were right.
+    guesses: (usize, usize),
     n_prompt: usize,
     n_generated: usize,
     max_tokens: usize,
@@ -42,7 +51,12 @@ pub(super) struct RunningRequest {
 
 impl RunningRequest {
     /// A request that starts when its turn comes.
-    pub(super) fn new(prepared: Prepared, request: &GenerateRequest, events: GenerationSender) -> Self {
+    pub(super) fn new(
+        prepared: Prepared,
+        request: &GenerateRequest,
+        events: GenerationSender,
+        speculation: Speculation,
+    ) -> Self {
         events.send(GenerationEvent::Started { prompt_token_ids: prepared.prompt.clone() });
         let mut sampler = prepared.sampler;
         prepared.prompt.iter().for_each(|token| sampler.observe(*token));
@@ -51,6 +65,10 @@ impl RunningRequest {
             events,
             sequence: CachedSequence::default(),
             n_prompt: prepared.prompt.len(),
+            drafted: Vec::new(),
+            n_wrong: 0,
+            drafter: (speculation == Speculation::Auto).then(|| Drafter::new(&prepared.prompt)),
+            guesses: (0, 0),
             pending: prepared.prompt,
             n_generated: 0,
             max_tokens: max_tokens.min(prepared.room),
@@ -80,9 +98,36 @@ impl RunningRequest {
         (&mut self.sequence, &self.pending[..self.pending.len().min(PREFILL_CHUNK)])
     }
 
-    /// Whether the next step ends with a token to be sampled.
-    pub(super) fn wants_logits(&self) -> bool {
+    /// Which of the next step's tokens logits are wanted of: the last of the prompt, or that sampled last and the guesses.
+    pub(super) fn wanted_logits(&self) -> Range<usize> {
+        match self.ends_in_chunk() {
+            true => self.pending.len() - 1 - self.drafted.len()..self.pending.len(),
+            false => 0..0,
+        }
+    }
+
+    fn ends_in_chunk(&self) -> bool {
         self.pending.len() <= PREFILL_CHUNK
+    }
+
+    /// Guesses up to `most` tokens that the next step computes too.
+    pub(super) fn draft(&mut self, most: usize) {
+        let Some(drafter) = self.drafter.as_ref().filter(|_| self.first_token.is_some()) else { return };
+        // The last token of an answer is never computed, so that there is no room for it in the cache.
+        let most = most.min(self.max_tokens - self.n_generated - 1);
+        let drafted = drafter.draft(most);
+        let n_allowed = match &mut self.constraint {
+            Some(constraint) => constraint.n_allowed(drafted),
+            None => drafted.len(),
+        };
+        self.drafted.extend_from_slice(&drafted[..n_allowed]);
+        self.pending.extend_from_slice(&self.drafted);
+    }
+
+    /// Takes the wrong guesses of the last step out of the cache.
+    pub(super) fn forget_wrong_guesses(&mut self, model: &mut Model) {
+        let n_right = self.sequence.n_tokens() - std::mem::take(&mut self.n_wrong);
+        model.truncate(&mut self.sequence, n_right);
     }
 
     /// Whether everything has been answered.
@@ -90,14 +135,33 @@ impl RunningRequest {
         self.has_ended
     }
 
-    /// Takes note of a step: chooses the next token, where its logits were wanted, from the next of `rows`.
+    /// Takes note of a step: chooses the next tokens, where logits were wanted, from the next of `rows`.
     pub(super) fn finish_step<'a>(&mut self, rows: &mut impl Iterator<Item = &'a [f32]>, tokenizer: &Tokenizer) {
-        if self.wants_logits() {
-            let logits = rows.next().expect("a row of logits for every one that was asked for");
-            self.has_ended = self.finish_token(logits, tokenizer);
+        if self.ends_in_chunk() {
+            self.finish_tokens(rows, tokenizer);
         } else {
             self.pending.drain(..PREFILL_CHUNK);
             self.report_prefill();
+        }
+    }
+
+    /// Chooses a token from the first row, and from the next as long as what was guessed is what was chosen.
+    fn finish_tokens<'a>(&mut self, rows: &mut impl Iterator<Item = &'a [f32]>, tokenizer: &Tokenizer) {
+        let n_drafted = self.drafted.len();
+        let mut n_right = 0;
+        for index in 0..=n_drafted {
+            let logits = rows.next().expect("a row of logits for every one that was asked for");
+            if self.has_ended || n_right < index {
+                continue;
+            }
+            self.has_ended = self.finish_token(logits, tokenizer);
+            n_right += usize::from(index < n_drafted && self.pending.first() == self.drafted.get(index));
+        }
+        self.n_wrong = n_drafted - n_right;
+        self.drafted.clear();
+        if let Some(drafter) = self.drafter.as_mut().filter(|_| n_drafted > 0) {
+            drafter.learn(n_drafted, n_right);
+            self.guesses = (self.guesses.0 + n_drafted, self.guesses.1 + n_right);
         }
     }
 
@@ -144,6 +208,7 @@ impl RunningRequest {
     fn take_token(&mut self, token: u32, logits: &[f32], tokenizer: &Tokenizer) -> bool {
         self.n_generated += 1;
         self.sampler.observe(token);
+        self.drafter.iter_mut().for_each(|drafter| drafter.observe(token));
         self.pending.push(token);
         let logprobs = self.logprobs.is_wanted().then(|| self.report_logprobs(token, logits, tokenizer));
         // A control token that does not end the answer says nothing to a reader.
@@ -202,6 +267,8 @@ impl RunningRequest {
             generation_tokens: self.n_generated,
             generation_seconds,
             generation_tokens_per_second: rate(self.n_generated.saturating_sub(1), generation_seconds),
+            guessed_tokens: self.guesses.0,
+            accepted_tokens: self.guesses.1,
         }
     }
 }

@@ -12,6 +12,10 @@ use super::request::{Prepared, RunningRequest};
 use crate::model::{Advance, Model, ModelError, ModelOptions};
 use crate::reuse::recycled;
 
+/// Tokens that a step of generating requests has room for, guessed ones among them: with more, arithmetic takes longer
+/// than reading the weights.
+const MAX_STEP_TOKENS: usize = 16;
+
 /// Owns the models and works on the requests.
 pub(super) struct Worker {
     options: ModelOptions,
@@ -67,7 +71,8 @@ impl Worker {
         let bug = || Err(GenerateError::Failed("the request failed unexpectedly: this is a bug in hone".into()));
         match admitted.unwrap_or_else(|_| bug()) {
             Ok((index, prepared)) => {
-                self.models[index].waiting.push_back(RunningRequest::new(prepared, &request, events))
+                let request = RunningRequest::new(prepared, &request, events, self.options.speculation);
+                self.models[index].waiting.push_back(request);
             }
             Err(error) => events.send(GenerationEvent::Failed(error)),
         }
@@ -124,6 +129,7 @@ impl LoadedModel {
             return Ok(());
         }
         let tokenizer = self.model.tokenizer().clone();
+        self.draft();
         let mut entries = recycled(std::mem::take(&mut self.entries));
         entries.extend(self.running.iter_mut().map(entry));
         let logits = self.model.advance(&mut entries);
@@ -131,7 +137,14 @@ impl LoadedModel {
         let mut rows = logits?.rows();
         self.running.iter_mut().for_each(|request| request.finish_step(&mut rows, &tokenizer));
         self.release_where(RunningRequest::has_ended);
+        self.running.iter_mut().for_each(|request| request.forget_wrong_guesses(&mut self.model));
         Ok(())
+    }
+
+    /// Lets requests guess as far as the step has room for: the more there are, the less a guess is worth.
+    fn draft(&mut self) {
+        let most = (MAX_STEP_TOKENS / self.running.len()).saturating_sub(1);
+        self.running.iter_mut().for_each(|request| request.draft(most));
     }
 
     fn release_where(&mut self, is_over: impl Fn(&RunningRequest) -> bool) {
@@ -170,9 +183,7 @@ impl LoadedModel {
 }
 
 fn entry(request: &mut RunningRequest) -> Advance<'_> {
-    let wants_logits = request.wants_logits();
+    let logits = request.wanted_logits();
     let (sequence, tokens) = request.step_parts();
-    let last = tokens.len() - 1;
-    let logits = if wants_logits { last..tokens.len() } else { 0..0 };
     Advance { sequence, tokens, logits }
 }
