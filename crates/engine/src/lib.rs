@@ -4,6 +4,7 @@
 pub mod backend;
 pub mod constraint;
 pub mod decoder;
+pub mod embedder;
 pub mod engine;
 pub mod gguf;
 pub mod kv_cache;
@@ -11,7 +12,9 @@ pub mod logprobs;
 pub mod model;
 pub mod perplexity;
 pub mod quantized;
+mod reuse;
 pub mod sampler;
+mod speculation;
 pub mod speed;
 pub mod synth;
 pub mod template;

@@ -12,6 +12,7 @@ use crate::constraint::{ConstraintError, ConstraintFactory};
 use crate::decoder::{DecoderSpec, SpecError};
 use crate::gguf::{Gguf, GgufError};
 use crate::kv_cache::{BlockPool, CacheFull, CachedSequence};
+use crate::reuse::recycled;
 use crate::template::{ChatTemplate, TemplateError};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
@@ -40,7 +41,29 @@ impl std::str::FromStr for BackendChoice {
     }
 }
 
-/// How models are loaded.
+/// Whether tokens are guessed and computed before it is known that they come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Speculation {
+    /// Where it helps. What is generated is the same with and without.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+}
+
+impl std::str::FromStr for Speculation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Speculation::Auto),
+            "off" => Ok(Speculation::Off),
+            _ => Err(format!("unknown speculation {text:?}: expected auto or off")),
+        }
+    }
+}
+
+/// How models are loaded and run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelOptions {
     /// Where they run.
@@ -53,6 +76,8 @@ pub struct ModelOptions {
     pub n_sequences: usize,
     /// Threads that compute, where the backend is our own; `None` takes one for every physical core.
     pub n_threads: Option<usize>,
+    /// Whether tokens are guessed ahead.
+    pub speculation: Speculation,
 }
 
 /// Why a model cannot be loaded or run.
@@ -100,6 +125,8 @@ pub struct Model {
     backend: Box<dyn Backend>,
     cache: BlockPool,
     context_length: usize,
+    /// Empty between steps.
+    batch: Vec<BatchEntry<'static>>,
 }
 
 impl Model {
@@ -125,6 +152,7 @@ impl Model {
             backend,
             cache: BlockPool::with_room_for(context_length.saturating_mul(options.n_sequences.max(1))),
             context_length,
+            batch: Vec::new(),
             spec,
         })
     }
@@ -183,8 +211,8 @@ impl Model {
     /// # Errors
     /// When the cache has no room or the device fails; the sequences may then have been extended by tokens that were not
     /// computed, and should be released.
-    pub fn advance(&mut self, entries: &mut [Advance<'_>]) -> Result<Logits, ModelError> {
-        let mut batch = Vec::with_capacity(entries.len());
+    pub fn advance(&mut self, entries: &mut [Advance<'_>]) -> Result<Logits<'_>, ModelError> {
+        let mut batch = recycled(std::mem::take(&mut self.batch));
         for entry in entries {
             let position = entry.sequence.n_tokens();
             if let Some(copy) = self.cache.extend(entry.sequence, entry.tokens.len())? {
@@ -193,7 +221,9 @@ impl Model {
             let blocks = entry.sequence.blocks();
             batch.push(BatchEntry { tokens: entry.tokens, position, blocks, logits: entry.logits.clone() });
         }
-        Ok(self.backend.forward(&batch)?)
+        let logits = self.backend.forward(&batch);
+        self.batch = recycled(batch);
+        Ok(logits?)
     }
 
     /// A second sequence with the same content; both may go on separately.

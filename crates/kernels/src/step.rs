@@ -134,7 +134,11 @@ impl Program {
     ///
     /// # Panics
     /// When a task panics, which is a bug.
-    pub fn run(&mut self, pool: &mut Pool, sequences: &[Sequence<'_>]) -> Result<&[f32], StepError> {
+    pub fn run<'a>(
+        &mut self,
+        pool: &mut Pool,
+        sequences: impl IntoIterator<Item = Sequence<'a>>,
+    ) -> Result<&[f32], StepError> {
         self.batch.fill(sequences, self.vocab_size)?;
         self.make_room(pool.n_threads());
         for (geometry, plan) in &mut self.plans {

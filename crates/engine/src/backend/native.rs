@@ -53,10 +53,9 @@ impl Backend for NativeBackend {
         self.pool.n_threads()
     }
 
-    fn forward(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits, BackendError> {
-        let sequences: Vec<Sequence<'_>> = batch.iter().map(sequence).collect();
-        let logits = self.program.run(&mut self.pool, &sequences)?;
-        Ok(Logits::new(logits.to_vec(), self.vocab_size))
+    fn forward(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits<'_>, BackendError> {
+        let logits = self.program.run(&mut self.pool, batch.iter().map(sequence))?;
+        Ok(Logits::new(logits, self.vocab_size))
     }
 
     fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError> {

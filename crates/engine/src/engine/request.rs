@@ -1,17 +1,20 @@
 //! One request while it runs: what is still to be computed, and what has been answered.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use hone_protocol::{
-    FinishReason, GenerateError, GenerateRequest, GenerationEvent, GenerationSender, LogprobOptions, Prompt, Timings,
-    TokenLogprob, TokenLogprobs,
+    FinishReason, GenerateError, GenerateRequest, GenerationEvent, GenerationSender, LogprobOptions, Message, Prompt,
+    Timings, TokenLogprob, TokenLogprobs,
 };
 
-use crate::constraint::ConstraintState;
+use crate::constraint::{ConstraintState, Taken};
 use crate::kv_cache::CachedSequence;
 use crate::logprobs::{largest, log_sum_exp};
-use crate::model::Model;
+use crate::model::{Model, Speculation};
 use crate::sampler::Sampler;
+use crate::speculation::Drafter;
+use crate::template::TemplateError;
 use crate::text_stream::TextStream;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 
@@ -22,8 +25,15 @@ const PREFILL_CHUNK: usize = 512;
 pub(super) struct RunningRequest {
     events: GenerationSender,
     pub(super) sequence: CachedSequence,
-    /// Tokens that are not in the cache yet: the rest of the prompt, or the token sampled last.
+    /// Tokens that are not in the cache yet: the rest of the prompt, or the token sampled last and those that may follow.
     pending: Vec<u32>,
+    /// The guesses among them, which come last.
+    drafted: Vec<u32>,
+    /// How many guesses of the last step were wrong and are still in the cache.
+    n_wrong: usize,
+    drafter: Option<Drafter>,
+    /// Guesses in all, and how many of them were right.
+    guesses: (usize, usize),
     n_prompt: usize,
     n_generated: usize,
     max_tokens: usize,
@@ -36,11 +46,17 @@ pub(super) struct RunningRequest {
     named_tokens: Vec<u32>,
     started: Instant,
     first_token: Option<Instant>,
+    has_ended: bool,
 }
 
 impl RunningRequest {
     /// A request that starts when its turn comes.
-    pub(super) fn new(prepared: Prepared, request: &GenerateRequest, events: GenerationSender) -> Self {
+    pub(super) fn new(
+        prepared: Prepared,
+        request: &GenerateRequest,
+        events: GenerationSender,
+        speculation: Speculation,
+    ) -> Self {
         events.send(GenerationEvent::Started { prompt_token_ids: prepared.prompt.clone() });
         let mut sampler = prepared.sampler;
         prepared.prompt.iter().for_each(|token| sampler.observe(*token));
@@ -49,6 +65,10 @@ impl RunningRequest {
             events,
             sequence: CachedSequence::default(),
             n_prompt: prepared.prompt.len(),
+            drafted: Vec::new(),
+            n_wrong: 0,
+            drafter: (speculation == Speculation::Auto).then(|| Drafter::new(&prepared.prompt)),
+            guesses: (0, 0),
             pending: prepared.prompt,
             n_generated: 0,
             max_tokens: max_tokens.min(prepared.room),
@@ -60,6 +80,7 @@ impl RunningRequest {
             named_tokens: prepared.named_tokens,
             started: Instant::now(),
             first_token: None,
+            has_ended: false,
         }
     }
 
@@ -77,19 +98,75 @@ impl RunningRequest {
         (&mut self.sequence, &self.pending[..self.pending.len().min(PREFILL_CHUNK)])
     }
 
-    /// Whether the next step ends with a token to be sampled.
-    pub(super) fn wants_logits(&self) -> bool {
+    /// Which of the next step's tokens logits are wanted of: the last of the prompt, or that sampled last and the guesses.
+    pub(super) fn wanted_logits(&self) -> Range<usize> {
+        match self.ends_in_chunk() {
+            true => self.pending.len() - 1 - self.drafted.len()..self.pending.len(),
+            false => 0..0,
+        }
+    }
+
+    fn ends_in_chunk(&self) -> bool {
         self.pending.len() <= PREFILL_CHUNK
     }
 
-    /// Takes note of a step whose logits were not wanted.
-    pub(super) fn finish_chunk(&mut self) {
-        self.pending.drain(..PREFILL_CHUNK);
-        self.report_prefill();
+    /// Guesses up to `most` tokens that the next step computes too.
+    pub(super) fn draft(&mut self, most: usize) {
+        let Some(drafter) = self.drafter.as_ref().filter(|_| self.first_token.is_some()) else { return };
+        // The last token of an answer is never computed, so that there is no room for it in the cache.
+        let most = most.min(self.max_tokens - self.n_generated - 1);
+        let drafted = drafter.draft(most);
+        let n_allowed = match &mut self.constraint {
+            Some(constraint) => constraint.n_allowed(drafted),
+            None => drafted.len(),
+        };
+        self.drafted.extend_from_slice(&drafted[..n_allowed]);
+        self.pending.extend_from_slice(&self.drafted);
     }
 
-    /// Chooses the next token from the step's logits. Returns whether the request has ended.
-    pub(super) fn finish_step(&mut self, logits: &[f32], tokenizer: &Tokenizer) -> bool {
+    /// Takes the wrong guesses of the last step out of the cache.
+    pub(super) fn forget_wrong_guesses(&mut self, model: &mut Model) {
+        let n_right = self.sequence.n_tokens() - std::mem::take(&mut self.n_wrong);
+        model.truncate(&mut self.sequence, n_right);
+    }
+
+    /// Whether everything has been answered.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Takes note of a step: chooses the next tokens, where logits were wanted, from the next of `rows`.
+    pub(super) fn finish_step<'a>(&mut self, rows: &mut impl Iterator<Item = &'a [f32]>, tokenizer: &Tokenizer) {
+        if self.ends_in_chunk() {
+            self.finish_tokens(rows, tokenizer);
+        } else {
+            self.pending.drain(..PREFILL_CHUNK);
+            self.report_prefill();
+        }
+    }
+
+    /// Chooses a token from the first row, and from the next as long as what was guessed is what was chosen.
+    fn finish_tokens<'a>(&mut self, rows: &mut impl Iterator<Item = &'a [f32]>, tokenizer: &Tokenizer) {
+        let n_drafted = self.drafted.len();
+        let mut n_right = 0;
+        for index in 0..=n_drafted {
+            let logits = rows.next().expect("a row of logits for every one that was asked for");
+            if self.has_ended || n_right < index {
+                continue;
+            }
+            self.has_ended = self.finish_token(logits, tokenizer);
+            n_right += usize::from(index < n_drafted && self.pending.first() == self.drafted.get(index));
+        }
+        self.n_wrong = n_drafted - n_right;
+        self.drafted.clear();
+        if let Some(drafter) = self.drafter.as_mut().filter(|_| n_drafted > 0) {
+            drafter.learn(n_drafted, n_right);
+            self.guesses = (self.guesses.0 + n_drafted, self.guesses.1 + n_right);
+        }
+    }
+
+    /// Chooses the next token. Returns whether the request has ended.
+    fn finish_token(&mut self, logits: &[f32], tokenizer: &Tokenizer) -> bool {
         self.pending.clear();
         if self.first_token.is_none() {
             self.first_token = Some(Instant::now());
@@ -118,15 +195,20 @@ impl RunningRequest {
         let Some(constraint) = &mut self.constraint else {
             return self.sampler.sample(logits, |_| ()).ok_or_else(no_choice);
         };
-        let allowed = constraint.allowed().map_err(failed)?;
-        let token = self.sampler.sample(logits, |logits| allowed.apply(logits)).ok_or_else(no_choice)?;
-        constraint.accept(token).map_err(failed)?;
-        Ok(token)
+        loop {
+            let allowed = constraint.allowed().map_err(failed)?;
+            let constrain = |logits: &mut [f32]| allowed.into_iter().for_each(|mask| mask.apply(logits));
+            let token = self.sampler.sample(logits, constrain).ok_or_else(no_choice)?;
+            if constraint.accept(token).map_err(failed)? == Taken::Appended {
+                return Ok(token);
+            }
+        }
     }
 
     fn take_token(&mut self, token: u32, logits: &[f32], tokenizer: &Tokenizer) -> bool {
         self.n_generated += 1;
         self.sampler.observe(token);
+        self.drafter.iter_mut().for_each(|drafter| drafter.observe(token));
         self.pending.push(token);
         let logprobs = self.logprobs.is_wanted().then(|| self.report_logprobs(token, logits, tokenizer));
         // A control token that does not end the answer says nothing to a reader.
@@ -185,6 +267,8 @@ impl RunningRequest {
             generation_tokens: self.n_generated,
             generation_seconds,
             generation_tokens_per_second: rate(self.n_generated.saturating_sub(1), generation_seconds),
+            guessed_tokens: self.guesses.0,
+            accepted_tokens: self.guesses.1,
         }
     }
 }
@@ -202,14 +286,14 @@ pub(super) struct Prepared {
 impl Prepared {
     /// Tokenizes the prompt and checks it and the options.
     pub(super) fn new(request: &GenerateRequest, model: &mut Model) -> Result<Self, GenerateError> {
-        let prompt = encode(&request.prompt, model)?;
-        let context_tokens = model.context_length();
+        let prompt = encode(request, model)?;
+        let context_tokens = request.context.unwrap_or(usize::MAX).min(model.context_length());
         let room = context_tokens.saturating_sub(prompt.len());
         if room == 0 {
             return Err(GenerateError::ContextOverflow { prompt_tokens: prompt.len(), context_tokens });
         }
         let sampler = Sampler::new(request.sampling.clone(), model.spec().vocab_size).map_err(refused)?;
-        let named_tokens = named_tokens(&request.logprobs.named, model.tokenizer())?;
+        let named_tokens = named_tokens(&request.logprobs.named, model.tokenizer());
         let constraint = match &request.constraint {
             Some(constraint) => {
                 Some(model.constraints().and_then(|factory| factory.start(constraint)).map_err(refused)?)
@@ -224,10 +308,11 @@ fn refused(error: impl std::fmt::Display) -> GenerateError {
     GenerateError::Request(error.to_string())
 }
 
-fn encode(prompt: &Prompt, model: &Model) -> Result<Vec<u32>, GenerateError> {
-    let tokens = match prompt {
-        Prompt::Chat(messages) => {
-            model.template().map_err(refused)?.encode_chat(model.tokenizer(), messages).map_err(refused)?
+fn encode(request: &GenerateRequest, model: &Model) -> Result<Vec<u32>, GenerateError> {
+    let tokens = match &request.prompt {
+        Prompt::Chat(messages) => encode_chat(request, messages, model)?,
+        _ if !request.tools.is_empty() => {
+            return Err(refused("tools are named to a model by its chat template: give the prompt as a conversation"));
         }
         Prompt::Text { text, parse_special, add_special } => {
             let options = EncodeOptions { parse_special: *parse_special, add_special: *add_special };
@@ -244,8 +329,15 @@ fn encode(prompt: &Prompt, model: &Model) -> Result<Vec<u32>, GenerateError> {
     Ok(tokens)
 }
 
-fn named_tokens(names: &[String], tokenizer: &Tokenizer) -> Result<Vec<u32>, GenerateError> {
-    let find =
-        |name: &String| tokenizer.token_with_text(name).ok_or_else(|| refused(format!("no single token is {name:?}")));
-    names.iter().map(find).collect()
+fn encode_chat(request: &GenerateRequest, messages: &[Message], model: &Model) -> Result<Vec<u32>, GenerateError> {
+    let template = model.template().map_err(refused)?;
+    template.encode_chat(model.tokenizer(), messages, &request.tools).map_err(|error| match error {
+        TemplateError::NoTools => GenerateError::NoTools { model: request.model.clone() },
+        other => refused(other),
+    })
+}
+
+/// The tokens of those names that are single tokens.
+fn named_tokens(names: &[String], tokenizer: &Tokenizer) -> Vec<u32> {
+    names.iter().filter_map(|name| tokenizer.token_with_text(name)).collect()
 }

@@ -10,6 +10,11 @@ use hone_protocol::{GenerateError, GenerateRequest, GenerationEvent, LocateModel
 use super::QueuedRequest;
 use super::request::{Prepared, RunningRequest};
 use crate::model::{Advance, Model, ModelError, ModelOptions};
+use crate::reuse::recycled;
+
+/// Tokens that a step of generating requests has room for, guessed ones among them: with more, arithmetic takes longer
+/// than reading the weights.
+const MAX_STEP_TOKENS: usize = 16;
 
 /// Owns the models and works on the requests.
 pub(super) struct Worker {
@@ -25,6 +30,8 @@ struct LoadedModel {
     running: Vec<RunningRequest>,
     /// Admitted when the cache has room.
     waiting: VecDeque<RunningRequest>,
+    /// Empty between steps.
+    entries: Vec<Advance<'static>>,
 }
 
 impl Worker {
@@ -64,7 +71,8 @@ impl Worker {
         let bug = || Err(GenerateError::Failed("the request failed unexpectedly: this is a bug in hone".into()));
         match admitted.unwrap_or_else(|_| bug()) {
             Ok((index, prepared)) => {
-                self.models[index].waiting.push_back(RunningRequest::new(prepared, &request, events))
+                let request = RunningRequest::new(prepared, &request, events, self.options.speculation);
+                self.models[index].waiting.push_back(request);
             }
             Err(error) => events.send(GenerationEvent::Failed(error)),
         }
@@ -83,7 +91,13 @@ impl Worker {
         }
         let model = Model::load(&file, &self.options).map_err(|error| failed(with_causes(&error)))?;
         tracing::debug!(model = name, "loaded");
-        self.models.push(LoadedModel { file, model, running: Vec::new(), waiting: VecDeque::new() });
+        self.models.push(LoadedModel {
+            file,
+            model,
+            running: Vec::new(),
+            waiting: VecDeque::new(),
+            entries: Vec::new(),
+        });
         Ok(self.models.len() - 1)
     }
 
@@ -109,47 +123,43 @@ impl LoadedModel {
     }
 
     fn step(&mut self) -> Result<(), ModelError> {
-        self.drop_cancelled();
+        self.release_where(RunningRequest::is_cancelled);
         self.admit_waiting();
         if self.running.is_empty() {
             return Ok(());
         }
-        let mut entries: Vec<Advance<'_>> = self.running.iter_mut().map(entry).collect();
-        let logits = self.model.advance(&mut entries)?;
-        drop(entries);
-        let mut rows = logits.rows();
         let tokenizer = self.model.tokenizer().clone();
-        for request in std::mem::take(&mut self.running) {
-            self.finish_step(request, &mut rows, &tokenizer);
-        }
+        self.draft();
+        let mut entries = recycled(std::mem::take(&mut self.entries));
+        entries.extend(self.running.iter_mut().map(entry));
+        let logits = self.model.advance(&mut entries);
+        self.entries = recycled(entries);
+        let mut rows = logits?.rows();
+        self.running.iter_mut().for_each(|request| request.finish_step(&mut rows, &tokenizer));
+        self.release_where(RunningRequest::has_ended);
+        self.running.iter_mut().for_each(|request| request.forget_wrong_guesses(&mut self.model));
         Ok(())
     }
 
-    fn finish_step<'a>(
-        &mut self,
-        mut request: RunningRequest,
-        rows: &mut impl Iterator<Item = &'a [f32]>,
-        tokenizer: &crate::tokenizer::Tokenizer,
-    ) {
-        let has_ended = match request.wants_logits() {
-            true => rows.next().is_none_or(|row| request.finish_step(row, tokenizer)),
-            false => {
-                request.finish_chunk();
-                false
-            }
-        };
-        if has_ended { self.model.release(request.sequence) } else { self.running.push(request) }
+    /// Lets requests guess as far as the step has room for: the more there are, the less a guess is worth.
+    fn draft(&mut self) {
+        let most = (MAX_STEP_TOKENS / self.running.len()).saturating_sub(1);
+        self.running.iter_mut().for_each(|request| request.draft(most));
     }
 
-    fn drop_cancelled(&mut self) {
-        self.waiting.retain(|request| !request.is_cancelled());
-        for request in std::mem::take(&mut self.running) {
-            if request.is_cancelled() { self.model.release(request.sequence) } else { self.running.push(request) }
+    fn release_where(&mut self, is_over: impl Fn(&RunningRequest) -> bool) {
+        let mut index = 0;
+        while let Some(request) = self.running.get(index) {
+            match is_over(request) {
+                true => self.model.release(self.running.remove(index).sequence),
+                false => index += 1,
+            }
         }
     }
 
     /// Admits requests in the order of their arrival while the cache has room for all that they may come to need.
     fn admit_waiting(&mut self) {
+        self.waiting.retain(|request| !request.is_cancelled());
         while let Some(request) = self.waiting.front() {
             let block = crate::kv_cache::BLOCK_TOKENS;
             let reserved: usize =
@@ -173,9 +183,7 @@ impl LoadedModel {
 }
 
 fn entry(request: &mut RunningRequest) -> Advance<'_> {
-    let wants_logits = request.wants_logits();
+    let logits = request.wanted_logits();
     let (sequence, tokens) = request.step_parts();
-    let last = tokens.len() - 1;
-    let logits = if wants_logits { last..tokens.len() } else { 0..0 };
     Advance { sequence, tokens, logits }
 }

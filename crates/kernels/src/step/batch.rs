@@ -24,11 +24,15 @@ pub(super) struct Batch {
 
 impl Batch {
     /// Takes the sequences of a step.
-    pub(super) fn fill(&mut self, sequences: &[Sequence<'_>], vocab_size: usize) -> Result<(), StepError> {
+    pub(super) fn fill<'a>(
+        &mut self,
+        sequences: impl IntoIterator<Item = Sequence<'a>>,
+        vocab_size: usize,
+    ) -> Result<(), StepError> {
         self.clear();
         for sequence in sequences {
-            check(sequence, vocab_size)?;
-            self.add(sequence);
+            check(&sequence, vocab_size)?;
+            self.add(&sequence);
         }
         self.check_written()
     }
