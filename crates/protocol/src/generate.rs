@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use crossbeam_channel::{Receiver, Sender};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
 use crate::chat::{Message, Tool};
@@ -97,7 +97,8 @@ pub struct SamplingOptions {
     pub presence_penalty: f32,
     /// How many of the last tokens (prompt and answer) the penalties look at.
     pub penalty_window: usize,
-    /// Added to the logits of these token ids; negative infinity forbids the token.
+    /// Added to the logits of these token ids; negative infinity, `null` in JSON, forbids the token.
+    #[serde(deserialize_with = "biases")]
     pub logit_bias: Vec<(u32, f32)>,
     /// Seed of the random choice; the same seed gives the same text. Without it, a fresh one is drawn.
     pub seed: Option<u64>,
@@ -118,6 +119,12 @@ impl Default for SamplingOptions {
             seed: None,
         }
     }
+}
+
+/// JSON has no number for negative infinity, and what is written in its place must be read again.
+fn biases<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(u32, f32)>, D::Error> {
+    let biases: Vec<(u32, Option<f32>)> = Deserialize::deserialize(deserializer)?;
+    Ok(biases.into_iter().map(|(token, bias)| (token, bias.unwrap_or(f32::NEG_INFINITY))).collect())
 }
 
 /// The longest `penalty_window`: more tokens than any context holds.
@@ -457,6 +464,15 @@ mod tests {
         let mut options = SamplingOptions::default();
         change(&mut options);
         assert_eq!(options.check().err().map_or(String::new(), |error| error.to_string()), expected);
+    }
+
+    #[test]
+    fn a_forbidden_token_is_read_as_it_was_written() -> serde_json::Result<()> {
+        let logit_bias = vec![(7, f32::NEG_INFINITY), (8, -0.5)];
+        let options = SamplingOptions { logit_bias, ..SamplingOptions::default() };
+        let text = serde_json::to_string(&options)?;
+        assert_eq!(serde_json::from_str::<SamplingOptions>(&text)?, options, "{text}");
+        Ok(())
     }
 
     #[test]
