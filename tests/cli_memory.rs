@@ -4,6 +4,9 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
 use hone_memory::{Engram, EngramKind, MemoryOptions, MemoryStore};
 use hone_protocol::{
     Critique, Envelope, Feedback, Grade, Judging, Nothing, Payload, QueryId, Rating, RespondentId, SamplingOptions,
@@ -200,6 +203,34 @@ fn events_are_shown_by_conversation() {
     let event: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!((&event["sequence"], &event["payload"]["rating"]), (&json!(2), &json!("good")));
     check_failure(&home, &["events", "--type", "critique"], 2, "critique.result");
+}
+
+#[test]
+fn events_are_followed_and_memory_is_read_while_somebody_else_has_it_open() {
+    let home = Home::new();
+    let store = memory(&home);
+    let said = |number| event(number, 1, Payload::UserFeedback(Feedback { rating: Rating::Good }));
+    store.append_event(&said(1)).unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_hone"));
+    let mut child = home.command(program, &["events", "--follow", "--json"]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || {
+        let event: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        event["sequence"].as_u64().unwrap()
+    };
+    assert_eq!(next(), 1, "what has passed comes first");
+    store.append_event(&said(2)).unwrap();
+    assert_eq!(next(), 2);
+    store.remember(engram(1, None), None).unwrap();
+    assert_eq!(home.json(&["memory", "list", "--json"])[0]["query_id"], id(1).to_string());
+    // Whoever follows goes on when the owner leaves, and is asked by the next who comes.
+    drop(store);
+    let store = memory(&home);
+    store.append_event(&said(3)).unwrap();
+    assert_eq!(next(), 3);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    store.append_event(&said(4)).unwrap();
 }
 
 #[test]

@@ -38,12 +38,6 @@ pub enum MemoryError {
         /// What was seen.
         reason: String,
     },
-    /// Another process has the folder open.
-    #[error("memory in {folder} is in use by another hone, a chat perhaps: try again when that has ended")]
-    InUse {
-        /// Memory's folder.
-        folder: PathBuf,
-    },
     /// A record says what no version of hone that this one knows has written.
     #[error("{record} cannot be read: {reason}")]
     Damaged {

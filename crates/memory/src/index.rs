@@ -6,7 +6,7 @@
 //! believes nothing of it that the sum does not vouch for.
 
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use tempfile::NamedTempFile;
 use usearch::ffi::{IndexOptions, Matches, MetricKind, ScalarKind};
 
 use crate::error::MemoryError;
-use crate::storage::{of_io, sync_folder};
+use crate::storage::sync_folder;
 
 /// The format of the index's file.
 const FORMAT: u64 = 1;
@@ -25,6 +25,9 @@ const ALWAYS_EXACT: usize = 5_000;
 
 /// Room that the index grows by at least, in vectors.
 const LEAST_GROWTH: usize = 1_024;
+
+/// usearch's own kind of error, which has no name that could be imported.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// The nearest vectors, and which changes in storage they stand for.
 pub(crate) struct VectorIndex {
@@ -191,7 +194,7 @@ impl VectorIndex {
         self.saved_change = change;
     }
 
-    fn put(&mut self, sequence: u64, vector: Option<&[f32]>) -> Result<(), cxx_error::Failure> {
+    fn put(&mut self, sequence: u64, vector: Option<&[f32]>) -> Result<(), Failure> {
         if let Some(native) = &self.native {
             native.remove(sequence)?;
         }
@@ -214,29 +217,21 @@ impl VectorIndex {
     }
 }
 
-/// usearch's own kind of error, which has no name that could be imported.
-mod cxx_error {
-    pub(super) type Failure = Box<dyn std::error::Error + Send + Sync>;
-}
-
-/// Writes an index's bytes to its file, durably, in place of what is there.
+/// Writes a file, durably, in place of what is there.
 ///
 /// # Errors
 /// When there is no room, or the file cannot be written; then the old one stays.
-pub(crate) fn write_file(file: &Path, bytes: &[u8]) -> Result<(), MemoryError> {
+pub(crate) fn write_file(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = file.parent().unwrap_or(file);
-    let write = || {
-        let mut fresh = NamedTempFile::with_prefix_in(TEMPORARY_PREFIX, folder)?;
-        fresh.write_all(bytes)?;
-        fresh.as_file().sync_all()?;
-        fresh.persist(file)?;
-        sync_folder(folder)
-    };
-    write().map_err(|error| of_io(folder, &error))
+    let mut fresh = NamedTempFile::with_prefix_in(TEMPORARY_PREFIX, folder)?;
+    fresh.write_all(bytes)?;
+    fresh.as_file().sync_all()?;
+    fresh.persist(file)?;
+    sync_folder(folder)
 }
 
-/// What the name of an index begins with while it is being written.
-const TEMPORARY_PREFIX: &str = ".vectors-";
+/// What the name of a file begins with while it is being written.
+const TEMPORARY_PREFIX: &str = ".unfinished-";
 
 /// Removes what was being written when a process was killed.
 pub(crate) fn remove_unfinished(folder: &Path) {
@@ -248,7 +243,7 @@ pub(crate) fn remove_unfinished(folder: &Path) {
     }
 }
 
-fn create(dimensions: usize) -> Result<usearch::Index, cxx_error::Failure> {
+fn create(dimensions: usize) -> Result<usearch::Index, Failure> {
     let options = IndexOptions {
         dimensions,
         metric: MetricKind::IP,

@@ -10,6 +10,11 @@
 //! and leaves alone what it does not know. The index is saved beside a checksum and the number of the last change that it
 //! holds. When memory is opened the changes since then are added, and where checksum, model or numbers do not fit it is
 //! built anew.
+//!
+//! # Who may open it
+//!
+//! Any number of processes of one person. The first owns the folder and serves the others over a Unix socket in it; when
+//! it ends, the next request of another takes its place.
 
 mod commits;
 mod engram;
@@ -20,6 +25,7 @@ mod local;
 mod options;
 mod records;
 mod request;
+mod sharing;
 mod statistics;
 mod storage;
 mod store;

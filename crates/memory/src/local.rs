@@ -12,7 +12,6 @@ mod opened;
 mod search;
 mod transfer;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
@@ -21,7 +20,6 @@ use crate::local::events::Watermark;
 use crate::local::opened::Opened;
 use crate::options::MemoryOptions;
 use crate::request::{Reply, Request};
-use crate::storage::of_io;
 
 pub(crate) use transfer::parse_line;
 
@@ -35,12 +33,11 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Opens what is in `folder`, or creates it.
+    /// Opens what is in `folder`, which is there, or begins.
     ///
     /// # Errors
     /// When it cannot be read or written.
     pub(crate) fn open(folder: &Path, options: MemoryOptions) -> Result<Local, MemoryError> {
-        fs::create_dir_all(folder).map_err(|error| of_io(folder, &error))?;
         let opened = Opened::open(folder, &options)?;
         let watermark = Watermark::new(opened.last_event());
         Ok(Local { folder: folder.to_owned(), options, opened: RwLock::new(Some(opened)), watermark })
@@ -54,17 +51,22 @@ impl Local {
         if let Request::AwaitEvents { after, milliseconds, .. } = request {
             self.watermark.wait_past(*after, *milliseconds);
         }
-        let reply = match self.try_answer(request, is_repeated) {
-            // A failure may have waited in storage for whoever would ask next.
-            Err(_) if self.close_broken() => self.try_answer(request, true).inspect_err(|_| {
-                self.close_broken();
-            }),
-            answered => answered,
-        }?;
+        let mut reply = self.try_answer(request, is_repeated);
+        if self.close_broken() && reply.is_err() {
+            // The failure may have waited in storage for whoever would ask next.
+            reply = self.try_answer(request, true);
+            self.close_broken();
+        }
+        let reply = reply?;
         if let (Request::AppendEvent { .. }, Reply::Number(event)) = (request, &reply) {
             self.watermark.raise(*event);
         }
         Ok(reply)
+    }
+
+    /// Wakes whoever waits for events, and lets nobody wait any more.
+    pub(crate) fn stop_waiting(&self) {
+        self.watermark.close();
     }
 
     fn try_answer(&self, request: &Request, is_repeated: bool) -> Result<Reply, MemoryError> {
@@ -107,7 +109,7 @@ impl Local {
                 Reply::Updates(vec![opened.annotate_meaning(*id, intent.clone(), entities.clone())?])
             }
             Request::Search { vector, n, filters, ranking } => {
-                Reply::Recalled(opened.search(vector.clone(), *n, filters, ranking)?)
+                Reply::Recalled(opened.search(vector, *n, filters, ranking)?)
             }
             Request::List { filters, n } => Reply::Engrams(opened.list(filters, *n)?),
             Request::Remove { ids } => Reply::Updates(opened.remove(ids)?),

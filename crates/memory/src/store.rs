@@ -12,13 +12,14 @@ use serde_json::{Map, Value};
 use crate::engram::Engram;
 use crate::error::{MemoryError, TransferError};
 use crate::filters::{EventFilter, Filters};
-use crate::local::{Local, parse_line};
+use crate::local::parse_line;
 use crate::options::{MemoryOptions, Ranking};
 use crate::request::{ExportedEngram, Reply, Request, Standing, Update, Vector};
+use crate::sharing::Shared;
 use crate::statistics::{Statistics, Verification};
 
 /// Engrams that are moved at once by an export or an import.
-const LINES_AT_ONCE: usize = 256;
+const LINES_AT_ONCE: usize = 64;
 
 /// The most problems of an import that are listed.
 const MOST_PROBLEMS: usize = 20;
@@ -26,7 +27,7 @@ const MOST_PROBLEMS: usize = 20;
 /// Memory. Clones are the same memory.
 #[derive(Clone)]
 pub struct MemoryStore {
-    local: Arc<Local>,
+    shared: Arc<Shared>,
     embedding_model: Arc<str>,
     ranking: Ranking,
 }
@@ -50,13 +51,15 @@ macro_rules! expect {
 }
 
 impl MemoryStore {
-    /// Opens the memory in `folder`, or begins one there.
+    /// Opens the memory in `folder`, or begins one there. Other processes may have it open too; where one of them does, its
+    /// options count for the index and for the disk.
     ///
     /// # Errors
-    /// When the folder cannot be read or written, or holds the memory of a later hone.
+    /// When the folder cannot be read or written, holds the memory of a later hone, or is in use by a process that does not
+    /// answer.
     pub fn open(folder: &Path, options: MemoryOptions) -> Result<MemoryStore, MemoryError> {
         let (embedding_model, ranking) = (options.embedding_model.as_str().into(), options.ranking);
-        Ok(MemoryStore { local: Arc::new(Local::open(folder, options)?), embedding_model, ranking })
+        Ok(MemoryStore { shared: Arc::new(Shared::open(folder, options)?), embedding_model, ranking })
     }
 
     /// Remembers an answer, with the vector of the current embedding model; it is durable when this returns. Gives the
@@ -65,7 +68,7 @@ impl MemoryStore {
     /// # Errors
     /// [`MemoryError::Conflict`] where something else is remembered under its id.
     pub fn remember(&self, engram: Engram, vector: Option<Vec<f32>>) -> Result<u64, MemoryError> {
-        let vector = vector.map(|values| self.vector(values));
+        let vector = vector.map(|values| self.vector(values)).transpose()?;
         expect!(self.ask(Request::Remember { engram: Box::new(engram), vector }), Reply::Number(sequence) => sequence)
     }
 
@@ -74,7 +77,7 @@ impl MemoryStore {
     /// # Errors
     /// When it has no direction, or not as many dimensions as the others.
     pub fn set_vector(&self, id: QueryId, vector: Vec<f32>) -> Result<Update, MemoryError> {
-        self.update(Request::SetVector { id, vector: self.vector(vector) })
+        self.update(Request::SetVector { id, vector: self.vector(vector)? })
     }
 
     /// The engram of that id.
@@ -140,7 +143,7 @@ impl MemoryStore {
     /// # Errors
     /// When the vector has no direction, or not as many dimensions as those that are remembered.
     pub fn search(&self, vector: &[f32], n: usize, filters: &Filters) -> Result<Vec<RecalledEngram>, MemoryError> {
-        let (vector, filters, ranking) = (self.vector(vector.to_vec()), filters.clone(), self.ranking);
+        let (vector, filters, ranking) = (self.vector(vector.to_vec())?, filters.clone(), self.ranking);
         expect!(self.ask(Request::Search { vector, n, filters, ranking }), Reply::Recalled(found) => found)
     }
 
@@ -280,32 +283,19 @@ impl MemoryStore {
         Ok(updates.first().copied().unwrap_or(Update::Missing))
     }
 
-    fn vector(&self, values: Vec<f32>) -> Vector {
-        Vector { model: self.embedding_model.to_string(), values }
+    fn vector(&self, values: Vec<f32>) -> Result<Vector, MemoryError> {
+        Vector { model: self.embedding_model.to_string(), values }.normalized()
     }
 
     fn check_import(&self, reader: impl BufRead) -> Result<Vec<ExportedEngram>, TransferError> {
         let (mut engrams, mut numbers, mut problems) = (Vec::new(), Vec::new(), Vec::new());
-        let mut lines_by_id: BTreeMap<QueryId, usize> = BTreeMap::new();
-        let mut dimensions: BTreeMap<String, usize> = BTreeMap::new();
+        let mut seen = SeenLines::default();
         for (number, line) in (1..).zip(reader.lines()) {
             let line = line?;
             if line.trim().is_empty() {
                 continue;
             }
-            let checked = parse_line(&line).and_then(|(id, exported)| {
-                if let Some(first) = lines_by_id.insert(id, number) {
-                    return Err(format!("line {first} is engram {id} already"));
-                }
-                if let Some(Vector { model, values }) = &exported.vector {
-                    let expected = *dimensions.entry(model.clone()).or_insert(values.len());
-                    if values.len() != expected {
-                        return Err(format!("its vector has {} dimensions, others have {expected}", values.len()));
-                    }
-                }
-                Ok(exported)
-            });
-            match checked {
+            match seen.check(number, &line) {
                 Ok(exported) => {
                     engrams.push(exported);
                     numbers.push(number);
@@ -335,7 +325,31 @@ impl MemoryStore {
     }
 
     fn ask(&self, request: Request) -> Result<Reply, MemoryError> {
-        self.local.answer(&request, false)
+        self.shared.ask(&request)
+    }
+}
+
+/// What the lines of an import have in common.
+#[derive(Default)]
+struct SeenLines {
+    numbers: BTreeMap<QueryId, usize>,
+    dimensions: BTreeMap<String, usize>,
+}
+
+impl SeenLines {
+    /// Reads a line, and checks it against those before.
+    fn check(&mut self, number: usize, line: &str) -> Result<ExportedEngram, String> {
+        let (id, exported) = parse_line(line)?;
+        if let Some(first) = self.numbers.insert(id, number) {
+            return Err(format!("line {first} is engram {id} already"));
+        }
+        if let Some(Vector { model, values }) = &exported.vector {
+            let expected = *self.dimensions.entry(model.clone()).or_insert(values.len());
+            if values.len() != expected {
+                return Err(format!("its vector has {} dimensions, others have {expected}", values.len()));
+            }
+        }
+        Ok(exported)
     }
 }
 

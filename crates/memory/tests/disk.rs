@@ -83,7 +83,8 @@ fn check_small_disk(reserved_bytes: u64) {
         assert!(matches!(error, MemoryError::DiskFull { .. }), "{error}");
         assert!(refused > next, "nothing was written");
         next = refused;
-        assert!(store.remember(long(next), None).is_err(), "it is as full as before");
+        // Sled may find room in its own files for a smaller one.
+        next += u64::from(store.remember(long(next), None).is_ok());
         fs::remove_file(&ballast).unwrap();
         check_holds(&store, next);
         store.remember(long(next), Some(vector(next, 384))).unwrap();

@@ -18,7 +18,6 @@ const MOST_PROBLEMS: usize = 100;
 
 impl Opened {
     pub(super) fn remember(&self, engram: &Engram, vector: Option<Vector>) -> Result<u64, MemoryError> {
-        let vector = vector.map(Vector::normalized).transpose()?;
         let fields = fields_of(engram)?;
         self.write(|draft| match draft.fields(engram.query_id)? {
             Some(stored) if says_all_of(&stored, &fields) => sequence_of(&stored),
@@ -28,7 +27,6 @@ impl Opened {
     }
 
     pub(super) fn set_vector(&self, id: QueryId, vector: Vector) -> Result<Update, MemoryError> {
-        let vector = vector.normalized()?;
         self.write(|draft| match draft.fields(id)? {
             Some(stored) => {
                 draft.set_vector(sequence_of(&stored)?, id, Some(vector))?;

@@ -83,32 +83,43 @@ fn read(
 
 /// The last event that is durable, and those who wait for the next one.
 pub(super) struct Watermark {
-    last: Mutex<u64>,
+    state: Mutex<State>,
     changed: Condvar,
+}
+
+struct State {
+    last: u64,
+    is_closed: bool,
 }
 
 impl Watermark {
     pub(super) fn new(last: u64) -> Watermark {
-        Watermark { last: Mutex::new(last), changed: Condvar::new() }
+        Watermark { state: Mutex::new(State { last, is_closed: false }), changed: Condvar::new() }
     }
 
     /// Notes that the events up to this one are durable.
     pub(super) fn raise(&self, event: u64) {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        *last = event.max(*last);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.last = state.last.max(event);
+        self.changed.notify_all();
+    }
+
+    /// Lets nobody wait any more.
+    pub(super) fn close(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_closed = true;
         self.changed.notify_all();
     }
 
     /// The last one that there is.
     pub(super) fn last(&self) -> u64 {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).last
     }
 
     /// Waits until there is an event after that one, at most so long.
     pub(super) fn wait_past(&self, event: u64, milliseconds: u64) {
-        let must_wait = |last: &mut u64| *last <= event;
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(last, Duration::from_millis(milliseconds), must_wait);
+        let must_wait = |state: &mut State| state.last <= event && !state.is_closed;
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(state, Duration::from_millis(milliseconds), must_wait);
         drop(waited);
     }
 }

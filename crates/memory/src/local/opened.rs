@@ -13,7 +13,7 @@ use crate::records::{
     Change, FORMAT, HEAD_KEY, Head, Numbered, StoredVector, from_json, keys_of_all, model_key, to_json, vector_key,
 };
 use crate::request::Vector;
-use crate::storage::{Batch, Storage};
+use crate::storage::{Batch, Storage, of_io};
 
 /// The folder of storage, inside memory's.
 const STORAGE_FOLDER: &str = "store";
@@ -139,7 +139,7 @@ impl Opened {
             (index.file().to_owned(), index.to_bytes()?, index.last_change())
         };
         self.storage.check_room(bytes.len() as u64)?;
-        write_file(&file, &bytes)?;
+        write_file(&file, &bytes).map_err(|error| of_io(&self.folder, &error))?;
         lock(&self.index).saved(change);
         self.write(|draft| draft.forget_changes(change))
     }

@@ -24,18 +24,17 @@ impl Opened {
     /// even the best grade could not lift the next one above the last that was found.
     pub(super) fn search(
         &self,
-        vector: Vector,
+        vector: &Vector,
         n: usize,
         filters: &Filters,
         ranking: &Ranking,
     ) -> Result<Vec<RecalledEngram>, MemoryError> {
-        let vector = vector.normalized()?;
         let mut found = Found { n, ranking, best: Vec::new() };
         if n == 0 {
             return Ok(found.best);
         }
         if vector.model != lock(&self.index).model() {
-            self.search_storage(&vector, filters, &mut found)?;
+            self.search_storage(vector, filters, &mut found)?;
             return Ok(found.best);
         }
         let mut n_candidates = n.saturating_mul(CANDIDATES_PER_RESULT).max(FEWEST_CANDIDATES);
@@ -43,7 +42,7 @@ impl Opened {
         loop {
             let candidates = lock(&self.index).nearest(&vector.values, n_candidates)?;
             for candidate in candidates.iter().skip(n_seen) {
-                self.consider(candidate, &vector, filters, &mut found)?;
+                self.consider(candidate, vector, filters, &mut found)?;
             }
             n_seen = candidates.len();
             let is_all = n_seen < n_candidates;

@@ -1,0 +1,267 @@
+//! One memory and many processes: who comes first owns it, the others ask the owner, and when that is killed somebody else
+//! takes its place. This test program runs itself again as the other processes.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use hone_memory::{EventFilter, Filters, MemoryOptions, MemoryStore, Update};
+use hone_protocol::{Envelope, Nothing, Payload, QueryId, RespondentId, SessionId};
+use support::{Home, engram, grade, id, vector};
+use tempfile::TempDir;
+
+/// Owners that are killed, one after the other.
+const KILLS: usize = 12;
+
+/// What is acknowledged between two kills, at least.
+const DEEDS_BETWEEN_KILLS: usize = 30;
+
+fn event(number: u64) -> Envelope {
+    let about = QueryId::from_bits(u128::from(number));
+    let cancelled = Payload::QueryCancelled(Nothing {});
+    Envelope::new("test", SessionId::from_bits(1), cancelled).about(about, about, RespondentId::A)
+}
+
+/// The number that an event is about.
+fn number_of(envelope: &Envelope) -> u64 {
+    u64::from_be_bytes(envelope.query_id.unwrap().as_bytes()[8..].try_into().unwrap())
+}
+
+fn owner_process(folder: &Path) -> u64 {
+    let note: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("owner.json")).unwrap()).unwrap();
+    note["process"].as_u64().unwrap()
+}
+
+#[test]
+fn who_comes_second_sees_and_does_the_same() {
+    let home = Home::new();
+    let (owner, guest) = (home.open(), home.open());
+    assert_eq!(owner.remember(engram(1), Some(vector(1, 8))), Ok(1));
+    assert_eq!(guest.remember(engram(2), Some(vector(2, 8))), Ok(2));
+    assert_eq!(guest.update_score(id(1), &grade(Some(4))), Ok(Update::Merged));
+    for store in [&owner, &guest] {
+        assert_eq!(store.get(id(1)).unwrap().unwrap().score(), Some(4));
+        assert_eq!(store.list(&Filters::default(), 9).unwrap().len(), 2);
+        assert_eq!(store.search(&vector(2, 8), 1, &Filters::default()).unwrap()[0].query_id, id(2));
+        assert_eq!(store.statistics().unwrap().all.engrams, 2);
+        assert_eq!(store.verify().unwrap().problems, [""; 0]);
+    }
+    let (mut exported, mut the_same) = (Vec::new(), Vec::new());
+    owner.export(&mut exported).unwrap();
+    guest.export(&mut the_same).unwrap();
+    assert_eq!(exported, the_same);
+    assert_eq!(guest.import(exported.as_slice()).unwrap().already_there, 2);
+    let error = guest.resolve("abcdef").unwrap_err();
+    assert_eq!(owner.resolve("abcdef").unwrap_err(), error, "errors come over as they are");
+}
+
+#[test]
+fn a_guest_takes_the_owners_place() {
+    let home = Home::new();
+    let (owner, guest, other) = (home.open(), home.open(), home.open());
+    owner.remember(engram(1), Some(vector(1, 8))).unwrap();
+    drop(owner);
+    assert_eq!(guest.remember(engram(2), None), Ok(2));
+    assert_eq!(other.remember(engram(3), None), Ok(3));
+    drop(guest);
+    assert_eq!(other.list(&Filters::default(), 9).unwrap().len(), 3);
+    assert_eq!(other.verify().unwrap().problems, [""; 0]);
+}
+
+#[test]
+fn a_guest_is_told_of_events_as_they_come_and_by_whoever_owns_memory() {
+    let home = Home::new();
+    let (owner, guest, third) = (home.open(), home.open(), home.open());
+    let mut follower = guest.follow_events(&EventFilter::default(), None).unwrap();
+    let (seen, news) = channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            while let Ok(events) = follower.next(Duration::from_secs(60)) {
+                let numbers: Vec<u64> = events.iter().map(|(_, envelope)| number_of(envelope)).collect();
+                numbers.iter().for_each(|number| seen.send(*number).unwrap());
+                if numbers.contains(&3) {
+                    return;
+                }
+            }
+        });
+        owner.append_event(&event(1)).unwrap();
+        assert_eq!(news.recv().unwrap(), 1);
+        drop(owner);
+        third.append_event(&event(2)).unwrap();
+        assert_eq!(news.recv().unwrap(), 2);
+        third.append_event(&event(3)).unwrap();
+        assert_eq!(news.recv().unwrap(), 3);
+    });
+}
+
+#[test]
+fn nobody_else_may_enter() {
+    let home = Home::new();
+    let folder = home.folder.path().join("memory");
+    let _owner = MemoryStore::open(&folder, MemoryOptions::default()).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&folder), 0o700);
+    assert_eq!(mode(&folder.join("sharing")), 0o700);
+    assert_eq!(mode(&folder.join("sharing/memory.sock")), 0o600);
+}
+
+#[test]
+fn an_owner_whose_folder_is_removed_ends_all_the_same() {
+    let home = Home::new();
+    let (owner, guest) = (home.open(), home.open());
+    owner.remember(engram(1), None).unwrap();
+    fs::remove_dir_all(home.folder.path()).unwrap();
+    assert_eq!(guest.get(id(1)).unwrap().unwrap().at, engram(1).at);
+    assert!(guest.remember(engram(2), None).is_err(), "it is not durable");
+    drop(owner);
+}
+
+#[test]
+fn a_path_that_is_too_long_for_a_socket_is_no_hindrance() {
+    let home = Home::new();
+    let folder = home.folder.path().join("x".repeat(120));
+    let owner = MemoryStore::open(&folder, MemoryOptions::default()).unwrap();
+    let guest = MemoryStore::open(&folder, MemoryOptions::default()).unwrap();
+    guest.remember(engram(1), None).unwrap();
+    assert_eq!(owner.list(&Filters::default(), 9).unwrap().len(), 1);
+}
+
+/// Another process of one of these tests.
+struct Other {
+    role: String,
+    process: Child,
+    reader: thread::JoinHandle<()>,
+}
+
+impl Other {
+    /// Starts a process that does what its role says, on numbers from `first` on; each line that it prints is sent on.
+    fn start(folder: &Path, role: &str, first: u64, lines: &Sender<(String, u64)>) -> Other {
+        let mut process = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "child", "--ignored", "--quiet"])
+            .env("HONE_TEST_FOLDER", folder)
+            .env("HONE_TEST_ROLE", role)
+            .env("HONE_TEST_FIRST", first.to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let (lines, role) = (lines.clone(), role.to_owned());
+        let sent_as = role.clone();
+        let reader = thread::spawn(move || {
+            // A line that is cut short by death says nothing, and the test harness says something else.
+            for line in output.lines().map_while(Result::ok) {
+                if let Some(number) = line.strip_prefix("did ").and_then(|number| number.strip_suffix(".")) {
+                    lines.send((sent_as.clone(), number.parse().unwrap())).unwrap();
+                }
+            }
+        });
+        Other { role, process, reader }
+    }
+
+    fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        self.reader.join().unwrap();
+    }
+}
+
+fn say(number: u64) {
+    std::io::stdout().lock().write_all(format!("did {number}.\n").as_bytes()).unwrap();
+}
+
+#[test]
+#[ignore = "is the other process of the test below"]
+fn child() {
+    // Somebody who runs every ignored test starts this one without a parent.
+    let Ok(folder) = env::var("HONE_TEST_FOLDER") else { return };
+    let first: u64 = env::var("HONE_TEST_FIRST").unwrap().parse().unwrap();
+    let store = MemoryStore::open(Path::new(&folder), MemoryOptions::default()).unwrap();
+    if env::var("HONE_TEST_ROLE").unwrap() == "reader" {
+        let mut follower = store.follow_events(&EventFilter::default(), Some(first)).unwrap();
+        loop {
+            for (number, envelope) in follower.next(Duration::from_secs(60)).unwrap() {
+                assert!(store.get(id(number_of(&envelope))).unwrap().is_some(), "its engram was there before it");
+                say(number);
+            }
+        }
+    }
+    for number in first.. {
+        store.remember(engram(number), Some(vector(number, 8))).unwrap();
+        store.update_score(id(number), &grade(Some(4))).unwrap();
+        store.append_event(&event(number)).unwrap();
+        say(number);
+    }
+}
+
+/// Waits for lines until so many came from the writers; the numbers of each role are collected.
+fn collect(lines: &Receiver<(String, u64)>, done: &mut BTreeMap<String, Vec<u64>>, n_from_writers: usize) {
+    let mut n_seen = 0;
+    while n_seen < n_from_writers {
+        let (role, number) = lines.recv_timeout(Duration::from_secs(120)).expect("the processes do nothing any more");
+        n_seen += usize::from(role != "reader");
+        done.entry(role).or_default().push(number);
+    }
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_where_owners_are_killed() {
+    let folder = TempDir::new().unwrap();
+    let (sender, lines) = channel();
+    let mut done: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    let start = |role: &str, done: &BTreeMap<String, Vec<u64>>| {
+        let last = done.get(role).and_then(|numbers| numbers.last()).copied();
+        // The one after the last that was acknowledged may be there already; a writer goes on after it.
+        let first = match role {
+            "writer 1" => last.map_or(1_000_000, |last| last + 2),
+            "writer 2" => last.map_or(2_000_000, |last| last + 2),
+            _ => last.unwrap_or(0),
+        };
+        Other::start(folder.path(), role, first, &sender)
+    };
+    let mut others: Vec<Other> = ["writer 1", "writer 2", "reader"].map(|role| start(role, &done)).into();
+    for _ in 0..KILLS {
+        collect(&lines, &mut done, DEEDS_BETWEEN_KILLS);
+        let owner = owner_process(folder.path());
+        let place = others.iter().position(|other| u64::from(other.process.id()) == owner).unwrap();
+        let killed = others.remove(place);
+        let role = killed.role.clone();
+        killed.kill();
+        // What it said before it died counts.
+        lines.try_iter().for_each(|(role, number)| done.entry(role).or_default().push(number));
+        others.push(start(&role, &done));
+    }
+    collect(&lines, &mut done, DEEDS_BETWEEN_KILLS);
+    others.into_iter().for_each(Other::kill);
+    lines.try_iter().for_each(|(role, number)| done.entry(role).or_default().push(number));
+    check_all(&MemoryStore::open(folder.path(), MemoryOptions::default()).unwrap(), &done);
+}
+
+fn check_all(store: &MemoryStore, done: &BTreeMap<String, Vec<u64>>) {
+    assert_eq!(store.verify().unwrap().problems, [""; 0]);
+    let events = store.events(&EventFilter::default(), None).unwrap();
+    let mut about: Vec<u64> = events.iter().map(|(_, envelope)| number_of(envelope)).collect();
+    about.sort_unstable();
+    assert!(about.windows(2).all(|pair| pair[0] != pair[1]), "an event was appended twice");
+    for (role, numbers) in done.iter().filter(|(role, _)| *role != "reader") {
+        for number in numbers {
+            let engram = store.get(id(*number)).unwrap().unwrap_or_else(|| panic!("{role}: {number} is lost"));
+            assert_eq!(engram.score(), Some(4));
+            assert!(about.binary_search(number).is_ok(), "{role}: the event about {number} is lost");
+        }
+    }
+    let read = &done["reader"];
+    assert!(read.len() > DEEDS_BETWEEN_KILLS, "the reader saw next to nothing");
+    assert!(read.windows(2).all(|pair| pair[0] + 1 == pair[1]), "the reader missed an event, or saw one twice");
+}
