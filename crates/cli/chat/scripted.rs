@@ -99,6 +99,7 @@ impl Scripted {
             generation_tokens: self.pieces.len(),
             generation_seconds: 0.25,
             generation_tokens_per_second: 8.0,
+            ..Timings::default()
         };
         let text = self.held_back.clone();
         events.extend(self.finish_reason.map(|reason| GenerationEvent::Finished { reason, text, timings }));

@@ -185,6 +185,7 @@ impl RunningRequest {
             generation_tokens: self.n_generated,
             generation_seconds,
             generation_tokens_per_second: rate(self.n_generated.saturating_sub(1), generation_seconds),
+            ..Timings::default()
         }
     }
 }
