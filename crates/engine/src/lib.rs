@@ -12,6 +12,7 @@ pub mod model;
 pub mod perplexity;
 pub mod quantized;
 pub mod sampler;
+pub mod scheduler;
 pub mod speed;
 pub mod synth;
 pub mod template;
