@@ -4,6 +4,8 @@
 //! theirs, and a shared block is copied only when one of them writes into it. Nothing here touches a device: the storage
 //! behind the blocks is the backend's.
 
+pub mod prefix_tree;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
