@@ -20,15 +20,7 @@ const LAYERS: [(&str, &[&str]); 9] = [
     ("hone-agents", &["hone-protocol", "hone-bus", "hone-quality", "hone-memory"]),
     (
         "hone",
-        &[
-            "hone-protocol",
-            "hone-bus",
-            "hone-engine",
-            "hone-models",
-            "hone-memory",
-            "hone-quality",
-            "hone-agents",
-        ],
+        &["hone-protocol", "hone-bus", "hone-engine", "hone-models", "hone-memory", "hone-quality", "hone-agents"],
     ),
 ];
 

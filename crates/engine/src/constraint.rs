@@ -1,9 +1,16 @@
-//! Holds what a model writes to a form: one of several texts, a regular expression, or a JSON schema.
+//! Holds what a model writes to a form: one of several texts, a regular expression, a JSON schema, or free text that ends
+//! in a form.
 //!
 //! Before every token the constraint says which tokens may come next, and all others are taken out of the choice; so what
 //! is written always has the form, up to where it was cut off. `llguidance` does the parsing, over a trie of the bytes of
 //! all tokens that is built once for a vocabulary. The work for one token is bounded: a form that is too involved is an
 //! error and never a standstill.
+//!
+//! Free text costs nothing per token: its bytes are watched for the marker, and the parser comes in where the marker is
+//! written, or where it is put because the free text is over. The parser's own form is the marker and what follows it, and
+//! it is told of the part that stands there already; so a marker begun by the model is completed and not doubled.
+
+mod free_text;
 
 use std::sync::Arc;
 
@@ -16,6 +23,7 @@ use thiserror::Error;
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 
 use crate::tokenizer::Tokenizer;
+use free_text::MarkerWatch;
 
 /// The longest token, in bytes, that can be a part of a constrained text; the trie holds no more than 1024.
 const MAX_TOKEN_BYTES: usize = 1000;
@@ -93,7 +101,17 @@ impl ConstraintFactory {
             tracing::warn!("the {form} is not followed in every point: {}", matcher.grammar_warnings().join("; "));
         }
         let mask = TokenMask { allowed: SimpleVob::alloc(self.n_tokens), n_tokens: self.n_tokens };
-        Ok(ConstraintState { matcher, mask, mask_is_current: false })
+        let state = ConstraintState {
+            matcher,
+            tokens: self.parsers.tok_env().clone(),
+            mask,
+            mask_is_current: false,
+            free: None,
+        };
+        match constraint {
+            Constraint::FreeThenRegex { free_tokens, marker, .. } => state.with_free_text(*free_tokens, marker),
+            _ => Ok(state),
+        }
     }
 }
 
@@ -101,39 +119,70 @@ impl ConstraintFactory {
 #[derive(Clone)]
 pub struct ConstraintState {
     matcher: Matcher,
+    tokens: TokEnv,
     mask: TokenMask,
     mask_is_current: bool,
+    /// The free text before the form, until it is over.
+    free: Option<FreeText>,
+}
+
+/// Free text that is being written.
+#[derive(Clone)]
+struct FreeText {
+    watch: MarkerWatch,
+    /// How many more tokens it may have.
+    n_left: usize,
+}
+
+/// What became of a token that was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It is a part of the text now.
+    Appended,
+    /// It is not, and what may come next has changed: another token is to be chosen in its place. The model wanted to end
+    /// free text, to which the marker is added, or wrote the marker and something after it in one token that does not fit.
+    ChooseAgain,
 }
 
 impl ConstraintState {
-    /// The tokens that may come next. Tokens that end the model's turn are among them where the text may end here.
+    /// The tokens that may come next; `None` stands for all. Tokens that end the model's turn are among them where the
+    /// text may end here.
     ///
     /// # Errors
     /// When the form takes too much work.
-    pub fn allowed(&mut self) -> Result<&TokenMask, ConstraintError> {
+    pub fn allowed(&mut self) -> Result<Option<&TokenMask>, ConstraintError> {
         if !self.mask_is_current {
+            if self.free.is_some() {
+                return Ok(None);
+            }
             self.mask.allowed = self.matcher.compute_mask_or_eos().map_err(|error| too_involved(&error))?;
             self.mask_is_current = true;
         }
-        Ok(&self.mask)
+        Ok(Some(&self.mask))
     }
 
-    /// Appends a token to the text.
+    /// Takes a token that was chosen among those allowed.
     ///
     /// # Errors
-    /// When it does not fit, which leaves the text as it was, or when the form takes too much work.
-    pub fn accept(&mut self, token: u32) -> Result<(), ConstraintError> {
+    /// When it is not among them, which leaves the text as it was, or when the form takes too much work.
+    pub fn accept(&mut self, token: u32) -> Result<Taken, ConstraintError> {
+        if self.mask_is_current && !self.mask.allows(token) {
+            return Err(ConstraintError::Refused { token });
+        }
+        if let Some(free) = self.free.take() {
+            return self.accept_free(free, token);
+        }
         let n_accepted = self.matcher.try_consume_tokens(&[token]).map_err(|error| too_involved(&error))?;
         if n_accepted == 0 {
             return Err(ConstraintError::Refused { token });
         }
         self.mask_is_current = false;
-        Ok(())
+        Ok(Taken::Appended)
     }
 
     /// Whether the text is complete: nothing may follow.
     pub fn is_complete(&self) -> bool {
-        self.matcher.is_stopped()
+        self.free.is_none() && self.matcher.is_stopped()
     }
 
     /// Whether the text may end here, though more might follow.
@@ -141,7 +190,93 @@ impl ConstraintState {
     /// # Errors
     /// When the form takes too much work.
     pub fn may_end(&mut self) -> Result<bool, ConstraintError> {
+        if self.free.is_some() {
+            return Ok(false);
+        }
         Ok(self.is_complete() || self.matcher.is_accepting().map_err(|error| too_involved(&error))?)
+    }
+
+    /// The same, with free text before the form, whose parser begins with the marker.
+    fn with_free_text(mut self, n_tokens: usize, marker: &str) -> Result<Self, ConstraintError> {
+        let watch = MarkerWatch::new(marker.as_bytes());
+        if self.parser_after(watch.marker())?.is_none() {
+            let reason = format!("the vocabulary cannot write its marker {marker:?}");
+            return Err(ConstraintError::Form { form: FREE_THEN_REGEX, reason });
+        }
+        self.free = (n_tokens > 0).then_some(FreeText { watch, n_left: n_tokens });
+        Ok(self)
+    }
+
+    fn accept_free(&mut self, mut free: FreeText, token: u32) -> Result<Taken, ConstraintError> {
+        if self.tokens.tok_trie().eos_tokens().contains(&token) {
+            self.end_free_text(free.watch.written())?;
+            return Ok(Taken::ChooseAgain);
+        }
+        let before = free.clone();
+        free.n_left -= 1;
+        let tokens = self.tokens.clone();
+        match free.watch.push(text_of(&tokens, token)) {
+            Some(rest) => match self.parser_after(&[free.watch.marker(), rest].concat())? {
+                Some(matcher) => self.begin_form(matcher),
+                None => {
+                    self.forbid_wrong_ends(&before)?;
+                    self.free = Some(before);
+                    return Ok(Taken::ChooseAgain);
+                }
+            },
+            None if free.n_left == 0 => self.end_free_text(free.watch.written())?,
+            None => {
+                self.free = Some(free);
+                self.mask_is_current = false;
+            }
+        }
+        Ok(Taken::Appended)
+    }
+
+    /// Goes over to the form after the beginning of the marker that is written already.
+    fn end_free_text(&mut self, written: &[u8]) -> Result<(), ConstraintError> {
+        let matcher = self.parser_after(written)?.expect("the marker was written whole when the text was begun");
+        self.begin_form(matcher);
+        Ok(())
+    }
+
+    fn begin_form(&mut self, matcher: Matcher) {
+        self.matcher = matcher;
+        self.mask_is_current = false;
+    }
+
+    /// The parser after a text has been written, whatever its tokens; `None` where the text does not fit.
+    fn parser_after(&self, text: &[u8]) -> Result<Option<Matcher>, ConstraintError> {
+        let trie = self.tokens.tok_trie();
+        let tokens = trie.greedy_tokenize(text);
+        let n_bytes: usize = tokens.iter().map(|token| trie.token(*token).len()).sum();
+        let mut matcher = self.matcher.clone();
+        let n_accepted = matcher.try_consume_tokens(&tokens).map_err(|error| too_involved(&error))?;
+        Ok((n_bytes == text.len() && n_accepted == tokens.len()).then_some(matcher))
+    }
+
+    /// Allows all tokens but those that complete the marker and go on in a way that does not fit.
+    fn forbid_wrong_ends(&mut self, free: &FreeText) -> Result<(), ConstraintError> {
+        let tokens = self.tokens.clone();
+        let mut allowed = SimpleVob::alloc_ones(self.mask.n_tokens);
+        for token in 0..self.mask.n_tokens as u32 {
+            if let Some(rest) = free.watch.clone().push(text_of(&tokens, token))
+                && self.parser_after(&[free.watch.marker(), rest].concat())?.is_none()
+            {
+                allowed.disallow_token(token);
+            }
+        }
+        self.mask.allowed = allowed;
+        self.mask_is_current = true;
+        Ok(())
+    }
+}
+
+/// The text that a reader sees of a token.
+fn text_of(tokens: &TokEnv, token: u32) -> &[u8] {
+    match tokens.tok_trie().token(token) {
+        [TokTrie::SPECIAL_TOKEN_MARKER, _, ..] => &[],
+        bytes => bytes,
     }
 }
 
@@ -205,12 +340,14 @@ fn special_word(name: &[u8]) -> Vec<u8> {
     [&[TokTrie::SPECIAL_TOKEN_MARKER], name].concat()
 }
 
+const FREE_THEN_REGEX: &str = "free text with a form after it";
+
 fn form_name(constraint: &Constraint) -> &'static str {
     match constraint {
         Constraint::Choice(_) => "choice",
         Constraint::Regex(_) => "regular expression",
         Constraint::JsonSchema(_) => "JSON schema",
-        Constraint::FreeThenRegex { .. } => "free text with a form after it",
+        Constraint::FreeThenRegex { .. } => FREE_THEN_REGEX,
     }
 }
 
@@ -224,7 +361,10 @@ fn grammar(constraint: &Constraint) -> Result<TopLevelGrammar, String> {
         }
         Constraint::Regex(expression) => Ok(TopLevelGrammar::from_regex(without_anchors(expression)?)),
         Constraint::JsonSchema(schema) => Ok(TopLevelGrammar::from_json_schema(on_one_line(schema))),
-        Constraint::FreeThenRegex { .. } => Err("it is not supported".to_owned()),
+        Constraint::FreeThenRegex { marker, .. } if marker.is_empty() => Err("its marker is empty".to_owned()),
+        Constraint::FreeThenRegex { marker, regex, .. } => {
+            Ok(TopLevelGrammar::from_regex(&format!("{}(?:{})", escaped(marker), without_anchors(regex)?)))
+        }
     }
 }
 

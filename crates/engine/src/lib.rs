@@ -4,6 +4,7 @@
 pub mod backend;
 pub mod constraint;
 pub mod decoder;
+pub mod embedder;
 pub mod engine;
 pub mod gguf;
 pub mod kv_cache;

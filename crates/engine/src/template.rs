@@ -4,20 +4,21 @@
 //! of instructions and a bounded output, and can reach nothing but the conversation. Where a file has none, one of the
 //! well-known forms stands in, chosen by the control tokens that the vocabulary has.
 //!
-//! What people write stays text. A message that contains the name of a control token (`<|im_end|>`) reaches the model as
-//! these letters: the name is replaced by a character for private use while the template runs, and put back as text that
-//! is not searched for control tokens.
+//! What people and tools write stays text. A message that contains the name of a control token (`<|im_end|>`) reaches the
+//! model as these letters: the name is replaced by a character for private use while the template runs, and put back as
+//! text that is not searched for control tokens.
 
+mod conversation;
+mod disguise;
 mod engine;
 mod fallback;
 
-use std::ops::Range;
-
-use hone_protocol::{Message, Role};
+use hone_protocol::{Message, Role, Tool};
 use thiserror::Error;
 
 use crate::gguf::{Gguf, GgufError, Value};
 use crate::tokenizer::{Tokenizer, TokenizerError};
+use disguise::Disguise;
 use engine::Engine;
 
 const KEY: &str = "tokenizer.chat_template";
@@ -42,6 +43,9 @@ pub enum TemplateError {
          for conversations; give it plain text to continue"
     )]
     Missing,
+    /// There are tools, and the template does not mention any.
+    #[error("the model's chat template knows no tools")]
+    NoTools,
     /// The prompt could not be tokenized.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
@@ -55,6 +59,8 @@ fn at_line(line: Option<usize>) -> String {
 #[derive(Debug)]
 pub struct ChatTemplate {
     engine: Engine,
+    /// The one for conversations with tools, where the file has one of its own.
+    with_tools: Option<Engine>,
 }
 
 impl ChatTemplate {
@@ -68,7 +74,11 @@ impl ChatTemplate {
             Some(source) => source,
             None => fallback::template(tokenizer, name).ok_or(TemplateError::Missing)?,
         };
-        Self::new(source, tokenizer)
+        let mut template = Self::new(source, tokenizer)?;
+        if let Some(source) = gguf.string("tokenizer.chat_template.tool_use")? {
+            template.with_tools = Some(new_engine(source, tokenizer)?);
+        }
+        Ok(template)
     }
 
     /// A template given as text, for the vocabulary of `tokenizer`.
@@ -76,36 +86,47 @@ impl ChatTemplate {
     /// # Errors
     /// When it does not parse.
     pub fn new(source: &str, tokenizer: &Tokenizer) -> Result<Self, TemplateError> {
-        let name = |id: Option<u32>| id.map(|id| tokenizer.decode(&[id], true)).unwrap_or_default();
-        Ok(ChatTemplate { engine: Engine::new(source, name(tokenizer.bos()), name(tokenizer.eos()))? })
+        Ok(ChatTemplate { engine: new_engine(source, tokenizer)?, with_tools: None })
     }
 
     /// The text of a conversation, up to where the model's next turn begins. Where the template refuses a system message,
     /// its text stands before the first user message.
     ///
     /// # Errors
-    /// When the template fails or refuses the conversation.
-    pub fn render(&self, messages: &[Message]) -> Result<String, TemplateError> {
-        self.engine.render(messages).or_else(|error| match without_system(messages) {
-            Some(folded) => self.engine.render(&folded).map_err(|_| error),
+    /// When the template fails or refuses the conversation, or there are tools and it knows none.
+    pub fn render(&self, messages: &[Message], tools: &[Tool]) -> Result<String, TemplateError> {
+        let engine = self.with_tools.as_ref().filter(|_| !tools.is_empty()).unwrap_or(&self.engine);
+        if !tools.is_empty() && !engine.mentions_tools() {
+            return Err(TemplateError::NoTools);
+        }
+        engine.render(messages, tools).or_else(|error| match without_system(messages) {
+            Some(folded) => engine.render(&folded, tools).map_err(|_| error),
             None => Err(error),
         })
     }
 
     /// The token ids of a conversation, up to where the model's next turn begins, with one BOS where the model wants one.
-    /// Control tokens come from the template alone, never from the text of a message.
+    /// Control tokens come from the template alone, never from the text of a message or a tool.
     ///
     /// # Errors
     /// As [`ChatTemplate::render`].
-    pub fn encode_chat(&self, tokenizer: &Tokenizer, messages: &[Message]) -> Result<Vec<u32>, TemplateError> {
-        let mut disguise = Disguise::default();
-        let disguised: Vec<Message> = messages
-            .iter()
-            .map(|message| Message::new(message.role, disguise.put_on(tokenizer, &message.content, messages)))
-            .collect();
-        let (text, literal) = disguise.take_off(&self.render(&disguised)?);
+    pub fn encode_chat(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &[Message],
+        tools: &[Tool],
+    ) -> Result<Vec<u32>, TemplateError> {
+        let mut disguise = Disguise::new(tokenizer, messages, tools);
+        let messages: Vec<Message> = messages.iter().map(|message| disguise.message(message)).collect();
+        let tools: Vec<Tool> = tools.iter().map(|tool| disguise.tool(tool)).collect();
+        let (text, literal) = disguise.take_off(&self.render(&messages, &tools)?);
         Ok(tokenizer.encode_prompt(&text, &literal)?)
     }
+}
+
+fn new_engine(source: &str, tokenizer: &Tokenizer) -> Result<Engine, TemplateError> {
+    let name = |id: Option<u32>| id.map(|id| tokenizer.decode(&[id], true)).unwrap_or_default();
+    Engine::new(source, name(tokenizer.bos()), name(tokenizer.eos()))
 }
 
 /// The template under its plain key, or of the named ones the default, or the first.
@@ -133,58 +154,4 @@ fn without_system(messages: &[Message]) -> Option<Vec<Message>> {
         None => others.insert(0, Message::new(Role::User, system)),
     }
     Some(others)
-}
-
-/// Stands in for the names of control tokens while a template runs.
-#[derive(Debug, Default)]
-struct Disguise {
-    /// A character for private use, and the name that it stands for.
-    names: Vec<(char, String)>,
-}
-
-impl Disguise {
-    /// `content` with a character in place of every name of a control token; `messages` is the whole conversation, in
-    /// which that character does not occur.
-    fn put_on(&mut self, tokenizer: &Tokenizer, content: &str, messages: &[Message]) -> String {
-        let mut disguised = String::with_capacity(content.len());
-        let mut end = 0;
-        for place in tokenizer.control_names_in(content) {
-            disguised.push_str(&content[end..place.start]);
-            end = place.end;
-            disguised.push(self.character_for(&content[place], messages));
-        }
-        disguised.push_str(&content[end..]);
-        disguised
-    }
-
-    fn character_for(&mut self, name: &str, messages: &[Message]) -> char {
-        if let Some((character, _)) = self.names.iter().find(|(_, known)| known == name) {
-            return *character;
-        }
-        let taken = |character: char| {
-            self.names.iter().any(|(known, _)| *known == character)
-                || messages.iter().any(|message| message.content.contains(character))
-        };
-        // The conversation would have to hold every character of two planes for this to find none.
-        let free = ('\u{f0000}'..='\u{10fffd}').find(|character| !taken(*character));
-        let character = free.unwrap_or(char::REPLACEMENT_CHARACTER);
-        self.names.push((character, name.to_owned()));
-        character
-    }
-
-    /// The text with its names again, and where those stand.
-    fn take_off(&self, text: &str) -> (String, Vec<Range<usize>>) {
-        let mut plain = String::with_capacity(text.len());
-        let mut places = Vec::new();
-        for character in text.chars() {
-            match self.names.iter().find(|(known, _)| *known == character) {
-                Some((_, name)) => {
-                    places.push(plain.len()..plain.len() + name.len());
-                    plain.push_str(name);
-                }
-                None => plain.push(character),
-            }
-        }
-        (plain, places)
-    }
 }

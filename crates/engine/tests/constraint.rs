@@ -9,7 +9,7 @@ mod model_files;
 mod random;
 mod support;
 
-use hone_engine::constraint::{ConstraintFactory, ConstraintState};
+use hone_engine::constraint::{ConstraintFactory, ConstraintState, Taken};
 use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
 use hone_protocol::Constraint;
 use random::Random;
@@ -56,7 +56,7 @@ impl Vocabulary {
             if state.may_end().unwrap() && random.below(4) == 0 {
                 break;
             }
-            let allowed: Vec<u32> = state.allowed().unwrap().tokens().collect();
+            let allowed: Vec<u32> = state.allowed().unwrap().unwrap().tokens().collect();
             assert!(!allowed.is_empty(), "a dead end after {:?}", self.tokenizer.decode(&ids, true));
             let token = random.pick(&allowed);
             state.accept(token).unwrap();
@@ -112,7 +112,7 @@ fn a_choice_offers_every_text_and_only_those() {
     let mut state = factory.start(&choice(&["yes", "no"])).unwrap();
     let (yes, no) = (tokenizer.token_with_text("yes").unwrap(), tokenizer.token_with_text("no").unwrap());
     let maybe = tokenizer.token_with_text("may").unwrap();
-    let mask = state.allowed().unwrap();
+    let mask = state.allowed().unwrap().unwrap();
     assert!(mask.allows(yes) && mask.allows(no) && !mask.allows(maybe));
     assert!(mask.tokens().all(|id| {
         let bytes = tokenizer.token_bytes(id);
@@ -127,7 +127,7 @@ fn a_choice_offers_every_text_and_only_those() {
     assert!(!state.may_end().unwrap());
     state.accept(yes).unwrap();
     assert!(state.is_complete() && state.may_end().unwrap());
-    assert!(state.allowed().unwrap().tokens().all(|id| tokenizer.is_end_of_generation(id)));
+    assert!(state.allowed().unwrap().unwrap().tokens().all(|id| tokenizer.is_end_of_generation(id)));
 }
 
 #[test]
@@ -135,10 +135,10 @@ fn a_text_that_may_end_allows_the_end_of_the_turn() {
     let Vocabulary { tokenizer, factory } = smollm2();
     let mut state = factory.start(&regex("[0-9]+")).unwrap();
     let end = tokenizer.eos().unwrap();
-    assert!(!state.allowed().unwrap().allows(end));
+    assert!(!state.allowed().unwrap().unwrap().allows(end));
     state.accept(tokenizer.token_with_text("7").unwrap()).unwrap();
     assert!(state.may_end().unwrap() && !state.is_complete());
-    assert!(state.allowed().unwrap().allows(end));
+    assert!(state.allowed().unwrap().unwrap().allows(end));
     let mut fork = state.clone();
     state.accept(end).unwrap();
     assert!(state.is_complete());
@@ -151,9 +151,9 @@ fn control_tokens_are_no_text() {
     let Vocabulary { tokenizer, factory } = smollm2();
     let mut state = factory.start(&regex(r"(?s).{1,40}")).unwrap();
     let start = tokenizer.token_with_text("<|im_start|>").unwrap();
-    assert!(!state.allowed().unwrap().allows(start));
+    assert!(!state.allowed().unwrap().unwrap().allows(start));
     let mut state = factory.start(&choice(&["<|im_start|>"])).unwrap();
-    assert!(!state.allowed().unwrap().allows(start));
+    assert!(!state.allowed().unwrap().unwrap().allows(start));
     for id in tokenizer.encode("<|im_start|>", EncodeOptions::default()).unwrap() {
         state.accept(id).unwrap();
     }
@@ -213,7 +213,7 @@ fn json_stands_on_one_line_unless_the_schema_wishes_otherwise() {
         let mut state = vocabulary.start(&Constraint::JsonSchema(schema));
         let mut text = String::new();
         while !state.is_complete() {
-            let token = state.allowed().unwrap().tokens().next().unwrap();
+            let token = state.allowed().unwrap().unwrap().tokens().next().unwrap();
             state.accept(token).unwrap();
             text.push_str(&vocabulary.tokenizer.decode(&[token], false));
         }
@@ -222,6 +222,125 @@ fn json_stands_on_one_line_unless_the_schema_wishes_otherwise() {
     assert_eq!(text(json!({"const": {"a": [1, 2]}})), r#"{"a": [1, 2]}"#);
     let compact = json!({"const": {"a": [1, 2]}, "x-guidance": {"whitespace_flexible": false}});
     assert_eq!(text(compact), r#"{"a":[1,2]}"#);
+}
+
+/// Free text before `[RESULT] n`.
+fn verdict(free_tokens: usize) -> Constraint {
+    let (marker, regex) = ("[RESULT]".to_owned(), " [1-5]".to_owned());
+    Constraint::FreeThenRegex { free_tokens, marker, regex }
+}
+
+/// A model that wishes to write tokens one after the other, and then to end its turn: what it comes to write, when the
+/// first allowed token stands in for each that is not allowed. `None` stands for the end of the turn.
+fn written(vocabulary: &Vocabulary, constraint: &Constraint, wishes: &[Option<u32>]) -> String {
+    let tokenizer = &vocabulary.tokenizer;
+    let mut state = vocabulary.start(constraint);
+    let mut wishes = wishes.iter().copied();
+    let mut bytes = Vec::new();
+    while !state.is_complete() {
+        let wish = wishes.next().flatten().unwrap_or(tokenizer.eos().unwrap());
+        let token = loop {
+            let token = match state.allowed().unwrap() {
+                Some(mask) if !mask.allows(wish) => mask.tokens().next().unwrap(),
+                _ => wish,
+            };
+            if state.accept(token).unwrap() == Taken::Appended {
+                break token;
+            }
+        };
+        bytes.extend_from_slice(tokenizer.token_bytes(token));
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+/// The tokens of each text, one after the other.
+fn wishes(vocabulary: &Vocabulary, texts: &[&str]) -> Vec<Option<u32>> {
+    let encode = |text: &&str| vocabulary.tokenizer.encode(text, EncodeOptions::default()).unwrap();
+    texts.iter().flat_map(encode).map(Some).collect()
+}
+
+#[track_caller]
+fn check_written(free_tokens: usize, texts: &[&str], expected: &str) {
+    let vocabulary = smollm2();
+    let text = written(&vocabulary, &verdict(free_tokens), &wishes(&vocabulary, texts));
+    assert_eq!(text, expected, "{texts:?} after {free_tokens}");
+}
+
+#[test]
+fn free_text_ends_where_the_model_writes_the_marker() {
+    check_written(100, &["Well", "[RESULT] 4"], "Well[RESULT] 4");
+    check_written(100, &["Well", "[", "R", "ES", "ULT", "]", " 4"], "Well[RESULT] 4");
+    check_written(100, &["[RESULT] 2"], "[RESULT] 2");
+    check_written(100, &["[RES", "[RESULT] 5"], "[RES[RESULT] 5");
+}
+
+#[test]
+fn the_marker_is_put_where_the_model_ends_its_turn() {
+    check_written(100, &[], "[RESULT] 1");
+    check_written(100, &["Well"], "Well[RESULT] 1");
+    check_written(100, &["Well", "[RES"], "Well[RESULT] 1");
+    check_written(100, &["Well", "[RES]"], "Well[RES][RESULT] 1");
+}
+
+#[test]
+fn the_marker_is_put_where_the_free_text_is_long_enough() {
+    check_written(0, &["Well"], "[RESULT] 1");
+    check_written(3, &["Well", ",", " good", " enough"], "Well, good[RESULT] 1");
+    check_written(2, &["Well", "[", "RESULT] 3"], "Well[RESULT] 3");
+    check_written(2, &["Well", "[", " 3"], "Well[RESULT] 1");
+}
+
+#[test]
+fn a_token_may_hold_the_marker_and_more_only_where_the_rest_fits() {
+    let vocabulary = smollm2();
+    let token = |text: &str| vocabulary.tokenizer.token_with_text(text);
+    // Tokens of the vocabulary that hold a bracket and something after it.
+    let (wrong, right) = (token("],").unwrap(), token("](").unwrap());
+    let constraint =
+        |regex: &str| Constraint::FreeThenRegex { free_tokens: 50, marker: "[R]".to_owned(), regex: regex.to_owned() };
+    let begun = [token("["), token("R")];
+    let mut state = vocabulary.start(&constraint(r"\([1-5]\)"));
+    for token in begun {
+        assert!(state.allowed().unwrap().is_none(), "free text is not masked");
+        assert_eq!(state.accept(token.unwrap()).unwrap(), Taken::Appended);
+    }
+    assert_eq!(state.accept(wrong).unwrap(), Taken::ChooseAgain);
+    let mask = state.allowed().unwrap().unwrap();
+    assert!(
+        !mask.allows(wrong)
+            && mask.allows(right)
+            && mask.allows(token("]").unwrap())
+            && mask.allows(token("x").unwrap())
+    );
+    let mut other = state.clone();
+    assert_eq!(state.accept(right).unwrap(), Taken::Appended);
+    let mask = state.allowed().unwrap().unwrap();
+    assert!(mask.allows(token("4").unwrap()) && !mask.allows(token("9").unwrap()));
+    assert_eq!(other.accept(token("x").unwrap()).unwrap(), Taken::Appended);
+    assert!(other.allowed().unwrap().is_none(), "the mask is gone with the next token");
+    let wishes: Vec<Option<u32>> = begun.into_iter().chain([Some(wrong)]).collect();
+    let text = written(&vocabulary, &constraint(",[1-5]"), &wishes);
+    assert!(text.starts_with("[R],"), "{text:?}");
+}
+
+#[test]
+fn free_text_before_a_form_always_ends_in_it() {
+    for vocabulary in [smollm2(), llama()] {
+        let mut random = Random::new(7);
+        for free_tokens in [0, 1, 5, 40] {
+            let wishes: Vec<Option<u32>> = std::iter::repeat_with(|| {
+                let token = random.below(vocabulary.tokenizer.n_tokens()) as u32;
+                let text = std::str::from_utf8(vocabulary.tokenizer.token_bytes(token));
+                Some(token).filter(|token| text.is_ok() && !vocabulary.tokenizer.is_control(*token))
+            })
+            .take(60)
+            .collect();
+            let text = written(&vocabulary, &verdict(free_tokens), &wishes);
+            let (free, tail) = text.rsplit_once("[RESULT]").unwrap();
+            assert!(!free.contains("[RESULT]"), "{text:?}");
+            assert!(matches!(tail.as_bytes(), [b' ', b'1'..=b'5']), "{text:?}");
+        }
+    }
 }
 
 #[test]
@@ -235,6 +354,14 @@ fn a_form_that_is_wrong_is_refused_with_the_reason() {
     vocabulary.check_refused(&regex("a\\"), "backslash");
     vocabulary.check_refused(&regex("[z-a]"), "range");
     vocabulary.check_refused(&Constraint::JsonSchema(json!({"type": "elvish"})), "elvish");
+    let free = |marker: &str, regex: &str| Constraint::FreeThenRegex {
+        free_tokens: 5,
+        marker: marker.to_owned(),
+        regex: regex.to_owned(),
+    };
+    vocabulary.check_refused(&free("", "a"), "the free text with a form after it cannot be used: its marker is empty");
+    vocabulary.check_refused(&free("[RESULT]", ""), "it is empty");
+    vocabulary.check_refused(&free("[RESULT]", "(a"), "unclosed group");
     vocabulary.check_refused(&Constraint::JsonSchema(json!([1])), "the JSON schema cannot be used");
     vocabulary.check_refused(&Constraint::JsonSchema(json!({"$ref": "#/nowhere"})), "nowhere");
     vocabulary

@@ -11,7 +11,7 @@ use hone_engine::gguf::Gguf;
 use hone_engine::model::ModelOptions;
 use hone_protocol::{
     Completion, Constraint, FinishReason, Generate, GenerateError, GenerateRequest, GenerationEvent, LogprobOptions,
-    Message, Prompt, Role, SamplingOptions,
+    Message, Prompt, Role, SamplingOptions, Tool,
 };
 
 /// An engine over a small model of random weights.
@@ -79,6 +79,21 @@ fn a_full_context_is_told_apart_from_a_limit() {
 }
 
 #[test]
+fn a_request_may_ask_for_less_context_than_there_is() {
+    let fixture = Fixture::new();
+    let ask = |context, max_tokens| {
+        fixture.complete(GenerateRequest { context: Some(context), max_tokens, ..fixture.request() })
+    };
+    let full = ask(12, None).unwrap();
+    assert_eq!(full.finish_reason, Some(FinishReason::ContextFull));
+    assert_eq!(full.prompt_token_ids.len() + full.token_ids.len(), 12);
+    assert_eq!(ask(1_000_000, Some(3)).unwrap().finish_reason, Some(FinishReason::Length));
+    let prompt_tokens = full.prompt_token_ids.len();
+    let error = ask(prompt_tokens, None).unwrap_err();
+    assert_eq!(error, GenerateError::ContextOverflow { prompt_tokens, context_tokens: prompt_tokens });
+}
+
+#[test]
 fn a_prompt_that_does_not_fit_is_refused_with_both_figures() {
     let fixture = Fixture::with(ModelOptions { context_length: Some(12), ..support::options() });
     let prompt = Prompt::Tokens(vec![5; 12]);
@@ -110,6 +125,14 @@ fn greedy_takes_the_likeliest_token_at_every_step() {
         assert!(row.top[0].logprob >= row.top[1].logprob && row.logprob < 0.0);
         assert_eq!((row.named[0].text.as_str(), row.named[1].text.as_str()), (" the", "!"));
     }
+}
+
+#[test]
+fn a_name_that_is_no_single_token_is_left_out() {
+    let fixture = Fixture::new();
+    let logprobs = LogprobOptions { top: None, named: vec!["no such token".into(), "!".into()] };
+    let completion = fixture.complete(GenerateRequest { logprobs, ..fixture.request() }).unwrap();
+    assert!(completion.logprobs.iter().all(|row| row.named.len() == 1 && row.named[0].text == "!"));
 }
 
 #[test]
@@ -188,8 +211,16 @@ fn impossible_requests_are_refused_and_the_engine_goes_on() {
     check_refused(|request| GenerateRequest { sampling: sampling(-1.0), ..request }, "temperature is -1");
     let constraint = Some(Constraint::Regex("[".into()));
     check_refused(|request| GenerateRequest { constraint, ..request }, "regular expression");
-    let logprobs = LogprobOptions { top: None, named: vec!["no such token".into()] };
-    check_refused(|request| GenerateRequest { logprobs, ..request }, "no single token is \"no such token\"");
+}
+
+#[test]
+fn tools_need_a_template_that_knows_them() {
+    let fixture = Fixture::new();
+    let tool = Tool { name: "recall".into(), description: "Looks up.".into(), parameters: serde_json::json!({}) };
+    let ask = |prompt| fixture.complete(GenerateRequest { prompt, tools: vec![tool.clone()], ..fixture.request() });
+    let chat = ask(Prompt::Chat(vec![Message::new(Role::User, "Hi")])).unwrap_err();
+    assert_eq!(chat, GenerateError::NoTools { model: name(&fixture.model) });
+    assert!(ask(text("Hi")).unwrap_err().to_string().contains("give the prompt as a conversation"));
 }
 
 #[test]
@@ -273,4 +304,39 @@ fn the_built_in_model_keeps_to_a_form() {
     let parsed: serde_json::Value = serde_json::from_str(&object.text).unwrap();
     assert!(parsed["city"].is_string() && parsed["inhabitants"].is_i64(), "{parsed}");
     assert_eq!(object.finish_reason, Some(FinishReason::Stop));
+}
+
+#[test]
+fn the_built_in_model_gives_its_verdict_whatever_it_writes_before() {
+    let engine = support::engine(support::options());
+    let named: Vec<String> = ["1", "2", "3", "4", "5"].map(str::to_owned).to_vec();
+    let ask = |free_tokens, max_tokens, temperature| {
+        let prompt = Prompt::Chat(vec![Message::new(Role::User, "Is the answer \"Paris\" good? Say why.")]);
+        let request = GenerateRequest {
+            constraint: Some(Constraint::FreeThenRegex {
+                free_tokens,
+                marker: " [RESULT] ".to_owned(),
+                regex: "[1-5]".to_owned(),
+            }),
+            sampling: SamplingOptions { temperature, seed: Some(5), ..SamplingOptions::default() },
+            logprobs: LogprobOptions { top: None, named: named.clone() },
+            max_tokens: Some(max_tokens),
+            ..GenerateRequest::new(name(&support::smollm2()), prompt)
+        };
+        engine.generate(request).unwrap().complete().unwrap()
+    };
+    for (free_tokens, temperature) in [(0, 0.0), (4, 0.0), (24, 0.0), (300, 0.0), (40, 1.2), (300, 0.9)] {
+        let completion = ask(free_tokens, 400, temperature);
+        assert_eq!(completion.finish_reason, Some(FinishReason::Stop), "{:?}", completion.text);
+        let (free, score) = completion.text.split_once(" [RESULT] ").unwrap();
+        assert!(named.iter().any(|name| name == score), "{:?}", completion.text);
+        assert_eq!(free.is_empty(), free_tokens == 0);
+        assert!(completion.token_ids.len() <= free_tokens + 12, "{:?}", completion.text);
+        let last = completion.logprobs.last().unwrap();
+        let sum: f32 = last.named.iter().map(|row| row.logprob.exp()).sum();
+        assert!(last.named.len() == 5 && sum > 0.0 && sum <= 1.0, "{last:?}");
+        assert!(last.named.iter().any(|row| row.id == last.id && row.logprob == last.logprob));
+    }
+    let cut = ask(24, 26, 0.0);
+    assert_eq!((cut.finish_reason, cut.token_ids.len()), (Some(FinishReason::Length), 26));
 }

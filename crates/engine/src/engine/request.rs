@@ -3,15 +3,16 @@
 use std::time::Instant;
 
 use hone_protocol::{
-    FinishReason, GenerateError, GenerateRequest, GenerationEvent, GenerationSender, LogprobOptions, Prompt, Timings,
-    TokenLogprob, TokenLogprobs,
+    FinishReason, GenerateError, GenerateRequest, GenerationEvent, GenerationSender, LogprobOptions, Message, Prompt,
+    Timings, TokenLogprob, TokenLogprobs,
 };
 
-use crate::constraint::ConstraintState;
+use crate::constraint::{ConstraintState, Taken};
 use crate::kv_cache::CachedSequence;
 use crate::logprobs::{largest, log_sum_exp};
 use crate::model::Model;
 use crate::sampler::Sampler;
+use crate::template::TemplateError;
 use crate::text_stream::TextStream;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 
@@ -118,10 +119,14 @@ impl RunningRequest {
         let Some(constraint) = &mut self.constraint else {
             return self.sampler.sample(logits, |_| ()).ok_or_else(no_choice);
         };
-        let allowed = constraint.allowed().map_err(failed)?;
-        let token = self.sampler.sample(logits, |logits| allowed.apply(logits)).ok_or_else(no_choice)?;
-        constraint.accept(token).map_err(failed)?;
-        Ok(token)
+        loop {
+            let allowed = constraint.allowed().map_err(failed)?;
+            let constrain = |logits: &mut [f32]| allowed.into_iter().for_each(|mask| mask.apply(logits));
+            let token = self.sampler.sample(logits, constrain).ok_or_else(no_choice)?;
+            if constraint.accept(token).map_err(failed)? == Taken::Appended {
+                return Ok(token);
+            }
+        }
     }
 
     fn take_token(&mut self, token: u32, logits: &[f32], tokenizer: &Tokenizer) -> bool {
@@ -203,14 +208,14 @@ pub(super) struct Prepared {
 impl Prepared {
     /// Tokenizes the prompt and checks it and the options.
     pub(super) fn new(request: &GenerateRequest, model: &mut Model) -> Result<Self, GenerateError> {
-        let prompt = encode(&request.prompt, model)?;
-        let context_tokens = model.context_length();
+        let prompt = encode(request, model)?;
+        let context_tokens = request.context.unwrap_or(usize::MAX).min(model.context_length());
         let room = context_tokens.saturating_sub(prompt.len());
         if room == 0 {
             return Err(GenerateError::ContextOverflow { prompt_tokens: prompt.len(), context_tokens });
         }
         let sampler = Sampler::new(request.sampling.clone(), model.spec().vocab_size).map_err(refused)?;
-        let named_tokens = named_tokens(&request.logprobs.named, model.tokenizer())?;
+        let named_tokens = named_tokens(&request.logprobs.named, model.tokenizer());
         let constraint = match &request.constraint {
             Some(constraint) => {
                 Some(model.constraints().and_then(|factory| factory.start(constraint)).map_err(refused)?)
@@ -225,10 +230,11 @@ fn refused(error: impl std::fmt::Display) -> GenerateError {
     GenerateError::Request(error.to_string())
 }
 
-fn encode(prompt: &Prompt, model: &Model) -> Result<Vec<u32>, GenerateError> {
-    let tokens = match prompt {
-        Prompt::Chat(messages) => {
-            model.template().map_err(refused)?.encode_chat(model.tokenizer(), messages).map_err(refused)?
+fn encode(request: &GenerateRequest, model: &Model) -> Result<Vec<u32>, GenerateError> {
+    let tokens = match &request.prompt {
+        Prompt::Chat(messages) => encode_chat(request, messages, model)?,
+        _ if !request.tools.is_empty() => {
+            return Err(refused("tools are named to a model by its chat template: give the prompt as a conversation"));
         }
         Prompt::Text { text, parse_special, add_special } => {
             let options = EncodeOptions { parse_special: *parse_special, add_special: *add_special };
@@ -245,8 +251,15 @@ fn encode(prompt: &Prompt, model: &Model) -> Result<Vec<u32>, GenerateError> {
     Ok(tokens)
 }
 
-fn named_tokens(names: &[String], tokenizer: &Tokenizer) -> Result<Vec<u32>, GenerateError> {
-    let find =
-        |name: &String| tokenizer.token_with_text(name).ok_or_else(|| refused(format!("no single token is {name:?}")));
-    names.iter().map(find).collect()
+fn encode_chat(request: &GenerateRequest, messages: &[Message], model: &Model) -> Result<Vec<u32>, GenerateError> {
+    let template = model.template().map_err(refused)?;
+    template.encode_chat(model.tokenizer(), messages, &request.tools).map_err(|error| match error {
+        TemplateError::NoTools => GenerateError::NoTools { model: request.model.clone() },
+        other => refused(other),
+    })
+}
+
+/// The tokens of those names that are single tokens.
+fn named_tokens(names: &[String], tokenizer: &Tokenizer) -> Vec<u32> {
+    names.iter().filter_map(|name| tokenizer.token_with_text(name)).collect()
 }

@@ -26,7 +26,7 @@ impl Mapping {
     }
 
     /// Maps a region of a file.
-    pub(super) fn region(region: &ModelFile) -> Result<Self, GgufError> {
+    pub(crate) fn region(region: &ModelFile) -> Result<Self, GgufError> {
         let (file, length) = open(&region.path)?;
         let end = region.offset.checked_add(region.length);
         if end.is_none_or(|end| end > length) {

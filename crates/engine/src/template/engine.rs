@@ -6,12 +6,12 @@
 
 use std::io::{self, Write};
 
-use hone_protocol::Message;
+use hone_protocol::{Message, Tool};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Value};
 use minijinja::{Environment, Error, ErrorKind, State, context};
 
-use super::TemplateError;
+use super::{TemplateError, conversation};
 
 const NAME: &str = "chat";
 /// Instructions that one rendering may take; a long conversation takes some thousands.
@@ -33,6 +33,7 @@ pub(super) struct Engine {
     environment: Environment<'static>,
     bos: String,
     eos: String,
+    mentions_tools: bool,
 }
 
 impl Engine {
@@ -48,25 +49,26 @@ impl Engine {
         environment.add_filter("tojson", to_json);
         UNBOUNDED_FILTERS.into_iter().for_each(|name| environment.remove_filter(name));
         environment.add_template_owned(NAME, without_generation_marks(source)).map_err(failure)?;
-        Ok(Engine { environment, bos, eos })
+        Ok(Engine { environment, bos, eos, mentions_tools: mentions(source, "tools") })
+    }
+
+    /// Whether the template does anything with tools.
+    pub(super) fn mentions_tools(&self) -> bool {
+        self.mentions_tools
     }
 
     /// The text of a conversation, up to where the model's next turn begins.
-    pub(super) fn render(&self, messages: &[Message]) -> Result<String, TemplateError> {
+    pub(super) fn render(&self, messages: &[Message], tools: &[Tool]) -> Result<String, TemplateError> {
         let template = self.environment.get_template(NAME).map_err(failure)?;
-        let conversation: Vec<Value> = messages
-            .iter()
-            .map(|message| context! { role => message.role.as_str(), content => message.content.as_str() })
-            .collect();
         let variables = context! {
-            messages => conversation,
+            messages => conversation::messages(messages),
             add_generation_prompt => true,
             bos_token => self.bos.as_str(),
             eos_token => self.eos.as_str(),
-            tools => (),
+            tools => conversation::tools(tools),
             documents => (),
         };
-        let n_bytes: usize = messages.iter().map(|message| message.content.len()).sum();
+        let n_bytes = serde_json::to_string(&(messages, tools)).map_or(0, |json| json.len());
         let mut output = Bounded { text: Vec::new(), limit: MAX_ADDED_BYTES + MAX_REPETITIONS * n_bytes };
         template.render_captured_to(variables, &mut output).map_err(failure)?;
         Ok(String::from_utf8_lossy(&output.text).into_owned())
@@ -91,6 +93,15 @@ impl Write for Bounded {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Whether a name stands in a template, as a word of its own.
+fn mentions(source: &str, name: &str) -> bool {
+    let is_part_of_word = |letter: char| letter.is_alphanumeric() || letter == '_';
+    source.match_indices(name).any(|(start, _)| {
+        let (before, after) = (&source[..start], &source[start + name.len()..]);
+        !before.ends_with(is_part_of_word) && !after.starts_with(is_part_of_word)
+    })
 }
 
 fn failure(error: Error) -> TemplateError {
@@ -170,7 +181,7 @@ mod tests {
 
     fn render(source: &str) -> Result<String, TemplateError> {
         let messages = [Message::new(Role::User, "a <b> 'c' \\u003c")];
-        Engine::new(source, "<s>".into(), "</s>".into())?.render(&messages)
+        Engine::new(source, "<s>".into(), "</s>".into())?.render(&messages, &[])
     }
 
     fn check(source: &str, expected: &str) {
@@ -203,6 +214,12 @@ mod tests {
         check("{{ messages[0].content | tojson }}", r#""a <b> 'c' \\u003c""#);
         check("{{ {'a': [1, true, none]} | tojson }}", r#"{"a": [1, true, null]}"#);
         check("{{ {'a': 1} | tojson(indent=2) }}", "{\n  \"a\": 1\n}");
+    }
+
+    #[test]
+    fn tools_are_a_word_of_their_own() {
+        assert!(mentions("{% if tools %}", "tools") && mentions("builtin_tools tools", "tools"));
+        assert!(!mentions("{{ builtin_tools }}{{ toolset }}{{ tools_2 }}", "tools"));
     }
 
     #[test]

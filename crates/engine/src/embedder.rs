@@ -1,0 +1,192 @@
+//! Texts as vectors, by a sentence encoder on the processor.
+//!
+//! The model is a BERT with mean pooling, as all-MiniLM-L6-v2 and its relatives are: three files, of which the store knows
+//! the names. They are read when the first text comes, so that a program that never embeds never pays for it; a file that
+//! turns out broken is an error then, and the next text tries again.
+//!
+//! Texts of the same number of tokens are computed together, which is up to twice as fast as one by one where they are
+//! short; padding would cost longer texts what it gains the short ones.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use candle_core::{DType, Device, Tensor};
+use candle_nn::VarBuilder;
+use candle_transformers::models::bert::{BertModel, Config};
+use hone_protocol::{Embed, EmbedError, ModelFile, with_causes};
+use tokenizers::{PostProcessor, Tokenizer, TruncationParams};
+
+use crate::gguf::Mapping;
+
+/// Tokens of a text that count, the two at its ends among them; the model was not trained on more.
+const MAX_TOKENS: usize = 256;
+
+/// The most texts that are computed together; more gain nothing.
+const MAX_BATCH: usize = 16;
+
+const CONFIG: &str = "config.json";
+const TOKENIZER: &str = "tokenizer.json";
+const WEIGHTS: &str = "model.safetensors";
+
+/// A sentence encoder, loaded at its first use.
+pub struct Embedder {
+    name: String,
+    config: ModelFile,
+    tokenizer: ModelFile,
+    weights: ModelFile,
+    encoder: Mutex<Option<Arc<Encoder>>>,
+}
+
+impl Embedder {
+    /// A model of these files, each with its name within the model; those that are not needed are left alone.
+    ///
+    /// # Errors
+    /// When one that is needed is missing.
+    pub fn open(name: &str, files: impl IntoIterator<Item = (String, ModelFile)>) -> Result<Self, EmbedError> {
+        let files: Vec<(String, ModelFile)> = files.into_iter().collect();
+        let find = |wanted: &str| match files.iter().find(|(name, _)| name == wanted) {
+            Some((_, file)) => Ok(file.clone()),
+            None => {
+                let reason = format!("its file {wanted} is missing: it needs {CONFIG}, {TOKENIZER} and {WEIGHTS}");
+                Err(EmbedError { model: name.to_owned(), reason })
+            }
+        };
+        Ok(Embedder {
+            name: name.to_owned(),
+            config: find(CONFIG)?,
+            tokenizer: find(TOKENIZER)?,
+            weights: find(WEIGHTS)?,
+            encoder: Mutex::new(None),
+        })
+    }
+
+    /// A model of the files in a folder.
+    ///
+    /// # Errors
+    /// When one that is needed is missing.
+    pub fn in_folder(name: &str, folder: &Path) -> Result<Self, EmbedError> {
+        let file = |name: &str| {
+            let path = folder.join(name);
+            let length = path.metadata().ok().filter(std::fs::Metadata::is_file)?.len();
+            Some((name.to_owned(), ModelFile { path, offset: 0, length }))
+        };
+        Self::open(name, [CONFIG, TOKENIZER, WEIGHTS].into_iter().filter_map(file))
+    }
+
+    fn encoder(&self) -> Result<Arc<Encoder>, String> {
+        let mut encoder = self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*encoder {
+            Some(loaded) => Ok(loaded.clone()),
+            None => Ok(encoder.insert(Arc::new(Encoder::load(self)?)).clone()),
+        }
+    }
+}
+
+impl Embed for Embedder {
+    fn model(&self) -> &str {
+        &self.name
+    }
+
+    fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let failed = |reason| EmbedError { model: self.name.clone(), reason };
+        if texts.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.encoder().and_then(|encoder| encoder.embed(texts)).map_err(failed)
+    }
+}
+
+impl std::fmt::Debug for Embedder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Embedder").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The loaded model.
+struct Encoder {
+    tokenizer: Tokenizer,
+    model: BertModel,
+}
+
+impl Encoder {
+    fn load(files: &Embedder) -> Result<Self, String> {
+        let config = read(&files.config, |bytes| serde_json::from_slice(bytes).map_err(|error| with_causes(&error)))?;
+        check_config(&config).map_err(|reason| cannot_use(&files.config, &reason))?;
+        let max_tokens = config.max_position_embeddings.min(MAX_TOKENS);
+        let tokenizer = read(&files.tokenizer, |bytes| tokenizer(bytes, max_tokens))?;
+        let model = read(&files.weights, |bytes| {
+            let weights = VarBuilder::from_slice_safetensors(bytes, DType::F32, &Device::Cpu);
+            weights.and_then(|weights| BertModel::load(weights, &config)).map_err(|error| error.to_string())
+        })?;
+        Ok(Encoder { tokenizer, model })
+    }
+
+    /// The vectors of texts, each of length 1.
+    fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, String> {
+        let encode = |text: &&str| Ok(self.tokenizer.encode_fast(*text, true)?.get_ids().to_vec());
+        let ids: Vec<Vec<u32>> =
+            texts.iter().map(encode).collect::<tokenizers::Result<_>>().map_err(|error| error.to_string())?;
+        let mut order: Vec<usize> = (0..texts.len()).collect();
+        order.sort_by_key(|index| ids[*index].len());
+        let mut vectors = vec![Vec::new(); texts.len()];
+        for same_length in order.chunk_by(|a, b| ids[*a].len() == ids[*b].len()) {
+            for batch in same_length.chunks(MAX_BATCH) {
+                let rows: Vec<&[u32]> = batch.iter().map(|index| ids[*index].as_slice()).collect();
+                let means = self.mean_states(&rows).map_err(|error| error.to_string())?;
+                for (index, mean) in batch.iter().zip(means) {
+                    vectors[*index] = normalized(mean)?;
+                }
+            }
+        }
+        Ok(vectors)
+    }
+
+    /// The mean over all tokens of the last layer, for texts of the same number of tokens.
+    fn mean_states(&self, rows: &[&[u32]]) -> candle_core::Result<Vec<Vec<f32>>> {
+        let ids = Tensor::from_vec(rows.concat(), (rows.len(), rows[0].len()), &Device::Cpu)?;
+        let states = self.model.forward(&ids, &ids.zeros_like()?, None)?;
+        states.mean(1)?.to_vec2()
+    }
+}
+
+fn normalized(vector: Vec<f32>) -> Result<Vec<f32>, String> {
+    let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
+    if !(length.is_finite() && length > 0.0) {
+        return Err(format!("the vector of a text has the length {length}: the weights are damaged"));
+    }
+    Ok(vector.into_iter().map(|value| value / length).collect())
+}
+
+fn tokenizer(bytes: &[u8], max_tokens: usize) -> Result<Tokenizer, String> {
+    let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| error.to_string())?;
+    let n_added = tokenizer.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
+    if n_added >= max_tokens {
+        return Err(format!("it adds {n_added} tokens to every text, and the model takes {max_tokens}"));
+    }
+    let truncation = TruncationParams { max_length: max_tokens, ..TruncationParams::default() };
+    tokenizer.with_truncation(Some(truncation)).map_err(|error| error.to_string())?;
+    tokenizer.with_padding(None);
+    Ok(tokenizer)
+}
+
+/// Refuses shapes that candle would not check before it divides by them.
+fn check_config(config: &Config) -> Result<(), String> {
+    let (hidden, heads) = (config.hidden_size, config.num_attention_heads);
+    if heads == 0 || hidden == 0 || !hidden.is_multiple_of(heads) {
+        return Err(format!("{hidden} dimensions cannot be divided among {heads} heads"));
+    }
+    if config.max_position_embeddings < 3 {
+        return Err(format!("it has room for {} tokens", config.max_position_embeddings));
+    }
+    Ok(())
+}
+
+/// What `parse` makes of a file.
+fn read<T>(file: &ModelFile, parse: impl FnOnce(&[u8]) -> Result<T, String>) -> Result<T, String> {
+    let mapping = Mapping::region(file).map_err(|error| with_causes(&error))?;
+    parse(mapping.bytes()).map_err(|reason| cannot_use(file, &reason))
+}
+
+fn cannot_use(file: &ModelFile, reason: &str) -> String {
+    format!("{} cannot be used: {reason}", file.path.display())
+}

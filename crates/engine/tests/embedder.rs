@@ -1,0 +1,151 @@
+//! The embedder against vectors computed by an independent implementation (numpy, in 64 bits), and with broken files.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::path::Path;
+
+use hone_engine::embedder::Embedder;
+use hone_protocol::{Embed, ModelFile};
+
+const NAME: &str = "all-minilm:l6-v2";
+
+/// A text, and the first components of its vector.
+const RECORDED: [(&str, [f32; 8]); 5] = [
+    ("The cat sits on the mat.", [0.13418, -0.0329, -0.0248, 0.04144, -0.03635, 0.04181, 0.03122, 0.0372]),
+    ("A kitten is resting on a rug.", [0.07536, 0.01511, 0.01209, 0.06079, -0.00402, 0.05636, -0.02714, -0.0021]),
+    (
+        "Interest rates rose again in the second quarter.",
+        [0.03446, -0.06194, -0.01432, 0.03848, 0.03181, -0.02896, -0.13886, 0.01905],
+    ),
+    ("Grüße aus Köln: 日本語 🦙", [0.00312, 0.10265, 0.07965, -0.05172, -0.03484, 0.07132, 0.07466, 0.03225]),
+    ("", [-0.11884, 0.0483, -0.00255, -0.01101, 0.05195, 0.01029, 0.11543, 0.0007]),
+];
+
+/// The vector of 400 times "word ", of which 256 tokens count.
+const LONG: [f32; 8] = [-0.00812, -0.09559, -0.03867, 0.04966, -0.04379, 0.02372, -0.01814, -0.02021];
+
+/// The cosines of the first three texts: first and second, first and third, second and third.
+const COSINES: [f32; 3] = [0.64113, -0.03437, -0.04679];
+
+const TOLERANCE: f32 = 1e-4;
+
+fn folder() -> std::path::PathBuf {
+    support::test_model("all-MiniLM-L6-v2/model.safetensors").parent().unwrap().to_path_buf()
+}
+
+#[track_caller]
+fn check(vector: &[f32], expected: &[f32; 8]) {
+    assert_eq!(vector.len(), 384);
+    assert!((dot(vector, vector) - 1.0).abs() < TOLERANCE);
+    for (value, expected) in vector.iter().zip(expected) {
+        assert!((value - expected).abs() < TOLERANCE, "{:?} is not {expected:?}", &vector[..8]);
+    }
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+#[test]
+fn vectors_are_those_of_the_model() {
+    let embedder = Embedder::in_folder(NAME, &folder()).unwrap();
+    let vectors = embedder.embed(&RECORDED.map(|(text, _)| text)).unwrap();
+    assert_eq!((embedder.model(), vectors.len()), (NAME, RECORDED.len()));
+    for (vector, (_, expected)) in vectors.iter().zip(&RECORDED) {
+        check(vector, expected);
+    }
+    let cosines = [dot(&vectors[0], &vectors[1]), dot(&vectors[0], &vectors[2]), dot(&vectors[1], &vectors[2])];
+    for (cosine, expected) in cosines.iter().zip(COSINES) {
+        assert!((cosine - expected).abs() < TOLERANCE, "{cosines:?}");
+    }
+    assert!(embedder.embed(&[]).unwrap().is_empty());
+    let many: Vec<&str> = RECORDED.iter().cycle().take(87).map(|(text, _)| *text).collect();
+    for (vector, (_, expected)) in embedder.embed(&many).unwrap().iter().zip(RECORDED.iter().cycle()) {
+        check(vector, expected);
+    }
+}
+
+#[test]
+fn a_long_text_counts_with_its_beginning() {
+    let embedder = Embedder::in_folder(NAME, &folder()).unwrap();
+    let long = "word ".repeat(400);
+    let vectors = embedder.embed(&[&long, &(long.clone() + "and something else")]).unwrap();
+    check(&vectors[0], &LONG);
+    assert_eq!(vectors[0], vectors[1]);
+}
+
+/// The model's files in a folder of their own, with one of them changed; what is said when it is used.
+fn complaint(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> String {
+    let scratch = support::scratch();
+    for name in ["config.json", "tokenizer.json", "model.safetensors"] {
+        std::fs::copy(folder().join(name), scratch.path().join(name)).unwrap();
+    }
+    let mut bytes = std::fs::read(folder().join(name)).unwrap();
+    change(&mut bytes);
+    std::fs::write(scratch.path().join(name), bytes).unwrap();
+    let embedder = Embedder::in_folder(NAME, scratch.path()).unwrap();
+    let error = embedder.embed(&["text"]).unwrap_err();
+    assert_eq!(error.model, NAME);
+    error.reason
+}
+
+#[track_caller]
+fn check_refused(name: &str, change: impl FnOnce(&mut Vec<u8>), part: &str) {
+    let reason = complaint(name, change);
+    assert!(reason.contains(name) && reason.contains(part), "{reason:?} does not say {name} and {part:?}");
+}
+
+fn replace(bytes: &mut Vec<u8>, from: &str, to: &str) {
+    let text = String::from_utf8(std::mem::take(bytes)).unwrap();
+    assert!(text.contains(from));
+    *bytes = text.replace(from, to).into_bytes();
+}
+
+#[test]
+fn files_that_are_broken_are_named() {
+    for name in ["config.json", "tokenizer.json", "model.safetensors"] {
+        check_refused(name, |bytes| bytes.truncate(bytes.len() / 2), "cannot be used");
+        check_refused(name, Vec::clear, "cannot be used");
+        check_refused(name, |bytes| bytes[..8].fill(0xff), "cannot be used");
+    }
+    let heads =
+        |n_heads: &'static str| move |bytes: &mut Vec<u8>| replace(bytes, "\"num_attention_heads\": 12", n_heads);
+    check_refused("config.json", heads("\"num_attention_heads\": 0"), "384 dimensions cannot be divided among 0 heads");
+    let reason = complaint("config.json", |bytes| replace(bytes, "\"hidden_size\": 384", "\"hidden_size\": 768"));
+    assert!(reason.contains("model.safetensors") && reason.contains("shape"), "{reason}");
+    let reason = complaint("model.safetensors", |bytes| {
+        let start = bytes.len() - 4_000_000;
+        bytes[start..].fill(0xff);
+    });
+    assert!(reason.contains("the weights are damaged"), "{reason}");
+}
+
+#[test]
+fn a_file_that_is_missing_is_named_at_once() {
+    let file = |name: &str| (name.to_owned(), ModelFile { path: folder().join(name), offset: 0, length: 10 });
+    let error = Embedder::open(NAME, [file("config.json"), file("1_Pooling/config.json"), file("tokenizer.json")]);
+    assert!(error.unwrap_err().to_string().contains("model.safetensors is missing"));
+    assert!(Embedder::in_folder(NAME, Path::new("nowhere")).is_err());
+}
+
+#[test]
+fn a_model_is_read_when_it_is_used_and_again_after_a_failure() {
+    let scratch = support::scratch();
+    let at = |name: &str| scratch.path().join(name);
+    for name in ["config.json", "tokenizer.json", "model.safetensors"] {
+        std::fs::write(at(name), "not yet").unwrap();
+    }
+    let files = ["config.json", "tokenizer.json", "model.safetensors"].map(|name| {
+        let length = folder().join(name).metadata().unwrap().len();
+        (name.to_owned(), ModelFile { path: at(name), offset: 0, length })
+    });
+    let embedder = Embedder::open(NAME, files.clone()).unwrap();
+    assert!(embedder.embed(&[]).unwrap().is_empty(), "nothing to do, nothing read");
+    assert!(embedder.embed(&["text"]).is_err());
+    for (name, file) in files {
+        std::fs::copy(folder().join(&name), &file.path).unwrap();
+    }
+    assert!(embedder.embed(&["text"]).is_ok());
+}
