@@ -23,8 +23,16 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Takes the sequences of a step.
+    /// Takes the sequences of a step; none where they are not sound.
     pub(super) fn fill(&mut self, sequences: &[Sequence<'_>], vocab_size: usize) -> Result<(), StepError> {
+        let filled = self.try_fill(sequences, vocab_size);
+        if filled.is_err() {
+            self.clear();
+        }
+        filled
+    }
+
+    fn try_fill(&mut self, sequences: &[Sequence<'_>], vocab_size: usize) -> Result<(), StepError> {
         self.clear();
         for sequence in sequences {
             check(sequence, vocab_size)?;
