@@ -27,6 +27,7 @@ mod estimate;
 mod lanes;
 pub mod metrics;
 mod request;
+pub mod residency;
 mod step;
 mod step_builder;
 

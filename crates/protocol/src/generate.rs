@@ -334,7 +334,7 @@ pub struct Timings {
     pub queue_seconds: f64,
     /// Seconds from the start of the prompt's processing to the first token's logits.
     pub prompt_seconds: f64,
-    /// Prompt tokens per second.
+    /// Prompt tokens per second, of those that did not stand in the KV cache already.
     pub prompt_tokens_per_second: f64,
     /// Tokens of the answer.
     pub generation_tokens: usize,

@@ -1,30 +1,34 @@
 //! One request while it runs: what is still to be computed, and what has been answered.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hone_protocol::{
-    FinishReason, GenerateError, GenerateRequest, GenerationEvent, GenerationSender, LogprobOptions, Message, Prompt,
-    Timings, TokenLogprob, TokenLogprobs,
+    FinishReason, GenerateError, GenerateRequest, GenerationEvent, GenerationSender, Lane, LogprobOptions, Message,
+    Prompt, Timings, TokenLogprob, TokenLogprobs,
 };
 
 use crate::constraint::{ConstraintState, Taken};
 use crate::kv_cache::CachedSequence;
 use crate::logprobs::{largest, log_sum_exp};
-use crate::model::Model;
+use crate::model::{Advance, Model};
 use crate::sampler::Sampler;
+use crate::scheduler::{Progress, RequestId};
 use crate::template::TemplateError;
 use crate::text_stream::TextStream;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 
-/// The most prompt tokens of one request that a step computes.
-const PREFILL_CHUNK: usize = 512;
-
-/// A request that has been admitted.
+/// A request that has been taken.
 pub(super) struct RunningRequest {
     events: GenerationSender,
-    pub(super) sequence: CachedSequence,
-    /// Tokens that are not in the cache yet: the rest of the prompt, or the token sampled last.
-    pending: Vec<u32>,
+    lane: Lane,
+    /// Its place in the KV cache, while it has one; during a step longer than `n_computed` by what is being computed.
+    sequence: CachedSequence,
+    /// The prompt and the answer so far.
+    tokens: Vec<u32>,
+    /// How many of them the cache holds.
+    n_computed: usize,
+    /// How many more of them the present step computes.
+    chunk: usize,
     n_prompt: usize,
     n_generated: usize,
     max_tokens: usize,
@@ -35,31 +39,49 @@ pub(super) struct RunningRequest {
     text: TextStream,
     logprobs: LogprobOptions,
     named_tokens: Vec<u32>,
-    started: Instant,
+    has_ended: bool,
+    time_limit: Option<Duration>,
+    arrived: Instant,
+    /// When its first step began.
+    first_run: Option<Instant>,
+    /// Tokens that the cache held then.
+    n_cached: usize,
     first_token: Option<Instant>,
 }
 
 impl RunningRequest {
     /// A request that starts when its turn comes.
-    pub(super) fn new(prepared: Prepared, request: &GenerateRequest, events: GenerationSender) -> Self {
+    pub(super) fn new(
+        prepared: Prepared,
+        request: &GenerateRequest,
+        events: GenerationSender,
+        arrived: Instant,
+    ) -> Self {
         events.send(GenerationEvent::Started { prompt_token_ids: prepared.prompt.clone() });
+        let max_tokens = prepared.max_tokens(request);
         let mut sampler = prepared.sampler;
         prepared.prompt.iter().for_each(|token| sampler.observe(*token));
-        let max_tokens = request.max_tokens.unwrap_or(usize::MAX);
         RunningRequest {
             events,
+            lane: request.lane,
             sequence: CachedSequence::default(),
             n_prompt: prepared.prompt.len(),
-            pending: prepared.prompt,
+            tokens: prepared.prompt,
+            n_computed: 0,
+            chunk: 0,
             n_generated: 0,
-            max_tokens: max_tokens.min(prepared.room),
-            is_bounded_by_context: prepared.room < max_tokens,
+            max_tokens,
+            is_bounded_by_context: request.max_tokens.is_none_or(|wanted| max_tokens < wanted),
             sampler,
             constraint: prepared.constraint,
             text: TextStream::new(request.stop.clone()),
             logprobs: request.logprobs.clone(),
             named_tokens: prepared.named_tokens,
-            started: Instant::now(),
+            has_ended: false,
+            time_limit: request.time_limit,
+            arrived,
+            first_run: None,
+            n_cached: 0,
             first_token: None,
         }
     }
@@ -68,33 +90,92 @@ impl RunningRequest {
         self.events.is_cancelled()
     }
 
-    /// Positions that the request may come to fill.
-    pub(super) fn max_positions(&self) -> usize {
-        self.n_prompt + self.max_tokens
+    pub(super) fn lane(&self) -> Lane {
+        self.lane
     }
 
-    /// The next tokens and the sequence that they are appended to.
-    pub(super) fn step_parts(&mut self) -> (&mut CachedSequence, &[u32]) {
-        (&mut self.sequence, &self.pending[..self.pending.len().min(PREFILL_CHUNK)])
+    pub(super) fn time_limit(&self) -> Option<Duration> {
+        self.time_limit
     }
 
-    /// Whether the next step ends with a token to be sampled.
-    pub(super) fn wants_logits(&self) -> bool {
-        self.pending.len() <= PREFILL_CHUNK
+    /// The prompt and the answer so far.
+    pub(super) fn tokens(&self) -> &[u32] {
+        &self.tokens
     }
 
-    /// Takes note of a step whose logits were not wanted.
-    pub(super) fn finish_chunk(&mut self) {
-        self.pending.drain(..PREFILL_CHUNK);
-        self.report_prefill();
+    /// How many of its tokens the cache holds.
+    pub(super) fn n_computed(&self) -> usize {
+        self.n_computed
     }
 
-    /// Chooses the next token from the step's logits. Returns whether the request has ended.
-    pub(super) fn finish_step(&mut self, logits: &[f32], tokenizer: &Tokenizer) -> bool {
-        self.pending.clear();
+    pub(super) fn sequence(&self) -> &CachedSequence {
+        &self.sequence
+    }
+
+    /// Has a place in the cache, which holds the first of its tokens already.
+    pub(super) fn take_place(&mut self, sequence: CachedSequence) {
+        self.n_computed = sequence.n_tokens();
+        self.sequence = sequence;
+    }
+
+    /// Gives up its place in the cache: returns the sequence, and the tokens that it holds.
+    pub(super) fn leave_place(&mut self, model: &mut Model) -> (CachedSequence, &[u32]) {
+        self.undo_step(model);
+        let n_computed = std::mem::take(&mut self.n_computed);
+        (std::mem::take(&mut self.sequence), &self.tokens[..n_computed])
+    }
+
+    /// Forgets what a step has begun to compute.
+    pub(super) fn undo_step(&mut self, model: &mut Model) {
+        model.truncate(&mut self.sequence, self.n_computed);
+        self.chunk = 0;
+    }
+
+    /// What a step computes that takes so many of the tokens that are not in the cache yet.
+    pub(super) fn begin_step(&mut self, chunk: usize) -> Advance<'_> {
+        if self.first_run.is_none() {
+            self.first_run = Some(Instant::now());
+            self.n_cached = self.n_computed;
+        }
+        self.chunk = chunk;
+        let end = self.n_computed + chunk;
+        let logits = if self.wants_logits() { chunk - 1..chunk } else { 0..0 };
+        Advance { sequence: &mut self.sequence, tokens: &self.tokens[self.n_computed..end], logits }
+    }
+
+    /// Whether the step ends with a token to be chosen.
+    fn wants_logits(&self) -> bool {
+        self.n_computed + self.chunk == self.tokens.len()
+    }
+
+    /// Takes note of a step: chooses the next token, where its logits were wanted, from the next of `rows`.
+    pub(super) fn finish_step<'a>(&mut self, rows: &mut impl Iterator<Item = &'a [f32]>, tokenizer: &Tokenizer) {
+        let wants_logits = self.wants_logits();
+        self.n_computed += std::mem::take(&mut self.chunk);
+        if self.n_generated == 0 {
+            self.report_prefill();
+        }
+        if wants_logits {
+            let logits = rows.next().expect("a row of logits for every one that was asked for");
+            self.has_ended = self.finish_token(logits, tokenizer);
+        }
+    }
+
+    /// Where it stands, for the scheduler.
+    pub(super) fn progress(&self, id: RequestId) -> Progress {
+        Progress {
+            request: id,
+            computed: self.n_computed,
+            uncomputed: self.tokens.len() - self.n_computed,
+            generated: self.n_generated,
+            has_ended: self.has_ended,
+        }
+    }
+
+    /// Chooses the next token. Returns whether the request has ended.
+    fn finish_token(&mut self, logits: &[f32], tokenizer: &Tokenizer) -> bool {
         if self.first_token.is_none() {
             self.first_token = Some(Instant::now());
-            self.report_prefill();
         }
         if self.max_tokens == 0 {
             return self.finish(self.length_reason());
@@ -132,7 +213,7 @@ impl RunningRequest {
     fn take_token(&mut self, token: u32, logits: &[f32], tokenizer: &Tokenizer) -> bool {
         self.n_generated += 1;
         self.sampler.observe(token);
-        self.pending.push(token);
+        self.tokens.push(token);
         let logprobs = self.logprobs.is_wanted().then(|| self.report_logprobs(token, logits, tokenizer));
         // A control token that does not end the answer says nothing to a reader.
         let bytes = if tokenizer.is_control(token) { &[] } else { tokenizer.token_bytes(token) };
@@ -158,8 +239,7 @@ impl RunningRequest {
     }
 
     fn report_prefill(&self) {
-        let done = self.n_prompt - self.pending.len().min(self.n_prompt);
-        self.events.send(GenerationEvent::Prefill { done, total: self.n_prompt });
+        self.events.send(GenerationEvent::Prefill { done: self.n_computed, total: self.n_prompt });
     }
 
     fn report_logprobs(&self, token: u32, logits: &[f32], tokenizer: &Tokenizer) -> TokenLogprobs {
@@ -179,18 +259,20 @@ impl RunningRequest {
 
     fn timings(&self) -> Timings {
         let now = Instant::now();
+        let first_run = self.first_run.unwrap_or(now);
         let first_token = self.first_token.unwrap_or(now);
-        let prompt_seconds = (first_token - self.started).as_secs_f64();
+        let prompt_seconds = (first_token - first_run).as_secs_f64();
         let generation_seconds = (now - first_token).as_secs_f64();
         let rate = |count: usize, seconds: f64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         Timings {
             prompt_tokens: self.n_prompt,
+            cached_tokens: self.n_cached,
+            queue_seconds: (first_run - self.arrived).as_secs_f64(),
             prompt_seconds,
-            prompt_tokens_per_second: rate(self.n_prompt, prompt_seconds),
+            prompt_tokens_per_second: rate(self.n_prompt - self.n_cached, prompt_seconds),
             generation_tokens: self.n_generated,
             generation_seconds,
             generation_tokens_per_second: rate(self.n_generated.saturating_sub(1), generation_seconds),
-            ..Timings::default()
         }
     }
 }
@@ -206,6 +288,16 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
+    /// Tokens of the prompt.
+    pub(super) fn prompt_tokens(&self) -> usize {
+        self.prompt.len()
+    }
+
+    /// The most tokens of the answer.
+    pub(super) fn max_tokens(&self, request: &GenerateRequest) -> usize {
+        request.max_tokens.unwrap_or(usize::MAX).min(self.room)
+    }
+
     /// Tokenizes the prompt and checks it and the options.
     pub(super) fn new(request: &GenerateRequest, model: &mut Model) -> Result<Self, GenerateError> {
         let prompt = encode(request, model)?;
