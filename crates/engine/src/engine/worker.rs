@@ -45,6 +45,8 @@ pub(super) struct Worker {
     started: Instant,
     /// Whether the last look found nothing that could go on.
     is_stuck: bool,
+    /// Whether nobody is left who could ask for more.
+    is_closed: bool,
 }
 
 impl Worker {
@@ -64,6 +66,7 @@ impl Worker {
             n_models: 0,
             started: Instant::now(),
             is_stuck: false,
+            is_closed: false,
             options,
         }
     }
@@ -91,6 +94,9 @@ impl Worker {
     fn receive(&mut self) -> bool {
         let mut can_wait = self.scheduler.is_idle() || self.is_stuck;
         loop {
+            if self.is_closed && self.scheduler.is_idle() && self.loading.is_empty() {
+                return false;
+            }
             let timeout = if can_wait { self.longest_wait() } else { Duration::ZERO };
             let loaded = self.loaded.clone();
             let messages = self.messages.clone();
@@ -99,9 +105,8 @@ impl Worker {
                 recv(loaded) -> loaded => loaded.into_iter().for_each(|loaded| self.take_loaded(loaded)),
                 recv(messages) -> message => match message {
                     Ok(message) => self.handle(message),
-                    Err(_) if self.scheduler.is_idle() && self.loading.is_empty() => return false,
-                    // No handle is left, but requests are.
-                    Err(_) => self.messages = never(),
+                    // No handle is left; requests may be.
+                    Err(_) => (self.messages, self.is_closed) = (never(), true),
                 },
                 default(timeout) => return true,
             }
