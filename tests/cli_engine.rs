@@ -142,6 +142,38 @@ fn bench_leaves_out_what_is_not_wanted() {
 }
 
 #[test]
+fn bench_measures_at_depth_and_side_by_side() {
+    let arguments = ["bench", "-p", "0", "-n", "4", "-r", "2", "--depth", "40", "--batch", "3", "--threads", "1"];
+    let rows = json(&arguments, "");
+    assert_eq!((rows.as_array().unwrap().len(), &rows[0]["test"]), (1, &"tg4 @ d40 x3".into()));
+    assert_eq!((&rows[0]["depth"], &rows[0]["batch"]), (&40.into(), &3.into()));
+    let home = Home::new();
+    let too_deep = home.run(&["bench", "--model", &smollm2(), "-n", "4", "--depth", "9000"]);
+    assert!(too_deep.code == 2 && too_deep.stderr.contains("holds 8192 tokens"), "{}", too_deep.stderr);
+}
+
+#[test]
+fn a_sweep_leaves_a_dated_table() {
+    let home = Home::new();
+    let sweep = format!(
+        "models = [{:?}]\nthreads = [1, 2]\nrepetitions = 2\n[[test]]\nprompt_tokens = 8\n[[test]]\ngeneration_tokens = 2\n",
+        smollm2()
+    );
+    let file = home.write("quick.toml", sweep.as_bytes());
+    let results = home.path("results");
+    std::fs::create_dir(&results).unwrap();
+    let run = home.run(&["bench", "--sweep", file.to_str().unwrap(), "--output", results.to_str().unwrap()]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let written: Vec<_> = std::fs::read_dir(&results).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [table] = written.as_slice() else { panic!("{written:?}") };
+    assert!(table.to_str().unwrap().ends_with("-quick.csv"), "{table:?}");
+    let table = std::fs::read_to_string(table).unwrap();
+    assert_eq!(table.lines().count(), 5, "{table}");
+    assert!(table.starts_with("date,processor,model,test,"), "{table}");
+    assert_eq!(table.matches(",pp8,0,1,native,cpu,2,2,").count(), 1, "{table}");
+}
+
+#[test]
 fn a_synthesized_model_can_be_run() {
     let home = Home::new();
     let file = home.path("tiny.gguf");
@@ -187,6 +219,13 @@ fn what_cannot_be_run_is_told_by_name() {
     let no_context = ["perplexity", "--model", cut, "--file", text, "--context", "0"];
     check_failure(&no_context, b"", 2, "--context is 0, expected 4 or more");
     check_failure(&["bench", "--model", &model, "-p", "0", "-n", "0"], b"", 2, "leave nothing to measure");
+    check_failure(&["bench", "--model", &model, "--batch", "0"], b"", 2, "leaves nothing to measure");
+    check_failure(
+        &["bench", "--model", &model, "--sweep", "nowhere.toml"],
+        b"",
+        1,
+        "cannot read the sweep nowhere.toml",
+    );
     check_failure(&["tokenize", "--model", &model, "--decode"], b"one", 2, "\"one\" is no token id");
     let nowhere = ["synth", "--shape", "tiny-llama", "--tokenizer", &model, "--output", "/no/such/folder/x"];
     check_failure(&nowhere, b"", 1, "cannot write /no/such/folder/x: No such file or directory (os error 2)\n");

@@ -100,7 +100,11 @@ impl App {
         Model::load(&file, &options).with_context(|| format!("cannot load model {name:?}"))
     }
 
-    fn model_options(&self) -> anyhow::Result<ModelOptions> {
+    /// How models are loaded, as the configuration says.
+    ///
+    /// # Errors
+    /// When the device or the backend is none that there is.
+    pub(crate) fn model_options(&self) -> anyhow::Result<ModelOptions> {
         let engine = &self.config.engine;
         let parsed = |error: String| usage(error);
         Ok(ModelOptions {
@@ -109,6 +113,7 @@ impl App {
             context_length: engine.context,
             n_sequences: PARALLEL_SEQUENCES,
             n_threads: engine.threads,
+            speculation: engine.speculation.parse().map_err(parsed)?,
         })
     }
 }

@@ -12,7 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::config::Override;
-pub(crate) use shared::{ContextFlag, EngineFlags, JsonFlag, ModelFlag, SamplingFlags};
+pub(crate) use shared::{ContextFlag, EngineFlags, JsonFlag, ModelFlag, SamplingFlags, SpeculationFlag};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -72,12 +72,14 @@ impl Command {
             Command::Chat(arguments) => {
                 arguments.engine.add_to(&mut overrides);
                 arguments.context.add_to(&mut overrides);
+                arguments.speculation.add_to(&mut overrides);
                 arguments.sampling.add_to(&mut overrides);
                 shared::add(&mut overrides, "chat.system", "--system", arguments.system.clone());
             }
             Command::Generate(arguments) => {
                 arguments.engine.add_to(&mut overrides);
                 arguments.context.add_to(&mut overrides);
+                arguments.speculation.add_to(&mut overrides);
                 arguments.sampling.add_to(&mut overrides);
             }
             Command::Tokenize(arguments) => arguments.model.add_to(&mut overrides),
@@ -87,6 +89,7 @@ impl Command {
             Command::Config(arguments) => {
                 arguments.engine.add_to(&mut overrides);
                 arguments.context.add_to(&mut overrides);
+                arguments.speculation.add_to(&mut overrides);
                 arguments.sampling.add_to(&mut overrides);
             }
             Command::Synth(_)
@@ -117,6 +120,8 @@ pub(crate) struct ChatArguments {
     pub(crate) engine: EngineFlags,
     #[command(flatten)]
     pub(crate) context: ContextFlag,
+    #[command(flatten)]
+    pub(crate) speculation: SpeculationFlag,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
     #[command(flatten)]
@@ -151,6 +156,8 @@ pub(crate) struct GenerateArguments {
     pub(crate) engine: EngineFlags,
     #[command(flatten)]
     pub(crate) context: ContextFlag,
+    #[command(flatten)]
+    pub(crate) speculation: SpeculationFlag,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
     #[command(flatten)]
@@ -202,6 +209,18 @@ pub(crate) struct BenchArguments {
     /// How often each test is run
     #[arg(short = 'r', long, value_name = "N", default_value_t = 5)]
     pub(crate) repetitions: usize,
+    /// Tokens that each sequence has behind it when a test begins
+    #[arg(short = 'd', long, value_name = "D", default_value_t = 0)]
+    pub(crate) depth: usize,
+    /// Sequences side by side; the figures are of all together
+    #[arg(short = 'b', long, value_name = "B", default_value_t = 1)]
+    pub(crate) batch: usize,
+    /// Measure what FILE declares, and write a dated CSV
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt_tokens", "generation_tokens", "repetitions", "depth", "batch", "json"])]
+    pub(crate) sweep: Option<PathBuf>,
+    /// The folder for the CSV of a sweep; without it, the current one
+    #[arg(short, long, value_name = "FOLDER", requires = "sweep")]
+    pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
     #[command(flatten)]
@@ -303,6 +322,8 @@ pub(crate) struct ConfigArguments {
     #[command(flatten)]
     pub(crate) context: ContextFlag,
     #[command(flatten)]
+    pub(crate) speculation: SpeculationFlag,
+    #[command(flatten)]
     pub(crate) json: JsonFlag,
     #[command(flatten)]
     pub(crate) sampling: SamplingFlags,
@@ -368,6 +389,7 @@ mod tests {
         check("tokenize --model x.gguf --no-bos", &["--model engine.model=\"x.gguf\""]);
         check("perplexity --file f --context 64", &[]);
         check("bench -p 0 -n 8 -r 1 --device cuda:1", &["--device engine.device=\"cuda:1\""]);
+        check("chat --speculation off", &["--speculation engine.speculation=\"off\""]);
         check("config --backend native", &["--backend engine.backend=\"native\""]);
     }
 
@@ -378,6 +400,8 @@ mod tests {
         check_refused("tokenize --decode --no-bos", "cannot be used with");
         check_refused("bundle --output x", "--model");
         check_refused("rm", "MODEL");
+        check_refused("bench --sweep x.toml --depth 4", "cannot be used with");
+        check_refused("bench --output folder", "--sweep");
         check_refused("chat --threads many", "--threads");
         check_refused("", "Usage");
     }

@@ -58,6 +58,20 @@ impl ContextFlag {
     }
 }
 
+/// `--speculation`.
+#[derive(Debug, Default, Args)]
+pub(crate) struct SpeculationFlag {
+    /// auto or off: whether tokens are guessed ahead; the answers are the same
+    #[arg(long, value_name = "MODE")]
+    pub(crate) speculation: Option<String>,
+}
+
+impl SpeculationFlag {
+    pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
+        add(overrides, "engine.speculation", "--speculation", self.speculation.clone());
+    }
+}
+
 /// `--json`.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct JsonFlag {

@@ -1,7 +1,10 @@
 //! `hone bench`: how fast a model reads a prompt and generates.
 
-use hone_engine::model::Model;
-use hone_engine::speed::SpeedTest;
+mod sweep;
+
+use anyhow::Context;
+use hone_engine::model::{Model, ModelOptions};
+use hone_engine::speed::{SpeedTest, Work};
 use serde::Serialize;
 
 use super::doctor::processor_name;
@@ -20,6 +23,8 @@ struct Row {
     device: String,
     backend: String,
     threads: usize,
+    depth: usize,
+    batch: usize,
     tokens_per_second: Spread,
     samples: Vec<f64>,
 }
@@ -31,24 +36,25 @@ struct Spread {
     max: f64,
 }
 
-/// Runs the tests and prints their speeds.
+/// Tests that are run on one model.
+struct Run<'a> {
+    model: &'a str,
+    options: ModelOptions,
+    tests: &'a [SpeedTest],
+    repetitions: usize,
+}
+
+/// Runs the tests and prints their speeds, or writes those of a sweep into a file.
 ///
 /// # Errors
 /// When the model cannot be run, or has too short a context.
 pub(crate) fn run(app: &App, arguments: &BenchArguments) -> anyhow::Result<Outcome> {
-    let tests = tests(arguments)?;
-    let longest = tests.iter().map(|test| test.n_tokens()).max().unwrap_or(0);
-    let mut model = app.load_model(None)?;
-    if longest > model.context_length() {
-        return Err(usage(format!(
-            "the model's context holds {} tokens, and {longest} are asked for",
-            model.context_length()
-        )));
+    if let Some(file) = &arguments.sweep {
+        return sweep::run(app, file, arguments.output.as_deref());
     }
-    let mut steps = Steps::new(app.output, "runs");
-    let measure = |test| measure(app, arguments, &mut model, test, &mut steps);
-    let rows = tests.into_iter().map(measure).collect::<anyhow::Result<Vec<Row>>>()?;
-    steps.clear();
+    let tests = tests(arguments)?;
+    let (model, repetitions) = (app.config.engine.model.as_str(), arguments.repetitions);
+    let rows = measure(app, &Run { model, options: app.model_options()?, tests: &tests, repetitions })?;
     if arguments.json.json {
         app.output.print_json(&rows)?
     } else {
@@ -58,36 +64,46 @@ pub(crate) fn run(app: &App, arguments: &BenchArguments) -> anyhow::Result<Outco
 }
 
 fn tests(arguments: &BenchArguments) -> anyhow::Result<Vec<SpeedTest>> {
-    let all = [SpeedTest::Prompt(arguments.prompt_tokens), SpeedTest::Generation(arguments.generation_tokens)];
-    let tests: Vec<SpeedTest> = all.into_iter().filter(|test| test.n_tokens() > 0).collect();
-    match (tests.is_empty(), arguments.repetitions) {
-        (true, _) => Err(usage("-p 0 and -n 0 leave nothing to measure")),
-        (_, 0) => Err(usage("-r 0 leaves nothing to measure")),
+    let &BenchArguments { depth, batch, .. } = arguments;
+    let all = [Work::Prompt(arguments.prompt_tokens), Work::Generation(arguments.generation_tokens)];
+    let all = all.into_iter().map(|work| SpeedTest { work, depth, batch });
+    let tests: Vec<SpeedTest> = all.filter(|test| test.n_tokens() > 0).collect();
+    match (tests.is_empty(), arguments.repetitions, batch) {
+        (true, ..) => Err(usage("-p 0 and -n 0 leave nothing to measure")),
+        (_, 0, _) => Err(usage("-r 0 leaves nothing to measure")),
+        (.., 0) => Err(usage("--batch 0 leaves nothing to measure")),
         _ => Ok(tests),
     }
 }
 
-fn measure(
-    app: &App,
-    arguments: &BenchArguments,
-    model: &mut Model,
-    test: SpeedTest,
-    steps: &mut Steps,
-) -> anyhow::Result<Row> {
-    // The first run touches weights and makes buffers; it is not counted.
-    test.run(model)?;
-    let mut samples = Vec::new();
-    for index in 0..arguments.repetitions {
-        samples.push(test.run(model)?);
-        steps.show(index + 1, arguments.repetitions, &test.name());
+/// Loads the model, with a cache that is large enough, and runs the tests.
+fn measure(app: &App, run: &Run<'_>) -> anyhow::Result<Vec<Row>> {
+    let n_positions = run.tests.iter().map(SpeedTest::n_positions).max().unwrap_or(0);
+    let n_sequences = run.tests.iter().map(|test| test.batch).max().unwrap_or(1);
+    let options = ModelOptions { context_length: None, n_sequences, ..run.options };
+    let file = app.model_file(run.model)?;
+    let mut model = Model::load(&file, &options).with_context(|| format!("cannot load model {:?}", run.model))?;
+    if n_positions > model.context_length() {
+        let context = model.context_length();
+        return Err(usage(format!("the model's context holds {context} tokens, and {n_positions} are asked for")));
     }
+    let mut steps = Steps::new(app.output, "runs");
+    let rows = run.tests.iter().map(|test| measure_test(run, &mut model, test, &mut steps)).collect();
+    steps.clear();
+    rows
+}
+
+fn measure_test(run: &Run<'_>, model: &mut Model, test: &SpeedTest, steps: &mut Steps) -> anyhow::Result<Row> {
+    let samples = test.run(model, run.repetitions, |done| steps.show(done, run.repetitions, &test.name()))?;
     Ok(Row {
         test: test.name(),
-        model: app.config.engine.model.clone(),
+        model: run.model.to_owned(),
         processor: processor_name(),
         device: model.device_name(),
         backend: model.backend_name().to_string(),
         threads: model.n_threads(),
+        depth: test.depth,
+        batch: test.batch,
         tokens_per_second: Spread::of(&samples),
         samples,
     })

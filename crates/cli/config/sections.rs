@@ -37,6 +37,8 @@ pub(crate) struct EngineConfig {
     pub(crate) device: String,
     /// `auto`, `candle` or `native`.
     pub(crate) backend: String,
+    /// `auto` or `off`.
+    pub(crate) speculation: String,
     /// Threads that compute; `None` takes one for each physical core.
     #[serde(deserialize_with = "threads")]
     pub(crate) threads: Option<usize>,

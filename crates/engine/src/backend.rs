@@ -28,22 +28,23 @@ pub struct BatchEntry<'a> {
     pub logits: Range<usize>,
 }
 
-/// Logits of a step, rows in the order in which the entries asked for them.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Logits {
-    values: Vec<f32>,
+/// Logits of a step, rows in the order in which the entries asked for them. They lie in the backend's memory, until its
+/// next step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Logits<'a> {
+    values: &'a [f32],
     vocab_size: usize,
 }
 
-impl Logits {
+impl<'a> Logits<'a> {
     /// Rows of `vocab_size` values, one after the other.
-    pub fn new(values: Vec<f32>, vocab_size: usize) -> Self {
+    pub fn new(values: &'a [f32], vocab_size: usize) -> Self {
         assert!(values.len().is_multiple_of(vocab_size), "logits are whole rows");
         Logits { values, vocab_size }
     }
 
     /// One row per position that logits were asked for.
-    pub fn rows(&self) -> impl ExactSizeIterator<Item = &[f32]> {
+    pub fn rows(&self) -> std::slice::ChunksExact<'a, f32> {
         self.values.chunks_exact(self.vocab_size)
     }
 }
@@ -64,7 +65,7 @@ pub trait Backend: Send {
     ///
     /// # Errors
     /// When the device fails (out of memory, for one). The cache's content at the new positions is then undefined.
-    fn forward(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits, BackendError>;
+    fn forward(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits<'_>, BackendError>;
 
     /// In how many parts, about equally long, a step can be carried out with other models' steps between; 1 where it
     /// cannot be suspended.
@@ -82,7 +83,7 @@ pub trait Backend: Send {
         &mut self,
         batch: &[BatchEntry<'_>],
         _pause: &mut dyn FnMut() -> bool,
-    ) -> Result<Option<Logits>, BackendError> {
+    ) -> Result<Option<Logits<'_>>, BackendError> {
         self.forward(batch).map(Some)
     }
 
@@ -90,7 +91,7 @@ pub trait Backend: Send {
     ///
     /// # Errors
     /// When none is, or as [`Backend::forward`].
-    fn resume(&mut self, _pause: &mut dyn FnMut() -> bool) -> Result<Option<Logits>, BackendError> {
+    fn resume(&mut self, _pause: &mut dyn FnMut() -> bool) -> Result<Option<Logits<'_>>, BackendError> {
         Err(BackendError::NothingSuspended)
     }
 

@@ -180,6 +180,15 @@ impl ConstraintState {
         Ok(Taken::Appended)
     }
 
+    /// How many of these tokens, from the first on, may come next one after the other, as far as that is easily known: in
+    /// free text it is not, and all are thought to be.
+    pub fn n_allowed(&mut self, tokens: &[u32]) -> usize {
+        match &self.free {
+            Some(_) => tokens.len(),
+            None => self.matcher.validate_tokens(tokens).unwrap_or(0),
+        }
+    }
+
     /// Whether the text is complete: nothing may follow.
     pub fn is_complete(&self) -> bool {
         self.free.is_none() && self.matcher.is_stopped()

@@ -14,6 +14,7 @@ use crate::decoder::{DecoderSpec, SpecError};
 use crate::gguf::{Gguf, GgufError};
 use crate::kv_cache::prefix_tree::PrefixTree;
 use crate::kv_cache::{BLOCK_TOKENS, BlockPool, CacheFull, CachedSequence};
+use crate::reuse::recycled;
 use crate::template::{ChatTemplate, TemplateError};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
@@ -42,7 +43,29 @@ impl std::str::FromStr for BackendChoice {
     }
 }
 
-/// How models are loaded.
+/// Whether tokens are guessed and computed before it is known that they come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Speculation {
+    /// Where it helps. What is generated is the same with and without.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+}
+
+impl std::str::FromStr for Speculation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Speculation::Auto),
+            "off" => Ok(Speculation::Off),
+            _ => Err(format!("unknown speculation {text:?}: expected auto or off")),
+        }
+    }
+}
+
+/// How models are loaded and run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelOptions {
     /// Where they run.
@@ -55,6 +78,8 @@ pub struct ModelOptions {
     pub n_sequences: usize,
     /// Threads that compute, where the backend is our own; `None` takes one for every physical core.
     pub n_threads: Option<usize>,
+    /// Whether tokens are guessed ahead.
+    pub speculation: Speculation,
 }
 
 impl ModelOptions {
@@ -141,6 +166,8 @@ pub struct Model {
     cache: BlockPool,
     prefixes: PrefixTree,
     context_length: usize,
+    /// Empty between steps.
+    batch: Vec<BatchEntry<'static>>,
 }
 
 impl Model {
@@ -189,6 +216,7 @@ impl Model {
             cache: BlockPool::with_room_for(beside.cache_positions),
             prefixes: PrefixTree::default(),
             context_length: options.context_of(&spec),
+            batch: Vec::new(),
             spec,
         })
     }
@@ -248,9 +276,12 @@ impl Model {
     /// # Errors
     /// When the cache has no room or the device fails; the sequences may then have been extended by tokens that were not
     /// computed, and should be released.
-    pub fn advance(&mut self, entries: &mut [Advance<'_>]) -> Result<Logits, ModelError> {
-        let batch = batch(&mut self.cache, &mut self.prefixes, self.backend.as_mut(), entries)?;
-        Ok(self.backend.forward(&batch)?)
+    pub fn advance(&mut self, entries: &mut [Advance<'_>]) -> Result<Logits<'_>, ModelError> {
+        let mut batch = recycled(std::mem::take(&mut self.batch));
+        self.extend(entries, &mut batch)?;
+        let logits = self.backend.forward(&batch);
+        self.batch = recycled(batch);
+        Ok(logits?)
     }
 
     /// As [`Model::advance`]; but when `pause` says so at the end of a slice, the step is suspended and `None` returned.
@@ -262,16 +293,39 @@ impl Model {
         &mut self,
         entries: &mut [Advance<'_>],
         pause: &mut dyn FnMut() -> bool,
-    ) -> Result<Option<Logits>, ModelError> {
-        let batch = batch(&mut self.cache, &mut self.prefixes, self.backend.as_mut(), entries)?;
-        Ok(self.backend.forward_in_slices(&batch, pause)?)
+    ) -> Result<Option<Logits<'_>>, ModelError> {
+        let mut batch = recycled(std::mem::take(&mut self.batch));
+        self.extend(entries, &mut batch)?;
+        let logits = self.backend.forward_in_slices(&batch, pause);
+        self.batch = recycled(batch);
+        Ok(logits?)
+    }
+
+    /// Extends the sequences, and says what the backend is to compute.
+    fn extend<'a>(
+        &mut self,
+        entries: &'a mut [Advance<'_>],
+        batch: &mut Vec<BatchEntry<'a>>,
+    ) -> Result<(), ModelError> {
+        for entry in entries {
+            let position = entry.sequence.n_tokens();
+            if let Err(full) = self.cache.check(entry.sequence, entry.tokens.len()) {
+                self.prefixes.make_room(&mut self.cache, full.needed);
+            }
+            if let Some(copy) = self.cache.extend(entry.sequence, entry.tokens.len())? {
+                self.backend.copy_block(copy.from, copy.to)?;
+            }
+            let blocks = entry.sequence.blocks();
+            batch.push(BatchEntry { tokens: entry.tokens, position, blocks, logits: entry.logits.clone() });
+        }
+        Ok(())
     }
 
     /// Goes on with the step that is suspended.
     ///
     /// # Errors
     /// When none is, or the device fails.
-    pub fn resume(&mut self, pause: &mut dyn FnMut() -> bool) -> Result<Option<Logits>, ModelError> {
+    pub fn resume(&mut self, pause: &mut dyn FnMut() -> bool) -> Result<Option<Logits<'_>>, ModelError> {
         Ok(self.backend.resume(pause)?)
     }
 
@@ -346,28 +400,6 @@ impl Model {
     pub fn cache_positions(&self) -> usize {
         self.cache.capacity() * BLOCK_TOKENS
     }
-}
-
-/// Extends the sequences, and says what the backend is to compute.
-fn batch<'a>(
-    cache: &mut BlockPool,
-    prefixes: &mut PrefixTree,
-    backend: &mut dyn Backend,
-    entries: &'a mut [Advance<'_>],
-) -> Result<Vec<BatchEntry<'a>>, ModelError> {
-    let mut batch = Vec::with_capacity(entries.len());
-    for entry in entries {
-        let position = entry.sequence.n_tokens();
-        if let Err(full) = cache.check(entry.sequence, entry.tokens.len()) {
-            prefixes.make_room(cache, full.needed);
-        }
-        if let Some(copy) = cache.extend(entry.sequence, entry.tokens.len())? {
-            backend.copy_block(copy.from, copy.to)?;
-        }
-        let blocks = entry.sequence.blocks();
-        batch.push(BatchEntry { tokens: entry.tokens, position, blocks, logits: entry.logits.clone() });
-    }
-    Ok(batch)
 }
 
 fn load_backend(

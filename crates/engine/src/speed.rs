@@ -1,17 +1,30 @@
-//! Measures how fast a model runs, as llama-bench does: a prompt of so many tokens, or so many tokens generated from an
-//! empty context. The tokens are arbitrary; sampling is not part of what is measured.
+//! Measures how fast a model runs, as llama-bench does: a prompt of so many tokens, or so many tokens generated, of one
+//! sequence or of several side by side, from an empty context or at some depth. The tokens are arbitrary; sampling is not
+//! part of what is measured.
 
 use std::time::Instant;
 
 use crate::kv_cache::CachedSequence;
 use crate::model::{Advance, Model, ModelError};
+use crate::reuse::recycled;
 
 /// The most tokens that one step of a prompt computes.
 const PROMPT_CHUNK: usize = 512;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SpeedTest {
+pub struct SpeedTest {
+    /// What every sequence does.
+    pub work: Work,
+    /// Tokens that every sequence has behind it; they are not measured.
+    pub depth: usize,
+    /// Sequences side by side; at least one.
+    pub batch: usize,
+}
+
+/// What a sequence does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
     /// A prompt of so many tokens is processed.
     Prompt(usize),
     /// So many tokens are generated, one after the other.
@@ -19,52 +32,90 @@ pub enum SpeedTest {
 }
 
 impl SpeedTest {
-    /// Tokens that a run computes.
-    pub fn n_tokens(self) -> usize {
-        match self {
-            SpeedTest::Prompt(n_tokens) | SpeedTest::Generation(n_tokens) => n_tokens,
+    /// Tokens that a run computes of one sequence.
+    pub fn n_tokens(&self) -> usize {
+        match self.work {
+            Work::Prompt(n_tokens) | Work::Generation(n_tokens) => n_tokens,
         }
     }
 
-    /// The short name that llama-bench gives it: `pp512`, `tg128`.
-    pub fn name(self) -> String {
-        match self {
-            SpeedTest::Prompt(n_tokens) => format!("pp{n_tokens}"),
-            SpeedTest::Generation(n_tokens) => format!("tg{n_tokens}"),
-        }
+    /// Positions of a sequence at the end of a run.
+    pub fn n_positions(&self) -> usize {
+        self.depth + self.n_tokens()
     }
 
-    /// Runs the test once and returns tokens per second.
+    /// The short name that llama-bench gives it, and what it has no name for: `pp512`, `tg64 @ d2048`, `tg32 x8`.
+    pub fn name(&self) -> String {
+        let work = match self.work {
+            Work::Prompt(n_tokens) => format!("pp{n_tokens}"),
+            Work::Generation(n_tokens) => format!("tg{n_tokens}"),
+        };
+        let depth = if self.depth > 0 { format!(" @ d{}", self.depth) } else { String::new() };
+        let batch = if self.batch > 1 { format!(" x{}", self.batch) } else { String::new() };
+        work + &depth + &batch
+    }
+
+    /// Runs the test once uncounted, which touches weights and makes buffers, and then `repetitions` times; gives tokens
+    /// per second of all sequences together, for each run. `progress` sees how many are done.
     ///
     /// # Errors
-    /// When the model's context is too short for it, or the model fails.
-    pub fn run(self, model: &mut Model) -> Result<f64, ModelError> {
-        let mut sequence = CachedSequence::default();
-        let start = Instant::now();
-        let result = match self {
-            SpeedTest::Prompt(n_tokens) => prompt(model, &mut sequence, n_tokens),
-            SpeedTest::Generation(n_tokens) => generation(model, &mut sequence, n_tokens),
+    /// When the model's context or its cache is too small for it, or the model fails.
+    pub fn run(
+        &self,
+        model: &mut Model,
+        repetitions: usize,
+        mut progress: impl FnMut(usize),
+    ) -> Result<Vec<f64>, ModelError> {
+        let mut sequences: Vec<CachedSequence> = (0..self.batch).map(|_| CachedSequence::default()).collect();
+        let mut samples = Vec::with_capacity(repetitions);
+        let mut run_all = || {
+            sequences.iter_mut().try_for_each(|sequence| prompt(model, std::slice::from_mut(sequence), self.depth))?;
+            for repetition in 0..=repetitions {
+                let seconds = self.run_once(model, &mut sequences)?;
+                if repetition > 0 {
+                    samples.push((self.batch * self.n_tokens()) as f64 / seconds);
+                    progress(repetition);
+                }
+                sequences.iter_mut().for_each(|sequence| model.truncate(sequence, self.depth));
+            }
+            Ok(())
         };
-        let seconds = start.elapsed().as_secs_f64();
-        model.release(sequence);
-        result.map(|()| self.n_tokens() as f64 / seconds)
+        let result = run_all();
+        sequences.into_iter().for_each(|sequence| model.release(sequence));
+        result.map(|()| samples)
+    }
+
+    fn run_once(&self, model: &mut Model, sequences: &mut [CachedSequence]) -> Result<f64, ModelError> {
+        let start = Instant::now();
+        match self.work {
+            Work::Prompt(n_tokens) => prompt(model, sequences, n_tokens)?,
+            Work::Generation(n_tokens) => generation(model, sequences, n_tokens)?,
+        }
+        Ok(start.elapsed().as_secs_f64())
     }
 }
 
-fn prompt(model: &mut Model, sequence: &mut CachedSequence, n_tokens: usize) -> Result<(), ModelError> {
+/// Appends so many tokens to every sequence, and computes the logits of the last.
+fn prompt(model: &mut Model, sequences: &mut [CachedSequence], n_tokens: usize) -> Result<(), ModelError> {
     let tokens: Vec<u32> = (0..n_tokens).map(|index| arbitrary_token(model, index)).collect();
-    let n_chunks = tokens.len().div_ceil(PROMPT_CHUNK);
-    for (index, chunk) in tokens.chunks(PROMPT_CHUNK).enumerate() {
+    let chunk_tokens = (PROMPT_CHUNK / sequences.len().max(1)).max(1);
+    let n_chunks = tokens.len().div_ceil(chunk_tokens);
+    for (index, chunk) in tokens.chunks(chunk_tokens).enumerate() {
         let logits = if index + 1 == n_chunks { chunk.len() - 1..chunk.len() } else { 0..0 };
-        model.advance(&mut [Advance { sequence, tokens: chunk, logits }])?;
+        let entry = |sequence| Advance { sequence, tokens: chunk, logits: logits.clone() };
+        model.advance(&mut sequences.iter_mut().map(entry).collect::<Vec<_>>())?;
     }
     Ok(())
 }
 
-fn generation(model: &mut Model, sequence: &mut CachedSequence, n_tokens: usize) -> Result<(), ModelError> {
+fn generation(model: &mut Model, sequences: &mut [CachedSequence], n_tokens: usize) -> Result<(), ModelError> {
+    let mut memory: Vec<Advance<'static>> = Vec::new();
     for index in 0..n_tokens {
         let tokens = [arbitrary_token(model, index)];
-        model.advance(&mut [Advance { sequence, tokens: &tokens, logits: 0..1 }])?;
+        let mut entries = recycled(memory);
+        entries.extend(sequences.iter_mut().map(|sequence| Advance { sequence, tokens: &tokens, logits: 0..1 }));
+        model.advance(&mut entries)?;
+        memory = recycled(entries);
     }
     Ok(())
 }

@@ -2,9 +2,10 @@
 //! never an allocation beyond the file's size.
 #![allow(clippy::unwrap_used)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "support/allocations.rs"]
+mod allocations;
 
+use allocations::{LIVE, PEAK};
 use hone_engine::decoder::DecoderSpec;
 use hone_engine::gguf::{Gguf, GgufError, TensorType, WriteValue, Writer};
 use hone_engine::synth::{self, Quantization, Shape};
@@ -17,43 +18,6 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 /// What opening may allocate beyond the file's own size: the directory and the metadata take more room as maps than as
 /// bytes, and the files here have about fifty entries.
 const ALLOWANCE: usize = 32 << 10;
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-thread_local! {
-    static LIVE: Cell<isize> = const { Cell::new(0) };
-    static PEAK: Cell<isize> = const { Cell::new(0) };
-}
-
-/// Counts the bytes that this thread holds.
-struct Counting;
-
-impl Counting {
-    fn add(bytes: isize) {
-        // A thread that is ending has no counters any more, and nobody asks for them.
-        let _ = LIVE.try_with(|live| {
-            live.set(live.get() + bytes);
-            let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
-        });
-    }
-}
-
-// SAFETY: every call goes to the system's allocator as it came; counting touches no memory that is being handed out.
-#[allow(unsafe_code, reason = "an allocator cannot be written without")]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        Self::add(layout.size() as isize);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        Self::add(-(layout.size() as isize));
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 /// Opens `bytes`, reads everything that a file that opens gives access to, and checks what opening allocated.
 fn open(bytes: Vec<u8>) -> Result<Gguf, GgufError> {

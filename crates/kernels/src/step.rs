@@ -138,7 +138,11 @@ impl Program {
     ///
     /// # Panics
     /// When a task panics, which is a bug.
-    pub fn run(&mut self, pool: &mut Pool, sequences: &[Sequence<'_>]) -> Result<&[f32], StepError> {
+    pub fn run<'a>(
+        &mut self,
+        pool: &mut Pool,
+        sequences: impl IntoIterator<Item = Sequence<'a>>,
+    ) -> Result<&[f32], StepError> {
         self.begin(pool, sequences)?;
         self.go_on(pool, self.phases.len());
         Ok(self.output())
@@ -149,7 +153,11 @@ impl Program {
     ///
     /// # Errors
     /// When the batch is not sound; there is no step to go on with then.
-    pub fn begin(&mut self, pool: &Pool, sequences: &[Sequence<'_>]) -> Result<(), StepError> {
+    pub fn begin<'a>(
+        &mut self,
+        pool: &Pool,
+        sequences: impl IntoIterator<Item = Sequence<'a>>,
+    ) -> Result<(), StepError> {
         self.next_phase = self.phases.len();
         self.batch.fill(sequences, self.vocab_size)?;
         self.make_room(pool.n_threads());

@@ -342,6 +342,12 @@ pub struct Timings {
     pub generation_seconds: f64,
     /// Generated tokens per second; the first token belongs to the prompt's time and is not counted.
     pub generation_tokens_per_second: f64,
+    /// Tokens that were guessed and computed before it was known whether they come.
+    #[serde(default)]
+    pub guessed_tokens: usize,
+    /// How many of the guesses were right: each saved a step.
+    #[serde(default)]
+    pub accepted_tokens: usize,
 }
 
 /// A running request: its events, and the right to cancel it by dropping it.

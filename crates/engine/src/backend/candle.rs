@@ -32,6 +32,8 @@ pub struct CandleBackend {
     device: Device,
     weights: ModelWeights,
     kv: Vec<KvStorage>,
+    /// Of the last step.
+    logits: Vec<f32>,
 }
 
 impl CandleBackend {
@@ -44,7 +46,21 @@ impl CandleBackend {
         let weights = ModelWeights::load(gguf, spec, &device)?;
         let kv_width = spec.n_kv_heads * spec.head_dim;
         let kv = spec.layers.iter().map(|_| KvStorage::new(kv_width, &device)).collect();
-        Ok(CandleBackend { spec: spec.clone(), device, weights, kv })
+        Ok(CandleBackend { spec: spec.clone(), device, weights, kv, logits: Vec::new() })
+    }
+
+    /// The logits of the rows that they are wanted of.
+    fn compute_logits(&mut self, batch: &[BatchEntry<'_>]) -> Result<Vec<f32>, BackendError> {
+        let hidden = self.forward_hidden(batch)?;
+        let rows = logit_rows(batch);
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let n_rows = rows.len();
+        let hidden = hidden.index_select(&Tensor::from_vec(rows, n_rows, &self.device)?, 0)?;
+        let normed = rms_norm(&hidden, &self.weights.output_norm, self.spec.norm_epsilon)?;
+        let logits = soft_cap(self.weights.output.forward(&normed)?, self.spec.logit_soft_cap)?;
+        Ok(logits.flatten_all()?.to_vec1::<f32>()?)
     }
 
     fn forward_hidden(&mut self, batch: &[BatchEntry<'_>]) -> Result<Tensor, BackendError> {
@@ -105,20 +121,10 @@ impl Backend for CandleBackend {
         candle_core::utils::get_num_threads()
     }
 
-    fn forward(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits, BackendError> {
+    fn forward(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits<'_>, BackendError> {
         let device = self.device.clone();
-        device.with_context(|| {
-            let hidden = self.forward_hidden(batch)?;
-            let rows = logit_rows(batch);
-            if rows.is_empty() {
-                return Ok(Logits::new(Vec::new(), self.spec.vocab_size));
-            }
-            let n_rows = rows.len();
-            let hidden = hidden.index_select(&Tensor::from_vec(rows, n_rows, &self.device)?, 0)?;
-            let normed = rms_norm(&hidden, &self.weights.output_norm, self.spec.norm_epsilon)?;
-            let logits = soft_cap(self.weights.output.forward(&normed)?, self.spec.logit_soft_cap)?;
-            Ok(Logits::new(logits.flatten_all()?.to_vec1::<f32>()?, self.spec.vocab_size))
-        })
+        self.logits = device.with_context(|| self.compute_logits(batch))?;
+        Ok(Logits::new(&self.logits, self.spec.vocab_size))
     }
 
     fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError> {

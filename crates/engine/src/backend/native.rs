@@ -70,7 +70,7 @@ impl NativeBackend {
     }
 
     /// Carries out the step, layer by layer, until `pause` says that it is to be suspended.
-    fn go_on(&mut self, pause: &mut dyn FnMut() -> bool) -> Option<Logits> {
+    fn go_on(&mut self, pause: &mut dyn FnMut() -> bool) -> Option<Logits<'_>> {
         let n_phases = self.program.n_phases().div_ceil(self.n_slices());
         let mut pool = self.threads.lock();
         self.is_suspended = true;
@@ -80,7 +80,7 @@ impl NativeBackend {
             }
         }
         self.is_suspended = false;
-        Some(Logits::new(self.program.output().to_vec(), self.vocab_size))
+        Some(Logits::new(self.program.output(), self.vocab_size))
     }
 }
 
@@ -97,11 +97,10 @@ impl Backend for NativeBackend {
         self.threads.lock().n_threads()
     }
 
-    fn forward(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits, BackendError> {
-        let sequences: Vec<Sequence<'_>> = batch.iter().map(sequence).collect();
+    fn forward(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits<'_>, BackendError> {
         self.is_suspended = false;
-        let logits = self.program.run(&mut self.threads.lock(), &sequences)?;
-        Ok(Logits::new(logits.to_vec(), self.vocab_size))
+        let logits = self.program.run(&mut self.threads.lock(), batch.iter().map(sequence))?;
+        Ok(Logits::new(logits, self.vocab_size))
     }
 
     fn n_slices(&self) -> usize {
@@ -112,14 +111,13 @@ impl Backend for NativeBackend {
         &mut self,
         batch: &[BatchEntry<'_>],
         pause: &mut dyn FnMut() -> bool,
-    ) -> Result<Option<Logits>, BackendError> {
-        let sequences: Vec<Sequence<'_>> = batch.iter().map(sequence).collect();
+    ) -> Result<Option<Logits<'_>>, BackendError> {
         self.is_suspended = false;
-        self.program.begin(&self.threads.lock(), &sequences)?;
+        self.program.begin(&self.threads.lock(), batch.iter().map(sequence))?;
         Ok(self.go_on(pause))
     }
 
-    fn resume(&mut self, pause: &mut dyn FnMut() -> bool) -> Result<Option<Logits>, BackendError> {
+    fn resume(&mut self, pause: &mut dyn FnMut() -> bool) -> Result<Option<Logits<'_>>, BackendError> {
         if !self.is_suspended {
             return Err(BackendError::NothingSuspended);
         }

@@ -7,12 +7,14 @@ use hone_protocol::{
     Prompt, Timings, TokenLogprob, TokenLogprobs,
 };
 
+use super::QueuedRequest;
 use crate::constraint::{ConstraintState, Taken};
 use crate::kv_cache::CachedSequence;
 use crate::logprobs::{largest, log_sum_exp};
-use crate::model::{Advance, Model};
+use crate::model::{Advance, Model, Speculation};
 use crate::sampler::Sampler;
 use crate::scheduler::{Progress, RequestId};
+use crate::speculation::Drafter;
 use crate::template::TemplateError;
 use crate::text_stream::TextStream;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
@@ -27,8 +29,13 @@ pub(super) struct RunningRequest {
     tokens: Vec<u32>,
     /// How many of them the cache holds.
     n_computed: usize,
-    /// How many more of them the present step computes.
+    /// How many more of them the present step computes, guesses among them.
     chunk: usize,
+    /// How many of the tokens are guesses, which come last, while a step finds out whether they are right.
+    n_drafted: usize,
+    drafter: Option<Drafter>,
+    /// Guesses in all, and how many of them were right.
+    guesses: (usize, usize),
     n_prompt: usize,
     n_generated: usize,
     max_tokens: usize,
@@ -51,14 +58,10 @@ pub(super) struct RunningRequest {
 
 impl RunningRequest {
     /// A request that starts when its turn comes.
-    pub(super) fn new(
-        prepared: Prepared,
-        request: &GenerateRequest,
-        events: GenerationSender,
-        arrived: Instant,
-    ) -> Self {
+    pub(super) fn new(prepared: Prepared, queued: QueuedRequest, speculation: Speculation) -> Self {
+        let QueuedRequest { request, events, arrived } = queued;
         events.send(GenerationEvent::Started { prompt_token_ids: prepared.prompt.clone() });
-        let max_tokens = prepared.max_tokens(request);
+        let max_tokens = prepared.max_tokens(&request);
         let mut sampler = prepared.sampler;
         prepared.prompt.iter().for_each(|token| sampler.observe(*token));
         RunningRequest {
@@ -66,6 +69,9 @@ impl RunningRequest {
             lane: request.lane,
             sequence: CachedSequence::default(),
             n_prompt: prepared.prompt.len(),
+            n_drafted: 0,
+            drafter: (speculation == Speculation::Auto).then(|| Drafter::new(&prepared.prompt)),
+            guesses: (0, 0),
             tokens: prepared.prompt,
             n_computed: 0,
             chunk: 0,
@@ -74,8 +80,8 @@ impl RunningRequest {
             is_bounded_by_context: request.max_tokens.is_none_or(|wanted| max_tokens < wanted),
             sampler,
             constraint: prepared.constraint,
-            text: TextStream::new(request.stop.clone()),
-            logprobs: request.logprobs.clone(),
+            text: TextStream::new(request.stop),
+            logprobs: request.logprobs,
             named_tokens: prepared.named_tokens,
             has_ended: false,
             time_limit: request.time_limit,
@@ -125,22 +131,42 @@ impl RunningRequest {
         (std::mem::take(&mut self.sequence), &self.tokens[..n_computed])
     }
 
-    /// Forgets what a step has begun to compute.
+    /// Forgets what a step has begun to compute, and what it has computed of wrong guesses.
     pub(super) fn undo_step(&mut self, model: &mut Model) {
         model.truncate(&mut self.sequence, self.n_computed);
+        self.tokens.truncate(self.tokens.len() - std::mem::take(&mut self.n_drafted));
         self.chunk = 0;
     }
 
-    /// What a step computes that takes so many of the tokens that are not in the cache yet.
-    pub(super) fn begin_step(&mut self, chunk: usize) -> Advance<'_> {
+    /// What a step computes that takes so many of the tokens that are not in the cache yet, and guesses up to
+    /// `most_guesses` of the answer's next.
+    pub(super) fn begin_step(&mut self, chunk: usize, most_guesses: usize) -> Advance<'_> {
         if self.first_run.is_none() {
             self.first_run = Some(Instant::now());
             self.n_cached = self.n_computed;
         }
         self.chunk = chunk;
-        let end = self.n_computed + chunk;
-        let logits = if self.wants_logits() { chunk - 1..chunk } else { 0..0 };
+        if self.first_token.is_some() && self.wants_logits() {
+            self.draft(most_guesses);
+        }
+        let end = self.n_computed + self.chunk;
+        let n_rows = if self.wants_logits() { 1 + self.n_drafted } else { 0 };
+        let logits = self.chunk - n_rows..self.chunk;
         Advance { sequence: &mut self.sequence, tokens: &self.tokens[self.n_computed..end], logits }
+    }
+
+    /// Adds guesses of what comes next to the step.
+    fn draft(&mut self, most: usize) {
+        let Some(drafter) = &self.drafter else { return };
+        // The last token of an answer is never computed, so that there is no room for it in the cache.
+        let drafted = drafter.draft(most.min(self.max_tokens - self.n_generated - 1));
+        let n_allowed = match &mut self.constraint {
+            Some(constraint) => constraint.n_allowed(drafted),
+            None => drafted.len(),
+        };
+        self.tokens.extend_from_slice(&drafted[..n_allowed]);
+        self.n_drafted = n_allowed;
+        self.chunk += n_allowed;
     }
 
     /// Whether the step ends with a token to be chosen.
@@ -148,16 +174,48 @@ impl RunningRequest {
         self.n_computed + self.chunk == self.tokens.len()
     }
 
-    /// Takes note of a step: chooses the next token, where its logits were wanted, from the next of `rows`.
-    pub(super) fn finish_step<'a>(&mut self, rows: &mut impl Iterator<Item = &'a [f32]>, tokenizer: &Tokenizer) {
+    /// Takes note of a step: chooses the next tokens, where logits were wanted, from the next of `rows`. Returns how many
+    /// of the step's tokens were guesses. [`RunningRequest::undo_step`] forgets the wrong ones.
+    pub(super) fn finish_step<'a>(
+        &mut self,
+        rows: &mut impl Iterator<Item = &'a [f32]>,
+        tokenizer: &Tokenizer,
+    ) -> usize {
         let wants_logits = self.wants_logits();
-        self.n_computed += std::mem::take(&mut self.chunk);
+        let n_drafted = std::mem::take(&mut self.n_drafted);
+        self.n_computed += std::mem::take(&mut self.chunk) - n_drafted;
         if self.n_generated == 0 {
             self.report_prefill();
         }
         if wants_logits {
+            self.finish_tokens(n_drafted, rows, tokenizer);
+        }
+        n_drafted
+    }
+
+    /// Chooses a token from the first row, and from the next as long as what was guessed is what was chosen.
+    fn finish_tokens<'a>(
+        &mut self,
+        n_drafted: usize,
+        rows: &mut impl Iterator<Item = &'a [f32]>,
+        tokenizer: &Tokenizer,
+    ) {
+        let drafted = self.tokens.split_off(self.tokens.len() - n_drafted);
+        let mut n_right = 0;
+        for index in 0..=n_drafted {
             let logits = rows.next().expect("a row of logits for every one that was asked for");
+            if self.has_ended || n_right < index {
+                continue;
+            }
+            let n_before = self.tokens.len();
             self.has_ended = self.finish_token(logits, tokenizer);
+            n_right += usize::from(index < n_drafted && self.tokens.get(n_before) == drafted.get(index));
+        }
+        // An answer's last token is not computed, even where it was guessed.
+        self.n_computed = (self.n_computed + n_right).min(self.tokens.len() - 1);
+        if let Some(drafter) = self.drafter.as_mut().filter(|_| n_drafted > 0) {
+            drafter.learn(n_drafted, n_right);
+            self.guesses = (self.guesses.0 + n_drafted, self.guesses.1 + n_right);
         }
     }
 
@@ -213,6 +271,7 @@ impl RunningRequest {
     fn take_token(&mut self, token: u32, logits: &[f32], tokenizer: &Tokenizer) -> bool {
         self.n_generated += 1;
         self.sampler.observe(token);
+        self.drafter.iter_mut().for_each(|drafter| drafter.observe(token));
         self.tokens.push(token);
         let logprobs = self.logprobs.is_wanted().then(|| self.report_logprobs(token, logits, tokenizer));
         // A control token that does not end the answer says nothing to a reader.
@@ -273,6 +332,8 @@ impl RunningRequest {
             generation_tokens: self.n_generated,
             generation_seconds,
             generation_tokens_per_second: rate(self.n_generated.saturating_sub(1), generation_seconds),
+            guessed_tokens: self.guesses.0,
+            accepted_tokens: self.guesses.1,
         }
     }
 }

@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, never, select_biased};
 use hone_protocol::{GenerateError, GenerationEvent, LocateModel, with_causes};
 
-use super::request::Prepared;
+use super::request::{Prepared, RunningRequest};
 use super::status::{EngineStatus, LaneStatus, ModelStatus, QueuedStatus};
 use super::{EngineOptions, Message, QueuedRequest};
 use crate::backend::native::ComputeThreads;
 use crate::scheduler::residency::Residency;
 use crate::scheduler::{Arrival, ModelId, Pause, Refusal, RequestId, Scheduler, StepPlan, Turn};
 use loading::{Loaded, LoadingModel};
-use resident::ResidentModel;
+use resident::{ResidentModel, StepResult};
 
 /// How long to wait for news where requests are there and none of them can go on.
 const STUCK_PAUSE: Duration = Duration::from_millis(20);
@@ -152,28 +152,28 @@ impl Worker {
 
     /// Prepares a request and hands it to the scheduler.
     fn admit(&mut self, index: usize, queued: QueuedRequest) {
-        let QueuedRequest { request, events, arrived } = queued;
         let model = &mut self.models[index];
-        let prepared = catch_unwind(AssertUnwindSafe(|| Prepared::new(&request, &mut model.model)));
+        let prepared = catch_unwind(AssertUnwindSafe(|| Prepared::new(&queued.request, &mut model.model)));
         let bug = || Err(GenerateError::Failed("the request failed unexpectedly: this is a bug in hone".into()));
         let prepared = match prepared.unwrap_or_else(|_| bug()) {
             Ok(prepared) => prepared,
-            Err(error) => return events.send(GenerationEvent::Failed(error)),
+            Err(error) => return queued.events.send(GenerationEvent::Failed(error)),
         };
+        let request = &queued.request;
         let arrival = Arrival {
             model: model.id,
             lane: request.lane,
             session: request.session,
             prompt_tokens: prepared.prompt_tokens(),
-            answer_tokens: prepared.max_tokens(&request),
+            answer_tokens: prepared.max_tokens(request),
             time_limit: request.time_limit,
         };
         self.n_requests += 1;
         let id = RequestId(self.n_requests);
         let now = self.now();
         match self.scheduler.arrive(id, arrival, now) {
-            Ok(()) => self.models[index].add(id, prepared, &request, events, arrived),
-            Err(refusal) => events.send(GenerationEvent::Failed(refused(refusal))),
+            Ok(()) => self.models[index].add(id, RunningRequest::new(prepared, queued, self.options.model.speculation)),
+            Err(refusal) => queued.events.send(GenerationEvent::Failed(refused(refusal))),
         }
     }
 
@@ -223,9 +223,9 @@ impl Worker {
         drop(pause);
         let elapsed = began.elapsed();
         match outcome {
-            Ok(Ok(Some(progress))) => {
+            Ok(Ok(Some(StepResult { progress, guesses }))) => {
                 let now = self.started.elapsed();
-                self.scheduler.step_done(now, elapsed, &progress);
+                self.scheduler.step_done(now, elapsed, &progress, guesses);
                 progress.iter().filter(|progress| progress.has_ended).for_each(|ended| model.retire(ended.request));
             }
             Ok(Ok(None)) => self.scheduler.step_suspended(elapsed),

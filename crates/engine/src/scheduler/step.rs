@@ -124,11 +124,11 @@ impl Scheduler {
         Some(step.plan)
     }
 
-    /// The step of [`Scheduler::plan`] is done.
-    pub fn step_done(&mut self, now: Duration, elapsed: Duration, progress: &[Progress]) {
+    /// The step of [`Scheduler::plan`] is done; `extra` was computed beyond what was planned.
+    pub fn step_done(&mut self, now: Duration, elapsed: Duration, progress: &[Progress], extra: StepShape) {
         let Some(running) = self.running.take() else { return };
         if let Some(model) = self.models.get_mut(&running.plan.model) {
-            model.traits.cost.measure(running.shape, running.spent + elapsed.as_secs_f64());
+            model.traits.cost.measure(running.shape + extra, running.spent + elapsed.as_secs_f64());
         }
         self.settle(&running, elapsed.as_secs_f64());
         for progress in progress {

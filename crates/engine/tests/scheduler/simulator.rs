@@ -204,7 +204,7 @@ impl Simulator {
                 has_ended: request.generated == request.answer,
             });
         }
-        self.scheduler.step_done(self.now, elapsed, &progress);
+        self.scheduler.step_done(self.now, elapsed, &progress, StepShape::default());
         let ended: Vec<RequestId> =
             progress.iter().filter(|progress| progress.has_ended).map(|progress| progress.request).collect();
         ended.iter().for_each(|id| self.remove(*id));

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use hone_engine::backend::DeviceChoice;
 use hone_engine::engine::{EngineHandle, EngineOptions};
 use hone_engine::gguf::Gguf;
-use hone_engine::model::{BackendChoice, Model, ModelOptions};
+use hone_engine::model::{BackendChoice, Model, ModelOptions, Speculation};
 use hone_engine::synth::{self, Quantization, Shape};
 use hone_protocol::{LocateError, LocateModel, ModelFile};
 
@@ -35,6 +35,7 @@ pub(crate) fn options() -> ModelOptions {
         context_length: Some(2048),
         n_sequences: 4,
         n_threads: None,
+        speculation: Speculation::Auto,
     }
 }
 

@@ -393,7 +393,8 @@ unsafe fn tile<V: Vector, const ADD: bool, const FETCH: bool, const N_ROWS: usiz
                     sum[0] = left.multiply_add(factor, sum[0]);
                     sum[1] = right.multiply_add(factor, sum[1]);
                 }
-                line = line.add(panel.stride);
+                // After the last row this may point past the end, where nothing is read.
+                line = line.wrapping_add(panel.stride);
                 if FETCH {
                     V::prefetch(read_next);
                     read_next = read_next.wrapping_add(2 * V::LANES);

@@ -206,8 +206,29 @@ fn long_contexts_are_cut_and_short_ones_are_not() {
     };
     assert_eq!(tasks(100, 1, 2), (2, 0));
     assert_eq!(tasks(2047, 1, 1), (2, 0));
-    assert_eq!(tasks(2047, 1, 2), (8, 2));
+    assert_eq!(tasks(2047, 1, 2), (16, 2));
     assert_eq!(tasks(0, 512, 2), (50, 0));
+}
+
+#[test]
+fn a_tokens_result_does_not_depend_on_what_is_computed_beside_it() {
+    for window in [None, Some(300)] {
+        let geometry = Geometry { window, ..GEOMETRY };
+        for set in available() {
+            let first_row = |spans: &[(usize, usize)]| {
+                let results = Case::new(geometry, spans).ours(set, 2);
+                bits(&results[..geometry.n_heads * geometry.head_dim])
+            };
+            for position in [5, 250, 255, 256, 800, 1300] {
+                let alone = first_row(&[(position, 1)]);
+                assert_eq!(first_row(&[(position, 9), (700, 3), (40, 1)]), alone, "{set:?} {window:?} {position}");
+            }
+        }
+    }
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
 }
 
 #[test]

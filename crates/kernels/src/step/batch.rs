@@ -24,7 +24,11 @@ pub(super) struct Batch {
 
 impl Batch {
     /// Takes the sequences of a step; none where they are not sound.
-    pub(super) fn fill(&mut self, sequences: &[Sequence<'_>], vocab_size: usize) -> Result<(), StepError> {
+    pub(super) fn fill<'a>(
+        &mut self,
+        sequences: impl IntoIterator<Item = Sequence<'a>>,
+        vocab_size: usize,
+    ) -> Result<(), StepError> {
         let filled = self.try_fill(sequences, vocab_size);
         if filled.is_err() {
             self.clear();
@@ -32,11 +36,15 @@ impl Batch {
         filled
     }
 
-    fn try_fill(&mut self, sequences: &[Sequence<'_>], vocab_size: usize) -> Result<(), StepError> {
+    fn try_fill<'a>(
+        &mut self,
+        sequences: impl IntoIterator<Item = Sequence<'a>>,
+        vocab_size: usize,
+    ) -> Result<(), StepError> {
         self.clear();
         for sequence in sequences {
-            check(sequence, vocab_size)?;
-            self.add(sequence);
+            check(&sequence, vocab_size)?;
+            self.add(&sequence);
         }
         self.check_written()
     }

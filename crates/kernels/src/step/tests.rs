@@ -105,17 +105,17 @@ fn assert_close(ours: &[f32], theirs: &[f32]) {
 fn threads_and_chunks_change_nothing() {
     let tokens = tokens(90);
     let blocks = [7, 3, 0];
-    let expected = program().run(&mut pool(1), &[whole(&tokens, &blocks)]).unwrap().to_vec();
+    let expected = program().run(&mut pool(1), [whole(&tokens, &blocks)]).unwrap().to_vec();
     assert_eq!(expected.len(), 90 * VOCAB_SIZE);
     assert!(expected.iter().any(|logit| logit.abs() > 0.1));
     for n_threads in 1..=4 {
         let (mut program, mut pool) = (program(), pool(n_threads));
-        assert_close(program.run(&mut pool, &[whole(&tokens, &blocks)]).unwrap(), &expected);
+        assert_close(program.run(&mut pool, [whole(&tokens, &blocks)]).unwrap(), &expected);
         let mut position = 0;
         let mut logits = Vec::new();
         for n_tokens in [1, 40, 1, 48] {
             let sequence = Sequence { position, ..whole(&tokens[position..position + n_tokens], &blocks) };
-            logits.extend_from_slice(program.run(&mut pool, &[sequence]).unwrap());
+            logits.extend_from_slice(program.run(&mut pool, [sequence]).unwrap());
             position += n_tokens;
         }
         assert_close(&logits, &expected);
@@ -126,10 +126,10 @@ fn threads_and_chunks_change_nothing() {
 fn sequences_run_together_as_alone() {
     let tokens = tokens(50);
     let (mut program, mut pool) = (program(), pool(2));
-    let alone = program.run(&mut pool, &[whole(&tokens, &[0, 1])]).unwrap().to_vec();
-    let other = program.run(&mut pool, &[whole(&tokens[7..12], &[0])]).unwrap().to_vec();
+    let alone = program.run(&mut pool, [whole(&tokens, &[0, 1])]).unwrap().to_vec();
+    let other = program.run(&mut pool, [whole(&tokens[7..12], &[0])]).unwrap().to_vec();
     let some = Sequence { first_selected: 30, n_selected: 2, ..whole(&tokens, &[2, 5]) };
-    let together = program.run(&mut pool, &[some, whole(&tokens[7..12], &[4])]).unwrap();
+    let together = program.run(&mut pool, [some, whole(&tokens[7..12], &[4])]).unwrap();
     assert_close(&together[..2 * VOCAB_SIZE], &alone[30 * VOCAB_SIZE..32 * VOCAB_SIZE]);
     assert_close(&together[2 * VOCAB_SIZE..], &other);
 }
@@ -138,29 +138,29 @@ fn sequences_run_together_as_alone() {
 fn a_copied_block_goes_on_as_the_original() {
     let tokens = tokens(20);
     let (mut program, mut pool) = (program(), pool(2));
-    let expected = program.run(&mut pool, &[whole(&tokens, &[0])]).unwrap()[19 * VOCAB_SIZE..].to_vec();
+    let expected = program.run(&mut pool, [whole(&tokens, &[0])]).unwrap()[19 * VOCAB_SIZE..].to_vec();
     program.copy_block(0, 500);
     let last = Sequence { position: 19, ..whole(&tokens[19..], &[500]) };
-    assert_close(program.run(&mut pool, &[last]).unwrap(), &expected);
+    assert_close(program.run(&mut pool, [last]).unwrap(), &expected);
 }
 
 #[test]
 fn a_step_in_parts_is_the_same_step_and_may_be_given_up() {
     let tokens = tokens(40);
     let (mut program, mut pool, mut other) = (program(), pool(2), self::program());
-    let expected = program.run(&mut pool, &[whole(&tokens, &[0, 1])]).unwrap().to_vec();
-    program.begin(&pool, &[whole(&tokens[..5], &[2])]).unwrap();
+    let expected = program.run(&mut pool, [whole(&tokens, &[0, 1])]).unwrap().to_vec();
+    program.begin(&pool, [whole(&tokens[..5], &[2])]).unwrap();
     assert!(!program.go_on(&mut pool, 3));
-    program.begin(&pool, &[whole(&tokens, &[2, 3])]).unwrap();
+    program.begin(&pool, [whole(&tokens, &[2, 3])]).unwrap();
     let n_parts = (1..).find(|_| {
         // Steps of other programs come between.
-        other.run(&mut pool, &[whole(&tokens, &[0, 1])]).unwrap();
+        other.run(&mut pool, [whole(&tokens, &[0, 1])]).unwrap();
         program.go_on(&mut pool, 2)
     });
     assert_eq!(n_parts, Some(program.n_phases().div_ceil(2)));
     assert_close(program.output(), &expected);
     assert!(program.go_on(&mut pool, 1), "nothing is left");
-    program.begin(&pool, &[whole(&[1000], &[0])]).unwrap_err();
+    program.begin(&pool, [whole(&[1000], &[0])]).unwrap_err();
     assert!(program.output().is_empty());
 }
 
@@ -168,9 +168,9 @@ fn a_step_in_parts_is_the_same_step_and_may_be_given_up() {
 fn steps_may_want_nothing() {
     let tokens = tokens(20);
     let (mut program, mut pool) = (program(), pool(2));
-    assert!(program.run(&mut pool, &[]).unwrap().is_empty());
+    assert!(program.run(&mut pool, []).unwrap().is_empty());
     let silent = Sequence { n_selected: 0, ..whole(&tokens, &[0]) };
-    assert!(program.run(&mut pool, &[silent]).unwrap().is_empty());
+    assert!(program.run(&mut pool, [silent]).unwrap().is_empty());
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn unsound_batches_are_refused() {
     let tokens = tokens(40);
     let (mut program, mut pool) = (program(), pool(2));
     let mut check = |sequences: &[Sequence<'_>], expected: StepError| {
-        assert_eq!(program.run(&mut pool, sequences).unwrap_err(), expected);
+        assert_eq!(program.run(&mut pool, sequences.iter().copied()).unwrap_err(), expected);
     };
     let vocab_size = VOCAB_SIZE;
     check(&[whole(&[3, 50], &[0])], StepError::Token { token: 50, vocab_size });

@@ -1,14 +1,14 @@
 //! A model in memory, with its requests.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
-use hone_protocol::{GenerateError, GenerateRequest, GenerationSender, ModelFile};
+use hone_protocol::{GenerateError, ModelFile};
 
-use crate::engine::request::{Prepared, RunningRequest};
+use crate::engine::request::RunningRequest;
 use crate::engine::status::{ModelState, ModelStatus};
 use crate::kv_cache::BLOCK_TOKENS;
 use crate::model::{Advance, Model, ModelError};
+use crate::scheduler::cost::StepShape;
 use crate::scheduler::residency::ModelMemory;
 use crate::scheduler::{ModelId, Progress, RequestId, Scheduler, StepKind, StepPlan};
 
@@ -22,6 +22,18 @@ pub(super) struct ResidentModel {
     requests: BTreeMap<RequestId, RunningRequest>,
     /// Those that a suspended step is for.
     suspended: BTreeSet<RequestId>,
+}
+
+/// Tokens that a step of generating requests has room for, guessed ones among them: with more, arithmetic takes longer
+/// than reading the weights.
+const MAX_STEP_TOKENS: usize = 16;
+
+/// A step that is done.
+pub(super) struct StepResult {
+    /// Where its requests stand.
+    pub(super) progress: Vec<Progress>,
+    /// What was computed of guesses, beyond the plan.
+    pub(super) guesses: StepShape,
 }
 
 /// A request that has begun with the same tokens.
@@ -44,15 +56,8 @@ impl ResidentModel {
         self.requests.contains_key(&id)
     }
 
-    pub(super) fn add(
-        &mut self,
-        id: RequestId,
-        prepared: Prepared,
-        request: &GenerateRequest,
-        events: GenerationSender,
-        arrived: Instant,
-    ) {
-        self.requests.insert(id, RunningRequest::new(prepared, request, events, arrived));
+    pub(super) fn add(&mut self, id: RequestId, request: RunningRequest) {
+        self.requests.insert(id, request);
     }
 
     /// Requests that nobody wants any more.
@@ -151,26 +156,33 @@ impl ResidentModel {
         &mut self,
         plan: &StepPlan,
         pause: &mut dyn FnMut() -> bool,
-    ) -> Result<Option<Vec<Progress>>, ModelError> {
+    ) -> Result<Option<StepResult>, ModelError> {
+        let tokenizer = self.model.tokenizer().clone();
         let logits = match plan.kind {
             StepKind::Resume => self.model.resume(pause)?,
             StepKind::Begin => {
                 self.abandon_step();
                 self.suspended = plan.entries.iter().map(|entry| entry.request).collect();
-                let mut entries = entries(&mut self.requests, plan);
+                let most_guesses = (MAX_STEP_TOKENS / plan.entries.len()).saturating_sub(1);
+                let entries = planned(&mut self.requests, plan);
+                let mut entries: Vec<Advance<'_>> =
+                    entries.map(|(_, request, n_tokens)| request.begin_step(n_tokens, most_guesses)).collect();
                 self.model.advance_in_slices(&mut entries, pause)?
             }
         };
         let Some(logits) = logits else { return Ok(None) };
         self.suspended.clear();
-        let tokenizer = self.model.tokenizer().clone();
         let mut rows = logits.rows();
-        let requests = self.requests.iter_mut().filter(|(id, _)| plan.contains(**id));
-        let finish = |(id, request): (&RequestId, &mut RunningRequest)| {
-            request.finish_step(&mut rows, &tokenizer);
-            request.progress(*id)
-        };
-        Ok(Some(requests.map(finish).collect()))
+        let mut guesses = StepShape::default();
+        for request in planned(&mut self.requests, plan).map(|(_, request, _)| request) {
+            let n_guesses = request.finish_step(&mut rows, &tokenizer);
+            guesses = guesses + StepShape::prefill(request.n_computed(), n_guesses);
+        }
+        let finished = planned(&mut self.requests, plan).map(|(id, request, _)| {
+            request.undo_step(&mut self.model);
+            request.progress(id)
+        });
+        Ok(Some(StepResult { progress: finished.collect(), guesses }))
     }
 
     fn abandon_step_of(&mut self, id: RequestId) {
@@ -202,11 +214,11 @@ impl ResidentModel {
     }
 }
 
-/// What the requests of a plan contribute, in the order of their numbers.
-fn entries<'a>(requests: &'a mut BTreeMap<RequestId, RunningRequest>, plan: &StepPlan) -> Vec<Advance<'a>> {
-    let planned = |id: &RequestId| plan.entries.iter().find(|entry| entry.request == *id);
-    requests
-        .iter_mut()
-        .filter_map(|(id, request)| planned(id).map(|entry| request.begin_step(entry.n_tokens)))
-        .collect()
+/// The requests of a plan in the order of their numbers, each with the number of its tokens in the step.
+fn planned<'a>(
+    requests: &'a mut BTreeMap<RequestId, RunningRequest>,
+    plan: &'a StepPlan,
+) -> impl Iterator<Item = (RequestId, &'a mut RunningRequest, usize)> {
+    let n_tokens = |id: &RequestId| plan.entries.iter().find(|entry| entry.request == *id).map(|entry| entry.n_tokens);
+    requests.iter_mut().filter_map(move |(id, request)| n_tokens(id).map(|n_tokens| (*id, request, n_tokens)))
 }

@@ -1,0 +1,166 @@
+//! Guesses what comes next from what is there already, so that one step can compute several tokens.
+//!
+//! Text repeats itself: an answer quotes its question, code names its variables again. Where the last tokens stood before,
+//! the tokens that followed them then are a good guess at what follows now (prompt lookup,
+//! <https://github.com/apoorvumang/prompt-lookup-decoding>). The step that would compute one token computes the guessed ones
+//! too; the sampler then goes through the rows as it would have gone through single steps, and as soon as it chooses
+//! something else than was guessed, the rest is thrown away. So a guess never changes an answer, only its time.
+//!
+//! A guessed token costs a part of a step. Whether that pays is reckoned up for every request: where it does not,
+//! guessing rests, longer each time.
+
+/// The longest run of tokens that is looked for. A longer one finds the same places nearly always.
+const LONGEST_MATCH: usize = 8;
+/// The shortest that is taken for more than chance.
+const SHORTEST_MATCH: usize = 2;
+
+/// The fewest and the most tokens that are guessed at once.
+const DRAFT_LENGTHS: std::ops::RangeInclusive<usize> = 2..=12;
+
+/// What a guessed token costs, in steps; a right one saves one.
+const COST: f32 = 0.2;
+/// Steps that guessing may lose before it rests, and the most that it can have saved up.
+const CREDIT: f32 = 2.0;
+/// What it may lose after a rest.
+const CREDIT_AFTER_REST: f32 = 0.8;
+/// Tokens of the first rest; every rest is twice as long as the one before.
+const FIRST_REST: usize = 16;
+
+/// Guesses for one request.
+#[derive(Debug)]
+pub(crate) struct Drafter {
+    /// The prompt and the answer so far.
+    tokens: Vec<u32>,
+    /// How many tokens the next guess has at most: more after guesses that were right.
+    length: usize,
+    credit: f32,
+    rest: usize,
+    next_rest: usize,
+}
+
+impl Drafter {
+    pub(crate) fn new(prompt: &[u32]) -> Self {
+        Drafter {
+            tokens: prompt.to_vec(),
+            length: *DRAFT_LENGTHS.start(),
+            credit: CREDIT,
+            rest: 0,
+            next_rest: FIRST_REST,
+        }
+    }
+
+    /// Takes note of a token of the answer.
+    pub(crate) fn observe(&mut self, token: u32) {
+        self.tokens.push(token);
+        self.rest = self.rest.saturating_sub(1);
+    }
+
+    /// Tokens that may come next, at most `most`.
+    pub(crate) fn draft(&self, most: usize) -> &[u32] {
+        if self.rest > 0 || most == 0 {
+            return &[];
+        }
+        let Some(start) = self.continuation() else { return &[] };
+        let length = self.length.min(most).min(self.tokens.len() - start);
+        &self.tokens[start..start + length]
+    }
+
+    /// Takes note of how many tokens of a guess were right.
+    pub(crate) fn learn(&mut self, n_drafted: usize, n_accepted: usize) {
+        let (shortest, longest) = DRAFT_LENGTHS.into_inner();
+        self.length = match n_accepted == n_drafted {
+            true => (2 * self.length).min(longest),
+            false => (n_accepted + 1).max(shortest),
+        };
+        self.credit = (self.credit + n_accepted as f32 - COST * n_drafted as f32).min(CREDIT);
+        if self.credit < 0.0 {
+            self.rest = self.next_rest;
+            self.next_rest *= 2;
+            self.credit = CREDIT_AFTER_REST;
+        }
+    }
+
+    /// Where the text goes on after the longest run that it ends with and that stood there before; the latest of several.
+    fn continuation(&self) -> Option<usize> {
+        let last = *self.tokens.last()?;
+        let mut best = (SHORTEST_MATCH - 1, None);
+        for end in (1..self.tokens.len()).rev() {
+            if self.tokens[end - 1] != last {
+                continue;
+            }
+            let length = self.match_length(end);
+            if length > best.0 {
+                best = (length, Some(end));
+                if length == LONGEST_MATCH {
+                    break;
+                }
+            }
+        }
+        best.1
+    }
+
+    /// How many tokens before `end` are those at the end of the text, up to the longest run that is looked for.
+    fn match_length(&self, end: usize) -> usize {
+        let before = self.tokens[..end].iter().rev();
+        before.zip(self.tokens.iter().rev()).take(LONGEST_MATCH).take_while(|(a, b)| a == b).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(tokens: &[u32], expected: &[u32]) {
+        let drafter = Drafter { length: 4, ..Drafter::new(tokens) };
+        assert_eq!(drafter.draft(usize::MAX), expected, "{tokens:?}");
+        assert_eq!(drafter.draft(1), &expected[..expected.len().min(1)], "{tokens:?}");
+        assert!(drafter.draft(0).is_empty());
+    }
+
+    #[test]
+    fn the_longest_run_that_stood_before_goes_on() {
+        check(&[], &[]);
+        check(&[1], &[]);
+        check(&[1, 2, 3], &[]);
+        check(&[1, 2, 3, 2], &[]);
+        check(&[1, 2, 3, 4, 5, 6, 1, 2], &[3, 4, 5, 6]);
+        check(&[1, 2, 3, 1, 2], &[3, 1, 2]);
+        check(&[1, 2, 3, 9, 2, 4, 1, 2], &[3, 9, 2, 4]);
+        check(&[1, 2, 3, 1, 2, 4, 1, 2], &[4, 1, 2]);
+        check(&[0, 1, 2, 3, 7, 1, 2, 4, 0, 1, 2], &[3, 7, 1, 2]);
+        check(&[5, 5, 5], &[5]);
+    }
+
+    #[test]
+    fn right_guesses_grow_and_wrong_ones_shrink() {
+        let mut drafter = Drafter::new(&[]);
+        drafter.learn(2, 2);
+        drafter.learn(4, 4);
+        assert_eq!(drafter.length, 8);
+        drafter.learn(8, 3);
+        assert_eq!(drafter.length, 4);
+        drafter.learn(4, 0);
+        assert_eq!(drafter.length, 2);
+        (0..9).for_each(|_| drafter.learn(drafter.length, drafter.length));
+        assert_eq!(drafter.length, *DRAFT_LENGTHS.end());
+    }
+
+    #[test]
+    fn guesses_that_are_wrong_too_often_rest() {
+        let mut drafter = Drafter::new(&[1, 2, 3, 1, 2]);
+        let mut n_guesses = 0;
+        for _ in 0..1000 {
+            if !drafter.draft(9).is_empty() {
+                n_guesses += 1;
+                drafter.learn(2, 0);
+            }
+            drafter.observe(1);
+            drafter.observe(2);
+        }
+        assert!((6..40).contains(&n_guesses), "{n_guesses}");
+        let mut drafter = Drafter::new(&[1, 2, 3, 1, 2]);
+        (0..100).for_each(|_| drafter.learn(4, 1));
+        assert!(!drafter.draft(9).is_empty(), "one in four pays");
+    }
+}

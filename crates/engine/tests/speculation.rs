@@ -1,0 +1,183 @@
+//! Guessing ahead changes nothing but the time: every answer is the same, bit by bit, with and without.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use hone_engine::engine::EngineHandle;
+use hone_engine::kv_cache::CachedSequence;
+use hone_engine::model::{Advance, BackendChoice, Model, ModelOptions, Speculation};
+use hone_protocol::{
+    Completion, Constraint, Generate, GenerateRequest, LogprobOptions, Message, Prompt, Role, SamplingOptions,
+};
+
+struct Engines {
+    guessing: EngineHandle,
+    plain: EngineHandle,
+}
+
+impl Engines {
+    fn start() -> Self {
+        let engine = |speculation| support::engine(ModelOptions { speculation, ..support::options() });
+        Engines { guessing: engine(Speculation::Auto), plain: engine(Speculation::Off) }
+    }
+
+    /// The answer, which both engines give alike.
+    #[track_caller]
+    fn check(&self, request: &GenerateRequest) -> Completion {
+        let complete = |engine: &EngineHandle| engine.generate(request.clone()).unwrap().complete().unwrap();
+        let (ours, plain) = (complete(&self.guessing), complete(&self.plain));
+        assert_same(&ours, &plain);
+        assert_eq!(plain.timings.guessed_tokens, 0);
+        ours
+    }
+}
+
+#[track_caller]
+fn assert_same(ours: &Completion, plain: &Completion) {
+    assert_eq!((&ours.text, &ours.token_ids), (&plain.text, &plain.token_ids));
+    assert_eq!((&ours.logprobs, ours.finish_reason), (&plain.logprobs, plain.finish_reason));
+}
+
+fn chat(question: &str) -> GenerateRequest {
+    let prompt = Prompt::Chat(vec![Message::new(Role::User, question)]);
+    GenerateRequest { max_tokens: Some(64), ..GenerateRequest::new(support::smollm2().to_str().unwrap(), prompt) }
+}
+
+fn continued(text: &str) -> GenerateRequest {
+    let prompt = Prompt::Text { text: text.into(), parse_special: false, add_special: true };
+    GenerateRequest { prompt, ..chat("") }
+}
+
+/// A text that the model goes on repeating.
+fn repetitive() -> GenerateRequest {
+    continued(&"The north wind blows cold. The south wind blows warm. The east wind blows dry.\n".repeat(4))
+}
+
+#[test]
+fn greedy_answers_are_the_same() {
+    let engines = Engines::start();
+    let cases: Vec<serde_json::Value> = serde_json::from_str(include_str!("data/smollm2_greedy.json")).unwrap();
+    for case in &cases {
+        engines.check(&chat(case["question"].as_str().unwrap()));
+    }
+    assert_eq!(cases.len(), 8);
+    let repeated = engines.check(&GenerateRequest { max_tokens: Some(200), ..repetitive() });
+    let timings = repeated.timings;
+    assert!(timings.accepted_tokens > 100, "{timings:?}");
+    assert!(timings.accepted_tokens <= timings.guessed_tokens);
+    engines.check(&continued("def add(a, b):\n    return a + b\n\ndef sub(a, b):\n    return a - b\n\ndef mul(a, b):"));
+}
+
+#[test]
+fn answers_by_chance_are_the_same() {
+    let engines = Engines::start();
+    let mut n_accepted = 0;
+    for seed in 0..4 {
+        let sampling = |temperature, top_p, repetition_penalty, frequency_penalty| SamplingOptions {
+            temperature,
+            top_p,
+            repetition_penalty,
+            frequency_penalty,
+            seed: Some(seed),
+            ..SamplingOptions::default()
+        };
+        for sampling in [sampling(0.7, 1.0, 1.0, 0.0), sampling(1.0, 0.9, 1.0, 0.0), sampling(0.4, 1.0, 1.1, 0.2)] {
+            let answer = engines.check(&GenerateRequest { sampling, ..repetitive() });
+            n_accepted += answer.timings.accepted_tokens;
+        }
+    }
+    assert!(n_accepted > 50, "{n_accepted}");
+}
+
+#[test]
+fn log_probabilities_stops_and_limits_are_the_same() {
+    let engines = Engines::start();
+    let logprobs = LogprobOptions { top: Some(3), named: vec![" wind".into()] };
+    let answer = engines.check(&GenerateRequest { logprobs, ..repetitive() });
+    assert_eq!(answer.logprobs.len(), answer.token_ids.len());
+    engines.check(&GenerateRequest { stop: vec!["east wind bl".into()], ..repetitive() });
+    for max_tokens in 1..12 {
+        engines.check(&GenerateRequest { max_tokens: Some(max_tokens), ..repetitive() });
+    }
+    let n_prompt = engines.check(&repetitive()).prompt_token_ids.len();
+    let full = GenerateRequest { context: Some(n_prompt + 9), max_tokens: None, ..repetitive() };
+    assert_eq!(engines.check(&full).token_ids.len(), 9);
+}
+
+#[test]
+fn constrained_answers_are_the_same() {
+    let engines = Engines::start();
+    let with = |constraint| GenerateRequest { constraint: Some(constraint), max_tokens: Some(120), ..repetitive() };
+    engines.check(&with(Constraint::Regex("(The (north|south|east) wind blows (cold|warm|dry)\\. ?){8}".into())));
+    let schema = serde_json::json!({"type": "array", "items": {"const": {"wind": "north", "cold": true}}, "minItems": 6, "maxItems": 6});
+    let list = engines.check(&with(Constraint::JsonSchema(schema)));
+    assert!(list.timings.accepted_tokens > 20, "{:?}", list.timings);
+    let (marker, regex) = ("[RESULT]".to_owned(), " [1-5]".to_owned());
+    engines.check(&with(Constraint::FreeThenRegex { free_tokens: 50, marker, regex }));
+}
+
+#[test]
+fn requests_that_run_together_are_the_same() {
+    let engines = Engines::start();
+    let requests =
+        [repetitive(), chat("What is the boiling point of water at sea level?"), repetitive(), chat("Say hi.")];
+    let start = |engine: &EngineHandle| {
+        let running: Vec<_> = requests.iter().map(|request| engine.generate(request.clone()).unwrap()).collect();
+        running.into_iter().map(|generation| generation.complete().unwrap()).collect::<Vec<Completion>>()
+    };
+    for (ours, plain) in start(&engines.guessing).iter().zip(&start(&engines.plain)) {
+        assert_same(ours, plain);
+    }
+}
+
+#[test]
+fn a_request_whose_guesses_are_wrong_stops_guessing() {
+    let engines = Engines::start();
+    // A pair of tokens that stands in the prompt often, and is followed by something else every time.
+    let text: String = (0..60).map(|index| format!("{} of the {index};", index * 37 % 101)).collect();
+    let sampling = SamplingOptions { temperature: 2.0, seed: Some(3), ..SamplingOptions::default() };
+    let answer = engines.check(&GenerateRequest { sampling, max_tokens: Some(200), ..continued(&text) });
+    assert!(answer.timings.guessed_tokens < 60, "{:?}", answer.timings);
+}
+
+/// Rows of logits as bits, one token at a time or several in a step.
+fn bits(model: &mut Model, prompt: &[u32], tokens: &[u32], n_together: usize) -> Vec<Vec<u32>> {
+    let mut sequence = CachedSequence::default();
+    model.advance(&mut [Advance { sequence: &mut sequence, tokens: prompt, logits: 0..0 }]).unwrap();
+    let mut rows = Vec::new();
+    for tokens in tokens.chunks(n_together) {
+        let logits =
+            model.advance(&mut [Advance { sequence: &mut sequence, tokens, logits: 0..tokens.len() }]).unwrap();
+        rows.extend(logits.rows().map(|row| row.iter().map(|logit| logit.to_bits()).collect::<Vec<u32>>()));
+    }
+    model.release(sequence);
+    rows
+}
+
+#[test]
+fn several_tokens_in_a_step_give_the_bits_that_each_gives_alone() {
+    let folder = support::scratch();
+    let mut models = vec![support::smollm2()];
+    for (shape, quantization) in
+        [("tiny-llama", "q4_k_m"), ("tiny-gemma2", "q8_0"), ("tiny-gemma3", "q5_1"), ("tiny-qwen3", "f16")]
+    {
+        let path = folder.path().join(shape);
+        support::synthesize(shape, quantization, &path);
+        models.push(path);
+    }
+    for path in models {
+        let options = ModelOptions { backend: BackendChoice::Native, n_threads: Some(2), ..support::options() };
+        let mut model = Model::load(&support::whole(&path), &options).unwrap();
+        let token = |index: u32| (index * 7919 + 13) % 40_000;
+        for n_prompt in [3, 250, 700] {
+            let prompt: Vec<u32> = (0..n_prompt).map(token).collect();
+            let tokens: Vec<u32> = (900..926).map(token).collect();
+            let alone = bits(&mut model, &prompt, &tokens, 1);
+            for n_together in [2, 5, 8, 9, 13] {
+                let together = bits(&mut model, &prompt, &tokens, n_together);
+                assert!(together == alone, "{} after {n_prompt}, {n_together} together", path.display());
+            }
+        }
+    }
+}
