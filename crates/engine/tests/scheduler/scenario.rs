@@ -304,9 +304,9 @@ impl Scenario {
                 continue;
             }
             let seconds = |seconds: f64| milliseconds(Duration::from_secs_f64(seconds));
-            let counts = serde_json::to_value(summary.counts).unwrap();
-            let counts: Vec<String> =
-                counts.as_object().unwrap().iter().map(|(name, n)| format!("{name} {n}")).collect();
+            let counts: BTreeMap<String, u64> =
+                serde_json::from_value(serde_json::to_value(summary.counts).unwrap()).unwrap();
+            let counts: Vec<String> = counts.iter().map(|(name, n)| format!("{name} {n}")).collect();
             writeln!(printed, "{}: {}", summary.lane.name(), counts.join(", ")).unwrap();
             let times = [summary.queue_time, summary.time_to_first_token, summary.time_between_tokens];
             let [queue, first, between] = times.map(|time| format!("{} {}", time.n, seconds(time.longest_seconds)));
