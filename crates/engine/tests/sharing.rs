@@ -205,15 +205,15 @@ fn models_share_one_budget_and_idle_ones_make_room() {
     let weights = folder.path().join("any").metadata().unwrap().len();
     let model = ModelOptions { context_length: Some(256), n_sequences: 4, ..support::options() };
     // Room for the weights of one model and a context or two.
-    let memory = Some(weights + weights / 2);
-    let fixture = Fixture::with(EngineOptions { model, memory, ..EngineOptions::default() });
+    let budget = weights + weights / 2;
+    let fixture = Fixture::with(EngineOptions { model, memory: Some(budget), ..EngineOptions::default() });
     let on = |shape: &str| GenerateRequest { model: fixture.model(shape), ..fixture.request(tokens(1, 20)) };
     fixture.complete(on("tiny-llama"));
     fixture.complete(on("tiny-qwen3"));
     let status = fixture.status();
     assert_eq!(status.models.len(), 1, "the idle one has gone: {status:?}");
     assert!(status.models[0].name.ends_with("tiny-qwen3") && status.models[0].state == ModelState::Ready);
-    assert!(status.models[0].weight_bytes + status.models[0].kv_cache_bytes <= memory.unwrap());
+    assert!(status.models[0].weight_bytes + status.models[0].kv_cache_bytes <= budget);
     let busy = fixture.start(GenerateRequest { max_tokens: None, ..on("tiny-qwen3") });
     let is_token = |event: GenerationEvent| matches!(event, GenerationEvent::Token { .. });
     assert!(busy.events().iter().any(is_token));
