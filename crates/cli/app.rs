@@ -4,19 +4,34 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
+use hone_agents::{MemoryParts, RespondentB, TeamParts, ThinkingSettings};
+use hone_engine::embedder::Embedder;
 use hone_engine::engine::EngineHandle;
 use hone_engine::model::{Model, ModelOptions};
+use hone_memory::{MemoryOptions, MemoryStore, Ranking};
 use hone_models::{Bundle, CatalogModel, InstalledModel, PullOptions, Pulled, Role, Store, data_folder};
-use hone_protocol::{Generate, LocateModel, ModelFile};
+use hone_protocol::{Embed, Generate, LocateModel, ModelFile};
 
 use crate::chat::shell::ModelShelf;
 use crate::config::{Config, Source};
 use crate::failure::usage;
+use crate::judging;
 use crate::output::Output;
 use crate::progress::Transfers;
+use crate::stack::Stack;
 
 /// Contexts of full length that the KV cache has room for; the room is taken when it is first used.
 const PARALLEL_SEQUENCES: usize = 4;
+
+/// How the agents are started.
+pub(crate) struct StackOptions {
+    /// Whether answers are graded.
+    pub(crate) grades: bool,
+    /// The second respondent's model, where it is not the first one's, and temperature.
+    pub(crate) respondent_b: Option<(Option<String>, f32)>,
+    /// The folder of the memory, where it is not the user's.
+    pub(crate) memory: Option<PathBuf>,
+}
 
 /// What a command is given.
 pub(crate) struct App {
@@ -87,6 +102,67 @@ impl App {
     /// When the device or the backend cannot be had.
     pub(crate) fn generator(&self) -> anyhow::Result<Arc<dyn Generate>> {
         Ok(Arc::new(EngineHandle::start(self.model_options()?, self.store.clone())?))
+    }
+
+    /// The same with other settings.
+    pub(crate) fn with_config(&self, config: Config) -> App {
+        App { config, output: self.output, store: self.store.clone(), data_folder: self.data_folder.clone() }
+    }
+
+    /// Starts the agents as the configuration says. Memory that cannot be had (another version's, a full disk) is told of,
+    /// and the chat goes on without it.
+    ///
+    /// # Errors
+    /// When the engine or the judge cannot be had.
+    pub(crate) fn stack(&self, options: StackOptions) -> anyhow::Result<Stack> {
+        let generator = self.generator()?;
+        let judge = options.grades.then(|| judging::judge(self, generator.clone())).transpose()?;
+        let respondent_b = options.respondent_b.map(|(model, temperature)| RespondentB { model, temperature });
+        let folder = options.memory.unwrap_or_else(|| self.data_folder.join("memory"));
+        let memory = match self.config.memory.remember.then(|| self.memory(&folder)) {
+            Some(Err(error)) => {
+                self.output.note(&format!("nothing is remembered: {error:#}"));
+                None
+            }
+            memory => memory.transpose()?,
+        };
+        Stack::start(TeamParts { generator, thinking: ThinkingSettings::default(), respondent_b, judge, memory })
+    }
+
+    fn memory(&self, folder: &Path) -> anyhow::Result<MemoryParts> {
+        let store = self.open_memory(folder)?;
+        let embedder = self.embedder().inspect_err(|error| {
+            self.output.note(&format!("answers are remembered, and nothing is recalled: {error:#}"));
+        });
+        Ok(MemoryParts { store, embedder: embedder.ok(), settings: self.config.memory.settings.clone() })
+    }
+
+    /// What is remembered in `folder`.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub(crate) fn open_memory(&self, folder: &Path) -> anyhow::Result<MemoryStore> {
+        let memory = &self.config.memory;
+        let options = MemoryOptions {
+            embedding_model: memory.embedder.clone(),
+            ranking: Ranking { score_weight: memory.score_weight },
+            ..MemoryOptions::default()
+        };
+        Ok(MemoryStore::open(folder, options)?)
+    }
+
+    /// The model that turns texts into vectors.
+    ///
+    /// # Errors
+    /// When it is not installed.
+    pub(crate) fn embedder(&self) -> anyhow::Result<Arc<dyn Embed>> {
+        let name = &self.config.memory.embedder;
+        let folder = Path::new(name);
+        if folder.is_dir() {
+            return Ok(Arc::new(Embedder::in_folder(name, folder)?));
+        }
+        let files = self.store.locate_files(name)?;
+        Ok(Arc::new(Embedder::open(name, files.into_iter().map(|file| (file.name, file.location)))?))
     }
 
     /// Loads the configured model into this thread, for commands that measure it.

@@ -4,15 +4,22 @@
 //! [`Override`] and is checked where every other source of that key is checked, so that the core sees only
 //! [`Config`](crate::config::Config).
 
+mod memory;
 mod shared;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::config::Override;
-pub(crate) use shared::{ContextFlag, EngineFlags, JsonFlag, ModelFlag, SamplingFlags, SpeculationFlag};
+pub(crate) use memory::{
+    EventsArguments, MemoryArguments, MemoryCommand, MemoryExportArguments, MemoryImportArguments, MemoryListArguments,
+    MemoryRmArguments, MemorySearchArguments, MemoryShowArguments, MemoryStatsArguments,
+};
+pub(crate) use shared::{
+    BatchFlags, ContextFlag, EngineFlags, JsonFlag, JudgeFlag, ModelFlag, SamplingFlags, SpeculationFlag,
+};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -39,6 +46,12 @@ pub(crate) enum Command {
     Perplexity(PerplexityArguments),
     /// Measure the speed of prompt and generation
     Bench(BenchArguments),
+    /// Grade an answer from 1 to 5 with the judge, or a file of answers
+    Grade(GradeArguments),
+    /// Let the judge choose the better of two answers, or do so for a file of them
+    Compare(CompareArguments),
+    /// Read the verdict out of what a judge wrote on stdin
+    Verdict(VerdictArguments),
     /// Write a model of random weights
     Synth(SynthArguments),
     /// Fetch a model
@@ -51,6 +64,12 @@ pub(crate) enum Command {
     Rm(RmArguments),
     /// Write a copy of this program with models inside
     Bundle(BundleArguments),
+    /// Play stories against the whole program, and say which hold
+    Story(StoryArguments),
+    /// Look into what is remembered
+    Memory(MemoryArguments),
+    /// Show what passed between the agents
+    Events(EventsArguments),
     /// Look at this machine and the installation, and say what is wrong
     Doctor(DoctorArguments),
     /// Show the configuration in force, and where each value comes from
@@ -62,7 +81,16 @@ pub(crate) enum Command {
 impl Command {
     /// Whether the command computes with a model.
     pub(crate) fn runs_a_model(&self) -> bool {
-        matches!(self, Command::Chat(_) | Command::Generate(_) | Command::Perplexity(_) | Command::Bench(_))
+        matches!(
+            self,
+            Command::Chat(_)
+                | Command::Generate(_)
+                | Command::Perplexity(_)
+                | Command::Bench(_)
+                | Command::Grade(_)
+                | Command::Compare(_)
+                | Command::Story(_)
+        )
     }
 
     /// The configuration keys that flags of this command set.
@@ -75,6 +103,7 @@ impl Command {
                 arguments.speculation.add_to(&mut overrides);
                 arguments.sampling.add_to(&mut overrides);
                 shared::add(&mut overrides, "chat.system", "--system", arguments.system.clone());
+                arguments.quality.add_to(&mut overrides);
             }
             Command::Generate(arguments) => {
                 arguments.engine.add_to(&mut overrides);
@@ -85,6 +114,7 @@ impl Command {
             Command::Tokenize(arguments) => arguments.model.add_to(&mut overrides),
             Command::Perplexity(arguments) => arguments.engine.add_to(&mut overrides),
             Command::Bench(arguments) => arguments.engine.add_to(&mut overrides),
+            Command::Story(arguments) => arguments.engine.add_to(&mut overrides),
             Command::Doctor(arguments) => arguments.engine.add_to(&mut overrides),
             Command::Config(arguments) => {
                 arguments.engine.add_to(&mut overrides);
@@ -92,12 +122,24 @@ impl Command {
                 arguments.speculation.add_to(&mut overrides);
                 arguments.sampling.add_to(&mut overrides);
             }
-            Command::Synth(_)
+            Command::Grade(arguments) => {
+                arguments.engine.add_to(&mut overrides);
+                arguments.judge.add_to(&mut overrides);
+                shared::add(&mut overrides, "critic.rubric", "--rubric", arguments.rubric.clone());
+            }
+            Command::Compare(arguments) => {
+                arguments.engine.add_to(&mut overrides);
+                arguments.judge.add_to(&mut overrides);
+            }
+            Command::Verdict(_)
+            | Command::Synth(_)
             | Command::Pull(_)
             | Command::List(_)
             | Command::Show(_)
             | Command::Rm(_)
             | Command::Bundle(_)
+            | Command::Memory(_)
+            | Command::Events(_)
             | Command::Completions(_) => {}
         }
         overrides
@@ -117,6 +159,8 @@ pub(crate) struct ChatArguments {
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     pub(crate) resume: Option<String>,
     #[command(flatten)]
+    pub(crate) quality: ChatQualityFlags,
+    #[command(flatten)]
     pub(crate) engine: EngineFlags,
     #[command(flatten)]
     pub(crate) context: ContextFlag,
@@ -126,6 +170,49 @@ pub(crate) struct ChatArguments {
     pub(crate) json: JsonFlag,
     #[command(flatten)]
     pub(crate) sampling: SamplingFlags,
+}
+
+/// Grading, memory and the second respondent of a chat.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Quality")]
+pub(crate) struct ChatQualityFlags {
+    /// Grade the answer, and wait for the grade where there is one question
+    #[arg(long, conflicts_with = "no_grade")]
+    pub(crate) grade: bool,
+    /// Grade nothing
+    #[arg(long)]
+    pub(crate) no_grade: bool,
+    /// The model that grades
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) judge: Option<String>,
+    /// What is graded by: a rubric that is shipped, or one in the folder `rubrics` beside the configuration
+    #[arg(long, value_name = "NAME")]
+    pub(crate) rubric: Option<String>,
+    /// How memory reaches the model: auto, tool or off
+    #[arg(long, value_name = "MODE")]
+    pub(crate) memory: Option<String>,
+    /// Let a second respondent answer too, to be compared with the first; its answers are not shown
+    #[arg(long)]
+    pub(crate) respondent_b: bool,
+    /// The second respondent's model; without it, the first one's
+    #[arg(long, value_name = "MODEL", requires = "respondent_b")]
+    pub(crate) model_b: Option<String>,
+    /// The second respondent's temperature
+    #[arg(long, value_name = "T", requires = "respondent_b", default_value_t = 0.5)]
+    pub(crate) temperature_b: f32,
+    /// Show every event on the bus, on stderr
+    #[arg(long)]
+    pub(crate) monitor: bool,
+}
+
+impl ChatQualityFlags {
+    fn add_to(&self, overrides: &mut Vec<Override>) {
+        shared::add(overrides, "chat.grade", "--grade", self.grade.then_some(true));
+        shared::add(overrides, "chat.grade", "--no-grade", self.no_grade.then_some(false));
+        shared::add(overrides, "critic.model", "--judge", self.judge.clone());
+        shared::add(overrides, "critic.rubric", "--rubric", self.rubric.clone());
+        shared::add(overrides, "memory.mode", "--memory", self.memory.clone());
+    }
 }
 
 /// Flags of `hone generate`.
@@ -227,6 +314,103 @@ pub(crate) struct BenchArguments {
     pub(crate) json: JsonFlag,
 }
 
+/// Flags of `hone grade`.
+#[derive(Debug, Args)]
+pub(crate) struct GradeArguments {
+    /// What was asked
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        required_unless_present = "input",
+        conflicts_with = "input"
+    )]
+    pub(crate) query: Option<String>,
+    /// What was answered
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        required_unless_present = "input",
+        conflicts_with = "input"
+    )]
+    pub(crate) answer: Option<String>,
+    /// An answer that deserves a 5
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "input")]
+    pub(crate) reference: Option<String>,
+    /// What to grade by: a rubric that comes with hone, or one of your own
+    #[arg(long, value_name = "NAME")]
+    pub(crate) rubric: Option<String>,
+    /// Exit with 3 where the score, or the mean of the scores, is below this
+    #[arg(long, value_name = "SCORE")]
+    pub(crate) at_least: Option<f64>,
+    #[command(flatten)]
+    pub(crate) batch: BatchFlags,
+    #[command(flatten)]
+    pub(crate) judge: JudgeFlag,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone compare`.
+#[derive(Debug, Args)]
+pub(crate) struct CompareArguments {
+    /// What was asked
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        required_unless_present = "input",
+        conflicts_with = "input"
+    )]
+    pub(crate) query: Option<String>,
+    /// One answer
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        required_unless_present = "input",
+        conflicts_with = "input"
+    )]
+    pub(crate) a: Option<String>,
+    /// The other answer
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        required_unless_present = "input",
+        conflicts_with = "input"
+    )]
+    pub(crate) b: Option<String>,
+    #[command(flatten)]
+    pub(crate) batch: BatchFlags,
+    #[command(flatten)]
+    pub(crate) judge: JudgeFlag,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone verdict`.
+#[derive(Debug, Args)]
+pub(crate) struct VerdictArguments {
+    /// What to look for: a score, or a winner
+    #[arg(long, value_enum)]
+    pub(crate) mode: VerdictMode,
+}
+
+/// What `hone verdict` looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum VerdictMode {
+    /// A score from 1 to 5.
+    Absolute,
+    /// A or B.
+    Pairwise,
+}
+
 /// Flags of `hone synth`.
 #[derive(Debug, Args)]
 pub(crate) struct SynthArguments {
@@ -305,6 +489,33 @@ pub(crate) struct BundleArguments {
     pub(crate) json: JsonFlag,
 }
 
+/// What `hone story` does.
+#[derive(Debug, Args)]
+pub(crate) struct StoryArguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: StoryCommand,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+}
+
+/// What `hone story` does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoryCommand {
+    /// Play stories, each with a fresh memory of its own, which is removed afterwards
+    Run(StoryRunArguments),
+}
+
+/// Flags of `hone story run`.
+#[derive(Debug, Args)]
+pub(crate) struct StoryRunArguments {
+    /// Files of stories
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
 /// Flags of `hone doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
@@ -317,6 +528,9 @@ pub(crate) struct DoctorArguments {
 /// Flags of `hone config`.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArguments {
+    /// Print the agents' states and transitions instead, as Mermaid diagrams
+    #[arg(long)]
+    pub(crate) agents: bool,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
     #[command(flatten)]
@@ -389,8 +603,24 @@ mod tests {
         check("tokenize --model x.gguf --no-bos", &["--model engine.model=\"x.gguf\""]);
         check("perplexity --file f --context 64", &[]);
         check("bench -p 0 -n 8 -r 1 --device cuda:1", &["--device engine.device=\"cuda:1\""]);
+        check(
+            "chat --no-grade --rubric honesty --judge j --memory off",
+            &[
+                "--no-grade chat.grade=false",
+                "--judge critic.model=\"j\"",
+                "--rubric critic.rubric=\"honesty\"",
+                "--memory memory.mode=\"off\"",
+            ],
+        );
+        check("chat --grade --respondent-b --temperature-b 0.7", &["--grade chat.grade=true"]);
         check("chat --speculation off", &["--speculation engine.speculation=\"off\""]);
         check("config --backend native", &["--backend engine.backend=\"native\""]);
+        check(
+            "grade --query Q --answer -5 --judge x.gguf --rubric honesty --threads 2",
+            &["--threads engine.threads=2", "--judge critic.model=\"x.gguf\"", "--rubric critic.rubric=\"honesty\""],
+        );
+        check("compare --input a --output b --judge x", &["--judge critic.model=\"x\""]);
+        check("verdict --mode pairwise", &[]);
     }
 
     #[test]
@@ -399,10 +629,23 @@ mod tests {
         check_refused("generate --parse-special", "--raw");
         check_refused("tokenize --decode --no-bos", "cannot be used with");
         check_refused("bundle --output x", "--model");
+        check_refused("chat --grade --no-grade", "cannot be used with");
+        check_refused("chat --model-b x", "--respondent-b");
+        check_refused("story run", "FILE");
         check_refused("rm", "MODEL");
+        check_refused("grade --query Q", "--answer");
+        check_refused("grade --input x", "--output");
+        check_refused("grade --input x --output y --query Q", "cannot be used with");
+        check_refused("compare --query Q --a A", "--b");
+        check_refused("verdict", "--mode");
         check_refused("bench --sweep x.toml --depth 4", "cannot be used with");
         check_refused("bench --output folder", "--sweep");
         check_refused("chat --threads many", "--threads");
+        check_refused("memory list --scored --unscored", "cannot be used with");
+        check_refused("memory list --min-score 6", "1..=5");
+        check_refused("memory list --since tomorrow", "12h");
+        check_refused("memory rm", "ID");
+        check_refused("events --type critique", "critique.result");
         check_refused("", "Usage");
     }
 

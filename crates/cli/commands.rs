@@ -1,23 +1,29 @@
 //! What each command does, one module each.
 //!
-//! A command is given an [`App`] and its own arguments. Two can do without a valid configuration and are tried first:
-//! `completions` needs none, and `doctor` is asked what is wrong with it.
+//! A command is given an [`App`] and its own arguments. Three can do without a valid configuration and are tried first:
+//! `completions` and `verdict` need none, and `doctor` is asked what is wrong with it.
 
 mod bench;
 mod bundle;
 mod chat;
+mod compare;
 mod completions;
 mod config;
 mod describe;
 mod doctor;
+mod events;
 mod generate;
+mod grade;
 mod list;
+mod memory;
 mod perplexity;
 mod pull;
 mod rm;
 mod show;
+mod story;
 mod synth;
 mod tokenize;
+mod verdict;
 
 use crate::app::App;
 use crate::arguments::Command;
@@ -37,12 +43,16 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
     let app = |loaded| start(loaded, runs_a_model, output);
     match command {
         Command::Completions(arguments) => completions::run(&arguments),
+        Command::Verdict(arguments) => verdict::run(&arguments, output),
         Command::Doctor(arguments) => doctor::run(&arguments, &places, loaded, output),
         Command::Chat(arguments) => chat::run(&app(loaded)?, arguments),
         Command::Generate(arguments) => generate::run(&app(loaded)?, &arguments),
         Command::Tokenize(arguments) => tokenize::run(&app(loaded)?, &arguments),
         Command::Perplexity(arguments) => perplexity::run(&app(loaded)?, &arguments),
         Command::Bench(arguments) => bench::run(&app(loaded)?, &arguments),
+        Command::Story(arguments) => story::run(&app(loaded)?, &arguments),
+        Command::Grade(arguments) => grade::run(&app(loaded)?, &arguments),
+        Command::Compare(arguments) => compare::run(&app(loaded)?, &arguments),
         Command::Synth(arguments) => synth::run(&app(loaded)?, &arguments),
         Command::Config(arguments) => config::run(&app(loaded)?, &arguments),
         Command::Pull(arguments) => pull::run(&app(loaded)?, arguments),
@@ -50,6 +60,8 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::Show(arguments) => show::run(&app(loaded)?, &arguments),
         Command::Rm(arguments) => rm::run(&app(loaded)?, &arguments),
         Command::Bundle(arguments) => bundle::run(&app(loaded)?, &arguments),
+        Command::Memory(arguments) => memory::run(&app(loaded)?, &arguments),
+        Command::Events(arguments) => events::run(&app(loaded)?, &arguments),
     }
 }
 

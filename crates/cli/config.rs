@@ -13,18 +13,21 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use hone_quality::CriticSettings;
 use serde::Serialize;
 use toml::Value;
 
 use crate::failure::usage;
-pub(crate) use sections::{ChatConfig, EngineConfig, SamplingConfig};
+pub(crate) use sections::{ChatConfig, EngineConfig, MemoryConfig, SamplingConfig};
 pub(crate) use sources::Places;
 
 /// A section's name, which is also the stem of its file, and its defaults.
-const SECTIONS: [(&str, &str); 3] = [
+const SECTIONS: [(&str, &str); 5] = [
     ("engine", include_str!("../../config/engine.toml")),
     ("sampling", include_str!("../../config/sampling.toml")),
     ("chat", include_str!("../../config/chat.toml")),
+    ("critic", include_str!("../../config/critic.toml")),
+    ("memory", include_str!("../../config/memory.toml")),
 ];
 
 /// Where a value comes from.
@@ -43,6 +46,8 @@ pub(crate) enum Source {
     Bundle,
     /// A command typed into the chat, or the conversation that it resumed.
     Chat,
+    /// A story that is played.
+    Story(String),
 }
 
 impl fmt::Display for Source {
@@ -54,6 +59,7 @@ impl fmt::Display for Source {
             Source::Flag(name) => f.write_str(name),
             Source::Bundle => f.write_str("bundle"),
             Source::Chat => f.write_str("chat"),
+            Source::Story(id) => write!(f, "story {id}"),
         }
     }
 }
@@ -88,6 +94,10 @@ pub(crate) struct Config {
     pub(crate) sampling: SamplingConfig,
     /// The terminal chat.
     pub(crate) chat: ChatConfig,
+    /// What is remembered.
+    pub(crate) memory: MemoryConfig,
+    /// The judge.
+    pub(crate) critic: CriticSettings,
     entries: BTreeMap<String, Entry>,
 }
 
@@ -169,7 +179,8 @@ impl Config {
             }
         }
         let sections = sections::Sections::read(tables)?;
-        Ok(Config { engine: sections.engine, sampling: sections.sampling, chat: sections.chat, entries })
+        let sections::Sections { engine, sampling, chat, critic, memory } = sections;
+        Ok(Config { engine, sampling, chat, critic, memory, entries })
     }
 
     fn known_keys_near(&self, key: &str) -> String {
@@ -237,14 +248,14 @@ mod tests {
             &[],
             vec![],
             "chat.system",
-            "unknown key chat.sytem (~/chat.toml): known are chat.history_lines, chat.save, chat.system",
+            "unknown key chat.sytem (~/chat.toml): known are chat.grade, chat.history_lines, chat.save, chat.system",
         );
         check(
             &[("egnine.toml", "")],
             &[],
             vec![],
             "chat.system",
-            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml",
+            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml, critic.toml, memory.toml",
         );
     }
 
@@ -326,6 +337,43 @@ mod tests {
             vec![],
             "engine.threads",
             "0 from default\nwarning: the variable HONE_ENGINE_THREAD names no key and is ignored: see `hone config`",
+        );
+    }
+
+    #[test]
+    fn the_judge_is_configured_like_everything_else() {
+        let prompt = "\"\"\"\n{query}\n{answer_a}\n{answer_b}\n\"\"\"";
+        let file = format!("model = 'mine:7b'\ngrade_timeout = 5\npairwise_prompt = {prompt}");
+        let shown = format!("{prompt} from ~/critic.toml");
+        let check = |variables: &[(&str, &str)], key, expected| {
+            check(&[("critic.toml", &file)], variables, vec![], key, expected);
+        };
+        check(&[], "critic.model", "\"mine:7b\" from ~/critic.toml");
+        check(&[("HONE_CRITIC_MODEL", "x.gguf")], "critic.model", "\"x.gguf\" from HONE_CRITIC_MODEL");
+        check(&[], "critic.grade_timeout", "5.0 from ~/critic.toml");
+        check(&[], "critic.pairwise_prompt", &shown);
+        let wrong = |name, text, expected| check(&[(name, text)], "", expected);
+        wrong(
+            "HONE_CRITIC_GRADE_TIMEOUT",
+            "0",
+            "critic.grade_timeout (HONE_CRITIC_GRADE_TIMEOUT): grade_timeout is 0: it must be above 0 and at most 604800 \
+             (seconds)",
+        );
+        wrong(
+            "HONE_CRITIC_TIE_MARGIN",
+            "-1",
+            "critic.tie_margin (HONE_CRITIC_TIE_MARGIN): tie_margin is -1: it must be 0 or more",
+        );
+        wrong(
+            "HONE_CRITIC_FALLBACK",
+            "hope",
+            "critic.fallback (HONE_CRITIC_FALLBACK): unknown variant `hope`, expected `generator` or `none`",
+        );
+        wrong(
+            "HONE_CRITIC_ABSOLUTE_PROMPT",
+            "{query} {rubric}",
+            "critic.absolute_prompt (HONE_CRITIC_ABSOLUTE_PROMPT): absolute_prompt has no place for the answer: write \
+             {answer} where it shall stand",
         );
     }
 

@@ -1,7 +1,7 @@
 //! How a command ends, and what the process tells its caller about it.
 //!
-//! Exit codes: 0 done, 1 failed, 2 used wrongly, 130 interrupted (128 and the number of SIGINT, as shells count). A reader
-//! of our output that goes away is no failure.
+//! Exit codes: 0 done, 1 failed, 2 used wrongly, 3 below a threshold that was asked for, 130 interrupted (128 and the number
+//! of SIGINT, as shells count). A reader of our output that goes away is no failure.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -17,6 +17,8 @@ pub(crate) enum Outcome {
     Done,
     /// It has told that something is wrong, and what.
     Failed,
+    /// It did what was asked, and the result is below the threshold that was asked for.
+    BelowThreshold,
     /// A person stopped it.
     Interrupted,
 }
@@ -27,6 +29,7 @@ impl Outcome {
         match self {
             Outcome::Done => 0,
             Outcome::Failed => 1,
+            Outcome::BelowThreshold => 3,
             Outcome::Interrupted => 130,
         }
     }

@@ -6,14 +6,20 @@
 
 mod app;
 mod arguments;
+mod badge;
 mod chat;
 mod commands;
 mod config;
+mod describe;
+mod events;
 mod failure;
 mod interrupt;
+mod judging;
 mod logging;
 mod output;
 mod progress;
+mod stack;
+mod story;
 mod threads;
 
 use std::process::ExitCode;

@@ -41,6 +41,19 @@ impl Output {
         self.to_stderr(Style::new().dimmed(), text);
     }
 
+    /// A line of our own making, which brings its colours with it, on stderr.
+    pub(crate) fn announce(self, line: &str) {
+        // Nobody is left to be told when stderr itself fails.
+        let _ = writeln!(std::io::stderr(), "{line}");
+    }
+
+    /// A piece of a remark, on stderr, without a line break of its own.
+    pub(crate) fn note_piece(self, text: &str) {
+        let text = self.styled(Style::new().dimmed(), text);
+        // Nobody is left to be told when stderr itself fails.
+        let _ = write!(std::io::stderr(), "{text}");
+    }
+
     /// An error, on stderr.
     pub(crate) fn error(self, text: &str) {
         self.to_stderr(Style::new().fg(Color::Red), &format!("error: {text}"));
@@ -88,9 +101,14 @@ impl Output {
         if self.stdout_is_terminal { Cow::Owned(without_control_characters(text)) } else { Cow::Borrowed(text) }
     }
 
-    fn to_stderr(self, style: Style, text: &str) {
+    /// Text as stderr is given it.
+    fn styled(self, style: Style, text: &str) -> String {
         let text = without_control_characters(text);
-        let text = if self.colors_stderr() { style.paint(text).to_string() } else { text };
+        if self.colors_stderr() { style.paint(text).to_string() } else { text }
+    }
+
+    fn to_stderr(self, style: Style, text: &str) {
+        let text = self.styled(style, text);
         // Nobody is left to be told when stderr itself fails.
         let _ = writeln!(std::io::stderr(), "{text}");
     }

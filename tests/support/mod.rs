@@ -91,9 +91,18 @@ impl Home {
 
 /// The built-in model's file.
 pub(crate) fn smollm2() -> String {
+    test_model("SmolLM2-135M-Instruct.Q4_1.gguf")
+}
+
+/// The embedding model's folder.
+pub(crate) fn embedder() -> String {
+    test_model("all-MiniLM-L6-v2")
+}
+
+fn test_model(name: &str) -> String {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/test-models");
     let folder = std::env::var_os("HONE_TEST_MODELS").map_or_else(default, PathBuf::from);
-    let path = folder.join("SmolLM2-135M-Instruct.Q4_1.gguf");
-    assert!(path.is_file(), "{} is missing: scripts/fetch-test-models.sh fetches it", path.display());
+    let path = folder.join(name);
+    assert!(path.exists(), "{} is missing: scripts/fetch-test-models.sh fetches it", path.display());
     path.to_str().unwrap().to_owned()
 }

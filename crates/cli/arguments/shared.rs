@@ -1,5 +1,7 @@
 //! Flags that several commands share, and the configuration keys that they stand for.
 
+use std::path::{Path, PathBuf};
+
 use clap::Args;
 use toml::Value;
 
@@ -41,6 +43,41 @@ impl EngineFlags {
         add(overrides, "engine.device", "--device", self.device.clone());
         add(overrides, "engine.backend", "--backend", self.backend.clone());
         add(overrides, "engine.threads", "--threads", self.threads);
+    }
+}
+
+/// `--judge`.
+#[derive(Debug, Default, Args)]
+pub(crate) struct JudgeFlag {
+    /// Name of the judge's model, or the path of a GGUF file
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) judge: Option<String>,
+}
+
+impl JudgeFlag {
+    pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
+        add(overrides, "critic.model", "--judge", self.judge.clone());
+    }
+}
+
+/// A file of tasks instead of one.
+#[derive(Debug, Default, Args)]
+pub(crate) struct BatchFlags {
+    /// Take the texts from here: a JSON object on each line, with the flags' names as keys
+    #[arg(long, value_name = "FILE", requires = "output")]
+    pub(crate) input: Option<PathBuf>,
+    /// Write each object of the input here, with its verdict; what stands here already is not judged again
+    #[arg(long, value_name = "FILE", requires = "input")]
+    pub(crate) output: Option<PathBuf>,
+    /// Neither use nor keep verdicts from earlier runs
+    #[arg(long)]
+    pub(crate) no_cache: bool,
+}
+
+impl BatchFlags {
+    /// Input and output, where a file is to be judged.
+    pub(crate) fn files(&self) -> Option<(&Path, &Path)> {
+        self.input.as_deref().zip(self.output.as_deref())
     }
 }
 

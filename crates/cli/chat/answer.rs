@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use crossbeam_channel::select_biased;
-use hone_protocol::{FinishReason, Generate, GenerateError, Generation, GenerationEvent, Timings};
+use hone_protocol::{Chunk, FinishReason, GenerateError, Payload, QueryId, RespondentId, Response};
 
 use super::screen::Screen;
 use super::session::Session;
 use crate::interrupt::{Interrupt, Listening};
+use crate::stack::Stack;
 
 /// How long nothing may come before the person is shown that something is going on.
 const PATIENCE: Duration = Duration::from_millis(400);
@@ -32,22 +33,22 @@ pub(crate) enum Ending {
 /// When there is no answer; the question is withdrawn then.
 pub(crate) fn answer(
     session: &mut Session,
-    generator: &dyn Generate,
+    stack: &Stack,
     interrupt: &Interrupt,
     screen: &mut dyn Screen,
 ) -> anyhow::Result<Ending> {
     let left_out_before = session.left_out();
     let listening = interrupt.listen();
     let outcome = loop {
-        match attempt(session, generator, &listening, screen) {
+        match attempt(session, stack, &listening, screen) {
             Err(Trouble::Generate(GenerateError::ContextOverflow { .. })) if session.leave_out_oldest() => {}
             outcome => break outcome,
         }
     };
     // The screen is put in order even where the answer failed, and the first error is the one to report.
     let ended = screen.end();
-    let draft = match outcome {
-        Ok(draft) => draft,
+    let (query_id, response) = match outcome {
+        Ok(answered) => answered,
         Err(trouble) => {
             session.withdraw();
             return Err(trouble.into());
@@ -55,15 +56,7 @@ pub(crate) fn answer(
     };
     ended?;
     tell_what_was_left_out(session, left_out_before, screen);
-    Ok(close(session, draft, screen))
-}
-
-/// What has come of an answer.
-#[derive(Debug, Default, PartialEq)]
-struct Draft {
-    text: String,
-    finish_reason: Option<FinishReason>,
-    timings: Timings,
+    Ok(close(session, query_id, response, screen))
 }
 
 /// Why an attempt ended without an answer: the model or the screen.
@@ -96,67 +89,85 @@ impl From<Trouble> for anyhow::Error {
 
 fn attempt(
     session: &Session,
-    generator: &dyn Generate,
+    stack: &Stack,
     listening: &Listening<'_>,
     screen: &mut dyn Screen,
-) -> Result<Draft, Trouble> {
-    let request = session.request().ok_or_else(|| GenerateError::Request("no question is open".to_string()))?;
-    follow(generator.generate(request)?, listening, screen)
+) -> Result<(QueryId, Response), Trouble> {
+    let query = session.query().ok_or_else(|| GenerateError::Request("no question is open".to_string()))?;
+    let id = stack.ask(session.id(), query);
+    let followed = follow(stack, id, session, listening, screen);
+    if let Err(Trouble::Screen(_)) = followed {
+        stack.cancel(session.id(), id);
+    }
+    Ok((id, followed?))
 }
 
-/// Shows a generation until it ends or Ctrl-C is pressed, which cancels it.
-fn follow(generation: Generation, listening: &Listening<'_>, screen: &mut dyn Screen) -> Result<Draft, Trouble> {
-    let mut draft = Draft::default();
+/// Shows an answer until it ends. Ctrl-C cancels it, and its end with what has come follows at once.
+fn follow(
+    stack: &Stack,
+    id: QueryId,
+    session: &Session,
+    listening: &Listening<'_>,
+    screen: &mut dyn Screen,
+) -> Result<Response, Trouble> {
+    let mut has_begun = false;
     loop {
-        let event = select_biased! {
-            recv(listening.pressed()) -> _ => return Ok(draft),
-            recv(generation.events()) -> event => event.map_err(|_| GenerateError::Stopped)?,
+        let envelope = select_biased! {
+            recv(listening.pressed()) -> _ => {
+                stack.cancel(session.id(), id);
+                continue;
+            }
+            recv(stack.answers()) -> envelope => envelope.map_err(|_| GenerateError::Stopped)?,
             default(PATIENCE) => {
-                if draft.timings.generation_tokens == 0 {
+                if !has_begun {
                     screen.waiting();
                 }
                 continue;
             }
         };
-        match event {
-            GenerationEvent::Started { prompt_token_ids } => draft.timings.prompt_tokens = prompt_token_ids.len(),
-            GenerationEvent::Prefill { done, total } => screen.prompt_progress(done, total),
-            GenerationEvent::Token { text, .. } => {
-                draft.timings.generation_tokens += 1;
-                draft.text.push_str(&text);
-                screen.text(&text)?;
-            }
-            GenerationEvent::Finished { reason, text, timings } => {
-                draft.text.push_str(&text);
-                screen.text(&text)?;
-                return Ok(Draft { finish_reason: Some(reason), timings, ..draft });
-            }
-            GenerationEvent::Failed(error) => return Err(error.into()),
+        if envelope.query_id != Some(id) || envelope.respondent_id != Some(RespondentId::A) {
+            continue;
+        }
+        match &envelope.payload {
+            Payload::ResponseChunk(chunk) => has_begun |= show(chunk, screen)?,
+            Payload::ResponseGeneration(response) => return Ok(response.clone()),
+            Payload::ResponseFailed(error) => return Err(error.clone().into()),
+            _ => {}
         }
     }
 }
 
+/// Shows a piece of the answer; whether it is one that a person can read.
+fn show(chunk: &Chunk, screen: &mut dyn Screen) -> anyhow::Result<bool> {
+    match chunk {
+        Chunk::Prefill { done, total } => screen.prompt_progress(*done, *total),
+        Chunk::Thinking(text) => screen.thinking(text),
+        Chunk::Text(text) => screen.text(text)?,
+    }
+    Ok(!matches!(chunk, Chunk::Prefill { .. }))
+}
+
 /// Keeps the answer, and says so where it is not what was asked for.
-fn close(session: &mut Session, draft: Draft, screen: &mut dyn Screen) -> Ending {
-    match draft.finish_reason {
+fn close(session: &mut Session, id: QueryId, response: Response, screen: &mut dyn Screen) -> Ending {
+    let Response { answer, finish_reason, timings, .. } = response;
+    match finish_reason {
         Some(FinishReason::Length) => {
-            let tokens = draft.timings.generation_tokens;
+            let tokens = timings.generation_tokens;
             screen.note(&format!("the answer was cut after {tokens} tokens, as max_tokens asks"));
         }
         Some(FinishReason::ContextFull) => {
             screen.note(CONTEXT_FULL);
         }
         Some(FinishReason::Stop | FinishReason::StopText) => {}
-        None if draft.text.is_empty() => {
+        None if answer.is_empty() => {
             session.withdraw();
             screen.note("stopped before the answer began: the question was taken back");
             return Ending::Interrupted;
         }
         None => screen.note("stopped"),
     }
-    let interrupted = draft.finish_reason.is_none();
-    session.finish(draft.text, draft.finish_reason, draft.timings);
-    if interrupted { Ending::Interrupted } else { Ending::Answered }
+    session.finish(id, answer, finish_reason, timings);
+    if finish_reason.is_none() { Ending::Interrupted } else { Ending::Answered }
 }
 
 fn tell_what_was_left_out(session: &Session, before: usize, screen: &mut dyn Screen) {
@@ -170,18 +181,21 @@ fn tell_what_was_left_out(session: &Session, before: usize, screen: &mut dyn Scr
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use hone_protocol::Prompt;
+    use std::sync::Arc;
 
-    use super::super::scripted::{Recorder, Scripted, interrupt_never, interrupt_now, session};
+    use hone_protocol::Prompt;
+    use hone_protocol::scripted::{Script, Scripted};
+
+    use super::super::scripted::{Recorder, holding, interrupt_never, interrupt_now, saying, session, stack};
     use super::*;
 
     /// Asks `question` after `exchanges` exchanges, and gives what was seen and how it ended.
     #[track_caller]
-    fn check(exchanges: usize, generator: &Scripted, expected: &str) {
+    fn check(exchanges: usize, generator: &Arc<Scripted>, expected: &str) {
         let mut session = session(exchanges);
         let mut screen = Recorder::default();
         session.ask("why?".into());
-        match answer(&mut session, generator, &interrupt_never(), &mut screen) {
+        match answer(&mut session, &stack(generator), &interrupt_never(), &mut screen) {
             Ok(ending) => screen.seen.push(format!("{ending:?}")),
             Err(error) => screen.seen.push(format!("error: {error:#}")),
         }
@@ -190,18 +204,19 @@ mod tests {
 
     #[test]
     fn an_answer_is_shown_as_it_comes() {
-        check(0, &Scripted::answering(&["Be", "cause", "."]), "Be|cause|.|end\nAnswered");
+        check(0, &saying(&["Be", "cause", "."]), "Be|cause|.|end\nAnswered");
     }
 
     #[test]
     fn what_was_held_back_until_the_end_is_shown() {
-        let generator = Scripted::answering(&["a"]).held_back("END");
+        let script = Script { held_back: "END".to_string(), ..Script::saying(&["a"]) };
+        let generator = Arc::new(Scripted::always(script));
         check(0, &generator, "a|END|end\nAnswered");
     }
 
     #[test]
     fn an_answer_that_was_cut_says_so() {
-        let cut = |reason| Scripted::answering(&["a"]).finishing(reason);
+        let cut = |reason| Arc::new(Scripted::always(Script { finish_reason: Some(reason), ..Script::saying(&["a"]) }));
         check(0, &cut(FinishReason::StopText), "a|end\nAnswered");
         check(
             0,
@@ -218,15 +233,15 @@ mod tests {
     #[test]
     fn the_oldest_exchanges_make_room_and_the_person_is_told() {
         // Two messages for each exchange, and the question.
-        check(2, &Scripted::answering(&["a"]).holding(5), "a|end\nAnswered");
+        check(2, &holding(5), "a|end\nAnswered");
         check(
             2,
-            &Scripted::answering(&["a"]).holding(3),
+            &holding(3),
             "a|end\nnote: the context is too small for all: the model was not shown the 1 oldest exchange\nAnswered",
         );
         check(
             3,
-            &Scripted::answering(&["a"]).holding(2),
+            &holding(2),
             "a|end\nnote: the context is too small for all: the model was not shown the 3 oldest exchanges\nAnswered",
         );
     }
@@ -235,7 +250,7 @@ mod tests {
     fn a_question_that_alone_does_not_fit_is_an_error() {
         check(
             1,
-            &Scripted::answering(&["a"]).holding(0),
+            &holding(0),
             "end\nerror: the prompt has 1 tokens and the context holds 0: shorten it, or raise the context length (--context)",
         );
     }
@@ -244,11 +259,11 @@ mod tests {
     fn a_question_that_does_not_fit_is_all_that_is_forgotten() {
         let mut session = session(2);
         session.ask("why?".into());
-        let full = Scripted::answering(&["a"]).holding(0);
-        assert!(answer(&mut session, &full, &interrupt_never(), &mut Recorder::default()).is_err());
+        let full = holding(0);
+        assert!(answer(&mut session, &stack(&full), &interrupt_never(), &mut Recorder::default()).is_err());
         session.ask("how?".into());
-        let generator = Scripted::answering(&["a"]);
-        answer(&mut session, &generator, &interrupt_never(), &mut Recorder::default()).unwrap();
+        let generator = saying(&["a"]);
+        answer(&mut session, &stack(&generator), &interrupt_never(), &mut Recorder::default()).unwrap();
         let Prompt::Chat(messages) = &generator.requests()[0].prompt else { panic!("a chat sends messages") };
         assert_eq!(messages.len(), 5, "both exchanges and the question");
     }
@@ -257,20 +272,20 @@ mod tests {
     fn a_failure_withdraws_the_question() {
         let mut session = session(1);
         session.ask("why?".into());
-        let generator = Scripted::failing(GenerateError::Failed("no memory".into()));
-        assert!(answer(&mut session, &generator, &interrupt_never(), &mut Recorder::default()).is_err());
+        let generator = Arc::new(Scripted::always(Script::failing(GenerateError::Failed("no memory".into()))));
+        assert!(answer(&mut session, &stack(&generator), &interrupt_never(), &mut Recorder::default()).is_err());
         assert_eq!(session.exchanges().len(), 1);
-        assert!(session.request().is_none());
+        assert!(session.query().is_none());
     }
 
     #[test]
     fn ctrl_c_keeps_what_came_so_far() {
-        let generator = Scripted::answering(&["Be", "cause"]).never_ending();
+        let generator = Arc::new(Scripted::always(Script::never_ending(&["Be", "cause"])));
         let mut session = session(0);
         session.ask("why?".into());
         let (interrupt, press) = interrupt_now();
         let mut screen = Recorder::pressing(press, 2);
-        let ending = answer(&mut session, &generator, &interrupt, &mut screen).unwrap();
+        let ending = answer(&mut session, &stack(&generator), &interrupt, &mut screen).unwrap();
         assert_eq!(ending, Ending::Interrupted);
         assert_eq!(screen.seen.join("\n"), "Be|cause|end\nnote: stopped");
         assert_eq!(session.exchanges()[0].answer, "Because");
@@ -280,12 +295,12 @@ mod tests {
 
     #[test]
     fn ctrl_c_before_the_first_word_takes_the_question_back() {
-        let generator = Scripted::answering(&[""]).never_ending();
+        let generator = Arc::new(Scripted::always(Script::never_ending(&[])));
         let mut session = session(0);
         session.ask("why?".into());
         let (interrupt, press) = interrupt_now();
-        let mut screen = Recorder::pressing(press, 1);
-        assert_eq!(answer(&mut session, &generator, &interrupt, &mut screen).unwrap(), Ending::Interrupted);
+        let mut screen = Recorder::pressing(press, 0);
+        assert_eq!(answer(&mut session, &stack(&generator), &interrupt, &mut screen).unwrap(), Ending::Interrupted);
         assert!(session.exchanges().is_empty());
     }
 
@@ -295,7 +310,10 @@ mod tests {
         press.send(()).unwrap();
         let mut session = session(0);
         session.ask("why?".into());
-        let generator = Scripted::answering(&["a"]);
-        assert_eq!(answer(&mut session, &generator, &interrupt, &mut Recorder::default()).unwrap(), Ending::Answered);
+        let generator = saying(&["a"]);
+        assert_eq!(
+            answer(&mut session, &stack(&generator), &interrupt, &mut Recorder::default()).unwrap(),
+            Ending::Answered
+        );
     }
 }

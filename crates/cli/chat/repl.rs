@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use anyhow::Context;
 use nu_ansi_term::Style;
 use reedline::{
-    ColumnarMenu, Completer, CompletionResult, DefaultHinter, EditCommand, Emacs, FileBackedHistory, KeyCode,
-    KeyModifiers, MenuBuilder, Prompt, PromptEditMode, PromptHistorySearch, PromptHistorySearchStatus, Reedline,
-    ReedlineEvent, ReedlineMenu, Signal, Span, Suggestion, ValidationResult, Validator, default_emacs_keybindings,
+    ColumnarMenu, Completer, CompletionResult, DefaultHinter, EditCommand, Emacs, ExternalPrinter, FileBackedHistory,
+    KeyCode, KeyModifiers, MenuBuilder, Prompt, PromptEditMode, PromptHistorySearch, PromptHistorySearchStatus,
+    Reedline, ReedlineEvent, ReedlineMenu, Signal, Span, Suggestion, ValidationResult, Validator,
+    default_emacs_keybindings,
 };
 
 use super::completion::{Candidates, offers};
@@ -27,10 +28,18 @@ pub(crate) fn run(
     history: PathBuf,
     output: Output,
 ) -> anyhow::Result<()> {
-    let mut editor = editor(shell.session.config().chat.history_lines, history, output)?;
+    let printer = ExternalPrinter::new(ANNOUNCEMENTS);
+    let announce = printer.sender();
+    let editor = editor(shell.session.config().chat.history_lines, history, output)?;
+    let mut editor = editor.with_external_printer(printer);
     loop {
         editor = editor.with_completer(Box::new(TabCompleter { candidates: shell.candidates() }));
-        match editor.read_line(&ChatPrompt).context("cannot read from the terminal")? {
+        for line in shell.aftermath.begin_typing(announce.clone()) {
+            output.announce(&line);
+        }
+        let read = editor.read_line(&ChatPrompt);
+        shell.aftermath.end_typing();
+        match read.context("cannot read from the terminal")? {
             Signal::Success(text) => match shell.handle(&text, screen)? {
                 Flow::Continue => {}
                 Flow::Leave => return Ok(()),
@@ -42,6 +51,9 @@ pub(crate) fn run(
         }
     }
 }
+
+/// How many lines can wait to be printed above the one that is being typed.
+const ANNOUNCEMENTS: usize = 64;
 
 const MENU: &str = "completions";
 

@@ -14,6 +14,8 @@ pub(crate) trait Screen {
     fn waiting(&mut self);
     /// `done` of the `total` tokens of the prompt have been read.
     fn prompt_progress(&mut self, done: usize, total: usize);
+    /// A piece of what the model thinks before it answers.
+    fn thinking(&mut self, text: &str);
     /// A piece of the answer.
     ///
     /// # Errors
@@ -41,6 +43,7 @@ pub(crate) struct Terminal {
     shows_answer: bool,
     transient: Option<Transient>,
     last_character: Option<char>,
+    is_thinking: bool,
 }
 
 enum Transient {
@@ -51,12 +54,19 @@ enum Transient {
 impl Terminal {
     /// Shows everything.
     pub(crate) fn new(output: Output) -> Terminal {
-        Terminal { output, shows_answer: true, transient: None, last_character: None }
+        Terminal { output, shows_answer: true, transient: None, last_character: None, is_thinking: false }
     }
 
     /// Shows no text of answers, for a caller who prints them in another form.
     pub(crate) fn without_answers(output: Output) -> Terminal {
         Terminal { shows_answer: false, ..Terminal::new(output) }
+    }
+
+    /// Ends the line of what was thought.
+    fn end_thinking(&mut self) {
+        if std::mem::take(&mut self.is_thinking) {
+            self.output.note("");
+        }
     }
 
     fn clear_transient(&mut self) {
@@ -87,8 +97,18 @@ impl Screen for Terminal {
         }
     }
 
+    fn thinking(&mut self, text: &str) {
+        if !self.output.stderr_is_terminal {
+            return;
+        }
+        self.clear_transient();
+        self.output.note_piece(text);
+        self.is_thinking = true;
+    }
+
     fn text(&mut self, text: &str) -> anyhow::Result<()> {
         self.clear_transient();
+        self.end_thinking();
         if !self.shows_answer || text.is_empty() {
             return Ok(());
         }
@@ -99,6 +119,7 @@ impl Screen for Terminal {
 
     fn end(&mut self) -> anyhow::Result<()> {
         self.clear_transient();
+        self.end_thinking();
         match self.last_character.take() {
             None | Some('\n') => Ok(()),
             Some(_) => self.output.print_line(""),

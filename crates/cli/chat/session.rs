@@ -3,7 +3,7 @@
 //! A question is opened by [`Session::ask`] or [`Session::ask_again`] and closed by [`Session::finish`] or
 //! [`Session::withdraw`]; only whole exchanges are kept, so that a conversation always alternates. Nothing here does I/O.
 
-use hone_protocol::{FinishReason, GenerateRequest, Message, Prompt, Role, Timings};
+use hone_protocol::{FinishReason, Message, Query, QueryId, Role, SessionId, Timings};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, Source};
@@ -25,6 +25,9 @@ pub(crate) struct Exchange {
     pub(crate) finish_reason: Option<FinishReason>,
     /// What it cost.
     pub(crate) timings: Timings,
+    /// What the exchange is called on the bus and in memory; `None` in conversations saved before there was a memory.
+    #[serde(default)]
+    pub(crate) query_id: Option<QueryId>,
 }
 
 /// What was said, in the form in which it is saved.
@@ -44,6 +47,7 @@ pub(crate) struct Conversation {
 /// A chat.
 #[derive(Debug)]
 pub(crate) struct Session {
+    id: SessionId,
     config: Config,
     exchanges: Vec<Exchange>,
     open: Option<OpenQuestion>,
@@ -63,7 +67,12 @@ struct OpenQuestion {
 impl Session {
     /// A conversation in which nothing has been said.
     pub(crate) fn new(config: Config) -> Session {
-        Session { config, exchanges: Vec::new(), open: None, name: None, left_out: 0 }
+        Session { id: SessionId::fresh(), config, exchanges: Vec::new(), open: None, name: None, left_out: 0 }
+    }
+
+    /// What the conversation is called on the bus and in memory.
+    pub(crate) fn id(&self) -> SessionId {
+        self.id
     }
 
     /// Goes on with a saved conversation: its exchanges, and its model and instructions where no flag names others.
@@ -135,6 +144,7 @@ impl Session {
 
     /// Starts a new conversation with the same settings.
     pub(crate) fn clear(&mut self) {
+        self.id = SessionId::fresh();
         self.exchanges.clear();
         self.open = None;
         self.name = None;
@@ -161,24 +171,25 @@ impl Session {
         true
     }
 
-    /// What to ask the model for; `None` where no question is open.
-    pub(crate) fn request(&self) -> Option<GenerateRequest> {
+    /// What to ask the respondents; `None` where no question is open.
+    pub(crate) fn query(&self) -> Option<Query> {
         let open = self.open.as_ref()?;
-        let mut messages = Vec::new();
+        let mut history = Vec::new();
         if !self.config.chat.system.is_empty() {
-            messages.push(Message::new(Role::System, &self.config.chat.system));
+            history.push(Message::new(Role::System, &self.config.chat.system));
         }
         for exchange in self.exchanges.iter().skip(self.left_out) {
-            messages.push(Message::new(Role::User, &exchange.question));
-            messages.push(Message::new(Role::Assistant, &exchange.answer));
+            history.push(Message::new(Role::User, &exchange.question));
+            history.push(Message::new(Role::Assistant, &exchange.answer));
         }
-        messages.push(Message::new(Role::User, &open.question));
         let sampling = &self.config.sampling;
-        Some(GenerateRequest {
+        Some(Query {
+            query: open.question.clone(),
+            history,
+            model: self.model().to_string(),
             sampling: sampling.options(),
             max_tokens: sampling.max_tokens,
             stop: sampling.stop.clone(),
-            ..GenerateRequest::new(self.model(), Prompt::Chat(messages))
         })
     }
 
@@ -189,11 +200,17 @@ impl Session {
         can
     }
 
-    /// Closes the open question with its answer.
-    pub(crate) fn finish(&mut self, answer: String, finish_reason: Option<FinishReason>, timings: Timings) {
+    /// Closes the open question with its answer, which is remembered as `query_id`.
+    pub(crate) fn finish(
+        &mut self,
+        query_id: QueryId,
+        answer: String,
+        finish_reason: Option<FinishReason>,
+        timings: Timings,
+    ) {
         if let Some(OpenQuestion { question, .. }) = self.open.take() {
-            let model = self.model().to_string();
-            self.exchanges.push(Exchange { question, answer, model, finish_reason, timings });
+            let (model, query_id) = (self.model().to_string(), Some(query_id));
+            self.exchanges.push(Exchange { question, answer, model, finish_reason, timings, query_id });
         }
     }
 
@@ -217,12 +234,10 @@ mod tests {
     fn check(exchanges: usize, steps: impl FnOnce(&mut Session), expected: &str) {
         let mut session = session(exchanges);
         steps(&mut session);
-        let seen = match session.request().map(|request| request.prompt) {
-            Some(Prompt::Chat(messages)) => {
-                messages.iter().map(|message| message.content.as_str()).collect::<Vec<_>>().join(" ")
-            }
-            other => format!("{other:?}"),
-        };
+        let seen = session.query().map_or("None".to_string(), |query| {
+            let history = query.history.into_iter().map(|message| message.content);
+            history.chain([query.query]).collect::<Vec<_>>().join(" ")
+        });
         assert_eq!(seen, expected);
     }
 

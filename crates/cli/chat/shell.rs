@@ -2,9 +2,11 @@
 //!
 //! The keyboard and the screen stay outside, so that a whole chat runs in a test.
 
-use hone_protocol::{Generate, Timings};
+use anyhow::Context;
+use hone_protocol::{QueryId, Rating, Timings};
 use time::OffsetDateTime;
 
+use super::aftermath::Aftermath;
 use super::answer::answer;
 use super::completion::Candidates;
 use super::input::{self, Input};
@@ -14,6 +16,7 @@ use super::slash::{COMMANDS, SlashCommand};
 use super::store::ConversationStore;
 use crate::failure::is_broken_pipe;
 use crate::interrupt::Interrupt;
+use crate::stack::Stack;
 
 /// The models that a chat can change to.
 pub(crate) trait ModelShelf {
@@ -40,8 +43,10 @@ pub(crate) enum Flow {
 pub(crate) struct Shell<'a> {
     /// The conversation.
     pub(crate) session: Session,
-    /// Who answers.
-    pub(crate) generator: &'a dyn Generate,
+    /// Who answers, grades and remembers.
+    pub(crate) stack: &'a Stack,
+    /// What came of the answers after they were given.
+    pub(crate) aftermath: &'a Aftermath,
     /// The models to change to.
     pub(crate) models: &'a dyn ModelShelf,
     /// Where conversations are kept.
@@ -106,13 +111,31 @@ impl Shell<'_> {
             SlashCommand::Regen => anyhow::bail!("nothing has been asked yet"),
             SlashCommand::Undo => self.undo(screen),
             SlashCommand::Stats => screen.say(&statistics(&self.session)),
+            SlashCommand::Why => screen.say(&self.aftermath.explain(self.last_answer()?, self.stack)?),
+            SlashCommand::Rate(rating) => self.rate(rating, screen),
             SlashCommand::Exit => Ok(()),
         }
     }
 
     fn answer(&mut self, screen: &mut dyn Screen) -> anyhow::Result<()> {
-        answer(&mut self.session, self.generator, self.interrupt, screen)?;
+        answer(&mut self.session, self.stack, self.interrupt, screen)?;
         self.save_automatically()
+    }
+
+    /// What the last answer is called.
+    fn last_answer(&self) -> anyhow::Result<QueryId> {
+        let Some(last) = self.session.exchanges().last() else { anyhow::bail!("nothing has been answered yet") };
+        last.query_id.context("the last answer was given before answers were graded and remembered")
+    }
+
+    fn rate(&mut self, rating: Rating, screen: &mut dyn Screen) -> anyhow::Result<()> {
+        let answer = self.last_answer()?;
+        self.stack.rate(self.session.id(), answer, rating);
+        screen.note(match rating {
+            Rating::Good => "noted: a good answer",
+            Rating::Bad => "noted: a bad answer",
+        });
+        Ok(())
     }
 
     fn change_model(&mut self, name: &str) -> anyhow::Result<()> {
@@ -260,9 +283,12 @@ fn first_line(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use hone_protocol::scripted::{Script, Scripted};
     use hone_protocol::{GenerateError, Prompt};
 
-    use super::super::scripted::{Recorder, Scripted, interrupt_never, session};
+    use super::super::scripted::{Recorder, interrupt_never, saying, session, stack};
     use super::*;
 
     struct Shelf;
@@ -279,15 +305,17 @@ mod tests {
 
     /// Types `lines` into a chat without history, and gives what was seen; today's date reads DAY.
     #[track_caller]
-    fn check(generator: &Scripted, lines: &[&str], expected: &str) {
+    fn check(generator: &Arc<Scripted>, lines: &[&str], expected: &str) {
         let folder = tempfile::tempdir().unwrap();
         let store = ConversationStore::new(folder.path().to_path_buf());
         assert_eq!(type_lines(generator, &store, lines).join("\n"), expected);
     }
 
-    fn type_lines(generator: &Scripted, store: &ConversationStore, lines: &[&str]) -> Vec<String> {
+    fn type_lines(generator: &Arc<Scripted>, store: &ConversationStore, lines: &[&str]) -> Vec<String> {
         let interrupt = interrupt_never();
-        let mut shell = Shell { session: session(0), generator, models: &Shelf, store, interrupt: &interrupt };
+        let (stack, aftermath) = (stack(generator), Aftermath::default());
+        let (session, stack, aftermath) = (session(0), &stack, &aftermath);
+        let mut shell = Shell { session, stack, aftermath, models: &Shelf, store, interrupt: &interrupt };
         let mut screen = Recorder::default();
         for line in lines {
             if shell.handle(line, &mut screen).unwrap() == Flow::Leave {
@@ -314,14 +342,14 @@ mod tests {
 
     #[test]
     fn a_conversation_goes_on() {
-        let generator = Scripted::answering(&["yes"]);
+        let generator = saying(&["yes"]);
         check(&generator, &["one", "  ", "two"], "yes|end\nyes|end");
         assert_eq!(last_prompt(&generator), "one yes two");
     }
 
     #[test]
     fn regen_and_undo_change_what_the_model_is_shown() {
-        let generator = Scripted::answering(&["yes"]);
+        let generator = saying(&["yes"]);
         check(&generator, &["one", "two", "/regen"], "yes|end\nyes|end\nyes|end");
         assert_eq!(last_prompt(&generator), "one yes two");
         check(&generator, &["one", "two", "/undo", "three"], "yes|end\nyes|end\nnote: taken back: two\nyes|end");
@@ -333,7 +361,7 @@ mod tests {
 
     #[test]
     fn settings_reach_the_model() {
-        let generator = Scripted::answering(&["yes"]);
+        let generator = saying(&["yes"]);
         let lines = [
             "/set temperature 0",
             "/set seed 7",
@@ -352,7 +380,7 @@ mod tests {
 
     #[test]
     fn settings_are_shown() {
-        let generator = Scripted::answering(&[]);
+        let generator = saying(&[]);
         check(&generator, &["/set top_p 0.5", "/set top_p"], "0.5");
         check(&generator, &["/model"], "smollm2:135m");
         check(&generator, &["/system"], "(left to the model's template)");
@@ -363,7 +391,7 @@ mod tests {
 
     #[test]
     fn what_goes_wrong_is_said_and_the_chat_goes_on() {
-        let generator = Scripted::answering(&["yes"]);
+        let generator = saying(&["yes"]);
         let known = "sampling.frequency_penalty, sampling.logit_bias, sampling.max_tokens, sampling.min_p, \
                      sampling.penalty_window, sampling.presence_penalty, sampling.repetition_penalty, sampling.seed, \
                      sampling.stop, sampling.temperature, sampling.top_k, sampling.top_p";
@@ -377,7 +405,7 @@ mod tests {
         check(&generator, &["/model nowhere", "/model"], "error: no model \"nowhere\"\nsmollm2:135m");
         check(&generator, &["/load nothing"], "error: no conversation \"nothing\" is saved");
         check(&generator, &["/undo it"], "error: /undo takes nothing, but \"it\" follows it");
-        let broken = Scripted::failing(GenerateError::Failed("no memory".into()));
+        let broken = Arc::new(Scripted::always(Script::failing(GenerateError::Failed("no memory".into()))));
         check(&broken, &["x", "/undo"], "end\nerror: generation failed: no memory\nerror: nothing has been said yet");
     }
 
@@ -385,7 +413,7 @@ mod tests {
     fn conversations_are_saved_as_they_go_on() {
         let folder = tempfile::tempdir().unwrap();
         let store = ConversationStore::new(folder.path().to_path_buf());
-        let generator = Scripted::answering(&["yes"]);
+        let generator = saying(&["yes"]);
         type_lines(&generator, &store, &["Is it blue?", "Really?"]);
         let seen = type_lines(&generator, &store, &["/load"]);
         assert_eq!(seen, ["DAY-is-it-blue"]);
@@ -410,13 +438,13 @@ mod tests {
 
     #[test]
     fn a_conversation_is_shown_with_what_it_cost() {
-        let generator = Scripted::answering(&["yes", "."]);
+        let generator = saying(&["yes", "."]);
         check(
             &generator,
             &["one", "/stats", "/show"],
             "yes|.|end\n\
              \x20            prompt tokens  per second  answer tokens  per second\n\
-             last answer  1              2.0         2              8.0\n\
+             last answer  1              0.0         2              0.0\n\
              all answers  1                          2\n\
              conversation  DAY-one\nmodel         smollm2:135m\nsystem        (left to the model's template)\n\
              exchanges     1\nleft out      0\n\n> one\nyes.",

@@ -1,5 +1,7 @@
 //! The commands that begin with a slash: what they are called, and how they are read.
 
+use hone_protocol::Rating;
+
 /// A command of the chat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SlashCommand {
@@ -25,6 +27,10 @@ pub(crate) enum SlashCommand {
     Undo,
     /// Show what the answers cost.
     Stats,
+    /// Show why the last answer got its grade, and what was recalled for it.
+    Why,
+    /// Say that the last answer was good or bad.
+    Rate(Rating),
     /// Leave.
     Exit,
 }
@@ -37,7 +43,7 @@ pub(crate) struct Description {
 }
 
 /// Every command, in the order of `/help`.
-pub(crate) const COMMANDS: [Description; 12] = [
+pub(crate) const COMMANDS: [Description; 15] = [
     describe("help", "", "list the commands"),
     describe("model", "[NAME]", "show the model, or change it"),
     describe(
@@ -53,6 +59,9 @@ pub(crate) const COMMANDS: [Description; 12] = [
     describe("regen", "", "answer the last question once more"),
     describe("undo", "", "take the last question and its answer back"),
     describe("stats", "", "show what the answers cost"),
+    describe("why", "", "show why the last answer got its grade, and what was recalled for it"),
+    describe("good", "", "say that the last answer was good"),
+    describe("bad", "", "say that the last answer was bad"),
     describe("exit", "", "leave (as Ctrl-D does)"),
 ];
 
@@ -76,6 +85,9 @@ impl SlashCommand {
             "regen" => SlashCommand::Regen,
             "undo" => SlashCommand::Undo,
             "stats" => SlashCommand::Stats,
+            "why" => SlashCommand::Why,
+            "good" => SlashCommand::Rate(Rating::Good),
+            "bad" => SlashCommand::Rate(Rating::Bad),
             "exit" | "quit" | "bye" => SlashCommand::Exit,
             _ => {
                 return Err(format!(

@@ -2,16 +2,18 @@
 //!
 //! One answer is given where a question stands on the command line, or stdin is no terminal and holds it. It is
 //! saved only where it continues a saved conversation, so that scripts leave nothing behind. Ctrl-C ends it with what
-//! has come so far and exit code 130.
+//! has come so far and exit code 130. Its grade is waited for where `--grade` asks for one.
 
 use std::io::{IsTerminal, Read};
 
 use anyhow::Context;
-use hone_protocol::{FinishReason, Timings};
+use hone_protocol::{FinishReason, Grade, Timings};
 use serde::Serialize;
 
-use crate::app::App;
-use crate::arguments::ChatArguments;
+use crate::app::{App, StackOptions};
+use crate::arguments::{ChatArguments, ChatQualityFlags};
+use crate::badge::badge;
+use crate::chat::aftermath::Aftermath;
 use crate::chat::answer::{Ending, answer};
 use crate::chat::repl;
 use crate::chat::screen::{Screen, Terminal};
@@ -34,13 +36,49 @@ pub(crate) fn run(app: &App, arguments: ChatArguments) -> anyhow::Result<Outcome
         resume(&mut session, &store, name)?;
     }
     app.provide(session.model())?;
-    let generator = app.generator()?;
+    let quality = arguments.quality;
+    let grades = if question.is_some() { quality.grade } else { session.config().chat.grade };
+    let respondent_b = respondent_b(app, &quality)?;
+    if question.is_none() {
+        provide_embedder(app);
+    }
+    let stack = app.stack(StackOptions { grades, respondent_b, memory: None })?;
+    let aftermath = Aftermath::default();
+    let _listener = aftermath.listen(&stack, app.output, quality.monitor)?;
     let interrupt = Interrupt::install()?;
-    let mut shell = Shell { session, generator: &*generator, models: app, store: &store, interrupt: &interrupt };
-    match question {
+    let (stack, aftermath, interrupt) = (&stack, &aftermath, &interrupt);
+    let mut shell = Shell { session, stack, aftermath, models: app, store: &store, interrupt };
+    let outcome = match question {
         Some(question) => answer_once(app, &mut shell, question, json),
         None => talk(app, &mut shell),
+    };
+    stack.close(shell.session.id());
+    outcome
+}
+
+/// Fetches the model that memory searches with, where it is not here yet. A chat without it goes on and recalls nothing.
+fn provide_embedder(app: &App) {
+    let memory = &app.config.memory;
+    if !memory.remember || app.embedder().is_ok() {
+        return;
     }
+    if let Err(error) = app.installed(&memory.embedder) {
+        tracing::info!("the embedding model cannot be had: {error:#}");
+    }
+}
+
+/// The second respondent's model and temperature, where one is asked for.
+fn respondent_b(app: &App, quality: &ChatQualityFlags) -> anyhow::Result<Option<(Option<String>, f32)>> {
+    if !quality.respondent_b {
+        return Ok(None);
+    }
+    if let Some(model) = &quality.model_b {
+        app.provide(model)?;
+    }
+    if !(quality.temperature_b >= 0.0 && quality.temperature_b.is_finite()) {
+        return Err(usage(format!("--temperature-b is {}: it must be 0 or more", quality.temperature_b)));
+    }
+    Ok(Some((quality.model_b.clone(), quality.temperature_b)))
 }
 
 /// What `--json` prints.
@@ -54,10 +92,12 @@ struct JsonAnswer<'a> {
     left_out_exchanges: usize,
     conversation: Option<&'a str>,
     timings: Timings,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grade: Option<Grade>,
 }
 
 impl<'a> JsonAnswer<'a> {
-    fn new(session: &'a Session, exchange: &'a Exchange) -> JsonAnswer<'a> {
+    fn new(session: &'a Session, exchange: &'a Exchange, grade: Option<Grade>) -> JsonAnswer<'a> {
         JsonAnswer {
             model: &exchange.model,
             question: &exchange.question,
@@ -67,6 +107,7 @@ impl<'a> JsonAnswer<'a> {
             left_out_exchanges: session.left_out(),
             conversation: session.name(),
             timings: exchange.timings,
+            grade,
         }
     }
 }
@@ -103,18 +144,39 @@ fn answer_once(app: &App, shell: &mut Shell<'_>, question: String, json: bool) -
     let session = &mut shell.session;
     let exchanges_before = session.exchanges().len();
     session.ask(question);
-    let ending = answer(session, shell.generator, shell.interrupt, &mut screen)?;
+    let ending = answer(session, shell.stack, shell.interrupt, &mut screen)?;
     let answered = session.exchanges().get(exchanges_before);
-    if let Some(exchange) = answered.filter(|_| json) {
-        app.output.print_json(&JsonAnswer::new(session, exchange))?;
-    }
     if let Some(name) = session.name().filter(|_| answered.is_some()) {
         shell.store.save(name, &session.conversation())?;
     }
-    Ok(match ending {
+    let Some(exchange) = answered else { return Ok(outcome_of(ending)) };
+    let wants_grade = shell.stack.grades() && ending == Ending::Answered;
+    let grade = match exchange.query_id.filter(|_| wants_grade) {
+        Some(id) => shell.stack.await_grade(id, &shell.interrupt.listen()),
+        None => None,
+    };
+    let interrupted = wants_grade && grade.is_none();
+    match grade {
+        grade if json => app.output.print_json(&JsonAnswer::new(session, exchange, grade))?,
+        Some(grade) => show_grade(app, &grade),
+        None => {}
+    }
+    Ok(if interrupted { Outcome::Interrupted } else { outcome_of(ending) })
+}
+
+fn outcome_of(ending: Ending) -> Outcome {
+    match ending {
         Ending::Answered => Outcome::Done,
         Ending::Interrupted => Outcome::Interrupted,
-    })
+    }
+}
+
+/// The badge, or why there is none.
+fn show_grade(app: &App, grade: &Grade) {
+    match (badge(grade, app.output.colors_stderr()), &grade.judging.failure) {
+        (Some(badge), _) => app.output.announce(&badge),
+        (None, failure) => app.output.note(&format!("not graded: {}", failure.as_deref().unwrap_or("no verdict"))),
+    }
 }
 
 fn talk(app: &App, shell: &mut Shell<'_>) -> anyhow::Result<Outcome> {

@@ -1,7 +1,10 @@
-//! `hone config`: every key, its value in force, and where it comes from.
+//! `hone config`: every key, its value in force, and where it comes from; or the agents' state machines.
+
+use std::collections::BTreeMap;
 
 use crate::app::App;
 use crate::arguments::ConfigArguments;
+use crate::describe::on_one_line;
 use crate::failure::Outcome;
 use crate::output::table;
 
@@ -10,14 +13,31 @@ use crate::output::table;
 /// # Errors
 /// When stdout cannot be written.
 pub(crate) fn run(app: &App, arguments: &ConfigArguments) -> anyhow::Result<Outcome> {
+    if arguments.agents {
+        return print_agents(app, arguments.json.json);
+    }
     let entries = app.config.entries();
     if arguments.json.json {
         app.output.print_json(entries)?;
     } else {
         let row = |(key, entry): (&String, &crate::config::Entry)| {
-            vec![key.clone(), entry.value.to_string(), entry.source.to_string()]
+            vec![key.clone(), on_one_line(&entry.value.to_string()), entry.source.to_string()]
         };
         app.output.print_line(&table(&entries.iter().map(row).collect::<Vec<_>>()))?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Prints each agent's states and transitions.
+fn print_agents(app: &App, json: bool) -> anyhow::Result<Outcome> {
+    let diagrams: BTreeMap<&str, String> =
+        hone_agents::tables().iter().map(|table| (table.agent, table.mermaid())).collect();
+    if json {
+        app.output.print_json(&diagrams)?;
+        return Ok(Outcome::Done);
+    }
+    for (agent, diagram) in diagrams {
+        app.output.print_line(&format!("# {agent}\n\n```mermaid\n{diagram}```\n"))?;
     }
     Ok(Outcome::Done)
 }

@@ -1,6 +1,8 @@
 //! The sections of the configuration as the rest of the program sees them: read, checked, in the right types.
 
+use hone_agents::MemorySettings;
 use hone_protocol::SamplingOptions;
+use hone_quality::CriticSettings;
 use serde::{Deserialize, Deserializer};
 
 /// The most threads that can be asked for: far more than help, and few enough to be started.
@@ -13,6 +15,8 @@ pub(super) struct Sections {
     pub(super) engine: EngineConfig,
     pub(super) sampling: SamplingConfig,
     pub(super) chat: ChatConfig,
+    pub(super) memory: MemoryConfig,
+    pub(super) critic: CriticSettings,
 }
 
 impl Sections {
@@ -23,6 +27,7 @@ impl Sections {
     pub(super) fn read(tables: toml::Table) -> Result<Sections, String> {
         let sections: Sections = tables.try_into().map_err(|error: toml::de::Error| error.message().to_string())?;
         sections.sampling.check()?;
+        sections.memory.check()?;
         Ok(sections)
     }
 }
@@ -110,6 +115,31 @@ pub(crate) struct ChatConfig {
     pub(crate) history_lines: usize,
     /// Whether conversations are saved as they go on.
     pub(crate) save: bool,
+    /// Whether the answers of a conversation are graded.
+    pub(crate) grade: bool,
+}
+
+/// What is remembered, and how it comes back.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct MemoryConfig {
+    /// Whether answers are remembered at all.
+    pub(crate) remember: bool,
+    /// The model that turns texts into vectors: its name, or the path of its folder.
+    pub(crate) embedder: String,
+    /// How much a grade counts in the order of what is recalled.
+    pub(crate) score_weight: f32,
+    /// How the agents use it.
+    #[serde(flatten)]
+    pub(crate) settings: MemorySettings,
+}
+
+impl MemoryConfig {
+    fn check(&self) -> Result<(), String> {
+        if !(0.0..1.0).contains(&self.score_weight) {
+            return Err(format!("score_weight is {}: it must be 0 or more and below 1", self.score_weight));
+        }
+        self.settings.check().map_err(|invalid| invalid.to_string())
+    }
 }
 
 fn not_negative<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {

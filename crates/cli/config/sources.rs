@@ -31,6 +31,11 @@ impl Places {
         Places::new(user_folder(), variables)
     }
 
+    /// The user's folder, where there is one; it need not exist.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
     /// The configuration files in the user's folder, in alphabetical order.
     ///
     /// # Errors

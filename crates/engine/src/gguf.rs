@@ -160,6 +160,11 @@ impl Gguf {
         &self.mapping.bytes()[tensor.offset..tensor.offset + tensor.n_bytes]
     }
 
+    /// Gives the memory of a part of a tensor's bytes back to the system, until they are read again.
+    pub(crate) fn release(&self, part: &[u8]) {
+        self.mapping.release(part);
+    }
+
     /// How many bytes the file has.
     pub fn n_bytes(&self) -> usize {
         self.mapping.bytes().len()

@@ -8,6 +8,7 @@ mod pack;
 mod source;
 pub(crate) mod unpack;
 
+use std::num::NonZeroUsize;
 use std::{fmt, slice};
 
 pub use layout::ROW_GROUP;
@@ -16,6 +17,7 @@ use unpack::RowBlock;
 
 use crate::WeightType;
 use crate::buffer::Buffer;
+use crate::pool::Pool;
 
 /// A matrix of `n_rows` × `n_columns` weights, packed in groups of [`ROW_GROUP`] rows.
 pub struct Matrix {
@@ -57,11 +59,27 @@ pub enum PackError {
 }
 
 impl Matrix {
-    /// Copies a row-major GGUF tensor into the packed order, on all cores where it is large.
+    /// Copies a row-major GGUF tensor into the packed order.
     ///
     /// # Errors
     /// When `n_columns` is not a whole number of blocks, or `bytes` does not have the length of such a tensor.
     pub fn pack(weight_type: WeightType, n_rows: usize, n_columns: usize, bytes: &[u8]) -> Result<Matrix, PackError> {
+        Self::pack_on(&mut Pool::new(NonZeroUsize::MIN), weight_type, n_rows, n_columns, bytes, &|_| {})
+    }
+
+    /// As [`Matrix::pack`], on all threads of a pool. `packed` is called with one part of `bytes` after the other, each
+    /// when it has been packed and is not read again, so that a mapped file can be given back bit by bit.
+    ///
+    /// # Errors
+    /// As [`Matrix::pack`].
+    pub fn pack_on(
+        pool: &mut Pool,
+        weight_type: WeightType,
+        n_rows: usize,
+        n_columns: usize,
+        bytes: &[u8],
+        packed: &(dyn Fn(&[u8]) + Sync),
+    ) -> Result<Matrix, PackError> {
         let block_columns = weight_type.block_columns();
         if !n_columns.is_multiple_of(block_columns) {
             return Err(PackError::PartialBlock { weight_type, n_columns, block_columns });
@@ -71,7 +89,7 @@ impl Matrix {
         if expected != bytes.len() {
             return Err(PackError::WrongLength { weight_type, n_rows, n_columns, expected, given: bytes.len() });
         }
-        let buffer = pack::pack(weight_type, n_rows, n_columns, bytes);
+        let buffer = pack::pack(pool, weight_type, n_rows, n_columns, bytes, packed);
         Ok(Matrix { weight_type, n_rows, n_columns, buffer })
     }
 

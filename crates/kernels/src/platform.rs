@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::{fmt, ptr};
 
 use crate::WeightType;
-use crate::activations::ActivationBlock;
+use crate::activations::QuantizedRow;
 use crate::arch;
 use crate::product::Product;
 
@@ -40,10 +40,10 @@ impl InstructionSet {
 /// The functions of one instruction set. They exist only for instruction sets that the machine has.
 pub struct Kernels {
     pub(crate) instruction_set: InstructionSet,
-    /// Quantizes a row into blocks that stand a given number of blocks apart.
+    /// Quantizes a row.
     ///
-    /// Safety: the pointer is valid for writes of all blocks of the row, and the machine has the instruction set.
-    pub(crate) quantize_row: unsafe fn(&[f32], *mut ActivationBlock, usize),
+    /// Safety: the pointers are valid for writes of all blocks of the row, and the machine has the instruction set.
+    pub(crate) quantize_row: unsafe fn(&[f32], &QuantizedRow),
     /// The products, by weight type.
     ///
     /// Safety: see [`Product`]; the machine has the instruction set.

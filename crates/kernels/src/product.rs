@@ -1,8 +1,9 @@
 //! The entrance to the products: shapes are checked here, once, and the work is cut into tiles of tokens.
 
 use std::ops::Range;
+use std::ptr::{null, null_mut};
 
-use crate::activations::{ActivationBlock, Activations, TOKEN_TILE};
+use crate::activations::{ActivationBlock, Activations, QuantizedRow, TOKEN_TILE};
 use crate::matrix::layout::BLOCK;
 use crate::matrix::{Matrix, ROW_GROUP};
 use crate::platform::{self, Kernels};
@@ -19,9 +20,10 @@ pub(crate) struct Output {
 
 /// One call of a kernel: some groups of rows times the tokens of one tile.
 ///
-/// A kernel may read `n_groups · group_bytes` from `weights`, the blocks of `n_tokens` tokens from `quantized` or
-/// `floats` (which of them depends on the weight type; block `b` of token `t` is number `b · token_stride + t`), and
-/// access `n_rows` elements of `n_tokens` rows of `out`. Whoever builds a `Product` answers for all of that.
+/// A kernel may read `n_groups · group_bytes` from `weights`, the blocks of `n_tokens` tokens from `quantized` (with
+/// `remainders` and `is_refined`) or `floats` (which of them depends on the weight type; block `b` of token `t` is
+/// number `b · token_stride + t`), and access `n_rows` elements of `n_tokens` rows of `out`. From every block of a tile on
+/// it may read a whole tile's flags in `is_refined`. Whoever builds a `Product` answers for all of that.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Product {
     pub(crate) weights: *const u8,
@@ -29,6 +31,9 @@ pub(crate) struct Product {
     pub(crate) n_rows: usize,
     pub(crate) n_blocks: usize,
     pub(crate) quantized: *const ActivationBlock,
+    /// To be multiplied too, where a block is refined.
+    pub(crate) remainders: *const ActivationBlock,
+    pub(crate) is_refined: *const u8,
     pub(crate) floats: *const f32,
     pub(crate) token_stride: usize,
     /// At most [`TOKEN_TILE`].
@@ -62,7 +67,7 @@ pub(crate) fn assert_readable(matrix: &Matrix, activations: &Activations) {
     let (expected, given) = (matrix.n_columns(), activations.n_columns());
     assert_eq!(given, expected, "a matrix of {expected} columns cannot be multiplied with {given} activations");
     let is_float = matrix.weight_type().is_float();
-    let has_form = if is_float { activations.floats().is_some() } else { activations.quantized().is_some() };
+    let has_form = if is_float { activations.floats().is_some() } else { activations.is_quantized() };
     assert!(has_form, "the activations were not made for weights of type {:?}", matrix.weight_type());
 }
 
@@ -94,15 +99,18 @@ pub(crate) unsafe fn matmul_rows(
         let n_tokens = (TOKEN_TILE - token % TOKEN_TILE).min(tokens.end - token);
         let (index, token_stride) = activations.position(token);
         // Only the form that the weight type reads is there; the other pointer stays null and unread.
-        let quantized = activations.quantized().map_or(std::ptr::null(), |blocks| blocks.wrapping_add(index));
-        let floats = activations.floats().map_or(std::ptr::null(), |blocks| blocks.wrapping_add(index * BLOCK));
+        let none = QuantizedRow { blocks: null_mut(), remainders: null_mut(), is_refined: null_mut(), stride: 0 };
+        let quantized = activations.quantized_from(token).unwrap_or(none);
+        let floats = activations.floats().map_or(null(), |blocks| blocks.wrapping_add(index * BLOCK));
         let pointer = out.pointer.wrapping_add((token - tokens.start) * out.stride + rows.start);
         let product = Product {
             weights: weights.as_ptr(),
             group_bytes,
             n_rows: rows.len(),
             n_blocks: matrix.n_columns().div_ceil(BLOCK),
-            quantized,
+            quantized: quantized.blocks,
+            remainders: quantized.remainders,
+            is_refined: quantized.is_refined,
             floats,
             token_stride,
             n_tokens,

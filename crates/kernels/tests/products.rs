@@ -5,8 +5,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use half::{bf16, f16};
 use hone_kernels::platform::{self, InstructionSet, Kernels};
+use hone_kernels::pool::Pool;
 use hone_kernels::{Activations, Matrix, PackError, WeightType, matmul, matmul_with};
 
 /// The shape of the weights and the number of tokens to multiply it with.
@@ -134,16 +138,21 @@ fn rows_come_back_as_the_file_has_them() {
 }
 
 #[test]
-fn large_tensors_are_packed_by_threads_as_by_one() {
-    let shape = Shape { n_rows: 4099, n_columns: 4096, n_tokens: 0 };
+fn threads_pack_what_one_packs_and_name_every_byte_once() {
+    let shape = Shape { n_rows: 1099, n_columns: 4096, n_tokens: 0 };
     let bytes = random_tensor(WeightType::Q4_1, shape, &mut Random(5));
-    let matrix = Matrix::pack(WeightType::Q4_1, shape.n_rows, shape.n_columns, &bytes).unwrap();
-    let row_bytes = bytes.len() / shape.n_rows;
+    let n_packed = AtomicUsize::new(0);
+    let mut pool = Pool::new(NonZeroUsize::new(3).unwrap());
+    let count = |part: &[u8]| {
+        n_packed.fetch_add(part.len(), Ordering::Relaxed);
+    };
+    let matrix = Matrix::pack_on(&mut pool, WeightType::Q4_1, shape.n_rows, shape.n_columns, &bytes, &count).unwrap();
+    assert_eq!(n_packed.into_inner(), bytes.len());
+    let by_one = Matrix::pack(WeightType::Q4_1, shape.n_rows, shape.n_columns, &bytes).unwrap();
     let (mut row, mut alone) = (vec![0.0; shape.n_columns], vec![0.0; shape.n_columns]);
-    for row_idx in [0, 15, 16, 2047, 2048, 2063, 2064, 2080, 4095, 4096, 4098] {
+    for row_idx in 0..shape.n_rows {
         matrix.dequantize_row(row_idx, &mut row);
-        let bytes = &bytes[row_idx * row_bytes..][..row_bytes];
-        Matrix::pack(WeightType::Q4_1, 1, shape.n_columns, bytes).unwrap().dequantize_row(0, &mut alone);
+        by_one.dequantize_row(row_idx, &mut alone);
         assert_eq!(row, alone, "row {row_idx}");
     }
 }

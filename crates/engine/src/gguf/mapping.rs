@@ -1,12 +1,16 @@
 //! The bytes of a model, mapped from its file. The one place of the engine that needs `unsafe`.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 
 use hone_protocol::ModelFile;
 use memmap2::{Mmap, MmapOptions};
 
 use super::GgufError;
+
+/// The system maps pages around one that is touched, up to blocks of this many bytes.
+const READ_AROUND: usize = 64 << 10;
 
 /// The bytes of one model.
 #[derive(Debug)]
@@ -50,6 +54,18 @@ impl Mapping {
             Source::Memory(bytes) => bytes,
         }
     }
+
+    /// Gives the memory of a part of [`Mapping::bytes`] back to the system. Whoever reads it again gets the same bytes,
+    /// from the file. Where the bytes lie in memory, nothing happens.
+    pub(super) fn release(&self, part: &[u8]) {
+        if let Source::File(map) = &self.0 {
+            let start = part.as_ptr().addr().checked_sub(map.as_ptr().addr()).unwrap_or(map.len());
+            let end = (start + part.len()).min(map.len());
+            // Reading a byte maps some pages around it, so what is given back starts before the part; what comes after it
+            // is given back with the part behind it.
+            release(map, start / READ_AROUND * READ_AROUND..end / READ_AROUND * READ_AROUND);
+        }
+    }
 }
 
 fn open(path: &Path) -> Result<(File, u64), GgufError> {
@@ -75,4 +91,44 @@ fn map(file: &File, path: &Path, offset: u64, length: u64) -> Result<Mapping, Gg
     // ended by the system, as with any program that maps files.
     let mapping = unsafe { MmapOptions::new().offset(offset).len(n_bytes).map(file) }.map_err(io_error)?;
     Ok(Mapping(Source::File(mapping)))
+}
+
+#[cfg(unix)]
+#[allow(unsafe_code, reason = "advice that could change bytes is unsafe in general")]
+fn release(map: &Mmap, range: Range<usize>) {
+    if range.is_empty() {
+        return;
+    }
+    // SAFETY: the pages are those of a read-only mapping of a file, so that nothing is lost with them: the next access
+    // reads them again. The range lies within the mapping.
+    let released = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len()) };
+    if let Err(error) = released {
+        tracing::debug!(%error, "the system does not take memory back before the whole file is unmapped");
+    }
+}
+
+#[cfg(not(unix))]
+fn release(_map: &Mmap, _range: Range<usize>) {}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn released_bytes_can_be_read_again() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let bytes: Vec<u8> = (0..5 * READ_AROUND + 77).map(|index| (index % 251) as u8).collect();
+        std::io::Write::write_all(&mut file, &bytes).unwrap();
+        let region = ModelFile { path: file.path().into(), offset: 77, length: (5 * READ_AROUND) as u64 };
+        let mapping = Mapping::region(&region).unwrap();
+        assert!(mapping.bytes() == &bytes[77..]);
+        for part in [0..mapping.bytes().len(), 1..1, 70_000..200_000, 3 * READ_AROUND..5 * READ_AROUND] {
+            mapping.release(&mapping.bytes()[part.clone()]);
+            assert!(mapping.bytes() == &bytes[77..], "{part:?}");
+        }
+        mapping.release(&bytes);
+        assert!(mapping.bytes() == &bytes[77..]);
+    }
 }

@@ -3,7 +3,7 @@
 use std::slice;
 
 use crate::WeightType;
-use crate::activations::{ActivationBlock, TOKEN_TILE};
+use crate::activations::{ActivationBlock, QuantizedRow, TOKEN_TILE};
 use crate::matrix::ROW_GROUP;
 use crate::matrix::layout::{BLOCK, QuantLayout};
 use crate::matrix::unpack::{RowBlock, read_float};
@@ -35,21 +35,17 @@ pub(crate) static KERNELS: Kernels = Kernels {
 /// Blocks whose largest element is smaller than this become zero: the steps per unit would not be a number.
 const SMALLEST: f32 = 1e-30;
 
-/// Quantizes a row into blocks that stand `stride` blocks apart.
+/// Quantizes a row.
 ///
 /// # Safety
-/// `out` is valid for writes of all blocks of the row.
-unsafe fn quantize_row(row: &[f32], out: *mut ActivationBlock, stride: usize) {
-    for (idx, elements) in row.chunks(BLOCK).enumerate() {
-        let mut padded = [0.0; BLOCK];
-        padded[..elements.len()].copy_from_slice(elements);
-        // SAFETY: the caller's promise.
-        unsafe { out.add(idx * stride).write(quantize_block(&padded)) };
-    }
+/// The pointers of `out` are valid for writes of all blocks of the row.
+unsafe fn quantize_row(row: &[f32], out: &QuantizedRow) {
+    // SAFETY: the caller's promise; the row hands on pointers to its blocks.
+    unsafe { out.fill(row, |elements, out| out.write(quantize_block(elements))) }
 }
 
 /// Rounds to the nearest of 255 steps, ties to even; the largest element gets ±127.
-pub(crate) fn quantize_block(elements: &[f32; BLOCK]) -> ActivationBlock {
+fn quantize_block(elements: &[f32; BLOCK]) -> ActivationBlock {
     let largest = elements.iter().fold(0.0f32, |largest, element| largest.max(element.abs()));
     let steps_per_unit = steps_per_unit(largest);
     let quants = elements.map(|element| (element * steps_per_unit).round_ties_even().clamp(-127.0, 127.0) as i8);
@@ -77,11 +73,15 @@ unsafe fn quant_product<const WEIGHT_TYPE: u8>(product: &Product) {
             let record_at = block / layout.record_blocks() * layout.record_bytes();
             let record = &group[record_at..record_at + layout.record_bytes()];
             let weights = RowBlock::read(layout, record, block % layout.record_blocks(), row % ROW_GROUP);
-            // SAFETY: the product's tokens have this block, one after the other.
-            let activations =
-                unsafe { slice::from_raw_parts(product.quantized.add(block * product.token_stride), product.n_tokens) };
-            for (sum, activation) in sums.iter_mut().zip(activations) {
-                *sum += dot(&weights, activation);
+            for (token, sum) in sums.iter_mut().enumerate().take(product.n_tokens) {
+                let at = block * product.token_stride + token;
+                // SAFETY: the product's tokens have this block, and those that are refined its remainder.
+                unsafe {
+                    *sum += dot(&weights, &*product.quantized.add(at));
+                    if *product.is_refined.add(at) != 0 {
+                        *sum += dot(&weights, &*product.remainders.add(at));
+                    }
+                }
             }
         }
         // SAFETY: the row and its tokens are the product's.

@@ -1,17 +1,28 @@
-//! Writing rows of a GGUF tensor into the packed order, by several threads when there is much of it.
+//! Writing rows of a GGUF tensor into the packed order, in pieces that the threads of a pool share.
 
 use std::mem::MaybeUninit;
+use std::sync::{Mutex, PoisonError};
 
 use super::layout::{QuantLayout, ROW_GROUP, group_bytes};
 use super::source::SourceBlock;
 use crate::WeightType;
 use crate::buffer::Buffer;
+use crate::pool::Pool;
 
-/// Below this many bytes a second thread costs more than it saves.
-const BYTES_PER_THREAD: usize = 4 << 20;
+/// Source bytes that a thread packs at once: enough to be worth a task, few enough that little of a file is in memory
+/// beside what has been made of it.
+const PIECE_BYTES: usize = 512 << 10;
 
-/// Packs `bytes`, whose length fits the shape, into a new buffer of whole row groups, all of it initialized.
-pub(super) fn pack(weight_type: WeightType, n_rows: usize, n_columns: usize, bytes: &[u8]) -> Buffer {
+/// Packs `bytes`, whose length fits the shape, into a new buffer of whole row groups, all of it initialized. `packed` is
+/// called with every part of `bytes` that is not needed any more.
+pub(super) fn pack(
+    pool: &mut Pool,
+    weight_type: WeightType,
+    n_rows: usize,
+    n_columns: usize,
+    bytes: &[u8],
+    packed: &(dyn Fn(&[u8]) + Sync),
+) -> Buffer {
     let group_bytes = group_bytes(weight_type, n_columns);
     let n_groups = n_rows.div_ceil(ROW_GROUP);
     let mut buffer = Buffer::for_weights(n_groups * group_bytes);
@@ -19,25 +30,20 @@ pub(super) fn pack(weight_type: WeightType, n_rows: usize, n_columns: usize, byt
         return buffer;
     }
     let packer = Packer { weight_type, row_bytes: bytes.len() / n_rows, group_bytes };
-    let groups_per_thread = n_groups.div_ceil(n_threads(bytes.len()));
-    let parts = buffer.as_uninit_mut().chunks_mut(groups_per_thread * group_bytes);
-    let sources = bytes.chunks(groups_per_thread * ROW_GROUP * packer.row_bytes);
-    std::thread::scope(|scope| {
-        let mut jobs = parts.zip(sources).map(|(part, source)| move || packer.pack_groups(source, part));
-        let own_job = jobs.next();
-        for job in jobs {
-            scope.spawn(job);
-        }
-        if let Some(mut job) = own_job {
-            job();
-        }
+    let groups_in_a_piece = (PIECE_BYTES / (ROW_GROUP * packer.row_bytes)).max(1);
+    let groups_of_a_thread = n_groups.div_ceil(pool.n_threads());
+    let n_piece_groups = groups_in_a_piece.min(groups_of_a_thread);
+    let sources = bytes.chunks(n_piece_groups * ROW_GROUP * packer.row_bytes);
+    let destinations = buffer.as_uninit_mut().chunks_mut(n_piece_groups * group_bytes);
+    let pieces: Vec<_> = sources.zip(destinations.map(Mutex::new)).collect();
+    pool.for_each(pieces.len(), |task, _thread| {
+        let (source, destination) = &pieces[task];
+        // Every piece is packed by one task, so nobody waits here.
+        packer.pack_groups(source, &mut destination.lock().unwrap_or_else(PoisonError::into_inner));
+        packed(source);
     });
+    drop(pieces);
     buffer
-}
-
-fn n_threads(n_bytes: usize) -> usize {
-    let available = std::thread::available_parallelism().map_or(1, usize::from);
-    available.min(n_bytes / BYTES_PER_THREAD).max(1)
 }
 
 #[derive(Clone, Copy)]

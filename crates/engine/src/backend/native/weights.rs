@@ -1,11 +1,10 @@
 //! A model's tensors, packed for the kernels.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 
 use hone_kernels::pool::Pool;
 use hone_kernels::step::{MatrixId, ProgramBuilder, VectorId};
-use hone_kernels::{Matrix, PackError, WeightType};
+use hone_kernels::{Matrix, WeightType};
 
 use crate::backend::BackendError;
 use crate::backend::tensors::{LinearTensors, MatrixTensor, ModelParts, ModelTensors, Place};
@@ -28,28 +27,29 @@ pub(super) struct Weights {
 /// Finds and packs all of a model's tensors, on all threads of the pool.
 pub(super) fn load(gguf: &Gguf, spec: &DecoderSpec, pool: &mut Pool) -> Result<Weights, BackendError> {
     let tensors = ModelTensors::find(gguf, spec)?;
-    let mut program = InProgram { builder: ProgramBuilder::new(), packed: pack(&tensors, pool)? };
+    let mut program = InProgram { builder: ProgramBuilder::new(), packed: pack(gguf, &tensors, pool)? };
     let parts = tensors.place(&mut program)?;
     Ok(Weights { builder: program.builder, parts })
 }
 
-/// Packs every matrix; the largest come first, so that no thread begins one when the others are done.
-fn pack(tensors: &ModelTensors<'_>, pool: &mut Pool) -> Result<BTreeMap<String, Matrix>, BackendError> {
+/// Packs every matrix, in the order of the file, whose memory is given back behind the packing: at no time are there
+/// more than some pieces of it beside the packed weights.
+fn pack(gguf: &Gguf, tensors: &ModelTensors<'_>, pool: &mut Pool) -> Result<BTreeMap<String, Matrix>, BackendError> {
     let mut matrices: Vec<&MatrixTensor<'_>> = tensors.matrices().collect();
-    matrices.sort_by_key(|tensor| std::cmp::Reverse(tensor.bytes.len()));
-    let packed: Vec<OnceLock<Result<Matrix, PackError>>> = matrices.iter().map(|_| OnceLock::new()).collect();
-    pool.for_each(matrices.len(), |task, _thread| {
-        let MatrixTensor { tensor_type, n_rows, n_columns, bytes, .. } = matrices[task];
-        packed[task].get_or_init(|| Matrix::pack(weight_type(*tensor_type), *n_rows, *n_columns, bytes));
-    });
-    let named = matrices.iter().zip(packed).map(|(tensor, cell)| {
-        let name = tensor.name.clone();
-        match cell.into_inner().expect("every matrix was packed") {
-            Ok(matrix) => Ok((name, matrix)),
-            Err(error) => Err(BackendError::Tensor { name, reason: format!("cannot be used: {error}") }),
-        }
-    });
-    named.collect()
+    matrices.sort_by_key(|tensor| tensor.bytes.as_ptr().addr());
+    let mut packed = BTreeMap::new();
+    for &MatrixTensor { ref name, n_rows, n_columns, tensor_type, bytes } in matrices {
+        let release = |part: &[u8]| gguf.release(part);
+        let matrix = Matrix::pack_on(pool, weight_type(tensor_type), n_rows, n_columns, bytes, &release);
+        let matrix = matrix.map_err(|error| {
+            let reason = format!("cannot be used: {error}");
+            BackendError::Tensor { name: name.clone(), reason }
+        })?;
+        // Threads that were at neighbouring pieces may have brought some back.
+        gguf.release(bytes);
+        packed.insert(name.clone(), matrix);
+    }
+    Ok(packed)
 }
 
 /// Puts matrices that are packed already, and vectors, into a program.

@@ -83,17 +83,23 @@ unsafe fn group<const WEIGHT_TYPE: u8, const VNNI: bool, const MAX_TOKENS: usize
         let mut sums = [[_mm256_setzero_ps(); 2]; MAX_TOKENS];
         let sums = sums.get_unchecked_mut(..n_tokens);
         let mut record = product.weights.add(row / ROW_GROUP * product.group_bytes);
-        let mut activations = product.quantized;
+        let mut at = 0;
         for _ in 0..product.n_blocks / layout.record_blocks() {
             for block in 0..layout.record_blocks() {
                 prefetch::<WEIGHT_TYPE>(record, block);
+                let refined = refined_tokens(product, at, n_tokens);
                 for half in 0..2 {
                     let weights = BlockWeights::read::<WEIGHT_TYPE, VNNI>(record, block, half);
                     for (token, sums) in sums.iter_mut().enumerate() {
-                        sums[half] = accumulate::<WEIGHT_TYPE, VNNI>(sums[half], &weights, activations.add(token));
+                        let quants = product.quantized.add(at + token);
+                        sums[half] = accumulate::<WEIGHT_TYPE, VNNI>(sums[half], &weights, quants);
+                        if refined >> token & 1 == 1 {
+                            let remainder = product.remainders.add(at + token);
+                            sums[half] = accumulate::<WEIGHT_TYPE, VNNI>(sums[half], &weights, remainder);
+                        }
                     }
                 }
-                activations = activations.add(product.token_stride);
+                at += product.token_stride;
             }
             record = record.add(layout.record_bytes());
         }
@@ -103,6 +109,22 @@ unsafe fn group<const WEIGHT_TYPE: u8, const VNNI: bool, const MAX_TOKENS: usize
                 store(&product.out, token, row, product.n_rows.saturating_sub(row), sums);
             }
         }
+    }
+}
+
+/// A bit for every token whose block is refined; the block of the first token is number `at`.
+///
+/// # Safety
+/// As [`Product`] says; AVX2.
+#[inline(always)]
+unsafe fn refined_tokens(product: &Product, at: usize, n_tokens: usize) -> u64 {
+    // SAFETY: a tile's flags may be read from every block on.
+    unsafe {
+        let flags = product.is_refined.add(at).cast::<__m256i>();
+        let halves = [_mm256_loadu_si256(flags), _mm256_loadu_si256(flags.add(1))];
+        // The flag is the lowest bit of a byte, and the highest is what is collected.
+        let [first, last] = halves.map(|flags| _mm256_movemask_epi8(_mm256_slli_epi16::<7>(flags)).cast_unsigned());
+        (u64::from(first) | u64::from(last) << 32) & (u64::MAX >> (64 - n_tokens))
     }
 }
 

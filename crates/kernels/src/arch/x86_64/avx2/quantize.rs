@@ -2,27 +2,18 @@
 
 use std::arch::x86_64::*;
 
-use crate::activations::ActivationBlock;
+use crate::activations::{ActivationBlock, QuantizedRow};
 use crate::arch::portable;
 use crate::matrix::layout::BLOCK;
 
-/// Quantizes a row into blocks that stand `stride` blocks apart, to the same quants as the portable version.
+/// Quantizes a row to the same quants as the portable version.
 ///
 /// # Safety
-/// `out` is valid for writes of all blocks of the row; AVX2.
+/// The pointers of `out` are valid for writes of all blocks of the row; AVX2.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn quantize_row(row: &[f32], out: *mut ActivationBlock, stride: usize) {
-    let (blocks, rest) = row.as_chunks::<BLOCK>();
-    for (idx, elements) in blocks.iter().enumerate() {
-        // SAFETY: the caller's promise.
-        unsafe { quantize_block(elements, out.add(idx * stride)) };
-    }
-    if !rest.is_empty() {
-        let mut padded = [0.0; BLOCK];
-        padded[..rest.len()].copy_from_slice(rest);
-        // SAFETY: the caller's promise.
-        unsafe { quantize_block(&padded, out.add(blocks.len() * stride)) };
-    }
+pub(super) unsafe fn quantize_row(row: &[f32], out: &QuantizedRow) {
+    // SAFETY: the caller's promise; the row hands on pointers to its blocks.
+    unsafe { out.fill(row, |elements, out| quantize_block(elements, out)) }
 }
 
 /// # Safety

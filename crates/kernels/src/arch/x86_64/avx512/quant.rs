@@ -57,15 +57,19 @@ unsafe fn few_tokens<const WEIGHT_TYPE: u8, const N_TOKENS: usize>(product: &Pro
     // SAFETY: the group is the product's, and so are its records and the tokens' blocks.
     unsafe {
         let mut record = product.weights.add(row / ROW_GROUP * product.group_bytes);
-        let mut activations = product.quantized;
+        let mut at = 0;
         let mut sums = [[_mm512_setzero_ps()]; N_TOKENS];
         for _ in 0..product.n_blocks / layout.record_blocks() {
             for block in 0..layout.record_blocks() {
                 let weights = read_groups::<WEIGHT_TYPE, 1>(product, record, block);
+                let refined = refined_tokens(product, at, N_TOKENS);
                 for (token, sums) in sums.iter_mut().enumerate() {
-                    *sums = accumulate::<WEIGHT_TYPE, 1>(*sums, &weights, activations.add(token));
+                    *sums = accumulate::<WEIGHT_TYPE, 1>(*sums, &weights, product.quantized.add(at + token));
+                    if refined >> token & 1 == 1 {
+                        *sums = accumulate::<WEIGHT_TYPE, 1>(*sums, &weights, product.remainders.add(at + token));
+                    }
                 }
-                activations = activations.add(product.token_stride);
+                at += product.token_stride;
             }
             record = record.add(layout.record_bytes());
         }
@@ -89,20 +93,39 @@ unsafe fn many_tokens<const WEIGHT_TYPE: u8, const N_GROUPS: usize>(product: &Pr
         let mut sums = [[_mm512_setzero_ps(); N_GROUPS]; TOKEN_TILE];
         let sums = sums.get_unchecked_mut(..product.n_tokens);
         let mut record = product.weights.add(row / ROW_GROUP * product.group_bytes);
-        let mut activations = product.quantized;
+        let mut at = 0;
         for _ in 0..product.n_blocks / layout.record_blocks() {
             for block in 0..layout.record_blocks() {
                 let weights = read_groups::<WEIGHT_TYPE, N_GROUPS>(product, record, block);
                 for (token, sums) in sums.iter_mut().enumerate() {
-                    *sums = accumulate::<WEIGHT_TYPE, N_GROUPS>(*sums, &weights, activations.add(token));
+                    *sums = accumulate::<WEIGHT_TYPE, N_GROUPS>(*sums, &weights, product.quantized.add(at + token));
                 }
-                activations = activations.add(product.token_stride);
+                let mut refined = refined_tokens(product, at, product.n_tokens);
+                while refined != 0 {
+                    let token = refined.trailing_zeros() as usize;
+                    let sums = sums.get_unchecked_mut(token);
+                    *sums = accumulate::<WEIGHT_TYPE, N_GROUPS>(*sums, &weights, product.remainders.add(at + token));
+                    refined &= refined - 1;
+                }
+                at += product.token_stride;
             }
             record = record.add(layout.record_bytes());
         }
         store_groups(product, row, sums);
     }
     N_GROUPS * ROW_GROUP
+}
+
+/// A bit for every token whose block is refined; the block of the first token is number `at`.
+///
+/// # Safety
+/// As [`Product`] says; AVX-512.
+#[inline(always)]
+unsafe fn refined_tokens(product: &Product, at: usize, n_tokens: usize) -> u64 {
+    // SAFETY: a tile's flags may be read from every block on.
+    let flags = unsafe { _mm512_loadu_si512(product.is_refined.add(at).cast()) };
+    // SAFETY: no memory is touched.
+    unsafe { _mm512_test_epi8_mask(flags, flags) & (u64::MAX >> (64 - n_tokens)) }
 }
 
 /// Reads a block of `N_GROUPS` groups, and asks for what comes after it.

@@ -1,0 +1,147 @@
+//! One round of generation as it comes in: reasoning, text, tool calls and cost, told apart.
+
+use hone_protocol::{Chunk, FinishReason, GenerateError, Generation, GenerationEvent, Timings, ToolCall};
+
+use crate::thinking::{Piece, Splitter};
+use crate::tool_calls::CallScanner;
+
+/// An answer as far as it has come, over all rounds that it takes.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) text: String,
+    pub(crate) thinking: String,
+    pub(crate) timings: Timings,
+}
+
+/// A round of generation that is going on.
+pub(crate) struct Round {
+    pub(crate) generation: Generation,
+    splitter: Splitter,
+    /// Looks for calls, where the model was told of tools.
+    scanner: Option<CallScanner>,
+    /// What is put before the first text of the round.
+    separator: &'static str,
+    /// The text of this round.
+    text: String,
+    timings: Timings,
+    /// Whether the model has said something, or that it says nothing, so that its prompt is known to have fitted.
+    pub(crate) has_begun: bool,
+}
+
+/// What an event means for the round.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Step {
+    /// More may come.
+    GoesOn,
+    /// The answer is complete.
+    Answered(FinishReason),
+    /// The model calls tools, after it has said this.
+    Called(Vec<ToolCall>, String),
+    /// There is no answer.
+    Failed(GenerateError),
+}
+
+impl Round {
+    /// A round that has just been asked for, after what has come of the answer before.
+    pub(crate) fn new(
+        generation: Generation,
+        splitter: Splitter,
+        scanner: Option<CallScanner>,
+        answer: &Answer,
+    ) -> Round {
+        let separator = if answer.text.is_empty() || answer.text.ends_with('\n') { "" } else { "\n\n" };
+        Round {
+            generation,
+            splitter,
+            scanner,
+            separator,
+            text: String::new(),
+            timings: Timings::default(),
+            has_begun: false,
+        }
+    }
+
+    /// Adds to `answer` what an event brings. Returns what is to be shown, and what the event means.
+    pub(crate) fn take(&mut self, answer: &mut Answer, event: GenerationEvent) -> (Vec<Chunk>, Step) {
+        match event {
+            GenerationEvent::Started { prompt_token_ids } => {
+                self.timings.prompt_tokens = prompt_token_ids.len();
+                (Vec::new(), Step::GoesOn)
+            }
+            GenerationEvent::Prefill { done, total } => (vec![Chunk::Prefill { done, total }], Step::GoesOn),
+            GenerationEvent::Token { text, .. } => {
+                self.has_begun = true;
+                self.timings.generation_tokens += 1;
+                let pieces = self.splitter.push(&text);
+                let chunks = self.show(answer, pieces);
+                let is_complete = self.scanner.as_ref().is_some_and(CallScanner::is_complete);
+                if is_complete { self.end(answer, chunks, FinishReason::Stop) } else { (chunks, Step::GoesOn) }
+            }
+            GenerationEvent::Finished { reason, text, timings } => {
+                let mut pieces = self.splitter.push(&text);
+                pieces.extend(self.splitter.finish());
+                let chunks = self.show(answer, pieces);
+                self.has_begun = true;
+                self.timings = timings;
+                self.end(answer, chunks, reason)
+            }
+            GenerationEvent::Failed(error) => (Vec::new(), Step::Failed(error)),
+        }
+    }
+
+    /// Adds the cost of a round that ends here to that of its answer.
+    pub(crate) fn settle(self, answer: &mut Answer) {
+        add(&mut answer.timings, &self.timings);
+    }
+
+    fn end(&mut self, answer: &mut Answer, mut chunks: Vec<Chunk>, reason: FinishReason) -> (Vec<Chunk>, Step) {
+        let (calls, held_back) = self.scanner.take().map(CallScanner::finish).unwrap_or_default();
+        chunks.extend(self.say(answer, held_back));
+        let step =
+            if calls.is_empty() { Step::Answered(reason) } else { Step::Called(calls, std::mem::take(&mut self.text)) };
+        (chunks, step)
+    }
+
+    fn show(&mut self, answer: &mut Answer, pieces: Vec<Piece>) -> Vec<Chunk> {
+        let mut chunks = Vec::new();
+        for piece in pieces {
+            match piece {
+                Piece::Thinking(text) => {
+                    answer.thinking.push_str(&text);
+                    chunks.push(Chunk::Thinking(text));
+                }
+                Piece::Text(text) => {
+                    let certain = self.scanner.as_mut().map(|scanner| scanner.push(&text));
+                    chunks.extend(self.say(answer, certain.unwrap_or(text)));
+                }
+            }
+        }
+        chunks
+    }
+
+    fn say(&mut self, answer: &mut Answer, text: String) -> Option<Chunk> {
+        if text.is_empty() {
+            return None;
+        }
+        self.text.push_str(&text);
+        let text = format!("{}{text}", std::mem::take(&mut self.separator));
+        answer.text.push_str(&text);
+        Some(Chunk::Text(text))
+    }
+}
+
+/// Adds up what two rounds cost. The speeds are those of the sum.
+fn add(sum: &mut Timings, round: &Timings) {
+    let speed = |tokens: usize, seconds: f64| if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
+    let is_first = *sum == Timings::default();
+    if is_first {
+        *sum = *round;
+        return;
+    }
+    sum.prompt_tokens += round.prompt_tokens;
+    sum.prompt_seconds += round.prompt_seconds;
+    sum.prompt_tokens_per_second = speed(sum.prompt_tokens, sum.prompt_seconds);
+    sum.generation_tokens += round.generation_tokens;
+    sum.generation_seconds += round.generation_seconds;
+    sum.generation_tokens_per_second = speed(sum.generation_tokens, sum.generation_seconds);
+}

@@ -1,0 +1,154 @@
+//! The agents together: who runs beside whom, and in which order they start and stop.
+//!
+//! Agents that write down what happens subscribe first, so that they have a message before anybody can react to it.
+//! They stop last: what the others say while they stop is still remembered and recorded.
+
+use std::io;
+use std::sync::Arc;
+
+use hone_bus::{Agent, AgentHandle, Bus, Overload, Subscription, spawn};
+use hone_memory::MemoryStore;
+use hone_protocol::{Embed, Generate, RespondentId, Subject};
+use hone_quality::Judge;
+
+use crate::critic::{self, CriticAgent};
+use crate::generator::{self, GeneratorAgent, GeneratorParts, Respondent};
+use crate::meaning::{self, MeaningAgent, MeaningParts};
+use crate::memory::{self, MemoryAgent};
+use crate::recall::Recaller;
+use crate::recorder::{self, Recorder};
+use crate::settings::MemorySettings;
+use crate::thinking::ThinkingSettings;
+
+/// How many messages wait for an agent, and as many more inside it.
+const CAPACITY: usize = 256;
+
+/// What a team is made of.
+pub struct TeamParts {
+    /// What answers.
+    pub generator: Arc<dyn Generate>,
+    /// How models mark their reasoning.
+    pub thinking: ThinkingSettings,
+    /// The second respondent, where answers are compared.
+    pub respondent_b: Option<RespondentB>,
+    /// What grades; without it there are no grades.
+    pub judge: Option<Judge>,
+    /// Where answers are remembered.
+    pub memory: Option<MemoryParts>,
+}
+
+/// How the second respondent differs from the first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RespondentB {
+    /// Its model; `None` takes that of the question.
+    pub model: Option<String>,
+    /// Its temperature.
+    pub temperature: f32,
+}
+
+/// What memory is made of.
+pub struct MemoryParts {
+    /// Where engrams and events are kept.
+    pub store: MemoryStore,
+    /// What makes vectors of texts; without it engrams have none, and nothing is recalled.
+    pub embedder: Option<Arc<dyn Embed>>,
+    /// How memory is used.
+    pub settings: MemorySettings,
+}
+
+/// Running agents. Dropping it stops them, waits until their threads have ended, and with that until everything that was
+/// answered is remembered. Mailboxes with [`Overload::Wait`] have to be read or dropped meanwhile.
+pub struct Team {
+    /// In the order in which they started.
+    agents: Vec<AgentHandle>,
+}
+
+impl Team {
+    /// Starts the agents. They hear what is published from the moment this returns.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(bus: &Bus, parts: TeamParts) -> io::Result<Team> {
+        let mut team = Team { agents: Vec::new() };
+        let respondents = respondents(parts.respondent_b);
+        let recaller = parts.memory.as_ref().and_then(recaller);
+        if let Some(memory) = parts.memory {
+            let meaning = MeaningParts {
+                store: memory.store.clone(),
+                generator: Arc::clone(&parts.generator),
+                settings: Arc::new(memory.settings.clone()),
+                respondents: respondents.iter().map(|respondent| respondent.id).collect(),
+                waits_for_grades: parts.judge.is_some(),
+            };
+            team.remember(bus, memory, meaning)?;
+        }
+        if let Some(judge) = parts.judge {
+            let critics_bus = bus.clone();
+            let make = move || CriticAgent::new(critics_bus.clone(), judge.clone());
+            team.add(bus, critic::NAME, critic::SUBJECTS.to_vec(), make)?;
+        }
+        for respondent in respondents {
+            let name = respondent.name;
+            let parts = GeneratorParts {
+                bus: bus.clone(),
+                respondent,
+                generator: Arc::clone(&parts.generator),
+                thinking: parts.thinking.clone(),
+                recaller: recaller.clone(),
+            };
+            team.add(bus, name, generator::SUBJECTS.to_vec(), move || GeneratorAgent::new(parts.clone()))?;
+        }
+        Ok(team)
+    }
+
+    /// Stops the agents, as dropping the team does.
+    pub fn stop(self) {}
+
+    fn remember(&mut self, bus: &Bus, memory: MemoryParts, meaning: MeaningParts) -> io::Result<()> {
+        let MemoryParts { store, embedder, settings } = memory;
+        let records = store.clone();
+        self.add(bus, recorder::NAME, recorder::subjects(), move || Recorder::new(records.clone()))?;
+        let agents_bus = bus.clone();
+        let make = move || MemoryAgent::new(agents_bus.clone(), store.clone(), embedder.clone());
+        self.add(bus, memory::NAME, memory::SUBJECTS.to_vec(), make)?;
+        if settings.extract {
+            self.add(bus, meaning::NAME, meaning::SUBJECTS.to_vec(), move || MeaningAgent::new(meaning.clone()))?;
+        }
+        Ok(())
+    }
+
+    fn add<A, F>(&mut self, bus: &Bus, name: &str, subjects: Vec<Subject>, make: F) -> io::Result<()>
+    where
+        A: Agent,
+        F: FnMut() -> A + Send + 'static,
+    {
+        let subscription =
+            Subscription { name: name.to_owned(), subjects, capacity: CAPACITY, overload: Overload::Wait };
+        self.agents.push(spawn(bus, subscription, make)?);
+        Ok(())
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        while let Some(agent) = self.agents.pop() {
+            drop(agent);
+        }
+    }
+}
+
+fn respondents(b: Option<RespondentB>) -> Vec<Respondent> {
+    let a = Respondent { id: RespondentId::A, name: "generator", model: None, temperature: None };
+    let b = b.map(|b| Respondent {
+        id: RespondentId::B,
+        name: "respondent_b",
+        model: b.model,
+        temperature: Some(b.temperature),
+    });
+    [Some(a), b].into_iter().flatten().collect()
+}
+
+fn recaller(memory: &MemoryParts) -> Option<Recaller> {
+    let embedder = Arc::clone(memory.embedder.as_ref()?);
+    Some(Recaller { store: memory.store.clone(), embedder, settings: Arc::new(memory.settings.clone()) })
+}

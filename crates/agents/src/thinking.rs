@@ -1,0 +1,193 @@
+//! Reasoning apart from the answer: text between think tags, found while it streams.
+//!
+//! Tags come in any number of pieces. Text is passed on as soon as it cannot be the beginning of a tag any more, so
+//! that at most one incomplete tag is held back.
+
+use serde::Deserialize;
+
+/// How a model marks its reasoning.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ThinkingSettings {
+    /// What opens the reasoning, and what closes it.
+    pub tags: Vec<(String, String)>,
+    /// Parts of names of models whose chat template has opened the first of the tags already, so that their answers begin
+    /// with reasoning. Letters count as equal whether small or large.
+    pub opened_by_template: Vec<String>,
+}
+
+impl Default for ThinkingSettings {
+    /// `<think>` and `</think>`, opened already by DeepSeek-R1 and its distillations and by QwQ.
+    fn default() -> Self {
+        ThinkingSettings {
+            tags: vec![("<think>".to_owned(), "</think>".to_owned())],
+            opened_by_template: vec!["deepseek-r1".to_owned(), "qwq".to_owned()],
+        }
+    }
+}
+
+impl ThinkingSettings {
+    /// A splitter for one answer of `model`.
+    pub(crate) fn splitter(&self, model: &str) -> Splitter {
+        let model = model.to_lowercase();
+        let is_opened = self.opened_by_template.iter().any(|part| model.contains(&part.to_lowercase()));
+        let tags: Vec<(String, String)> =
+            self.tags.iter().filter(|(open, close)| !open.is_empty() && !close.is_empty()).cloned().collect();
+        let inside = (is_opened && !tags.is_empty()).then_some(0);
+        Splitter { tags, inside, held: String::new(), at_start: true }
+    }
+}
+
+/// A piece of what a model says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    /// Reasoning.
+    Thinking(String),
+    /// The answer.
+    Text(String),
+}
+
+/// Tells reasoning from answer in one stream of text.
+#[derive(Debug)]
+pub(crate) struct Splitter {
+    tags: Vec<(String, String)>,
+    /// The tag that is open.
+    inside: Option<usize>,
+    /// Text that may be the beginning of a tag.
+    held: String,
+    /// Whether the part that is open has had nothing but white space, which is left out beside tags.
+    at_start: bool,
+}
+
+impl Splitter {
+    /// What has become certain with more text.
+    pub(crate) fn push(&mut self, text: &str) -> Vec<Piece> {
+        self.held.push_str(text);
+        let mut pieces = Vec::new();
+        while let Some((start, length, leads_to)) = self.next_tag() {
+            let before = self.held[..start].to_owned();
+            self.held.drain(..start + length);
+            self.emit(&before, &mut pieces);
+            self.inside = leads_to;
+            self.at_start = true;
+        }
+        let certain = self.held.len() - self.longest_beginning();
+        let text: String = self.held.drain(..certain).collect();
+        self.emit(&text, &mut pieces);
+        pieces
+    }
+
+    /// What was held back until the end.
+    pub(crate) fn finish(&mut self) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        let held = std::mem::take(&mut self.held);
+        self.emit(&held, &mut pieces);
+        pieces
+    }
+
+    /// Where the next tag stands, how long it is, and which tag is open after it.
+    fn next_tag(&self) -> Option<(usize, usize, Option<usize>)> {
+        let found = self.awaited().filter_map(|(tag, leads_to)| Some((self.held.find(tag)?, tag.len(), leads_to)));
+        found.min_by_key(|(start, ..)| *start)
+    }
+
+    /// The tags that mean something now, and which tag is open after each.
+    fn awaited(&self) -> impl Iterator<Item = (&str, Option<usize>)> {
+        let closing = self.inside.map(|open| (self.tags[open].1.as_str(), None));
+        let opening = self.tags.iter().enumerate().map(|(index, (open, _))| (open.as_str(), Some(index)));
+        closing.into_iter().chain(opening.filter(|_| self.inside.is_none()))
+    }
+
+    /// Bytes at the end of the text that is held that may be the beginning of a tag.
+    fn longest_beginning(&self) -> usize {
+        self.awaited().map(|(tag, _)| overlap(&self.held, tag)).max().unwrap_or(0)
+    }
+
+    fn emit(&mut self, text: &str, pieces: &mut Vec<Piece>) {
+        // White space around tags belongs to neither side; before an answer without tags there is none to speak of.
+        let text = if self.at_start { text.trim_start() } else { text };
+        if text.is_empty() {
+            return;
+        }
+        self.at_start = false;
+        let text = text.to_owned();
+        pieces.push(if self.inside.is_some() { Piece::Thinking(text) } else { Piece::Text(text) });
+    }
+}
+
+/// Length in bytes of the longest end of `text` that `mark` begins with, without being all of it.
+pub(crate) fn overlap(text: &str, mark: &str) -> usize {
+    let lengths = (1..mark.len()).rev().filter(|length| mark.is_char_boundary(*length));
+    lengths.into_iter().find(|length| text.ends_with(&mark[..*length])).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `[thinking]` and text of an answer, the same in one piece, in pieces of every length, and in single characters.
+    #[track_caller]
+    fn check_model(model: &str, answer: &str, expected: &str) {
+        let mut settings = ThinkingSettings::default();
+        settings.tags.push(("[THINK]".to_owned(), "[/THINK]".to_owned()));
+        let characters: Vec<char> = answer.chars().collect();
+        for size in 1..=characters.len().max(1) {
+            let mut splitter = settings.splitter(model);
+            let mut pieces = Vec::new();
+            for chunk in characters.chunks(size) {
+                pieces.extend(splitter.push(&chunk.iter().collect::<String>()));
+            }
+            pieces.extend(splitter.finish());
+            assert_eq!(shown(&pieces), expected, "{answer:?} in pieces of {size}");
+        }
+    }
+
+    #[track_caller]
+    fn check(answer: &str, expected: &str) {
+        check_model("qwen3:4b", answer, expected);
+    }
+
+    fn shown(pieces: &[Piece]) -> String {
+        let mut shown = String::new();
+        let mut is_thinking = false;
+        for piece in pieces {
+            let (text, thinks) = match piece {
+                Piece::Thinking(text) => (text, true),
+                Piece::Text(text) => (text, false),
+            };
+            if thinks != is_thinking {
+                shown.push(if thinks { '{' } else { '}' });
+                is_thinking = thinks;
+            }
+            shown.push_str(text);
+        }
+        shown
+    }
+
+    #[test]
+    fn an_answer_without_tags_stays_as_it_is() {
+        check("", "");
+        check("because", "because");
+        check("1 < 2, and <thin air> is thin\n", "1 < 2, and <thin air> is thin\n");
+        check("ends with <thi", "ends with <thi");
+        check("a lone </think> ends nothing", "a lone </think> ends nothing");
+    }
+
+    #[test]
+    fn reasoning_is_told_from_the_answer() {
+        check("<think>why?</think>because", "{why?}because");
+        check("<think>\nwhy? 1 < 2 </ok\n</think>\n\nbecause", "{why? 1 < 2 </ok\n}because");
+        check("<think>\n\n</think>\n\nbecause", "because");
+        check("one <think>two</think> three <think>four</think>five", "one {two}three {four}five");
+        check("[THINK]a <think> b[/THINK]c", "{a <think> b}c");
+        check("<think>unfinished</thin", "{unfinished</thin");
+        check("é<think>ü</think>ö", "é{ü}ö");
+    }
+
+    #[test]
+    fn a_template_may_have_opened_the_tag() {
+        check_model("DeepSeek-R1-Distill-Qwen-1.5B.gguf", "why?</think>\nbecause", "{why?}because");
+        check_model("qwq:32b", "unfinished", "{unfinished");
+        check_model("qwq:32b", "<think>why?</think>because", "{<think>why?}because");
+    }
+}

@@ -1,0 +1,10 @@
+//! The agents together, with scripted models and a real memory in a temporary folder.
+
+#![allow(clippy::unwrap_used)]
+
+mod cancelling;
+mod meaning;
+mod quality_loop;
+mod recalling;
+mod recovering;
+mod stage;

@@ -1,0 +1,246 @@
+//! Flags of `hone memory` and `hone events`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use hone_memory::Filters;
+use hone_protocol::{RespondentId, SessionId, Subject, Timestamp};
+use time::{Date, Month};
+
+use super::JsonFlag;
+
+/// Flags of `hone memory`.
+#[derive(Debug, Args)]
+pub(crate) struct MemoryArguments {
+    #[command(subcommand)]
+    pub(crate) command: MemoryCommand,
+}
+
+/// What to do with memory.
+#[derive(Debug, Subcommand)]
+pub(crate) enum MemoryCommand {
+    /// Find answers to questions like this one, best first
+    Search(MemorySearchArguments),
+    /// List answers, latest first
+    List(MemoryListArguments),
+    /// Show all that is known about an answer
+    Show(MemoryShowArguments),
+    /// Write all answers with their vectors, as lines of JSON
+    Export(MemoryExportArguments),
+    /// Read what `hone memory export` wrote
+    Import(MemoryImportArguments),
+    /// Forget answers
+    Rm(MemoryRmArguments),
+    /// Count what is remembered
+    Stats(MemoryStatsArguments),
+}
+
+/// Flags of `hone memory search`.
+#[derive(Debug, Args)]
+pub(crate) struct MemorySearchArguments {
+    /// What to look for
+    #[arg(value_name = "QUERY")]
+    pub(crate) query: String,
+    /// The most answers
+    #[arg(short, value_name = "N", default_value_t = 10)]
+    pub(crate) n: usize,
+    /// Only answers to questions at least this similar, -1 to 1
+    #[arg(long, value_name = "COSINE", allow_negative_numbers = true)]
+    pub(crate) min_similarity: Option<f32>,
+    #[command(flatten)]
+    pub(crate) filters: FilterFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone memory list`.
+#[derive(Debug, Args)]
+pub(crate) struct MemoryListArguments {
+    /// The most answers; 0 lists all
+    #[arg(short, value_name = "N", default_value_t = 20)]
+    pub(crate) n: usize,
+    #[command(flatten)]
+    pub(crate) filters: FilterFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone memory show`.
+#[derive(Debug, Args)]
+pub(crate) struct MemoryShowArguments {
+    /// The answer's id, or its first digits
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone memory export`.
+#[derive(Debug, Args)]
+pub(crate) struct MemoryExportArguments {
+    /// Where to write; without it, stdout
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone memory import`.
+#[derive(Debug, Args)]
+pub(crate) struct MemoryImportArguments {
+    /// What to read; - reads stdin
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone memory rm`.
+#[derive(Debug, Args)]
+pub(crate) struct MemoryRmArguments {
+    /// The answers' ids, or their first digits
+    #[arg(value_name = "ID", required = true)]
+    pub(crate) ids: Vec<String>,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone memory stats`.
+#[derive(Debug, Args)]
+pub(crate) struct MemoryStatsArguments {
+    /// Read everything and check that it agrees with itself
+    #[arg(long)]
+    pub(crate) check: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Which answers are meant.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Filters")]
+pub(crate) struct FilterFlags {
+    /// Only answers in this conversation
+    #[arg(long, value_name = "SESSION")]
+    pub(crate) session: Option<SessionId>,
+    /// Only answers of this respondent, A or B
+    #[arg(long, value_name = "A|B", value_parser = respondent)]
+    pub(crate) respondent: Option<RespondentId>,
+    /// Only answers of this model
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// Only answers with this score or a better one, 1 to 5
+    #[arg(long, value_name = "SCORE", value_parser = clap::value_parser!(u8).range(1..=5))]
+    pub(crate) min_score: Option<u8>,
+    /// Only answers from this moment on: 2026-01-31, 2026-01-31T18:30 (UTC), or 30m, 12h, 7d ago
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(crate) since: Option<Timestamp>,
+    /// Only answers before this moment
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(crate) until: Option<Timestamp>,
+    /// Only answers that have a score
+    #[arg(long, conflicts_with = "unscored")]
+    pub(crate) scored: bool,
+    /// Only answers that have none
+    #[arg(long)]
+    pub(crate) unscored: bool,
+    /// Only exchanges in which this stands, in upper or lower case
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) text: Option<String>,
+}
+
+impl FilterFlags {
+    /// The filters that they stand for.
+    pub(crate) fn filters(&self) -> Filters {
+        Filters {
+            session: self.session,
+            respondent: self.respondent,
+            model: self.model.clone(),
+            min_score: self.min_score,
+            since: self.since,
+            until: self.until,
+            scored: (self.scored || self.unscored).then_some(self.scored),
+            text: self.text.clone(),
+            ..Filters::default()
+        }
+    }
+}
+
+/// Flags of `hone events`.
+#[derive(Debug, Args)]
+pub(crate) struct EventsArguments {
+    /// Go on with what happens from now on, also in other processes
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only events about this, such as critique.result; may be repeated
+    #[arg(long = "type", value_name = "SUBJECT")]
+    pub(crate) subjects: Vec<Subject>,
+    /// Only events of this conversation
+    #[arg(long, value_name = "SESSION")]
+    pub(crate) session: Option<SessionId>,
+    /// Only the latest N; 0 prints none of those that have passed. Without it, all, or 10 with --follow
+    #[arg(short = 'n', value_name = "N")]
+    pub(crate) last: Option<usize>,
+    /// Print each event as JSON, on a line of its own
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn respondent(text: &str) -> Result<RespondentId, String> {
+    match text {
+        "A" | "a" => Ok(RespondentId::A),
+        "B" | "b" => Ok(RespondentId::B),
+        _ => Err("the respondents are A and B".to_string()),
+    }
+}
+
+/// A moment as people write it.
+fn moment(text: &str) -> Result<Timestamp, String> {
+    let wrong = || "a moment is 2026-01-31, 2026-01-31T18:30, or 30m, 12h, 7d ago".to_string();
+    let units = [('m', 60), ('h', 3_600), ('d', 86_400)];
+    if let Some((count, seconds)) = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(*unit)?, seconds)))
+    {
+        let ago = count.parse::<u32>().ok().map(|count| Duration::from_secs(u64::from(count) * seconds));
+        let milliseconds = ago.and_then(|ago| u64::try_from(ago.as_millis()).ok()).ok_or_else(wrong)?;
+        return Ok(Timestamp(Timestamp::now().0.saturating_sub(milliseconds)));
+    }
+    let (date, clock) = text.split_once(['T', ' ']).unwrap_or((text, "0:0"));
+    let numbers = |text: &str, separator: char| -> Option<Vec<u16>> {
+        text.split(separator).map(|part| part.parse().ok()).collect()
+    };
+    let parsed = || {
+        let (date, clock) = (numbers(date, '-')?, numbers(clock, ':')?);
+        let (&[year, month, day], &[hour, minute]) = (date.as_slice(), clock.as_slice()) else { return None };
+        let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
+        let date = Date::from_calendar_date(i32::from(year), month, u8::try_from(day).ok()?).ok()?;
+        let moment = date.with_hms(u8::try_from(hour).ok()?, u8::try_from(minute).ok()?, 0).ok()?.assume_utc();
+        u64::try_from(moment.unix_timestamp()).ok()
+    };
+    parsed().map(|seconds| Timestamp(1_000 * seconds)).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn moments_are_read_as_people_write_them() {
+        let check = |text: &str, seconds: u64| assert_eq!(moment(text), Ok(Timestamp(1_000 * seconds)), "{text}");
+        check("1970-01-02", 86_400);
+        check("1970-01-01T01:30", 5_400);
+        check("2026-01-31 18:30", 1_769_884_200);
+        let ago = |text: &str| (Timestamp::now().0 - moment(text).unwrap().0) / 1_000;
+        assert_eq!([ago("30m"), ago("12h"), ago("7d")], [1_800, 43_200, 604_800]);
+        for wrong in ["", "m", "-1d", "1.5h", "yesterday", "2026-13-01", "2026-02-30", "2026-01-31T25:00", "1969-12-31"]
+        {
+            assert!(moment(wrong).unwrap_err().contains("2026-01-31"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn respondents_are_two() {
+        assert_eq!((respondent("A"), respondent("b")), (Ok(RespondentId::A), Ok(RespondentId::B)));
+        assert!(respondent("C").is_err());
+    }
+}

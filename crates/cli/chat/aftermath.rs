@@ -1,0 +1,320 @@
+//! What comes of an answer after it was given: its grade, a comparison, what had been recalled for it.
+//!
+//! These arrive at any time, also while the next question is being typed or the next answer streams by. A thread hears
+//! them; the line that announces one goes above the line that is being typed, or waits until the answer on the screen has
+//! ended.
+
+use std::collections::HashMap;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use anyhow::Context;
+use crossbeam_channel::{Sender, bounded, select_biased};
+use hone_protocol::{Comparison, Critique, Envelope, Grade, Payload, QueryId, Recall, RespondentId, Subject};
+
+use crate::badge::badge;
+use crate::events::event_line;
+use crate::output::{Output, table};
+use crate::stack::Stack;
+
+/// What is heard.
+const SUBJECTS: [Subject; 4] =
+    [Subject::QueryReceived, Subject::MemoryRecalled, Subject::CritiqueResult, Subject::PairwiseResult];
+
+/// What came of the answers so far.
+#[derive(Clone, Default)]
+pub(crate) struct Aftermath {
+    board: Arc<Mutex<Board>>,
+}
+
+#[derive(Default)]
+struct Board {
+    grades: HashMap<QueryId, Grade>,
+    recalls: HashMap<QueryId, Recall>,
+    comparisons: HashMap<QueryId, Comparison>,
+    /// The question that was asked last.
+    latest: Option<QueryId>,
+    /// Why there was no grade, when a person was last told.
+    told: Option<String>,
+    /// Prints above the line that is being typed, while one is.
+    prompt: Option<SyncSender<String>>,
+    /// Lines that wait for the end of an answer.
+    held: Vec<String>,
+}
+
+/// The thread that listens; dropping it ends and joins it.
+pub(crate) struct Listener {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Aftermath {
+    /// Listens to `stack` until the listener is dropped. With `monitors`, every event is announced, and not badges alone.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub(crate) fn listen(&self, stack: &Stack, output: Output, monitors: bool) -> anyhow::Result<Listener> {
+        let heard: Vec<Subject> = Subject::ALL.iter().filter(|it| **it != Subject::ResponseChunk).copied().collect();
+        let mailbox = stack.listen("aftermath", if monitors { &heard } else { &SUBJECTS });
+        let (stop, stopped) = bounded(0);
+        let aftermath = self.clone();
+        let listen = move || {
+            loop {
+                let envelope = select_biased! {
+                    recv(stopped) -> _ => return,
+                    recv(mailbox.receiver()) -> envelope => envelope,
+                };
+                let Ok(envelope) = envelope else { return };
+                aftermath.hear(&envelope, output, monitors);
+            }
+        };
+        let thread = std::thread::Builder::new().name("aftermath".to_string()).spawn(listen);
+        let thread = thread.context("cannot start the thread that listens for grades")?;
+        Ok(Listener { stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// From now on a line is being typed, and `prompt` prints above it. What waited is given to the caller to print.
+    pub(crate) fn begin_typing(&self, prompt: SyncSender<String>) -> Vec<String> {
+        let mut board = self.lock();
+        board.prompt = Some(prompt);
+        std::mem::take(&mut board.held)
+    }
+
+    /// From now on no line is being typed.
+    pub(crate) fn end_typing(&self) {
+        self.lock().prompt = None;
+    }
+
+    /// Why an answer got its grade, what had been recalled for it, and how it compared.
+    ///
+    /// # Errors
+    /// When memory cannot be read.
+    pub(crate) fn explain(&self, id: QueryId, stack: &Stack) -> anyhow::Result<String> {
+        let board = self.lock();
+        let mut rows = Vec::new();
+        let mut row = |name: &str, value: String| rows.push(vec![name.to_string(), value]);
+        let remembered = || Ok::<_, anyhow::Error>(stack.store().map(|store| store.get(id)).transpose()?.flatten());
+        let grade = match board.grades.get(&id) {
+            Some(grade) => Some(grade.clone()),
+            None => remembered()?.and_then(|engram| engram.grade),
+        };
+        match &grade {
+            Some(grade) => explain_grade(grade, &mut row),
+            None if stack.grades() => row("score", "not graded yet".to_string()),
+            None => row("score", "not graded: grading is off (--grade)".to_string()),
+        }
+        if let Some(comparison) = board.comparisons.get(&id) {
+            explain_comparison(comparison, &mut row);
+        }
+        for recalled in board.recalls.get(&id).iter().flat_map(|recall| &recall.engrams) {
+            let score = recalled.score.map_or_else(|| "unscored".to_string(), |score| format!("{score}/5"));
+            row("recalled", format!("{:.2} {score} {}", recalled.similarity, recalled.query));
+        }
+        let feedback = grade.map(|grade| grade.feedback).filter(|feedback| !feedback.is_empty());
+        let text = table(&rows);
+        Ok(feedback.map_or_else(|| text.clone(), |feedback| format!("{text}\n\n{feedback}")))
+    }
+
+    fn hear(&self, envelope: &Envelope, output: Output, monitors: bool) {
+        let mut board = self.lock();
+        let badge = board.take(envelope, output.colors_stderr());
+        if monitors {
+            board.announce(event_line(envelope));
+        }
+        if let Some(badge) = badge {
+            board.announce(badge);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Board {
+    /// Takes note of an event; what to announce of it.
+    fn take(&mut self, envelope: &Envelope, colors: bool) -> Option<String> {
+        let id = envelope.query_id?;
+        if envelope.respondent_id == Some(RespondentId::B) {
+            return None;
+        }
+        match &envelope.payload {
+            Payload::QueryReceived(_) => self.latest = Some(id),
+            Payload::MemoryRecalled(recall) => drop(self.recalls.insert(id, recall.clone())),
+            Payload::CritiqueResult(critique) => {
+                self.grades.insert(id, critique.grade.clone());
+                return self.badge(id, critique, colors).or_else(|| self.failure(&critique.grade));
+            }
+            Payload::PairwiseResult(comparison) => {
+                self.comparisons.insert(comparison.query_id_a, comparison.clone());
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// The badge of an answer; for any but the last one with its question.
+    fn badge(&self, id: QueryId, critique: &Critique, colors: bool) -> Option<String> {
+        let badge = badge(&critique.grade, colors)?;
+        if self.latest == Some(id) {
+            return Some(badge);
+        }
+        let question: String = critique.query.chars().take(60).map(|c| if c.is_control() { ' ' } else { c }).collect();
+        Some(format!("{badge} {question}"))
+    }
+
+    /// Why there is no grade, unless it was said of the answer before.
+    fn failure(&mut self, grade: &Grade) -> Option<String> {
+        let failure = grade.judging.failure.clone()?;
+        if self.told.as_ref() == Some(&failure) {
+            return None;
+        }
+        self.told = Some(failure.clone());
+        Some(format!("not graded: {failure}"))
+    }
+
+    /// Shows a line where it spoils nothing: above what is being typed, or else after the answer on the screen.
+    fn announce(&mut self, line: String) {
+        let Some(prompt) = &self.prompt else {
+            self.held.push(line);
+            return;
+        };
+        // A prompt that is gone or overrun keeps nothing: the line waits for the next one.
+        if let Err(error) = prompt.try_send(line) {
+            let (std::sync::mpsc::TrySendError::Full(line) | std::sync::mpsc::TrySendError::Disconnected(line)) = error;
+            self.held.push(line);
+        }
+    }
+}
+
+fn explain_grade(grade: &Grade, row: &mut impl FnMut(&str, String)) {
+    match grade.score {
+        Some(score) => row("score", format!("{score}/5")),
+        None => row("score", "none".to_string()),
+    }
+    if let Some(failure) = &grade.judging.failure {
+        row("because", failure.clone());
+    }
+    if let (Some(expected), Some(entropy)) = (grade.expected_score, grade.entropy) {
+        row("expected score", format!("{expected:.2} (entropy {entropy:.2} nats)"));
+    }
+    let judge = &grade.judging.judge;
+    row("judge", if grade.judging.self_graded { format!("{judge} (grades its own answer)") } else { judge.clone() });
+    row("rubric", grade.rubric.clone());
+    row("time", format!("{:.1} s, {} tokens", grade.judging.seconds, grade.judging.tokens));
+}
+
+fn explain_comparison(comparison: &Comparison, row: &mut impl FnMut(&str, String)) {
+    let preference = &comparison.preference;
+    let winner = match (preference.winner, &preference.judging.failure) {
+        (Some(RespondentId::A), _) => "better than respondent B's".to_string(),
+        (Some(RespondentId::B), _) => "worse than respondent B's".to_string(),
+        (None, Some(failure)) => format!("not compared: {failure}"),
+        (None, None) => "as good as respondent B's".to_string(),
+    };
+    let orders = if preference.consistent { "both orders agree" } else { "the orders disagree" };
+    row("compared", format!("{winner} (log-odds {:.2}, {orders})", preference.log_odds));
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A listener that panicked has said so already.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::mpsc::sync_channel;
+
+    use hone_protocol::{Judging, Preference, SessionId};
+
+    use super::super::scripted::{saying, stack};
+    use super::*;
+
+    const FIRST: QueryId = QueryId::from_bits(1);
+    const SECOND: QueryId = QueryId::from_bits(2);
+
+    fn critique(id: QueryId, respondent: RespondentId, score: Option<u8>) -> Envelope {
+        let judging = Judging { judge: "j".to_string(), tokens: 7, seconds: 0.5, ..Judging::default() };
+        let feedback = "Because.".to_string();
+        let (expected_score, entropy) = (Some(3.5), Some(0.25));
+        let rubric = "default".to_string();
+        let grade = Grade { score, feedback, expected_score, entropy, rubric, judging };
+        let critique = Critique { query: "Why\n?".to_string(), answer: "a".to_string(), grade };
+        Envelope::new("critic", SessionId::from_bits(9), Payload::CritiqueResult(critique)).about(id, id, respondent)
+    }
+
+    /// The lines announced after `envelopes`, where the question asked last is the second.
+    #[track_caller]
+    fn check(envelopes: &[Envelope], expected: &[&str]) {
+        let mut board = Board { latest: Some(SECOND), ..Board::default() };
+        let lines: Vec<String> = envelopes.iter().filter_map(|envelope| board.take(envelope, false)).collect();
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_badge_stands_alone_for_the_last_answer_and_names_the_question_of_another() {
+        check(&[critique(SECOND, RespondentId::A, Some(4))], &["● 4/5"]);
+        check(&[critique(FIRST, RespondentId::A, Some(2))], &["● 2/5 Why ?"]);
+        check(&[critique(SECOND, RespondentId::A, None)], &[]);
+        let mut failed = critique(SECOND, RespondentId::A, None);
+        let Payload::CritiqueResult(result) = &mut failed.payload else { panic!("it is a critique") };
+        result.grade.judging.failure = Some("timeout".to_string());
+        check(&[failed.clone(), failed], &["not graded: timeout"]);
+        check(&[critique(SECOND, RespondentId::B, Some(4))], &[]);
+    }
+
+    #[test]
+    fn a_line_waits_while_nothing_is_typed() {
+        let mut board = Board::default();
+        board.announce("one".to_string());
+        let aftermath = Aftermath { board: Arc::new(Mutex::new(board)) };
+        let (prompt, shown) = sync_channel(1);
+        assert_eq!(aftermath.begin_typing(prompt.clone()), ["one"]);
+        aftermath.lock().announce("two".to_string());
+        assert_eq!(shown.try_recv().as_deref(), Ok("two"));
+        aftermath.end_typing();
+        aftermath.lock().announce("three".to_string());
+        assert!(shown.try_recv().is_err());
+        assert_eq!(aftermath.begin_typing(prompt), ["three"]);
+        aftermath.lock().announce("four".to_string());
+        aftermath.lock().announce("too many for the prompt".to_string());
+        let (prompt, _shown) = sync_channel(1);
+        assert_eq!(aftermath.begin_typing(prompt), ["too many for the prompt"]);
+    }
+
+    #[test]
+    fn a_grade_is_explained() {
+        let aftermath = Aftermath::default();
+        let stack = stack(&saying(&[]));
+        assert_eq!(aftermath.explain(FIRST, &stack).unwrap(), "score  not graded: grading is off (--grade)");
+        aftermath.lock().take(&critique(FIRST, RespondentId::A, Some(4)), false);
+        let comparison = Comparison {
+            original_query_id: FIRST,
+            query_id_a: FIRST,
+            query_id_b: SECOND,
+            score_a: Some(4),
+            score_b: None,
+            preference: Preference { winner: Some(RespondentId::A), log_odds: 1.5, ..Preference::default() },
+        };
+        let session = SessionId::from_bits(9);
+        let envelope = Envelope::new("critic", session, Payload::PairwiseResult(comparison));
+        aftermath.lock().take(&envelope.about(FIRST, FIRST, RespondentId::A), false);
+        assert_eq!(
+            aftermath.explain(FIRST, &stack).unwrap(),
+            "score           4/5\n\
+             expected score  3.50 (entropy 0.25 nats)\n\
+             judge           j\n\
+             rubric          default\n\
+             time            0.5 s, 7 tokens\n\
+             compared        better than respondent B's (log-odds 1.50, the orders disagree)\n\n\
+             Because."
+        );
+    }
+}

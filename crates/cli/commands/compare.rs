@@ -1,0 +1,63 @@
+//! `hone compare`: the better of two answers as the judge sees it, or a file of such choices.
+
+use hone_protocol::Preference;
+use hone_quality::CompareTask;
+
+use super::grade::counts;
+use crate::app::App;
+use crate::arguments::CompareArguments;
+use crate::failure::{Outcome, usage};
+use crate::judging::{CompareWork, Courtroom};
+
+/// Compares.
+///
+/// # Errors
+/// When a file is not what it should be, or there is no judge to be had.
+pub(crate) fn run(app: &App, arguments: &CompareArguments) -> anyhow::Result<Outcome> {
+    let courtroom = Courtroom::open(app, arguments.batch.no_cache)?;
+    if let Some((input, output)) = arguments.batch.files() {
+        let summary = courtroom.judge_file::<CompareWork>(input, output)?;
+        match arguments.json.json {
+            true => app.output.print_json(&summary)?,
+            false => app.output.print_line(&counts(&summary, "compared"))?,
+        }
+        return Ok(if summary.interrupted { Outcome::Interrupted } else { Outcome::Done });
+    }
+    let (Some(query), Some(answer_a), Some(answer_b)) =
+        (arguments.query.clone(), arguments.a.clone(), arguments.b.clone())
+    else {
+        return Err(usage("there is nothing to compare: give --query, --a and --b, or --input and --output"));
+    };
+    let task = CompareTask { query, answer_a, answer_b };
+    let Some(preference) = courtroom.judge_one::<CompareWork>(task)? else { return Ok(Outcome::Interrupted) };
+    if arguments.json.json {
+        app.output.print_json(&preference)?;
+    } else if preference.judging.failure.is_none() {
+        print_preference(app, &preference)?;
+    }
+    match &preference.judging.failure {
+        None => Ok(Outcome::Done),
+        Some(failure) => {
+            app.output.error(&format!("no verdict: {failure}"));
+            Ok(Outcome::Failed)
+        }
+    }
+}
+
+fn print_preference(app: &App, preference: &Preference) -> anyhow::Result<()> {
+    let Preference { winner, log_odds, consistent, reason, judging } = preference;
+    let headline = match winner {
+        Some(winner) => format!("{winner} is better"),
+        None => "neither is better".to_owned(),
+    };
+    app.output.print_line(&headline)?;
+    if !reason.is_empty() {
+        app.output.print_line(reason)?;
+    }
+    let agreement = if *consistent { "both orders agree" } else { "the orders disagree" };
+    let self_graded = if judging.self_graded { " (self-graded)" } else { "" };
+    let (judge, seconds) = (&judging.judge, judging.seconds);
+    app.output.print_line(&format!(
+        "log-odds of A {log_odds:+.2} · {agreement} · judge {judge}{self_graded} · {seconds:.1} s"
+    ))
+}

@@ -1,0 +1,78 @@
+//! `hone events`: what passed between the agents, and with `--follow` what passes now.
+
+use std::time::Duration;
+
+use hone_memory::EventFilter;
+use hone_protocol::{Envelope, SessionId};
+use serde::Serialize;
+
+use super::memory::open;
+use crate::app::App;
+use crate::arguments::EventsArguments;
+use crate::events::event_line;
+use crate::failure::Outcome;
+use crate::output::Output;
+
+/// Events that have passed, before those that are followed.
+const LATEST_BEFORE_FOLLOWING: usize = 10;
+
+/// How long one wait for events takes at most; the next one follows at once.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// What `--json` prints of an event.
+#[derive(Serialize)]
+struct JsonEvent<'a> {
+    sequence: u64,
+    #[serde(flatten)]
+    envelope: &'a Envelope,
+}
+
+/// Prints the events; follows them until the process is ended.
+///
+/// # Errors
+/// When memory cannot be read, or stdout not be written.
+pub(crate) fn run(app: &App, arguments: &EventsArguments) -> anyhow::Result<Outcome> {
+    let store = open(app)?;
+    let last = arguments.last.or(arguments.follow.then_some(LATEST_BEFORE_FOLLOWING));
+    let filter = EventFilter {
+        subjects: arguments.subjects.clone(),
+        session: arguments.session,
+        last,
+        ..EventFilter::default()
+    };
+    // Followed from before the log is read, so that nothing is missed between; what was read is then left out.
+    let mut follower = arguments.follow.then(|| store.follow_events(&filter, None)).transpose()?;
+    let mut printer = Printer { output: app.output, json: arguments.json, session: None };
+    let events = store.events(&filter, None)?;
+    let last_printed = events.last().map_or(0, |(number, _)| *number);
+    printer.print(&events)?;
+    while let Some(follower) = &mut follower {
+        let mut events = follower.next(LONGEST_WAIT)?;
+        events.retain(|(number, _)| *number > last_printed);
+        printer.print(&events)?;
+    }
+    Ok(Outcome::Done)
+}
+
+struct Printer {
+    output: Output,
+    json: bool,
+    /// The conversation of the last event that was printed.
+    session: Option<SessionId>,
+}
+
+impl Printer {
+    fn print(&mut self, events: &[(u64, Envelope)]) -> anyhow::Result<()> {
+        for (sequence, envelope) in events {
+            if self.json {
+                self.output.print_json(&JsonEvent { sequence: *sequence, envelope })?;
+                continue;
+            }
+            if self.session.replace(envelope.session_id) != Some(envelope.session_id) {
+                self.output.print_line(&format!("session {}", envelope.session_id))?;
+            }
+            self.output.print_line(&format!("{sequence:>6}  {}", event_line(envelope)))?;
+        }
+        Ok(())
+    }
+}

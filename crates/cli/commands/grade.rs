@@ -1,0 +1,125 @@
+//! `hone grade`: one answer graded by the judge, or a file of them.
+
+use std::path::Path;
+
+use hone_protocol::Grade;
+use hone_quality::GradeTask;
+
+use crate::app::App;
+use crate::arguments::GradeArguments;
+use crate::badge::colored_badge;
+use crate::failure::{Outcome, usage};
+use crate::judging::batch::Summary;
+use crate::judging::{Courtroom, GradeWork};
+
+/// Grades.
+///
+/// # Errors
+/// When a file is not what it should be, or there is no judge to be had.
+pub(crate) fn run(app: &App, arguments: &GradeArguments) -> anyhow::Result<Outcome> {
+    if let Some(bound) = arguments.at_least.filter(|bound| !(1.0..=5.0).contains(bound)) {
+        return Err(usage(format!("--at-least is {bound}: it must be 1 to 5")));
+    }
+    let courtroom = Courtroom::open(app, arguments.batch.no_cache)?;
+    match (arguments.batch.files(), &arguments.query, &arguments.answer) {
+        (Some((input, output)), _, _) => grade_file(app, &courtroom, arguments, input, output),
+        (None, Some(query), Some(answer)) => {
+            let reference = arguments.reference.clone();
+            let task = GradeTask { query: query.clone(), answer: answer.clone(), reference };
+            grade_one(app, &courtroom, arguments, task)
+        }
+        _ => Err(usage("there is nothing to grade: give --query and --answer, or --input and --output")),
+    }
+}
+
+fn grade_one(app: &App, courtroom: &Courtroom, arguments: &GradeArguments, task: GradeTask) -> anyhow::Result<Outcome> {
+    let Some(grade) = courtroom.judge_one::<GradeWork>(task)? else { return Ok(Outcome::Interrupted) };
+    if arguments.json.json {
+        app.output.print_json(&grade)?;
+    } else {
+        print_grade(app, &grade)?;
+    }
+    if let Some(failure) = &grade.judging.failure {
+        app.output.error(&format!("no score: {failure}"));
+    }
+    Ok(outcome(grade.score.map(f64::from), arguments.at_least))
+}
+
+fn grade_file(
+    app: &App,
+    courtroom: &Courtroom,
+    arguments: &GradeArguments,
+    input: &Path,
+    output: &Path,
+) -> anyhow::Result<Outcome> {
+    let summary = courtroom.judge_file::<GradeWork>(input, output)?;
+    if arguments.json.json {
+        app.output.print_json(&summary)?;
+    } else {
+        let mean = summary.mean_score.map(|mean| format!(", mean {mean:.2}")).unwrap_or_default();
+        app.output.print_line(&format!("{}{mean}", counts(&summary, "graded")))?;
+    }
+    Ok(match (summary.interrupted, arguments.at_least) {
+        (true, _) => Outcome::Interrupted,
+        (false, None) => Outcome::Done,
+        (false, Some(_)) => outcome(summary.mean_score, arguments.at_least),
+    })
+}
+
+/// How many lines of a file came to what.
+pub(super) fn counts(summary: &Summary, verb: &str) -> String {
+    let Summary { lines, judged, unscored, resumed, cached, interrupted, .. } = summary;
+    let mut text = format!("{judged} of {lines} {verb}");
+    let mut add = |count: usize, what: &str| {
+        if count > 0 {
+            text.push_str(&format!(", {count} {what}"));
+        }
+    };
+    add(*unscored, "without a verdict");
+    add(*resumed, "from an earlier run");
+    add(*cached, "from the cache");
+    if *interrupted {
+        text.push_str(", stopped: the same command goes on from here");
+    }
+    text
+}
+
+/// No score is no pass of a threshold, and no result either.
+fn outcome(score: Option<f64>, at_least: Option<f64>) -> Outcome {
+    match (score, at_least) {
+        (None, _) => Outcome::Failed,
+        (Some(score), Some(bound)) if score < bound => Outcome::BelowThreshold,
+        (Some(_), _) => Outcome::Done,
+    }
+}
+
+fn print_grade(app: &App, grade: &Grade) -> anyhow::Result<()> {
+    if let Some((color, badge)) = colored_badge(grade) {
+        app.output.print_marked_line(color, &badge, "")?;
+    }
+    if !grade.feedback.is_empty() {
+        app.output.print_line(&grade.feedback)?;
+    }
+    let Some(_) = grade.score else { return Ok(()) };
+    let judging = &grade.judging;
+    let mut details = Vec::new();
+    details.extend(grade.expected_score.map(|expected| format!("expected score {expected:.2}")));
+    details.push(format!("rubric {}", grade.rubric));
+    details.push(format!("judge {}{}", judging.judge, if judging.self_graded { " (self-graded)" } else { "" }));
+    details.push(format!("{:.1} s", judging.seconds));
+    app.output.print_line(&details.join(" · "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_threshold_that_was_asked_for_decides_the_outcome() {
+        assert_eq!(outcome(Some(4.0), None), Outcome::Done);
+        assert_eq!(outcome(Some(4.0), Some(4.0)), Outcome::Done);
+        assert_eq!(outcome(Some(3.9), Some(4.0)), Outcome::BelowThreshold);
+        assert_eq!(outcome(None, Some(1.0)), Outcome::Failed);
+        assert_eq!(outcome(None, None), Outcome::Failed);
+    }
+}

@@ -1,0 +1,33 @@
+//! `hone memory list`: answers, latest first.
+
+use hone_memory::{Engram, MemoryStore};
+
+use super::describe::{Line, print_lines};
+use crate::app::App;
+use crate::arguments::MemoryListArguments;
+use crate::describe::{moment, on_one_line};
+use crate::failure::Outcome;
+
+pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryListArguments) -> anyhow::Result<Outcome> {
+    let n = if arguments.n == 0 { usize::MAX } else { arguments.n };
+    let engrams = store.list(&arguments.filters.filters(), n)?;
+    if arguments.json.json {
+        app.output.print_json(&engrams)?;
+        return Ok(Outcome::Done);
+    }
+    if engrams.is_empty() {
+        app.output.note("no answer is remembered that these filters let through");
+    }
+    print_lines(app, store, engrams.into_iter().map(line).collect())?;
+    Ok(Outcome::Done)
+}
+
+fn line(engram: Engram) -> Line {
+    let respondent = engram.respondent_id.to_string();
+    Line {
+        query_id: engram.query_id,
+        score: engram.score(),
+        self_graded: engram.grade.as_ref().is_some_and(|grade| grade.judging.self_graded),
+        cells: vec![moment(engram.at), respondent, engram.model, on_one_line(&engram.query)],
+    }
+}

@@ -1,0 +1,36 @@
+//! `hone memory rm`: forgets answers.
+
+use hone_memory::{MemoryStore, Update};
+use hone_protocol::QueryId;
+use serde::Serialize;
+
+use crate::app::App;
+use crate::arguments::MemoryRmArguments;
+use crate::failure::Outcome;
+
+/// What `--json` prints of each answer.
+#[derive(Serialize)]
+struct JsonRemoved {
+    query_id: QueryId,
+    removed: bool,
+}
+
+pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryRmArguments) -> anyhow::Result<Outcome> {
+    // Nothing is removed unless every id is one.
+    let mut ids = arguments.ids.iter().map(|id| store.resolve(id)).collect::<Result<Vec<_>, _>>()?;
+    ids.sort_unstable();
+    ids.dedup();
+    let updates = store.remove(&ids)?;
+    let removed = ids.into_iter().zip(updates);
+    let removed: Vec<JsonRemoved> =
+        removed.map(|(query_id, update)| JsonRemoved { query_id, removed: update == Update::Merged }).collect();
+    if arguments.json.json {
+        app.output.print_json(&removed)?;
+        return Ok(Outcome::Done);
+    }
+    for JsonRemoved { query_id, removed } in removed {
+        let end = if removed { "is forgotten" } else { "was forgotten already" };
+        app.output.print_line(&format!("{query_id} {end}"))?;
+    }
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,58 @@
+//! `hone memory show`: all that is known about one answer.
+
+use hone_memory::{Engram, MemoryStore};
+use hone_protocol::Grade;
+
+use crate::app::App;
+use crate::arguments::MemoryShowArguments;
+use crate::badge;
+use crate::describe::{moment, rating};
+use crate::failure::Outcome;
+use crate::output::table;
+
+pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryShowArguments) -> anyhow::Result<Outcome> {
+    let id = store.resolve(&arguments.id)?;
+    if arguments.json.json {
+        // All that stands on it, also what a later version wrote.
+        app.output.print_json(&store.fields(id)?)?;
+        return Ok(Outcome::Done);
+    }
+    if let Some(engram) = store.get(id)? {
+        app.output.print_line(&table(&rows(&engram)))?;
+        for (title, text) in [("question", &engram.query), ("answer", &engram.answer)] {
+            app.output.print_line(&format!("\n{title}\n{text}"))?;
+        }
+        if let Some(grade) = engram.grade.filter(|grade| !grade.feedback.is_empty()) {
+            app.output.print_line(&format!("\nfeedback\n{}", grade.feedback))?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+fn rows(engram: &Engram) -> Vec<Vec<String>> {
+    let winner = |is_winner| if is_winner { "the better of two" } else { "the worse of two" };
+    let values = [
+        ("id", Some(engram.query_id.to_string())),
+        ("sequence", Some(engram.sequence.to_string())),
+        ("answered", Some(format!("{} UTC", moment(engram.at)))),
+        ("session", Some(engram.session_id.to_string())),
+        ("respondent", Some(engram.respondent_id.to_string())),
+        ("model", Some(engram.model.clone())),
+        ("score", Some(engram.grade.as_ref().map_or_else(|| "none".to_string(), score))),
+        ("compared", engram.pairwise_winner.map(|is_winner| winner(is_winner).to_string())),
+        ("person", engram.user_feedback.map(|feedback| rating(feedback).to_string())),
+        ("intent", engram.intent.clone()),
+        ("entities", Some(engram.entities.join(", ")).filter(|entities| !entities.is_empty())),
+    ];
+    values.into_iter().filter_map(|(name, value)| Some(vec![name.to_string(), value?])).collect()
+}
+
+/// The score, and how it came about.
+fn score(grade: &Grade) -> String {
+    let (_, mark, score) = badge::parts(grade.score, grade.judging.self_graded);
+    let expected = grade.expected_score.map(|expected| format!("expected {expected:.2}"));
+    let judge = if grade.judging.self_graded { "itself" } else { &grade.judging.judge };
+    let by = format!("by {judge} for {} in {:.1} s", grade.rubric, grade.judging.seconds);
+    let remarks: Vec<String> = expected.into_iter().chain([by]).collect();
+    format!("{mark} {score} ({})", remarks.join(", "))
+}

@@ -1,0 +1,79 @@
+//! `hone memory export` and `hone memory import`: answers with their vectors, as lines of JSON.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use hone_memory::MemoryStore;
+use serde::Serialize;
+use tempfile::NamedTempFile;
+
+use crate::app::App;
+use crate::arguments::{MemoryExportArguments, MemoryImportArguments};
+use crate::failure::Outcome;
+
+/// What `--json` prints of an export to a file.
+#[derive(Serialize)]
+struct JsonExported {
+    exported: u64,
+}
+
+/// What `--json` prints of an import.
+#[derive(Serialize)]
+struct JsonImported {
+    imported: u64,
+    already_there: u64,
+}
+
+pub(super) fn export(app: &App, store: &MemoryStore, arguments: &MemoryExportArguments) -> anyhow::Result<Outcome> {
+    let Some(file) = &arguments.file else {
+        // An export to a terminal is a text from a model like any other.
+        if app.output.stdout_is_terminal {
+            let mut lines = Vec::new();
+            store.export(&mut lines)?;
+            app.output.print_piece(&String::from_utf8_lossy(&lines))?;
+        } else {
+            store.export(BufWriter::new(io::stdout().lock()))?;
+        }
+        return Ok(Outcome::Done);
+    };
+    let exported = export_to_file(store, file).with_context(|| format!("cannot export to {}", file.display()))?;
+    if arguments.json.json {
+        app.output.print_json(&JsonExported { exported })?;
+    } else {
+        app.output.note(&format!("{exported} answers are exported to {}", file.display()));
+    }
+    Ok(Outcome::Done)
+}
+
+/// Writes the file beside the one that may be there, and puts it in its place when it is whole.
+fn export_to_file(store: &MemoryStore, file: &Path) -> anyhow::Result<u64> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut fresh = NamedTempFile::new_in(folder)?;
+    let mut writer = BufWriter::new(&mut fresh);
+    let exported = store.export(&mut writer)?;
+    writer.flush()?;
+    drop(writer);
+    fresh.as_file().sync_all()?;
+    fresh.persist(file)?;
+    Ok(exported)
+}
+
+pub(super) fn import(app: &App, store: &MemoryStore, arguments: &MemoryImportArguments) -> anyhow::Result<Outcome> {
+    let file = &arguments.file;
+    let imported = if file.as_os_str() == "-" {
+        store.import(io::stdin().lock())?
+    } else {
+        let opened = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+        store.import(BufReader::new(opened)).with_context(|| format!("cannot import {}", file.display()))?
+    };
+    let imported = JsonImported { imported: imported.added, already_there: imported.already_there };
+    if arguments.json.json {
+        app.output.print_json(&imported)?;
+    } else {
+        let JsonImported { imported, already_there } = imported;
+        app.output.print_line(&format!("{imported} answers are imported, {already_there} were there already"))?;
+    }
+    Ok(Outcome::Done)
+}

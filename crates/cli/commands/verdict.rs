@@ -1,0 +1,38 @@
+//! `hone verdict`: the verdict in the text on stdin, for scripts that have a judge of their own.
+
+use std::io::Read;
+
+use anyhow::Context;
+use hone_protocol::RespondentId;
+use hone_quality::{parse_score, parse_winner};
+use serde::Serialize;
+
+use crate::arguments::{VerdictArguments, VerdictMode};
+use crate::failure::Outcome;
+use crate::output::Output;
+
+#[derive(Serialize)]
+struct JsonScore {
+    score: Option<u8>,
+}
+
+#[derive(Serialize)]
+struct JsonWinner {
+    winner: Option<RespondentId>,
+}
+
+/// Prints the verdict as JSON; null where there is none.
+///
+/// # Errors
+/// When stdin cannot be read.
+pub(crate) fn run(arguments: &VerdictArguments, output: Output) -> anyhow::Result<Outcome> {
+    let mut bytes = Vec::new();
+    std::io::stdin().read_to_end(&mut bytes).context("cannot read stdin")?;
+    // A judge that was cut off in the middle of a character has still said what it said before.
+    let text = String::from_utf8_lossy(&bytes);
+    match arguments.mode {
+        VerdictMode::Absolute => output.print_json(&JsonScore { score: parse_score(&text) })?,
+        VerdictMode::Pairwise => output.print_json(&JsonWinner { winner: parse_winner(&text) })?,
+    }
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,46 @@
+//! Events of the bus as lines for a person.
+
+use hone_protocol::{Envelope, Payload};
+
+use crate::badge;
+use crate::describe::{moment, on_one_line, rating};
+
+/// An event on one line: when, what about, whose answer, and its content in a few words.
+pub(crate) fn event_line(envelope: &Envelope) -> String {
+    let (at, subject) = (moment(envelope.at), envelope.subject());
+    let respondent = envelope.respondent_id.map_or_else(|| " ".to_string(), |respondent| respondent.to_string());
+    let summary = on_one_line(&summary(&envelope.payload));
+    format!("{at}  {subject:<19} {respondent}  {summary}").trim_end().to_string()
+}
+
+/// An event's content in a few words.
+fn summary(payload: &Payload) -> String {
+    match payload {
+        Payload::QueryReceived(query) => query.query.clone(),
+        Payload::ResponseGeneration(response) => response.answer.clone(),
+        Payload::ResponseFailed(failure) => failure.to_string(),
+        Payload::MemoryRecalled(recall) => {
+            let queries: Vec<&str> = recall.engrams.iter().map(|engram| engram.query.as_str()).collect();
+            format!("{} recalled: {}", queries.len(), queries.join(" | "))
+        }
+        Payload::MemoryStored(stored) => format!("engram {}", stored.sequence),
+        Payload::CritiqueResult(critique) => {
+            let judging = &critique.grade.judging;
+            let (_, mark, score) = badge::parts(critique.grade.score, judging.self_graded);
+            match &judging.failure {
+                Some(failure) => format!("unscored: {failure}"),
+                None => format!("{mark} {score} {}", critique.grade.feedback),
+            }
+        }
+        Payload::PairwiseResult(comparison) => {
+            match (&comparison.preference.winner, &comparison.preference.judging.failure) {
+                (_, Some(failure)) => format!("not compared: {failure}"),
+                (Some(winner), None) => format!("{winner} is better: {}", comparison.preference.reason),
+                (None, None) => format!("a tie: {}", comparison.preference.reason),
+            }
+        }
+        Payload::UserFeedback(feedback) => rating(feedback.rating).to_string(),
+        Payload::RewardEvent(reward) => serde_json::to_string(reward).unwrap_or_default(),
+        Payload::QueryCancelled(_) | Payload::SessionClosed(_) | Payload::ResponseChunk(_) => String::new(),
+    }
+}

@@ -1,0 +1,245 @@
+//! Works through tasks, several at once, and hands the verdicts on in the order of the tasks.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crossbeam_channel::{RecvError, Select, TryRecvError};
+use hone_protocol::GenerationEvent;
+use hone_quality::Judge;
+
+use super::cache::VerdictCache;
+use super::work::Work;
+use crate::interrupt::Interrupt;
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Everything is judged.
+    Done,
+    /// A person stopped it.
+    Interrupted,
+}
+
+/// A verdict that has been reached.
+pub(super) struct Judged<V> {
+    /// Which of the tasks it is about.
+    pub(super) index: usize,
+    /// What the judge says.
+    pub(super) verdict: V,
+    /// Whether an earlier run had reached it.
+    pub(super) from_cache: bool,
+}
+
+/// A judge and what it works with.
+pub(super) struct Driver<'a> {
+    pub(super) judge: &'a Judge,
+    pub(super) answered_by: &'a str,
+    pub(super) cache: Option<&'a VerdictCache>,
+    pub(super) interrupt: &'a Interrupt,
+}
+
+/// What a wait has brought.
+enum Wakeup {
+    Event { running: usize, channel: usize, event: Result<GenerationEvent, RecvError> },
+    Deadline,
+    Interrupted,
+    Nothing,
+}
+
+impl Driver<'_> {
+    /// Judges all tasks. Verdicts reach `on_verdict` in the order of the tasks.
+    ///
+    /// # Errors
+    /// Those of `on_verdict`, after which nothing more is judged.
+    pub(super) fn judge_all<W: Work>(
+        &self,
+        tasks: &[W::Task],
+        mut on_verdict: impl FnMut(Judged<W::Verdict>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Ending> {
+        let listening = self.interrupt.listen();
+        let mut running: Vec<(usize, W)> = Vec::new();
+        let mut reached = BTreeMap::new();
+        let mut waiting = 0..tasks.len();
+        let mut next_to_tell = 0;
+        loop {
+            while running.len() < W::IN_FLIGHT
+                && let Some(index) = waiting.next()
+            {
+                match self.cache.and_then(|cache| cache.find::<W>(&tasks[index])) {
+                    Some(verdict) => drop(reached.insert(index, Judged { index, verdict, from_cache: true })),
+                    None => running.push((index, W::start(self.judge, tasks[index].clone(), self.answered_by))),
+                }
+            }
+            while let Some(judged) = reached.remove(&next_to_tell) {
+                on_verdict(judged)?;
+                next_to_tell += 1;
+            }
+            if running.is_empty() {
+                return Ok(Ending::Done);
+            }
+            let verdict = match wait(&running, listening.pressed()) {
+                Wakeup::Interrupted => return Ok(Ending::Interrupted),
+                Wakeup::Nothing => None,
+                Wakeup::Deadline => give_up_one(&mut running),
+                Wakeup::Event { running: place, channel, event } => {
+                    let verdict = running[place].1.take(channel, event);
+                    verdict.map(|verdict| (running.swap_remove(place).0, verdict))
+                }
+            };
+            if let Some((index, verdict)) = verdict {
+                if let Some(cache) = self.cache {
+                    cache.keep::<W>(&tasks[index], &verdict);
+                }
+                reached.insert(index, Judged { index, verdict, from_cache: false });
+            }
+        }
+    }
+}
+
+/// Waits for the first event of any of the works, the first of their deadlines, or Ctrl-C.
+fn wait<W: Work>(running: &[(usize, W)], pressed: &crossbeam_channel::Receiver<()>) -> Wakeup {
+    let channels: Vec<(usize, usize, &crossbeam_channel::Receiver<GenerationEvent>)> = running
+        .iter()
+        .enumerate()
+        .flat_map(|(place, (_, work))| work.channels().into_iter().enumerate().map(move |(index, c)| (place, index, c)))
+        .collect();
+    let mut select = Select::new();
+    for (_, _, channel) in &channels {
+        select.recv(channel);
+    }
+    let interrupt = select.recv(pressed);
+    let deadline = running.iter().map(|(_, work)| work.deadline()).min().unwrap_or_else(Instant::now);
+    match select.ready_deadline(deadline) {
+        Err(_) => Wakeup::Deadline,
+        Ok(ready) if ready == interrupt => match pressed.try_recv() {
+            Ok(()) => Wakeup::Interrupted,
+            Err(_) => Wakeup::Nothing,
+        },
+        Ok(ready) => {
+            let (running, channel, receiver) = channels[ready];
+            match receiver.try_recv() {
+                Ok(event) => Wakeup::Event { running, channel, event: Ok(event) },
+                Err(TryRecvError::Disconnected) => Wakeup::Event { running, channel, event: Err(RecvError) },
+                Err(TryRecvError::Empty) => Wakeup::Nothing,
+            }
+        }
+    }
+}
+
+/// Ends the work that has run longest, if its deadline is past.
+fn give_up_one<W: Work>(running: &mut Vec<(usize, W)>) -> Option<(usize, W::Verdict)> {
+    let now = Instant::now();
+    let place = running.iter().position(|(_, work)| work.deadline() <= now)?;
+    let (index, work) = running.swap_remove(place);
+    Some((index, work.give_up("timeout")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use crossbeam_channel::bounded;
+    use hone_protocol::scripted::{Script, Scripted};
+    use hone_protocol::{GenerateRequest, Prompt};
+    use hone_quality::{CompareTask, CriticSettings, GradeTask, Rubric};
+
+    use super::super::work::{CompareWork, GradeWork};
+    use super::*;
+
+    fn judge(timeout: Duration, respond: impl Fn(&str) -> Script + Send + Sync + 'static) -> (Judge, Arc<Scripted>) {
+        let turn = |request: &GenerateRequest| match &request.prompt {
+            Prompt::Chat(messages) => messages[0].content.clone(),
+            other => panic!("{other:?}"),
+        };
+        let model = Arc::new(Scripted::new(move |request| respond(&turn(request))));
+        let settings = CriticSettings { grade_timeout: timeout, ..CriticSettings::shipped() };
+        let rubric = Rubric::shipped("default").unwrap().unwrap();
+        (Judge::new(model.clone(), settings, rubric).unwrap(), model)
+    }
+
+    fn task(answer: &str) -> GradeTask {
+        GradeTask { query: "Q".into(), answer: answer.into(), reference: None }
+    }
+
+    #[test]
+    fn verdicts_come_in_the_order_of_the_tasks() {
+        let respond = |turn: &str| match turn.contains("slow") {
+            true => Script::never_ending(&["Well"]),
+            false => Script::saying(&["[RESULT] 3"]),
+        };
+        let (judge, model) = judge(Duration::from_millis(30), respond);
+        let (_sender, pressed) = bounded(1);
+        let interrupt = Interrupt::from_channel(pressed);
+        let driver = Driver { judge: &judge, answered_by: "x", cache: None, interrupt: &interrupt };
+        let answers = ["slow", "a", "b", "c", "d", "slow", "e"].map(task);
+        let mut told = Vec::new();
+        let ending = driver.judge_all::<GradeWork>(&answers, |judged| {
+            told.push((judged.index, judged.verdict.score, judged.verdict.judging.failure));
+            Ok(())
+        });
+        assert_eq!(ending.unwrap(), Ending::Done);
+        let late = || Some("timeout".to_owned());
+        let expected = [
+            (0, None, late()),
+            (1, Some(3), None),
+            (2, Some(3), None),
+            (3, Some(3), None),
+            (4, Some(3), None),
+            (5, None, late()),
+            (6, Some(3), None),
+        ];
+        assert_eq!(told, expected);
+        assert!(model.was_cancelled());
+    }
+
+    #[test]
+    fn both_orders_of_a_comparison_are_waited_for() {
+        let (judge, _) = judge(Duration::from_secs(60), |turn| match turn.contains("###Response A:\nfirst") {
+            true => Script::saying(&["A. Right."]),
+            false => Script::saying(&["B. Right."]),
+        });
+        let (_sender, pressed) = bounded(1);
+        let interrupt = Interrupt::from_channel(pressed);
+        let driver = Driver { judge: &judge, answered_by: "x", cache: None, interrupt: &interrupt };
+        let task = CompareTask { query: "Q".into(), answer_a: "first".into(), answer_b: "second".into() };
+        let mut n_consistent = 0;
+        let told = |judged: Judged<hone_protocol::Preference>| {
+            n_consistent += usize::from(judged.verdict.consistent);
+            Ok(())
+        };
+        driver.judge_all::<CompareWork>(&vec![task; 5], told).unwrap();
+        assert_eq!(n_consistent, 5);
+    }
+
+    #[test]
+    fn an_interrupt_cancels_what_runs_and_keeps_what_is_told() {
+        let (sender, pressed) = bounded(1);
+        let respond = move |turn: &str| match turn.contains("slow") {
+            true => {
+                // By the time of the first wait it is pressed.
+                let _ = sender.try_send(());
+                Script::never_ending(&[])
+            }
+            false => Script::saying(&["[RESULT] 3"]),
+        };
+        let (judge, model) = judge(Duration::from_secs(60), respond);
+        let interrupt = Interrupt::from_channel(pressed);
+        let driver = Driver { judge: &judge, answered_by: "x", cache: None, interrupt: &interrupt };
+        let ending = driver.judge_all::<GradeWork>(&["slow", "slow"].map(task), |_| Ok(()));
+        assert_eq!(ending.unwrap(), Ending::Interrupted);
+        assert!(model.was_cancelled());
+    }
+
+    #[test]
+    fn a_verdict_that_cannot_be_kept_ends_the_work() {
+        let (judge, model) = judge(Duration::from_secs(60), |_| Script::saying(&["[RESULT] 3"]));
+        let (_sender, pressed) = bounded(1);
+        let interrupt = Interrupt::from_channel(pressed);
+        let driver = Driver { judge: &judge, answered_by: "x", cache: None, interrupt: &interrupt };
+        let full = driver.judge_all::<GradeWork>(&vec![task("a"); 50], |_| anyhow::bail!("the disk is full"));
+        assert_eq!(full.unwrap_err().to_string(), "the disk is full");
+        assert!(model.requests().len() < 10);
+    }
+}

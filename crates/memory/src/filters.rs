@@ -1,0 +1,130 @@
+//! Which engrams, and which events, are asked for.
+
+use hone_protocol::{Envelope, QueryId, RespondentId, SessionId, Subject, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::engram::Engram;
+
+/// Which engrams are asked for. The default leaves none out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Filters {
+    /// Of this conversation.
+    pub session: Option<SessionId>,
+    /// Of any conversation but this.
+    pub other_than_session: Option<SessionId>,
+    /// By this respondent.
+    pub respondent: Option<RespondentId>,
+    /// By this model.
+    pub model: Option<String>,
+    /// With at least this score; the unscored are left out.
+    pub min_score: Option<u8>,
+    /// Answered at this moment or later.
+    pub since: Option<Timestamp>,
+    /// Answered before this moment.
+    pub until: Option<Timestamp>,
+    /// Only those with a score, or only those without.
+    pub scored: Option<bool>,
+    /// With this text in the question or the answer; upper and lower case are the same.
+    pub text: Option<String>,
+    /// At least this similar to what is searched for, -1 to 1; it counts only in a search.
+    pub min_similarity: Option<f32>,
+}
+
+impl Filters {
+    /// Whether an engram is one of those asked for, its similarity aside.
+    pub fn accept(&self, engram: &Engram) -> bool {
+        let score = engram.score();
+        self.session.is_none_or(|session| engram.session_id == session)
+            && self.other_than_session.is_none_or(|session| engram.session_id != session)
+            && self.respondent.is_none_or(|respondent| engram.respondent_id == respondent)
+            && self.model.as_ref().is_none_or(|model| engram.model == *model)
+            && self.min_score.is_none_or(|least| score.is_some_and(|score| score >= least))
+            && self.since.is_none_or(|since| engram.at >= since)
+            && self.until.is_none_or(|until| engram.at < until)
+            && self.scored.is_none_or(|scored| score.is_some() == scored)
+            && self.text.as_ref().is_none_or(|text| holds(engram, text))
+    }
+}
+
+fn holds(engram: &Engram, text: &str) -> bool {
+    let text = text.to_lowercase();
+    engram.query.to_lowercase().contains(&text) || engram.answer.to_lowercase().contains(&text)
+}
+
+/// Which events are asked for. The default leaves none out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EventFilter {
+    /// About one of these; empty is about any.
+    pub subjects: Vec<Subject>,
+    /// Of this conversation.
+    pub session: Option<SessionId>,
+    /// About this question, of either respondent.
+    pub query: Option<QueryId>,
+    /// Sent at this moment or later.
+    pub since: Option<Timestamp>,
+    /// Only the latest so many of them.
+    pub last: Option<usize>,
+}
+
+impl EventFilter {
+    /// Whether an event is one of those asked for, its place among them aside.
+    pub fn accept(&self, envelope: &Envelope) -> bool {
+        let about = [envelope.query_id, envelope.correlation_id];
+        (self.subjects.is_empty() || self.subjects.contains(&envelope.subject()))
+            && self.session.is_none_or(|session| envelope.session_id == session)
+            && self.query.is_none_or(|query| about.contains(&Some(query)))
+            && self.since.is_none_or(|since| envelope.at >= since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use hone_protocol::{Feedback, Nothing, Payload, Rating};
+
+    use super::*;
+    use crate::engram::tests::example;
+
+    /// Whether the filters let the unscored engram 2 pass, and the engram 3 with its score of 4.
+    #[track_caller]
+    fn check(filters: Filters, expected: [bool; 2]) {
+        assert_eq!([2, 3].map(|number| filters.accept(&example(number))), expected, "{filters:?}");
+    }
+
+    #[test]
+    fn engrams_are_filtered() {
+        let all = Filters::default;
+        check(all(), [true, true]);
+        check(Filters { session: Some(SessionId::from_bits(2)), ..all() }, [true, false]);
+        check(Filters { other_than_session: Some(SessionId::from_bits(2)), ..all() }, [false, true]);
+        check(Filters { respondent: Some(RespondentId::A), ..all() }, [true, false]);
+        check(Filters { model: Some("smollm2:135m".into()), ..all() }, [true, true]);
+        check(Filters { model: Some("smollm2".into()), ..all() }, [false, false]);
+        check(Filters { min_score: Some(1), ..all() }, [false, true]);
+        check(Filters { min_score: Some(5), ..all() }, [false, false]);
+        check(Filters { since: Some(Timestamp(3000)), ..all() }, [false, true]);
+        check(Filters { until: Some(Timestamp(3000)), ..all() }, [true, false]);
+        check(Filters { scored: Some(true), ..all() }, [false, true]);
+        check(Filters { scored: Some(false), ..all() }, [true, false]);
+        check(Filters { text: Some("WHAT is 2".into()), ..all() }, [true, false]);
+        check(Filters { text: Some("it is 3".into()), ..all() }, [false, true]);
+    }
+
+    #[test]
+    fn events_are_filtered() {
+        let query = QueryId::from_bits(7);
+        let said = Payload::UserFeedback(Feedback { rating: Rating::Good });
+        let feedback =
+            Envelope::new("test", SessionId::from_bits(1), said).about(QueryId::from_bits(8), query, RespondentId::B);
+        let closed = Envelope::new("test", SessionId::from_bits(2), Payload::SessionClosed(Nothing {}));
+        let check = |filter: EventFilter, expected: [bool; 2]| {
+            assert_eq!([&feedback, &closed].map(|event| filter.accept(event)), expected, "{filter:?}");
+        };
+        let all = EventFilter::default;
+        check(all(), [true, true]);
+        check(EventFilter { subjects: vec![Subject::UserFeedback], ..all() }, [true, false]);
+        check(EventFilter { session: Some(SessionId::from_bits(2)), ..all() }, [false, true]);
+        check(EventFilter { query: Some(query), ..all() }, [true, false]);
+        check(EventFilter { since: Some(Timestamp(u64::MAX)), ..all() }, [false, false]);
+    }
+}

@@ -1,0 +1,291 @@
+//! The one place that knows usearch: which vectors are nearest to one, by their cosine.
+//!
+//! The index is a cache of what stands in storage. It lies in memory, and now and then it is written to one file: a
+//! sha256 of all that follows, a header that says which changes of vectors it holds, and usearch's own bytes. The file is
+//! written beside the one in use and renamed over it, so that it is there whole or not at all; and whoever reads it
+//! believes nothing of it that the sum does not vouch for.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tempfile::NamedTempFile;
+use usearch::ffi::{IndexOptions, Matches, MetricKind, ScalarKind};
+
+use crate::error::MemoryError;
+use crate::storage::{of_io, sync_folder};
+
+/// The format of the index's file.
+const FORMAT: u64 = 1;
+
+/// Up to so many vectors all are compared, which takes no longer than a millisecond or two and misses none.
+const ALWAYS_EXACT: usize = 5_000;
+
+/// Room that the index grows by at least, in vectors.
+const LEAST_GROWTH: usize = 1_024;
+
+/// The nearest vectors, and which changes in storage they stand for.
+pub(crate) struct VectorIndex {
+    file: PathBuf,
+    model: String,
+    /// usearch's index, of as many dimensions as the first vector has.
+    native: Option<usearch::Index>,
+    last_change: u64,
+    saved_change: u64,
+}
+
+/// A vector that is near to what was searched for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Neighbour {
+    /// The engram's sequence number.
+    pub(crate) sequence: u64,
+    /// Cosine similarity, as the index knows it.
+    pub(crate) similarity: f32,
+}
+
+/// What the file says about itself.
+#[derive(Debug, Serialize, Deserialize)]
+struct Header {
+    format: u64,
+    usearch: String,
+    model: String,
+    dimensions: usize,
+    vectors: usize,
+    last_change: u64,
+}
+
+impl VectorIndex {
+    /// An index of no vectors, to be written to `file`.
+    pub(crate) fn empty(file: PathBuf, model: &str) -> VectorIndex {
+        VectorIndex { file, model: model.to_owned(), native: None, last_change: 0, saved_change: 0 }
+    }
+
+    /// Reads the index in `file`.
+    ///
+    /// # Errors
+    /// Why it cannot be used: it is not there, damaged, of another model or another version.
+    pub(crate) fn load(file: PathBuf, model: &str) -> Result<VectorIndex, String> {
+        let bytes = fs::read(&file).map_err(|error| error.to_string())?;
+        let (header, payload) = open_file(&bytes)?;
+        if header.format != FORMAT || header.usearch != usearch::version() {
+            return Err(format!("it was written by version {} of usearch", header.usearch));
+        }
+        if header.model != model {
+            return Err(format!("it holds vectors of {:?}", header.model));
+        }
+        let native = create(header.dimensions).map_err(|error| error.to_string())?;
+        native.load_from_buffer(payload).map_err(|error| error.to_string())?;
+        if native.dimensions() != header.dimensions || native.size() != header.vectors {
+            return Err("it holds something else than it says".to_owned());
+        }
+        let (last_change, saved_change) = (header.last_change, header.last_change);
+        Ok(VectorIndex { file, model: model.to_owned(), native: Some(native), last_change, saved_change })
+    }
+
+    /// The embedding model whose vectors it holds.
+    pub(crate) fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// How many vectors it holds.
+    pub(crate) fn len(&self) -> usize {
+        self.native.as_ref().map_or(0, usearch::Index::size)
+    }
+
+    /// The last change that it holds.
+    pub(crate) fn last_change(&self) -> u64 {
+        self.last_change
+    }
+
+    /// How many changes the file does not hold.
+    pub(crate) fn unsaved_changes(&self) -> u64 {
+        self.last_change.saturating_sub(self.saved_change)
+    }
+
+    /// Bytes that it takes in memory.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.native.as_ref().map_or(0, |native| native.memory_usage() as u64)
+    }
+
+    /// Bytes that its file takes.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        fs::metadata(&self.file).map_or(0, |file| file.len())
+    }
+
+    /// Puts an engram's vector in place of the one that it has, or takes that away, and notes which change this was.
+    ///
+    /// # Errors
+    /// When usearch has no memory left.
+    pub(crate) fn set(&mut self, sequence: u64, vector: Option<&[f32]>, change: u64) -> Result<(), MemoryError> {
+        self.put(sequence, vector).map_err(|error| self.failed(&error))?;
+        self.last_change = self.last_change.max(change);
+        Ok(())
+    }
+
+    /// Notes that it holds every change up to this one.
+    pub(crate) fn caught_up(&mut self, change: u64) {
+        self.last_change = change;
+    }
+
+    /// Whether it holds exactly this vector for the engram of that number.
+    pub(crate) fn holds(&self, sequence: u64, vector: &[f32]) -> bool {
+        let mut held = vec![0.0; vector.len()];
+        let matches = |native: &usearch::Index| {
+            native.dimensions() == vector.len() && native.get(sequence, &mut held).is_ok_and(|found| found == 1)
+        };
+        self.native.as_ref().is_some_and(matches) && held == vector
+    }
+
+    /// The `n` nearest vectors, nearest first.
+    ///
+    /// # Errors
+    /// When the vector has another number of dimensions than those in the index.
+    pub(crate) fn nearest(&self, vector: &[f32], n: usize) -> Result<Vec<Neighbour>, MemoryError> {
+        let Some(native) = self.native.as_ref().filter(|native| native.size() > 0) else { return Ok(Vec::new()) };
+        if native.dimensions() != vector.len() {
+            let (has, have) = (vector.len(), native.dimensions());
+            let reason = format!("has {has} dimensions, those that are remembered have {have}");
+            return Err(MemoryError::Vector { model: self.model.clone(), reason });
+        }
+        let n = n.min(native.size());
+        let is_exact = native.size() <= ALWAYS_EXACT || n > native.size() / 8;
+        let found = if is_exact { native.exact_search(vector, n) } else { native.search(vector, n) };
+        Ok(neighbours(found.map_err(|error| self.failed(&error))?))
+    }
+
+    /// The bytes of its file.
+    ///
+    /// # Errors
+    /// When usearch cannot write them.
+    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, MemoryError> {
+        let header = Header {
+            format: FORMAT,
+            usearch: usearch::version().to_owned(),
+            model: self.model.clone(),
+            dimensions: self.native.as_ref().map_or(1, usearch::Index::dimensions),
+            vectors: self.len(),
+            last_change: self.last_change,
+        };
+        let empty;
+        let native = match &self.native {
+            Some(native) => native,
+            None => {
+                empty = create(header.dimensions).map_err(|error| self.failed(&error))?;
+                &empty
+            }
+        };
+        let mut payload = vec![0; native.serialized_length()];
+        native.save_to_buffer(&mut payload).map_err(|error| self.failed(&error))?;
+        Ok(seal_file(&header, &payload))
+    }
+
+    /// Where it is written.
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Notes that the file holds the changes up to this one.
+    pub(crate) fn saved(&mut self, change: u64) {
+        self.saved_change = change;
+    }
+
+    fn put(&mut self, sequence: u64, vector: Option<&[f32]>) -> Result<(), cxx_error::Failure> {
+        if let Some(native) = &self.native {
+            native.remove(sequence)?;
+        }
+        let Some(vector) = vector else { return Ok(()) };
+        if self.native.is_none() {
+            self.native = Some(create(vector.len())?);
+        }
+        if let Some(native) = &self.native {
+            if native.size() + 1 > native.capacity() {
+                native.reserve((native.capacity() * 2).max(LEAST_GROWTH))?;
+            }
+            native.add(sequence, vector)?;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, error: &dyn std::fmt::Display) -> MemoryError {
+        let folder = self.file.parent().unwrap_or(&self.file).to_owned();
+        MemoryError::Storage { folder, reason: format!("the index of vectors fails: {error}") }
+    }
+}
+
+/// usearch's own kind of error, which has no name that could be imported.
+mod cxx_error {
+    pub(super) type Failure = Box<dyn std::error::Error + Send + Sync>;
+}
+
+/// Writes an index's bytes to its file, durably, in place of what is there.
+///
+/// # Errors
+/// When there is no room, or the file cannot be written; then the old one stays.
+pub(crate) fn write_file(file: &Path, bytes: &[u8]) -> Result<(), MemoryError> {
+    let folder = file.parent().unwrap_or(file);
+    let write = || {
+        let mut fresh = NamedTempFile::with_prefix_in(TEMPORARY_PREFIX, folder)?;
+        fresh.write_all(bytes)?;
+        fresh.as_file().sync_all()?;
+        fresh.persist(file)?;
+        sync_folder(folder)
+    };
+    write().map_err(|error| of_io(folder, &error))
+}
+
+/// What the name of an index begins with while it is being written.
+const TEMPORARY_PREFIX: &str = ".vectors-";
+
+/// Removes what was being written when a process was killed.
+pub(crate) fn remove_unfinished(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(TEMPORARY_PREFIX) {
+            // It takes room and does no other harm.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn create(dimensions: usize) -> Result<usearch::Index, cxx_error::Failure> {
+    let options = IndexOptions {
+        dimensions,
+        metric: MetricKind::IP,
+        quantization: ScalarKind::F32,
+        connectivity: 16,
+        expansion_add: 128,
+        expansion_search: 128,
+        multi: false,
+    };
+    let index = usearch::Index::new(&options)?;
+    index.reserve(LEAST_GROWTH)?;
+    Ok(index)
+}
+
+fn neighbours(found: Matches) -> Vec<Neighbour> {
+    let pairs = found.keys.into_iter().zip(found.distances);
+    pairs.map(|(sequence, distance)| Neighbour { sequence, similarity: 1.0 - distance }).collect()
+}
+
+/// The sum (32 bytes), the header's length (4), the header as JSON, the payload.
+fn seal_file(header: &Header, payload: &[u8]) -> Vec<u8> {
+    let header = serde_json::to_vec(header).unwrap_or_default();
+    let mut bytes = vec![0; 32];
+    bytes.extend((header.len() as u32).to_le_bytes());
+    bytes.extend(header);
+    bytes.extend(payload);
+    let sum = Sha256::digest(&bytes[32..]);
+    bytes[..32].copy_from_slice(&sum);
+    bytes
+}
+
+fn open_file(bytes: &[u8]) -> Result<(Header, &[u8]), String> {
+    let (sum, rest) = bytes.split_first_chunk::<32>().ok_or("it is too short")?;
+    if Sha256::digest(rest).as_slice() != sum {
+        return Err("its sha256 is wrong".to_owned());
+    }
+    let (length, rest) = rest.split_first_chunk::<4>().ok_or("it is too short")?;
+    let (header, payload) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or("it is too short")?;
+    Ok((serde_json::from_slice(header).map_err(|error| error.to_string())?, payload))
+}

@@ -1,0 +1,295 @@
+//! Engrams: remembered, read, updated, removed, counted, checked.
+
+use hone_protocol::{Comparison, Grade, QueryId, Rating, RespondentId};
+use serde_json::{Map, Value};
+
+use super::opened::{Draft, Opened, lock};
+use crate::engram::{Engram, grade_fields};
+use crate::error::MemoryError;
+use crate::filters::Filters;
+use crate::records::{
+    Head, Numbered, StoredVector, damaged, engram_key, from_json, id_of, keys_of_all, to_json, vector_key,
+};
+use crate::request::{Update, Vector};
+use crate::statistics::{Statistics, Verification};
+
+/// The most problems that a verification lists.
+const MOST_PROBLEMS: usize = 100;
+
+impl Opened {
+    pub(super) fn remember(&self, engram: &Engram, vector: Option<Vector>) -> Result<u64, MemoryError> {
+        let vector = vector.map(Vector::normalized).transpose()?;
+        let fields = fields_of(engram)?;
+        self.write(|draft| match draft.fields(engram.query_id)? {
+            Some(stored) if says_all_of(&stored, &fields) => sequence_of(&stored),
+            Some(_) => Err(MemoryError::Conflict { id: engram.query_id }),
+            None => draft.add(engram.query_id, fields, vector),
+        })
+    }
+
+    pub(super) fn set_vector(&self, id: QueryId, vector: Vector) -> Result<Update, MemoryError> {
+        let vector = vector.normalized()?;
+        self.write(|draft| match draft.fields(id)? {
+            Some(stored) => {
+                draft.set_vector(sequence_of(&stored)?, id, Some(vector))?;
+                Ok(Update::Merged)
+            }
+            None => Ok(missing(id, "its vector")),
+        })
+    }
+
+    pub(super) fn fields(&self, id: QueryId) -> Result<Option<Map<String, Value>>, MemoryError> {
+        let bytes = self.storage.get(&engram_key(id))?;
+        bytes.map(|bytes| from_json(&format!("engram {id}"), &bytes)).transpose()
+    }
+
+    pub(super) fn get(&self, id: QueryId) -> Result<Option<Engram>, MemoryError> {
+        let bytes = self.storage.get(&engram_key(id))?;
+        bytes.map(|bytes| from_json(&format!("engram {id}"), &bytes)).transpose()
+    }
+
+    pub(super) fn vector(&self, id: QueryId) -> Result<Option<StoredVector>, MemoryError> {
+        let bytes = self.storage.get(&vector_key(id))?;
+        bytes.map(|bytes| StoredVector::from_bytes(&bytes)).transpose()
+    }
+
+    pub(super) fn update_score(&self, id: QueryId, grade: &Grade) -> Result<Update, MemoryError> {
+        // Unscored is no news about an answer; what it was graded before stays.
+        let fields = if grade.score.is_some() { grade_fields(grade) } else { Map::new() };
+        self.write(|draft| draft.merge(id, fields, "its score"))
+    }
+
+    pub(super) fn annotate_pairwise(&self, comparison: &Comparison) -> Result<[Update; 2], MemoryError> {
+        let preference = &comparison.preference;
+        let fields = |respondent: RespondentId| match (preference.winner, &preference.judging.failure) {
+            // No verdict is not a tie, and says nothing.
+            (None, Some(_)) => Map::new(),
+            (winner, _) => field("pairwise_winner", winner.map(|winner| winner == respondent).into()),
+        };
+        let ids = [(comparison.query_id_a, RespondentId::A), (comparison.query_id_b, RespondentId::B)];
+        self.write(|draft| {
+            let [a, b] = ids.map(|(id, respondent)| draft.merge(id, fields(respondent), "what it was compared with"));
+            Ok([a?, b?])
+        })
+    }
+
+    pub(super) fn annotate_feedback(&self, id: QueryId, rating: Rating) -> Result<Update, MemoryError> {
+        let rating = serde_json::to_value(rating).map_err(|error| damaged("a rating", &error.to_string()))?;
+        self.write(|draft| draft.merge(id, field("user_feedback", rating), "what a person thinks of it"))
+    }
+
+    pub(super) fn annotate_meaning(
+        &self,
+        id: QueryId,
+        intent: Option<String>,
+        entities: Vec<String>,
+    ) -> Result<Update, MemoryError> {
+        let mut fields = field("intent", intent.into());
+        fields.insert("entities".to_owned(), entities.into());
+        self.write(|draft| draft.merge(id, fields, "what it is about"))
+    }
+
+    pub(super) fn remove(&self, ids: &[QueryId]) -> Result<Vec<Update>, MemoryError> {
+        self.write(|draft| ids.iter().map(|id| draft.remove(*id)).collect())
+    }
+
+    /// The latest `n` that the filters accept, latest first.
+    pub(super) fn list(&self, filters: &Filters, n: usize) -> Result<Vec<Engram>, MemoryError> {
+        let mut found = Vec::new();
+        for engram in self.latest_first() {
+            if found.len() >= n {
+                break;
+            }
+            found.extend(Some(engram?).filter(|engram| filters.accept(engram)));
+        }
+        Ok(found)
+    }
+
+    /// The first `n` engrams that have no vector of `model`, oldest first.
+    pub(super) fn without_vector(&self, model: &str, n: usize) -> Result<Vec<Engram>, MemoryError> {
+        let mut found = Vec::new();
+        for record in self.storage.range(all_sequences()) {
+            if found.len() >= n {
+                break;
+            }
+            let id = id_of(&record?.1)?;
+            if self.vector(id)?.is_none_or(|vector| vector.model != model) {
+                found.extend(self.get(id)?);
+            }
+        }
+        Ok(found)
+    }
+
+    pub(super) fn statistics(&self) -> Result<Statistics, MemoryError> {
+        let mut statistics = Statistics {
+            storage_bytes: self.storage.bytes_on_disk()?,
+            events: self.head().last_event,
+            ..Statistics::default()
+        };
+        for engram in self.latest_first() {
+            statistics.count(&engram?);
+        }
+        for record in self.storage.range(keys_of_all(b'v')) {
+            let model = StoredVector::from_bytes(&record?.1)?.model;
+            *statistics.vectors.entry(model).or_default() += 1;
+        }
+        let index = lock(&self.index);
+        statistics.indexed_model = index.model().to_owned();
+        statistics.indexed_vectors = index.len() as u64;
+        statistics.index_memory_bytes = index.memory_bytes();
+        statistics.index_file_bytes = index.file_bytes();
+        Ok(statistics)
+    }
+
+    /// Reads everything, and compares it.
+    pub(super) fn verify(&self) -> Result<Verification, MemoryError> {
+        self.write(|draft| {
+            let mut verification = Verification::default();
+            self.verify_engrams(&draft.head, &mut verification)?;
+            self.verify_vectors(&mut verification)?;
+            let n_sequences = self.storage.range(all_sequences()).count() as u64;
+            if n_sequences != verification.engrams {
+                let problem = format!("{n_sequences} sequence numbers of {} engrams", verification.engrams);
+                verification.problems.push(problem);
+            }
+            let index = lock(&self.index);
+            verification.indexed = index.len() as u64;
+            if (verification.indexed, index.last_change()) != (verification.vectors, draft.head.last_change) {
+                let problem = format!("{} of {} vectors are indexed", verification.indexed, verification.vectors);
+                verification.problems.push(problem);
+            }
+            verification.problems.truncate(MOST_PROBLEMS);
+            Ok(verification)
+        })
+    }
+
+    fn verify_engrams(&self, head: &Head, verification: &mut Verification) -> Result<(), MemoryError> {
+        for record in self.storage.range(keys_of_all(b'e')) {
+            let (key, bytes) = record?;
+            let id = id_of(&key[1..])?;
+            verification.engrams += 1;
+            let problem = match from_json::<Engram>("it", &bytes) {
+                Err(error) => error.to_string(),
+                Ok(engram) if engram.query_id != id => "it has another id".to_owned(),
+                Ok(engram) if engram.sequence > head.last_engram => "its sequence number is not given yet".to_owned(),
+                Ok(engram) => match self.storage.get(&Numbered::Engram.key(engram.sequence))? {
+                    Some(named) if named == id.as_bytes() => continue,
+                    _ => "its sequence number does not lead to it".to_owned(),
+                },
+            };
+            verification.problems.push(format!("engram {id}: {problem}"));
+        }
+        Ok(())
+    }
+
+    fn verify_vectors(&self, verification: &mut Verification) -> Result<(), MemoryError> {
+        let index = lock(&self.index);
+        for record in self.storage.range(keys_of_all(b'v')) {
+            let (key, bytes) = record?;
+            let id = id_of(&key[1..])?;
+            let vector = StoredVector::from_bytes(&bytes)?;
+            let engram = self.get(id)?;
+            if engram.is_none_or(|engram| engram.sequence != vector.sequence) {
+                verification.problems.push(format!("the vector of engram {id} is of another one"));
+            }
+            if vector.model == index.model() {
+                verification.vectors += 1;
+                if !index.holds(vector.sequence, &vector.values) {
+                    verification.problems.push(format!("the vector of engram {id} is not in the index"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn latest_first(&self) -> impl Iterator<Item = Result<Engram, MemoryError>> + '_ {
+        // What is removed meanwhile is left out.
+        self.storage.range(all_sequences()).rev().filter_map(|record| {
+            let read = |value: &[u8]| self.get(id_of(value)?);
+            match record {
+                Ok((_, value)) => read(&value).transpose(),
+                Err(error) => Some(Err(error)),
+            }
+        })
+    }
+}
+
+impl Draft<'_> {
+    pub(super) fn fields(&self, id: QueryId) -> Result<Option<Map<String, Value>>, MemoryError> {
+        let bytes = self.storage.get(&engram_key(id))?;
+        bytes.map(|bytes| from_json(&format!("engram {id}"), &bytes)).transpose()
+    }
+
+    /// Adds an engram that is not there, and gives it its sequence number.
+    pub(super) fn add(
+        &mut self,
+        id: QueryId,
+        mut fields: Map<String, Value>,
+        vector: Option<Vector>,
+    ) -> Result<u64, MemoryError> {
+        self.head.last_engram += 1;
+        let sequence = self.head.last_engram;
+        fields.insert("sequence".to_owned(), sequence.into());
+        self.batch.insert(engram_key(id), to_json("an engram", &fields)?);
+        self.batch.insert(Numbered::Engram.key(sequence), id.as_bytes().to_vec());
+        if vector.is_some() {
+            self.set_vector(sequence, id, vector)?;
+        }
+        Ok(sequence)
+    }
+
+    /// Puts fields on an engram; all others stay, also those that this version does not know.
+    fn merge(&mut self, id: QueryId, fields: Map<String, Value>, what: &str) -> Result<Update, MemoryError> {
+        let Some(mut stored) = self.fields(id)? else { return Ok(missing(id, what)) };
+        let is_news = fields.iter().any(|(name, value)| stored.get(name) != Some(value));
+        if is_news {
+            stored.extend(fields);
+            self.batch.insert(engram_key(id), to_json("an engram", &stored)?);
+        }
+        Ok(Update::Merged)
+    }
+
+    fn remove(&mut self, id: QueryId) -> Result<Update, MemoryError> {
+        let Some(stored) = self.fields(id)? else { return Ok(Update::Missing) };
+        let sequence = sequence_of(&stored)?;
+        self.batch.remove(engram_key(id));
+        self.batch.remove(Numbered::Engram.key(sequence));
+        if self.storage.get(&vector_key(id))?.is_some() {
+            self.set_vector(sequence, id, None)?;
+        }
+        Ok(Update::Merged)
+    }
+}
+
+fn missing(id: QueryId, what: &str) -> Update {
+    tracing::warn!(%id, "there is no such engram: {what} is not remembered");
+    Update::Missing
+}
+
+fn field(name: &str, value: Value) -> Map<String, Value> {
+    std::iter::once((name.to_owned(), value)).collect()
+}
+
+/// Where sequence numbers lead.
+pub(super) fn all_sequences() -> std::ops::RangeInclusive<Vec<u8>> {
+    Numbered::Engram.key(0)..=Numbered::Engram.key(u64::MAX)
+}
+
+pub(super) fn fields_of(engram: &Engram) -> Result<Map<String, Value>, MemoryError> {
+    from_json("an engram", &to_json("an engram", engram)?)
+}
+
+pub(super) fn sequence_of(fields: &Map<String, Value>) -> Result<u64, MemoryError> {
+    let sequence = fields.get("sequence").and_then(Value::as_u64);
+    sequence.ok_or_else(|| damaged("an engram", "it has no sequence number"))
+}
+
+/// Whether an engram that is remembered says all that `fields` do. What was added since then does not count: it is the
+/// same answer, remembered once more by somebody who did not hear that it had been.
+fn says_all_of(stored: &Map<String, Value>, fields: &Map<String, Value>) -> bool {
+    let says_nothing = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+    fields
+        .iter()
+        .filter(|(name, value)| *name != "sequence" && !says_nothing(value))
+        .all(|(name, value)| stored.get(name) == Some(value))
+}

@@ -1,0 +1,114 @@
+//! The event log: what passed on the bus, in order.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use hone_protocol::{Envelope, Subject};
+
+use super::opened::Opened;
+use crate::error::MemoryError;
+use crate::filters::EventFilter;
+use crate::records::{Numbered, from_json, number_of, to_json};
+
+/// How far back the log is searched for an event that is sent a second time.
+const REPEATS_WITHIN: u64 = 10_000;
+
+impl Opened {
+    /// Appends an event and gives its number. An event that is repeated, because whoever sent it did not hear that it had
+    /// arrived, is appended only if it had not.
+    pub(super) fn append_event(&self, envelope: &Envelope, is_repeated: bool) -> Result<u64, MemoryError> {
+        if envelope.subject() == Subject::ResponseChunk {
+            return Err(MemoryError::Chunk);
+        }
+        let bytes = to_json("an event", envelope)?;
+        self.write(|draft| {
+            if is_repeated && let Some(number) = self.number_of_event(&bytes, draft.head.last_event)? {
+                return Ok(number);
+            }
+            draft.head.last_event += 1;
+            draft.batch.insert(Numbered::Event.key(draft.head.last_event), bytes);
+            Ok(draft.head.last_event)
+        })
+    }
+
+    pub(super) fn last_event(&self) -> u64 {
+        self.head().last_event
+    }
+
+    /// The events after a number and up to another that the filter accepts, oldest first.
+    pub(super) fn events(
+        &self,
+        filter: &EventFilter,
+        after: u64,
+        up_to: u64,
+    ) -> Result<Vec<(u64, Envelope)>, MemoryError> {
+        if after >= up_to {
+            return Ok(Vec::new());
+        }
+        let records = self.storage.range(Numbered::Event.key(after + 1)..=Numbered::Event.key(up_to));
+        let accepted = |record: Result<(Vec<u8>, Vec<u8>), MemoryError>| read(record, filter).transpose();
+        let Some(last) = filter.last else { return records.filter_map(accepted).collect() };
+        let mut latest: Vec<_> = records.rev().filter_map(accepted).take(last).collect::<Result<_, _>>()?;
+        latest.reverse();
+        Ok(latest)
+    }
+
+    fn number_of_event(&self, bytes: &[u8], last: u64) -> Result<Option<u64>, MemoryError> {
+        let recent = Numbered::Event.key(last.saturating_sub(REPEATS_WITHIN))..=Numbered::Event.key(last);
+        for record in self.storage.range(recent).rev() {
+            let (key, value) = record?;
+            if value == bytes {
+                return number_of(&key).map(Some);
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// An event that the filter accepts. One of a later version, about something that this one does not know, is left out.
+fn read(
+    record: Result<(Vec<u8>, Vec<u8>), MemoryError>,
+    filter: &EventFilter,
+) -> Result<Option<(u64, Envelope)>, MemoryError> {
+    let (key, value) = record?;
+    let number = number_of(&key)?;
+    match from_json::<Envelope>("it", &value) {
+        Ok(envelope) => Ok(Some((number, envelope)).filter(|(_, envelope)| filter.accept(envelope))),
+        Err(error) => {
+            tracing::debug!(number, %error, "an event is left out");
+            Ok(None)
+        }
+    }
+}
+
+/// The last event that is durable, and those who wait for the next one.
+pub(super) struct Watermark {
+    last: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Watermark {
+    pub(super) fn new(last: u64) -> Watermark {
+        Watermark { last: Mutex::new(last), changed: Condvar::new() }
+    }
+
+    /// Notes that the events up to this one are durable.
+    pub(super) fn raise(&self, event: u64) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = event.max(*last);
+        self.changed.notify_all();
+    }
+
+    /// The last one that there is.
+    pub(super) fn last(&self) -> u64 {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there is an event after that one, at most so long.
+    pub(super) fn wait_past(&self, event: u64, milliseconds: u64) {
+        let must_wait = |last: &mut u64| *last <= event;
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(last, Duration::from_millis(milliseconds), must_wait);
+        drop(waited);
+    }
+}

@@ -1,0 +1,258 @@
+//! Storage and index, open, and the way that every write takes through them.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hone_protocol::QueryId;
+
+use crate::commits::Commits;
+use crate::error::MemoryError;
+use crate::index::{VectorIndex, remove_unfinished, write_file};
+use crate::options::MemoryOptions;
+use crate::records::{
+    Change, FORMAT, HEAD_KEY, Head, Numbered, StoredVector, from_json, keys_of_all, model_key, to_json, vector_key,
+};
+use crate::request::Vector;
+use crate::storage::{Batch, Storage};
+
+/// The folder of storage, inside memory's.
+const STORAGE_FOLDER: &str = "store";
+
+/// The file of the index, inside memory's folder.
+const INDEX_FILE: &str = "vectors.index";
+
+/// Storage and index, open.
+pub(super) struct Opened {
+    folder: PathBuf,
+    pub(super) storage: Storage,
+    pub(super) index: Mutex<VectorIndex>,
+    /// Whoever writes holds it.
+    head: Mutex<Head>,
+    commits: Commits,
+    changes_until_save: u64,
+    /// Whoever saves the index holds it.
+    saving: Mutex<()>,
+}
+
+/// A write that is being put together; nothing of it happens before all of it is known.
+pub(super) struct Draft<'a> {
+    pub(super) storage: &'a Storage,
+    pub(super) batch: Batch,
+    pub(super) head: Head,
+    vectors: Vec<(Change, Option<StoredVector>)>,
+}
+
+impl Opened {
+    pub(super) fn open(folder: &Path, options: &MemoryOptions) -> Result<Opened, MemoryError> {
+        let storage = Storage::open(&folder.join(STORAGE_FOLDER), options.reserved_bytes)?;
+        let head = match storage.get(HEAD_KEY)? {
+            Some(bytes) => from_json("the head of memory", &bytes)?,
+            None => Head::default(),
+        };
+        if head.format > FORMAT {
+            let (folder, format) = (folder.to_owned(), head.format);
+            return Err(MemoryError::LaterFormat { folder, format, known: FORMAT });
+        }
+        remove_unfinished(folder);
+        let index = open_index(&storage, &head, folder.join(INDEX_FILE), &options.embedding_model)?;
+        Ok(Opened {
+            folder: folder.to_owned(),
+            storage,
+            index: Mutex::new(index),
+            head: Mutex::new(head),
+            commits: Commits::default(),
+            changes_until_save: options.changes_until_save,
+            saving: Mutex::new(()),
+        })
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.storage.is_broken()
+    }
+
+    pub(super) fn head(&self) -> Head {
+        *lock(&self.head)
+    }
+
+    /// Makes one write of what `build` puts together, and returns when it is durable, and so is everything that `build`
+    /// has seen.
+    pub(super) fn write<R>(&self, build: impl FnOnce(&mut Draft) -> Result<R, MemoryError>) -> Result<R, MemoryError> {
+        let mut head = lock(&self.head);
+        let vectors = Vec::new();
+        let mut draft = Draft { storage: &self.storage, batch: Batch::default(), head: *head, vectors };
+        let result = build(&mut draft)?;
+        let Draft { mut batch, head: new_head, vectors, .. } = draft;
+        if !batch.is_empty() {
+            batch.insert(HEAD_KEY.to_vec(), to_json("the head of memory", &new_head)?);
+            self.storage.apply(batch)?;
+            let first_change = head.last_change + 1;
+            *head = new_head;
+            self.update_index(first_change, vectors)?;
+        }
+        let write = self.commits.applied();
+        drop(head);
+        self.commits.wait(write, || self.storage.flush())?;
+        self.save_index_when_due();
+        Ok(result)
+    }
+
+    /// How many dimensions vectors of that embedding model have; `None` where there never was one.
+    pub(super) fn dimensions(&self, model: &str) -> Result<Option<usize>, MemoryError> {
+        dimensions_of(&self.storage, model)
+    }
+
+    fn update_index(&self, first_change: u64, vectors: Vec<(Change, Option<StoredVector>)>) -> Result<(), MemoryError> {
+        let mut index = lock(&self.index);
+        for (number, (change, vector)) in (first_change..).zip(vectors) {
+            let of_model = vector.filter(|vector| vector.model == index.model());
+            let updated = index.set(change.sequence, of_model.as_ref().map(|vector| vector.values.as_slice()), number);
+            // An index that misses a change must not be used, let alone be saved.
+            updated.inspect_err(|_| self.storage.mark_broken())?;
+        }
+        Ok(())
+    }
+
+    fn save_index_when_due(&self) {
+        let is_due =
+            |index: &VectorIndex| index.unsaved_changes() >= self.changes_until_save.max(index.len() as u64 / 8);
+        if is_due(&lock(&self.index)) {
+            self.save_index();
+        }
+    }
+
+    /// Writes the index to its file. Where that fails nothing is lost but time when memory is next opened.
+    fn save_index(&self) {
+        // Somebody else who saves it saves what is here as well, or is about to be asked again.
+        let Ok(_saving) = self.saving.try_lock() else { return };
+        if let Err(error) = self.try_save_index() {
+            tracing::warn!(folder = %self.folder.display(), %error, "the index of vectors is not saved");
+        }
+    }
+
+    fn try_save_index(&self) -> Result<(), MemoryError> {
+        let (file, bytes, change) = {
+            // Nobody writes meanwhile, and the index gets no further than what is durable: the number of a change that a
+            // crash undoes is given again, to another change.
+            let _head = lock(&self.head);
+            self.storage.flush()?;
+            let index = lock(&self.index);
+            (index.file().to_owned(), index.to_bytes()?, index.last_change())
+        };
+        self.storage.check_room(bytes.len() as u64)?;
+        write_file(&file, &bytes)?;
+        lock(&self.index).saved(change);
+        self.write(|draft| draft.forget_changes(change))
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let has_unsaved = lock(&self.index).unsaved_changes() > 0;
+        if has_unsaved && !self.is_broken() {
+            self.save_index();
+        }
+    }
+}
+
+impl Draft<'_> {
+    /// Puts an engram's vector in place of the one that it has, or takes that away.
+    pub(super) fn set_vector(&mut self, sequence: u64, id: QueryId, vector: Option<Vector>) -> Result<(), MemoryError> {
+        let vector = match vector {
+            Some(vector) => {
+                self.check_dimensions(&vector)?;
+                Some(StoredVector { sequence, model: vector.model, values: vector.values })
+            }
+            None => None,
+        };
+        match &vector {
+            Some(vector) => self.batch.insert(vector_key(id), vector.to_bytes()),
+            None => self.batch.remove(vector_key(id)),
+        }
+        let change = Change { sequence, id };
+        self.head.last_change += 1;
+        self.batch.insert(Numbered::Change.key(self.head.last_change), change.to_bytes());
+        self.vectors.push((change, vector));
+        Ok(())
+    }
+
+    fn check_dimensions(&mut self, vector: &Vector) -> Result<(), MemoryError> {
+        match dimensions_of(self.storage, &vector.model)? {
+            Some(known) if known != vector.values.len() => Err(other_dimensions(vector, known)),
+            Some(_) => Ok(()),
+            None => {
+                let dimensions = to_json("a model's dimensions", &vector.values.len())?;
+                self.batch.insert(model_key(&vector.model), dimensions);
+                Ok(())
+            }
+        }
+    }
+
+    fn forget_changes(&mut self, last: u64) -> Result<(), MemoryError> {
+        for record in self.storage.range(Numbered::Change.key(0)..=Numbered::Change.key(last)) {
+            self.batch.remove(record?.0);
+        }
+        self.head.forgotten_changes = self.head.forgotten_changes.max(last);
+        Ok(())
+    }
+}
+
+fn dimensions_of(storage: &Storage, model: &str) -> Result<Option<usize>, MemoryError> {
+    let bytes = storage.get(&model_key(model))?;
+    bytes.map(|bytes| from_json("a model's dimensions", &bytes)).transpose()
+}
+
+/// What to say of a vector that has not as many dimensions as the others of its model.
+pub(super) fn other_dimensions(vector: &Vector, known: usize) -> MemoryError {
+    let reason = format!("has {} dimensions, those that are remembered have {known}", vector.values.len());
+    MemoryError::Vector { model: vector.model.clone(), reason }
+}
+
+/// The index as it was saved, with what has changed since; or one that is built anew.
+fn open_index(storage: &Storage, head: &Head, file: PathBuf, model: &str) -> Result<VectorIndex, MemoryError> {
+    let is_new = head.last_change == 0;
+    let reason = match VectorIndex::load(file.clone(), model) {
+        Ok(index) if index.last_change() > head.last_change => "it holds changes that storage does not have".to_owned(),
+        Ok(index) if index.last_change() < head.forgotten_changes => {
+            "it is older than the changes on record".to_owned()
+        }
+        Ok(index) => match catch_up(storage, head, index) {
+            Ok(index) => return Ok(index),
+            Err(error) => error.to_string(),
+        },
+        Err(reason) => reason,
+    };
+    if !is_new {
+        tracing::info!(%reason, "the index of vectors is built anew");
+    }
+    rebuild(storage, head, file, model)
+}
+
+fn catch_up(storage: &Storage, head: &Head, mut index: VectorIndex) -> Result<VectorIndex, MemoryError> {
+    for record in storage.range(Numbered::Change.key(index.last_change() + 1)..=Numbered::Change.key(u64::MAX)) {
+        let change = Change::from_bytes(&record?.1)?;
+        let bytes = storage.get(&vector_key(change.id))?;
+        let vector = bytes.map(|bytes| StoredVector::from_bytes(&bytes)).transpose()?;
+        // An engram that was removed and remembered again has another sequence number.
+        let vector = vector.filter(|vector| vector.model == index.model() && vector.sequence == change.sequence);
+        index.set(change.sequence, vector.as_ref().map(|vector| vector.values.as_slice()), 0)?;
+    }
+    index.caught_up(head.last_change);
+    Ok(index)
+}
+
+fn rebuild(storage: &Storage, head: &Head, file: PathBuf, model: &str) -> Result<VectorIndex, MemoryError> {
+    let mut index = VectorIndex::empty(file, model);
+    for record in storage.range(keys_of_all(b'v')) {
+        let vector = StoredVector::from_bytes(&record?.1)?;
+        if vector.model == model {
+            index.set(vector.sequence, Some(&vector.values), 0)?;
+        }
+    }
+    index.caught_up(head.last_change);
+    Ok(index)
+}
+
+/// What a mutex guards, also after a panic: what is guarded here is changed in one step, or storage is marked broken.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,137 @@
+//! What is like a question, best first.
+
+use hone_protocol::{QueryId, RecalledEngram};
+
+use super::opened::{Opened, lock};
+use crate::engram::Engram;
+use crate::error::MemoryError;
+use crate::filters::Filters;
+use crate::index::Neighbour;
+use crate::options::Ranking;
+use crate::records::{Numbered, StoredVector, id_of, keys_of_all};
+use crate::request::Vector;
+
+/// Candidates that the index is asked for at first, for each engram that is wanted.
+const CANDIDATES_PER_RESULT: usize = 4;
+
+/// The fewest candidates that the index is asked for.
+const FEWEST_CANDIDATES: usize = 32;
+
+impl Opened {
+    /// The `n` most relevant of the engrams that the filters accept, most relevant first; see [`Ranking`].
+    ///
+    /// The index gives the most similar, which need not be the most relevant. So it is asked for ever more of them, until
+    /// even the best grade could not lift the next one above the last that was found.
+    pub(super) fn search(
+        &self,
+        vector: Vector,
+        n: usize,
+        filters: &Filters,
+        ranking: &Ranking,
+    ) -> Result<Vec<RecalledEngram>, MemoryError> {
+        let vector = vector.normalized()?;
+        let mut found = Found { n, ranking, best: Vec::new() };
+        if n == 0 {
+            return Ok(found.best);
+        }
+        if vector.model != lock(&self.index).model() {
+            self.search_storage(&vector, filters, &mut found)?;
+            return Ok(found.best);
+        }
+        let mut n_candidates = n.saturating_mul(CANDIDATES_PER_RESULT).max(FEWEST_CANDIDATES);
+        let mut n_seen = 0;
+        loop {
+            let candidates = lock(&self.index).nearest(&vector.values, n_candidates)?;
+            for candidate in candidates.iter().skip(n_seen) {
+                self.consider(candidate, &vector, filters, &mut found)?;
+            }
+            n_seen = candidates.len();
+            let is_all = n_seen < n_candidates;
+            let rest = candidates.last().map_or(f32::NEG_INFINITY, |candidate| candidate.similarity);
+            if is_all || !found.could_be_improved(rest) || filters.min_similarity.is_some_and(|least| rest < least) {
+                return Ok(found.best);
+            }
+            n_candidates *= 2;
+        }
+    }
+
+    fn consider(
+        &self,
+        candidate: &Neighbour,
+        vector: &Vector,
+        filters: &Filters,
+        found: &mut Found,
+    ) -> Result<(), MemoryError> {
+        // What is removed meanwhile is left out.
+        let Some(id) = self.storage.get(&Numbered::Engram.key(candidate.sequence))? else { return Ok(()) };
+        let id = id_of(&id)?;
+        if let Some(stored) = self.vector(id)?.filter(|stored| stored.model == vector.model) {
+            self.consider_vector(id, &stored, vector, filters, found)?;
+        }
+        Ok(())
+    }
+
+    /// Compares with every vector of a model that is not indexed.
+    fn search_storage(&self, vector: &Vector, filters: &Filters, found: &mut Found) -> Result<(), MemoryError> {
+        for record in self.storage.range(keys_of_all(b'v')) {
+            let (key, bytes) = record?;
+            let stored = StoredVector::from_bytes(&bytes)?;
+            if stored.model == vector.model {
+                self.consider_vector(id_of(&key[1..])?, &stored, vector, filters, found)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn consider_vector(
+        &self,
+        id: QueryId,
+        stored: &StoredVector,
+        vector: &Vector,
+        filters: &Filters,
+        found: &mut Found,
+    ) -> Result<(), MemoryError> {
+        let similarity = cosine(&stored.values, &vector.values);
+        if filters.min_similarity.is_some_and(|least| similarity < least) {
+            return Ok(());
+        }
+        if let Some(engram) = self.get(id)?.filter(|engram| filters.accept(engram)) {
+            found.add(engram, similarity);
+        }
+        Ok(())
+    }
+}
+
+/// The best so far.
+struct Found<'a> {
+    n: usize,
+    ranking: &'a Ranking,
+    best: Vec<RecalledEngram>,
+}
+
+impl Found<'_> {
+    fn add(&mut self, engram: Engram, similarity: f32) {
+        let score = engram.score();
+        let relevance = self.ranking.relevance(similarity, score);
+        // Among equals the one that was found first stays first.
+        let place = self.best.partition_point(|other| other.relevance >= relevance);
+        let Engram { query_id, query, answer, .. } = engram;
+        self.best.insert(place, RecalledEngram { query_id, query, answer, score, similarity, relevance });
+        self.best.truncate(self.n);
+    }
+
+    /// Whether an engram that is at most so similar could be among the best.
+    fn could_be_improved(&self, similarity: f32) -> bool {
+        let last = self.best.get(self.n - 1);
+        last.is_none_or(|last| self.ranking.highest_relevance(similarity) > last.relevance)
+    }
+}
+
+/// The cosine of the angle between two vectors of length 1; 0 where they have not as many dimensions.
+fn cosine(a: &[f32], b: &[f32]) -> f32 {
+    if a.len() != b.len() {
+        return 0.0;
+    }
+    let product: f32 = a.iter().zip(b).map(|(a, b)| a * b).sum();
+    product.clamp(-1.0, 1.0)
+}

@@ -1,0 +1,93 @@
+//! What can be set about memory.
+
+use serde::{Deserialize, Serialize};
+
+/// What can be set about memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemoryOptions {
+    /// Name of the embedding model whose vectors are stored and searched now. Vectors of other models stay, and are left
+    /// out of every search.
+    pub embedding_model: String,
+    /// How what is found is ranked.
+    pub ranking: Ranking,
+    /// Changed vectors after which the index is written to disk. A crash costs at most as many insertions into the index
+    /// when memory is next opened; an index of more than eight times as many vectors is written after an eighth of them.
+    pub changes_until_save: u64,
+    /// Bytes that are kept free on the disk: a write that would leave less is refused before it begins.
+    pub reserved_bytes: u64,
+}
+
+impl Default for MemoryOptions {
+    fn default() -> Self {
+        MemoryOptions {
+            embedding_model: "all-minilm:l6-v2".to_owned(),
+            ranking: Ranking::default(),
+            changes_until_save: 256,
+            reserved_bytes: 16 << 20,
+        }
+    }
+}
+
+/// How a recollection is ranked:
+///
+/// `relevance = similarity * (1 + score_weight * (score - 3) / 2)`
+///
+/// so that the best grade, 5, raises a similarity by `score_weight` and the worst, 1, lowers it by as much. A grade of 3,
+/// and none at all, leave it as it is. A negative similarity is not weighted: a good grade would push it further down.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ranking {
+    /// How much the grade counts, 0 (not at all) to 1.
+    pub score_weight: f32,
+}
+
+impl Default for Ranking {
+    fn default() -> Self {
+        Ranking { score_weight: 0.2 }
+    }
+}
+
+impl Ranking {
+    /// What an engram of this similarity and score is ranked by.
+    pub fn relevance(&self, similarity: f32, score: Option<u8>) -> f32 {
+        match score {
+            Some(score) if similarity > 0.0 => similarity * (1.0 + self.weight() * (f32::from(score) - 3.0) / 2.0),
+            _ => similarity,
+        }
+    }
+
+    /// The highest relevance that an engram of this similarity can have.
+    pub(crate) fn highest_relevance(&self, similarity: f32) -> f32 {
+        self.relevance(similarity, Some(5))
+    }
+
+    /// Outside of 0 to 1 a good grade could count against an answer.
+    fn weight(&self) -> f32 {
+        self.score_weight.clamp(0.0, 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(score_weight: f32, similarity: f32, score: Option<u8>, expected: f32) {
+        let relevance = Ranking { score_weight }.relevance(similarity, score);
+        assert!((relevance - expected).abs() < 1e-6, "{relevance}");
+        assert!(relevance <= Ranking { score_weight }.highest_relevance(similarity) + 1e-6);
+    }
+
+    #[test]
+    fn grades_raise_and_lower_a_similarity() {
+        check(0.2, 0.5, None, 0.5);
+        check(0.2, 0.5, Some(3), 0.5);
+        check(0.2, 0.5, Some(5), 0.6);
+        check(0.2, 0.5, Some(4), 0.55);
+        check(0.2, 0.5, Some(1), 0.4);
+        check(0.0, 0.5, Some(1), 0.5);
+        check(1.0, 0.5, Some(1), 0.0);
+        check(9.0, 0.5, Some(5), 1.0);
+        check(0.2, -0.5, Some(5), -0.5);
+    }
+}

@@ -1,0 +1,174 @@
+//! Which keys there are in storage, and what stands at them.
+//!
+//! | key | value |
+//! | --- | --- |
+//! | `h` | [`Head`] as JSON |
+//! | `e` id | an engram as JSON |
+//! | `s` sequence | the id of that engram |
+//! | `v` id | [`StoredVector`] |
+//! | `c` change | [`Change`]: an engram whose vector was added, replaced or removed |
+//! | `m` model | the number of dimensions of that embedding model's vectors |
+//! | `x` event | an envelope as JSON |
+//!
+//! Numbers in keys are 8 bytes, most significant first, so that they sort; in values they are least significant first.
+
+use hone_protocol::QueryId;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::error::MemoryError;
+
+/// The format of what is in storage.
+pub(crate) const FORMAT: u64 = 1;
+
+/// The head's key.
+pub(crate) const HEAD_KEY: &[u8] = b"h";
+
+/// What has been counted so far. Numbers are given once, and never again after what they named was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Head {
+    /// The format of what is in storage.
+    pub(crate) format: u64,
+    /// The sequence number of the last engram.
+    pub(crate) last_engram: u64,
+    /// The number of the last change of a vector.
+    pub(crate) last_change: u64,
+    /// Changes up to this one are not recorded any more: an index on disk holds them.
+    pub(crate) forgotten_changes: u64,
+    /// The number of the last event.
+    pub(crate) last_event: u64,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Head { format: FORMAT, last_engram: 0, last_change: 0, forgotten_changes: 0, last_event: 0 }
+    }
+}
+
+/// A kind of numbered record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numbered {
+    Engram,
+    Change,
+    Event,
+}
+
+impl Numbered {
+    /// The key of the record of this number.
+    pub(crate) fn key(self, number: u64) -> Vec<u8> {
+        let kind = match self {
+            Numbered::Engram => b's',
+            Numbered::Change => b'c',
+            Numbered::Event => b'x',
+        };
+        [&[kind], number.to_be_bytes().as_slice()].concat()
+    }
+}
+
+/// The number in the key of a numbered record.
+pub(crate) fn number_of(key: &[u8]) -> Result<u64, MemoryError> {
+    match key.get(1..).and_then(|number| number.try_into().ok()) {
+        Some(number) => Ok(u64::from_be_bytes(number)),
+        None => Err(damaged("a key", "it has no number")),
+    }
+}
+
+/// The key of an engram.
+pub(crate) fn engram_key(id: QueryId) -> Vec<u8> {
+    [b"e", id.as_bytes().as_slice()].concat()
+}
+
+/// The key of an engram's vector.
+pub(crate) fn vector_key(id: QueryId) -> Vec<u8> {
+    [b"v", id.as_bytes().as_slice()].concat()
+}
+
+/// The key of an embedding model's dimensions.
+pub(crate) fn model_key(model: &str) -> Vec<u8> {
+    [b"m", model.as_bytes()].concat()
+}
+
+/// The keys of every vector, or every engram, in order.
+pub(crate) fn keys_of_all(kind: u8) -> std::ops::Range<Vec<u8>> {
+    vec![kind]..vec![kind + 1]
+}
+
+/// The id that 16 bytes say.
+pub(crate) fn id_of(bytes: &[u8]) -> Result<QueryId, MemoryError> {
+    let bytes: [u8; 16] = bytes.try_into().map_err(|_| damaged("an id", "it is not 16 bytes long"))?;
+    Ok(QueryId::from_bits(u128::from_be_bytes(bytes)))
+}
+
+/// An engram's vector.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StoredVector {
+    /// The engram's sequence number.
+    pub(crate) sequence: u64,
+    /// The embedding model.
+    pub(crate) model: String,
+    /// The vector, of length 1.
+    pub(crate) values: Vec<f32>,
+}
+
+impl StoredVector {
+    /// As bytes: sequence (8), length of the model's name (4), name, values as 32-bit floats.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(12 + self.model.len() + 4 * self.values.len());
+        bytes.extend(self.sequence.to_le_bytes());
+        bytes.extend((self.model.len() as u32).to_le_bytes());
+        bytes.extend(self.model.as_bytes());
+        bytes.extend(self.values.iter().flat_map(|value| value.to_le_bytes()));
+        bytes
+    }
+
+    /// Reads [`StoredVector::to_bytes`].
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<StoredVector, MemoryError> {
+        let read = || {
+            let (sequence, rest) = bytes.split_first_chunk::<8>()?;
+            let (length, rest) = rest.split_first_chunk::<4>()?;
+            let (model, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+            let (values, remainder) = rest.as_chunks::<4>();
+            let values = values.iter().map(|value| f32::from_le_bytes(*value)).collect();
+            let model = String::from_utf8(model.to_vec()).ok()?;
+            remainder.is_empty().then_some(StoredVector { sequence: u64::from_le_bytes(*sequence), model, values })
+        };
+        read().ok_or_else(|| damaged("a vector", "its length is wrong"))
+    }
+}
+
+/// An engram whose vector was added, replaced or removed; the engram says what is there now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// The engram's sequence number.
+    pub(crate) sequence: u64,
+    /// The engram's id.
+    pub(crate) id: QueryId,
+}
+
+impl Change {
+    /// As bytes: sequence (8), id (16).
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        [self.sequence.to_le_bytes().as_slice(), self.id.as_bytes()].concat()
+    }
+
+    /// Reads [`Change::to_bytes`].
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Change, MemoryError> {
+        let (sequence, id) = bytes.split_first_chunk::<8>().ok_or_else(|| damaged("a change", "it is too short"))?;
+        Ok(Change { sequence: u64::from_le_bytes(*sequence), id: id_of(id)? })
+    }
+}
+
+/// Reads a record that is JSON.
+pub(crate) fn from_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, MemoryError> {
+    serde_json::from_slice(bytes).map_err(|error| damaged(what, &error.to_string()))
+}
+
+/// Writes a record that is JSON.
+pub(crate) fn to_json<T: Serialize>(what: &str, record: &T) -> Result<Vec<u8>, MemoryError> {
+    serde_json::to_vec(record).map_err(|error| damaged(what, &error.to_string()))
+}
+
+/// A record that cannot be read, or not be written.
+pub(crate) fn damaged(record: &str, reason: &str) -> MemoryError {
+    MemoryError::Damaged { record: record.to_owned(), reason: reason.to_owned() }
+}

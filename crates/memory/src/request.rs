@@ -1,0 +1,121 @@
+//! What memory can be asked, as data: the same question is answered in the process that owns the folder and, over its
+//! socket, for every other process.
+
+use hone_protocol::{Comparison, Envelope, Grade, QueryId, Rating, RecalledEngram};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::engram::Engram;
+use crate::error::MemoryError;
+use crate::filters::{EventFilter, Filters};
+use crate::options::Ranking;
+use crate::statistics::{Statistics, Verification};
+
+/// A vector and the model that it is of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Vector {
+    pub(crate) model: String,
+    pub(crate) values: Vec<f32>,
+}
+
+impl Vector {
+    /// The vector with length 1.
+    ///
+    /// # Errors
+    /// When it has no direction.
+    pub(crate) fn normalized(self) -> Result<Vector, MemoryError> {
+        let length = self.values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
+        if !length.is_finite() || length == 0.0 {
+            let reason = format!("has {} dimensions and no direction: its length is {length}", self.values.len());
+            return Err(MemoryError::Vector { model: self.model, reason });
+        }
+        if (length - 1.0).abs() < 1e-6 {
+            return Ok(self);
+        }
+        let values = self.values.iter().map(|value| (f64::from(*value) / length) as f32).collect();
+        Ok(Vector { values, ..self })
+    }
+}
+
+/// A line of an export: an engram with every field that stands on it, and its vector.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExportedEngram {
+    pub(crate) engram: Map<String, Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) vector: Option<Vector>,
+}
+
+/// How a line of an import stands to what is remembered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Standing {
+    New,
+    AlreadyThere,
+    /// It cannot be imported, for this reason.
+    Refused(String),
+}
+
+/// Whether an update found its engram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Update {
+    /// It stands on the engram now.
+    Merged,
+    /// There is no such engram.
+    Missing,
+}
+
+/// What is asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Request {
+    Remember { engram: Box<Engram>, vector: Option<Vector> },
+    SetVector { id: QueryId, vector: Vector },
+    Get { id: QueryId },
+    Fields { id: QueryId },
+    UpdateScore { id: QueryId, grade: Grade },
+    AnnotatePairwise { comparison: Comparison },
+    AnnotateFeedback { id: QueryId, rating: Rating },
+    AnnotateMeaning { id: QueryId, intent: Option<String>, entities: Vec<String> },
+    Search { vector: Vector, n: usize, filters: Filters, ranking: Ranking },
+    List { filters: Filters, n: usize },
+    Remove { ids: Vec<QueryId> },
+    WithoutVector { model: String, n: usize },
+    Resolve { prefix: String },
+    Abbreviate { ids: Vec<QueryId> },
+    Statistics,
+    Verify,
+    Export { after: u64, n: usize },
+    Compare { engrams: Vec<ExportedEngram> },
+    Import { engrams: Vec<ExportedEngram> },
+    AppendEvent { envelope: Box<Envelope> },
+    Events { filter: EventFilter, after: Option<u64> },
+    LastEvent,
+    AwaitEvents { filter: EventFilter, after: u64, milliseconds: u64 },
+}
+
+/// What is answered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    Number(u64),
+    Engram(Option<Box<Engram>>),
+    Fields(Option<Map<String, Value>>),
+    Engrams(Vec<Engram>),
+    Recalled(Vec<RecalledEngram>),
+    Updates(Vec<Update>),
+    Ids(Vec<QueryId>),
+    Lengths(Vec<usize>),
+    Statistics(Box<Statistics>),
+    Verification(Verification),
+    Exported {
+        engrams: Vec<ExportedEngram>,
+        last: u64,
+    },
+    Standings(Vec<Standing>),
+    Events(Vec<(u64, Envelope)>),
+    /// Events, and up to which number all were looked at.
+    News {
+        events: Vec<(u64, Envelope)>,
+        seen: u64,
+    },
+}

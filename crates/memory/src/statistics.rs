@@ -1,0 +1,126 @@
+//! What memory holds, in numbers.
+
+use std::collections::BTreeMap;
+
+use hone_protocol::Rating;
+use serde::{Deserialize, Serialize};
+
+use crate::engram::Engram;
+
+/// What memory holds, in numbers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Statistics {
+    /// All engrams.
+    pub all: Tally,
+    /// How many engrams have each score, from 1 to 5.
+    pub scores: [u64; 5],
+    /// Engrams by the model that answered.
+    pub models: BTreeMap<String, Tally>,
+    /// Engrams by respondent.
+    pub respondents: BTreeMap<String, Tally>,
+    /// Vectors by embedding model.
+    pub vectors: BTreeMap<String, u64>,
+    /// The embedding model whose vectors are indexed.
+    pub indexed_model: String,
+    /// Vectors in the index.
+    pub indexed_vectors: u64,
+    /// Bytes that the index takes in memory.
+    pub index_memory_bytes: u64,
+    /// Bytes that the index takes on disk.
+    pub index_file_bytes: u64,
+    /// Bytes that engrams, vectors and events take on disk.
+    pub storage_bytes: u64,
+    /// Events in the log.
+    pub events: u64,
+}
+
+impl Statistics {
+    pub(crate) fn count(&mut self, engram: &Engram) {
+        let mut tallies = [
+            &mut self.all,
+            self.models.entry(engram.model.clone()).or_default(),
+            self.respondents.entry(engram.respondent_id.to_string()).or_default(),
+        ];
+        tallies.iter_mut().for_each(|tally| tally.count(engram));
+        let score = engram.score().and_then(|score| usize::from(score).checked_sub(1));
+        if let Some(count) = score.and_then(|index| self.scores.get_mut(index)) {
+            *count += 1;
+        }
+    }
+}
+
+/// Numbers of a group of engrams.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Engrams.
+    pub engrams: u64,
+    /// Those with a score.
+    pub scored: u64,
+    /// Those without: neither passes nor zeros, they count in no mean.
+    pub unscored: u64,
+    /// The mean of the scores; `None` where there is none.
+    pub mean_score: Option<f64>,
+    /// Those that were the better of two answers.
+    pub pairwise_wins: u64,
+    /// Those that were the worse of two answers.
+    pub pairwise_losses: u64,
+    /// Those that a person called good.
+    pub good: u64,
+    /// Those that a person called bad.
+    pub bad: u64,
+}
+
+impl Tally {
+    fn count(&mut self, engram: &Engram) {
+        self.engrams += 1;
+        match engram.score() {
+            Some(score) => {
+                let sum = self.mean_score.unwrap_or_default() * self.scored as f64 + f64::from(score);
+                self.scored += 1;
+                self.mean_score = Some(sum / self.scored as f64);
+            }
+            None => self.unscored += 1,
+        }
+        self.pairwise_wins += u64::from(engram.pairwise_winner == Some(true));
+        self.pairwise_losses += u64::from(engram.pairwise_winner == Some(false));
+        self.good += u64::from(engram.user_feedback == Some(Rating::Good));
+        self.bad += u64::from(engram.user_feedback == Some(Rating::Bad));
+    }
+}
+
+/// Whether the records agree with each other, and the index with them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verification {
+    /// Engrams.
+    pub engrams: u64,
+    /// Vectors of the current embedding model.
+    pub vectors: u64,
+    /// Vectors in the index.
+    pub indexed: u64,
+    /// What does not agree; empty where all is well.
+    pub problems: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engram::tests::{example, graded};
+
+    #[test]
+    fn the_unscored_are_neither_passes_nor_zeros() {
+        let mut statistics = Statistics::default();
+        for (number, score) in [(1, Some(5)), (3, Some(2)), (5, None)] {
+            let grade = score.map(graded);
+            statistics.count(&Engram { grade, pairwise_winner: score.map(|score| score > 3), ..example(number) });
+        }
+        let all = &statistics.all;
+        assert_eq!((all.engrams, all.scored, all.unscored), (3, 2, 1));
+        assert_eq!((all.pairwise_wins, all.pairwise_losses, all.good, all.bad), (1, 1, 3, 0));
+        assert!(all.mean_score.is_some_and(|mean| (mean - 3.5).abs() < 1e-9));
+        assert_eq!(statistics.scores, [0, 1, 0, 0, 1]);
+        assert_eq!(statistics.respondents["B"], *all);
+        let mut unscored = Statistics::default();
+        unscored.count(&example(2));
+        assert_eq!((unscored.all.unscored, unscored.all.mean_score), (1, None));
+    }
+}

@@ -1,0 +1,375 @@
+//! Memory as everybody sees it.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hone_protocol::{Comparison, Envelope, Grade, QueryId, Rating, RecalledEngram};
+use serde_json::{Map, Value};
+
+use crate::engram::Engram;
+use crate::error::{MemoryError, TransferError};
+use crate::filters::{EventFilter, Filters};
+use crate::local::{Local, parse_line};
+use crate::options::{MemoryOptions, Ranking};
+use crate::request::{ExportedEngram, Reply, Request, Standing, Update, Vector};
+use crate::statistics::{Statistics, Verification};
+
+/// Engrams that are moved at once by an export or an import.
+const LINES_AT_ONCE: usize = 256;
+
+/// The most problems of an import that are listed.
+const MOST_PROBLEMS: usize = 20;
+
+/// Memory. Clones are the same memory.
+#[derive(Clone)]
+pub struct MemoryStore {
+    local: Arc<Local>,
+    embedding_model: Arc<str>,
+    ranking: Ranking,
+}
+
+/// What an import did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// Engrams that were added.
+    pub added: u64,
+    /// Engrams that were there already, just so.
+    pub already_there: u64,
+}
+
+macro_rules! expect {
+    ($reply:expr, $pattern:pat => $result:expr) => {
+        match $reply? {
+            $pattern => Ok($result),
+            other => Err(unexpected(&other)),
+        }
+    };
+}
+
+impl MemoryStore {
+    /// Opens the memory in `folder`, or begins one there.
+    ///
+    /// # Errors
+    /// When the folder cannot be read or written, or holds the memory of a later hone.
+    pub fn open(folder: &Path, options: MemoryOptions) -> Result<MemoryStore, MemoryError> {
+        let (embedding_model, ranking) = (options.embedding_model.as_str().into(), options.ranking);
+        Ok(MemoryStore { local: Arc::new(Local::open(folder, options)?), embedding_model, ranking })
+    }
+
+    /// Remembers an answer, with the vector of the current embedding model; it is durable when this returns. Gives the
+    /// engram's sequence number. To remember the same once more changes nothing.
+    ///
+    /// # Errors
+    /// [`MemoryError::Conflict`] where something else is remembered under its id.
+    pub fn remember(&self, engram: Engram, vector: Option<Vec<f32>>) -> Result<u64, MemoryError> {
+        let vector = vector.map(|values| self.vector(values));
+        expect!(self.ask(Request::Remember { engram: Box::new(engram), vector }), Reply::Number(sequence) => sequence)
+    }
+
+    /// Puts a vector of the current embedding model in place of the one that an engram has.
+    ///
+    /// # Errors
+    /// When it has no direction, or not as many dimensions as the others.
+    pub fn set_vector(&self, id: QueryId, vector: Vec<f32>) -> Result<Update, MemoryError> {
+        self.update(Request::SetVector { id, vector: self.vector(vector) })
+    }
+
+    /// The engram of that id.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn get(&self, id: QueryId) -> Result<Option<Engram>, MemoryError> {
+        expect!(self.ask(Request::Get { id }), Reply::Engram(engram) => engram.map(|engram| *engram))
+    }
+
+    /// All that stands on the engram of that id, also fields that this version does not know.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn fields(&self, id: QueryId) -> Result<Option<Map<String, Value>>, MemoryError> {
+        expect!(self.ask(Request::Fields { id }), Reply::Fields(fields) => fields)
+    }
+
+    /// Puts a grade on an engram. A grade without a score changes nothing: the answer stays as unscored, or as scored, as it
+    /// was.
+    ///
+    /// # Errors
+    /// When it cannot be written; a missing engram is a warning in the log and no error.
+    pub fn update_score(&self, id: QueryId, grade: &Grade) -> Result<Update, MemoryError> {
+        self.update(Request::UpdateScore { id, grade: grade.clone() })
+    }
+
+    /// Notes on A's and B's engram which of the two was better. After a tie neither is; a comparison without a verdict
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// When they cannot be written; a missing engram is a warning in the log and no error.
+    pub fn annotate_pairwise(&self, comparison: &Comparison) -> Result<[Update; 2], MemoryError> {
+        let request = Request::AnnotatePairwise { comparison: comparison.clone() };
+        let updates = expect!(self.ask(request), Reply::Updates(updates) => updates)?;
+        Ok([updates.first(), updates.get(1)].map(|update| update.copied().unwrap_or(Update::Missing)))
+    }
+
+    /// Notes on an engram what a person thinks of it.
+    ///
+    /// # Errors
+    /// When it cannot be written; a missing engram is a warning in the log and no error.
+    pub fn annotate_feedback(&self, id: QueryId, rating: Rating) -> Result<Update, MemoryError> {
+        self.update(Request::AnnotateFeedback { id, rating })
+    }
+
+    /// Notes on an engram what it is about.
+    ///
+    /// # Errors
+    /// When it cannot be written; a missing engram is a warning in the log and no error.
+    pub fn annotate_meaning(
+        &self,
+        id: QueryId,
+        intent: Option<String>,
+        entities: Vec<String>,
+    ) -> Result<Update, MemoryError> {
+        self.update(Request::AnnotateMeaning { id, intent, entities })
+    }
+
+    /// The `n` most relevant engrams that the filters accept, most relevant first; see [`Ranking`]. Only vectors of the
+    /// current embedding model are compared.
+    ///
+    /// # Errors
+    /// When the vector has no direction, or not as many dimensions as those that are remembered.
+    pub fn search(&self, vector: &[f32], n: usize, filters: &Filters) -> Result<Vec<RecalledEngram>, MemoryError> {
+        let (vector, filters, ranking) = (self.vector(vector.to_vec()), filters.clone(), self.ranking);
+        expect!(self.ask(Request::Search { vector, n, filters, ranking }), Reply::Recalled(found) => found)
+    }
+
+    /// The latest `n` engrams that the filters accept, latest first.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn list(&self, filters: &Filters, n: usize) -> Result<Vec<Engram>, MemoryError> {
+        expect!(self.ask(Request::List { filters: filters.clone(), n }), Reply::Engrams(engrams) => engrams)
+    }
+
+    /// Removes engrams, all of them at once; those that are not there are `Missing`.
+    ///
+    /// # Errors
+    /// When they cannot be removed; then all are still there.
+    pub fn remove(&self, ids: &[QueryId]) -> Result<Vec<Update>, MemoryError> {
+        expect!(self.ask(Request::Remove { ids: ids.to_vec() }), Reply::Updates(updates) => updates)
+    }
+
+    /// The first `n` engrams that have no vector of the embedding model of that name, oldest first: what is to be embedded
+    /// again after another model was chosen.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn engrams_without_vector(&self, model: &str, n: usize) -> Result<Vec<Engram>, MemoryError> {
+        expect!(self.ask(Request::WithoutVector { model: model.to_owned(), n }), Reply::Engrams(engrams) => engrams)
+    }
+
+    /// The engram whose id begins with these digits, 6 of them or more; dashes do not count.
+    ///
+    /// # Errors
+    /// [`MemoryError::Id`] where there is none, or more than one.
+    pub fn resolve(&self, prefix: &str) -> Result<QueryId, MemoryError> {
+        let ids = expect!(self.ask(Request::Resolve { prefix: prefix.to_owned() }), Reply::Ids(ids) => ids)?;
+        let reason = match ids.as_slice() {
+            [id] => return Ok(*id),
+            [] => "no engram's id begins so".to_owned(),
+            [first, second, ..] => format!("more than one begins so, such as {first} and {second}"),
+        };
+        Err(MemoryError::Id { text: prefix.to_owned(), reason })
+    }
+
+    /// How many hexadecimal digits of each id tell it from those of all other engrams, at least 6.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn abbreviate(&self, ids: &[QueryId]) -> Result<Vec<usize>, MemoryError> {
+        expect!(self.ask(Request::Abbreviate { ids: ids.to_vec() }), Reply::Lengths(lengths) => lengths)
+    }
+
+    /// What memory holds, in numbers. Every engram is read for it.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn statistics(&self) -> Result<Statistics, MemoryError> {
+        expect!(self.ask(Request::Statistics), Reply::Statistics(statistics) => *statistics)
+    }
+
+    /// Reads everything and compares it: every record with those that belong to it, and the index with the vectors.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn verify(&self) -> Result<Verification, MemoryError> {
+        expect!(self.ask(Request::Verify), Reply::Verification(verification) => verification)
+    }
+
+    /// Writes every engram with its vector as a line of JSON, oldest first, and says how many they are.
+    ///
+    /// # Errors
+    /// When they cannot be read, or not be written.
+    pub fn export(&self, mut writer: impl Write) -> Result<u64, TransferError> {
+        let (mut n_exported, mut after) = (0, 0);
+        loop {
+            let request = Request::Export { after, n: LINES_AT_ONCE };
+            let (engrams, last) = expect!(self.ask(request), Reply::Exported { engrams, last } => (engrams, last))?;
+            if last == after {
+                writer.flush()?;
+                return Ok(n_exported);
+            }
+            for exported in &engrams {
+                serde_json::to_writer(&mut writer, exported).map_err(io::Error::from)?;
+                writer.write_all(b"\n")?;
+            }
+            n_exported += engrams.len() as u64;
+            after = last;
+        }
+    }
+
+    /// Reads what [`MemoryStore::export`] wrote. All lines are checked before the first is written; an engram that is there
+    /// already, just so, is left out.
+    ///
+    /// # Errors
+    /// [`MemoryError::Import`] where any line makes no sense, or says something else of an engram than memory does.
+    pub fn import(&self, reader: impl BufRead) -> Result<Imported, TransferError> {
+        let engrams = self.check_import(reader)?;
+        let n_engrams = engrams.len() as u64;
+        let mut added = 0;
+        let mut rest = engrams.into_iter().peekable();
+        while rest.peek().is_some() {
+            let engrams = rest.by_ref().take(LINES_AT_ONCE).collect();
+            added += expect!(self.ask(Request::Import { engrams }), Reply::Number(added) => added)?;
+        }
+        Ok(Imported { added, already_there: n_engrams - added })
+    }
+
+    /// Appends to the event log and gives the event's number; it is durable when this returns.
+    ///
+    /// # Errors
+    /// [`MemoryError::Chunk`] for a chunk of an answer, which is not kept.
+    pub fn append_event(&self, envelope: &Envelope) -> Result<u64, MemoryError> {
+        let envelope = Box::new(envelope.clone());
+        expect!(self.ask(Request::AppendEvent { envelope }), Reply::Number(number) => number)
+    }
+
+    /// The events after that number (or all) which the filter accepts, oldest first, each with its number.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn events(&self, filter: &EventFilter, after: Option<u64>) -> Result<Vec<(u64, Envelope)>, MemoryError> {
+        expect!(self.ask(Request::Events { filter: filter.clone(), after }), Reply::Events(events) => events)
+    }
+
+    /// Follows the event log, from after that number on, or from now on.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn follow_events(&self, filter: &EventFilter, after: Option<u64>) -> Result<EventFollower, MemoryError> {
+        let after = match after {
+            Some(after) => after,
+            None => expect!(self.ask(Request::LastEvent), Reply::Number(last) => last)?,
+        };
+        Ok(EventFollower { store: self.clone(), filter: EventFilter { last: None, ..filter.clone() }, after })
+    }
+
+    fn update(&self, request: Request) -> Result<Update, MemoryError> {
+        let updates = expect!(self.ask(request), Reply::Updates(updates) => updates)?;
+        Ok(updates.first().copied().unwrap_or(Update::Missing))
+    }
+
+    fn vector(&self, values: Vec<f32>) -> Vector {
+        Vector { model: self.embedding_model.to_string(), values }
+    }
+
+    fn check_import(&self, reader: impl BufRead) -> Result<Vec<ExportedEngram>, TransferError> {
+        let (mut engrams, mut numbers, mut problems) = (Vec::new(), Vec::new(), Vec::new());
+        let mut lines_by_id: BTreeMap<QueryId, usize> = BTreeMap::new();
+        let mut dimensions: BTreeMap<String, usize> = BTreeMap::new();
+        for (number, line) in (1..).zip(reader.lines()) {
+            let line = line?;
+            if line.trim().is_empty() {
+                continue;
+            }
+            let checked = parse_line(&line).and_then(|(id, exported)| {
+                if let Some(first) = lines_by_id.insert(id, number) {
+                    return Err(format!("line {first} is engram {id} already"));
+                }
+                if let Some(Vector { model, values }) = &exported.vector {
+                    let expected = *dimensions.entry(model.clone()).or_insert(values.len());
+                    if values.len() != expected {
+                        return Err(format!("its vector has {} dimensions, others have {expected}", values.len()));
+                    }
+                }
+                Ok(exported)
+            });
+            match checked {
+                Ok(exported) => {
+                    engrams.push(exported);
+                    numbers.push(number);
+                }
+                Err(problem) => problems.push(format!("line {number}: {problem}")),
+            }
+        }
+        self.compare_import(&engrams, &numbers, &mut problems)?;
+        if problems.is_empty() { Ok(engrams) } else { Err(import_error(problems).into()) }
+    }
+
+    fn compare_import(
+        &self,
+        engrams: &[ExportedEngram],
+        numbers: &[usize],
+        problems: &mut Vec<String>,
+    ) -> Result<(), MemoryError> {
+        for (engrams, numbers) in engrams.chunks(LINES_AT_ONCE).zip(numbers.chunks(LINES_AT_ONCE)) {
+            let request = Request::Compare { engrams: engrams.to_vec() };
+            let standings = expect!(self.ask(request), Reply::Standings(standings) => standings)?;
+            problems.extend(numbers.iter().zip(standings).filter_map(|(number, standing)| match standing {
+                Standing::Refused(reason) => Some(format!("line {number}: {reason}")),
+                Standing::New | Standing::AlreadyThere => None,
+            }));
+        }
+        Ok(())
+    }
+
+    fn ask(&self, request: Request) -> Result<Reply, MemoryError> {
+        self.local.answer(&request, false)
+    }
+}
+
+/// The event log as it grows.
+pub struct EventFollower {
+    store: MemoryStore,
+    filter: EventFilter,
+    after: u64,
+}
+
+impl EventFollower {
+    /// Waits for the next events, at most so long; gives none where none came.
+    ///
+    /// # Errors
+    /// When memory cannot be read.
+    pub fn next(&mut self, at_most: Duration) -> Result<Vec<(u64, Envelope)>, MemoryError> {
+        let milliseconds = u64::try_from(at_most.as_millis()).unwrap_or(u64::MAX);
+        let request = Request::AwaitEvents { filter: self.filter.clone(), after: self.after, milliseconds };
+        let (events, seen) = expect!(self.store.ask(request), Reply::News { events, seen } => (events, seen))?;
+        self.after = seen;
+        Ok(events)
+    }
+}
+
+fn import_error(mut problems: Vec<String>) -> MemoryError {
+    let n_problems = problems.len();
+    problems.truncate(MOST_PROBLEMS);
+    if n_problems > MOST_PROBLEMS {
+        problems.push(format!("and {} more lines", n_problems - MOST_PROBLEMS));
+    }
+    MemoryError::Import { problems }
+}
+
+fn unexpected(reply: &Reply) -> MemoryError {
+    let reason = format!("{reply:?} is no answer to what was asked");
+    MemoryError::Damaged { record: "an answer from the process that holds memory".to_owned(), reason }
+}

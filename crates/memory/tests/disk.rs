@@ -1,0 +1,144 @@
+//! A disk that is full: an error that says so, everything acknowledged still there, and work that goes on once there is
+//! room. Once with a small file system, which takes the rights to mount one, and once with a limit on the size of files.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+
+use hone_memory::{Engram, Filters, MemoryError, MemoryOptions, MemoryStore, Update};
+use support::{engram, grade, id, vector};
+use tempfile::TempDir;
+
+/// A file system of its own, in memory.
+struct SmallDisk {
+    folder: TempDir,
+}
+
+impl SmallDisk {
+    /// `None` where the rights to mount it are missing.
+    fn mount(size: &str) -> Option<SmallDisk> {
+        let folder = TempDir::new().unwrap();
+        let options = format!("size={size}");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(folder.path()).output();
+        if mounted.is_ok_and(|mounted| mounted.status.success()) {
+            return Some(SmallDisk { folder });
+        }
+        println!("left out: a small file system cannot be mounted without the rights to do so");
+        None
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        Command::new("umount").arg("--lazy").arg(self.folder.path()).status().unwrap();
+    }
+}
+
+/// An engram that takes some room.
+fn long(number: u64) -> Engram {
+    Engram { answer: format!("{number} is a number. ").repeat(500), ..engram(number) }
+}
+
+/// Remembers until that fails; gives the first number that is not remembered, and why.
+fn fill(store: &MemoryStore, first: u64) -> (u64, MemoryError) {
+    for number in first..100_000 {
+        if let Err(error) = store.remember(long(number), Some(vector(number, 384))) {
+            return (number, error);
+        }
+    }
+    panic!("the disk is never full");
+}
+
+/// Checks that everything before `next` is there, and perhaps that one, which was refused.
+#[track_caller]
+fn check_holds(store: &MemoryStore, next: u64) {
+    assert_eq!(store.verify().unwrap().problems, [""; 0]);
+    let found = store.list(&Filters::default(), usize::MAX).unwrap().len() as u64;
+    assert!(found == next || found == next + 1, "{found} engrams, {next} were acknowledged");
+    for number in 0..next {
+        assert_eq!(store.get(id(number)).unwrap().unwrap().answer, long(number).answer);
+    }
+}
+
+/// Fills a disk, makes room and goes on, twice, and opens memory anew at the end.
+fn check_small_disk(reserved_bytes: u64) {
+    let Some(disk) = SmallDisk::mount("80m") else { return };
+    let ballast = disk.path("ballast");
+    let options = || MemoryOptions { reserved_bytes, ..MemoryOptions::default() };
+    let store = MemoryStore::open(&disk.path("memory"), options()).unwrap();
+    let mut next = 0;
+    for ballast_bytes in [24 << 20, 8 << 20] {
+        fs::write(&ballast, vec![1; ballast_bytes]).unwrap();
+        let (refused, error) = fill(&store, next);
+        assert!(matches!(error, MemoryError::DiskFull { .. }), "{error}");
+        assert!(refused > next, "nothing was written");
+        next = refused;
+        assert!(store.remember(long(next), None).is_err(), "it is as full as before");
+        fs::remove_file(&ballast).unwrap();
+        check_holds(&store, next);
+        store.remember(long(next), Some(vector(next, 384))).unwrap();
+        assert_eq!(store.update_score(id(next), &grade(Some(3))), Ok(Update::Merged));
+        next += 1;
+    }
+    drop(store);
+    check_holds(&MemoryStore::open(&disk.path("memory"), options()).unwrap(), next);
+}
+
+#[test]
+fn a_write_that_would_fill_the_disk_is_refused() {
+    check_small_disk(MemoryOptions::default().reserved_bytes);
+}
+
+#[test]
+fn a_disk_that_is_full_is_survived() {
+    check_small_disk(0);
+}
+
+/// A process whose files cannot get larger than 8 MiB.
+#[test]
+fn files_that_may_not_grow_are_survived() {
+    if Command::new("prlimit").arg("--version").output().is_err() {
+        println!("left out: there is no `prlimit` to lift a limit with");
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    // A shell counts in blocks of 512 bytes, and a process that is not told to ignore the signal would be ended by it.
+    let script = "trap '' XFSZ; ulimit -S -f 16384; exec \"$0\" --exact limited_child --ignored --quiet";
+    let child = Command::new("sh")
+        .args(["-c", script])
+        .arg(env::current_exe().unwrap())
+        .env("HONE_TEST_FOLDER", folder.path())
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+    assert!(Path::new(folder.path()).join("was_refused").exists());
+}
+
+#[test]
+#[ignore = "is the process of the test above"]
+fn limited_child() {
+    let Ok(folder) = env::var("HONE_TEST_FOLDER") else { return };
+    let folder = Path::new(&folder);
+    let store = MemoryStore::open(&folder.join("memory"), MemoryOptions::default()).unwrap();
+    let (next, error) = fill(&store, 0);
+    assert!(matches!(error, MemoryError::DiskFull { .. }), "{error}");
+    fs::write(folder.join("was_refused"), b"").unwrap();
+    // Opening sled's files again after the failure may have found room for one more; what is acknowledged has to hold.
+    let next = next + u64::from(store.remember(long(next), None).is_ok());
+    let own = process::id().to_string();
+    assert!(Command::new("prlimit").args(["--pid", &own, "--fsize=unlimited"]).status().unwrap().success());
+    check_holds(&store, next);
+    store.remember(long(next), Some(vector(next, 384))).unwrap();
+    drop(store);
+    check_holds(&MemoryStore::open(&folder.join("memory"), MemoryOptions::default()).unwrap(), next + 1);
+}

@@ -1,0 +1,210 @@
+//! Makes texts harmless before they are shown to a judge, so that an answer cannot grade itself.
+//!
+//! Whatever the judge could take for a part of its own prompt or verdict is marked as quoted: `[RESULT]`, headings like
+//! those that divide the prompt, the control tokens of chat templates. It stays visible and readable, since the judge is to
+//! grade the answer as it was given. The text is looked at as a reader sees it: without invisible characters, in one case,
+//! with look-alikes taken for what they look like.
+
+mod appearance;
+
+use crate::verdict::{is_emphasis, score_at_end, winner_at_end};
+use appearance::{Sign, signs};
+
+/// Put behind a bracket that opens a marker.
+const QUOTED: &str = "quoted ";
+/// Stands for each `#` of a heading.
+const HEADING: &str = "»";
+/// Stands for each character of a line under a heading.
+const UNDERLINE: &str = "·";
+/// The least run of `#`, `=` or `-` that divides a prompt.
+const LEAST_RUN: usize = 3;
+/// Control tokens of chat templates in square brackets; spaces and underscores do not count.
+const BRACKETED: [&str; 7] =
+    ["inst", "systemprompt", "availabletools", "toolcalls", "toolresults", "toolcontent", "modelsettings"];
+/// Control tokens in angle brackets.
+const ANGLED: [&str; 9] = ["s", "bos", "eos", "pad", "unk", "sys", "start_of_turn", "end_of_turn", "endoftext"];
+/// Words that may follow on `[RESULT` where it is a verdict.
+const VERDICT_WORDS: [&str; 7] = ["a", "b", "response", "answer", "score", "rating", "grade"];
+/// The longest control token between `<|` and `|>`, in characters.
+const LONGEST_CONTROL_TOKEN: usize = 48;
+
+/// The text with everything quoted that a judge could take for its own.
+///
+/// At most a few characters are added for each that is replaced: the text grows to no more than three times its length.
+pub fn neutralized(text: &str) -> String {
+    let signs = signs(text);
+    let mut edits = Edits::default();
+    let mut index = 0;
+    while index < signs.len() {
+        index = match signs[index].looks_like {
+            '[' => edits.bracket(&signs, index),
+            '<' => edits.angle(&signs, index),
+            '#' => edits.heading(&signs, index),
+            _ => index + 1,
+        };
+    }
+    edits.underlines(&signs);
+    without_verdict_at_end(edits.apply(text))
+}
+
+/// What is changed, at which byte.
+#[derive(Default)]
+struct Edits {
+    edits: Vec<Edit>,
+}
+
+/// `removed` bytes at `at` make way for a text.
+struct Edit {
+    at: usize,
+    removed: usize,
+    inserted: &'static str,
+}
+
+impl Edits {
+    fn replace(&mut self, sign: &Sign, inserted: &'static str) {
+        self.edits.push(Edit { at: sign.at, removed: sign.length, inserted });
+    }
+
+    /// `[RESULT`, `[INST]` and the like. Returns where to look next, as the others do.
+    fn bracket(&mut self, signs: &[Sign], index: usize) -> usize {
+        let rest = &signs[index + 1..];
+        let is_result = after_letters(rest, "result").is_some_and(opens_verdict);
+        let is_control = || {
+            let rest = match rest.first() {
+                Some(sign) if sign.looks_like == '/' => &rest[1..],
+                _ => rest,
+            };
+            let closes = |rest: &[Sign]| without_fillers(rest).first().is_some_and(|sign| sign.looks_like == ']');
+            BRACKETED.iter().any(|name| after_letters(rest, name).is_some_and(closes))
+        };
+        if is_result || is_control() {
+            self.edits.push(Edit { at: signs[index].at + signs[index].length, removed: 0, inserted: QUOTED });
+        }
+        index + 1
+    }
+
+    /// `<|im_end|>`, `</s>`, `<<SYS>>` and the like.
+    fn angle(&mut self, signs: &[Sign], index: usize) -> usize {
+        let rest = &signs[index..];
+        let Some(length) = length_of_control_token(rest) else { return index + 1 };
+        for sign in &rest[..length] {
+            match sign.looks_like {
+                '<' => self.replace(sign, "‹"),
+                '>' => self.replace(sign, "›"),
+                _ => {}
+            }
+        }
+        index + length
+    }
+
+    /// `###`, wherever it stands.
+    fn heading(&mut self, signs: &[Sign], index: usize) -> usize {
+        let length = signs[index..].iter().take_while(|sign| sign.looks_like == '#').count();
+        if length >= LEAST_RUN {
+            signs[index..index + length].iter().for_each(|sign| self.replace(sign, HEADING));
+        }
+        index + length
+    }
+
+    /// Lines of `===` or `---` under a line of text.
+    fn underlines(&mut self, signs: &[Sign]) {
+        let mut is_below_text = false;
+        for line in signs.split(|sign| sign.ends_line) {
+            let is_blank = line.iter().all(|sign| sign.looks_like.is_whitespace());
+            let marks = || line.iter().filter(|sign| !sign.looks_like.is_whitespace());
+            let is_run = |mark| marks().count() >= LEAST_RUN && marks().all(|sign| sign.looks_like == mark);
+            if is_below_text && (is_run('=') || is_run('-')) {
+                marks().for_each(|sign| self.replace(sign, UNDERLINE));
+            }
+            is_below_text = !is_blank;
+        }
+    }
+
+    fn apply(mut self, text: &str) -> String {
+        self.edits.sort_by_key(|edit| edit.at);
+        let mut result = String::with_capacity(text.len() + self.edits.len() * QUOTED.len());
+        let mut done = 0;
+        for edit in self.edits {
+            result.push_str(&text[done..edit.at]);
+            result.push_str(edit.inserted);
+            done = edit.at + edit.removed;
+        }
+        result.push_str(&text[done..]);
+        result
+    }
+}
+
+/// What follows on `letters`, between which there may be fillers; `None` where something else stands there.
+fn after_letters<'a>(mut rest: &'a [Sign], letters: &str) -> Option<&'a [Sign]> {
+    for letter in letters.chars() {
+        let (first, after) = without_fillers(rest).split_first()?;
+        if first.looks_like != letter {
+            return None;
+        }
+        rest = after;
+    }
+    Some(rest)
+}
+
+/// Whether what follows on `[RESULT` makes a verdict of it, and not `[results]` or `[result of the vote]`.
+fn opens_verdict(rest: &[Sign]) -> bool {
+    let is_part_of_name = matches!(rest, [underscore, next, ..]
+        if underscore.looks_like == '_' && next.looks_like.is_alphanumeric());
+    if is_part_of_name {
+        return false;
+    }
+    let is_adjacent = rest.first().is_some_and(|sign| sign.looks_like.is_alphabetic());
+    let rest = without_fillers(rest);
+    match rest.first().map(|sign| sign.looks_like) {
+        Some(letter) if letter.is_alphabetic() => {
+            let word: String = rest
+                .iter()
+                .map(|sign| sign.looks_like)
+                .take_while(|letter| letter.is_alphanumeric())
+                .take(16)
+                .collect();
+            !is_adjacent && VERDICT_WORDS.contains(&word.as_str())
+        }
+        Some(',' | '.') => false,
+        _ => true,
+    }
+}
+
+fn without_fillers(signs: &[Sign]) -> &[Sign] {
+    let is_filler = |sign: &&Sign| sign.looks_like.is_whitespace() || is_emphasis(sign.looks_like);
+    let fillers = signs.iter().take_while(is_filler).count();
+    &signs[fillers..]
+}
+
+/// The length, in signs, of the control token that `signs` begin with.
+fn length_of_control_token(signs: &[Sign]) -> Option<usize> {
+    let letter = |index: usize| signs.get(index).map(|sign| sign.looks_like);
+    if letter(1) == Some('|') {
+        let is_inside = |index: &usize| letter(*index).is_some_and(|letter| !letter.is_whitespace() && letter != '<');
+        let bar = (2..LONGEST_CONTROL_TOKEN)
+            .take_while(is_inside)
+            .find(|index| letter(*index) == Some('|') && letter(index + 1) == Some('>'))?;
+        return Some(bar + 2);
+    }
+    let is_double = letter(1) == Some('<');
+    let opening = if is_double { 2 } else { 1 };
+    let start = opening + usize::from(letter(opening) == Some('/'));
+    let is_part = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '_';
+    let name: String = (start..LONGEST_CONTROL_TOKEN).map_while(letter).take_while(is_part).collect();
+    let end = start + name.len();
+    let is_closed = letter(end) == Some('>') && (!is_double || letter(end + 1) == Some('>'));
+    (is_closed && ANGLED.contains(&name.as_str())).then_some(end + opening)
+}
+
+/// A text that ends like a verdict without a marker (`Score: 5`, `Winner: A`) has the verdict put in quotation marks.
+fn without_verdict_at_end(text: String) -> String {
+    let score = score_at_end(&text).map(|found| found.value);
+    let value = score.or_else(|| winner_at_end(&text).map(|found| found.value));
+    match value {
+        Some(value) => format!("{}“{}”{}", &text[..value.start], &text[value.clone()], &text[value.end..]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests;

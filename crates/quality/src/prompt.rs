@@ -1,0 +1,70 @@
+//! Templates with places for texts, and the one turn of a chat that is made of them.
+
+/// Puts the values in the places of a template, in one pass: a place that is named inside a value stays text. Braces around
+/// anything else are text too.
+pub(crate) fn fill(template: &str, values: &[(&str, &str)]) -> String {
+    let mut filled = String::with_capacity(template.len());
+    let mut rest = template;
+    while let Some(brace) = rest.find('{') {
+        filled.push_str(&rest[..brace]);
+        rest = &rest[brace..];
+        match values.iter().find_map(|(name, value)| Some((value, after_place(rest, name)?))) {
+            Some((value, after)) => {
+                filled.push_str(value);
+                rest = after;
+            }
+            None => {
+                filled.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    filled.push_str(rest);
+    filled
+}
+
+/// Whether a template has a place for the value of this name.
+pub(crate) fn has_place(template: &str, name: &str) -> bool {
+    template.match_indices('{').any(|(brace, _)| after_place(&template[brace..], name).is_some())
+}
+
+/// Prometheus' form of a chat: the system text, a blank line and the prompt are one turn.
+pub(crate) fn turn(system: &str, prompt: &str) -> String {
+    match system.trim() {
+        "" => prompt.to_owned(),
+        system => format!("{system}\n\n{prompt}"),
+    }
+}
+
+/// What follows on `{name}` where `text` begins with it.
+fn after_place<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.strip_prefix('{')?.strip_prefix(name)?.strip_prefix('}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(template: &str, expected: &str) {
+        assert_eq!(fill(template, &[("query", "Q {answer}"), ("answer", "{rubric}"), ("rubric", "R")]), expected);
+    }
+
+    #[test]
+    fn values_are_put_in_their_places_once() {
+        check("{query}|{answer}|{rubric}", "Q {answer}|{rubric}|R");
+        check("{answer}{answer}", "{rubric}{rubric}");
+        check("", "");
+        check("{query", "{query");
+        check("{ query } {{rubric}} {other} {}", "{ query } {R} {other} {}");
+        check("{quer{answer}y} {", "{quer{rubric}y} {");
+        assert!(has_place("a {b} c", "b") && has_place("{{b}", "b"));
+        assert!(!has_place("a {bb} {b c", "b"));
+    }
+
+    #[test]
+    fn a_turn_is_the_system_text_a_blank_line_and_the_prompt() {
+        assert_eq!(turn("Be fair.\n", "Grade:"), "Be fair.\n\nGrade:");
+        assert_eq!(turn(" \n", "Grade:"), "Grade:");
+    }
+}

@@ -1,0 +1,201 @@
+//! One request to the judge while it runs, and what is tried next when it cannot be answered.
+
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, RecvError};
+use hone_protocol::{
+    Completion, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Judging,
+};
+
+use crate::judge::Judge;
+use crate::settings::Fallback;
+
+/// Answers are not shortened to less than this many characters: what is left would say nothing about them.
+const LEAST_CHARACTERS: usize = 64;
+/// How often a prompt is shortened before the judge gives up.
+const MOST_ATTEMPTS: usize = 8;
+
+/// A request while it runs.
+#[derive(Debug)]
+pub(crate) struct Run {
+    generation: Generation,
+    completion: Completion,
+    context: usize,
+    max_tokens: usize,
+    prompt_characters: usize,
+}
+
+/// What an event has brought about.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// It goes on.
+    Running,
+    /// The judge has written all that it will.
+    Ended,
+    /// The prompt leaves the verdict no room.
+    TooLong(Overflow),
+    /// It cannot be answered.
+    Failed(GenerateError),
+}
+
+/// A prompt that is too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overflow {
+    /// Its tokens.
+    prompt_tokens: usize,
+    /// Its characters.
+    prompt_characters: usize,
+    /// Tokens that the context holds.
+    context: usize,
+    /// Tokens that the context leaves for it.
+    room: usize,
+}
+
+impl Run {
+    /// Asks. A request that is refused at once is told with the first event.
+    pub(crate) fn start(generator: &dyn Generate, request: GenerateRequest, prompt_characters: usize) -> Run {
+        let (context, max_tokens) = (request.context.unwrap_or(usize::MAX), request.max_tokens.unwrap_or(0));
+        let generation = generator.generate(request).unwrap_or_else(|error| {
+            let (sender, generation) = Generation::channel();
+            sender.send(GenerationEvent::Failed(error));
+            generation
+        });
+        Run { generation, completion: Completion::default(), context, max_tokens, prompt_characters }
+    }
+
+    /// The channel of events.
+    pub(crate) fn events(&self) -> &Receiver<GenerationEvent> {
+        self.generation.events()
+    }
+
+    /// What has come so far.
+    pub(crate) fn completion(&self) -> &Completion {
+        &self.completion
+    }
+
+    /// Takes in the next event.
+    pub(crate) fn take(&mut self, event: Result<GenerationEvent, RecvError>) -> Progress {
+        let event = event.unwrap_or(GenerationEvent::Failed(GenerateError::Stopped));
+        match self.completion.take(event) {
+            Ok(is_last) => self.check_room(is_last),
+            Err(GenerateError::ContextOverflow { prompt_tokens, context_tokens }) => {
+                Progress::TooLong(self.overflow(prompt_tokens, context_tokens))
+            }
+            Err(error) => Progress::Failed(error),
+        }
+    }
+
+    /// A verdict that is cut off is none: the prompt must leave room for all of it. The model's own context, which may be
+    /// smaller than what was asked for, shows only when it is full.
+    fn check_room(&self, is_last: bool) -> Progress {
+        let prompt_tokens = self.completion.prompt_token_ids.len();
+        if prompt_tokens + self.max_tokens > self.context {
+            return Progress::TooLong(self.overflow(prompt_tokens, self.context));
+        }
+        match (is_last, self.completion.finish_reason) {
+            (false, _) => Progress::Running,
+            (true, Some(FinishReason::ContextFull)) => {
+                Progress::TooLong(self.overflow(prompt_tokens, prompt_tokens + self.completion.token_ids.len()))
+            }
+            (true, _) => Progress::Ended,
+        }
+    }
+
+    fn overflow(&self, prompt_tokens: usize, context_tokens: usize) -> Overflow {
+        let context = self.context.min(context_tokens);
+        let room = context.saturating_sub(self.max_tokens);
+        Overflow { prompt_tokens, prompt_characters: self.prompt_characters, context, room }
+    }
+}
+
+/// Who is asked, how much of the answers is shown, and what it has cost so far: what changes from one attempt to the next.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    judge: Judge,
+    answered_by: String,
+    /// The model that is asked.
+    pub(crate) model: String,
+    /// Characters of the answers that are shown, in all.
+    pub(crate) shown: usize,
+    n_shortened: usize,
+    tokens_before: usize,
+    started: Instant,
+}
+
+impl Attempt {
+    /// The first attempt, over answers of so many characters in all.
+    pub(crate) fn first(judge: &Judge, answered_by: &str, characters: usize) -> Attempt {
+        Attempt {
+            judge: judge.clone(),
+            answered_by: answered_by.to_owned(),
+            model: judge.settings().model.clone(),
+            shown: characters,
+            n_shortened: 0,
+            tokens_before: 0,
+            started: Instant::now(),
+        }
+    }
+
+    /// When the judging is to be given up.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.started + self.judge.settings().grade_timeout
+    }
+
+    /// Shows less of the answers.
+    ///
+    /// # Errors
+    /// When that would not help.
+    pub(crate) fn shorten(&mut self, overflow: Overflow) -> Result<(), String> {
+        let Overflow { prompt_tokens, prompt_characters, context, room } = overflow;
+        let excess = prompt_tokens.saturating_sub(room);
+        let characters_per_token = prompt_characters as f64 / prompt_tokens.max(1) as f64;
+        // The average says what would fit, if the answers were like the rest of the prompt. Since they may not be, a little
+        // more is taken out, and one attempt never takes out nearly everything or nearly nothing.
+        let fitting = self.shown as f64 - excess as f64 * characters_per_token;
+        let shown = ((0.9 * fitting - 40.0).max(0.0) as usize).clamp(self.shown / 4, self.shown - self.shown / 4);
+        if room == 0 || shown < LEAST_CHARACTERS || self.n_shortened == MOST_ATTEMPTS {
+            return Err(format!(
+                "the prompt has {prompt_tokens} tokens, and the judge's context of {context} leaves room for {room}: \
+                 raise critic.context, or shorten the question or the rubric"
+            ));
+        }
+        self.n_shortened += 1;
+        self.shown = shown;
+        Ok(())
+    }
+
+    /// Lets the answering model stand in for the judge where the judge cannot be loaded.
+    ///
+    /// # Errors
+    /// What keeps the judge from judging, where nobody can stand in.
+    pub(crate) fn fall_back(&mut self, error: &GenerateError) -> Result<(), String> {
+        let GenerateError::Model { .. } = error else { return Err(error.to_string()) };
+        let settings = self.judge.settings();
+        let is_judge = self.model == settings.model;
+        let has_other = !self.answered_by.is_empty() && self.answered_by != self.model;
+        if settings.fallback == Fallback::Generator && is_judge && has_other {
+            self.judge.tell_once(&format!("{error}: {} grades its own answers instead", self.answered_by));
+            self.model = self.answered_by.clone();
+            return Ok(());
+        }
+        self.judge.tell_once(&format!("{error}: answers stay without a score"));
+        Err(error.to_string())
+    }
+
+    /// Keeps account of a request that is given up for another one.
+    pub(crate) fn count(&mut self, run: &Run) {
+        self.tokens_before += run.completion.token_ids.len();
+    }
+
+    /// What the judging took, with the requests that were not given up.
+    pub(crate) fn judging<'a>(&self, runs: impl IntoIterator<Item = &'a Run>, failure: Option<String>) -> Judging {
+        let tokens: usize = runs.into_iter().map(|run| run.completion.token_ids.len()).sum();
+        Judging {
+            judge: self.model.clone(),
+            self_graded: self.model == self.answered_by,
+            tokens: self.tokens_before + tokens,
+            seconds: self.started.elapsed().as_secs_f64(),
+            failure,
+        }
+    }
+}

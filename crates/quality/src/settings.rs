@@ -1,0 +1,273 @@
+//! What is configured about the judge, checked.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::prompt::has_place;
+
+/// The settings that hone ships with.
+const SHIPPED: &str = include_str!("../../../config/critic.toml");
+/// The longest timeout, in seconds: a week.
+const LONGEST_TIMEOUT: f64 = 604_800.0;
+/// The least context, in tokens: less holds no prompt.
+const LEAST_CONTEXT: usize = 256;
+
+/// Who grades, by what, and with which prompts. Read from TOML (`config/critic.toml` has every key) it is checked.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "CriticFile")]
+pub struct CriticSettings {
+    /// Name or path of the judge's model.
+    pub model: String,
+    /// Divides the judge's logits; 0 takes the likeliest token.
+    pub temperature: f32,
+    /// The most tokens of the judge's prompt and verdict together.
+    pub context: usize,
+    /// How long a grading may take, from its start.
+    pub grade_timeout: Duration,
+    /// Name of the rubric.
+    pub rubric: String,
+    /// Who grades where the judge cannot be loaded.
+    pub fallback: Fallback,
+    /// The most tokens of feedback before the verdict.
+    pub feedback_tokens: usize,
+    /// Two answers are a tie where the log-odds between them, in nats, are smaller than this.
+    pub tie_margin: f64,
+    /// The prompts.
+    pub templates: Templates,
+}
+
+/// Who grades where the judge cannot be loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fallback {
+    /// The model that answered; the grade says that it is self-graded.
+    Generator,
+    /// Nobody: the answer stays without a score.
+    None,
+}
+
+/// The judge's prompts, with places such as `{query}` for texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Templates {
+    /// Instructions before a grading.
+    pub absolute_system: String,
+    /// A grading, with places for `query`, `answer` and `rubric`.
+    pub absolute_prompt: String,
+    /// The same with a place for `reference`.
+    pub absolute_reference_prompt: String,
+    /// Instructions before a comparison.
+    pub pairwise_system: String,
+    /// A comparison, with places for `query`, `answer_a` and `answer_b`, and one for `rubric` where it is wanted.
+    pub pairwise_prompt: String,
+}
+
+/// A setting that cannot be used.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum InvalidSettings {
+    /// A value out of its range.
+    #[error("{key} is {value}: it must be {expected}")]
+    Value {
+        /// The key in the configuration.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// What it can be.
+        expected: &'static str,
+    },
+    /// A prompt that would not show the judge what it is to judge.
+    #[error("{key} has no place for the {place}: write {{{place}}} where it shall stand")]
+    Place {
+        /// The key in the configuration.
+        key: &'static str,
+        /// What is missing.
+        place: &'static str,
+    },
+    /// Two values that leave no room for a prompt.
+    #[error(
+        "feedback_tokens is {feedback_tokens} and context is {context}: raise the context or lower feedback_tokens, so \
+         that half of the context is left for the prompt"
+    )]
+    NoRoom {
+        /// Tokens of feedback.
+        feedback_tokens: usize,
+        /// Tokens of context.
+        context: usize,
+    },
+}
+
+impl CriticSettings {
+    /// The settings that hone ships with.
+    ///
+    /// # Panics
+    /// When `config/critic.toml` is wrong, which a test would have shown.
+    pub fn shipped() -> CriticSettings {
+        toml::from_str(SHIPPED).expect("config/critic.toml is checked by a test")
+    }
+
+    /// Checks what holds between several values, each of which is sound by itself.
+    ///
+    /// # Errors
+    /// When they contradict each other.
+    pub(crate) fn check_together(&self) -> Result<(), InvalidSettings> {
+        let CriticSettings { feedback_tokens, context, .. } = *self;
+        match feedback_tokens > context / 2 {
+            true => Err(InvalidSettings::NoRoom { feedback_tokens, context }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The settings as the file has them.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CriticFile {
+    model: String,
+    temperature: f64,
+    context: i64,
+    grade_timeout: f64,
+    rubric: String,
+    fallback: Fallback,
+    feedback_tokens: i64,
+    tie_margin: f64,
+    absolute_system: String,
+    absolute_prompt: String,
+    absolute_reference_prompt: String,
+    pairwise_system: String,
+    pairwise_prompt: String,
+}
+
+impl TryFrom<CriticFile> for CriticSettings {
+    type Error = InvalidSettings;
+
+    fn try_from(file: CriticFile) -> Result<Self, Self::Error> {
+        let timeout = check("grade_timeout", file.grade_timeout, "above 0 and at most 604800 (seconds)", |seconds| {
+            seconds > 0.0 && seconds <= LONGEST_TIMEOUT
+        })?;
+        Ok(CriticSettings {
+            model: named("model", file.model)?,
+            temperature: check("temperature", file.temperature, "0 or more", |value| {
+                (0.0..=f64::from(f32::MAX)).contains(&value)
+            })? as f32,
+            context: tokens("context", file.context, LEAST_CONTEXT, "256 or more")?,
+            grade_timeout: Duration::from_secs_f64(timeout),
+            rubric: named("rubric", file.rubric)?,
+            fallback: file.fallback,
+            feedback_tokens: tokens("feedback_tokens", file.feedback_tokens, 1, "1 or more")?,
+            tie_margin: check("tie_margin", file.tie_margin, "0 or more", |value| value.is_finite() && value >= 0.0)?,
+            templates: Templates {
+                absolute_system: file.absolute_system,
+                absolute_prompt: with_places("absolute_prompt", file.absolute_prompt, &["query", "answer", "rubric"])?,
+                absolute_reference_prompt: with_places(
+                    "absolute_reference_prompt",
+                    file.absolute_reference_prompt,
+                    &["query", "answer", "rubric", "reference"],
+                )?,
+                pairwise_system: file.pairwise_system,
+                pairwise_prompt: with_places(
+                    "pairwise_prompt",
+                    file.pairwise_prompt,
+                    &["query", "answer_a", "answer_b"],
+                )?,
+            },
+        })
+    }
+}
+
+fn check(
+    key: &'static str,
+    value: f64,
+    expected: &'static str,
+    is_sound: impl Fn(f64) -> bool,
+) -> Result<f64, InvalidSettings> {
+    match is_sound(value) {
+        true => Ok(value),
+        false => Err(InvalidSettings::Value { key, value: value.to_string(), expected }),
+    }
+}
+
+fn tokens(key: &'static str, value: i64, least: usize, expected: &'static str) -> Result<usize, InvalidSettings> {
+    let invalid = || InvalidSettings::Value { key, value: value.to_string(), expected };
+    usize::try_from(value).ok().filter(|tokens| *tokens >= least).ok_or_else(invalid)
+}
+
+fn named(key: &'static str, name: String) -> Result<String, InvalidSettings> {
+    match name.trim() {
+        "" => Err(InvalidSettings::Value { key, value: "empty".to_owned(), expected: "a name" }),
+        _ => Ok(name),
+    }
+}
+
+fn with_places(key: &'static str, template: String, places: &[&'static str]) -> Result<String, InvalidSettings> {
+    match places.iter().find(|place| !has_place(&template, place)) {
+        Some(place) => Err(InvalidSettings::Place { key, place }),
+        None => Ok(template),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// What is said of the shipped settings with one key set to another value.
+    #[track_caller]
+    fn check_refused(key: &str, value: impl Into<toml::Value>, expected: &str) {
+        let mut table: toml::Table = SHIPPED.parse().unwrap();
+        table.insert(key.to_owned(), value.into());
+        let error = table.try_into::<CriticSettings>().unwrap_err();
+        assert_eq!(error.message(), expected);
+    }
+
+    #[test]
+    fn the_shipped_settings_are_those_of_the_seed() {
+        let settings = CriticSettings::shipped();
+        assert_eq!((settings.model.as_str(), settings.temperature, settings.context), ("prometheus:7b", 0.0, 4096));
+        assert_eq!((settings.grade_timeout, settings.fallback), (Duration::from_secs(30), Fallback::Generator));
+        assert!(settings.templates.absolute_prompt.starts_with("###Task Description:\nAn instruction"));
+        assert!(settings.templates.absolute_prompt.ends_with("\n{rubric}\n\n###Feedback:"));
+        assert!(settings.templates.pairwise_prompt.ends_with("\n{answer_b}\n\n###Verdict:"));
+        assert_eq!(settings.check_together(), Ok(()));
+    }
+
+    #[test]
+    fn settings_out_of_range_are_refused() {
+        let timeout = "it must be above 0 and at most 604800 (seconds)";
+        check_refused("grade_timeout", 0.0, &format!("grade_timeout is 0: {timeout}"));
+        check_refused("grade_timeout", f64::NAN, &format!("grade_timeout is NaN: {timeout}"));
+        check_refused("grade_timeout", 1e300, &format!("grade_timeout is {}: {timeout}", 1e300));
+        check_refused("tie_margin", -0.5, "tie_margin is -0.5: it must be 0 or more");
+        check_refused("tie_margin", f64::INFINITY, "tie_margin is inf: it must be 0 or more");
+        check_refused("temperature", -1.0, "temperature is -1: it must be 0 or more");
+        check_refused("temperature", 1e39, &format!("temperature is {}: it must be 0 or more", 1e39));
+        check_refused("context", 100, "context is 100: it must be 256 or more");
+        check_refused("context", -1, "context is -1: it must be 256 or more");
+        check_refused("feedback_tokens", 0, "feedback_tokens is 0: it must be 1 or more");
+        check_refused("model", " ", "model is empty: it must be a name");
+        check_refused("fallback", "somebody", "unknown variant `somebody`, expected `generator` or `none`");
+        check_refused(
+            "tone",
+            "kind",
+            "unknown field `tone`, expected one of `model`, `temperature`, `context`, \
+            `grade_timeout`, `rubric`, `fallback`, `feedback_tokens`, `tie_margin`, `absolute_system`, \
+            `absolute_prompt`, `absolute_reference_prompt`, `pairwise_system`, `pairwise_prompt`",
+        );
+    }
+
+    #[test]
+    fn a_prompt_without_what_is_to_be_judged_is_refused() {
+        let place = |key, place| format!("{key} has no place for the {place}: write {{{place}}} where it shall stand");
+        check_refused("absolute_prompt", "{query} {rubric}", &place("absolute_prompt", "answer"));
+        let no_reference = place("absolute_reference_prompt", "reference");
+        check_refused("absolute_reference_prompt", "{query} {rubric} {answer}", &no_reference);
+        check_refused("pairwise_prompt", "{query} {answer_a} {answer}", &place("pairwise_prompt", "answer_b"));
+    }
+
+    #[test]
+    fn feedback_must_leave_room_for_the_prompt() {
+        let settings = CriticSettings { feedback_tokens: 2049, ..CriticSettings::shipped() };
+        let error = settings.check_together().unwrap_err().to_string();
+        assert!(error.starts_with("feedback_tokens is 2049 and context is 4096: "), "{error}");
+    }
+}

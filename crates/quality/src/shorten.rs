@@ -1,0 +1,85 @@
+//! Takes the middle out of answers that the judge's context does not hold. The beginning and the end stay: that is where an
+//! answer says what it is about and what it comes to.
+
+/// A text, perhaps without its middle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shortened {
+    /// The text, with a remark where the middle was.
+    pub(crate) text: String,
+    /// Characters that were taken out.
+    pub(crate) left_out: usize,
+}
+
+/// The texts with `room` characters between them; whole where they have no more. A text that is shorter than its share leaves
+/// the rest of the share to the others.
+pub(crate) fn shortened<const N: usize>(texts: [&str; N], room: usize) -> [Shortened; N] {
+    let lengths = texts.map(|text| text.chars().count());
+    let share = share(&lengths, room);
+    std::array::from_fn(|index| without_middle(texts[index], lengths[index], share))
+}
+
+/// The longest that a text may be, so that all of them together have at most `room` characters.
+fn share(lengths: &[usize], room: usize) -> usize {
+    let mut sorted = lengths.to_vec();
+    sorted.sort_unstable();
+    let mut left = room;
+    for (index, length) in sorted.iter().enumerate() {
+        let share = left / (sorted.len() - index);
+        if *length > share {
+            return share;
+        }
+        left -= length;
+    }
+    sorted.last().copied().unwrap_or_default()
+}
+
+fn without_middle(text: &str, length: usize, kept: usize) -> Shortened {
+    if length <= kept {
+        return Shortened { text: text.to_owned(), left_out: 0 };
+    }
+    let left_out = length - kept;
+    let tail = kept / 2;
+    let head = kept - tail;
+    let byte_of = |index: usize| text.char_indices().nth(index).map_or(text.len(), |(byte, _)| byte);
+    let (head, tail) = (&text[..byte_of(head)], &text[byte_of(length - tail)..]);
+    Shortened { text: format!("{head}\n[… {} left out …]\n{tail}", characters(left_out)), left_out }
+}
+
+/// A number of characters, in words.
+pub(crate) fn characters(count: usize) -> String {
+    match count {
+        1 => "1 character".to_owned(),
+        count => format!("{count} characters"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check<const N: usize>(texts: [&str; N], room: usize, expected: [&str; N]) {
+        assert_eq!(shortened(texts, room).map(|shortened| shortened.text), expected.map(str::to_owned));
+    }
+
+    #[test]
+    fn the_middle_is_left_out_and_counted() {
+        check(["0123456789"], 10, ["0123456789"]);
+        check(["0123456789"], 5, ["012\n[… 5 characters left out …]\n89"]);
+        check(["0123456789"], 9, ["01234\n[… 1 character left out …]\n6789"]);
+        check(["0123456789"], 0, ["\n[… 10 characters left out …]\n"]);
+        check(["äöü世界!"], 3, ["äö\n[… 3 characters left out …]\n!"]);
+        check([""], 0, [""]);
+    }
+
+    #[test]
+    fn a_short_text_leaves_its_share_to_the_other() {
+        check(["ab", "0123456789"], 8, ["ab", "012\n[… 4 characters left out …]\n789"]);
+        check(
+            ["0123456789", "abcdefghij"],
+            4,
+            ["0\n[… 8 characters left out …]\n9", "a\n[… 8 characters left out …]\nj"],
+        );
+        check(["ab", "cd"], 4, ["ab", "cd"]);
+    }
+}

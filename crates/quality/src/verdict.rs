@@ -1,0 +1,47 @@
+//! Reads the verdict out of what a judge wrote freely.
+//!
+//! A verdict stands at the end of the text, so the text is read backwards, token by token, against the forms in which judges
+//! write verdicts: `[RESULT] 4`, `[Result]: 4/5`, `Score: 4 out of 5`, `**[RESULT]** 4.`, `[RESULT: B]`. What a form does not
+//! cover is no verdict. A verdict that is missed costs a score; one that is invented costs trust.
+//!
+//! Every form takes a handful of tokens and no token is looked at more than a few times, so the work is linear in the length
+//! of the text.
+
+mod score;
+mod tail;
+mod winner;
+
+use std::ops::Range;
+
+use hone_protocol::RespondentId;
+
+pub(crate) use score::score_at_end;
+pub(crate) use tail::is_emphasis;
+pub(crate) use winner::{winner_at_end, winner_of};
+
+/// A verdict and where it stands in the text, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found<T> {
+    /// What is said.
+    pub(crate) verdict: T,
+    /// Where it is said, with the marker or label before it.
+    pub(crate) place: Range<usize>,
+    /// The digit or letter itself.
+    pub(crate) value: Range<usize>,
+    /// Whether `[RESULT]` marks it.
+    pub(crate) is_marked: bool,
+}
+
+/// The score from 1 to 5 that the text ends with; `None` where it ends with no verdict.
+pub fn parse_score(text: &str) -> Option<u8> {
+    score_at_end(text).map(|found| found.verdict)
+}
+
+/// The better answer that the text names, at its end or, in the form `A. Because …`, at its start; `None` where it names
+/// none, or two.
+pub fn parse_winner(text: &str) -> Option<RespondentId> {
+    winner_of(text).map(|found| found.verdict)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! The forms of a winner.
+//!
+//! Beside the forms at the end of a text there is the one that the pairwise prompt asks for: the letter first, then a
+//! reason. `A` is also an English word, so the letter counts only where it stands by itself (`A.`, `A:`, `A because`), and
+//! only where the other letter does not stand by itself later on.
+
+use std::ops::Range;
+
+use hone_protocol::RespondentId;
+
+use super::Found;
+use super::tail::{Kind, Separator, Tail, Token, is_emphasis};
+
+/// Words that a winner can be labelled with.
+const LABELS: &[&str] = &["winner", "verdict", "result"];
+/// Words that may stand before the letter.
+const NOUNS: &[&str] = &["response", "answer"];
+/// Words after the letter that begin its reason.
+const REASONS: &[&str] = &["because", "since"];
+
+/// The winner that `text` names, at its end or at its start.
+pub(crate) fn winner_of(text: &str) -> Option<Found<RespondentId>> {
+    let at_end = winner_at_end(text);
+    if at_end.as_ref().is_some_and(|found| found.is_marked) {
+        return at_end;
+    }
+    if holds_marker(text) {
+        return None;
+    }
+    match (at_end, winner_at_start(text)) {
+        (Some(end), Some(start)) if end.verdict != start.verdict => None,
+        (Some(end), _) => Some(end),
+        (None, start) => start,
+    }
+}
+
+/// The winner that stands at the end of `text`.
+pub(crate) fn winner_at_end(text: &str) -> Option<Found<RespondentId>> {
+    let mut tail = Tail::of(text);
+    let mut brackets = tail.take_closing_brackets();
+    let value = tail.take_word(&["a", "b"])?;
+    let winner = letter_of(&value)?;
+    tail.take_opening_brackets(&mut brackets);
+    let noun = tail.take_word(NOUNS);
+    let (start, is_marked) = match brackets[..] {
+        [] => place_of_plain(text, tail, value)?,
+        [bracket] => place_of_bracketed(tail, bracket, noun.is_some())?,
+        _ => return None,
+    };
+    Some(Found { verdict: winner, place: start..value.end, value: value.start..value.end, is_marked })
+}
+
+/// `[RESULT] A`, `[RESULT]: Response A`, `Winner: A`: where it starts, and whether `[RESULT]` marks it.
+fn place_of_plain(text: &str, mut tail: Tail<'_>, value: Token<'_>) -> Option<(usize, bool)> {
+    let separator = tail.take_separator();
+    if let Some(start) = tail.take_marker() {
+        return Some((start, true));
+    }
+    let label = tail.take_word(LABELS)?;
+    let on_one_line = !text[label.end..value.start].contains(['\n', '\r']);
+    let is_labelled = separator == Separator::Colon && on_one_line && tail.is_at_boundary();
+    is_labelled.then_some((label.start, false))
+}
+
+/// `[RESULT: A]`, `[Response A]`: where it starts, and whether `[RESULT]` marks it.
+fn place_of_bracketed(mut tail: Tail<'_>, bracket: char, has_noun: bool) -> Option<(usize, bool)> {
+    if has_noun && let Some(opening) = tail.take_if(|token| token.kind == Kind::Mark(bracket)) {
+        return tail.is_at_boundary().then_some((opening.start, false));
+    }
+    tail.take_separator();
+    let is_marker = bracket == '[' && tail.take_word(&["result"]).is_some();
+    is_marker.then(|| tail.take_marker_opening()).flatten().map(|start| (start, true))
+}
+
+/// The winner that `text` begins with, in the form that the pairwise prompt asks for.
+fn winner_at_start(text: &str) -> Option<Found<RespondentId>> {
+    let letter = text.len() - without_opening(text).len();
+    let (winner, other) = match text[letter..].chars().next()? {
+        'A' => (RespondentId::A, 'B'),
+        'B' => (RespondentId::B, 'A'),
+        _ => return None,
+    };
+    let rest = &text[letter + 1..];
+    if !stands_alone(rest) || names_alone(rest, other) {
+        return None;
+    }
+    let value: Range<usize> = letter..letter + 1;
+    Some(Found { verdict: winner, place: 0..value.end, value, is_marked: false })
+}
+
+/// The text without white space and quotation marks before its first letter, and without a label (`Verdict:`) in front.
+fn without_opening(text: &str) -> &str {
+    let is_opening = |character: char| character.is_whitespace() || is_wrapping(character) || character == '#';
+    let text = text.trim_start_matches(is_opening);
+    let after_label = |label: &&str| {
+        let start = text.get(..label.len()).filter(|start| start.eq_ignore_ascii_case(label))?;
+        text[start.len()..].trim_start_matches(is_wrapping).strip_prefix(':')
+    };
+    LABELS.iter().find_map(after_label).map_or(text, |rest| rest.trim_start_matches(is_opening))
+}
+
+/// Whether a letter that `rest` follows on is a verdict and no word.
+fn stands_alone(rest: &str) -> bool {
+    let rest = rest.trim_start_matches(is_wrapping);
+    let mut characters = rest.chars();
+    match characters.next() {
+        None | Some('\n' | '\r') => true,
+        Some('.' | ':' | ',' | ';' | '-' | '–' | '—') => characters.next().is_none_or(char::is_whitespace),
+        Some('<') => rest.starts_with("</s>") || rest.starts_with("<|"),
+        Some(first) if first.is_whitespace() => {
+            let rest = rest.trim_start();
+            let word = rest.split(|character: char| !character.is_alphanumeric()).next().unwrap_or_default();
+            let is_reason = REASONS.iter().any(|reason| reason.eq_ignore_ascii_case(word));
+            is_reason || rest.is_empty() || rest.starts_with(['-', '–', '—'])
+        }
+        Some(_) => false,
+    }
+}
+
+/// Whether `letter` stands alone at the start of a sentence or line of `text`, as a second verdict would.
+fn names_alone(text: &str, letter: char) -> bool {
+    let mut can_begin = true;
+    for (at, character) in text.char_indices() {
+        if can_begin && character == letter && is_second_verdict(&text[at + letter.len_utf8()..]) {
+            return true;
+        }
+        let passes_over = character.is_whitespace() || is_wrapping(character) || ",:-–—".contains(character);
+        can_begin = ".!?;\n\r".contains(character) || (can_begin && passes_over);
+    }
+    false
+}
+
+/// As [`stands_alone`], but a comma after the letter may begin a sentence about it ("B, however, is wrong").
+fn is_second_verdict(rest: &str) -> bool {
+    let after = rest.trim_start_matches(is_wrapping);
+    stands_alone(rest) && after.strip_prefix(',').is_none_or(|after| after.trim_start().is_empty())
+}
+
+/// Whether `[RESULT` stands anywhere, in any case.
+fn holds_marker(text: &str) -> bool {
+    text.split('[').skip(1).any(|after| {
+        let word = after.trim_start().split(|character: char| !character.is_alphanumeric()).next();
+        word.is_some_and(|word| word.eq_ignore_ascii_case("result"))
+    })
+}
+
+fn letter_of(token: &Token<'_>) -> Option<RespondentId> {
+    match token.kind {
+        Kind::Word("A" | "a") => Some(RespondentId::A),
+        Kind::Word("B" | "b") => Some(RespondentId::B),
+        _ => None,
+    }
+}
+
+/// Whether a character may stand around a letter without changing what it says.
+fn is_wrapping(character: char) -> bool {
+    is_emphasis(character) || matches!(character, '"' | '\'' | '“' | '”' | '(' | ')' | '[' | ']')
+}

@@ -1,0 +1,101 @@
+//! Judges over a model that a test writes.
+
+#![allow(dead_code, reason = "every test binary uses a part of it")]
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use hone_protocol::scripted::{Script, Scripted};
+use hone_protocol::{
+    Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Prompt, TokenLogprob, TokenLogprobs,
+};
+use hone_quality::{CriticSettings, Judge, Rubric};
+
+/// The model that gave the answers.
+pub(crate) const ANSWERER: &str = "smollm2:135m";
+
+pub(crate) fn rubric() -> Rubric {
+    Rubric::shipped("default").unwrap().unwrap()
+}
+
+/// The shipped settings, changed.
+pub(crate) fn settings(change: impl FnOnce(&mut CriticSettings)) -> CriticSettings {
+    let mut settings = CriticSettings::shipped();
+    change(&mut settings);
+    settings
+}
+
+/// A judge with the shipped settings, and the model behind it.
+pub(crate) fn judge(respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static) -> (Judge, Arc<Scripted>) {
+    judge_with(CriticSettings::shipped(), respond)
+}
+
+pub(crate) fn judge_with(
+    settings: CriticSettings,
+    respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static,
+) -> (Judge, Arc<Scripted>) {
+    let model = Arc::new(Scripted::new(respond));
+    (Judge::new(model.clone(), settings, rubric()).unwrap(), model)
+}
+
+/// The one turn of a request.
+pub(crate) fn turn(request: &GenerateRequest) -> &str {
+    match &request.prompt {
+        Prompt::Chat(messages) if messages.len() == 1 => &messages[0].content,
+        other => panic!("{other:?} is no single turn"),
+    }
+}
+
+/// A position where the token `chosen` was chosen, and the tokens have these probabilities.
+pub(crate) fn row(chosen: &str, probabilities: &[(&str, f32)]) -> TokenLogprobs {
+    let named: Vec<TokenLogprob> = (10..)
+        .zip(probabilities)
+        .map(|(id, (text, probability))| TokenLogprob { id, logprob: probability.ln(), text: (*text).to_owned() })
+        .collect();
+    let id = named.iter().find(|named| named.text == chosen).map_or(0, |named| named.id);
+    TokenLogprobs { id, logprob: -1.0, top: Vec::new(), named }
+}
+
+/// What a model that is not installed is answered with.
+pub(crate) fn missing(model: &str) -> Script {
+    let reason = format!("model `{model}` is not installed: run `hone pull {model}`");
+    Script::failing(GenerateError::Model { model: model.to_owned(), reason })
+}
+
+/// Counts four characters of a prompt as a token and stops where its own context is full, as the engine does.
+pub(crate) struct Counting {
+    pub(crate) context: usize,
+    pub(crate) scripted: Scripted,
+}
+
+impl Generate for Counting {
+    fn generate(&self, request: GenerateRequest) -> Result<Generation, GenerateError> {
+        let prompt_tokens = turn(&request).chars().count() / 4;
+        let context_tokens = self.context.min(request.context.unwrap_or(usize::MAX));
+        let (sender, generation) = Generation::channel();
+        if prompt_tokens >= context_tokens {
+            sender.send(GenerationEvent::Failed(GenerateError::ContextOverflow { prompt_tokens, context_tokens }));
+            return Ok(generation);
+        }
+        sender.send(GenerationEvent::Started { prompt_token_ids: vec![1; prompt_tokens] });
+        let answer = self.scripted.generate(request)?;
+        // Everything a script says is there at once.
+        answer.events().try_iter().skip(1).for_each(|event| sender.send(event));
+        Ok(generation)
+    }
+}
+
+/// Refuses every request, or loses it.
+pub(crate) enum Broken {
+    Refusing,
+    Losing,
+}
+
+impl Generate for Broken {
+    fn generate(&self, _: GenerateRequest) -> Result<Generation, GenerateError> {
+        match self {
+            Broken::Refusing => Err(GenerateError::Stopped),
+            Broken::Losing => Ok(Generation::channel().1),
+        }
+    }
+}

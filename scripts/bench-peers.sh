@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# Runs hone and llama.cpp in turn on the same files with the same number of threads, and prints their medians and ratios
+# as a Markdown table. The figures also go to benches/results/, as a CSV that names the day and the processor.
+#
+# llama.cpp is built from the sources that llama-cpp-python brings along on PyPI, in a cache outside of the repository,
+# which also keeps the 7B: random weights in a real model's shape. It takes 5 GB, and the first run half an hour.
+#
+#   HONE_BENCH_7B         a 7B file to use instead
+#   HONE_BENCH_REPEATS    how often each engine runs each test in each of its two turns (3)
+#   HONE_BENCH_THREADS    threads of both engines (one for each core)
+#   LLAMA_CPP_BIN         a folder that holds llama-bench, and perhaps llama-batched-bench: nothing is built then
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/hone-bench
+repeats=${HONE_BENCH_REPEATS:-3}
+threads=${HONE_BENCH_THREADS:-$(nproc)}
+llama_cpp_python='llama-cpp-python==0.3.16'
+hone=target/release/hone
+samples=$(mktemp)
+trap 'rm -f "$samples"' EXIT
+
+say() { printf '%s\n' "$*" >&2; }
+
+# Leaves the programs in $cache/llama.cpp/bin.
+build_llama_cpp() {
+    say "building llama.cpp in $cache"
+    mkdir -p "$cache/source" "$cache/llama.cpp"
+    python3 -m pip download --quiet --no-deps --no-binary :all: --dest "$cache" "$llama_cpp_python"
+    tar -xzf "$cache"/llama_cpp_python-*.tar.gz --strip-components 1 -C "$cache/source"
+    if ! command -v cmake >/dev/null; then
+        python3 -m pip install --quiet --target "$cache/tools" cmake
+        export PATH=$cache/tools/bin:$PATH PYTHONPATH=$cache/tools${PYTHONPATH:+:$PYTHONPATH}
+    fi
+    cmake -S "$cache/source/vendor/llama.cpp" -B "$cache/llama.cpp" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
+        -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF >&2
+    cmake --build "$cache/llama.cpp" --parallel --target llama-bench llama-batched-bench >&2
+}
+
+# Every line of $samples is a test, an engine and tokens per second.
+record() { jq -r --arg test "$1" --arg engine "$2" '.[] | [$test, $engine, .] | @tsv' >>"$samples"; }
+
+run_llama() { # TEST MODEL ARGUMENTS…
+    local test=$1 model=$2
+    shift 2
+    "$llama/llama-bench" -m "$model" -t "$threads" -r "$repeats" -o json "$@" 2>/dev/null |
+        jq '.[0].samples_ts' | record "$test" llama.cpp
+}
+
+run_hone() { # TEST MODEL ENGINE ARGUMENTS…
+    local test=$1 model=$2 engine=$3
+    shift 3
+    "$hone" bench -m "$model" -t "$threads" -r "$repeats" --json "$@" 2>/dev/null |
+        jq '.[0].samples' | record "$test" "$engine"
+}
+
+# Generation of 8 sequences, all tokens together.
+run_llama_batch() { # TEST MODEL
+    [ -x "$llama/llama-batched-bench" ] || return 0
+    "$llama/llama-batched-bench" -m "$2" -t "$threads" -c 1024 -npp 4 -ntg 32 -npl 8 --output-format jsonl 2>/dev/null |
+        jq -s '[.[] | select(.speed_tg) | .speed_tg]' | record "$1" llama.cpp
+}
+
+# Both engines, twice in turn, so that a change of the machine's mood does not favour one.
+compare() { # TEST MODEL ARGUMENTS…
+    local test=$1 model=$2
+    shift 2
+    for _ in 1 2; do
+        say "$test"
+        run_llama "$test" "$model" "$@"
+        run_hone "$test" "$model" hone "$@"
+    done
+}
+
+report() {
+    local processor date file
+    processor=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)
+    date=$(date -u +%F)
+    mkdir -p benches/results
+    file=benches/results/$date-peers.csv
+    python3 - "$samples" "$date" "$processor" "$threads" "$file" <<'PYTHON'
+import csv, statistics, sys
+
+samples, date, processor, threads, file = sys.argv[1:]
+figures = {}
+for line in open(samples):
+    test, engine, speed = line.rstrip("\n").split("\t")
+    figures.setdefault((test, engine), []).append(float(speed))
+medians = {key: statistics.median(speeds) for key, speeds in figures.items()}
+with open(file, "w") as output:
+    out = csv.writer(output, lineterminator="\n")
+    out.writerow("date processor threads test engine samples median min max".split())
+    for (test, engine), speeds in figures.items():
+        numbers = [f"{number:.3f}" for number in (medians[test, engine], min(speeds), max(speeds))]
+        out.writerow([date, processor, threads, test, engine, len(speeds), *numbers])
+
+def cell(test, engine):
+    if (test, engine) not in figures:
+        return "–"
+    speeds = figures[test, engine]
+    return f"{medians[test, engine]:.1f} ({min(speeds):.1f}–{max(speeds):.1f})"
+
+def ratio(above, below):
+    return f"{medians[above] / medians[below]:.2f}" if above in medians and below in medians else "–"
+
+print(f"{processor}, {threads} threads, {date}; tokens per second, median (min–max)\n")
+print("| test | hone | llama.cpp | candle | hone / llama.cpp |")
+print("| --- | --- | --- | --- | --- |")
+for test in dict.fromkeys(test for test, _ in figures):
+    engines = [cell(test, engine) for engine in ("hone", "llama.cpp", "candle")]
+    print(f"| {test} | {' | '.join(engines)} | {ratio((test, 'hone'), (test, 'llama.cpp'))} |")
+eight, one = ("7B tg32, 8 sequences", "hone"), ("7B tg32", "hone")
+print(f"\n8 sequences against one, hone: {ratio(eight, one)}")
+PYTHON
+    say "wrote $file"
+}
+
+command -v jq >/dev/null || { say "jq is needed: install it from your system's packages"; exit 1; }
+llama=${LLAMA_CPP_BIN:-$cache/llama.cpp/bin}
+[ -x "$llama/llama-bench" ] || build_llama_cpp
+cargo build --release --locked >&2
+built_in=$(scripts/fetch-test-models.sh)/SmolLM2-135M-Instruct.Q4_1.gguf
+seven=${HONE_BENCH_7B:-$cache/mistral-7b-q4_k_m.gguf}
+if [ ! -e "$seven" ]; then
+    mkdir -p "$cache"
+    "$hone" synth --shape mistral-7b --quant q4_k_m --tokenizer "$built_in" --output "$seven"
+fi
+
+compare 'built-in pp512' "$built_in" -p 512 -n 0
+compare 'built-in tg128' "$built_in" -p 0 -n 128
+compare 'built-in tg64 at depth 2048' "$built_in" -p 0 -n 64 -d 2048
+compare '7B pp256' "$seven" -p 256 -n 0
+compare '7B tg32' "$seven" -p 0 -n 32
+for _ in 1 2; do
+    say '7B tg32, 8 sequences'
+    run_llama_batch '7B tg32, 8 sequences' "$seven"
+    run_hone '7B tg32, 8 sequences' "$seven" hone -p 0 -n 32 --batch 8
+done
+say 'candle'
+run_hone 'built-in pp512' "$built_in" candle --backend candle -p 512 -n 0
+run_hone 'built-in tg128' "$built_in" candle --backend candle -p 0 -n 128
+report

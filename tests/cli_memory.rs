@@ -1,0 +1,221 @@
+//! `hone memory` and `hone events` as a person runs them, on a memory that the tests write.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use hone_memory::{Engram, EngramKind, MemoryOptions, MemoryStore};
+use hone_protocol::{
+    Critique, Envelope, Feedback, Grade, Judging, Nothing, Payload, QueryId, Rating, RespondentId, SamplingOptions,
+    SessionId, Timestamp,
+};
+use serde_json::{Value, json};
+use support::{Home, embedder, smollm2};
+
+/// Ids of answers of the same moment.
+fn id(number: u64) -> QueryId {
+    QueryId::from_bits((0x0199_0000_0000_7000_8000_u128 << 48) | u128::from(number))
+}
+
+fn memory(home: &Home) -> MemoryStore {
+    MemoryStore::open(&home.path("data/memory"), MemoryOptions::default()).unwrap()
+}
+
+fn engram(number: u64, grade: Option<Grade>) -> Engram {
+    Engram {
+        query_id: id(number),
+        kind: EngramKind::Episodic,
+        sequence: 0,
+        query: format!("What is\n{number}?"),
+        answer: format!("It is {number}.\u{1b}[2J"),
+        at: Timestamp(1_769_884_200_000 + 1_000 * number),
+        session_id: SessionId::from_bits(7),
+        respondent_id: RespondentId::A,
+        model: "smollm2:135m".into(),
+        sampling: SamplingOptions::default(),
+        finish_reason: None,
+        intent: None,
+        entities: Vec::new(),
+        grade,
+        pairwise_winner: None,
+        user_feedback: None,
+        correlation_id: id(number),
+    }
+}
+
+fn grade(score: u8, self_graded: bool) -> Grade {
+    let judging = Judging { judge: "prometheus:7b".into(), self_graded, seconds: 1.5, ..Judging::default() };
+    let (feedback, rubric) = ("Short and right.".into(), "helpfulness".into());
+    Grade { score: Some(score), feedback, expected_score: Some(3.75), entropy: None, rubric, judging }
+}
+
+/// A home in which three answers are remembered: graded, graded by its own model, ungraded.
+fn home_with_memory() -> Home {
+    let home = Home::new();
+    let store = memory(&home);
+    store.remember(engram(1, Some(grade(4, false))), Some(vec![1.0, 0.0])).unwrap();
+    store.remember(engram(2, Some(grade(2, true))), None).unwrap();
+    store.remember(engram(3, None), None).unwrap();
+    home
+}
+
+/// What a command prints.
+#[track_caller]
+fn check(home: &Home, arguments: &[&str], expected: &str) {
+    let run = home.run(arguments);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert_eq!(run.stdout, expected, "hone {arguments:?}");
+}
+
+#[track_caller]
+fn check_failure(home: &Home, arguments: &[&str], code: i32, complaint: &str) {
+    let run = home.run(arguments);
+    assert!(run.stderr.contains(complaint), "hone {arguments:?} said {}", run.stderr);
+    assert_eq!((run.code, run.stdout.as_str()), (code, ""), "hone {arguments:?}: {}", run.stderr);
+}
+
+#[test]
+fn answers_are_listed_with_their_scores() {
+    let home = home_with_memory();
+    let all = "       01990000-0000-7000-8000-000000000003  2026-01-31 18:30:03  A  smollm2:135m  What is 3?\n\
+               ○ 2/5  01990000-0000-7000-8000-000000000002  2026-01-31 18:30:02  A  smollm2:135m  What is 2?\n\
+               ● 4/5  01990000-0000-7000-8000-000000000001  2026-01-31 18:30:01  A  smollm2:135m  What is 1?\n";
+    check(&home, &["memory", "list"], all);
+    let lines: Vec<&str> = all.lines().collect();
+    check(&home, &["memory", "list", "-n", "1"], &format!("{}\n", lines[0]));
+    check(&home, &["memory", "list", "--scored", "--min-score", "3"], &format!("{}\n", lines[2]));
+    check(&home, &["memory", "list", "--unscored"], &format!("{}\n", lines[0]));
+    check(&home, &["memory", "list", "--text", "it is 2"], &format!("{}\n", lines[1]));
+    check(&home, &["memory", "list", "--until", "2026-01-31T18:30"], "");
+    check(&home, &["memory", "list", "--respondent", "B"], "");
+    let listed = home.json(&["memory", "list", "--json", "--scored"]);
+    let scores: Vec<&Value> = listed.as_array().unwrap().iter().map(|engram| &engram["critic_score"]).collect();
+    assert_eq!(scores, [&json!(2), &json!(4)]);
+}
+
+#[test]
+fn an_answer_is_shown_by_the_first_digits_of_its_id() {
+    let home = home_with_memory();
+    let run = home.run(&["memory", "show", &id(1).to_string()]);
+    for expected in
+        ["sequence    1", "● 4/5 (expected 3.75, by prometheus:7b for helpfulness in 1.5 s)", "Short and right."]
+    {
+        assert!(run.stdout.contains(expected), "{}", run.stdout);
+    }
+    assert!(home.run(&["memory", "show", &id(2).to_string()]).stdout.contains("○ 2/5 (expected 3.75, by itself"));
+    assert!(home.run(&["memory", "show", &id(3).to_string()]).stdout.contains("score       none"));
+    assert_eq!(home.json(&["memory", "show", &id(1).to_string(), "--json"])["type"], "episodic");
+    check_failure(&home, &["memory", "show", "019900"], 1, "more than one begins so");
+    check_failure(&home, &["memory", "show", "01990"], 1, "6 to 32 hexadecimal digits");
+    check_failure(&home, &["memory", "show", "abcdef"], 1, "no engram's id begins so");
+}
+
+#[test]
+fn answers_are_forgotten() {
+    let home = home_with_memory();
+    let (one, two) = (id(1).to_string(), id(2).to_string());
+    check_failure(&home, &["memory", "rm", &one, "abcdef"], 1, "no engram's id begins so");
+    check(&home, &["memory", "rm", &one, &one], &format!("{one} is forgotten\n"));
+    let removed = home.json(&["memory", "rm", &two, "--json"]);
+    assert_eq!(removed, json!([{ "query_id": two, "removed": true }]));
+    // What is left is told from nothing, and six digits do.
+    check(&home, &["memory", "list"], "       019900  2026-01-31 18:30:03  A  smollm2:135m  What is 3?\n");
+    check(&home, &["memory", "rm", "019900"], &format!("{} is forgotten\n", id(3)));
+    check(&home, &["memory", "list"], "");
+}
+
+#[test]
+fn a_memory_is_moved_with_its_vectors() {
+    let (home, other) = (home_with_memory(), Home::new());
+    let exported = home.run(&["memory", "export"]);
+    assert_eq!((exported.code, exported.stdout.lines().count()), (0, 3));
+    let file = other.path("memory.jsonl");
+    let file = file.to_str().unwrap();
+    assert_eq!(home.json(&["memory", "export", file, "--json"]), json!({ "exported": 3 }));
+    assert_eq!(std::fs::read_to_string(file).unwrap(), exported.stdout);
+    check(&other, &["memory", "import", file], "3 answers are imported, 0 were there already\n");
+    let again = other.run_with_stdin(&["memory", "import", "-", "--json"], exported.stdout.as_bytes());
+    assert_eq!(again.stdout, "{\"imported\":0,\"already_there\":3}\n");
+    assert_eq!(other.run(&["memory", "export"]).stdout, exported.stdout);
+    assert_eq!(other.json(&["memory", "stats", "--json"])["indexed_vectors"], 1);
+}
+
+#[test]
+fn an_import_says_which_lines_are_wrong_and_writes_none() {
+    let (home, other) = (home_with_memory(), Home::new());
+    let exported = home.run(&["memory", "export"]).stdout.replace("It is 2.", "It is two.");
+    let broken = other.write("broken.jsonl", format!("{exported}nonsense\n").as_bytes());
+    check_failure(&other, &["memory", "import", broken.to_str().unwrap()], 1, "line 4: ");
+    check(&other, &["memory", "list"], "");
+    let differing = other.write("differing.jsonl", exported.as_bytes());
+    check_failure(&home, &["memory", "import", differing.to_str().unwrap()], 1, "line 2: another engram is remembered");
+    check_failure(&home, &["memory", "import", "/no/such/file"], 1, "/no/such/file");
+    check_failure(&home, &["memory", "export", "/no/such/folder/file"], 1, "/no/such/folder/file");
+}
+
+#[test]
+fn what_is_remembered_is_counted() {
+    let home = home_with_memory();
+    let run = home.run(&["memory", "stats"]);
+    let lines: Vec<String> =
+        run.stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(lines[1], "all 3 2 1 3.00 0 0 0 0", "the unscored count in no mean");
+    assert!(lines.contains(&"scores 1/5: 0, 2/5: 1, 3/5: 0, 4/5: 1, 5/5: 0".to_string()), "{lines:?}");
+    let statistics = home.json(&["memory", "stats", "--json", "--check"]);
+    assert_eq!(statistics["all"]["unscored"], 1);
+    assert_eq!(statistics["check"]["problems"], json!([]));
+    assert_eq!(Home::new().json(&["memory", "stats", "--json"])["all"]["mean_score"], Value::Null);
+}
+
+fn event(number: u64, session: u128, payload: Payload) -> Envelope {
+    let at = Timestamp(1_769_884_200_000 + 1_000 * number);
+    Envelope { at, ..Envelope::new("test", SessionId::from_bits(session), payload) }
+}
+
+#[test]
+fn events_are_shown_by_conversation() {
+    let home = Home::new();
+    let store = memory(&home);
+    let critique = Critique { query: "What?".into(), answer: "That.".into(), grade: grade(4, false) };
+    let about = event(1, 1, Payload::CritiqueResult(critique)).about(id(1), id(1), RespondentId::B);
+    store.append_event(&about).unwrap();
+    store.append_event(&event(2, 1, Payload::UserFeedback(Feedback { rating: Rating::Good }))).unwrap();
+    store.append_event(&event(3, 2, Payload::SessionClosed(Nothing {}))).unwrap();
+    drop(store);
+    let session = |number: u128| SessionId::from_bits(number).to_string();
+    let (first, second) = (session(1), session(2));
+    let lines = [
+        format!("session {first}\n"),
+        "     1  2026-01-31 18:30:01  critique.result     B  ● 4/5 Short and right.\n".to_string(),
+        "     2  2026-01-31 18:30:02  user.feedback          good\n".to_string(),
+        format!("session {second}\n"),
+        "     3  2026-01-31 18:30:03  session.closed\n".to_string(),
+    ];
+    check(&home, &["events"], &lines.concat());
+    check(&home, &["events", "-n", "1"], &lines[3..].concat());
+    check(&home, &["events", "-n", "0"], "");
+    check(&home, &["events", "--session", &second], &lines[3..].concat());
+    check(&home, &["events", "--type", "critique.result"], &lines[..2].concat());
+    let run = home.run(&["events", "--json", "--type", "user.feedback"]);
+    let event: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((&event["sequence"], &event["payload"]["rating"]), (&json!(2), &json!("good")));
+    check_failure(&home, &["events", "--type", "critique"], 2, "critique.result");
+}
+
+#[test]
+fn a_search_needs_the_embedding_model() {
+    check_failure(&home_with_memory(), &["memory", "search", "What is 1?"], 1, "hone pull all-minilm:l6-v2");
+}
+
+#[test]
+fn what_was_answered_is_found_by_its_meaning() {
+    let home = Home::new().variable("HONE_MEMORY_EMBEDDER", &embedder());
+    for question in ["What is the capital of Japan?", "How do plants make sugar?"] {
+        let run = home.run(&["chat", question, "--model", &smollm2(), "--temperature", "0", "-N", "16"]);
+        assert_eq!(run.code, 0, "{}", run.stderr);
+    }
+    let found = home.json(&["memory", "search", "photosynthesis", "--json"]);
+    assert_eq!(found[0]["query"], "How do plants make sugar?", "{found:#}");
+    let events = home.run(&["events", "--json", "--type", "memory.stored"]);
+    assert_eq!(events.stdout.lines().count(), 2, "{}", events.stdout);
+}

@@ -1,0 +1,309 @@
+//! The commands that judge: the real binary with the built-in model, which stands in for the judge.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::{Home, Run, smollm2};
+
+const QUERY: &str = "What is the boiling point of water at sea level?";
+const ANSWER: &str = "100 degrees Celsius";
+
+/// A home in which the built-in model answers, and judges briefly and with patience.
+fn home() -> Home {
+    Home::new()
+        .variable("HONE_ENGINE_MODEL", &smollm2())
+        .variable("HONE_CRITIC_FEEDBACK_TOKENS", "24")
+        .variable("HONE_CRITIC_GRADE_TIMEOUT", "600")
+}
+
+#[track_caller]
+fn check_verdict(mode: &str, text: &[u8], expected: &str) {
+    let run = Home::new().run_with_stdin(&["verdict", "--mode", mode], text);
+    assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (0, expected, ""));
+}
+
+#[test]
+fn verdict_reads_what_a_judge_wrote() {
+    check_verdict("absolute", b"Feedback: Right. **[RESULT]** 4.</s>\n", "{\"score\":4}\n");
+    check_verdict("absolute", b"Score: 4 out of 5", "{\"score\":4}\n");
+    check_verdict("absolute", b"[RESULT] 45", "{\"score\":null}\n");
+    check_verdict("absolute", b"", "{\"score\":null}\n");
+    check_verdict("absolute", b"caf\xe9 \xf0\x9f [RESULT] 2", "{\"score\":2}\n");
+    check_verdict("pairwise", b"[Result] Response B", "{\"winner\":\"B\"}\n");
+    check_verdict("pairwise", b"A. Because it is right.", "{\"winner\":\"A\"}\n");
+    check_verdict("pairwise", b"A or B", "{\"winner\":null}\n");
+    let broken = Home::new();
+    broken.write("config/critic.toml", b"model = 1");
+    let run = broken.run_with_stdin(&["verdict", "--mode", "absolute"], b"[RESULT] 5");
+    assert_eq!((run.code, run.stdout.as_str()), (0, "{\"score\":5}\n"), "a broken configuration is no obstacle");
+}
+
+#[test]
+fn an_answer_is_graded_by_its_own_model_where_the_judge_is_missing() {
+    let home = home();
+    let arguments = ["grade", "--query", QUERY, "--answer", ANSWER];
+    let grade = home.json(&[&arguments[..], &["--json"]].concat());
+    let score = grade["score"].as_u64().unwrap();
+    assert!((1..=5).contains(&score), "{grade}");
+    let expected_score = grade["expected_score"].as_f64().unwrap();
+    assert!((1.0..=5.0).contains(&expected_score), "{grade}");
+    assert!((0.0..=5f64.ln()).contains(&grade["entropy"].as_f64().unwrap()), "{grade}");
+    assert_eq!(
+        (&grade["self_graded"], &grade["judge"], &grade["rubric"]),
+        (&json!(true), &json!(smollm2()), &json!("default"))
+    );
+    assert!(!grade["feedback"].as_str().unwrap().contains("[RESULT]"), "{grade}");
+    assert!((1..=40).contains(&grade["tokens"].as_u64().unwrap()), "{grade}");
+    let shown = home.run(&arguments);
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    assert!(shown.stdout.starts_with(&format!("○ {score}/5\n")), "{}", shown.stdout);
+    assert!(shown.stdout.contains("(self-graded)"), "{}", shown.stdout);
+    let above = home.run(&[&arguments[..], &["--at-least", "1"]].concat());
+    assert_eq!(above.code, 0, "{}", above.stderr);
+    let out_of_reach = home.run(&[&arguments[..], &["--at-least", "5"]].concat());
+    assert_eq!(out_of_reach.code, if score < 5 { 3 } else { 0 });
+}
+
+#[test]
+fn a_judge_that_was_asked_for_grades_by_the_rubric_that_was_asked_for() {
+    let home = home().variable("HONE_ENGINE_MODEL", "prometheus:7b");
+    home.write("config/rubrics/brevity.toml", b"criterion = 'Is it short?'\nscores = ['a', 'b', 'c', 'd', 'e']");
+    let model = smollm2();
+    let grade = home.json(&[
+        "grade",
+        "--query",
+        QUERY,
+        "--answer",
+        ANSWER,
+        "--reference",
+        "100 °C",
+        "--rubric",
+        "brevity",
+        "--judge",
+        &model,
+        "--json",
+    ]);
+    assert!((1..=5).contains(&grade["score"].as_u64().unwrap()), "{grade}");
+    assert_eq!(
+        (&grade["rubric"], &grade["judge"], &grade["self_graded"]),
+        (&json!("brevity"), &json!(model), &json!(false))
+    );
+}
+
+#[test]
+fn two_answers_are_compared_in_both_orders() {
+    let home = home();
+    let arguments = ["compare", "--query", QUERY, "--a", ANSWER, "--b", "Paris"];
+    let preference = home.json(&[&arguments[..], &["--json"]].concat());
+    let log_odds = preference["log_odds"].as_f64().unwrap();
+    let winner = match log_odds {
+        _ if log_odds.abs() < 0.05 => Value::Null,
+        _ if log_odds > 0.0 => json!("A"),
+        _ => json!("B"),
+    };
+    assert_eq!(preference["winner"], winner, "{preference}");
+    assert_ne!(preference["reason"], "", "{preference}");
+    assert!(preference["consistent"].is_boolean() && preference["self_graded"] == true, "{preference}");
+    // The same two, the other way round.
+    let swapped = home.json(&["compare", "--query", QUERY, "--a", "Paris", "--b", ANSWER, "--json"]);
+    assert!((swapped["log_odds"].as_f64().unwrap() + log_odds).abs() < 0.05, "{preference} {swapped}");
+    let shown = home.run(&arguments);
+    assert!(shown.stdout.contains("log-odds of A") && shown.code == 0, "{}{}", shown.stdout, shown.stderr);
+}
+
+#[track_caller]
+fn check_unscored(home: &Home, arguments: &[&str], complaint: &str) {
+    let Run { code, stdout, stderr } = home.run(arguments);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains(complaint), "{stderr}");
+    if let Some(grade) = stdout.lines().next() {
+        let grade: Value = serde_json::from_str(grade).unwrap();
+        assert_eq!(grade["score"], Value::Null, "{grade}");
+        assert!(grade["failure"].as_str().unwrap().contains(complaint), "{grade}");
+    }
+}
+
+#[test]
+fn an_answer_without_a_judge_stays_without_a_score() {
+    let home = home().variable("HONE_CRITIC_FALLBACK", "none");
+    let grade = ["grade", "--query", QUERY, "--answer", ANSWER];
+    check_unscored(&home, &grade, "run `hone pull prometheus:7b`");
+    check_unscored(&home, &[&grade[..], &["--json", "--at-least", "2"]].concat(), "run `hone pull prometheus:7b`");
+    let compared = home.run(&["compare", "--query", QUERY, "--a", "1", "--b", "2"]);
+    assert_eq!((compared.code, compared.stdout.as_str()), (1, ""));
+    assert!(compared.stderr.contains("no verdict: "), "{}", compared.stderr);
+}
+
+#[test]
+fn a_judge_that_takes_too_long_leaves_the_answer_without_a_score() {
+    let home = home().variable("HONE_CRITIC_GRADE_TIMEOUT", "0.001");
+    check_unscored(&home, &["grade", "--query", QUERY, "--answer", ANSWER, "--json"], "timeout");
+}
+
+/// The lines of a file of verdicts.
+fn lines(home: &Home, name: &str) -> Vec<Value> {
+    let text = fs::read_to_string(home.path(name)).unwrap();
+    assert!(text.is_empty() || text.ends_with('\n'));
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_file_is_graded_once_and_goes_on_where_it_stopped() {
+    let home = home();
+    let input: String = (0..3)
+        .map(|index| json!({"id": index, "query": QUERY, "answer": format!("{index}00 °C"), "source": [index]}))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let input = home.write("in.jsonl", format!("{input}\n").as_bytes());
+    let (input, output) = (input.to_str().unwrap(), home.path("out.jsonl"));
+    let arguments = ["grade", "--input", input, "--output", output.to_str().unwrap(), "--json"];
+    let summary = home.json(&arguments);
+    assert_eq!((&summary["judged"], &summary["cached"], &summary["resumed"]), (&json!(3), &json!(0), &json!(0)));
+    let graded = lines(&home, "out.jsonl");
+    for (index, line) in graded.iter().enumerate() {
+        assert_eq!((&line["id"], &line["source"]), (&json!(index), &json!([index])));
+        assert!((1..=5).contains(&line["score"].as_u64().unwrap()) && line["self_graded"] == true, "{line}");
+    }
+    let mean = graded.iter().map(|line| line["score"].as_f64().unwrap()).sum::<f64>() / 3.0;
+    assert!((summary["mean_score"].as_f64().unwrap() - mean).abs() < 1e-9);
+    // A run that was cut off in the middle of its second line.
+    let whole = fs::read_to_string(&output).unwrap();
+    let second = whole.find('\n').unwrap() + 20;
+    fs::write(&output, &whole[..second]).unwrap();
+    let resumed = home.json(&arguments);
+    assert_eq!((&resumed["resumed"], &resumed["cached"], &resumed["judged"]), (&json!(1), &json!(2), &json!(3)));
+    for (before, after) in graded.iter().zip(lines(&home, "out.jsonl")) {
+        // What is cached is what was said before.
+        for field in ["id", "source", "score", "feedback", "tokens"] {
+            assert_eq!(before[field], after[field], "{field} of {before} and {after}");
+        }
+    }
+    let done = home.run(&[&arguments[..5], &["--at-least", "5"]].concat());
+    assert!(done.stdout.starts_with("3 of 3 graded, 3 from an earlier run, mean "), "{}", done.stdout);
+    assert_eq!(done.code, if mean < 5.0 { 3 } else { 0 });
+}
+
+/// Ctrl-C while a file is graded.
+#[cfg(unix)]
+#[test]
+fn an_interrupt_keeps_what_is_graded() {
+    let home = home();
+    let input: String =
+        (0..200).map(|index| format!("{}\n", json!({"query": QUERY, "answer": format!("{index} °C")}))).collect();
+    let input = home.write("in.jsonl", input.as_bytes());
+    let output = home.path("out.jsonl");
+    let arguments = ["grade", "--input", input.to_str().unwrap(), "--output", output.to_str().unwrap(), "--json"];
+    let child = home.command(Path::new(env!("CARGO_BIN_EXE_hone")), &arguments).spawn().unwrap();
+    while fs::metadata(&output).map_or(0, |metadata| metadata.len()) == 0 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pressed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(pressed.success());
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{}", String::from_utf8_lossy(&ended.stderr));
+    let summary: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    let n_graded = lines(&home, "out.jsonl").len();
+    assert_eq!((&summary["interrupted"], &summary["judged"]), (&json!(true), &json!(n_graded)));
+    assert!((1..200).contains(&n_graded), "{n_graded}");
+}
+
+#[test]
+fn what_is_cached_depends_on_the_rubric_and_can_be_done_without() {
+    let home = home();
+    let line = format!("{}\n", json!({"query": QUERY, "answer": ANSWER}));
+    let input = home.write("in.jsonl", line.as_bytes());
+    let input = input.to_str().unwrap();
+    let cached = |output: &str, more: &[&str]| {
+        let output = home.path(output);
+        let arguments = ["grade", "--input", input, "--output", output.to_str().unwrap(), "--json"];
+        home.json(&[&arguments[..], more].concat())["cached"].as_u64().unwrap()
+    };
+    assert_eq!(cached("1", &[]), 0);
+    assert_eq!(cached("2", &[]), 1);
+    assert_eq!(cached("3", &["--rubric", "honesty"]), 0);
+    assert_eq!(cached("4", &["--no-cache"]), 0);
+    for entry in fs::read_dir(home.path("data/cache/grades")).unwrap() {
+        fs::write(entry.unwrap().path(), "{\"score\": ").unwrap();
+    }
+    assert_eq!(cached("5", &[]), 0, "a damaged entry is none");
+    assert_eq!(cached("6", &[]), 1);
+}
+
+#[test]
+fn a_file_of_pairs_is_compared() {
+    let home = home();
+    let line = format!("{}\n", json!({"id": "x", "query": QUERY, "a": ANSWER, "b": "Paris"}));
+    let input = home.write("in.jsonl", line.as_bytes());
+    let output = home.path("out.jsonl");
+    let run = home.run(&["compare", "--input", input.to_str().unwrap(), "--output", output.to_str().unwrap()]);
+    assert_eq!((run.code, run.stdout.as_str()), (0, "1 of 1 compared\n"), "{}", run.stderr);
+    let compared = &lines(&home, "out.jsonl")[0];
+    assert_eq!((&compared["id"], &compared["a"]), (&json!("x"), &json!(ANSWER)));
+    assert!(compared["log_odds"].is_number() && compared["consistent"].is_boolean(), "{compared}");
+}
+
+/// A file that is refused before anything is judged.
+#[track_caller]
+fn check_refused(input: &str, output: &str, complaint: &str) {
+    let home = home();
+    let input = home.write("in.jsonl", input.as_bytes());
+    let written = home.write("out.jsonl", output.as_bytes());
+    let run = home.run(&["grade", "--input", input.to_str().unwrap(), "--output", written.to_str().unwrap()]);
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{}", run.stderr);
+    assert!(run.stderr.contains(complaint), "{}", run.stderr);
+    assert_eq!(fs::read_to_string(written).unwrap(), output, "nothing is judged");
+}
+
+#[test]
+fn a_file_with_a_broken_line_is_refused_as_a_whole() {
+    let good = "{\"query\": \"Q\", \"answer\": \"A\"}\n";
+    check_refused(&format!("{good}{{\n"), "", "line 2 of ~/in.jsonl is no JSON object");
+    check_refused(&format!("{good}\n{{\"query\": \"Q\"}}"), "", "line 3 of ~/in.jsonl has no \"answer\"");
+    check_refused("{\"query\": 1, \"answer\": \"A\"}", "", "line 1 of ~/in.jsonl has 1 as \"query\", expected a text");
+    let taken = "{\"query\": \"Q\", \"answer\": \"A\", \"score\": 1}";
+    check_refused(taken, "", "line 1 of ~/in.jsonl has a field \"score\", which the verdict is written to");
+    let other = "{\"query\":\"other\",\"answer\":\"A\",\"score\":null,\"feedback\":\"\",\"expected_score\":null,\
+        \"entropy\":null,\"rubric\":\"\",\"judge\":\"\",\"self_graded\":false,\"tokens\":0,\"seconds\":0.0}\n";
+    check_refused(good, other, "line 1 of ~/out.jsonl does not belong to the input");
+}
+
+#[track_caller]
+fn check_usage(arguments: &[&str], complaint: &str) {
+    let run = home().run(arguments);
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{}", run.stderr);
+    assert!(run.stderr.contains(complaint), "{}", run.stderr);
+}
+
+#[test]
+fn what_was_used_wrongly_is_told() {
+    let grade = |more: &[&'static str]| [&["grade", "--query", "Q", "--answer", "A"], more].concat();
+    check_usage(&grade(&["--at-least", "6"]), "--at-least is 6: it must be 1 to 5");
+    check_usage(&grade(&["--at-least", "nan"]), "--at-least is NaN: it must be 1 to 5");
+    check_usage(
+        &grade(&["--rubric", "kindness"]),
+        "there is no rubric \"kindness\": there are default, factual_accuracy",
+    );
+    let home = home();
+    let input = home.write("x.jsonl", b"");
+    let input = input.to_str().unwrap();
+    let same = home.run(&["grade", "--input", input, "--output", input]);
+    assert!(same.code == 2 && same.stderr.contains("give another output"), "{}", same.stderr);
+}
+
+#[test]
+fn config_shows_the_judge() {
+    let home = Home::new().variable("HONE_CRITIC_MODEL", "mine:7b");
+    let entries = home.json(&["config", "--json"]);
+    assert_eq!(entries["critic.model"], json!({"value": "mine:7b", "source": "variable", "name": "HONE_CRITIC_MODEL"}));
+    assert!(entries["critic.absolute_prompt"]["value"].as_str().unwrap().starts_with("###Task Description:\n"));
+    let table = home.run(&["config"]).stdout;
+    let prompt = table.lines().find(|line| line.starts_with("critic.absolute_prompt ")).unwrap();
+    assert!(prompt.contains("###Task Description: An instruction") && prompt.ends_with("…  default"), "{prompt}");
+}
