@@ -67,6 +67,34 @@ pub trait Backend: Send {
     /// When the device fails (out of memory, for one). The cache's content at the new positions is then undefined.
     fn forward(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits<'_>, BackendError>;
 
+    /// In how many parts, about equally long, a step can be carried out with other models' steps between; 1 where it
+    /// cannot be suspended.
+    fn n_slices(&self) -> usize {
+        1
+    }
+
+    /// As [`Backend::forward`]; but when `pause` says so at the end of a part, the step is suspended and `None` returned.
+    /// It goes on with [`Backend::resume`]. Another step's beginning makes it void: what it wrote at the new positions is
+    /// written again when they are computed again.
+    ///
+    /// # Errors
+    /// As [`Backend::forward`].
+    fn forward_in_slices(
+        &mut self,
+        batch: &[BatchEntry<'_>],
+        _pause: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Logits<'_>>, BackendError> {
+        self.forward(batch).map(Some)
+    }
+
+    /// Goes on with the step that is suspended.
+    ///
+    /// # Errors
+    /// When none is, or as [`Backend::forward`].
+    fn resume(&mut self, _pause: &mut dyn FnMut() -> bool) -> Result<Option<Logits<'_>>, BackendError> {
+        Err(BackendError::NothingSuspended)
+    }
+
     /// Copies all layers' keys and values of one cache block.
     ///
     /// # Errors
@@ -91,6 +119,9 @@ pub enum BackendError {
     /// A computation failed.
     #[error("computing failed")]
     Compute(#[from] candle_core::Error),
+    /// There is no step to go on with.
+    #[error("no step is suspended")]
+    NothingSuspended,
     /// A batch is not sound.
     #[error("the batch cannot be computed: {0}")]
     Step(#[from] hone_kernels::step::StepError),

@@ -99,6 +99,11 @@ pub struct DecoderSpec {
 }
 
 impl DecoderSpec {
+    /// Bytes that a position takes in the KV cache: a key and a value of 16 bits per element in every layer.
+    pub fn kv_bytes_per_position(&self) -> u64 {
+        (2 * 2 * self.layers.len() * self.n_kv_heads * self.head_dim) as u64
+    }
+
     /// Reads a model's metadata. `context_length` is how many positions will be used (`None`: those that the model was
     /// trained for); some position encodings depend on it.
     ///

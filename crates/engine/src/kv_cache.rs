@@ -4,6 +4,8 @@
 //! theirs, and a shared block is copied only when one of them writes into it. Nothing here touches a device: the storage
 //! behind the blocks is the backend's.
 
+pub mod prefix_tree;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -84,20 +86,27 @@ impl BlockPool {
         self.capacity
     }
 
+    /// Whether a sequence could be extended by `n_tokens` positions.
+    ///
+    /// # Errors
+    /// When the pool is full.
+    pub fn check(&self, sequence: &CachedSequence, n_tokens: usize) -> Result<(), CacheFull> {
+        let needed = self.blocks_needed(sequence, n_tokens);
+        match needed > self.n_free() {
+            true => Err(CacheFull { needed, free: self.n_free(), capacity: self.capacity }),
+            false => Ok(()),
+        }
+    }
+
     /// Appends `n_tokens` positions to a sequence. Where its last block is shared, the caller must carry out the copy
     /// that is returned before it writes.
     ///
     /// # Errors
     /// When the pool is full; nothing has changed then.
     pub fn extend(&mut self, sequence: &mut CachedSequence, n_tokens: usize) -> Result<Option<BlockCopy>, CacheFull> {
-        let writes_into_last = !sequence.n_tokens.is_multiple_of(BLOCK_TOKENS) && n_tokens > 0;
-        let shared_last = sequence.blocks.last().copied().filter(|block| writes_into_last && self.is_shared(*block));
+        self.check(sequence, n_tokens)?;
         let n_blocks = (sequence.n_tokens + n_tokens).div_ceil(BLOCK_TOKENS);
-        let needed = n_blocks - sequence.blocks.len() + usize::from(shared_last.is_some());
-        if needed > self.n_free() {
-            return Err(CacheFull { needed, free: self.n_free(), capacity: self.capacity });
-        }
-        let copy = shared_last.map(|from| {
+        let copy = self.shared_last(sequence, n_tokens).map(|from| {
             let to = self.take();
             self.drop_reference(from);
             sequence.blocks.pop();
@@ -134,6 +143,18 @@ impl BlockPool {
     /// Takes a sequence's blocks back.
     pub fn release(&mut self, mut sequence: CachedSequence) {
         self.truncate(&mut sequence, 0);
+    }
+
+    /// Blocks that a sequence needs for `n_tokens` more positions.
+    fn blocks_needed(&self, sequence: &CachedSequence, n_tokens: usize) -> usize {
+        let n_blocks = (sequence.n_tokens + n_tokens).div_ceil(BLOCK_TOKENS);
+        n_blocks - sequence.blocks.len() + usize::from(self.shared_last(sequence, n_tokens).is_some())
+    }
+
+    /// A sequence's last block, where more positions would be written into it and others hold it too.
+    fn shared_last(&self, sequence: &CachedSequence, n_tokens: usize) -> Option<BlockId> {
+        let writes_into_last = !sequence.n_tokens.is_multiple_of(BLOCK_TOKENS) && n_tokens > 0;
+        sequence.blocks.last().copied().filter(|block| writes_into_last && self.is_shared(*block))
     }
 
     fn is_shared(&self, block: BlockId) -> bool {

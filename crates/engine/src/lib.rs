@@ -14,6 +14,7 @@ pub mod perplexity;
 pub mod quantized;
 mod reuse;
 pub mod sampler;
+pub mod scheduler;
 mod speculation;
 pub mod speed;
 pub mod synth;

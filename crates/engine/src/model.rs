@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use hone_protocol::ModelFile;
+use serde::Serialize;
 use thiserror::Error;
 
 use crate::backend::candle::{CandleBackend, open_device};
-use crate::backend::native::NativeBackend;
+use crate::backend::native::{ComputeThreads, NativeBackend};
 use crate::backend::{Backend, BackendError, BatchEntry, DeviceChoice, Logits};
 use crate::constraint::{ConstraintError, ConstraintFactory};
 use crate::decoder::{DecoderSpec, SpecError};
 use crate::gguf::{Gguf, GgufError};
-use crate::kv_cache::{BlockPool, CacheFull, CachedSequence};
+use crate::kv_cache::prefix_tree::PrefixTree;
+use crate::kv_cache::{BLOCK_TOKENS, BlockPool, CacheFull, CachedSequence};
 use crate::reuse::recycled;
 use crate::template::{ChatTemplate, TemplateError};
 use crate::tokenizer::{Tokenizer, TokenizerError};
@@ -80,6 +82,18 @@ pub struct ModelOptions {
     pub speculation: Speculation,
 }
 
+impl ModelOptions {
+    /// Positions that the KV cache of a model has room for.
+    pub fn cache_positions(&self, spec: &DecoderSpec) -> usize {
+        self.context_of(spec).saturating_mul(self.n_sequences.max(1))
+    }
+
+    /// Positions of a model's context: those wanted, but no more than it was trained for.
+    pub fn context_of(&self, spec: &DecoderSpec) -> usize {
+        self.context_length.map_or(spec.context_length, |wanted| wanted.min(spec.context_length))
+    }
+}
+
 /// Why a model cannot be loaded or run.
 #[derive(Debug, Error)]
 #[allow(missing_docs, reason = "each variant says whose error it carries")]
@@ -116,6 +130,32 @@ pub struct Advance<'a> {
     pub logits: std::ops::Range<usize>,
 }
 
+/// How a model is loaded beside others.
+#[derive(Clone)]
+pub struct LoadOptions {
+    /// Threads that compute all models' steps.
+    pub threads: ComputeThreads,
+    /// Threads that load this one; `None` takes one for every physical core.
+    pub n_loading: Option<usize>,
+    /// Positions that the KV cache has room for.
+    pub cache_positions: usize,
+}
+
+/// How the blocks of a model's KV cache are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CacheUsage {
+    /// Blocks in all.
+    pub capacity: usize,
+    /// Blocks that hold nothing.
+    pub free: usize,
+    /// Blocks that are kept for prompts to come; sequences may share them.
+    pub kept: usize,
+    /// Those of them that stay whatever comes.
+    pub pinned: usize,
+    /// Blocks that were given up because others needed them, so far.
+    pub evicted: u64,
+}
+
 /// A model that is ready to run.
 pub struct Model {
     spec: DecoderSpec,
@@ -124,6 +164,7 @@ pub struct Model {
     constraints: Option<ConstraintFactory>,
     backend: Box<dyn Backend>,
     cache: BlockPool,
+    prefixes: PrefixTree,
     context_length: usize,
     /// Empty between steps.
     batch: Vec<BatchEntry<'static>>,
@@ -137,21 +178,44 @@ impl Model {
     pub fn load(file: &ModelFile, options: &ModelOptions) -> Result<Self, ModelError> {
         let gguf = Gguf::open_region(file)?;
         let spec = DecoderSpec::from_gguf(&gguf, options.context_length)?;
-        let tokenizer = Tokenizer::from_gguf(&gguf)?;
+        let beside = LoadOptions {
+            threads: ComputeThreads::new(options.n_threads),
+            n_loading: options.n_threads,
+            cache_positions: options.cache_positions(&spec),
+        };
+        Self::load_spec(&gguf, spec, options, &beside)
+    }
+
+    /// Loads a model from its file beside others.
+    ///
+    /// # Errors
+    /// When the file is broken or not supported, or the device cannot be used.
+    pub fn load_beside(file: &ModelFile, options: &ModelOptions, beside: &LoadOptions) -> Result<Self, ModelError> {
+        let gguf = Gguf::open_region(file)?;
+        let spec = DecoderSpec::from_gguf(&gguf, options.context_length)?;
+        Self::load_spec(&gguf, spec, options, beside)
+    }
+
+    fn load_spec(
+        gguf: &Gguf,
+        spec: DecoderSpec,
+        options: &ModelOptions,
+        beside: &LoadOptions,
+    ) -> Result<Self, ModelError> {
+        let tokenizer = Tokenizer::from_gguf(gguf)?;
         if tokenizer.n_tokens() > spec.vocab_size {
             let (vocabulary, embeddings) = (tokenizer.n_tokens(), spec.vocab_size);
             return Err(ModelError::VocabularyMismatch { vocabulary, embeddings });
         }
-        let template = ChatTemplate::from_gguf(&gguf, &tokenizer);
-        let backend = load_backend(&gguf, &spec, options)?;
-        let context_length = context_length(&spec, options.context_length);
+        let template = ChatTemplate::from_gguf(gguf, &tokenizer);
         Ok(Model {
             tokenizer: Arc::new(tokenizer),
             template,
             constraints: None,
-            backend,
-            cache: BlockPool::with_room_for(context_length.saturating_mul(options.n_sequences.max(1))),
-            context_length,
+            backend: load_backend(gguf, &spec, options, beside)?,
+            cache: BlockPool::with_room_for(beside.cache_positions),
+            prefixes: PrefixTree::default(),
+            context_length: options.context_of(&spec),
             batch: Vec::new(),
             spec,
         })
@@ -206,24 +270,115 @@ impl Model {
         }
     }
 
-    /// Appends tokens to sequences, all in one step, and returns the logits wanted, in the order of the entries.
+    /// Appends tokens to sequences, all in one step, and returns the logits wanted, in the order of the entries. What is
+    /// kept for prompts to come makes room where it must.
     ///
     /// # Errors
     /// When the cache has no room or the device fails; the sequences may then have been extended by tokens that were not
     /// computed, and should be released.
     pub fn advance(&mut self, entries: &mut [Advance<'_>]) -> Result<Logits<'_>, ModelError> {
         let mut batch = recycled(std::mem::take(&mut self.batch));
+        self.extend(entries, &mut batch)?;
+        let logits = self.backend.forward(&batch);
+        self.batch = recycled(batch);
+        Ok(logits?)
+    }
+
+    /// As [`Model::advance`]; but when `pause` says so at the end of a slice, the step is suspended and `None` returned.
+    /// The next step makes a suspended one void; its sequences are then to be truncated to where they were.
+    ///
+    /// # Errors
+    /// As [`Model::advance`].
+    pub fn advance_in_slices(
+        &mut self,
+        entries: &mut [Advance<'_>],
+        pause: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Logits<'_>>, ModelError> {
+        let mut batch = recycled(std::mem::take(&mut self.batch));
+        self.extend(entries, &mut batch)?;
+        let logits = self.backend.forward_in_slices(&batch, pause);
+        self.batch = recycled(batch);
+        Ok(logits?)
+    }
+
+    /// Extends the sequences, and says what the backend is to compute.
+    fn extend<'a>(
+        &mut self,
+        entries: &'a mut [Advance<'_>],
+        batch: &mut Vec<BatchEntry<'a>>,
+    ) -> Result<(), ModelError> {
         for entry in entries {
             let position = entry.sequence.n_tokens();
+            if let Err(full) = self.cache.check(entry.sequence, entry.tokens.len()) {
+                self.prefixes.make_room(&mut self.cache, full.needed);
+            }
             if let Some(copy) = self.cache.extend(entry.sequence, entry.tokens.len())? {
                 self.backend.copy_block(copy.from, copy.to)?;
             }
             let blocks = entry.sequence.blocks();
             batch.push(BatchEntry { tokens: entry.tokens, position, blocks, logits: entry.logits.clone() });
         }
-        let logits = self.backend.forward(&batch);
-        self.batch = recycled(batch);
-        Ok(logits?)
+        Ok(())
+    }
+
+    /// Goes on with the step that is suspended.
+    ///
+    /// # Errors
+    /// When none is, or the device fails.
+    pub fn resume(&mut self, pause: &mut dyn FnMut() -> bool) -> Result<Option<Logits<'_>>, ModelError> {
+        Ok(self.backend.resume(pause)?)
+    }
+
+    /// In how many slices, about equally long, a step is carried out.
+    pub fn n_slices(&self) -> usize {
+        self.backend.n_slices()
+    }
+
+    /// How many of the first tokens the cache holds from sequences that were kept.
+    pub fn cached_tokens(&self, tokens: &[u32]) -> usize {
+        self.prefixes.cached_tokens(tokens)
+    }
+
+    /// A sequence with as many of the first tokens as the cache holds from sequences that were kept.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn begin(&mut self, tokens: &[u32]) -> Result<CachedSequence, ModelError> {
+        let found = self.prefixes.find(&mut self.cache, tokens);
+        let copied = found.copy.map_or(Ok(()), |copy| self.backend.copy_block(copy.from, copy.to));
+        match copied {
+            Ok(()) => Ok(found.sequence),
+            Err(error) => {
+                self.cache.release(found.sequence);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Keeps a sequence that has ended, whose tokens these are, for prompts that begin alike.
+    pub fn keep(&mut self, tokens: &[u32], sequence: CachedSequence) {
+        self.prefixes.keep(&mut self.cache, tokens, sequence);
+    }
+
+    /// What is kept of these tokens stays, whatever comes, until it is unpinned. Returns how many tokens that are.
+    pub fn pin(&mut self, tokens: &[u32]) -> usize {
+        self.prefixes.pin(tokens)
+    }
+
+    /// Takes a pin back, of as many tokens as [`Model::pin`] said.
+    pub fn unpin(&mut self, tokens: &[u32]) {
+        self.prefixes.unpin(tokens);
+    }
+
+    /// How the KV cache is used.
+    pub fn cache_usage(&self) -> CacheUsage {
+        CacheUsage {
+            capacity: self.cache.capacity(),
+            free: self.cache.n_free(),
+            kept: self.prefixes.n_blocks(),
+            pinned: self.prefixes.n_pinned(),
+            evicted: self.prefixes.n_evicted(),
+        }
     }
 
     /// A second sequence with the same content; both may go on separately.
@@ -243,11 +398,16 @@ impl Model {
 
     /// Positions that the cache has room for in all.
     pub fn cache_positions(&self) -> usize {
-        self.cache.capacity() * crate::kv_cache::BLOCK_TOKENS
+        self.cache.capacity() * BLOCK_TOKENS
     }
 }
 
-fn load_backend(gguf: &Gguf, spec: &DecoderSpec, options: &ModelOptions) -> Result<Box<dyn Backend>, BackendError> {
+fn load_backend(
+    gguf: &Gguf,
+    spec: &DecoderSpec,
+    options: &ModelOptions,
+    beside: &LoadOptions,
+) -> Result<Box<dyn Backend>, BackendError> {
     let is_native = match options.backend {
         BackendChoice::Candle => false,
         BackendChoice::Native if matches!(options.device, DeviceChoice::Cuda(_) | DeviceChoice::Metal) => {
@@ -258,7 +418,7 @@ fn load_backend(gguf: &Gguf, spec: &DecoderSpec, options: &ModelOptions) -> Resu
         BackendChoice::Auto => cfg!(target_arch = "x86_64") && is_processor(options.device)?,
     };
     Ok(match is_native {
-        true => Box::new(NativeBackend::load(gguf, spec, options.n_threads)?),
+        true => Box::new(NativeBackend::load(gguf, spec, beside.n_loading, beside.threads.clone())?),
         false => Box::new(CandleBackend::load(gguf, spec, options.device)?),
     })
 }
@@ -266,20 +426,4 @@ fn load_backend(gguf: &Gguf, spec: &DecoderSpec, options: &ModelOptions) -> Resu
 /// Whether models run on the processor where this device is asked for.
 fn is_processor(device: DeviceChoice) -> Result<bool, BackendError> {
     Ok(open_device(device)?.is_cpu())
-}
-
-/// The positions wanted, but no more than the model was trained for.
-fn context_length(spec: &DecoderSpec, wanted: Option<usize>) -> usize {
-    match wanted {
-        Some(wanted) if wanted > spec.context_length => {
-            tracing::debug!(
-                wanted,
-                trained = spec.context_length,
-                "the context is as long as the model was trained for"
-            );
-            spec.context_length
-        }
-        Some(wanted) => wanted,
-        None => spec.context_length,
-    }
 }

@@ -1,9 +1,11 @@
-//! Sequences that run together, forked, truncated and in chunks give what each gives alone.
+//! Sequences that run together, forked, truncated, in chunks and in slices, and those that begin with what was kept of
+//! others, give what each gives alone.
 
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
+use hone_engine::backend::Logits;
 use hone_engine::kv_cache::CachedSequence;
 use hone_engine::model::{Advance, BackendChoice, Model, ModelOptions};
 use hone_engine::sampler::argmax;
@@ -118,6 +120,61 @@ fn a_truncated_sequence_goes_on_from_where_it_was_cut() {
         check_same(&cut, &alone[35..], shape);
         model.release(sequence);
     });
+}
+
+#[test]
+fn a_kept_beginning_is_as_good_as_a_computed_one() {
+    with_every_shape(|shape, model| {
+        let (common, left, right) = (tokens(1, 75), tokens(2, 9), tokens(3, 5));
+        let [first, second] = [[&common[..], &left].concat(), [&common[..], &right].concat()];
+        let alone = in_chunks(model, &second, &[second.len()]);
+        let mut sequence = CachedSequence::default();
+        model.advance(&mut [Advance { sequence: &mut sequence, tokens: &first, logits: 0..0 }]).unwrap();
+        model.keep(&first, sequence);
+        // Two whole blocks are shared, and the common part of the third is copied.
+        let mut branches = [model.begin(&second).unwrap(), model.begin(&second).unwrap()];
+        assert_eq!(branches.each_ref().map(CachedSequence::n_tokens), [75, 75]);
+        let mut entries: Vec<Advance<'_>> =
+            branches.iter_mut().map(|sequence| Advance { sequence, tokens: &second[75..], logits: 0..5 }).collect();
+        let rows: Vec<Vec<f32>> = model.advance(&mut entries).unwrap().rows().map(<[f32]>::to_vec).collect();
+        check_same(&rows[..5], &alone[75..], shape);
+        check_same(&rows[5..], &alone[75..], shape);
+        branches.into_iter().for_each(|sequence| model.release(sequence));
+        let usage = model.cache_usage();
+        assert_eq!(usage.free + usage.kept, usage.capacity, "{shape}");
+    });
+}
+
+#[test]
+fn a_step_in_slices_is_the_same_step_and_may_be_given_up() {
+    with_every_shape(|shape, model| {
+        let (prompt, other) = (tokens(1, 40), tokens(2, 20));
+        let alone = in_chunks(model, &prompt, &[40]);
+        let mut sequence = CachedSequence::default();
+        let step = |model: &mut Model, sequence: &mut CachedSequence| {
+            let entry = Advance { sequence, tokens: &prompt, logits: 0..40 };
+            model.advance_in_slices(&mut [entry], &mut || true).unwrap().map(|logits| rows(&logits))
+        };
+        let whole = match step(model, &mut sequence) {
+            // A backend that cannot be suspended is done at once.
+            Some(rows) => rows,
+            None => {
+                // Another step makes the suspended one void; it is begun again, and goes on slice by slice.
+                in_chunks(model, &other, &[20]);
+                model.truncate(&mut sequence, 0);
+                assert!(model.resume(&mut || false).is_err(), "{shape}: nothing is suspended");
+                assert_eq!(step(model, &mut sequence), None);
+                let resume = |_| model.resume(&mut || true).unwrap().map(|logits| rows(&logits));
+                (1..1000).find_map(resume).unwrap()
+            }
+        };
+        check_same(&whole, &alone, shape);
+        model.release(sequence);
+    });
+}
+
+fn rows(logits: &Logits<'_>) -> Vec<Vec<f32>> {
+    logits.rows().map(<[f32]>::to_vec).collect()
 }
 
 #[test]

@@ -106,6 +106,10 @@ pub struct Program {
     output: Rows,
     vocab_size: usize,
     batch: Batch,
+    /// The first phase of the step that is not done; none is left when it is their number.
+    next_phase: usize,
+    /// Threads that the step's work was divided for.
+    n_threads: usize,
 }
 
 /// Memory of partial results, which grows.
@@ -139,6 +143,22 @@ impl Program {
         pool: &mut Pool,
         sequences: impl IntoIterator<Item = Sequence<'a>>,
     ) -> Result<&[f32], StepError> {
+        self.begin(pool, sequences)?;
+        self.go_on(pool, self.phases.len());
+        Ok(self.output())
+    }
+
+    /// Begins a step that is then carried out in parts by [`Program::go_on`]. A step that has begun and is not done is
+    /// given up; what it wrote into the cache at its new positions may be written again.
+    ///
+    /// # Errors
+    /// When the batch is not sound; there is no step to go on with then.
+    pub fn begin<'a>(
+        &mut self,
+        pool: &Pool,
+        sequences: impl IntoIterator<Item = Sequence<'a>>,
+    ) -> Result<(), StepError> {
+        self.next_phase = self.phases.len();
         self.batch.fill(sequences, self.vocab_size)?;
         self.make_room(pool.n_threads());
         for (geometry, plan) in &mut self.plans {
@@ -146,16 +166,44 @@ impl Program {
         }
         let partial_floats = self.plans.iter().map(|(geometry, plan)| plan.n_partials * geometry.partial_width());
         self.partials.reserve(partial_floats.max().unwrap_or(0));
-        let kernels = platform::kernels();
-        pool.run(&phases::Execution {
-            program: self,
-            kernels,
-            elementwise: Elementwise::of(kernels.instruction_set()),
-            n_threads: pool.n_threads(),
-        });
+        (self.next_phase, self.n_threads) = (0, pool.n_threads());
+        Ok(())
+    }
+
+    /// Carries out the next `n_phases` phases of the step that was begun. Returns whether it is done.
+    ///
+    /// # Panics
+    /// When a task panics, which is a bug, or when the pool has another number of threads than the one that the step was
+    /// begun with.
+    pub fn go_on(&mut self, pool: &mut Pool, n_phases: usize) -> bool {
+        let phases = self.next_phase..(self.next_phase + n_phases).min(self.phases.len());
+        if !phases.is_empty() {
+            assert_eq!(pool.n_threads(), self.n_threads, "the work was divided for another pool");
+            // Where a task panics, the step is not gone on with.
+            self.next_phase = self.phases.len();
+            let kernels = platform::kernels();
+            pool.run(&phases::Execution {
+                program: self,
+                phases: phases.clone(),
+                kernels,
+                elementwise: Elementwise::of(kernels.instruction_set()),
+                n_threads: self.n_threads,
+            });
+        }
+        self.next_phase = phases.end;
+        self.next_phase == self.phases.len()
+    }
+
+    /// The output rows of the tokens that are selected in the last step, in their order; undefined before it is done.
+    pub fn output(&self) -> &[f32] {
         let output = &self.rows[self.output.index];
-        // SAFETY: the pool is done, `&mut self` lets nobody else write, and the selected rows are within the memory.
-        Ok(unsafe { std::slice::from_raw_parts(output.start(), self.batch.selected().len() * output.width()) })
+        // SAFETY: no pool is at work, since those borrow the program, and the selected rows are within the memory.
+        unsafe { std::slice::from_raw_parts(output.start(), self.batch.selected().len() * output.width()) }
+    }
+
+    /// Parts that a step consists of.
+    pub fn n_phases(&self) -> usize {
+        self.phases.len()
     }
 
     /// Copies the keys and values of a cache block, of all layers.

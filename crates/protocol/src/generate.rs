@@ -1,12 +1,14 @@
 //! What is asked of a generator and what comes back while it works.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
 use crate::chat::{Message, Tool};
+use crate::ids::SessionId;
 
 /// Turns a prompt into text, token by token.
 pub trait Generate: Send + Sync {
@@ -40,10 +42,16 @@ pub struct GenerateRequest {
     pub constraint: Option<Constraint>,
     /// Which log-probabilities to report beside every token.
     pub logprobs: LogprobOptions,
+    /// How soon it is needed.
+    pub lane: Lane,
+    /// The conversation that it belongs to. Sessions of a lane take turns, however many requests each of them has.
+    pub session: Option<SessionId>,
+    /// How long it may take, from when it first runs: the time in the queue does not count.
+    pub time_limit: Option<Duration>,
 }
 
 impl GenerateRequest {
-    /// A request with default sampling and no limits but the model's own.
+    /// An interactive request with default sampling and no limits but the model's own.
     pub fn new(model: impl Into<String>, prompt: Prompt) -> Self {
         GenerateRequest {
             model: model.into(),
@@ -55,6 +63,36 @@ impl GenerateRequest {
             stop: Vec::new(),
             constraint: None,
             logprobs: LogprobOptions::default(),
+            lane: Lane::default(),
+            session: None,
+            time_limit: None,
+        }
+    }
+}
+
+/// How soon a request is needed. What stands further up comes first at every step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lane {
+    /// Somebody waits for it: chat, the API.
+    #[default]
+    Interactive,
+    /// Done beside what somebody waits for: grading, embedding, extraction.
+    Background,
+    /// Done when nothing else is to do: grading a file.
+    Batch,
+}
+
+impl Lane {
+    /// All of them, the most urgent first.
+    pub const ALL: [Lane; 3] = [Lane::Interactive, Lane::Background, Lane::Batch];
+
+    /// The name that a person reads.
+    pub fn name(self) -> &'static str {
+        match self {
+            Lane::Interactive => "interactive",
+            Lane::Background => "background",
+            Lane::Batch => "batch",
         }
     }
 }
@@ -295,9 +333,15 @@ pub enum FinishReason {
 pub struct Timings {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
+    /// Those of them that stood in the KV cache already, from an earlier request with the same beginning.
+    #[serde(default)]
+    pub cached_tokens: usize,
+    /// Seconds from the request's arrival to the start of the prompt's processing.
+    #[serde(default)]
+    pub queue_seconds: f64,
     /// Seconds from the start of the prompt's processing to the first token's logits.
     pub prompt_seconds: f64,
-    /// Prompt tokens per second.
+    /// Prompt tokens per second, of those that did not stand in the KV cache already.
     pub prompt_tokens_per_second: f64,
     /// Tokens of the answer.
     pub generation_tokens: usize,
@@ -445,6 +489,25 @@ pub enum GenerateError {
         prompt_tokens: usize,
         /// Tokens that the model's context holds.
         context_tokens: usize,
+    },
+    /// Too many requests wait already.
+    #[error(
+        "{queued} {} requests wait already, which is the limit: try again in {:.1} seconds",
+        lane.name(), retry_after.as_secs_f64()
+    )]
+    Busy {
+        /// The lane whose queue is full.
+        lane: Lane,
+        /// Requests in it.
+        queued: usize,
+        /// An estimate of when there will be room.
+        retry_after: Duration,
+    },
+    /// The request's time limit has passed.
+    #[error("the time limit of {:.1} seconds has passed", limit.as_secs_f64())]
+    TimedOut {
+        /// The limit, counted from when the request first ran.
+        limit: Duration,
     },
     /// Something failed while computing.
     #[error("generation failed: {0}")]

@@ -24,7 +24,8 @@ pub use envelope::{
 };
 pub use generate::{
     Completion, Constraint, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent,
-    GenerationSender, InvalidSampling, LogprobOptions, Prompt, SamplingOptions, Timings, TokenLogprob, TokenLogprobs,
+    GenerationSender, InvalidSampling, Lane, LogprobOptions, Prompt, SamplingOptions, Timings, TokenLogprob,
+    TokenLogprobs,
 };
 pub use ids::{EnvelopeId, QueryId, SessionId, Timestamp};
 pub use model::{LocateError, LocateModel, ModelFile};

@@ -2,12 +2,14 @@
 //!
 //! Weights are copied once into the order that the kernels like to read; the file is not needed after that. What the
 //! decoder computes is described once as a program of the kernels ([`decoder`](self)), and a step of any batch is one run
-//! of it on threads that stay.
+//! of it on threads that stay. All models share these threads, and a step can be suspended after every layer for another
+//! model's.
 
 mod decoder;
 mod weights;
 
 use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hone_kernels::BLOCK_POSITIONS;
 use hone_kernels::pool::{Pool, physical_cores};
@@ -20,23 +22,65 @@ use crate::kv_cache::{BLOCK_TOKENS, BlockId};
 
 const _: () = assert!(BLOCK_TOKENS == BLOCK_POSITIONS, "the cache's blocks are those of the kernels");
 
+/// Threads that compute, for all models: they work on one step at a time.
+#[derive(Clone)]
+pub struct ComputeThreads(Arc<Mutex<Pool>>);
+
+impl ComputeThreads {
+    /// So many threads; as many as there are physical cores where none is said.
+    pub fn new(n_threads: Option<usize>) -> Self {
+        ComputeThreads(Arc::new(Mutex::new(Pool::new(or_physical_cores(n_threads)))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pool> {
+        // A task that panicked has left the pool as it was: the panic is the step's.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn or_physical_cores(n_threads: Option<usize>) -> NonZeroUsize {
+    n_threads.and_then(NonZeroUsize::new).unwrap_or_else(physical_cores)
+}
+
 /// A decoder's weights and cache in memory, and the threads that compute with them.
 pub struct NativeBackend {
     program: Program,
-    pool: Pool,
+    threads: ComputeThreads,
     vocab_size: usize,
+    n_layers: usize,
+    is_suspended: bool,
 }
 
 impl NativeBackend {
-    /// Loads a model's weights; `n_threads` compute with them, as many as there are physical cores where none is said.
+    /// Loads a model's weights, on `n_loading` threads of its own (as many as there are physical cores where none is
+    /// said), so that it does not stand in the way of other models' steps. Steps are computed by `threads`.
     ///
     /// # Errors
     /// When the file's tensors are not those that `spec` describes.
-    pub fn load(gguf: &Gguf, spec: &DecoderSpec, n_threads: Option<usize>) -> Result<Self, BackendError> {
-        let n_threads = n_threads.and_then(NonZeroUsize::new).unwrap_or_else(physical_cores);
-        let mut pool = Pool::new(n_threads);
-        let program = decoder::program(spec, weights::load(gguf, spec, &mut pool)?);
-        Ok(NativeBackend { program, pool, vocab_size: spec.vocab_size })
+    pub fn load(
+        gguf: &Gguf,
+        spec: &DecoderSpec,
+        n_loading: Option<usize>,
+        threads: ComputeThreads,
+    ) -> Result<Self, BackendError> {
+        let weights = weights::load(gguf, spec, &mut Pool::new(or_physical_cores(n_loading)))?;
+        let program = decoder::program(spec, weights);
+        let (vocab_size, n_layers) = (spec.vocab_size, spec.layers.len());
+        Ok(NativeBackend { program, threads, vocab_size, n_layers, is_suspended: false })
+    }
+
+    /// Carries out the step, layer by layer, until `pause` says that it is to be suspended.
+    fn go_on(&mut self, pause: &mut dyn FnMut() -> bool) -> Option<Logits<'_>> {
+        let n_phases = self.program.n_phases().div_ceil(self.n_slices());
+        let mut pool = self.threads.lock();
+        self.is_suspended = true;
+        while !self.program.go_on(&mut pool, n_phases) {
+            if pause() {
+                return None;
+            }
+        }
+        self.is_suspended = false;
+        Some(Logits::new(self.program.output(), self.vocab_size))
     }
 }
 
@@ -50,12 +94,34 @@ impl Backend for NativeBackend {
     }
 
     fn n_threads(&self) -> usize {
-        self.pool.n_threads()
+        self.threads.lock().n_threads()
     }
 
     fn forward(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits<'_>, BackendError> {
-        let logits = self.program.run(&mut self.pool, batch.iter().map(sequence))?;
+        self.is_suspended = false;
+        let logits = self.program.run(&mut self.threads.lock(), batch.iter().map(sequence))?;
         Ok(Logits::new(logits, self.vocab_size))
+    }
+
+    fn n_slices(&self) -> usize {
+        self.n_layers
+    }
+
+    fn forward_in_slices(
+        &mut self,
+        batch: &[BatchEntry<'_>],
+        pause: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Logits<'_>>, BackendError> {
+        self.is_suspended = false;
+        self.program.begin(&self.threads.lock(), batch.iter().map(sequence))?;
+        Ok(self.go_on(pause))
+    }
+
+    fn resume(&mut self, pause: &mut dyn FnMut() -> bool) -> Result<Option<Logits<'_>>, BackendError> {
+        if !self.is_suspended {
+            return Err(BackendError::NothingSuspended);
+        }
+        Ok(self.go_on(pause))
     }
 
     fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError> {

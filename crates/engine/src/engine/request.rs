@@ -1,36 +1,38 @@
 //! One request while it runs: what is still to be computed, and what has been answered.
 
-use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hone_protocol::{
-    FinishReason, GenerateError, GenerateRequest, GenerationEvent, GenerationSender, LogprobOptions, Message, Prompt,
-    Timings, TokenLogprob, TokenLogprobs,
+    FinishReason, GenerateError, GenerateRequest, GenerationEvent, GenerationSender, Lane, LogprobOptions, Message,
+    Prompt, Timings, TokenLogprob, TokenLogprobs,
 };
 
+use super::QueuedRequest;
 use crate::constraint::{ConstraintState, Taken};
 use crate::kv_cache::CachedSequence;
 use crate::logprobs::{largest, log_sum_exp};
-use crate::model::{Model, Speculation};
+use crate::model::{Advance, Model, Speculation};
 use crate::sampler::Sampler;
+use crate::scheduler::{Progress, RequestId};
 use crate::speculation::Drafter;
 use crate::template::TemplateError;
 use crate::text_stream::TextStream;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 
-/// The most prompt tokens of one request that a step computes.
-const PREFILL_CHUNK: usize = 512;
-
-/// A request that has been admitted.
+/// A request that has been taken.
 pub(super) struct RunningRequest {
     events: GenerationSender,
-    pub(super) sequence: CachedSequence,
-    /// Tokens that are not in the cache yet: the rest of the prompt, or the token sampled last and those that may follow.
-    pending: Vec<u32>,
-    /// The guesses among them, which come last.
-    drafted: Vec<u32>,
-    /// How many guesses of the last step were wrong and are still in the cache.
-    n_wrong: usize,
+    lane: Lane,
+    /// Its place in the KV cache, while it has one; during a step longer than `n_computed` by what is being computed.
+    sequence: CachedSequence,
+    /// The prompt and the answer so far.
+    tokens: Vec<u32>,
+    /// How many of them the cache holds.
+    n_computed: usize,
+    /// How many more of them the present step computes, guesses among them.
+    chunk: usize,
+    /// How many of the tokens are guesses, which come last, while a step finds out whether they are right.
+    n_drafted: usize,
     drafter: Option<Drafter>,
     /// Guesses in all, and how many of them were right.
     guesses: (usize, usize),
@@ -44,43 +46,49 @@ pub(super) struct RunningRequest {
     text: TextStream,
     logprobs: LogprobOptions,
     named_tokens: Vec<u32>,
-    started: Instant,
-    first_token: Option<Instant>,
     has_ended: bool,
+    time_limit: Option<Duration>,
+    arrived: Instant,
+    /// When its first step began.
+    first_run: Option<Instant>,
+    /// Tokens that the cache held then.
+    n_cached: usize,
+    first_token: Option<Instant>,
 }
 
 impl RunningRequest {
     /// A request that starts when its turn comes.
-    pub(super) fn new(
-        prepared: Prepared,
-        request: &GenerateRequest,
-        events: GenerationSender,
-        speculation: Speculation,
-    ) -> Self {
+    pub(super) fn new(prepared: Prepared, queued: QueuedRequest, speculation: Speculation) -> Self {
+        let QueuedRequest { request, events, arrived } = queued;
         events.send(GenerationEvent::Started { prompt_token_ids: prepared.prompt.clone() });
+        let max_tokens = prepared.max_tokens(&request);
         let mut sampler = prepared.sampler;
         prepared.prompt.iter().for_each(|token| sampler.observe(*token));
-        let max_tokens = request.max_tokens.unwrap_or(usize::MAX);
         RunningRequest {
             events,
+            lane: request.lane,
             sequence: CachedSequence::default(),
             n_prompt: prepared.prompt.len(),
-            drafted: Vec::new(),
-            n_wrong: 0,
+            n_drafted: 0,
             drafter: (speculation == Speculation::Auto).then(|| Drafter::new(&prepared.prompt)),
             guesses: (0, 0),
-            pending: prepared.prompt,
+            tokens: prepared.prompt,
+            n_computed: 0,
+            chunk: 0,
             n_generated: 0,
-            max_tokens: max_tokens.min(prepared.room),
-            is_bounded_by_context: prepared.room < max_tokens,
+            max_tokens,
+            is_bounded_by_context: request.max_tokens.is_none_or(|wanted| max_tokens < wanted),
             sampler,
             constraint: prepared.constraint,
-            text: TextStream::new(request.stop.clone()),
-            logprobs: request.logprobs.clone(),
+            text: TextStream::new(request.stop),
+            logprobs: request.logprobs,
             named_tokens: prepared.named_tokens,
-            started: Instant::now(),
-            first_token: None,
             has_ended: false,
+            time_limit: request.time_limit,
+            arrived,
+            first_run: None,
+            n_cached: 0,
+            first_token: None,
         }
     }
 
@@ -88,89 +96,144 @@ impl RunningRequest {
         self.events.is_cancelled()
     }
 
-    /// Positions that the request may come to fill.
-    pub(super) fn max_positions(&self) -> usize {
-        self.n_prompt + self.max_tokens
+    pub(super) fn lane(&self) -> Lane {
+        self.lane
     }
 
-    /// The next tokens and the sequence that they are appended to.
-    pub(super) fn step_parts(&mut self) -> (&mut CachedSequence, &[u32]) {
-        (&mut self.sequence, &self.pending[..self.pending.len().min(PREFILL_CHUNK)])
+    pub(super) fn time_limit(&self) -> Option<Duration> {
+        self.time_limit
     }
 
-    /// Which of the next step's tokens logits are wanted of: the last of the prompt, or that sampled last and the guesses.
-    pub(super) fn wanted_logits(&self) -> Range<usize> {
-        match self.ends_in_chunk() {
-            true => self.pending.len() - 1 - self.drafted.len()..self.pending.len(),
-            false => 0..0,
+    /// The prompt and the answer so far.
+    pub(super) fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// How many of its tokens the cache holds.
+    pub(super) fn n_computed(&self) -> usize {
+        self.n_computed
+    }
+
+    pub(super) fn sequence(&self) -> &CachedSequence {
+        &self.sequence
+    }
+
+    /// Has a place in the cache, which holds the first of its tokens already.
+    pub(super) fn take_place(&mut self, sequence: CachedSequence) {
+        self.n_computed = sequence.n_tokens();
+        self.sequence = sequence;
+    }
+
+    /// Gives up its place in the cache: returns the sequence, and the tokens that it holds.
+    pub(super) fn leave_place(&mut self, model: &mut Model) -> (CachedSequence, &[u32]) {
+        self.undo_step(model);
+        let n_computed = std::mem::take(&mut self.n_computed);
+        (std::mem::take(&mut self.sequence), &self.tokens[..n_computed])
+    }
+
+    /// Forgets what a step has begun to compute, and what it has computed of wrong guesses.
+    pub(super) fn undo_step(&mut self, model: &mut Model) {
+        model.truncate(&mut self.sequence, self.n_computed);
+        self.tokens.truncate(self.tokens.len() - std::mem::take(&mut self.n_drafted));
+        self.chunk = 0;
+    }
+
+    /// What a step computes that takes so many of the tokens that are not in the cache yet, and guesses up to
+    /// `most_guesses` of the answer's next.
+    pub(super) fn begin_step(&mut self, chunk: usize, most_guesses: usize) -> Advance<'_> {
+        if self.first_run.is_none() {
+            self.first_run = Some(Instant::now());
+            self.n_cached = self.n_computed;
         }
+        self.chunk = chunk;
+        if self.first_token.is_some() && self.wants_logits() {
+            self.draft(most_guesses);
+        }
+        let end = self.n_computed + self.chunk;
+        let n_rows = if self.wants_logits() { 1 + self.n_drafted } else { 0 };
+        let logits = self.chunk - n_rows..self.chunk;
+        Advance { sequence: &mut self.sequence, tokens: &self.tokens[self.n_computed..end], logits }
     }
 
-    fn ends_in_chunk(&self) -> bool {
-        self.pending.len() <= PREFILL_CHUNK
-    }
-
-    /// Guesses up to `most` tokens that the next step computes too.
-    pub(super) fn draft(&mut self, most: usize) {
-        let Some(drafter) = self.drafter.as_ref().filter(|_| self.first_token.is_some()) else { return };
+    /// Adds guesses of what comes next to the step.
+    fn draft(&mut self, most: usize) {
+        let Some(drafter) = &self.drafter else { return };
         // The last token of an answer is never computed, so that there is no room for it in the cache.
-        let most = most.min(self.max_tokens - self.n_generated - 1);
-        let drafted = drafter.draft(most);
+        let drafted = drafter.draft(most.min(self.max_tokens - self.n_generated - 1));
         let n_allowed = match &mut self.constraint {
             Some(constraint) => constraint.n_allowed(drafted),
             None => drafted.len(),
         };
-        self.drafted.extend_from_slice(&drafted[..n_allowed]);
-        self.pending.extend_from_slice(&self.drafted);
+        self.tokens.extend_from_slice(&drafted[..n_allowed]);
+        self.n_drafted = n_allowed;
+        self.chunk += n_allowed;
     }
 
-    /// Takes the wrong guesses of the last step out of the cache.
-    pub(super) fn forget_wrong_guesses(&mut self, model: &mut Model) {
-        let n_right = self.sequence.n_tokens() - std::mem::take(&mut self.n_wrong);
-        model.truncate(&mut self.sequence, n_right);
+    /// Whether the step ends with a token to be chosen.
+    fn wants_logits(&self) -> bool {
+        self.n_computed + self.chunk == self.tokens.len()
     }
 
-    /// Whether everything has been answered.
-    pub(super) fn has_ended(&self) -> bool {
-        self.has_ended
-    }
-
-    /// Takes note of a step: chooses the next tokens, where logits were wanted, from the next of `rows`.
-    pub(super) fn finish_step<'a>(&mut self, rows: &mut impl Iterator<Item = &'a [f32]>, tokenizer: &Tokenizer) {
-        if self.ends_in_chunk() {
-            self.finish_tokens(rows, tokenizer);
-        } else {
-            self.pending.drain(..PREFILL_CHUNK);
+    /// Takes note of a step: chooses the next tokens, where logits were wanted, from the next of `rows`. Returns how many
+    /// of the step's tokens were guesses. [`RunningRequest::undo_step`] forgets the wrong ones.
+    pub(super) fn finish_step<'a>(
+        &mut self,
+        rows: &mut impl Iterator<Item = &'a [f32]>,
+        tokenizer: &Tokenizer,
+    ) -> usize {
+        let wants_logits = self.wants_logits();
+        let n_drafted = std::mem::take(&mut self.n_drafted);
+        self.n_computed += std::mem::take(&mut self.chunk) - n_drafted;
+        if self.n_generated == 0 {
             self.report_prefill();
         }
+        if wants_logits {
+            self.finish_tokens(n_drafted, rows, tokenizer);
+        }
+        n_drafted
     }
 
     /// Chooses a token from the first row, and from the next as long as what was guessed is what was chosen.
-    fn finish_tokens<'a>(&mut self, rows: &mut impl Iterator<Item = &'a [f32]>, tokenizer: &Tokenizer) {
-        let n_drafted = self.drafted.len();
+    fn finish_tokens<'a>(
+        &mut self,
+        n_drafted: usize,
+        rows: &mut impl Iterator<Item = &'a [f32]>,
+        tokenizer: &Tokenizer,
+    ) {
+        let drafted = self.tokens.split_off(self.tokens.len() - n_drafted);
         let mut n_right = 0;
         for index in 0..=n_drafted {
             let logits = rows.next().expect("a row of logits for every one that was asked for");
             if self.has_ended || n_right < index {
                 continue;
             }
+            let n_before = self.tokens.len();
             self.has_ended = self.finish_token(logits, tokenizer);
-            n_right += usize::from(index < n_drafted && self.pending.first() == self.drafted.get(index));
+            n_right += usize::from(index < n_drafted && self.tokens.get(n_before) == drafted.get(index));
         }
-        self.n_wrong = n_drafted - n_right;
-        self.drafted.clear();
+        // An answer's last token is not computed, even where it was guessed.
+        self.n_computed = (self.n_computed + n_right).min(self.tokens.len() - 1);
         if let Some(drafter) = self.drafter.as_mut().filter(|_| n_drafted > 0) {
             drafter.learn(n_drafted, n_right);
             self.guesses = (self.guesses.0 + n_drafted, self.guesses.1 + n_right);
         }
     }
 
+    /// Where it stands, for the scheduler.
+    pub(super) fn progress(&self, id: RequestId) -> Progress {
+        Progress {
+            request: id,
+            computed: self.n_computed,
+            uncomputed: self.tokens.len() - self.n_computed,
+            generated: self.n_generated,
+            has_ended: self.has_ended,
+        }
+    }
+
     /// Chooses the next token. Returns whether the request has ended.
     fn finish_token(&mut self, logits: &[f32], tokenizer: &Tokenizer) -> bool {
-        self.pending.clear();
         if self.first_token.is_none() {
             self.first_token = Some(Instant::now());
-            self.report_prefill();
         }
         if self.max_tokens == 0 {
             return self.finish(self.length_reason());
@@ -209,7 +272,7 @@ impl RunningRequest {
         self.n_generated += 1;
         self.sampler.observe(token);
         self.drafter.iter_mut().for_each(|drafter| drafter.observe(token));
-        self.pending.push(token);
+        self.tokens.push(token);
         let logprobs = self.logprobs.is_wanted().then(|| self.report_logprobs(token, logits, tokenizer));
         // A control token that does not end the answer says nothing to a reader.
         let bytes = if tokenizer.is_control(token) { &[] } else { tokenizer.token_bytes(token) };
@@ -235,8 +298,7 @@ impl RunningRequest {
     }
 
     fn report_prefill(&self) {
-        let done = self.n_prompt - self.pending.len().min(self.n_prompt);
-        self.events.send(GenerationEvent::Prefill { done, total: self.n_prompt });
+        self.events.send(GenerationEvent::Prefill { done: self.n_computed, total: self.n_prompt });
     }
 
     fn report_logprobs(&self, token: u32, logits: &[f32], tokenizer: &Tokenizer) -> TokenLogprobs {
@@ -256,14 +318,17 @@ impl RunningRequest {
 
     fn timings(&self) -> Timings {
         let now = Instant::now();
+        let first_run = self.first_run.unwrap_or(now);
         let first_token = self.first_token.unwrap_or(now);
-        let prompt_seconds = (first_token - self.started).as_secs_f64();
+        let prompt_seconds = (first_token - first_run).as_secs_f64();
         let generation_seconds = (now - first_token).as_secs_f64();
         let rate = |count: usize, seconds: f64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         Timings {
             prompt_tokens: self.n_prompt,
+            cached_tokens: self.n_cached,
+            queue_seconds: (first_run - self.arrived).as_secs_f64(),
             prompt_seconds,
-            prompt_tokens_per_second: rate(self.n_prompt, prompt_seconds),
+            prompt_tokens_per_second: rate(self.n_prompt - self.n_cached, prompt_seconds),
             generation_tokens: self.n_generated,
             generation_seconds,
             generation_tokens_per_second: rate(self.n_generated.saturating_sub(1), generation_seconds),
@@ -284,6 +349,16 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
+    /// Tokens of the prompt.
+    pub(super) fn prompt_tokens(&self) -> usize {
+        self.prompt.len()
+    }
+
+    /// The most tokens of the answer.
+    pub(super) fn max_tokens(&self, request: &GenerateRequest) -> usize {
+        request.max_tokens.unwrap_or(usize::MAX).min(self.room)
+    }
+
     /// Tokenizes the prompt and checks it and the options.
     pub(super) fn new(request: &GenerateRequest, model: &mut Model) -> Result<Self, GenerateError> {
         let prompt = encode(request, model)?;

@@ -1,189 +1,331 @@
 //! The loop of the engine thread.
+//!
+//! The thread takes in what it is asked, and then lets the [scheduler](crate::scheduler) say what runs next, step by step.
+//! What the scheduler knows as numbers lies here: requests with their tokens in [`resident`], models that are being loaded
+//! in [`loading`].
 
-use std::collections::VecDeque;
+mod loading;
+mod resident;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::Receiver;
-use hone_protocol::{GenerateError, GenerateRequest, GenerationEvent, LocateModel, ModelFile, with_causes};
+use crossbeam_channel::{Receiver, Sender, never, select_biased};
+use hone_protocol::{GenerateError, GenerationEvent, LocateModel, with_causes};
 
-use super::QueuedRequest;
 use super::request::{Prepared, RunningRequest};
-use crate::model::{Advance, Model, ModelError, ModelOptions};
-use crate::reuse::recycled;
+use super::status::{EngineStatus, LaneStatus, ModelStatus, QueuedStatus};
+use super::{EngineOptions, Message, QueuedRequest};
+use crate::backend::native::ComputeThreads;
+use crate::scheduler::residency::Residency;
+use crate::scheduler::{Arrival, ModelId, Pause, Refusal, RequestId, Scheduler, StepPlan, Turn};
+use loading::{Loaded, LoadingModel};
+use resident::{ResidentModel, StepResult};
 
-/// Tokens that a step of generating requests has room for, guessed ones among them: with more, arithmetic takes longer
-/// than reading the weights.
-const MAX_STEP_TOKENS: usize = 16;
+/// How long to wait for news where requests are there and none of them can go on.
+const STUCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Owns the models and works on the requests.
 pub(super) struct Worker {
-    options: ModelOptions,
+    options: EngineOptions,
     locator: Arc<dyn LocateModel>,
-    requests: Receiver<QueuedRequest>,
-    models: Vec<LoadedModel>,
-}
-
-struct LoadedModel {
-    file: ModelFile,
-    model: Model,
-    running: Vec<RunningRequest>,
-    /// Admitted when the cache has room.
-    waiting: VecDeque<RunningRequest>,
-    /// Empty between steps.
-    entries: Vec<Advance<'static>>,
+    messages: Receiver<Message>,
+    /// Models that have been loaded come in here.
+    loaded: Receiver<Loaded>,
+    loaded_sender: Sender<Loaded>,
+    threads: ComputeThreads,
+    scheduler: Scheduler,
+    residency: Residency,
+    models: Vec<ResidentModel>,
+    loading: Vec<LoadingModel>,
+    n_requests: u64,
+    n_models: u32,
+    /// Simulated time of the scheduler begins here.
+    started: Instant,
+    /// Whether the last look found nothing that could go on.
+    is_stuck: bool,
+    /// Whether nobody is left who could ask for more.
+    is_closed: bool,
 }
 
 impl Worker {
-    pub(super) fn new(options: ModelOptions, locator: Arc<dyn LocateModel>, requests: Receiver<QueuedRequest>) -> Self {
-        Worker { options, locator, requests, models: Vec::new() }
+    pub(super) fn new(options: EngineOptions, locator: Arc<dyn LocateModel>, messages: Receiver<Message>) -> Self {
+        let (loaded_sender, loaded) = crossbeam_channel::unbounded();
+        Worker {
+            locator,
+            messages,
+            loaded,
+            loaded_sender,
+            threads: ComputeThreads::new(options.model.n_threads),
+            scheduler: Scheduler::new(options.scheduler.clone()),
+            residency: Residency::new(options.memory),
+            models: Vec::new(),
+            loading: Vec::new(),
+            n_requests: 0,
+            n_models: 0,
+            started: Instant::now(),
+            is_stuck: false,
+            is_closed: false,
+            options,
+        }
     }
 
     /// Works until every handle is gone and nothing is left to do.
     pub(super) fn run(mut self) {
         while self.receive() {
-            for index in (0..self.models.len()).rev() {
-                self.step(index);
+            self.drop_cancelled();
+            self.unload_idle();
+            let turn = self.scheduler.turn(self.now());
+            self.take(turn);
+            let plan = self.scheduler.plan(self.now());
+            self.is_stuck = plan.is_none() && !self.scheduler.is_idle();
+            if let Some(plan) = plan {
+                self.step(&plan);
             }
         }
     }
 
-    /// Takes in what has been asked; waits for it where there is nothing else to do. Returns false at the end.
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Takes in what has come; waits for it where there is nothing else to do. Returns false at the end.
     fn receive(&mut self) -> bool {
-        if self.models.iter().all(LoadedModel::is_idle) {
-            match self.requests.recv() {
-                Ok(request) => self.accept(request),
-                Err(_) => return false,
+        let mut can_wait = self.scheduler.is_idle() || self.is_stuck;
+        loop {
+            if self.is_closed && self.scheduler.is_idle() && self.loading.is_empty() {
+                return false;
             }
+            let timeout = if can_wait { self.longest_wait() } else { Duration::ZERO };
+            let loaded = self.loaded.clone();
+            let messages = self.messages.clone();
+            let loaded = if self.loading.is_empty() { never() } else { loaded };
+            select_biased! {
+                recv(loaded) -> loaded => loaded.into_iter().for_each(|loaded| self.take_loaded(loaded)),
+                recv(messages) -> message => match message {
+                    Ok(message) => self.handle(message),
+                    // No handle is left; requests may be.
+                    Err(_) => (self.messages, self.is_closed) = (never(), true),
+                },
+                default(timeout) => return true,
+            }
+            can_wait = false;
         }
-        while let Ok(request) = self.requests.try_recv() {
-            self.accept(request);
-        }
-        true
     }
 
+    /// How long to wait for news where nothing can be done without any.
+    fn longest_wait(&self) -> Duration {
+        if self.is_stuck && !self.scheduler.is_idle() {
+            return STUCK_PAUSE;
+        }
+        let expiry = self.options.keep_alive.and_then(|keep_alive| self.residency.next_expiry(keep_alive));
+        expiry.map_or(Duration::from_secs(3600), |expiry| expiry.saturating_sub(self.now()))
+    }
+
+    fn handle(&mut self, message: Message) {
+        match message {
+            Message::Generate(request) => self.accept(*request),
+            // Who has stopped waiting for the answer does not need it.
+            Message::Status(answer) => drop(answer.send(self.status())),
+        }
+    }
+
+    /// Takes a request in: gives it to its model, or lets it wait until that is loaded.
     fn accept(&mut self, queued: QueuedRequest) {
-        let QueuedRequest { request, events } = queued;
-        if events.is_cancelled() {
+        if queued.events.is_cancelled() {
             return;
         }
-        let admitted = catch_unwind(AssertUnwindSafe(|| self.admit(&request)));
+        // What has been taken back makes room for what comes.
+        self.drop_cancelled();
+        let name = queued.request.model.clone();
+        let failed = |reason: String| GenerateError::Model { model: name.clone(), reason };
+        let found = self.locator.locate(&name).map_err(|error| failed(error.to_string()));
+        match found {
+            Ok(file) => match self.models.iter().position(|model| model.file == file) {
+                Some(index) => self.admit(index, queued),
+                None => self.load_for(file, queued),
+            },
+            Err(error) => queued.events.send(GenerationEvent::Failed(error)),
+        }
+    }
+
+    /// Prepares a request and hands it to the scheduler.
+    fn admit(&mut self, index: usize, queued: QueuedRequest) {
+        let model = &mut self.models[index];
+        let prepared = catch_unwind(AssertUnwindSafe(|| Prepared::new(&queued.request, &mut model.model)));
         let bug = || Err(GenerateError::Failed("the request failed unexpectedly: this is a bug in hone".into()));
-        match admitted.unwrap_or_else(|_| bug()) {
-            Ok((index, prepared)) => {
-                let request = RunningRequest::new(prepared, &request, events, self.options.speculation);
-                self.models[index].waiting.push_back(request);
-            }
-            Err(error) => events.send(GenerationEvent::Failed(error)),
+        let prepared = match prepared.unwrap_or_else(|_| bug()) {
+            Ok(prepared) => prepared,
+            Err(error) => return queued.events.send(GenerationEvent::Failed(error)),
+        };
+        let request = &queued.request;
+        let arrival = Arrival {
+            model: model.id,
+            lane: request.lane,
+            session: request.session,
+            prompt_tokens: prepared.prompt_tokens(),
+            answer_tokens: prepared.max_tokens(request),
+            time_limit: request.time_limit,
+        };
+        self.n_requests += 1;
+        let id = RequestId(self.n_requests);
+        let now = self.now();
+        match self.scheduler.arrive(id, arrival, now) {
+            Ok(()) => self.models[index].add(id, RunningRequest::new(prepared, queued, self.options.model.speculation)),
+            Err(refusal) => queued.events.send(GenerationEvent::Failed(refused(refusal))),
         }
     }
 
-    fn admit(&mut self, request: &GenerateRequest) -> Result<(usize, Prepared), GenerateError> {
-        let index = self.find_or_load(&request.model)?;
-        Ok((index, Prepared::new(request, &mut self.models[index].model)?))
-    }
-
-    fn find_or_load(&mut self, name: &str) -> Result<usize, GenerateError> {
-        let failed = |reason: String| GenerateError::Model { model: name.to_owned(), reason };
-        let file = self.locator.locate(name).map_err(|error| failed(error.to_string()))?;
-        if let Some(index) = self.models.iter().position(|loaded| loaded.file == file) {
-            return Ok(index);
-        }
-        let model = Model::load(&file, &self.options).map_err(|error| failed(with_causes(&error)))?;
-        tracing::debug!(model = name, "loaded");
-        self.models.push(LoadedModel {
-            file,
-            model,
-            running: Vec::new(),
-            waiting: VecDeque::new(),
-            entries: Vec::new(),
-        });
-        Ok(self.models.len() - 1)
-    }
-
-    /// Advances every request of a model. A failure ends them; a panic also drops the model, whose state is not known
-    /// then, and it is loaded again when it is next asked for.
-    fn step(&mut self, index: usize) {
-        let loaded = &mut self.models[index];
-        match catch_unwind(AssertUnwindSafe(|| loaded.step())) {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => loaded.fail_running(&with_causes(&error)),
-            Err(_) => {
-                let LoadedModel { running, waiting, .. } = self.models.swap_remove(index);
-                let error = GenerateError::Failed("a step failed unexpectedly: this is a bug in hone".into());
-                running.iter().chain(&waiting).for_each(|request| request.fail(error.clone()));
-            }
-        }
-    }
-}
-
-impl LoadedModel {
-    fn is_idle(&self) -> bool {
-        self.running.is_empty() && self.waiting.is_empty()
-    }
-
-    fn step(&mut self) -> Result<(), ModelError> {
-        self.release_where(RunningRequest::is_cancelled);
-        self.admit_waiting();
-        if self.running.is_empty() {
-            return Ok(());
-        }
-        let tokenizer = self.model.tokenizer().clone();
-        self.draft();
-        let mut entries = recycled(std::mem::take(&mut self.entries));
-        entries.extend(self.running.iter_mut().map(entry));
-        let logits = self.model.advance(&mut entries);
-        self.entries = recycled(entries);
-        let mut rows = logits?.rows();
-        self.running.iter_mut().for_each(|request| request.finish_step(&mut rows, &tokenizer));
-        self.release_where(RunningRequest::has_ended);
-        self.running.iter_mut().for_each(|request| request.forget_wrong_guesses(&mut self.model));
-        Ok(())
-    }
-
-    /// Lets requests guess as far as the step has room for: the more there are, the less a guess is worth.
-    fn draft(&mut self) {
-        let most = (MAX_STEP_TOKENS / self.running.len()).saturating_sub(1);
-        self.running.iter_mut().for_each(|request| request.draft(most));
-    }
-
-    fn release_where(&mut self, is_over: impl Fn(&RunningRequest) -> bool) {
-        let mut index = 0;
-        while let Some(request) = self.running.get(index) {
-            match is_over(request) {
-                true => self.model.release(self.running.remove(index).sequence),
-                false => index += 1,
+    fn drop_cancelled(&mut self) {
+        for model in &mut self.models {
+            for id in model.cancelled() {
+                self.scheduler.cancel(id);
+                model.retire(id);
             }
         }
     }
 
-    /// Admits requests in the order of their arrival while the cache has room for all that they may come to need.
-    fn admit_waiting(&mut self) {
-        self.waiting.retain(|request| !request.is_cancelled());
-        while let Some(request) = self.waiting.front() {
-            let block = crate::kv_cache::BLOCK_TOKENS;
-            let reserved: usize =
-                self.running.iter().map(|running| running.max_positions().next_multiple_of(block)).sum();
-            let wanted = request.max_positions().next_multiple_of(block);
-            if reserved + wanted > self.model.cache_positions() && !self.running.is_empty() {
-                return;
+    /// Makes and takes places in the KV caches.
+    fn take(&mut self, turn: Turn) {
+        for id in turn.expired {
+            if let Some(model) = self.model_of(id) {
+                model.time_out(id);
             }
-            self.running.extend(self.waiting.pop_front());
+        }
+        for id in turn.dropped {
+            if let Some(model) = self.model_of(id) {
+                model.pause(id);
+            }
+        }
+        for id in turn.starting {
+            let Some(model) = self.models.iter_mut().find(|model| model.has(id)) else { continue };
+            if let Err(error) = model.start(id, &mut self.scheduler) {
+                model.fail(&[id], &GenerateError::Failed(with_causes(&error)));
+                self.scheduler.cancel(id);
+            }
         }
     }
 
-    /// Ends the requests that took part in a step that failed.
-    fn fail_running(&mut self, reason: &str) {
+    fn model_of(&mut self, id: RequestId) -> Option<&mut ResidentModel> {
+        self.models.iter_mut().find(|model| model.has(id))
+    }
+
+    /// Carries out a step. A failure ends its requests; a panic also drops the model, whose state is not known then, and
+    /// it is loaded again when it is next asked for.
+    fn step(&mut self, plan: &StepPlan) {
+        let Some(index) = self.models.iter().position(|model| model.id == plan.model) else { return };
+        let model = &mut self.models[index];
+        let (messages, loaded) = (&self.messages, &self.loaded);
+        let mut pause = pause_at(plan.pause, || !messages.is_empty() || !loaded.is_empty());
+        let began = Instant::now();
+        let outcome = catch_unwind(AssertUnwindSafe(|| model.carry_out(plan, &mut pause)));
+        drop(pause);
+        let elapsed = began.elapsed();
+        match outcome {
+            Ok(Ok(Some(StepResult { progress, guesses }))) => {
+                let now = self.started.elapsed();
+                self.scheduler.step_done(now, elapsed, &progress, guesses);
+                progress.iter().filter(|progress| progress.has_ended).for_each(|ended| model.retire(ended.request));
+            }
+            Ok(Ok(None)) => self.scheduler.step_suspended(elapsed),
+            Ok(Err(error)) => self.fail_step(index, plan, &with_causes(&error)),
+            Err(_) => self.drop_broken(plan.model),
+        }
+    }
+
+    fn fail_step(&mut self, index: usize, plan: &StepPlan, reason: &str) {
         tracing::error!(reason, "a step failed");
-        for request in std::mem::take(&mut self.running) {
-            request.fail(GenerateError::Failed(reason.to_owned()));
-            self.model.release(request.sequence);
+        let requests: Vec<RequestId> = plan.entries.iter().map(|entry| entry.request).collect();
+        self.models[index].fail(&requests, &GenerateError::Failed(reason.to_owned()));
+        self.scheduler.step_failed();
+        requests.iter().for_each(|id| self.scheduler.cancel(*id));
+    }
+
+    fn drop_broken(&mut self, id: ModelId) {
+        let error = GenerateError::Failed("a step failed unexpectedly: this is a bug in hone".into());
+        if let Some(mut model) = self.forget(id) {
+            model.fail_all(&error);
+        }
+    }
+
+    /// Removes a model from everything that knows it.
+    fn forget(&mut self, id: ModelId) -> Option<ResidentModel> {
+        self.scheduler.remove_model(id);
+        self.residency.remove(id);
+        let index = self.models.iter().position(|model| model.id == id)?;
+        Some(self.models.swap_remove(index))
+    }
+
+    /// Takes note of which models have requests.
+    fn note_busy(&mut self) {
+        let now = self.now();
+        for model in &self.models {
+            self.residency.set_busy(model.id, !model.is_idle(), now);
+        }
+    }
+
+    /// Lets models go that nobody has used for a while.
+    fn unload_idle(&mut self) {
+        self.note_busy();
+        let now = self.now();
+        let expired = self.options.keep_alive.map(|keep_alive| self.residency.expire(keep_alive, now));
+        for id in expired.into_iter().flatten() {
+            drop(self.forget(id));
+        }
+    }
+
+    fn status(&self) -> EngineStatus {
+        let now = self.now();
+        let ready = self.models.iter().map(|model| {
+            let memory = self.residency.memory(model.id).unwrap_or_default();
+            let idle = self.residency.idle_since(model.id).map(|since| now.saturating_sub(since).as_secs_f64());
+            model.status(memory, self.scheduler.reserved_blocks(model.id), idle)
+        });
+        let loading = self
+            .loading
+            .iter()
+            .map(|loading| ModelStatus::loading(&loading.name, self.residency.memory(loading.id).unwrap_or_default()));
+        let name_of = |id: ModelId| self.models.iter().find(|model| model.id == id).map(|model| model.name.clone());
+        let queue = self.scheduler.queue(now).into_iter().map(|queued| QueuedStatus {
+            model: name_of(queued.model).unwrap_or_default(),
+            lane: queued.lane,
+            position: queued.position,
+            wait_seconds: queued.wait.as_secs_f64(),
+        });
+        EngineStatus {
+            memory_budget: self.residency.budget(),
+            models: ready.chain(loading).collect(),
+            lanes: self.scheduler.metrics().summary().into_iter().map(|summary| self.lane_status(summary)).collect(),
+            queue: queue.collect(),
+        }
+    }
+
+    fn lane_status(&self, metrics: crate::scheduler::metrics::LaneSummary) -> LaneStatus {
+        let (queued, running) = self.scheduler.n_requests(metrics.lane);
+        LaneStatus { queued, running, metrics }
+    }
+}
+
+/// Says when a step is to be suspended; asked at the end of every slice.
+fn pause_at(pause: Pause, has_news: impl Fn() -> bool) -> impl FnMut() -> bool {
+    let began = Instant::now();
+    let (mut last, mut longest_slice) = (began, Duration::ZERO);
+    move || {
+        let now = Instant::now();
+        longest_slice = longest_slice.max(now - last);
+        last = now;
+        match pause {
+            Pause::Never => false,
+            Pause::OnArrival => has_news(),
+            Pause::After(limit) => has_news() || now - began + longest_slice > limit,
         }
     }
 }
 
-fn entry(request: &mut RunningRequest) -> Advance<'_> {
-    let logits = request.wanted_logits();
-    let (sequence, tokens) = request.step_parts();
-    Advance { sequence, tokens, logits }
+fn refused(refusal: Refusal) -> GenerateError {
+    match refusal {
+        Refusal::QueueFull { lane, queued, retry_after } => GenerateError::Busy { lane, queued, retry_after },
+        other => GenerateError::Request(other.to_string()),
+    }
 }

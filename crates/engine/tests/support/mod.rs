@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use hone_engine::backend::DeviceChoice;
-use hone_engine::engine::EngineHandle;
+use hone_engine::engine::{EngineHandle, EngineOptions};
 use hone_engine::gguf::Gguf;
 use hone_engine::model::{BackendChoice, Model, ModelOptions, Speculation};
 use hone_engine::synth::{self, Quantization, Shape};
@@ -63,6 +63,11 @@ impl LocateModel for Paths {
 
 /// An engine that finds models by path.
 pub(crate) fn engine(options: ModelOptions) -> EngineHandle {
+    engine_with(options.into())
+}
+
+/// An engine that finds models by path.
+pub(crate) fn engine_with(options: EngineOptions) -> EngineHandle {
     EngineHandle::start(options, Arc::new(Paths)).unwrap()
 }
 

@@ -23,8 +23,20 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Takes the sequences of a step.
+    /// Takes the sequences of a step; none where they are not sound.
     pub(super) fn fill<'a>(
+        &mut self,
+        sequences: impl IntoIterator<Item = Sequence<'a>>,
+        vocab_size: usize,
+    ) -> Result<(), StepError> {
+        let filled = self.try_fill(sequences, vocab_size);
+        if filled.is_err() {
+            self.clear();
+        }
+        filled
+    }
+
+    fn try_fill<'a>(
         &mut self,
         sequences: impl IntoIterator<Item = Sequence<'a>>,
         vocab_size: usize,

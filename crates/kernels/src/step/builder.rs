@@ -171,6 +171,7 @@ impl ProgramBuilder {
     /// When they are not those of the selected tokens, or the program embeds no tokens.
     pub fn finish(self, output: Rows) -> Program {
         self.check_part(RowSet::Selected, output.all());
+        let next_phase = self.phases.len();
         Program {
             vocab_size: self.vocab_size.expect("a program embeds its tokens"),
             matrices: self.matrices,
@@ -186,6 +187,8 @@ impl ProgramBuilder {
             threads: Vec::new(),
             output,
             batch: Batch::default(),
+            next_phase,
+            n_threads: 0,
         }
     }
 

@@ -21,9 +21,10 @@ const MAX_PIECE_ROWS: usize = 32;
 /// Products are cut so that every thread gets this many pieces, if there are enough.
 const PRODUCT_PIECES_PER_THREAD: usize = 6;
 
-/// One run of a program.
+/// One run of a program, or of a part of it.
 pub(super) struct Execution<'a> {
     pub(super) program: &'a Program,
+    pub(super) phases: std::ops::Range<usize>,
     pub(super) kernels: &'static Kernels,
     pub(super) elementwise: &'static Elementwise,
     pub(super) n_threads: usize,
@@ -31,11 +32,11 @@ pub(super) struct Execution<'a> {
 
 impl Phases for Execution<'_> {
     fn n_phases(&self) -> usize {
-        self.program.phases.len()
+        self.phases.len()
     }
 
     fn n_tasks(&self, phase: usize) -> usize {
-        match &self.program.phases[phase] {
+        match &self.program.phases[self.phases.start + phase] {
             Phase::Rows { set, .. } => self.n_rows(*set).div_ceil(self.piece_rows(*set)),
             Phase::Product(product) if self.n_rows(product.input.set) > 0 => {
                 product.n_groups.div_ceil(self.piece_groups(product))
@@ -49,7 +50,7 @@ impl Phases for Execution<'_> {
     fn run(&self, phase: usize, task: usize, thread: usize) {
         // SAFETY: the tasks of one thread run one after the other, so that nobody else uses its memory.
         let memory = unsafe { &mut *self.program.threads[thread].0.get() };
-        match &self.program.phases[phase] {
+        match &self.program.phases[self.phases.start + phase] {
             Phase::Rows { set, operations } => self.rows(*set, operations, task, memory),
             Phase::Product(product) => self.product(product, task),
             Phase::Attend(index) => self.attend(*index, task, memory),

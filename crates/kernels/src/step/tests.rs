@@ -145,6 +145,26 @@ fn a_copied_block_goes_on_as_the_original() {
 }
 
 #[test]
+fn a_step_in_parts_is_the_same_step_and_may_be_given_up() {
+    let tokens = tokens(40);
+    let (mut program, mut pool, mut other) = (program(), pool(2), self::program());
+    let expected = program.run(&mut pool, [whole(&tokens, &[0, 1])]).unwrap().to_vec();
+    program.begin(&pool, [whole(&tokens[..5], &[2])]).unwrap();
+    assert!(!program.go_on(&mut pool, 3));
+    program.begin(&pool, [whole(&tokens, &[2, 3])]).unwrap();
+    let n_parts = (1..).find(|_| {
+        // Steps of other programs come between.
+        other.run(&mut pool, [whole(&tokens, &[0, 1])]).unwrap();
+        program.go_on(&mut pool, 2)
+    });
+    assert_eq!(n_parts, Some(program.n_phases().div_ceil(2)));
+    assert_close(program.output(), &expected);
+    assert!(program.go_on(&mut pool, 1), "nothing is left");
+    program.begin(&pool, [whole(&[1000], &[0])]).unwrap_err();
+    assert!(program.output().is_empty());
+}
+
+#[test]
 fn steps_may_want_nothing() {
     let tokens = tokens(20);
     let (mut program, mut pool) = (program(), pool(2));

@@ -1,0 +1,224 @@
+//! A model in memory, with its requests.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hone_protocol::{GenerateError, ModelFile};
+
+use crate::engine::request::RunningRequest;
+use crate::engine::status::{ModelState, ModelStatus};
+use crate::kv_cache::BLOCK_TOKENS;
+use crate::model::{Advance, Model, ModelError};
+use crate::scheduler::cost::StepShape;
+use crate::scheduler::residency::ModelMemory;
+use crate::scheduler::{ModelId, Progress, RequestId, Scheduler, StepKind, StepPlan};
+
+/// A model in memory.
+pub(super) struct ResidentModel {
+    pub(super) id: ModelId,
+    /// As it was first asked for.
+    pub(super) name: String,
+    pub(super) file: ModelFile,
+    pub(super) model: Model,
+    requests: BTreeMap<RequestId, RunningRequest>,
+    /// Those that a suspended step is for.
+    suspended: BTreeSet<RequestId>,
+}
+
+/// Tokens that a step of generating requests has room for, guessed ones among them: with more, arithmetic takes longer
+/// than reading the weights.
+const MAX_STEP_TOKENS: usize = 16;
+
+/// A step that is done.
+pub(super) struct StepResult {
+    /// Where its requests stand.
+    pub(super) progress: Vec<Progress>,
+    /// What was computed of guesses, beyond the plan.
+    pub(super) guesses: StepShape,
+}
+
+/// A request that has begun with the same tokens.
+struct Leader {
+    id: RequestId,
+    n_common: usize,
+    n_computed: usize,
+}
+
+impl ResidentModel {
+    pub(super) fn new(id: ModelId, name: String, file: ModelFile, model: Model) -> Self {
+        ResidentModel { id, name, file, model, requests: BTreeMap::new(), suspended: BTreeSet::new() }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    pub(super) fn has(&self, id: RequestId) -> bool {
+        self.requests.contains_key(&id)
+    }
+
+    pub(super) fn add(&mut self, id: RequestId, request: RunningRequest) {
+        self.requests.insert(id, request);
+    }
+
+    /// Requests that nobody wants any more.
+    pub(super) fn cancelled(&self) -> Vec<RequestId> {
+        self.requests.iter().filter(|(_, request)| request.is_cancelled()).map(|(id, _)| *id).collect()
+    }
+
+    /// A request is over; what was computed for it is kept for prompts that begin alike.
+    pub(super) fn retire(&mut self, id: RequestId) {
+        self.abandon_step_of(id);
+        if let Some(mut request) = self.requests.remove(&id) {
+            let (sequence, tokens) = request.leave_place(&mut self.model);
+            self.model.keep(tokens, sequence);
+        }
+    }
+
+    pub(super) fn time_out(&mut self, id: RequestId) {
+        if let Some(request) = self.requests.get(&id) {
+            request.fail(GenerateError::TimedOut { limit: request.time_limit().unwrap_or_default() });
+        }
+        self.retire(id);
+    }
+
+    /// A request loses its place in the cache, and waits for another.
+    pub(super) fn pause(&mut self, id: RequestId) {
+        self.abandon_step_of(id);
+        if let Some(request) = self.requests.get_mut(&id) {
+            let (sequence, tokens) = request.leave_place(&mut self.model);
+            self.model.keep(tokens, sequence);
+        }
+    }
+
+    /// Ends requests that took part in something that failed; what the cache holds of them is not relied upon.
+    pub(super) fn fail(&mut self, ids: &[RequestId], error: &GenerateError) {
+        self.abandon_step();
+        for id in ids {
+            if let Some(mut request) = self.requests.remove(id) {
+                request.fail(error.clone());
+                let (sequence, _) = request.leave_place(&mut self.model);
+                self.model.release(sequence);
+            }
+        }
+    }
+
+    /// Ends all requests. The model is not used after that.
+    pub(super) fn fail_all(&mut self, error: &GenerateError) {
+        self.requests.values().for_each(|request| request.fail(error.clone()));
+        self.requests.clear();
+    }
+
+    /// A request has a place in the cache: it starts with what the cache holds of its tokens, or follows one that is
+    /// about to compute what both have in common.
+    pub(super) fn start(&mut self, id: RequestId, scheduler: &mut Scheduler) -> Result<(), ModelError> {
+        let Some(request) = self.requests.get(&id) else { return Ok(()) };
+        // The last token is always computed: its logits are wanted.
+        let tokens = request.tokens()[..request.tokens().len() - 1].to_vec();
+        let n_kept = self.model.cached_tokens(&tokens);
+        let leader = self.leader_of(id, &tokens, scheduler).filter(|leader| leader.n_common >= n_kept + BLOCK_TOKENS);
+        let sequence = match leader {
+            Some(leader) if leader.n_computed < leader.n_common && self.may_wait(id, leader.id) => {
+                scheduler.follow(id, leader.id, leader.n_common);
+                return Ok(());
+            }
+            Some(leader) if leader.n_computed > n_kept => {
+                let mut sequence = self.model.fork(self.requests[&leader.id].sequence());
+                self.model.truncate(&mut sequence, leader.n_common.min(leader.n_computed));
+                sequence
+            }
+            _ => self.model.begin(&tokens)?,
+        };
+        if let Some(request) = self.requests.get_mut(&id) {
+            scheduler.start(id, sequence.n_tokens());
+            request.take_place(sequence);
+        }
+        Ok(())
+    }
+
+    /// The request at work that has most first tokens in common with these.
+    fn leader_of(&self, id: RequestId, tokens: &[u32], scheduler: &Scheduler) -> Option<Leader> {
+        let others = self.requests.iter().filter(|(other, _)| **other != id && scheduler.is_running(**other));
+        let leaders = others.map(|(other, request)| Leader {
+            id: *other,
+            n_common: std::iter::zip(request.tokens(), tokens).take_while(|(a, b)| a == b).count(),
+            n_computed: request.n_computed(),
+        });
+        leaders.max_by_key(|leader| (leader.n_common, leader.n_computed))
+    }
+
+    /// A request waits only for one that is as urgent as itself.
+    fn may_wait(&self, id: RequestId, leader: RequestId) -> bool {
+        self.requests[&leader].lane() <= self.requests[&id].lane()
+    }
+
+    /// Carries out a step; `None` where it was suspended.
+    pub(super) fn carry_out(
+        &mut self,
+        plan: &StepPlan,
+        pause: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<StepResult>, ModelError> {
+        let tokenizer = self.model.tokenizer().clone();
+        let logits = match plan.kind {
+            StepKind::Resume => self.model.resume(pause)?,
+            StepKind::Begin => {
+                self.abandon_step();
+                self.suspended = plan.entries.iter().map(|entry| entry.request).collect();
+                let most_guesses = (MAX_STEP_TOKENS / plan.entries.len()).saturating_sub(1);
+                let entries = planned(&mut self.requests, plan);
+                let mut entries: Vec<Advance<'_>> =
+                    entries.map(|(_, request, n_tokens)| request.begin_step(n_tokens, most_guesses)).collect();
+                self.model.advance_in_slices(&mut entries, pause)?
+            }
+        };
+        let Some(logits) = logits else { return Ok(None) };
+        self.suspended.clear();
+        let mut rows = logits.rows();
+        let mut guesses = StepShape::default();
+        for request in planned(&mut self.requests, plan).map(|(_, request, _)| request) {
+            let n_guesses = request.finish_step(&mut rows, &tokenizer);
+            guesses = guesses + StepShape::prefill(request.n_computed(), n_guesses);
+        }
+        let finished = planned(&mut self.requests, plan).map(|(id, request, _)| {
+            request.undo_step(&mut self.model);
+            request.progress(id)
+        });
+        Ok(Some(StepResult { progress: finished.collect(), guesses }))
+    }
+
+    fn abandon_step_of(&mut self, id: RequestId) {
+        if self.suspended.contains(&id) {
+            self.abandon_step();
+        }
+    }
+
+    /// A step that is suspended does not go on: its requests stand where they stood before.
+    fn abandon_step(&mut self) {
+        for id in std::mem::take(&mut self.suspended) {
+            if let Some(request) = self.requests.get_mut(&id) {
+                request.undo_step(&mut self.model);
+            }
+        }
+    }
+
+    pub(super) fn status(&self, memory: ModelMemory, reserved_blocks: usize, idle: Option<f64>) -> ModelStatus {
+        ModelStatus {
+            name: self.name.clone(),
+            state: ModelState::Ready,
+            weight_bytes: memory.weights,
+            kv_cache_bytes: memory.kv_cache,
+            cache: self.model.cache_usage(),
+            reserved_blocks,
+            requests: self.requests.len(),
+            idle_seconds: idle,
+        }
+    }
+}
+
+/// The requests of a plan in the order of their numbers, each with the number of its tokens in the step.
+fn planned<'a>(
+    requests: &'a mut BTreeMap<RequestId, RunningRequest>,
+    plan: &'a StepPlan,
+) -> impl Iterator<Item = (RequestId, &'a mut RunningRequest, usize)> {
+    let n_tokens = |id: &RequestId| plan.entries.iter().find(|entry| entry.request == *id).map(|entry| entry.n_tokens);
+    requests.iter_mut().filter_map(move |(id, request)| n_tokens(id).map(|n_tokens| (*id, request, n_tokens)))
+}

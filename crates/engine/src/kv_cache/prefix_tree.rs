@@ -1,0 +1,263 @@
+//! Finds blocks of the cache that were computed before: a tree over token ids, a block per node.
+//!
+//! Keys and values depend on a token and on all tokens before it, so a block can be used again wherever the same tokens
+//! stand from the beginning on. Finished sequences leave their blocks here. A prompt walks down from the root as far as
+//! its tokens go: whole blocks are shared, and of the block in which it goes another way the common part is copied. A
+//! node's block belongs to the tree and to every sequence that shares it.
+//!
+//! When blocks are needed, leaves go that were not looked at for longest, those that a sequence uses last: giving them up
+//! frees nothing. Pinned ones stay.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Included, Unbounded};
+
+use super::{BLOCK_TOKENS, BlockCopy, BlockId, BlockPool, CachedSequence};
+
+type NodeId = usize;
+const ROOT: NodeId = 0;
+
+/// What is kept of one model's finished sequences.
+#[derive(Debug)]
+pub struct PrefixTree {
+    /// The root stands first and has no block. Places of removed nodes are used again.
+    nodes: Vec<Node>,
+    free_nodes: Vec<NodeId>,
+    /// Leaves without a pin, those first that were not looked at for longest.
+    leaves: BTreeSet<(u64, NodeId)>,
+    /// Counts lookups and insertions.
+    now: u64,
+    n_blocks: usize,
+    n_pinned: usize,
+    n_evicted: u64,
+}
+
+#[derive(Debug)]
+struct Node {
+    parent: NodeId,
+    /// Tokens of its block: [`BLOCK_TOKENS`] of them, or fewer where it is a leaf.
+    tokens: Box<[u32]>,
+    block: BlockId,
+    children: BTreeMap<Box<[u32]>, NodeId>,
+    last_used: u64,
+    n_pins: usize,
+}
+
+/// What the cache holds of a prompt.
+#[derive(Debug, PartialEq, Eq)]
+pub struct FoundPrefix {
+    /// A sequence with the beginning of the prompt.
+    pub sequence: CachedSequence,
+    /// What must be copied before anything is written.
+    pub copy: Option<BlockCopy>,
+}
+
+impl Default for PrefixTree {
+    fn default() -> Self {
+        let root = Node {
+            parent: ROOT,
+            tokens: Box::default(),
+            block: BlockId::MAX,
+            children: BTreeMap::new(),
+            last_used: 0,
+            n_pins: 0,
+        };
+        PrefixTree {
+            nodes: vec![root],
+            free_nodes: Vec::new(),
+            leaves: BTreeSet::new(),
+            now: 0,
+            n_blocks: 0,
+            n_pinned: 0,
+            n_evicted: 0,
+        }
+    }
+}
+
+impl PrefixTree {
+    /// Blocks that the tree holds.
+    pub fn n_blocks(&self) -> usize {
+        self.n_blocks
+    }
+
+    /// Blocks of pinned prefixes.
+    pub fn n_pinned(&self) -> usize {
+        self.n_pinned
+    }
+
+    /// Blocks that were given up because others needed them, so far.
+    pub fn n_evicted(&self) -> u64 {
+        self.n_evicted
+    }
+
+    /// How many of the first tokens are cached.
+    pub fn cached_tokens(&self, tokens: &[u32]) -> usize {
+        let (path, tail) = self.walk(tokens);
+        path.len() * BLOCK_TOKENS + tail.map_or(0, |(_, n_common)| n_common)
+    }
+
+    /// A sequence with as many of the first tokens as are cached. Where they end inside a block, that part is to be
+    /// copied into a block of the sequence's own, if one is free.
+    pub fn find(&mut self, pool: &mut BlockPool, tokens: &[u32]) -> FoundPrefix {
+        let (path, tail) = self.walk(tokens);
+        self.now += 1;
+        path.iter().for_each(|node| self.touch(*node));
+        let mut blocks: Vec<BlockId> = path.iter().map(|node| self.nodes[*node].block).collect();
+        blocks.iter().for_each(|block| pool.reference_counts[*block as usize] += 1);
+        let mut n_tokens = blocks.len() * BLOCK_TOKENS;
+        let mut copy = None;
+        if let Some((node, n_common)) = tail.filter(|_| pool.n_free() > 0) {
+            self.touch(node);
+            let to = pool.take();
+            copy = Some(BlockCopy { from: self.nodes[node].block, to });
+            blocks.push(to);
+            n_tokens += n_common;
+        }
+        FoundPrefix { sequence: CachedSequence { blocks, n_tokens }, copy }
+    }
+
+    /// Keeps a sequence that is no longer needed, whose tokens these are. What the tree holds already is given back.
+    ///
+    /// # Panics
+    /// When there are fewer tokens than the sequence has positions.
+    pub fn keep(&mut self, pool: &mut BlockPool, tokens: &[u32], sequence: CachedSequence) {
+        assert!(tokens.len() >= sequence.n_tokens, "every position has its token");
+        self.now += 1;
+        let mut parent = ROOT;
+        for (chunk, block) in tokens[..sequence.n_tokens].chunks(BLOCK_TOKENS).zip(sequence.blocks) {
+            parent = match self.child_with(parent, chunk) {
+                Some(child) => {
+                    pool.drop_reference(block);
+                    self.touch(child);
+                    child
+                }
+                None => self.add(pool, parent, chunk, block),
+            };
+        }
+    }
+
+    /// Gives up blocks until `n_blocks` are free or none is left that may go. Returns whether they are free.
+    pub fn make_room(&mut self, pool: &mut BlockPool, n_blocks: usize) -> bool {
+        while pool.n_free() < n_blocks {
+            let is_unused = |(_, node): &&(u64, NodeId)| !pool.is_shared(self.nodes[*node].block);
+            let Some((_, node)) = self.leaves.iter().find(is_unused).or_else(|| self.leaves.first()).copied() else {
+                return false;
+            };
+            self.n_evicted += 1;
+            self.remove(pool, node);
+        }
+        true
+    }
+
+    /// Keeps the whole blocks of these tokens, as far as they are cached, whatever is needed. Pins count: what is pinned
+    /// twice is to be unpinned twice. Returns how many tokens are pinned.
+    pub fn pin(&mut self, tokens: &[u32]) -> usize {
+        let (path, _) = self.walk(tokens);
+        for node in &path {
+            if self.nodes[*node].n_pins == 0 {
+                self.n_pinned += 1;
+                self.leaves.remove(&(self.nodes[*node].last_used, *node));
+            }
+            self.nodes[*node].n_pins += 1;
+        }
+        path.len() * BLOCK_TOKENS
+    }
+
+    /// Takes back a pin of these tokens: of as many as [`PrefixTree::pin`] said.
+    pub fn unpin(&mut self, tokens: &[u32]) {
+        let (path, _) = self.walk(tokens);
+        for node in path.into_iter().filter(|node| self.nodes[*node].n_pins > 0).collect::<Vec<_>>() {
+            self.nodes[node].n_pins -= 1;
+            if self.nodes[node].n_pins == 0 {
+                self.n_pinned -= 1;
+                self.note_leaf(node);
+            }
+        }
+    }
+
+    /// The nodes whose whole blocks the tokens begin with, and the one that has most in common with what comes then.
+    fn walk(&self, tokens: &[u32]) -> (Vec<NodeId>, Option<(NodeId, usize)>) {
+        let mut path = Vec::new();
+        let mut rest = tokens;
+        loop {
+            let next = &rest[..rest.len().min(BLOCK_TOKENS)];
+            let parent = path.last().copied().unwrap_or(ROOT);
+            match self.nearest(parent, next) {
+                Some((child, BLOCK_TOKENS)) => path.push(child),
+                nearest => return (path, nearest.filter(|(_, n_common)| *n_common > 0)),
+            }
+            rest = &rest[BLOCK_TOKENS..];
+        }
+    }
+
+    /// The child that has most first tokens in common with these, and how many: in the order of their tokens it is one of
+    /// the two between which these would stand.
+    fn nearest(&self, parent: NodeId, tokens: &[u32]) -> Option<(NodeId, usize)> {
+        let children = &self.nodes[parent].children;
+        let before = children.range::<[u32], _>((Unbounded, Included(tokens))).next_back();
+        let after = children.range::<[u32], _>((Included(tokens), Unbounded)).next();
+        let n_common = |theirs: &[u32]| std::iter::zip(theirs, tokens).take_while(|(a, b)| a == b).count();
+        let candidates = [before, after].into_iter().flatten();
+        candidates.map(|(theirs, node)| (*node, n_common(theirs))).max_by_key(|(_, n_common)| *n_common)
+    }
+
+    /// The child that holds all of these tokens, from the first on.
+    fn child_with(&self, parent: NodeId, tokens: &[u32]) -> Option<NodeId> {
+        self.nearest(parent, tokens).filter(|(_, n_common)| *n_common == tokens.len()).map(|(child, _)| child)
+    }
+
+    /// Adds a block below a node. A part of it that stood there already is not needed any more.
+    fn add(&mut self, pool: &mut BlockPool, parent: NodeId, tokens: &[u32], block: BlockId) -> NodeId {
+        if let Some((part, n_common)) = self.nearest(parent, tokens)
+            && n_common == self.nodes[part].tokens.len()
+        {
+            self.remove(pool, part);
+        }
+        let tokens: Box<[u32]> = tokens.into();
+        let node =
+            Node { parent, tokens: tokens.clone(), block, children: BTreeMap::new(), last_used: self.now, n_pins: 0 };
+        let id = match self.free_nodes.pop() {
+            Some(id) => {
+                self.nodes[id] = node;
+                id
+            }
+            None => {
+                self.nodes.push(node);
+                self.nodes.len() - 1
+            }
+        };
+        self.leaves.remove(&(self.nodes[parent].last_used, parent));
+        self.nodes[parent].children.insert(tokens, id);
+        self.leaves.insert((self.now, id));
+        self.n_blocks += 1;
+        id
+    }
+
+    /// Removes a leaf.
+    fn remove(&mut self, pool: &mut BlockPool, id: NodeId) {
+        let node = &mut self.nodes[id];
+        debug_assert!(node.children.is_empty() && node.n_pins == 0);
+        pool.drop_reference(node.block);
+        self.leaves.remove(&(node.last_used, id));
+        let (parent, tokens) = (node.parent, std::mem::take(&mut node.tokens));
+        self.nodes[parent].children.remove(&tokens);
+        self.free_nodes.push(id);
+        self.n_blocks -= 1;
+        self.note_leaf(parent);
+    }
+
+    fn touch(&mut self, node: NodeId) {
+        let was_leaf = self.leaves.remove(&(self.nodes[node].last_used, node));
+        self.nodes[node].last_used = self.now;
+        if was_leaf {
+            self.leaves.insert((self.now, node));
+        }
+    }
+
+    /// Lets a node go in its turn if it may.
+    fn note_leaf(&mut self, id: NodeId) {
+        let node = &self.nodes[id];
+        if id != ROOT && node.children.is_empty() && node.n_pins == 0 {
+            self.leaves.insert((node.last_used, id));
+        }
+    }
+}

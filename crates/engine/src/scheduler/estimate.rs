@@ -1,0 +1,132 @@
+//! How long those in the queue will have to wait, as far as can be told.
+//!
+//! The estimate plays the future through once: requests end when what is left of their prompts and of an answer of usual
+//! length has been computed, and whoever waits starts when enough of those before have ended. What is more urgent is
+//! taken to be done first.
+
+use std::time::Duration;
+
+use hone_protocol::Lane;
+
+use super::cost::StepShape;
+use super::request::Request;
+use super::{ModelId, RequestId, Scheduler};
+
+/// Tokens of an answer of usual length, before any has been seen.
+const FIRST_GUESS_ANSWER: f64 = 128.0;
+/// Nobody is told to try again sooner.
+const SHORTEST_RETRY: Duration = Duration::from_millis(100);
+
+/// A request that waits for a place in the KV cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QueuedRequest {
+    /// The request.
+    pub request: RequestId,
+    /// Its lane.
+    pub lane: Lane,
+    /// Its model.
+    pub model: ModelId,
+    /// Its place among those of its lane that wait, from 1.
+    pub position: usize,
+    /// How long it is expected to wait yet.
+    pub wait: Duration,
+}
+
+/// What is expected of a model's KV cache.
+struct Future {
+    free_blocks: usize,
+    free_sequences: usize,
+    /// When requests end, in seconds from now, and how many blocks they then give back.
+    ends: Vec<(f64, usize)>,
+    /// When the last of those that wait starts; nobody passes it.
+    last_start: f64,
+}
+
+impl Scheduler {
+    /// Everything that waits, in the order in which it will be admitted.
+    pub fn queue(&self, now: Duration) -> Vec<QueuedRequest> {
+        let mut futures: Vec<(ModelId, Future)> =
+            self.models.keys().map(|model| (*model, self.future_of(*model))).collect();
+        let mut n_before = [0; Lane::ALL.len()];
+        let mut queue = Vec::new();
+        for id in self.admission_order(now) {
+            let request = &self.requests[&id];
+            let Some((_, future)) = futures.iter_mut().find(|(model, _)| *model == request.model) else { continue };
+            let start = future.start(request.blocks);
+            future.ends.push((start + self.seconds_left(request), request.blocks));
+            n_before[request.lane as usize] += 1;
+            let position = n_before[request.lane as usize];
+            let wait = Duration::from_secs_f64(self.seconds_until(request, start));
+            queue.push(QueuedRequest { request: id, lane: request.lane, model: request.model, position, wait });
+        }
+        queue
+    }
+
+    /// When the first of a lane's queue is expected to leave it.
+    pub(super) fn next_departure(&self, lane: Lane, now: Duration) -> Duration {
+        let first = self.queue(now).into_iter().find(|queued| queued.lane == lane);
+        first.map_or(SHORTEST_RETRY, |first| first.wait.max(SHORTEST_RETRY))
+    }
+
+    fn future_of(&self, model: ModelId) -> Future {
+        let available = self.models[&model].available_blocks();
+        let ends: Vec<(f64, usize)> =
+            self.holders(model).map(|request| (self.seconds_left(request), request.blocks)).collect();
+        Future {
+            free_blocks: available.saturating_sub(self.reserved_blocks(model)),
+            free_sequences: self.settings.sequences.saturating_sub(ends.len()),
+            ends,
+            last_start: 0.0,
+        }
+    }
+
+    /// Seconds that a request is expected to need when nothing more urgent comes between.
+    fn seconds_left(&self, request: &Request) -> f64 {
+        let cost = &self.models[&request.model].traits.cost;
+        let prompt = if request.is_decoding() { 0 } else { request.uncomputed };
+        let prefill = cost.seconds(StepShape::prefill(request.computed, prompt));
+        let position = request.computed + request.uncomputed;
+        let token = cost.seconds(StepShape::decode(position));
+        prefill + token * self.expected_answer(request)
+    }
+
+    /// Tokens that a request's answer is expected to have yet.
+    fn expected_answer(&self, request: &Request) -> f64 {
+        let counts = self.metrics.lane(request.lane).counts;
+        let usual = match counts.finished {
+            0 => FIRST_GUESS_ANSWER,
+            finished => counts.generated_tokens as f64 / finished as f64,
+        };
+        let left = (usual - request.generated as f64).max(usual / 4.0);
+        left.min(request.answer_tokens.saturating_sub(request.generated) as f64)
+    }
+
+    /// Seconds until a request runs that has a place in `start` seconds: when what is more urgent is done, which takes on
+    /// every model as long as its longest request.
+    fn seconds_until(&self, request: &Request, start: f64) -> f64 {
+        let longest = |model: ModelId| {
+            let of_model = self.requests.values().filter(move |other| other.model == model);
+            let more_urgent = of_model.filter(|other| other.lane < request.lane);
+            more_urgent.map(|other| self.seconds_left(other)).fold(0.0, f64::max)
+        };
+        let others: f64 =
+            self.models.keys().filter(|model| **model != request.model).map(|model| longest(*model)).sum();
+        others + start.max(longest(request.model))
+    }
+}
+
+impl Future {
+    /// When a request of so many blocks can start, which it then does.
+    fn start(&mut self, n_blocks: usize) -> f64 {
+        self.ends.sort_by(|one, other| other.0.total_cmp(&one.0));
+        while self.free_blocks < n_blocks || self.free_sequences == 0 {
+            let Some((end, freed)) = self.ends.pop() else { break };
+            self.free_blocks += freed;
+            self.free_sequences += 1;
+            self.last_start = self.last_start.max(end);
+        }
+        self.free_blocks = self.free_blocks.saturating_sub(n_blocks);
+        self.free_sequences = self.free_sequences.saturating_sub(1);
+        self.last_start
+    }
+}

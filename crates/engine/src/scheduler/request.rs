@@ -1,0 +1,156 @@
+//! One request, as the scheduler sees it: counts of tokens, never the tokens.
+
+use std::time::Duration;
+
+use hone_protocol::{Lane, SessionId};
+
+use super::cost::StepShape;
+use super::{ModelId, RequestId, blocks_for};
+
+/// What the scheduler has to know of a request that comes in.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// The model that it is for.
+    pub model: ModelId,
+    /// How soon it is needed.
+    pub lane: Lane,
+    /// Whose it is; a request without a session takes turns as a session of its own.
+    pub session: Option<SessionId>,
+    /// Tokens of its prompt; at least one.
+    pub prompt_tokens: usize,
+    /// The most tokens of its answer.
+    pub answer_tokens: usize,
+    /// How long it may take, from its first step.
+    pub time_limit: Option<Duration>,
+}
+
+impl Arrival {
+    /// Blocks of the KV cache that it may come to need.
+    pub(super) fn blocks(&self) -> usize {
+        blocks_for(self.prompt_tokens.saturating_add(self.answer_tokens))
+    }
+}
+
+/// Who takes turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum SessionKey {
+    Session(SessionId),
+    Alone(RequestId),
+}
+
+/// Where a request stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// In the queue since then, without a place in the KV cache.
+    Waiting { since: Duration },
+    /// It has a place; what the cache holds of its prompt is not known yet.
+    Admitted,
+    /// It waits until another request has computed what both have in common.
+    Following { leader: RequestId, n_tokens: usize },
+    /// Its tokens are computed.
+    Running,
+}
+
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) id: RequestId,
+    pub(super) model: ModelId,
+    pub(super) lane: Lane,
+    pub(super) session: SessionKey,
+    pub(super) phase: Phase,
+    /// Tokens in the KV cache.
+    pub(super) computed: usize,
+    /// Tokens that are known and not in the KV cache: of the prompt, or the last of the answer.
+    pub(super) uncomputed: usize,
+    /// Tokens of the answer so far.
+    pub(super) generated: usize,
+    pub(super) answer_tokens: usize,
+    /// Blocks that are reserved while it has a place.
+    pub(super) blocks: usize,
+    /// Whether it keeps its place whatever comes.
+    pub(super) is_protected: bool,
+    pub(super) arrived: Duration,
+    /// Time spent waiting before the present phase.
+    waited: Duration,
+    pub(super) first_run: Option<Duration>,
+    pub(super) time_limit: Option<Duration>,
+    pub(super) last_token: Option<Duration>,
+}
+
+impl Request {
+    pub(super) fn new(id: RequestId, arrival: Arrival, now: Duration) -> Self {
+        Request {
+            id,
+            model: arrival.model,
+            lane: arrival.lane,
+            session: arrival.session.map_or(SessionKey::Alone(id), SessionKey::Session),
+            phase: Phase::Waiting { since: now },
+            computed: 0,
+            uncomputed: arrival.prompt_tokens,
+            generated: 0,
+            answer_tokens: arrival.answer_tokens,
+            blocks: arrival.blocks(),
+            is_protected: false,
+            arrived: now,
+            waited: Duration::ZERO,
+            first_run: None,
+            time_limit: arrival.time_limit,
+            last_token: None,
+        }
+    }
+
+    pub(super) fn is_queued(&self) -> bool {
+        matches!(self.phase, Phase::Waiting { .. })
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.phase == Phase::Running
+    }
+
+    /// Whether its next token is one of its answer.
+    pub(super) fn is_decoding(&self) -> bool {
+        self.generated > 0 && self.uncomputed == 1
+    }
+
+    /// What `n_tokens` more of it add to a step.
+    pub(super) fn shape(&self, n_tokens: usize) -> StepShape {
+        match self.is_decoding() {
+            true => StepShape::decode(self.computed),
+            false => StepShape::prefill(self.computed, n_tokens),
+        }
+    }
+
+    /// How long it has waited for a place in all.
+    pub(super) fn waited(&self, now: Duration) -> Duration {
+        match self.phase {
+            Phase::Waiting { since } => self.waited + now.saturating_sub(since),
+            _ => self.waited,
+        }
+    }
+
+    pub(super) fn is_expired(&self, now: Duration) -> bool {
+        self.first_run.zip(self.time_limit).is_some_and(|(first, limit)| now >= first + limit)
+    }
+
+    pub(super) fn become_admitted(&mut self, now: Duration, is_protected: bool) {
+        debug_assert!(self.is_queued());
+        self.waited = self.waited(now);
+        self.is_protected = is_protected;
+        self.phase = Phase::Admitted;
+    }
+
+    pub(super) fn become_running(&mut self, cached: usize) {
+        debug_assert!(self.phase == Phase::Admitted && self.computed == 0);
+        self.computed = cached;
+        self.uncomputed -= cached;
+        self.phase = Phase::Running;
+    }
+
+    /// Loses its place in the KV cache; all of its tokens are to be computed again.
+    pub(super) fn become_paused(&mut self, now: Duration) {
+        debug_assert!(!self.is_queued() && !self.is_protected);
+        self.uncomputed += self.computed;
+        self.computed = 0;
+        self.phase = Phase::Waiting { since: now };
+    }
+}

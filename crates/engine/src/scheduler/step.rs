@@ -1,0 +1,412 @@
+//! The next step, and what it means when it is done.
+
+use std::time::Duration;
+
+use hone_protocol::Lane;
+
+use super::cost::StepShape;
+use super::request::Request;
+use super::step_builder::{Candidate, SMALLEST_CHUNK, StepBuilder};
+use super::{ModelId, ModelState, RequestId, Scheduler};
+use crate::kv_cache::BLOCK_TOKENS;
+
+/// A step that can be suspended is cut so that it has no more slices of a chunk's length than this: what is lost when it
+/// becomes void stays small.
+const MOST_CHUNKS: usize = 25;
+/// A suspended step is expected to take at least this part of its time again.
+const LEAST_REMAINDER: f64 = 0.05;
+
+/// One step of one model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepPlan {
+    /// The model.
+    pub model: ModelId,
+    /// Whether it begins or goes on.
+    pub kind: StepKind,
+    /// The requests that it advances, each once.
+    pub entries: Vec<StepEntry>,
+    /// When it is to be suspended, where the model can be.
+    pub pause: Pause,
+    /// Seconds that it is expected to take.
+    pub seconds: f64,
+}
+
+impl StepPlan {
+    /// Whether a request is part of it.
+    pub fn contains(&self, id: RequestId) -> bool {
+        self.entries.iter().any(|entry| entry.request == id)
+    }
+}
+
+/// Whether a step begins or goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepKind {
+    /// It begins. A suspended step of the model is void with that.
+    Begin,
+    /// It is the model's suspended step.
+    Resume,
+}
+
+/// What a request contributes to a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepEntry {
+    /// The request.
+    pub request: RequestId,
+    /// How many of its tokens that are not computed yet, from the first on.
+    pub n_tokens: usize,
+    /// Whether they are all of them, so that the next token can be chosen.
+    pub wants_logits: bool,
+}
+
+/// When a step is to be suspended at the end of a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// It is not.
+    Never,
+    /// When a request has arrived.
+    OnArrival,
+    /// When a request has arrived, or when another slice would take it beyond this much time; after one slice at the
+    /// earliest.
+    After(Duration),
+}
+
+/// Where a request stands after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The request.
+    pub request: RequestId,
+    /// Tokens of it that the KV cache holds.
+    pub computed: usize,
+    /// Tokens that are to be computed: what is left of the prompt, or what was chosen last.
+    pub uncomputed: usize,
+    /// Tokens of its answer so far.
+    pub generated: usize,
+    /// Whether it has ended; it is forgotten then.
+    pub has_ended: bool,
+}
+
+/// A step that is being carried out.
+#[derive(Clone, Debug)]
+pub(super) struct RunningStep {
+    pub(super) plan: StepPlan,
+    shape: StepShape,
+    /// Seconds that its earlier parts took.
+    spent: f64,
+    /// The lane of the most urgent request that could have run.
+    top: Lane,
+    /// The part of the step's time that is each lane's.
+    parts: [f64; Lane::ALL.len()],
+    /// Lanes that had work.
+    had_work: [bool; Lane::ALL.len()],
+}
+
+/// A step that other models' steps have come between.
+#[derive(Clone, Debug)]
+pub(super) struct SuspendedStep {
+    pub(super) plan: StepPlan,
+    shape: StepShape,
+    spent: f64,
+}
+
+impl Scheduler {
+    /// The next step; `None` where no request can be advanced.
+    pub fn plan(&mut self, now: Duration) -> Option<StepPlan> {
+        let candidates = self.candidates();
+        let top = candidates.first()?.lane;
+        let (step, prices) = match self.earned_step(&candidates, top) {
+            (Some(step), prices) => (step, prices),
+            (None, prices) => (self.urgent_step(&candidates, top), prices),
+        };
+        for (lane, seconds) in prices {
+            self.lanes.save_for(lane, seconds);
+        }
+        self.begin(step.clone(), now);
+        Some(step.plan)
+    }
+
+    /// The step of [`Scheduler::plan`] is done; `extra` was computed beyond what was planned.
+    pub fn step_done(&mut self, now: Duration, elapsed: Duration, progress: &[Progress], extra: StepShape) {
+        let Some(running) = self.running.take() else { return };
+        if let Some(model) = self.models.get_mut(&running.plan.model) {
+            model.traits.cost.measure(running.shape + extra, running.spent + elapsed.as_secs_f64());
+        }
+        self.settle(&running, elapsed.as_secs_f64());
+        for progress in progress {
+            self.advance(progress, now);
+        }
+    }
+
+    /// The step of [`Scheduler::plan`] has been suspended.
+    pub fn step_suspended(&mut self, elapsed: Duration) {
+        let Some(running) = self.running.take() else { return };
+        self.settle(&running, elapsed.as_secs_f64());
+        let is_whole = running.plan.entries.iter().all(|entry| self.requests.contains_key(&entry.request));
+        if let Some(model) = self.models.get_mut(&running.plan.model) {
+            let RunningStep { plan, shape, spent, .. } = running;
+            let suspended = SuspendedStep { plan, shape, spent: spent + elapsed.as_secs_f64() };
+            model.suspended = is_whole.then_some(suspended);
+        }
+    }
+
+    /// The step of [`Scheduler::plan`] failed; its requests stand where they stood, and are to be cancelled or retried.
+    pub fn step_failed(&mut self) {
+        self.running = None;
+    }
+
+    /// The lane that a request counts as: its own, or a more urgent one where it holds up a request of that one.
+    pub fn counts_as(&self, id: RequestId) -> Option<Lane> {
+        self.requests.get(&id).map(|request| self.effective_lane(request))
+    }
+
+    /// All that could be advanced: by lane, and within a lane the session first that was given least.
+    fn candidates(&self) -> Vec<Candidate<'_>> {
+        let running = self.requests.values().filter(|request| request.is_running());
+        let mut candidates: Vec<(f64, Candidate<'_>)> = running
+            .map(|request| {
+                let candidate = Candidate { request, lane: self.effective_lane(request) };
+                (self.lanes.given(request.lane, request.session), candidate)
+            })
+            .collect();
+        candidates.sort_by(|(given, one), (other_given, other)| {
+            one.lane.cmp(&other.lane).then(given.total_cmp(other_given)).then(one.id().cmp(&other.id()))
+        });
+        candidates.into_iter().map(|(_, candidate)| candidate).collect()
+    }
+
+    /// A request that cannot be made to leave the KV cache is as urgent as the most urgent one that waits for its place:
+    /// else that one would wait for as long as the time that is left over for the less urgent one takes.
+    fn effective_lane(&self, request: &Request) -> Lane {
+        if !request.is_protected {
+            return request.lane;
+        }
+        let waiting = self.requests.values().filter(|other| other.model == request.model && other.is_queued());
+        waiting.map(|other| other.lane).fold(request.lane, Lane::min)
+    }
+
+    /// The chunk of a lane below `top` that has earned it, and the prices of those that save for one.
+    fn earned_step(&self, candidates: &[Candidate<'_>], top: Lane) -> (Option<RunningStep>, Vec<(Lane, f64)>) {
+        let mut prices = Vec::new();
+        for lane in Lane::ALL.into_iter().filter(|lane| *lane > top) {
+            let Some(model) = self.next_model(candidates, lane) else { continue };
+            let more_urgent = Lane::ALL.into_iter().filter(|other| *other < lane);
+            if more_urgent.into_iter().any(|other| self.next_model(candidates, other) == Some(model)) {
+                continue; // It joins that lane's step.
+            }
+            let mut step = self.chunk(candidates, lane, model);
+            let price = match step.plan.pause {
+                Pause::Never => step.plan.seconds,
+                _ => step.plan.seconds.min(self.settings.chunk.as_secs_f64()),
+            };
+            if price > self.lanes.credit(lane) {
+                prices.push((lane, price));
+            } else if !self.was_earned {
+                if step.plan.pause != Pause::Never {
+                    step.plan.pause = Pause::After(self.settings.chunk);
+                }
+                step.top = top;
+                return (Some(step), prices);
+            }
+        }
+        (None, prices)
+    }
+
+    /// The step of the most urgent lane that has work, joined by what less urgent requests of the model have earned.
+    fn urgent_step(&self, candidates: &[Candidate<'_>], top: Lane) -> RunningStep {
+        let model = self.next_model(candidates, top).unwrap_or(candidates[0].model());
+        if top > Lane::Interactive {
+            return self.chunk(candidates, top, model);
+        }
+        let of_lane = |lane: Lane| of(candidates, lane, model);
+        let state = &self.models[&model];
+        let mut builder = StepBuilder::new(&state.traits.cost, self.settings.prefill_tokens);
+        self.add_interactive(&mut builder, candidates, &of_lane(top));
+        let mut parts = [0.0; Lane::ALL.len()];
+        for lane in Lane::ALL.into_iter().filter(|lane| *lane > top) {
+            if self.next_model(candidates, lane) == Some(model) {
+                let limit = builder.seconds() + self.settings.chunk.as_secs_f64();
+                parts[lane as usize] = self.add_joining(&mut builder, &of_lane(lane), lane, limit);
+            }
+        }
+        parts[top as usize] = builder.seconds() - parts.iter().sum::<f64>();
+        self.running_step(&builder, model, Pause::Never, top, parts)
+    }
+
+    fn add_interactive<'a>(&self, builder: &mut StepBuilder<'a>, all: &[Candidate<'a>], own: &[Candidate<'a>]) {
+        builder.add_decodes(own, f64::INFINITY);
+        let is_awaited = all.iter().any(|other| other.lane == Lane::Interactive && other.request.is_decoding());
+        let limit = if is_awaited { self.settings.interactive_chunk.as_secs_f64() } else { f64::INFINITY };
+        if let Some(first) = own.iter().find(|candidate| !candidate.request.is_decoding()) {
+            builder.add(first.request, first.request.uncomputed.min(BLOCK_TOKENS));
+        }
+        builder.add_prefills(own, limit);
+    }
+
+    /// Adds what a lane has earned the time for, as long as the step takes no longer than `limit` seconds. Returns the
+    /// seconds that it adds.
+    fn add_joining<'a>(
+        &self,
+        builder: &mut StepBuilder<'a>,
+        candidates: &[Candidate<'a>],
+        lane: Lane,
+        limit: f64,
+    ) -> f64 {
+        let before = builder.seconds();
+        let limit = limit.min(before + self.lanes.credit(lane));
+        builder.add_decodes(candidates, limit);
+        builder.add_prefills(candidates, limit);
+        builder.seconds() - before
+    }
+
+    /// A step of a lane that is not interactive, or what is left of one that was suspended.
+    fn chunk(&self, candidates: &[Candidate<'_>], lane: Lane, model: ModelId) -> RunningStep {
+        let state = &self.models[&model];
+        if let Some(suspended) = &state.suspended {
+            return self.resumed(suspended, lane);
+        }
+        let own = of(candidates, lane, model);
+        let most_tokens = self.settings.prefill_tokens.min(state.traits.cost.reliable_prefill());
+        let mut builder = StepBuilder::new(&state.traits.cost, most_tokens);
+        let head = own[0].request;
+        builder.add(head, if head.is_decoding() { 1 } else { head.uncomputed.min(SMALLEST_CHUNK) });
+        let limit = self.chunk_limit(state, builder.seconds());
+        // What less urgent lanes have earned comes before the rest of the chunk: else a full one would leave them nothing.
+        let mut parts = [0.0; Lane::ALL.len()];
+        for lower in Lane::ALL.into_iter().filter(|lower| *lower > lane) {
+            if self.next_model(candidates, lower) == Some(model) {
+                let joining = of(candidates, lower, model);
+                parts[lower as usize] = self.add_joining(&mut builder, &joining, lower, limit);
+            }
+        }
+        builder.add_decodes(&own, limit);
+        builder.add_prefills(&own, limit);
+        parts[lane as usize] = builder.seconds() - parts.iter().sum::<f64>();
+        self.running_step(&builder, model, state.pause(), lane, parts)
+    }
+
+    /// Seconds that a chunk may take whose least work takes `least`. Where that is longer than the budget already, twice
+    /// its time is spent on more than the least; where nothing has been measured, no time beyond the least is risked.
+    fn chunk_limit(&self, state: &ModelState, least: f64) -> f64 {
+        let budget = self.settings.chunk.as_secs_f64() * state.traits.slices.clamp(1, MOST_CHUNKS) as f64;
+        match state.traits.cost.is_measured() {
+            false => 0.0,
+            true if least > budget => 2.0 * least,
+            true => budget,
+        }
+    }
+
+    /// What is left of a suspended step. The lane that needs the model pays for it, whosever it is.
+    fn resumed(&self, suspended: &SuspendedStep, top: Lane) -> RunningStep {
+        let SuspendedStep { plan, shape, spent } = suspended.clone();
+        let parts = Lane::ALL.map(|lane| if lane == top { 1.0 } else { 0.0 });
+        let whole = self.models[&plan.model].traits.cost.seconds(shape);
+        let seconds = (whole - spent).max(LEAST_REMAINDER * whole);
+        let plan = StepPlan { kind: StepKind::Resume, pause: Pause::OnArrival, seconds, ..plan };
+        RunningStep { plan, shape, spent, top, parts, had_work: self.lanes_with_work() }
+    }
+
+    fn running_step(
+        &self,
+        builder: &StepBuilder<'_>,
+        model: ModelId,
+        pause: Pause,
+        top: Lane,
+        seconds_of_lanes: [f64; Lane::ALL.len()],
+    ) -> RunningStep {
+        let seconds = builder.seconds();
+        let plan = StepPlan { model, kind: StepKind::Begin, entries: builder.entries(), pause, seconds };
+        let parts = seconds_of_lanes.map(|part| if seconds > 0.0 { part / seconds } else { 0.0 });
+        RunningStep { plan, shape: builder.shape(), spent: 0.0, top, parts, had_work: self.lanes_with_work() }
+    }
+
+    /// The model that a lane uses next: one that it has a suspended step on, else that of its first candidate. A model
+    /// that a less urgent lane has a suspended step on is left for last: that step would have to be paid for.
+    fn next_model(&self, candidates: &[Candidate<'_>], lane: Lane) -> Option<ModelId> {
+        let own = || candidates.iter().filter(|candidate| candidate.lane == lane).map(Candidate::model);
+        if lane == Lane::Interactive {
+            return own().next();
+        }
+        let free = |model: &ModelId| self.models[model].suspended.is_none();
+        own().find(|model| self.has_suspended(*model, lane)).or_else(|| own().find(free)).or_else(|| own().next())
+    }
+
+    fn has_suspended(&self, model: ModelId, lane: Lane) -> bool {
+        let suspended = self.models[&model].suspended.as_ref();
+        suspended.is_some_and(|step| {
+            let mut requests = step.plan.entries.iter().map(|entry| &self.requests[&entry.request]);
+            requests.any(|request| self.effective_lane(request) == lane)
+        })
+    }
+
+    fn lanes_with_work(&self) -> [bool; Lane::ALL.len()] {
+        Lane::ALL.map(|lane| self.requests.values().any(|request| request.lane == lane))
+    }
+
+    fn begin(&mut self, step: RunningStep, now: Duration) {
+        for entry in &step.plan.entries {
+            let Some(request) = self.requests.get_mut(&entry.request) else { continue };
+            if request.first_run.is_none() {
+                request.first_run = Some(now);
+                self.metrics.lane_mut(request.lane).count_first_run(
+                    now.saturating_sub(request.arrived),
+                    request.computed + request.uncomputed,
+                    request.computed,
+                );
+            }
+        }
+        if let Some(model) = self.models.get_mut(&step.plan.model) {
+            model.suspended = None;
+        }
+        self.was_earned = step.parts[step.top as usize] == 0.0;
+        self.running = Some(step);
+    }
+
+    /// Writes down whose time it was.
+    fn settle(&mut self, step: &RunningStep, elapsed: f64) {
+        for lane in Lane::ALL.into_iter().filter(|lane| *lane > step.top) {
+            let own = elapsed * step.parts[lane as usize];
+            self.lanes.spend(lane, own);
+            if step.had_work[lane as usize] {
+                let above: f64 = step.parts[..lane as usize].iter().sum();
+                self.lanes.earn(lane, elapsed * above);
+            }
+        }
+        let tokens: usize = step.plan.entries.iter().map(|entry| entry.n_tokens).sum();
+        for entry in &step.plan.entries {
+            if let Some(request) = self.requests.get(&entry.request) {
+                let seconds = elapsed * entry.n_tokens as f64 / tokens as f64;
+                self.lanes.give(request.lane, request.session, seconds);
+            }
+        }
+    }
+
+    fn advance(&mut self, progress: &Progress, now: Duration) {
+        let Some(request) = self.requests.get_mut(&progress.request) else { return };
+        let n_new = progress.generated.saturating_sub(request.generated);
+        let metrics = self.metrics.lane_mut(request.lane);
+        if n_new > 0 {
+            match request.last_token {
+                None => metrics.time_to_first_token.add(now.saturating_sub(request.arrived)),
+                Some(last) => metrics.time_between_tokens.add(now.saturating_sub(last)),
+            }
+            request.last_token = Some(now);
+            metrics.counts.generated_tokens += n_new as u64;
+        }
+        request.computed = progress.computed;
+        request.uncomputed = progress.uncomputed;
+        request.generated = progress.generated;
+        if progress.has_ended {
+            metrics.counts.finished += 1;
+            self.forget(progress.request);
+        }
+    }
+}
+
+impl ModelState {
+    fn pause(&self) -> Pause {
+        if self.traits.slices > 1 { Pause::OnArrival } else { Pause::Never }
+    }
+}
+
+fn of<'a>(candidates: &[Candidate<'a>], lane: Lane, model: ModelId) -> Vec<Candidate<'a>> {
+    candidates.iter().filter(|candidate| candidate.lane == lane && candidate.model() == model).copied().collect()
+}

@@ -1,0 +1,358 @@
+//! The prefix tree against one that looks at everything, with random operations, and with a cache whose content says which
+//! tokens it was computed from.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use hone_engine::kv_cache::prefix_tree::PrefixTree;
+use hone_engine::kv_cache::{BLOCK_TOKENS, BlockId, BlockPool, CachedSequence};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+const N_BLOCKS: usize = 48;
+const N_OPERATIONS: usize = 20_000;
+
+/// What stands in the cache at a position: it depends on the token and on all before it.
+fn content(tokens: &[u32]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    tokens.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Does what the tree does, and looks at every cached prefix for it.
+#[derive(Default)]
+struct Naive {
+    /// A prefix up to the end of a block, whole or not, and the block's number.
+    blocks: BTreeMap<Vec<u32>, Kept>,
+    now: u64,
+}
+
+struct Kept {
+    block: BlockId,
+    last_used: u64,
+    n_pins: usize,
+}
+
+impl Naive {
+    /// The whole blocks that a prompt begins with, and what the best block after them adds.
+    fn longest(&self, tokens: &[u32]) -> (usize, usize) {
+        let is_whole = |n_blocks: usize| {
+            n_blocks * BLOCK_TOKENS <= tokens.len() && self.blocks.contains_key(&tokens[..n_blocks * BLOCK_TOKENS])
+        };
+        let n_whole = (1..).take_while(|n_blocks| is_whole(*n_blocks)).last().unwrap_or(0) * BLOCK_TOKENS;
+        let n_common = |kept: &Vec<u32>| std::iter::zip(kept, tokens).take_while(|(a, b)| a == b).count();
+        let below = self.blocks.keys().filter(|kept| kept.len().div_ceil(BLOCK_TOKENS) == n_whole / BLOCK_TOKENS + 1);
+        (n_whole, below.map(n_common).filter(|n| *n > n_whole).max().unwrap_or(n_whole) - n_whole)
+    }
+
+    fn touch(&mut self, tokens: &[u32], n_whole: usize) {
+        self.now += 1;
+        for end in (BLOCK_TOKENS..=n_whole).step_by(BLOCK_TOKENS) {
+            self.blocks.get_mut(&tokens[..end]).unwrap().last_used = self.now;
+        }
+    }
+
+    fn keep(&mut self, tokens: &[u32], blocks: &[BlockId]) {
+        self.now += 1;
+        for (index, block) in blocks.iter().enumerate() {
+            let (start, end) = (index * BLOCK_TOKENS, tokens.len().min((index + 1) * BLOCK_TOKENS));
+            let own = &tokens[..end];
+            let holds_it = |kept: &Vec<u32>| kept.starts_with(own) && kept.len() <= start + BLOCK_TOKENS;
+            if let Some(kept) = self.blocks.keys().find(|kept| holds_it(kept)).cloned() {
+                self.blocks.get_mut(&kept).unwrap().last_used = self.now;
+                continue;
+            }
+            self.blocks.retain(|kept, _| !(own.starts_with(kept) && kept.len() > start));
+            self.blocks.insert(own.to_vec(), Kept { block: *block, last_used: self.now, n_pins: 0 });
+        }
+    }
+
+    fn is_leaf(&self, prefix: &[u32]) -> bool {
+        !self.blocks.keys().any(|other| other.len() > prefix.len() && other.starts_with(prefix))
+    }
+
+    /// Gives up blocks until so many are held by nobody.
+    fn make_room(&mut self, n_blocks: usize, used: &BTreeSet<BlockId>) -> bool {
+        while N_BLOCKS - self.n_held(used) < n_blocks {
+            let leaves = self.blocks.iter().filter(|(prefix, kept)| kept.n_pins == 0 && self.is_leaf(prefix));
+            let oldest = leaves.min_by_key(|(_, kept)| (used.contains(&kept.block), kept.last_used));
+            let Some(oldest) = oldest.map(|(prefix, _)| prefix.clone()) else { return false };
+            self.blocks.remove(&oldest);
+        }
+        true
+    }
+
+    /// Blocks that are kept or used.
+    fn n_held(&self, used: &BTreeSet<BlockId>) -> usize {
+        self.blocks.values().map(|kept| kept.block).chain(used.iter().copied()).collect::<BTreeSet<_>>().len()
+    }
+
+    fn pin(&mut self, tokens: &[u32], n_whole: usize, change: isize) {
+        for end in (BLOCK_TOKENS..=n_whole).step_by(BLOCK_TOKENS) {
+            let kept = self.blocks.get_mut(&tokens[..end]).unwrap();
+            kept.n_pins = kept.n_pins.checked_add_signed(change).unwrap();
+        }
+    }
+}
+
+/// A sequence that is being worked on.
+struct Live {
+    tokens: Vec<u32>,
+    sequence: CachedSequence,
+}
+
+struct Harness {
+    pool: BlockPool,
+    tree: PrefixTree,
+    naive: Naive,
+    /// What stands in every block.
+    storage: Vec<[u64; BLOCK_TOKENS]>,
+    live: Vec<Live>,
+    pinned: Vec<(Vec<u32>, usize)>,
+    random: ChaCha8Rng,
+    n_found: usize,
+}
+
+impl Harness {
+    fn new(seed: u64) -> Self {
+        Harness {
+            pool: BlockPool::with_room_for(N_BLOCKS * BLOCK_TOKENS),
+            tree: PrefixTree::default(),
+            naive: Naive::default(),
+            storage: vec![[0; BLOCK_TOKENS]; N_BLOCKS],
+            live: Vec::new(),
+            pinned: Vec::new(),
+            random: ChaCha8Rng::seed_from_u64(seed),
+            n_found: 0,
+        }
+    }
+
+    /// Blocks of the sequences that are being worked on.
+    fn used(&self) -> BTreeSet<BlockId> {
+        self.live.iter().flat_map(|live| live.sequence.blocks()).copied().collect()
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.random.next_u64() % n as u64) as usize
+    }
+
+    /// Texts that have long beginnings in common: each is some blocks of few kinds, and a few tokens of their own.
+    fn text(&mut self) -> Vec<u32> {
+        let mut tokens = Vec::new();
+        for _ in 0..self.below(5) {
+            let kind = self.below(2) as u32;
+            tokens.extend((0..BLOCK_TOKENS as u32).map(|index| 100 * kind + index));
+        }
+        let n_own = 1 + self.below(40);
+        let kind = 1000 * self.below(3) as u32;
+        tokens.extend((0..n_own as u32).map(|index| kind + index / 10));
+        tokens
+    }
+
+    fn operate(&mut self) {
+        match self.below(10) {
+            0..=2 if self.live.len() < 5 => self.begin(),
+            0..=4 => self.extend(),
+            5 | 6 => self.finish(),
+            7 => self.give_back(),
+            8 => self.pin_or_unpin(),
+            _ => self.fork(),
+        }
+        self.check();
+    }
+
+    fn begin(&mut self) {
+        let tokens = self.text();
+        let (n_whole, n_more) = self.naive.longest(&tokens);
+        assert_eq!(self.tree.cached_tokens(&tokens), n_whole + n_more);
+        let n_more = if self.pool.n_free() > 0 { n_more } else { 0 };
+        let found = self.tree.find(&mut self.pool, &tokens);
+        assert_eq!(found.sequence.n_tokens(), n_whole + n_more, "{tokens:?}");
+        assert_eq!(found.copy.is_some(), n_more > 0);
+        if let Some(copy) = found.copy {
+            self.storage[copy.to as usize] = self.storage[copy.from as usize];
+        }
+        self.naive.touch(&tokens, n_whole);
+        if let Some(copy) = found.copy {
+            let now = self.naive.now;
+            self.naive.blocks.values_mut().filter(|kept| kept.block == copy.from).for_each(|kept| kept.last_used = now);
+        }
+        self.n_found += found.sequence.n_tokens();
+        let tokens = tokens[..found.sequence.n_tokens()].to_vec();
+        self.live.push(Live { tokens, sequence: found.sequence });
+    }
+
+    /// Goes on with a sequence; what it needs is taken from the tree.
+    fn extend(&mut self) {
+        if self.live.is_empty() {
+            return;
+        }
+        let index = self.below(self.live.len());
+        let n_more = 1 + self.below(50);
+        let kind = 1000 * self.below(3) as u32;
+        let mut live = self.live.swap_remove(index);
+        let (before, tokens) = (live.tokens.len(), (0..n_more as u32).map(|index| kind + index / 10));
+        live.tokens.extend(tokens);
+        let needed = n_more.div_ceil(BLOCK_TOKENS) + 1;
+        let mut used = self.used();
+        used.extend(live.sequence.blocks());
+        assert_eq!(self.tree.make_room(&mut self.pool, needed), self.naive.make_room(needed, &used));
+        match self.pool.extend(&mut live.sequence, n_more) {
+            Ok(copy) => {
+                if let Some(copy) = copy {
+                    self.storage[copy.to as usize] = self.storage[copy.from as usize];
+                }
+                for position in before..live.tokens.len() {
+                    let block = live.sequence.blocks()[position / BLOCK_TOKENS] as usize;
+                    self.storage[block][position % BLOCK_TOKENS] = content(&live.tokens[..=position]);
+                }
+            }
+            Err(_) => live.tokens.truncate(before),
+        }
+        self.live.push(live);
+    }
+
+    fn finish(&mut self) {
+        if self.live.is_empty() {
+            return;
+        }
+        let index = self.below(self.live.len());
+        let live = self.live.swap_remove(index);
+        self.naive.keep(&live.tokens, live.sequence.blocks());
+        self.tree.keep(&mut self.pool, &live.tokens, live.sequence);
+    }
+
+    fn give_back(&mut self) {
+        if self.live.is_empty() {
+            return;
+        }
+        let index = self.below(self.live.len());
+        let live = self.live.swap_remove(index);
+        self.pool.release(live.sequence);
+    }
+
+    fn pin_or_unpin(&mut self) {
+        if self.pinned.len() < 2 {
+            let tokens = self.text();
+            let (n_whole, _) = self.naive.longest(&tokens);
+            assert_eq!(self.tree.pin(&tokens), n_whole);
+            self.naive.pin(&tokens, n_whole, 1);
+            self.pinned.push((tokens, n_whole));
+        } else {
+            let (tokens, n_whole) = self.pinned.remove(0);
+            self.tree.unpin(&tokens[..n_whole]);
+            self.naive.pin(&tokens, n_whole, -1);
+        }
+    }
+
+    fn fork(&mut self) {
+        if self.live.is_empty() || self.live.len() >= 5 {
+            return;
+        }
+        let index = self.below(self.live.len());
+        let (tokens, sequence) = (self.live[index].tokens.clone(), self.pool.fork(&self.live[index].sequence));
+        self.live.push(Live { tokens, sequence });
+    }
+
+    fn check(&self) {
+        assert_eq!(self.tree.n_blocks(), self.naive.blocks.len());
+        assert_eq!(self.tree.n_pinned(), self.naive.blocks.values().filter(|kept| kept.n_pins > 0).count());
+        for live in &self.live {
+            for position in 0..live.sequence.n_tokens() {
+                let block = live.sequence.blocks()[position / BLOCK_TOKENS] as usize;
+                let found = self.storage[block][position % BLOCK_TOKENS];
+                assert_eq!(found, content(&live.tokens[..=position]), "position {position} of {:?}", live.tokens);
+            }
+        }
+        let n_held = self.naive.n_held(&self.used());
+        assert_eq!(self.pool.n_free(), N_BLOCKS - n_held, "no block is lost and none is free that somebody holds");
+    }
+}
+
+#[test]
+fn random_operations_go_as_in_a_tree_that_looks_at_everything() {
+    for seed in 0..4 {
+        let mut harness = Harness::new(seed);
+        (0..N_OPERATIONS).for_each(|_| harness.operate());
+        assert!(harness.n_found > 10_000 && harness.tree.n_evicted() > 100, "there was something to be found");
+        while let Some(live) = harness.live.pop() {
+            harness.pool.release(live.sequence);
+        }
+        for (tokens, n_whole) in std::mem::take(&mut harness.pinned) {
+            harness.tree.unpin(&tokens[..n_whole]);
+        }
+        assert!(harness.tree.make_room(&mut harness.pool, N_BLOCKS), "all blocks come back");
+        assert_eq!((harness.tree.n_blocks(), harness.tree.n_pinned()), (0, 0));
+    }
+}
+
+/// A tree over a pool of `n_blocks`, that holds these sequences.
+fn tree_of(n_blocks: usize, kept: &[&[u32]]) -> (BlockPool, PrefixTree) {
+    let (mut pool, mut tree) = (BlockPool::with_room_for(n_blocks * BLOCK_TOKENS), PrefixTree::default());
+    for tokens in kept {
+        let mut sequence = CachedSequence::default();
+        pool.extend(&mut sequence, tokens.len()).unwrap();
+        tree.keep(&mut pool, tokens, sequence);
+    }
+    (pool, tree)
+}
+
+fn numbers(range: std::ops::Range<u32>) -> Vec<u32> {
+    range.collect()
+}
+
+#[test]
+fn whole_blocks_are_shared_and_the_rest_is_copied() {
+    let (mut pool, mut tree) = tree_of(8, &[&numbers(0..80)]);
+    let prompt = [numbers(0..70), numbers(500..520)].concat();
+    let found = tree.find(&mut pool, &prompt);
+    assert_eq!(found.sequence.n_tokens(), 70);
+    assert_eq!(found.sequence.blocks(), [0, 1, 3]);
+    assert_eq!(found.copy.unwrap().from, 2);
+    pool.release(found.sequence);
+    assert_eq!(pool.n_free(), 5);
+}
+
+#[test]
+fn without_a_free_block_only_whole_ones_are_found() {
+    let (mut pool, mut tree) = tree_of(3, &[&numbers(0..80)]);
+    let found = tree.find(&mut pool, &numbers(0..75));
+    assert_eq!((found.sequence.n_tokens(), found.copy), (64, None));
+    pool.release(found.sequence);
+}
+
+#[test]
+fn what_was_not_looked_at_for_longest_goes_first_and_what_is_used_last() {
+    let (old, new, used) = (numbers(0..32), numbers(100..132), numbers(200..232));
+    let (mut pool, mut tree) = tree_of(3, &[&used, &old, &new]);
+    let in_use = tree.find(&mut pool, &used);
+    let looked_at = tree.find(&mut pool, &old);
+    pool.release(looked_at.sequence);
+    assert!(tree.make_room(&mut pool, 1));
+    assert_eq!([&old, &new, &used].map(|tokens| tree.cached_tokens(tokens)), [32, 0, 32]);
+    assert!(tree.make_room(&mut pool, 2));
+    assert_eq!([&old, &used].map(|tokens| tree.cached_tokens(tokens)), [0, 32]);
+    assert!(!tree.make_room(&mut pool, 3), "a block in use cannot be freed");
+    pool.release(in_use.sequence);
+}
+
+#[test]
+fn pinned_prefixes_survive_pressure() {
+    let (header, other) = (numbers(0..70), numbers(100..164));
+    let (mut pool, mut tree) = tree_of(6, &[&header, &other]);
+    assert_eq!(tree.pin(&header), 64, "whole blocks are pinned");
+    assert!(!tree.make_room(&mut pool, 6));
+    assert_eq!((tree.cached_tokens(&header), tree.cached_tokens(&other), tree.n_pinned()), (64, 0, 2));
+    tree.unpin(&header[..64]);
+    assert!(tree.make_room(&mut pool, 6));
+}
+
+#[test]
+fn what_is_kept_twice_is_held_once() {
+    let (long, short) = (numbers(0..90), numbers(0..70));
+    let (pool, tree) = tree_of(12, &[&short, &long, &short, &long]);
+    assert_eq!((tree.n_blocks(), pool.n_free()), (3, 9));
+    assert_eq!(tree.cached_tokens(&long), 90);
+}

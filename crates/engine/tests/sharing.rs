@@ -1,0 +1,288 @@
+//! Requests that share the device and what has been computed: lanes, prefixes, limits, memory, and that nothing is lost
+//! however many come and go.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hone_engine::engine::status::{EngineStatus, ModelState};
+use hone_engine::engine::{EngineHandle, EngineOptions};
+use hone_engine::model::ModelOptions;
+use hone_engine::scheduler::SchedulerSettings;
+use hone_protocol::{
+    Completion, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Lane, Prompt,
+};
+
+/// An engine, and small models of random weights for it.
+struct Fixture {
+    engine: EngineHandle,
+    options: EngineOptions,
+    folder: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new(model: ModelOptions) -> Self {
+        Self::with(EngineOptions::from(model))
+    }
+
+    fn with(options: EngineOptions) -> Self {
+        let folder = support::scratch();
+        for shape in ["tiny-llama", "tiny-qwen3"] {
+            support::synthesize(shape, "q8_0", &folder.path().join(shape));
+        }
+        Fixture { engine: support::engine_with(options.clone()), options, folder }
+    }
+
+    /// A short answer to a prompt of these tokens.
+    fn request(&self, prompt: Vec<u32>) -> GenerateRequest {
+        GenerateRequest {
+            max_tokens: Some(12),
+            ..GenerateRequest::new(self.model("tiny-llama"), Prompt::Tokens(prompt))
+        }
+    }
+
+    fn model(&self, shape: &str) -> String {
+        path_name(&self.folder.path().join(shape))
+    }
+
+    fn start(&self, request: GenerateRequest) -> Generation {
+        self.engine.generate(request).unwrap()
+    }
+
+    fn complete(&self, request: GenerateRequest) -> Completion {
+        self.start(request).complete().unwrap()
+    }
+
+    /// What an engine answers that has seen nothing else.
+    fn fresh(&self, request: GenerateRequest) -> Completion {
+        support::engine_with(self.options.clone()).generate(request).unwrap().complete().unwrap()
+    }
+
+    fn status(&self) -> EngineStatus {
+        self.engine.status().unwrap()
+    }
+
+    /// Nothing is left of any request but what is kept for others.
+    fn check_balanced(&self) {
+        let status = self.status();
+        for model in &status.models {
+            assert_eq!((model.requests, model.reserved_blocks), (0, 0), "{model:?}");
+            assert_eq!(model.cache.free + model.cache.kept, model.cache.capacity, "{model:?}");
+        }
+        assert!(status.queue.is_empty());
+        for lane in &status.lanes {
+            let counts = lane.metrics.counts;
+            assert_eq!((lane.queued, lane.running), (0, 0));
+            assert_eq!(counts.arrived, counts.finished + counts.cancelled + counts.refused + counts.timed_out);
+        }
+    }
+}
+
+fn path_name(path: &Path) -> String {
+    PathBuf::from(path).to_str().unwrap().to_owned()
+}
+
+fn tokens(seed: u32, n_tokens: usize) -> Vec<u32> {
+    (0..n_tokens as u32).map(|index| (seed * 7919 + index * 104_729) % 40_000).collect()
+}
+
+#[test]
+fn the_next_turn_computes_only_what_is_new() {
+    let fixture = Fixture::new(support::options());
+    let first = fixture.complete(fixture.request(tokens(1, 200)));
+    assert_eq!(first.timings.cached_tokens, 0);
+    let next = [tokens(1, 200), first.token_ids.clone(), tokens(2, 30)].concat();
+    let second = fixture.complete(fixture.request(next.clone()));
+    // The last token of an answer is never computed.
+    assert_eq!(second.timings.cached_tokens, 200 + first.token_ids.len() - 1);
+    assert_eq!(second.token_ids, fixture.fresh(fixture.request(next)).token_ids);
+    fixture.check_balanced();
+}
+
+#[test]
+fn respondents_of_one_question_share_its_prompt() {
+    let fixture = Fixture::new(support::options());
+    let request = |lane| GenerateRequest { lane, ..fixture.request(tokens(1, 450)) };
+    let expected = fixture.fresh(request(Lane::Interactive)).token_ids;
+    let running: Vec<Generation> = (0..3).map(|_| fixture.start(request(Lane::Background))).collect();
+    let completions: Vec<Completion> = running.into_iter().map(|generation| generation.complete().unwrap()).collect();
+    let mut cached: Vec<usize> = completions.iter().map(|completion| completion.timings.cached_tokens).collect();
+    cached.sort_unstable();
+    assert_eq!(cached, [0, 449, 449]);
+    assert!(completions.iter().all(|completion| completion.token_ids == expected));
+    fixture.check_balanced();
+}
+
+#[test]
+fn less_urgent_requests_answer_the_same_between_urgent_ones() {
+    let fixture = Fixture::new(support::options());
+    let qwen = fixture.model("tiny-qwen3");
+    let judge =
+        |index| GenerateRequest { lane: Lane::Background, model: qwen.clone(), ..fixture.request(tokens(index, 150)) };
+    let batch = |index| GenerateRequest { lane: Lane::Batch, ..fixture.request(tokens(50 + index, 90)) };
+    let chat = |index| fixture.request(tokens(100 + index, 40));
+    let expected: Vec<Vec<u32>> = (0..4)
+        .flat_map(|index| [judge(index), batch(index), chat(index)])
+        .map(|request| fixture.fresh(request).token_ids)
+        .collect();
+    let running: Vec<Generation> = (0..4)
+        .flat_map(|index| {
+            let begun = [fixture.start(judge(index)), fixture.start(batch(index))];
+            // Those are on their way when the urgent one comes.
+            begun[0].events().recv().unwrap();
+            begun.into_iter().chain([fixture.start(chat(index))])
+        })
+        .collect();
+    let answers: Vec<Vec<u32>> =
+        running.into_iter().map(|generation| generation.complete().unwrap().token_ids).collect();
+    assert_eq!(answers, expected);
+    fixture.check_balanced();
+}
+
+#[test]
+fn a_request_that_loses_its_place_goes_on_where_it_was() {
+    let options = ModelOptions { context_length: Some(256), n_sequences: 1, ..support::options() };
+    let fixture = Fixture::new(options);
+    let long = |lane| GenerateRequest { lane, max_tokens: Some(100), ..fixture.request(tokens(1, 100)) };
+    let expected = fixture.fresh(long(Lane::Background));
+    let background = fixture.start(long(Lane::Background));
+    let has_token = |event: GenerationEvent| matches!(event, GenerationEvent::Token { .. });
+    assert!(background.events().iter().take(20).any(has_token), "it has begun to answer");
+    let urgent = GenerateRequest { max_tokens: Some(100), ..fixture.request(tokens(2, 100)) };
+    assert_eq!(fixture.complete(urgent).token_ids.len(), 100);
+    let mut rest = Completion::default();
+    while !rest.take(background.events().recv().unwrap()).unwrap() {}
+    assert!(expected.text.ends_with(&rest.text) && !rest.text.is_empty());
+    assert_eq!(fixture.status().lanes[1].metrics.counts.preemptions, 1);
+    fixture.check_balanced();
+}
+
+#[test]
+fn a_time_limit_ends_a_request_that_runs() {
+    let fixture = Fixture::new(support::options());
+    let limit = Duration::from_millis(1);
+    let request = GenerateRequest { time_limit: Some(limit), max_tokens: None, ..fixture.request(tokens(1, 20)) };
+    assert_eq!(fixture.start(request).complete().unwrap_err(), GenerateError::TimedOut { limit });
+    let unhurried = GenerateRequest { time_limit: Some(Duration::from_secs(600)), ..fixture.request(tokens(1, 20)) };
+    let completion = fixture.complete(unhurried);
+    assert_eq!(completion.finish_reason, Some(FinishReason::Length));
+    assert!(completion.timings.queue_seconds >= 0.0 && completion.timings.prompt_seconds > 0.0);
+    fixture.check_balanced();
+}
+
+#[test]
+fn a_full_queue_refuses_and_says_when_to_try_again() {
+    let scheduler = SchedulerSettings { sequences: 1, queue_limits: [1, 1, 1], ..SchedulerSettings::default() };
+    let fixture = Fixture::with(EngineOptions { scheduler, ..support::options().into() });
+    let endless = || GenerateRequest { max_tokens: None, ..fixture.request(tokens(1, 20)) };
+    let first = fixture.start(endless());
+    let is_token = |event: GenerationEvent| matches!(event, GenerationEvent::Token { .. });
+    assert!(first.events().iter().any(is_token));
+    let second = fixture.start(endless());
+    let third = fixture.start(endless()).complete();
+    match third.unwrap_err() {
+        GenerateError::Busy { lane: Lane::Interactive, queued: 1, retry_after } => {
+            assert!(retry_after > Duration::ZERO)
+        }
+        other => panic!("{other}"),
+    }
+    let status = fixture.status();
+    assert_eq!((status.queue.len(), status.queue[0].position), (1, 1));
+    assert_eq!(status.lanes[0].metrics.counts.refused, 1);
+    drop((first, second));
+    assert_eq!(fixture.complete(fixture.request(tokens(1, 20))).token_ids.len(), 12);
+    fixture.check_balanced();
+}
+
+#[test]
+fn models_share_one_budget_and_idle_ones_make_room() {
+    let folder = support::scratch();
+    support::synthesize("tiny-llama", "q8_0", &folder.path().join("any"));
+    let weights = folder.path().join("any").metadata().unwrap().len();
+    let model = ModelOptions { context_length: Some(256), n_sequences: 4, ..support::options() };
+    // Room for the weights of one model and a context or two.
+    let budget = weights + weights / 2;
+    let fixture = Fixture::with(EngineOptions { model, memory: Some(budget), ..EngineOptions::default() });
+    let on = |shape: &str| GenerateRequest { model: fixture.model(shape), ..fixture.request(tokens(1, 20)) };
+    fixture.complete(on("tiny-llama"));
+    fixture.complete(on("tiny-qwen3"));
+    let status = fixture.status();
+    assert_eq!(status.models.len(), 1, "the idle one has gone: {status:?}");
+    assert!(status.models[0].name.ends_with("tiny-qwen3") && status.models[0].state == ModelState::Ready);
+    assert!(status.models[0].weight_bytes + status.models[0].kv_cache_bytes <= budget);
+    let busy = fixture.start(GenerateRequest { max_tokens: None, ..on("tiny-qwen3") });
+    let is_token = |event: GenerationEvent| matches!(event, GenerationEvent::Token { .. });
+    assert!(busy.events().iter().any(is_token));
+    let error = fixture.start(on("tiny-llama")).complete().unwrap_err().to_string();
+    assert!(error.contains("MiB") && error.contains("busy"), "{error}");
+}
+
+#[test]
+fn models_leave_that_nobody_uses() {
+    let keep_alive = Some(Duration::from_millis(50));
+    let fixture = Fixture::with(EngineOptions { keep_alive, ..support::options().into() });
+    fixture.complete(fixture.request(tokens(1, 20)));
+    let has_gone = (0..600).any(|_| {
+        std::thread::sleep(Duration::from_millis(100));
+        fixture.status().models.is_empty()
+    });
+    assert!(has_gone);
+    assert_eq!(fixture.complete(fixture.request(tokens(1, 20))).token_ids.len(), 12, "it is loaded again");
+}
+
+/// What became of a request, as the one who asked saw it.
+fn use_up(generation: Generation, n_events: usize) -> Option<bool> {
+    for _ in 0..n_events {
+        match generation.events().recv().unwrap() {
+            GenerationEvent::Finished { .. } => {
+                assert!(generation.events().recv().is_err(), "nothing comes after the end");
+                return Some(true);
+            }
+            GenerationEvent::Failed(GenerateError::Busy { .. }) => return Some(false),
+            GenerationEvent::Failed(other) => panic!("{other}"),
+            _ => {}
+        }
+    }
+    None
+}
+
+#[test]
+fn a_thousand_requests_from_many_threads_each_end_once() {
+    let scheduler = SchedulerSettings { queue_limits: [24, 24, 24], sequences: 8, ..SchedulerSettings::default() };
+    let model = ModelOptions { context_length: Some(512), n_sequences: 2, ..support::options() };
+    let fixture = Fixture::with(EngineOptions { model, scheduler, ..EngineOptions::default() });
+    let (n_finished, n_cancelled, n_refused) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let ask = |thread: u32, index: u32| {
+        let seed = thread * 31 + index * 7;
+        let lane = Lane::ALL[(seed % 3) as usize];
+        let shape = if seed.is_multiple_of(5) { "tiny-qwen3" } else { "tiny-llama" };
+        // Many begin with the same tokens.
+        let prompt = [tokens(seed % 4, 40 + (seed % 60) as usize), tokens(seed, 1 + (seed % 50) as usize)].concat();
+        let request = GenerateRequest { lane, model: fixture.model(shape), ..fixture.request(prompt) };
+        let n_events = if seed.is_multiple_of(4) { (seed % 9) as usize } else { usize::MAX };
+        let counter = match use_up(fixture.start(request), n_events) {
+            Some(true) => &n_finished,
+            Some(false) => &n_refused,
+            None => &n_cancelled,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..64 {
+            let ask = &ask;
+            scope.spawn(move || (0..16).for_each(|index| ask(thread, index)));
+        }
+    });
+    let [finished, cancelled, refused] = [n_finished, n_cancelled, n_refused].map(AtomicUsize::into_inner);
+    assert_eq!(finished + cancelled + refused, 1024);
+    assert!(finished > 400 && cancelled > 50, "{finished} finished, {cancelled} cancelled, {refused} refused");
+    // Those taken back last are noticed at the next step.
+    fixture.complete(fixture.request(tokens(1, 20)));
+    fixture.check_balanced();
+    let counted = fixture.status().lanes.iter().map(|lane| lane.metrics.counts.refused).sum::<u64>();
+    assert_eq!(counted, refused as u64);
+}
