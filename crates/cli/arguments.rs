@@ -390,6 +390,7 @@ mod tests {
         check("perplexity --file f --context 64", &[]);
         check("bench -p 0 -n 8 -r 1 --device cuda:1", &["--device engine.device=\"cuda:1\""]);
         check("chat --speculation off", &["--speculation engine.speculation=\"off\""]);
+        check("generate --draft smollm2:135m", &["--draft engine.draft=\"smollm2:135m\""]);
         check("config --backend native", &["--backend engine.backend=\"native\""]);
     }
 
