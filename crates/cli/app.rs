@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use hone_agents::{MemoryParts, RespondentB, TeamParts, ThinkingSettings};
 use hone_engine::embedder::Embedder;
-use hone_engine::engine::EngineHandle;
+use hone_engine::engine::{EngineHandle, EngineOptions};
 use hone_engine::model::{Model, ModelOptions};
 use hone_memory::{MemoryOptions, MemoryStore, Ranking};
 use hone_models::{Bundle, CatalogModel, InstalledModel, PullOptions, Pulled, Role, Store, data_folder};
@@ -101,7 +101,12 @@ impl App {
     /// # Errors
     /// When the device or the backend cannot be had.
     pub(crate) fn generator(&self) -> anyhow::Result<Arc<dyn Generate>> {
-        Ok(Arc::new(EngineHandle::start(self.model_options()?, self.store.clone())?))
+        let draft = Some(&self.config.engine.draft).filter(|name| !name.is_empty()).cloned();
+        if let Some(draft) = &draft {
+            self.model_file(draft)?;
+        }
+        let options = EngineOptions { draft, ..self.model_options()?.into() };
+        Ok(Arc::new(EngineHandle::start(options, self.store.clone())?))
     }
 
     /// The same with other settings.

@@ -614,6 +614,7 @@ mod tests {
         );
         check("chat --grade --respondent-b --temperature-b 0.7", &["--grade chat.grade=true"]);
         check("chat --speculation off", &["--speculation engine.speculation=\"off\""]);
+        check("generate --draft smollm2:135m", &["--draft engine.draft=\"smollm2:135m\""]);
         check("config --backend native", &["--backend engine.backend=\"native\""]);
         check(
             "grade --query Q --answer -5 --judge x.gguf --rubric honesty --threads 2",

@@ -95,17 +95,21 @@ impl ContextFlag {
     }
 }
 
-/// `--speculation`.
+/// `--speculation` and `--draft`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct SpeculationFlag {
     /// auto or off: whether tokens are guessed ahead; the answers are the same
     #[arg(long, value_name = "MODE")]
     pub(crate) speculation: Option<String>,
+    /// A smaller model of the same vocabulary that guesses ahead
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) draft: Option<String>,
 }
 
 impl SpeculationFlag {
     pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
         add(overrides, "engine.speculation", "--speculation", self.speculation.clone());
+        add(overrides, "engine.draft", "--draft", self.draft.clone());
     }
 }
 

@@ -42,6 +42,8 @@ pub(crate) struct EngineConfig {
     pub(crate) device: String,
     /// `auto`, `candle` or `native`.
     pub(crate) backend: String,
+    /// Name or path of a model that guesses for `model`; empty where none does.
+    pub(crate) draft: String,
     /// `auto` or `off`.
     pub(crate) speculation: String,
     /// Threads that compute; `None` takes one for each physical core.

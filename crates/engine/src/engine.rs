@@ -28,6 +28,8 @@ use worker::Worker;
 pub struct EngineOptions {
     /// How models are loaded.
     pub model: ModelOptions,
+    /// Name of a small model that guesses for others of the same vocabulary.
+    pub draft: Option<String>,
     /// How they share the device.
     pub scheduler: SchedulerSettings,
     /// Bytes that the weights and KV caches of all models together may take; nothing bounds them without it.

@@ -6,8 +6,15 @@
 //! too; the sampler then goes through the rows as it would have gone through single steps, and as soon as it chooses
 //! something else than was guessed, the rest is thrown away. So a guess never changes an answer, only its time.
 //!
-//! A guessed token costs a part of a step. Whether that pays is reckoned up for every request: where it does not,
-//! guessing rests, longer each time.
+//! Where nothing repeats itself, a second and smaller model may guess, if there is one ([`draft_model`]).
+//!
+//! A guessed token costs a part of a step. Whether that pays is reckoned up for every request and each way of guessing:
+//! where it does not, guessing rests, longer each time.
+
+pub(crate) mod draft_model;
+
+use crate::scheduler::RequestId;
+use draft_model::DraftModel;
 
 /// The longest run of tokens that is looked for. A longer one finds the same places nearly always.
 const LONGEST_MATCH: usize = 8;
@@ -15,14 +22,14 @@ const LONGEST_MATCH: usize = 8;
 const SHORTEST_MATCH: usize = 2;
 
 /// The fewest and the most tokens that are guessed at once.
-const DRAFT_LENGTHS: std::ops::RangeInclusive<usize> = 2..=12;
+const DRAFT_LENGTHS: std::ops::RangeInclusive<usize> = 1..=12;
 
-/// What a guessed token costs, in steps; a right one saves one.
+/// What it costs to compute a guessed token, in steps; a right one saves one.
 const COST: f32 = 0.2;
 /// Steps that guessing may lose before it rests, and the most that it can have saved up.
 const CREDIT: f32 = 2.0;
 /// What it may lose after a rest.
-const CREDIT_AFTER_REST: f32 = 0.8;
+const CREDIT_AFTER_REST: f32 = 0.4;
 /// Tokens of the first rest; every rest is twice as long as the one before.
 const FIRST_REST: usize = 16;
 
@@ -31,52 +38,59 @@ const FIRST_REST: usize = 16;
 pub(crate) struct Drafter {
     /// The prompt and the answer so far.
     tokens: Vec<u32>,
-    /// How many tokens the next guess has at most: more after guesses that were right.
-    length: usize,
-    credit: f32,
-    rest: usize,
-    next_rest: usize,
+    lookup: Pace,
+    model: Pace,
+    /// The present guess, and whether the draft model made it.
+    drafted: Vec<u32>,
+    is_of_model: bool,
 }
 
 impl Drafter {
     pub(crate) fn new(prompt: &[u32]) -> Self {
         Drafter {
             tokens: prompt.to_vec(),
-            length: *DRAFT_LENGTHS.start(),
-            credit: CREDIT,
-            rest: 0,
-            next_rest: FIRST_REST,
+            lookup: Pace::default(),
+            model: Pace::default(),
+            drafted: Vec::new(),
+            is_of_model: false,
         }
     }
 
     /// Takes note of a token of the answer.
     pub(crate) fn observe(&mut self, token: u32) {
         self.tokens.push(token);
-        self.rest = self.rest.saturating_sub(1);
+        self.lookup.pass_token();
+        self.model.pass_token();
     }
 
     /// Tokens that may come next, at most `most`.
-    pub(crate) fn draft(&self, most: usize) -> &[u32] {
-        if self.rest > 0 || most == 0 {
-            return &[];
+    pub(crate) fn draft(&mut self, most: usize, model: Option<(&mut DraftModel, RequestId)>) -> &[u32] {
+        self.drafted.clear();
+        self.look_up(most);
+        self.is_of_model = self.drafted.is_empty();
+        if let Some((model, request)) = model.filter(|_| self.is_of_model) {
+            self.model.cost = COST + model.relative_cost();
+            model.draft(request, &self.tokens, self.model.length().min(most), &mut self.drafted);
         }
-        let Some(start) = self.continuation() else { return &[] };
-        let length = self.length.min(most).min(self.tokens.len() - start);
-        &self.tokens[start..start + length]
+        &self.drafted
     }
 
-    /// Takes note of how many tokens of a guess were right.
+    /// Takes note of how many of the first `n_drafted` tokens of the guess were right.
     pub(crate) fn learn(&mut self, n_drafted: usize, n_accepted: usize) {
-        let (shortest, longest) = DRAFT_LENGTHS.into_inner();
-        self.length = match n_accepted == n_drafted {
-            true => (2 * self.length).min(longest),
-            false => (n_accepted + 1).max(shortest),
-        };
-        self.credit = (self.credit + n_accepted as f32 - COST * n_drafted as f32).min(CREDIT);
-        if self.credit < 0.0 {
-            self.rest = self.next_rest;
-            self.next_rest *= 2;
-            self.credit = CREDIT_AFTER_REST;
+        match self.is_of_model {
+            true => self.model.learn(n_drafted, n_accepted),
+            false => self.lookup.learn(n_drafted, n_accepted),
+        }
+    }
+
+    fn look_up(&mut self, most: usize) {
+        let most = self.lookup.length().min(most);
+        if most == 0 {
+            return;
+        }
+        if let Some(start) = self.continuation() {
+            let end = (start + most).min(self.tokens.len());
+            self.drafted.extend_from_slice(&self.tokens[start..end]);
         }
     }
 
@@ -106,16 +120,59 @@ impl Drafter {
     }
 }
 
+/// How much is guessed: more after guesses that were right, and nothing for a while where it does not pay.
+#[derive(Debug)]
+struct Pace {
+    /// What a guessed token costs, in steps.
+    cost: f32,
+    length: usize,
+    credit: f32,
+    rest: usize,
+    next_rest: usize,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Pace { cost: COST, length: *DRAFT_LENGTHS.start(), credit: CREDIT, rest: 0, next_rest: FIRST_REST }
+    }
+}
+
+impl Pace {
+    /// The most tokens of the next guess.
+    fn length(&self) -> usize {
+        if self.rest > 0 { 0 } else { self.length }
+    }
+
+    fn pass_token(&mut self) {
+        self.rest = self.rest.saturating_sub(1);
+    }
+
+    fn learn(&mut self, n_drafted: usize, n_accepted: usize) {
+        let (shortest, longest) = DRAFT_LENGTHS.into_inner();
+        self.length = match n_accepted == n_drafted {
+            true => (2 * self.length).min(longest),
+            false => (n_accepted + 1).max(shortest),
+        };
+        self.credit = (self.credit + n_accepted as f32 - self.cost * n_drafted as f32).min(CREDIT);
+        if self.credit < 0.0 {
+            self.rest = self.next_rest;
+            self.next_rest *= 2;
+            self.credit = CREDIT_AFTER_REST;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[track_caller]
     fn check(tokens: &[u32], expected: &[u32]) {
-        let drafter = Drafter { length: 4, ..Drafter::new(tokens) };
-        assert_eq!(drafter.draft(usize::MAX), expected, "{tokens:?}");
-        assert_eq!(drafter.draft(1), &expected[..expected.len().min(1)], "{tokens:?}");
-        assert!(drafter.draft(0).is_empty());
+        let mut drafter = Drafter::new(tokens);
+        drafter.lookup.length = 4;
+        assert_eq!(drafter.draft(usize::MAX, None), expected, "{tokens:?}");
+        assert_eq!(drafter.draft(1, None), &expected[..expected.len().min(1)], "{tokens:?}");
+        assert!(drafter.draft(0, None).is_empty());
     }
 
     #[test]
@@ -134,16 +191,17 @@ mod tests {
 
     #[test]
     fn right_guesses_grow_and_wrong_ones_shrink() {
-        let mut drafter = Drafter::new(&[]);
-        drafter.learn(2, 2);
-        drafter.learn(4, 4);
-        assert_eq!(drafter.length, 8);
-        drafter.learn(8, 3);
-        assert_eq!(drafter.length, 4);
-        drafter.learn(4, 0);
-        assert_eq!(drafter.length, 2);
-        (0..9).for_each(|_| drafter.learn(drafter.length, drafter.length));
-        assert_eq!(drafter.length, *DRAFT_LENGTHS.end());
+        let mut pace = Pace::default();
+        pace.learn(1, 1);
+        pace.learn(2, 2);
+        pace.learn(4, 4);
+        assert_eq!(pace.length, 8);
+        pace.learn(8, 3);
+        assert_eq!(pace.length, 4);
+        pace.learn(4, 0);
+        assert_eq!(pace.length, 1);
+        (0..9).for_each(|_| pace.learn(pace.length, pace.length));
+        assert_eq!(pace.length, *DRAFT_LENGTHS.end());
     }
 
     #[test]
@@ -151,7 +209,7 @@ mod tests {
         let mut drafter = Drafter::new(&[1, 2, 3, 1, 2]);
         let mut n_guesses = 0;
         for _ in 0..1000 {
-            if !drafter.draft(9).is_empty() {
+            if !drafter.draft(9, None).is_empty() {
                 n_guesses += 1;
                 drafter.learn(2, 0);
             }
@@ -160,7 +218,8 @@ mod tests {
         }
         assert!((6..40).contains(&n_guesses), "{n_guesses}");
         let mut drafter = Drafter::new(&[1, 2, 3, 1, 2]);
+        drafter.draft(9, None);
         (0..100).for_each(|_| drafter.learn(4, 1));
-        assert!(!drafter.draft(9).is_empty(), "one in four pays");
+        assert!(!drafter.draft(9, None).is_empty(), "one in four pays");
     }
 }

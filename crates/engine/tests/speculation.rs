@@ -4,9 +4,13 @@
 
 mod support;
 
-use hone_engine::engine::EngineHandle;
+use std::path::Path;
+
+use hone_engine::engine::{EngineHandle, EngineOptions};
+use hone_engine::gguf::Gguf;
 use hone_engine::kv_cache::CachedSequence;
 use hone_engine::model::{Advance, BackendChoice, Model, ModelOptions, Speculation};
+use hone_engine::synth::{self, Quantization, Shape};
 use hone_protocol::{
     Completion, Constraint, Generate, GenerateRequest, LogprobOptions, Message, Prompt, Role, SamplingOptions,
 };
@@ -139,6 +143,58 @@ fn a_request_whose_guesses_are_wrong_stops_guessing() {
     let sampling = SamplingOptions { temperature: 2.0, seed: Some(3), ..SamplingOptions::default() };
     let answer = engines.check(&GenerateRequest { sampling, max_tokens: Some(200), ..continued(&text) });
     assert!(answer.timings.guessed_tokens < 60, "{:?}", answer.timings);
+}
+
+/// The answers of a model with and without a draft model, which are the same; how many guesses were right with it, and how
+/// many tokens were guessed.
+#[track_caller]
+fn check_draft(model: &Path, draft: Option<&Path>, sampling: &SamplingOptions) -> (usize, usize) {
+    let plain = support::engine(ModelOptions { speculation: Speculation::Off, ..support::options() });
+    let draft = draft.map(|draft| draft.to_str().unwrap().to_owned());
+    let drafting = support::engine_with(EngineOptions { draft, ..support::options().into() });
+    let mut guesses = (0, 0);
+    for text in ["The sea is", "Once upon a time there was a small boat", "1 2 3"] {
+        let (model, sampling) = (model.to_str().unwrap().into(), sampling.clone());
+        let request = GenerateRequest { model, sampling, max_tokens: Some(24), ..continued(text) };
+        let answer = |engine: &EngineHandle| engine.generate(request.clone()).unwrap().complete().unwrap();
+        let ours = answer(&drafting);
+        assert_same(&ours, &answer(&plain));
+        guesses = (guesses.0 + ours.timings.accepted_tokens, guesses.1 + ours.timings.guessed_tokens);
+    }
+    guesses
+}
+
+#[test]
+fn a_draft_model_changes_no_answer() {
+    let folder = support::scratch();
+    let at = |name: &str| folder.path().join(name);
+    support::synthesize("tiny-llama", "f16", &at("model"));
+    std::fs::copy(at("model"), at("alike")).unwrap();
+    support::synthesize("tiny-qwen3", "q8_0", &at("other"));
+    let greedy = SamplingOptions::default();
+    let (without, _) = check_draft(&at("model"), None, &greedy);
+    let (accepted, guessed) = check_draft(&at("model"), Some(&at("alike")), &greedy);
+    assert!(accepted > without + 20, "{accepted} of {guessed}, {without} without");
+    let by_chance = SamplingOptions { temperature: 1.0, seed: Some(2), ..greedy };
+    check_draft(&at("model"), Some(&at("alike")), &by_chance);
+    let (accepted, guessed) = check_draft(&at("model"), Some(&at("other")), &by_chance);
+    assert!(guessed > 0 && accepted * 5 < guessed, "{accepted} of {guessed}");
+}
+
+#[test]
+fn a_draft_model_that_cannot_guess_leaves_the_model_as_it_is() {
+    let folder = support::scratch();
+    let at = |name: &str| folder.path().join(name);
+    support::synthesize("tiny-llama", "q8_0", &at("model"));
+    std::fs::write(at("broken"), "no model").unwrap();
+    let vocabulary = Gguf::open(&support::test_model("vocab-llama-spm.gguf")).unwrap();
+    let (shape, quantization) = (Shape::named("tiny-llama").unwrap(), Quantization::named("q8_0").unwrap());
+    synth::write(&shape, quantization, &vocabulary, 1, &at("foreign"), &mut |_| ()).unwrap();
+    let greedy = SamplingOptions::default();
+    let without = check_draft(&at("model"), None, &greedy);
+    for draft in [at("missing"), at("broken"), at("foreign"), at("model")] {
+        assert_eq!(check_draft(&at("model"), Some(&draft), &greedy), without, "{}", draft.display());
+    }
 }
 
 /// Rows of logits as bits, one token at a time or several in a step.

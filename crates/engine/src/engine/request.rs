@@ -15,6 +15,7 @@ use crate::model::{Advance, Model, Speculation};
 use crate::sampler::Sampler;
 use crate::scheduler::{Progress, RequestId};
 use crate::speculation::Drafter;
+use crate::speculation::draft_model::DraftModel;
 use crate::template::TemplateError;
 use crate::text_stream::TextStream;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
@@ -140,14 +141,19 @@ impl RunningRequest {
 
     /// What a step computes that takes so many of the tokens that are not in the cache yet, and guesses up to
     /// `most_guesses` of the answer's next.
-    pub(super) fn begin_step(&mut self, chunk: usize, most_guesses: usize) -> Advance<'_> {
+    pub(super) fn begin_step(
+        &mut self,
+        chunk: usize,
+        most_guesses: usize,
+        draft_model: Option<(&mut DraftModel, RequestId)>,
+    ) -> Advance<'_> {
         if self.first_run.is_none() {
             self.first_run = Some(Instant::now());
             self.n_cached = self.n_computed;
         }
         self.chunk = chunk;
         if self.first_token.is_some() && self.wants_logits() {
-            self.draft(most_guesses);
+            self.draft(most_guesses, draft_model);
         }
         let end = self.n_computed + self.chunk;
         let n_rows = if self.wants_logits() { 1 + self.n_drafted } else { 0 };
@@ -156,10 +162,10 @@ impl RunningRequest {
     }
 
     /// Adds guesses of what comes next to the step.
-    fn draft(&mut self, most: usize) {
-        let Some(drafter) = &self.drafter else { return };
+    fn draft(&mut self, most: usize, model: Option<(&mut DraftModel, RequestId)>) {
+        let Some(drafter) = &mut self.drafter else { return };
         // The last token of an answer is never computed, so that there is no room for it in the cache.
-        let drafted = drafter.draft(most.min(self.max_tokens - self.n_generated - 1));
+        let drafted = drafter.draft(most.min(self.max_tokens - self.n_generated - 1), model);
         let n_allowed = match &mut self.constraint {
             Some(constraint) => constraint.n_allowed(drafted),
             None => drafted.len(),

@@ -11,10 +11,11 @@ use crate::decoder::DecoderSpec;
 use crate::engine::QueuedRequest;
 use crate::gguf::Gguf;
 use crate::kv_cache::BLOCK_TOKENS;
-use crate::model::{LoadOptions, Model, ModelError};
+use crate::model::{LoadOptions, Model, ModelError, ModelOptions, Speculation};
 use crate::scheduler::cost::CostModel;
 use crate::scheduler::residency::ModelMemory;
 use crate::scheduler::{ModelId, ModelTraits};
+use crate::speculation::draft_model::DraftModel;
 
 /// A model on its way, and who waits for it.
 pub(super) struct LoadingModel {
@@ -29,7 +30,7 @@ pub(super) struct LoadingModel {
 /// What a loading thread brings.
 pub(super) struct Loaded {
     id: ModelId,
-    model: Result<Model, String>,
+    model: Result<(Model, Option<DraftModel>), String>,
 }
 
 impl Worker {
@@ -53,7 +54,12 @@ impl Worker {
         let spec = read_spec(&file, self.options.model.context_length).map_err(|error| with_causes(&error))?;
         let id = ModelId(self.n_models);
         self.note_busy();
-        let (memory, cache_positions) = self.memory_for(&file, &spec);
+        let draft = self.draft_for(&file);
+        let (mut memory, cache_positions) = self.memory_for(&file, &spec);
+        if let Some((draft, spec)) = &draft {
+            memory.weights += draft.length;
+            memory.kv_cache += (cache_positions as u64).saturating_mul(spec.kv_bytes_per_position());
+        }
         let unloaded = self.residency.admit(id, memory, self.now()).map_err(|error| error.to_string())?;
         self.n_models += 1;
         for idle in unloaded {
@@ -62,7 +68,8 @@ impl Worker {
         // Beside other models' steps a single thread loads, so that they keep theirs.
         let n_loading = if self.scheduler.is_idle() { self.options.model.n_threads } else { Some(1) };
         let beside = LoadOptions { threads: self.threads.clone(), n_loading, cache_positions };
-        let thread = self.spawn_loading(id, file.clone(), beside).map_err(|error| error.to_string())?;
+        let draft = draft.map(|(draft, _)| draft);
+        let thread = self.spawn_loading(id, file.clone(), draft, beside).map_err(|error| error.to_string())?;
         tracing::debug!(model = name, "loading");
         let (name, thread) = (name.to_owned(), Some(thread));
         self.loading.push(LoadingModel { id, name, file, waiting: Vec::new(), thread });
@@ -80,10 +87,34 @@ impl Worker {
         (memory, options.context_of(spec).saturating_mul(n_sequences as usize))
     }
 
-    fn spawn_loading(&self, id: ModelId, file: ModelFile, beside: LoadOptions) -> std::io::Result<JoinHandle<()>> {
+    /// The model that may guess for the one in `file`; it does not guess for itself.
+    fn draft_for(&self, file: &ModelFile) -> Option<(ModelFile, DecoderSpec)> {
+        let name = self.options.draft.as_ref().filter(|_| self.options.model.speculation == Speculation::Auto)?;
+        let draft = match self.locator.locate(name) {
+            Ok(draft) => Some(draft).filter(|draft| draft != file)?,
+            Err(error) => {
+                tracing::warn!("no draft model guesses: {error}");
+                return None;
+            }
+        };
+        let spec = read_spec(&draft, self.options.model.context_length);
+        spec.inspect_err(|error| warn_of_draft(name, &with_causes(error))).ok().map(|spec| (draft, spec))
+    }
+
+    fn spawn_loading(
+        &self,
+        id: ModelId,
+        file: ModelFile,
+        draft: Option<ModelFile>,
+        beside: LoadOptions,
+    ) -> std::io::Result<JoinHandle<()>> {
         let (options, results) = (self.options.model.clone(), self.loaded_sender.clone());
         std::thread::Builder::new().name("hone-load".into()).spawn(move || {
-            let loaded = catch_unwind(AssertUnwindSafe(|| Model::load_beside(&file, &options, &beside)));
+            let loaded = catch_unwind(AssertUnwindSafe(|| {
+                let model = Model::load_beside(&file, &options, &beside)?;
+                let draft = draft.and_then(|draft| load_draft(&draft, &file, &model, &options, &beside));
+                Ok::<_, ModelError>((model, draft))
+            }));
             let model = match loaded {
                 Ok(model) => model.map_err(|error| with_causes(&error)),
                 Err(_) => Err("loading failed unexpectedly: this is a bug in hone".to_owned()),
@@ -102,7 +133,7 @@ impl Worker {
             let _ = thread.join();
         }
         match loaded.model {
-            Ok(model) => self.add_model(loading, model),
+            Ok((model, draft)) => self.add_model(loading, model, draft),
             Err(reason) => {
                 self.residency.remove(loading.id);
                 for queued in loading.waiting {
@@ -113,7 +144,7 @@ impl Worker {
         }
     }
 
-    fn add_model(&mut self, loading: LoadingModel, model: Model) {
+    fn add_model(&mut self, loading: LoadingModel, model: Model, draft: Option<DraftModel>) {
         let LoadingModel { id, name, file, waiting, .. } = loading;
         tracing::debug!(model = name, "loaded");
         let traits = ModelTraits {
@@ -122,12 +153,31 @@ impl Worker {
             cost: CostModel::for_weights(file.length),
         };
         self.scheduler.add_model(id, traits);
-        self.models.push(ResidentModel::new(id, name, file, model));
+        self.models.push(ResidentModel::new(id, name, file, model, draft));
         let index = self.models.len() - 1;
         for queued in waiting.into_iter().filter(|queued| !queued.events.is_cancelled()) {
             self.admit(index, queued);
         }
     }
+}
+
+/// Loads the model that guesses for `model`. What is wrong with it is a warning: the other answers without it.
+fn load_draft(
+    file: &ModelFile,
+    model_file: &ModelFile,
+    model: &Model,
+    options: &ModelOptions,
+    beside: &LoadOptions,
+) -> Option<DraftModel> {
+    let relative_cost = file.length as f32 / model_file.length.max(1) as f32;
+    let draft = Model::load_beside(file, options, beside).map_err(|error| with_causes(&error));
+    let draft = draft
+        .and_then(|draft| DraftModel::new(draft, relative_cost, model.tokenizer()).map_err(|error| error.to_string()));
+    draft.inspect_err(|reason| warn_of_draft(&file.path.display().to_string(), reason)).ok()
+}
+
+fn warn_of_draft(name: &str, reason: &str) {
+    tracing::warn!("the draft model {name} does not guess: {reason}");
 }
 
 fn read_spec(file: &ModelFile, context_length: Option<usize>) -> Result<DecoderSpec, ModelError> {

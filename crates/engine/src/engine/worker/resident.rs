@@ -11,6 +11,7 @@ use crate::model::{Advance, Model, ModelError};
 use crate::scheduler::cost::StepShape;
 use crate::scheduler::residency::ModelMemory;
 use crate::scheduler::{ModelId, Progress, RequestId, Scheduler, StepKind, StepPlan};
+use crate::speculation::draft_model::DraftModel;
 
 /// A model in memory.
 pub(super) struct ResidentModel {
@@ -19,6 +20,8 @@ pub(super) struct ResidentModel {
     pub(super) name: String,
     pub(super) file: ModelFile,
     pub(super) model: Model,
+    /// What guesses for it, where there is such a model.
+    draft: Option<DraftModel>,
     requests: BTreeMap<RequestId, RunningRequest>,
     /// Those that a suspended step is for.
     suspended: BTreeSet<RequestId>,
@@ -44,8 +47,8 @@ struct Leader {
 }
 
 impl ResidentModel {
-    pub(super) fn new(id: ModelId, name: String, file: ModelFile, model: Model) -> Self {
-        ResidentModel { id, name, file, model, requests: BTreeMap::new(), suspended: BTreeSet::new() }
+    pub(super) fn new(id: ModelId, name: String, file: ModelFile, model: Model, draft: Option<DraftModel>) -> Self {
+        ResidentModel { id, name, file, model, draft, requests: BTreeMap::new(), suspended: BTreeSet::new() }
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -72,6 +75,7 @@ impl ResidentModel {
             let (sequence, tokens) = request.leave_place(&mut self.model);
             self.model.keep(tokens, sequence);
         }
+        self.draft.iter_mut().for_each(|draft| draft.forget(id));
     }
 
     pub(super) fn time_out(&mut self, id: RequestId) {
@@ -88,6 +92,7 @@ impl ResidentModel {
             let (sequence, tokens) = request.leave_place(&mut self.model);
             self.model.keep(tokens, sequence);
         }
+        self.draft.iter_mut().for_each(|draft| draft.forget(id));
     }
 
     /// Ends requests that took part in something that failed; what the cache holds of them is not relied upon.
@@ -99,6 +104,7 @@ impl ResidentModel {
                 let (sequence, _) = request.leave_place(&mut self.model);
                 self.model.release(sequence);
             }
+            self.draft.iter_mut().for_each(|draft| draft.forget(*id));
         }
     }
 
@@ -165,8 +171,11 @@ impl ResidentModel {
                 self.suspended = plan.entries.iter().map(|entry| entry.request).collect();
                 let most_guesses = (MAX_STEP_TOKENS / plan.entries.len()).saturating_sub(1);
                 let entries = planned(&mut self.requests, plan);
-                let mut entries: Vec<Advance<'_>> =
-                    entries.map(|(_, request, n_tokens)| request.begin_step(n_tokens, most_guesses)).collect();
+                let mut entries: Vec<Advance<'_>> = entries
+                    .map(|(id, request, n_tokens)| {
+                        request.begin_step(n_tokens, most_guesses, self.draft.as_mut().map(|draft| (draft, id)))
+                    })
+                    .collect();
                 self.model.advance_in_slices(&mut entries, pause)?
             }
         };
