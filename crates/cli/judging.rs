@@ -10,10 +10,11 @@ mod work;
 use std::path::Path;
 use std::sync::Arc;
 
-use hone_protocol::Generate;
+use hone_protocol::{Generate, Lane};
 use hone_quality::{Fallback, Judge};
 
 use crate::app::App;
+use crate::arguments::BatchFlags;
 use crate::config::Places;
 use crate::failure::usage;
 use crate::interrupt::Interrupt;
@@ -48,7 +49,7 @@ impl Courtroom {
     ///
     /// # Errors
     /// When there is no judge to be made, or no engine to be started.
-    pub(crate) fn open(app: &App, without_cache: bool) -> anyhow::Result<Courtroom> {
+    pub(crate) fn open(app: &App, arguments: &BatchFlags) -> anyhow::Result<Courtroom> {
         let (critic, answered_by) = (&app.config.critic, &app.config.engine.model);
         let is_installed = app.store.show(&critic.model).is_ok();
         let falls_back = !is_installed && critic.fallback == Fallback::Generator;
@@ -56,8 +57,9 @@ impl Courtroom {
         if falls_back {
             app.installed(answered_by)?;
         }
-        let judge = judge(app, app.generator()?)?;
-        let cache = (!without_cache).then(|| VerdictCache::new(app, &judge, model)).flatten();
+        let lane = if arguments.files().is_some() { Lane::Batch } else { Lane::Interactive };
+        let judge = judge(app, app.generator()?)?.in_lane(lane);
+        let cache = (!arguments.no_cache).then(|| VerdictCache::new(app, &judge, model)).flatten();
         Ok(Courtroom {
             judge,
             answered_by: answered_by.clone(),

@@ -1,6 +1,6 @@
 //! The critic agent: has every answer graded, and both answers to one question compared.
 //!
-//! It drives the judge's generation from its own loop, between its mailbox and the deadline: a cancellation ends a
+//! It drives the judge's generation from its own loop, beside its mailbox: a cancellation ends a
 //! grading within one token, and answers that come meanwhile are put aside. Every answer ends with exactly one
 //! `critique.result`, whose score is null where the answer could not be graded, was not worth it, or nobody waits any more.
 
@@ -8,9 +8,8 @@ mod pairs;
 pub(crate) mod states;
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use crossbeam_channel::{Receiver, RecvError, at, never, select_biased};
+use crossbeam_channel::{Receiver, RecvError, never, select_biased};
 use hone_bus::{Agent, Bus, Inbox};
 use hone_protocol::{
     Comparison, Critique, Envelope, GenerationEvent, Grade, Judging, Payload, Preference, Response, Subject,
@@ -42,7 +41,6 @@ pub(crate) struct CriticAgent {
 pub(crate) enum Event {
     Message(Arc<Envelope>),
     Judge(usize, Result<GenerationEvent, RecvError>),
-    Late,
 }
 
 /// What the judge is asked.
@@ -66,14 +64,6 @@ impl Work {
             Work::Nothing => [nothing, nothing],
             Work::Grading(_, grading) => [grading.events(), nothing],
             Work::Comparing(_, comparing) => comparing.events(),
-        }
-    }
-
-    fn deadline(&self) -> Receiver<Instant> {
-        match self {
-            Work::Nothing => never(),
-            Work::Grading(_, grading) => at(grading.deadline()),
-            Work::Comparing(_, comparing) => at(comparing.deadline()),
         }
     }
 }
@@ -205,14 +195,11 @@ impl CriticAgent {
         }
     }
 
-    /// Ends what the judge is doing, for a reason that is no failure of the judge unless it is `late`.
-    fn end_work(&mut self, reason: &str, late: bool, inbox: &mut Inbox) -> Result<(), IllegalTransition> {
+    /// Ends what the judge is doing, for a reason that is no failure of the judge.
+    fn end_work(&mut self, reason: &str, inbox: &mut Inbox) -> Result<(), IllegalTransition> {
         match std::mem::replace(&mut self.work, Work::Nothing) {
             Work::Nothing => Ok(()),
-            Work::Grading(graded, grading) => {
-                let action = if late { Action::Fail } else { Action::Publish };
-                self.publish(graded, grading.give_up(reason), action, inbox)
-            }
+            Work::Grading(graded, grading) => self.publish(graded, grading.give_up(reason), Action::Publish, inbox),
             Work::Comparing(pair, comparing) => self.prefer(*pair, comparing.give_up(reason)),
         }
     }
@@ -224,7 +211,7 @@ impl CriticAgent {
             self.leave_ungraded(&message, withdrawal.reason());
         }
         match self.work.topic().is_some_and(|topic| withdrawal.concerns(topic)) {
-            true => self.end_work(withdrawal.reason(), false, inbox),
+            true => self.end_work(withdrawal.reason(), inbox),
             false => Ok(()),
         }
     }
@@ -252,7 +239,6 @@ impl Agent for CriticAgent {
         select_biased! {
             recv(inbox.stop()) -> _ => None,
             recv(inbox.messages()) -> message => message.ok().map(Event::Message),
-            recv(self.work.deadline()) -> _ => Some(Event::Late),
             recv(first) -> event => Some(Event::Judge(0, event)),
             recv(second) -> event => Some(Event::Judge(1, event)),
         }
@@ -262,7 +248,6 @@ impl Agent for CriticAgent {
         let outcome = match event {
             Event::Message(message) => self.receive(message, inbox),
             Event::Judge(index, event) => self.follow(index, event, inbox),
-            Event::Late => self.end_work("timeout", true, inbox),
         };
         if let Err(illegal) = outcome {
             self.work = Work::Nothing;
@@ -274,7 +259,7 @@ impl Agent for CriticAgent {
 
     fn stopped(&mut self, inbox: &mut Inbox) {
         // The agent ends here: where its state machine stands does not matter any more.
-        let _ = self.end_work(STOPPED, false, inbox);
+        let _ = self.end_work(STOPPED, inbox);
         let mut left = inbox.take_waiting(|_| true);
         left.extend(inbox.messages().try_iter());
         left.iter().for_each(|message| self.leave_ungraded(message, STOPPED));

@@ -175,11 +175,12 @@ impl GeneratorAgent {
     fn request(&self, question: &mut Question) -> GenerateRequest {
         let query = &question.query;
         let mut messages = query.history.clone();
+        let mut turn = query.query.clone();
         let mut tools = Vec::new();
         match (&self.parts.recaller, question.recollection) {
             (Some(recaller), Recollection::Context) => {
                 let engrams = recaller.search(&query.query, &query.history);
-                messages = recaller.in_context(&engrams, messages);
+                turn = recaller.in_context(&engrams, &turn);
                 if !engrams.is_empty() {
                     question.recalled =
                         vec![Recall { mode: RecallMode::Context, search: query.query.clone(), engrams }];
@@ -188,12 +189,13 @@ impl GeneratorAgent {
             (Some(recaller), Recollection::Tool) if question.n_searches < MOST_SEARCHES => tools.push(recaller.tool()),
             _ => {}
         }
-        messages.push(Message::new(Role::User, query.query.clone()));
+        messages.push(Message::new(Role::User, turn));
         messages.extend(question.tool_turns.iter().cloned());
         GenerateRequest {
             sampling: query.sampling.clone(),
             max_tokens: query.max_tokens,
             stop: query.stop.clone(),
+            session: Some(question.topic.session_id),
             tools,
             ..GenerateRequest::new(&query.model, Prompt::Chat(messages))
         }

@@ -13,16 +13,17 @@ use crossbeam_channel::{RecvError, never, select_biased};
 use hone_bus::{Agent, Inbox};
 use hone_memory::{Engram, MemoryStore};
 use hone_protocol::{
-    Completion, Constraint, Envelope, Generate, GenerateRequest, Generation, GenerationEvent, Message, Payload, Prompt,
-    QueryId, RespondentId, Role, SamplingOptions, Subject, with_causes,
+    Completion, Constraint, Envelope, Generate, GenerateRequest, Generation, GenerationEvent, Lane, Message, Payload,
+    Prompt, QueryId, RespondentId, Role, SamplingOptions, Subject, with_causes,
 };
+use hone_quality::fill;
 use serde::Deserialize;
 use serde_json::json;
 
 use self::jobs::Jobs;
 use self::states::{Action, State, TABLE};
 use crate::machine::{IllegalTransition, Machine};
-use crate::settings::{MemorySettings, fill, shortened};
+use crate::settings::{MemorySettings, shortened};
 use crate::topic::Topic;
 
 /// The agent's name.
@@ -141,6 +142,8 @@ impl MeaningAgent {
             sampling: SamplingOptions::default(),
             max_tokens: Some(settings.extract_tokens),
             constraint: Some(Constraint::JsonSchema(schema())),
+            lane: Lane::Background,
+            session: Some(engram.session_id),
             ..GenerateRequest::new(&engram.model, Prompt::Chat(vec![Message::new(Role::User, prompt)]))
         }
     }

@@ -1,14 +1,16 @@
 //! The memory agent: writes engrams, and what is learnt about them later.
 //!
 //! It subscribes before the agents that react to answers, so that an answer is in its mailbox before the answer's grade can
-//! be. Whatever the store refuses (a full disk, say) is logged, and the agent goes on with the next message. Before it stops
+//! be. When it has nothing else to do it makes the vectors that engrams lack, those that were written without an embedder or
+//! with another one. Whatever the store refuses (a full disk, say) is logged, and the agent goes on with the next message. Before it stops
 //! it deals with everything that has reached its mailbox.
 
 pub(crate) mod states;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crossbeam_channel::select_biased;
+use crossbeam_channel::{after, never, select_biased};
 use hone_bus::{Agent, Bus, Inbox};
 use hone_memory::{Engram, MemoryError, MemoryStore};
 use hone_protocol::{Embed, Envelope, Feedback, Payload, Rating, Response, Reward, Stored, Subject, with_causes};
@@ -30,17 +32,33 @@ pub fn text_to_embed(query: &str, answer: &str) -> String {
     format!("{query}\n{answer}")
 }
 
+/// So long nobody wants anything of memory before it makes a vector that is lacking.
+const REST: Duration = Duration::from_millis(250);
+
+/// So many engrams that lack a vector are looked up at once.
+const LOOKED_UP: usize = 32;
+
 /// The agent's state.
 pub(crate) struct MemoryAgent {
     bus: Bus,
     store: MemoryStore,
     embedder: Option<Arc<dyn Embed>>,
     pub(crate) machine: Machine<State, Action>,
+    /// Engrams that lack a vector; none once all were looked at.
+    lacking: Option<Vec<Engram>>,
+}
+
+/// What can happen to it.
+pub(crate) enum Event {
+    Message(Arc<Envelope>),
+    /// Nothing has, for a while.
+    Rest,
 }
 
 impl MemoryAgent {
     pub(crate) fn new(bus: Bus, store: MemoryStore, embedder: Option<Arc<dyn Embed>>) -> Self {
-        MemoryAgent { bus, store, embedder, machine: Machine::new(&TABLE) }
+        let lacking = embedder.is_some().then(Vec::new);
+        MemoryAgent { bus, store, embedder, machine: Machine::new(&TABLE), lacking }
     }
 
     fn receive(&mut self, message: &Envelope) -> Result<(), IllegalTransition> {
@@ -67,7 +85,7 @@ impl MemoryAgent {
     fn perform(
         &mut self,
         action: Action,
-        work: impl FnOnce(&Self) -> Result<(), MemoryError>,
+        work: impl FnOnce(&mut Self) -> Result<(), MemoryError>,
     ) -> Result<(), IllegalTransition> {
         self.machine.begin(action)?;
         if let Err(error) = work(self) {
@@ -96,10 +114,27 @@ impl MemoryAgent {
         match embedder.embed(&[&text_to_embed(&engram.query, &engram.answer)]) {
             Ok(vectors) => vectors.into_iter().next(),
             Err(error) => {
-                tracing::error!("an engram is remembered without its vector: {}", with_causes(&error));
+                tracing::error!("an engram has no vector and cannot be recalled: {}", with_causes(&error));
                 None
             }
         }
+    }
+
+    /// Makes one vector that is lacking.
+    fn embed_one(&mut self) -> Result<(), IllegalTransition> {
+        let (Some(embedder), Some(mut lacking)) = (self.embedder.clone(), self.lacking.take()) else { return Ok(()) };
+        self.perform(Action::Embed, |agent| {
+            if lacking.is_empty() {
+                lacking = agent.store.engrams_without_vector(embedder.model(), LOOKED_UP)?;
+                lacking.reverse();
+            }
+            let Some(engram) = lacking.pop() else { return Ok(()) };
+            if let Some(vector) = agent.vector_of(&engram) {
+                agent.store.set_vector(engram.query_id, vector)?;
+                agent.lacking = Some(lacking);
+            }
+            Ok(())
+        })
     }
 
     fn take_feedback(&self, topic: &Topic, feedback: Feedback) -> Result<(), MemoryError> {
@@ -115,25 +150,33 @@ impl MemoryAgent {
 }
 
 impl Agent for MemoryAgent {
-    type Event = Arc<Envelope>;
+    type Event = Event;
 
-    fn next_event(&mut self, inbox: &mut Inbox) -> Option<Self::Event> {
+    fn next_event(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        let rest = if self.lacking.is_some() { after(REST) } else { never() };
         select_biased! {
             recv(inbox.stop()) -> _ => None,
-            recv(inbox.messages()) -> message => message.ok(),
+            recv(inbox.messages()) -> message => message.ok().map(Event::Message),
+            recv(rest) -> _ => Some(Event::Rest),
         }
     }
 
-    fn handle_event(&mut self, message: Self::Event, inbox: &mut Inbox) {
-        inbox.take_up(&message);
-        // An illegal transition has been logged, and the message's work was not begun or is done.
-        let _ = self.receive(&message);
-        inbox.put_down();
+    fn handle_event(&mut self, event: Event, inbox: &mut Inbox) {
+        // An illegal transition has been logged, and the work was not begun or is done.
+        let _ = match event {
+            Event::Message(message) => {
+                inbox.take_up(&message);
+                let outcome = self.receive(&message);
+                inbox.put_down();
+                outcome
+            }
+            Event::Rest => self.embed_one(),
+        };
     }
 
     fn stopped(&mut self, inbox: &mut Inbox) {
         while let Ok(message) = inbox.messages().try_recv() {
-            self.handle_event(message, inbox);
+            self.handle_event(Event::Message(message), inbox);
         }
     }
 

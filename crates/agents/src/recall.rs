@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use hone_memory::{Filters, MemoryStore};
 use hone_protocol::{Embed, Message, RecalledEngram, Role, Tool, ToolCall, with_causes};
+use hone_quality::fill;
 use serde_json::json;
 
-use crate::settings::{MemorySettings, fill, shortened};
+use crate::settings::{MemorySettings, shortened};
 
 /// The tool's name.
 const TOOL: &str = "search_memory";
@@ -52,17 +53,15 @@ impl Recaller {
         vectors.into_iter().next().ok_or_else(|| format!("{} gave no vector", self.embedder.model()))
     }
 
-    /// `messages` with the recollections as a paragraph of the instructions before the conversation.
-    pub(crate) fn in_context(&self, engrams: &[RecalledEngram], mut messages: Vec<Message>) -> Vec<Message> {
+    /// The question with the recollections before it. They stand here and not in the instructions before the
+    /// conversation, since what the KV cache holds of the conversation stays of use so, and since some chat templates know
+    /// no instructions.
+    pub(crate) fn in_context(&self, engrams: &[RecalledEngram], query: &str) -> String {
         if engrams.is_empty() {
-            return messages;
+            return query.to_owned();
         }
         let paragraph = fill(&self.settings.context_template, &[("memories", &self.quoted(engrams))]);
-        match messages.first_mut().filter(|first| first.role == Role::System) {
-            Some(instructions) => instructions.content = format!("{}\n\n{paragraph}", instructions.content.trim_end()),
-            None => messages.insert(0, Message::new(Role::System, paragraph)),
-        }
-        messages
+        format!("{paragraph}\n\n{query}")
     }
 
     /// The tool, as a model is told of it.

@@ -1,5 +1,6 @@
 //! How memory is used: what is recalled, and the texts around it.
 
+use hone_quality::has_place;
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -67,12 +68,12 @@ impl MemorySettings {
         check("recalled_characters", self.recalled_characters > 0, "must be 1 or more; mode \"off\" recalls nothing")?;
         check("extract_characters", self.extract_characters > 0, "must be 1 or more")?;
         check("extract_tokens", self.extract_tokens > 0, "must be 1 or more")?;
-        let holds = |template: &str, names: &[&str]| names.iter().all(|name| template.contains(name));
-        let exchange = ["{query}", "{answer}"];
+        let holds = |template: &str, names: &[&str]| names.iter().all(|name| has_place(template, name));
+        let exchange = ["query", "answer"];
         check("memory_template", holds(&self.memory_template, &exchange), "must hold {query} and {answer}")?;
         check("extract_template", holds(&self.extract_template, &exchange), "must hold {query} and {answer}")?;
-        check("context_template", holds(&self.context_template, &["{memories}"]), "must hold {memories}")?;
-        check("tool_template", holds(&self.tool_template, &["{memories}"]), "must hold {memories}")
+        check("context_template", holds(&self.context_template, &["memories"]), "must hold {memories}")?;
+        check("tool_template", holds(&self.tool_template, &["memories"]), "must hold {memories}")
     }
 }
 
@@ -84,24 +85,6 @@ pub struct InvalidMemorySettings {
     pub setting: &'static str,
     /// What it has to be.
     pub expected: &'static str,
-}
-
-/// `template` with the names in braces replaced. What is put in is not looked at again.
-pub(crate) fn fill(template: &str, values: &[(&str, &str)]) -> String {
-    let mut filled = String::with_capacity(template.len());
-    let mut rest = template;
-    while let Some((start, (name, value))) = next_name(rest, values) {
-        filled.push_str(&rest[..start]);
-        filled.push_str(value);
-        rest = &rest[start + name.len() + 2..];
-    }
-    filled + rest
-}
-
-fn next_name<'a>(template: &str, values: &[(&'a str, &'a str)]) -> Option<(usize, (&'a str, &'a str))> {
-    let found =
-        values.iter().filter_map(|(name, value)| Some((template.find(&format!("{{{name}}}"))?, (*name, *value))));
-    found.min_by_key(|(start, _)| *start)
 }
 
 /// The beginning of a text, at most `n_characters` long; where something is cut off, it ends with an ellipsis.
@@ -154,13 +137,6 @@ mod tests {
         check(|settings| settings.memory_template = "{query}".into(), "memory_template must hold {query} and {answer}");
         check(|settings| settings.context_template = "memories".into(), "context_template must hold {memories}");
         check(|settings| settings.tool_template.clear(), "tool_template must hold {memories}");
-    }
-
-    #[test]
-    fn templates_are_filled_once() {
-        let values = [("query", "{answer}"), ("answer", "b")];
-        assert_eq!(fill("", &values), "");
-        assert_eq!(fill("{answer}: {query}, {query} and {other}", &values), "b: {answer}, {answer} and {other}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::judging::{CompareWork, Courtroom};
 /// # Errors
 /// When a file is not what it should be, or there is no judge to be had.
 pub(crate) fn run(app: &App, arguments: &CompareArguments) -> anyhow::Result<Outcome> {
-    let courtroom = Courtroom::open(app, arguments.batch.no_cache)?;
+    let courtroom = Courtroom::open(app, &arguments.batch)?;
     if let Some((input, output)) = arguments.batch.files() {
         let summary = courtroom.judge_file::<CompareWork>(input, output)?;
         match arguments.json.json {

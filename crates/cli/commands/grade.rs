@@ -20,7 +20,7 @@ pub(crate) fn run(app: &App, arguments: &GradeArguments) -> anyhow::Result<Outco
     if let Some(bound) = arguments.at_least.filter(|bound| !(1.0..=5.0).contains(bound)) {
         return Err(usage(format!("--at-least is {bound}: it must be 1 to 5")));
     }
-    let courtroom = Courtroom::open(app, arguments.batch.no_cache)?;
+    let courtroom = Courtroom::open(app, &arguments.batch)?;
     match (arguments.batch.files(), &arguments.query, &arguments.answer) {
         (Some((input, output)), _, _) => grade_file(app, &courtroom, arguments, input, output),
         (None, Some(query), Some(answer)) => {

@@ -1,7 +1,6 @@
 //! Works through tasks, several at once, and hands the verdicts on in the order of the tasks.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use crossbeam_channel::{RecvError, Select, TryRecvError};
 use hone_protocol::GenerationEvent;
@@ -41,7 +40,6 @@ pub(super) struct Driver<'a> {
 /// What a wait has brought.
 enum Wakeup {
     Event { running: usize, channel: usize, event: Result<GenerationEvent, RecvError> },
-    Deadline,
     Interrupted,
     Nothing,
 }
@@ -80,7 +78,6 @@ impl Driver<'_> {
             let verdict = match wait(&running, listening.pressed()) {
                 Wakeup::Interrupted => return Ok(Ending::Interrupted),
                 Wakeup::Nothing => None,
-                Wakeup::Deadline => give_up_one(&mut running),
                 Wakeup::Event { running: place, channel, event } => {
                     let verdict = running[place].1.take(channel, event);
                     verdict.map(|verdict| (running.swap_remove(place).0, verdict))
@@ -96,7 +93,7 @@ impl Driver<'_> {
     }
 }
 
-/// Waits for the first event of any of the works, the first of their deadlines, or Ctrl-C.
+/// Waits for the first event of any of the works, or Ctrl-C.
 fn wait<W: Work>(running: &[(usize, W)], pressed: &crossbeam_channel::Receiver<()>) -> Wakeup {
     let channels: Vec<(usize, usize, &crossbeam_channel::Receiver<GenerationEvent>)> = running
         .iter()
@@ -108,14 +105,12 @@ fn wait<W: Work>(running: &[(usize, W)], pressed: &crossbeam_channel::Receiver<(
         select.recv(channel);
     }
     let interrupt = select.recv(pressed);
-    let deadline = running.iter().map(|(_, work)| work.deadline()).min().unwrap_or_else(Instant::now);
-    match select.ready_deadline(deadline) {
-        Err(_) => Wakeup::Deadline,
-        Ok(ready) if ready == interrupt => match pressed.try_recv() {
+    match select.ready() {
+        ready if ready == interrupt => match pressed.try_recv() {
             Ok(()) => Wakeup::Interrupted,
             Err(_) => Wakeup::Nothing,
         },
-        Ok(ready) => {
+        ready => {
             let (running, channel, receiver) = channels[ready];
             match receiver.try_recv() {
                 Ok(event) => Wakeup::Event { running, channel, event: Ok(event) },
@@ -124,14 +119,6 @@ fn wait<W: Work>(running: &[(usize, W)], pressed: &crossbeam_channel::Receiver<(
             }
         }
     }
-}
-
-/// Ends the work that has run longest, if its deadline is past.
-fn give_up_one<W: Work>(running: &mut Vec<(usize, W)>) -> Option<(usize, W::Verdict)> {
-    let now = Instant::now();
-    let place = running.iter().position(|(_, work)| work.deadline() <= now)?;
-    let (index, work) = running.swap_remove(place);
-    Some((index, work.give_up("timeout")))
 }
 
 #[cfg(test)]

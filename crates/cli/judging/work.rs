@@ -1,7 +1,5 @@
 //! What the judge can be put to: grading an answer, comparing two.
 
-use std::time::Instant;
-
 use crossbeam_channel::{Receiver, RecvError};
 use hone_protocol::{GenerationEvent, Grade, Judging, Preference};
 use hone_quality::{CompareTask, Comparing, GradeTask, Grading, Judge};
@@ -39,10 +37,6 @@ pub(crate) trait Work: Sized {
     fn channels(&self) -> Vec<&Receiver<GenerationEvent>>;
     /// Takes in what a channel gave; returns the verdict when it is certain.
     fn take(&mut self, channel: usize, event: Result<GenerationEvent, RecvError>) -> Option<Self::Verdict>;
-    /// When it is to be given up.
-    fn deadline(&self) -> Instant;
-    /// Ends it without a verdict.
-    fn give_up(self, reason: &str) -> Self::Verdict;
     /// What the verdict took.
     fn judging(verdict: &Self::Verdict) -> &Judging;
     /// The score, where it is one.
@@ -68,6 +62,7 @@ impl Work for GradeWork {
         "self_graded",
         "tokens",
         "seconds",
+        "queue_seconds",
         "failure",
     ];
 
@@ -95,14 +90,6 @@ impl Work for GradeWork {
         self.0.take(event)
     }
 
-    fn deadline(&self) -> Instant {
-        self.0.deadline()
-    }
-
-    fn give_up(self, reason: &str) -> Grade {
-        self.0.give_up(reason)
-    }
-
     fn judging(grade: &Grade) -> &Judging {
         &grade.judging
     }
@@ -121,8 +108,18 @@ impl Work for CompareWork {
     const KIND: &'static str = "compare";
     const UNIT: &'static str = "pairs";
     const IN_FLIGHT: usize = 2;
-    const FIELDS: &'static [&'static str] =
-        &["winner", "log_odds", "consistent", "reason", "judge", "self_graded", "tokens", "seconds", "failure"];
+    const FIELDS: &'static [&'static str] = &[
+        "winner",
+        "log_odds",
+        "consistent",
+        "reason",
+        "judge",
+        "self_graded",
+        "tokens",
+        "seconds",
+        "queue_seconds",
+        "failure",
+    ];
 
     fn task(fields: &Fields<'_>) -> Result<CompareTask, String> {
         Ok(CompareTask { query: fields.text("query")?, answer_a: fields.text("a")?, answer_b: fields.text("b")? })
@@ -142,14 +139,6 @@ impl Work for CompareWork {
 
     fn take(&mut self, channel: usize, event: Result<GenerationEvent, RecvError>) -> Option<Preference> {
         self.0.take(channel, event)
-    }
-
-    fn deadline(&self) -> Instant {
-        self.0.deadline()
-    }
-
-    fn give_up(self, reason: &str) -> Preference {
-        self.0.give_up(reason)
     }
 
     fn judging(preference: &Preference) -> &Judging {

@@ -129,6 +129,7 @@ struct FlatGrade {
     rubric: Option<String>,
     judging_tokens: Option<usize>,
     judging_seconds: Option<f64>,
+    judging_queue_seconds: Option<f64>,
     judging_failure: Option<String>,
 }
 
@@ -192,6 +193,7 @@ impl From<&Grade> for FlatGrade {
             rubric: Some(grade.rubric.clone()),
             judging_tokens: Some(grade.judging.tokens),
             judging_seconds: Some(grade.judging.seconds),
+            judging_queue_seconds: Some(grade.judging.queue_seconds),
             judging_failure: grade.judging.failure.clone(),
         }
     }
@@ -205,6 +207,7 @@ impl FlatGrade {
                 self_graded: self.self_graded.unwrap_or_default(),
                 tokens: self.judging_tokens.unwrap_or_default(),
                 seconds: self.judging_seconds.unwrap_or_default(),
+                queue_seconds: self.judging_queue_seconds.unwrap_or_default(),
                 failure: self.judging_failure,
             },
             score: self.critic_score,

@@ -391,7 +391,7 @@ mod tests {
                 "query_id_a": "00000000-0000-0000-0000-000000000003",
                 "query_id_b": "00000000-0000-0000-0000-000000000002",
                 "score_a": 4, "score_b": null, "winner": "A", "log_odds": 0.0, "consistent": false, "reason": "",
-                "judge": "", "self_graded": false, "tokens": 0, "seconds": 0.0}}"#,
+                "judge": "", "self_graded": false, "tokens": 0, "seconds": 0.0, "queue_seconds": 0.0}}"#,
         );
     }
 

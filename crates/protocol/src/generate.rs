@@ -365,7 +365,7 @@ pub struct Generation {
 }
 
 /// The generator's end of a [`Generation`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct GenerationSender {
     events: Sender<GenerationEvent>,
     wanted: Weak<()>,

@@ -16,7 +16,7 @@ pub struct Script {
     pub logprobs: Vec<TokenLogprobs>,
     /// Text that comes with the end.
     pub held_back: String,
-    /// Why the answer ends; `None` goes on until it is cancelled.
+    /// Why the answer ends; `None` goes on until it is cancelled, or its time limit has passed.
     pub finish_reason: Option<FinishReason>,
     /// What goes wrong after the prompt.
     pub failure: Option<GenerateError>,
@@ -98,6 +98,13 @@ impl Generate for Scripted {
             sender.send(event);
         }
         if goes_on {
+            if let Some(limit) = request.time_limit {
+                let sender = sender.clone();
+                std::thread::spawn(move || {
+                    std::thread::sleep(limit);
+                    sender.send(GenerationEvent::Failed(GenerateError::TimedOut { limit }));
+                });
+            }
             lock(&self.running).push(sender);
         }
         lock(&self.requests).push(request);

@@ -13,8 +13,11 @@ pub struct Judging {
     pub self_graded: bool,
     /// Tokens that the judge wrote.
     pub tokens: usize,
-    /// Seconds from the start of the judging to its end.
+    /// Seconds from the start of the judging to its end, waiting included.
     pub seconds: f64,
+    /// Those of them in which the judge had other work; its time limit does not count them.
+    #[serde(default)]
+    pub queue_seconds: f64,
     /// Why there is no verdict; `None` where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,

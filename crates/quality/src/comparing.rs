@@ -3,8 +3,6 @@
 //! Judges prefer what stands first, or second. So two requests run at once, one for each order, and the winner comes from
 //! the mean of what both say.
 
-use std::time::Instant;
-
 use crossbeam_channel::{Receiver, RecvError, never, select};
 use hone_protocol::{Completion, Constraint, GenerationEvent, Preference, RespondentId};
 
@@ -61,11 +59,6 @@ impl Comparing {
         [events(0), events(1)]
     }
 
-    /// When the comparison is to be [given up](Comparing::give_up).
-    pub fn deadline(&self) -> Instant {
-        self.attempt.deadline()
-    }
-
     /// Takes in what the channel of this index (0 or 1) gave. Returns the preference when it is certain.
     pub fn take(&mut self, index: usize, event: Result<GenerationEvent, RecvError>) -> Option<Preference> {
         if self.verdicts[index].is_some() {
@@ -91,15 +84,13 @@ impl Comparing {
         self.failed(reason.to_owned())
     }
 
-    /// Waits for the preference; gives up at the deadline.
+    /// Waits for the preference.
     pub(crate) fn wait(mut self) -> Preference {
-        let timeout = crossbeam_channel::at(self.deadline());
         loop {
             let [a_first, b_first] = self.events();
             let (index, event) = select! {
                 recv(a_first) -> event => (0, event),
                 recv(b_first) -> event => (1, event),
-                recv(timeout) -> _ => return self.give_up("timeout"),
             };
             if let Some(preference) = self.take(index, event) {
                 return preference;

@@ -1,7 +1,5 @@
 //! One grading while it runs.
 
-use std::time::Instant;
-
 use crossbeam_channel::{Receiver, RecvError};
 use hone_protocol::{Constraint, GenerationEvent, Grade};
 
@@ -41,11 +39,6 @@ impl Grading {
         self.run.events()
     }
 
-    /// When the grading is to be [given up](Grading::give_up).
-    pub fn deadline(&self) -> Instant {
-        self.attempt.deadline()
-    }
-
     /// Takes in what the channel gave. Returns the grade when it is certain.
     pub fn take(&mut self, event: Result<GenerationEvent, RecvError>) -> Option<Grade> {
         let next = match self.run.take(event) {
@@ -69,16 +62,12 @@ impl Grading {
         self.failed(reason.to_owned(), String::new())
     }
 
-    /// Waits for the grade; gives up at the deadline.
+    /// Waits for the grade.
     pub(crate) fn wait(mut self) -> Grade {
         loop {
-            match self.events().recv_deadline(self.deadline()) {
-                Err(crossbeam_channel::RecvTimeoutError::Timeout) => return self.give_up("timeout"),
-                event => {
-                    if let Some(grade) = self.take(event.map_err(|_| RecvError)) {
-                        return grade;
-                    }
-                }
+            let event = self.events().recv();
+            if let Some(grade) = self.take(event) {
+                return grade;
             }
         }
     }

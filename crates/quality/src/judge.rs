@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hone_protocol::{
-    Constraint, Generate, GenerateRequest, Grade, LogprobOptions, Message, Preference, Prompt, Role, SamplingOptions,
+    Constraint, Generate, GenerateRequest, Grade, Lane, LogprobOptions, Message, Preference, Prompt, Role,
+    SamplingOptions,
 };
 
 use crate::comparing::Comparing;
@@ -41,6 +42,7 @@ pub struct CompareTask {
 #[derive(Clone)]
 pub struct Judge {
     shared: Arc<Shared>,
+    lane: Lane,
 }
 
 struct Shared {
@@ -51,7 +53,7 @@ struct Shared {
 }
 
 impl Judge {
-    /// A judge that works with `generator`.
+    /// A judge that works with `generator`, in the background.
     ///
     /// # Errors
     /// When the settings contradict each other.
@@ -62,7 +64,12 @@ impl Judge {
     ) -> Result<Judge, InvalidSettings> {
         settings.check_together()?;
         let has_told = AtomicBool::new(false);
-        Ok(Judge { shared: Arc::new(Shared { generator, settings, rubric, has_told }) })
+        Ok(Judge { shared: Arc::new(Shared { generator, settings, rubric, has_told }), lane: Lane::Background })
+    }
+
+    /// The same judge, whose verdicts are needed that soon.
+    pub fn in_lane(self, lane: Lane) -> Judge {
+        Judge { lane, ..self }
     }
 
     /// Its settings.
@@ -87,12 +94,12 @@ impl Judge {
         Comparing::start(self.clone(), task, answered_by)
     }
 
-    /// Grades an answer, and waits for the end or the timeout.
+    /// Grades an answer, and waits for the grade.
     pub fn grade(&self, task: GradeTask, answered_by: &str) -> Grade {
         self.start_grade(task, answered_by).wait()
     }
 
-    /// Compares two answers, and waits for the end or the timeout.
+    /// Compares two answers, and waits for the preference.
     pub fn compare(&self, task: CompareTask, answered_by: &str) -> Preference {
         self.start_compare(task, answered_by).wait()
     }
@@ -112,6 +119,8 @@ impl Judge {
             context: Some(settings.context),
             constraint: Some(form.constraint),
             logprobs: LogprobOptions { top: None, named: form.named },
+            lane: self.lane,
+            time_limit: Some(settings.grade_timeout),
             ..GenerateRequest::new(model, Prompt::Chat(vec![Message::new(Role::User, turn)]))
         };
         Run::start(&*self.shared.generator, request, prompt_characters)

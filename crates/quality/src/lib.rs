@@ -23,6 +23,7 @@ pub use comparing::Comparing;
 pub use grading::Grading;
 pub use judge::{CompareTask, GradeTask, Judge};
 pub use neutralize::neutralized;
+pub use prompt::{fill, has_place};
 pub use rubric::{InvalidRubric, Rubric};
 pub use settings::{CriticSettings, Fallback, InvalidSettings, Templates};
 pub use verdict::{parse_score, parse_winner};

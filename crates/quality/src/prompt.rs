@@ -2,7 +2,7 @@
 
 /// Puts the values in the places of a template, in one pass: a place that is named inside a value stays text. Braces around
 /// anything else are text too.
-pub(crate) fn fill(template: &str, values: &[(&str, &str)]) -> String {
+pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut filled = String::with_capacity(template.len());
     let mut rest = template;
     while let Some(brace) = rest.find('{') {
@@ -24,7 +24,7 @@ pub(crate) fn fill(template: &str, values: &[(&str, &str)]) -> String {
 }
 
 /// Whether a template has a place for the value of this name.
-pub(crate) fn has_place(template: &str, name: &str) -> bool {
+pub fn has_place(template: &str, name: &str) -> bool {
     template.match_indices('{').any(|(brace, _)| after_place(&template[brace..], name).is_some())
 }
 

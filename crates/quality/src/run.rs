@@ -119,6 +119,7 @@ pub(crate) struct Attempt {
     pub(crate) shown: usize,
     n_shortened: usize,
     tokens_before: usize,
+    queue_seconds_before: f64,
     started: Instant,
 }
 
@@ -132,13 +133,9 @@ impl Attempt {
             shown: characters,
             n_shortened: 0,
             tokens_before: 0,
+            queue_seconds_before: 0.0,
             started: Instant::now(),
         }
-    }
-
-    /// When the judging is to be given up.
-    pub(crate) fn deadline(&self) -> Instant {
-        self.started + self.judge.settings().grade_timeout
     }
 
     /// Shows less of the answers.
@@ -169,7 +166,11 @@ impl Attempt {
     /// # Errors
     /// What keeps the judge from judging, where nobody can stand in.
     pub(crate) fn fall_back(&mut self, error: &GenerateError) -> Result<(), String> {
-        let GenerateError::Model { .. } = error else { return Err(error.to_string()) };
+        match error {
+            GenerateError::Model { .. } => {}
+            GenerateError::TimedOut { .. } => return Err("timeout".to_owned()),
+            error => return Err(error.to_string()),
+        }
         let settings = self.judge.settings();
         let is_judge = self.model == settings.model;
         let has_other = !self.answered_by.is_empty() && self.answered_by != self.model;
@@ -185,16 +186,22 @@ impl Attempt {
     /// Keeps account of a request that is given up for another one.
     pub(crate) fn count(&mut self, run: &Run) {
         self.tokens_before += run.completion.token_ids.len();
+        self.queue_seconds_before += run.completion.timings.queue_seconds;
     }
 
     /// What the judging took, with the requests that were not given up.
     pub(crate) fn judging<'a>(&self, runs: impl IntoIterator<Item = &'a Run>, failure: Option<String>) -> Judging {
-        let tokens: usize = runs.into_iter().map(|run| run.completion.token_ids.len()).sum();
+        let (mut tokens, mut queue_seconds) = (0, 0.0_f64);
+        for Run { completion, .. } in runs {
+            tokens += completion.token_ids.len();
+            queue_seconds = queue_seconds.max(completion.timings.queue_seconds);
+        }
         Judging {
             judge: self.model.clone(),
             self_graded: self.model == self.answered_by,
             tokens: self.tokens_before + tokens,
             seconds: self.started.elapsed().as_secs_f64(),
+            queue_seconds: self.queue_seconds_before + queue_seconds,
             failure,
         }
     }

@@ -11,6 +11,7 @@ state_machine! {
         UpdatingScore = "UPDATING_SCORE",
         AnnotatingPairwise = "ANNOTATING_PAIRWISE",
         AnnotatingFeedback = "ANNOTATING_FEEDBACK",
+        Embedding = "EMBEDDING",
         Error = "ERROR",
     }
     /// What it does.
@@ -19,6 +20,7 @@ state_machine! {
         UpdateScore = "UPDATE_SCORE",
         AnnotatePairwise = "ANNOTATE_PAIRWISE",
         AnnotateFeedback = "ANNOTATE_FEEDBACK",
+        Embed = "EMBED",
         Fail = "FAIL",
         Reset = "RESET",
     }
@@ -27,6 +29,7 @@ state_machine! {
         Idle + UpdateScore => UpdatingScore,
         Idle + AnnotatePairwise => AnnotatingPairwise,
         Idle + AnnotateFeedback => AnnotatingFeedback,
+        Idle + Embed => Embedding,
         Writing + Reset => Idle,
         Writing + Fail => Error,
         UpdatingScore + Reset => Idle,
@@ -35,6 +38,8 @@ state_machine! {
         AnnotatingPairwise + Fail => Error,
         AnnotatingFeedback + Reset => Idle,
         AnnotatingFeedback + Fail => Error,
+        Embedding + Reset => Idle,
+        Embedding + Fail => Error,
         Error + Reset => Idle,
     }
 }
@@ -55,6 +60,7 @@ stateDiagram-v2
     IDLE --> UPDATING_SCORE: UPDATE_SCORE
     IDLE --> ANNOTATING_PAIRWISE: ANNOTATE_PAIRWISE
     IDLE --> ANNOTATING_FEEDBACK: ANNOTATE_FEEDBACK
+    IDLE --> EMBEDDING: EMBED
     WRITING --> IDLE: RESET
     WRITING --> ERROR: FAIL
     UPDATING_SCORE --> IDLE: RESET
@@ -63,6 +69,8 @@ stateDiagram-v2
     ANNOTATING_PAIRWISE --> ERROR: FAIL
     ANNOTATING_FEEDBACK --> IDLE: RESET
     ANNOTATING_FEEDBACK --> ERROR: FAIL
+    EMBEDDING --> IDLE: RESET
+    EMBEDDING --> ERROR: FAIL
     ERROR --> IDLE: RESET
 ",
         );
