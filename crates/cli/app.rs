@@ -12,6 +12,8 @@ use hone_memory::{MemoryOptions, MemoryStore, Ranking};
 use hone_models::{Bundle, CatalogModel, InstalledModel, PullOptions, Pulled, Role, Store, data_folder};
 use hone_protocol::{Embed, Generate, LocateModel, ModelFile};
 
+use sysinfo::System;
+
 use crate::chat::shell::ModelShelf;
 use crate::config::{Config, Source};
 use crate::failure::usage;
@@ -101,12 +103,22 @@ impl App {
     /// # Errors
     /// When the device or the backend cannot be had.
     pub(crate) fn generator(&self) -> anyhow::Result<Arc<dyn Generate>> {
-        let draft = Some(&self.config.engine.draft).filter(|name| !name.is_empty()).cloned();
-        if let Some(draft) = &draft {
+        let options = self.engine_options()?;
+        if let Some(draft) = &options.draft {
             self.model_file(draft)?;
         }
-        let options = EngineOptions { draft, ..self.model_options()?.into() };
         Ok(Arc::new(EngineHandle::start(options, self.store.clone())?))
+    }
+
+    /// How the engine works, as the configuration says.
+    ///
+    /// # Errors
+    /// When the device or the backend is none that there is.
+    pub(crate) fn engine_options(&self) -> anyhow::Result<EngineOptions> {
+        let engine = &self.config.engine;
+        let draft = Some(&engine.draft).filter(|name| !name.is_empty()).cloned();
+        let memory = engine.memory_limit.or_else(free_memory);
+        Ok(EngineOptions { draft, memory, keep_alive: engine.keep_alive, ..self.model_options()?.into() })
     }
 
     /// The same with other settings.
@@ -213,6 +225,15 @@ impl ModelShelf for App {
         names.dedup();
         names
     }
+}
+
+/// Bytes that models may take where nobody says how many: what is free, less a reserve for everything else.
+fn free_memory() -> Option<u64> {
+    const LEAST_RESERVE: u64 = 512 << 20;
+    let mut system = System::new().ok()?;
+    system.refresh_memory();
+    let free = system.available_memory();
+    Some(free - free.min(LEAST_RESERVE.max(free / 10)))
 }
 
 /// A bundle answers with a model of its own, unless somebody chose another one.

@@ -286,7 +286,10 @@ pub(crate) struct PerplexityArguments {
 
 /// Flags of `hone bench`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BenchArguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<BenchCommand>,
     /// Tokens of the prompt; 0 leaves this test out
     #[arg(short = 'p', long, value_name = "N", default_value_t = 512)]
     pub(crate) prompt_tokens: usize,
@@ -310,6 +313,32 @@ pub(crate) struct BenchArguments {
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// What else `hone bench` measures.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Measure what a judge that grades without pause costs somebody who chats
+    Contention(ContentionArguments),
+}
+
+/// Flags of `hone bench contention`.
+#[derive(Debug, Args)]
+pub(crate) struct ContentionArguments {
+    /// Name of the model that answers, or the path of a GGUF file; without it, the configured one
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) generator: Option<String>,
+    /// Name of the model that grades, or the path of a GGUF file
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) judge: String,
+    /// Questions that are asked, alone and while the judge grades
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    pub(crate) requests: usize,
+    /// Answers that are graded to measure the judge alone
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(crate) gradings: usize,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }

@@ -35,6 +35,9 @@ pub(crate) struct EngineFlags {
     /// Threads that compute; 0 takes one for each physical core
     #[arg(short, long, value_name = "N")]
     pub(crate) threads: Option<u32>,
+    /// The most memory that all models together may take, such as 8GiB
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory_limit: Option<String>,
 }
 
 impl EngineFlags {
@@ -43,6 +46,7 @@ impl EngineFlags {
         add(overrides, "engine.device", "--device", self.device.clone());
         add(overrides, "engine.backend", "--backend", self.backend.clone());
         add(overrides, "engine.threads", "--threads", self.threads);
+        add(overrides, "engine.memory_limit", "--memory-limit", self.memory_limit.clone());
     }
 }
 

@@ -1,5 +1,6 @@
 //! `hone bench`: how fast a model reads a prompt and generates.
 
+mod contention;
 mod sweep;
 
 use anyhow::Context;
@@ -9,7 +10,7 @@ use serde::Serialize;
 
 use super::doctor::processor_name;
 use crate::app::App;
-use crate::arguments::BenchArguments;
+use crate::arguments::{BenchArguments, BenchCommand};
 use crate::failure::{Outcome, usage};
 use crate::output::table;
 use crate::progress::Steps;
@@ -49,6 +50,9 @@ struct Run<'a> {
 /// # Errors
 /// When the model cannot be run, or has too short a context.
 pub(crate) fn run(app: &App, arguments: &BenchArguments) -> anyhow::Result<Outcome> {
+    if let Some(BenchCommand::Contention(arguments)) = &arguments.command {
+        return contention::run(app, arguments);
+    }
     if let Some(file) = &arguments.sweep {
         return sweep::run(app, file, arguments.output.as_deref());
     }

@@ -1,5 +1,7 @@
 //! The sections of the configuration as the rest of the program sees them: read, checked, in the right types.
 
+use std::time::Duration;
+
 use hone_agents::MemorySettings;
 use hone_protocol::SamplingOptions;
 use hone_quality::CriticSettings;
@@ -49,6 +51,12 @@ pub(crate) struct EngineConfig {
     /// Threads that compute; `None` takes one for each physical core.
     #[serde(deserialize_with = "threads")]
     pub(crate) threads: Option<usize>,
+    /// Bytes that all models together may take; `None` takes what is free.
+    #[serde(deserialize_with = "size")]
+    pub(crate) memory_limit: Option<u64>,
+    /// How long a model stays that nobody uses; `None` is for ever.
+    #[serde(deserialize_with = "seconds_or_none")]
+    pub(crate) keep_alive: Option<Duration>,
     /// Tokens of context to make room for; `None` takes all that the model was trained for.
     #[serde(deserialize_with = "positive_or_none")]
     pub(crate) context: Option<usize>,
@@ -160,6 +168,41 @@ fn threads<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, 
     }
 }
 
+fn seconds_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let seconds = f64::deserialize(deserializer)?;
+    let duration = Duration::try_from_secs_f64(seconds);
+    let duration = duration.map_err(|_| serde::de::Error::custom(format!("{seconds} is no number of seconds")))?;
+    Ok((!duration.is_zero()).then_some(duration))
+}
+
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match text.trim() {
+        "" => Ok(None),
+        text => n_bytes(text).map(Some).ok_or_else(|| {
+            serde::de::Error::custom(format!("{text:?} is no size: write a number and its unit, such as 8GiB or 500MB"))
+        }),
+    }
+}
+
+fn n_bytes(text: &str) -> Option<u64> {
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let unit: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "kb" => 1000,
+        "kib" | "k" => 1 << 10,
+        "mb" => 1_000_000,
+        "mib" | "m" => 1 << 20,
+        "gb" => 1_000_000_000,
+        "gib" | "g" => 1 << 30,
+        "tb" => 1_000_000_000_000,
+        "tib" | "t" => 1 << 40,
+        _ => return None,
+    };
+    let n_bytes = number.trim().parse::<f64>().ok()? * unit as f64;
+    (n_bytes >= 1.0 && n_bytes < u64::MAX as f64).then_some(n_bytes as u64)
+}
+
 fn seed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     match i64::deserialize(deserializer)? {
         -1 => Ok(None),
@@ -177,4 +220,23 @@ fn bias(text: &str) -> Result<(u32, f32), String> {
     text.split_once('=')
         .and_then(|(id, bias)| Some((id.trim().parse().ok()?, bias.trim().parse().ok()?)))
         .ok_or_else(|| format!("{text:?} is no bias: write ID=BIAS, such as 42=-1.5"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read() {
+        let check = |text, expected| assert_eq!(n_bytes(text), expected, "{text}");
+        check("8GiB", Some(8 << 30));
+        check("1.5 GB", Some(1_500_000_000));
+        check("500m", Some(500 << 20));
+        check("4096", Some(4096));
+        check("0", None);
+        check("-1GiB", None);
+        check("GiB", None);
+        check("8 parsecs", None);
+        check("1e30", None);
+    }
 }

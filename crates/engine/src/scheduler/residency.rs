@@ -30,7 +30,7 @@ impl ModelMemory {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error(
     "it needs {} MiB (weights {} MiB, KV cache {} MiB), and of the {} MiB that models may use {} MiB are taken by models \
-     that are busy or pinned: raise the limit (--memory), shorten the context (--context), or unload a model",
+     that are busy or pinned: raise the limit (--memory-limit), shorten the context (--context), or unload a model",
     mebibytes(wanted.total()), mebibytes(wanted.weights), mebibytes(wanted.kv_cache), mebibytes(*budget),
     mebibytes(*taken)
 )]
