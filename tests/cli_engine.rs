@@ -7,7 +7,7 @@ mod support;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::{Home, smollm2};
@@ -171,6 +171,60 @@ fn a_sweep_leaves_a_dated_table() {
     assert_eq!(table.lines().count(), 5, "{table}");
     assert!(table.starts_with("date,processor,model,test,"), "{table}");
     assert_eq!(table.matches(",pp8,0,1,native,cpu,2,2,").count(), 1, "{table}");
+}
+
+#[test]
+fn bench_measures_a_chat_beside_a_judge() {
+    let (home, model) = (Home::new(), smollm2());
+    let models = ["bench", "contention", "--generator", &model, "--judge", &model];
+    let report = home.json(&[&models[..], &["--requests", "2", "--gradings", "1", "--json"]].concat());
+    for state in ["alone", "while_grading"] {
+        for time in ["time_to_first_token_ms", "time_between_tokens_ms"] {
+            let figures = ["p50", "p95", "p99"].map(|quantile| report[state][time][quantile].as_f64().unwrap());
+            assert!(figures.is_sorted() && figures[0] > 0.0, "{report:#}");
+        }
+    }
+    assert!(report["judge"]["tokens_per_second"]["beside"].as_f64().unwrap() > 0.0, "{report:#}");
+    assert!(report["throughput"]["ratio"].as_f64().unwrap() > 0.0, "{report:#}");
+    let nothing = home.run(&[&models[..], &["--requests", "0"]].concat());
+    assert!(nothing.code == 2 && nothing.stderr.contains("--requests"), "{}", nothing.stderr);
+}
+
+#[test]
+fn running_hones_are_seen_while_they_run() {
+    let home = Home::new();
+    assert!(home.run(&["ps"]).stderr.contains("no hone is running"));
+    let program = Path::new(env!("CARGO_BIN_EXE_hone"));
+    let arguments = ["generate", "--model", &smollm2(), "--raw", "--temperature", "0", "-N", "8000"];
+    let mut running = home.command(program, &arguments).spawn().unwrap();
+    running.stdin.take().unwrap().write_all(b"1 2 3 4 5 6 7 8 9 10 11 12").unwrap();
+    let begin = Instant::now();
+    let seen = loop {
+        let seen = home.json(&["ps", "--json"]);
+        if seen[0]["models"][0]["state"] == "ready" {
+            break seen;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{seen:#}");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!((&seen[0]["process"], &seen[0]["command"]), (&running.id().into(), &"generate".into()));
+    assert_eq!(seen[0]["lanes"][0]["arrived"], 1, "{seen:#}");
+    let shown = home.run(&["ps"]).stdout;
+    assert!(shown.contains("hone generate") && shown.contains("interactive"), "{shown}");
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert_eq!(home.json(&["ps", "--json"]), Value::Array(Vec::new()));
+}
+
+#[test]
+fn models_that_are_too_large_for_the_memory_limit_are_refused_with_the_sums() {
+    let home = Home::new();
+    let arguments = ["generate", "--model", &smollm2(), "--memory-limit", "50MB", "-N", "1"];
+    let run = home.run_with_stdin(&arguments, b"Hi");
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    assert!(run.stderr.contains("weights 94 MiB") && run.stderr.contains("--memory-limit"), "{}", run.stderr);
+    let typo = home.run(&["generate", "--memory-limit", "lots"]);
+    assert!(typo.code == 2 && typo.stderr.contains("no size"), "{}", typo.stderr);
 }
 
 #[test]

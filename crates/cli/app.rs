@@ -20,6 +20,7 @@ use crate::failure::usage;
 use crate::judging;
 use crate::output::Output;
 use crate::progress::Transfers;
+use crate::running::VisibleEngine;
 use crate::stack::Stack;
 
 /// Contexts of full length that the KV cache has room for; the room is taken when it is first used.
@@ -107,7 +108,8 @@ impl App {
         if let Some(draft) = &options.draft {
             self.model_file(draft)?;
         }
-        Ok(Arc::new(EngineHandle::start(options, self.store.clone())?))
+        let engine = EngineHandle::start(options, self.store.clone())?;
+        Ok(Arc::new(VisibleEngine::new(engine, &self.data_folder)))
     }
 
     /// How the engine works, as the configuration says.

@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Show(ShowArguments),
     /// Remove models
     Rm(RmArguments),
+    /// Show the running hones: their models, memory, lanes and queues
+    Ps(PsArguments),
     /// Write a copy of this program with models inside
     Bundle(BundleArguments),
     /// Play stories against the whole program, and say which hold
@@ -134,6 +136,7 @@ impl Command {
             Command::Verdict(_)
             | Command::Synth(_)
             | Command::Pull(_)
+            | Command::Ps(_)
             | Command::List(_)
             | Command::Show(_)
             | Command::Rm(_)
@@ -280,6 +283,13 @@ pub(crate) struct PerplexityArguments {
     pub(crate) context: usize,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone ps`.
+#[derive(Debug, Args)]
+pub(crate) struct PsArguments {
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }

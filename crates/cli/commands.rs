@@ -17,6 +17,7 @@ mod grade;
 mod list;
 mod memory;
 mod perplexity;
+mod ps;
 mod pull;
 mod rm;
 mod show;
@@ -59,6 +60,7 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::List(arguments) => list::run(&app(loaded)?, &arguments),
         Command::Show(arguments) => show::run(&app(loaded)?, &arguments),
         Command::Rm(arguments) => rm::run(&app(loaded)?, &arguments),
+        Command::Ps(arguments) => ps::run(&app(loaded)?, &arguments),
         Command::Bundle(arguments) => bundle::run(&app(loaded)?, &arguments),
         Command::Memory(arguments) => memory::run(&app(loaded)?, &arguments),
         Command::Events(arguments) => events::run(&app(loaded)?, &arguments),

@@ -18,6 +18,7 @@ mod judging;
 mod logging;
 mod output;
 mod progress;
+mod running;
 mod stack;
 mod story;
 mod threads;

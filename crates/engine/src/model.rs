@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hone_protocol::ModelFile;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::backend::candle::{CandleBackend, open_device};
@@ -142,7 +142,7 @@ pub struct LoadOptions {
 }
 
 /// How the blocks of a model's KV cache are used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheUsage {
     /// Blocks in all.
     pub capacity: usize,

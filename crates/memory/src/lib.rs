@@ -35,5 +35,7 @@ pub use error::{MemoryError, TransferError};
 pub use filters::{EventFilter, Filters};
 pub use options::{MemoryOptions, Ranking};
 pub use request::Update;
+#[cfg(unix)]
+pub use sharing::socket_path;
 pub use statistics::{Statistics, Tally, Verification};
 pub use store::{EventFollower, Imported, MemoryStore};

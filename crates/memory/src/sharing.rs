@@ -26,6 +26,8 @@ use crate::options::MemoryOptions;
 use crate::request::{Reply, Request};
 use crate::storage::of_io;
 use owner::{Ownership, create_private_folder, owner_of};
+#[cfg(unix)]
+pub use sockets::socket_path;
 use sockets::{Client, Server};
 
 /// How long to try to become the owner or find the one that there is. An owner that ends has to save its index, and the

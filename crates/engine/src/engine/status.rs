@@ -1,14 +1,14 @@
 //! What the engine is doing: models, memory, lanes, queue.
 
 use hone_protocol::Lane;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::model::CacheUsage;
 use crate::scheduler::metrics::LaneSummary;
 use crate::scheduler::residency::ModelMemory;
 
 /// What the engine is doing at a moment.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EngineStatus {
     /// Bytes that all models together may take; nothing bounds them without it.
     pub memory_budget: Option<u64>,
@@ -21,7 +21,7 @@ pub struct EngineStatus {
 }
 
 /// One model.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelStatus {
     /// The name that it was first asked for by.
     pub name: String,
@@ -58,7 +58,7 @@ impl ModelStatus {
 }
 
 /// Whether a model can run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelState {
     /// It is being loaded.
@@ -68,7 +68,7 @@ pub enum ModelState {
 }
 
 /// One lane.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LaneStatus {
     /// Requests that wait for a place in a KV cache.
     pub queued: usize,
@@ -80,7 +80,7 @@ pub struct LaneStatus {
 }
 
 /// A request that waits.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueuedStatus {
     /// The name of its model.
     pub model: String,

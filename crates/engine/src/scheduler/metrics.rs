@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hone_protocol::Lane;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Buckets of a histogram per doubling of the time: neighbours are 9 % apart.
 const BUCKETS_PER_DOUBLING: f64 = 8.0;
@@ -76,7 +76,7 @@ fn middle(bucket: usize) -> f64 {
 }
 
 /// The figures of a histogram, in seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimeSummary {
     /// How many times were seen.
     pub n: u64,
@@ -116,7 +116,7 @@ impl LaneMetrics {
 }
 
 /// How often what happened to the requests of a lane.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneCounts {
     /// Requests that came in.
     pub arrived: u64,
@@ -173,7 +173,7 @@ impl Metrics {
 }
 
 /// The figures of a lane.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LaneSummary {
     /// The lane.
     pub lane: Lane,

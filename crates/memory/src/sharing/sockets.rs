@@ -53,7 +53,7 @@ impl Server {
     /// # Errors
     /// When the socket cannot be made.
     pub(super) fn start(folder: &Path, local: &Arc<Local>) -> io::Result<Server> {
-        let address = socket_path(folder)?;
+        let address = socket_path(folder, "sharing", "memory.sock")?;
         // Whoever made it is gone, or this process would not own the folder.
         if address.exists() {
             fs::remove_file(&address)?;
@@ -222,16 +222,19 @@ fn greet(stream: &UnixStream) -> io::Result<String> {
     }
 }
 
-/// Where the owner of a folder listens: in a folder inside it that nobody else may enter, or where that path would be too
-/// long, in such a folder among the system's temporary files.
-fn socket_path(folder: &Path) -> io::Result<PathBuf> {
+/// Where a process that serves others of the same person listens: in a folder `inside` of `folder` that nobody else may
+/// enter, or where that path would be too long, in such a folder among the system's temporary files. The folder exists
+/// afterwards.
+///
+/// # Errors
+/// When it cannot be made, or somebody else has made it.
+pub fn socket_path(folder: &Path, inside: &str, name: &str) -> io::Result<PathBuf> {
     let folder = folder.canonicalize()?;
-    let inside = folder.join("sharing");
-    let name = Path::new("memory.sock");
+    let inside = folder.join(inside);
     let private = if inside.join(name).as_os_str().len() <= LONGEST_PATH {
         inside
     } else {
-        let sum = Sha256::digest(folder.as_os_str().as_encoded_bytes());
+        let sum = Sha256::digest(inside.as_os_str().as_encoded_bytes());
         let sum: String = sum.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         std::env::temp_dir().join(format!("hone-{sum}"))
     };

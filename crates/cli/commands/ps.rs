@@ -1,0 +1,88 @@
+//! `hone ps`: the hones that are running, with their models, memory, lanes and queues.
+
+use hone_engine::engine::status::{EngineStatus, LaneStatus, ModelState, ModelStatus, QueuedStatus};
+
+use crate::app::App;
+use crate::arguments::PsArguments;
+use crate::failure::Outcome;
+use crate::output::{bytes, table};
+use crate::running::{RunningProcess, processes};
+
+/// Prints them.
+///
+/// # Errors
+/// When nothing can be printed.
+pub(crate) fn run(app: &App, arguments: &PsArguments) -> anyhow::Result<Outcome> {
+    let running = processes(app.data_folder());
+    if arguments.json.json {
+        app.output.print_json(&running)?;
+    } else if running.is_empty() {
+        app.output.note("no hone is running");
+    } else {
+        for process in &running {
+            print(app, process)?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+fn print(app: &App, running: &RunningProcess) -> anyhow::Result<()> {
+    let RunningProcess { process, command, status } = running;
+    let EngineStatus { memory_budget, models, lanes, queue } = status;
+    let taken: u64 = models.iter().map(|model| model.weight_bytes + model.kv_cache_bytes).sum();
+    let budget = memory_budget.map(|budget| format!(" of {}", bytes(budget))).unwrap_or_default();
+    app.output
+        .print_line(&format!("process {process}, hone {command}: {}{budget} reserved for models", bytes(taken)))?;
+    let header = ["MODEL", "STATE", "WEIGHTS", "KV CACHE", "KV USED", "REQUESTS", "IDLE"];
+    print_table(app, &header, models.iter().map(model_row))?;
+    let header =
+        ["LANE", "QUEUED", "RUNNING", "ANSWERED", "FIRST TOKEN p50/p95", "NEXT TOKEN p50/p95", "TOKENS", "CACHED"];
+    let used = lanes.iter().filter(|lane| lane.metrics.counts.arrived > 0);
+    print_table(app, &header, used.map(lane_row))?;
+    print_table(app, &["WAITING", "LANE", "PLACE", "ABOUT"], queue.iter().map(queue_row))
+}
+
+fn print_table(app: &App, header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> anyhow::Result<()> {
+    let header = header.iter().map(|title| (*title).to_owned()).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+    if rows.len() == 1 { Ok(()) } else { app.output.print_line(&table(&rows)) }
+}
+
+fn model_row(model: &ModelStatus) -> Vec<String> {
+    let state = match model.state {
+        ModelState::Loading => "loading",
+        ModelState::Ready => "ready",
+    };
+    let cache = &model.cache;
+    let used = (cache.capacity - cache.free) * 100 / cache.capacity.max(1);
+    vec![
+        model.name.clone(),
+        state.to_owned(),
+        bytes(model.weight_bytes),
+        bytes(model.kv_cache_bytes),
+        format!("{used} %"),
+        model.requests.to_string(),
+        model.idle_seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0} s")),
+    ]
+}
+
+fn lane_row(lane: &LaneStatus) -> Vec<String> {
+    let LaneStatus { queued, running, metrics } = lane;
+    let pair = |p50: f64, p95: f64| format!("{:.0}/{:.0} ms", p50 * 1e3, p95 * 1e3);
+    let (first, between, counts) = (metrics.time_to_first_token, metrics.time_between_tokens, metrics.counts);
+    vec![
+        metrics.lane.name().to_owned(),
+        queued.to_string(),
+        running.to_string(),
+        counts.finished.to_string(),
+        pair(first.p50_seconds, first.p95_seconds),
+        pair(between.p50_seconds, between.p95_seconds),
+        (counts.prompt_tokens + counts.generated_tokens).to_string(),
+        counts.cached_tokens.to_string(),
+    ]
+}
+
+fn queue_row(queued: &QueuedStatus) -> Vec<String> {
+    let QueuedStatus { model, lane, position, wait_seconds } = queued;
+    vec![model.clone(), lane.name().to_owned(), position.to_string(), format!("{wait_seconds:.1} s")]
+}
