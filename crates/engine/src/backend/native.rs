@@ -9,11 +9,11 @@ mod weights;
 
 use std::num::NonZeroUsize;
 
-use hone_kernels::BLOCK_POSITIONS;
 use hone_kernels::pool::{Pool, physical_cores};
 use hone_kernels::step::{Program, Sequence};
+use hone_kernels::{BLOCK_POSITIONS, KvFormat};
 
-use super::{Backend, BackendError, BatchEntry, Logits};
+use super::{Backend, BackendError, BatchEntry, KvCacheFormat, Logits};
 use crate::decoder::DecoderSpec;
 use crate::gguf::Gguf;
 use crate::kv_cache::{BLOCK_TOKENS, BlockId};
@@ -29,13 +29,19 @@ pub struct NativeBackend {
 
 impl NativeBackend {
     /// Loads a model's weights; `n_threads` compute with them, as many as there are physical cores where none is said.
+    /// Keys and values are stored as `kv_cache` says.
     ///
     /// # Errors
     /// When the file's tensors are not those that `spec` describes.
-    pub fn load(gguf: &Gguf, spec: &DecoderSpec, n_threads: Option<usize>) -> Result<Self, BackendError> {
+    pub fn load(
+        gguf: &Gguf,
+        spec: &DecoderSpec,
+        n_threads: Option<usize>,
+        kv_cache: KvCacheFormat,
+    ) -> Result<Self, BackendError> {
         let n_threads = n_threads.and_then(NonZeroUsize::new).unwrap_or_else(physical_cores);
         let mut pool = Pool::new(n_threads);
-        let program = decoder::program(spec, weights::load(gguf, spec, &mut pool)?);
+        let program = decoder::program(spec, weights::load(gguf, spec, &mut pool)?, kv_format(kv_cache));
         Ok(NativeBackend { program, pool, vocab_size: spec.vocab_size })
     }
 }
@@ -71,5 +77,13 @@ fn sequence<'a>(entry: &BatchEntry<'a>) -> Sequence<'a> {
         blocks: entry.blocks,
         first_selected: entry.logits.start,
         n_selected: entry.logits.len(),
+    }
+}
+
+/// The name that the kernels have for a format.
+fn kv_format(kv_cache: KvCacheFormat) -> KvFormat {
+    match kv_cache {
+        KvCacheFormat::F16 => KvFormat::F16,
+        KvCacheFormat::Q8_0 => KvFormat::Q8_0,
     }
 }
