@@ -209,6 +209,7 @@ impl App {
             n_sequences: PARALLEL_SEQUENCES,
             n_threads: engine.threads,
             speculation: engine.speculation.parse().map_err(parsed)?,
+            kv_cache: engine.kv_cache.parse().map_err(parsed)?,
         })
     }
 }

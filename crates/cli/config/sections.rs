@@ -48,6 +48,8 @@ pub(crate) struct EngineConfig {
     pub(crate) draft: String,
     /// `auto` or `off`.
     pub(crate) speculation: String,
+    /// `f16` or `q8_0`.
+    pub(crate) kv_cache: String,
     /// Threads that compute; `None` takes one for each physical core.
     #[serde(deserialize_with = "threads")]
     pub(crate) threads: Option<usize>,

@@ -158,3 +158,26 @@ impl FromStr for DeviceChoice {
         }
     }
 }
+
+/// How keys and values are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KvCacheFormat {
+    /// In half precision.
+    #[default]
+    F16,
+    /// In 8 bits with a scale for every 32 elements, which takes little more than half of the memory. On the native
+    /// backend only.
+    Q8_0,
+}
+
+impl FromStr for KvCacheFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "f16" => Ok(KvCacheFormat::F16),
+            "q8_0" => Ok(KvCacheFormat::Q8_0),
+            _ => Err(format!("unknown kv_cache {text:?}: expected f16 or q8_0")),
+        }
+    }
+}

@@ -11,6 +11,7 @@ mod rope;
 
 use thiserror::Error;
 
+use crate::backend::KvCacheFormat;
 use crate::gguf::{Gguf, GgufError};
 use architecture::ArchitectureRow;
 pub use rope::{RopeStyle, RopeTable};
@@ -99,9 +100,13 @@ pub struct DecoderSpec {
 }
 
 impl DecoderSpec {
-    /// Bytes that a position takes in the KV cache: a key and a value of 16 bits per element in every layer.
-    pub fn kv_bytes_per_position(&self) -> u64 {
-        (2 * 2 * self.layers.len() * self.n_kv_heads * self.head_dim) as u64
+    /// Bytes that a position takes in the KV cache: a key and a value in every layer.
+    pub fn kv_bytes_per_position(&self, format: KvCacheFormat) -> u64 {
+        let row = match format {
+            KvCacheFormat::F16 => 2 * self.head_dim,
+            KvCacheFormat::Q8_0 => self.head_dim + 2 * self.head_dim.div_ceil(32),
+        };
+        (2 * self.layers.len() * self.n_kv_heads * row) as u64
     }
 
     /// Reads a model's metadata. `context_length` is how many positions will be used (`None`: those that the model was

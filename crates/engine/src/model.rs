@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::backend::candle::{CandleBackend, open_device};
 use crate::backend::native::{ComputeThreads, NativeBackend};
-use crate::backend::{Backend, BackendError, BatchEntry, DeviceChoice, Logits};
+use crate::backend::{Backend, BackendError, BatchEntry, DeviceChoice, KvCacheFormat, Logits};
 use crate::constraint::{ConstraintError, ConstraintFactory};
 use crate::decoder::{DecoderSpec, SpecError};
 use crate::gguf::{Gguf, GgufError};
@@ -80,6 +80,8 @@ pub struct ModelOptions {
     pub n_threads: Option<usize>,
     /// Whether tokens are guessed ahead.
     pub speculation: Speculation,
+    /// How the KV cache is stored.
+    pub kv_cache: KvCacheFormat,
 }
 
 impl ModelOptions {
@@ -417,10 +419,16 @@ fn load_backend(
         BackendChoice::Native => true,
         BackendChoice::Auto => cfg!(target_arch = "x86_64") && is_processor(options.device)?,
     };
-    Ok(match is_native {
-        true => Box::new(NativeBackend::load(gguf, spec, beside.n_loading, beside.threads.clone())?),
-        false => Box::new(CandleBackend::load(gguf, spec, options.device)?),
-    })
+    if is_native {
+        let LoadOptions { n_loading, threads, .. } = beside;
+        return Ok(Box::new(NativeBackend::load(gguf, spec, options.kv_cache, *n_loading, threads.clone())?));
+    }
+    match options.kv_cache {
+        KvCacheFormat::F16 => Ok(Box::new(CandleBackend::load(gguf, spec, options.device)?)),
+        KvCacheFormat::Q8_0 => Err(BackendError::Device(
+            "the candle backend has no KV cache in q8_0: set kv_cache to f16, or use --backend native".into(),
+        )),
+    }
 }
 
 /// Whether models run on the processor where this device is asked for.

@@ -6,7 +6,7 @@ mod support;
 
 use std::path::Path;
 
-use hone_engine::backend::DeviceChoice;
+use hone_engine::backend::{DeviceChoice, KvCacheFormat};
 use hone_engine::kv_cache::CachedSequence;
 use hone_engine::logprobs::log_sum_exp;
 use hone_engine::model::{Advance, BackendChoice, Model, ModelOptions};
@@ -87,6 +87,31 @@ fn tokens(n_tokens: u32) -> Vec<u32> {
 
 fn tiny_shapes() -> impl Iterator<Item = &'static str> {
     Shape::all().iter().map(|shape| shape.name).filter(|name| name.starts_with("tiny-"))
+}
+
+/// How far a cache in 8 bits moves the log-probabilities of the likeliest tokens of a trained model.
+#[test]
+fn a_cache_in_8_bits_says_nearly_the_same() {
+    let path = support::smollm2();
+    let load = |kv_cache| {
+        let options = ModelOptions { backend: BackendChoice::Native, kv_cache, ..support::options() };
+        Model::load(&support::whole(&path), &options).unwrap()
+    };
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/kv_cache.rs")).unwrap();
+    let mut model = load(KvCacheFormat::F16);
+    let tokens = model.tokenizer().encode(&text, EncodeOptions::default()).unwrap();
+    let exact = logits(&mut model, &tokens[..400]);
+    let differences = differences(&logits(&mut load(KvCacheFormat::Q8_0), &tokens[..400]), &exact);
+    let mean = differences.iter().sum::<f32>() / differences.len() as f32;
+    assert!(mean > 0.0, "the cache is not in 8 bits");
+    assert!(mean < 0.05, "log-probabilities differ by {mean} in the mean");
+}
+
+#[test]
+fn candle_has_no_cache_in_8_bits() {
+    let options = ModelOptions { backend: BackendChoice::Candle, kv_cache: KvCacheFormat::Q8_0, ..support::options() };
+    let error = Model::load(&support::whole(&support::smollm2()), &options).err().unwrap().to_string();
+    assert_eq!(error, "the candle backend has no KV cache in q8_0: set kv_cache to f16, or use --backend native");
 }
 
 #[test]

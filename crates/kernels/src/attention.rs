@@ -16,7 +16,7 @@ use crate::platform::InstructionSet;
 use kv_cache::KvLayer;
 use plan::{Merge, Task};
 
-pub use kv_cache::BLOCK_POSITIONS;
+pub use kv_cache::{BLOCK_POSITIONS, KvFormat};
 
 /// How the queries of a layer attend.
 #[derive(Clone, Copy, Debug, PartialEq)]

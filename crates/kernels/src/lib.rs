@@ -22,7 +22,7 @@ pub mod step;
 mod weight_type;
 
 pub use activations::Activations;
-pub use attention::BLOCK_POSITIONS;
+pub use attention::{BLOCK_POSITIONS, KvFormat};
 pub use elementwise::Activation;
 pub use matrix::{Matrix, PackError, ROW_GROUP};
 pub use product::{matmul, matmul_with};

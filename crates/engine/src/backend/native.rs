@@ -11,11 +11,11 @@ mod weights;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hone_kernels::BLOCK_POSITIONS;
 use hone_kernels::pool::{Pool, physical_cores};
 use hone_kernels::step::{Program, Sequence};
+use hone_kernels::{BLOCK_POSITIONS, KvFormat};
 
-use super::{Backend, BackendError, BatchEntry, Logits};
+use super::{Backend, BackendError, BatchEntry, KvCacheFormat, Logits};
 use crate::decoder::DecoderSpec;
 use crate::gguf::Gguf;
 use crate::kv_cache::{BLOCK_TOKENS, BlockId};
@@ -53,18 +53,20 @@ pub struct NativeBackend {
 
 impl NativeBackend {
     /// Loads a model's weights, on `n_loading` threads of its own (as many as there are physical cores where none is
-    /// said), so that it does not stand in the way of other models' steps. Steps are computed by `threads`.
+    /// said), so that it does not stand in the way of other models' steps. Steps are computed by `threads`; keys and
+    /// values are stored as `kv_cache` says.
     ///
     /// # Errors
     /// When the file's tensors are not those that `spec` describes.
     pub fn load(
         gguf: &Gguf,
         spec: &DecoderSpec,
+        kv_cache: KvCacheFormat,
         n_loading: Option<usize>,
         threads: ComputeThreads,
     ) -> Result<Self, BackendError> {
         let weights = weights::load(gguf, spec, &mut Pool::new(or_physical_cores(n_loading)))?;
-        let program = decoder::program(spec, weights);
+        let program = decoder::program(spec, weights, kv_format(kv_cache));
         let (vocab_size, n_layers) = (spec.vocab_size, spec.layers.len());
         Ok(NativeBackend { program, threads, vocab_size, n_layers, is_suspended: false })
     }
@@ -137,5 +139,13 @@ fn sequence<'a>(entry: &BatchEntry<'a>) -> Sequence<'a> {
         blocks: entry.blocks,
         first_selected: entry.logits.start,
         n_selected: entry.logits.len(),
+    }
+}
+
+/// The name that the kernels have for a format.
+fn kv_format(kv_cache: KvCacheFormat) -> KvFormat {
+    match kv_cache {
+        KvCacheFormat::F16 => KvFormat::F16,
+        KvCacheFormat::Q8_0 => KvFormat::Q8_0,
     }
 }

@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use super::kv_cache::BLOCK_POSITIONS;
+use super::kv_cache::{BLOCK_POSITIONS, KvFormat, KvLayer, SCALE_ELEMENTS};
 use super::plan::{Merge, Task};
 use super::{Attention, Geometry};
 use crate::elementwise::body::capped;
@@ -15,18 +15,25 @@ const CHUNK_POSITIONS: usize = CHUNK_BLOCKS * BLOCK_POSITIONS;
 /// Below every score, and finite, so that differences of two of them are.
 const LOWEST: f32 = -1e30;
 
-/// The parts of a thread's memory: queries, scores, results, and per query the largest score and the sum of weights.
+/// The parts of a thread's memory: queries, scores, results, per query the largest score and the sum of weights, and a
+/// block of keys or values that had to be unpacked.
 struct Parts {
     queries: *mut f32,
     scores: *mut f32,
     results: *mut f32,
     largest: *mut f32,
     sums: *mut f32,
+    unpacked: *mut f16,
 }
 
 /// Floats that a task of `n_rows` queries needs.
 pub(super) fn scratch_floats(geometry: &Geometry, n_rows: usize) -> usize {
-    n_rows * (geometry.head_dim + CHUNK_POSITIONS + geometry.padded_dim() + 2)
+    n_rows * (geometry.head_dim + CHUNK_POSITIONS + geometry.padded_dim() + 2) + unpacked_floats(geometry)
+}
+
+/// Two halves take a float's place.
+fn unpacked_floats(geometry: &Geometry) -> usize {
+    geometry.padded_dim() * BLOCK_POSITIONS / 2
 }
 
 fn parts(geometry: &Geometry, n_rows: usize, scratch: &mut [f32]) -> Parts {
@@ -35,7 +42,8 @@ fn parts(geometry: &Geometry, n_rows: usize, scratch: &mut [f32]) -> Parts {
     let (scores, rest) = rest.split_at_mut(n_rows * CHUNK_POSITIONS);
     let (results, rest) = rest.split_at_mut(n_rows * geometry.padded_dim());
     let (largest, rest) = rest.split_at_mut(n_rows);
-    let sums = &mut rest[..n_rows];
+    let (sums, rest) = rest.split_at_mut(n_rows);
+    let unpacked = &mut rest[..unpacked_floats(geometry)];
     results.fill(0.0);
     largest.fill(LOWEST);
     sums.fill(0.0);
@@ -45,6 +53,7 @@ fn parts(geometry: &Geometry, n_rows: usize, scratch: &mut [f32]) -> Parts {
         results: results.as_mut_ptr(),
         largest: largest.as_mut_ptr(),
         sums: sums.as_mut_ptr(),
+        unpacked: unpacked.as_mut_ptr().cast(),
     }
 }
 
@@ -115,11 +124,11 @@ unsafe fn attend_chunk<V: Vector>(
     unsafe {
         for (index, block) in chunk.blocks.iter().enumerate() {
             let keys = Panel {
-                start: layer.keys(*block, task.kv_head),
+                start: keys::<V>(layer, *block, task.kv_head, parts.unpacked),
                 stride: BLOCK_POSITIONS,
                 n_columns: BLOCK_POSITIONS,
                 depth: head_dim,
-                read_next: layer.values(*block, task.kv_head),
+                read_next: layer.values(*block, task.kv_head).cast(),
             };
             let scores = Rows { start: parts.scores.add(index * BLOCK_POSITIONS), stride: CHUNK_POSITIONS };
             product::<V, false>(Rows { start: parts.queries, stride: head_dim }, &keys, scores, n_rows);
@@ -128,16 +137,55 @@ unsafe fn attend_chunk<V: Vector>(
         for (index, block) in chunk.blocks.iter().enumerate() {
             let next = chunk.next.get(index).unwrap_or(block);
             let values = Panel {
-                start: layer.values(*block, task.kv_head),
+                start: values::<V>(layer, *block, task.kv_head, parts.unpacked),
                 stride: padded_dim,
                 n_columns: padded_dim,
                 depth: BLOCK_POSITIONS.min(end_position - (first_position + index * BLOCK_POSITIONS)),
-                read_next: layer.keys(*next, task.kv_head),
+                read_next: layer.keys(*next, task.kv_head).cast(),
             };
             let weights = Rows { start: parts.scores.add(index * BLOCK_POSITIONS), stride: CHUNK_POSITIONS };
             product::<V, true>(weights, &values, Rows { start: parts.results, stride: padded_dim }, n_rows);
         }
     }
+}
+
+/// A block's keys in half precision: where they are, or unpacked.
+#[inline(always)]
+unsafe fn keys<V: Vector>(layer: &KvLayer, block: u32, kv_head: usize, unpacked: *mut f16) -> *const f16 {
+    let quants = layer.keys(block, kv_head);
+    if layer.format() == KvFormat::F16 {
+        return quants.cast();
+    }
+    // SAFETY: the offsets are those of the block, and there is room for it.
+    unsafe {
+        let scales = quants.add(layer.key_elements()).cast::<f16>();
+        for at in (0..layer.key_elements()).step_by(V::LANES) {
+            let scale_at = at / BLOCK_POSITIONS / SCALE_ELEMENTS * BLOCK_POSITIONS + at % BLOCK_POSITIONS;
+            let scale = V::load_f16(scales.add(scale_at));
+            V::load_i8(quants.add(at).cast()).multiply(scale).store_f16(unpacked.add(at));
+        }
+    }
+    unpacked
+}
+
+/// A block's values in half precision: where they are, or unpacked.
+#[inline(always)]
+unsafe fn values<V: Vector>(layer: &KvLayer, block: u32, kv_head: usize, unpacked: *mut f16) -> *const f16 {
+    let quants = layer.values(block, kv_head);
+    if layer.format() == KvFormat::F16 {
+        return quants.cast();
+    }
+    // SAFETY: the offsets are those of the block, and there is room for it.
+    unsafe {
+        let scales = quants.add(layer.value_elements()).cast::<f16>();
+        for chunk in 0..layer.value_elements() / SCALE_ELEMENTS {
+            let scale = V::splat((*scales.add(chunk)).to_f32_const());
+            for at in (chunk * SCALE_ELEMENTS..(chunk + 1) * SCALE_ELEMENTS).step_by(V::LANES) {
+                V::load_i8(quants.add(at).cast()).multiply(scale).store_f16(unpacked.add(at));
+            }
+        }
+    }
+    unpacked
 }
 
 /// Turns the scores of a chunk into weights, and lowers earlier results to the new largest score.

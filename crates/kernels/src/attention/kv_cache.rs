@@ -1,9 +1,14 @@
-//! Keys and values of one layer, in half precision, in blocks of 32 positions.
+//! Keys and values of one layer, in half precision or in 8 bits, in blocks of 32 positions.
 //!
 //! A block's keys are stored by element: the first element of all 32 positions, then the second. A register then holds as
 //! many positions, a query's products with them need no sum over a register, and one conversion serves all query heads
 //! that share the keys. Values are stored by position, since they are summed over positions. Storage grows by segments,
 //! and a segment's pages cost nothing before they are written.
+//!
+//! In 8 bits, 32 neighbouring elements of a key or value share a scale in half precision, as in llama.cpp's Q8_0. A
+//! block's quants come first, in the order just said, and then its scales: of keys, those of all 32 positions for the
+//! first 32 elements, and so on; of values, all scales of the first position, and so on. Attention unpacks a block before
+//! it reads it, which costs less than it saves where contexts are long.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -25,8 +30,22 @@ pub(crate) fn padded(dim: usize) -> usize {
     dim.next_multiple_of(32)
 }
 
+/// Elements that share a scale, where there are scales.
+pub(crate) const SCALE_ELEMENTS: usize = 32;
+
+/// How keys and values are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum KvFormat {
+    /// In half precision.
+    #[default]
+    F16,
+    /// In 8 bits with a scale for every 32 elements: little more than half of the memory.
+    Q8_0,
+}
+
 /// One layer's part of the cache. It hands out pointers: who may use which is agreed upon by those who share it.
 pub(crate) struct KvLayer {
+    format: KvFormat,
     n_kv_heads: usize,
     head_dim: usize,
     segments: Vec<Segment>,
@@ -38,8 +57,12 @@ struct Segment {
 }
 
 impl KvLayer {
-    pub(crate) fn new(n_kv_heads: usize, head_dim: usize) -> Self {
-        KvLayer { n_kv_heads, head_dim, segments: Vec::new() }
+    pub(crate) fn new(format: KvFormat, n_kv_heads: usize, head_dim: usize) -> Self {
+        KvLayer { format, n_kv_heads, head_dim, segments: Vec::new() }
+    }
+
+    pub(crate) fn format(&self) -> KvFormat {
+        self.format
     }
 
     pub(crate) fn n_kv_heads(&self) -> usize {
@@ -52,31 +75,43 @@ impl KvLayer {
 
     /// Makes room for the blocks below `n_blocks`; new ones are zero.
     pub(crate) fn grow(&mut self, n_blocks: usize) {
-        let key_elements = self.n_kv_heads * SEGMENT_BLOCKS * self.key_block_elements();
-        let value_elements = self.n_kv_heads * SEGMENT_BLOCKS * self.value_block_elements();
+        let key_bytes = self.n_kv_heads * SEGMENT_BLOCKS * self.key_block_bytes();
+        let value_bytes = self.n_kv_heads * SEGMENT_BLOCKS * self.value_block_bytes();
         while self.segments.len() * SEGMENT_BLOCKS < n_blocks {
-            self.segments.push(Segment { keys: Zeroed::new(key_elements), values: Zeroed::new(value_elements) });
+            self.segments.push(Segment { keys: Zeroed::new(key_bytes), values: Zeroed::new(value_bytes) });
         }
     }
 
-    /// Keys of one head: `[head_dim][BLOCK_POSITIONS]`.
+    /// Keys of one head: `[head_dim][BLOCK_POSITIONS]` elements, and `[head_dim / 32][BLOCK_POSITIONS]` scales where the
+    /// format has them.
     ///
     /// # Panics
     /// When there is no such block or head.
-    pub(crate) fn keys(&self, block: u32, kv_head: usize) -> *mut f16 {
+    pub(crate) fn keys(&self, block: u32, kv_head: usize) -> *mut u8 {
         let (segment, index) = self.locate(block, kv_head);
         // SAFETY: the index is below the segment's number of blocks.
-        unsafe { segment.keys.start().add(index * self.key_block_elements()) }
+        unsafe { segment.keys.start().add(index * self.key_block_bytes()) }
     }
 
-    /// Values of one head: `[BLOCK_POSITIONS][padded head_dim]`.
+    /// Values of one head: `[BLOCK_POSITIONS][padded head_dim]` elements, and `[BLOCK_POSITIONS][padded head_dim / 32]`
+    /// scales where the format has them.
     ///
     /// # Panics
     /// When there is no such block or head.
-    pub(crate) fn values(&self, block: u32, kv_head: usize) -> *mut f16 {
+    pub(crate) fn values(&self, block: u32, kv_head: usize) -> *mut u8 {
         let (segment, index) = self.locate(block, kv_head);
         // SAFETY: the index is below the segment's number of blocks.
-        unsafe { segment.values.start().add(index * self.value_block_elements()) }
+        unsafe { segment.values.start().add(index * self.value_block_bytes()) }
+    }
+
+    /// Elements of a block's keys.
+    pub(crate) fn key_elements(&self) -> usize {
+        self.head_dim * BLOCK_POSITIONS
+    }
+
+    /// Elements of a block's values.
+    pub(crate) fn value_elements(&self) -> usize {
+        padded(self.head_dim) * BLOCK_POSITIONS
     }
 
     /// Writes one head's key and value of one position.
@@ -86,13 +121,24 @@ impl KvLayer {
     pub(crate) unsafe fn write(&self, block: u32, slot: usize, kv_head: usize, key: &[f16], value: &[f16]) {
         assert!(slot < BLOCK_POSITIONS && key.len() == self.head_dim && value.len() == self.head_dim);
         let (keys, values) = (self.keys(block, kv_head), self.values(block, kv_head));
+        let value_at = slot * padded(self.head_dim);
         // SAFETY: the slot and the lengths are within the block, and the caller has it to itself.
         unsafe {
-            for (index, element) in key.iter().enumerate() {
-                *keys.add(index * BLOCK_POSITIONS + slot) = *element;
+            match self.format {
+                KvFormat::F16 => {
+                    let (keys, values) = (keys.cast::<f16>(), values.cast::<f16>());
+                    for (index, element) in key.iter().enumerate() {
+                        *keys.add(index * BLOCK_POSITIONS + slot) = *element;
+                    }
+                    std::ptr::copy_nonoverlapping(value.as_ptr(), values.add(value_at), value.len());
+                }
+                KvFormat::Q8_0 => {
+                    let scales = keys.add(self.key_elements()).cast::<f16>().add(slot);
+                    write_quants(key, keys.add(slot).cast(), BLOCK_POSITIONS, scales, BLOCK_POSITIONS);
+                    let scales = values.add(self.value_elements()).cast::<f16>().add(value_at / SCALE_ELEMENTS);
+                    write_quants(value, values.add(value_at).cast(), 1, scales, 1);
+                }
             }
-            let target = values.add(slot * padded(self.head_dim));
-            std::ptr::copy_nonoverlapping(value.as_ptr(), target, value.len());
         }
     }
 
@@ -104,8 +150,8 @@ impl KvLayer {
         for kv_head in 0..self.n_kv_heads {
             // SAFETY: `&mut self` keeps others away; both blocks are there, and may be the same.
             unsafe {
-                std::ptr::copy(self.keys(from, kv_head), self.keys(to, kv_head), self.key_block_elements());
-                std::ptr::copy(self.values(from, kv_head), self.values(to, kv_head), self.value_block_elements());
+                std::ptr::copy(self.keys(from, kv_head), self.keys(to, kv_head), self.key_block_bytes());
+                std::ptr::copy(self.values(from, kv_head), self.values(to, kv_head), self.value_block_bytes());
             }
         }
     }
@@ -116,12 +162,47 @@ impl KvLayer {
         (&self.segments[segment], kv_head * SEGMENT_BLOCKS + block)
     }
 
-    fn key_block_elements(&self) -> usize {
-        self.head_dim * BLOCK_POSITIONS
+    /// Bytes of one head's keys and values in a block.
+    #[cfg(test)]
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.key_block_bytes() + self.value_block_bytes()
     }
 
-    fn value_block_elements(&self) -> usize {
-        padded(self.head_dim) * BLOCK_POSITIONS
+    fn key_block_bytes(&self) -> usize {
+        match self.format {
+            KvFormat::F16 => self.key_elements() * size_of::<f16>(),
+            KvFormat::Q8_0 => {
+                self.key_elements() + self.head_dim.div_ceil(SCALE_ELEMENTS) * BLOCK_POSITIONS * size_of::<f16>()
+            }
+        }
+    }
+
+    fn value_block_bytes(&self) -> usize {
+        match self.format {
+            KvFormat::F16 => self.value_elements() * size_of::<f16>(),
+            KvFormat::Q8_0 => self.value_elements() + self.value_elements() / SCALE_ELEMENTS * size_of::<f16>(),
+        }
+    }
+}
+
+/// Writes elements as quants, `stride` apart, and their scales, `scale_stride` apart.
+///
+/// # Safety
+/// The pointers are valid for writes of that many.
+unsafe fn write_quants(elements: &[f16], quants: *mut i8, stride: usize, scales: *mut f16, scale_stride: usize) {
+    for (chunk_idx, chunk) in elements.chunks(SCALE_ELEMENTS).enumerate() {
+        let largest = chunk.iter().fold(0.0f32, |largest, element| largest.max(element.to_f32().abs()));
+        let scale = f16::from_f32(largest / 127.0);
+        let steps_per_unit = if scale.to_f32() > 0.0 { 1.0 / scale.to_f32() } else { 0.0 };
+        // SAFETY: the caller's promise.
+        unsafe {
+            *scales.add(chunk_idx * scale_stride) = scale;
+            for (index, element) in chunk.iter().enumerate() {
+                // What the scale's own rounding moves past the end stays at the end.
+                let quant = (element.to_f32() * steps_per_unit).round_ties_even().clamp(-127.0, 127.0) as i8;
+                *quants.add((chunk_idx * SCALE_ELEMENTS + index) * stride) = quant;
+            }
+        }
     }
 }
 
@@ -138,18 +219,19 @@ unsafe impl Sync for Zeroed {}
 
 impl Zeroed {
     /// The allocator is asked for little alignment, because for more it would write the zeros itself.
-    fn new(n_elements: usize) -> Self {
-        let layout = Layout::array::<f16>(n_elements + LINE_ELEMENTS).expect("a segment fits the address space");
+    fn new(n_bytes: usize) -> Self {
+        let layout = Layout::array::<f16>(n_bytes.div_ceil(size_of::<f16>()) + LINE_ELEMENTS)
+            .expect("a segment fits the address space");
         // SAFETY: the layout is not empty.
         let allocation = NonNull::new(unsafe { alloc_zeroed(layout) });
         Zeroed { allocation: allocation.unwrap_or_else(|| handle_alloc_error(layout)), layout }
     }
 
     /// The first cache line within.
-    fn start(&self) -> *mut f16 {
+    fn start(&self) -> *mut u8 {
         let offset = self.allocation.align_offset(LINE_ELEMENTS * size_of::<f16>());
         // SAFETY: the allocation is longer by one line than what is used of it.
-        unsafe { self.allocation.as_ptr().add(offset).cast() }
+        unsafe { self.allocation.as_ptr().add(offset) }
     }
 }
 

@@ -22,7 +22,11 @@ struct Case {
 impl Case {
     /// `sequences` are the position and the number of the new tokens of each.
     fn new(geometry: Geometry, sequences: &[(usize, usize)]) -> Self {
-        let mut layer = KvLayer::new(geometry.n_kv_heads, geometry.head_dim);
+        Self::stored(KvFormat::F16, geometry, sequences)
+    }
+
+    fn stored(format: KvFormat, geometry: Geometry, sequences: &[(usize, usize)]) -> Self {
+        let mut layer = KvLayer::new(format, geometry.n_kv_heads, geometry.head_dim);
         let (mut spans, mut blocks, mut n_rows, mut n_blocks) = (Vec::new(), Vec::new(), 0, 0);
         for &(position, n_tokens) in sequences {
             spans.push(Span { first_row: n_rows, position, n_tokens });
@@ -126,8 +130,12 @@ fn check(geometry: Geometry, sequences: &[(usize, usize)]) {
 
 #[track_caller]
 fn check_within(tolerance: f64, geometry: Geometry, sequences: &[(usize, usize)]) {
-    let case = Case::new(geometry, sequences);
-    let expected = case.naive();
+    check_case(tolerance, &Case::new(geometry, sequences));
+}
+
+#[track_caller]
+fn check_case(tolerance: f64, case: &Case) {
+    let (geometry, expected) = (case.geometry, case.naive());
     for instruction_set in available() {
         for n_threads in [1, 2, 16] {
             let ours = case.ours(instruction_set, n_threads);
@@ -239,4 +247,33 @@ fn a_copied_block_holds_the_same() {
     case.layer.copy_block(case.blocks[0][0], 199);
     case.blocks[0][0] = 199;
     assert_eq!(case.ours(InstructionSet::Portable, 1), before);
+}
+
+/// Elements are below 1, so a step of the quants is below 1/127, and rounding moves them by half of that at most: in the
+/// scores, which sum up 64 of such errors, and in the values.
+#[test]
+fn a_cache_in_8_bits_gives_nearly_the_same() {
+    for window in [None, Some(100)] {
+        for head_dim in [20, 32, 64, 80, 128] {
+            let geometry = Geometry { window, head_dim, ..GEOMETRY };
+            check_case(0.02, &Case::stored(KvFormat::Q8_0, geometry, &[(0, 40), (700, 1), (64, 5)]));
+        }
+    }
+}
+
+#[test]
+fn a_copied_block_in_8_bits_holds_the_same() {
+    let mut case = Case::stored(KvFormat::Q8_0, GEOMETRY, &[(0, 40)]);
+    let before = case.ours(InstructionSet::Portable, 1);
+    case.layer.grow(200);
+    case.layer.copy_block(case.blocks[0][0], 199);
+    case.blocks[0][0] = 199;
+    assert_eq!(case.ours(InstructionSet::Portable, 1), before);
+}
+
+#[test]
+fn a_cache_in_8_bits_takes_little_more_than_half() {
+    let bytes = |format| KvLayer::new(format, 1, 128).block_bytes();
+    assert_eq!(bytes(KvFormat::F16), 2 * 32 * 128 * 2);
+    assert_eq!(bytes(KvFormat::Q8_0), 2 * 32 * 128 * 34 / 32);
 }

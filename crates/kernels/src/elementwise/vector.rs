@@ -21,6 +21,7 @@ pub(crate) trait Vector: Copy {
     unsafe fn store(self, to: *mut f32);
     unsafe fn load_f16(from: *const f16) -> Self;
     unsafe fn store_f16(self, to: *mut f16);
+    unsafe fn load_i8(from: *const i8) -> Self;
     unsafe fn add(self, other: Self) -> Self;
     unsafe fn subtract(self, other: Self) -> Self;
     unsafe fn multiply(self, other: Self) -> Self;
@@ -82,6 +83,12 @@ impl Vector for f32 {
     unsafe fn store_f16(self, to: *mut f16) {
         // SAFETY: the caller's promise.
         unsafe { to.write_unaligned(f16::from_f32_const(self)) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(from: *const i8) -> Self {
+        // SAFETY: the caller's promise.
+        f32::from(unsafe { *from })
     }
 
     #[inline(always)]

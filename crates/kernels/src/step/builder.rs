@@ -8,7 +8,7 @@ use super::operation::{
 };
 use super::{PartialMemory, Program};
 use crate::attention::Geometry;
-use crate::attention::kv_cache::KvLayer;
+use crate::attention::kv_cache::{KvFormat, KvLayer};
 use crate::attention::plan::Plan;
 use crate::{Matrix, ROW_GROUP};
 
@@ -102,9 +102,9 @@ impl ProgramBuilder {
     ///
     /// # Panics
     /// Without heads, or with heads of no width.
-    pub fn kv_layer(&mut self, n_kv_heads: usize, head_dim: usize) -> KvLayerId {
+    pub fn kv_layer(&mut self, format: KvFormat, n_kv_heads: usize, head_dim: usize) -> KvLayerId {
         assert!(n_kv_heads > 0 && head_dim > 0, "a cache has heads");
-        self.layers.push(KvLayer::new(n_kv_heads, head_dim));
+        self.layers.push(KvLayer::new(format, n_kv_heads, head_dim));
         KvLayerId(self.layers.len() - 1)
     }
 

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
 use crate::elementwise::tests::numbers;
-use crate::{Activation, WeightType};
+use crate::{Activation, KvFormat, WeightType};
 
 const WIDTH: usize = 64;
 const N_KV_HEADS: usize = 2;
@@ -26,7 +26,7 @@ fn program() -> Program {
     let norm = builder.vector(numbers(2, WIDTH, 1.0));
     let bias = builder.vector(numbers(3, WIDTH, 0.2));
     let rope = builder.rope(RopePairs::Neighbours, vec![1.0, 0.1, 0.01], 1.0);
-    let layer = builder.kv_layer(N_KV_HEADS, HEAD_DIM);
+    let layer = builder.kv_layer(KvFormat::F16, N_KV_HEADS, HEAD_DIM);
     let hidden = builder.rows(RowSet::Tokens, WIDTH);
     let normed = builder.rows(RowSet::Tokens, WIDTH);
     let input = builder.quantized(RowSet::Tokens, WIDTH);
@@ -222,11 +222,12 @@ fn misfits_are_refused_when_a_program_is_made() {
         builder.product(input, &[ProductOutput { matrix, to: out.all(), add: false }; 2]);
     });
     check_refused(|builder| {
-        let (layer, rows) = (builder.kv_layer(2, 8), builder.rows(Tokens, 16));
+        let (layer, rows) = (builder.kv_layer(KvFormat::F16, 2, 8), builder.rows(Tokens, 16));
         builder.for_each_row(Tokens, vec![RowOperation::WriteKv { layer, keys: rows.all(), values: rows.part(0, 8) }]);
     });
     check_refused(|builder| {
-        let (layer, queries, to) = (builder.kv_layer(2, 8), builder.rows(Tokens, 24), builder.rows(Tokens, 24));
+        let (layer, queries, to) =
+            (builder.kv_layer(KvFormat::F16, 2, 8), builder.rows(Tokens, 24), builder.rows(Tokens, 24));
         let queries = queries.all();
         builder.attention(&AttentionOptions { layer, queries, to, scale: 1.0, soft_cap: None, window: None });
     });

@@ -3,24 +3,24 @@
 //! The last layer's feed-forward, and everything after it, runs only over the tokens that logits are wanted of: what the
 //! others would leave behind is read by nobody.
 
-use hone_kernels::Activation;
 use hone_kernels::step::{
     AttentionOptions, KvLayerId, MatrixId, Part, ProductOutput, Program, ProgramBuilder, QuantizedRows, RopeId,
     RopePairs, RowOperation, RowSet, Rows, VectorId,
 };
+use hone_kernels::{Activation, KvFormat};
 
 use super::weights::{Linear, Weights};
 use crate::backend::tensors::{AttentionProjections, GatedProjections, LayerParts};
 use crate::decoder::{self, DecoderSpec, RopeStyle};
 
-/// Describes the decoder of `spec` with these weights.
-pub(super) fn program(spec: &DecoderSpec, weights: Weights) -> Program {
+/// Describes the decoder of `spec` with these weights, and a cache in this format.
+pub(super) fn program(spec: &DecoderSpec, weights: Weights, kv_format: KvFormat) -> Program {
     let Weights { mut builder, parts } = weights;
     let ropes: Vec<RopeId> = spec.ropes.iter().map(|table| rope(&mut builder, table)).collect();
     let tokens = Stream::new(&mut builder, spec, RowSet::Tokens);
     let selected = Stream::new(&mut builder, spec, RowSet::Selected);
     let projected = builder.rows(RowSet::Tokens, (spec.n_heads + 2 * spec.n_kv_heads) * spec.head_dim);
-    let mut description = Description { spec, builder, projected, pending: Vec::new() };
+    let mut description = Description { spec, builder, kv_format, projected, pending: Vec::new() };
     description.embed(&tokens, parts.embeddings, &ropes);
     let last = parts.layers.len() - 1;
     for (index, layer) in parts.layers.iter().enumerate() {
@@ -86,6 +86,7 @@ type Layer = LayerParts<Linear, VectorId>;
 struct Description<'a> {
     spec: &'a DecoderSpec,
     builder: ProgramBuilder,
+    kv_format: KvFormat,
     /// Queries, keys and values, one after the other.
     projected: Rows,
     /// What is done to every row before the next product: one phase, however many parts of the model it comes from.
@@ -113,7 +114,7 @@ impl Description<'_> {
             }
             AttentionProjections::Fused(all) => self.product(stream.input, &[(all, self.projected.all())]),
         }
-        let kv_layer = self.builder.kv_layer(spec.n_kv_heads, spec.head_dim);
+        let kv_layer = self.builder.kv_layer(self.kv_format, spec.n_kv_heads, spec.head_dim);
         self.position_and_store(layer, rope, [queries, keys, values], kv_layer);
         self.flush(stream.set);
         self.builder.attention(&AttentionOptions {

@@ -58,7 +58,8 @@ impl Worker {
         let (mut memory, cache_positions) = self.memory_for(&file, &spec);
         if let Some((draft, spec)) = &draft {
             memory.weights += draft.length;
-            memory.kv_cache += (cache_positions as u64).saturating_mul(spec.kv_bytes_per_position());
+            memory.kv_cache +=
+                (cache_positions as u64).saturating_mul(spec.kv_bytes_per_position(self.options.model.kv_cache));
         }
         let unloaded = self.residency.admit(id, memory, self.now()).map_err(|error| error.to_string())?;
         self.n_models += 1;
@@ -80,7 +81,7 @@ impl Worker {
     /// where that is what memory has room for, but one.
     fn memory_for(&self, file: &ModelFile, spec: &DecoderSpec) -> (ModelMemory, usize) {
         let options = &self.options.model;
-        let one = options.context_of(spec) as u64 * spec.kv_bytes_per_position();
+        let one = options.context_of(spec) as u64 * spec.kv_bytes_per_position(self.options.model.kv_cache);
         let room = self.residency.attainable().saturating_sub(file.length);
         let n_sequences = (options.n_sequences.max(1) as u64).min(room.checked_div(one).unwrap_or(1)).max(1);
         let memory = ModelMemory { weights: file.length, kv_cache: n_sequences * one };
