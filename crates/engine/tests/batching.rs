@@ -66,6 +66,34 @@ fn chunks_of_a_prompt_add_up() {
     });
 }
 
+/// On the native backend not a bit of a token's logits depends on how its prompt was cut into steps, on what else a step
+/// computed, or on the number of threads.
+#[test]
+fn the_native_backend_computes_the_same_bits_whatever_runs_beside() {
+    let prompt = tokens(1, 700);
+    let load = |n_threads| {
+        let options = ModelOptions { backend: BackendChoice::Native, n_threads: Some(n_threads), ..support::options() };
+        Model::load(&support::whole(&support::smollm2()), &options).unwrap()
+    };
+    let last_row = |rows: Vec<Vec<f32>>| rows.last().unwrap().iter().map(|logit| logit.to_bits()).collect::<Vec<u32>>();
+    let mut model = load(2);
+    let alone = last_row(in_chunks(&mut model, &prompt, &[700]));
+    for lengths in [&[1, 699][..], &[300, 17, 383], &[640, 59, 1]] {
+        assert!(last_row(in_chunks(&mut model, &prompt, lengths)) == alone, "in chunks of {lengths:?}");
+    }
+    for n_threads in [1, 3] {
+        assert!(last_row(in_chunks(&mut load(n_threads), &prompt, &[700])) == alone, "on {n_threads} threads");
+    }
+    let mut sequences = [CachedSequence::default(), CachedSequence::default(), CachedSequence::default()];
+    let mates = [tokens(2, 45), prompt.clone(), tokens(3, 7)];
+    let mut entries: Vec<Advance<'_>> = std::iter::zip(&mut sequences, &mates)
+        .map(|(sequence, tokens)| Advance { sequence, tokens, logits: tokens.len() - 1..tokens.len() })
+        .collect();
+    let together: Vec<Vec<f32>> = model.advance(&mut entries).unwrap().rows().map(<[f32]>::to_vec).collect();
+    assert!(last_row(together[..2].to_vec()) == alone, "beside others");
+    sequences.into_iter().for_each(|sequence| model.release(sequence));
+}
+
 #[test]
 fn ragged_sequences_run_together_as_they_run_alone() {
     with_every_shape(|shape, model| {

@@ -162,7 +162,7 @@ impl Program {
         self.batch.fill(sequences, self.vocab_size)?;
         self.make_room(pool.n_threads());
         for (geometry, plan) in &mut self.plans {
-            plan.make(geometry, self.batch.spans(), pool.n_threads());
+            plan.make(geometry, self.batch.spans());
         }
         let partial_floats = self.plans.iter().map(|(geometry, plan)| plan.n_partials * geometry.partial_width());
         self.partials.reserve(partial_floats.max().unwrap_or(0));

@@ -1,9 +1,9 @@
 //! Cuts the attention of a step into tasks.
 //!
 //! A task is some neighbouring tokens of one sequence, one head of keys and values, and a range of the sequence's blocks.
-//! Where a context is cut, results are added up in another order. So the contexts of a few tokens are always cut at the
-//! same positions: what is computed of a token that is generated does not depend, in any bit, on what else the step
-//! computes. Those of prompts are cut only where there would be too few tasks for the threads.
+//! Where a context is cut, results are added up in another order. So contexts are always cut at the same positions: what
+//! is computed of a token does not depend, in any bit, on what else the step computes, on how a prompt was cut into steps,
+//! or on the number of threads.
 
 use std::ops::Range;
 
@@ -12,14 +12,8 @@ use super::kv_cache::BLOCK_POSITIONS;
 
 /// Queries that a task aims at: enough to use what is loaded of the cache many times, few enough for the nearest cache.
 const TARGET_ROWS: usize = 64;
-/// The most new tokens of a sequence whose context is cut at fixed positions.
-const FEW_TOKENS: usize = 32;
-/// Blocks between two such positions: enough that putting parts together costs little beside them.
-const FIXED_BLOCKS: usize = 8;
-/// The context of a prompt is cut until there are this many tasks for every thread.
-const TASKS_PER_THREAD: usize = 4;
-/// The fewest blocks that such a cut leaves to a task.
-const MIN_BLOCKS: usize = 8;
+/// Blocks between two cuts: enough that putting parts together costs little beside them.
+const PART_BLOCKS: usize = 8;
 
 /// One sequence of a step, as far as attention is concerned.
 #[derive(Clone, Copy, Debug)]
@@ -79,36 +73,28 @@ fn task_tokens(geometry: &Geometry) -> usize {
 
 impl Plan {
     /// Makes the plan anew for the sequences of a step.
-    pub(crate) fn make(&mut self, geometry: &Geometry, spans: &[Span], n_threads: usize) {
+    pub(crate) fn make(&mut self, geometry: &Geometry, spans: &[Span]) {
         self.tasks.clear();
         self.merges.clear();
         self.n_partials = 0;
-        let total: usize = spans.iter().flat_map(|span| tiles(geometry, span)).map(|tile| tile.blocks.len()).sum();
-        let most_blocks = match n_threads {
-            1 => usize::MAX,
-            _ => (total * geometry.n_kv_heads).div_ceil(n_threads * TASKS_PER_THREAD).max(MIN_BLOCKS),
-        };
         for (sequence, span) in spans.iter().enumerate() {
             for tile in tiles(geometry, span) {
-                let cut = match span.n_tokens {
-                    ..=FEW_TOKENS if n_threads > 1 => Cut::at_fixed_positions(&tile.blocks),
-                    _ => Cut::evenly(&tile.blocks, most_blocks),
-                };
                 for kv_head in 0..geometry.n_kv_heads {
-                    self.add(geometry, &cut, sequence, &tile, kv_head);
+                    self.add(geometry, sequence, &tile, kv_head);
                 }
             }
         }
     }
 
-    fn add(&mut self, geometry: &Geometry, cut: &Cut, sequence: usize, tile: &Tile, kv_head: usize) {
+    fn add(&mut self, geometry: &Geometry, sequence: usize, tile: &Tile, kv_head: usize) {
         let &Tile { first_row, position, n_tokens, ref blocks } = tile;
         let first_partial = self.n_partials;
-        let n_parts = (blocks.end - cut.origin).div_ceil(cut.part_blocks);
+        let origin = blocks.start / PART_BLOCKS * PART_BLOCKS;
+        let n_parts = (blocks.end - origin).div_ceil(PART_BLOCKS);
         for part in 0..n_parts {
-            let start = cut.origin + part * cut.part_blocks;
+            let start = origin + part * PART_BLOCKS;
             let partial = (n_parts > 1).then(|| first_partial + part * n_tokens * geometry.group());
-            let blocks = start.max(blocks.start)..(start + cut.part_blocks).min(blocks.end);
+            let blocks = start.max(blocks.start)..(start + PART_BLOCKS).min(blocks.end);
             let task = Task { sequence, first_row, position, n_tokens, kv_head, blocks, first_partial: partial };
             self.tasks.push(task);
         }
@@ -116,24 +102,6 @@ impl Plan {
             self.merges.push(Merge { first_row, n_tokens, kv_head, first_partial, n_parts });
             self.n_partials += n_parts * n_tokens * geometry.group();
         }
-    }
-}
-
-/// Where the blocks of a context are cut: before every `part_blocks`-th, counted from `origin`.
-struct Cut {
-    origin: usize,
-    part_blocks: usize,
-}
-
-impl Cut {
-    fn at_fixed_positions(blocks: &Range<usize>) -> Self {
-        Cut { origin: blocks.start / FIXED_BLOCKS * FIXED_BLOCKS, part_blocks: FIXED_BLOCKS }
-    }
-
-    /// Into parts of about the same size, of no more than `most_blocks`.
-    fn evenly(blocks: &Range<usize>, most_blocks: usize) -> Self {
-        let n_parts = blocks.len().div_ceil(most_blocks);
-        Cut { origin: blocks.start, part_blocks: blocks.len().div_ceil(n_parts) }
     }
 }
 
