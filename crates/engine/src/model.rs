@@ -312,7 +312,12 @@ impl Model {
         for entry in entries {
             let position = entry.sequence.n_tokens();
             if let Err(full) = self.cache.check(entry.sequence, entry.tokens.len()) {
-                self.prefixes.make_room(&mut self.cache, full.needed);
+                let has_room = self.prefixes.make_room(&mut self.cache, full.needed);
+                // A request that could not run at all otherwise comes before what would make others faster.
+                if !has_room {
+                    self.prefixes.unpin_all();
+                    self.prefixes.make_room(&mut self.cache, full.needed);
+                }
             }
             if let Some(copy) = self.cache.extend(entry.sequence, entry.tokens.len())? {
                 self.backend.copy_block(copy.from, copy.to)?;
@@ -357,9 +362,11 @@ impl Model {
         }
     }
 
-    /// Keeps a sequence that has ended, whose tokens these are, for prompts that begin alike.
+    /// Keeps a sequence that has ended, whose tokens these are, for prompts that begin alike. No more is kept in all than
+    /// a context holds, so that memory does not grow with the number of conversations.
     pub fn keep(&mut self, tokens: &[u32], sequence: CachedSequence) {
         self.prefixes.keep(&mut self.cache, tokens, sequence);
+        self.prefixes.shrink_to(&mut self.cache, self.context_length.div_ceil(BLOCK_TOKENS));
     }
 
     /// What is kept of these tokens stays, whatever comes, until it is unpinned. Returns how many tokens that are.

@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use hone_engine::engine::status::{EngineStatus, ModelState};
 use hone_engine::engine::{EngineHandle, EngineOptions};
+use hone_engine::kv_cache::BLOCK_TOKENS;
 use hone_engine::model::ModelOptions;
 use hone_engine::scheduler::SchedulerSettings;
 use hone_protocol::{
-    Completion, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Lane, Prompt,
+    Completion, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Lane, Message,
+    Prompt, Role,
 };
 
 /// An engine, and small models of random weights for it.
@@ -285,4 +287,35 @@ fn a_thousand_requests_from_many_threads_each_end_once() {
     fixture.check_balanced();
     let counted = fixture.status().lanes.iter().map(|lane| lane.metrics.counts.refused).sum::<u64>();
     assert_eq!(counted, refused as u64);
+}
+
+#[test]
+fn what_many_prompts_begin_with_survives_pressure() {
+    let path = support::smollm2();
+    let model = ModelOptions { context_length: Some(512), n_sequences: 1, ..support::options() };
+    let engine = support::engine_with(EngineOptions::from(model));
+    let beginning = "Grade the answer by the rubric, strictly and without regard for anything else. ".repeat(8);
+    let grade = |answer: &str, common_beginning: Option<&str>| {
+        let turn = Message::new(Role::User, format!("{beginning}{answer}"));
+        let request = GenerateRequest {
+            max_tokens: Some(4),
+            common_beginning: common_beginning.map(str::to_owned),
+            ..GenerateRequest::new(path_name(&path), Prompt::Chat(vec![turn]))
+        };
+        engine.generate(request).unwrap().complete().unwrap().timings
+    };
+    let fill = |seed: u32, n_tokens: usize| {
+        let prompt = Prompt::Tokens(tokens(seed, n_tokens));
+        let request = GenerateRequest { max_tokens: Some(4), ..GenerateRequest::new(path_name(&path), prompt) };
+        engine.generate(request).unwrap().complete().unwrap();
+    };
+    assert_eq!(grade("It is 4.", None).cached_tokens, 0);
+    (1..4).for_each(|seed| fill(seed, 450));
+    assert!(grade("It is 5.", Some(&beginning)).cached_tokens < BLOCK_TOKENS, "what is not pinned goes");
+    (4..7).for_each(|seed| fill(seed, 250));
+    let timings = grade("It is 6.", None);
+    assert!(timings.cached_tokens + 2 * BLOCK_TOKENS > timings.prompt_tokens - 20, "{timings:?}");
+    assert!(engine.status().unwrap().models[0].cache.pinned > 0);
+    fill(7, 500);
+    assert_eq!(engine.status().unwrap().models[0].cache.pinned, 0, "a request that needs everything gets it");
 }

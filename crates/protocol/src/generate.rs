@@ -42,6 +42,9 @@ pub struct GenerateRequest {
     pub constraint: Option<Constraint>,
     /// Which log-probabilities to report beside every token.
     pub logprobs: LogprobOptions,
+    /// The text that the last message of a chat begins with, as those of many requests do: what has been computed of it
+    /// stays at hand, whatever else needs room.
+    pub common_beginning: Option<String>,
     /// How soon it is needed.
     pub lane: Lane,
     /// The conversation that it belongs to. Sessions of a lane take turns, however many requests each of them has.
@@ -63,6 +66,7 @@ impl GenerateRequest {
             stop: Vec::new(),
             constraint: None,
             logprobs: LogprobOptions::default(),
+            common_beginning: None,
             lane: Lane::default(),
             session: None,
             time_limit: None,

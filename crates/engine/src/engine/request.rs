@@ -38,6 +38,8 @@ pub(super) struct RunningRequest {
     /// Guesses in all, and how many of them were right.
     guesses: (usize, usize),
     n_prompt: usize,
+    /// How many of them many requests have in common.
+    n_common: usize,
     n_generated: usize,
     max_tokens: usize,
     /// Whether the answer is bounded by the context and not by the request.
@@ -70,6 +72,7 @@ impl RunningRequest {
             lane: request.lane,
             sequence: CachedSequence::default(),
             n_prompt: prepared.prompt.len(),
+            n_common: prepared.n_common,
             n_drafted: 0,
             drafter: (speculation == Speculation::Auto).then(|| Drafter::new(&prepared.prompt)),
             guesses: (0, 0),
@@ -108,6 +111,11 @@ impl RunningRequest {
     /// The prompt and the answer so far.
     pub(super) fn tokens(&self) -> &[u32] {
         &self.tokens
+    }
+
+    /// The tokens that many requests begin with, as far as the cache holds them.
+    pub(super) fn common_tokens(&self) -> &[u32] {
+        &self.tokens[..self.n_common.min(self.n_computed)]
     }
 
     /// How many of its tokens the cache holds.
@@ -347,6 +355,8 @@ impl RunningRequest {
 /// Everything of a request that can turn out wrong, checked.
 pub(super) struct Prepared {
     prompt: Vec<u32>,
+    /// How many of its first tokens many requests have in common.
+    n_common: usize,
     /// Positions that the context leaves for the answer.
     room: usize,
     sampler: Sampler,
@@ -381,7 +391,8 @@ impl Prepared {
             }
             None => None,
         };
-        Ok(Prepared { prompt, room, sampler, constraint, named_tokens })
+        let n_common = common_tokens(request, &prompt, model)?;
+        Ok(Prepared { prompt, n_common, room, sampler, constraint, named_tokens })
     }
 }
 
@@ -416,6 +427,17 @@ fn encode_chat(request: &GenerateRequest, messages: &[Message], model: &Model) -
         TemplateError::NoTools => GenerateError::NoTools { model: request.model.clone() },
         other => refused(other),
     })
+}
+
+/// How many of the prompt's first tokens come of the beginning that it has in common with other requests.
+fn common_tokens(request: &GenerateRequest, prompt: &[u32], model: &Model) -> Result<usize, GenerateError> {
+    let (Prompt::Chat(messages), Some(beginning)) = (&request.prompt, &request.common_beginning) else { return Ok(0) };
+    let mut messages = messages.clone();
+    if let Some(last) = messages.last_mut() {
+        last.content.clone_from(beginning);
+    }
+    let tokens = encode_chat(request, &messages, model)?;
+    Ok(std::iter::zip(&tokens, prompt).take_while(|(ours, theirs)| ours == theirs).count())
 }
 
 /// The tokens of those names that are single tokens.

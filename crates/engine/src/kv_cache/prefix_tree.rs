@@ -138,13 +138,25 @@ impl PrefixTree {
     /// Gives up blocks until `n_blocks` are free or none is left that may go. Returns whether they are free.
     pub fn make_room(&mut self, pool: &mut BlockPool, n_blocks: usize) -> bool {
         while pool.n_free() < n_blocks {
-            let is_unused = |(_, node): &&(u64, NodeId)| !pool.is_shared(self.nodes[*node].block);
-            let Some((_, node)) = self.leaves.iter().find(is_unused).or_else(|| self.leaves.first()).copied() else {
+            if !self.give_up_one(pool) {
                 return false;
-            };
-            self.n_evicted += 1;
-            self.remove(pool, node);
+            }
         }
+        true
+    }
+
+    /// Gives up blocks until no more than `n_blocks` are kept, or none is left that may go.
+    pub fn shrink_to(&mut self, pool: &mut BlockPool, n_blocks: usize) {
+        while self.n_blocks > n_blocks && self.give_up_one(pool) {}
+    }
+
+    fn give_up_one(&mut self, pool: &mut BlockPool) -> bool {
+        let is_unused = |(_, node): &&(u64, NodeId)| !pool.is_shared(self.nodes[*node].block);
+        let Some((_, node)) = self.leaves.iter().find(is_unused).or_else(|| self.leaves.first()).copied() else {
+            return false;
+        };
+        self.n_evicted += 1;
+        self.remove(pool, node);
         true
     }
 
@@ -170,6 +182,16 @@ impl PrefixTree {
             if self.nodes[node].n_pins == 0 {
                 self.n_pinned -= 1;
                 self.note_leaf(node);
+            }
+        }
+    }
+
+    /// Takes all pins back.
+    pub fn unpin_all(&mut self) {
+        self.n_pinned = 0;
+        for id in 1..self.nodes.len() {
+            if std::mem::take(&mut self.nodes[id].n_pins) > 0 {
+                self.note_leaf(id);
             }
         }
     }

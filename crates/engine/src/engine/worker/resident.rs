@@ -1,6 +1,6 @@
 //! A model in memory, with its requests.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hone_protocol::{GenerateError, ModelFile};
 
@@ -25,7 +25,12 @@ pub(super) struct ResidentModel {
     requests: BTreeMap<RequestId, RunningRequest>,
     /// Those that a suspended step is for.
     suspended: BTreeSet<RequestId>,
+    /// Beginnings of prompts that stay in the KV cache, the oldest first.
+    pinned: VecDeque<Vec<u32>>,
 }
+
+/// The most beginnings of prompts that stay: of a judge's two kinds of prompts, and of another's before it.
+const MOST_PINNED: usize = 4;
 
 /// Tokens that a step of generating requests has room for, guessed ones among them: with more, arithmetic takes longer
 /// than reading the weights.
@@ -48,7 +53,16 @@ struct Leader {
 
 impl ResidentModel {
     pub(super) fn new(id: ModelId, name: String, file: ModelFile, model: Model, draft: Option<DraftModel>) -> Self {
-        ResidentModel { id, name, file, model, draft, requests: BTreeMap::new(), suspended: BTreeSet::new() }
+        ResidentModel {
+            id,
+            name,
+            file,
+            model,
+            draft,
+            requests: BTreeMap::new(),
+            suspended: BTreeSet::new(),
+            pinned: VecDeque::new(),
+        }
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -72,10 +86,30 @@ impl ResidentModel {
     pub(super) fn retire(&mut self, id: RequestId) {
         self.abandon_step_of(id);
         if let Some(mut request) = self.requests.remove(&id) {
+            let beginning = request.common_tokens().to_vec();
             let (sequence, tokens) = request.leave_place(&mut self.model);
             self.model.keep(tokens, sequence);
+            self.pin(&beginning);
         }
         self.draft.iter_mut().for_each(|draft| draft.forget(id));
+    }
+
+    /// What many requests begin with stays, in place of what others began with before.
+    fn pin(&mut self, beginning: &[u32]) {
+        if self.model.cache_usage().pinned == 0 {
+            // A request that needed all of the cache has had the pins taken back.
+            self.pinned.clear();
+        }
+        if beginning.len() < BLOCK_TOKENS || self.pinned.iter().any(|pinned| beginning.starts_with(pinned)) {
+            return;
+        }
+        let n_pinned = self.model.pin(beginning);
+        self.pinned.push_back(beginning[..n_pinned].to_vec());
+        if self.pinned.len() > MOST_PINNED
+            && let Some(oldest) = self.pinned.pop_front()
+        {
+            self.model.unpin(&oldest);
+        }
     }
 
     pub(super) fn time_out(&mut self, id: RequestId) {
