@@ -142,7 +142,6 @@ fn meaning_is_extracted_from_every_state() {
         store: store.clone(),
         generator: Arc::clone(&generator) as _,
         settings: Arc::new(settings_for_tests()),
-        respondents: vec![RespondentId::A],
         waits_for_grades: false,
     };
     for &state in meaning::states::State::ALL {

@@ -1,8 +1,8 @@
 //! The meaning agent: finds out, in the background, what an exchange was after and what it is about.
 //!
-//! The model that answered is asked under a JSON schema, once the answer has been graded. It never keeps anybody
-//! waiting: no extraction begins while a question is being answered, and one that is going on is cancelled when a
-//! question comes, to be begun anew later. A failure leaves intent and entities empty.
+//! The model that answered is asked under a JSON schema, in the background and once the answer has been graded. What a
+//! session leaves undone (somebody asked one question and left, say) is done in the next one with the same model. A
+//! failure leaves intent and entities empty.
 
 mod jobs;
 pub(crate) mod states;
@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use crossbeam_channel::{RecvError, never, select_biased};
 use hone_bus::{Agent, Inbox};
-use hone_memory::{Engram, MemoryStore};
+use hone_memory::{Engram, Filters, MemoryStore};
 use hone_protocol::{
     Completion, Constraint, Envelope, Generate, GenerateRequest, Generation, GenerationEvent, Lane, Message, Payload,
-    Prompt, QueryId, RespondentId, Role, SamplingOptions, Subject, with_causes,
+    Prompt, QueryId, Role, SamplingOptions, Subject, with_causes,
 };
 use hone_quality::fill;
 use serde::Deserialize;
@@ -30,13 +30,10 @@ use crate::topic::Topic;
 pub(crate) const NAME: &str = "meaning";
 
 /// What the agent listens to.
-pub(crate) const SUBJECTS: [Subject; 5] = [
-    Subject::QueryReceived,
-    Subject::ResponseGeneration,
-    Subject::ResponseFailed,
-    Subject::MemoryStored,
-    Subject::CritiqueResult,
-];
+pub(crate) const SUBJECTS: [Subject; 2] = [Subject::MemoryStored, Subject::CritiqueResult];
+
+/// So many of the latest engrams are looked at for what was left undone.
+const LOOKED_BACK: usize = 200;
 
 /// Bounds of what is extracted.
 const LONGEST_INTENT: usize = 80;
@@ -49,7 +46,6 @@ pub(crate) struct MeaningParts {
     pub(crate) store: MemoryStore,
     pub(crate) generator: Arc<dyn Generate>,
     pub(crate) settings: Arc<MemorySettings>,
-    pub(crate) respondents: Vec<RespondentId>,
     /// Whether there is a critic whose grades are waited for.
     pub(crate) waits_for_grades: bool,
 }
@@ -60,6 +56,8 @@ pub(crate) struct MeaningAgent {
     pub(crate) machine: Machine<State, Action>,
     jobs: Jobs,
     work: Option<Work>,
+    /// Whether it was looked for what earlier sessions have left undone.
+    has_looked_back: bool,
 }
 
 /// What can happen to it.
@@ -85,31 +83,40 @@ struct Meaning {
 
 impl MeaningAgent {
     pub(crate) fn new(parts: MeaningParts) -> Self {
-        let jobs = Jobs::new(parts.respondents.clone(), parts.waits_for_grades);
-        MeaningAgent { parts, machine: Machine::new(&TABLE), jobs, work: None }
+        let jobs = Jobs::new(parts.waits_for_grades);
+        MeaningAgent { parts, machine: Machine::new(&TABLE), jobs, work: None, has_looked_back: false }
     }
 
     fn receive(&mut self, message: &Envelope) -> Result<(), IllegalTransition> {
         let Some(topic) = Topic::of(message) else { return Ok(()) };
         match message.payload {
-            Payload::QueryReceived(_) => {
-                self.jobs.asked(topic.correlation_id);
-                self.suspend()?;
+            Payload::MemoryStored(_) => {
+                self.jobs.stored(topic.query_id);
+                self.look_back(topic.query_id);
             }
-            Payload::ResponseGeneration(_) | Payload::ResponseFailed(_) => {
-                self.jobs.answered(topic.correlation_id, topic.respondent_id);
-            }
-            Payload::MemoryStored(_) => self.jobs.stored(topic.query_id),
             Payload::CritiqueResult(_) => self.jobs.graded(topic.query_id),
             _ => {}
         }
         self.begin()
     }
 
-    fn suspend(&mut self) -> Result<(), IllegalTransition> {
-        let Some(work) = self.work.take() else { return Ok(()) };
-        self.jobs.put_back(work.query_id);
-        self.machine.act(Action::Suspend)
+    /// Finds, once, what earlier sessions have left undone with the model that is at work now.
+    fn look_back(&mut self, latest: QueryId) {
+        if std::mem::replace(&mut self.has_looked_back, true) {
+            return;
+        }
+        let store = &self.parts.store;
+        let found = store.get(latest).and_then(|engram| {
+            let model = engram.map(|engram| engram.model);
+            store.list(&Filters { model, ..Filters::default() }, LOOKED_BACK)
+        });
+        match found {
+            Ok(engrams) => {
+                let undone = engrams.iter().filter(|engram| engram.intent.is_none() && engram.query_id != latest);
+                self.jobs.left_over(undone.map(|engram| engram.query_id).rev());
+            }
+            Err(error) => tracing::info!("what was left undone is not known: {}", with_causes(&error)),
+        }
     }
 
     /// Begins the next extraction, when there is none and this is the time.

@@ -77,7 +77,6 @@ impl Team {
                 store: memory.store.clone(),
                 generator: Arc::clone(&parts.generator),
                 settings: Arc::new(memory.settings.clone()),
-                respondents: respondents.iter().map(|respondent| respondent.id).collect(),
                 waits_for_grades: parts.judge.is_some(),
             };
             team.remember(bus, memory, meaning)?;

@@ -1,22 +1,21 @@
-//! Which engrams wait for their meaning to be extracted, and whether this is the time.
+//! Which engrams wait for their meaning to be extracted.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
-use hone_protocol::{QueryId, RespondentId};
+use hone_protocol::QueryId;
 
-/// How many engrams wait at most; the oldest stays without intent and entities.
+/// How many engrams wait at most; the oldest stays without intent and entities until a later session.
 pub(crate) const CAPACITY: usize = 100;
 
-/// The engrams that wait, and the questions that are being answered meanwhile.
+/// The engrams that wait.
 #[derive(Debug)]
 pub(crate) struct Jobs {
-    /// The respondents who answer a question.
-    respondents: Vec<RespondentId>,
     /// Whether an engram waits for its grade.
     waits_for_grades: bool,
     /// Oldest first.
     waiting: VecDeque<Job>,
-    unanswered: HashSet<(QueryId, RespondentId)>,
+    /// Engrams of earlier sessions, whose turn comes when nothing else waits.
+    backlog: Vec<QueryId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -27,18 +26,8 @@ struct Job {
 }
 
 impl Jobs {
-    pub(crate) fn new(respondents: Vec<RespondentId>, waits_for_grades: bool) -> Self {
-        Jobs { respondents, waits_for_grades, waiting: VecDeque::new(), unanswered: HashSet::new() }
-    }
-
-    /// A question was asked; `correlation_id` is the id under which it was received.
-    pub(crate) fn asked(&mut self, correlation_id: QueryId) {
-        self.unanswered.extend(self.respondents.iter().map(|respondent| (correlation_id, *respondent)));
-    }
-
-    /// A respondent has answered a question, or will not.
-    pub(crate) fn answered(&mut self, correlation_id: QueryId, respondent: RespondentId) {
-        self.unanswered.remove(&(correlation_id, respondent));
+    pub(crate) fn new(waits_for_grades: bool) -> Self {
+        Jobs { waits_for_grades, waiting: VecDeque::new(), backlog: Vec::new() }
     }
 
     /// An engram is in memory.
@@ -51,25 +40,20 @@ impl Jobs {
         self.job(query_id).is_graded = true;
     }
 
-    /// Whether somebody waits for an answer.
-    pub(crate) fn is_answering(&self) -> bool {
-        !self.unanswered.is_empty()
+    /// These were left over; the last of them comes first.
+    pub(crate) fn left_over(&mut self, query_ids: impl IntoIterator<Item = QueryId>) {
+        let is_waiting = |id: &QueryId| self.waiting.iter().any(|job| job.query_id == *id);
+        let left_over: Vec<QueryId> = query_ids.into_iter().filter(|id| !is_waiting(id)).collect();
+        self.backlog.extend(left_over);
     }
 
-    /// The next engram, when nobody waits for an answer.
+    /// The next engram.
     pub(crate) fn next(&mut self) -> Option<QueryId> {
-        if self.is_answering() {
-            return None;
-        }
         let is_ready = |job: &Job| job.is_stored && (job.is_graded || !self.waits_for_grades);
-        let index = self.waiting.iter().position(is_ready)?;
-        self.waiting.remove(index).map(|job| job.query_id)
-    }
-
-    /// Puts an engram back that `next` gave, to be the first again.
-    pub(crate) fn put_back(&mut self, query_id: QueryId) {
-        self.waiting.push_front(Job { query_id, is_stored: true, is_graded: true });
-        self.waiting.truncate(CAPACITY);
+        match self.waiting.iter().position(is_ready) {
+            Some(index) => self.waiting.remove(index).map(|job| job.query_id),
+            None => self.backlog.pop(),
+        }
     }
 
     fn job(&mut self, query_id: QueryId) -> &mut Job {
@@ -94,41 +78,32 @@ mod tests {
 
     #[test]
     fn an_engram_waits_for_memory_and_its_grade_in_either_order() {
-        let mut jobs = Jobs::new(vec![RespondentId::A], true);
+        let mut jobs = Jobs::new(true);
         jobs.stored(id(1));
         jobs.graded(id(2));
         assert_eq!(jobs.next(), None);
         jobs.graded(id(1));
         jobs.stored(id(2));
         assert_eq!([jobs.next(), jobs.next(), jobs.next()], [Some(id(1)), Some(id(2)), None]);
-        let mut jobs = Jobs::new(vec![RespondentId::A], false);
+        let mut jobs = Jobs::new(false);
         jobs.stored(id(1));
         assert_eq!(jobs.next(), Some(id(1)));
     }
 
     #[test]
-    fn nothing_is_begun_while_somebody_waits_for_an_answer() {
-        let mut jobs = Jobs::new(vec![RespondentId::A, RespondentId::B], false);
-        jobs.stored(id(1));
-        jobs.asked(id(2));
-        assert_eq!(jobs.next(), None);
-        jobs.answered(id(2), RespondentId::A);
-        assert_eq!(jobs.next(), None, "B still answers");
-        jobs.answered(id(2), RespondentId::B);
-        assert_eq!(jobs.next(), Some(id(1)));
+    fn what_was_left_over_comes_last_and_once() {
+        let mut jobs = Jobs::new(false);
         jobs.stored(id(3));
-        jobs.put_back(id(1));
-        assert_eq!([jobs.next(), jobs.next()], [Some(id(1)), Some(id(3))]);
+        jobs.left_over([id(1), id(2), id(3)]);
+        assert_eq!([jobs.next(), jobs.next(), jobs.next(), jobs.next()], [Some(id(3)), Some(id(2)), Some(id(1)), None]);
     }
 
     #[test]
     fn the_oldest_makes_room() {
-        let mut jobs = Jobs::new(vec![RespondentId::A], false);
+        let mut jobs = Jobs::new(false);
         (0..=CAPACITY).for_each(|number| jobs.stored(id(number)));
-        jobs.put_back(id(CAPACITY + 7));
         let taken: Vec<Option<QueryId>> = (0..=CAPACITY).map(|_| jobs.next()).collect();
-        let mut expected = vec![Some(id(CAPACITY + 7))];
-        expected.extend((1..CAPACITY).map(|number| Some(id(number))));
+        let mut expected: Vec<Option<QueryId>> = (1..=CAPACITY).map(|number| Some(id(number))).collect();
         expected.push(None);
         assert_eq!(taken, expected);
     }

@@ -11,17 +11,15 @@ state_machine! {
         AnnotatingMeaning = "ANNOTATING_MEANING",
         Error = "ERROR",
     }
-    /// What it does. It suspends its work when somebody asks a question.
+    /// What it does.
     actions {
         StartExtract = "START_EXTRACT",
-        Suspend = "SUSPEND",
         AnnotateMeaning = "ANNOTATE_MEANING",
         Fail = "FAIL",
         Reset = "RESET",
     }
     transitions {
         Idle + StartExtract => Extracting,
-        Extracting + Suspend => Idle,
         Extracting + AnnotateMeaning => AnnotatingMeaning,
         Extracting + Fail => Error,
         AnnotatingMeaning + Reset => Idle,
@@ -43,7 +41,6 @@ mod tests {
 stateDiagram-v2
     [*] --> IDLE
     IDLE --> EXTRACTING: START_EXTRACT
-    EXTRACTING --> IDLE: SUSPEND
     EXTRACTING --> ANNOTATING_MEANING: ANNOTATE_MEANING
     EXTRACTING --> ERROR: FAIL
     ANNOTATING_MEANING --> IDLE: RESET

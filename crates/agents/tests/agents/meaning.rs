@@ -1,7 +1,7 @@
 //! Intent and entities, found out in the background.
 
 use hone_protocol::scripted::Script;
-use hone_protocol::{Constraint, GenerateRequest, Subject};
+use hone_protocol::{Constraint, GenerateRequest, Lane, Subject};
 
 use crate::stage::{MODEL, Plan, Stage, grades_of, is_comparison, text_of, verdict};
 
@@ -64,34 +64,26 @@ fn a_failed_extraction_leaves_them_empty_and_the_next_goes_on() {
 }
 
 #[test]
-fn an_extraction_makes_way_for_a_question_and_is_done_later() {
-    let mut stage = plan(|request| match (is_extraction(request), text_of(request).contains("first")) {
-        // The first attempt goes on until somebody asks something.
-        (true, true) => Script::never_ending(&["{"]),
-        (true, false) => Script::saying(&MEANING),
-        _ => Script::saying(&["Yes."]),
+fn what_a_session_has_left_undone_is_done_in_the_next() {
+    let mut before = plan(|request| match is_extraction(request) {
+        true => Script::never_ending(&["{"]),
+        false => Script::saying(&["Yes."]),
     })
     .start();
-    let first = stage.ask("first?");
-    stage.wait_about(first, Subject::CritiqueResult);
-    let extractions =
-        |stage: &Stage| stage.generator.requests().iter().filter(|request| is_extraction(request)).count();
-    stage.wait_for_request(&stage.generator, is_extraction);
-    assert_eq!(extractions(&stage), 1);
-    let second = stage.ask("second?");
-    stage.wait_about(second, Subject::CritiqueResult);
-    // The one that made way is the first to be begun again.
-    let begin = std::time::Instant::now();
-    while extractions(&stage) < 2 {
-        assert!(begin.elapsed().as_secs() < 60, "it was not begun again");
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+    let left = ["first?", "second?"].map(|question| before.ask(question));
+    before.wait_for_request(&before.generator, is_extraction);
+    before.wait_about(left[1], Subject::MemoryStored);
+    let mut stage = plan(|request| match is_extraction(request) {
+        true => Script::saying(&MEANING),
+        false => Script::saying(&["Yes."]),
+    })
+    .start_in(before.leave_folder());
+    let id = stage.ask("third?");
+    [id, left[0], left[1]].iter().for_each(|id| wait_for_intent(&stage, *id));
     let requests = stage.generator.requests();
-    let again = requests.iter().filter(|request| is_extraction(request)).nth(1).unwrap();
-    assert!(text_of(again).contains("first?"));
+    let lanes: Vec<Lane> = requests.iter().map(|request| request.lane).collect();
+    assert_eq!(lanes, [Lane::Interactive, Lane::Background, Lane::Background, Lane::Background]);
     stage.stop();
-    assert!(stage.generator.was_cancelled());
-    assert_eq!(stage.engram(first).intent, None);
 }
 
 #[test]
