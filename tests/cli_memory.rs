@@ -250,3 +250,23 @@ fn what_was_answered_is_found_by_its_meaning() {
     let events = home.run(&["events", "--json", "--type", "memory.stored"]);
     assert_eq!(events.stdout.lines().count(), 2, "{}", events.stdout);
 }
+
+#[test]
+fn one_question_waits_for_the_second_respondent_and_the_comparison() {
+    let home = Home::new();
+    let question =
+        ["chat", "Is the sky blue?", "--model", &smollm2(), "--temperature", "0", "-N", "12", "--respondent-b"];
+    let answered = home.json(&[&question[..], &["--grade", "--json"]].concat());
+    assert!(!answered["answer_b"].as_str().unwrap().is_empty(), "{answered:#}");
+    assert!(answered["comparison"]["log_odds"].is_number(), "{answered:#}");
+    let engrams = home.json(&["memory", "list", "--json"]);
+    assert_eq!(engrams.as_array().unwrap().len(), 2);
+    for engram in engrams.as_array().unwrap() {
+        let is_winner = engram["respondent_id"] == answered["comparison"]["winner"];
+        let expected = answered["comparison"]["winner"].is_string().then_some(is_winner);
+        assert_eq!(engram["pairwise_winner"].as_bool(), expected, "{engram:#}");
+    }
+    let ungraded = home.run(&question);
+    assert_eq!(ungraded.code, 0, "{}", ungraded.stderr);
+    assert!(ungraded.stderr.contains("respondent B: "), "{}", ungraded.stderr);
+}

@@ -3,15 +3,11 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use crossbeam_channel::{Receiver, select_biased};
+use crossbeam_channel::Receiver;
 use hone_agents::{Team, TeamParts};
 use hone_bus::{Bus, Mailbox, Overload, Subscription};
 use hone_memory::MemoryStore;
-use hone_protocol::{
-    Envelope, Feedback, Grade, Nothing, Payload, Query, QueryId, Rating, RespondentId, SessionId, Subject,
-};
-
-use crate::interrupt::Listening;
+use hone_protocol::{Envelope, Feedback, Nothing, Payload, Query, QueryId, Rating, RespondentId, SessionId, Subject};
 
 /// Who the terminal is on the bus.
 const SENDER: &str = "terminal";
@@ -29,6 +25,7 @@ pub(crate) struct Stack {
     bus: Bus,
     store: Option<MemoryStore>,
     grades: bool,
+    has_respondent_b: bool,
     // Dropped last: the agents stop when nobody can ask any more.
     _team: Team,
 }
@@ -41,10 +38,10 @@ impl Stack {
     pub(crate) fn start(parts: TeamParts) -> anyhow::Result<Stack> {
         let bus = Bus::new();
         let store = parts.memory.as_ref().map(|memory| memory.store.clone());
-        let grades = parts.judge.is_some();
+        let (grades, has_respondent_b) = (parts.judge.is_some(), parts.respondent_b.is_some());
         let answers = subscribe(&bus, SENDER, &ANSWERS);
         let team = Team::start(&bus, parts).context("cannot start the agents")?;
-        Ok(Stack { answers, bus, store, grades, _team: team })
+        Ok(Stack { answers, bus, store, grades, has_respondent_b, _team: team })
     }
 
     /// What was remembered, where anything is.
@@ -55,6 +52,11 @@ impl Stack {
     /// Whether answers are graded.
     pub(crate) fn grades(&self) -> bool {
         self.grades
+    }
+
+    /// Whether a second respondent answers too.
+    pub(crate) fn has_respondent_b(&self) -> bool {
+        self.has_respondent_b
     }
 
     /// Hears everything of `subjects` from now on.
@@ -91,21 +93,6 @@ impl Stack {
     /// Says that a conversation has ended.
     pub(crate) fn close(&self, session: SessionId) {
         self.publish(Envelope::new(SENDER, session, Payload::SessionClosed(Nothing {})));
-    }
-
-    /// Waits for the grade of an answer; `None` where Ctrl-C came first or the critic is gone.
-    pub(crate) fn await_grade(&self, id: QueryId, listening: &Listening<'_>) -> Option<Grade> {
-        loop {
-            let envelope = select_biased! {
-                recv(listening.pressed()) -> _ => return None,
-                recv(self.answers()) -> envelope => envelope.ok()?,
-            };
-            if let (Payload::CritiqueResult(critique), Some(about)) = (&envelope.payload, envelope.query_id)
-                && about == id
-            {
-                return Some(critique.grade.clone());
-            }
-        }
     }
 
     fn publish(&self, envelope: Envelope) {

@@ -11,7 +11,9 @@ use std::thread::JoinHandle;
 
 use anyhow::Context;
 use crossbeam_channel::{Sender, bounded, select_biased};
-use hone_protocol::{Comparison, Critique, Envelope, Grade, Payload, QueryId, Recall, RespondentId, Subject};
+use hone_protocol::{
+    Comparison, Critique, Envelope, Grade, Payload, Preference, QueryId, Recall, RespondentId, Subject,
+};
 
 use crate::badge::badge;
 use crate::events::event_line;
@@ -206,15 +208,21 @@ fn explain_grade(grade: &Grade, row: &mut impl FnMut(&str, String)) {
 }
 
 fn explain_comparison(comparison: &Comparison, row: &mut impl FnMut(&str, String)) {
-    let preference = &comparison.preference;
-    let winner = match (preference.winner, &preference.judging.failure) {
-        (Some(RespondentId::A), _) => "better than respondent B's".to_string(),
-        (Some(RespondentId::B), _) => "worse than respondent B's".to_string(),
-        (None, Some(failure)) => format!("not compared: {failure}"),
-        (None, None) => "as good as respondent B's".to_string(),
+    row("compared", comparison_text(&comparison.preference));
+}
+
+/// How an answer compares with the second respondent's.
+pub(crate) fn comparison_text(preference: &Preference) -> String {
+    if let Some(failure) = &preference.judging.failure {
+        return format!("not compared: {failure}");
+    }
+    let comparison = match preference.winner {
+        Some(RespondentId::A) => "better than respondent B's",
+        Some(RespondentId::B) => "worse than respondent B's",
+        None => "as good as respondent B's",
     };
     let orders = if preference.consistent { "both orders agree" } else { "the orders disagree" };
-    row("compared", format!("{winner} (log-odds {:.2}, {orders})", preference.log_odds));
+    format!("{comparison} (log-odds {:.2}, {orders})", preference.log_odds)
 }
 
 impl Drop for Listener {

@@ -2,24 +2,26 @@
 //!
 //! One answer is given where a question stands on the command line, or stdin is no terminal and holds it. It is
 //! saved only where it continues a saved conversation, so that scripts leave nothing behind. Ctrl-C ends it with what
-//! has come so far and exit code 130. Its grade is waited for where `--grade` asks for one.
+//! has come so far and exit code 130. Its grade is waited for where `--grade` asks for one, and with `--respondent-b` the
+//! second answer and the comparison.
 
 use std::io::{IsTerminal, Read};
 
 use anyhow::Context;
-use hone_protocol::{FinishReason, Grade, Timings};
+use hone_protocol::{Comparison, FinishReason, Grade, Timings};
 use serde::Serialize;
 
 use crate::app::{App, StackOptions};
 use crate::arguments::{ChatArguments, ChatQualityFlags};
 use crate::badge::badge;
-use crate::chat::aftermath::Aftermath;
+use crate::chat::aftermath::{Aftermath, comparison_text};
 use crate::chat::answer::{Ending, answer};
 use crate::chat::repl;
 use crate::chat::screen::{Screen, Terminal};
 use crate::chat::session::{Exchange, Session};
 use crate::chat::shell::{ModelShelf, Shell, resumed};
 use crate::chat::store::ConversationStore;
+use crate::chat::verdicts::{VerdictWatch, Verdicts};
 use crate::failure::{Outcome, usage};
 use crate::interrupt::Interrupt;
 
@@ -94,10 +96,14 @@ struct JsonAnswer<'a> {
     timings: Timings,
     #[serde(skip_serializing_if = "Option::is_none")]
     grade: Option<Grade>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answer_b: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    comparison: Option<Comparison>,
 }
 
 impl<'a> JsonAnswer<'a> {
-    fn new(session: &'a Session, exchange: &'a Exchange, grade: Option<Grade>) -> JsonAnswer<'a> {
+    fn new(session: &'a Session, exchange: &'a Exchange, verdicts: Verdicts) -> JsonAnswer<'a> {
         JsonAnswer {
             model: &exchange.model,
             question: &exchange.question,
@@ -107,7 +113,9 @@ impl<'a> JsonAnswer<'a> {
             left_out_exchanges: session.left_out(),
             conversation: session.name(),
             timings: exchange.timings,
-            grade,
+            grade: verdicts.grade,
+            answer_b: verdicts.response_b.map(|response| response.answer),
+            comparison: verdicts.comparison,
         }
     }
 }
@@ -143,6 +151,7 @@ fn answer_once(app: &App, shell: &mut Shell<'_>, question: String, json: bool) -
     let mut screen = if json { Terminal::without_answers(app.output) } else { Terminal::new(app.output) };
     let session = &mut shell.session;
     let exchanges_before = session.exchanges().len();
+    let watch = VerdictWatch::new(shell.stack);
     session.ask(question);
     let ending = answer(session, shell.stack, shell.interrupt, &mut screen)?;
     let answered = session.exchanges().get(exchanges_before);
@@ -150,18 +159,21 @@ fn answer_once(app: &App, shell: &mut Shell<'_>, question: String, json: bool) -
         shell.store.save(name, &session.conversation())?;
     }
     let Some(exchange) = answered else { return Ok(outcome_of(ending)) };
-    let wants_grade = shell.stack.grades() && ending == Ending::Answered;
-    let grade = match exchange.query_id.filter(|_| wants_grade) {
-        Some(id) => shell.stack.await_grade(id, &shell.interrupt.listen()),
+    let verdicts = match exchange.query_id.filter(|_| ending == Ending::Answered) {
+        Some(id) => watch.wait(id, &shell.interrupt.listen()),
         None => None,
     };
-    let interrupted = wants_grade && grade.is_none();
-    match grade {
-        grade if json => app.output.print_json(&JsonAnswer::new(session, exchange, grade))?,
-        Some(grade) => show_grade(app, &grade),
-        None => {}
+    let outcome = if verdicts.is_none() { Outcome::Interrupted } else { outcome_of(ending) };
+    let verdicts = verdicts.unwrap_or_default();
+    if json {
+        app.output.print_json(&JsonAnswer::new(session, exchange, verdicts))?;
+        return Ok(outcome);
     }
-    Ok(if interrupted { Outcome::Interrupted } else { outcome_of(ending) })
+    if let Some(grade) = &verdicts.grade {
+        show_grade(app, grade);
+    }
+    show_comparison(app, &verdicts);
+    Ok(outcome)
 }
 
 fn outcome_of(ending: Ending) -> Outcome {
@@ -176,6 +188,16 @@ fn show_grade(app: &App, grade: &Grade) {
     match (badge(grade, app.output.colors_stderr()), &grade.judging.failure) {
         (Some(badge), _) => app.output.announce(&badge),
         (None, failure) => app.output.note(&format!("not graded: {}", failure.as_deref().unwrap_or("no verdict"))),
+    }
+}
+
+/// What the second respondent answered, and how the answer compares.
+fn show_comparison(app: &App, verdicts: &Verdicts) {
+    if let Some(response) = &verdicts.response_b {
+        app.output.note(&format!("respondent B: {}", response.answer.trim()));
+    }
+    if let Some(comparison) = &verdicts.comparison {
+        app.output.note(&format!("the answer: {}", comparison_text(&comparison.preference)));
     }
 }
 
