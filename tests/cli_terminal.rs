@@ -120,3 +120,19 @@ fn a_badge_appears_under_its_answer_and_spoils_no_line_that_is_being_typed() {
     assert!(engrams.iter().all(|engram| engram["critic_score"].is_u64()), "{engrams:#?}");
     assert!(engrams.iter().any(|engram| engram["user_feedback"] == "good"), "{engrams:#?}");
 }
+
+#[test]
+fn a_long_text_that_is_pasted_is_asked_at_once() {
+    let home = Home::new();
+    let mut terminal = Terminal::chat(&home, &["--no-grade", "--max-tokens", "8"]);
+    terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
+    let pasted = "Say yes and nothing more. ".repeat(60);
+    terminal.type_text(&format!("{pasted}\r"));
+    let has_room_for_more =
+        |lines: &[String]| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == ">");
+    terminal.wait_for("prompt after the answer", has_room_for_more);
+    terminal.type_text("\u{4}");
+    assert!(terminal.child.wait().unwrap().success());
+    let engrams = home.json(&["memory", "list", "--json"]);
+    assert_eq!(engrams[0]["query"], pasted.trim());
+}

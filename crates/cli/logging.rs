@@ -1,5 +1,8 @@
 //! Logs of every crate, on stderr: warnings always, more with `--verbose`, and what `HONE_LOG` asks for above both.
 
+use std::io::{self, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::usage;
@@ -19,11 +22,61 @@ pub(crate) fn start(verbose: u8, output: Output) -> anyhow::Result<()> {
     };
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| LineWriter { line: Vec::new() })
         .with_ansi(output.colors_stderr())
         .with_target(verbose > 0)
         .without_time();
     subscriber.try_init().map_err(|error| anyhow::anyhow!("cannot start to log: {error}"))
+}
+
+/// Where log lines go instead of stderr, while there is such a place.
+static DIVERSION: Mutex<Option<Diversion>> = Mutex::new(None);
+
+type Diversion = Box<dyn Fn(String) + Send>;
+
+/// Log lines go to stderr again when it is dropped.
+pub(crate) struct Diverted(());
+
+/// Hands every log line to `take` from now on: a screen with a line that is being typed is not to be written to.
+pub(crate) fn divert(take: impl Fn(String) + Send + 'static) -> Diverted {
+    *diversion() = Some(Box::new(take));
+    Diverted(())
+}
+
+impl Drop for Diverted {
+    fn drop(&mut self) {
+        *diversion() = None;
+    }
+}
+
+fn diversion() -> MutexGuard<'static, Option<Diversion>> {
+    DIVERSION.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gathers a log line, and sends it on when it is whole.
+struct LineWriter {
+    line: Vec<u8>,
+}
+
+impl Write for LineWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.line.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for LineWriter {
+    fn drop(&mut self) {
+        match &*diversion() {
+            Some(take) => take(String::from_utf8_lossy(&self.line).trim_end().to_owned()),
+            // Where even stderr cannot be written to, nobody can be told.
+            None => drop(io::stderr().write_all(&self.line)),
+        }
+    }
 }
 
 /// The filter for how often `--verbose` was given.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::Context;
-use crossbeam_channel::{Sender, bounded, select_biased};
+use crossbeam_channel::{Receiver, Sender, bounded, select_biased, unbounded};
 use hone_protocol::{
     Comparison, Critique, Envelope, Grade, Payload, Preference, QueryId, Recall, RespondentId, Subject,
 };
@@ -25,9 +25,17 @@ const SUBJECTS: [Subject; 4] =
     [Subject::QueryReceived, Subject::MemoryRecalled, Subject::CritiqueResult, Subject::PairwiseResult];
 
 /// What came of the answers so far.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Aftermath {
     board: Arc<Mutex<Board>>,
+    /// Lines of the log go through a channel: whoever logs may hold the board.
+    log: (Sender<String>, Receiver<String>),
+}
+
+impl Default for Aftermath {
+    fn default() -> Self {
+        Aftermath { board: Arc::default(), log: unbounded() }
+    }
 }
 
 #[derive(Default)]
@@ -39,6 +47,8 @@ struct Board {
     latest: Option<QueryId>,
     /// Why there was no grade, when a person was last told.
     told: Option<String>,
+    /// The latest line of the log.
+    logged: Option<String>,
     /// Prints above the line that is being typed, while one is.
     prompt: Option<SyncSender<String>>,
     /// Lines that wait for the end of an answer.
@@ -66,6 +76,10 @@ impl Aftermath {
                 let envelope = select_biased! {
                     recv(stopped) -> _ => return,
                     recv(mailbox.receiver()) -> envelope => envelope,
+                    recv(aftermath.log.1) -> line => {
+                        line.into_iter().for_each(|line| aftermath.lock().announce_log(line));
+                        continue;
+                    }
                 };
                 let Ok(envelope) = envelope else { return };
                 aftermath.hear(&envelope, output, monitors);
@@ -80,6 +94,19 @@ impl Aftermath {
     pub(crate) fn begin_typing(&self, prompt: SyncSender<String>) -> Vec<String> {
         let mut board = self.lock();
         board.prompt = Some(prompt);
+        std::mem::take(&mut board.held)
+    }
+
+    /// Takes lines of the log, to be announced.
+    pub(crate) fn log(&self) -> Sender<String> {
+        self.log.0.clone()
+    }
+
+    /// From now on nothing is typed any more; what waited is given to the caller to print.
+    pub(crate) fn end(&self) -> Vec<String> {
+        let mut board = self.lock();
+        board.prompt = None;
+        self.log.1.try_iter().for_each(|line| board.announce_log(line));
         std::mem::take(&mut board.held)
     }
 
@@ -174,6 +201,14 @@ impl Board {
         }
         self.told = Some(failure.clone());
         Some(format!("not graded: {failure}"))
+    }
+
+    /// Announces a line of the log, once where it says the same again and again.
+    fn announce_log(&mut self, line: String) {
+        if self.logged.as_ref() != Some(&line) {
+            self.logged = Some(line.clone());
+            self.announce(line);
+        }
     }
 
     /// Shows a line where it spoils nothing: above what is being typed, or else after the answer on the screen.
@@ -282,7 +317,7 @@ mod tests {
     fn a_line_waits_while_nothing_is_typed() {
         let mut board = Board::default();
         board.announce("one".to_string());
-        let aftermath = Aftermath { board: Arc::new(Mutex::new(board)) };
+        let aftermath = Aftermath { board: Arc::new(Mutex::new(board)), ..Aftermath::default() };
         let (prompt, shown) = sync_channel(1);
         assert_eq!(aftermath.begin_typing(prompt.clone()), ["one"]);
         aftermath.lock().announce("two".to_string());

@@ -24,6 +24,7 @@ use crate::chat::store::ConversationStore;
 use crate::chat::verdicts::{VerdictWatch, Verdicts};
 use crate::failure::{Outcome, usage};
 use crate::interrupt::Interrupt;
+use crate::logging;
 
 /// Chats.
 ///
@@ -207,6 +208,11 @@ fn talk(app: &App, shell: &mut Shell<'_>) -> anyhow::Result<Outcome> {
         Some(_) => screen.note(&resumed(&shell.session)),
         None => screen.note(&format!("{} answers; /help lists the commands, Ctrl-D leaves", shell.session.model())),
     }
-    repl::run(shell, &mut screen, app.data_folder().join("history.txt"), app.output)?;
-    Ok(Outcome::Done)
+    let log = shell.aftermath.log();
+    // Somebody listens for as long as this runs.
+    let diverted = logging::divert(move |line| drop(log.send(line)));
+    let ended = repl::run(shell, &mut screen, app.data_folder().join("history.txt"), app.output);
+    drop(diverted);
+    shell.aftermath.end().iter().for_each(|line| app.output.announce(line));
+    ended.map(|()| Outcome::Done)
 }
