@@ -5,16 +5,16 @@
 # llama.cpp is built from the sources that llama-cpp-python brings along on PyPI, in a cache outside of the repository,
 # which also keeps the 7B: random weights in a real model's shape. It takes 5 GB, and the first run half an hour.
 #
-#   HONE_BENCH_7B         a 7B file to use instead
-#   HONE_BENCH_REPEATS    how often each engine runs each test in each of its two turns (3)
-#   HONE_BENCH_THREADS    threads of both engines (one for each core)
+#   BENCH_7B         a 7B file to use instead
+#   BENCH_REPEATS    how often each engine runs each test in each of its two turns (3)
+#   BENCH_THREADS    threads of both engines (one for each core)
 #   LLAMA_CPP_BIN         a folder that holds llama-bench, and perhaps llama-batched-bench: nothing is built then
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/hone-bench
-repeats=${HONE_BENCH_REPEATS:-3}
-threads=${HONE_BENCH_THREADS:-$(nproc)}
+repeats=${BENCH_REPEATS:-3}
+threads=${BENCH_THREADS:-$(nproc)}
 llama_cpp_python='llama-cpp-python==0.3.16'
 hone=target/release/hone
 samples=$(mktemp)
@@ -120,7 +120,7 @@ llama=${LLAMA_CPP_BIN:-$cache/llama.cpp/bin}
 [ -x "$llama/llama-bench" ] || build_llama_cpp
 cargo build --release --locked >&2
 built_in=$(scripts/fetch-test-models.sh)/SmolLM2-135M-Instruct.Q4_1.gguf
-seven=${HONE_BENCH_7B:-$cache/mistral-7b-q4_k_m.gguf}
+seven=${BENCH_7B:-$cache/mistral-7b-q4_k_m.gguf}
 if [ ! -e "$seven" ]; then
     mkdir -p "$cache"
     "$hone" synth --shape mistral-7b --quant q4_k_m --tokenizer "$built_in" --output "$seven"
