@@ -34,6 +34,8 @@ pub(crate) struct StackOptions {
     pub(crate) respondent_b: Option<(Option<String>, f32)>,
     /// The folder of the memory, where it is not the user's.
     pub(crate) memory: Option<PathBuf>,
+    /// Whether what is computed of the conversation is saved for the day when it goes on.
+    pub(crate) keeps_prefix: bool,
 }
 
 /// What a command is given.
@@ -104,7 +106,10 @@ impl App {
     /// # Errors
     /// When the device or the backend cannot be had.
     pub(crate) fn generator(&self) -> anyhow::Result<Arc<dyn Generate>> {
-        let options = self.engine_options()?;
+        self.start_engine(self.engine_options()?)
+    }
+
+    fn start_engine(&self, options: EngineOptions) -> anyhow::Result<Arc<dyn Generate>> {
         if let Some(draft) = &options.draft {
             self.model_file(draft)?;
         }
@@ -134,7 +139,8 @@ impl App {
     /// # Errors
     /// When the engine or the judge cannot be had.
     pub(crate) fn stack(&self, options: StackOptions) -> anyhow::Result<Stack> {
-        let generator = self.generator()?;
+        let prefix_folder = options.keeps_prefix.then(|| self.data_folder.join("kv"));
+        let generator = self.start_engine(EngineOptions { prefix_folder, ..self.engine_options()? })?;
         let judge = options.grades.then(|| judging::judge(self, generator.clone())).transpose()?;
         let respondent_b = options.respondent_b.map(|(model, temperature)| RespondentB { model, temperature });
         let folder = options.memory.unwrap_or_else(|| self.data_folder.join("memory"));

@@ -35,6 +35,8 @@ pub(crate) fn run(app: &App, arguments: ChatArguments) -> anyhow::Result<Outcome
     let question = question(arguments.question, json)?;
     let store = ConversationStore::new(app.data_folder().join("conversations"));
     let mut session = Session::new(app.config.clone());
+    let goes_on = question.is_none() || arguments.resume.is_some();
+    let keeps_prefix = goes_on && session.config().chat.save;
     if let Some(name) = arguments.resume {
         resume(&mut session, &store, name)?;
     }
@@ -45,7 +47,7 @@ pub(crate) fn run(app: &App, arguments: ChatArguments) -> anyhow::Result<Outcome
     if question.is_none() {
         provide_embedder(app);
     }
-    let stack = app.stack(StackOptions { grades, respondent_b, memory: None })?;
+    let stack = app.stack(StackOptions { grades, respondent_b, memory: None, keeps_prefix })?;
     let aftermath = Aftermath::default();
     let _listener = aftermath.listen(&stack, app.output, quality.monitor)?;
     let interrupt = Interrupt::install()?;

@@ -100,6 +100,17 @@ pub trait Backend: Send {
     /// # Errors
     /// When the device fails.
     fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError>;
+
+    /// Bytes of a cache block in all layers, where blocks can be taken out of the device and put back; 0 where they cannot.
+    fn block_bytes(&self) -> usize {
+        0
+    }
+
+    /// Appends a cache block's content to `out`.
+    fn read_block(&self, _block: BlockId, _out: &mut Vec<u8>) {}
+
+    /// Puts the content that [`Backend::read_block`] gave into a cache block.
+    fn write_block(&mut self, _block: BlockId, _content: &[u8]) {}
 }
 
 /// A device failed, or a model cannot run on it.

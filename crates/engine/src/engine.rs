@@ -8,6 +8,7 @@ mod request;
 pub mod status;
 mod worker;
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -36,6 +37,9 @@ pub struct EngineOptions {
     pub memory: Option<u64>,
     /// How long a model stays in memory that nobody uses; for ever without it.
     pub keep_alive: Option<Duration>,
+    /// Where what was computed of the latest conversation is saved when a model leaves memory, and found again; without it
+    /// nothing is saved.
+    pub prefix_folder: Option<PathBuf>,
 }
 
 impl From<ModelOptions> for EngineOptions {

@@ -369,6 +369,54 @@ impl Model {
         self.prefixes.shrink_to(&mut self.cache, self.context_length.div_ceil(BLOCK_TOKENS));
     }
 
+    /// Bytes that a block of the KV cache has outside of the device; 0 where blocks cannot be taken out.
+    pub fn block_bytes(&self) -> usize {
+        self.backend.block_bytes()
+    }
+
+    /// Hands the content of every whole block that is kept of these tokens to `take`, one after the other.
+    ///
+    /// # Errors
+    /// That of `take`, after which it is not called again.
+    pub fn read_kept<E>(&mut self, tokens: &[u32], mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        let n_whole = self.cached_tokens(tokens) / BLOCK_TOKENS * BLOCK_TOKENS;
+        let found = self.prefixes.find(&mut self.cache, &tokens[..n_whole]);
+        let mut content = Vec::with_capacity(self.block_bytes());
+        let outcome = found.sequence.blocks().iter().try_for_each(|block| {
+            content.clear();
+            self.backend.read_block(*block, &mut content);
+            take(&content)
+        });
+        self.cache.release(found.sequence);
+        outcome
+    }
+
+    /// Keeps what was computed of these tokens elsewhere; there are as many as fill whole blocks, whose content `give`
+    /// puts into its argument, one after the other.
+    ///
+    /// # Errors
+    /// When the cache has no room, or that of `give`; nothing is kept then.
+    pub fn keep_content<E: From<CacheFull>>(
+        &mut self,
+        tokens: &[u32],
+        mut give: impl FnMut(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut sequence = CachedSequence::default();
+        self.prefixes.make_room(&mut self.cache, tokens.len().div_ceil(BLOCK_TOKENS));
+        self.cache.extend(&mut sequence, tokens.len())?;
+        let mut content = vec![0; self.block_bytes()];
+        let outcome = sequence.blocks().iter().try_for_each(|block| {
+            give(&mut content)?;
+            self.backend.write_block(*block, &content);
+            Ok(())
+        });
+        match outcome {
+            Ok(()) => self.keep(tokens, sequence),
+            Err(_) => self.cache.release(sequence),
+        }
+        outcome
+    }
+
     /// What is kept of these tokens stays, whatever comes, until it is unpinned. Returns how many tokens that are.
     pub fn pin(&mut self, tokens: &[u32]) -> usize {
         self.prefixes.pin(tokens)

@@ -319,3 +319,41 @@ fn what_many_prompts_begin_with_survives_pressure() {
     fill(7, 500);
     assert_eq!(engine.status().unwrap().models[0].cache.pinned, 0, "a request that needs everything gets it");
 }
+
+#[test]
+fn what_was_computed_of_a_conversation_is_found_again_another_day() {
+    let folder = support::scratch();
+    let saved = folder.path().join("saved");
+    let options = EngineOptions { prefix_folder: Some(saved.clone()), ..EngineOptions::from(support::options()) };
+    let fixture = Fixture::new(support::options());
+    let conversation = tokens(1, 400);
+    let next = [conversation.clone(), tokens(2, 30)].concat();
+    let answer = |prompt: &[u32]| {
+        let engine = support::engine_with(options.clone());
+        let completion = engine.generate(fixture.request(prompt.to_vec())).unwrap().complete().unwrap();
+        (completion.token_ids, completion.timings.cached_tokens)
+    };
+    let files = || {
+        let files = std::fs::read_dir(&saved).into_iter().flatten();
+        files.map(|file| file.unwrap().path()).collect::<Vec<PathBuf>>()
+    };
+    let (first, _) = answer(&conversation);
+    assert_eq!(files().len(), 1);
+    let (expected, n_cached) =
+        (fixture.fresh(fixture.request(next.clone())).token_ids, 400 / BLOCK_TOKENS * BLOCK_TOKENS);
+    assert_eq!(answer(&next), (expected.clone(), n_cached));
+    assert_eq!(files().len(), 1, "the longer one has taken the place of its beginning");
+    // What is damaged is as good as none.
+    let path = files().remove(0);
+    let mut content = std::fs::read(&path).unwrap();
+    let middle = content.len() / 2;
+    content[middle] ^= 1;
+    std::fs::write(&path, &content).unwrap();
+    assert_eq!(answer(&next).0, expected);
+    std::fs::write(&path, &content[..middle]).unwrap();
+    assert_eq!(answer(&conversation).0, first);
+    // Another model's is not this one's.
+    let other = GenerateRequest { model: fixture.model("tiny-qwen3"), ..fixture.request(next.clone()) };
+    let engine = support::engine_with(options.clone());
+    assert_eq!(engine.generate(other).unwrap().complete().unwrap().timings.cached_tokens, 0);
+}

@@ -214,6 +214,34 @@ impl Program {
         }
     }
 
+    /// Appends the keys and values of a cache block, of all layers, to `out`.
+    ///
+    /// # Panics
+    /// When the block has never been written to.
+    pub fn read_block(&self, block: u32, out: &mut Vec<u8>) {
+        self.layers.iter().for_each(|layer| layer.read_block(block, out));
+    }
+
+    /// Puts what [`Program::read_block`] gave into a cache block.
+    ///
+    /// # Panics
+    /// When the content is not that of one block.
+    pub fn write_block(&mut self, block: u32, content: &[u8]) {
+        let mut rest = content;
+        for layer in &mut self.layers {
+            layer.grow(block as usize + 1);
+            let (ours, others) = rest.split_at(layer.block_bytes());
+            layer.write_block(block, ours);
+            rest = others;
+        }
+        assert!(rest.is_empty(), "the content is that of one block");
+    }
+
+    /// Bytes of a cache block, in all layers.
+    pub fn block_bytes(&self) -> usize {
+        self.layers.iter().map(KvLayer::block_bytes).sum()
+    }
+
     /// Bytes of the weights.
     pub fn weight_bytes(&self) -> usize {
         let vectors: usize = self.vectors.iter().map(|vector| size_of_val(vector.as_slice())).sum();

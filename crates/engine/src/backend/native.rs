@@ -130,6 +130,18 @@ impl Backend for NativeBackend {
         self.program.copy_block(from, to);
         Ok(())
     }
+
+    fn block_bytes(&self) -> usize {
+        self.program.block_bytes()
+    }
+
+    fn read_block(&self, block: BlockId, out: &mut Vec<u8>) {
+        self.program.read_block(block, out);
+    }
+
+    fn write_block(&mut self, block: BlockId, content: &[u8]) {
+        self.program.write_block(block, content);
+    }
 }
 
 fn sequence<'a>(entry: &BatchEntry<'a>) -> Sequence<'a> {

@@ -6,6 +6,7 @@
 
 mod loading;
 mod resident;
+mod saved_prefixes;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -84,6 +85,7 @@ impl Worker {
                 self.step(&plan);
             }
         }
+        self.models.iter_mut().for_each(ResidentModel::save_prefix);
     }
 
     fn now(&self) -> Duration {
@@ -249,6 +251,13 @@ impl Worker {
         }
     }
 
+    /// Lets go of a model that nobody uses.
+    fn unload(&mut self, id: ModelId) {
+        if let Some(mut model) = self.forget(id) {
+            model.save_prefix();
+        }
+    }
+
     /// Removes a model from everything that knows it.
     fn forget(&mut self, id: ModelId) -> Option<ResidentModel> {
         self.scheduler.remove_model(id);
@@ -271,7 +280,7 @@ impl Worker {
         let now = self.now();
         let expired = self.options.keep_alive.map(|keep_alive| self.residency.expire(keep_alive, now));
         for id in expired.into_iter().flatten() {
-            drop(self.forget(id));
+            self.unload(id);
         }
     }
 

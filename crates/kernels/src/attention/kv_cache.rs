@@ -12,6 +12,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
+use std::slice;
 
 use half::f16;
 
@@ -156,16 +157,45 @@ impl KvLayer {
         }
     }
 
+    /// Appends a block's content to `out`.
+    ///
+    /// # Panics
+    /// When there is no such block.
+    pub(crate) fn read_block(&self, block: u32, out: &mut Vec<u8>) {
+        for kv_head in 0..self.n_kv_heads {
+            // SAFETY: the block is there, and whoever may write it needs the layer's owner, who is here.
+            unsafe {
+                out.extend_from_slice(slice::from_raw_parts(self.keys(block, kv_head), self.key_block_bytes()));
+                out.extend_from_slice(slice::from_raw_parts(self.values(block, kv_head), self.value_block_bytes()));
+            }
+        }
+    }
+
+    /// Puts content that [`KvLayer::read_block`] gave into a block.
+    ///
+    /// # Panics
+    /// When there is no such block, or the content is not that of one.
+    pub(crate) fn write_block(&mut self, block: u32, content: &[u8]) {
+        let (key_bytes, value_bytes) = (self.key_block_bytes(), self.value_block_bytes());
+        assert_eq!(content.len(), self.n_kv_heads * (key_bytes + value_bytes), "the content is that of one block");
+        for (kv_head, content) in content.chunks_exact(key_bytes + value_bytes).enumerate() {
+            // SAFETY: `&mut self` keeps others away, and the block is there.
+            unsafe {
+                self.keys(block, kv_head).copy_from_nonoverlapping(content.as_ptr(), key_bytes);
+                self.values(block, kv_head).copy_from_nonoverlapping(content[key_bytes..].as_ptr(), value_bytes);
+            }
+        }
+    }
+
+    /// Bytes of a block, all heads' keys and values.
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.n_kv_heads * (self.key_block_bytes() + self.value_block_bytes())
+    }
+
     fn locate(&self, block: u32, kv_head: usize) -> (&Segment, usize) {
         let (segment, block) = (block as usize / SEGMENT_BLOCKS, block as usize % SEGMENT_BLOCKS);
         assert!(kv_head < self.n_kv_heads, "there is no such head");
         (&self.segments[segment], kv_head * SEGMENT_BLOCKS + block)
-    }
-
-    /// Bytes of one head's keys and values in a block.
-    #[cfg(test)]
-    pub(crate) fn block_bytes(&self) -> usize {
-        self.key_block_bytes() + self.value_block_bytes()
     }
 
     fn key_block_bytes(&self) -> usize {

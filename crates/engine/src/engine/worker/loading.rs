@@ -7,6 +7,7 @@ use hone_protocol::{GenerateError, GenerationEvent, ModelFile, with_causes};
 
 use super::Worker;
 use super::resident::ResidentModel;
+use super::saved_prefixes::SavedPrefixes;
 use crate::decoder::DecoderSpec;
 use crate::engine::QueuedRequest;
 use crate::gguf::Gguf;
@@ -64,7 +65,7 @@ impl Worker {
         let unloaded = self.residency.admit(id, memory, self.now()).map_err(|error| error.to_string())?;
         self.n_models += 1;
         for idle in unloaded {
-            drop(self.forget(idle));
+            self.unload(idle);
         }
         // Beside other models' steps a single thread loads, so that they keep theirs.
         let n_loading = if self.scheduler.is_idle() { self.options.model.n_threads } else { Some(1) };
@@ -154,7 +155,14 @@ impl Worker {
             cost: CostModel::for_weights(file.length),
         };
         self.scheduler.add_model(id, traits);
-        self.models.push(ResidentModel::new(id, name, file, model, draft));
+        let saved = self.options.prefix_folder.as_ref().map(|folder| SavedPrefixes::open(folder, &file, &model));
+        let saved = saved.transpose().unwrap_or_else(|error| {
+            tracing::debug!(%error, "what was saved of earlier conversations cannot be found");
+            None
+        });
+        let mut resident = ResidentModel::new(id, name, file, model);
+        (resident.draft, resident.saved) = (draft, saved);
+        self.models.push(resident);
         let index = self.models.len() - 1;
         for queued in waiting.into_iter().filter(|queued| !queued.events.is_cancelled()) {
             self.admit(index, queued);

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use hone_protocol::{GenerateError, ModelFile};
+use hone_protocol::{GenerateError, Lane, ModelFile};
 
+use super::saved_prefixes::SavedPrefixes;
 use crate::engine::request::RunningRequest;
 use crate::engine::status::{ModelState, ModelStatus};
 use crate::kv_cache::BLOCK_TOKENS;
@@ -21,7 +22,11 @@ pub(super) struct ResidentModel {
     pub(super) file: ModelFile,
     pub(super) model: Model,
     /// What guesses for it, where there is such a model.
-    draft: Option<DraftModel>,
+    pub(super) draft: Option<DraftModel>,
+    /// What is saved of earlier conversations, where anything is to be.
+    pub(super) saved: Option<SavedPrefixes>,
+    /// The prompt and the answer of the latest request that somebody waited for.
+    latest: Vec<u32>,
     requests: BTreeMap<RequestId, RunningRequest>,
     /// Those that a suspended step is for.
     suspended: BTreeSet<RequestId>,
@@ -52,16 +57,26 @@ struct Leader {
 }
 
 impl ResidentModel {
-    pub(super) fn new(id: ModelId, name: String, file: ModelFile, model: Model, draft: Option<DraftModel>) -> Self {
+    pub(super) fn new(id: ModelId, name: String, file: ModelFile, model: Model) -> Self {
         ResidentModel {
             id,
             name,
             file,
             model,
-            draft,
+            draft: None,
+            saved: None,
+            latest: Vec::new(),
             requests: BTreeMap::new(),
             suspended: BTreeSet::new(),
             pinned: VecDeque::new(),
+        }
+    }
+
+    /// Saves what was computed of the latest conversation.
+    pub(super) fn save_prefix(&mut self) {
+        let Some(saved) = &mut self.saved else { return };
+        if let Err(error) = saved.save(&self.latest, &mut self.model) {
+            tracing::warn!(%error, "what was computed of the conversation is not saved: it will be computed again");
         }
     }
 
@@ -87,7 +102,11 @@ impl ResidentModel {
         self.abandon_step_of(id);
         if let Some(mut request) = self.requests.remove(&id) {
             let beginning = request.common_tokens().to_vec();
+            let is_interactive = request.lane() == Lane::Interactive;
             let (sequence, tokens) = request.leave_place(&mut self.model);
+            if self.saved.is_some() && is_interactive {
+                tokens.clone_into(&mut self.latest);
+            }
             self.model.keep(tokens, sequence);
             self.pin(&beginning);
         }
@@ -154,6 +173,9 @@ impl ResidentModel {
         let Some(request) = self.requests.get(&id) else { return Ok(()) };
         // The last token is always computed: its logits are wanted.
         let tokens = request.tokens()[..request.tokens().len() - 1].to_vec();
+        if let Some(saved) = &mut self.saved {
+            saved.fetch(&tokens, &mut self.model);
+        }
         let n_kept = self.model.cached_tokens(&tokens);
         let leader = self.leader_of(id, &tokens, scheduler).filter(|leader| leader.n_common >= n_kept + BLOCK_TOKENS);
         let sequence = match leader {

@@ -1,0 +1,260 @@
+//! What was computed of a conversation, kept in files: whoever goes on with it another day does not wait for all of it
+//! to be computed again.
+//!
+//! A file belongs to one model and one form of its KV cache. It holds, in this order: eight bytes that name the format and
+//! its version; the fingerprint of both, 32 bytes; the number of tokens, 4 bytes; the tokens, 4 bytes each; the content of
+//! their blocks; the SHA-256 of all that, 32 bytes. Numbers are little-endian. Files are written under another name and
+//! renamed, and one that cannot be used is as good as none.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use hone_protocol::ModelFile;
+use sha2::{Digest, Sha256};
+
+use crate::kv_cache::{BLOCK_TOKENS, CacheFull};
+use crate::model::Model;
+
+const FORMAT: &[u8; 8] = b"honekv01";
+/// What a context of fewer tokens costs is not worth a file.
+const FEWEST_TOKENS: usize = 8 * BLOCK_TOKENS;
+/// The most bytes of all files together; those that were not used for longest go first.
+const MOST_BYTES: u64 = 2 << 30;
+/// Places of a model's file that its fingerprint is made of, and bytes of each.
+const SAMPLES: u64 = 16;
+const SAMPLE_BYTES: u64 = 4096;
+
+type Fingerprint = [u8; 32];
+
+/// The saved prefixes of one model.
+#[derive(Debug)]
+pub(super) struct SavedPrefixes {
+    folder: PathBuf,
+    fingerprint: Fingerprint,
+    saved: Vec<Saved>,
+}
+
+#[derive(Debug)]
+struct Saved {
+    path: PathBuf,
+    tokens: Vec<u32>,
+}
+
+impl SavedPrefixes {
+    /// Looks into the folder for what belongs to a model.
+    ///
+    /// # Errors
+    /// When the model's file cannot be read.
+    pub(super) fn open(folder: &Path, file: &ModelFile, model: &Model) -> io::Result<Self> {
+        let fingerprint = fingerprint(file, model)?;
+        let paths = kv_files(folder).into_iter().map(|(_, path, _)| path);
+        let saved = paths.filter_map(|path| {
+            let tokens = read_tokens(&mut File::open(&path).ok()?, &fingerprint).ok()?;
+            Some(Saved { path, tokens })
+        });
+        let saved = saved.collect();
+        Ok(SavedPrefixes { folder: folder.to_owned(), fingerprint, saved })
+    }
+
+    /// Brings what is saved of these tokens into the model's cache, where it is clearly more than that has already.
+    pub(super) fn fetch(&mut self, tokens: &[u32], model: &mut Model) {
+        let n_common = |saved: &Saved| std::iter::zip(&saved.tokens, tokens).take_while(|(a, b)| a == b).count();
+        let best = self.saved.iter().enumerate().map(|(index, saved)| (n_common(saved), index)).max();
+        let Some((n_common, index)) = best.filter(|(n, _)| *n >= model.cached_tokens(tokens) + FEWEST_TOKENS) else {
+            return;
+        };
+        // A file is read once: what it holds is in the cache then, or it is of no use.
+        let saved = self.saved.swap_remove(index);
+        let n_tokens = n_common / BLOCK_TOKENS * BLOCK_TOKENS;
+        match self.load(&saved, n_tokens, model) {
+            Ok(()) => tracing::debug!(n_tokens, path = %saved.path.display(), "what was computed before is at hand"),
+            Err(error) => tracing::debug!(%error, path = %saved.path.display(), "a saved prefix cannot be used"),
+        }
+    }
+
+    fn load(&self, saved: &Saved, n_tokens: usize, model: &mut Model) -> io::Result<()> {
+        check_sum(&saved.path)?;
+        let mut file = BufReader::new(File::open(&saved.path)?);
+        read_tokens(&mut file, &self.fingerprint)?;
+        // Says when it was last of use.
+        let _ = file.get_ref().set_modified(SystemTime::now());
+        model
+            .keep_content(&saved.tokens[..n_tokens], |content| file.read_exact(content).map_err(Failed))
+            .map_err(|e| e.0)
+    }
+
+    /// Saves what the model's cache holds of these tokens, in place of what was saved of their beginning.
+    ///
+    /// # Errors
+    /// When it cannot be written; what was there before is still there then.
+    pub(super) fn save(&mut self, tokens: &[u32], model: &mut Model) -> io::Result<()> {
+        let n_tokens = model.cached_tokens(tokens) / BLOCK_TOKENS * BLOCK_TOKENS;
+        let tokens = &tokens[..n_tokens];
+        if n_tokens < FEWEST_TOKENS || model.block_bytes() == 0 || self.holds(tokens)? {
+            return Ok(());
+        }
+        create_private(&self.folder)?;
+        let sum = Sha256::digest(tokens.iter().flat_map(|token| token.to_le_bytes()).collect::<Vec<u8>>());
+        let name: String = self.fingerprint[..4].iter().chain(&sum[..8]).map(|byte| format!("{byte:02x}")).collect();
+        let path = self.folder.join(format!("{name}.kv"));
+        let unfinished = path.with_extension("part");
+        let written = self.write(&unfinished, tokens, model).and_then(|()| fs::rename(&unfinished, &path));
+        if written.is_err() {
+            let _ = fs::remove_file(&unfinished);
+        }
+        written?;
+        self.forget_beginnings_of(tokens, &path);
+        self.saved.push(Saved { path, tokens: tokens.to_vec() });
+        make_room(&self.folder)
+    }
+
+    /// Whether a file holds all of these tokens already. Those that were fetched are not in the list any more.
+    fn holds(&self, tokens: &[u32]) -> io::Result<bool> {
+        let mut others = kv_files(&self.folder).into_iter().map(|(_, path, _)| path);
+        Ok(others.any(|path| {
+            let saved = File::open(path).and_then(|mut file| read_tokens(&mut file, &self.fingerprint));
+            saved.is_ok_and(|saved| saved.starts_with(tokens))
+        }))
+    }
+
+    fn forget_beginnings_of(&mut self, tokens: &[u32], except: &Path) {
+        for (_, path, _) in kv_files(&self.folder) {
+            let saved = File::open(&path).and_then(|mut file| read_tokens(&mut file, &self.fingerprint));
+            if path != except && saved.is_ok_and(|saved| tokens.starts_with(&saved)) {
+                let _ = fs::remove_file(&path);
+            }
+        }
+        self.saved.retain(|saved| !tokens.starts_with(&saved.tokens));
+    }
+
+    fn write(&self, path: &Path, tokens: &[u32], model: &mut Model) -> io::Result<()> {
+        let mut file = Summed { file: BufWriter::new(File::create(path)?), sum: Sha256::new() };
+        file.write_all(FORMAT)?;
+        file.write_all(&self.fingerprint)?;
+        file.write_all(&(tokens.len() as u32).to_le_bytes())?;
+        for token in tokens {
+            file.write_all(&token.to_le_bytes())?;
+        }
+        model.read_kept(tokens, |content| file.write_all(content))?;
+        let Summed { mut file, sum } = file;
+        file.write_all(&sum.finalize())?;
+        file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+    }
+}
+
+/// Sums up what is written.
+struct Summed<W> {
+    file: W,
+    sum: Sha256,
+}
+
+impl<W: Write> Write for Summed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n_written = self.file.write(bytes)?;
+        self.sum.update(&bytes[..n_written]);
+        Ok(n_written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Why content could not be brought back.
+struct Failed(io::Error);
+
+impl From<CacheFull> for Failed {
+    fn from(full: CacheFull) -> Self {
+        Failed(io::Error::other(full))
+    }
+}
+
+/// What tells a model and the form of its cache from others, without reading all of its weights.
+fn fingerprint(file: &ModelFile, model: &Model) -> io::Result<Fingerprint> {
+    let mut sum = Sha256::new();
+    sum.update(file.length.to_le_bytes());
+    sum.update((model.block_bytes() as u64).to_le_bytes());
+    sum.update((model.context_length() as u64).to_le_bytes());
+    let mut weights = File::open(&file.path)?;
+    for sample in 0..SAMPLES {
+        let at = (file.length / SAMPLES * sample).min(file.length.saturating_sub(SAMPLE_BYTES));
+        weights.seek(SeekFrom::Start(file.offset + at))?;
+        let mut bytes = Vec::new();
+        Read::by_ref(&mut weights).take(SAMPLE_BYTES).read_to_end(&mut bytes)?;
+        sum.update(bytes);
+    }
+    Ok(sum.finalize().into())
+}
+
+/// Reads a file up to the content of its blocks.
+fn read_tokens(file: &mut impl Read, expected: &Fingerprint) -> io::Result<Vec<u32>> {
+    let mut start = [0; FORMAT.len() + 32 + 4];
+    file.read_exact(&mut start)?;
+    let (format, rest) = start.split_at(FORMAT.len());
+    let (fingerprint, n_tokens) = rest.split_at(32);
+    if format != FORMAT || fingerprint != expected {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is of another model or version"));
+    }
+    let n_tokens = n_tokens.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    // Read as far as there is something: a number that is wrong allocates nothing.
+    let mut bytes = Vec::new();
+    file.take(4 * n_tokens).read_to_end(&mut bytes)?;
+    let (tokens, _) = bytes.as_chunks::<4>();
+    match tokens.len() as u64 == n_tokens {
+        true => Ok(tokens.iter().map(|token| u32::from_le_bytes(*token)).collect()),
+        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// Checks that a file is as it was written.
+fn check_sum(path: &Path) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len().saturating_sub(32);
+    let mut summed = Summed { file: io::sink(), sum: Sha256::new() };
+    io::copy(&mut BufReader::new(Read::by_ref(&mut file)).take(length), &mut summed)?;
+    file.seek(SeekFrom::Start(length))?;
+    let mut expected = [0; 32];
+    file.read_exact(&mut expected)?;
+    match summed.sum.finalize().as_slice() == expected {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidData, "its checksum is wrong")),
+    }
+}
+
+/// The files of a folder with the time of their last use and their lengths, the oldest first.
+fn kv_files(folder: &Path) -> Vec<(SystemTime, PathBuf, u64)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<_> = entries
+        .filter(|entry| entry.path().extension().is_some_and(|extension| extension == "kv"))
+        .filter_map(|entry| {
+            let metadata = entry.metadata().ok()?;
+            Some((metadata.modified().ok()?, entry.path(), metadata.len()))
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+fn make_room(folder: &Path) -> io::Result<()> {
+    let files = kv_files(folder);
+    let mut n_bytes: u64 = files.iter().map(|(_, _, length)| length).sum();
+    for (_, path, length) in files {
+        if n_bytes <= MOST_BYTES {
+            break;
+        }
+        fs::remove_file(path)?;
+        n_bytes -= length;
+    }
+    Ok(())
+}
+
+/// Makes a folder that only its owner may look into: what is saved is what somebody said.
+fn create_private(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
