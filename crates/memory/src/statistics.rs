@@ -18,7 +18,7 @@ pub struct Statistics {
     pub models: BTreeMap<String, Tally>,
     /// Engrams by respondent.
     pub respondents: BTreeMap<String, Tally>,
-    /// Vectors by embedding model.
+    /// Vectors by embedding model; those of other dimensions than the model's are left out.
     pub vectors: BTreeMap<String, u64>,
     /// The embedding model whose vectors are indexed.
     pub indexed_model: String,
