@@ -118,7 +118,13 @@ fn answers_are_forgotten() {
     let home = home_with_memory();
     let (one, two) = (id(1).to_string(), id(2).to_string());
     check_failure(&home, &["memory", "rm", &one, "abcdef"], 1, "no engram's id begins so");
-    check(&home, &["memory", "rm", &one, &one], &format!("{one} is forgotten\n"));
+    let event = event(1, 7, Payload::CritiqueResult(critique())).about(id(1), id(1), RespondentId::A);
+    memory(&home).append_event(&event).unwrap();
+    let run = home.run(&["memory", "rm", &one, &one]);
+    assert_eq!((run.code, run.stdout.as_str()), (0, format!("{one} is forgotten\n").as_str()), "{}", run.stderr);
+    assert!(run.stderr.contains("event log") && run.stderr.contains("~/data/conversations"), "{}", run.stderr);
+    let events = home.run(&["events", "--json"]).stdout;
+    assert!(events.contains(&one) && !events.contains("That."), "{events}");
     let removed = home.json(&["memory", "rm", &two, "--json"]);
     assert_eq!(removed, json!([{ "query_id": two, "removed": true }]));
     // What is left is told from nothing, and six digits do.
@@ -170,6 +176,10 @@ fn what_is_remembered_is_counted() {
     assert_eq!(Home::new().json(&["memory", "stats", "--json"])["all"]["mean_score"], Value::Null);
 }
 
+fn critique() -> Critique {
+    Critique { query: "What?".into(), answer: "That.".into(), grade: grade(4, false) }
+}
+
 fn event(number: u64, session: u128, payload: Payload) -> Envelope {
     let at = Timestamp(1_769_884_200_000 + 1_000 * number);
     Envelope { at, ..Envelope::new("test", SessionId::from_bits(session), payload) }
@@ -179,8 +189,7 @@ fn event(number: u64, session: u128, payload: Payload) -> Envelope {
 fn events_are_shown_by_conversation() {
     let home = Home::new();
     let store = memory(&home);
-    let critique = Critique { query: "What?".into(), answer: "That.".into(), grade: grade(4, false) };
-    let about = event(1, 1, Payload::CritiqueResult(critique)).about(id(1), id(1), RespondentId::B);
+    let about = event(1, 1, Payload::CritiqueResult(critique())).about(id(1), id(1), RespondentId::B);
     store.append_event(&about).unwrap();
     store.append_event(&event(2, 1, Payload::UserFeedback(Feedback { rating: Rating::Good }))).unwrap();
     store.append_event(&event(3, 2, Payload::SessionClosed(Nothing {}))).unwrap();

@@ -7,6 +7,7 @@
 
 mod engrams;
 mod events;
+mod forgetting;
 mod ids;
 mod opened;
 mod search;

@@ -164,7 +164,7 @@ impl MemoryStore {
         expect!(self.ask(Request::List { filters: filters.clone(), n }), Reply::Engrams(engrams) => engrams)
     }
 
-    /// Removes engrams, all of them at once; those that are not there are `Missing`.
+    /// Removes engrams, all of them at once, and their texts from the event log; those that are not there are `Missing`.
     ///
     /// # Errors
     /// When they cannot be removed; then all are still there.

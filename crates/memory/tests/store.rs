@@ -8,8 +8,8 @@ use std::fs;
 
 use hone_memory::{Engram, EventFilter, Filters, Imported, MemoryError, MemoryOptions, MemoryStore, Ranking, Update};
 use hone_protocol::{
-    Chunk, Comparison, Envelope, Feedback, Judging, Nothing, Payload, Preference, Rating, RespondentId, SessionId,
-    Subject,
+    Chunk, Comparison, Critique, Envelope, Feedback, Judging, Nothing, Payload, Preference, Rating, Recall, RecallMode,
+    RecalledEngram, RespondentId, SessionId, Subject,
 };
 use serde_json::Value;
 use support::{Home, engram, grade, id, vector, with_cosine};
@@ -523,6 +523,60 @@ fn statistics_count_what_is_there() {
     assert_eq!((statistics.events, statistics.indexed_vectors), (1, 4));
     assert_eq!(statistics.vectors[support::MODEL], 4);
     assert!(statistics.storage_bytes > 0 && statistics.index_memory_bytes > 0);
+}
+
+/// An event about the answer of that number, whose texts are those of the engram.
+fn event_about(number: u64, payload: Payload) -> Envelope {
+    event(1, payload).about(id(number), id(number), RespondentId::A)
+}
+
+#[test]
+fn a_forgotten_answer_is_forgotten_by_the_event_log() {
+    let home = Home::new();
+    let store = home.open();
+    let critique = |number: u64| {
+        let Engram { query, answer, .. } = engram(number);
+        Payload::CritiqueResult(Critique { query, answer, grade: grade(Some(4)) })
+    };
+    let recalled = |number: u64| {
+        let Engram { query_id, query, answer, .. } = engram(number);
+        RecalledEngram { query_id, query, answer, score: None, similarity: 0.9, relevance: 0.9 }
+    };
+    let search = "What was 1 of 2?".to_owned();
+    let recall = Recall { mode: RecallMode::Context, search, engrams: vec![recalled(1), recalled(3)] };
+    let preference = Preference { reason: "A says that it is 1.".into(), ..Preference::default() };
+    let (query_id_a, query_id_b) = (id(2), id(1));
+    let (score_a, score_b) = (Some(3), None);
+    let compared = Comparison { original_query_id: id(2), query_id_a, query_id_b, score_a, score_b, preference };
+    let events = [
+        event_about(1, critique(1)),
+        event_about(2, critique(2)),
+        event_about(2, Payload::MemoryRecalled(recall.clone())),
+        event_about(2, Payload::PairwiseResult(compared)),
+        event_about(1, Payload::MemoryRecalled(recall)),
+    ];
+    for (number, event) in (1..).zip(&events) {
+        store.append_event(event).unwrap();
+        store.remember(engram(number), None).unwrap();
+    }
+    assert_eq!(store.remove(&[id(1), id(9)]), Ok(vec![Update::Merged, Update::Missing]));
+    let check = |store: &MemoryStore| {
+        let kept = store.events(&EventFilter::default(), None).unwrap();
+        assert_eq!(kept.len(), events.len(), "what happened stays");
+        assert_eq!(kept[1].1, events[1], "another answer stays as it was");
+        let Payload::CritiqueResult(critique) = &kept[0].1.payload else { panic!("{kept:?}") };
+        assert_eq!((critique.grade.score, critique.grade.feedback.as_str()), (Some(4), ""));
+        let json = |place: usize| serde_json::to_string(&kept[place].1).unwrap();
+        let all: String = (0..events.len()).map(json).collect();
+        for text in ["What is 1?", "it is 1."] {
+            assert!(!all.contains(text), "{all}");
+        }
+        assert!(json(2).contains("What was 1 of 2?") && json(2).contains("What is 3?"), "{}", json(2));
+        assert!(!json(4).contains("What was 1 of 2?"), "{}", json(4));
+    };
+    check(&store);
+    drop(store);
+    check(&home.open());
 }
 
 fn event(session: u128, payload: Payload) -> Envelope {

@@ -95,7 +95,12 @@ impl Opened {
     }
 
     pub(super) fn remove(&self, ids: &[QueryId]) -> Result<Vec<Update>, MemoryError> {
-        self.write(|draft| ids.iter().map(|id| draft.remove(*id)).collect())
+        self.write(|draft| {
+            let updates: Vec<Update> = ids.iter().map(|id| draft.remove(*id)).collect::<Result<_, _>>()?;
+            let removed = ids.iter().zip(&updates).filter(|(_, update)| **update == Update::Merged);
+            draft.blank_events(&removed.map(|(id, _)| *id).collect::<Vec<_>>())?;
+            Ok(updates)
+        })
     }
 
     /// The latest `n` that the filters accept, latest first.
