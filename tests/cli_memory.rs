@@ -248,6 +248,38 @@ fn a_search_needs_the_embedding_model() {
 }
 
 #[test]
+fn doctor_counts_what_is_remembered_and_says_what_is_wrong_with_it() {
+    let home = home_with_memory().variable("HONE_OFFLINE", "0");
+    let report = home.json(&["doctor", "--json"]);
+    assert_eq!((&report["remembered"]["answers"], &report["remembered"]["without_vector"]), (&json!(3), &json!(2)));
+    assert!(home.run(&["doctor"]).stdout.contains("3 answers, 2 of them without a vector"));
+    home.write("data/memory/store/conf", b"nonsense that is no line of settings");
+    let run = home.run(&["doctor"]);
+    assert_eq!(run.code, 1, "{}", run.stdout);
+    assert!(run.stdout.contains("problem: the files of memory in ~/data/memory are damaged"), "{}", run.stdout);
+    check_failure(&home, &["memory", "list"], 1, "move that folder away");
+}
+
+#[test]
+fn a_search_makes_the_vectors_that_are_lacking() {
+    let home = home_with_memory().variable("HONE_MEMORY_EMBEDDER", &embedder());
+    let other = Home::new().variable("HONE_MEMORY_EMBEDDER", &embedder());
+    let line = json!({ "engram": engram(4, None), "vector": { "model": embedder(), "values": [1, 2, 3, 4, 5] } });
+    let file = home.write("five.jsonl", line.to_string().as_bytes());
+    for (home, n_there) in [(&home, 4), (&other, 1)] {
+        check(home, &["memory", "import", file.to_str().unwrap()], "1 answers are imported, 0 were there already\n");
+        let run = home.run(&["memory", "search", "What is 2?", "--json"]);
+        assert!(run.stderr.contains(&format!("making the vectors of {n_there} answers")), "{}", run.stderr);
+        let found: Value = serde_json::from_str(&run.stdout).unwrap();
+        assert_eq!(found.as_array().unwrap().len(), n_there, "{found:#}");
+        let again = home.run(&["memory", "search", "What is 2?", "--json"]);
+        assert_eq!(again.stdout, run.stdout);
+        assert!(!again.stderr.contains("making"), "{}", again.stderr);
+        assert_eq!(home.json(&["memory", "stats", "--check", "--json"])["indexed_vectors"], n_there);
+    }
+}
+
+#[test]
 fn what_was_answered_is_found_by_its_meaning() {
     let home = Home::new().variable("HONE_MEMORY_EMBEDDER", &embedder());
     for question in ["What is the capital of Japan?", "How do plants make sugar?"] {

@@ -356,6 +356,48 @@ fn what_a_process_left_unfinished_is_no_hindrance() {
     assert!(!path("store.unfinished").exists() && !path(".unfinished-index").exists());
 }
 
+/// Spoils a file of storage, and checks that memory opens all the same or says what to do.
+#[track_caller]
+fn check_damage(name: &str, spoil: impl Fn(&mut Vec<u8>)) -> bool {
+    let home = Home::new();
+    let store = home.open();
+    for number in 1..=50 {
+        store.remember(engram(number), Some(vector(number, 384))).unwrap();
+    }
+    drop(store);
+    for entry in fs::read_dir(home.folder.path().join("store")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.file_name().unwrap().to_string_lossy().starts_with(name) {
+            let mut bytes = fs::read(&path).unwrap();
+            spoil(&mut bytes);
+            fs::write(&path, bytes).unwrap();
+        }
+    }
+    let opened = MemoryStore::open(home.folder.path(), MemoryOptions::default());
+    let Err(error) = opened.and_then(|store| store.list(&Filters::default(), 99)) else { return true };
+    assert!(matches!(error, MemoryError::Corrupted { .. }), "{error}");
+    let error = error.to_string();
+    assert!(error.contains("move that folder away") && error.contains("hone memory import"), "{error}");
+    assert!(error.contains(&format!("in {} are", home.folder.path().display())), "{error}");
+    false
+}
+
+#[test]
+fn damaged_files_are_said_to_be_so_with_what_to_do() {
+    assert!(check_damage("nothing", |_| {}));
+    let flip = |bytes: &mut Vec<u8>, place: usize, n: usize| {
+        bytes.iter_mut().skip(place).take(n).for_each(|byte| *byte ^= 0x55);
+    };
+    assert!(!check_damage("conf", |bytes| flip(bytes, 0, 99)));
+    assert!(!check_damage("snap", |bytes| flip(bytes, 0, 999)));
+    assert!(!check_damage("snap", |bytes| bytes.truncate(bytes.len() / 2)));
+    assert!(!check_damage("db", |bytes| flip(bytes, 0, 200)));
+    assert!(!check_damage("db", |bytes| flip(bytes, 30, 200)));
+    // sled does without these.
+    check_damage("conf", |bytes| bytes.truncate(4));
+    check_damage("db", |bytes| flip(bytes, 60_000, 200));
+}
+
 /// Does something to the index's file between two lives of a memory, and checks that the second one has all vectors.
 #[track_caller]
 fn check_index_file(spoil: impl Fn(&Home)) {
