@@ -105,6 +105,7 @@ fn an_answer_is_shown_by_the_first_digits_of_its_id() {
     {
         assert!(run.stdout.contains(expected), "{}", run.stdout);
     }
+    assert!(run.stdout.ends_with("answer\nIt is 1.[2J\n\nfeedback\nShort and right.\n"), "{:?}", run.stdout);
     assert!(home.run(&["memory", "show", &id(2).to_string()]).stdout.contains("○ 2/5 (expected 3.75, by itself"));
     assert!(home.run(&["memory", "show", &id(3).to_string()]).stdout.contains("score       none"));
     assert_eq!(home.json(&["memory", "show", &id(1).to_string(), "--json"])["type"], "episodic");
@@ -142,6 +143,7 @@ fn a_memory_is_moved_with_its_vectors() {
     let file = file.to_str().unwrap();
     assert_eq!(home.json(&["memory", "export", file, "--json"]), json!({ "exported": 3 }));
     assert_eq!(std::fs::read_to_string(file).unwrap(), exported.stdout);
+    check(&home, &["memory", "export", "-"], &exported.stdout);
     check(&other, &["memory", "import", file], "3 answers are imported, 0 were there already\n");
     let again = other.run_with_stdin(&["memory", "import", "-", "--json"], exported.stdout.as_bytes());
     assert_eq!(again.stdout, "{\"imported\":0,\"already_there\":3}\n");
