@@ -105,6 +105,7 @@ fn an_answer_is_shown_by_the_first_digits_of_its_id() {
     {
         assert!(run.stdout.contains(expected), "{}", run.stdout);
     }
+    assert!(run.stdout.ends_with("answer\nIt is 1.[2J\n\nfeedback\nShort and right.\n"), "{:?}", run.stdout);
     assert!(home.run(&["memory", "show", &id(2).to_string()]).stdout.contains("○ 2/5 (expected 3.75, by itself"));
     assert!(home.run(&["memory", "show", &id(3).to_string()]).stdout.contains("score       none"));
     assert_eq!(home.json(&["memory", "show", &id(1).to_string(), "--json"])["type"], "episodic");
@@ -118,7 +119,13 @@ fn answers_are_forgotten() {
     let home = home_with_memory();
     let (one, two) = (id(1).to_string(), id(2).to_string());
     check_failure(&home, &["memory", "rm", &one, "abcdef"], 1, "no engram's id begins so");
-    check(&home, &["memory", "rm", &one, &one], &format!("{one} is forgotten\n"));
+    let event = event(1, 7, Payload::CritiqueResult(critique())).about(id(1), id(1), RespondentId::A);
+    memory(&home).append_event(&event).unwrap();
+    let run = home.run(&["memory", "rm", &one, &one]);
+    assert_eq!((run.code, run.stdout.as_str()), (0, format!("{one} is forgotten\n").as_str()), "{}", run.stderr);
+    assert!(run.stderr.contains("event log") && run.stderr.contains("~/data/conversations"), "{}", run.stderr);
+    let events = home.run(&["events", "--json"]).stdout;
+    assert!(events.contains(&one) && !events.contains("That."), "{events}");
     let removed = home.json(&["memory", "rm", &two, "--json"]);
     assert_eq!(removed, json!([{ "query_id": two, "removed": true }]));
     // What is left is told from nothing, and six digits do.
@@ -136,6 +143,7 @@ fn a_memory_is_moved_with_its_vectors() {
     let file = file.to_str().unwrap();
     assert_eq!(home.json(&["memory", "export", file, "--json"]), json!({ "exported": 3 }));
     assert_eq!(std::fs::read_to_string(file).unwrap(), exported.stdout);
+    check(&home, &["memory", "export", "-"], &exported.stdout);
     check(&other, &["memory", "import", file], "3 answers are imported, 0 were there already\n");
     let again = other.run_with_stdin(&["memory", "import", "-", "--json"], exported.stdout.as_bytes());
     assert_eq!(again.stdout, "{\"imported\":0,\"already_there\":3}\n");
@@ -170,6 +178,10 @@ fn what_is_remembered_is_counted() {
     assert_eq!(Home::new().json(&["memory", "stats", "--json"])["all"]["mean_score"], Value::Null);
 }
 
+fn critique() -> Critique {
+    Critique { query: "What?".into(), answer: "That.".into(), grade: grade(4, false) }
+}
+
 fn event(number: u64, session: u128, payload: Payload) -> Envelope {
     let at = Timestamp(1_769_884_200_000 + 1_000 * number);
     Envelope { at, ..Envelope::new("test", SessionId::from_bits(session), payload) }
@@ -179,8 +191,7 @@ fn event(number: u64, session: u128, payload: Payload) -> Envelope {
 fn events_are_shown_by_conversation() {
     let home = Home::new();
     let store = memory(&home);
-    let critique = Critique { query: "What?".into(), answer: "That.".into(), grade: grade(4, false) };
-    let about = event(1, 1, Payload::CritiqueResult(critique)).about(id(1), id(1), RespondentId::B);
+    let about = event(1, 1, Payload::CritiqueResult(critique())).about(id(1), id(1), RespondentId::B);
     store.append_event(&about).unwrap();
     store.append_event(&event(2, 1, Payload::UserFeedback(Feedback { rating: Rating::Good }))).unwrap();
     store.append_event(&event(3, 2, Payload::SessionClosed(Nothing {}))).unwrap();
@@ -236,6 +247,38 @@ fn events_are_followed_and_memory_is_read_while_somebody_else_has_it_open() {
 #[test]
 fn a_search_needs_the_embedding_model() {
     check_failure(&home_with_memory(), &["memory", "search", "What is 1?"], 1, "hone pull all-minilm:l6-v2");
+}
+
+#[test]
+fn doctor_counts_what_is_remembered_and_says_what_is_wrong_with_it() {
+    let home = home_with_memory().variable("HONE_OFFLINE", "0");
+    let report = home.json(&["doctor", "--json"]);
+    assert_eq!((&report["remembered"]["answers"], &report["remembered"]["without_vector"]), (&json!(3), &json!(2)));
+    assert!(home.run(&["doctor"]).stdout.contains("3 answers, 2 of them without a vector"));
+    home.write("data/memory/store/conf", b"nonsense that is no line of settings");
+    let run = home.run(&["doctor"]);
+    assert_eq!(run.code, 1, "{}", run.stdout);
+    assert!(run.stdout.contains("problem: the files of memory in ~/data/memory are damaged"), "{}", run.stdout);
+    check_failure(&home, &["memory", "list"], 1, "move that folder away");
+}
+
+#[test]
+fn a_search_makes_the_vectors_that_are_lacking() {
+    let home = home_with_memory().variable("HONE_MEMORY_EMBEDDER", &embedder());
+    let other = Home::new().variable("HONE_MEMORY_EMBEDDER", &embedder());
+    let line = json!({ "engram": engram(4, None), "vector": { "model": embedder(), "values": [1, 2, 3, 4, 5] } });
+    let file = home.write("five.jsonl", line.to_string().as_bytes());
+    for (home, n_there) in [(&home, 4), (&other, 1)] {
+        check(home, &["memory", "import", file.to_str().unwrap()], "1 answers are imported, 0 were there already\n");
+        let run = home.run(&["memory", "search", "What is 2?", "--json"]);
+        assert!(run.stderr.contains(&format!("making the vectors of {n_there} answers")), "{}", run.stderr);
+        let found: Value = serde_json::from_str(&run.stdout).unwrap();
+        assert_eq!(found.as_array().unwrap().len(), n_there, "{found:#}");
+        let again = home.run(&["memory", "search", "What is 2?", "--json"]);
+        assert_eq!(again.stdout, run.stdout);
+        assert!(!again.stderr.contains("making"), "{}", again.stderr);
+        assert_eq!(home.json(&["memory", "stats", "--check", "--json"])["indexed_vectors"], n_there);
+    }
 }
 
 #[test]

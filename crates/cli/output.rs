@@ -130,7 +130,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 }
 
 /// `text` without the control characters by which a model or a file could drive the terminal; line breaks and tabs stay.
-fn without_control_characters(text: &str) -> String {
+pub(crate) fn without_control_characters(text: &str) -> String {
     text.chars().filter(|character| !character.is_control() || matches!(character, '\n' | '\t')).collect()
 }
 

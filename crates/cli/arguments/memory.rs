@@ -79,7 +79,7 @@ pub(crate) struct MemoryShowArguments {
 /// Flags of `hone memory export`.
 #[derive(Debug, Args)]
 pub(crate) struct MemoryExportArguments {
-    /// Where to write; without it, stdout
+    /// Where to write; - or nothing writes to stdout
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     #[command(flatten)]

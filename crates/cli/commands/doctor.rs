@@ -5,6 +5,7 @@
 
 mod installation;
 mod machine;
+mod memory;
 
 use hone_engine::backend::candle::{device_name, open_device};
 use hone_engine::model::BackendChoice;
@@ -15,6 +16,7 @@ use serde::Serialize;
 
 use self::installation::Installation;
 use self::machine::Machine;
+use self::memory::Memory;
 use crate::arguments::DoctorArguments;
 use crate::config::{Config, EngineConfig, Places};
 use crate::failure::Outcome;
@@ -44,6 +46,7 @@ pub(crate) fn run(
         machine: Machine::look(),
         engine: Engine::new(&config.engine),
         installation: Installation::look(places, &config.engine.model),
+        remembered: Memory::look(&config.memory.embedder),
         offline: offline_in_environment(),
     };
     let mut findings = judge(&facts);
@@ -68,6 +71,7 @@ struct Facts {
     engine: Engine,
     #[serde(flatten)]
     installation: Installation,
+    remembered: Memory,
     offline: bool,
 }
 
@@ -135,6 +139,7 @@ fn judge(facts: &Facts) -> Findings {
     judge_device(facts, &mut findings);
     judge_store(facts, &mut findings);
     judge_model(facts, &mut findings);
+    judge_memory(&facts.remembered, &mut findings);
     findings
 }
 
@@ -192,6 +197,18 @@ fn judge_model(facts: &Facts, findings: &mut Findings) {
     }
 }
 
+fn judge_memory(memory: &Memory, findings: &mut Findings) {
+    if let Some(problem) = &memory.problem {
+        findings.problem(problem.clone(), "until that is done hone answers and remembers nothing");
+    }
+    if memory.without_vector > 0 {
+        let Memory { without_vector, embedder, .. } = memory;
+        let what =
+            format!("{without_vector} answers have no vector of {embedder} and cannot be found by their meaning");
+        findings.remarks.push(format!("{what}: `hone memory search` makes them, or a chat while it waits"));
+    }
+}
+
 impl Findings {
     fn problem(&mut self, what: String, next: impl Into<String>) {
         self.problems.push(Problem { what, next: next.into() });
@@ -234,9 +251,19 @@ fn rows(facts: &Facts) -> Vec<Vec<String>> {
         row("model", engine.model.clone()),
         row("store", format!("{}{free}", installation.store_folder)),
         row("models", list(&installation.models)),
+        row("remembered", remembered(&facts.remembered)),
         row("configuration", list(&installation.configuration_files)),
         row("network", if facts.offline { "off (HONE_OFFLINE)" } else { "on" }.to_string()),
     ]
+}
+
+fn remembered(memory: &Memory) -> String {
+    let Memory { answers, without_vector, .. } = memory;
+    match (&memory.problem, without_vector) {
+        (Some(_), _) => "cannot be read".to_string(),
+        (None, 0) => format!("{answers} answers"),
+        (None, _) => format!("{answers} answers, {without_vector} of them without a vector"),
+    }
 }
 
 fn list(items: &[impl AsRef<str>]) -> String {
@@ -277,6 +304,7 @@ mod tests {
                 free_bytes: Some(2_000_000_000),
                 ..Installation::default()
             },
+            remembered: Memory::default(),
             offline: false,
         };
         change(&mut facts);
@@ -334,6 +362,19 @@ mod tests {
         check(arm, &[], &["on ARM, models run on the candle backend with NEON"]);
         let old = |facts: &mut Facts| facts.machine.instruction_sets.clear();
         check(old, &[], &["this processor has no AVX2: models will run slowly"]);
+    }
+
+    #[test]
+    fn what_is_wrong_with_memory_is_said() {
+        let stopped = |facts: &mut Facts| facts.remembered.problem = Some("its owner is stopped".to_string());
+        check(stopped, &["its owner is stopped"], &[]);
+        let lacking = |facts: &mut Facts| {
+            facts.remembered = Memory { answers: 3, without_vector: 2, embedder: "e".to_string(), problem: None };
+            assert_eq!(remembered(&facts.remembered), "3 answers, 2 of them without a vector");
+        };
+        let remark = "2 answers have no vector of e and cannot be found by their meaning: `hone memory search` makes them, \
+                      or a chat while it waits";
+        check(lacking, &[], &[remark]);
     }
 
     #[test]

@@ -38,6 +38,17 @@ pub enum MemoryError {
         /// What was seen.
         reason: String,
     },
+    /// The files of memory are not what was written.
+    #[error(
+        "the files of memory in {folder} are damaged ({reason}): move that folder away, and begin anew with the last export \
+         (`hone memory import FILE`)"
+    )]
+    Corrupted {
+        /// Memory's folder.
+        folder: PathBuf,
+        /// What was seen.
+        reason: String,
+    },
     /// A record says what no version of hone that this one knows has written.
     #[error("{record} cannot be read: {reason}")]
     Damaged {

@@ -18,7 +18,7 @@ use crate::error::MemoryError;
 use crate::storage::sync_folder;
 
 /// The format of the index's file.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 
 /// Up to so many vectors all are compared, which takes no longer than a millisecond or two and misses none.
 const ALWAYS_EXACT: usize = 5_000;
@@ -33,7 +33,9 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) struct VectorIndex {
     file: PathBuf,
     model: String,
-    /// usearch's index, of as many dimensions as the first vector has.
+    /// Those that the model's vectors have; `None` until there is one.
+    dimensions: Option<usize>,
+    /// usearch's index, where there is a vector.
     native: Option<usearch::Index>,
     last_change: u64,
     saved_change: u64,
@@ -54,22 +56,22 @@ struct Header {
     format: u64,
     usearch: String,
     model: String,
-    dimensions: usize,
+    dimensions: Option<usize>,
     vectors: usize,
     last_change: u64,
 }
 
 impl VectorIndex {
     /// An index of no vectors, to be written to `file`.
-    pub(crate) fn empty(file: PathBuf, model: &str) -> VectorIndex {
-        VectorIndex { file, model: model.to_owned(), native: None, last_change: 0, saved_change: 0 }
+    pub(crate) fn empty(file: PathBuf, model: &str, dimensions: Option<usize>) -> VectorIndex {
+        VectorIndex { file, model: model.to_owned(), dimensions, native: None, last_change: 0, saved_change: 0 }
     }
 
     /// Reads the index in `file`.
     ///
     /// # Errors
-    /// Why it cannot be used: it is not there, damaged, of another model or another version.
-    pub(crate) fn load(file: PathBuf, model: &str) -> Result<VectorIndex, String> {
+    /// Why it cannot be used: it is not there, damaged, of another model, other dimensions or another version.
+    pub(crate) fn load(file: PathBuf, model: &str, dimensions: Option<usize>) -> Result<VectorIndex, String> {
         let bytes = fs::read(&file).map_err(|error| error.to_string())?;
         let (header, payload) = open_file(&bytes)?;
         if header.format != FORMAT || header.usearch != usearch::version() {
@@ -78,13 +80,23 @@ impl VectorIndex {
         if header.model != model {
             return Err(format!("it holds vectors of {:?}", header.model));
         }
-        let native = create(header.dimensions).map_err(|error| error.to_string())?;
+        if let Some(held) = header.dimensions.filter(|held| Some(*held) != dimensions) {
+            return Err(format!("it holds vectors of {held} dimensions"));
+        }
+        let native = create(header.dimensions.unwrap_or(1)).map_err(|error| error.to_string())?;
         native.load_from_buffer(payload).map_err(|error| error.to_string())?;
-        if native.dimensions() != header.dimensions || native.size() != header.vectors {
+        if native.dimensions() != header.dimensions.unwrap_or(1) || native.size() != header.vectors {
             return Err("it holds something else than it says".to_owned());
         }
-        let (last_change, saved_change) = (header.last_change, header.last_change);
-        Ok(VectorIndex { file, model: model.to_owned(), native: Some(native), last_change, saved_change })
+        let native = Some(native).filter(|native| native.size() > 0);
+        Ok(VectorIndex {
+            file,
+            model: model.to_owned(),
+            dimensions,
+            native,
+            last_change: header.last_change,
+            saved_change: header.last_change,
+        })
     }
 
     /// The embedding model whose vectors it holds.
@@ -141,17 +153,13 @@ impl VectorIndex {
         self.native.as_ref().is_some_and(matches) && held == vector
     }
 
-    /// The `n` nearest vectors, nearest first.
+    /// The `n` nearest vectors, nearest first; none where those in the index have other dimensions.
     ///
     /// # Errors
-    /// When the vector has another number of dimensions than those in the index.
+    /// When usearch fails.
     pub(crate) fn nearest(&self, vector: &[f32], n: usize) -> Result<Vec<Neighbour>, MemoryError> {
-        let Some(native) = self.native.as_ref().filter(|native| native.size() > 0) else { return Ok(Vec::new()) };
-        if native.dimensions() != vector.len() {
-            let (has, have) = (vector.len(), native.dimensions());
-            let reason = format!("has {has} dimensions, those that are remembered have {have}");
-            return Err(MemoryError::Vector { model: self.model.clone(), reason });
-        }
+        let comparable = |native: &&usearch::Index| native.size() > 0 && native.dimensions() == vector.len();
+        let Some(native) = self.native.as_ref().filter(comparable) else { return Ok(Vec::new()) };
         let n = n.min(native.size());
         let is_exact = native.size() <= ALWAYS_EXACT || n > native.size() / 8;
         let found = if is_exact { native.exact_search(vector, n) } else { native.search(vector, n) };
@@ -167,7 +175,7 @@ impl VectorIndex {
             format: FORMAT,
             usearch: usearch::version().to_owned(),
             model: self.model.clone(),
-            dimensions: self.native.as_ref().map_or(1, usearch::Index::dimensions),
+            dimensions: self.dimensions,
             vectors: self.len(),
             last_change: self.last_change,
         };
@@ -175,7 +183,7 @@ impl VectorIndex {
         let native = match &self.native {
             Some(native) => native,
             None => {
-                empty = create(header.dimensions).map_err(|error| self.failed(&error))?;
+                empty = create(header.dimensions.unwrap_or(1)).map_err(|error| self.failed(&error))?;
                 &empty
             }
         };
@@ -200,6 +208,7 @@ impl VectorIndex {
         }
         let Some(vector) = vector else { return Ok(()) };
         if self.native.is_none() {
+            self.dimensions = Some(vector.len());
             self.native = Some(create(vector.len())?);
         }
         if let Some(native) = &self.native {

@@ -7,6 +7,7 @@
 
 mod engrams;
 mod events;
+mod forgetting;
 mod ids;
 mod opened;
 mod search;
@@ -33,14 +34,17 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Opens what is in `folder`, which is there, or begins.
+    /// What is in `folder`, which is there; it is opened by [`Local::open`], or the first request.
+    pub(crate) fn closed(folder: &Path, options: MemoryOptions) -> Local {
+        Local { folder: folder.to_owned(), options, opened: RwLock::default(), watermark: Watermark::new(0) }
+    }
+
+    /// Opens it, or begins; whoever asks meanwhile waits.
     ///
     /// # Errors
     /// When it cannot be read or written.
-    pub(crate) fn open(folder: &Path, options: MemoryOptions) -> Result<Local, MemoryError> {
-        let opened = Opened::open(folder, &options)?;
-        let watermark = Watermark::new(opened.last_event());
-        Ok(Local { folder: folder.to_owned(), options, opened: RwLock::new(Some(opened)), watermark })
+    pub(crate) fn open(&self) -> Result<(), MemoryError> {
+        self.with_opened(|_| Ok(()))
     }
 
     /// Does what is asked. A request that is repeated, because whoever asked did not hear the answer, is not done twice.
@@ -70,10 +74,14 @@ impl Local {
     }
 
     fn try_answer(&self, request: &Request, is_repeated: bool) -> Result<Reply, MemoryError> {
+        self.with_opened(|opened| self.answer_from(opened, request, is_repeated))
+    }
+
+    fn with_opened<R>(&self, work: impl FnOnce(&Opened) -> Result<R, MemoryError>) -> Result<R, MemoryError> {
         loop {
             let guard = self.opened.read().unwrap_or_else(PoisonError::into_inner);
             if let Some(opened) = guard.as_ref() {
-                return self.answer_from(opened, request, is_repeated);
+                return work(opened);
             }
             drop(guard);
             let mut guard = self.opened.write().unwrap_or_else(PoisonError::into_inner);

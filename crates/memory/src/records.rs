@@ -7,7 +7,7 @@
 //! | `s` sequence | the id of that engram |
 //! | `v` id | [`StoredVector`] |
 //! | `c` change | [`Change`]: an engram whose vector was added, replaced or removed |
-//! | `m` model | the number of dimensions of that embedding model's vectors |
+//! | `m` model | the number of dimensions of that embedding model's vectors; a vector of another number is one that lacks |
 //! | `x` event | an envelope as JSON |
 //!
 //! Numbers in keys are 8 bytes, most significant first, so that they sort; in values they are least significant first.
@@ -111,6 +111,11 @@ pub(crate) struct StoredVector {
 }
 
 impl StoredVector {
+    /// Whether it can be compared with others of that model, which have so many dimensions.
+    pub(crate) fn is_of(&self, model: &str, dimensions: Option<usize>) -> bool {
+        self.model == model && Some(self.values.len()) == dimensions
+    }
+
     /// As bytes: sequence (8), length of the model's name (4), name, values as 32-bit floats.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(12 + self.model.len() + 4 * self.values.len());

@@ -5,6 +5,9 @@
 //! process. When the owner is gone, the next request of any other takes the lock and owns memory from then on, or finds
 //! somebody who does. A request that was under way is asked again, marked as a repetition: every request can be repeated,
 //! see [`Local::answer`].
+//!
+//! An owner that was stopped, or hangs, holds the lock and does nothing. Whoever asks it is told so after a few seconds; for
+//! a while further requests fail at once, until there is a sign of life.
 
 mod owner;
 #[cfg(unix)]
@@ -15,10 +18,13 @@ mod sockets;
 #[cfg(unix)]
 mod wire;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use hone_protocol::EnvelopeId;
 
 use crate::error::MemoryError;
 use crate::local::Local;
@@ -28,7 +34,7 @@ use crate::storage::of_io;
 use owner::{Ownership, create_private_folder, owner_of};
 #[cfg(unix)]
 pub use sockets::socket_path;
-use sockets::{Client, Server};
+use sockets::{Client, LifeSign, Server};
 
 /// How long to try to become the owner or find the one that there is. An owner that ends has to save its index, and the
 /// next one may have to build it.
@@ -37,11 +43,34 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Pause between two such tries.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// How long an owner that showed no sign of life is not asked again, unless it shows one.
+const REST: Duration = Duration::from_secs(30);
+
 /// The memory in a folder, whoever owns it.
 pub(crate) struct Shared {
     folder: PathBuf,
     options: MemoryOptions,
     seat: RwLock<Arc<Seat>>,
+    silence: Mutex<Option<Silence>>,
+    /// Events that were sent and not acknowledged: to be sent again, they are repetitions.
+    unacknowledged: Mutex<BTreeSet<EnvelopeId>>,
+}
+
+/// An owner that says nothing.
+struct Silence {
+    error: MemoryError,
+    until: Instant,
+    sign: Option<LifeSign>,
+}
+
+impl Silence {
+    fn new(folder: &Path, reason: &str, sign: Option<LifeSign>) -> Silence {
+        Silence { error: held(folder, reason), until: Instant::now() + REST, sign }
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.until || self.sign.as_ref().is_some_and(LifeSign::has_come)
+    }
 }
 
 /// What this process is to the folder.
@@ -57,8 +86,11 @@ struct Owner {
     _ownership: Ownership,
 }
 
-/// Why a guest has no answer: the owner is gone.
-pub(crate) struct Gone {
+/// Why a guest has no answer: the owner is gone, or silent.
+pub(crate) struct NoAnswer {
+    reason: String,
+    /// Where a sign of life would come, if the owner is silent.
+    sign: Option<LifeSign>,
     /// Whether the request may have reached it.
     request_was_sent: bool,
 }
@@ -70,8 +102,16 @@ impl Shared {
     /// When it cannot be read or written, or its owner does not answer.
     pub(crate) fn open(folder: &Path, options: MemoryOptions) -> Result<Shared, MemoryError> {
         create_private_folder(folder).map_err(|error| of_io(folder, &error))?;
-        let seat = RwLock::new(Arc::new(take_seat(folder, &options)?));
-        Ok(Shared { folder: folder.to_owned(), options, seat })
+        let seat = take_seat(folder, &options).map_err(|no_seat| match no_seat {
+            NoSeat::Failed(error) | NoSeat::Silent(Silence { error, .. }) => error,
+        })?;
+        Ok(Shared {
+            folder: folder.to_owned(),
+            options,
+            seat: RwLock::new(Arc::new(seat)),
+            silence: Mutex::default(),
+            unacknowledged: Mutex::default(),
+        })
     }
 
     /// Has a request answered, here or by the owner.
@@ -80,53 +120,121 @@ impl Shared {
     /// See [`MemoryError`].
     pub(crate) fn ask(&self, request: &Request) -> Result<Reply, MemoryError> {
         let deadline = Instant::now() + PATIENCE;
-        let mut is_repeated = false;
+        let mut is_repeated = self.is_unacknowledged(request);
         loop {
+            self.check_silence()?;
             let seat = Arc::clone(&self.seat.read().unwrap_or_else(PoisonError::into_inner));
-            let gone = match &*seat {
+            let no_answer = match &*seat {
                 Seat::Owner(owner) => return owner.local.answer(request, is_repeated),
                 Seat::Guest(client) => match client.ask(request, is_repeated) {
-                    Ok(answer) => return answer,
-                    Err(gone) => gone,
+                    Ok(answer) => {
+                        self.acknowledge(request);
+                        return answer;
+                    }
+                    Err(no_answer) => no_answer,
                 },
             };
-            if Instant::now() >= deadline {
-                return Err(held(&self.folder, "it ends every connection"));
+            is_repeated |= no_answer.request_was_sent;
+            let another = match no_answer.sign {
+                Some(sign) => Err(self.fall_silent(Silence::new(&self.folder, &no_answer.reason, Some(sign)))),
+                None if Instant::now() >= deadline => Err(held(&self.folder, "it ends every connection")),
+                None => self.take_another_seat(&seat),
+            };
+            if let Err(error) = another {
+                self.note_unacknowledged(request, is_repeated);
+                return Err(error);
             }
-            is_repeated |= gone.request_was_sent;
-            self.take_another_seat(&seat)?;
+        }
+    }
+
+    /// Fails where the owner was silent a short while ago.
+    fn check_silence(&self) -> Result<(), MemoryError> {
+        let mut silence = lock(&self.silence);
+        match silence.take_if(|silence| silence.is_over()) {
+            Some(_) => Ok(()),
+            None => silence.as_ref().map_or(Ok(()), |silence| Err(silence.error.clone())),
+        }
+    }
+
+    /// Has further requests fail for a while, and gives the error that this one fails with.
+    fn fall_silent(&self, silence: Silence) -> MemoryError {
+        let error = silence.error.clone();
+        *lock(&self.silence) = Some(silence);
+        error
+    }
+
+    fn note_unacknowledged(&self, request: &Request, was_sent: bool) {
+        if let (Request::AppendEvent { envelope }, true) = (request, was_sent) {
+            lock(&self.unacknowledged).insert(envelope.id);
+        }
+    }
+
+    fn is_unacknowledged(&self, request: &Request) -> bool {
+        matches!(request, Request::AppendEvent { envelope } if lock(&self.unacknowledged).contains(&envelope.id))
+    }
+
+    fn acknowledge(&self, request: &Request) {
+        if let Request::AppendEvent { envelope } = request {
+            lock(&self.unacknowledged).remove(&envelope.id);
         }
     }
 
     /// Leaves a seat that is worth nothing, unless another thread did already.
     fn take_another_seat(&self, old: &Arc<Seat>) -> Result<(), MemoryError> {
         let mut seat = self.seat.write().unwrap_or_else(PoisonError::into_inner);
+        // That thread may have waited in vain.
+        self.check_silence()?;
         if Arc::ptr_eq(&seat, old) {
-            *seat = Arc::new(take_seat(&self.folder, &self.options)?);
+            let taken = take_seat(&self.folder, &self.options).map_err(|no_seat| match no_seat {
+                NoSeat::Failed(error) => error,
+                NoSeat::Silent(silence) => self.fall_silent(silence),
+            });
+            *seat = Arc::new(taken?);
         }
         Ok(())
     }
 }
 
+/// Why there is no seat.
+enum NoSeat {
+    /// This process could own the folder, if it could open memory.
+    Failed(MemoryError),
+    /// There is an owner that cannot be talked to.
+    Silent(Silence),
+}
+
+impl From<MemoryError> for NoSeat {
+    fn from(error: MemoryError) -> Self {
+        NoSeat::Failed(error)
+    }
+}
+
 /// Becomes the owner, or a guest of the one that there is.
-fn take_seat(folder: &Path, options: &MemoryOptions) -> Result<Seat, MemoryError> {
+fn take_seat(folder: &Path, options: &MemoryOptions) -> Result<Seat, NoSeat> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(ownership) = Ownership::take(folder).map_err(|error| of_io(folder, &error))? {
-            let local = Arc::new(Local::open(folder, options.clone())?);
-            let server = Server::start(folder, &local).map_err(|error| of_io(folder, &error))?;
-            ownership.announce(server.address()).map_err(|error| of_io(folder, &error))?;
-            return Ok(Seat::Owner(Owner { _server: server, local, _ownership: ownership }));
+            return Ok(Seat::Owner(own(folder, options, ownership)?));
         }
         let reason = match Client::connect(owner_of(folder)) {
             Ok(client) => return Ok(Seat::Guest(client)),
             Err(reason) => reason,
         };
         if reason.is_final || Instant::now() >= deadline {
-            return Err(held(folder, &reason.reason));
+            return Err(NoSeat::Silent(Silence::new(folder, &reason.reason, reason.sign)));
         }
         thread::sleep(PAUSE);
     }
+}
+
+/// Opens memory, and answers for it. Guests are let in before it is open: however long that takes, they are told that
+/// somebody works on it.
+fn own(folder: &Path, options: &MemoryOptions, ownership: Ownership) -> Result<Owner, MemoryError> {
+    let local = Arc::new(Local::closed(folder, options.clone()));
+    let server = Server::start(folder, &local).map_err(|error| of_io(folder, &error))?;
+    ownership.announce(server.address()).map_err(|error| of_io(folder, &error))?;
+    local.open()?;
+    Ok(Owner { _server: server, local, _ownership: ownership })
 }
 
 /// Why the owner cannot be talked to.
@@ -134,11 +242,17 @@ pub(crate) struct Unreachable {
     reason: String,
     /// Whether to try again is pointless.
     is_final: bool,
+    /// Where a sign of life would come, if it is silent.
+    sign: Option<LifeSign>,
 }
 
 fn held(folder: &Path, reason: &str) -> MemoryError {
     let process = owner_of(folder).map_or_else(|| "of an unknown number".to_owned(), |owner| owner.process.to_string());
     MemoryError::Held { folder: folder.to_owned(), process, reason: reason.to_owned() }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(all(test, unix))]

@@ -18,7 +18,7 @@ pub struct Statistics {
     pub models: BTreeMap<String, Tally>,
     /// Engrams by respondent.
     pub respondents: BTreeMap<String, Tally>,
-    /// Vectors by embedding model.
+    /// Vectors by embedding model; those of other dimensions than the model's are left out.
     pub vectors: BTreeMap<String, u64>,
     /// The embedding model whose vectors are indexed.
     pub indexed_model: String,
@@ -35,6 +35,11 @@ pub struct Statistics {
 }
 
 impl Statistics {
+    /// Engrams that have no vector of that embedding model, and cannot be found by their meaning.
+    pub fn without_vector(&self, model: &str) -> u64 {
+        self.all.engrams.saturating_sub(self.vectors.get(model).copied().unwrap_or_default())
+    }
+
     pub(crate) fn count(&mut self, engram: &Engram) {
         let mut tallies = [
             &mut self.all,

@@ -249,11 +249,12 @@ fn open_database(folder: &Path) -> Result<sled::Db, MemoryError> {
         .flush_every_ms(None);
     let deadline = Instant::now() + LONGEST_CLOSING;
     loop {
-        match config.open() {
-            Err(sled::Error::Io(error)) if error.to_string().contains(LOCKED) && Instant::now() < deadline => {
+        match catch_unwind(AssertUnwindSafe(|| config.open())) {
+            Ok(Err(sled::Error::Io(error))) if error.to_string().contains(LOCKED) && Instant::now() < deadline => {
                 thread::sleep(Duration::from_millis(5));
             }
-            opened => return opened.map_err(|error| of_sled(folder, error)),
+            Ok(opened) => return opened.map_err(|error| of_sled(folder, error)),
+            Err(_) => return Err(corrupted(folder, "sled panicked when it read them")),
         }
     }
 }
@@ -278,6 +279,14 @@ pub(crate) fn of_io(folder: &Path, error: &io::Error) -> MemoryError {
 fn of_sled(folder: &Path, error: sled::Error) -> MemoryError {
     match error {
         sled::Error::Io(error) => of_io(folder, &error),
+        sled::Error::Corruption { .. } => corrupted(folder, "a part of them is not what was written"),
+        sled::Error::Unsupported(reason) => corrupted(folder, &reason),
         other => MemoryError::Storage { folder: folder.to_owned(), reason: other.to_string() },
     }
+}
+
+/// What to say of files in `folder`, inside memory's, that cannot be understood.
+fn corrupted(folder: &Path, reason: &str) -> MemoryError {
+    let folder = folder.parent().unwrap_or(folder).to_owned();
+    MemoryError::Corrupted { folder, reason: reason.to_owned() }
 }

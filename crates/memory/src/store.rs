@@ -63,19 +63,28 @@ impl MemoryStore {
     }
 
     /// Remembers an answer, with the vector of the current embedding model; it is durable when this returns. Gives the
-    /// engram's sequence number. To remember the same once more changes nothing.
+    /// engram's sequence number. To remember the same once more changes nothing. A vector without a direction is a warning
+    /// in the log: the answer is remembered without it.
+    ///
+    /// An embedding model settles how many dimensions its vectors have, here, in [`MemoryStore::set_vector`] and in
+    /// [`MemoryStore::search`]. Vectors of another number, which an import brought or a model of the same name made before,
+    /// count as lacking from then on.
     ///
     /// # Errors
     /// [`MemoryError::Conflict`] where something else is remembered under its id.
     pub fn remember(&self, engram: Engram, vector: Option<Vec<f32>>) -> Result<u64, MemoryError> {
-        let vector = vector.map(|values| self.vector(values)).transpose()?;
+        let vector = vector.and_then(|values| {
+            let vector = self.vector(values);
+            let id = engram.query_id;
+            vector.inspect_err(|error| tracing::warn!(%id, %error, "an answer is remembered without its vector")).ok()
+        });
         expect!(self.ask(Request::Remember { engram: Box::new(engram), vector }), Reply::Number(sequence) => sequence)
     }
 
     /// Puts a vector of the current embedding model in place of the one that an engram has.
     ///
     /// # Errors
-    /// When it has no direction, or not as many dimensions as the others.
+    /// When it has no direction.
     pub fn set_vector(&self, id: QueryId, vector: Vec<f32>) -> Result<Update, MemoryError> {
         self.update(Request::SetVector { id, vector: self.vector(vector)? })
     }
@@ -141,7 +150,7 @@ impl MemoryStore {
     /// current embedding model are compared.
     ///
     /// # Errors
-    /// When the vector has no direction, or not as many dimensions as those that are remembered.
+    /// When the vector has no direction.
     pub fn search(&self, vector: &[f32], n: usize, filters: &Filters) -> Result<Vec<RecalledEngram>, MemoryError> {
         let (vector, filters, ranking) = (self.vector(vector.to_vec())?, filters.clone(), self.ranking);
         expect!(self.ask(Request::Search { vector, n, filters, ranking }), Reply::Recalled(found) => found)
@@ -155,7 +164,7 @@ impl MemoryStore {
         expect!(self.ask(Request::List { filters: filters.clone(), n }), Reply::Engrams(engrams) => engrams)
     }
 
-    /// Removes engrams, all of them at once; those that are not there are `Missing`.
+    /// Removes engrams, all of them at once, and their texts from the event log; those that are not there are `Missing`.
     ///
     /// # Errors
     /// When they cannot be removed; then all are still there.
@@ -163,8 +172,8 @@ impl MemoryStore {
         expect!(self.ask(Request::Remove { ids: ids.to_vec() }), Reply::Updates(updates) => updates)
     }
 
-    /// The first `n` engrams that have no vector of the embedding model of that name, oldest first: what is to be embedded
-    /// again after another model was chosen.
+    /// The first `n` engrams that have no vector of the embedding model of that name, or one of other dimensions than its
+    /// vectors have, oldest first: what is to be embedded again after another model was chosen.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -236,7 +245,8 @@ impl MemoryStore {
     /// already, just so, is left out.
     ///
     /// # Errors
-    /// [`MemoryError::Import`] where any line makes no sense, or says something else of an engram than memory does.
+    /// [`MemoryError::Import`] where any line makes no sense, says something else of an engram than memory does, or has a
+    /// vector that cannot be compared with the others of its model.
     pub fn import(&self, reader: impl BufRead) -> Result<Imported, TransferError> {
         let engrams = self.check_import(reader)?;
         let n_engrams = engrams.len() as u64;

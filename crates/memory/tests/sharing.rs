@@ -138,6 +138,53 @@ fn a_path_that_is_too_long_for_a_socket_is_no_hindrance() {
     assert_eq!(owner.list(&Filters::default(), 9).unwrap().len(), 1);
 }
 
+#[test]
+fn an_answer_may_take_longer_than_an_owner_may_be_silent() {
+    let home = Home::new();
+    let (_owner, guest) = (home.open(), home.open());
+    let mut follower = guest.follow_events(&EventFilter::default(), None).unwrap();
+    assert_eq!(follower.next(Duration::from_secs(7)), Ok(Vec::new()));
+}
+
+#[test]
+fn an_owner_that_is_stopped_holds_nobody_up_and_nothing_is_doubled_when_it_goes_on() {
+    let folder = TempDir::new().unwrap();
+    let open = || MemoryStore::open(folder.path(), MemoryOptions::default());
+    let (sender, lines) = channel();
+    let owner = Other::start(folder.path(), "owner", 0, &sender);
+    lines.recv_timeout(Duration::from_secs(120)).expect("the owner does not begin");
+    let (guest, said) = (open().unwrap(), event(1));
+    guest.remember(engram(1), None).unwrap();
+    owner.signal("-STOP");
+    let (done, answers) = channel();
+    let asking = (guest.clone(), said.clone(), folder.path().to_owned());
+    thread::spawn(move || {
+        let (guest, said, folder) = asking;
+        let opened = MemoryStore::open(&folder, MemoryOptions::default()).map(drop);
+        done.send([guest.append_event(&said).map(drop), guest.get(id(1)).map(drop), opened]).unwrap();
+    });
+    let answers = answers.recv_timeout(Duration::from_secs(60));
+    owner.signal("-CONT");
+    for answer in answers.expect("a stopped owner holds everybody up") {
+        let error = answer.unwrap_err().to_string();
+        assert!(error.contains(&format!("in use by process {}", owner.process.id())), "{error}");
+    }
+    // What was asked of it has reached it, and is done when it goes on.
+    let events = || guest.events(&EventFilter::default(), None);
+    // It is heard at once, and not only when its silence has lasted so long that it is asked again.
+    let found = (0..300).find_map(|_| {
+        events().ok().or_else(|| {
+            thread::sleep(Duration::from_millis(50));
+            None
+        })
+    });
+    assert_eq!(found.map(|found| found.len()), Some(1));
+    assert_eq!(guest.append_event(&said), Ok(1), "it is there already");
+    assert_eq!(events().unwrap().len(), 1);
+    owner.kill();
+    assert_eq!(guest.remember(engram(2), None), Ok(2));
+}
+
 /// Another process of one of these tests.
 struct Other {
     role: String,
@@ -170,6 +217,10 @@ impl Other {
         Other { role, process, reader }
     }
 
+    fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap().success());
+    }
+
     fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
@@ -188,7 +239,14 @@ fn child() {
     let Ok(folder) = env::var("HONE_TEST_FOLDER") else { return };
     let first: u64 = env::var("HONE_TEST_FIRST").unwrap().parse().unwrap();
     let store = MemoryStore::open(Path::new(&folder), MemoryOptions::default()).unwrap();
-    if env::var("HONE_TEST_ROLE").unwrap() == "reader" {
+    let role = env::var("HONE_TEST_ROLE").unwrap();
+    if role == "owner" {
+        say(first);
+        loop {
+            thread::park();
+        }
+    }
+    if role == "reader" {
         let mut follower = store.follow_events(&EventFilter::default(), Some(first)).unwrap();
         loop {
             for (number, envelope) in follower.next(Duration::from_secs(60)).unwrap() {

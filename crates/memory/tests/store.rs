@@ -8,8 +8,8 @@ use std::fs;
 
 use hone_memory::{Engram, EventFilter, Filters, Imported, MemoryError, MemoryOptions, MemoryStore, Ranking, Update};
 use hone_protocol::{
-    Chunk, Comparison, Envelope, Feedback, Judging, Nothing, Payload, Preference, Rating, RespondentId, SessionId,
-    Subject,
+    Chunk, Comparison, Critique, Envelope, Feedback, Judging, Nothing, Payload, Preference, Rating, Recall, RecallMode,
+    RecalledEngram, RespondentId, SessionId, Subject,
 };
 use serde_json::Value;
 use support::{Home, engram, grade, id, vector, with_cosine};
@@ -209,20 +209,85 @@ fn search_finds_among_more_vectors_than_are_all_compared() {
 }
 
 #[test]
-fn a_vector_that_cannot_be_compared_is_refused() {
+fn no_engram_is_lost_because_of_its_vector() {
     let home = Home::new();
     let store = home.open();
     store.remember(engram(1), Some(vector(1, 8))).unwrap();
-    let check = |vector: Vec<f32>, complaint: &str| {
-        let error = store.remember(engram(2), Some(vector.clone())).unwrap_err().to_string();
-        assert!(error.contains(complaint), "{error}");
-        assert!(store.search(&vector, 1, &Filters::default()).is_err());
+    for (number, vector) in (2..).zip([vec![0.0; 8], vec![f32::NAN; 8], Vec::new()]) {
+        assert_eq!(store.remember(engram(number), Some(vector.clone())), Ok(number));
+        let error = store.search(&vector, 1, &Filters::default()).unwrap_err().to_string();
+        assert!(error.contains("no direction"), "{error}");
+        assert_eq!(store.set_vector(id(1), vector).unwrap_err().to_string(), error);
+    }
+    assert_eq!(numbers(&store.engrams_without_vector(support::MODEL, 9).unwrap()), [2, 3, 4]);
+    check_whole(&store, 4, 1);
+}
+
+/// Imports vectors of 5 dimensions where the model's have 8, has the model be heard, and checks that all can be found in
+/// the end, also by those who open memory anew.
+#[track_caller]
+fn check_healing(is_heard: impl Fn(&MemoryStore)) {
+    let home = Home::new();
+    let store = home.open();
+    let lines = [1, 2].map(|number| exported_line(number, &vector(number, 5))).join("\n");
+    assert_eq!(store.import(lines.as_bytes()).unwrap().added, 2);
+    store.remember(engram(3), None).unwrap();
+    is_heard(&store);
+    let lacking = || numbers(&store.engrams_without_vector(support::MODEL, 9).unwrap());
+    let n_found = |store: &MemoryStore| store.search(&vector(1, 8), 9, &Filters::default()).unwrap().len();
+    let n_lacking = lacking().len();
+    assert!(lacking().starts_with(&[1, 2]), "{:?}", lacking());
+    assert_eq!(n_found(&store), 3 - n_lacking);
+    assert_eq!(store.statistics().unwrap().vectors.values().sum::<u64>(), 3 - n_lacking as u64);
+    check_whole(&store, 3, 3 - n_lacking as u64);
+    let mut exported = Vec::new();
+    store.export(&mut exported).unwrap();
+    Home::new().open().import(exported.as_slice()).unwrap();
+    drop(store);
+    let store = home.open();
+    check_whole(&store, 3, 3 - n_lacking as u64);
+    for number in 1..=3 {
+        store.set_vector(id(number), vector(number, 8)).unwrap();
+    }
+    assert_eq!(n_found(&store), 3);
+    check_whole(&store, 3, 3);
+    drop(store);
+    check_whole(&home.open(), 3, 3);
+}
+
+#[test]
+fn an_embedding_model_settles_how_many_dimensions_its_vectors_have() {
+    check_healing(|store| assert_eq!(store.search(&vector(9, 8), 9, &Filters::default()).unwrap(), []));
+    check_healing(|store| assert_eq!(store.set_vector(id(3), vector(3, 8)), Ok(Update::Merged)));
+    check_healing(|store| {
+        store.remove(&[id(3)]).unwrap();
+        assert_eq!(store.remember(engram(3), Some(vector(3, 8))), Ok(4));
+    });
+}
+
+#[test]
+fn vectors_of_earlier_dimensions_count_again_when_their_model_returns() {
+    let home = Home::new();
+    let store = home.open();
+    for number in 1..=3 {
+        store.remember(engram(number), Some(vector(number, 8))).unwrap();
+    }
+    let n_found = |store: &MemoryStore, dimensions: usize| {
+        store.search(&vector(1, dimensions), 9, &Filters::default()).unwrap().len()
     };
-    check(vector(2, 7), "has 7 dimensions, those that are remembered have 8");
-    check(vec![0.0; 8], "no direction");
-    check(vec![f32::NAN; 8], "no direction");
-    check(Vec::new(), "no direction");
-    check_whole(&store, 1, 1);
+    assert_eq!(n_found(&store, 5), 0);
+    store.set_vector(id(1), vector(1, 5)).unwrap();
+    assert_eq!(n_found(&store, 5), 1);
+    drop(store);
+    let store = home.open();
+    assert_eq!(n_found(&store, 5), 1);
+    assert_eq!(n_found(&store, 8), 2);
+    check_whole(&store, 3, 2);
+    drop(store);
+    let store = home.open();
+    check_whole(&store, 3, 2);
+    let error = store.import(exported_line(4, &vector(4, 5)).as_bytes()).unwrap_err().to_string();
+    assert!(error.contains("line 1: ") && error.contains("has 5 dimensions"), "{error}");
 }
 
 #[test]
@@ -289,6 +354,48 @@ fn what_a_process_left_unfinished_is_no_hindrance() {
     let store = home.open();
     check_whole(&store, 1, 1);
     assert!(!path("store.unfinished").exists() && !path(".unfinished-index").exists());
+}
+
+/// Spoils a file of storage, and checks that memory opens all the same or says what to do.
+#[track_caller]
+fn check_damage(name: &str, spoil: impl Fn(&mut Vec<u8>)) -> bool {
+    let home = Home::new();
+    let store = home.open();
+    for number in 1..=50 {
+        store.remember(engram(number), Some(vector(number, 384))).unwrap();
+    }
+    drop(store);
+    for entry in fs::read_dir(home.folder.path().join("store")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.file_name().unwrap().to_string_lossy().starts_with(name) {
+            let mut bytes = fs::read(&path).unwrap();
+            spoil(&mut bytes);
+            fs::write(&path, bytes).unwrap();
+        }
+    }
+    let opened = MemoryStore::open(home.folder.path(), MemoryOptions::default());
+    let Err(error) = opened.and_then(|store| store.list(&Filters::default(), 99)) else { return true };
+    assert!(matches!(error, MemoryError::Corrupted { .. }), "{error}");
+    let error = error.to_string();
+    assert!(error.contains("move that folder away") && error.contains("hone memory import"), "{error}");
+    assert!(error.contains(&format!("in {} are", home.folder.path().display())), "{error}");
+    false
+}
+
+#[test]
+fn damaged_files_are_said_to_be_so_with_what_to_do() {
+    assert!(check_damage("nothing", |_| {}));
+    let flip = |bytes: &mut Vec<u8>, place: usize, n: usize| {
+        bytes.iter_mut().skip(place).take(n).for_each(|byte| *byte ^= 0x55);
+    };
+    assert!(!check_damage("conf", |bytes| flip(bytes, 0, 99)));
+    assert!(!check_damage("snap", |bytes| flip(bytes, 0, 999)));
+    assert!(!check_damage("snap", |bytes| bytes.truncate(bytes.len() / 2)));
+    assert!(!check_damage("db", |bytes| flip(bytes, 0, 200)));
+    assert!(!check_damage("db", |bytes| flip(bytes, 30, 200)));
+    // sled does without these.
+    check_damage("conf", |bytes| bytes.truncate(4));
+    check_damage("db", |bytes| flip(bytes, 60_000, 200));
 }
 
 /// Does something to the index's file between two lives of a memory, and checks that the second one has all vectors.
@@ -458,6 +565,60 @@ fn statistics_count_what_is_there() {
     assert_eq!((statistics.events, statistics.indexed_vectors), (1, 4));
     assert_eq!(statistics.vectors[support::MODEL], 4);
     assert!(statistics.storage_bytes > 0 && statistics.index_memory_bytes > 0);
+}
+
+/// An event about the answer of that number, whose texts are those of the engram.
+fn event_about(number: u64, payload: Payload) -> Envelope {
+    event(1, payload).about(id(number), id(number), RespondentId::A)
+}
+
+#[test]
+fn a_forgotten_answer_is_forgotten_by_the_event_log() {
+    let home = Home::new();
+    let store = home.open();
+    let critique = |number: u64| {
+        let Engram { query, answer, .. } = engram(number);
+        Payload::CritiqueResult(Critique { query, answer, grade: grade(Some(4)) })
+    };
+    let recalled = |number: u64| {
+        let Engram { query_id, query, answer, .. } = engram(number);
+        RecalledEngram { query_id, query, answer, score: None, similarity: 0.9, relevance: 0.9 }
+    };
+    let search = "What was 1 of 2?".to_owned();
+    let recall = Recall { mode: RecallMode::Context, search, engrams: vec![recalled(1), recalled(3)] };
+    let preference = Preference { reason: "A says that it is 1.".into(), ..Preference::default() };
+    let (query_id_a, query_id_b) = (id(2), id(1));
+    let (score_a, score_b) = (Some(3), None);
+    let compared = Comparison { original_query_id: id(2), query_id_a, query_id_b, score_a, score_b, preference };
+    let events = [
+        event_about(1, critique(1)),
+        event_about(2, critique(2)),
+        event_about(2, Payload::MemoryRecalled(recall.clone())),
+        event_about(2, Payload::PairwiseResult(compared)),
+        event_about(1, Payload::MemoryRecalled(recall)),
+    ];
+    for (number, event) in (1..).zip(&events) {
+        store.append_event(event).unwrap();
+        store.remember(engram(number), None).unwrap();
+    }
+    assert_eq!(store.remove(&[id(1), id(9)]), Ok(vec![Update::Merged, Update::Missing]));
+    let check = |store: &MemoryStore| {
+        let kept = store.events(&EventFilter::default(), None).unwrap();
+        assert_eq!(kept.len(), events.len(), "what happened stays");
+        assert_eq!(kept[1].1, events[1], "another answer stays as it was");
+        let Payload::CritiqueResult(critique) = &kept[0].1.payload else { panic!("{kept:?}") };
+        assert_eq!((critique.grade.score, critique.grade.feedback.as_str()), (Some(4), ""));
+        let json = |place: usize| serde_json::to_string(&kept[place].1).unwrap();
+        let all: String = (0..events.len()).map(json).collect();
+        for text in ["What is 1?", "it is 1."] {
+            assert!(!all.contains(text), "{all}");
+        }
+        assert!(json(2).contains("What was 1 of 2?") && json(2).contains("What is 3?"), "{}", json(2));
+        assert!(!json(4).contains("What was 1 of 2?"), "{}", json(4));
+    };
+    check(&store);
+    drop(store);
+    check(&home.open());
 }
 
 fn event(session: u128, payload: Payload) -> Envelope {

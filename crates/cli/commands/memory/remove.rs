@@ -28,9 +28,18 @@ pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryRmArguments)
         app.output.print_json(&removed)?;
         return Ok(Outcome::Done);
     }
+    let is_any_removed = removed.iter().any(|answer| answer.removed);
     for JsonRemoved { query_id, removed } in removed {
         let end = if removed { "is forgotten" } else { "was forgotten already" };
         app.output.print_line(&format!("{query_id} {end}"))?;
+    }
+    if is_any_removed {
+        let conversations = app.data_folder().join("conversations");
+        app.output.note(&format!(
+            "the event log keeps that there was an answer, without what was said; conversations that were saved stay as they \
+             are, in {}",
+            conversations.display()
+        ));
     }
     Ok(Outcome::Done)
 }

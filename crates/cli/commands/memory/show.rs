@@ -8,7 +8,7 @@ use crate::arguments::MemoryShowArguments;
 use crate::badge;
 use crate::describe::{moment, rating};
 use crate::failure::Outcome;
-use crate::output::table;
+use crate::output::{table, without_control_characters};
 
 pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryShowArguments) -> anyhow::Result<Outcome> {
     let id = store.resolve(&arguments.id)?;
@@ -19,11 +19,12 @@ pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryShowArgument
     }
     if let Some(engram) = store.get(id)? {
         app.output.print_line(&table(&rows(&engram)))?;
-        for (title, text) in [("question", &engram.query), ("answer", &engram.answer)] {
-            app.output.print_line(&format!("\n{title}\n{text}"))?;
-        }
-        if let Some(grade) = engram.grade.filter(|grade| !grade.feedback.is_empty()) {
-            app.output.print_line(&format!("\nfeedback\n{}", grade.feedback))?;
+        let feedback = engram.grade.map(|grade| grade.feedback).unwrap_or_default();
+        for (title, text) in [("question", &engram.query), ("answer", &engram.answer), ("feedback", &feedback)] {
+            if !text.is_empty() {
+                // Who looks at it may do so through a pager or a file; scripts have --json.
+                app.output.print_line(&format!("\n{title}\n{}", without_control_characters(text)))?;
+            }
         }
     }
     Ok(Outcome::Done)

@@ -27,7 +27,7 @@ struct JsonImported {
 }
 
 pub(super) fn export(app: &App, store: &MemoryStore, arguments: &MemoryExportArguments) -> anyhow::Result<Outcome> {
-    let Some(file) = &arguments.file else {
+    let Some(file) = arguments.file.as_ref().filter(|file| file.as_os_str() != "-") else {
         // An export to a terminal is a text from a model like any other.
         if app.output.stdout_is_terminal {
             let mut lines = Vec::new();

@@ -22,13 +22,17 @@ impl Opened {
         self.write(|draft| match draft.fields(engram.query_id)? {
             Some(stored) if says_all_of(&stored, &fields) => sequence_of(&stored),
             Some(_) => Err(MemoryError::Conflict { id: engram.query_id }),
-            None => draft.add(engram.query_id, fields, vector),
+            None => {
+                vector.iter().try_for_each(|vector| draft.settle_dimensions(vector))?;
+                draft.add(engram.query_id, fields, vector)
+            }
         })
     }
 
     pub(super) fn set_vector(&self, id: QueryId, vector: Vector) -> Result<Update, MemoryError> {
         self.write(|draft| match draft.fields(id)? {
             Some(stored) => {
+                draft.settle_dimensions(&vector)?;
                 draft.set_vector(sequence_of(&stored)?, id, Some(vector))?;
                 Ok(Update::Merged)
             }
@@ -46,9 +50,12 @@ impl Opened {
         bytes.map(|bytes| from_json(&format!("engram {id}"), &bytes)).transpose()
     }
 
+    /// An engram's vector; one that cannot be compared with the others of its model is none.
     pub(super) fn vector(&self, id: QueryId) -> Result<Option<StoredVector>, MemoryError> {
-        let bytes = self.storage.get(&vector_key(id))?;
-        bytes.map(|bytes| StoredVector::from_bytes(&bytes)).transpose()
+        let Some(bytes) = self.storage.get(&vector_key(id))? else { return Ok(None) };
+        let vector = StoredVector::from_bytes(&bytes)?;
+        let dimensions = self.dimensions(&vector.model)?;
+        Ok(Some(vector).filter(|vector| Some(vector.values.len()) == dimensions))
     }
 
     pub(super) fn update_score(&self, id: QueryId, grade: &Grade) -> Result<Update, MemoryError> {
@@ -88,7 +95,12 @@ impl Opened {
     }
 
     pub(super) fn remove(&self, ids: &[QueryId]) -> Result<Vec<Update>, MemoryError> {
-        self.write(|draft| ids.iter().map(|id| draft.remove(*id)).collect())
+        self.write(|draft| {
+            let updates: Vec<Update> = ids.iter().map(|id| draft.remove(*id)).collect::<Result<_, _>>()?;
+            let removed = ids.iter().zip(&updates).filter(|(_, update)| **update == Update::Merged);
+            draft.blank_events(&removed.map(|(id, _)| *id).collect::<Vec<_>>())?;
+            Ok(updates)
+        })
     }
 
     /// The latest `n` that the filters accept, latest first.
@@ -128,8 +140,10 @@ impl Opened {
             statistics.count(&engram?);
         }
         for record in self.storage.range(keys_of_all(b'v')) {
-            let model = StoredVector::from_bytes(&record?.1)?.model;
-            *statistics.vectors.entry(model).or_default() += 1;
+            let vector = StoredVector::from_bytes(&record?.1)?;
+            if Some(vector.values.len()) == self.dimensions(&vector.model)? {
+                *statistics.vectors.entry(vector.model).or_default() += 1;
+            }
         }
         let index = lock(&self.index);
         statistics.indexed_model = index.model().to_owned();
@@ -182,6 +196,7 @@ impl Opened {
 
     fn verify_vectors(&self, verification: &mut Verification) -> Result<(), MemoryError> {
         let index = lock(&self.index);
+        let dimensions = self.dimensions(index.model())?;
         for record in self.storage.range(keys_of_all(b'v')) {
             let (key, bytes) = record?;
             let id = id_of(&key[1..])?;
@@ -190,7 +205,7 @@ impl Opened {
             if engram.is_none_or(|engram| engram.sequence != vector.sequence) {
                 verification.problems.push(format!("the vector of engram {id} is of another one"));
             }
-            if vector.model == index.model() {
+            if vector.is_of(index.model(), dimensions) {
                 verification.vectors += 1;
                 if !index.holds(vector.sequence, &vector.values) {
                     verification.problems.push(format!("the vector of engram {id} is not in the index"));

@@ -1,5 +1,6 @@
 //! Storage and index, open, and the way that every write takes through them.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -40,6 +41,10 @@ pub(super) struct Draft<'a> {
     pub(super) batch: Batch,
     pub(super) head: Head,
     vectors: Vec<(Change, Option<StoredVector>)>,
+    /// The dimensions of embedding models that the draft settles.
+    dimensions: BTreeMap<String, usize>,
+    /// The embedding model whose vectors have other dimensions than before.
+    resettled_model: Option<String>,
 }
 
 impl Opened {
@@ -78,16 +83,18 @@ impl Opened {
     /// has seen.
     pub(super) fn write<R>(&self, build: impl FnOnce(&mut Draft) -> Result<R, MemoryError>) -> Result<R, MemoryError> {
         let mut head = lock(&self.head);
-        let vectors = Vec::new();
-        let mut draft = Draft { storage: &self.storage, batch: Batch::default(), head: *head, vectors };
+        let mut draft = Draft::new(&self.storage, *head);
         let result = build(&mut draft)?;
-        let Draft { mut batch, head: new_head, vectors, .. } = draft;
+        let Draft { mut batch, head: new_head, vectors, resettled_model, .. } = draft;
         if !batch.is_empty() {
             batch.insert(HEAD_KEY.to_vec(), to_json("the head of memory", &new_head)?);
             self.storage.apply(batch)?;
             let first_change = head.last_change + 1;
             *head = new_head;
-            self.update_index(first_change, vectors)?;
+            match resettled_model {
+                Some(model) if model == lock(&self.index).model() => self.rebuild_index(&new_head)?,
+                _ => self.update_index(first_change, vectors)?,
+            }
         }
         let write = self.commits.applied();
         drop(head);
@@ -109,6 +116,13 @@ impl Opened {
             // An index that misses a change must not be used, let alone be saved.
             updated.inspect_err(|_| self.storage.mark_broken())?;
         }
+        Ok(())
+    }
+
+    fn rebuild_index(&self, head: &Head) -> Result<(), MemoryError> {
+        let mut index = lock(&self.index);
+        let (file, model) = (index.file().to_owned(), index.model().to_owned());
+        *index = rebuild(&self.storage, head, file, &model).inspect_err(|_| self.storage.mark_broken())?;
         Ok(())
     }
 
@@ -154,7 +168,24 @@ impl Drop for Opened {
     }
 }
 
-impl Draft<'_> {
+impl<'a> Draft<'a> {
+    fn new(storage: &'a Storage, head: Head) -> Draft<'a> {
+        let (batch, vectors, dimensions) = (Batch::default(), Vec::new(), BTreeMap::new());
+        Draft { storage, batch, head, vectors, dimensions, resettled_model: None }
+    }
+
+    /// Takes over how many dimensions a vector has that comes from its model. The model knows best: vectors of another
+    /// number, which somebody imported or a model of the same name made before, count as lacking from then on.
+    pub(super) fn settle_dimensions(&mut self, vector: &Vector) -> Result<(), MemoryError> {
+        let dimensions = vector.values.len();
+        if let Some(known) = self.known_dimensions(&vector.model)?.filter(|known| *known != dimensions) {
+            tracing::warn!(model = vector.model, known, dimensions, "vectors have to be made anew: the model's differ");
+            self.record_dimensions(vector)?;
+            self.resettled_model = Some(vector.model.clone());
+        }
+        Ok(())
+    }
+
     /// Puts an engram's vector in place of the one that it has, or takes that away.
     pub(super) fn set_vector(&mut self, sequence: u64, id: QueryId, vector: Option<Vector>) -> Result<(), MemoryError> {
         let vector = match vector {
@@ -176,15 +207,25 @@ impl Draft<'_> {
     }
 
     fn check_dimensions(&mut self, vector: &Vector) -> Result<(), MemoryError> {
-        match dimensions_of(self.storage, &vector.model)? {
+        match self.known_dimensions(&vector.model)? {
             Some(known) if known != vector.values.len() => Err(other_dimensions(vector, known)),
             Some(_) => Ok(()),
-            None => {
-                let dimensions = to_json("a model's dimensions", &vector.values.len())?;
-                self.batch.insert(model_key(&vector.model), dimensions);
-                Ok(())
-            }
+            None => self.record_dimensions(vector),
         }
+    }
+
+    fn known_dimensions(&self, model: &str) -> Result<Option<usize>, MemoryError> {
+        match self.dimensions.get(model) {
+            Some(known) => Ok(Some(*known)),
+            None => dimensions_of(self.storage, model),
+        }
+    }
+
+    fn record_dimensions(&mut self, vector: &Vector) -> Result<(), MemoryError> {
+        let dimensions = vector.values.len();
+        self.batch.insert(model_key(&vector.model), to_json("a model's dimensions", &dimensions)?);
+        self.dimensions.insert(vector.model.clone(), dimensions);
+        Ok(())
     }
 
     fn forget_changes(&mut self, last: u64) -> Result<(), MemoryError> {
@@ -210,7 +251,7 @@ pub(super) fn other_dimensions(vector: &Vector, known: usize) -> MemoryError {
 /// The index as it was saved, with what has changed since; or one that is built anew.
 fn open_index(storage: &Storage, head: &Head, file: PathBuf, model: &str) -> Result<VectorIndex, MemoryError> {
     let is_new = head.last_change == 0;
-    let reason = match VectorIndex::load(file.clone(), model) {
+    let reason = match VectorIndex::load(file.clone(), model, dimensions_of(storage, model)?) {
         Ok(index) if index.last_change() > head.last_change => "it holds changes that storage does not have".to_owned(),
         Ok(index) if index.last_change() < head.forgotten_changes => {
             "it is older than the changes on record".to_owned()
@@ -228,12 +269,14 @@ fn open_index(storage: &Storage, head: &Head, file: PathBuf, model: &str) -> Res
 }
 
 fn catch_up(storage: &Storage, head: &Head, mut index: VectorIndex) -> Result<VectorIndex, MemoryError> {
+    let dimensions = dimensions_of(storage, index.model())?;
     for record in storage.range(Numbered::Change.key(index.last_change() + 1)..=Numbered::Change.key(u64::MAX)) {
         let change = Change::from_bytes(&record?.1)?;
         let bytes = storage.get(&vector_key(change.id))?;
         let vector = bytes.map(|bytes| StoredVector::from_bytes(&bytes)).transpose()?;
         // An engram that was removed and remembered again has another sequence number.
-        let vector = vector.filter(|vector| vector.model == index.model() && vector.sequence == change.sequence);
+        let vector =
+            vector.filter(|vector| vector.is_of(index.model(), dimensions) && vector.sequence == change.sequence);
         index.set(change.sequence, vector.as_ref().map(|vector| vector.values.as_slice()), 0)?;
     }
     index.caught_up(head.last_change);
@@ -241,10 +284,11 @@ fn catch_up(storage: &Storage, head: &Head, mut index: VectorIndex) -> Result<Ve
 }
 
 fn rebuild(storage: &Storage, head: &Head, file: PathBuf, model: &str) -> Result<VectorIndex, MemoryError> {
-    let mut index = VectorIndex::empty(file, model);
+    let dimensions = dimensions_of(storage, model)?;
+    let mut index = VectorIndex::empty(file, model, dimensions);
     for record in storage.range(keys_of_all(b'v')) {
         let vector = StoredVector::from_bytes(&record?.1)?;
-        if vector.model == model {
+        if vector.is_of(model, dimensions) {
             index.set(vector.sequence, Some(&vector.values), 0)?;
         }
     }

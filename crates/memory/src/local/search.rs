@@ -33,6 +33,9 @@ impl Opened {
         if n == 0 {
             return Ok(found.best);
         }
+        if self.dimensions(&vector.model)?.is_some_and(|known| known != vector.values.len()) {
+            self.write(|draft| draft.settle_dimensions(vector))?;
+        }
         if vector.model != lock(&self.index).model() {
             self.search_storage(vector, filters, &mut found)?;
             return Ok(found.best);
@@ -75,7 +78,7 @@ impl Opened {
         for record in self.storage.range(keys_of_all(b'v')) {
             let (key, bytes) = record?;
             let stored = StoredVector::from_bytes(&bytes)?;
-            if stored.model == vector.model {
+            if stored.is_of(&vector.model, Some(vector.values.len())) {
                 self.consider_vector(id_of(&key[1..])?, &stored, vector, filters, found)?;
             }
         }

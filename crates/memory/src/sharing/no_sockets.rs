@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::owner::OwnerNote;
-use super::{Gone, Unreachable};
+use super::{NoAnswer, Unreachable};
 use crate::error::MemoryError;
 use crate::local::Local;
 use crate::request::{Reply, Request};
@@ -29,10 +29,19 @@ pub(super) enum Client {}
 impl Client {
     pub(super) fn connect(_owner: Option<OwnerNote>) -> Result<Client, Unreachable> {
         let reason = "processes can share memory only where there are Unix sockets".to_owned();
-        Err(Unreachable { reason, is_final: true })
+        Err(Unreachable { reason, is_final: true, sign: None })
     }
 
-    pub(super) fn ask(&self, _request: &Request, _is_repeated: bool) -> Result<Result<Reply, MemoryError>, Gone> {
+    pub(super) fn ask(&self, _request: &Request, _is_repeated: bool) -> Result<Result<Reply, MemoryError>, NoAnswer> {
+        match *self {}
+    }
+}
+
+/// There is none either.
+pub(super) enum LifeSign {}
+
+impl LifeSign {
+    pub(super) fn has_come(&self) -> bool {
         match *self {}
     }
 }

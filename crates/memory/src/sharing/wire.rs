@@ -9,7 +9,7 @@ use crate::error::MemoryError;
 use crate::request::{Reply, Request};
 
 /// Both sides have to be of one version: requests and answers are those of the code, not of a specification.
-pub(super) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/1");
+pub(super) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/2");
 
 /// What a guest sends.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,6 +31,8 @@ pub(super) type ReceivedRequest = FromGuest<Request>;
 pub(super) enum FromOwner {
     /// Its version; the connection ends where it is not the guest's.
     Hello(String),
+    /// It works on the answer; said again and again until there is one.
+    Working,
     /// What was asked for.
     Answer(Result<Reply, MemoryError>),
 }
@@ -40,11 +42,19 @@ pub(super) enum FromOwner {
 /// # Errors
 /// When the other side is gone.
 pub(super) fn send(mut stream: impl Write, message: &impl Serialize) -> io::Result<()> {
+    stream.write_all(&frame(message)?)
+}
+
+/// A message as it is written.
+///
+/// # Errors
+/// When it is longer than 4 GiB.
+pub(super) fn frame(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut frame = vec![0; 4];
     serde_json::to_writer(&mut frame, message)?;
     let length = u32::try_from(frame.len() - 4).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
     frame[..4].copy_from_slice(&length.to_le_bytes());
-    stream.write_all(&frame)
+    Ok(frame)
 }
 
 /// Reads a message.

@@ -1,0 +1,42 @@
+//! What is remembered, and whether it can be read.
+
+use std::path::Path;
+
+use hone_memory::{MemoryError, MemoryOptions, MemoryStore};
+use hone_models::data_folder;
+use serde::Serialize;
+
+/// What is remembered.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Memory {
+    pub(super) answers: u64,
+    /// Answers that cannot be found by their meaning.
+    pub(super) without_vector: u64,
+    /// The model whose vectors count.
+    pub(super) embedder: String,
+    /// Why it cannot be read, if it cannot.
+    pub(super) problem: Option<String>,
+}
+
+impl Memory {
+    /// Looks at it, where there is one. A folder that cannot be found is the problem of the store.
+    pub(super) fn look(embedder: &str) -> Memory {
+        let memory = Memory { embedder: embedder.to_owned(), ..Memory::default() };
+        match data_folder().map(|folder| folder.join("memory")) {
+            Ok(folder) if folder.is_dir() => memory.count(&folder),
+            _ => memory,
+        }
+    }
+
+    fn count(self, folder: &Path) -> Memory {
+        let options = MemoryOptions { embedding_model: self.embedder.clone(), ..MemoryOptions::default() };
+        let counted = MemoryStore::open(folder, options).and_then(|store| {
+            let statistics = store.statistics()?;
+            Ok::<_, MemoryError>((statistics.all.engrams, statistics.without_vector(&self.embedder)))
+        });
+        match counted {
+            Ok((answers, without_vector)) => Memory { answers, without_vector, ..self },
+            Err(error) => Memory { problem: Some(error.to_string()), ..self },
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What the event log says of an answer that is forgotten: that there was one, when, and what came of it, but not what was
+//! said.
+//!
+//! Events are changed as JSON, so that what a later version wrote about them stays.
+
+use hone_protocol::QueryId;
+use serde_json::Value;
+
+use super::opened::Draft;
+use crate::error::MemoryError;
+use crate::records::{Numbered, from_json, to_json};
+
+/// The names under which questions, answers, and what was said about them stand in events.
+const TEXTS: [&str; 6] = ["query", "answer", "thinking", "search", "feedback", "reason"];
+
+/// The names under which an event, or a part of one, says which answers it is about.
+const NAMES: [&str; 3] = ["query_id", "query_id_a", "query_id_b"];
+
+impl Draft<'_> {
+    /// Blanks the texts of these answers in every event. Those of another respondent's answer to the same question stay,
+    /// as that answer does.
+    pub(super) fn blank_events(&mut self, ids: &[QueryId]) -> Result<(), MemoryError> {
+        let ids: Vec<String> = ids.iter().map(QueryId::to_string).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        for record in self.storage.range(Numbered::Event.key(0)..=Numbered::Event.key(u64::MAX)) {
+            let (key, bytes) = record?;
+            // Few events are about them, and most need not be read for it.
+            if !std::str::from_utf8(&bytes).is_ok_and(|text| ids.iter().any(|id| text.contains(id))) {
+                continue;
+            }
+            let mut event: Value = from_json("an event", &bytes)?;
+            if blank_parts(&mut event, &ids) {
+                self.batch.insert(key, to_json("an event", &event)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Blanks the texts in every part that is about one of the answers, and says whether there was one.
+fn blank_parts(value: &mut Value, ids: &[String]) -> bool {
+    let is_named = |name: &str| value.get(name).and_then(Value::as_str).is_some_and(|id| ids.iter().any(|it| it == id));
+    let about_question = value.get("query_id").is_none() && is_named("correlation_id");
+    if about_question || NAMES.iter().any(|name| is_named(name)) {
+        return blank(value);
+    }
+    let mut blanked = false;
+    parts_of(value).for_each(|(_, part)| blanked |= blank_parts(part, ids));
+    blanked
+}
+
+/// Blanks every text in it, and says whether there was one.
+fn blank(value: &mut Value) -> bool {
+    let mut blanked = false;
+    for (name, part) in parts_of(value) {
+        match part {
+            Value::String(text) if name.is_some_and(|name| TEXTS.contains(&name)) => {
+                blanked |= !text.is_empty();
+                text.clear();
+            }
+            part => blanked |= blank(part),
+        }
+    }
+    blanked
+}
+
+/// The values in a value, with the names that they have in an object.
+fn parts_of(value: &mut Value) -> Box<dyn Iterator<Item = (Option<&str>, &mut Value)> + '_> {
+    match value {
+        Value::Object(fields) => Box::new(fields.iter_mut().map(|(name, part)| (Some(name.as_str()), part))),
+        Value::Array(items) => Box::new(items.iter_mut().map(|part| (None, part))),
+        _ => Box::new(std::iter::empty()),
+    }
+}
