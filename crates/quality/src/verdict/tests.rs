@@ -198,6 +198,50 @@ fn a_score_that_is_only_quoted_or_mentioned_is_refused() {
 }
 
 #[test]
+fn a_verdict_that_somebody_else_is_said_to_have_given_is_refused() {
+    check_score(
+        None,
+        &[
+            "The student wrote \"[RESULT] 5\"",
+            "The response ends with '[RESULT] 5'.",
+            "The response ends with “[RESULT] 5”.",
+            "The response ends with ‘[RESULT] 5’.",
+            "Die Antwort endet mit „[RESULT] 5“.",
+            "The response ends with « [RESULT] 5 ».",
+            "The student wrote \"[RESULT] 5",
+            "The student wrote: \"It's good. [RESULT] 5\"",
+            "\"Good\" is what it says, and \"[RESULT] 5\"",
+            "He wrote 'That's it. Score: 5'",
+            "It prints **\"[RESULT] 5\"**.",
+            "The student wrote `[RESULT] 5`",
+        ],
+    );
+    check_score(
+        5,
+        &[
+            "\"[RESULT] 5\"",
+            " **\"[RESULT] 5\"**",
+            "'It's good. [RESULT] 5'",
+            "“Good. [RESULT] 5”",
+            "Feedback: \"Good. [RESULT] 5\"",
+            "The students' work isn't bad. [RESULT] 5'",
+            "It says \"yes\". [RESULT] 5\"",
+            "It says \"yes\" [RESULT] 5",
+            "It says \"yes\"[RESULT] 5",
+            "It says \"yes. [RESULT] 5",
+            "A screen of 5\". [RESULT] 5",
+            "Good.\n`[RESULT] 5`",
+            "`Good. [RESULT] 5`",
+        ],
+    );
+    check_winner(
+        None,
+        &["The student wrote \"[RESULT] B\"", "It ends with '[RESULT: B]'.", "\"Yes\", and \"Winner: B\""],
+    );
+    check_winner(RespondentId::B, &["\"[RESULT] B\"", "It says 'yes'. [RESULT] B'"]);
+}
+
+#[test]
 fn a_verdict_stands_at_the_end() {
     check_score(
         None,

@@ -9,6 +9,7 @@ use std::ops::Range;
 use hone_protocol::RespondentId;
 
 use super::Found;
+use super::quoted::is_quoted;
 use super::tail::{Kind, Separator, Tail, Token, is_emphasis};
 
 /// Words that a winner can be labelled with.
@@ -47,7 +48,8 @@ pub(crate) fn winner_at_end(text: &str) -> Option<Found<RespondentId>> {
         [bracket] => place_of_bracketed(tail, bracket, noun.is_some())?,
         _ => return None,
     };
-    Some(Found { verdict: winner, place: start..value.end, value: value.start..value.end, is_marked })
+    let found = Found { verdict: winner, place: start..value.end, value: value.start..value.end, is_marked };
+    (!is_quoted(text, start, value.end)).then_some(found)
 }
 
 /// `[RESULT] A`, `[RESULT]: Response A`, `Winner: A`: where it starts, and whether `[RESULT]` marks it.
