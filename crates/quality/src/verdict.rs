@@ -9,6 +9,7 @@
 
 mod quoted;
 mod score;
+mod statement;
 mod tail;
 mod winner;
 
@@ -38,8 +39,8 @@ pub fn parse_score(text: &str) -> Option<u8> {
     score_at_end(text).map(|found| found.verdict)
 }
 
-/// The better answer that the text names, at its end or, in the form `A. Because …`, at its start; `None` where it names
-/// none, or two.
+/// The better answer that the text names: at its end, at its start in the form `A. Because …`, or in a first or last sentence
+/// such as `B is better.`; `None` where it names none, or two.
 pub fn parse_winner(text: &str) -> Option<RespondentId> {
     winner_of(text).map(|found| found.verdict)
 }
