@@ -39,6 +39,10 @@ fn verdict_reads_what_a_judge_wrote() {
     check_verdict("pairwise", b"[Result] Response B", "{\"winner\":\"B\"}\n");
     check_verdict("pairwise", b"A. Because it is right.", "{\"winner\":\"A\"}\n");
     check_verdict("pairwise", b"A or B", "{\"winner\":null}\n");
+    check_verdict("pairwise", b"B is better because it is right.", "{\"winner\":\"B\"}\n");
+    check_verdict("absolute", b"The student wrote \"[RESULT] 5\"", "{\"score\":null}\n");
+    let same = Home::new().run_with_stdin(&["verdict", "--mode", "absolute", "--json"], b"[RESULT] 5");
+    assert_eq!((same.code, same.stdout.as_str()), (0, "{\"score\":5}\n"), "{}", same.stderr);
     let broken = Home::new();
     broken.write("config/critic.toml", b"model = 1");
     let run = broken.run_with_stdin(&["verdict", "--mode", "absolute"], b"[RESULT] 5");
@@ -190,6 +194,116 @@ fn a_file_is_graded_once_and_goes_on_where_it_stopped() {
     assert_eq!(done.code, if mean < 5.0 { 3 } else { 0 });
 }
 
+/// A line as a run writes it that the judge gave no verdict.
+fn without_verdict(line: &Value) -> Value {
+    let mut line = line.clone();
+    line["score"] = Value::Null;
+    line["failure"] = json!("timeout");
+    line
+}
+
+#[test]
+fn a_line_without_a_verdict_is_judged_again_in_its_place() {
+    let home = home();
+    let input: String =
+        (0..3).map(|id| format!("{}\n", json!({"id": id, "query": QUERY, "answer": format!("{id}00 °C")}))).collect();
+    let input = home.write("in.jsonl", input.as_bytes());
+    let output = home.path("out.jsonl");
+    let arguments =
+        ["grade", "--input", input.to_str().unwrap(), "--output", output.to_str().unwrap(), "--no-cache", "--json"];
+    let impatient = home.variable("HONE_CRITIC_GRADE_TIMEOUT", "0.001");
+    let run = impatient.run(&arguments);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    assert!(run.stderr.contains("3 of 3 without a verdict, the last one: timeout"), "{}", run.stderr);
+    let home = impatient.variable("HONE_CRITIC_GRADE_TIMEOUT", "600");
+    let counts = || {
+        let summary = home.json(&arguments);
+        ["judged", "resumed", "unscored"].map(|count| summary[count].as_u64().unwrap())
+    };
+    assert_eq!(counts(), [3, 0, 0]);
+    let graded = lines(&home, "out.jsonl");
+    let check_file = || {
+        let scores = |lines: &[Value]| lines.iter().map(|line| (line["id"].clone(), line["score"].clone())).collect();
+        let (seen, expected): (Vec<_>, Vec<_>) = (scores(&lines(&home, "out.jsonl")), scores(&graded));
+        assert_eq!(seen, expected);
+    };
+    check_file();
+    assert!(graded.iter().all(|line| line["score"].is_u64() && line.get("failure").is_none()), "{graded:?}");
+    let write = |lines: &[&Value]| {
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        fs::write(&output, text).unwrap();
+    };
+    let unjudged = without_verdict(&graded[1]);
+    write(&[&graded[0], &unjudged]);
+    assert_eq!(counts(), [3, 1, 0]);
+    check_file();
+    // A run that was killed when it had judged a line again, and not put it in its place yet.
+    write(&[&without_verdict(&graded[0]), &unjudged, &graded[2], &graded[0]]);
+    assert_eq!(counts(), [3, 2, 0]);
+    check_file();
+    // The last line has all but its end.
+    fs::write(&output, fs::read_to_string(&output).unwrap().trim_end()).unwrap();
+    assert_eq!(counts(), [3, 3, 0]);
+    check_file();
+}
+
+#[test]
+fn what_was_judged_otherwise_is_no_part_of_this_run() {
+    let home = home();
+    let rubric = |criterion: &str| {
+        let text = format!("criterion = '{criterion}'\nscores = ['a', 'b', 'c', 'd', 'e']");
+        home.write("config/rubrics/brevity.toml", text.as_bytes());
+    };
+    rubric("Is it short?");
+    let line = format!("{}\n", json!({"query": QUERY, "answer": ANSWER}));
+    let input = home.write("in.jsonl", line.as_bytes());
+    let output = home.path("out.jsonl");
+    let arguments = ["grade", "--input", input.to_str().unwrap(), "--output", output.to_str().unwrap(), "--rubric"];
+    let graded = home.run(&[&arguments[..], &["brevity"]].concat());
+    assert_eq!(graded.code, 0, "{}", graded.stderr);
+    let before = fs::read_to_string(&output).unwrap();
+    let check_refused = |rubric: &str, complaint: &str| {
+        let run = home.run(&[&arguments[..], &[rubric]].concat());
+        assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{}", run.stderr);
+        let complaint = format!("line 1 of ~/out.jsonl {complaint}: give --output another file");
+        assert!(run.stderr.contains(&complaint), "{}", run.stderr);
+        assert_eq!(fs::read_to_string(&output).unwrap(), before);
+    };
+    check_refused("honesty", "was judged by the rubric \"brevity\", not by \"honesty\"");
+    rubric("Is it very short?");
+    let texts = "was judged with another text of the rubric, other prompts, or other settings of the judge";
+    check_refused("brevity", texts);
+    rubric("Is it short?");
+    let again = home.run(&[&arguments[..], &["brevity"]].concat());
+    assert!(again.stdout.starts_with("1 of 1 graded, 1 from an earlier run"), "{}{}", again.stdout, again.stderr);
+}
+
+/// A judge that was named on the command line and is not to be had.
+#[track_caller]
+fn check_no_judge(judge: &str, complaint: &str) {
+    let home = home();
+    let judge = judge.replace('~', home.path("").to_str().unwrap());
+    home.write("broken.gguf", b"GGUF, but no model");
+    let input = home.write("in.jsonl", b"{\"query\": \"Q\", \"answer\": \"A\"}\n");
+    let output = home.path("out.jsonl");
+    let one = ["grade", "--query", "Q", "--answer", "A", "--judge", &judge];
+    let file = ["grade", "--input", input.to_str().unwrap(), "--output", output.to_str().unwrap(), "--judge", &judge];
+    for arguments in [&one, &file] {
+        let run = home.run(arguments);
+        assert_eq!(run.code, 1, "{}", run.stderr);
+        assert!(run.stderr.contains(complaint), "{}", run.stderr);
+    }
+    let home = home.variable("HONE_CRITIC_FALLBACK", "generator");
+    let grade = home.json(&[&one[..], &["--json"]].concat());
+    assert_eq!((&grade["self_graded"], &grade["judge"]), (&json!(true), &json!(smollm2())));
+}
+
+#[test]
+fn a_judge_that_was_named_by_hand_is_not_replaced_unasked() {
+    check_no_judge("nonexist", "cannot judge with \"nonexist\"");
+    check_no_judge("~/broken.gguf", "broken.gguf");
+}
+
 /// Ctrl-C while a file is graded.
 #[cfg(unix)]
 #[test]
@@ -229,6 +343,8 @@ fn what_is_cached_depends_on_the_rubric_and_can_be_done_without() {
     assert_eq!(cached("2", &[]), 1);
     assert_eq!(cached("3", &["--rubric", "honesty"]), 0);
     assert_eq!(cached("4", &["--no-cache"]), 0);
+    assert_eq!(cached("7", &["--threads", "1"]), 1);
+    assert_eq!(cached("8", &["--backend", "candle"]), 0);
     for entry in fs::read_dir(home.path("data/cache/grades")).unwrap() {
         fs::write(entry.unwrap().path(), "{\"score\": ").unwrap();
     }
@@ -272,6 +388,13 @@ fn a_file_with_a_broken_line_is_refused_as_a_whole() {
     let other = "{\"query\":\"other\",\"answer\":\"A\",\"score\":null,\"feedback\":\"\",\"expected_score\":null,\
         \"entropy\":null,\"rubric\":\"\",\"judge\":\"\",\"self_graded\":false,\"tokens\":0,\"seconds\":0.0}\n";
     check_refused(good, other, "line 1 of ~/out.jsonl does not belong to the input");
+    let advice = "does not belong to the input: give --output another file, or remove this one";
+    check_refused(good, "my notes", &format!("line 1 of ~/out.jsonl {advice}"));
+    check_refused(good, "[1, 2]", &format!("line 1 of ~/out.jsonl {advice}"));
+    check_refused(good, "{\"query\":\"other", &format!("line 1 of ~/out.jsonl {advice}"));
+    check_refused(good, "{\"mine\":1}", &format!("line 1 of ~/out.jsonl {advice}"));
+    check_refused(good, "my notes\nand more", "line 1 of ~/out.jsonl is no JSON object");
+    check_refused("", "my notes", &format!("line 1 of ~/out.jsonl {advice}"));
 }
 
 #[track_caller]
@@ -295,6 +418,10 @@ fn what_was_used_wrongly_is_told() {
     let input = input.to_str().unwrap();
     let same = home.run(&["grade", "--input", input, "--output", input]);
     assert!(same.code == 2 && same.stderr.contains("give another output"), "{}", same.stderr);
+    for output in ["-", "/dev/null", home.path("").to_str().unwrap()] {
+        let other = home.run(&["grade", "--input", input, "--output", output]);
+        assert!(other.code == 2 && other.stderr.contains("which is no regular file"), "{}", other.stderr);
+    }
 }
 
 #[test]

@@ -21,6 +21,18 @@ pub(crate) use shared::{
     BatchFlags, ContextFlag, EngineFlags, JsonFlag, JudgeFlag, ModelFlag, SamplingFlags, SpeculationFlag,
 };
 
+/// What a line may hold that `hone grade --input` reads.
+const GRADE_KEYS: &str = "\
+Keys of a line of --input: query and answer, and where there is one, reference; each is a text.
+Other keys are copied to the output. A line may not have those of the verdict: score, feedback,
+expected_score, entropy, rubric, judge, self_graded, tokens, seconds, queue_seconds, failure, setting.";
+
+/// What a line may hold that `hone compare --input` reads.
+const COMPARE_KEYS: &str = "\
+Keys of a line of --input: query, a and b; each is a text.
+Other keys are copied to the output. A line may not have those of the verdict: winner, log_odds,
+consistent, reason, judge, self_graded, tokens, seconds, queue_seconds, failure, setting.";
+
 /// The whole command line.
 #[derive(Debug, Parser)]
 #[command(name = "hone", version, about = "A local, offline chat that grades itself", max_term_width = 100)]
@@ -47,8 +59,10 @@ pub(crate) enum Command {
     /// Measure the speed of prompt and generation
     Bench(BenchArguments),
     /// Grade an answer from 1 to 5 with the judge, or a file of answers
+    #[command(after_help = GRADE_KEYS)]
     Grade(GradeArguments),
     /// Let the judge choose the better of two answers, or do so for a file of them
+    #[command(after_help = COMPARE_KEYS)]
     Compare(CompareArguments),
     /// Read the verdict out of what a judge wrote on stdin
     Verdict(VerdictArguments),
@@ -439,6 +453,9 @@ pub(crate) struct VerdictArguments {
     /// What to look for: a score, or a winner
     #[arg(long, value_enum)]
     pub(crate) mode: VerdictMode,
+    /// There is no other form than JSON, so this changes nothing.
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
 }
 
 /// What `hone verdict` looks for.

@@ -67,10 +67,10 @@ impl JudgeFlag {
 /// A file of tasks instead of one.
 #[derive(Debug, Default, Args)]
 pub(crate) struct BatchFlags {
-    /// Take the texts from here: a JSON object on each line, with the flags' names as keys
+    /// Take the texts from here: a JSON object on each line, with the keys told below
     #[arg(long, value_name = "FILE", requires = "output")]
     pub(crate) input: Option<PathBuf>,
-    /// Write each object of the input here, with its verdict; what stands here already is not judged again
+    /// Write each object of the input here, with its verdict; what has one here already is not judged again
     #[arg(long, value_name = "FILE", requires = "input")]
     pub(crate) output: Option<PathBuf>,
     /// Neither use nor keep verdicts from earlier runs

@@ -3,7 +3,7 @@
 use hone_protocol::Preference;
 use hone_quality::CompareTask;
 
-use super::grade::counts;
+use super::grade::{counts, tell_failure};
 use crate::app::App;
 use crate::arguments::CompareArguments;
 use crate::failure::{Outcome, usage};
@@ -17,11 +17,16 @@ pub(crate) fn run(app: &App, arguments: &CompareArguments) -> anyhow::Result<Out
     let courtroom = Courtroom::open(app, &arguments.batch)?;
     if let Some((input, output)) = arguments.batch.files() {
         let summary = courtroom.judge_file::<CompareWork>(input, output)?;
+        tell_failure(app, &summary);
         match arguments.json.json {
             true => app.output.print_json(&summary)?,
             false => app.output.print_line(&counts(&summary, "compared"))?,
         }
-        return Ok(if summary.interrupted { Outcome::Interrupted } else { Outcome::Done });
+        return Ok(match summary.interrupted {
+            true => Outcome::Interrupted,
+            false if summary.is_fruitless() => Outcome::Failed,
+            false => Outcome::Done,
+        });
     }
     let (Some(query), Some(answer_a), Some(answer_b)) =
         (arguments.query.clone(), arguments.a.clone(), arguments.b.clone())

@@ -53,6 +53,7 @@ fn grade_file(
     output: &Path,
 ) -> anyhow::Result<Outcome> {
     let summary = courtroom.judge_file::<GradeWork>(input, output)?;
+    tell_failure(app, &summary);
     if arguments.json.json {
         app.output.print_json(&summary)?;
     } else {
@@ -61,9 +62,20 @@ fn grade_file(
     }
     Ok(match (summary.interrupted, arguments.at_least) {
         (true, _) => Outcome::Interrupted,
+        (false, None) if summary.is_fruitless() => Outcome::Failed,
         (false, None) => Outcome::Done,
         (false, Some(_)) => outcome(summary.mean_score, arguments.at_least),
     })
+}
+
+/// Says why lines are left without a verdict.
+pub(super) fn tell_failure(app: &App, summary: &Summary) {
+    if let Some(failure) = &summary.failure {
+        let Summary { lines, unscored, .. } = summary;
+        app.output.error(&format!(
+            "{unscored} of {lines} without a verdict, the last one: {failure}; the same command judges them again"
+        ));
+    }
 }
 
 /// How many lines of a file came to what.

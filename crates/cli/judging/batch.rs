@@ -1,20 +1,24 @@
 //! A file of tasks, judged into a file of verdicts.
 //!
 //! Each line of the output is a line of the input with the verdict's fields added, in the order of the input. So what is
-//! there after a run that was stopped says where the next one goes on.
+//! there after a run that was stopped says where the next one goes on. A line whose verdict is none is judged again: its new
+//! line is added at the end, and takes the old one's place when the run is over.
 
 use std::path::Path;
 
-use anyhow::Context;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::driver::{Driver, Ending};
-use super::lines::{self, Appended, Fields, Line};
+use super::lines::{self, Fields, Line, VerdictFile, Written};
+use super::setting::{SETTING, Setting};
 use super::work::Work;
 use crate::failure::usage;
 use crate::output::Output;
 use crate::progress::Steps;
+
+/// What is said of a line of the output that is not one of ours.
+const FOREIGN: &str = "does not belong to the input";
 
 /// What is in the output when a run has ended.
 #[derive(Clone, Debug, Serialize)]
@@ -34,6 +38,9 @@ pub(crate) struct Summary {
     pub(crate) mean_score: Option<f64>,
     /// Whether a person stopped it.
     pub(crate) interrupted: bool,
+    /// Why the last task that has no verdict has none.
+    #[serde(skip)]
+    pub(crate) failure: Option<String>,
     #[serde(skip)]
     total_score: u64,
     #[serde(skip)]
@@ -50,20 +57,24 @@ impl Summary {
             cached: 0,
             mean_score: None,
             interrupted: false,
+            failure: None,
             total_score: 0,
             scored: 0,
         }
     }
 
-    /// Lines that are in the output.
-    fn done(&self) -> usize {
-        self.judged + self.unscored
+    /// Whether there were tasks, and not one of them has a verdict.
+    pub(crate) fn is_fruitless(&self) -> bool {
+        self.judged == 0 && self.failure.is_some()
     }
 
     fn count<W: Work>(&mut self, verdict: &W::Verdict) {
-        match W::judging(verdict).failure {
+        match &W::judging(verdict).failure {
             None => self.judged += 1,
-            Some(_) => self.unscored += 1,
+            Some(failure) => {
+                self.unscored += 1;
+                self.failure = Some(failure.clone());
+            }
         }
         if let Some(score) = W::score(verdict) {
             self.total_score += u64::from(score);
@@ -73,67 +84,190 @@ impl Summary {
     }
 }
 
-/// Judges the lines of `input` that are not in `output` yet.
+/// Where the tasks are, and where their verdicts go.
+pub(super) struct Files<'a> {
+    pub(super) input: &'a Path,
+    pub(super) output: &'a Path,
+}
+
+/// Judges the lines of the input that have no verdict in the output yet: those that are not there first, then those for which
+/// an earlier run had none.
 pub(super) fn run<W: Work>(
     driver: &Driver<'_>,
+    setting: &Setting,
     screen: Output,
-    input: &Path,
-    output: &Path,
+    files: Files<'_>,
 ) -> anyhow::Result<Summary> {
-    let lines = lines::read(input)?;
-    let tasks: Vec<W::Task> = lines.iter().map(|line| task::<W>(input, line)).collect::<Result<_, _>>()?;
-    refuse_same_file(input, output)?;
-    let mut appended = Appended::open(output)?;
-    let mut summary = Summary::new(lines.len());
-    resume::<W>(&tasks, output, &mut summary)?;
-    let first = summary.resumed;
+    let batch = Batch::<W>::read(setting, &files)?;
+    let n_lines = batch.lines.len();
+    let mut file = VerdictFile::open(files.output)?;
+    let written = file.read()?;
+    let earlier = batch.earlier(&written)?;
+    file.go_on(&written)?;
+    if !earlier.judged_again.is_empty() {
+        file.put_in_place(n_lines, &earlier.judged_again)?;
+    }
+    let mut summary = Summary::new(n_lines);
+    earlier.count(&mut summary);
+    let first = earlier.verdicts.len();
+    let again = earlier.without_verdict();
+    let places: Vec<usize> = (first..n_lines).chain(again.iter().copied()).collect();
+    let tasks: Vec<W::Task> = places.iter().map(|place| batch.tasks[*place].clone()).collect();
     let mut steps = Steps::new(screen, W::UNIT);
-    steps.show(first, lines.len(), "");
-    let ending = driver.judge_all::<W>(&tasks[first..], |judged| {
+    let mut done = 0;
+    steps.show(summary.resumed, n_lines, "");
+    let ending = driver.judge_all::<W>(&tasks, |judged| {
         summary.count::<W>(&judged.verdict);
         summary.cached += usize::from(judged.from_cache);
-        appended.add(&with_verdict(&lines[first + judged.index].object, &judged.verdict)?)?;
+        file.add(&batch.line(places[judged.index], &judged.verdict)?)?;
+        done += 1;
         let remark = summary.mean_score.map(|mean| format!("mean {mean:.2}")).unwrap_or_default();
-        steps.show(summary.done(), lines.len(), &remark);
+        steps.show(summary.resumed + done, n_lines, &remark);
         Ok(())
     });
     steps.clear();
-    appended.finish()?;
     summary.interrupted = ending? == Ending::Interrupted;
+    let n_again = done.saturating_sub(n_lines - first);
+    summary.unscored += again.len() - n_again;
+    if n_again > 0 {
+        file.put_in_place(n_lines, &again[..n_again])?;
+    }
+    file.finish()?;
     Ok(summary)
+}
+
+/// The tasks of a file.
+struct Batch<'a, W: Work> {
+    setting: &'a Setting,
+    output: &'a Path,
+    lines: Vec<Line>,
+    tasks: Vec<W::Task>,
+}
+
+impl<'a, W: Work> Batch<'a, W> {
+    fn read(setting: &'a Setting, files: &Files<'a>) -> anyhow::Result<Batch<'a, W>> {
+        let Files { input, output } = *files;
+        let lines = lines::read(input)?;
+        let tasks = lines.iter().map(|line| task::<W>(input, line)).collect::<Result<_, _>>()?;
+        refuse_same_file(input, output)?;
+        Ok(Batch { setting, output, lines, tasks })
+    }
+
+    /// Looks through what is in the output already: each line belongs to the task of the same place. Those that follow on the
+    /// last task are a run's that was stopped before they took the places of the lines without a verdict.
+    ///
+    /// # Errors
+    /// For the first line that this run would not have written.
+    fn earlier(&self, written: &Written) -> anyhow::Result<Earlier<W>> {
+        let mut earlier = Earlier { verdicts: Vec::new(), unjudged: Vec::new(), judged_again: Vec::new() };
+        let refused = |number: usize, what: &str| {
+            let advice = "give --output another file, or remove this one";
+            Err(usage(format!("line {number} of {} {what}: {advice}", self.output.display())))
+        };
+        for Line { number, object } in &written.lines {
+            let done = W::task(&Fields(object));
+            let place = earlier.next_place(self.tasks.len());
+            let (Some(place), Ok(done)) = (place, done) else { return refused(*number, FOREIGN) };
+            if W::texts(&self.tasks[place]) != W::texts(&done) {
+                return refused(*number, FOREIGN);
+            }
+            let Ok(verdict) = serde_json::from_value::<W::Verdict>(Value::Object(object.clone())) else {
+                return refused(*number, "is no verdict");
+            };
+            if !lacks_verdict::<W>(&verdict)
+                && let Some(difference) = self.setting.difference(object)
+            {
+                return refused(*number, &difference);
+            }
+            earlier.add(place, verdict);
+        }
+        let is_ours = |place: usize| is_beginning_of::<W>(&written.tail, &self.lines[place].object);
+        match written.tail.is_empty() || earlier.next_place(self.tasks.len()).is_some_and(is_ours) {
+            true => Ok(earlier),
+            false => refused(written.tail_number, FOREIGN),
+        }
+    }
+
+    /// The line of a task with its verdict.
+    fn line(&self, place: usize, verdict: &W::Verdict) -> anyhow::Result<Map<String, Value>> {
+        let mut object = self.lines[place].object.clone();
+        if let Value::Object(fields) = serde_json::to_value(verdict)? {
+            object.extend(fields);
+        }
+        object.insert(SETTING.to_owned(), Value::from(self.setting.digest.as_str()));
+        Ok(object)
+    }
+}
+
+/// What earlier runs have written.
+struct Earlier<W: Work> {
+    /// What they came to, by the place of the task.
+    verdicts: Vec<W::Verdict>,
+    /// The places of those that were no verdict.
+    unjudged: Vec<usize>,
+    /// The first of these, to which there are further lines at the end.
+    judged_again: Vec<usize>,
+}
+
+impl<W: Work> Earlier<W> {
+    /// The place that the next line belongs to; `None` where there can be no further one.
+    fn next_place(&self, n_tasks: usize) -> Option<usize> {
+        match self.verdicts.len() < n_tasks {
+            true => Some(self.verdicts.len()),
+            false => self.unjudged.get(self.judged_again.len()).copied(),
+        }
+    }
+
+    fn add(&mut self, place: usize, verdict: W::Verdict) {
+        if place < self.verdicts.len() {
+            self.judged_again.push(place);
+            self.verdicts[place] = verdict;
+            return;
+        }
+        if lacks_verdict::<W>(&verdict) {
+            self.unjudged.push(place);
+        }
+        self.verdicts.push(verdict);
+    }
+
+    /// The places whose tasks are to be judged again.
+    fn without_verdict(&self) -> Vec<usize> {
+        (0..self.verdicts.len()).filter(|place| lacks_verdict::<W>(&self.verdicts[*place])).collect()
+    }
+
+    fn count(&self, summary: &mut Summary) {
+        for verdict in self.verdicts.iter().filter(|verdict| !lacks_verdict::<W>(verdict)) {
+            summary.count::<W>(verdict);
+            summary.resumed += 1;
+        }
+    }
+}
+
+fn lacks_verdict<W: Work>(verdict: &W::Verdict) -> bool {
+    W::judging(verdict).failure.is_some()
 }
 
 fn task<W: Work>(input: &Path, line: &Line) -> anyhow::Result<W::Task> {
     let wrong = |what: String| usage(format!("line {} of {} {what}", line.number, input.display()));
-    if let Some(taken) = W::FIELDS.iter().find(|field| line.object.contains_key(**field)) {
+    if let Some(taken) = line.object.keys().find(|field| is_own::<W>(field)) {
         return Err(wrong(format!("has a field {taken:?}, which the verdict is written to: give it another name")));
     }
     W::task(&Fields(&line.object)).map_err(wrong)
 }
 
-/// Looks through the lines that are in the output already: each belongs to the task of the same place.
-fn resume<W: Work>(tasks: &[W::Task], output: &Path, summary: &mut Summary) -> anyhow::Result<()> {
-    for (index, Line { number, object }) in lines::read(output)?.into_iter().enumerate() {
-        let place = || format!("line {number} of {}", output.display());
-        let done = W::task(&Fields(&object)).map_err(|what| usage(format!("{} {what}", place())))?;
-        if tasks.get(index).is_none_or(|task| W::texts(task) != W::texts(&done)) {
-            let advice = "give --output another file, or remove this one";
-            return Err(usage(format!("{} does not belong to the input: {advice}", place())));
-        }
-        let verdict: W::Verdict =
-            serde_json::from_value(Value::Object(object)).with_context(|| format!("{} is no verdict", place()))?;
-        summary.count::<W>(&verdict);
-        summary.resumed += 1;
-    }
-    Ok(())
+/// Whether a field is written by a run.
+fn is_own<W: Work>(field: &str) -> bool {
+    field == SETTING || W::FIELDS.contains(&field)
 }
 
-fn with_verdict(line: &Map<String, Value>, verdict: &impl Serialize) -> anyhow::Result<Map<String, Value>> {
-    let mut object = line.clone();
-    if let Value::Object(fields) = serde_json::to_value(verdict)? {
-        object.extend(fields);
-    }
-    Ok(object)
+/// Whether `text` is what is left of a line for the task in `object`, as far as that is known before it is judged.
+fn is_beginning_of<W: Work>(text: &[u8], object: &Map<String, Value>) -> bool {
+    let mut fields = object.clone();
+    fields.extend(W::FIELDS.iter().map(|field| ((*field).to_owned(), Value::Null)));
+    let known: Map<String, Value> = fields.into_iter().take_while(|(field, _)| !is_own::<W>(field)).collect();
+    let mut known = serde_json::to_vec(&known).unwrap_or_default();
+    known.pop();
+    text.starts_with(&known) || known.starts_with(text)
 }
 
 fn refuse_same_file(input: &Path, output: &Path) -> anyhow::Result<()> {

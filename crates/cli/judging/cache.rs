@@ -1,27 +1,29 @@
-//! Verdicts of earlier runs: a small JSON file each, named after a hash of everything that the verdict depends on.
+//! Verdicts of earlier runs: a small JSON file each, named after a hash of what the verdict depends on.
+//!
+//! That is the texts, the judge's [`Setting`], and what computes: the program's version, the device, the backend and the
+//! format of its KV cache. The number of threads is left out. Another number adds the same products up in another order, and
+//! even at temperature 0 the last digits of a probability, and once in a while a score, come out otherwise; both are the
+//! judge's verdict on the answer. So a cached verdict is one that this program has reached in this setting on this device, and not
+//! always the one that it would reach now. Who wants that one gives `--no-cache`.
 //!
 //! The cache only saves time. A file that cannot be read is none, and one that cannot be written is told once.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::UNIX_EPOCH;
 
 use anyhow::Context;
-use hone_models::InstalledModel;
-use hone_quality::Judge;
+use hone_engine::backend::candle::{device_name, open_device};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::setting::{Setting, hexadecimal};
 use super::work::Work;
 use crate::app::App;
-
-/// Raised whenever the same inputs would be judged in another way.
-const VERSION: u32 = 1;
 
 /// The verdicts of one judge.
 pub(super) struct VerdictCache {
     folder: PathBuf,
-    /// The judge as far as its verdicts depend on it.
+    /// The judge as far as its verdicts depend on it, and what it runs on.
     judge: Value,
     /// The model that is to give the verdicts.
     model: String,
@@ -29,13 +31,21 @@ pub(super) struct VerdictCache {
 }
 
 impl VerdictCache {
-    /// The verdicts of `judge` where `model` grades; `None` where that model is not installed.
-    pub(super) fn new(app: &App, judge: &Judge, model: &str) -> Option<VerdictCache> {
-        let installed = app.store.show(model).ok()?;
+    /// The verdicts that were reached in `setting`; `None` where its model is not installed.
+    ///
+    /// # Errors
+    /// When the device is none that there is.
+    pub(super) fn new(app: &App, setting: &Setting) -> anyhow::Result<Option<VerdictCache>> {
+        if !setting.is_installed {
+            return Ok(None);
+        }
         let folder = app.data_folder().join("cache").join("grades");
-        let self_graded = model == app.config.engine.model;
-        let judge = json!([identity(&installed), self_graded, settings(judge)]);
-        Some(VerdictCache { folder, judge, model: model.to_owned(), has_failed: AtomicBool::new(false) })
+        let options = app.model_options()?;
+        let device = device_name(&open_device(options.device)?);
+        let engine = &app.config.engine;
+        let computed_by = json!([env!("CARGO_PKG_VERSION"), device, engine.backend, engine.kv_cache]);
+        let judge = json!([setting.judge, computed_by]);
+        Ok(Some(VerdictCache { folder, judge, model: setting.model.clone(), has_failed: AtomicBool::new(false) }))
     }
 
     /// The verdict on a task that was judged before.
@@ -69,40 +79,7 @@ impl VerdictCache {
     }
 
     fn path_of<W: Work>(&self, task: &W::Task) -> PathBuf {
-        let key = json!([VERSION, W::KIND, self.judge, W::texts(task)]).to_string();
-        let hash: String = Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect();
-        self.folder.join(format!("{hash}.json"))
+        let key = json!([W::KIND, self.judge, W::texts(task)]).to_string();
+        self.folder.join(format!("{}.json", hexadecimal(&Sha256::digest(key))))
     }
-}
-
-/// What tells a model from another one of the same name: its hash, or where that is not known its place, length and date.
-fn identity(model: &InstalledModel) -> Value {
-    let file = |file: &hone_models::InstalledFile| match &file.sha256 {
-        Some(sha256) => json!([file.name, sha256]),
-        None => {
-            let modified = std::fs::metadata(&file.location.path).and_then(|metadata| metadata.modified()).ok();
-            let nanoseconds =
-                modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map(|since| since.as_nanos());
-            json!([file.location.path, file.location.length, nanoseconds.map(|count| count.to_string())])
-        }
-    };
-    json!([model.name, model.files.iter().map(file).collect::<Vec<_>>()])
-}
-
-fn settings(judge: &Judge) -> Value {
-    let settings = judge.settings();
-    let templates = &settings.templates;
-    json!([
-        settings.temperature,
-        settings.context,
-        settings.feedback_tokens,
-        settings.tie_margin,
-        templates.absolute_system,
-        templates.absolute_prompt,
-        templates.absolute_reference_prompt,
-        templates.pairwise_system,
-        templates.pairwise_prompt,
-        judge.rubric().name,
-        judge.rubric().text(),
-    ])
 }

@@ -1,7 +1,9 @@
 //! Files with a JSON object on each line: tasks that are read, verdicts that are added.
+//!
+//! The file of verdicts may be anybody's until all of it has been looked through: opening and reading change nothing in it.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -50,43 +52,108 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Line>> {
     let mut lines = Vec::new();
     for (number, line) in (1..).zip(BufReader::new(file).split(b'\n')) {
         let line = line.with_context(|| format!("cannot read {}", path.display()))?;
-        if line.trim_ascii().is_empty() {
-            continue;
+        if !line.trim_ascii().is_empty() {
+            lines.push(parsed(number, &line).map_err(|error| no_object(path, number, &error))?);
         }
-        let object = serde_json::from_slice(&line)
-            .map_err(|error| usage(format!("line {number} of {} is no JSON object: {error}", path.display())))?;
-        lines.push(Line { number, object });
     }
     Ok(lines)
 }
 
-/// A file that lines are added to, by one process at a time.
-pub(super) struct Appended {
+fn parsed(number: usize, line: &[u8]) -> serde_json::Result<Line> {
+    Ok(Line { number, object: serde_json::from_slice(line)? })
+}
+
+fn no_object(path: &Path, number: usize, error: &serde_json::Error) -> anyhow::Error {
+    usage(format!("line {number} of {} is no JSON object: {error}", path.display()))
+}
+
+/// What is in the file of verdicts when a run begins.
+#[derive(Default)]
+pub(super) struct Written {
+    /// Its lines; blank ones are left out.
+    pub(super) lines: Vec<Line>,
+    /// A last line without an end that is no JSON object, as a run leaves it which is cut off while it writes.
+    pub(super) tail: Vec<u8>,
+    /// The number of that line, from 1.
+    pub(super) tail_number: usize,
+}
+
+/// The file of verdicts, which one process at a time writes to. It is only ever added to; a line that replaces an earlier one
+/// takes its place when all is written, in a new file that is then given the name of the old one.
+pub(super) struct VerdictFile {
     path: PathBuf,
     file: File,
 }
 
-impl Appended {
-    /// Opens or creates a file. A last line without an end was half-written when an earlier run was cut off, and is taken
-    /// away.
+impl VerdictFile {
+    /// Opens or creates the file, and changes nothing in it.
     ///
     /// # Errors
-    /// When it cannot be read or written, or another process writes to it.
-    pub(super) fn open(path: &Path) -> anyhow::Result<Appended> {
+    /// When it is no regular file, cannot be read or written, or another process writes to it.
+    pub(super) fn open(path: &Path) -> anyhow::Result<VerdictFile> {
         let failure = || format!("cannot write {}", path.display());
-        let mut options = OpenOptions::new();
-        let mut file = options.read(true).write(true).create(true).truncate(false).open(path).with_context(failure)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => bail!("another process writes to {}: wait for it", path.display()),
-            Err(TryLockError::Error(error)) => return Err(error).with_context(failure),
+        // A device or a pipe can be without end, and holds nothing that a run could go on from.
+        let is_other = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
+        if is_other || path == Path::new("-") {
+            let advice = "verdicts are kept in a file, from which the next run goes on";
+            return Err(usage(format!("--output is {}, which is no regular file: {advice}", path.display())));
         }
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).with_context(failure)?;
-        let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
-        file.set_len(end as u64).with_context(failure)?;
-        file.seek(SeekFrom::End(0)).with_context(failure)?;
-        Ok(Appended { path: path.to_owned(), file })
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).open(path).with_context(failure)?;
+        // Behind a link it is the file that is replaced, not the link.
+        let path = std::fs::canonicalize(path).with_context(failure)?;
+        lock(&file, &path)?;
+        if !is_at(&file, &path).with_context(failure)? {
+            bail!("another process has just replaced {}: run it again", path.display());
+        }
+        Ok(VerdictFile { path, file })
+    }
+
+    /// Reads what is in it.
+    ///
+    /// # Errors
+    /// When it cannot be read, or a line is no JSON object.
+    pub(super) fn read(&self) -> anyhow::Result<Written> {
+        let mut reader = BufReader::new(&self.file);
+        let mut written = Written::default();
+        for number in 1.. {
+            let mut line = Vec::new();
+            reader.read_until(b'\n', &mut line).with_context(|| format!("cannot read {}", self.path.display()))?;
+            if line.is_empty() {
+                break;
+            }
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            match parsed(number, &line) {
+                Ok(line) => written.lines.push(line),
+                Err(_) if !line.ends_with(b"\n") => (written.tail, written.tail_number) = (line, number),
+                Err(error) => return Err(no_object(&self.path, number, &error)),
+            }
+        }
+        Ok(written)
+    }
+
+    /// Makes it ready for more lines: a last line that was not finished is cut off, and one that only lacks its end gets it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn go_on(&mut self, written: &Written) -> anyhow::Result<()> {
+        self.try_go_on(written.tail.len()).with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    fn try_go_on(&mut self, tail: usize) -> io::Result<()> {
+        let end = self.file.metadata()?.len() - tail as u64;
+        if tail > 0 {
+            self.file.set_len(end)?;
+        }
+        let mut last = [b'\n'];
+        if end > 0 {
+            self.file.seek(SeekFrom::Start(end - 1))?;
+            self.file.read_exact(&mut last)?;
+        }
+        self.file.seek(SeekFrom::End(0))?;
+        if last == *b"\n" { Ok(()) } else { self.file.write_all(b"\n") }
     }
 
     /// Adds a line, in one write.
@@ -99,6 +166,37 @@ impl Appended {
         self.file.write_all(&line).with_context(|| format!("cannot write {}", self.path.display()))
     }
 
+    /// Puts the lines behind the first `n_lines` in the places of earlier ones, `places[0]` first. Whoever is killed
+    /// meanwhile leaves the file as it was.
+    ///
+    /// # Errors
+    /// When the new file cannot be written beside the old one.
+    pub(super) fn put_in_place(&mut self, n_lines: usize, places: &[usize]) -> anyhow::Result<()> {
+        let failure = || format!("cannot write a new file in the place of {}", self.path.display());
+        let text = std::fs::read(&self.path).with_context(failure)?;
+        let mut lines: Vec<&[u8]> =
+            text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).collect();
+        let later = lines.split_off(n_lines.min(lines.len()));
+        for (place, line) in places.iter().zip(later) {
+            lines[*place] = line;
+        }
+        self.file = self.replaced_by(&lines).with_context(failure)?;
+        Ok(())
+    }
+
+    fn replaced_by(&self, lines: &[&[u8]]) -> anyhow::Result<File> {
+        let folder = self.path.parent().context("it has no folder")?;
+        let mut new = tempfile::NamedTempFile::new_in(folder)?;
+        lock(new.as_file(), &self.path)?;
+        for line in lines {
+            new.write_all(line)?;
+            new.write_all(b"\n")?;
+        }
+        new.as_file().set_permissions(self.file.metadata()?.permissions())?;
+        new.as_file().sync_all()?;
+        Ok(new.persist(&self.path)?)
+    }
+
     /// Waits until all that was added is on the disk.
     ///
     /// # Errors
@@ -106,6 +204,27 @@ impl Appended {
     pub(super) fn finish(self) -> anyhow::Result<()> {
         self.file.sync_all().with_context(|| format!("cannot write {}", self.path.display()))
     }
+}
+
+fn lock(file: &File, path: &Path) -> anyhow::Result<()> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => bail!("another process writes to {}: wait for it", path.display()),
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+    }
+}
+
+/// Whether an open file is still the one at `path`: the process that had locked it may have replaced it meanwhile.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let (open, named) = (file.metadata()?, std::fs::metadata(path)?);
+    Ok((open.dev(), open.ino()) == (named.dev(), named.ino()))
+}
+
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> io::Result<bool> {
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -119,20 +238,68 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.jsonl");
         std::fs::write(&path, before).unwrap();
-        let mut appended = Appended::open(&path).unwrap();
-        assert!(Appended::open(&path).is_err_and(|error| error.to_string().contains("another process")));
-        appended.add(&Map::from_iter([("id".to_owned(), Value::from(7))])).unwrap();
-        appended.finish().unwrap();
+        let mut file = VerdictFile::open(&path).unwrap();
+        assert!(VerdictFile::open(&path).is_err_and(|error| error.to_string().contains("another process")));
+        let written = file.read().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), before, "looking changes nothing");
+        file.go_on(&written).unwrap();
+        file.add(&Map::from_iter([("id".to_owned(), Value::from(7))])).unwrap();
+        file.finish().unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
     }
 
     #[test]
-    fn a_half_written_last_line_is_cut() {
+    fn a_half_written_last_line_is_cut_and_a_whole_one_is_kept() {
         check(b"", "{\"id\":7}\n");
         check(b"{\"id\":6}\n", "{\"id\":6}\n{\"id\":7}\n");
+        check(b"{\"id\":6}", "{\"id\":6}\n{\"id\":7}\n");
         check(b"{\"id\":6}\n{\"id\":", "{\"id\":6}\n{\"id\":7}\n");
         check(b"{\"id\"", "{\"id\":7}\n");
         check(b"{\"id\":6}\n\xe4\xb8", "{\"id\":6}\n{\"id\":7}\n");
+    }
+
+    #[test]
+    fn later_lines_take_the_places_of_earlier_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.jsonl");
+        std::fs::write(&path, "{\"a\":0}\n\n{\"a\":1}\n{\"a\":2}\n{\"b\":0}\n{\"b\":2.50}\n").unwrap();
+        let mut file = VerdictFile::open(&path).unwrap();
+        file.put_in_place(3, &[0, 2]).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"b\":0}\n{\"a\":1}\n{\"b\":2.50}\n");
+        assert!(VerdictFile::open(&path).is_err_and(|error| error.to_string().contains("another process")));
+        file.add(&Map::new()).unwrap();
+        file.finish().unwrap();
+        assert!(std::fs::read_to_string(&path).unwrap().ends_with("\n{\"b\":2.50}\n{}\n"));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_behind_a_link_keeps_its_place_and_permissions() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("out.jsonl"), folder.path().join("link"));
+        std::fs::write(&path, "{\"a\":0}\n{\"a\":1}\n").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        VerdictFile::open(&link).unwrap().put_in_place(1, &[0]).unwrap();
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"a\":1}\n");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_unread() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in [folder.path(), Path::new("-")] {
+            let error = VerdictFile::open(path).err().unwrap().to_string();
+            assert!(error.contains("which is no regular file"), "{error}");
+        }
+        #[cfg(unix)]
+        {
+            let error = VerdictFile::open(Path::new("/dev/null")).err().unwrap().to_string();
+            assert!(error.starts_with("--output is /dev/null, which is no regular file: "), "{error}");
+        }
     }
 
     #[test]

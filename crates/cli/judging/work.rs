@@ -149,3 +149,28 @@ impl Work for CompareWork {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::CommandFactory;
+
+    use super::super::setting::SETTING;
+    use super::*;
+    use crate::arguments::Arguments;
+
+    #[track_caller]
+    fn check<W: Work>(command: &str) {
+        let arguments = Arguments::command();
+        let help = arguments.find_subcommand(command).unwrap().get_after_help().unwrap().to_string();
+        let (_, told) = help.split_once("those of the verdict: ").unwrap();
+        let told: Vec<&str> = told.trim_end_matches('.').split(',').map(str::trim).collect();
+        assert_eq!(told, [W::FIELDS, &[SETTING]].concat());
+    }
+
+    #[test]
+    fn the_help_names_the_keys_that_a_line_may_not_have() {
+        check::<GradeWork>("grade");
+        check::<CompareWork>("compare");
+    }
+}

@@ -29,7 +29,7 @@ impl Script {
         Script { pieces, finish_reason: Some(FinishReason::Stop), ..Script::default() }
     }
 
-    /// Fails after the prompt.
+    /// Fails after the prompt; before it where the model cannot be loaded.
     pub fn failing(error: GenerateError) -> Script {
         Script { failure: Some(error), ..Script::default() }
     }
@@ -40,6 +40,9 @@ impl Script {
     }
 
     fn events(self, prompt_tokens: usize) -> Vec<GenerationEvent> {
+        if let Some(error @ GenerateError::Model { .. }) = self.failure {
+            return vec![GenerationEvent::Failed(error)];
+        }
         let mut events = vec![
             GenerationEvent::Started { prompt_token_ids: vec![1; prompt_tokens] },
             GenerationEvent::Prefill { done: prompt_tokens, total: prompt_tokens },

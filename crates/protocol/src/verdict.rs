@@ -7,7 +7,7 @@ use crate::envelope::RespondentId;
 /// What it took to judge, and who did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Judging {
-    /// The model that judged.
+    /// The model that judged; empty where none had begun when the judging failed.
     pub judge: String,
     /// Whether the judge is the model that also answered, standing in for a judge that is not installed.
     pub self_graded: bool,
@@ -50,7 +50,8 @@ pub struct Preference {
     pub log_odds: f64,
     /// Whether the judge preferred the same answer in both orders.
     pub consistent: bool,
-    /// The judge's reason, from the order in which A stood first.
+    /// The judge's reason, from the order that chose the winner; from the one in which A stood first where both did, or
+    /// neither answer won. A reason from the order in which B stood first says so, since its letters are the other's.
     pub reason: String,
     /// What it took.
     #[serde(flatten)]

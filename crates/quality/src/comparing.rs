@@ -18,6 +18,8 @@ use crate::verdict::winner_of;
 const VERDICT: &str = " ?[AB][.:] [^\\n]{1,200}";
 /// Tokens of the letter and the sentence.
 const VERDICT_TOKENS: usize = 64;
+/// Follows on a reason that was written where B stood first.
+const SWAPPED: &str = "[The judge was shown the answers the other way round: its A is B, and its B is A.]";
 
 /// A comparison while it runs. Whoever holds it takes events from both channels of [`events`](Comparing::events) and hands
 /// them to [`take`](Comparing::take), until that returns the preference. Dropping it cancels both requests within one token.
@@ -119,17 +121,33 @@ impl Comparing {
     fn conclude(&self, a_first: &OrderVerdict, b_first: &OrderVerdict) -> Preference {
         let orders = [a_first.log_odds_of_first, -b_first.log_odds_of_first];
         let log_odds = (orders[0] + orders[1]) / 2.0;
+        let winner = winner(log_odds, self.judge.settings().tie_margin);
         Preference {
-            winner: winner(log_odds, self.judge.settings().tie_margin),
+            winner,
             log_odds,
             consistent: orders[0] * orders[1] > 0.0,
-            reason: with_remark(&a_first.reason, self.left_out, "answers"),
+            reason: with_remark(&reason(winner, a_first, b_first), self.left_out, "answers"),
             judging: self.attempt.judging(&self.runs, None),
         }
     }
 
     fn failed(&self, failure: String) -> Preference {
         Preference { judging: self.attempt.judging(&self.runs, Some(failure)), ..Preference::default() }
+    }
+}
+
+/// The reason of the order that chose the winner: the one in which A stood first where both did, or neither answer won.
+/// The letters of the other order are the wrong way round, which is said behind its reason.
+fn reason(winner: Option<RespondentId>, a_first: &OrderVerdict, b_first: &OrderVerdict) -> String {
+    let was_chosen_a_first = match winner {
+        Some(RespondentId::A) => a_first.log_odds_of_first > 0.0,
+        Some(RespondentId::B) => a_first.log_odds_of_first < 0.0,
+        None => true,
+    };
+    match was_chosen_a_first {
+        true => a_first.reason.clone(),
+        false if b_first.reason.is_empty() => String::new(),
+        false => format!("{}\n{SWAPPED}", b_first.reason),
     }
 }
 

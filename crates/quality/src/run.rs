@@ -189,16 +189,18 @@ impl Attempt {
         self.queue_seconds_before += run.completion.timings.queue_seconds;
     }
 
-    /// What the judging took, with the requests that were not given up.
+    /// What the judging took, with the requests that were not given up. A model that never began on them, as it was not
+    /// there or had no time to, is not named: it has judged nothing.
     pub(crate) fn judging<'a>(&self, runs: impl IntoIterator<Item = &'a Run>, failure: Option<String>) -> Judging {
-        let (mut tokens, mut queue_seconds) = (0, 0.0_f64);
+        let (mut tokens, mut queue_seconds, mut has_begun) = (0, 0.0_f64, failure.is_none());
         for Run { completion, .. } in runs {
             tokens += completion.token_ids.len();
             queue_seconds = queue_seconds.max(completion.timings.queue_seconds);
+            has_begun |= !completion.prompt_token_ids.is_empty();
         }
         Judging {
-            judge: self.model.clone(),
-            self_graded: self.model == self.answered_by,
+            judge: if has_begun { self.model.clone() } else { String::new() },
+            self_graded: has_begun && self.model == self.answered_by,
             tokens: self.tokens_before + tokens,
             seconds: self.started.elapsed().as_secs_f64(),
             queue_seconds: self.queue_seconds_before + queue_seconds,

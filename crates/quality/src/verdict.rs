@@ -7,7 +7,9 @@
 //! Every form takes a handful of tokens and no token is looked at more than a few times, so the work is linear in the length
 //! of the text.
 
+mod quoted;
 mod score;
+mod statement;
 mod tail;
 mod winner;
 
@@ -37,8 +39,8 @@ pub fn parse_score(text: &str) -> Option<u8> {
     score_at_end(text).map(|found| found.verdict)
 }
 
-/// The better answer that the text names, at its end or, in the form `A. Because …`, at its start; `None` where it names
-/// none, or two.
+/// The better answer that the text names: at its end, at its start in the form `A. Because …`, or in a first or last sentence
+/// such as `B is better.`; `None` where it names none, or two.
 pub fn parse_winner(text: &str) -> Option<RespondentId> {
     winner_of(text).map(|found| found.verdict)
 }

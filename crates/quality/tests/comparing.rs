@@ -87,6 +87,37 @@ fn a_preference_has_a_reason_and_what_it_took() {
 }
 
 #[test]
+fn the_reason_is_that_of_the_order_which_chose_the_winner() {
+    let odds = |odds: f32| odds / (1.0 + odds);
+    let check = |a_first: (&'static str, f32), b_first: (&'static str, f32), expected: &str| {
+        let preference = preference(saying(a_first.0, odds(a_first.1)), saying(b_first.0, odds(b_first.1)));
+        assert_eq!(preference.reason, expected, "{preference:?}");
+    };
+    let swapped = "[The judge was shown the answers the other way round: its A is B, and its B is A.]";
+    check(("A. one", 8.0), ("B. two", 0.5), "one");
+    check(("B. one", 0.5), ("A. two", 8.0), "one");
+    // What stands first is preferred, but one of the two more than the other.
+    check(("A. one", 8.0), ("A. two", 2.0), "one");
+    check(("A. one", 2.0), ("A. two", 8.0), &format!("two\n{swapped}"));
+    check(("B. one", 0.5), ("B. two", 0.125), &format!("two\n{swapped}"));
+    check(("A. one", 2.0), ("A", 8.0), "");
+    check(("A. one", 2.0), ("A. two", 2.01), "one");
+}
+
+#[test]
+fn a_comparison_that_no_model_has_begun_names_no_judge() {
+    let judge_of = |preference: Preference| (preference.judging.judge, preference.judging.self_graded);
+    let nobody = (String::new(), false);
+    let (silent, _) = judge(|request| missing(&request.model));
+    assert_eq!(judge_of(silent.compare(task(), ANSWERER)), nobody);
+    assert_eq!(judge_of(silent.start_compare(task(), ANSWERER).give_up("shutdown")), nobody);
+    let none = settings(|settings| settings.fallback = Fallback::None);
+    assert_eq!(judge_of(judge_with(none, |request| missing(&request.model)).0.compare(task(), ANSWERER)), nobody);
+    let began = preference(saying("A", 0.9), Script::saying(&["A or B"]));
+    assert_eq!(judge_of(began), ("prometheus:7b".to_owned(), false));
+}
+
+#[test]
 fn both_orders_are_asked_at_once_in_their_form() {
     let (judge, model) = judge(|_| Script::never_ending(&[]));
     let comparing = judge.start_compare(CompareTask { answer_b: "###Verdict: B".into(), ..task() }, ANSWERER);

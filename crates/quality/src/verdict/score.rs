@@ -1,6 +1,7 @@
 //! The forms of a score.
 
 use super::Found;
+use super::quoted::is_quoted;
 use super::tail::{Kind, Separator, Tail, Token};
 
 /// Words that a score can be labelled with.
@@ -21,7 +22,8 @@ pub(crate) fn score_at_end(text: &str) -> Option<Found<u8>> {
         [bracket] => place_of_bracketed(tail, bracket)?,
         _ => return None,
     };
-    Some(Found { verdict: score, place: start..end.max(value.end), value: value.start..value.end, is_marked })
+    let found = Found { verdict: score, place: start..end.max(value.end), value: value.start..value.end, is_marked };
+    (!is_quoted(text, start, value.end)).then_some(found)
 }
 
 /// `[RESULT] 4`, `[RESULT] Score: 4`, `Score: 4`: where it starts, and whether `[RESULT]` marks it.

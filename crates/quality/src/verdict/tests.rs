@@ -198,6 +198,50 @@ fn a_score_that_is_only_quoted_or_mentioned_is_refused() {
 }
 
 #[test]
+fn a_verdict_that_somebody_else_is_said_to_have_given_is_refused() {
+    check_score(
+        None,
+        &[
+            "The student wrote \"[RESULT] 5\"",
+            "The response ends with '[RESULT] 5'.",
+            "The response ends with “[RESULT] 5”.",
+            "The response ends with ‘[RESULT] 5’.",
+            "Die Antwort endet mit „[RESULT] 5“.",
+            "The response ends with « [RESULT] 5 ».",
+            "The student wrote \"[RESULT] 5",
+            "The student wrote: \"It's good. [RESULT] 5\"",
+            "\"Good\" is what it says, and \"[RESULT] 5\"",
+            "He wrote 'That's it. Score: 5'",
+            "It prints **\"[RESULT] 5\"**.",
+            "The student wrote `[RESULT] 5`",
+        ],
+    );
+    check_score(
+        5,
+        &[
+            "\"[RESULT] 5\"",
+            " **\"[RESULT] 5\"**",
+            "'It's good. [RESULT] 5'",
+            "“Good. [RESULT] 5”",
+            "Feedback: \"Good. [RESULT] 5\"",
+            "The students' work isn't bad. [RESULT] 5'",
+            "It says \"yes\". [RESULT] 5\"",
+            "It says \"yes\" [RESULT] 5",
+            "It says \"yes\"[RESULT] 5",
+            "It says \"yes. [RESULT] 5",
+            "A screen of 5\". [RESULT] 5",
+            "Good.\n`[RESULT] 5`",
+            "`Good. [RESULT] 5`",
+        ],
+    );
+    check_winner(
+        None,
+        &["The student wrote \"[RESULT] B\"", "It ends with '[RESULT: B]'.", "\"Yes\", and \"Winner: B\""],
+    );
+    check_winner(RespondentId::B, &["\"[RESULT] B\"", "It says 'yes'. [RESULT] B'"]);
+}
+
+#[test]
 fn a_verdict_stands_at_the_end() {
     check_score(
         None,
@@ -269,6 +313,88 @@ fn a_letter_that_stands_alone_at_the_start_is_a_winner() {
             "###Verdict: A: right",
             "**Winner**: A, because it is right",
             "A. The [results] are right.",
+        ],
+    );
+}
+
+#[test]
+fn a_winner_that_is_told_in_a_sentence_is_found() {
+    check_winner(
+        RespondentId::B,
+        &[
+            "B is better.",
+            "B is better",
+            "**B** is better!",
+            "B is better because it is right.",
+            "B is better, because it is right",
+            "B is better since A is wrong.",
+            "B is better than A.",
+            "Response B is better than Response A because it is right.",
+            "Response B is better because it is right.",
+            "Response B is better. Response A is wrong.",
+            "Response B is better: it is more accurate than Response A.",
+            "Response B is clearly the better answer.",
+            "The response B is much better than A</s>",
+            "Answer B is the winner.",
+            "Response B wins.",
+            "B is better overall.",
+            "B is superior, while A is wrong.",
+            "\"B is better.\"",
+            "The winner is B",
+            "The winner is B.",
+            "The winner is **Response B**.",
+            "winner is B because it is right",
+            "The better response is B.",
+            "The better one is clearly Response B",
+            "Response A names a city. Response B is better.",
+            "Both are clear.\nThe winner is B",
+            "A is good. B is better because it is short.",
+        ],
+    );
+    let found = winner_of("Both are clear. Response B is better.").unwrap();
+    assert_eq!((found.place, found.value), (16..36, 25..26));
+}
+
+#[test]
+fn a_sentence_that_does_not_decide_names_no_winner() {
+    check_winner(
+        None,
+        &[
+            "A is good and B is good",
+            "A is good.",
+            "Plan A failed",
+            "Plan B is better.",
+            "A better answer would name the number.",
+            "A better answer is B",
+            "A is not better.",
+            "A is better?",
+            "Is A better? A is better than B?",
+            "A is better in style, B is right.",
+            "A is better for beginners, B for experts.",
+            "A is better or B is better",
+            "A is better. B is better.",
+            "A is better than B in style, but B is better overall.",
+            "A is better than A.",
+            "A is better than nothing.",
+            "A is better. I prefer Response B.",
+            "A is better.\nB. Because it is right.",
+            "A is better, and so is B.",
+            "A is better, but only if nobody asks",
+            "A. It is right. B is better.",
+            "A is better. Winner: B",
+            "A is better. [RESULT] C",
+            "Neither A nor B is better.",
+            "If A is better.",
+            "It is said that the winner is B",
+            "The winner is not B",
+            "The winner is B or A",
+            "The winner is B? Or A?",
+            "The winner is a tie",
+            "The winner is C",
+            "The better response is hard to name",
+            "They say so. \"B is better.\"",
+            "They say \"B is better.\"",
+            "a is better",
         ],
     );
 }
@@ -370,6 +496,8 @@ const PIECES: &[&str] = &[
     "ß",
     "\"",
     "the",
+    "is better",
+    "winner is",
     "x",
     "`",
     "\r",
@@ -405,9 +533,29 @@ fn no_text_makes_the_parser_panic_or_find_what_is_not_there() {
 #[test]
 fn megabytes_are_read_at_once() {
     let n = 4_000_000;
-    for piece in
-        [" ", "[", "[RESULT] ", "4", "A. ", "B", "*", "(", ")", "</s>", "<", ">", "|>", "[ ", "Score: ", "é", "\n"]
-    {
+    for piece in [
+        " ",
+        "[",
+        "[RESULT] ",
+        "A is better. ",
+        "the ",
+        "is better than B ",
+        "\"",
+        "4",
+        "A. ",
+        "B",
+        "*",
+        "(",
+        ")",
+        "</s>",
+        "<",
+        ">",
+        "|>",
+        "[ ",
+        "Score: ",
+        "é",
+        "\n",
+    ] {
         let text = piece.repeat(n / piece.len());
         let _ = (parse_score(&text), parse_winner(&text));
         assert_eq!(parse_score(&format!("{text}. [RESULT] 4")), Some(4), "{piece:?}");

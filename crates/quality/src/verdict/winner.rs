@@ -9,6 +9,8 @@ use std::ops::Range;
 use hone_protocol::RespondentId;
 
 use super::Found;
+use super::quoted::is_quoted;
+use super::statement::{decisions, is_left_standing};
 use super::tail::{Kind, Separator, Tail, Token, is_emphasis};
 
 /// Words that a winner can be labelled with.
@@ -18,7 +20,7 @@ const NOUNS: &[&str] = &["response", "answer"];
 /// Words after the letter that begin its reason.
 const REASONS: &[&str] = &["because", "since"];
 
-/// The winner that `text` names, at its end or at its start.
+/// The winner that `text` names at its end, at its start, or in a sentence that decides.
 pub(crate) fn winner_of(text: &str) -> Option<Found<RespondentId>> {
     let at_end = winner_at_end(text);
     if at_end.as_ref().is_some_and(|found| found.is_marked) {
@@ -27,11 +29,12 @@ pub(crate) fn winner_of(text: &str) -> Option<Found<RespondentId>> {
     if holds_marker(text) {
         return None;
     }
-    match (at_end, winner_at_start(text)) {
-        (Some(end), Some(start)) if end.verdict != start.verdict => None,
-        (Some(end), _) => Some(end),
-        (None, start) => start,
-    }
+    let in_form: Vec<Found<RespondentId>> = [at_end, winner_at_start(text)].into_iter().flatten().collect();
+    let in_sentences: Vec<Found<RespondentId>> = decisions(text).collect();
+    let first = in_form.first().or(in_sentences.first())?;
+    let is_one = in_form.iter().chain(&in_sentences).all(|other| other.verdict == first.verdict);
+    let stands = !in_form.is_empty() || is_left_standing(text, first);
+    (is_one && stands).then(|| first.clone())
 }
 
 /// The winner that stands at the end of `text`.
@@ -47,7 +50,8 @@ pub(crate) fn winner_at_end(text: &str) -> Option<Found<RespondentId>> {
         [bracket] => place_of_bracketed(tail, bracket, noun.is_some())?,
         _ => return None,
     };
-    Some(Found { verdict: winner, place: start..value.end, value: value.start..value.end, is_marked })
+    let found = Found { verdict: winner, place: start..value.end, value: value.start..value.end, is_marked };
+    (!is_quoted(text, start, value.end)).then_some(found)
 }
 
 /// `[RESULT] A`, `[RESULT]: Response A`, `Winner: A`: where it starts, and whether `[RESULT]` marks it.
@@ -118,7 +122,7 @@ fn stands_alone(rest: &str) -> bool {
 }
 
 /// Whether `letter` stands alone at the start of a sentence or line of `text`, as a second verdict would.
-fn names_alone(text: &str, letter: char) -> bool {
+pub(super) fn names_alone(text: &str, letter: char) -> bool {
     let mut can_begin = true;
     for (at, character) in text.char_indices() {
         if can_begin && character == letter && is_second_verdict(&text[at + letter.len_utf8()..]) {
