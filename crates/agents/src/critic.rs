@@ -46,24 +46,24 @@ pub(crate) enum Event {
 /// What the judge is asked.
 enum Work {
     Nothing,
-    Grading(Graded, Grading),
-    Comparing(Box<Pair>, Comparing),
+    Grading(Box<(Graded, Grading)>),
+    Comparing(Box<(Pair, Comparing)>),
 }
 
 impl Work {
     fn topic(&self) -> Option<&Topic> {
         match self {
             Work::Nothing => None,
-            Work::Grading(graded, _) => Some(&graded.topic),
-            Work::Comparing(pair, _) => Some(&pair.a.topic),
+            Work::Grading(grading) => Some(&grading.0.topic),
+            Work::Comparing(comparison) => Some(&comparison.0.a.topic),
         }
     }
 
     fn events<'a>(&'a self, nothing: &'a Receiver<GenerationEvent>) -> [&'a Receiver<GenerationEvent>; 2] {
         match self {
             Work::Nothing => [nothing, nothing],
-            Work::Grading(_, grading) => [grading.events(), nothing],
-            Work::Comparing(_, comparing) => comparing.events(),
+            Work::Grading(grading) => [grading.1.events(), nothing],
+            Work::Comparing(comparison) => comparison.1.events(),
         }
     }
 }
@@ -104,7 +104,7 @@ impl CriticAgent {
         self.machine.act(Action::StartGrade)?;
         let task = GradeTask { query: graded.query.clone(), answer: graded.answer.clone(), reference: None };
         let grading = self.judge.start_grade(task, &graded.model);
-        self.work = Work::Grading(graded, grading);
+        self.work = Work::Grading(Box::new((graded, grading)));
         Ok(())
     }
 
@@ -116,17 +116,17 @@ impl CriticAgent {
     ) -> Result<(), IllegalTransition> {
         match std::mem::replace(&mut self.work, Work::Nothing) {
             Work::Nothing => Ok(()),
-            Work::Grading(graded, mut grading) => match grading.take(event) {
-                Some(grade) => self.conclude(graded, grade, inbox),
+            Work::Grading(mut grading) => match grading.1.take(event) {
+                Some(grade) => self.conclude(grading.0, grade, inbox),
                 None => {
-                    self.work = Work::Grading(graded, grading);
+                    self.work = Work::Grading(grading);
                     Ok(())
                 }
             },
-            Work::Comparing(pair, mut comparing) => match comparing.take(index, event) {
-                Some(preference) => self.prefer(*pair, preference),
+            Work::Comparing(mut comparison) => match comparison.1.take(index, event) {
+                Some(preference) => self.prefer(comparison.0, preference),
                 None => {
-                    self.work = Work::Comparing(pair, comparing);
+                    self.work = Work::Comparing(comparison);
                     Ok(())
                 }
             },
@@ -170,7 +170,7 @@ impl CriticAgent {
             answer_b: pair.b.answer.clone(),
         };
         let comparing = self.judge.start_compare(task, &pair.a.model);
-        self.work = Work::Comparing(Box::new(pair), comparing);
+        self.work = Work::Comparing(Box::new((pair, comparing)));
         Ok(())
     }
 
@@ -199,8 +199,14 @@ impl CriticAgent {
     fn end_work(&mut self, reason: &str, inbox: &mut Inbox) -> Result<(), IllegalTransition> {
         match std::mem::replace(&mut self.work, Work::Nothing) {
             Work::Nothing => Ok(()),
-            Work::Grading(graded, grading) => self.publish(graded, grading.give_up(reason), Action::Publish, inbox),
-            Work::Comparing(pair, comparing) => self.prefer(*pair, comparing.give_up(reason)),
+            Work::Grading(grading) => {
+                let (graded, grading) = *grading;
+                self.publish(graded, grading.give_up(reason), Action::Publish, inbox)
+            }
+            Work::Comparing(comparison) => {
+                let (pair, comparing) = *comparison;
+                self.prefer(pair, comparing.give_up(reason))
+            }
         }
     }
 

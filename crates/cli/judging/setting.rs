@@ -81,6 +81,7 @@ fn settings(judge: &Judge) -> Value {
     let templates = &settings.templates;
     json!([
         settings.temperature,
+        settings.samples,
         settings.context,
         settings.feedback_tokens,
         settings.tie_margin,

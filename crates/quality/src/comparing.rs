@@ -169,6 +169,7 @@ fn ask(judge: &Judge, task: &CompareTask, attempt: &Attempt) -> ([Run; 2], usize
     let [a, b] = answers.map(|answer| neutralized(&answer.text));
     let ask = |first: &str, second: &str| {
         let form = Form {
+            seed: 0,
             constraint: Constraint::Regex(VERDICT.to_owned()),
             max_tokens: VERDICT_TOKENS,
             named: spellings(&["A", "B"]),

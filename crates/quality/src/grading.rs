@@ -5,7 +5,7 @@ use hone_protocol::{Constraint, GenerationEvent, Grade};
 
 use crate::judge::{Form, GradeTask, Judge};
 use crate::neutralize::neutralized;
-use crate::probabilities::{score_distribution, spellings};
+use crate::probabilities::{ScoreDistribution, score_distribution, spellings};
 use crate::run::{Attempt, Progress, Run};
 use crate::shorten::{characters, shortened};
 use crate::verdict::score_at_end;
@@ -23,34 +23,49 @@ pub struct Grading {
     task: GradeTask,
     attempt: Attempt,
     left_out: usize,
-    run: Run,
+    /// The same question, asked as often as the settings say.
+    runs: Vec<Run>,
+    /// How many of them have ended.
+    n_ended: usize,
+}
+
+/// What one run says.
+struct Sample<'a> {
+    score: u8,
+    feedback: &'a str,
+    distribution: Option<ScoreDistribution>,
 }
 
 impl Grading {
     pub(crate) fn start(judge: Judge, task: GradeTask, answered_by: &str) -> Grading {
         let attempt = Attempt::first(&judge, answered_by, task.answer.chars().count());
-        let (run, left_out) = ask(&judge, &task, &attempt);
-        Grading { judge, task, attempt, left_out, run }
+        let (runs, left_out) = ask(&judge, &task, &attempt);
+        Grading { judge, task, attempt, left_out, runs, n_ended: 0 }
     }
 
     /// The channel of events. It is another one after a [`take`](Grading::take) that had to ask anew: look here before every
     /// wait.
     pub fn events(&self) -> &Receiver<GenerationEvent> {
-        self.run.events()
+        self.runs[self.n_ended].events()
     }
 
     /// Takes in what the channel gave. Returns the grade when it is certain.
     pub fn take(&mut self, event: Result<GenerationEvent, RecvError>) -> Option<Grade> {
-        let next = match self.run.take(event) {
+        let next = match self.runs[self.n_ended].take(event) {
             Progress::Running => return None,
-            Progress::Ended => return Some(self.conclude()),
+            Progress::Ended if self.n_ended + 1 == self.runs.len() => return Some(self.conclude()),
+            Progress::Ended => {
+                self.n_ended += 1;
+                return None;
+            }
             Progress::TooLong(overflow) => self.attempt.shorten(overflow),
             Progress::Failed(error) => self.attempt.fall_back(&error),
         };
         match next {
             Ok(()) => {
-                self.attempt.count(&self.run);
-                (self.run, self.left_out) = ask(&self.judge, &self.task, &self.attempt);
+                self.runs.iter().for_each(|run| self.attempt.count(run));
+                (self.runs, self.left_out) = ask(&self.judge, &self.task, &self.attempt);
+                self.n_ended = 0;
                 None
             }
             Err(failure) => Some(self.failed(failure, String::new())),
@@ -73,19 +88,20 @@ impl Grading {
     }
 
     fn conclude(&self) -> Grade {
-        let completion = self.run.completion();
-        let Some(found) = score_at_end(&completion.text) else {
-            let feedback = self.feedback(&completion.text);
+        let samples: Vec<Sample<'_>> = self.runs.iter().filter_map(sample_of).collect();
+        let distributions: Vec<ScoreDistribution> = samples.iter().filter_map(|sample| sample.distribution).collect();
+        let distribution = ScoreDistribution::mean(&distributions);
+        let Some(chosen) = most_frequent(&samples) else {
+            let feedback = self.feedback(&self.runs[0].completion().text);
             return self.failed("the judge wrote no verdict".to_owned(), feedback);
         };
-        let distribution = score_distribution(&completion.logprobs, found.verdict);
         Grade {
-            score: Some(found.verdict),
-            feedback: self.feedback(&completion.text[..found.place.start]),
-            expected_score: distribution.map(|distribution| distribution.expected_score),
-            entropy: distribution.map(|distribution| distribution.entropy),
+            score: Some(chosen.score),
+            feedback: self.feedback(chosen.feedback),
+            expected_score: distribution.map(|distribution| distribution.expected_score()),
+            entropy: distribution.map(|distribution| distribution.entropy()),
             rubric: self.judge.rubric().name.clone(),
-            judging: self.attempt.judging([&self.run], None),
+            judging: self.attempt.judging(&self.runs, None),
         }
     }
 
@@ -93,7 +109,7 @@ impl Grading {
         Grade {
             feedback,
             rubric: self.judge.rubric().name.clone(),
-            judging: self.attempt.judging([&self.run], Some(failure)),
+            judging: self.attempt.judging(&self.runs, Some(failure)),
             ..Grade::default()
         }
     }
@@ -101,6 +117,25 @@ impl Grading {
     fn feedback(&self, text: &str) -> String {
         with_remark(without_label(text.trim()), self.left_out, "answer")
     }
+}
+
+fn sample_of(run: &Run) -> Option<Sample<'_>> {
+    let completion = run.completion();
+    let found = score_at_end(&completion.text)?;
+    let distribution = score_distribution(&completion.logprobs, found.verdict);
+    Some(Sample { score: found.verdict, feedback: &completion.text[..found.place.start], distribution })
+}
+
+/// The first sample of the score that most of them give; of several such scores, the one nearest to the mean.
+fn most_frequent<'a>(samples: &'a [Sample<'a>]) -> Option<&'a Sample<'a>> {
+    let mean = samples.iter().map(|sample| f64::from(sample.score)).sum::<f64>() / samples.len() as f64;
+    let n_votes = |score: u8| samples.iter().filter(|sample| sample.score == score).count();
+    let is_better = |best: &Sample<'_>, other: &Sample<'_>| {
+        let distance = |sample: &Sample<'_>| (f64::from(sample.score) - mean).abs();
+        let votes = n_votes(other.score).cmp(&n_votes(best.score));
+        votes.is_gt() || votes.is_eq() && distance(other) < distance(best)
+    };
+    samples.iter().reduce(|best, other| if is_better(best, other) { other } else { best })
 }
 
 /// What the judge wrote, and how much of the `answers` it was not shown.
@@ -114,12 +149,13 @@ pub(crate) fn with_remark(text: &str, left_out: usize, answers: &str) -> String 
 }
 
 /// Asks for a grade; beside it, how many characters of the answer the judge is not shown.
-fn ask(judge: &Judge, task: &GradeTask, attempt: &Attempt) -> (Run, usize) {
+fn ask(judge: &Judge, task: &GradeTask, attempt: &Attempt) -> (Vec<Run>, usize) {
     let feedback_tokens = judge.settings().feedback_tokens;
     let [answer] = shortened([&task.answer], attempt.shown);
     let reference = task.reference.as_deref().map(neutralized);
     let turn = judge.absolute_turn(&neutralized(&task.query), &neutralized(&answer.text), reference.as_deref());
-    let form = Form {
+    let form = |seed| Form {
+        seed,
         constraint: Constraint::FreeThenRegex {
             free_tokens: feedback_tokens,
             marker: MARKER.to_owned(),
@@ -128,7 +164,8 @@ fn ask(judge: &Judge, task: &GradeTask, attempt: &Attempt) -> (Run, usize) {
         max_tokens: feedback_tokens + TAIL_TOKENS,
         named: spellings(&["1", "2", "3", "4", "5"]),
     };
-    (judge.ask(&attempt.model, turn, form), answer.left_out)
+    let seeds = 0..judge.settings().samples as u64;
+    (seeds.map(|seed| judge.ask(&attempt.model, turn.clone(), form(seed))).collect(), answer.left_out)
 }
 
 /// The feedback without the label that the prompt ends with, should the judge repeat it.

@@ -105,29 +105,29 @@ impl Judge {
     }
 
     /// Asks `model` one turn.
-    pub(crate) fn ask(&self, model: &str, turn: String, form: Form) -> Run {
+    pub(crate) fn ask(&self, model: &str, turn: Turn, form: Form) -> Run {
         let settings = self.settings();
-        let prompt_characters = turn.chars().count();
+        let prompt_characters = turn.text.chars().count();
         let request = GenerateRequest {
-            // The seed makes a judge with a temperature say the same about the same answer.
             sampling: SamplingOptions {
                 temperature: settings.temperature,
-                seed: Some(0),
+                seed: Some(form.seed),
                 ..SamplingOptions::default()
             },
             max_tokens: Some(form.max_tokens),
             context: Some(settings.context),
             constraint: Some(form.constraint),
             logprobs: LogprobOptions { top: None, named: form.named },
+            common_beginning: Some(turn.beginning),
             lane: self.lane,
             time_limit: Some(settings.grade_timeout),
-            ..GenerateRequest::new(model, Prompt::Chat(vec![Message::new(Role::User, turn)]))
+            ..GenerateRequest::new(model, Prompt::Chat(vec![Message::new(Role::User, turn.text)]))
         };
         Run::start(&*self.shared.generator, request, prompt_characters)
     }
 
     /// The turn that asks for a grade of `answer`. The texts are neutralized already.
-    pub(crate) fn absolute_turn(&self, query: &str, answer: &str, reference: Option<&str>) -> String {
+    pub(crate) fn absolute_turn(&self, query: &str, answer: &str, reference: Option<&str>) -> Turn {
         let templates = &self.settings().templates;
         let template = match reference {
             Some(_) => &templates.absolute_reference_prompt,
@@ -136,15 +136,15 @@ impl Judge {
         let rubric = self.rubric().text();
         let mut values = vec![("query", query), ("answer", answer), ("rubric", rubric.as_str())];
         values.extend(reference.map(|reference| ("reference", reference)));
-        prompt::turn(&templates.absolute_system, &prompt::fill(template, &values))
+        Turn::new(&templates.absolute_system, template, &values)
     }
 
     /// The turn that asks for the better of two answers. The texts are neutralized already.
-    pub(crate) fn pairwise_turn(&self, query: &str, answer_a: &str, answer_b: &str) -> String {
+    pub(crate) fn pairwise_turn(&self, query: &str, answer_a: &str, answer_b: &str) -> Turn {
         let templates = &self.settings().templates;
         let rubric = self.rubric().text();
         let values = [("query", query), ("answer_a", answer_a), ("answer_b", answer_b), ("rubric", rubric.as_str())];
-        prompt::turn(&templates.pairwise_system, &prompt::fill(&templates.pairwise_prompt, &values))
+        Turn::new(&templates.pairwise_system, &templates.pairwise_prompt, &values)
     }
 
     /// Logs what is wrong with the judge, the first time.
@@ -164,8 +164,26 @@ impl fmt::Debug for Judge {
     }
 }
 
+/// What a judge is asked.
+#[derive(Clone)]
+pub(crate) struct Turn {
+    text: String,
+    /// What it has in common with all of its kind.
+    beginning: String,
+}
+
+impl Turn {
+    fn new(system: &str, template: &str, values: &[(&str, &str)]) -> Turn {
+        let text = prompt::turn(system, &prompt::fill(template, values));
+        Turn { text, beginning: prompt::turn(system, prompt::before_places(template, values)) }
+    }
+}
+
 /// The form that a verdict is held to.
+#[derive(Clone)]
 pub(crate) struct Form {
+    /// Of the random choices, where the judge has a temperature: it says the same about the same answer every time.
+    pub(crate) seed: u64,
     pub(crate) constraint: Constraint,
     pub(crate) max_tokens: usize,
     /// Tokens whose probabilities are wanted.

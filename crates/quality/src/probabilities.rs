@@ -12,13 +12,29 @@ pub(crate) fn spellings(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).chain(names.iter().map(|name| format!(" {name}"))).collect()
 }
 
-/// Mean and entropy of the five scores.
+/// Probabilities of the five scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct ScoreDistribution {
+pub(crate) struct ScoreDistribution([f64; 5]);
+
+impl ScoreDistribution {
+    /// The mean of several; `None` of none.
+    pub(crate) fn mean(distributions: &[ScoreDistribution]) -> Option<ScoreDistribution> {
+        let share = 1.0 / distributions.len() as f64;
+        let mean = |score: usize| distributions.iter().map(|distribution| distribution.0[score] * share).sum();
+        (!distributions.is_empty()).then(|| ScoreDistribution(std::array::from_fn(mean)))
+    }
+
     /// The mean of the scores 1 to 5, weighted with their probabilities.
-    pub(crate) expected_score: f64,
+    pub(crate) fn expected_score(&self) -> f64 {
+        (1..=5).zip(self.0).map(|(score, probability)| f64::from(score) * probability).sum()
+    }
+
     /// Entropy in nats.
-    pub(crate) entropy: f64,
+    pub(crate) fn entropy(&self) -> f64 {
+        let surprise = |probability: f64| if probability > 0.0 { -probability * probability.ln() } else { 0.0 };
+        // Certainty would otherwise come out as a negative zero.
+        self.0.into_iter().map(surprise).sum::<f64>().max(0.0)
+    }
 }
 
 /// The distribution of the scores at the last position where the judge chose `score`; `None` where the generator reported
@@ -37,12 +53,7 @@ pub(crate) fn score_distribution(rows: &[TokenLogprobs], score: u8) -> Option<Sc
     }
     let weights = logprobs.map(|logprob| (logprob - largest).exp());
     let total: f64 = weights.iter().sum();
-    let probabilities = weights.map(|weight| weight / total);
-    let expected_score = (1..=5).zip(probabilities).map(|(score, probability)| f64::from(score) * probability).sum();
-    let surprise = |probability: f64| if probability > 0.0 { -probability * probability.ln() } else { 0.0 };
-    // Certainty would otherwise come out as a negative zero.
-    let entropy = probabilities.into_iter().map(surprise).sum::<f64>().max(0.0);
-    Some(ScoreDistribution { expected_score, entropy })
+    Some(ScoreDistribution(weights.map(|weight| weight / total)))
 }
 
 /// Natural logarithm of the odds of the letter A over B where the judge chose `letter` first; those of a judge that is
@@ -91,7 +102,7 @@ mod tests {
 
     #[track_caller]
     fn check(rows: &[TokenLogprobs], expected: Option<(f64, f64)>) {
-        let seen = score_distribution(rows, 4).map(|seen| (seen.expected_score, seen.entropy));
+        let seen = score_distribution(rows, 4).map(|seen| (seen.expected_score(), seen.entropy()));
         let is_close = |(a, b): ((f64, f64), (f64, f64))| (a.0 - b.0).abs() < 1e-5 && (a.1 - b.1).abs() < 1e-5;
         assert!(seen.is_some() == expected.is_some(), "{seen:?}");
         assert!(seen.zip(expected).is_none_or(is_close), "{seen:?} is not {expected:?}");

@@ -28,6 +28,13 @@ pub fn has_place(template: &str, name: &str) -> bool {
     template.match_indices('{').any(|(brace, _)| after_place(&template[brace..], name).is_some())
 }
 
+/// What stands before the first of these places in a template.
+pub(crate) fn before_places<'a>(template: &'a str, values: &[(&str, &str)]) -> &'a str {
+    let is_place = |brace: &usize| values.iter().any(|(name, _)| after_place(&template[*brace..], name).is_some());
+    let first = template.match_indices('{').map(|(brace, _)| brace).find(is_place);
+    &template[..first.unwrap_or(template.len())]
+}
+
 /// Prometheus' form of a chat: the system text, a blank line and the prompt are one turn.
 pub(crate) fn turn(system: &str, prompt: &str) -> String {
     match system.trim() {
@@ -60,6 +67,14 @@ mod tests {
         check("{quer{answer}y} {", "{quer{rubric}y} {");
         assert!(has_place("a {b} c", "b") && has_place("{{b}", "b"));
         assert!(!has_place("a {bb} {b c", "b"));
+    }
+
+    #[test]
+    fn what_stands_before_the_places_is_common() {
+        let check = |template, expected| assert_eq!(before_places(template, &[("a", ""), ("b", "")]), expected);
+        check("Grade {c}: {b} by {a}", "Grade {c}: ");
+        check("{a}", "");
+        check("nothing", "nothing");
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::prompt::has_place;
 const SHIPPED: &str = include_str!("../../../config/critic.toml");
 /// The longest timeout, in seconds: a week.
 const LONGEST_TIMEOUT: f64 = 604_800.0;
+/// The most gradings of one answer.
+const MOST_SAMPLES: usize = 64;
 /// The least context, in tokens: less holds no prompt.
 const LEAST_CONTEXT: usize = 256;
 
@@ -30,6 +32,8 @@ pub struct CriticSettings {
     pub rubric: String,
     /// Who grades where the judge cannot be loaded.
     pub fallback: Fallback,
+    /// How often an answer is graded; the grade is what most of the gradings say.
+    pub samples: usize,
     /// The most tokens of feedback before the verdict.
     pub feedback_tokens: usize,
     /// Two answers are a tie where the log-odds between them, in nats, are smaller than this.
@@ -95,6 +99,12 @@ pub enum InvalidSettings {
         /// Tokens of context.
         context: usize,
     },
+    /// Several gradings that would all say the same.
+    #[error("samples is {samples} and temperature is 0, at which all of them say the same: raise the temperature")]
+    SameSamples {
+        /// How often an answer would be graded.
+        samples: usize,
+    },
 }
 
 impl CriticSettings {
@@ -112,8 +122,11 @@ impl CriticSettings {
     /// When they contradict each other.
     pub(crate) fn check_together(&self) -> Result<(), InvalidSettings> {
         let CriticSettings { feedback_tokens, context, .. } = *self;
-        match feedback_tokens > context / 2 {
-            true => Err(InvalidSettings::NoRoom { feedback_tokens, context }),
+        if feedback_tokens > context / 2 {
+            return Err(InvalidSettings::NoRoom { feedback_tokens, context });
+        }
+        match self.samples > 1 && self.temperature == 0.0 {
+            true => Err(InvalidSettings::SameSamples { samples: self.samples }),
             false => Ok(()),
         }
     }
@@ -129,6 +142,7 @@ struct CriticFile {
     grade_timeout: f64,
     rubric: String,
     fallback: Fallback,
+    samples: i64,
     feedback_tokens: i64,
     tie_margin: f64,
     absolute_system: String,
@@ -154,6 +168,13 @@ impl TryFrom<CriticFile> for CriticSettings {
             grade_timeout: Duration::from_secs_f64(timeout),
             rubric: named("rubric", file.rubric)?,
             fallback: file.fallback,
+            samples: Some(tokens("samples", file.samples, 1, "1 to 64")?)
+                .filter(|samples| *samples <= MOST_SAMPLES)
+                .ok_or_else(|| InvalidSettings::Value {
+                    key: "samples",
+                    value: file.samples.to_string(),
+                    expected: "1 to 64",
+                })?,
             feedback_tokens: tokens("feedback_tokens", file.feedback_tokens, 1, "1 or more")?,
             tie_margin: check("tie_margin", file.tie_margin, "0 or more", |value| value.is_finite() && value >= 0.0)?,
             templates: Templates {
@@ -250,7 +271,7 @@ mod tests {
             "tone",
             "kind",
             "unknown field `tone`, expected one of `model`, `temperature`, `context`, \
-            `grade_timeout`, `rubric`, `fallback`, `feedback_tokens`, `tie_margin`, `absolute_system`, \
+            `grade_timeout`, `rubric`, `fallback`, `samples`, `feedback_tokens`, `tie_margin`, `absolute_system`, \
             `absolute_prompt`, `absolute_reference_prompt`, `pairwise_system`, `pairwise_prompt`",
         );
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hone_protocol::scripted::{Script, Scripted};
-use hone_protocol::{Constraint, GenerateError, Grade};
+use hone_protocol::{Constraint, GenerateError, GenerateRequest, Grade};
 use hone_quality::{CriticSettings, Fallback, GradeTask, Judge, Rubric};
 use support::{ANSWERER, Broken, Counting, judge, judge_with, missing, row, rubric, settings, turn};
 
@@ -301,4 +301,29 @@ fn a_rubric_of_ones_own_is_what_is_graded_by() {
     assert_eq!(judge.grade(task("Hi"), ANSWERER).rubric, "kindness");
     let requests = model.requests();
     assert!(turn(&requests[0]).contains("\n[Is it kind?]\nScore 1: a\nScore 2: b\n"));
+}
+
+#[test]
+fn several_gradings_of_one_answer_are_one_grade() {
+    let seed_of = |request: &GenerateRequest| request.sampling.seed.unwrap();
+    let graded = |scores: &'static [u8]| {
+        let settings = settings(|settings| (settings.samples, settings.temperature) = (scores.len(), 0.7));
+        let (judge, model) = judge_with(settings, move |request| {
+            let score = scores[seed_of(request) as usize].to_string();
+            Script::saying(&["Well. [RESULT] ", &score])
+        });
+        let grade = judge.grade(task("100 °C"), ANSWERER);
+        assert_eq!(
+            model.requests().iter().map(seed_of).collect::<Vec<_>>(),
+            (0..scores.len() as u64).collect::<Vec<_>>()
+        );
+        assert_eq!(grade.judging.tokens, 2 * scores.len());
+        grade.score
+    };
+    assert_eq!(graded(&[2, 4, 4]), Some(4));
+    assert_eq!(graded(&[5, 3, 4, 2]), Some(3), "the nearest to the mean of 3.5, and the first of such");
+    assert_eq!(graded(&[1]), Some(1));
+    let same = settings(|settings| settings.samples = 3);
+    let refused = Judge::new(Arc::new(Scripted::always(Script::default())), same, rubric());
+    assert!(refused.unwrap_err().to_string().starts_with("samples is 3 and temperature is 0"));
 }
