@@ -236,10 +236,20 @@ fn explain_grade(grade: &Grade, row: &mut impl FnMut(&str, String)) {
     if let (Some(expected), Some(entropy)) = (grade.expected_score, grade.entropy) {
         row("expected score", format!("{expected:.2} (entropy {entropy:.2} nats)"));
     }
-    let judge = &grade.judging.judge;
-    row("judge", if grade.judging.self_graded { format!("{judge} (grades its own answer)") } else { judge.clone() });
+    let judging = &grade.judging;
+    // Where no judge had begun there is nothing more to tell.
+    if judging.judge.is_empty() {
+        return;
+    }
+    let self_graded = if judging.self_graded { " (grades its own answer)" } else { "" };
+    row("judge", format!("{}{self_graded}", judging.judge));
     row("rubric", grade.rubric.clone());
-    row("time", format!("{:.1} s, {} tokens", grade.judging.seconds, grade.judging.tokens));
+    let waited = if judging.queue_seconds >= 0.1 {
+        format!(", {:.1} s of it waiting", judging.queue_seconds)
+    } else {
+        String::new()
+    };
+    row("time", format!("{:.1} s{waited}, {} tokens", judging.seconds, judging.tokens));
 }
 
 fn explain_comparison(comparison: &Comparison, row: &mut impl FnMut(&str, String)) {
