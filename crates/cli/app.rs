@@ -241,7 +241,9 @@ fn free_memory() -> Option<u64> {
     const LEAST_RESERVE: u64 = 512 << 20;
     let mut system = System::new().ok()?;
     system.refresh_memory();
-    let free = system.available_memory();
+    // A container may be given less than the machine has.
+    let of_group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.free_memory);
+    let free = system.available_memory().min(of_group);
     Some(free - free.min(LEAST_RESERVE.max(free / 10)))
 }
 

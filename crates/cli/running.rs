@@ -90,12 +90,16 @@ mod window {
             let is_closing = Arc::new(AtomicBool::new(false));
             let closing = Arc::clone(&is_closing);
             let answer = move || {
-                for visitor in listener.incoming().flatten() {
+                for visitor in listener.incoming() {
                     if closing.load(Ordering::SeqCst) {
                         return;
                     }
-                    // A visitor that went away is no failure.
-                    let _ = show(&visitor, &engine);
+                    match visitor {
+                        // A visitor that went away is no failure.
+                        Ok(visitor) => drop(show(&visitor, &engine)),
+                        // Where there are no file descriptors left, there may be some later.
+                        Err(_) => thread::sleep(Duration::from_millis(50)),
+                    }
                 }
             };
             let thread = thread::Builder::new().name("hone-window".to_owned()).spawn(answer)?;
@@ -134,10 +138,15 @@ mod window {
     }
 
     fn look_into(address: &Path) -> Option<RunningProcess> {
-        let Ok(stream) = UnixStream::connect(address) else {
-            // Its process was ended by force.
-            let _ = fs::remove_file(address);
-            return None;
+        let stream = match UnixStream::connect(address) {
+            Ok(stream) => stream,
+            Err(error) => {
+                if error.kind() == io::ErrorKind::ConnectionRefused {
+                    // Its process was ended by force.
+                    let _ = fs::remove_file(address);
+                }
+                return None;
+            }
         };
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
         serde_json::from_reader(stream).ok()

@@ -64,6 +64,9 @@ pub struct SchedulerSettings {
     pub chunk: Duration,
     /// The longest that a part of an interactive prompt should hold up other interactive requests' next tokens.
     pub interactive_chunk: Duration,
+    /// The longest that a part of an interactive prompt should take where no other request is held up by it: a
+    /// cancellation, and whoever comes then, waits so long at most.
+    pub longest_step: Duration,
     /// The most prompt tokens of a step.
     pub prefill_tokens: usize,
     /// The most requests of one model that hold a place in its KV cache at a time.
@@ -83,6 +86,7 @@ impl Default for SchedulerSettings {
         SchedulerSettings {
             chunk: Duration::from_millis(20),
             interactive_chunk: Duration::from_millis(100),
+            longest_step: Duration::from_secs(1),
             prefill_tokens: 512,
             sequences: 64,
             background_share: 0.05,

@@ -273,13 +273,17 @@ impl Program {
     }
 }
 
-impl PartialMemory {
-    fn new() -> Self {
+impl Default for PartialMemory {
+    fn default() -> Self {
         PartialMemory { memory: Buffer::zeroed(0), n_floats: 0 }
     }
+}
 
+impl PartialMemory {
     fn reserve(&mut self, n_floats: usize) {
         if n_floats > self.n_floats {
+            // Freed first, and doubled at least: a long prompt asks for more with every chunk.
+            let n_floats = n_floats.max(2 * std::mem::take(self).n_floats);
             *self = PartialMemory { memory: Buffer::zeroed(n_floats * size_of::<f32>()), n_floats };
         }
     }

@@ -49,7 +49,7 @@ pub struct GenerateRequest {
     pub lane: Lane,
     /// The conversation that it belongs to. Sessions of a lane take turns, however many requests each of them has.
     pub session: Option<SessionId>,
-    /// How long it may take, from when it first runs: the time in the queue does not count.
+    /// How long it may take; time in the queue, and time in which others had the device, does not count.
     pub time_limit: Option<Duration>,
 }
 

@@ -26,7 +26,7 @@ pub struct CriticSettings {
     pub temperature: f32,
     /// The most tokens of the judge's prompt and verdict together.
     pub context: usize,
-    /// How long a grading may take, from its start.
+    /// How long a grading may take; time in which it waits does not count.
     pub grade_timeout: Duration,
     /// Name of the rubric.
     pub rubric: String,

@@ -125,7 +125,9 @@ impl Role<'_> {
                     answered.tokens.push(Instant::now());
                     on_progress(1)
                 }
-                GenerationEvent::Prefill { done, .. } => on_progress(done - std::mem::replace(&mut n_read, done)),
+                GenerationEvent::Prefill { done, .. } => {
+                    on_progress(done.saturating_sub(std::mem::replace(&mut n_read, done)))
+                }
                 GenerationEvent::Started { .. } | GenerationEvent::Finished { .. } => true,
             };
             if !goes_on {

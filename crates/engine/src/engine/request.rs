@@ -100,6 +100,11 @@ impl RunningRequest {
         self.events.is_cancelled()
     }
 
+    /// Whether it has been answered, or told that it will not be.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
     pub(super) fn lane(&self) -> Lane {
         self.lane
     }

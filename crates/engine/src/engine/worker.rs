@@ -10,6 +10,7 @@ mod saved_prefixes;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, never, select_biased};
@@ -27,6 +28,9 @@ use resident::{ResidentModel, StepResult};
 /// How long to wait for news where requests are there and none of them can go on.
 const STUCK_PAUSE: Duration = Duration::from_millis(20);
 
+/// How long to take in requests before the next step where there is one.
+const LONGEST_RECEIVING: Duration = Duration::from_millis(2);
+
 /// Owns the models and works on the requests.
 pub(super) struct Worker {
     options: EngineOptions,
@@ -40,6 +44,8 @@ pub(super) struct Worker {
     residency: Residency,
     models: Vec<ResidentModel>,
     loading: Vec<LoadingModel>,
+    /// Threads that save what was computed with models that leave.
+    leaving: Vec<JoinHandle<()>>,
     n_requests: u64,
     n_models: u32,
     /// Simulated time of the scheduler begins here.
@@ -63,6 +69,7 @@ impl Worker {
             residency: Residency::new(options.memory),
             models: Vec::new(),
             loading: Vec::new(),
+            leaving: Vec::new(),
             n_requests: 0,
             n_models: 0,
             started: Instant::now(),
@@ -86,6 +93,10 @@ impl Worker {
             }
         }
         self.models.iter_mut().for_each(ResidentModel::save_prefix);
+        for thread in self.leaving {
+            // A panic has been printed by its thread.
+            let _ = thread.join();
+        }
     }
 
     fn now(&self) -> Duration {
@@ -95,6 +106,7 @@ impl Worker {
     /// Takes in what has come; waits for it where there is nothing else to do. Returns false at the end.
     fn receive(&mut self) -> bool {
         let mut can_wait = self.scheduler.is_idle() || self.is_stuck;
+        let began = Instant::now();
         loop {
             if self.is_closed && self.scheduler.is_idle() && self.loading.is_empty() {
                 return false;
@@ -113,6 +125,10 @@ impl Worker {
                 default(timeout) => return true,
             }
             can_wait = false;
+            // Preparing what comes takes time, too, and others wait for their next tokens.
+            if began.elapsed() > LONGEST_RECEIVING && !self.scheduler.is_idle() {
+                return true;
+            }
         }
     }
 
@@ -253,8 +269,16 @@ impl Worker {
 
     /// Lets go of a model that nobody uses.
     fn unload(&mut self, id: ModelId) {
-        if let Some(mut model) = self.forget(id) {
-            model.save_prefix();
+        let Some(mut model) = self.forget(id) else { return };
+        if !model.saves_prefix() {
+            return;
+        }
+        // Writing it takes longer than others should wait for their next tokens.
+        let leave = move || model.save_prefix();
+        self.leaving.retain(|thread| !thread.is_finished());
+        match std::thread::Builder::new().name("hone-leave".into()).spawn(leave) {
+            Ok(thread) => self.leaving.push(thread),
+            Err(error) => tracing::warn!(%error, "what was computed of the conversation is not saved"),
         }
     }
 

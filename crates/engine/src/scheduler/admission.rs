@@ -22,14 +22,14 @@ impl Scheduler {
     /// Decides who has a place in the KV cache. A suspended step is void when one of its requests is named as expired or
     /// dropped.
     pub fn turn(&mut self, now: Duration) -> Turn {
-        let mut turn = Turn { expired: self.expire(now), ..Turn::default() };
+        let mut turn = Turn { expired: self.expire(), ..Turn::default() };
         self.admit(now, &mut turn);
         self.call_followers(&mut turn);
         turn
     }
 
-    fn expire(&mut self, now: Duration) -> Vec<RequestId> {
-        let is_expired = |id: &RequestId| self.requests[id].is_expired(now);
+    fn expire(&mut self) -> Vec<RequestId> {
+        let is_expired = |id: &RequestId| self.requests[id].is_expired();
         let expired: Vec<RequestId> = self.requests.keys().copied().filter(is_expired).collect();
         for id in &expired {
             let lane = self.requests[id].lane;

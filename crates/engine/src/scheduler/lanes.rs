@@ -80,6 +80,9 @@ impl Lanes {
             state.sessions.retain(|_, session| session.n_requests > 0 || session.given > virtual_time);
         }
         if state.sessions.values().all(|session| session.n_requests == 0) {
+            // Nobody is behind anybody any more: who comes next begins with what the foremost has had.
+            let foremost = state.sessions.values().map(|session| session.given).fold(state.virtual_time, f64::max);
+            state.virtual_time = foremost;
             state.credit = state.credit.min(0.0);
             state.saving_for = 0.0;
         }

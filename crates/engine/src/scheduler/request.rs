@@ -20,7 +20,7 @@ pub struct Arrival {
     pub prompt_tokens: usize,
     /// The most tokens of its answer.
     pub answer_tokens: usize,
-    /// How long it may take, from its first step.
+    /// How long its steps may take together.
     pub time_limit: Option<Duration>,
 }
 
@@ -73,6 +73,8 @@ pub(super) struct Request {
     /// Time spent waiting before the present phase.
     waited: Duration,
     pub(super) first_run: Option<Duration>,
+    /// Time of the steps that it took part in.
+    pub(super) ran: Duration,
     pub(super) time_limit: Option<Duration>,
     pub(super) last_token: Option<Duration>,
 }
@@ -94,6 +96,7 @@ impl Request {
             arrived: now,
             waited: Duration::ZERO,
             first_run: None,
+            ran: Duration::ZERO,
             time_limit: arrival.time_limit,
             last_token: None,
         }
@@ -128,8 +131,9 @@ impl Request {
         }
     }
 
-    pub(super) fn is_expired(&self, now: Duration) -> bool {
-        self.first_run.zip(self.time_limit).is_some_and(|(first, limit)| now >= first + limit)
+    /// Time in which others had the device does not count.
+    pub(super) fn is_expired(&self) -> bool {
+        self.time_limit.is_some_and(|limit| self.ran >= limit)
     }
 
     pub(super) fn become_admitted(&mut self, now: Duration, is_protected: bool) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hone_protocol::Lane;
 
-use super::cost::StepShape;
+use super::cost::{CostModel, StepShape};
 use super::request::Request;
 use super::step_builder::{Candidate, SMALLEST_CHUNK, StepBuilder};
 use super::{ModelId, ModelState, RequestId, Scheduler};
@@ -219,7 +219,7 @@ impl Scheduler {
         let of_lane = |lane: Lane| of(candidates, lane, model);
         let state = &self.models[&model];
         let mut builder = StepBuilder::new(&state.traits.cost, self.settings.prefill_tokens);
-        self.add_interactive(&mut builder, candidates, &of_lane(top));
+        self.add_interactive(&mut builder, &state.traits.cost, candidates, &of_lane(top));
         let mut parts = [0.0; Lane::ALL.len()];
         for lane in Lane::ALL.into_iter().filter(|lane| *lane > top) {
             if self.next_model(candidates, lane) == Some(model) {
@@ -231,10 +231,21 @@ impl Scheduler {
         self.running_step(&builder, model, Pause::Never, top, parts)
     }
 
-    fn add_interactive<'a>(&self, builder: &mut StepBuilder<'a>, all: &[Candidate<'a>], own: &[Candidate<'a>]) {
+    fn add_interactive<'a>(
+        &self,
+        builder: &mut StepBuilder<'a>,
+        cost: &CostModel,
+        all: &[Candidate<'a>],
+        own: &[Candidate<'a>],
+    ) {
         builder.add_decodes(own, f64::INFINITY);
         let is_awaited = all.iter().any(|other| other.lane == Lane::Interactive && other.request.is_decoding());
-        let limit = if is_awaited { self.settings.interactive_chunk.as_secs_f64() } else { f64::INFINITY };
+        let longest = match cost.is_measured() {
+            true => self.settings.longest_step,
+            // What is believed before anything has been measured is on the safe side.
+            false => 4 * self.settings.longest_step,
+        };
+        let limit = if is_awaited { self.settings.interactive_chunk } else { longest }.as_secs_f64();
         if let Some(first) = own.iter().find(|candidate| !candidate.request.is_decoding()) {
             builder.add(first.request, first.request.uncomputed.min(BLOCK_TOKENS));
         }
@@ -372,7 +383,8 @@ impl Scheduler {
         }
         let tokens: usize = step.plan.entries.iter().map(|entry| entry.n_tokens).sum();
         for entry in &step.plan.entries {
-            if let Some(request) = self.requests.get(&entry.request) {
+            if let Some(request) = self.requests.get_mut(&entry.request) {
+                request.ran += Duration::from_secs_f64(elapsed);
                 let seconds = elapsed * entry.n_tokens as f64 / tokens as f64;
                 self.lanes.give(request.lane, request.session, seconds);
             }

@@ -13,7 +13,7 @@ use super::kv_cache::BLOCK_POSITIONS;
 /// Queries that a task aims at: enough to use what is loaded of the cache many times, few enough for the nearest cache.
 const TARGET_ROWS: usize = 64;
 /// Blocks between two cuts: enough that putting parts together costs little beside them.
-const PART_BLOCKS: usize = 8;
+const PART_BLOCKS: usize = 16;
 
 /// One sequence of a step, as far as attention is concerned.
 #[derive(Clone, Copy, Debug)]

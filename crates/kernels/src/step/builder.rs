@@ -183,7 +183,7 @@ impl ProgramBuilder {
             phases: self.phases,
             attentions: self.attentions,
             plans: self.plans,
-            partials: PartialMemory::new(),
+            partials: PartialMemory::default(),
             threads: Vec::new(),
             output,
             batch: Batch::default(),

@@ -56,12 +56,7 @@ impl Worker {
         let id = ModelId(self.n_models);
         self.note_busy();
         let draft = self.draft_for(&file);
-        let (mut memory, cache_positions) = self.memory_for(&file, &spec);
-        if let Some((draft, spec)) = &draft {
-            memory.weights += draft.length;
-            memory.kv_cache +=
-                (cache_positions as u64).saturating_mul(spec.kv_bytes_per_position(self.options.model.kv_cache));
-        }
+        let (memory, cache_positions) = self.memory_for(&file, &spec, draft.as_ref());
         let unloaded = self.residency.admit(id, memory, self.now()).map_err(|error| error.to_string())?;
         self.n_models += 1;
         for idle in unloaded {
@@ -71,7 +66,10 @@ impl Worker {
         let n_loading = if self.scheduler.is_idle() { self.options.model.n_threads } else { Some(1) };
         let beside = LoadOptions { threads: self.threads.clone(), n_loading, cache_positions };
         let draft = draft.map(|(draft, _)| draft);
-        let thread = self.spawn_loading(id, file.clone(), draft, beside).map_err(|error| error.to_string())?;
+        let thread = self.spawn_loading(id, file.clone(), draft, beside).map_err(|error| {
+            self.residency.remove(id);
+            error.to_string()
+        })?;
         tracing::debug!(model = name, "loading");
         let (name, thread) = (name.to_owned(), Some(thread));
         self.loading.push(LoadingModel { id, name, file, waiting: Vec::new(), thread });
@@ -80,12 +78,20 @@ impl Worker {
 
     /// What a model will take, and positions of its KV cache: as many sequences of full length as are asked for, or fewer
     /// where that is what memory has room for, but one.
-    fn memory_for(&self, file: &ModelFile, spec: &DecoderSpec) -> (ModelMemory, usize) {
+    fn memory_for(
+        &self,
+        file: &ModelFile,
+        spec: &DecoderSpec,
+        draft: Option<&(ModelFile, DecoderSpec)>,
+    ) -> (ModelMemory, usize) {
         let options = &self.options.model;
-        let one = options.context_of(spec) as u64 * spec.kv_bytes_per_position(self.options.model.kv_cache);
-        let room = self.residency.attainable().saturating_sub(file.length);
+        let specs = std::iter::once(spec).chain(draft.map(|(_, spec)| spec));
+        let per_position: u64 = specs.map(|spec| spec.kv_bytes_per_position(options.kv_cache)).sum();
+        let one = options.context_of(spec) as u64 * per_position;
+        let weights = file.length + draft.map_or(0, |(file, _)| file.length);
+        let room = self.residency.attainable().saturating_sub(weights);
         let n_sequences = (options.n_sequences.max(1) as u64).min(room.checked_div(one).unwrap_or(1)).max(1);
-        let memory = ModelMemory { weights: file.length, kv_cache: n_sequences * one };
+        let memory = ModelMemory { weights, kv_cache: n_sequences * one };
         (memory, options.context_of(spec).saturating_mul(n_sequences as usize))
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hone_protocol::{GenerateError, Lane, ModelFile};
 
-use super::saved_prefixes::SavedPrefixes;
+use super::saved_prefixes::{FEWEST_TOKENS, SavedPrefixes};
 use crate::engine::request::RunningRequest;
 use crate::engine::status::{ModelState, ModelStatus};
 use crate::kv_cache::BLOCK_TOKENS;
@@ -72,6 +72,11 @@ impl ResidentModel {
         }
     }
 
+    /// Whether there is anything to save when it leaves.
+    pub(super) fn saves_prefix(&self) -> bool {
+        self.saved.is_some() && !self.latest.is_empty()
+    }
+
     /// Saves what was computed of the latest conversation.
     pub(super) fn save_prefix(&mut self) {
         let Some(saved) = &mut self.saved else { return };
@@ -104,7 +109,7 @@ impl ResidentModel {
             let beginning = request.common_tokens().to_vec();
             let is_interactive = request.lane() == Lane::Interactive;
             let (sequence, tokens) = request.leave_place(&mut self.model);
-            if self.saved.is_some() && is_interactive {
+            if is_interactive && tokens.len() >= FEWEST_TOKENS && self.saved.is_some() {
                 tokens.clone_into(&mut self.latest);
             }
             self.model.keep(tokens, sequence);
@@ -119,10 +124,15 @@ impl ResidentModel {
             // A request that needed all of the cache has had the pins taken back.
             self.pinned.clear();
         }
-        if beginning.len() < BLOCK_TOKENS || self.pinned.iter().any(|pinned| beginning.starts_with(pinned)) {
+        let beginning = &beginning[..beginning.len() / BLOCK_TOKENS * BLOCK_TOKENS];
+        if beginning.is_empty() || self.pinned.iter().any(|pinned| pinned.starts_with(beginning)) {
             return;
         }
         let n_pinned = self.model.pin(beginning);
+        // A shorter one is of a request that did not come far.
+        while let Some(index) = self.pinned.iter().position(|pinned| beginning[..n_pinned].starts_with(pinned)) {
+            self.pinned.remove(index).iter().for_each(|shorter| self.model.unpin(shorter));
+        }
         self.pinned.push_back(beginning[..n_pinned].to_vec());
         if self.pinned.len() > MOST_PINNED
             && let Some(oldest) = self.pinned.pop_front()
@@ -150,8 +160,8 @@ impl ResidentModel {
 
     /// Ends requests that took part in something that failed; what the cache holds of them is not relied upon.
     pub(super) fn fail(&mut self, ids: &[RequestId], error: &GenerateError) {
-        self.abandon_step();
         for id in ids {
+            self.abandon_step_of(*id);
             if let Some(mut request) = self.requests.remove(id) {
                 request.fail(error.clone());
                 let (sequence, _) = request.leave_place(&mut self.model);
@@ -163,7 +173,8 @@ impl ResidentModel {
 
     /// Ends all requests. The model is not used after that.
     pub(super) fn fail_all(&mut self, error: &GenerateError) {
-        self.requests.values().for_each(|request| request.fail(error.clone()));
+        let unanswered = self.requests.values().filter(|request| !request.has_ended());
+        unanswered.for_each(|request| request.fail(error.clone()));
         self.requests.clear();
     }
 
@@ -229,7 +240,9 @@ impl ResidentModel {
                 let entries = planned(&mut self.requests, plan);
                 let mut entries: Vec<Advance<'_>> = entries
                     .map(|(id, request, n_tokens)| {
-                        request.begin_step(n_tokens, most_guesses, self.draft.as_mut().map(|draft| (draft, id)))
+                        // A smaller model's own steps cannot be suspended: nobody more urgent may have to wait for them.
+                        let draft = self.draft.as_mut().filter(|_| request.lane() == Lane::Interactive);
+                        request.begin_step(n_tokens, most_guesses, draft.map(|draft| (draft, id)))
                     })
                     .collect();
                 self.model.advance_in_slices(&mut entries, pause)?

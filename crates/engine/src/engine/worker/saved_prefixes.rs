@@ -9,7 +9,7 @@
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use hone_protocol::ModelFile;
 use sha2::{Digest, Sha256};
@@ -19,8 +19,8 @@ use crate::model::Model;
 
 const FORMAT: &[u8; 8] = b"honekv01";
 /// What a context of fewer tokens costs is not worth a file.
-const FEWEST_TOKENS: usize = 8 * BLOCK_TOKENS;
-/// The most bytes of all files together; those that were not used for longest go first.
+pub(super) const FEWEST_TOKENS: usize = 8 * BLOCK_TOKENS;
+/// The most bytes of all files together; those that were not used for longest go first. A file takes half of it at most.
 const MOST_BYTES: u64 = 2 << 30;
 /// Places of a model's file that its fingerprint is made of, and bytes of each.
 const SAMPLES: u64 = 16;
@@ -49,12 +49,8 @@ impl SavedPrefixes {
     /// When the model's file cannot be read.
     pub(super) fn open(folder: &Path, file: &ModelFile, model: &Model) -> io::Result<Self> {
         let fingerprint = fingerprint(file, model)?;
-        let paths = kv_files(folder).into_iter().map(|(_, path, _)| path);
-        let saved = paths.filter_map(|path| {
-            let tokens = read_tokens(&mut File::open(&path).ok()?, &fingerprint).ok()?;
-            Some(Saved { path, tokens })
-        });
-        let saved = saved.collect();
+        remove_unfinished(folder);
+        let saved = saved_in(folder, fingerprint).collect();
         Ok(SavedPrefixes { folder: folder.to_owned(), fingerprint, saved })
     }
 
@@ -70,7 +66,10 @@ impl SavedPrefixes {
         let n_tokens = n_common / BLOCK_TOKENS * BLOCK_TOKENS;
         match self.load(&saved, n_tokens, model) {
             Ok(()) => tracing::debug!(n_tokens, path = %saved.path.display(), "what was computed before is at hand"),
-            Err(error) => tracing::debug!(%error, path = %saved.path.display(), "a saved prefix cannot be used"),
+            Err(error) => {
+                tracing::debug!(%error, path = %saved.path.display(), "a saved prefix cannot be used");
+                let _ = fs::remove_file(&saved.path);
+            }
         }
     }
 
@@ -90,9 +89,10 @@ impl SavedPrefixes {
     /// # Errors
     /// When it cannot be written; what was there before is still there then.
     pub(super) fn save(&mut self, tokens: &[u32], model: &mut Model) -> io::Result<()> {
-        let n_tokens = model.cached_tokens(tokens) / BLOCK_TOKENS * BLOCK_TOKENS;
-        let tokens = &tokens[..n_tokens];
-        if n_tokens < FEWEST_TOKENS || model.block_bytes() == 0 || self.holds(tokens)? {
+        let most_blocks = (MOST_BYTES / 2).checked_div(model.block_bytes() as u64).unwrap_or(0);
+        let n_blocks = (model.cached_tokens(tokens) / BLOCK_TOKENS).min(most_blocks as usize);
+        let tokens = &tokens[..n_blocks * BLOCK_TOKENS];
+        if tokens.len() < FEWEST_TOKENS || self.holds(tokens) {
             return Ok(());
         }
         create_private(&self.folder)?;
@@ -111,22 +111,21 @@ impl SavedPrefixes {
     }
 
     /// Whether a file holds all of these tokens already. Those that were fetched are not in the list any more.
-    fn holds(&self, tokens: &[u32]) -> io::Result<bool> {
-        let mut others = kv_files(&self.folder).into_iter().map(|(_, path, _)| path);
-        Ok(others.any(|path| {
-            let saved = File::open(path).and_then(|mut file| read_tokens(&mut file, &self.fingerprint));
-            saved.is_ok_and(|saved| saved.starts_with(tokens))
-        }))
+    fn holds(&self, tokens: &[u32]) -> bool {
+        self.files().any(|saved| saved.tokens.starts_with(tokens))
     }
 
     fn forget_beginnings_of(&mut self, tokens: &[u32], except: &Path) {
-        for (_, path, _) in kv_files(&self.folder) {
-            let saved = File::open(&path).and_then(|mut file| read_tokens(&mut file, &self.fingerprint));
-            if path != except && saved.is_ok_and(|saved| tokens.starts_with(&saved)) {
-                let _ = fs::remove_file(&path);
-            }
+        let beginnings = self.files().filter(|saved| saved.path != except && tokens.starts_with(&saved.tokens));
+        for beginning in beginnings {
+            let _ = fs::remove_file(beginning.path);
         }
         self.saved.retain(|saved| !tokens.starts_with(&saved.tokens));
+    }
+
+    /// What there is of this model, by now.
+    fn files(&self) -> impl Iterator<Item = Saved> {
+        saved_in(&self.folder, self.fingerprint)
     }
 
     fn write(&self, path: &Path, tokens: &[u32], model: &mut Model) -> io::Result<()> {
@@ -235,6 +234,26 @@ fn kv_files(folder: &Path) -> Vec<(SystemTime, PathBuf, u64)> {
         .collect();
     files.sort();
     files
+}
+
+/// The files of a folder that belong to this fingerprint.
+fn saved_in(folder: &Path, fingerprint: Fingerprint) -> impl Iterator<Item = Saved> + use<> {
+    kv_files(folder).into_iter().filter_map(move |(_, path, _)| {
+        let tokens = read_tokens(&mut File::open(&path).ok()?, &fingerprint).ok()?;
+        Some(Saved { path, tokens })
+    })
+}
+
+/// Removes what processes have left that were ended while they wrote. What is being written now is younger.
+fn remove_unfinished(folder: &Path) {
+    const LONGEST_WRITING: Duration = Duration::from_secs(3600);
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.path().extension().is_some_and(|extension| extension == "part")) {
+        let modified = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+        if modified.and_then(|modified| modified.elapsed().ok()).is_some_and(|age| age > LONGEST_WRITING) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 fn make_room(folder: &Path) -> io::Result<()> {
