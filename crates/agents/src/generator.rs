@@ -310,7 +310,8 @@ impl GeneratorAgent {
 
     fn give_up(&mut self, topic: &Topic, error: GenerateError, inbox: &mut Inbox) -> Result<(), IllegalTransition> {
         let step = self.machine.act(Action::Fail);
-        tracing::error!(respondent = %topic.respondent_id, query_id = %topic.query_id, "no answer: {error}");
+        // Whoever asked is told, and may try again with less.
+        tracing::info!(respondent = %topic.respondent_id, query_id = %topic.query_id, "no answer: {error}");
         self.tell(topic, Payload::ResponseFailed(error));
         inbox.put_down();
         step?;

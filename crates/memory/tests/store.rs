@@ -500,6 +500,11 @@ fn an_export_restores_a_memory_whole() {
     };
     assert_eq!(without_sequence(&again), without_sequence(&exported));
     check_whole(&restored, 299, 200 - 1);
+    // What was learnt since the export stays, and keeps nothing from being restored.
+    restored.annotate_meaning(id(1), Some("to learn".into()), Vec::new()).unwrap();
+    restored.remove(&[id(2)]).unwrap();
+    assert_eq!(restored.import(exported.as_slice()).unwrap(), Imported { added: 1, already_there: 298 });
+    assert_eq!(restored.get(id(1)).unwrap().unwrap().intent.as_deref(), Some("to learn"));
 }
 
 #[test]
@@ -520,7 +525,9 @@ fn an_import_with_a_broken_line_writes_nothing() {
     check(&good, "line 1 is engram");
     check(&exported_line(3, &[0.0]), "no direction");
     check(&exported_line(3, &vector(3, 7)), "has 7 dimensions, others have 8");
-    check(&exported_line(1, &vector(1, 8)), "another engram is remembered under its id");
+    let mut other: Value = serde_json::from_str(&exported_line(1, &vector(1, 8))).unwrap();
+    other["engram"]["answer"] = "Another one.".into();
+    check(&other.to_string(), "another engram is remembered under its id");
     let mut wrong: Value = serde_json::from_str(&exported_line(3, &vector(3, 8))).unwrap();
     wrong["engram"]["judge"] = "j".into();
     wrong["engram"]["critic_score"] = 6.into();

@@ -52,9 +52,9 @@ impl Opened {
 
     fn standing(&self, id: QueryId, exported: &ExportedEngram) -> Result<Standing, MemoryError> {
         let Some(stored) = self.fields(id)? else { return self.standing_of_new(exported.vector.as_ref()) };
-        let vector = self.vector(id)?.map(|stored| Vector { model: stored.model, values: stored.values });
-        let is_same = without_sequence(&stored).eq(without_sequence(&exported.engram)) && vector == exported.vector;
-        let other = "another engram is remembered under its id, or the same with other fields";
+        // What was learnt about an answer since it was exported stays.
+        let is_same = WRITTEN_ONCE.iter().all(|name| stored.get(*name) == exported.engram.get(*name));
+        let other = "another engram is remembered under its id";
         Ok(if is_same { Standing::AlreadyThere } else { Standing::Refused(other.to_owned()) })
     }
 
@@ -67,15 +67,13 @@ impl Opened {
     }
 }
 
+/// Fields of an engram that never change.
+const WRITTEN_ONCE: [&str; 7] = ["query", "answer", "at", "session_id", "respondent_id", "model", "correlation_id"];
+
 /// The id in an engram's fields.
 fn id_in(fields: &Map<String, Value>) -> Result<QueryId, MemoryError> {
     let id = fields.get("query_id").and_then(Value::as_str).and_then(|text| text.parse().ok());
     id.ok_or_else(|| damaged("an engram", "it has no query_id"))
-}
-
-/// Fields in the order of their names; the place among others is another in every memory.
-fn without_sequence(fields: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
-    fields.iter().filter(|(name, _)| *name != "sequence")
 }
 
 /// Reads a line of an export, and checks that it can be imported.
