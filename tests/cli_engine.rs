@@ -191,6 +191,20 @@ fn bench_measures_a_chat_beside_a_judge() {
 }
 
 #[test]
+fn bench_measures_what_prompts_have_in_common() {
+    let (home, model) = (Home::new(), smollm2());
+    let report = home.json(&["bench", "sharing", "--generator", &model, "-r", "1", "--json"]);
+    for case in ["second_turn", "respondent_b", "both_orders"] {
+        for seconds in ["base_seconds", "seconds"] {
+            assert!(report[case][seconds]["median"].as_f64().unwrap() > 0.0, "{report:#}");
+        }
+        assert!(report[case]["ratio"].as_f64().unwrap() > 0.0, "{report:#}");
+    }
+    let nothing = home.run(&["bench", "sharing", "-r", "0"]);
+    assert!(nothing.code == 2 && nothing.stderr.contains("-r 0"), "{}", nothing.stderr);
+}
+
+#[test]
 fn running_hones_are_seen_while_they_run() {
     let home = Home::new();
     assert!(home.run(&["ps"]).stderr.contains("no hone is running"));

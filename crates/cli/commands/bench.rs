@@ -1,10 +1,12 @@
 //! `hone bench`: how fast a model reads a prompt and generates.
 
 mod contention;
+mod sharing;
 mod sweep;
 
 use anyhow::Context;
-use hone_engine::model::{Model, ModelOptions};
+use hone_engine::engine::{EngineHandle, EngineOptions};
+use hone_engine::model::{Model, ModelOptions, Speculation};
 use hone_engine::speed::{SpeedTest, Work};
 use serde::Serialize;
 
@@ -14,6 +16,9 @@ use crate::arguments::{BenchArguments, BenchCommand};
 use crate::failure::{Outcome, usage};
 use crate::output::table;
 use crate::progress::Steps;
+
+/// Token ids of arbitrary prompts lie below this: every vocabulary has so many.
+const VOCABULARY: u32 = 30_000;
 
 /// One test's figures, tokens per second.
 #[derive(Debug, Serialize)]
@@ -50,8 +55,10 @@ struct Run<'a> {
 /// # Errors
 /// When the model cannot be run, or has too short a context.
 pub(crate) fn run(app: &App, arguments: &BenchArguments) -> anyhow::Result<Outcome> {
-    if let Some(BenchCommand::Contention(arguments)) = &arguments.command {
-        return contention::run(app, arguments);
+    match &arguments.command {
+        Some(BenchCommand::Contention(arguments)) => return contention::run(app, arguments),
+        Some(BenchCommand::Sharing(arguments)) => return sharing::run(app, arguments),
+        None => {}
     }
     if let Some(file) = &arguments.sweep {
         return sweep::run(app, file, arguments.output.as_deref());
@@ -122,6 +129,24 @@ impl Spread {
             if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] };
         Spread { median, min: sorted[0], max: sorted[sorted.len() - 1] }
     }
+}
+
+/// A prompt without sense, another for every seed.
+fn arbitrary_tokens(seed: u32, n: usize) -> Vec<u32> {
+    let token = |place: u32| seed.wrapping_mul(7919).wrapping_add(place * 104_729) % VOCABULARY;
+    (0..n as u32).map(token).collect()
+}
+
+/// The engine that requests are measured with: two contexts of so many tokens, and nothing is guessed ahead, so that
+/// every token is a step.
+fn engine(app: &App, context: usize) -> anyhow::Result<EngineHandle> {
+    let model = ModelOptions {
+        context_length: Some(context),
+        n_sequences: 2,
+        speculation: Speculation::Off,
+        ..app.model_options()?
+    };
+    Ok(EngineHandle::start(EngineOptions { model, ..app.engine_options()? }, app.store.clone())?)
 }
 
 fn print_text(app: &App, rows: &[Row]) -> anyhow::Result<()> {

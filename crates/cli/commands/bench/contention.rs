@@ -10,12 +10,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use hone_engine::engine::{EngineHandle, EngineOptions};
-use hone_engine::model::{ModelOptions, Speculation};
+use hone_engine::engine::EngineHandle;
 use hone_protocol::{Generate, GenerateError, GenerateRequest, GenerationEvent, Lane, Prompt};
 use serde::Serialize;
 
 use super::super::doctor::processor_name;
+use super::{arbitrary_tokens, engine};
 use crate::app::App;
 use crate::arguments::ContentionArguments;
 use crate::failure::{Outcome, usage};
@@ -28,8 +28,6 @@ const QUESTION: Size = Size { prompt: 90, answer: 64 };
 const GRADING: Size = Size { prompt: 300, answer: 40 };
 /// Both models' context.
 const CONTEXT: usize = 4096;
-/// Token ids of prompts lie below this: every vocabulary has so many.
-const VOCABULARY: u32 = 30_000;
 /// The shortest and the longest time that somebody reads before the next question, in milliseconds.
 const READING: (u32, u32) = (150, 550);
 
@@ -108,12 +106,10 @@ impl Role<'_> {
     /// ends the waiting by returning false.
     fn ask(&mut self, mut on_progress: impl FnMut(usize) -> bool) -> Result<Answered, GenerateError> {
         self.n_asked += 1;
-        let token = |place: u32| (self.n_asked * 7919 + place * 104_729) % VOCABULARY;
-        let prompt = (0..self.size.prompt as u32).map(token).collect();
         let request = GenerateRequest {
             max_tokens: Some(self.size.answer),
             lane: self.lane,
-            ..GenerateRequest::new(self.model, Prompt::Tokens(prompt))
+            ..GenerateRequest::new(self.model, Prompt::Tokens(arbitrary_tokens(self.n_asked, self.size.prompt)))
         };
         let mut answered = Answered { asked: Instant::now(), tokens: Vec::new() };
         let generation = self.engine.generate(request)?;
@@ -197,13 +193,7 @@ pub(super) fn run(app: &App, arguments: &ContentionArguments) -> anyhow::Result<
     for model in [generator, judge] {
         app.model_file(model)?;
     }
-    let model = ModelOptions {
-        context_length: Some(CONTEXT),
-        n_sequences: 2,
-        speculation: Speculation::Off,
-        ..app.model_options()?
-    };
-    let engine = EngineHandle::start(EngineOptions { model, ..app.engine_options()? }, app.store.clone())?;
+    let engine = engine(app, CONTEXT)?;
     let role = |model, size, lane| Role { engine: &engine, model, size, lane, n_asked: 0 };
     let person = role(generator.as_str(), QUESTION, Lane::Interactive);
     let judging = role(judge.as_str(), GRADING, Lane::Background);

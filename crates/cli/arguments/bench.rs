@@ -1,0 +1,84 @@
+//! Flags of `hone bench`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::{EngineFlags, JsonFlag};
+
+/// Flags of `hone bench`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct BenchArguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<BenchCommand>,
+    /// Tokens of the prompt; 0 leaves this test out
+    #[arg(short = 'p', long, value_name = "N", default_value_t = 512)]
+    pub(crate) prompt_tokens: usize,
+    /// Tokens to generate; 0 leaves this test out
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 128)]
+    pub(crate) generation_tokens: usize,
+    /// How often each test is run
+    #[arg(short = 'r', long, value_name = "N", default_value_t = 5)]
+    pub(crate) repetitions: usize,
+    /// Tokens that each sequence has behind it when a test begins
+    #[arg(short = 'd', long, value_name = "D", default_value_t = 0)]
+    pub(crate) depth: usize,
+    /// Sequences side by side; the figures are of all together
+    #[arg(short = 'b', long, value_name = "B", default_value_t = 1)]
+    pub(crate) batch: usize,
+    /// Measure what FILE declares, and write a dated CSV
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt_tokens", "generation_tokens", "repetitions", "depth", "batch", "json"])]
+    pub(crate) sweep: Option<PathBuf>,
+    /// The folder for the CSV of a sweep; without it, the current one
+    #[arg(short, long, value_name = "FOLDER", requires = "sweep")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// What else `hone bench` measures.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Measure what a judge that grades without pause costs somebody who chats
+    Contention(ContentionArguments),
+    /// Measure what is gained where prompts have something in common
+    Sharing(SharingArguments),
+}
+
+/// Flags of `hone bench contention`.
+#[derive(Debug, Args)]
+pub(crate) struct ContentionArguments {
+    /// Name of the model that answers, or the path of a GGUF file; without it, the configured one
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) generator: Option<String>,
+    /// Name of the model that grades, or the path of a GGUF file
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) judge: String,
+    /// Questions that are asked, alone and while the judge grades
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    pub(crate) requests: usize,
+    /// Answers that are graded to measure the judge alone
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(crate) gradings: usize,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone bench sharing`.
+#[derive(Debug, Args)]
+pub(crate) struct SharingArguments {
+    /// Name of the model that answers, or the path of a GGUF file; without it, the configured one
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) generator: Option<String>,
+    /// Name of the model that grades, or the path of a GGUF file; without it, the generator
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) judge: Option<String>,
+    /// How often each is measured
+    #[arg(short = 'r', long, value_name = "N", default_value_t = 5)]
+    pub(crate) repetitions: usize,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
