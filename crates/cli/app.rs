@@ -110,8 +110,8 @@ impl App {
     }
 
     fn start_engine(&self, options: EngineOptions) -> anyhow::Result<Arc<dyn Generate>> {
-        if let Some(draft) = &options.draft {
-            self.model_file(draft)?;
+        for model in options.draft.iter().chain(&options.pinned) {
+            self.model_file(model)?;
         }
         let engine = EngineHandle::start(options, self.store.clone())?;
         Ok(Arc::new(VisibleEngine::new(engine, &self.data_folder)))
@@ -125,7 +125,8 @@ impl App {
         let engine = &self.config.engine;
         let draft = Some(&engine.draft).filter(|name| !name.is_empty()).cloned();
         let memory = engine.memory_limit.or_else(free_memory);
-        Ok(EngineOptions { draft, memory, keep_alive: engine.keep_alive, ..self.model_options()?.into() })
+        let (keep_alive, pinned) = (engine.keep_alive, engine.pinned.clone());
+        Ok(EngineOptions { draft, memory, keep_alive, pinned, ..self.model_options()?.into() })
     }
 
     /// The same with other settings.

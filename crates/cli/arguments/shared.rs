@@ -38,6 +38,9 @@ pub(crate) struct EngineFlags {
     /// The most memory that all models together may take, such as 8GiB
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_limit: Option<String>,
+    /// A model that stays in memory once it is loaded, whatever else is asked for; may be given several times
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) pin: Vec<String>,
 }
 
 impl EngineFlags {
@@ -47,6 +50,7 @@ impl EngineFlags {
         add(overrides, "engine.backend", "--backend", self.backend.clone());
         add(overrides, "engine.threads", "--threads", self.threads);
         add(overrides, "engine.memory_limit", "--memory-limit", self.memory_limit.clone());
+        add(overrides, "engine.pinned", "--pin", non_empty(&self.pin));
     }
 }
 

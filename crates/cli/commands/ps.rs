@@ -29,7 +29,8 @@ pub(crate) fn run(app: &App, arguments: &PsArguments) -> anyhow::Result<Outcome>
 fn print(app: &App, running: &RunningProcess) -> anyhow::Result<()> {
     let RunningProcess { process, command, status } = running;
     let EngineStatus { memory_budget, models, lanes, queue } = status;
-    let taken: u64 = models.iter().map(|model| model.weight_bytes + model.kv_cache_bytes).sum();
+    let admitted = models.iter().filter(|model| model.state != ModelState::Waiting);
+    let taken: u64 = admitted.map(|model| model.weight_bytes + model.kv_cache_bytes).sum();
     let budget = memory_budget.map(|budget| format!(" of {}", bytes(budget))).unwrap_or_default();
     app.output
         .print_line(&format!("process {process}, hone {command}: {}{budget} reserved for models", bytes(taken)))?;
@@ -50,6 +51,7 @@ fn print_table(app: &App, header: &[&str], rows: impl Iterator<Item = Vec<String
 
 fn model_row(model: &ModelStatus) -> Vec<String> {
     let state = match model.state {
+        ModelState::Waiting => "waiting",
         ModelState::Loading => "loading",
         ModelState::Ready => "ready",
     };

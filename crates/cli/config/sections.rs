@@ -59,6 +59,8 @@ pub(crate) struct EngineConfig {
     /// How long a model stays that nobody uses; `None` is for ever.
     #[serde(deserialize_with = "seconds_or_none")]
     pub(crate) keep_alive: Option<Duration>,
+    /// Names or paths of models that stay in memory once they are loaded.
+    pub(crate) pinned: Vec<String>,
     /// Tokens of context to make room for; `None` takes all that the model was trained for.
     #[serde(deserialize_with = "positive_or_none")]
     pub(crate) context: Option<usize>,

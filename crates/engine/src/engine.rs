@@ -1,27 +1,32 @@
 //! The engine thread: owns the device and the loaded models, and works on all requests at once.
 //!
-//! Callers hold an [`EngineHandle`]. A request goes in over a channel and its events come back over another; what the
-//! thread does between is a loop of steps, each of which advances requests of one model by a token or a part of their
+//! Callers hold an [`EngineHandle`]. A request is turned into tokens on the caller's thread where its model is in memory,
+//! so that the engine's is not held up; it goes in over a channel and its events come back over another. What the thread
+//! does between is a loop of steps, each of which advances requests of one model by a token or a part of their
 //! prompts. Which, the [scheduler](crate::scheduler) says. Models are loaded beside that, each on a thread of its own.
 
+mod prepare;
 mod request;
 pub mod status;
+mod submission;
 mod worker;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use hone_protocol::{Generate, GenerateError, GenerateRequest, Generation, GenerationSender, LocateModel};
+use hone_protocol::{Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, LocateModel};
 use thiserror::Error;
 
 use crate::backend::BackendError;
 use crate::backend::candle::open_device;
-use crate::model::ModelOptions;
+use crate::model::{ModelOptions, Speculation};
 use crate::scheduler::SchedulerSettings;
 use status::EngineStatus;
+use submission::{LoadedTexts, QueuedRequest, Submission};
 use worker::Worker;
 
 /// How the engine works.
@@ -37,6 +42,8 @@ pub struct EngineOptions {
     pub memory: Option<u64>,
     /// How long a model stays in memory that nobody uses; for ever without it.
     pub keep_alive: Option<Duration>,
+    /// Names of models that stay in memory, once loaded, whatever comes.
+    pub pinned: Vec<String>,
     /// Where what was computed of the latest conversation is saved when a model leaves memory, and found again; without it
     /// nothing is saved.
     pub prefix_folder: Option<PathBuf>,
@@ -60,24 +67,26 @@ pub enum EngineError {
 }
 
 /// A way to the engine thread. Clones lead to the same thread, which ends when the last of them is dropped.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct EngineHandle {
+    locator: Arc<dyn LocateModel>,
+    texts: LoadedTexts,
+    speculation: Speculation,
     messages: Sender<Message>,
     // Declared after the sender: the thread ends when the senders are gone, and is then joined.
     _thread: Arc<JoinOnDrop>,
 }
 
-/// What the thread is told.
-enum Message {
-    Generate(Box<QueuedRequest>),
-    Status(Sender<EngineStatus>),
+impl fmt::Debug for EngineHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineHandle").finish_non_exhaustive()
+    }
 }
 
-/// A request on its way to the thread.
-struct QueuedRequest {
-    request: GenerateRequest,
-    events: GenerationSender,
-    arrived: Instant,
+/// What the thread is told.
+enum Message {
+    Generate(Submission),
+    Status(Sender<EngineStatus>),
 }
 
 impl EngineHandle {
@@ -89,9 +98,11 @@ impl EngineHandle {
         let options = options.into();
         open_device(options.model.device)?;
         let (sender, receiver) = crossbeam_channel::unbounded();
-        let worker = Worker::new(options, locator, receiver);
+        let (texts, speculation) = (LoadedTexts::default(), options.model.speculation);
+        let worker = Worker::new(options, locator.clone(), texts.clone(), receiver);
         let thread = std::thread::Builder::new().name("hone-engine".into()).spawn(move || worker.run())?;
-        Ok(EngineHandle { messages: sender, _thread: Arc::new(JoinOnDrop(Mutex::new(Some(thread)))) })
+        let thread = Arc::new(JoinOnDrop(Mutex::new(Some(thread))));
+        Ok(EngineHandle { locator, texts, speculation, messages: sender, _thread: thread })
     }
 
     /// What the engine is doing.
@@ -106,10 +117,28 @@ impl EngineHandle {
 }
 
 impl Generate for EngineHandle {
+    /// Takes a moment where the model is in memory: the prompt is tokenized on this thread.
     fn generate(&self, request: GenerateRequest) -> Result<Generation, GenerateError> {
+        let arrived = Instant::now();
         let (events, generation) = Generation::channel();
-        let queued = QueuedRequest { request, events, arrived: Instant::now() };
-        self.messages.send(Message::Generate(Box::new(queued))).map_err(|_| GenerateError::Stopped)?;
+        let file = match self.locator.locate(&request.model) {
+            Ok(file) => file,
+            Err(error) => {
+                let error = GenerateError::Model { model: request.model, reason: error.to_string() };
+                events.send(GenerationEvent::Failed(error));
+                return Ok(generation);
+            }
+        };
+        let text = self.texts.get(&file);
+        let queued = QueuedRequest { request, file, events, arrived };
+        let submission = match text {
+            None => Submission::Unprepared(Box::new(queued)),
+            Some(text) => match queued.prepare(&text, self.speculation) {
+                Some(prepared) => Submission::Prepared(Box::new(prepared)),
+                None => return Ok(generation),
+            },
+        };
+        self.messages.send(Message::Generate(submission)).map_err(|_| GenerateError::Stopped)?;
         Ok(generation)
     }
 }

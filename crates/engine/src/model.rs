@@ -1,5 +1,7 @@
 //! One loaded model: its tokenizer, its chat template, and a backend with a KV cache.
 
+mod text;
+
 use std::sync::Arc;
 
 use hone_protocol::ModelFile;
@@ -9,14 +11,15 @@ use thiserror::Error;
 use crate::backend::candle::{CandleBackend, open_device};
 use crate::backend::native::{ComputeThreads, NativeBackend};
 use crate::backend::{Backend, BackendError, BatchEntry, DeviceChoice, KvCacheFormat, Logits};
-use crate::constraint::{ConstraintError, ConstraintFactory};
+use crate::constraint::ConstraintError;
 use crate::decoder::{DecoderSpec, SpecError};
 use crate::gguf::{Gguf, GgufError};
 use crate::kv_cache::prefix_tree::PrefixTree;
 use crate::kv_cache::{BLOCK_TOKENS, BlockPool, CacheFull, CachedSequence};
 use crate::reuse::recycled;
-use crate::template::{ChatTemplate, TemplateError};
 use crate::tokenizer::{Tokenizer, TokenizerError};
+
+pub use text::ModelText;
 
 /// What runs the decoder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -161,13 +164,10 @@ pub struct CacheUsage {
 /// A model that is ready to run.
 pub struct Model {
     spec: DecoderSpec,
-    tokenizer: Arc<Tokenizer>,
-    template: Result<ChatTemplate, TemplateError>,
-    constraints: Option<ConstraintFactory>,
+    text: Arc<ModelText>,
     backend: Box<dyn Backend>,
     cache: BlockPool,
     prefixes: PrefixTree,
-    context_length: usize,
     /// Empty between steps.
     batch: Vec<BatchEntry<'static>>,
 }
@@ -204,20 +204,11 @@ impl Model {
         options: &ModelOptions,
         beside: &LoadOptions,
     ) -> Result<Self, ModelError> {
-        let tokenizer = Tokenizer::from_gguf(gguf)?;
-        if tokenizer.n_tokens() > spec.vocab_size {
-            let (vocabulary, embeddings) = (tokenizer.n_tokens(), spec.vocab_size);
-            return Err(ModelError::VocabularyMismatch { vocabulary, embeddings });
-        }
-        let template = ChatTemplate::from_gguf(gguf, &tokenizer);
         Ok(Model {
-            tokenizer: Arc::new(tokenizer),
-            template,
-            constraints: None,
+            text: Arc::new(ModelText::from_gguf(gguf, &spec, options.context_of(&spec))?),
             backend: load_backend(gguf, &spec, options, beside)?,
             cache: BlockPool::with_room_for(beside.cache_positions),
             prefixes: PrefixTree::default(),
-            context_length: options.context_of(&spec),
             batch: Vec::new(),
             spec,
         })
@@ -228,17 +219,14 @@ impl Model {
         &self.spec
     }
 
-    /// The model's tokenizer.
-    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
-        &self.tokenizer
+    /// What lies between text and the model's tokens.
+    pub fn text(&self) -> &Arc<ModelText> {
+        &self.text
     }
 
-    /// The model's chat template.
-    ///
-    /// # Errors
-    /// When the file has none that can be used: the model continues text, and cannot chat.
-    pub fn template(&self) -> Result<&ChatTemplate, &TemplateError> {
-        self.template.as_ref()
+    /// The model's tokenizer.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        self.text.tokenizer()
     }
 
     /// Name of the backend that runs it.
@@ -258,18 +246,7 @@ impl Model {
 
     /// Positions that a sequence can have.
     pub fn context_length(&self) -> usize {
-        self.context_length
-    }
-
-    /// Makes constraints over the model's vocabulary; prepared at the first use.
-    ///
-    /// # Errors
-    /// When the vocabulary cannot be constrained.
-    pub fn constraints(&mut self) -> Result<&ConstraintFactory, ConstraintError> {
-        match &mut self.constraints {
-            Some(factory) => Ok(factory),
-            empty => Ok(empty.insert(ConstraintFactory::new(&self.tokenizer)?)),
-        }
+        self.text.context_length()
     }
 
     /// Appends tokens to sequences, all in one step, and returns the logits wanted, in the order of the entries. What is
@@ -366,7 +343,8 @@ impl Model {
     /// a context holds, so that memory does not grow with the number of conversations.
     pub fn keep(&mut self, tokens: &[u32], sequence: CachedSequence) {
         self.prefixes.keep(&mut self.cache, tokens, sequence);
-        self.prefixes.shrink_to(&mut self.cache, self.context_length.div_ceil(BLOCK_TOKENS));
+        let n_blocks = self.context_length().div_ceil(BLOCK_TOKENS);
+        self.prefixes.shrink_to(&mut self.cache, n_blocks);
     }
 
     /// Bytes that a block of the KV cache has outside of the device; 0 where blocks cannot be taken out.

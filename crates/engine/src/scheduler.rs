@@ -16,6 +16,9 @@
 //! - **The KV cache is reserved** for all that a request may come to need before it starts. A request that finds no room
 //!   pauses less urgent ones, which lose their place in the cache and start again with what they had said; after
 //!   [`SchedulerSettings::patience`] in the queue a request keeps its place whatever comes.
+//! - **Pinned prefixes keep their blocks** beside all requests that fit beside them.
+//! - **A model may leave memory** although less urgent requests wait or run on it, for one that is needed sooner. They are
+//!   [parked](Scheduler::park), and come back when it does.
 //! - **Queues are bounded.** A request that finds a lane's queue full is refused with an estimate of when to try again.
 //!
 //! The order of calls: [`Scheduler::turn`], then [`Scheduler::start`] or [`Scheduler::follow`] for every request that it
@@ -46,7 +49,7 @@ use step::{RunningStep, SuspendedStep};
 
 pub use admission::Turn;
 pub use estimate::QueuedRequest;
-pub use request::Arrival;
+pub use request::{Arrival, ParkedRequest};
 pub use step::{Pause, Progress, StepEntry, StepKind, StepPlan};
 
 /// Names a request. Later ones have larger numbers.
@@ -127,7 +130,7 @@ pub enum Refusal {
     TooLarge {
         /// Blocks that it may come to need.
         needed: usize,
-        /// Blocks that are not pinned.
+        /// Blocks that there are.
         available: usize,
     },
     /// There is no such model.
@@ -152,7 +155,7 @@ pub struct Scheduler {
 #[derive(Debug)]
 struct ModelState {
     traits: ModelTraits,
-    /// Blocks of pinned prefixes, which no request can have.
+    /// Blocks of pinned prefixes: requests that fit beside them leave them alone.
     pinned_blocks: usize,
     suspended: Option<SuspendedStep>,
 }
@@ -189,7 +192,52 @@ impl Scheduler {
         requests
     }
 
-    /// So many blocks of a model's KV cache are now pinned.
+    /// Takes the requests off a model that is about to leave memory. It may come back under another id.
+    pub fn park(&mut self, model: ModelId, now: Duration) -> Vec<ParkedRequest> {
+        let ids = self.requests.values().filter(|request| request.model == model).map(|request| request.id);
+        let parked: Vec<RequestId> = ids.collect();
+        parked.into_iter().filter_map(|id| self.park_request(id, now)).collect()
+    }
+
+    fn park_request(&mut self, id: RequestId, now: Duration) -> Option<ParkedRequest> {
+        let request = self.requests.get(&id)?;
+        let (lane, session, model) = (request.lane, request.session, request.model);
+        self.void_suspended(model, id);
+        self.lanes.leave(lane, session);
+        let mut request = self.requests.remove(&id)?;
+        if !request.is_queued() {
+            request.become_paused(now);
+            self.metrics.lane_mut(lane).counts.preemptions += 1;
+        }
+        Some(ParkedRequest(request))
+    }
+
+    /// A parked request's model is in memory again.
+    pub fn unpark(&mut self, parked: ParkedRequest, model: ModelId) {
+        let ParkedRequest(mut request) = parked;
+        request.model = model;
+        self.lanes.enter(request.lane, request.session);
+        self.requests.insert(request.id, request);
+    }
+
+    /// A parked request is taken back.
+    pub fn cancel_parked(&mut self, parked: &ParkedRequest) {
+        self.metrics.lane_mut(parked.0.lane).counts.cancelled += 1;
+    }
+
+    /// A parked request's model cannot be loaded again.
+    pub fn fail_parked(&mut self, parked: &ParkedRequest) {
+        self.metrics.lane_mut(parked.0.lane).counts.failed += 1;
+    }
+
+    /// How urgent a model is: as its most urgent request, or most urgent where one keeps its place whatever comes; `None`
+    /// where it has no requests.
+    pub fn urgency(&self, model: ModelId) -> Option<Lane> {
+        let requests = self.requests.values().filter(|request| request.model == model);
+        requests.map(|request| if request.is_protected { Lane::Interactive } else { request.lane }).min()
+    }
+
+    /// So many blocks of a model's KV cache are now pinned. A request that needs more than the others has them all the same.
     pub fn set_pinned_blocks(&mut self, model: ModelId, n_blocks: usize) {
         if let Some(state) = self.models.get_mut(&model) {
             state.pinned_blocks = n_blocks;
@@ -213,9 +261,16 @@ impl Scheduler {
         Ok(())
     }
 
+    /// A request is not even let in.
+    pub fn refuse(&mut self, lane: Lane) {
+        let counts = &mut self.metrics.lane_mut(lane).counts;
+        counts.arrived += 1;
+        counts.refused += 1;
+    }
+
     fn check_arrival(&self, arrival: &Arrival, now: Duration) -> Result<(), Refusal> {
         let model = self.models.get(&arrival.model).ok_or(Refusal::UnknownModel(arrival.model))?;
-        let (needed, available) = (arrival.blocks(), model.available_blocks());
+        let (needed, available) = (arrival.blocks(), model.traits.kv_blocks);
         if needed > available {
             return Err(Refusal::TooLarge { needed, available });
         }
@@ -235,6 +290,14 @@ impl Scheduler {
     pub fn cancel(&mut self, id: RequestId) {
         if let Some(request) = self.requests.get(&id) {
             self.metrics.lane_mut(request.lane).counts.cancelled += 1;
+            self.forget(id);
+        }
+    }
+
+    /// Something went wrong with a request, which is forgotten.
+    pub fn fail(&mut self, id: RequestId) {
+        if let Some(request) = self.requests.get(&id) {
+            self.metrics.lane_mut(request.lane).counts.failed += 1;
             self.forget(id);
         }
     }
@@ -313,8 +376,10 @@ impl Scheduler {
 }
 
 impl ModelState {
-    fn available_blocks(&self) -> usize {
-        self.traits.kv_blocks.saturating_sub(self.pinned_blocks)
+    /// Blocks that requests may have together, one of which needs so many.
+    fn available_blocks(&self, needed: usize) -> usize {
+        let beside_pinned = self.traits.kv_blocks.saturating_sub(self.pinned_blocks);
+        if needed > beside_pinned { self.traits.kv_blocks } else { beside_pinned }
     }
 }
 

@@ -47,6 +47,10 @@ impl Fixture {
         }
     }
 
+    fn request_on(&self, shape: &str) -> GenerateRequest {
+        GenerateRequest { model: self.model(shape), ..self.request(tokens(1, 20)) }
+    }
+
     fn model(&self, shape: &str) -> String {
         path_name(&self.folder.path().join(shape))
     }
@@ -79,7 +83,10 @@ impl Fixture {
         for lane in &status.lanes {
             let counts = lane.metrics.counts;
             assert_eq!((lane.queued, lane.running), (0, 0));
-            assert_eq!(counts.arrived, counts.finished + counts.cancelled + counts.refused + counts.timed_out);
+            assert_eq!(
+                counts.arrived,
+                counts.finished + counts.cancelled + counts.failed + counts.refused + counts.timed_out
+            );
         }
     }
 }
@@ -200,27 +207,83 @@ fn a_full_queue_refuses_and_says_when_to_try_again() {
     fixture.check_balanced();
 }
 
-#[test]
-fn models_share_one_budget_and_idle_ones_make_room() {
+/// An engine with room for the weights of one model, and a context or two.
+fn room_for_one_model(options: EngineOptions) -> Fixture {
     let folder = support::scratch();
     support::synthesize("tiny-llama", "q8_0", &folder.path().join("any"));
     let weights = folder.path().join("any").metadata().unwrap().len();
     let model = ModelOptions { context_length: Some(256), n_sequences: 4, ..support::options() };
-    // Room for the weights of one model and a context or two.
-    let budget = weights + weights / 2;
-    let fixture = Fixture::with(EngineOptions { model, memory: Some(budget), ..EngineOptions::default() });
-    let on = |shape: &str| GenerateRequest { model: fixture.model(shape), ..fixture.request(tokens(1, 20)) };
-    fixture.complete(on("tiny-llama"));
-    fixture.complete(on("tiny-qwen3"));
+    Fixture::with(EngineOptions { model, memory: Some(weights + weights / 2), ..options })
+}
+
+fn wait_for_a_token(generation: &Generation) {
+    let is_token = |event: GenerationEvent| matches!(event, GenerationEvent::Token { .. });
+    assert!(generation.events().iter().any(is_token));
+}
+
+#[test]
+fn models_share_one_budget_and_idle_ones_make_room() {
+    let fixture = room_for_one_model(EngineOptions::default());
+    fixture.complete(fixture.request(tokens(1, 20)));
+    fixture.complete(fixture.request_on("tiny-qwen3"));
     let status = fixture.status();
     assert_eq!(status.models.len(), 1, "the idle one has gone: {status:?}");
     assert!(status.models[0].name.ends_with("tiny-qwen3") && status.models[0].state == ModelState::Ready);
-    assert!(status.models[0].weight_bytes + status.models[0].kv_cache_bytes <= budget);
-    let busy = fixture.start(GenerateRequest { max_tokens: None, ..on("tiny-qwen3") });
-    let is_token = |event: GenerationEvent| matches!(event, GenerationEvent::Token { .. });
-    assert!(busy.events().iter().any(is_token));
-    let error = fixture.start(on("tiny-llama")).complete().unwrap_err().to_string();
-    assert!(error.contains("MiB") && error.contains("busy"), "{error}");
+    assert!(status.models[0].weight_bytes + status.models[0].kv_cache_bytes <= status.memory_budget.unwrap());
+    fixture.check_balanced();
+}
+
+#[test]
+fn a_model_waits_while_another_is_used_as_urgently() {
+    let scheduler = SchedulerSettings { queue_limits: [2, 2, 2], ..SchedulerSettings::default() };
+    let fixture = room_for_one_model(EngineOptions { scheduler, ..EngineOptions::default() });
+    let busy = fixture.start(GenerateRequest { max_tokens: None, ..fixture.request(tokens(1, 20)) });
+    wait_for_a_token(&busy);
+    let waiting = [0; 2].map(|_| fixture.start(fixture.request_on("tiny-qwen3")));
+    let refused = fixture.start(fixture.request_on("tiny-qwen3")).complete().unwrap_err();
+    assert!(matches!(refused, GenerateError::Busy { lane: Lane::Interactive, queued: 2, .. }), "{refused}");
+    let awaited = &fixture.status().models[1];
+    assert_eq!((awaited.state, awaited.requests), (ModelState::Waiting, 2));
+    drop(busy);
+    for generation in waiting {
+        assert_eq!(generation.complete().unwrap().token_ids.len(), 12);
+    }
+    fixture.check_balanced();
+}
+
+#[test]
+fn less_urgent_requests_give_up_their_model_and_go_on_when_it_is_back() {
+    let fixture = room_for_one_model(EngineOptions::default());
+    let long = || GenerateRequest {
+        lane: Lane::Background,
+        max_tokens: Some(200),
+        time_limit: Some(Duration::from_secs(600)),
+        ..fixture.request(tokens(1, 40))
+    };
+    let expected = fixture.fresh(long());
+    let (background, cancelled) = (fixture.start(long()), fixture.start(long()));
+    wait_for_a_token(&background);
+    assert_eq!(fixture.complete(fixture.request_on("tiny-qwen3")).token_ids.len(), 12);
+    drop(cancelled);
+    let mut rest = Completion::default();
+    while !rest.take(background.events().recv().unwrap()).unwrap() {}
+    assert!(expected.text.ends_with(&rest.text) && rest.token_ids.len() > 100, "{} tokens", rest.token_ids.len());
+    let counts = fixture.status().lanes[1].metrics.counts;
+    assert!((1..=2).contains(&counts.preemptions), "{counts:?}");
+    assert_eq!((counts.arrived, counts.finished), (2, 1));
+    fixture.check_balanced();
+}
+
+#[test]
+fn pinned_models_stay_and_others_are_refused_with_the_sums() {
+    let folder = support::scratch();
+    support::synthesize("tiny-llama", "q8_0", &folder.path().join("pinned"));
+    let pinned = path_name(&folder.path().join("pinned"));
+    let fixture = room_for_one_model(EngineOptions { pinned: vec![pinned.clone()], ..EngineOptions::default() });
+    fixture.complete(GenerateRequest { model: pinned, ..fixture.request(tokens(1, 20)) });
+    let error = fixture.start(fixture.request_on("tiny-qwen3")).complete().unwrap_err().to_string();
+    assert!(error.contains("MiB") && error.contains("pinned"), "{error}");
+    fixture.check_balanced();
 }
 
 #[test]
@@ -252,11 +315,9 @@ fn use_up(generation: Generation, n_events: usize) -> Option<bool> {
     None
 }
 
-#[test]
-fn a_thousand_requests_from_many_threads_each_end_once() {
-    let scheduler = SchedulerSettings { queue_limits: [24, 24, 24], sequences: 8, ..SchedulerSettings::default() };
-    let model = ModelOptions { context_length: Some(512), n_sequences: 2, ..support::options() };
-    let fixture = Fixture::with(EngineOptions { model, scheduler, ..EngineOptions::default() });
+/// So many threads ask for answers of two models in all lanes, one after the other, and take some back. Every request ends
+/// once; returns how many were finished, taken back and refused.
+fn ask_from_many_threads(fixture: &Fixture, n_threads: u32, n_each: u32) -> [usize; 3] {
     let (n_finished, n_cancelled, n_refused) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let ask = |thread: u32, index: u32| {
         let seed = thread * 31 + index * 7;
@@ -274,19 +335,35 @@ fn a_thousand_requests_from_many_threads_each_end_once() {
         counter.fetch_add(1, Ordering::Relaxed);
     };
     std::thread::scope(|scope| {
-        for thread in 0..64 {
+        for thread in 0..n_threads {
             let ask = &ask;
-            scope.spawn(move || (0..16).for_each(|index| ask(thread, index)));
+            scope.spawn(move || (0..n_each).for_each(|index| ask(thread, index)));
         }
     });
-    let [finished, cancelled, refused] = [n_finished, n_cancelled, n_refused].map(AtomicUsize::into_inner);
-    assert_eq!(finished + cancelled + refused, 1024);
-    assert!(finished > 400 && cancelled > 50, "{finished} finished, {cancelled} cancelled, {refused} refused");
     // Those taken back last are noticed at the next step.
     fixture.complete(fixture.request(tokens(1, 20)));
     fixture.check_balanced();
+    let [finished, cancelled, refused] = [n_finished, n_cancelled, n_refused].map(AtomicUsize::into_inner);
+    assert_eq!(finished + cancelled + refused, (n_threads * n_each) as usize);
     let counted = fixture.status().lanes.iter().map(|lane| lane.metrics.counts.refused).sum::<u64>();
     assert_eq!(counted, refused as u64);
+    [finished, cancelled, refused]
+}
+
+#[test]
+fn a_thousand_requests_from_many_threads_each_end_once() {
+    let scheduler = SchedulerSettings { queue_limits: [24, 24, 24], sequences: 8, ..SchedulerSettings::default() };
+    let model = ModelOptions { context_length: Some(512), n_sequences: 2, ..support::options() };
+    let fixture = Fixture::with(EngineOptions { model, scheduler, ..EngineOptions::default() });
+    let ends = ask_from_many_threads(&fixture, 64, 16);
+    assert!(ends[0] > 400 && ends[1] > 50, "{ends:?}");
+}
+
+#[test]
+fn requests_whose_models_make_room_for_each_other_each_end_once() {
+    let fixture = room_for_one_model(EngineOptions::default());
+    let ends = ask_from_many_threads(&fixture, 12, 6);
+    assert!(ends[0] > 40 && ends[2] == 0, "{ends:?}");
 }
 
 #[test]

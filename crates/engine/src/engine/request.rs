@@ -3,27 +3,31 @@
 use std::time::{Duration, Instant};
 
 use hone_protocol::{
-    FinishReason, GenerateError, GenerateRequest, GenerationEvent, GenerationSender, Lane, LogprobOptions, Message,
-    Prompt, Timings, TokenLogprob, TokenLogprobs,
+    FinishReason, GenerateError, GenerationEvent, GenerationSender, Lane, LogprobOptions, ModelFile, SessionId,
+    Timings, TokenLogprob, TokenLogprobs,
 };
 
-use super::QueuedRequest;
+use super::prepare::Prepared;
+use super::submission::QueuedRequest;
 use crate::constraint::{ConstraintState, Taken};
 use crate::kv_cache::CachedSequence;
 use crate::logprobs::{largest, log_sum_exp};
 use crate::model::{Advance, Model, Speculation};
 use crate::sampler::Sampler;
-use crate::scheduler::{Progress, RequestId};
+use crate::scheduler::{Arrival, ModelId, Progress, RequestId};
 use crate::speculation::Drafter;
 use crate::speculation::draft_model::DraftModel;
-use crate::template::TemplateError;
 use crate::text_stream::TextStream;
-use crate::tokenizer::{EncodeOptions, Tokenizer};
+use crate::tokenizer::Tokenizer;
 
-/// A request that has been taken.
+/// A request that is prepared for its model.
 pub(super) struct RunningRequest {
     events: GenerationSender,
+    /// Its model, as it was named.
+    model: String,
+    file: ModelFile,
     lane: Lane,
+    session: Option<SessionId>,
     /// Its place in the KV cache, while it has one; during a step longer than `n_computed` by what is being computed.
     sequence: CachedSequence,
     /// The prompt and the answer so far.
@@ -62,14 +66,16 @@ pub(super) struct RunningRequest {
 impl RunningRequest {
     /// A request that starts when its turn comes.
     pub(super) fn new(prepared: Prepared, queued: QueuedRequest, speculation: Speculation) -> Self {
-        let QueuedRequest { request, events, arrived } = queued;
-        events.send(GenerationEvent::Started { prompt_token_ids: prepared.prompt.clone() });
+        let QueuedRequest { request, file, events, arrived } = queued;
         let max_tokens = prepared.max_tokens(&request);
         let mut sampler = prepared.sampler;
         prepared.prompt.iter().for_each(|token| sampler.observe(*token));
         RunningRequest {
             events,
+            model: request.model,
+            file,
             lane: request.lane,
+            session: request.session,
             sequence: CachedSequence::default(),
             n_prompt: prepared.prompt.len(),
             n_common: prepared.n_common,
@@ -94,6 +100,33 @@ impl RunningRequest {
             n_cached: 0,
             first_token: None,
         }
+    }
+
+    /// What the scheduler has to know of it.
+    pub(super) fn arrival(&self, model: ModelId) -> Arrival {
+        Arrival {
+            model,
+            lane: self.lane,
+            session: self.session,
+            prompt_tokens: self.n_prompt,
+            answer_tokens: self.max_tokens,
+            time_limit: self.time_limit,
+        }
+    }
+
+    /// Tells whoever asks that the request has been taken.
+    pub(super) fn announce(&self) {
+        self.events.send(GenerationEvent::Started { prompt_token_ids: self.tokens.clone() });
+    }
+
+    /// Its model, as it was named.
+    pub(super) fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// The file of its model.
+    pub(super) fn file(&self) -> &ModelFile {
+        &self.file
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
@@ -355,97 +388,4 @@ impl RunningRequest {
             accepted_tokens: self.guesses.1,
         }
     }
-}
-
-/// Everything of a request that can turn out wrong, checked.
-pub(super) struct Prepared {
-    prompt: Vec<u32>,
-    /// How many of its first tokens many requests have in common.
-    n_common: usize,
-    /// Positions that the context leaves for the answer.
-    room: usize,
-    sampler: Sampler,
-    constraint: Option<ConstraintState>,
-    named_tokens: Vec<u32>,
-}
-
-impl Prepared {
-    /// Tokens of the prompt.
-    pub(super) fn prompt_tokens(&self) -> usize {
-        self.prompt.len()
-    }
-
-    /// The most tokens of the answer.
-    pub(super) fn max_tokens(&self, request: &GenerateRequest) -> usize {
-        request.max_tokens.unwrap_or(usize::MAX).min(self.room)
-    }
-
-    /// Tokenizes the prompt and checks it and the options.
-    pub(super) fn new(request: &GenerateRequest, model: &mut Model) -> Result<Self, GenerateError> {
-        let prompt = encode(request, model)?;
-        let context_tokens = request.context.unwrap_or(usize::MAX).min(model.context_length());
-        let room = context_tokens.saturating_sub(prompt.len());
-        if room == 0 {
-            return Err(GenerateError::ContextOverflow { prompt_tokens: prompt.len(), context_tokens });
-        }
-        let sampler = Sampler::new(request.sampling.clone(), model.spec().vocab_size).map_err(refused)?;
-        let named_tokens = named_tokens(&request.logprobs.named, model.tokenizer());
-        let constraint = match &request.constraint {
-            Some(constraint) => {
-                Some(model.constraints().and_then(|factory| factory.start(constraint)).map_err(refused)?)
-            }
-            None => None,
-        };
-        let n_common = common_tokens(request, &prompt, model)?;
-        Ok(Prepared { prompt, n_common, room, sampler, constraint, named_tokens })
-    }
-}
-
-fn refused(error: impl std::fmt::Display) -> GenerateError {
-    GenerateError::Request(error.to_string())
-}
-
-fn encode(request: &GenerateRequest, model: &Model) -> Result<Vec<u32>, GenerateError> {
-    let tokens = match &request.prompt {
-        Prompt::Chat(messages) => encode_chat(request, messages, model)?,
-        _ if !request.tools.is_empty() => {
-            return Err(refused("tools are named to a model by its chat template: give the prompt as a conversation"));
-        }
-        Prompt::Text { text, parse_special, add_special } => {
-            let options = EncodeOptions { parse_special: *parse_special, add_special: *add_special };
-            model.tokenizer().encode(text, options).map_err(refused)?
-        }
-        Prompt::Tokens(tokens) => tokens.clone(),
-    };
-    if let Some(unknown) = tokens.iter().find(|token| **token as usize >= model.spec().vocab_size) {
-        return Err(refused(format!("token id {unknown} is not in the vocabulary of {}", model.spec().vocab_size)));
-    }
-    if tokens.is_empty() {
-        return Err(refused("the prompt is empty, and the model adds no token of its own: give it some text"));
-    }
-    Ok(tokens)
-}
-
-fn encode_chat(request: &GenerateRequest, messages: &[Message], model: &Model) -> Result<Vec<u32>, GenerateError> {
-    let template = model.template().map_err(refused)?;
-    template.encode_chat(model.tokenizer(), messages, &request.tools).map_err(|error| match error {
-        TemplateError::NoTools => GenerateError::NoTools { model: request.model.clone() },
-        other => refused(other),
-    })
-}
-
-/// How many of the prompt's first tokens come of the beginning that it has in common with other requests.
-fn common_tokens(request: &GenerateRequest, prompt: &[u32], model: &Model) -> Result<usize, GenerateError> {
-    let (Prompt::Chat(messages), Some(beginning)) = (&request.prompt, &request.common_beginning) else { return Ok(0) };
-    let mut messages = messages.clone();
-    if let Some(last) = messages.last_mut() {
-        last.content.clone_from(beginning);
-    }
-    let tokens = encode_chat(request, &messages, model)?;
-    Ok(std::iter::zip(&tokens, prompt).take_while(|(ours, theirs)| ours == theirs).count())
-}
-
-/// The tokens of those names that are single tokens.
-fn named_tokens(names: &[String], tokenizer: &Tokenizer) -> Vec<u32> {
-    names.iter().filter_map(|name| tokenizer.token_with_text(name)).collect()
 }

@@ -12,7 +12,7 @@ use crate::scheduler::residency::ModelMemory;
 pub struct EngineStatus {
     /// Bytes that all models together may take; nothing bounds them without it.
     pub memory_budget: Option<u64>,
-    /// The models in memory and those that are being loaded.
+    /// The models in memory, those that are being loaded, and those that wait for memory.
     pub models: Vec<ModelStatus>,
     /// What every lane's requests are doing and have gone through, the most urgent first.
     pub lanes: Vec<LaneStatus>,
@@ -42,16 +42,16 @@ pub struct ModelStatus {
 }
 
 impl ModelStatus {
-    /// A model on its way.
-    pub(super) fn loading(name: &str, memory: ModelMemory) -> Self {
+    /// A model that is not in memory, and for which so many requests wait.
+    pub(super) fn awaited(name: &str, state: ModelState, memory: ModelMemory, requests: usize) -> Self {
         ModelStatus {
             name: name.to_owned(),
-            state: ModelState::Loading,
+            state,
             weight_bytes: memory.weights,
             kv_cache_bytes: memory.kv_cache,
             cache: CacheUsage::default(),
             reserved_blocks: 0,
-            requests: 0,
+            requests,
             idle_seconds: None,
         }
     }
@@ -61,6 +61,8 @@ impl ModelStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelState {
+    /// It waits until others leave memory.
+    Waiting,
     /// It is being loaded.
     Loading,
     /// It can run.

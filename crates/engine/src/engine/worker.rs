@@ -1,12 +1,14 @@
 //! The loop of the engine thread.
 //!
 //! The thread takes in what it is asked, and then lets the [scheduler](crate::scheduler) say what runs next, step by step.
-//! What the scheduler knows as numbers lies here: requests with their tokens in [`resident`], models that are being loaded
-//! in [`loading`].
+//! What the scheduler knows as numbers lies here: requests with their tokens in [`resident`], models that are to come in
+//! [`awaited`], and those that are being loaded in [`loading`].
 
+mod awaited;
 mod loading;
 mod resident;
 mod saved_prefixes;
+mod source;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,14 +16,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, never, select_biased};
-use hone_protocol::{GenerateError, GenerationEvent, LocateModel, with_causes};
+use hone_protocol::{GenerateError, LocateModel, with_causes};
 
-use super::request::{Prepared, RunningRequest};
-use super::status::{EngineStatus, LaneStatus, ModelStatus, QueuedStatus};
-use super::{EngineOptions, Message, QueuedRequest};
+use super::request::RunningRequest;
+use super::status::{EngineStatus, LaneStatus, ModelState, ModelStatus, QueuedStatus};
+use super::submission::{LoadedTexts, QueuedRequest, Submission};
+use super::{EngineOptions, Message};
 use crate::backend::native::ComputeThreads;
 use crate::scheduler::residency::Residency;
-use crate::scheduler::{Arrival, ModelId, Pause, Refusal, RequestId, Scheduler, StepPlan, Turn};
+use crate::scheduler::{ModelId, Pause, Refusal, RequestId, Scheduler, StepPlan, Turn};
+use awaited::AwaitedModel;
 use loading::{Loaded, LoadingModel};
 use resident::{ResidentModel, StepResult};
 
@@ -35,15 +39,20 @@ const LONGEST_RECEIVING: Duration = Duration::from_millis(2);
 pub(super) struct Worker {
     options: EngineOptions,
     locator: Arc<dyn LocateModel>,
+    /// The models in memory, for those who prepare requests.
+    texts: LoadedTexts,
     messages: Receiver<Message>,
-    /// Models that have been loaded come in here.
-    loaded: Receiver<Loaded>,
-    loaded_sender: Sender<Loaded>,
+    /// What other threads do for this one comes in here.
+    help: Receiver<Help>,
+    help_sender: Sender<Help>,
+    /// How much of it is to come.
+    n_helping: usize,
     threads: ComputeThreads,
     scheduler: Scheduler,
     residency: Residency,
     models: Vec<ResidentModel>,
     loading: Vec<LoadingModel>,
+    awaited: Vec<AwaitedModel>,
     /// Threads that save what was computed with models that leave.
     leaving: Vec<JoinHandle<()>>,
     n_requests: u64,
@@ -56,19 +65,34 @@ pub(super) struct Worker {
     is_closed: bool,
 }
 
+/// What another thread has done.
+enum Help {
+    Loaded(Box<Loaded>),
+    /// A request has been prepared, or was wrong and has been told so.
+    Prepared(Option<Box<RunningRequest>>),
+}
+
 impl Worker {
-    pub(super) fn new(options: EngineOptions, locator: Arc<dyn LocateModel>, messages: Receiver<Message>) -> Self {
-        let (loaded_sender, loaded) = crossbeam_channel::unbounded();
+    pub(super) fn new(
+        options: EngineOptions,
+        locator: Arc<dyn LocateModel>,
+        texts: LoadedTexts,
+        messages: Receiver<Message>,
+    ) -> Self {
+        let (help_sender, help) = crossbeam_channel::unbounded();
         Worker {
             locator,
+            texts,
             messages,
-            loaded,
-            loaded_sender,
+            help,
+            help_sender,
+            n_helping: 0,
             threads: ComputeThreads::new(options.model.n_threads),
             scheduler: Scheduler::new(options.scheduler.clone()),
             residency: Residency::new(options.memory),
             models: Vec::new(),
             loading: Vec::new(),
+            awaited: Vec::new(),
             leaving: Vec::new(),
             n_requests: 0,
             n_models: 0,
@@ -84,6 +108,7 @@ impl Worker {
         while self.receive() {
             self.drop_cancelled();
             self.unload_idle();
+            self.load_awaited();
             let turn = self.scheduler.turn(self.now());
             self.take(turn);
             let plan = self.scheduler.plan(self.now());
@@ -91,6 +116,7 @@ impl Worker {
             if let Some(plan) = plan {
                 self.step(&plan);
             }
+            self.load_awaited();
         }
         self.models.iter_mut().for_each(ResidentModel::save_prefix);
         for thread in self.leaving {
@@ -108,15 +134,13 @@ impl Worker {
         let mut can_wait = self.scheduler.is_idle() || self.is_stuck;
         let began = Instant::now();
         loop {
-            if self.is_closed && self.scheduler.is_idle() && self.loading.is_empty() {
+            if self.is_closed && self.has_nothing_to_do() {
                 return false;
             }
             let timeout = if can_wait { self.longest_wait() } else { Duration::ZERO };
-            let loaded = self.loaded.clone();
-            let messages = self.messages.clone();
-            let loaded = if self.loading.is_empty() { never() } else { loaded };
+            let (help, messages) = (self.help.clone(), self.messages.clone());
             select_biased! {
-                recv(loaded) -> loaded => loaded.into_iter().for_each(|loaded| self.take_loaded(loaded)),
+                recv(help) -> help => help.into_iter().for_each(|help| self.take_help(help)),
                 recv(messages) -> message => match message {
                     Ok(message) => self.handle(message),
                     // No handle is left; requests may be.
@@ -125,11 +149,15 @@ impl Worker {
                 default(timeout) => return true,
             }
             can_wait = false;
-            // Preparing what comes takes time, too, and others wait for their next tokens.
+            // Taking in what comes takes time, too, and others wait for their next tokens.
             if began.elapsed() > LONGEST_RECEIVING && !self.scheduler.is_idle() {
                 return true;
             }
         }
+    }
+
+    fn has_nothing_to_do(&self) -> bool {
+        self.scheduler.is_idle() && self.n_helping == 0 && self.awaited.is_empty()
     }
 
     /// How long to wait for news where nothing can be done without any.
@@ -143,55 +171,78 @@ impl Worker {
 
     fn handle(&mut self, message: Message) {
         match message {
-            Message::Generate(request) => self.accept(*request),
+            Message::Generate(submission) => {
+                // What has been taken back makes room for what comes.
+                self.drop_cancelled();
+                self.accept(submission);
+            }
             // Who has stopped waiting for the answer does not need it.
             Message::Status(answer) => drop(answer.send(self.status())),
         }
     }
 
-    /// Takes a request in: gives it to its model, or lets it wait until that is loaded.
-    fn accept(&mut self, queued: QueuedRequest) {
-        if queued.events.is_cancelled() {
-            return;
-        }
-        // What has been taken back makes room for what comes.
-        self.drop_cancelled();
-        let name = queued.request.model.clone();
-        let failed = |reason: String| GenerateError::Model { model: name.clone(), reason };
-        let found = self.locator.locate(&name).map_err(|error| failed(error.to_string()));
-        match found {
-            Ok(file) => match self.models.iter().position(|model| model.file == file) {
-                Some(index) => self.admit(index, queued),
-                None => self.load_for(file, queued),
-            },
-            Err(error) => queued.events.send(GenerationEvent::Failed(error)),
+    fn take_help(&mut self, help: Help) {
+        self.n_helping -= 1;
+        match help {
+            Help::Loaded(loaded) => self.take_loaded(*loaded),
+            Help::Prepared(Some(request)) => self.accept(Submission::Prepared(request)),
+            Help::Prepared(None) => {}
         }
     }
 
-    /// Prepares a request and hands it to the scheduler.
-    fn admit(&mut self, index: usize, queued: QueuedRequest) {
+    /// Takes a request in: gives it to its model, or lets it wait until that is in memory.
+    fn accept(&mut self, submission: Submission) {
+        let Some(index) = self.models.iter().position(|model| model.source.file == *submission.file()) else {
+            return self.wait_for_model(submission);
+        };
+        match submission {
+            Submission::Unprepared(queued) if queued.events.is_cancelled() => {}
+            Submission::Unprepared(queued) => self.prepare(index, *queued),
+            Submission::Prepared(request) => self.admit(index, *request),
+            Submission::Parked(request, parked) => {
+                let model = &mut self.models[index];
+                model.add(parked.id(), *request);
+                self.scheduler.unpark(parked, model.id);
+            }
+        }
+    }
+
+    /// Turns a request into tokens that came before its model was there: on a thread of its own where that would hold
+    /// others up.
+    fn prepare(&mut self, index: usize, queued: QueuedRequest) {
+        let (text, speculation) = (self.models[index].model.text().clone(), self.options.model.speculation);
+        if self.scheduler.is_idle() {
+            if let Some(request) = queued.prepare(&text, speculation) {
+                self.admit(index, request);
+            }
+            return;
+        }
+        let results = self.help_sender.clone();
+        let prepare = move || {
+            // Without an engine nobody waits for the request.
+            let _ = results.send(Help::Prepared(queued.prepare(&text, speculation).map(Box::new)));
+        };
+        match std::thread::Builder::new().name("hone-prepare".into()).spawn(prepare) {
+            Ok(_) => self.n_helping += 1,
+            // The request went with the thread; whoever asks finds its channel closed.
+            Err(error) => tracing::error!(%error, "a request is lost: no thread can be made"),
+        }
+    }
+
+    /// Hands a request to the scheduler.
+    fn admit(&mut self, index: usize, request: RunningRequest) {
+        if request.is_cancelled() {
+            return;
+        }
         let model = &mut self.models[index];
-        let prepared = catch_unwind(AssertUnwindSafe(|| Prepared::new(&queued.request, &mut model.model)));
-        let bug = || Err(GenerateError::Failed("the request failed unexpectedly: this is a bug in hone".into()));
-        let prepared = match prepared.unwrap_or_else(|_| bug()) {
-            Ok(prepared) => prepared,
-            Err(error) => return queued.events.send(GenerationEvent::Failed(error)),
-        };
-        let request = &queued.request;
-        let arrival = Arrival {
-            model: model.id,
-            lane: request.lane,
-            session: request.session,
-            prompt_tokens: prepared.prompt_tokens(),
-            answer_tokens: prepared.max_tokens(request),
-            time_limit: request.time_limit,
-        };
         self.n_requests += 1;
         let id = RequestId(self.n_requests);
-        let now = self.now();
-        match self.scheduler.arrive(id, arrival, now) {
-            Ok(()) => self.models[index].add(id, RunningRequest::new(prepared, queued, self.options.model.speculation)),
-            Err(refusal) => queued.events.send(GenerationEvent::Failed(refused(refusal))),
+        match self.scheduler.arrive(id, request.arrival(model.id), self.started.elapsed()) {
+            Ok(()) => {
+                request.announce();
+                model.add(id, request);
+            }
+            Err(refusal) => request.fail(refused(refusal)),
         }
     }
 
@@ -220,7 +271,7 @@ impl Worker {
             let Some(model) = self.models.iter_mut().find(|model| model.has(id)) else { continue };
             if let Err(error) = model.start(id, &mut self.scheduler) {
                 model.fail(&[id], &GenerateError::Failed(with_causes(&error)));
-                self.scheduler.cancel(id);
+                self.scheduler.fail(id);
             }
         }
     }
@@ -234,8 +285,8 @@ impl Worker {
     fn step(&mut self, plan: &StepPlan) {
         let Some(index) = self.models.iter().position(|model| model.id == plan.model) else { return };
         let model = &mut self.models[index];
-        let (messages, loaded) = (&self.messages, &self.loaded);
-        let mut pause = pause_at(plan.pause, || !messages.is_empty() || !loaded.is_empty());
+        let (messages, help) = (&self.messages, &self.help);
+        let mut pause = pause_at(plan.pause, || !messages.is_empty() || !help.is_empty());
         let began = Instant::now();
         let outcome = catch_unwind(AssertUnwindSafe(|| model.carry_out(plan, &mut pause)));
         drop(pause);
@@ -245,6 +296,7 @@ impl Worker {
                 let now = self.started.elapsed();
                 self.scheduler.step_done(now, elapsed, &progress, guesses);
                 progress.iter().filter(|progress| progress.has_ended).for_each(|ended| model.retire(ended.request));
+                self.scheduler.set_pinned_blocks(model.id, model.model.cache_usage().pinned);
             }
             Ok(Ok(None)) => self.scheduler.step_suspended(elapsed),
             Ok(Err(error)) => self.fail_step(index, plan, &with_causes(&error)),
@@ -257,7 +309,7 @@ impl Worker {
         let requests: Vec<RequestId> = plan.entries.iter().map(|entry| entry.request).collect();
         self.models[index].fail(&requests, &GenerateError::Failed(reason.to_owned()));
         self.scheduler.step_failed();
-        requests.iter().for_each(|id| self.scheduler.cancel(*id));
+        requests.iter().for_each(|id| self.scheduler.fail(*id));
     }
 
     fn drop_broken(&mut self, id: ModelId) {
@@ -267,9 +319,8 @@ impl Worker {
         }
     }
 
-    /// Lets go of a model that nobody uses.
-    fn unload(&mut self, id: ModelId) {
-        let Some(mut model) = self.forget(id) else { return };
+    /// Lets go of a model, and has saved what is worth it.
+    fn let_go(&mut self, mut model: ResidentModel) {
         if !model.saves_prefix() {
             return;
         }
@@ -287,20 +338,22 @@ impl Worker {
         self.scheduler.remove_model(id);
         self.residency.remove(id);
         let index = self.models.iter().position(|model| model.id == id)?;
-        Some(self.models.swap_remove(index))
+        let model = self.models.swap_remove(index);
+        self.texts.remove(&model.source.file);
+        Some(model)
     }
 
-    /// Takes note of which models have requests.
-    fn note_busy(&mut self) {
+    /// Takes note of which models have requests, and how urgent those are.
+    fn note_urgency(&mut self) {
         let now = self.now();
         for model in &self.models {
-            self.residency.set_busy(model.id, !model.is_idle(), now);
+            self.residency.set_urgency(model.id, self.scheduler.urgency(model.id), now);
         }
     }
 
     /// Lets models go that nobody has used for a while.
     fn unload_idle(&mut self) {
-        self.note_busy();
+        self.note_urgency();
         let now = self.now();
         let expired = self.options.keep_alive.map(|keep_alive| self.residency.expire(keep_alive, now));
         for id in expired.into_iter().flatten() {
@@ -315,11 +368,14 @@ impl Worker {
             let idle = self.residency.idle_since(model.id).map(|since| now.saturating_sub(since).as_secs_f64());
             model.status(memory, self.scheduler.reserved_blocks(model.id), idle)
         });
-        let loading = self
-            .loading
-            .iter()
-            .map(|loading| ModelStatus::loading(&loading.name, self.residency.memory(loading.id).unwrap_or_default()));
-        let name_of = |id: ModelId| self.models.iter().find(|model| model.id == id).map(|model| model.name.clone());
+        let loading = self.loading.iter().map(|loading| (ModelState::Loading, &loading.awaited));
+        let awaited = loading.chain(self.awaited.iter().map(|awaited| (ModelState::Waiting, awaited)));
+        let awaited = awaited.map(|(state, awaited)| {
+            let (memory, _) = awaited.source.demand.within(u64::MAX);
+            ModelStatus::awaited(&awaited.source.name, state, memory, awaited.waiting.len())
+        });
+        let name_of =
+            |id: ModelId| self.models.iter().find(|model| model.id == id).map(|model| model.source.name.clone());
         let queue = self.scheduler.queue(now).into_iter().map(|queued| QueuedStatus {
             model: name_of(queued.model).unwrap_or_default(),
             lane: queued.lane,
@@ -328,7 +384,7 @@ impl Worker {
         });
         EngineStatus {
             memory_budget: self.residency.budget(),
-            models: ready.chain(loading).collect(),
+            models: ready.chain(awaited).collect(),
             lanes: self.scheduler.metrics().summary().into_iter().map(|summary| self.lane_status(summary)).collect(),
             queue: queue.collect(),
         }

@@ -92,7 +92,7 @@ impl Scheduler {
     /// The requests that have to go so that this one has room; `None` where that would not be enough.
     fn make_room(&self, id: RequestId) -> Option<Vec<RequestId>> {
         let request = &self.requests[&id];
-        let available = self.models[&request.model].available_blocks();
+        let available = self.models[&request.model].available_blocks(request.blocks);
         let mut n_blocks = request.blocks + self.reserved_blocks(request.model);
         let mut n_sequences = 1 + self.holders(request.model).count();
         let mut less_urgent: Vec<_> =

@@ -69,7 +69,7 @@ impl Scheduler {
     }
 
     fn future_of(&self, model: ModelId) -> Future {
-        let available = self.models[&model].available_blocks();
+        let available = self.models[&model].traits.kv_blocks;
         let ends: Vec<(f64, usize)> =
             self.holders(model).map(|request| (self.seconds_left(request), request.blocks)).collect();
         Future {

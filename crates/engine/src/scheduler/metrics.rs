@@ -126,9 +126,11 @@ pub struct LaneCounts {
     pub finished: u64,
     /// Requests that were taken back.
     pub cancelled: u64,
+    /// Requests that something went wrong with.
+    pub failed: u64,
     /// Requests whose time limit passed.
     pub timed_out: u64,
-    /// Times that a request lost its place in the KV cache to a more urgent one.
+    /// Times that a request lost its place in the KV cache, or its model's in memory, to a more urgent one.
     pub preemptions: u64,
     /// Prompt tokens of the requests that began to run.
     pub prompt_tokens: u64,

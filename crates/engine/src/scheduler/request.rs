@@ -79,6 +79,17 @@ pub(super) struct Request {
     pub(super) last_token: Option<Duration>,
 }
 
+/// A request whose model is not in memory.
+#[derive(Debug)]
+pub struct ParkedRequest(pub(super) Request);
+
+impl ParkedRequest {
+    /// Its name.
+    pub fn id(&self) -> RequestId {
+        self.0.id
+    }
+}
+
 impl Request {
     pub(super) fn new(id: RequestId, arrival: Arrival, now: Duration) -> Self {
         Request {

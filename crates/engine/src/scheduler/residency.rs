@@ -1,11 +1,14 @@
 //! Which models stay in memory: one budget over the weights and KV caches of all of them.
 //!
 //! A model is admitted before it is loaded. Where the budget does not suffice, idle models go, those first that were not
-//! used for longest; what is busy or pinned stays. Pure bookkeeping: nothing here loads or measures anything.
+//! used for longest, and then those that have less urgent requests only. For what is as urgent, it waits; pinned models
+//! stay whatever comes. Pure bookkeeping: nothing here loads or measures anything.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use hone_protocol::Lane;
 use thiserror::Error;
 
 use super::ModelId;
@@ -26,21 +29,30 @@ impl ModelMemory {
     }
 }
 
-/// There is no memory for a model.
+/// There can be no memory for a model.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error(
     "it needs {} MiB (weights {} MiB, KV cache {} MiB), and of the {} MiB that models may use {} MiB are taken by models \
-     that are busy or pinned: raise the limit (--memory-limit), shorten the context (--context), or unload a model",
+     that are pinned: raise the limit (--memory-limit), shorten the context (--context), or pin less (--pin)",
     mebibytes(wanted.total()), mebibytes(wanted.weights), mebibytes(wanted.kv_cache), mebibytes(*budget),
-    mebibytes(*taken)
+    mebibytes(*pinned)
 )]
 pub struct OverBudget {
     /// What the model would take.
     pub wanted: ModelMemory,
     /// What all models together may take.
     pub budget: u64,
-    /// What is taken by models that cannot be unloaded now.
-    pub taken: u64,
+    /// What is taken by models that stay whatever comes.
+    pub pinned: u64,
+}
+
+/// Whether a model may be loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Now, when these have been unloaded; they are forgotten here.
+    Now(Vec<ModelId>),
+    /// When what is as urgent has ended.
+    Later,
 }
 
 fn mebibytes(n_bytes: u64) -> u64 {
@@ -59,8 +71,16 @@ pub struct Residency {
 struct Resident {
     memory: ModelMemory,
     last_used: Duration,
-    is_busy: bool,
+    /// How urgent its requests are; `None` where it has none.
+    urgency: Option<Lane>,
     is_pinned: bool,
+}
+
+impl Resident {
+    /// Whether it may go for a model that is wanted so urgently.
+    fn gives_way_to(&self, lane: Lane) -> bool {
+        !self.is_pinned && self.urgency.is_none_or(|urgency| urgency > lane)
+    }
 }
 
 impl Residency {
@@ -79,40 +99,64 @@ impl Residency {
         self.models.values().map(|resident| resident.memory.total()).sum()
     }
 
-    /// Bytes that a model could have if everything idle went.
-    pub fn attainable(&self) -> u64 {
-        self.budget.map_or(u64::MAX, |budget| budget.saturating_sub(self.unmovable()))
+    /// Bytes that a model could have that is wanted so urgently, if everything went that gives way to it.
+    pub fn attainable(&self, lane: Lane) -> u64 {
+        let staying = self.models.values().filter(|resident| !resident.gives_way_to(lane));
+        let taken: u64 = staying.map(|resident| resident.memory.total()).sum();
+        self.budget.map_or(u64::MAX, |budget| budget.saturating_sub(taken))
     }
 
-    /// A model is about to be loaded, and counts as busy from now on. Returns the models that are to be unloaded for it,
-    /// which are forgotten.
+    /// A model is about to be loaded, for a request of this lane. It is as urgent as can be until
+    /// [`Residency::set_urgency`] says otherwise.
     ///
     /// # Errors
-    /// When not even that would suffice; nothing has changed then.
-    pub fn admit(&mut self, model: ModelId, wanted: ModelMemory, now: Duration) -> Result<Vec<ModelId>, OverBudget> {
-        if wanted.total() > self.attainable() {
-            let budget = self.budget.unwrap_or(u64::MAX);
-            return Err(OverBudget { wanted, budget, taken: self.unmovable() });
+    /// When it does not fit beside what is pinned; nothing has changed then.
+    pub fn admit(
+        &mut self,
+        model: ModelId,
+        wanted: ModelMemory,
+        lane: Lane,
+        now: Duration,
+    ) -> Result<Admission, OverBudget> {
+        let pinned = self.models.values().filter(|resident| resident.is_pinned);
+        let pinned: u64 = pinned.map(|resident| resident.memory.total()).sum();
+        if let Some(budget) = self.budget.filter(|budget| wanted.total() > budget.saturating_sub(pinned)) {
+            return Err(OverBudget { wanted, budget, pinned });
+        }
+        if wanted.total() > self.attainable(lane) {
+            return Ok(Admission::Later);
         }
         let mut unloaded = Vec::new();
         while self.budget.is_some_and(|budget| self.taken() + wanted.total() > budget) {
-            let Some(oldest) = self.idle().min_by_key(|(_, resident)| resident.last_used).map(|(id, _)| id) else {
-                break;
-            };
-            self.models.remove(&oldest);
-            unloaded.push(oldest);
+            let Some(first) = self.first_to_go(lane) else { break };
+            self.models.remove(&first);
+            unloaded.push(first);
         }
-        self.models.insert(model, Resident { memory: wanted, last_used: now, is_busy: true, is_pinned: false });
-        Ok(unloaded)
+        let urgency = Some(Lane::Interactive);
+        self.models.insert(model, Resident { memory: wanted, last_used: now, urgency, is_pinned: false });
+        Ok(Admission::Now(unloaded))
     }
 
-    /// Whether a model has requests now.
-    pub fn set_busy(&mut self, model: ModelId, is_busy: bool, now: Duration) {
+    fn first_to_go(&self, lane: Lane) -> Option<ModelId> {
+        let candidates = self.models.iter().filter(|(_, resident)| resident.gives_way_to(lane));
+        let order = |resident: &Resident| (resident.urgency.map(Reverse), resident.last_used);
+        candidates.min_by_key(|(_, resident)| order(resident)).map(|(id, _)| *id)
+    }
+
+    /// How urgent a model's requests are; `None` where it has none.
+    pub fn set_urgency(&mut self, model: ModelId, urgency: Option<Lane>, now: Duration) {
         if let Some(resident) = self.models.get_mut(&model) {
-            if resident.is_busy || is_busy {
+            if resident.urgency.is_some() || urgency.is_some() {
                 resident.last_used = now;
             }
-            resident.is_busy = is_busy;
+            resident.urgency = urgency;
+        }
+    }
+
+    /// A model takes less than was thought.
+    pub fn set_memory(&mut self, model: ModelId, memory: ModelMemory) {
+        if let Some(resident) = self.models.get_mut(&model) {
+            resident.memory = memory;
         }
     }
 
@@ -128,9 +172,9 @@ impl Residency {
         self.models.remove(&model);
     }
 
-    /// When a model was last used; `None` while it is busy.
+    /// When a model was last used; `None` while it has requests.
     pub fn idle_since(&self, model: ModelId) -> Option<Duration> {
-        self.models.get(&model).filter(|resident| !resident.is_busy).map(|resident| resident.last_used)
+        self.models.get(&model).filter(|resident| resident.urgency.is_none()).map(|resident| resident.last_used)
     }
 
     /// What a model takes.
@@ -152,11 +196,8 @@ impl Residency {
     }
 
     fn idle(&self) -> impl Iterator<Item = (ModelId, &Resident)> {
-        self.models.iter().filter(|(_, resident)| !resident.is_busy && !resident.is_pinned).map(|(id, one)| (*id, one))
-    }
-
-    fn unmovable(&self) -> u64 {
-        self.taken() - self.idle().map(|(_, resident)| resident.memory.total()).sum::<u64>()
+        let idle = self.models.iter().filter(|(_, resident)| resident.urgency.is_none() && !resident.is_pinned);
+        idle.map(|(id, one)| (*id, one))
     }
 }
 
@@ -177,31 +218,58 @@ mod tests {
     fn three() -> Residency {
         let mut residency = Residency::new(Some(100 << 20));
         for (model, used) in [(1, 30), (2, 10), (3, 20)] {
-            assert_eq!(residency.admit(ModelId(model), memory(30), at(0)).unwrap(), []);
-            residency.set_busy(ModelId(model), false, at(used));
+            assert_eq!(
+                residency.admit(ModelId(model), memory(30), Lane::Interactive, at(0)),
+                Ok(Admission::Now(vec![]))
+            );
+            residency.set_urgency(ModelId(model), None, at(used));
         }
         residency
+    }
+
+    #[track_caller]
+    fn check(residency: &mut Residency, wanted: u64, lane: Lane, unloaded: &[u32]) {
+        let admission = residency.admit(ModelId(9), memory(wanted), lane, at(60));
+        assert_eq!(admission, Ok(Admission::Now(unloaded.iter().map(|id| ModelId(*id)).collect())));
     }
 
     #[test]
     fn what_was_not_used_for_longest_goes_first() {
         let mut residency = three();
-        assert_eq!(residency.admit(ModelId(4), memory(60), at(40)).unwrap(), [ModelId(2), ModelId(3)]);
+        check(&mut residency, 60, Lane::Background, &[2, 3]);
         assert_eq!(residency.taken(), 90 << 20);
     }
 
     #[test]
-    fn busy_and_pinned_models_stay_and_the_refusal_states_the_sums() {
+    fn less_urgent_models_go_after_the_idle_ones() {
         let mut residency = three();
-        residency.set_busy(ModelId(2), true, at(40));
-        residency.set_pinned(ModelId(3), true);
-        let wanted = ModelMemory { weights: 40 << 20, kv_cache: 1 };
-        let refusal = residency.admit(ModelId(4), wanted, at(50)).unwrap_err();
-        assert_eq!(refusal, OverBudget { wanted, budget: 100 << 20, taken: 60 << 20 });
+        residency.set_urgency(ModelId(2), Some(Lane::Background), at(40));
+        residency.set_urgency(ModelId(3), Some(Lane::Batch), at(50));
+        check(&mut residency, 90, Lane::Interactive, &[1, 3, 2]);
+    }
+
+    #[test]
+    fn what_is_as_urgent_is_waited_for() {
+        let mut residency = three();
+        residency.set_urgency(ModelId(2), Some(Lane::Background), at(40));
+        let admission = residency.admit(ModelId(9), memory(80), Lane::Background, at(50));
+        assert_eq!(admission, Ok(Admission::Later));
+        assert_eq!((residency.taken(), residency.attainable(Lane::Background)), (90 << 20, 70 << 20));
+        residency.set_urgency(ModelId(2), None, at(60));
+        check(&mut residency, 80, Lane::Background, &[3, 1, 2]);
+    }
+
+    #[test]
+    fn pinned_models_stay_and_the_refusal_states_the_sums() {
+        let mut residency = three();
+        residency.set_pinned(ModelId(2), true);
+        let wanted = ModelMemory { weights: 80 << 20, kv_cache: 1 };
+        let refusal = residency.admit(ModelId(9), wanted, Lane::Interactive, at(50)).unwrap_err();
+        assert_eq!(refusal, OverBudget { wanted, budget: 100 << 20, pinned: 30 << 20 });
         assert!(
-            refusal.to_string().starts_with("it needs 41 MiB (weights 40 MiB, KV cache 1 MiB), and of the 100 MiB")
+            refusal.to_string().starts_with("it needs 81 MiB (weights 80 MiB, KV cache 1 MiB), and of the 100 MiB")
         );
-        assert_eq!(residency.admit(ModelId(4), memory(40), at(50)).unwrap(), [ModelId(1)]);
+        check(&mut residency, 70, Lane::Batch, &[3, 1]);
     }
 
     #[test]
@@ -218,7 +286,8 @@ mod tests {
     fn without_a_budget_everything_stays() {
         let mut residency = Residency::new(None);
         for model in 0..10 {
-            assert_eq!(residency.admit(ModelId(model), memory(1 << 30), at(0)).unwrap(), []);
+            let admission = residency.admit(ModelId(model), memory(1 << 30), Lane::Batch, at(0));
+            assert_eq!(admission, Ok(Admission::Now(vec![])));
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | `model NAME blocks=N cost=STEP,TOKEN,SEQUENCE,POSITION [guess=…] [slices=N]` | loads a model |
 //! | `arrive ID MODEL LANE prompt=N answer=N [most=N] [session=NAME] [limit=TIME] [cached=N] [follows=ID:N]` | a request |
 //! | `cancel ID…`, `pin MODEL blocks=N`, `unload MODEL` | |
+//! | `park MODEL`, `back MODEL blocks=N` | the model leaves memory and its requests wait; it comes back, and they do |
 //! | `time TIME` | lets time pass |
 //! | `step [N] [arrival=TIME]` | N steps, or as many as there are; somebody arrives so long after the beginning |
 //! | `measure MODEL prefill=N decode=N attended=N` | what a step of this shape is expected to take |
@@ -19,7 +20,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use hone_engine::scheduler::cost::{CostModel, StepShape};
-use hone_engine::scheduler::{Arrival, ModelId, Pause, RequestId, SchedulerSettings, StepKind, Turn};
+use hone_engine::scheduler::{Arrival, ModelId, ParkedRequest, Pause, RequestId, SchedulerSettings, StepKind, Turn};
 use hone_protocol::{Lane, SessionId};
 
 use crate::simulator::{Device, Done, Simulated, Simulator};
@@ -75,6 +76,7 @@ struct Scenario {
     simulator: Simulator,
     models: Vec<String>,
     sessions: Vec<String>,
+    parked: Vec<ParkedRequest>,
 }
 
 /// A command's words and its `name=value` options.
@@ -134,7 +136,7 @@ fn milliseconds(time: Duration) -> String {
 impl Scenario {
     fn new() -> Self {
         let simulator = Simulator::new(SchedulerSettings::default());
-        Scenario { simulator, models: Vec::new(), sessions: Vec::new() }
+        Scenario { simulator, models: Vec::new(), sessions: Vec::new(), parked: Vec::new() }
     }
 
     fn run(&mut self, line: &str, printed: &mut String) {
@@ -151,6 +153,15 @@ impl Scenario {
             "unload" => {
                 let gone = self.simulator.scheduler.remove_model(self.find(words.words[1]));
                 writeln!(printed, "gone {}", ids(&gone)).unwrap();
+            }
+            "park" => {
+                self.parked = self.simulator.park(self.find(words.words[1]));
+                let parked: Vec<RequestId> = self.parked.iter().map(ParkedRequest::id).collect();
+                writeln!(printed, "parked {}", ids(&parked)).unwrap();
+            }
+            "back" => {
+                let (model, n_blocks) = (self.find(words.words[1]), words.get("blocks").unwrap());
+                self.simulator.bring_back(model, n_blocks, std::mem::take(&mut self.parked));
             }
             "time" => self.simulator.now += time(words.words[1]),
             "step" => self.steps(&words, printed),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use hone_engine::scheduler::cost::{CostModel, StepShape};
 use hone_engine::scheduler::{
-    Arrival, ModelId, ModelTraits, Pause, Progress, Refusal, RequestId, Scheduler, SchedulerSettings, StepKind,
-    StepPlan, Turn,
+    Arrival, ModelId, ModelTraits, ParkedRequest, Pause, Progress, Refusal, RequestId, Scheduler, SchedulerSettings,
+    StepKind, StepPlan, Turn,
 };
 use hone_protocol::Lane;
 
@@ -79,6 +79,26 @@ impl Simulator {
         self.devices.insert(model, device);
     }
 
+    /// A model leaves memory, and its requests wait until it is back.
+    pub(crate) fn park(&mut self, model: ModelId) -> Vec<ParkedRequest> {
+        let parked = self.scheduler.park(model, self.now);
+        parked.iter().for_each(|parked| self.drop_place(parked.id()));
+        assert_eq!(self.scheduler.remove_model(model), []);
+        parked
+    }
+
+    pub(crate) fn bring_back(&mut self, model: ModelId, kv_blocks: usize, parked: Vec<ParkedRequest>) {
+        let Device { cost, slices } = &self.devices[&model];
+        self.scheduler.add_model(model, ModelTraits { kv_blocks, slices: *slices, cost: cost.clone() });
+        parked.into_iter().for_each(|parked| self.scheduler.unpark(parked, model));
+    }
+
+    fn drop_place(&mut self, id: RequestId) {
+        self.suspended.retain(|_, (plan, _)| !plan.contains(id));
+        let request = self.requests.get_mut(&id).unwrap();
+        request.uncomputed += std::mem::take(&mut request.computed);
+    }
+
     pub(crate) fn arrive(&mut self, id: RequestId, arrival: Arrival, request: Simulated) -> Result<(), Refusal> {
         self.scheduler.arrive(id, arrival, self.now)?;
         self.requests.insert(id, request);
@@ -99,11 +119,7 @@ impl Simulator {
     pub(crate) fn turn(&mut self) -> Turn {
         let turn = self.scheduler.turn(self.now);
         turn.expired.iter().for_each(|id| self.remove(*id));
-        for id in &turn.dropped {
-            self.suspended.retain(|_, (plan, _)| !plan.contains(*id));
-            let request = self.requests.get_mut(id).unwrap();
-            request.uncomputed += std::mem::take(&mut request.computed);
-        }
+        turn.dropped.iter().for_each(|id| self.drop_place(*id));
         for id in &turn.starting {
             self.start(*id);
         }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use hone_protocol::{GenerateError, Lane, ModelFile};
+use hone_protocol::{GenerateError, Lane};
 
 use super::saved_prefixes::{FEWEST_TOKENS, SavedPrefixes};
+use super::source::ModelSource;
 use crate::engine::request::RunningRequest;
 use crate::engine::status::{ModelState, ModelStatus};
 use crate::kv_cache::BLOCK_TOKENS;
@@ -17,9 +18,7 @@ use crate::speculation::draft_model::DraftModel;
 /// A model in memory.
 pub(super) struct ResidentModel {
     pub(super) id: ModelId,
-    /// As it was first asked for.
-    pub(super) name: String,
-    pub(super) file: ModelFile,
+    pub(super) source: ModelSource,
     pub(super) model: Model,
     /// What guesses for it, where there is such a model.
     pub(super) draft: Option<DraftModel>,
@@ -57,11 +56,10 @@ struct Leader {
 }
 
 impl ResidentModel {
-    pub(super) fn new(id: ModelId, name: String, file: ModelFile, model: Model) -> Self {
+    pub(super) fn new(id: ModelId, source: ModelSource, model: Model) -> Self {
         ResidentModel {
             id,
-            name,
-            file,
+            source,
             model,
             draft: None,
             saved: None,
@@ -83,10 +81,6 @@ impl ResidentModel {
         if let Err(error) = saved.save(&self.latest, &mut self.model) {
             tracing::warn!(%error, "what was computed of the conversation is not saved: it will be computed again");
         }
-    }
-
-    pub(super) fn is_idle(&self) -> bool {
-        self.requests.is_empty()
     }
 
     pub(super) fn has(&self, id: RequestId) -> bool {
@@ -146,6 +140,12 @@ impl ResidentModel {
             request.fail(GenerateError::TimedOut { limit: request.time_limit().unwrap_or_default() });
         }
         self.retire(id);
+    }
+
+    /// Removes a request that goes on when the model has been loaded again.
+    pub(super) fn take_off(&mut self, id: RequestId) -> Option<RunningRequest> {
+        self.pause(id);
+        self.requests.remove(&id)
     }
 
     /// A request loses its place in the cache, and waits for another.
@@ -280,7 +280,7 @@ impl ResidentModel {
 
     pub(super) fn status(&self, memory: ModelMemory, reserved_blocks: usize, idle: Option<f64>) -> ModelStatus {
         ModelStatus {
-            name: self.name.clone(),
+            name: self.source.name.clone(),
             state: ModelState::Ready,
             weight_bytes: memory.weights,
             kv_cache_bytes: memory.kv_cache,

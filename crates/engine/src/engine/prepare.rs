@@ -1,0 +1,97 @@
+//! A request becomes tokens, on the thread of whoever asks.
+
+use hone_protocol::{GenerateError, GenerateRequest, Message, Prompt};
+
+use crate::constraint::ConstraintState;
+use crate::model::ModelText;
+use crate::sampler::Sampler;
+use crate::template::TemplateError;
+use crate::tokenizer::{EncodeOptions, Tokenizer};
+
+/// Everything of a request that can turn out wrong, checked.
+pub(super) struct Prepared {
+    pub(super) prompt: Vec<u32>,
+    /// How many of its first tokens many requests have in common.
+    pub(super) n_common: usize,
+    /// Positions that the context leaves for the answer.
+    room: usize,
+    pub(super) sampler: Sampler,
+    pub(super) constraint: Option<ConstraintState>,
+    pub(super) named_tokens: Vec<u32>,
+}
+
+impl Prepared {
+    /// The most tokens of the answer.
+    pub(super) fn max_tokens(&self, request: &GenerateRequest) -> usize {
+        request.max_tokens.unwrap_or(usize::MAX).min(self.room)
+    }
+
+    /// Tokenizes the prompt and checks it and the options.
+    pub(super) fn new(request: &GenerateRequest, model: &ModelText) -> Result<Self, GenerateError> {
+        let prompt = encode(request, model)?;
+        let context_tokens = request.context.unwrap_or(usize::MAX).min(model.context_length());
+        let room = context_tokens.saturating_sub(prompt.len());
+        if room == 0 {
+            return Err(GenerateError::ContextOverflow { prompt_tokens: prompt.len(), context_tokens });
+        }
+        let sampler = Sampler::new(request.sampling.clone(), model.vocab_size()).map_err(refused)?;
+        let named_tokens = named_tokens(&request.logprobs.named, model.tokenizer());
+        let constraint = match &request.constraint {
+            Some(constraint) => {
+                Some(model.constraints().and_then(|factory| factory.start(constraint)).map_err(refused)?)
+            }
+            None => None,
+        };
+        let n_common = common_tokens(request, &prompt, model)?;
+        Ok(Prepared { prompt, n_common, room, sampler, constraint, named_tokens })
+    }
+}
+
+fn refused(error: impl std::fmt::Display) -> GenerateError {
+    GenerateError::Request(error.to_string())
+}
+
+fn encode(request: &GenerateRequest, model: &ModelText) -> Result<Vec<u32>, GenerateError> {
+    let tokens = match &request.prompt {
+        Prompt::Chat(messages) => encode_chat(request, messages, model)?,
+        _ if !request.tools.is_empty() => {
+            return Err(refused("tools are named to a model by its chat template: give the prompt as a conversation"));
+        }
+        Prompt::Text { text, parse_special, add_special } => {
+            let options = EncodeOptions { parse_special: *parse_special, add_special: *add_special };
+            model.tokenizer().encode(text, options).map_err(refused)?
+        }
+        Prompt::Tokens(tokens) => tokens.clone(),
+    };
+    if let Some(unknown) = tokens.iter().find(|token| **token as usize >= model.vocab_size()) {
+        return Err(refused(format!("token id {unknown} is not in the vocabulary of {}", model.vocab_size())));
+    }
+    if tokens.is_empty() {
+        return Err(refused("the prompt is empty, and the model adds no token of its own: give it some text"));
+    }
+    Ok(tokens)
+}
+
+fn encode_chat(request: &GenerateRequest, messages: &[Message], model: &ModelText) -> Result<Vec<u32>, GenerateError> {
+    let template = model.template().map_err(refused)?;
+    template.encode_chat(model.tokenizer(), messages, &request.tools).map_err(|error| match error {
+        TemplateError::NoTools => GenerateError::NoTools { model: request.model.clone() },
+        other => refused(other),
+    })
+}
+
+/// How many of the prompt's first tokens come of the beginning that it has in common with other requests.
+fn common_tokens(request: &GenerateRequest, prompt: &[u32], model: &ModelText) -> Result<usize, GenerateError> {
+    let (Prompt::Chat(messages), Some(beginning)) = (&request.prompt, &request.common_beginning) else { return Ok(0) };
+    let mut messages = messages.clone();
+    if let Some(last) = messages.last_mut() {
+        last.content.clone_from(beginning);
+    }
+    let tokens = encode_chat(request, &messages, model)?;
+    Ok(std::iter::zip(&tokens, prompt).take_while(|(ours, theirs)| ours == theirs).count())
+}
+
+/// The tokens of those names that are single tokens.
+fn named_tokens(names: &[String], tokenizer: &Tokenizer) -> Vec<u32> {
+    names.iter().filter_map(|name| tokenizer.token_with_text(name)).collect()
+}

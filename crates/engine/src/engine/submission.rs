@@ -1,0 +1,106 @@
+//! Requests on their way to the model that works on them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use hone_protocol::{GenerateError, GenerateRequest, GenerationEvent, GenerationSender, Lane, ModelFile};
+
+use super::prepare::Prepared;
+use super::request::RunningRequest;
+use crate::model::{ModelText, Speculation};
+use crate::scheduler::ParkedRequest;
+
+/// A request whose model has been found.
+pub(super) struct QueuedRequest {
+    pub(super) request: GenerateRequest,
+    pub(super) file: ModelFile,
+    pub(super) events: GenerationSender,
+    pub(super) arrived: Instant,
+}
+
+impl QueuedRequest {
+    /// Turns it into tokens and checks it. What is wrong with it is told to whoever asks, and `None` is left.
+    pub(super) fn prepare(self, model: &ModelText, speculation: Speculation) -> Option<RunningRequest> {
+        let prepared = catch_unwind(AssertUnwindSafe(|| Prepared::new(&self.request, model)));
+        let bug = || Err(GenerateError::Failed("the request failed unexpectedly: this is a bug in hone".into()));
+        match prepared.unwrap_or_else(|_| bug()) {
+            Ok(prepared) => Some(RunningRequest::new(prepared, self, speculation)),
+            Err(error) => {
+                self.events.send(GenerationEvent::Failed(error));
+                None
+            }
+        }
+    }
+}
+
+/// A request that is not at its model yet.
+pub(super) enum Submission {
+    /// Its model was not in memory when it was asked, so that it could not be turned into tokens.
+    Unprepared(Box<QueuedRequest>),
+    /// It comes for the first time.
+    Prepared(Box<RunningRequest>),
+    /// Its model had to leave memory while it waited or ran.
+    Parked(Box<RunningRequest>, ParkedRequest),
+}
+
+impl Submission {
+    pub(super) fn model(&self) -> &str {
+        match self {
+            Submission::Unprepared(queued) => &queued.request.model,
+            Submission::Prepared(request) | Submission::Parked(request, _) => request.model(),
+        }
+    }
+
+    pub(super) fn file(&self) -> &ModelFile {
+        match self {
+            Submission::Unprepared(queued) => &queued.file,
+            Submission::Prepared(request) | Submission::Parked(request, _) => request.file(),
+        }
+    }
+
+    pub(super) fn lane(&self) -> Lane {
+        match self {
+            Submission::Unprepared(queued) => queued.request.lane,
+            Submission::Prepared(request) | Submission::Parked(request, _) => request.lane(),
+        }
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        match self {
+            Submission::Unprepared(queued) => queued.events.is_cancelled(),
+            Submission::Prepared(request) | Submission::Parked(request, _) => request.is_cancelled(),
+        }
+    }
+
+    pub(super) fn fail(&self, error: GenerateError) {
+        match self {
+            Submission::Unprepared(queued) => queued.events.send(GenerationEvent::Failed(error)),
+            Submission::Prepared(request) | Submission::Parked(request, _) => request.fail(error),
+        }
+    }
+}
+
+/// The models in memory, for those who prepare requests for them.
+#[derive(Clone, Default)]
+pub(super) struct LoadedTexts(Arc<Mutex<Texts>>);
+
+type Texts = Vec<(ModelFile, Arc<ModelText>)>;
+
+impl LoadedTexts {
+    pub(super) fn get(&self, file: &ModelFile) -> Option<Arc<ModelText>> {
+        self.with(|texts| texts.iter().find(|(other, _)| other == file).map(|(_, text)| text.clone()))
+    }
+
+    pub(super) fn insert(&self, file: ModelFile, text: Arc<ModelText>) {
+        self.with(|texts| texts.push((file, text)));
+    }
+
+    pub(super) fn remove(&self, file: &ModelFile) {
+        self.with(|texts| texts.retain(|(other, _)| other != file));
+    }
+
+    fn with<T>(&self, run: impl FnOnce(&mut Texts) -> T) -> T {
+        run(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

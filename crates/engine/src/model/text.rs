@@ -1,0 +1,73 @@
+//! What lies between text and a model's tokens.
+
+use std::sync::{Arc, OnceLock};
+
+use super::ModelError;
+use crate::constraint::{ConstraintError, ConstraintFactory};
+use crate::decoder::DecoderSpec;
+use crate::gguf::Gguf;
+use crate::template::{ChatTemplate, TemplateError};
+use crate::tokenizer::Tokenizer;
+
+/// A model's tokenizer, its chat template, and what constrains its answers: all that it takes to prepare a request. It
+/// never changes, so that requests are prepared while the model works on others.
+pub struct ModelText {
+    tokenizer: Arc<Tokenizer>,
+    template: Result<ChatTemplate, TemplateError>,
+    constraints: OnceLock<ConstraintFactory>,
+    vocab_size: usize,
+    context_length: usize,
+}
+
+impl ModelText {
+    pub(super) fn from_gguf(gguf: &Gguf, spec: &DecoderSpec, context_length: usize) -> Result<Self, ModelError> {
+        let tokenizer = Tokenizer::from_gguf(gguf)?;
+        if tokenizer.n_tokens() > spec.vocab_size {
+            let (vocabulary, embeddings) = (tokenizer.n_tokens(), spec.vocab_size);
+            return Err(ModelError::VocabularyMismatch { vocabulary, embeddings });
+        }
+        Ok(ModelText {
+            template: ChatTemplate::from_gguf(gguf, &tokenizer),
+            tokenizer: Arc::new(tokenizer),
+            constraints: OnceLock::new(),
+            vocab_size: spec.vocab_size,
+            context_length,
+        })
+    }
+
+    /// The model's tokenizer.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// The model's chat template.
+    ///
+    /// # Errors
+    /// When the file has none that can be used: the model continues text, and cannot chat.
+    pub fn template(&self) -> Result<&ChatTemplate, &TemplateError> {
+        self.template.as_ref()
+    }
+
+    /// Makes constraints over the model's vocabulary; prepared at the first use.
+    ///
+    /// # Errors
+    /// When the vocabulary cannot be constrained.
+    pub fn constraints(&self) -> Result<&ConstraintFactory, ConstraintError> {
+        if let Some(factory) = self.constraints.get() {
+            return Ok(factory);
+        }
+        let factory = ConstraintFactory::new(&self.tokenizer)?;
+        // Where two threads were first, one of their factories is as good as the other.
+        Ok(self.constraints.get_or_init(|| factory))
+    }
+
+    /// Rows of logits: every token id is below this.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// Positions that a sequence can have.
+    pub fn context_length(&self) -> usize {
+        self.context_length
+    }
+}
