@@ -32,10 +32,10 @@ impl ModelMemory {
 /// There can be no memory for a model.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error(
-    "it needs {} MiB (weights {} MiB, KV cache {} MiB), and of the {} MiB that models may use {} MiB are taken by models \
-     that are pinned: raise the limit (--memory-limit), shorten the context (--context), or pin less (--pin)",
+    "it needs {} MiB (weights {} MiB, KV cache {} MiB), and models may use {} MiB{}: raise the limit (--memory-limit), or \
+     shorten the context (--context)",
     mebibytes(wanted.total()), mebibytes(wanted.weights), mebibytes(wanted.kv_cache), mebibytes(*budget),
-    mebibytes(*pinned)
+    taken_by_pinned(*pinned)
 )]
 pub struct OverBudget {
     /// What the model would take.
@@ -53,6 +53,13 @@ pub enum Admission {
     Now(Vec<ModelId>),
     /// When what is as urgent has ended.
     Later,
+}
+
+fn taken_by_pinned(n_bytes: u64) -> String {
+    match mebibytes(n_bytes) {
+        0 => String::new(),
+        pinned => format!(", of which pinned ones have {pinned} MiB"),
+    }
 }
 
 fn mebibytes(n_bytes: u64) -> u64 {
@@ -266,9 +273,9 @@ mod tests {
         let wanted = ModelMemory { weights: 80 << 20, kv_cache: 1 };
         let refusal = residency.admit(ModelId(9), wanted, Lane::Interactive, at(50)).unwrap_err();
         assert_eq!(refusal, OverBudget { wanted, budget: 100 << 20, pinned: 30 << 20 });
-        assert!(
-            refusal.to_string().starts_with("it needs 81 MiB (weights 80 MiB, KV cache 1 MiB), and of the 100 MiB")
-        );
+        let sums = "it needs 81 MiB (weights 80 MiB, KV cache 1 MiB), and models may use 100 MiB, of which pinned ones have \
+                    30 MiB: raise";
+        assert!(refusal.to_string().starts_with(sums), "{refusal}");
         check(&mut residency, 70, Lane::Batch, &[3, 1]);
     }
 
