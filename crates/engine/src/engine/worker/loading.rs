@@ -32,11 +32,12 @@ pub(super) struct Loaded {
 impl Worker {
     /// Has a model loaded that memory has been admitted for. Where that cannot begin, those who wait are told.
     pub(super) fn begin_loading(&mut self, id: ModelId, awaited: AwaitedModel, cache_positions: usize) {
-        // Beside other models' steps a single thread loads, so that they keep theirs.
-        let n_loading = if self.scheduler.is_idle() { self.options.model.n_threads } else { Some(1) };
-        let beside = LoadOptions { threads: self.threads.clone(), n_loading, cache_positions };
+        // Beside other models' steps a single thread loads, and gives way to theirs.
+        let is_beside = !self.scheduler.is_idle();
+        let n_loading = if is_beside { Some(1) } else { self.options.model.n_threads };
+        let load = LoadOptions { threads: self.threads.clone(), n_loading, cache_positions };
         let ModelSource { file, draft, name, .. } = &awaited.source;
-        match self.spawn_loading(id, file.clone(), draft.clone(), beside) {
+        match self.spawn_loading(id, file.clone(), draft.clone(), load, is_beside) {
             Ok(thread) => {
                 tracing::debug!(model = name, "loading");
                 self.n_helping += 1;
@@ -54,13 +55,17 @@ impl Worker {
         id: ModelId,
         file: ModelFile,
         draft: Option<ModelFile>,
-        beside: LoadOptions,
+        load: LoadOptions,
+        gives_way: bool,
     ) -> std::io::Result<JoinHandle<()>> {
         let (options, results) = (self.options.model.clone(), self.help_sender.clone());
         std::thread::Builder::new().name("hone-load".into()).spawn(move || {
+            if gives_way {
+                give_way();
+            }
             let loaded = catch_unwind(AssertUnwindSafe(|| {
-                let model = Model::load_beside(&file, &options, &beside)?;
-                let draft = draft.and_then(|draft| load_draft(&draft, &file, &model, &options, &beside));
+                let model = Model::load_beside(&file, &options, &load)?;
+                let draft = draft.and_then(|draft| load_draft(&draft, &file, &model, &options, &load));
                 Ok::<_, ModelError>((model, draft))
             }));
             let model = match loaded {
@@ -113,6 +118,20 @@ impl Worker {
         waiting.into_iter().for_each(|submission| self.accept(submission));
     }
 }
+
+/// From now on this thread, and those that it starts, run where nothing more urgent wants the core.
+#[cfg(target_os = "linux")]
+fn give_way() {
+    /// A tenth of the weight of a thread that does not give way.
+    const NICENESS: i32 = 10;
+    // On Linux this is the calling thread's alone.
+    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+        tracing::debug!(%error, "loading does not give way to running requests");
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn give_way() {}
 
 /// Loads the model that guesses for `model`. What is wrong with it is a warning: the other answers without it.
 fn load_draft(
