@@ -7,7 +7,7 @@ mod support;
 use std::path::Path;
 
 use serde_json::Value;
-use support::Home;
+use support::{Home, smollm2};
 
 /// Runs `arguments` and checks the exit code and that stderr says `complaint`.
 #[track_caller]
@@ -86,8 +86,7 @@ fn wrong_use_exits_with_2() {
     check_failure(&home, &["chat"], 2, "stdin holds no question");
     check_failure(&home, &["chat", " "], 2, "the question is empty");
     check_failure(&home, &["pull", "hf:owner"], 2, "hf:OWNER/REPO/FILE");
-    let file = home.write("Tiny.gguf", b"GGUF and nothing else");
-    check_failure(&home, &["pull", file.to_str().unwrap(), "--name", "No Name"], 2, "no model name");
+    check_failure(&home, &["pull", &smollm2(), "--name", "No Name"], 2, "no model name");
 }
 
 #[test]
@@ -99,6 +98,7 @@ fn chat_says_why_there_is_no_answer() {
     check_failure(&home, &["chat", "Why?", "--resume"], 1, "no conversation is saved");
     check_failure(&home, &["chat", "Why?", "--resume", "tides"], 1, "\"tides\"");
     check_failure(&home, &["chat", "Why?", "--resume", "../tides"], 1, "\"../tides\" is no name");
+    check_failure(&home, &["chat", "Why?", "--resume", "Why is it so?"], 2, "--resume= \"QUESTION\"");
 }
 
 #[test]
@@ -156,30 +156,40 @@ fn doctor_fails_with_what_is_wrong_and_what_to_do() {
 
 #[test]
 fn a_model_file_is_pulled_listed_shown_and_removed() {
-    let home = Home::new();
-    let file = home.write("downloads/Tiny.gguf", b"GGUF and nothing else");
-    let file = file.to_str().unwrap();
+    let (home, file) = (Home::new(), smollm2());
+    let size = std::fs::metadata(&file).unwrap().len();
     assert_eq!(home.json(&["list", "--json"]), serde_json::json!([]));
-    let run = home.run(&["pull", file, "--name", "tiny:1"]);
-    assert_eq!((run.code, run.stdout.as_str()), (0, "tiny:1 is installed (21 B)\n"), "{}", run.stderr);
-    assert_eq!(home.run(&["pull", file, "--name", "tiny:1"]).stdout, "tiny:1 is installed already (21 B)\n");
+    let run = home.run(&["pull", &file, "--name", "tiny:1"]);
+    assert_eq!((run.code, run.stdout.as_str()), (0, "tiny:1 is installed (98.36 MB)\n"), "{}", run.stderr);
+    assert_eq!(home.run(&["pull", &file, "--name", "tiny:1"]).stdout, "tiny:1 is installed already (98.36 MB)\n");
 
     let list = home.json(&["list", "--json"]);
     assert_eq!(
         (&list[0]["name"], &list[0]["place"], &list[0]["size"]),
-        (&"tiny:1".into(), &"store".into(), &21.into())
+        (&"tiny:1".into(), &"store".into(), &size.into())
     );
     let shown = home.json(&["show", "tiny:1", "--json"]);
-    assert_eq!(shown["files"][0]["size"], 21);
+    assert_eq!(shown["files"][0]["size"], size);
     let copy =
         shown["files"][0]["path"].as_str().unwrap().replace('~', home.path("").to_str().unwrap().trim_end_matches('/'));
-    assert_eq!(std::fs::read(copy).unwrap(), b"GGUF and nothing else");
+    assert!(std::fs::read(copy).unwrap() == std::fs::read(&file).unwrap());
 
     let removed = home.json(&["rm", "tiny:1", "--json"]);
-    assert!(removed[0]["name"] == "tiny:1" && removed[0]["freed_bytes"].as_u64().unwrap() > 21, "{removed}");
+    assert!(removed[0]["name"] == "tiny:1" && removed[0]["freed_bytes"].as_u64().unwrap() > size, "{removed}");
     check_failure(&home, &["rm", "tiny:1"], 1, "tiny:1");
     check_failure(&home, &["show", "tiny:1"], 1, "tiny:1");
     assert_eq!(home.run(&["list"]).stdout, "");
+}
+
+#[test]
+fn a_damaged_model_is_noticed_before_it_is_copied_and_by_the_doctor() {
+    let (home, whole) = (Home::new().variable("HONE_OFFLINE", ""), std::fs::read(smollm2()).unwrap());
+    let cut_off = home.write("Cut.gguf", &whole[..whole.len() - 1000]);
+    let cut_off = cut_off.to_str().unwrap();
+    check_failure(&home, &["pull", cut_off], 1, "cannot be run");
+    assert_eq!(home.run(&["list"]).stdout, "");
+    let run = home.run(&["doctor", "--model", cut_off]);
+    assert!(run.code == 1 && run.stdout.contains("cannot be run"), "{}", run.stdout);
 }
 
 #[test]
@@ -226,9 +236,9 @@ fn what_the_system_says_is_told_once() {
     let check = |arguments: &[&str]| {
         let home = Home::new();
         home.write("data", b"a file where a folder should be");
-        let model = home.write("Tiny.gguf", b"GGUF and nothing else");
+        let model = smollm2();
         let arguments: Vec<&str> =
-            arguments.iter().map(|it| if *it == "MODEL" { model.to_str().unwrap() } else { it }).collect();
+            arguments.iter().map(|it| if *it == "MODEL" { model.as_str() } else { it }).collect();
         let run = home.run(&arguments);
         assert_eq!(run.code, 1, "{}", run.stderr);
         assert_eq!(run.stderr.matches("os error").count(), 1, "hone {arguments:?} said {}", run.stderr);

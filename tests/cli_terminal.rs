@@ -136,3 +136,20 @@ fn a_long_text_that_is_pasted_is_asked_at_once() {
     let engrams = home.json(&["memory", "list", "--json"]);
     assert_eq!(engrams[0]["query"], pasted.trim());
 }
+
+#[test]
+fn what_is_typed_during_an_answer_is_asked_next_and_stands_in_no_answer() {
+    let home = Home::new();
+    let mut terminal = Terminal::chat(&home, &["--no-grade", "--max-tokens", "200"]);
+    terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
+    terminal.type_text("Tell me a long story about a mill.\r");
+    terminal.wait_for("answer", |lines| lines.iter().any(|line| line.contains("mill") && !line.starts_with('>')));
+    terminal.type_text("Say yes.\rSay no.\rAnd then");
+    let lines = terminal.wait_for("unfinished line", |lines| lines.iter().any(|line| line == "> And then"));
+    let asked: Vec<&str> = lines.iter().map(String::as_str).filter(|line| line.starts_with("> ")).collect();
+    assert_eq!(asked, ["> Tell me a long story about a mill.", "> Say yes.", "> Say no.", "> And then"], "{lines:#?}");
+    assert!(!lines.iter().any(|line| !line.starts_with('>') && line.contains("Say yes.Say")), "{lines:#?}");
+    terminal.type_text("\u{15}\u{4}");
+    assert!(terminal.child.wait().unwrap().success());
+    assert_eq!(home.json(&["memory", "list", "--json"]).as_array().unwrap().len(), 3);
+}

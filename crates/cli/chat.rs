@@ -16,6 +16,7 @@ pub(crate) mod session;
 pub(crate) mod shell;
 pub(crate) mod slash;
 pub(crate) mod store;
+pub(crate) mod typeahead;
 pub(crate) mod verdicts;
 
 #[cfg(test)]

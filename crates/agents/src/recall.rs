@@ -29,7 +29,9 @@ impl Recaller {
     /// is better than none.
     pub(crate) fn search(&self, search: &str, conversation: &[Message]) -> Vec<RecalledEngram> {
         let found = self.embed(search).and_then(|vector| {
-            let filters = Filters { min_similarity: Some(self.settings.threshold), ..Filters::default() };
+            // What a person stopped was not what they wanted to hear.
+            let filters =
+                Filters { min_similarity: Some(self.settings.threshold), finished: Some(true), ..Filters::default() };
             let n_wanted = self.settings.n_recalled.saturating_mul(SPARE);
             self.store.search(&vector, n_wanted, &filters).map_err(|error| with_causes(&error))
         });

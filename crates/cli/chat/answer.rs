@@ -153,7 +153,9 @@ fn close(session: &mut Session, id: QueryId, response: Response, screen: &mut dy
     match finish_reason {
         Some(FinishReason::Length) => {
             let tokens = timings.generation_tokens;
-            screen.note(&format!("the answer was cut after {tokens} tokens, as max_tokens asks"));
+            screen.note(&format!(
+                "the answer was cut after {tokens} tokens: max_tokens bounds it, and 0 lifts the bound"
+            ));
         }
         Some(FinishReason::ContextFull) => {
             screen.note(CONTEXT_FULL);
@@ -221,7 +223,7 @@ mod tests {
         check(
             0,
             &cut(FinishReason::Length),
-            "a|end\nnote: the answer was cut after 1 tokens, as max_tokens asks\nAnswered",
+            "a|end\nnote: the answer was cut after 1 tokens: max_tokens bounds it, and 0 lifts the bound\nAnswered",
         );
         check(
             0,

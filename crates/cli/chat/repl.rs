@@ -16,6 +16,7 @@ use super::completion::{Candidates, offers};
 use super::input::is_complete;
 use super::screen::Screen;
 use super::shell::{Flow, Shell};
+use super::typeahead::{Typeahead, Typed};
 use crate::output::Output;
 
 /// Talks until the person leaves. `history` is the file of what was typed before.
@@ -32,24 +33,45 @@ pub(crate) fn run(
     let announce = printer.sender();
     let editor = editor(shell.session.config().chat.history_lines, history, output)?;
     let mut editor = editor.with_external_printer(printer);
+    let mut typed = Typed::default();
     loop {
-        editor = editor.with_completer(Box::new(TabCompleter { candidates: shell.candidates() }));
-        for line in shell.aftermath.begin_typing(announce.clone()) {
-            output.announce(&line);
-        }
-        let read = editor.read_line(&ChatPrompt);
-        shell.aftermath.end_typing();
-        match read.context("cannot read from the terminal")? {
-            Signal::Success(text) => match shell.handle(&text, screen)? {
-                Flow::Continue => {}
-                Flow::Leave => return Ok(()),
-            },
-            Signal::CtrlC => screen.note("Ctrl-D or /exit leaves"),
-            Signal::CtrlD => return Ok(()),
-            // The editor is given no host command and no break signal.
-            _ => {}
+        let text = if let Some(text) = typed.inputs.pop_front() {
+            output.announce(&format!("> {}", text.replace('\n', "\n… ")));
+            text
+        } else {
+            if !typed.rest.is_empty() {
+                editor.run_edit_commands(&[EditCommand::InsertString(std::mem::take(&mut typed.rest))]);
+            }
+            editor = editor.with_completer(Box::new(TabCompleter { candidates: shell.candidates() }));
+            for line in shell.aftermath.begin_typing(announce.clone()) {
+                output.announce(&line);
+            }
+            let read = editor.read_line(&ChatPrompt);
+            shell.aftermath.end_typing();
+            match read.context("cannot read from the terminal")? {
+                Signal::Success(text) => text,
+                Signal::CtrlD => return Ok(()),
+                signal => {
+                    // The editor is given no host command and no break signal.
+                    if matches!(signal, Signal::CtrlC) {
+                        screen.note("Ctrl-D or /exit leaves");
+                    }
+                    continue;
+                }
+            }
+        };
+        if handle(shell, &text, screen, &mut typed)? == Flow::Leave {
+            return Ok(());
         }
     }
+}
+
+/// Does what `text` asks for. What is typed meanwhile is done next.
+fn handle(shell: &mut Shell<'_>, text: &str, screen: &mut dyn Screen, typed: &mut Typed) -> anyhow::Result<Flow> {
+    let typeahead = Typeahead::begin();
+    let flow = shell.handle(text, screen);
+    typeahead.end(typed);
+    flow
 }
 
 /// How many lines can wait to be printed above the one that is being typed.

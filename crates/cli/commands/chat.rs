@@ -146,6 +146,10 @@ fn question(argument: Option<String>, json: bool) -> anyhow::Result<Option<Strin
 fn resume(session: &mut Session, store: &ConversationStore, name: String) -> anyhow::Result<()> {
     let latest = || store.names().map(|names| names.into_iter().next());
     let name = if name.is_empty() { latest()?.context("no conversation is saved to go on with")? } else { name };
+    if name.contains(char::is_whitespace) && !store.contains(&name) {
+        let hint = "no conversation is called so: to ask a question in the latest one, write `--resume= \"QUESTION\"`";
+        return Err(usage(format!("--resume {name:?}: {hint}")));
+    }
     let conversation = store.load(&name)?;
     session.resume(name, conversation)
 }

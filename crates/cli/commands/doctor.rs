@@ -190,6 +190,10 @@ fn judge_model(facts: &Facts, findings: &mut Findings) {
             size
         }
     };
+    if let Some(problem) = &installation.model_problem {
+        let next = "fetch it again, or choose another: `hone list --all`";
+        findings.problem(format!("the model {model:?} cannot be run: {problem}"), next);
+    }
     if let Some(memory) = facts.machine.memory_bytes.filter(|memory| *memory < size) {
         let (size, memory) = (bytes(size), bytes(memory));
         let what = format!("the model {model:?} has {size} and this machine has {memory} of memory");
@@ -312,6 +316,12 @@ mod tests {
         let whats: Vec<&str> = findings.problems.iter().map(|problem| problem.what.as_str()).collect();
         assert_eq!((whats, findings.remarks), (problems.to_vec(), remarks.iter().map(|it| it.to_string()).collect()));
         assert!(findings.problems.iter().all(|problem| !problem.next.is_empty()));
+    }
+
+    #[test]
+    fn a_damaged_model_is_a_problem() {
+        let damaged = |facts: &mut Facts| facts.installation.model_problem = Some("it ends too early".to_string());
+        check(damaged, &["the model \"m\" cannot be run: it ends too early"], &[]);
     }
 
     #[test]

@@ -1,6 +1,11 @@
 //! `hone pull`: fetches a model.
 
+use std::path::Path;
+
+use anyhow::Context;
+use hone_engine::model::check_file;
 use hone_models::PullOptions;
+use hone_protocol::ModelFile;
 
 use super::describe::JsonModel;
 use crate::app::App;
@@ -14,6 +19,7 @@ use crate::output::bytes;
 /// When it is not known, or cannot be fetched.
 pub(crate) fn run(app: &App, arguments: PullArguments) -> anyhow::Result<Outcome> {
     let options = PullOptions { name: arguments.name, ..PullOptions::from_environment() };
+    check_own_file(Path::new(&arguments.reference))?;
     let pulled = app.pull(&arguments.reference, &options)?;
     if arguments.json.json {
         app.output.print_json(&JsonModel::installed(&pulled.model, app.store.catalog()))?;
@@ -22,4 +28,14 @@ pub(crate) fn run(app: &App, arguments: PullArguments) -> anyhow::Result<Outcome
         app.output.print_line(&format!("{} {done} ({})", pulled.model.name, bytes(pulled.model.size())))?;
     }
     Ok(Outcome::Done)
+}
+
+/// A file of one's own is looked at before it is copied: what cannot be run is of no use in the store.
+fn check_own_file(path: &Path) -> anyhow::Result<()> {
+    let Ok(metadata) = path.metadata() else { return Ok(()) };
+    if !metadata.is_file() {
+        return Ok(());
+    }
+    let file = ModelFile { path: path.to_owned(), offset: 0, length: metadata.len() };
+    check_file(&file).with_context(|| format!("{} cannot be run", path.display()))
 }

@@ -146,6 +146,22 @@ pub struct LoadOptions {
     pub cache_positions: usize,
 }
 
+/// Whether a file is a model that can be loaded, as far as its header tells.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_file(file: &ModelFile) -> Result<(), ModelError> {
+    let gguf = Gguf::open_region(file)?;
+    let spec = DecoderSpec::from_gguf(&gguf, None)?;
+    let tokenizer = Tokenizer::from_gguf(&gguf)?;
+    check_vocabulary(&tokenizer, &spec)
+}
+
+fn check_vocabulary(tokenizer: &Tokenizer, spec: &DecoderSpec) -> Result<(), ModelError> {
+    let (vocabulary, embeddings) = (tokenizer.n_tokens(), spec.vocab_size);
+    if vocabulary > embeddings { Err(ModelError::VocabularyMismatch { vocabulary, embeddings }) } else { Ok(()) }
+}
+
 /// How the blocks of a model's KV cache are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheUsage {

@@ -24,6 +24,8 @@ pub struct Filters {
     pub until: Option<Timestamp>,
     /// Only those with a score, or only those without.
     pub scored: Option<bool>,
+    /// Only those that the model ended, or only those that were stopped.
+    pub finished: Option<bool>,
     /// With this text in the question or the answer; upper and lower case are the same.
     pub text: Option<String>,
     /// At least this similar to what is searched for, -1 to 1; it counts only in a search.
@@ -42,6 +44,7 @@ impl Filters {
             && self.since.is_none_or(|since| engram.at >= since)
             && self.until.is_none_or(|until| engram.at < until)
             && self.scored.is_none_or(|scored| score.is_some() == scored)
+            && self.finished.is_none_or(|finished| engram.finish_reason.is_some() == finished)
             && self.text.as_ref().is_none_or(|text| holds(engram, text))
     }
 }
@@ -106,6 +109,8 @@ mod tests {
         check(Filters { until: Some(Timestamp(3000)), ..all() }, [true, false]);
         check(Filters { scored: Some(true), ..all() }, [false, true]);
         check(Filters { scored: Some(false), ..all() }, [true, false]);
+        check(Filters { finished: Some(true), ..all() }, [false, true]);
+        check(Filters { finished: Some(false), ..all() }, [true, false]);
         check(Filters { text: Some("WHAT is 2".into()), ..all() }, [true, false]);
         check(Filters { text: Some("it is 3".into()), ..all() }, [false, true]);
     }

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
+use hone_engine::model::check_file;
 use hone_models::{Bundle, Store, data_folder};
+use hone_protocol::{LocateModel, with_causes};
 use serde::Serialize;
 
 use crate::config::Places;
@@ -19,6 +21,8 @@ pub(super) struct Installation {
     pub(super) unfinished_models: Vec<String>,
     /// Of the configured model, where it is here.
     pub(super) model_size: Option<u64>,
+    /// Why the configured model cannot be run, where it is here and cannot.
+    pub(super) model_problem: Option<String>,
     /// Of the configured model, as the catalog says.
     pub(super) known_model_size: Option<u64>,
     pub(super) configuration_files: Vec<String>,
@@ -45,6 +49,8 @@ impl Installation {
         let store = Store::open(&home)?.with_bundle(bundle);
         self.known_model_size = store.catalog().find(model).map(|known| known.size());
         self.model_size = store.show(model).ok().map(|installed| installed.size());
+        self.model_problem =
+            store.locate(model).ok().and_then(|file| check_file(&file).err()).map(|error| with_causes(&error));
         let listing = store.list()?;
         self.models = listing.models.into_iter().map(|model| model.name).collect();
         self.broken_models = listing.broken.into_iter().map(|broken| broken.reason).collect();

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::ModelError;
+use super::{ModelError, check_vocabulary};
 use crate::constraint::{ConstraintError, ConstraintFactory};
 use crate::decoder::DecoderSpec;
 use crate::gguf::Gguf;
@@ -22,10 +22,7 @@ pub struct ModelText {
 impl ModelText {
     pub(super) fn from_gguf(gguf: &Gguf, spec: &DecoderSpec, context_length: usize) -> Result<Self, ModelError> {
         let tokenizer = Tokenizer::from_gguf(gguf)?;
-        if tokenizer.n_tokens() > spec.vocab_size {
-            let (vocabulary, embeddings) = (tokenizer.n_tokens(), spec.vocab_size);
-            return Err(ModelError::VocabularyMismatch { vocabulary, embeddings });
-        }
+        check_vocabulary(&tokenizer, spec)?;
         Ok(ModelText {
             template: ChatTemplate::from_gguf(gguf, &tokenizer),
             tokenizer: Arc::new(tokenizer),
