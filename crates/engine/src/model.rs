@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::backend::candle::{CandleBackend, open_device};
 use crate::backend::native::{ComputeThreads, NativeBackend};
-use crate::backend::{Backend, BackendError, BatchEntry, DeviceChoice, KvCacheFormat, Logits};
+use crate::backend::{ActivationBits, Backend, BackendError, BatchEntry, DeviceChoice, KvCacheFormat, Logits};
 use crate::constraint::{ConstraintError, ConstraintFactory};
 use crate::decoder::{DecoderSpec, SpecError};
 use crate::gguf::{Gguf, GgufError};
@@ -82,6 +82,8 @@ pub struct ModelOptions {
     pub speculation: Speculation,
     /// How the KV cache is stored.
     pub kv_cache: KvCacheFormat,
+    /// How finely activations are rounded.
+    pub activation_bits: ActivationBits,
 }
 
 impl ModelOptions {
@@ -168,6 +170,7 @@ pub struct Model {
     cache: BlockPool,
     prefixes: PrefixTree,
     context_length: usize,
+    activation_bits: ActivationBits,
     /// Empty between steps.
     batch: Vec<BatchEntry<'static>>,
 }
@@ -215,6 +218,7 @@ impl Model {
             template,
             constraints: None,
             backend: load_backend(gguf, &spec, options, beside)?,
+            activation_bits: options.activation_bits,
             cache: BlockPool::with_room_for(beside.cache_positions),
             prefixes: PrefixTree::default(),
             context_length: options.context_of(&spec),
@@ -254,6 +258,11 @@ impl Model {
     /// Threads that compute.
     pub fn n_threads(&self) -> usize {
         self.backend.n_threads()
+    }
+
+    /// How finely activations are rounded.
+    pub fn activation_bits(&self) -> ActivationBits {
+        self.activation_bits
     }
 
     /// Positions that a sequence can have.
@@ -475,14 +484,21 @@ fn load_backend(
         BackendChoice::Auto => cfg!(target_arch = "x86_64") && is_processor(options.device)?,
     };
     if is_native {
-        let LoadOptions { n_loading, threads, .. } = beside;
-        return Ok(Box::new(NativeBackend::load(gguf, spec, options.kv_cache, *n_loading, threads.clone())?));
+        let ModelOptions { kv_cache, activation_bits, .. } = *options;
+        let LoadOptions { n_loading, ref threads, .. } = *beside;
+        let backend = NativeBackend::load(gguf, spec, kv_cache, activation_bits, n_loading, threads.clone())?;
+        return Ok(Box::new(backend));
     }
-    match options.kv_cache {
-        KvCacheFormat::F16 => Ok(Box::new(CandleBackend::load(gguf, spec, options.device)?)),
-        KvCacheFormat::Q8_0 => Err(BackendError::Device(
+    match options {
+        ModelOptions { kv_cache: KvCacheFormat::Q8_0, .. } => Err(BackendError::Device(
             "the candle backend has no KV cache in q8_0: set kv_cache to f16, or use --backend native".into(),
         )),
+        ModelOptions { activation_bits: ActivationBits::Sixteen, .. } => Err(BackendError::Device(
+            "the candle backend rounds activations to 8 bits in short steps: set activation_bits to 8, or use \
+             --backend native"
+                .into(),
+        )),
+        _ => Ok(Box::new(CandleBackend::load(gguf, spec, options.device)?)),
     }
 }
 

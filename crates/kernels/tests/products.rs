@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use half::{bf16, f16};
 use hone_kernels::platform::{self, InstructionSet, Kernels};
 use hone_kernels::pool::Pool;
-use hone_kernels::{Activations, Matrix, PackError, WeightType, matmul, matmul_with};
+use hone_kernels::{ActivationBits, Activations, Matrix, PackError, WeightType, matmul, matmul_with};
 
 /// The shape of the weights and the number of tokens to multiply it with.
 #[derive(Clone, Copy, Debug)]
@@ -21,35 +21,46 @@ struct Shape {
     n_tokens: usize,
 }
 
-/// Multiplies random weights with random activations on every instruction set and compares.
+/// Multiplies random weights with random activations on every instruction set, in every precision, and compares.
 fn check(weight_type: WeightType, shape: Shape, seed: u64) {
+    check_in(ActivationBits::Eight, weight_type, shape, seed);
+    if !weight_type.is_float() {
+        check_in(ActivationBits::Sixteen, weight_type, shape, seed);
+    }
+}
+
+fn check_in(bits: ActivationBits, weight_type: WeightType, shape: Shape, seed: u64) {
     let mut random = Random(seed);
     let bytes = random_tensor(weight_type, shape, &mut random);
     let rows: Vec<Vec<f32>> = (0..shape.n_tokens).map(|_| random.activations(shape.n_columns)).collect();
     let matrix = Matrix::pack(weight_type, shape.n_rows, shape.n_columns, &bytes).unwrap();
-    let portable = product_on(Kernels::of(InstructionSet::Portable).unwrap(), &matrix, &rows);
+    let portable = product_in(bits, Kernels::of(InstructionSet::Portable).unwrap(), &matrix, &rows);
     let weights = decode_tensor(weight_type, shape, &bytes);
+    // Half a step of the activations' quantization, and the rounding of the sums.
+    let tolerance = match bits {
+        _ if weight_type.is_float() => 1e-5,
+        ActivationBits::Eight => 6e-3,
+        ActivationBits::Sixteen => 6e-5,
+    };
     for (token, row) in rows.iter().enumerate() {
         for (row_idx, weights) in weights.chunks_exact(shape.n_columns).enumerate() {
             let (exact, size) = exact_product(weights, row);
             let given = portable[token * shape.n_rows + row_idx];
-            // Half a step of the activations' quantization, and the rounding of the sums.
-            let tolerance = if weight_type.is_float() { 1e-5 } else { 6e-3 } * size + 1e-6;
             assert!(
-                (given - exact).abs() <= tolerance,
-                "{weight_type:?} {shape:?} at {token}, {row_idx}: {given} {exact}"
+                (given - exact).abs() <= tolerance * size + 1e-6,
+                "{weight_type:?} {bits:?} {shape:?} at {token}, {row_idx}: {given} {exact}"
             );
         }
     }
     for kernels in available() {
-        let product = product_on(kernels, &matrix, &rows);
+        let product = product_in(bits, kernels, &matrix, &rows);
         for (idx, (given, expected)) in product.iter().zip(&portable).enumerate() {
             let (token, row_idx) = (idx / shape.n_rows, idx % shape.n_rows);
             let (_, size) = exact_product(&weights[row_idx * shape.n_columns..][..shape.n_columns], &rows[token]);
             let rounding = if weight_type == WeightType::BF16 { 4e-3 } else { 1e-5 };
             assert!(
                 (given - expected).abs() <= rounding * size + 1e-6,
-                "{weight_type:?} {shape:?} on {kernels:?} at {token}, {row_idx}: {given} and not {expected}"
+                "{weight_type:?} {bits:?} {shape:?} on {kernels:?} at {token}, {row_idx}: {given} and not {expected}"
             );
         }
     }
@@ -60,7 +71,11 @@ fn available() -> impl Iterator<Item = &'static Kernels> {
 }
 
 fn product_on(kernels: &Kernels, matrix: &Matrix, rows: &[Vec<f32>]) -> Vec<f32> {
-    let mut activations = Activations::new(matrix.n_columns(), rows.len(), &[matrix.weight_type()]);
+    product_in(ActivationBits::Eight, kernels, matrix, rows)
+}
+
+fn product_in(bits: ActivationBits, kernels: &Kernels, matrix: &Matrix, rows: &[Vec<f32>]) -> Vec<f32> {
+    let mut activations = Activations::new(matrix.n_columns(), rows.len(), &[matrix.weight_type()], bits);
     activations.set_n_tokens(rows.len());
     for (token, row) in rows.iter().enumerate() {
         activations.quantize_row_with(kernels, token, row);
@@ -272,7 +287,7 @@ fn the_chosen_kernels_are_the_widest() {
     let bytes = random_tensor(WeightType::Q8_0, Shape { n_rows: 16, n_columns: 32, n_tokens: 1 }, &mut Random(1));
     let matrix = Matrix::pack(WeightType::Q8_0, 16, 32, &bytes).unwrap();
     let rows = vec![vec![1.0; 32]];
-    let mut activations = Activations::new(32, 1, &[WeightType::Q8_0]);
+    let mut activations = Activations::new(32, 1, &[WeightType::Q8_0], ActivationBits::Eight);
     activations.set_n_tokens(1);
     activations.quantize_row(0, &rows[0]);
     let mut out = vec![0.0; 16];

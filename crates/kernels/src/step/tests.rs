@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
 use crate::elementwise::tests::numbers;
-use crate::{Activation, KvFormat, WeightType};
+use crate::{Activation, ActivationBits, KvFormat, WeightType};
 
 const WIDTH: usize = 64;
 const N_KV_HEADS: usize = 2;
@@ -29,7 +29,7 @@ fn program() -> Program {
     let layer = builder.kv_layer(KvFormat::F16, N_KV_HEADS, HEAD_DIM);
     let hidden = builder.rows(RowSet::Tokens, WIDTH);
     let normed = builder.rows(RowSet::Tokens, WIDTH);
-    let input = builder.quantized(RowSet::Tokens, WIDTH);
+    let input = builder.quantized(RowSet::Tokens, WIDTH, ActivationBits::Eight);
     builder.for_each_row(
         RowSet::Tokens,
         vec![
@@ -68,7 +68,7 @@ fn program() -> Program {
         ],
     );
     let selected = builder.rows(RowSet::Selected, WIDTH);
-    let last = builder.quantized(RowSet::Selected, WIDTH);
+    let last = builder.quantized(RowSet::Selected, WIDTH, ActivationBits::Eight);
     builder.for_each_row(
         RowSet::Selected,
         vec![
@@ -212,12 +212,12 @@ fn misfits_are_refused_when_a_program_is_made() {
         builder.for_each_row(Tokens, vec![RowOperation::Copy { from: a.part(0, 3), to: a.part(1, 3) }]);
     });
     check_refused(|builder| {
-        let (input, out) = (builder.quantized(Tokens, 32), builder.rows(Tokens, 16));
+        let (input, out) = (builder.quantized(Tokens, 32, ActivationBits::Eight), builder.rows(Tokens, 16));
         let matrix = builder.matrix(matrix(1, 17, 32));
         builder.product(input, &[ProductOutput { matrix, to: out.all(), add: false }]);
     });
     check_refused(|builder| {
-        let (input, out) = (builder.quantized(Tokens, 32), builder.rows(Tokens, 16));
+        let (input, out) = (builder.quantized(Tokens, 32, ActivationBits::Eight), builder.rows(Tokens, 16));
         let matrix = builder.matrix(matrix(1, 16, 32));
         builder.product(input, &[ProductOutput { matrix, to: out.all(), add: false }; 2]);
     });
