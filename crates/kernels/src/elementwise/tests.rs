@@ -19,6 +19,16 @@ pub(crate) fn available() -> Vec<InstructionSet> {
     available
 }
 
+/// A size; under Miri, which takes some thousand times as long, the smaller one.
+pub(crate) const fn sized(size: usize, under_miri: usize) -> usize {
+    if cfg!(miri) { under_miri } else { size }
+}
+
+/// The cases; under Miri the first of them.
+pub(crate) fn cases<T>(all: &[T], n_under_miri: usize) -> &[T] {
+    &all[..sized(all.len(), n_under_miri)]
+}
+
 const LENGTHS: [usize; 12] = [1, 2, 7, 8, 15, 16, 31, 32, 64, 65, 100, 576];
 
 /// Numbers between -spread and spread, the same in every run.

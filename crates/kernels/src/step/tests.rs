@@ -4,14 +4,14 @@ use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
-use crate::elementwise::tests::numbers;
+use crate::elementwise::tests::{numbers, sized};
 use crate::{Activation, ActivationBits, KvFormat, WeightType};
 
-const WIDTH: usize = 64;
+const WIDTH: usize = sized(64, 16);
 const N_KV_HEADS: usize = 2;
-const HEAD_DIM: usize = 16;
+const HEAD_DIM: usize = sized(16, 8);
 const KV_WIDTH: usize = N_KV_HEADS * HEAD_DIM;
-const VOCAB_SIZE: usize = 50;
+const VOCAB_SIZE: usize = sized(50, 17);
 
 fn matrix(seed: u32, n_rows: usize, n_columns: usize) -> Matrix {
     let weights = numbers(seed, n_rows * n_columns, 0.3);
@@ -103,17 +103,18 @@ fn assert_close(ours: &[f32], theirs: &[f32]) {
 
 #[test]
 fn threads_and_chunks_change_nothing() {
-    let tokens = tokens(90);
+    let chunks = [1, sized(40, 3), 1, sized(48, 2)];
+    let tokens = tokens(chunks.iter().sum());
     let blocks = [7, 3, 0];
     let expected = program().run(&mut pool(1), [whole(&tokens, &blocks)]).unwrap().to_vec();
-    assert_eq!(expected.len(), 90 * VOCAB_SIZE);
+    assert_eq!(expected.len(), tokens.len() * VOCAB_SIZE);
     assert!(expected.iter().any(|logit| logit.abs() > 0.1));
-    for n_threads in 1..=4 {
+    for n_threads in 1..=sized(4, 2) {
         let (mut program, mut pool) = (program(), pool(n_threads));
         assert_close(program.run(&mut pool, [whole(&tokens, &blocks)]).unwrap(), &expected);
         let mut position = 0;
         let mut logits = Vec::new();
-        for n_tokens in [1, 40, 1, 48] {
+        for n_tokens in chunks {
             let sequence = Sequence { position, ..whole(&tokens[position..position + n_tokens], &blocks) };
             logits.extend_from_slice(program.run(&mut pool, [sequence]).unwrap());
             position += n_tokens;
