@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn weights_share_regions_without_overlapping() {
-        let unit = if cfg!(miri) { 1_000 } else { 100_000 };
+        let unit = if cfg!(miri) { 10 } else { 100_000 };
         let mut buffers: Vec<Buffer> = (1..40).map(|idx| Buffer::for_weights(idx * unit)).collect();
         for (idx, buffer) in buffers.iter_mut().enumerate() {
             assert_eq!(buffer.as_ptr().addr() % ALIGNMENT, 0);

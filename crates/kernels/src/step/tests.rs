@@ -125,32 +125,33 @@ fn threads_and_chunks_change_nothing() {
 
 #[test]
 fn sequences_run_together_as_alone() {
-    let tokens = tokens(50);
+    let tokens = tokens(sized(50, 8));
     let (mut program, mut pool) = (program(), pool(2));
     let alone = program.run(&mut pool, [whole(&tokens, &[0, 1])]).unwrap().to_vec();
-    let other = program.run(&mut pool, [whole(&tokens[7..12], &[0])]).unwrap().to_vec();
-    let some = Sequence { first_selected: 30, n_selected: 2, ..whole(&tokens, &[2, 5]) };
-    let together = program.run(&mut pool, [some, whole(&tokens[7..12], &[4])]).unwrap();
-    assert_close(&together[..2 * VOCAB_SIZE], &alone[30 * VOCAB_SIZE..32 * VOCAB_SIZE]);
+    let other = program.run(&mut pool, [whole(&tokens[7..sized(12, 8)], &[0])]).unwrap().to_vec();
+    let some = Sequence { first_selected: sized(30, 5), n_selected: 2, ..whole(&tokens, &[2, 5]) };
+    let together = program.run(&mut pool, [some, whole(&tokens[7..sized(12, 8)], &[4])]).unwrap();
+    assert_close(&together[..2 * VOCAB_SIZE], &alone[sized(30, 5) * VOCAB_SIZE..sized(32, 7) * VOCAB_SIZE]);
     assert_close(&together[2 * VOCAB_SIZE..], &other);
 }
 
 #[test]
 fn a_copied_block_goes_on_as_the_original() {
-    let tokens = tokens(20);
+    let tokens = tokens(sized(20, 3));
+    let before = tokens.len() - 1;
     let (mut program, mut pool) = (program(), pool(2));
-    let expected = program.run(&mut pool, [whole(&tokens, &[0])]).unwrap()[19 * VOCAB_SIZE..].to_vec();
+    let expected = program.run(&mut pool, [whole(&tokens, &[0])]).unwrap()[before * VOCAB_SIZE..].to_vec();
     program.copy_block(0, 500);
-    let last = Sequence { position: 19, ..whole(&tokens[19..], &[500]) };
+    let last = Sequence { position: before, ..whole(&tokens[before..], &[500]) };
     assert_close(program.run(&mut pool, [last]).unwrap(), &expected);
 }
 
 #[test]
 fn a_step_in_parts_is_the_same_step_and_may_be_given_up() {
-    let tokens = tokens(40);
+    let tokens = tokens(sized(40, 3));
     let (mut program, mut pool, mut other) = (program(), pool(2), self::program());
     let expected = program.run(&mut pool, [whole(&tokens, &[0, 1])]).unwrap().to_vec();
-    program.begin(&pool, [whole(&tokens[..5], &[2])]).unwrap();
+    program.begin(&pool, [whole(&tokens[..sized(5, 2)], &[2])]).unwrap();
     assert!(!program.go_on(&mut pool, 3));
     program.begin(&pool, [whole(&tokens, &[2, 3])]).unwrap();
     let n_parts = (1..).find(|_| {
@@ -167,7 +168,7 @@ fn a_step_in_parts_is_the_same_step_and_may_be_given_up() {
 
 #[test]
 fn steps_may_want_nothing() {
-    let tokens = tokens(20);
+    let tokens = tokens(sized(20, 2));
     let (mut program, mut pool) = (program(), pool(2));
     assert!(program.run(&mut pool, []).unwrap().is_empty());
     let silent = Sequence { n_selected: 0, ..whole(&tokens, &[0]) };
