@@ -217,6 +217,7 @@ impl App {
             n_threads: engine.threads,
             speculation: engine.speculation.parse().map_err(parsed)?,
             kv_cache: engine.kv_cache.parse().map_err(parsed)?,
+            activation_bits: engine.activation_bits.try_into().map_err(parsed)?,
         })
     }
 }

@@ -32,6 +32,9 @@ pub(crate) struct EngineFlags {
     /// auto, candle or native
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<String>,
+    /// 8 or 16: how finely activations are rounded; 16 is nearly exact, and slower
+    #[arg(long, value_name = "N")]
+    pub(crate) activation_bits: Option<u32>,
     /// Threads that compute; 0 takes one for each physical core
     #[arg(short, long, value_name = "N")]
     pub(crate) threads: Option<u32>,
@@ -48,6 +51,7 @@ impl EngineFlags {
         self.model.add_to(overrides);
         add(overrides, "engine.device", "--device", self.device.clone());
         add(overrides, "engine.backend", "--backend", self.backend.clone());
+        add(overrides, "engine.activation_bits", "--activation-bits", self.activation_bits);
         add(overrides, "engine.threads", "--threads", self.threads);
         add(overrides, "engine.memory_limit", "--memory-limit", self.memory_limit.clone());
         add(overrides, "engine.pinned", "--pin", non_empty(&self.pin));

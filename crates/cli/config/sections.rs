@@ -50,6 +50,8 @@ pub(crate) struct EngineConfig {
     pub(crate) speculation: String,
     /// `f16` or `q8_0`.
     pub(crate) kv_cache: String,
+    /// 8 or 16.
+    pub(crate) activation_bits: u32,
     /// Threads that compute; `None` takes one for each physical core.
     #[serde(deserialize_with = "threads")]
     pub(crate) threads: Option<usize>,

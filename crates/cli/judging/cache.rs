@@ -1,7 +1,7 @@
 //! Verdicts of earlier runs: a small JSON file each, named after a hash of what the verdict depends on.
 //!
-//! That is the texts, the judge's [`Setting`], and what computes: the program's version, the device, the backend and the
-//! format of its KV cache. The number of threads is left out. Another number adds the same products up in another order, and
+//! That is the texts, the judge's [`Setting`], and what computes: the program's version, the device, the backend, the
+//! format of its KV cache and the bits of its activations. The number of threads is left out. Another number adds the same products up in another order, and
 //! even at temperature 0 the last digits of a probability, and once in a while a score, come out otherwise; both are the
 //! judge's verdict on the answer. So a cached verdict is one that this program has reached in this setting on this device, and not
 //! always the one that it would reach now. Who wants that one gives `--no-cache`.
@@ -43,7 +43,8 @@ impl VerdictCache {
         let options = app.model_options()?;
         let device = device_name(&open_device(options.device)?);
         let engine = &app.config.engine;
-        let computed_by = json!([env!("CARGO_PKG_VERSION"), device, engine.backend, engine.kv_cache]);
+        let computed_by =
+            json!([env!("CARGO_PKG_VERSION"), device, engine.backend, engine.kv_cache, engine.activation_bits]);
         let judge = json!([setting.judge, computed_by]);
         Ok(Some(VerdictCache { folder, judge, model: setting.model.clone(), has_failed: AtomicBool::new(false) }))
     }

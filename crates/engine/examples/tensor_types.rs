@@ -11,6 +11,9 @@
 //! The K types need rows of whole blocks of 256, and small models do not have them. So widths are filled up with zeros and
 //! heads that attend to nothing, and the norms' weights are lowered by as much as a longer row lowers its mean square:
 //! what the model computes stays the same.
+//!
+//! Q2_K in every matrix leaves nothing of a small model. As in llama.cpp's own mixes it stands in a part of them, the others
+//! are in Q4_K.
 
 #![allow(clippy::unwrap_used, reason = "a tool for developers, which may end where it stands")]
 
@@ -71,7 +74,23 @@ fn decode_text(model: &Model, tokens: &[u32]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Writes the widened model with every matrix in one type, if the file is not there.
+/// The type that a tensor is stored in where `tensor_type` is what is to be judged.
+fn stored_type(tensor: &TensorInfo, tensor_type: TensorType) -> TensorType {
+    match tensor_type {
+        _ if tensor.dimensions.len() == 1 => TensorType::F32,
+        TensorType::Q2_K if !bears_two_bits(&tensor.name) => TensorType::Q4_K,
+        _ => tensor_type,
+    }
+}
+
+/// Gates of every other layer.
+fn bears_two_bits(name: &str) -> bool {
+    let mut parts = name.split('.').skip(1);
+    let layer = parts.next().and_then(|layer| layer.parse::<usize>().ok());
+    layer.is_some_and(|layer| layer % 2 == 1) && parts.next().is_some_and(|part| ["ffn_gate", "ffn_up"].contains(&part))
+}
+
+/// Writes the widened model with its matrices in one type, if the file is not there.
 fn write_once(source: &Gguf, path: &Path, tensor_type: TensorType) {
     if path.exists() {
         return;
@@ -83,7 +102,7 @@ fn write_once(source: &Gguf, path: &Path, tensor_type: TensorType) {
     }
     writer.copy_metadata(source, "tokenizer.").unwrap();
     let tensors: Vec<&TensorInfo> = source.tensors().collect();
-    let stored = |tensor: &TensorInfo| if tensor.dimensions.len() == 1 { TensorType::F32 } else { tensor_type };
+    let stored = |tensor: &TensorInfo| stored_type(tensor, tensor_type);
     for tensor in &tensors {
         writer.tensor(&tensor.name, &widths.dimensions(tensor), stored(tensor)).unwrap();
     }

@@ -192,3 +192,25 @@ impl FromStr for KvCacheFormat {
         }
     }
 }
+
+/// How finely activations are rounded before they are multiplied with quantized weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ActivationBits {
+    /// To 8 bits.
+    #[default]
+    Eight,
+    /// To 16 bits, which says nearly what exact numbers do and takes longer. On the native backend only.
+    Sixteen,
+}
+
+impl TryFrom<u32> for ActivationBits {
+    type Error = String;
+
+    fn try_from(bits: u32) -> Result<Self, String> {
+        match bits {
+            8 => Ok(ActivationBits::Eight),
+            16 => Ok(ActivationBits::Sixteen),
+            _ => Err(format!("activation_bits is {bits}: it must be 8 or 16")),
+        }
+    }
+}

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::backend::candle::{CandleBackend, open_device};
 use crate::backend::native::{ComputeThreads, NativeBackend};
-use crate::backend::{Backend, BackendError, BatchEntry, DeviceChoice, KvCacheFormat, Logits};
+use crate::backend::{ActivationBits, Backend, BackendError, BatchEntry, DeviceChoice, KvCacheFormat, Logits};
 use crate::constraint::ConstraintError;
 use crate::decoder::{DecoderSpec, SpecError};
 use crate::gguf::{Gguf, GgufError};
@@ -85,6 +85,8 @@ pub struct ModelOptions {
     pub speculation: Speculation,
     /// How the KV cache is stored.
     pub kv_cache: KvCacheFormat,
+    /// How finely activations are rounded.
+    pub activation_bits: ActivationBits,
 }
 
 impl ModelOptions {
@@ -184,6 +186,7 @@ pub struct Model {
     backend: Box<dyn Backend>,
     cache: BlockPool,
     prefixes: PrefixTree,
+    activation_bits: ActivationBits,
     /// Empty between steps.
     batch: Vec<BatchEntry<'static>>,
 }
@@ -223,6 +226,7 @@ impl Model {
         Ok(Model {
             text: Arc::new(ModelText::from_gguf(gguf, &spec, options.context_of(&spec))?),
             backend: load_backend(gguf, &spec, options, beside)?,
+            activation_bits: options.activation_bits,
             cache: BlockPool::with_room_for(beside.cache_positions),
             prefixes: PrefixTree::default(),
             batch: Vec::new(),
@@ -258,6 +262,11 @@ impl Model {
     /// Threads that compute.
     pub fn n_threads(&self) -> usize {
         self.backend.n_threads()
+    }
+
+    /// How finely activations are rounded.
+    pub fn activation_bits(&self) -> ActivationBits {
+        self.activation_bits
     }
 
     /// Positions that a sequence can have.
@@ -469,14 +478,21 @@ fn load_backend(
         BackendChoice::Auto => cfg!(target_arch = "x86_64") && is_processor(options.device)?,
     };
     if is_native {
-        let LoadOptions { n_loading, threads, .. } = beside;
-        return Ok(Box::new(NativeBackend::load(gguf, spec, options.kv_cache, *n_loading, threads.clone())?));
+        let ModelOptions { kv_cache, activation_bits, .. } = *options;
+        let LoadOptions { n_loading, ref threads, .. } = *beside;
+        let backend = NativeBackend::load(gguf, spec, kv_cache, activation_bits, n_loading, threads.clone())?;
+        return Ok(Box::new(backend));
     }
-    match options.kv_cache {
-        KvCacheFormat::F16 => Ok(Box::new(CandleBackend::load(gguf, spec, options.device)?)),
-        KvCacheFormat::Q8_0 => Err(BackendError::Device(
+    match options {
+        ModelOptions { kv_cache: KvCacheFormat::Q8_0, .. } => Err(BackendError::Device(
             "the candle backend has no KV cache in q8_0: set kv_cache to f16, or use --backend native".into(),
         )),
+        ModelOptions { activation_bits: ActivationBits::Sixteen, .. } => Err(BackendError::Device(
+            "the candle backend rounds activations to 8 bits in short steps: set activation_bits to 8, or use \
+             --backend native"
+                .into(),
+        )),
+        _ => Ok(Box::new(CandleBackend::load(gguf, spec, options.device)?)),
     }
 }
 

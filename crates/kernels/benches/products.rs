@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use hone_kernels::platform::{InstructionSet, Kernels};
-use hone_kernels::{Activations, Matrix, WeightType, matmul_with};
+use hone_kernels::{ActivationBits, Activations, Matrix, WeightType, matmul_with};
 
 /// Weights that no cache holds.
 const UNCACHED_BYTES: usize = 160 << 20;
@@ -118,7 +118,7 @@ fn packing_rate(weight_type: WeightType) -> f64 {
 /// Seconds for one product: the best of many for every matrix, and the mean of those.
 fn best_time(kernels: &Kernels, matrices: &[Matrix], n_tokens: usize) -> f64 {
     let (n_rows, n_columns) = (matrices[0].n_rows(), matrices[0].n_columns());
-    let mut activations = Activations::new(n_columns, n_tokens, &[matrices[0].weight_type()]);
+    let mut activations = Activations::new(n_columns, n_tokens, &[matrices[0].weight_type()], ActivationBits::Eight);
     activations.set_n_tokens(n_tokens);
     let row: Vec<f32> = (0..n_columns).map(|idx| ((idx * 37 % 101) as f32 - 50.0) / 50.0).collect();
     for token in 0..n_tokens {

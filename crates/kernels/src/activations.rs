@@ -7,8 +7,10 @@
 //! Trained models have a few elements that are far larger than the others. Eight bits for a block with such an element
 //! leave little to its neighbours, and all of a row's error comes from a tenth of its blocks. These blocks are refined:
 //! what the first quants leave is quantized once more, and multiplied with the same weights while they are at hand. That
-//! takes away two thirds of the error (its square, in SmolLM2) for a tenth more work.
+//! takes away two thirds of the error (its square, in SmolLM2) for a tenth more work. With [`ActivationBits::Sixteen`] every
+//! block is refined: what is left of the error is far below that of the weights, for twice the multiplications.
 
+use std::ptr::null_mut;
 use std::slice;
 
 use crate::WeightType;
@@ -18,6 +20,16 @@ use crate::platform::{self, Kernels};
 
 /// Tokens for which a product reads the weights once.
 pub(crate) const TOKEN_TILE: usize = 64;
+
+/// How finely activations are rounded for products with quantized weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ActivationBits {
+    /// To 8 bits per block of 32 columns, and to 16 where one element stands out.
+    #[default]
+    Eight,
+    /// To 16 bits: 8, and 8 more for what the first leave.
+    Sixteen,
+}
 
 /// Thirty-two columns of one token, quantized: `x ≈ scale · quant`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -43,9 +55,20 @@ pub(crate) struct QuantizedRow {
     pub(crate) is_refined: *mut u8,
     /// All three stand this far apart.
     pub(crate) stride: usize,
+    /// Whether all blocks are refined, or those that need it most.
+    pub(crate) bits: ActivationBits,
 }
 
 impl QuantizedRow {
+    /// Nothing can be written here.
+    pub(crate) const NONE: QuantizedRow = QuantizedRow {
+        blocks: null_mut(),
+        remainders: null_mut(),
+        is_refined: null_mut(),
+        stride: 0,
+        bits: ActivationBits::Eight,
+    };
+
     /// Quantizes a row, block by block with `quantize`, which writes where it is told. Inlined into the kernels, so that
     /// the arithmetic here is compiled for their instructions.
     ///
@@ -67,8 +90,8 @@ impl QuantizedRow {
         }
     }
 
-    /// A block is refined when its largest element alone has more energy than a block has in the mean: its step is then
-    /// so wide that its error stands out.
+    /// In 8 bits a block is refined when its largest element alone has more energy than a block has in the mean: its step
+    /// is then so wide that its error stands out.
     ///
     /// # Safety
     /// As [`QuantizedRow::fill`], and the row has this block.
@@ -86,7 +109,7 @@ impl QuantizedRow {
             let block = self.blocks.add(at);
             quantize(elements, block);
             let largest = (*block).scale * 127.0;
-            let is_refined = largest * largest > mean_energy;
+            let is_refined = self.bits == ActivationBits::Sixteen || largest * largest > mean_energy;
             *self.is_refined.add(at) = u8::from(is_refined);
             if is_refined {
                 quantize(&remainder(elements, &*block), self.remainders.add(at));
@@ -118,16 +141,18 @@ struct Quantized {
     blocks: Buffer,
     remainders: Buffer,
     is_refined: Buffer,
+    bits: ActivationBits,
 }
 
 impl Quantized {
-    fn new(n_blocks: usize) -> Quantized {
+    fn new(n_blocks: usize, bits: ActivationBits) -> Quantized {
         let n_bytes = n_blocks * size_of::<ActivationBlock>();
         Quantized {
             blocks: Buffer::zeroed(n_bytes),
             remainders: Buffer::zeroed(n_bytes),
             // Kernels read a tile's flags at once, however many of its tokens there are.
             is_refined: Buffer::zeroed(n_blocks + TOKEN_TILE),
+            bits,
         }
     }
 
@@ -138,11 +163,12 @@ impl Quantized {
             remainders: self.remainders.as_ptr().cast::<ActivationBlock>().wrapping_add(index),
             is_refined: self.is_refined.as_ptr().wrapping_add(index),
             stride,
+            bits: self.bits,
         }
     }
 }
 
-/// Activations of up to `max_tokens` tokens, `n_columns` each, quantized to eight bits and (where a matrix of
+/// Activations of up to `max_tokens` tokens, `n_columns` each, quantized and (where a matrix of
 /// floating-point weights reads them) as they are.
 pub struct Activations {
     n_columns: usize,
@@ -153,12 +179,13 @@ pub struct Activations {
 }
 
 impl Activations {
-    /// Room for `max_tokens` tokens, in the forms that matrices of the types `readers` read.
-    pub fn new(n_columns: usize, max_tokens: usize, readers: &[WeightType]) -> Activations {
+    /// Room for `max_tokens` tokens, in the forms that matrices of the types `readers` read; for quantized weights they are
+    /// rounded to so many `bits`.
+    pub fn new(n_columns: usize, max_tokens: usize, readers: &[WeightType], bits: ActivationBits) -> Activations {
         let n_blocks = n_columns.div_ceil(BLOCK) * max_tokens;
         let has_floats = readers.iter().any(|reader| reader.is_float());
         let has_quants = readers.iter().any(|reader| !reader.is_float());
-        let quantized = has_quants.then(|| Quantized::new(n_blocks));
+        let quantized = has_quants.then(|| Quantized::new(n_blocks, bits));
         let floats = has_floats.then(|| Buffer::zeroed(n_blocks * BLOCK * size_of::<f32>()));
         Activations { n_columns, max_tokens, n_tokens: 0, quantized, floats }
     }

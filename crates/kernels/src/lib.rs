@@ -2,7 +2,7 @@
 //!
 //! A [`Matrix`] is a weight tensor of a GGUF file, copied once into an order that the products like to read: sixteen
 //! rows side by side, so that one vector register holds the same columns of sixteen rows. [`Activations`] are the
-//! vectors that it is multiplied with, quantized to eight bits per block of 32 columns. [`matmul`] multiplies the two.
+//! vectors that it is multiplied with, quantized to 8 or 16 bits per block of 32 columns. [`matmul`] multiplies the two.
 //! Which instructions do the work is decided once per process by [`platform::kernels`]; every instruction set reads
 //! the same layout, and the portable one is the oracle that the others are tested against.
 //!
@@ -21,7 +21,7 @@ mod product;
 pub mod step;
 mod weight_type;
 
-pub use activations::Activations;
+pub use activations::{ActivationBits, Activations};
 pub use attention::{BLOCK_POSITIONS, KvFormat};
 pub use elementwise::Activation;
 pub use matrix::{Matrix, PackError, ROW_GROUP};

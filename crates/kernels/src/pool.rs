@@ -180,7 +180,7 @@ impl Shared {
         let erased = unsafe { std::mem::transmute::<*const dyn Phases, *const (dyn Phases + 'static)>(phases) };
         // SAFETY: the cursor is at its end, so no thread holds a task or can take one, and none reads the pointer.
         unsafe { *self.job.get() = Some(erased) };
-        self.enter_phase(phases, 0);
+        self.enter(self.next_phase(phases, 0));
     }
 
     fn work(&self, thread: usize, role: Role) {
@@ -214,18 +214,23 @@ impl Shared {
         // Release and acquire: what all tasks of the phase have written is seen by whoever counts the last of them.
         if self.n_done.0.fetch_add(1, Ordering::AcqRel) + 1 == taken.n_tasks() {
             self.n_done.0.store(0, Ordering::Relaxed);
-            self.enter_phase(phases, taken.phase() + 1);
+            self.enter(self.next_phase(phases, taken.phase() + 1));
         }
     }
 
-    /// Begins the first phase from `phase` on that has tasks, or ends the job.
-    fn enter_phase(&self, phases: &dyn Phases, phase: usize) {
+    /// The first phase from `phase` on that has tasks, and how many; none when the job is over.
+    fn next_phase(&self, phases: &dyn Phases, phase: usize) -> Option<(usize, usize)> {
         let mut next = None;
         self.catch(|| {
             let with_tasks = (phase..phases.n_phases()).map(|phase| (phase, phases.n_tasks(phase)));
             next = with_tasks.into_iter().find(|(_, n_tasks)| *n_tasks > 0);
         });
-        match next.filter(|_| !self.has_panicked.load(Ordering::Relaxed)) {
+        next.filter(|_| !self.has_panicked.load(Ordering::Relaxed))
+    }
+
+    /// Begins a phase, or ends the job. It knows nothing of the job: that may be gone as soon as its end is told.
+    fn enter(&self, next: Option<(usize, usize)>) {
+        match next {
             Some((phase, n_tasks)) => {
                 self.cursor.0.enter(phase, n_tasks);
                 // This thread takes a task itself, so a single one is no reason to wake others.

@@ -1,7 +1,7 @@
 //! The entrance to the products: shapes are checked here, once, and the work is cut into tiles of tokens.
 
 use std::ops::Range;
-use std::ptr::{null, null_mut};
+use std::ptr::null;
 
 use crate::activations::{ActivationBlock, Activations, QuantizedRow, TOKEN_TILE};
 use crate::matrix::layout::BLOCK;
@@ -98,9 +98,8 @@ pub(crate) unsafe fn matmul_rows(
     while token < tokens.end {
         let n_tokens = (TOKEN_TILE - token % TOKEN_TILE).min(tokens.end - token);
         let (index, token_stride) = activations.position(token);
-        // Only the form that the weight type reads is there; the other pointer stays null and unread.
-        let none = QuantizedRow { blocks: null_mut(), remainders: null_mut(), is_refined: null_mut(), stride: 0 };
-        let quantized = activations.quantized_from(token).unwrap_or(none);
+        // Only the form that the weight type reads is there; the pointers to the other stay null and unread.
+        let quantized = activations.quantized_from(token).unwrap_or(QuantizedRow::NONE);
         let floats = activations.floats().map_or(null(), |blocks| blocks.wrapping_add(index * BLOCK));
         let pointer = out.pointer.wrapping_add((token - tokens.start) * out.stride + rows.start);
         let product = Product {

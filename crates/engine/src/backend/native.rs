@@ -15,7 +15,7 @@ use hone_kernels::pool::{Pool, physical_cores};
 use hone_kernels::step::{Program, Sequence};
 use hone_kernels::{BLOCK_POSITIONS, KvFormat};
 
-use super::{Backend, BackendError, BatchEntry, KvCacheFormat, Logits};
+use super::{ActivationBits, Backend, BackendError, BatchEntry, KvCacheFormat, Logits};
 use crate::decoder::DecoderSpec;
 use crate::gguf::Gguf;
 use crate::kv_cache::{BLOCK_TOKENS, BlockId};
@@ -52,9 +52,9 @@ pub struct NativeBackend {
 }
 
 impl NativeBackend {
-    /// Loads a model's weights, on `n_loading` threads of its own (as many as there are physical cores where none is
-    /// said), so that it does not stand in the way of other models' steps. Steps are computed by `threads`; keys and
-    /// values are stored as `kv_cache` says.
+    /// Loads a model's weights on threads of its own, so that it does not stand in the way of other models' steps.
+    /// There are `n_loading` of them; as many as there are physical cores where none is said. Steps are computed by
+    /// `threads`; keys and values are stored as `kv_cache` says, activations are rounded to `activation_bits`.
     ///
     /// # Errors
     /// When the file's tensors are not those that `spec` describes.
@@ -62,11 +62,13 @@ impl NativeBackend {
         gguf: &Gguf,
         spec: &DecoderSpec,
         kv_cache: KvCacheFormat,
+        activation_bits: ActivationBits,
         n_loading: Option<usize>,
         threads: ComputeThreads,
     ) -> Result<Self, BackendError> {
         let weights = weights::load(gguf, spec, &mut Pool::new(or_physical_cores(n_loading)))?;
-        let program = decoder::program(spec, weights, kv_format(kv_cache));
+        let formats = decoder::Formats { kv_cache: kv_format(kv_cache), activations: kernel_bits(activation_bits) };
+        let program = decoder::program(spec, weights, formats);
         let (vocab_size, n_layers) = (spec.vocab_size, spec.layers.len());
         Ok(NativeBackend { program, threads, vocab_size, n_layers, is_suspended: false })
     }
@@ -159,5 +161,13 @@ fn kv_format(kv_cache: KvCacheFormat) -> KvFormat {
     match kv_cache {
         KvCacheFormat::F16 => KvFormat::F16,
         KvCacheFormat::Q8_0 => KvFormat::Q8_0,
+    }
+}
+
+/// The name that the kernels have for a precision.
+fn kernel_bits(activation_bits: ActivationBits) -> hone_kernels::ActivationBits {
+    match activation_bits {
+        ActivationBits::Eight => hone_kernels::ActivationBits::Eight,
+        ActivationBits::Sixteen => hone_kernels::ActivationBits::Sixteen,
     }
 }

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use hone_engine::backend::{DeviceChoice, KvCacheFormat};
+use hone_engine::backend::{ActivationBits, DeviceChoice, KvCacheFormat};
 use hone_engine::engine::{EngineHandle, EngineOptions};
 use hone_engine::gguf::Gguf;
 use hone_engine::model::{BackendChoice, Model, ModelOptions, Speculation};
@@ -37,6 +37,7 @@ pub(crate) fn options() -> ModelOptions {
         n_threads: None,
         speculation: Speculation::Auto,
         kv_cache: KvCacheFormat::F16,
+        activation_bits: ActivationBits::Eight,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use super::*;
+use crate::elementwise::tests::sized;
 
 fn pool(n_threads: usize) -> Pool {
     Pool::new(NonZeroUsize::new(n_threads).unwrap())
@@ -51,7 +52,7 @@ impl Phases for Sums {
 #[track_caller]
 fn check(n_threads: usize, widths: &[usize]) {
     let mut pool = pool(n_threads);
-    for _ in 0..20 {
+    for _ in 0..sized(20, 2) {
         let sums = Sums::new(widths);
         pool.run(&sums);
         assert_eq!(sums.last(), sums.expected(), "{n_threads} threads, {widths:?}");
@@ -65,7 +66,7 @@ fn phases_follow_one_another() {
         check(n_threads, &[0, 0]);
         check(n_threads, &[1]);
         check(n_threads, &[3, 0, 1, 7, 2, 0]);
-        check(n_threads, &[2; 500]);
+        check(n_threads, &[2; sized(500, 20)]);
     }
 }
 
@@ -74,12 +75,12 @@ fn many_tiny_steps_all_happen() {
     for n_threads in 1..=4 {
         let mut pool = pool(n_threads);
         let count = AtomicU64::new(0);
-        for _ in 0..10_000 {
+        for _ in 0..sized(10_000, 50) {
             pool.for_each(3, |_, _| {
                 count.fetch_add(1, Ordering::Relaxed);
             });
         }
-        assert_eq!(count.into_inner(), 30_000);
+        assert_eq!(count.into_inner(), 3 * sized(10_000, 50) as u64);
     }
 }
 
@@ -140,6 +141,7 @@ fn what_follows_a_panic_does_not_begin() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri lets nobody read the machine's files")]
 fn cores_are_counted() {
     assert!(physical_cores() <= std::thread::available_parallelism().unwrap());
 }

@@ -10,7 +10,7 @@ use super::{PartialMemory, Program};
 use crate::attention::Geometry;
 use crate::attention::kv_cache::{KvFormat, KvLayer};
 use crate::attention::plan::Plan;
-use crate::{Matrix, ROW_GROUP};
+use crate::{ActivationBits, Matrix, ROW_GROUP};
 
 /// Makes a [`Program`]. Every function panics when what it is given does not fit together: a program is made from
 /// weights whose shapes have been checked, so a misfit is a bug in what makes the program.
@@ -68,9 +68,9 @@ impl ProgramBuilder {
         Rows { index: self.rows.len() - 1, set, width }
     }
 
-    /// A buffer in the form that products read.
-    pub fn quantized(&mut self, set: RowSet, width: usize) -> QuantizedRows {
-        self.quantized.push(ActivationMemory::new(set, width));
+    /// A buffer in the form that products read; for quantized weights it is rounded to so many `bits`.
+    pub fn quantized(&mut self, set: RowSet, width: usize, bits: ActivationBits) -> QuantizedRows {
+        self.quantized.push(ActivationMemory::new(set, width, bits));
         QuantizedRows { index: self.quantized.len() - 1, set, width }
     }
 

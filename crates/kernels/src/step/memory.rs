@@ -2,7 +2,7 @@
 
 use super::operation::{Part, RowSet};
 use crate::WeightType;
-use crate::activations::Activations;
+use crate::activations::{ActivationBits, Activations};
 use crate::buffer::Buffer;
 
 /// Rows of floats.
@@ -65,14 +65,16 @@ impl RowMemory {
 pub(super) struct ActivationMemory {
     set: RowSet,
     width: usize,
+    bits: ActivationBits,
     /// Types of the matrices that read them.
     pub(super) readers: Vec<WeightType>,
     activations: Activations,
 }
 
 impl ActivationMemory {
-    pub(super) fn new(set: RowSet, width: usize) -> Self {
-        ActivationMemory { set, width, readers: Vec::new(), activations: Activations::new(width, 0, &[]) }
+    pub(super) fn new(set: RowSet, width: usize, bits: ActivationBits) -> Self {
+        let activations = Activations::new(width, 0, &[], bits);
+        ActivationMemory { set, width, bits, readers: Vec::new(), activations }
     }
 
     pub(super) fn set(&self) -> RowSet {
@@ -85,7 +87,7 @@ impl ActivationMemory {
 
     pub(super) fn reserve(&mut self, n_rows: usize) {
         if n_rows > self.activations.max_tokens() {
-            self.activations = Activations::new(self.width, n_rows, &self.readers);
+            self.activations = Activations::new(self.width, n_rows, &self.readers, self.bits);
         }
         self.activations.set_n_tokens(n_rows);
     }

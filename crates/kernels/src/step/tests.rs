@@ -4,14 +4,14 @@ use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
-use crate::elementwise::tests::numbers;
-use crate::{Activation, KvFormat, WeightType};
+use crate::elementwise::tests::{numbers, sized};
+use crate::{Activation, ActivationBits, KvFormat, WeightType};
 
-const WIDTH: usize = 64;
+const WIDTH: usize = sized(64, 16);
 const N_KV_HEADS: usize = 2;
-const HEAD_DIM: usize = 16;
+const HEAD_DIM: usize = sized(16, 8);
 const KV_WIDTH: usize = N_KV_HEADS * HEAD_DIM;
-const VOCAB_SIZE: usize = 50;
+const VOCAB_SIZE: usize = sized(50, 17);
 
 fn matrix(seed: u32, n_rows: usize, n_columns: usize) -> Matrix {
     let weights = numbers(seed, n_rows * n_columns, 0.3);
@@ -29,7 +29,7 @@ fn program() -> Program {
     let layer = builder.kv_layer(KvFormat::F16, N_KV_HEADS, HEAD_DIM);
     let hidden = builder.rows(RowSet::Tokens, WIDTH);
     let normed = builder.rows(RowSet::Tokens, WIDTH);
-    let input = builder.quantized(RowSet::Tokens, WIDTH);
+    let input = builder.quantized(RowSet::Tokens, WIDTH, ActivationBits::Eight);
     builder.for_each_row(
         RowSet::Tokens,
         vec![
@@ -68,7 +68,7 @@ fn program() -> Program {
         ],
     );
     let selected = builder.rows(RowSet::Selected, WIDTH);
-    let last = builder.quantized(RowSet::Selected, WIDTH);
+    let last = builder.quantized(RowSet::Selected, WIDTH, ActivationBits::Eight);
     builder.for_each_row(
         RowSet::Selected,
         vec![
@@ -103,17 +103,18 @@ fn assert_close(ours: &[f32], theirs: &[f32]) {
 
 #[test]
 fn threads_and_chunks_change_nothing() {
-    let tokens = tokens(90);
+    let chunks = [1, sized(40, 3), 1, sized(48, 2)];
+    let tokens = tokens(chunks.iter().sum());
     let blocks = [7, 3, 0];
     let expected = program().run(&mut pool(1), [whole(&tokens, &blocks)]).unwrap().to_vec();
-    assert_eq!(expected.len(), 90 * VOCAB_SIZE);
+    assert_eq!(expected.len(), tokens.len() * VOCAB_SIZE);
     assert!(expected.iter().any(|logit| logit.abs() > 0.1));
-    for n_threads in 1..=4 {
+    for n_threads in 1..=sized(4, 2) {
         let (mut program, mut pool) = (program(), pool(n_threads));
         assert_close(program.run(&mut pool, [whole(&tokens, &blocks)]).unwrap(), &expected);
         let mut position = 0;
         let mut logits = Vec::new();
-        for n_tokens in [1, 40, 1, 48] {
+        for n_tokens in chunks {
             let sequence = Sequence { position, ..whole(&tokens[position..position + n_tokens], &blocks) };
             logits.extend_from_slice(program.run(&mut pool, [sequence]).unwrap());
             position += n_tokens;
@@ -124,32 +125,33 @@ fn threads_and_chunks_change_nothing() {
 
 #[test]
 fn sequences_run_together_as_alone() {
-    let tokens = tokens(50);
+    let tokens = tokens(sized(50, 8));
     let (mut program, mut pool) = (program(), pool(2));
     let alone = program.run(&mut pool, [whole(&tokens, &[0, 1])]).unwrap().to_vec();
-    let other = program.run(&mut pool, [whole(&tokens[7..12], &[0])]).unwrap().to_vec();
-    let some = Sequence { first_selected: 30, n_selected: 2, ..whole(&tokens, &[2, 5]) };
-    let together = program.run(&mut pool, [some, whole(&tokens[7..12], &[4])]).unwrap();
-    assert_close(&together[..2 * VOCAB_SIZE], &alone[30 * VOCAB_SIZE..32 * VOCAB_SIZE]);
+    let other = program.run(&mut pool, [whole(&tokens[7..sized(12, 8)], &[0])]).unwrap().to_vec();
+    let some = Sequence { first_selected: sized(30, 5), n_selected: 2, ..whole(&tokens, &[2, 5]) };
+    let together = program.run(&mut pool, [some, whole(&tokens[7..sized(12, 8)], &[4])]).unwrap();
+    assert_close(&together[..2 * VOCAB_SIZE], &alone[sized(30, 5) * VOCAB_SIZE..sized(32, 7) * VOCAB_SIZE]);
     assert_close(&together[2 * VOCAB_SIZE..], &other);
 }
 
 #[test]
 fn a_copied_block_goes_on_as_the_original() {
-    let tokens = tokens(20);
+    let tokens = tokens(sized(20, 3));
+    let before = tokens.len() - 1;
     let (mut program, mut pool) = (program(), pool(2));
-    let expected = program.run(&mut pool, [whole(&tokens, &[0])]).unwrap()[19 * VOCAB_SIZE..].to_vec();
+    let expected = program.run(&mut pool, [whole(&tokens, &[0])]).unwrap()[before * VOCAB_SIZE..].to_vec();
     program.copy_block(0, 500);
-    let last = Sequence { position: 19, ..whole(&tokens[19..], &[500]) };
+    let last = Sequence { position: before, ..whole(&tokens[before..], &[500]) };
     assert_close(program.run(&mut pool, [last]).unwrap(), &expected);
 }
 
 #[test]
 fn a_step_in_parts_is_the_same_step_and_may_be_given_up() {
-    let tokens = tokens(40);
+    let tokens = tokens(sized(40, 3));
     let (mut program, mut pool, mut other) = (program(), pool(2), self::program());
     let expected = program.run(&mut pool, [whole(&tokens, &[0, 1])]).unwrap().to_vec();
-    program.begin(&pool, [whole(&tokens[..5], &[2])]).unwrap();
+    program.begin(&pool, [whole(&tokens[..sized(5, 2)], &[2])]).unwrap();
     assert!(!program.go_on(&mut pool, 3));
     program.begin(&pool, [whole(&tokens, &[2, 3])]).unwrap();
     let n_parts = (1..).find(|_| {
@@ -166,7 +168,7 @@ fn a_step_in_parts_is_the_same_step_and_may_be_given_up() {
 
 #[test]
 fn steps_may_want_nothing() {
-    let tokens = tokens(20);
+    let tokens = tokens(sized(20, 2));
     let (mut program, mut pool) = (program(), pool(2));
     assert!(program.run(&mut pool, []).unwrap().is_empty());
     let silent = Sequence { n_selected: 0, ..whole(&tokens, &[0]) };
@@ -212,12 +214,12 @@ fn misfits_are_refused_when_a_program_is_made() {
         builder.for_each_row(Tokens, vec![RowOperation::Copy { from: a.part(0, 3), to: a.part(1, 3) }]);
     });
     check_refused(|builder| {
-        let (input, out) = (builder.quantized(Tokens, 32), builder.rows(Tokens, 16));
+        let (input, out) = (builder.quantized(Tokens, 32, ActivationBits::Eight), builder.rows(Tokens, 16));
         let matrix = builder.matrix(matrix(1, 17, 32));
         builder.product(input, &[ProductOutput { matrix, to: out.all(), add: false }]);
     });
     check_refused(|builder| {
-        let (input, out) = (builder.quantized(Tokens, 32), builder.rows(Tokens, 16));
+        let (input, out) = (builder.quantized(Tokens, 32, ActivationBits::Eight), builder.rows(Tokens, 16));
         let matrix = builder.matrix(matrix(1, 16, 32));
         builder.product(input, &[ProductOutput { matrix, to: out.all(), add: false }; 2]);
     });

@@ -7,20 +7,27 @@ use hone_kernels::step::{
     AttentionOptions, KvLayerId, MatrixId, Part, ProductOutput, Program, ProgramBuilder, QuantizedRows, RopeId,
     RopePairs, RowOperation, RowSet, Rows, VectorId,
 };
-use hone_kernels::{Activation, KvFormat};
+use hone_kernels::{Activation, ActivationBits, KvFormat};
 
 use super::weights::{Linear, Weights};
 use crate::backend::tensors::{AttentionProjections, GatedProjections, LayerParts};
 use crate::decoder::{self, DecoderSpec, RopeStyle};
 
-/// Describes the decoder of `spec` with these weights, and a cache in this format.
-pub(super) fn program(spec: &DecoderSpec, weights: Weights, kv_format: KvFormat) -> Program {
+/// The forms in which a decoder keeps what it computes.
+#[derive(Clone, Copy)]
+pub(super) struct Formats {
+    pub(super) kv_cache: KvFormat,
+    pub(super) activations: ActivationBits,
+}
+
+/// Describes the decoder of `spec` with these weights.
+pub(super) fn program(spec: &DecoderSpec, weights: Weights, formats: Formats) -> Program {
     let Weights { mut builder, parts } = weights;
     let ropes: Vec<RopeId> = spec.ropes.iter().map(|table| rope(&mut builder, table)).collect();
-    let tokens = Stream::new(&mut builder, spec, RowSet::Tokens);
-    let selected = Stream::new(&mut builder, spec, RowSet::Selected);
+    let tokens = Stream::new(&mut builder, spec, RowSet::Tokens, formats.activations);
+    let selected = Stream::new(&mut builder, spec, RowSet::Selected, formats.activations);
     let projected = builder.rows(RowSet::Tokens, (spec.n_heads + 2 * spec.n_kv_heads) * spec.head_dim);
-    let mut description = Description { spec, builder, kv_format, projected, pending: Vec::new() };
+    let mut description = Description { spec, builder, kv_format: formats.kv_cache, projected, pending: Vec::new() };
     description.embed(&tokens, parts.embeddings, &ropes);
     let last = parts.layers.len() - 1;
     for (index, layer) in parts.layers.iter().enumerate() {
@@ -63,17 +70,17 @@ struct Stream {
 }
 
 impl Stream {
-    fn new(builder: &mut ProgramBuilder, spec: &DecoderSpec, set: RowSet) -> Self {
+    fn new(builder: &mut ProgramBuilder, spec: &DecoderSpec, set: RowSet, bits: ActivationBits) -> Self {
         let query_width = spec.n_heads * spec.head_dim;
         Stream {
             set,
             hidden: builder.rows(set, spec.hidden_size),
             normed: builder.rows(set, spec.hidden_size),
-            input: builder.quantized(set, spec.hidden_size),
+            input: builder.quantized(set, spec.hidden_size, bits),
             attended: builder.rows(set, query_width),
-            attended_input: builder.quantized(set, query_width),
+            attended_input: builder.quantized(set, query_width, bits),
             gated: builder.rows(set, 2 * spec.ffn_size),
-            gated_input: builder.quantized(set, spec.ffn_size),
+            gated_input: builder.quantized(set, spec.ffn_size, bits),
             branch: builder.rows(set, spec.hidden_size),
         }
     }

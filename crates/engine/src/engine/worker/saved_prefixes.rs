@@ -1,7 +1,7 @@
 //! What was computed of a conversation, kept in files: whoever goes on with it another day does not wait for all of it
 //! to be computed again.
 //!
-//! A file belongs to one model and one form of its KV cache. It holds, in this order: eight bytes that name the format and
+//! A file belongs to one model, one form of its KV cache and one precision. It holds, in this order: eight bytes that name the format and
 //! its version; the fingerprint of both, 32 bytes; the number of tokens, 4 bytes; the tokens, 4 bytes each; the content of
 //! their blocks; the SHA-256 of all that, 32 bytes. Numbers are little-endian. Files are written under another name and
 //! renamed, and one that cannot be used is as good as none.
@@ -170,12 +170,13 @@ impl From<CacheFull> for Failed {
     }
 }
 
-/// What tells a model and the form of its cache from others, without reading all of its weights.
+/// What tells a model, the form of its cache and its precision from others, without reading all of its weights.
 fn fingerprint(file: &ModelFile, model: &Model) -> io::Result<Fingerprint> {
     let mut sum = Sha256::new();
     sum.update(file.length.to_le_bytes());
     sum.update((model.block_bytes() as u64).to_le_bytes());
     sum.update((model.context_length() as u64).to_le_bytes());
+    sum.update([model.activation_bits() as u8]);
     let mut weights = File::open(&file.path)?;
     for sample in 0..SAMPLES {
         let at = (file.length / SAMPLES * sample).min(file.length.saturating_sub(SAMPLE_BYTES));
