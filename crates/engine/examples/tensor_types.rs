@@ -83,7 +83,7 @@ fn stored_type(tensor: &TensorInfo, tensor_type: TensorType) -> TensorType {
     }
 }
 
-/// Gates of every other layer.
+/// Gate and up of every other layer's feed-forward.
 fn bears_two_bits(name: &str) -> bool {
     let mut parts = name.split('.').skip(1);
     let layer = parts.next().and_then(|layer| layer.parse::<usize>().ok());
