@@ -25,6 +25,9 @@ pub use tensor_type::TensorType;
 pub use value::{Array, Value, ValueType};
 pub use writer::{TensorWriter, WriteError, WriteValue, Writer};
 
+/// So far ahead of what is being read the disk is kept busy.
+const READ_AHEAD: usize = 64 << 20;
+
 /// Why a file cannot be read as GGUF.
 #[derive(Debug, Error)]
 pub enum GgufError {
@@ -158,6 +161,12 @@ impl Gguf {
     /// The bytes of a tensor of this file.
     pub fn tensor_bytes(&self, tensor: &TensorInfo) -> &[u8] {
         &self.mapping.bytes()[tensor.offset..tensor.offset + tensor.n_bytes]
+    }
+
+    /// Has the system read what stands behind a part of the file, as many bytes as are worth it, while the part is used.
+    pub(crate) fn prefetch_behind(&self, part: &[u8]) {
+        let start = part.as_ptr().addr().saturating_sub(self.mapping.bytes().as_ptr().addr());
+        self.mapping.prefetch(start..start + part.len() + READ_AHEAD);
     }
 
     /// Gives the memory of a part of a tensor's bytes back to the system, until they are read again.

@@ -2,6 +2,7 @@
 
 mod text;
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use hone_protocol::ModelFile;
@@ -223,9 +224,15 @@ impl Model {
         options: &ModelOptions,
         beside: &LoadOptions,
     ) -> Result<Self, ModelError> {
+        // A vocabulary is built by one thread: while others pack the weights, it costs no time.
+        let (text, backend) = std::thread::scope(|scope| {
+            let text = scope.spawn(|| ModelText::from_gguf(gguf, &spec, options.context_of(&spec)));
+            let backend = load_backend(gguf, &spec, options, beside);
+            (text.join().unwrap_or_else(|panic| resume_unwind(panic)), backend)
+        });
         Ok(Model {
-            text: Arc::new(ModelText::from_gguf(gguf, &spec, options.context_of(&spec))?),
-            backend: load_backend(gguf, &spec, options, beside)?,
+            text: Arc::new(text?),
+            backend: backend?,
             activation_bits: options.activation_bits,
             cache: BlockPool::with_room_for(beside.cache_positions),
             prefixes: PrefixTree::default(),

@@ -55,6 +55,19 @@ impl Mapping {
         }
     }
 
+    /// Has the system read these bytes from the disk, where they are not in memory, before they are needed.
+    pub(super) fn prefetch(&self, range: Range<usize>) {
+        let range = range.start.min(self.bytes().len())..range.end.min(self.bytes().len());
+        #[cfg(unix)]
+        if let Source::File(map) = &self.0
+            && let Err(error) = map.advise_range(memmap2::Advice::WillNeed, range.start, range.len())
+        {
+            tracing::debug!(%error, "the system does not read ahead");
+        }
+        #[cfg(not(unix))]
+        drop(range);
+    }
+
     /// Gives the memory of a part of [`Mapping::bytes`] back to the system. Whoever reads it again gets the same bytes,
     /// from the file. Where the bytes lie in memory, nothing happens.
     pub(super) fn release(&self, part: &[u8]) {

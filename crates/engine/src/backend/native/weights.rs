@@ -39,6 +39,7 @@ fn pack(gguf: &Gguf, tensors: &ModelTensors<'_>, pool: &mut Pool) -> Result<BTre
     matrices.sort_by_key(|tensor| tensor.bytes.as_ptr().addr());
     let mut packed = BTreeMap::new();
     for &MatrixTensor { ref name, n_rows, n_columns, tensor_type, bytes } in matrices {
+        gguf.prefetch_behind(bytes);
         let release = |part: &[u8]| gguf.release(part);
         let matrix = Matrix::pack_on(pool, weight_type(tensor_type), n_rows, n_columns, bytes, &release);
         let matrix = matrix.map_err(|error| {
