@@ -153,3 +153,21 @@ fn what_is_typed_during_an_answer_is_asked_next_and_stands_in_no_answer() {
     assert!(terminal.child.wait().unwrap().success());
     assert_eq!(home.json(&["memory", "list", "--json"]).as_array().unwrap().len(), 3);
 }
+
+#[test]
+fn ctrl_c_takes_back_what_was_typed_ahead() {
+    let home = Home::new();
+    let mut terminal = Terminal::chat(&home, &["--no-grade", "--max-tokens", "600"]);
+    terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
+    let is_told = |lines: &[String], word: &str| lines.iter().any(|line| !line.starts_with('>') && line.contains(word));
+    terminal.type_text("Tell me a long story about a mill.\r");
+    terminal.wait_for("answer", |lines| is_told(lines, "mill"));
+    terminal.type_text("Tell me a long story about a frog.\rSay no.\r");
+    terminal.wait_for("second answer", |lines| is_told(lines, "frog"));
+    terminal.type_text("\u{3}");
+    let lines = terminal.wait_for("stop", |lines| lines.iter().any(|line| line == "stopped"));
+    assert!(position(&lines, "> Say no.").is_none(), "{lines:#?}");
+    terminal.wait_for("prompt", |lines| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == ">"));
+    terminal.type_text("\u{4}");
+    assert!(terminal.child.wait().unwrap().success());
+}

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use crossbeam_channel::{Receiver, bounded};
 
+use crate::chat::typeahead;
 use crate::failure::Outcome;
 
 /// Ctrl-C.
@@ -36,6 +37,7 @@ impl Interrupt {
         let handler = move || {
             // A second Ctrl-C that finds the first one unheeded ends the process too.
             if !listening.load(Ordering::SeqCst) || sender.try_send(()).is_err() {
+                typeahead::restore();
                 std::process::exit(i32::from(Outcome::Interrupted.exit_code()));
             }
         };

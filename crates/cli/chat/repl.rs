@@ -7,9 +7,9 @@ use anyhow::Context;
 use nu_ansi_term::Style;
 use reedline::{
     ColumnarMenu, Completer, CompletionResult, DefaultHinter, EditCommand, Emacs, ExternalPrinter, FileBackedHistory,
-    KeyCode, KeyModifiers, MenuBuilder, Prompt, PromptEditMode, PromptHistorySearch, PromptHistorySearchStatus,
-    Reedline, ReedlineEvent, ReedlineMenu, Signal, Span, Suggestion, ValidationResult, Validator,
-    default_emacs_keybindings,
+    HistoryItem, KeyCode, KeyModifiers, MenuBuilder, Prompt, PromptEditMode, PromptHistorySearch,
+    PromptHistorySearchStatus, Reedline, ReedlineEvent, ReedlineMenu, Signal, Span, Suggestion, ValidationResult,
+    Validator, default_emacs_keybindings,
 };
 
 use super::completion::{Candidates, offers};
@@ -37,6 +37,8 @@ pub(crate) fn run(
     loop {
         let text = if let Some(text) = typed.inputs.pop_front() {
             output.announce(&format!("> {}", text.replace('\n', "\n… ")));
+            // The chat goes on without the line in its history.
+            let _ = editor.history_mut().save(HistoryItem::from_command_line(&text));
             text
         } else {
             if !typed.rest.is_empty() {
@@ -71,6 +73,9 @@ fn handle(shell: &mut Shell<'_>, text: &str, screen: &mut dyn Screen, typed: &mu
     let typeahead = Typeahead::begin();
     let flow = shell.handle(text, screen);
     typeahead.end(typed);
+    if matches!(flow, Ok(Flow::Interrupted)) {
+        typed.inputs.clear();
+    }
     flow
 }
 

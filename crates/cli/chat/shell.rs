@@ -7,7 +7,7 @@ use hone_protocol::{QueryId, Rating, Timings};
 use time::OffsetDateTime;
 
 use super::aftermath::Aftermath;
-use super::answer::answer;
+use super::answer::{Ending, answer};
 use super::completion::Candidates;
 use super::input::{self, Input};
 use super::screen::Screen;
@@ -35,6 +35,8 @@ pub(crate) trait ModelShelf {
 pub(crate) enum Flow {
     /// It does.
     Continue,
+    /// It does, but what was to come next is taken back, as the answer was.
+    Interrupted,
     /// The person wants to leave.
     Leave,
 }
@@ -64,7 +66,6 @@ impl Shell<'_> {
         let done = match input::parse(text) {
             Input::Nothing => return Ok(Flow::Continue),
             Input::Wrong(reason) => Err(anyhow::Error::msg(reason)),
-            Input::Command(SlashCommand::Exit) => return Ok(Flow::Leave),
             Input::Command(command) => self.obey(command, screen),
             Input::Question(question) => {
                 self.session.ask(question);
@@ -72,11 +73,13 @@ impl Shell<'_> {
             }
         };
         match done {
-            Err(error) if is_broken_pipe(&error) => return Err(error),
-            Err(error) => screen.error(&format!("{error:#}")),
-            Ok(()) => {}
+            Err(error) if is_broken_pipe(&error) => Err(error),
+            Err(error) => {
+                screen.error(&format!("{error:#}"));
+                Ok(Flow::Continue)
+            }
+            done => done,
         }
-        Ok(Flow::Continue)
     }
 
     /// Names that commands take at this moment.
@@ -90,8 +93,8 @@ impl Shell<'_> {
         }
     }
 
-    fn obey(&mut self, command: SlashCommand, screen: &mut dyn Screen) -> anyhow::Result<()> {
-        match command {
+    fn obey(&mut self, command: SlashCommand, screen: &mut dyn Screen) -> anyhow::Result<Flow> {
+        let done = match command {
             SlashCommand::Help => screen.say(&help()),
             SlashCommand::Model(None) => screen.say(self.session.model()),
             SlashCommand::Model(Some(name)) => self.change_model(&name),
@@ -107,19 +110,21 @@ impl Shell<'_> {
             SlashCommand::Save(name) => self.save_as(name, screen),
             SlashCommand::Load(None) => self.list(screen),
             SlashCommand::Load(Some(name)) => self.load(name, screen),
-            SlashCommand::Regen if self.session.ask_again() => self.answer(screen),
+            SlashCommand::Regen if self.session.ask_again() => return self.answer(screen),
             SlashCommand::Regen => anyhow::bail!("nothing has been asked yet"),
             SlashCommand::Undo => self.undo(screen),
             SlashCommand::Stats => screen.say(&statistics(&self.session)),
             SlashCommand::Why => screen.say(&self.aftermath.explain(self.last_answer()?, self.stack)?),
             SlashCommand::Rate(rating) => self.rate(rating, screen),
-            SlashCommand::Exit => Ok(()),
-        }
+            SlashCommand::Exit => return Ok(Flow::Leave),
+        };
+        done.map(|()| Flow::Continue)
     }
 
-    fn answer(&mut self, screen: &mut dyn Screen) -> anyhow::Result<()> {
-        answer(&mut self.session, self.stack, self.interrupt, screen)?;
-        self.save_automatically()
+    fn answer(&mut self, screen: &mut dyn Screen) -> anyhow::Result<Flow> {
+        let ending = answer(&mut self.session, self.stack, self.interrupt, screen)?;
+        self.save_automatically()?;
+        Ok(if ending == Ending::Interrupted { Flow::Interrupted } else { Flow::Continue })
     }
 
     /// What the last answer is called.

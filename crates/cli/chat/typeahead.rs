@@ -45,6 +45,7 @@ impl Typed {
                 '\r' | '\n' => self.rest.push('\n'),
                 '\u{8}' | '\u{7f}' => drop(self.rest.pop()),
                 '\u{15}' => self.rest.clear(),
+                '\u{4}' if self.rest.is_empty() => self.inputs.push_back("/exit".to_owned()),
                 '\u{1b}' => skip_escape_sequence(&mut keys),
                 '\t' => self.rest.push(' '),
                 key if key.is_control() => {}
@@ -56,14 +57,24 @@ impl Typed {
 
 /// Cursor and function keys have no meaning where no line is seen.
 fn skip_escape_sequence(keys: &mut std::str::Chars<'_>) {
-    if keys.next() == Some('[') {
-        keys.find(|key| ('@'..='~').contains(key));
+    match keys.clone().next() {
+        Some('[') => drop(keys.skip(1).find(|key| ('@'..='~').contains(key))),
+        Some('O') => drop(keys.nth(1)),
+        // The key alone.
+        _ => {}
     }
+}
+
+/// Gives a terminal that is quiet its manners back, for a process that ends where it stands.
+pub(crate) fn restore() {
+    #[cfg(unix)]
+    terminal::restore();
 }
 
 #[cfg(unix)]
 mod terminal {
     use std::io::{Stdin, stdin};
+    use std::sync::{Mutex, PoisonError};
 
     use rustix::io::{Errno, read};
     use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
@@ -71,7 +82,17 @@ mod terminal {
     /// A terminal that neither echoes nor waits for whole lines.
     pub(super) struct Quiet {
         keyboard: Stdin,
-        before: Termios,
+        quiet: Termios,
+    }
+
+    /// How the terminal was before it became quiet.
+    static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+
+    pub(super) fn restore() {
+        if let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // A terminal that is gone needs no care.
+            let _ = tcsetattr(stdin(), OptionalActions::Now, &before);
+        }
     }
 
     impl Quiet {
@@ -84,13 +105,18 @@ mod terminal {
             // Reading returns at once with what is there.
             quiet.special_codes[SpecialCodeIndex::VMIN] = 0;
             quiet.special_codes[SpecialCodeIndex::VTIME] = 0;
+            *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
             tcsetattr(&keyboard, OptionalActions::Now, &quiet).ok()?;
-            Some(Quiet { keyboard, before })
+            Some(Quiet { keyboard, quiet })
         }
 
         /// What was typed and has not been read.
         pub(super) fn keys(&self) -> String {
             let (mut keys, mut part) = (Vec::new(), [0; 1024]);
+            // A shell that had stopped the process may have set the terminal anew, so that reading would wait.
+            if tcsetattr(&self.keyboard, OptionalActions::Now, &self.quiet).is_err() {
+                return String::new();
+            }
             loop {
                 match read(&self.keyboard, &mut part) {
                     Ok(count @ 1..) => keys.extend_from_slice(&part[..count]),
@@ -103,8 +129,7 @@ mod terminal {
 
     impl Drop for Quiet {
         fn drop(&mut self) {
-            // A terminal that is gone needs no care.
-            let _ = tcsetattr(&self.keyboard, OptionalActions::Now, &self.before);
+            restore();
         }
     }
 }
@@ -133,6 +158,7 @@ mod tests {
     fn corrections_are_made_and_other_keys_ignored() {
         check("grün\u{7f}n!\u{8}\n", &["grün"], "");
         check("no\u{15}yes", &[], "yes");
-        check("a\u{1b}[A\u{1b}[1;5Cb\u{1b}Oc\u{4}\u{3}d", &[], "abcd");
+        check("a\u{1b}[A\u{1b}[1;5Cb\u{1b}OP\u{4}\u{3}c\u{1b}d", &[], "abcd");
+        check("a\n\u{4}", &["a", "/exit"], "");
     }
 }

@@ -19,7 +19,9 @@ use crate::output::bytes;
 /// When it is not known, or cannot be fetched.
 pub(crate) fn run(app: &App, arguments: PullArguments) -> anyhow::Result<Outcome> {
     let options = PullOptions { name: arguments.name, ..PullOptions::from_environment() };
-    check_own_file(Path::new(&arguments.reference))?;
+    if app.store.catalog().find(&arguments.reference).is_none() {
+        check_own_file(Path::new(&arguments.reference))?;
+    }
     let pulled = app.pull(&arguments.reference, &options)?;
     if arguments.json.json {
         app.output.print_json(&JsonModel::installed(&pulled.model, app.store.catalog()))?;

@@ -206,16 +206,16 @@ impl Scheduler {
         self.lanes.leave(lane, session);
         let mut request = self.requests.remove(&id)?;
         if !request.is_queued() {
-            request.become_paused(now);
             self.metrics.lane_mut(lane).counts.preemptions += 1;
         }
+        request.become_parked(now);
         Some(ParkedRequest(request))
     }
 
     /// A parked request's model is in memory again.
-    pub fn unpark(&mut self, parked: ParkedRequest, model: ModelId) {
+    pub fn unpark(&mut self, parked: ParkedRequest, model: ModelId, now: Duration) {
         let ParkedRequest(mut request) = parked;
-        request.model = model;
+        request.become_queued(model, now);
         self.lanes.enter(request.lane, request.session);
         self.requests.insert(request.id, request);
     }

@@ -20,10 +20,10 @@ use hone_protocol::{GenerateError, LocateModel, with_causes};
 
 use super::request::RunningRequest;
 use super::status::{EngineStatus, LaneStatus, ModelState, ModelStatus, QueuedStatus};
-use super::submission::{LoadedTexts, QueuedRequest, Submission};
+use super::submission::{LoadedTexts, Submission};
 use super::{EngineOptions, Message};
 use crate::backend::native::ComputeThreads;
-use crate::scheduler::residency::Residency;
+use crate::scheduler::residency::{ModelMemory, Residency};
 use crate::scheduler::{ModelId, Pause, Refusal, RequestId, Scheduler, StepPlan, Turn};
 use awaited::AwaitedModel;
 use loading::{Loaded, LoadingModel};
@@ -109,6 +109,9 @@ impl Worker {
             self.drop_cancelled();
             self.unload_idle();
             self.load_awaited();
+            for model in &self.models {
+                self.scheduler.set_pinned_blocks(model.id, model.model.cache_usage().pinned);
+            }
             let turn = self.scheduler.turn(self.now());
             self.take(turn);
             let plan = self.scheduler.plan(self.now());
@@ -119,10 +122,7 @@ impl Worker {
             self.load_awaited();
         }
         self.models.iter_mut().for_each(ResidentModel::save_prefix);
-        for thread in self.leaving {
-            // A panic has been printed by its thread.
-            let _ = thread.join();
-        }
+        self.leaving.into_iter().for_each(loading::wait_for);
     }
 
     fn now(&self) -> Duration {
@@ -196,36 +196,35 @@ impl Worker {
             return self.wait_for_model(submission);
         };
         match submission {
-            Submission::Unprepared(queued) if queued.events.is_cancelled() => {}
-            Submission::Unprepared(queued) => self.prepare(index, *queued),
+            Submission::Unprepared(_) => self.prepare(index, vec![submission]),
             Submission::Prepared(request) => self.admit(index, *request),
             Submission::Parked(request, parked) => {
+                let now = self.now();
                 let model = &mut self.models[index];
                 model.add(parked.id(), *request);
-                self.scheduler.unpark(parked, model.id);
+                self.scheduler.unpark(parked, model.id, now);
             }
         }
     }
 
-    /// Turns a request into tokens that came before its model was there: on a thread of its own where that would hold
-    /// others up.
-    fn prepare(&mut self, index: usize, queued: QueuedRequest) {
-        let (text, speculation) = (self.models[index].model.text().clone(), self.options.model.speculation);
-        if self.scheduler.is_idle() {
-            if let Some(request) = queued.prepare(&text, speculation) {
-                self.admit(index, request);
-            }
+    /// Has requests turned into tokens that came before their model was there, on a thread that holds nobody up.
+    fn prepare(&mut self, index: usize, submissions: Vec<Submission>) {
+        if submissions.is_empty() {
             return;
         }
-        let results = self.help_sender.clone();
+        let (text, speculation) = (self.models[index].model.text().clone(), self.options.model.speculation);
+        let (n_requests, results) = (submissions.len(), self.help_sender.clone());
         let prepare = move || {
-            // Without an engine nobody waits for the request.
-            let _ = results.send(Help::Prepared(queued.prepare(&text, speculation).map(Box::new)));
+            for submission in submissions {
+                let Submission::Unprepared(queued) = submission else { continue };
+                // Without an engine nobody waits for the request.
+                let _ = results.send(Help::Prepared(queued.prepare(&text, speculation).map(Box::new)));
+            }
         };
         match std::thread::Builder::new().name("hone-prepare".into()).spawn(prepare) {
-            Ok(_) => self.n_helping += 1,
-            // The request went with the thread; whoever asks finds its channel closed.
-            Err(error) => tracing::error!(%error, "a request is lost: no thread can be made"),
+            Ok(_) => self.n_helping += n_requests,
+            // The requests went with the thread; whoever asks finds their channels closed.
+            Err(error) => tracing::error!(%error, n_requests, "requests are lost: no thread can be made"),
         }
     }
 
@@ -296,7 +295,6 @@ impl Worker {
                 let now = self.started.elapsed();
                 self.scheduler.step_done(now, elapsed, &progress, guesses);
                 progress.iter().filter(|progress| progress.has_ended).for_each(|ended| model.retire(ended.request));
-                self.scheduler.set_pinned_blocks(model.id, model.model.cache_usage().pinned);
             }
             Ok(Ok(None)) => self.scheduler.step_suspended(elapsed),
             Ok(Err(error)) => self.fail_step(index, plan, &with_causes(&error)),
@@ -314,6 +312,9 @@ impl Worker {
 
     fn drop_broken(&mut self, id: ModelId) {
         let error = GenerateError::Failed("a step failed unexpectedly: this is a bug in hone".into());
+        for parked in self.scheduler.park(id, self.now()) {
+            self.scheduler.fail_parked(&parked);
+        }
         if let Some(mut model) = self.forget(id) {
             model.fail_all(&error);
         }
@@ -368,12 +369,14 @@ impl Worker {
             let idle = self.residency.idle_since(model.id).map(|since| now.saturating_sub(since).as_secs_f64());
             model.status(memory, self.scheduler.reserved_blocks(model.id), idle)
         });
-        let loading = self.loading.iter().map(|loading| (ModelState::Loading, &loading.awaited));
-        let awaited = loading.chain(self.awaited.iter().map(|awaited| (ModelState::Waiting, awaited)));
-        let awaited = awaited.map(|(state, awaited)| {
-            let (memory, _) = awaited.source.demand.within(u64::MAX);
+        let awaited = |state, memory: ModelMemory, awaited: &AwaitedModel| {
             ModelStatus::awaited(&awaited.source.name, state, memory, awaited.waiting.len())
+        };
+        let loading = self.loading.iter().map(|loading| {
+            let memory = self.residency.memory(loading.id).unwrap_or_default();
+            awaited(ModelState::Loading, memory, &loading.awaited)
         });
+        let waiting = self.awaited.iter().map(|one| awaited(ModelState::Waiting, one.source.demand.within(0).0, one));
         let name_of =
             |id: ModelId| self.models.iter().find(|model| model.id == id).map(|model| model.source.name.clone());
         let queue = self.scheduler.queue(now).into_iter().map(|queued| QueuedStatus {
@@ -384,7 +387,7 @@ impl Worker {
         });
         EngineStatus {
             memory_budget: self.residency.budget(),
-            models: ready.chain(awaited).collect(),
+            models: ready.chain(loading).chain(waiting).collect(),
             lanes: self.scheduler.metrics().summary().into_iter().map(|summary| self.lane_status(summary)).collect(),
             queue: queue.collect(),
         }

@@ -1,6 +1,6 @@
 //! What lies between text and a model's tokens.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{ModelError, check_vocabulary};
 use crate::constraint::{ConstraintError, ConstraintFactory};
@@ -15,6 +15,8 @@ pub struct ModelText {
     tokenizer: Arc<Tokenizer>,
     template: Result<ChatTemplate, TemplateError>,
     constraints: OnceLock<ConstraintFactory>,
+    /// Held while they are being built.
+    building: Mutex<()>,
     vocab_size: usize,
     context_length: usize,
 }
@@ -27,6 +29,7 @@ impl ModelText {
             template: ChatTemplate::from_gguf(gguf, &tokenizer),
             tokenizer: Arc::new(tokenizer),
             constraints: OnceLock::new(),
+            building: Mutex::new(()),
             vocab_size: spec.vocab_size,
             context_length,
         })
@@ -53,8 +56,11 @@ impl ModelText {
         if let Some(factory) = self.constraints.get() {
             return Ok(factory);
         }
-        let factory = ConstraintFactory::new(&self.tokenizer)?;
-        // Where two threads were first, one of their factories is as good as the other.
+        let _alone = self.building.lock().unwrap_or_else(PoisonError::into_inner);
+        let factory = match self.constraints.get() {
+            Some(factory) => return Ok(factory),
+            None => ConstraintFactory::new(&self.tokenizer)?,
+        };
         Ok(self.constraints.get_or_init(|| factory))
     }
 

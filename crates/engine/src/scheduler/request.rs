@@ -161,11 +161,27 @@ impl Request {
         self.phase = Phase::Running;
     }
 
-    /// Loses its place in the KV cache; all of its tokens are to be computed again.
+    /// Loses its place in the KV cache; all of its tokens are to be computed again. The time that it has had does not
+    /// count against its limit: that was lost to somebody more urgent.
     pub(super) fn become_paused(&mut self, now: Duration) {
         debug_assert!(!self.is_queued() && !self.is_protected);
         self.uncomputed += self.computed;
         self.computed = 0;
+        self.ran = Duration::ZERO;
+        self.phase = Phase::Waiting { since: now };
+    }
+
+    /// Its model leaves memory. What it waits from now on is no waiting for a place.
+    pub(super) fn become_parked(&mut self, now: Duration) {
+        if !self.is_queued() {
+            self.become_paused(now);
+        }
+        self.waited = self.waited(now);
+    }
+
+    /// Its model is back.
+    pub(super) fn become_queued(&mut self, model: ModelId, now: Duration) {
+        self.model = model;
         self.phase = Phase::Waiting { since: now };
     }
 }

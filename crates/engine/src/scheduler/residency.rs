@@ -106,6 +106,11 @@ impl Residency {
         self.models.values().map(|resident| resident.memory.total()).sum()
     }
 
+    /// Bytes that no model takes.
+    pub fn free(&self) -> u64 {
+        self.budget.map_or(u64::MAX, |budget| budget.saturating_sub(self.taken()))
+    }
+
     /// Bytes that a model could have that is wanted so urgently, if everything went that gives way to it.
     pub fn attainable(&self, lane: Lane) -> u64 {
         let staying = self.models.values().filter(|resident| !resident.gives_way_to(lane));

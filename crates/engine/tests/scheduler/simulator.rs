@@ -90,7 +90,7 @@ impl Simulator {
     pub(crate) fn bring_back(&mut self, model: ModelId, kv_blocks: usize, parked: Vec<ParkedRequest>) {
         let Device { cost, slices } = &self.devices[&model];
         self.scheduler.add_model(model, ModelTraits { kv_blocks, slices: *slices, cost: cost.clone() });
-        parked.into_iter().for_each(|parked| self.scheduler.unpark(parked, model));
+        parked.into_iter().for_each(|parked| self.scheduler.unpark(parked, model, self.now));
     }
 
     fn drop_place(&mut self, id: RequestId) {

@@ -25,32 +25,32 @@ impl AwaitedModel {
     fn lane(&self) -> Lane {
         self.waiting.iter().map(Submission::lane).min().unwrap_or(Lane::Batch)
     }
+}
 
-    /// How long it may take until it is in memory.
-    fn loading_time(&self) -> Duration {
-        Duration::from_secs_f64(LOADING_SECONDS + self.source.file.length as f64 / LOADING_BYTES_PER_SECOND)
-    }
+/// How long loading may take.
+fn loading_time(file: &ModelFile) -> Duration {
+    Duration::from_secs_f64(LOADING_SECONDS + file.length as f64 / LOADING_BYTES_PER_SECOND)
 }
 
 impl Worker {
     /// Lets a request wait for its model, which is not in memory.
     pub(super) fn wait_for_model(&mut self, submission: Submission) {
         let (file, lane) = (submission.file().clone(), submission.lane());
+        let (queued, limit) = (self.n_waiting(lane), self.options.scheduler.queue_limits[lane as usize]);
+        // What is parked had been taken already.
+        if queued >= limit && !matches!(submission, Submission::Parked(..)) {
+            self.scheduler.refuse(lane);
+            return submission.fail(GenerateError::Busy { lane, queued, retry_after: loading_time(&file) });
+        }
         if self.awaited_model(&file).is_none() {
             match ModelSource::read(file.clone(), submission.model(), &self.options, &*self.locator) {
                 Ok(source) => self.awaited.push(AwaitedModel { source, waiting: Vec::new() }),
                 Err(error) => return self.refuse_all(vec![submission], &with_causes(&error)),
             }
         }
-        let (queued, limit) = (self.n_waiting(lane), self.options.scheduler.queue_limits[lane as usize]);
-        let Some(awaited) = self.awaited_model(&file) else { return };
-        // What is parked had been taken already.
-        if queued >= limit && !matches!(submission, Submission::Parked(..)) {
-            let retry_after = awaited.loading_time();
-            self.scheduler.refuse(lane);
-            return submission.fail(GenerateError::Busy { lane, queued, retry_after });
+        if let Some(awaited) = self.awaited_model(&file) {
+            awaited.waiting.push(submission);
         }
-        awaited.waiting.push(submission);
     }
 
     /// A model that is on its way or waits for memory.
@@ -69,31 +69,35 @@ impl Worker {
     /// Has models loaded that there is memory for now, the most urgent first. One that has to wait holds up those that are
     /// as urgent, so that a large model is not passed by small ones for ever.
     pub(super) fn load_awaited(&mut self) {
+        self.note_urgency();
         if self.awaited.is_empty() {
             return;
         }
         self.drop_cancelled_waiting();
-        self.note_urgency();
         self.awaited.sort_by_key(AwaitedModel::lane);
-        let mut held_up = None;
+        let (mut held_up, mut held) = (None, Vec::new());
         for awaited in std::mem::take(&mut self.awaited) {
             let lane = awaited.lane();
-            let held = if held_up == Some(lane) { Some(awaited) } else { self.load_if_admitted(awaited, lane) };
-            if let Some(awaited) = held {
+            let waits = if held_up == Some(lane) { Some(awaited) } else { self.load_if_admitted(awaited, lane) };
+            if let Some(awaited) = waits {
                 held_up = Some(lane);
-                self.awaited.push(awaited);
+                held.push(awaited);
             }
         }
+        // Those that have had to leave meanwhile wait behind them.
+        held.append(&mut self.awaited);
+        self.awaited = held;
     }
 
     /// Begins to load a model where it is admitted; returns it where it has to wait.
     fn load_if_admitted(&mut self, awaited: AwaitedModel, lane: Lane) -> Option<AwaitedModel> {
         let id = ModelId(self.n_models);
         let demand = awaited.source.demand;
-        // What can be had without taking memory from models that have requests comes before a larger cache.
-        let rooms = [Lane::Batch, lane].map(|lane| self.residency.attainable(lane));
-        let within = rooms.map(|room| demand.within(room));
-        let (memory, positions) = if within[0].0.total() <= rooms[0] { within[0] } else { within[1] };
+        // What can be had without taking memory from others, and from others' requests, comes before a larger cache.
+        let residency = &self.residency;
+        let rooms = [residency.free(), residency.attainable(Lane::Batch), residency.attainable(lane)];
+        let room = rooms.into_iter().find(|room| demand.within(*room).0.total() <= *room).unwrap_or(rooms[2]);
+        let (memory, positions) = demand.within(room);
         let unloaded = match self.residency.admit(id, memory, lane, self.now()) {
             Ok(Admission::Now(unloaded)) => unloaded,
             Ok(Admission::Later) => return Some(awaited),
@@ -105,7 +109,7 @@ impl Worker {
         self.n_models += 1;
         self.residency.set_pinned(id, awaited.source.is_pinned);
         unloaded.into_iter().for_each(|id| self.unload(id));
-        self.begin_loading(id, awaited, positions);
+        self.begin_loading(id, awaited, lane, positions);
         None
     }
 

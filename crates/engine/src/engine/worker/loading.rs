@@ -3,13 +3,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 
-use hone_protocol::{ModelFile, with_causes};
+use hone_protocol::{Lane, ModelFile, with_causes};
 
 use super::awaited::AwaitedModel;
 use super::resident::ResidentModel;
 use super::saved_prefixes::SavedPrefixes;
 use super::source::ModelSource;
 use super::{Help, Worker};
+use crate::engine::submission::Submission;
 use crate::kv_cache::BLOCK_TOKENS;
 use crate::model::{LoadOptions, Model, ModelError, ModelOptions};
 use crate::scheduler::cost::CostModel;
@@ -31,9 +32,10 @@ pub(super) struct Loaded {
 
 impl Worker {
     /// Has a model loaded that memory has been admitted for. Where that cannot begin, those who wait are told.
-    pub(super) fn begin_loading(&mut self, id: ModelId, awaited: AwaitedModel, cache_positions: usize) {
-        // Beside other models' steps a single thread loads, and gives way to theirs.
-        let is_beside = !self.scheduler.is_idle();
+    pub(super) fn begin_loading(&mut self, id: ModelId, awaited: AwaitedModel, lane: Lane, cache_positions: usize) {
+        // Beside steps that are as urgent a single thread loads, and gives way to them.
+        let urgencies = self.models.iter().filter_map(|model| self.scheduler.urgency(model.id));
+        let is_beside = urgencies.min().is_some_and(|urgency| urgency <= lane);
         let n_loading = if is_beside { Some(1) } else { self.options.model.n_threads };
         let load = LoadOptions { threads: self.threads.clone(), n_loading, cache_positions };
         let ModelSource { file, draft, name, .. } = &awaited.source;
@@ -51,7 +53,7 @@ impl Worker {
     }
 
     fn spawn_loading(
-        &self,
+        &mut self,
         id: ModelId,
         file: ModelFile,
         draft: Option<ModelFile>,
@@ -59,10 +61,13 @@ impl Worker {
         gives_way: bool,
     ) -> std::io::Result<JoinHandle<()>> {
         let (options, results) = (self.options.model.clone(), self.help_sender.clone());
+        let leaving = std::mem::take(&mut self.leaving);
         std::thread::Builder::new().name("hone-load".into()).spawn(move || {
             if gives_way {
                 give_way();
             }
+            // Their memory is counted on.
+            leaving.into_iter().for_each(wait_for);
             let loaded = catch_unwind(AssertUnwindSafe(|| {
                 let model = Model::load_beside(&file, &options, &load)?;
                 let draft = draft.and_then(|draft| load_draft(&draft, &file, &model, &options, &load));
@@ -81,10 +86,7 @@ impl Worker {
     pub(super) fn take_loaded(&mut self, loaded: Loaded) {
         let Some(index) = self.loading.iter().position(|loading| loading.id == loaded.id) else { return };
         let mut loading = self.loading.swap_remove(index);
-        if let Some(thread) = loading.thread.take() {
-            // It has caught its panics and has sent its result.
-            let _ = thread.join();
-        }
+        loading.thread.take().into_iter().for_each(wait_for);
         match loaded.model {
             Ok((model, draft)) => self.add_model(loading, model, draft),
             Err(reason) => {
@@ -115,8 +117,18 @@ impl Worker {
         let mut resident = ResidentModel::new(id, source, model);
         (resident.draft, resident.saved) = (draft, saved);
         self.models.push(resident);
-        waiting.into_iter().for_each(|submission| self.accept(submission));
+        let index = self.models.len() - 1;
+        let is_unprepared = |submission: &mut Submission| matches!(submission, Submission::Unprepared(_));
+        let (mut prepared, mut unprepared) = (waiting, Vec::new());
+        unprepared.extend(prepared.extract_if(.., is_unprepared));
+        prepared.into_iter().for_each(|submission| self.accept(submission));
+        self.prepare(index, unprepared);
     }
+}
+
+/// Waits until a thread is done. A panic has been printed by it.
+pub(super) fn wait_for(thread: JoinHandle<()>) {
+    let _ = thread.join();
 }
 
 /// From now on this thread, and those that it starts, run where nothing more urgent wants the core.
