@@ -7,7 +7,7 @@ use anyhow::Context;
 use hone_agents::{MemoryParts, RespondentB, TeamParts, ThinkingSettings};
 use hone_engine::embedder::Embedder;
 use hone_engine::engine::{EngineHandle, EngineOptions};
-use hone_engine::model::{Model, ModelOptions};
+use hone_engine::model::{Model, ModelOptions, check_file};
 use hone_memory::{MemoryOptions, MemoryStore, Ranking};
 use hone_models::{Bundle, CatalogModel, InstalledModel, PullOptions, Pulled, Role, Store, data_folder};
 use hone_protocol::{Embed, Generate, LocateModel, ModelFile};
@@ -224,7 +224,8 @@ impl App {
 
 impl ModelShelf for App {
     fn provide(&self, name: &str) -> anyhow::Result<()> {
-        self.installed(name).map(drop)
+        let file = self.model_file(name)?;
+        check_file(&file).with_context(|| format!("model {name:?} cannot be run"))
     }
 
     fn names(&self) -> Vec<String> {

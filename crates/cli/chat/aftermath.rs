@@ -4,7 +4,7 @@
 //! them; the line that announces one goes above the line that is being typed, or waits until the answer on the screen has
 //! ended.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use anyhow::Context;
 use crossbeam_channel::{Receiver, Sender, bounded, select_biased, unbounded};
 use hone_protocol::{
-    Comparison, Critique, Envelope, Grade, Payload, Preference, QueryId, Recall, RespondentId, Subject,
+    Comparison, Critique, Envelope, GenerateError, Grade, Payload, Preference, QueryId, Recall, RespondentId, Subject,
 };
 
 use crate::badge::badge;
@@ -21,8 +21,14 @@ use crate::output::{Output, table};
 use crate::stack::Stack;
 
 /// What is heard.
-const SUBJECTS: [Subject; 4] =
-    [Subject::QueryReceived, Subject::MemoryRecalled, Subject::CritiqueResult, Subject::PairwiseResult];
+const SUBJECTS: [Subject; 6] = [
+    Subject::QueryReceived,
+    Subject::QueryCancelled,
+    Subject::ResponseFailed,
+    Subject::MemoryRecalled,
+    Subject::CritiqueResult,
+    Subject::PairwiseResult,
+];
 
 /// What came of the answers so far.
 #[derive(Clone)]
@@ -41,6 +47,8 @@ impl Default for Aftermath {
 #[derive(Default)]
 struct Board {
     grades: HashMap<QueryId, Grade>,
+    /// Questions that were taken back.
+    stopped: HashSet<QueryId>,
     recalls: HashMap<QueryId, Recall>,
     comparisons: HashMap<QueryId, Comparison>,
     /// The question that was asked last.
@@ -166,14 +174,20 @@ impl Board {
     fn take(&mut self, envelope: &Envelope, colors: bool) -> Option<String> {
         let id = envelope.query_id?;
         if envelope.respondent_id == Some(RespondentId::B) {
-            return None;
+            return match &envelope.payload {
+                Payload::ResponseFailed(error) => self.once(no_answer_b(error)),
+                _ => None,
+            };
         }
         match &envelope.payload {
             Payload::QueryReceived(_) => self.latest = Some(id),
+            Payload::QueryCancelled(_) => {
+                self.stopped.insert(id);
+            }
             Payload::MemoryRecalled(recall) => drop(self.recalls.insert(id, recall.clone())),
             Payload::CritiqueResult(critique) => {
                 self.grades.insert(id, critique.grade.clone());
-                return self.badge(id, critique, colors).or_else(|| self.failure(&critique.grade));
+                return self.badge(id, critique, colors).or_else(|| self.failure(id, &critique.grade));
             }
             Payload::PairwiseResult(comparison) => {
                 self.comparisons.insert(comparison.query_id_a, comparison.clone());
@@ -193,14 +207,19 @@ impl Board {
         Some(format!("{badge} {question}"))
     }
 
-    /// Why there is no grade, unless it was said of the answer before.
-    fn failure(&mut self, grade: &Grade) -> Option<String> {
-        let failure = grade.judging.failure.clone()?;
-        if self.told.as_ref() == Some(&failure) {
+    /// Why there is no grade, unless it was said of the answer before or a person stopped it.
+    fn failure(&mut self, id: QueryId, grade: &Grade) -> Option<String> {
+        let failure = grade.judging.failure.as_ref().filter(|_| !self.stopped.contains(&id))?;
+        self.once(format!("not graded: {failure}"))
+    }
+
+    /// What has not just been said.
+    fn once(&mut self, line: String) -> Option<String> {
+        if self.told.as_ref() == Some(&line) {
             return None;
         }
-        self.told = Some(failure.clone());
-        Some(format!("not graded: {failure}"))
+        self.told = Some(line.clone());
+        Some(line)
     }
 
     /// Announces a line of the log, once where it says the same again and again.
@@ -254,6 +273,11 @@ fn explain_grade(grade: &Grade, row: &mut impl FnMut(&str, String)) {
 
 fn explain_comparison(comparison: &Comparison, row: &mut impl FnMut(&str, String)) {
     row("compared", comparison_text(&comparison.preference));
+}
+
+/// Why there is no second answer.
+pub(crate) fn no_answer_b(error: &GenerateError) -> String {
+    format!("respondent B gave no answer: {error}")
 }
 
 /// How an answer compares with the second respondent's.
@@ -319,7 +343,15 @@ mod tests {
         let mut failed = critique(SECOND, RespondentId::A, None);
         let Payload::CritiqueResult(result) = &mut failed.payload else { panic!("it is a critique") };
         result.grade.judging.failure = Some("timeout".to_string());
-        check(&[failed.clone(), failed], &["not graded: timeout"]);
+        check(&[failed.clone(), failed.clone()], &["not graded: timeout"]);
+        let about_second = |payload, respondent| {
+            Envelope::new("generator", SessionId::from_bits(9), payload).about(SECOND, SECOND, respondent)
+        };
+        let stopped = about_second(Payload::QueryCancelled(hone_protocol::Nothing {}), RespondentId::A);
+        check(&[stopped, failed], &[]);
+        let silent = Payload::ResponseFailed(GenerateError::Failed("no memory".into()));
+        let silent = about_second(silent, RespondentId::B);
+        check(&[silent.clone(), silent], &["respondent B gave no answer: generation failed: no memory"]);
         check(&[critique(SECOND, RespondentId::B, Some(4))], &[]);
     }
 

@@ -154,7 +154,7 @@ fn close(session: &mut Session, id: QueryId, response: Response, screen: &mut dy
         Some(FinishReason::Length) => {
             let tokens = timings.generation_tokens;
             screen.note(&format!(
-                "the answer was cut after {tokens} tokens: max_tokens bounds it, and 0 lifts the bound"
+                "the answer was cut after {tokens} tokens: --max-tokens 0 (or /set max_tokens 0) lifts the bound"
             ));
         }
         Some(FinishReason::ContextFull) => {
@@ -223,7 +223,7 @@ mod tests {
         check(
             0,
             &cut(FinishReason::Length),
-            "a|end\nnote: the answer was cut after 1 tokens: max_tokens bounds it, and 0 lifts the bound\nAnswered",
+            "a|end\nnote: the answer was cut after 1 tokens: --max-tokens 0 (or /set max_tokens 0) lifts the bound\nAnswered",
         );
         check(
             0,

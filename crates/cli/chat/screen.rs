@@ -93,6 +93,7 @@ impl Screen for Terminal {
             self.transient = Some(Transient::Prompt(progress::prompt(self.output, total as u64)));
         }
         if let Some(Transient::Prompt(bar)) = &self.transient {
+            bar.set_length(total as u64);
             bar.set_position(done as u64);
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::select_biased;
 use hone_bus::Mailbox;
-use hone_protocol::{Comparison, Envelope, Grade, Payload, QueryId, RespondentId, Response, Subject};
+use hone_protocol::{Comparison, Envelope, GenerateError, Grade, Payload, QueryId, RespondentId, Response, Subject};
 
 use crate::interrupt::Listening;
 use crate::stack::Stack;
@@ -35,8 +35,8 @@ pub(crate) struct Verdicts {
     /// Which answer is better; none where one of them was not graded.
     pub(crate) comparison: Option<Comparison>,
     grade_b: Option<Grade>,
-    /// Whether the second respondent could not answer.
-    has_b_failed: bool,
+    /// Why the second respondent could not answer.
+    pub(crate) failure_b: Option<GenerateError>,
 }
 
 impl VerdictWatch {
@@ -69,14 +69,14 @@ impl Verdicts {
             Payload::CritiqueResult(critique) if is_b => self.grade_b = Some(critique.grade.clone()),
             Payload::CritiqueResult(critique) => self.grade = Some(critique.grade.clone()),
             Payload::ResponseGeneration(response) if is_b => self.response_b = Some(response.clone()),
-            Payload::ResponseFailed(_) if is_b => self.has_b_failed = true,
+            Payload::ResponseFailed(error) if is_b => self.failure_b = Some(error.clone()),
             Payload::PairwiseResult(comparison) => self.comparison = Some(comparison.clone()),
             _ => {}
         }
     }
 
     fn are_complete(&self, expected: Expected) -> bool {
-        let b_has_ended = self.response_b.is_some() || self.has_b_failed || !expected.respondent_b;
+        let b_has_ended = self.response_b.is_some() || self.failure_b.is_some() || !expected.respondent_b;
         match (expected.grades, b_has_ended) {
             (_, false) => false,
             (false, true) => true,

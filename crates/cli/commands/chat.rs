@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::app::{App, StackOptions};
 use crate::arguments::{ChatArguments, ChatQualityFlags};
 use crate::badge::badge;
-use crate::chat::aftermath::{Aftermath, comparison_text};
+use crate::chat::aftermath::{Aftermath, comparison_text, no_answer_b};
 use crate::chat::answer::{Ending, answer};
 use crate::chat::repl;
 use crate::chat::screen::{Screen, Terminal};
@@ -40,7 +40,7 @@ pub(crate) fn run(app: &App, arguments: ChatArguments) -> anyhow::Result<Outcome
     if let Some(name) = arguments.resume {
         resume(&mut session, &store, name)?;
     }
-    app.provide(session.model())?;
+    app.installed(session.model())?;
     let quality = arguments.quality;
     let grades = if question.is_some() { quality.grade } else { session.config().chat.grade };
     let respondent_b = respondent_b(app, &quality)?;
@@ -173,6 +173,9 @@ fn answer_once(app: &App, shell: &mut Shell<'_>, question: String, json: bool) -
     let outcome = if verdicts.is_none() { Outcome::Interrupted } else { outcome_of(ending) };
     let verdicts = verdicts.unwrap_or_default();
     if json {
+        if let Some(error) = &verdicts.failure_b {
+            app.output.note(&no_answer_b(error));
+        }
         app.output.print_json(&JsonAnswer::new(session, exchange, verdicts))?;
         return Ok(outcome);
     }
@@ -202,6 +205,9 @@ fn show_grade(app: &App, grade: &Grade) {
 fn show_comparison(app: &App, verdicts: &Verdicts) {
     if let Some(response) = &verdicts.response_b {
         app.output.note(&format!("respondent B: {}", response.answer.trim()));
+    }
+    if let Some(error) = &verdicts.failure_b {
+        app.output.note(&no_answer_b(error));
     }
     if let Some(comparison) = &verdicts.comparison {
         app.output.note(&format!("the answer: {}", comparison_text(&comparison.preference)));

@@ -302,6 +302,17 @@ fn pinned_models_stay_and_others_are_refused_with_the_sums() {
 }
 
 #[test]
+fn a_model_answers_without_a_draft_for_which_there_is_no_memory() {
+    let folder = support::scratch();
+    support::synthesize("tiny-qwen3", "f32", &folder.path().join("draft"));
+    let draft = Some(path_name(&folder.path().join("draft")));
+    let fixture = room_for_one_model(EngineOptions { draft, ..EngineOptions::default() });
+    assert_eq!(fixture.complete(fixture.request(tokens(1, 20))).token_ids.len(), 12);
+    let weights = Path::new(&fixture.model("tiny-llama")).metadata().unwrap().len();
+    assert_eq!(fixture.status().models[0].weight_bytes, weights);
+}
+
+#[test]
 fn models_leave_that_nobody_uses() {
     let keep_alive = Some(Duration::from_millis(50));
     let fixture = Fixture::with(EngineOptions { keep_alive, ..support::options().into() });

@@ -58,7 +58,7 @@ pub enum Admission {
 fn taken_by_pinned(n_bytes: u64) -> String {
     match mebibytes(n_bytes) {
         0 => String::new(),
-        pinned => format!(", of which pinned ones have {pinned} MiB"),
+        pinned => format!(", of which pinned ones have {pinned} MiB (--pin)"),
     }
 }
 
@@ -279,7 +279,7 @@ mod tests {
         let refusal = residency.admit(ModelId(9), wanted, Lane::Interactive, at(50)).unwrap_err();
         assert_eq!(refusal, OverBudget { wanted, budget: 100 << 20, pinned: 30 << 20 });
         let sums = "it needs 81 MiB (weights 80 MiB, KV cache 1 MiB), and models may use 100 MiB, of which pinned ones have \
-                    30 MiB: raise";
+                    30 MiB (--pin): raise";
         assert!(refusal.to_string().starts_with(sums), "{refusal}");
         check(&mut residency, 70, Lane::Batch, &[3, 1]);
     }

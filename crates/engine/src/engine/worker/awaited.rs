@@ -5,6 +5,7 @@ use std::time::Duration;
 use hone_protocol::{GenerateError, Lane, ModelFile, with_causes};
 
 use super::Worker;
+use super::loading::warn_of_draft;
 use super::source::ModelSource;
 use crate::engine::submission::Submission;
 use crate::scheduler::ModelId;
@@ -90,7 +91,7 @@ impl Worker {
     }
 
     /// Begins to load a model where it is admitted; returns it where it has to wait.
-    fn load_if_admitted(&mut self, awaited: AwaitedModel, lane: Lane) -> Option<AwaitedModel> {
+    fn load_if_admitted(&mut self, mut awaited: AwaitedModel, lane: Lane) -> Option<AwaitedModel> {
         let id = ModelId(self.n_models);
         let demand = awaited.source.demand;
         // What can be had without taking memory from others, and from others' requests, comes before a larger cache.
@@ -101,6 +102,11 @@ impl Worker {
         let unloaded = match self.residency.admit(id, memory, lane, self.now()) {
             Ok(Admission::Now(unloaded)) => unloaded,
             Ok(Admission::Later) => return Some(awaited),
+            Err(error) if let Some(draft) = awaited.source.draft.take() => {
+                warn_of_draft(&draft.path.display().to_string(), &format!("with it, {error}"));
+                awaited.source.demand = demand.alone();
+                return self.load_if_admitted(awaited, lane);
+            }
             Err(error) => {
                 self.refuse_all(awaited.waiting, &error.to_string());
                 return None;

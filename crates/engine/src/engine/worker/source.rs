@@ -62,6 +62,11 @@ impl Demand {
         (all.memory(positions), positions)
     }
 
+    /// The same where nothing guesses for it.
+    pub(super) fn alone(self) -> Demand {
+        Demand { draft: Share::default(), ..self }
+    }
+
     /// What it takes with so many positions where nothing guesses for it.
     pub(super) fn without_draft(&self, positions: usize) -> ModelMemory {
         self.own.memory(positions)
@@ -81,14 +86,15 @@ impl ModelSource {
     ) -> Result<Self, ModelError> {
         let spec = read_spec(&file, options)?;
         let draft = draft_for(&file, options, locator);
+        let is_it = |pinned: &String| pinned == name || locator.locate(pinned).is_ok_and(|found| found == file);
+        let is_pinned = options.pinned.iter().any(is_it);
         let demand = Demand {
             own: Share::of(&file, &spec, options),
             draft: draft.as_ref().map(|(file, spec)| Share::of(file, spec, options)).unwrap_or_default(),
             positions: options.model.context_of(&spec),
-            n_sequences: options.model.n_sequences.max(1),
+            // What a pinned model takes, others never get back.
+            n_sequences: if is_pinned { 1 } else { options.model.n_sequences.max(1) },
         };
-        let is_it = |pinned: &String| pinned == name || locator.locate(pinned).is_ok_and(|found| found == file);
-        let is_pinned = options.pinned.iter().any(is_it);
         Ok(ModelSource { name: name.to_owned(), draft: draft.map(|(file, _)| file), demand, is_pinned, file })
     }
 }
