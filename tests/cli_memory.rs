@@ -105,13 +105,26 @@ fn an_answer_is_shown_by_the_first_digits_of_its_id() {
     {
         assert!(run.stdout.contains(expected), "{}", run.stdout);
     }
-    assert!(run.stdout.ends_with("answer\nIt is 1.[2J\n\nfeedback\nShort and right.\n"), "{:?}", run.stdout);
+    assert!(run.stdout.ends_with("answer\nIt is 1.␛[2J\n\nfeedback\nShort and right.\n"), "{:?}", run.stdout);
     assert!(home.run(&["memory", "show", &id(2).to_string()]).stdout.contains("○ 2/5 (expected 3.75, by itself"));
     assert!(home.run(&["memory", "show", &id(3).to_string()]).stdout.contains("score       none"));
     assert_eq!(home.json(&["memory", "show", &id(1).to_string(), "--json"])["type"], "episodic");
     check_failure(&home, &["memory", "show", "019900"], 1, "more than one begins so");
     check_failure(&home, &["memory", "show", "01990"], 1, "6 to 32 hexadecimal digits");
     check_failure(&home, &["memory", "show", "abcdef"], 1, "no engram's id begins so");
+}
+
+#[test]
+fn a_name_of_any_length_is_shown() {
+    let home = home_with_memory();
+    memory(&home).remember(Engram { model: "m".repeat(100_000), ..engram(4, None) }, None).unwrap();
+    for arguments in [["memory", "list"], ["memory", "stats"], ["memory", "show"]] {
+        let id = id(4).to_string();
+        let arguments: Vec<&str> = arguments.into_iter().chain((arguments[1] == "show").then_some(&*id)).collect();
+        let run = home.run(&arguments);
+        assert_eq!(run.code, 0, "hone {arguments:?}: {}", run.stderr);
+        assert!(run.stdout.contains("mmm"), "hone {arguments:?}");
+    }
 }
 
 #[test]

@@ -171,3 +171,15 @@ fn ctrl_c_takes_back_what_was_typed_ahead() {
     terminal.type_text("\u{4}");
     assert!(terminal.child.wait().unwrap().success());
 }
+
+#[test]
+fn an_event_that_is_monitored_cannot_drive_the_terminal() {
+    let home = Home::new();
+    let mut terminal = Terminal::chat(&home, &["--no-grade", "--monitor", "--max-tokens", "4"]);
+    terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
+    terminal.type_text("Say yes.\u{202e}\r");
+    let is_event = |line: &String| line.contains("query.received") && line.contains("Say yes.<U+202E>");
+    terminal.wait_for("event", |lines| lines.iter().any(is_event));
+    terminal.type_text("\u{4}");
+    assert!(terminal.child.wait().unwrap().success());
+}

@@ -4,17 +4,13 @@
 use hone_protocol::Grade;
 use nu_ansi_term::Color;
 
-/// The badge as one text; `None` where there is no score.
-pub(crate) fn badge(grade: &Grade, colors: bool) -> Option<String> {
-    let (color, text) = colored_badge(grade)?;
-    Some(if colors { color.paint(text).to_string() } else { text })
-}
+use crate::output::Line;
 
-/// The badge and its colour; `None` where there is no score.
-pub(crate) fn colored_badge(grade: &Grade) -> Option<(Color, String)> {
+/// The badge as a line; `None` where there is no score.
+pub(crate) fn badge(grade: &Grade) -> Option<Line> {
     grade.score?;
     let (color, mark, score) = parts(grade.score, grade.judging.self_graded);
-    Some((color, format!("{mark} {score}")))
+    Some(Line::marked(color, format!("{mark} {score}"), ""))
 }
 
 /// A score as a mark with its colour, and as text; where there is none, both are blank.
@@ -35,22 +31,19 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(score: impl Into<Option<u8>>, self_graded: bool, expected: Option<&str>) {
+    fn check(score: impl Into<Option<u8>>, self_graded: bool, expected: Option<(Color, &str)>) {
         let judging = Judging { self_graded, ..Judging::default() };
         let grade = Grade { score: score.into(), judging, ..Grade::default() };
-        let colored = badge(&grade, true).map(|badge| badge.replace('\u{1b}', "^"));
-        assert_eq!(colored.as_deref(), expected);
-        let plain = expected.and_then(|badge| Some(badge.split_once('m')?.1.split_once('^')?.0));
-        assert_eq!(badge(&grade, false).as_deref(), plain);
+        assert_eq!(badge(&grade), expected.map(|(color, text)| Line::marked(color, text, "")));
     }
 
     #[test]
     fn a_badge_shows_score_and_judge() {
-        check(5, false, Some("^[32m● 5/5^[0m"));
-        check(4, false, Some("^[32m● 4/5^[0m"));
-        check(3, false, Some("^[33m● 3/5^[0m"));
-        check(2, false, Some("^[31m● 2/5^[0m"));
-        check(1, true, Some("^[31m○ 1/5^[0m"));
+        check(5, false, Some((Color::Green, "● 5/5")));
+        check(4, false, Some((Color::Green, "● 4/5")));
+        check(3, false, Some((Color::Yellow, "● 3/5")));
+        check(2, false, Some((Color::Red, "● 2/5")));
+        check(1, true, Some((Color::Red, "○ 1/5")));
         check(None, false, None);
         check(None, true, None);
     }

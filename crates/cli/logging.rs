@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::usage;
-use crate::output::Output;
+use crate::output::{Line, Output};
 
 /// Starts to log.
 ///
@@ -22,8 +22,9 @@ pub(crate) fn start(verbose: u8, output: Output) -> anyhow::Result<()> {
     };
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| LineWriter { line: Vec::new() })
-        .with_ansi(output.colors_stderr())
+        .with_writer(move || LineWriter { line: Vec::new(), output })
+        // A log line quotes files and servers: it leaves through the same exit as every other text.
+        .with_ansi(false)
         .with_target(verbose > 0)
         .without_time();
     subscriber.try_init().map_err(|error| anyhow::anyhow!("cannot start to log: {error}"))
@@ -56,6 +57,7 @@ fn diversion() -> MutexGuard<'static, Option<Diversion>> {
 /// Gathers a log line, and sends it on when it is whole.
 struct LineWriter {
     line: Vec<u8>,
+    output: Output,
 }
 
 impl Write for LineWriter {
@@ -71,10 +73,10 @@ impl Write for LineWriter {
 
 impl Drop for LineWriter {
     fn drop(&mut self) {
+        let line = String::from_utf8_lossy(&self.line).trim_end().to_owned();
         match &*diversion() {
-            Some(take) => take(String::from_utf8_lossy(&self.line).trim_end().to_owned()),
-            // Where even stderr cannot be written to, nobody can be told.
-            None => drop(io::stderr().write_all(&self.line)),
+            Some(take) => take(line),
+            None => self.output.announce(&Line::plain(line)),
         }
     }
 }

@@ -1,13 +1,55 @@
 //! What a person or a script sees: results on stdout, everything else on stderr, colours only where they are wanted.
 //!
-//! Texts come from models and files and are not trusted: none of them reaches a terminal with its control characters. All
-//! printing goes through [`Output`], which is the one place that takes them away.
+//! Texts come from models, files and servers and are not trusted: none of them reaches a terminal with its control
+//! characters. All printing goes through [`Output`], and what it prints through [`visible`]: that is the one exit.
+
+mod table;
+mod visible;
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 
 use nu_ansi_term::{Color, Style};
 use serde::Serialize;
+
+use table::table;
+pub(crate) use visible::{is_active, visible};
+
+/// A line for a person: a mark of our own making, which may be coloured, and a text that is not trusted.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Line {
+    mark: Option<(Color, String)>,
+    text: String,
+}
+
+impl Line {
+    /// A text without a mark.
+    pub(crate) fn plain(text: impl Into<String>) -> Line {
+        Line { mark: None, text: text.into() }
+    }
+
+    /// A coloured mark with a text behind it, which may be empty.
+    pub(crate) fn marked(color: Color, mark: impl Into<String>, text: impl Into<String>) -> Line {
+        Line { mark: Some((color, mark.into())), text: text.into() }
+    }
+
+    /// The same line with another text behind its mark.
+    pub(crate) fn with_text(self, text: impl Into<String>) -> Line {
+        Line { text: text.into(), ..self }
+    }
+
+    /// The line as a terminal may be given it.
+    fn render(&self, colored: bool) -> String {
+        let text = visible(&self.text);
+        match &self.mark {
+            None => text.into_owned(),
+            Some((color, mark)) => {
+                let mark = if colored { color.paint(mark).to_string() } else { mark.clone() };
+                format!("{mark} {text}").trim_end().to_owned()
+            }
+        }
+    }
+}
 
 /// What the two streams lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +73,12 @@ impl Output {
         }
     }
 
+    /// Streams that lead to no terminal.
+    #[cfg(test)]
+    pub(crate) fn plain() -> Output {
+        Output { stdout_is_terminal: false, stderr_is_terminal: false, colors_wanted: false }
+    }
+
     /// Whether text on stderr is coloured.
     pub(crate) fn colors_stderr(self) -> bool {
         self.colors_wanted && self.stderr_is_terminal
@@ -41,10 +89,15 @@ impl Output {
         self.to_stderr(Style::new().dimmed(), text);
     }
 
-    /// A line of our own making, which brings its colours with it, on stderr.
-    pub(crate) fn announce(self, line: &str) {
+    /// A line on stderr.
+    pub(crate) fn announce(self, line: &Line) {
         // Nobody is left to be told when stderr itself fails.
-        let _ = writeln!(std::io::stderr(), "{line}");
+        let _ = writeln!(std::io::stderr(), "{}", self.rendered(line));
+    }
+
+    /// A line as it may be written to the terminal behind stderr, for an editor that prints it above what is being typed.
+    pub(crate) fn rendered(self, line: &Line) -> String {
+        line.render(self.colors_stderr())
     }
 
     /// A piece of a remark, on stderr, without a line break of its own.
@@ -67,15 +120,29 @@ impl Output {
         Ok(writeln!(std::io::stdout(), "{}", self.for_stdout(text))?)
     }
 
-    /// Prints one line that begins with a coloured `mark`.
+    /// Prints one line that may begin with a coloured mark.
     ///
     /// # Errors
     /// When stdout cannot be written.
-    pub(crate) fn print_marked_line(self, color: Color, mark: &str, text: &str) -> anyhow::Result<()> {
+    pub(crate) fn print_marked_line(self, line: &Line) -> anyhow::Result<()> {
         let colored = self.colors_wanted && self.stdout_is_terminal;
-        let mark = if colored { color.paint(mark).to_string() } else { mark.to_string() };
-        let line = format!("{mark} {}", self.for_stdout(text));
-        Ok(writeln!(std::io::stdout(), "{}", line.trim_end())?)
+        Ok(writeln!(std::io::stdout(), "{}", line.render(colored))?)
+    }
+
+    /// Prints rows as lines whose columns are aligned; on a terminal no line is wider than the screen.
+    ///
+    /// # Errors
+    /// When stdout cannot be written.
+    pub(crate) fn print_table(self, rows: &[Vec<String>]) -> anyhow::Result<()> {
+        self.print_line(&self.table(rows, 0).join("\n"))
+    }
+
+    /// The lines of a table, for a caller who puts something of `reserved` columns before each.
+    pub(crate) fn table(self, rows: &[Vec<String>], reserved: usize) -> Vec<String> {
+        let is_shown = self.stdout_is_terminal;
+        let columns = if is_shown { crossterm::terminal::size().ok().map(|(columns, _)| columns) } else { None };
+        let columns = columns.map(usize::from).filter(|columns| *columns > 0);
+        table(rows, columns.map(|columns| columns.saturating_sub(reserved)))
     }
 
     /// Prints the result as JSON, on one line.
@@ -98,13 +165,13 @@ impl Output {
 
     /// What stdout is given of `text`: every byte, unless it is a terminal, which the text could drive.
     fn for_stdout(self, text: &str) -> Cow<'_, str> {
-        if self.stdout_is_terminal { Cow::Owned(without_control_characters(text)) } else { Cow::Borrowed(text) }
+        if self.stdout_is_terminal { visible(text) } else { Cow::Borrowed(text) }
     }
 
     /// Text as stderr is given it.
     fn styled(self, style: Style, text: &str) -> String {
-        let text = without_control_characters(text);
-        if self.colors_stderr() { style.paint(text).to_string() } else { text }
+        let text = visible(text);
+        if self.colors_stderr() { style.paint(text).to_string() } else { text.into_owned() }
     }
 
     fn to_stderr(self, style: Style, text: &str) {
@@ -112,26 +179,6 @@ impl Output {
         // Nobody is left to be told when stderr itself fails.
         let _ = writeln!(std::io::stderr(), "{text}");
     }
-}
-
-/// Rows as lines, each column as wide as its widest cell; the last column is not padded. A cell is one line: what would
-/// break it or drive a terminal becomes a space.
-pub(crate) fn table(rows: &[Vec<String>]) -> String {
-    let on_one_line = |cell: &String| cell.replace(char::is_control, " ");
-    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(on_one_line).collect()).collect();
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
-    };
-    rows.iter().map(line).collect::<Vec<_>>().join("\n")
-}
-
-/// `text` without the control characters by which a model or a file could drive the terminal; line breaks and tabs stay.
-pub(crate) fn without_control_characters(text: &str) -> String {
-    text.chars().filter(|character| !character.is_control() || matches!(character, '\n' | '\t')).collect()
 }
 
 /// A number of bytes as people read it, with decimal units.
@@ -143,26 +190,20 @@ pub(crate) fn bytes(count: u64) -> String {
 mod tests {
     use super::*;
 
-    #[track_caller]
-    fn check(rows: &[&[&str]], expected: &str) {
-        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| cell.to_string()).collect()).collect();
-        assert_eq!(table(&rows), expected);
-    }
-
-    #[test]
-    fn columns_line_up() {
-        check(&[], "");
-        check(&[&["a"]], "a");
-        check(&[&["name", "size"], &["qwen3:4b", "2 GB"]], "name      size\nqwen3:4b  2 GB");
-        check(&[&["é", "x"], &["ab", ""]], "é   x\nab");
-        check(&[&["a\u{1b}[2J\nb", "x"], &["c", "y"]], "a [2J b  x\nc        y");
-    }
-
     #[test]
     fn a_model_cannot_drive_the_terminal() {
         let text = "a\u{1b}[2Jb\n\tc\u{7}\r\u{9b}";
         let output = |stdout_is_terminal| Output { stdout_is_terminal, stderr_is_terminal: false, colors_wanted: true };
-        assert_eq!(output(true).for_stdout(text), "a[2Jb\n\tc");
+        assert_eq!(output(true).for_stdout(text), "a␛[2Jb\n\tc␇<U+009B>");
         assert_eq!(output(false).for_stdout(text), text, "a script is given every byte");
+    }
+
+    #[test]
+    fn a_line_has_the_colours_of_its_mark_alone() {
+        let line = Line::marked(Color::Red, "● 1/5", "\u{1b}[32m● 5/5\u{202e}");
+        assert_eq!(line.render(true), "\u{1b}[31m● 1/5\u{1b}[0m ␛[32m● 5/5<U+202E>");
+        assert_eq!(line.render(false), "● 1/5 ␛[32m● 5/5<U+202E>");
+        assert_eq!(Line::plain("a\u{1b}]0;b\u{7}").render(true), "a␛]0;b␇");
+        assert_eq!(Line::marked(Color::Red, "● 1/5", "").render(false), "● 1/5");
     }
 }

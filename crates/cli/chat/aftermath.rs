@@ -16,8 +16,9 @@ use hone_protocol::{
 };
 
 use crate::badge::badge;
+use crate::describe::on_one_line;
 use crate::events::event_line;
-use crate::output::{Output, table};
+use crate::output::{Line, Output};
 use crate::stack::Stack;
 
 /// What is heard.
@@ -54,13 +55,28 @@ struct Board {
     /// The question that was asked last.
     latest: Option<QueryId>,
     /// Why there was no grade, when a person was last told.
-    told: Option<String>,
+    told: Option<Line>,
     /// The latest line of the log.
-    logged: Option<String>,
+    logged: Option<Line>,
     /// Prints above the line that is being typed, while one is.
-    prompt: Option<SyncSender<String>>,
+    prompt: Option<Typing>,
     /// Lines that wait for the end of an answer.
-    held: Vec<String>,
+    held: Vec<Line>,
+}
+
+/// A line that is being typed, and what prints above it.
+struct Typing {
+    printer: SyncSender<String>,
+    output: Output,
+}
+
+/// Why an answer got its grade.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Explanation {
+    /// Facts, each with its name.
+    pub(crate) rows: Vec<Vec<String>>,
+    /// What the judge says.
+    pub(crate) feedback: Option<String>,
 }
 
 /// The thread that listens; dropping it ends and joins it.
@@ -74,7 +90,7 @@ impl Aftermath {
     ///
     /// # Errors
     /// When no thread can be started.
-    pub(crate) fn listen(&self, stack: &Stack, output: Output, monitors: bool) -> anyhow::Result<Listener> {
+    pub(crate) fn listen(&self, stack: &Stack, monitors: bool) -> anyhow::Result<Listener> {
         let heard: Vec<Subject> = Subject::ALL.iter().filter(|it| **it != Subject::ResponseChunk).copied().collect();
         let mailbox = stack.listen("aftermath", if monitors { &heard } else { &SUBJECTS });
         let (stop, stopped) = bounded(0);
@@ -90,7 +106,7 @@ impl Aftermath {
                     }
                 };
                 let Ok(envelope) = envelope else { return };
-                aftermath.hear(&envelope, output, monitors);
+                aftermath.hear(&envelope, monitors);
             }
         };
         let thread = std::thread::Builder::new().name("aftermath".to_string()).spawn(listen);
@@ -98,10 +114,10 @@ impl Aftermath {
         Ok(Listener { stop: Some(stop), thread: Some(thread) })
     }
 
-    /// From now on a line is being typed, and `prompt` prints above it. What waited is given to the caller to print.
-    pub(crate) fn begin_typing(&self, prompt: SyncSender<String>) -> Vec<String> {
+    /// From now on a line is being typed, and `printer` prints above it. What waited is given to the caller to print.
+    pub(crate) fn begin_typing(&self, printer: SyncSender<String>, output: Output) -> Vec<Line> {
         let mut board = self.lock();
-        board.prompt = Some(prompt);
+        board.prompt = Some(Typing { printer, output });
         std::mem::take(&mut board.held)
     }
 
@@ -111,7 +127,7 @@ impl Aftermath {
     }
 
     /// From now on nothing is typed any more; what waited is given to the caller to print.
-    pub(crate) fn end(&self) -> Vec<String> {
+    pub(crate) fn end(&self) -> Vec<Line> {
         let mut board = self.lock();
         board.prompt = None;
         self.log.1.try_iter().for_each(|line| board.announce_log(line));
@@ -127,7 +143,7 @@ impl Aftermath {
     ///
     /// # Errors
     /// When memory cannot be read.
-    pub(crate) fn explain(&self, id: QueryId, stack: &Stack) -> anyhow::Result<String> {
+    pub(crate) fn explain(&self, id: QueryId, stack: &Stack) -> anyhow::Result<Explanation> {
         let board = self.lock();
         let mut rows = Vec::new();
         let mut row = |name: &str, value: String| rows.push(vec![name.to_string(), value]);
@@ -149,15 +165,14 @@ impl Aftermath {
             row("recalled", format!("{:.2} {score} {}", recalled.similarity, recalled.query));
         }
         let feedback = grade.map(|grade| grade.feedback).filter(|feedback| !feedback.is_empty());
-        let text = table(&rows);
-        Ok(feedback.map_or_else(|| text.clone(), |feedback| format!("{text}\n\n{feedback}")))
+        Ok(Explanation { rows, feedback })
     }
 
-    fn hear(&self, envelope: &Envelope, output: Output, monitors: bool) {
+    fn hear(&self, envelope: &Envelope, monitors: bool) {
         let mut board = self.lock();
-        let badge = board.take(envelope, output.colors_stderr());
+        let badge = board.take(envelope);
         if monitors {
-            board.announce(event_line(envelope));
+            board.announce(Line::plain(event_line(envelope)));
         }
         if let Some(badge) = badge {
             board.announce(badge);
@@ -171,7 +186,7 @@ impl Aftermath {
 
 impl Board {
     /// Takes note of an event; what to announce of it.
-    fn take(&mut self, envelope: &Envelope, colors: bool) -> Option<String> {
+    fn take(&mut self, envelope: &Envelope) -> Option<Line> {
         let id = envelope.query_id?;
         if envelope.respondent_id == Some(RespondentId::B) {
             return match &envelope.payload {
@@ -187,7 +202,7 @@ impl Board {
             Payload::MemoryRecalled(recall) => drop(self.recalls.insert(id, recall.clone())),
             Payload::CritiqueResult(critique) => {
                 self.grades.insert(id, critique.grade.clone());
-                return self.badge(id, critique, colors).or_else(|| self.failure(id, &critique.grade));
+                return self.badge(id, critique).or_else(|| self.failure(id, &critique.grade));
             }
             Payload::PairwiseResult(comparison) => {
                 self.comparisons.insert(comparison.query_id_a, comparison.clone());
@@ -198,23 +213,23 @@ impl Board {
     }
 
     /// The badge of an answer; for any but the last one with its question.
-    fn badge(&self, id: QueryId, critique: &Critique, colors: bool) -> Option<String> {
-        let badge = badge(&critique.grade, colors)?;
+    fn badge(&self, id: QueryId, critique: &Critique) -> Option<Line> {
+        let badge = badge(&critique.grade)?;
         if self.latest == Some(id) {
             return Some(badge);
         }
-        let question: String = critique.query.chars().take(60).map(|c| if c.is_control() { ' ' } else { c }).collect();
-        Some(format!("{badge} {question}"))
+        Some(badge.with_text(on_one_line(&critique.query)))
     }
 
     /// Why there is no grade, unless it was said of the answer before or a person stopped it.
-    fn failure(&mut self, id: QueryId, grade: &Grade) -> Option<String> {
+    fn failure(&mut self, id: QueryId, grade: &Grade) -> Option<Line> {
         let failure = grade.judging.failure.as_ref().filter(|_| !self.stopped.contains(&id))?;
         self.once(format!("not graded: {failure}"))
     }
 
     /// What has not just been said.
-    fn once(&mut self, line: String) -> Option<String> {
+    fn once(&mut self, text: String) -> Option<Line> {
+        let line = Line::plain(text);
         if self.told.as_ref() == Some(&line) {
             return None;
         }
@@ -223,7 +238,8 @@ impl Board {
     }
 
     /// Announces a line of the log, once where it says the same again and again.
-    fn announce_log(&mut self, line: String) {
+    fn announce_log(&mut self, text: String) {
+        let line = Line::plain(text);
         if self.logged.as_ref() != Some(&line) {
             self.logged = Some(line.clone());
             self.announce(line);
@@ -231,14 +247,13 @@ impl Board {
     }
 
     /// Shows a line where it spoils nothing: above what is being typed, or else after the answer on the screen.
-    fn announce(&mut self, line: String) {
-        let Some(prompt) = &self.prompt else {
+    fn announce(&mut self, line: Line) {
+        let Some(typing) = &self.prompt else {
             self.held.push(line);
             return;
         };
         // A prompt that is gone or overrun keeps nothing: the line waits for the next one.
-        if let Err(error) = prompt.try_send(line) {
-            let (std::sync::mpsc::TrySendError::Full(line) | std::sync::mpsc::TrySendError::Disconnected(line)) = error;
+        if typing.printer.try_send(typing.output.rendered(&line)).is_err() {
             self.held.push(line);
         }
     }
@@ -317,6 +332,11 @@ mod tests {
     const FIRST: QueryId = QueryId::from_bits(1);
     const SECOND: QueryId = QueryId::from_bits(2);
 
+    /// Nobody's terminal, so that nothing is coloured.
+    fn output() -> Output {
+        Output::plain()
+    }
+
     fn critique(id: QueryId, respondent: RespondentId, score: Option<u8>) -> Envelope {
         let judging = Judging { judge: "j".to_string(), tokens: 7, seconds: 0.5, ..Judging::default() };
         let feedback = "Because.".to_string();
@@ -331,8 +351,8 @@ mod tests {
     #[track_caller]
     fn check(envelopes: &[Envelope], expected: &[&str]) {
         let mut board = Board { latest: Some(SECOND), ..Board::default() };
-        let lines: Vec<String> = envelopes.iter().filter_map(|envelope| board.take(envelope, false)).collect();
-        assert_eq!(lines, expected);
+        let lines = envelopes.iter().filter_map(|envelope| board.take(envelope));
+        assert_eq!(lines.map(|line| output().rendered(&line)).collect::<Vec<_>>(), expected);
     }
 
     #[test]
@@ -358,28 +378,30 @@ mod tests {
     #[test]
     fn a_line_waits_while_nothing_is_typed() {
         let mut board = Board::default();
-        board.announce("one".to_string());
+        board.announce(Line::plain("one"));
         let aftermath = Aftermath { board: Arc::new(Mutex::new(board)), ..Aftermath::default() };
         let (prompt, shown) = sync_channel(1);
-        assert_eq!(aftermath.begin_typing(prompt.clone()), ["one"]);
-        aftermath.lock().announce("two".to_string());
-        assert_eq!(shown.try_recv().as_deref(), Ok("two"));
+        assert_eq!(aftermath.begin_typing(prompt.clone(), output()), [Line::plain("one")]);
+        aftermath.lock().announce(Line::plain("two\u{1b}[2J"));
+        assert_eq!(shown.try_recv().as_deref(), Ok("two␛[2J"));
         aftermath.end_typing();
-        aftermath.lock().announce("three".to_string());
+        aftermath.lock().announce(Line::plain("three"));
         assert!(shown.try_recv().is_err());
-        assert_eq!(aftermath.begin_typing(prompt), ["three"]);
-        aftermath.lock().announce("four".to_string());
-        aftermath.lock().announce("too many for the prompt".to_string());
+        assert_eq!(aftermath.begin_typing(prompt, output()), [Line::plain("three")]);
+        aftermath.lock().announce(Line::plain("four"));
+        aftermath.lock().announce(Line::plain("too many for the prompt"));
         let (prompt, _shown) = sync_channel(1);
-        assert_eq!(aftermath.begin_typing(prompt), ["too many for the prompt"]);
+        assert_eq!(aftermath.begin_typing(prompt, output()), [Line::plain("too many for the prompt")]);
     }
 
     #[test]
     fn a_grade_is_explained() {
         let aftermath = Aftermath::default();
         let stack = stack(&saying(&[]));
-        assert_eq!(aftermath.explain(FIRST, &stack).unwrap(), "score  not graded: grading is off (--grade)");
-        aftermath.lock().take(&critique(FIRST, RespondentId::A, Some(4)), false);
+        let rows = |rows: &[[&str; 2]]| rows.iter().map(|row| row.map(str::to_owned).to_vec()).collect::<Vec<_>>();
+        let ungraded = aftermath.explain(FIRST, &stack).unwrap();
+        assert_eq!(ungraded.rows, rows(&[["score", "not graded: grading is off (--grade)"]]));
+        aftermath.lock().take(&critique(FIRST, RespondentId::A, Some(4)));
         let comparison = Comparison {
             original_query_id: FIRST,
             query_id_a: FIRST,
@@ -390,16 +412,16 @@ mod tests {
         };
         let session = SessionId::from_bits(9);
         let envelope = Envelope::new("critic", session, Payload::PairwiseResult(comparison));
-        aftermath.lock().take(&envelope.about(FIRST, FIRST, RespondentId::A), false);
-        assert_eq!(
-            aftermath.explain(FIRST, &stack).unwrap(),
-            "score           4/5\n\
-             expected score  3.50 (entropy 0.25 nats)\n\
-             judge           j\n\
-             rubric          default\n\
-             time            0.5 s, 7 tokens\n\
-             compared        better than respondent B's (log-odds 1.50, the orders disagree)\n\n\
-             Because."
-        );
+        aftermath.lock().take(&envelope.about(FIRST, FIRST, RespondentId::A));
+        let graded = aftermath.explain(FIRST, &stack).unwrap();
+        let expected = [
+            ["score", "4/5"],
+            ["expected score", "3.50 (entropy 0.25 nats)"],
+            ["judge", "j"],
+            ["rubric", "default"],
+            ["time", "0.5 s, 7 tokens"],
+            ["compared", "better than respondent B's (log-odds 1.50, the orders disagree)"],
+        ];
+        assert_eq!(graded, Explanation { rows: rows(&expected), feedback: Some("Because.".to_owned()) });
     }
 }

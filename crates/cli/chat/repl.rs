@@ -17,7 +17,7 @@ use super::input::is_complete;
 use super::screen::Screen;
 use super::shell::{Flow, Shell};
 use super::typeahead::{Typeahead, Typed};
-use crate::output::Output;
+use crate::output::{Line, Output};
 
 /// Talks until the person leaves. `history` is the file of what was typed before.
 ///
@@ -36,7 +36,7 @@ pub(crate) fn run(
     let mut typed = Typed::default();
     loop {
         let text = if let Some(text) = typed.inputs.pop_front() {
-            output.announce(&format!("> {}", text.replace('\n', "\n… ")));
+            output.announce(&Line::plain(format!("> {}", text.replace('\n', "\n… "))));
             // The chat goes on without the line in its history.
             let _ = editor.history_mut().save(HistoryItem::from_command_line(&text));
             text
@@ -45,7 +45,7 @@ pub(crate) fn run(
                 editor.run_edit_commands(&[EditCommand::InsertString(std::mem::take(&mut typed.rest))]);
             }
             editor = editor.with_completer(Box::new(TabCompleter { candidates: shell.candidates() }));
-            for line in shell.aftermath.begin_typing(announce.clone()) {
+            for line in shell.aftermath.begin_typing(announce.clone(), output) {
                 output.announce(&line);
             }
             let read = editor.read_line(&ChatPrompt);

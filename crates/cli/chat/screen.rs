@@ -31,6 +31,11 @@ pub(crate) trait Screen {
     /// # Errors
     /// When nobody can read it any more.
     fn say(&mut self, text: &str) -> anyhow::Result<()>;
+    /// Information that was asked for, as rows of a table.
+    ///
+    /// # Errors
+    /// When nobody can read it any more.
+    fn say_rows(&mut self, rows: &[Vec<String>]) -> anyhow::Result<()>;
     /// A remark that was not asked for.
     fn note(&mut self, text: &str);
     /// Something went wrong, and the chat goes on.
@@ -129,6 +134,10 @@ impl Screen for Terminal {
 
     fn say(&mut self, text: &str) -> anyhow::Result<()> {
         self.output.print_line(text)
+    }
+
+    fn say_rows(&mut self, rows: &[Vec<String>]) -> anyhow::Result<()> {
+        self.output.print_table(rows)
     }
 
     fn note(&mut self, text: &str) {

@@ -13,6 +13,7 @@ use super::screen::Screen;
 use super::session::Session;
 use crate::config::Config;
 use crate::interrupt::Interrupt;
+use crate::output::Output;
 use crate::stack::Stack;
 
 /// The agents around `generator`, without judge and memory.
@@ -88,6 +89,10 @@ impl Screen for Recorder {
     fn say(&mut self, text: &str) -> anyhow::Result<()> {
         self.seen.push(text.to_string());
         Ok(())
+    }
+
+    fn say_rows(&mut self, rows: &[Vec<String>]) -> anyhow::Result<()> {
+        self.say(&Output::plain().table(rows, 0).join("\n"))
     }
 
     fn note(&mut self, text: &str) {

@@ -95,14 +95,14 @@ impl Shell<'_> {
 
     fn obey(&mut self, command: SlashCommand, screen: &mut dyn Screen) -> anyhow::Result<Flow> {
         let done = match command {
-            SlashCommand::Help => screen.say(&help()),
+            SlashCommand::Help => screen.say_rows(&help()),
             SlashCommand::Model(None) => screen.say(self.session.model()),
             SlashCommand::Model(Some(name)) => self.change_model(&name),
             SlashCommand::System(None) => screen.say(system_or_none(&self.session)),
             SlashCommand::System(Some(text)) => self.session.set("chat.system", &text),
-            SlashCommand::Set(None) => screen.say(&settings(&self.session)),
+            SlashCommand::Set(None) => screen.say_rows(&settings(&self.session)),
             SlashCommand::Set(Some((key, value))) => self.set(&key, value.as_deref(), screen),
-            SlashCommand::Show => screen.say(&summary(&self.session)),
+            SlashCommand::Show => show(&self.session, screen),
             SlashCommand::Clear => {
                 self.session.clear();
                 Ok(())
@@ -113,8 +113,8 @@ impl Shell<'_> {
             SlashCommand::Regen if self.session.ask_again() => return self.answer(screen),
             SlashCommand::Regen => anyhow::bail!("nothing has been asked yet"),
             SlashCommand::Undo => self.undo(screen),
-            SlashCommand::Stats => screen.say(&statistics(&self.session)),
-            SlashCommand::Why => screen.say(&self.aftermath.explain(self.last_answer()?, self.stack)?),
+            SlashCommand::Stats => statistics(&self.session, screen),
+            SlashCommand::Why => self.explain(screen),
             SlashCommand::Rate(rating) => self.rate(rating, screen),
             SlashCommand::Exit => return Ok(Flow::Leave),
         };
@@ -131,6 +131,13 @@ impl Shell<'_> {
     fn last_answer(&self) -> anyhow::Result<QueryId> {
         let Some(last) = self.session.exchanges().last() else { anyhow::bail!("nothing has been answered yet") };
         last.query_id.context("the last answer was given before answers were graded and remembered")
+    }
+
+    /// Why the last answer got its grade.
+    fn explain(&self, screen: &mut dyn Screen) -> anyhow::Result<()> {
+        let explanation = self.aftermath.explain(self.last_answer()?, self.stack)?;
+        screen.say_rows(&explanation.rows)?;
+        explanation.feedback.map_or(Ok(()), |feedback| screen.say(&format!("\n{feedback}")))
     }
 
     fn rate(&mut self, rating: Rating, screen: &mut dyn Screen) -> anyhow::Result<()> {
@@ -217,7 +224,7 @@ pub(crate) fn resumed(session: &Session) -> String {
 
 const SAMPLING: &str = "sampling.";
 
-fn help() -> String {
+fn help() -> Vec<Vec<String>> {
     let command = |name: &str, takes: &str| format!("/{name} {takes}").trim_end().to_string();
     let mut rows: Vec<Vec<String>> =
         COMMANDS.iter().map(|it| vec![command(it.name, it.takes), it.does.to_string()]).collect();
@@ -227,7 +234,7 @@ fn help() -> String {
         ("Ctrl-D", "leave"),
     ];
     rows.extend(keys.map(|(key, does)| vec![key.to_string(), does.to_string()]));
-    crate::output::table(&rows)
+    rows
 }
 
 fn system_or_none(session: &Session) -> &str {
@@ -237,33 +244,31 @@ fn system_or_none(session: &Session) -> &str {
     }
 }
 
-fn settings(session: &Session) -> String {
+fn settings(session: &Session) -> Vec<Vec<String>> {
     let sampling =
         session.config().entries().iter().filter_map(|(key, entry)| Some((key.strip_prefix(SAMPLING)?, entry)));
-    crate::output::table(
-        &sampling.map(|(name, entry)| vec![name.to_string(), entry.value.to_string()]).collect::<Vec<_>>(),
-    )
+    sampling.map(|(name, entry)| vec![name.to_string(), entry.value.to_string()]).collect()
 }
 
-fn summary(session: &Session) -> String {
-    let mut text = crate::output::table(&[
+fn show(session: &Session, screen: &mut dyn Screen) -> anyhow::Result<()> {
+    screen.say_rows(&[
         vec!["conversation".to_string(), session.name().unwrap_or("(not saved)").to_string()],
         vec!["model".to_string(), session.model().to_string()],
         vec!["system".to_string(), system_or_none(session).to_string()],
         vec!["exchanges".to_string(), session.exchanges().len().to_string()],
         vec!["left out".to_string(), session.left_out().to_string()],
-    ]);
+    ])?;
     for exchange in session.exchanges() {
-        text += &format!("\n\n> {}\n{}", exchange.question.replace('\n', "\n> "), exchange.answer);
+        screen.say(&format!("\n> {}\n{}", exchange.question.replace('\n', "\n> "), exchange.answer))?;
     }
-    text
+    Ok(())
 }
 
-fn statistics(session: &Session) -> String {
-    let Some(last) = session.exchanges().last() else { return "nothing has been answered yet".to_string() };
+fn statistics(session: &Session, screen: &mut dyn Screen) -> anyhow::Result<()> {
+    let Some(last) = session.exchanges().last() else { return screen.say("nothing has been answered yet") };
     let total =
         |count: fn(&Timings) -> usize| -> usize { session.exchanges().iter().map(|it| count(&it.timings)).sum() };
-    crate::output::table(&[
+    screen.say_rows(&[
         vec!["".into(), "prompt tokens".into(), "per second".into(), "answer tokens".into(), "per second".into()],
         vec![
             "last answer".into(),

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::input::is_complete;
+use crate::output::is_active;
 
 /// While this exists, what is typed is not echoed into what is being printed, and waits in the terminal. Ctrl-C works as
 /// ever, and takes back what was typed before it.
@@ -48,7 +49,7 @@ impl Typed {
                 '\u{4}' if self.rest.is_empty() => self.inputs.push_back("/exit".to_owned()),
                 '\u{1b}' => skip_escape_sequence(&mut keys),
                 '\t' => self.rest.push(' '),
-                key if key.is_control() => {}
+                key if is_active(key) => {}
                 key => self.rest.push(key),
             }
         }
@@ -160,5 +161,6 @@ mod tests {
         check("no\u{15}yes", &[], "yes");
         check("a\u{1b}[A\u{1b}[1;5Cb\u{1b}OP\u{4}\u{3}c\u{1b}d", &[], "abcd");
         check("a\n\u{4}", &["a", "/exit"], "");
+        check("user\u{202e}\u{9b}2Jtxt", &[], "user2Jtxt");
     }
 }

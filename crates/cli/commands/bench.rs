@@ -14,7 +14,6 @@ use super::doctor::processor_name;
 use crate::app::App;
 use crate::arguments::{BenchArguments, BenchCommand};
 use crate::failure::{Outcome, usage};
-use crate::output::table;
 use crate::progress::Steps;
 
 /// Token ids of arbitrary prompts lie below this: every vocabulary has so many.
@@ -161,7 +160,7 @@ fn print_text(app: &App, rows: &[Row]) -> anyhow::Result<()> {
         [vec![row.model.clone(), row.test.clone()], figures.to_vec()].concat()
     };
     let lines: Vec<Vec<String>> = std::iter::once(header).chain(rows.iter().map(line)).collect();
-    app.output.print_line(&table(&lines))
+    app.output.print_table(&lines)
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub(crate) fn run(app: &App, arguments: ChatArguments) -> anyhow::Result<Outcome
     }
     let stack = app.stack(StackOptions { grades, respondent_b, memory: None, keeps_prefix })?;
     let aftermath = Aftermath::default();
-    let _listener = aftermath.listen(&stack, app.output, quality.monitor)?;
+    let _listener = aftermath.listen(&stack, quality.monitor)?;
     let interrupt = Interrupt::install()?;
     let (stack, aftermath, interrupt) = (&stack, &aftermath, &interrupt);
     let mut shell = Shell { session, stack, aftermath, models: app, store: &store, interrupt };
@@ -195,7 +195,7 @@ fn outcome_of(ending: Ending) -> Outcome {
 
 /// The badge, or why there is none.
 fn show_grade(app: &App, grade: &Grade) {
-    match (badge(grade, app.output.colors_stderr()), &grade.judging.failure) {
+    match (badge(grade), &grade.judging.failure) {
         (Some(badge), _) => app.output.announce(&badge),
         (None, failure) => app.output.note(&format!("not graded: {}", failure.as_deref().unwrap_or("no verdict"))),
     }

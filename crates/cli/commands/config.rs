@@ -6,7 +6,6 @@ use crate::app::App;
 use crate::arguments::ConfigArguments;
 use crate::describe::on_one_line;
 use crate::failure::Outcome;
-use crate::output::table;
 
 /// Prints the configuration.
 ///
@@ -23,7 +22,7 @@ pub(crate) fn run(app: &App, arguments: &ConfigArguments) -> anyhow::Result<Outc
         let row = |(key, entry): (&String, &crate::config::Entry)| {
             vec![key.clone(), on_one_line(&entry.value.to_string()), entry.source.to_string()]
         };
-        app.output.print_line(&table(&entries.iter().map(row).collect::<Vec<_>>()))?;
+        app.output.print_table(&entries.iter().map(row).collect::<Vec<_>>())?;
     }
     Ok(Outcome::Done)
 }

@@ -20,7 +20,7 @@ use self::memory::Memory;
 use crate::arguments::DoctorArguments;
 use crate::config::{Config, EngineConfig, Places};
 use crate::failure::Outcome;
-use crate::output::{Output, bytes, table};
+use crate::output::{Line, Output, bytes};
 
 /// The processor's name, as `hone doctor` and `hone bench` tell it.
 pub(super) fn processor_name() -> String {
@@ -220,16 +220,16 @@ impl Findings {
 }
 
 fn print_report(facts: &Facts, findings: &Findings, output: Output) -> anyhow::Result<()> {
-    output.print_line(&table(&rows(facts)))?;
+    output.print_table(&rows(facts))?;
     for remark in &findings.remarks {
-        output.print_marked_line(Color::Yellow, "note:", remark)?;
+        output.print_marked_line(&Line::marked(Color::Yellow, "note:", remark))?;
     }
     for problem in &findings.problems {
-        output.print_marked_line(Color::Red, "problem:", &problem.what)?;
+        output.print_marked_line(&Line::marked(Color::Red, "problem:", &problem.what))?;
         output.print_line(&format!("  next: {}", problem.next))?;
     }
     if findings.problems.is_empty() {
-        output.print_marked_line(Color::Green, "nothing is wrong", "")?;
+        output.print_marked_line(&Line::marked(Color::Green, "nothing is wrong", ""))?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use hone_quality::GradeTask;
 
 use crate::app::App;
 use crate::arguments::GradeArguments;
-use crate::badge::colored_badge;
+use crate::badge::badge;
 use crate::failure::{Outcome, usage};
 use crate::judging::batch::Summary;
 use crate::judging::{Courtroom, GradeWork};
@@ -106,8 +106,8 @@ fn outcome(score: Option<f64>, at_least: Option<f64>) -> Outcome {
 }
 
 fn print_grade(app: &App, grade: &Grade) -> anyhow::Result<()> {
-    if let Some((color, badge)) = colored_badge(grade) {
-        app.output.print_marked_line(color, &badge, "")?;
+    if let Some(badge) = badge(grade) {
+        app.output.print_marked_line(&badge)?;
     }
     if !grade.feedback.is_empty() {
         app.output.print_line(&grade.feedback)?;

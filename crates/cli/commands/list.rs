@@ -6,7 +6,7 @@ use super::describe::{JsonModel, place_name, role_name};
 use crate::app::App;
 use crate::arguments::ListArguments;
 use crate::failure::Outcome;
-use crate::output::{bytes, table};
+use crate::output::bytes;
 
 /// Prints the list.
 ///
@@ -35,7 +35,7 @@ pub(crate) fn run(app: &App, arguments: &ListArguments) -> anyhow::Result<Outcom
     );
     if !rows.is_empty() {
         rows.insert(0, ["NAME", "SIZE", "ROLE", "PLACE", "SOURCE"].map(str::to_string).to_vec());
-        app.output.print_line(&table(&rows))?;
+        app.output.print_table(&rows)?;
     }
     remark(app, &listing);
     Ok(Outcome::Done)

@@ -5,7 +5,7 @@ use hone_engine::engine::status::{EngineStatus, LaneStatus, ModelState, ModelSta
 use crate::app::App;
 use crate::arguments::PsArguments;
 use crate::failure::Outcome;
-use crate::output::{bytes, table};
+use crate::output::bytes;
 use crate::running::{RunningProcess, processes};
 
 /// Prints them.
@@ -46,7 +46,7 @@ fn print(app: &App, running: &RunningProcess) -> anyhow::Result<()> {
 fn print_table(app: &App, header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> anyhow::Result<()> {
     let header = header.iter().map(|title| (*title).to_owned()).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
-    if rows.len() == 1 { Ok(()) } else { app.output.print_line(&table(&rows)) }
+    if rows.len() == 1 { Ok(()) } else { app.output.print_table(&rows) }
 }
 
 fn model_row(model: &ModelStatus) -> Vec<String> {

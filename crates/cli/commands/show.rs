@@ -9,7 +9,7 @@ use super::describe::{GgufFacts, JsonModel, place_name, role_name};
 use crate::app::App;
 use crate::arguments::ShowArguments;
 use crate::failure::Outcome;
-use crate::output::{bytes, table};
+use crate::output::bytes;
 
 /// Prints what is known.
 ///
@@ -33,7 +33,7 @@ pub(crate) fn run(app: &App, arguments: &ShowArguments) -> anyhow::Result<Outcom
             Some(model) => rows.extend(installed_rows(model)),
             None => rows.push(row("installed", &format!("no: `hone pull {}` fetches it", arguments.name))),
         }
-        app.output.print_line(&table(&rows))?;
+        app.output.print_table(&rows)?;
     }
     Ok(Outcome::Done)
 }

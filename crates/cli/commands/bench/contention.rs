@@ -19,7 +19,6 @@ use super::{arbitrary_tokens, engine};
 use crate::app::App;
 use crate::arguments::ContentionArguments;
 use crate::failure::{Outcome, usage};
-use crate::output::table;
 use crate::progress::Steps;
 
 /// What somebody who chats asks: tokens of the prompt, and of the answer.
@@ -267,11 +266,11 @@ fn print_text(app: &App, report: &Report) -> anyhow::Result<()> {
         let figures = [alone, while_grading].map(quantiles).into_iter().flat_map(|q| [q.p50, q.p95, q.p99]);
         std::iter::once(name.to_owned()).chain(figures.map(|figure| format!("{figure:.1}"))).collect()
     };
-    app.output.print_line(&table(&[
+    app.output.print_table(&[
         header,
         row("time to first token", |latencies| &latencies.time_to_first_token_ms),
         row("time between tokens", |latencies| &latencies.time_between_tokens_ms),
-    ]))?;
+    ])?;
     let AloneAndBeside { alone, beside } = judge.tokens_per_second;
     app.output.print_line(&format!("judge: {alone:.1} tokens/s alone, {beside:.1} in the gaps"))?;
     let Throughput { one_after_another_seconds, together_seconds, ratio } = throughput;

@@ -13,7 +13,6 @@ use super::{Spread, arbitrary_tokens, engine};
 use crate::app::App;
 use crate::arguments::SharingArguments;
 use crate::failure::{Outcome, usage};
-use crate::output::table;
 use crate::progress::Steps;
 
 /// Both models' context.
@@ -188,10 +187,10 @@ fn print_text(app: &App, report: &Report) -> anyhow::Result<()> {
         let figures = figures.map(|seconds| format!("{:.1}", seconds * 1e3));
         [&[name.to_owned()], &figures[..], &[format!("{:.3}", case.ratio)]].concat()
     };
-    app.output.print_line(&table(&[
+    app.output.print_table(&[
         header,
         row("first token of a second turn (without: no prefix)", second_turn),
         row("respondents A and B (without: A)", respondent_b),
         row("both orders of a comparison (without: one)", both_orders),
-    ]))
+    ])
 }

@@ -5,7 +5,10 @@ use hone_protocol::QueryId;
 
 use crate::app::App;
 use crate::badge;
-use crate::output::table;
+use crate::output::Line as OutputLine;
+
+/// Columns that the mark of a grade takes, with the space behind it.
+const MARK_COLUMNS: usize = 2;
 
 /// An answer in a list.
 pub(super) struct Line {
@@ -29,8 +32,8 @@ pub(super) fn print_lines(app: &App, store: &MemoryStore, lines: Vec<Line>) -> a
         marks.push((color, mark));
         rows.push([vec![score, first_digits(&line.query_id.to_string(), n_digits)], line.cells].concat());
     }
-    for ((color, mark), line) in marks.into_iter().zip(table(&rows).lines()) {
-        app.output.print_marked_line(color, mark, line)?;
+    for ((color, mark), line) in marks.into_iter().zip(app.output.table(&rows, MARK_COLUMNS)) {
+        app.output.print_marked_line(&OutputLine::marked(color, mark, line))?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use crate::arguments::MemoryShowArguments;
 use crate::badge;
 use crate::describe::{moment, rating};
 use crate::failure::Outcome;
-use crate::output::{table, without_control_characters};
+use crate::output::visible;
 
 pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryShowArguments) -> anyhow::Result<Outcome> {
     let id = store.resolve(&arguments.id)?;
@@ -18,12 +18,12 @@ pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryShowArgument
         return Ok(Outcome::Done);
     }
     if let Some(engram) = store.get(id)? {
-        app.output.print_line(&table(&rows(&engram)))?;
+        app.output.print_table(&rows(&engram))?;
         let feedback = engram.grade.map(|grade| grade.feedback).unwrap_or_default();
         for (title, text) in [("question", &engram.query), ("answer", &engram.answer), ("feedback", &feedback)] {
             if !text.is_empty() {
                 // Who looks at it may do so through a pager or a file; scripts have --json.
-                app.output.print_line(&format!("\n{title}\n{}", without_control_characters(text)))?;
+                app.output.print_line(&format!("\n{title}\n{}", visible(text)))?;
             }
         }
     }

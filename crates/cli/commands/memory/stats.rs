@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::app::App;
 use crate::arguments::MemoryStatsArguments;
 use crate::failure::Outcome;
-use crate::output::{bytes, table};
+use crate::output::bytes;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -23,9 +23,9 @@ pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryStatsArgumen
     if arguments.json.json {
         app.output.print_json(&JsonStatistics { statistics: &statistics, check: check.as_ref() })?;
     } else {
-        app.output.print_line(&table(&tallies(&statistics)))?;
+        app.output.print_table(&tallies(&statistics))?;
         app.output.print_line("")?;
-        app.output.print_line(&table(&facts(&statistics)))?;
+        app.output.print_table(&facts(&statistics))?;
     }
     let problems = check.map(|check| check.problems).unwrap_or_default();
     for problem in &problems {
