@@ -119,6 +119,12 @@ fn a_badge_appears_under_its_answer_and_spoils_no_line_that_is_being_typed() {
     assert_eq!(engrams.len(), 2, "{engrams:#?}");
     assert!(engrams.iter().all(|engram| engram["critic_score"].is_u64()), "{engrams:#?}");
     assert!(engrams.iter().any(|engram| engram["user_feedback"] == "good"), "{engrams:#?}");
+    #[cfg(unix)]
+    for (name, expected) in [("history.txt", 0o600), ("conversations", 0o700), ("", 0o700)] {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = home.path("data").join(name).metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, expected, "{name}");
+    }
 }
 
 #[test]

@@ -66,6 +66,7 @@ mod window {
 
     use hone_engine::engine::EngineHandle;
     use hone_memory::socket_path;
+    use hone_models::create_private_folder;
 
     use super::RunningProcess;
 
@@ -81,7 +82,7 @@ mod window {
 
     impl Window {
         pub(super) fn open(data_folder: &Path, engine: EngineHandle) -> io::Result<Window> {
-            fs::create_dir_all(data_folder)?;
+            create_private_folder(data_folder)?;
             let address = address(data_folder, process::id())?;
             // A process of the same number is gone.
             let _ = fs::remove_file(&address);

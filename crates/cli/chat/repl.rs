@@ -1,9 +1,11 @@
 //! The keyboard: reads lines with history, completion and continuation, and hands them to the shell.
 
 use std::borrow::Cow;
+use std::fs::OpenOptions;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use hone_models::{create_private_folder, open_private};
 use nu_ansi_term::Style;
 use reedline::{
     ColumnarMenu, Completer, CompletionResult, DefaultHinter, EditCommand, Emacs, ExternalPrinter, FileBackedHistory,
@@ -85,9 +87,11 @@ const ANNOUNCEMENTS: usize = 64;
 const MENU: &str = "completions";
 
 fn editor(history_lines: usize, history: PathBuf, output: Output) -> anyhow::Result<Reedline> {
-    let shown = history.display().to_string();
-    let history = FileBackedHistory::with_file(history_lines, history)
-        .with_context(|| format!("cannot keep the history of what is typed in {shown}"))?;
+    let failure = || format!("cannot keep the history of what is typed in {}", history.display());
+    history.parent().map_or(Ok(()), create_private_folder).with_context(failure)?;
+    // The history is written in place: a file that exists keeps its permissions.
+    open_private(&history, OpenOptions::new().append(true).create(true)).with_context(failure)?;
+    let history = FileBackedHistory::with_file(history_lines, history.clone()).with_context(failure)?;
     let mut keys = default_emacs_keybindings();
     let complete = vec![ReedlineEvent::Menu(MENU.to_string()), ReedlineEvent::MenuNext];
     keys.add_binding(KeyModifiers::NONE, KeyCode::Tab, ReedlineEvent::UntilFound(complete));

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, bail};
+use hone_models::{create_private_folder, make_private};
 use time::Date;
 
 use super::session::{Conversation, FORMAT};
@@ -31,7 +32,8 @@ impl ConversationStore {
     pub(crate) fn save(&self, name: &str, conversation: &Conversation) -> anyhow::Result<()> {
         let path = self.path_of(name)?;
         let failure = || format!("cannot save the conversation as {}", path.display());
-        std::fs::create_dir_all(&self.folder).with_context(failure)?;
+        create_private_folder(&self.folder).with_context(failure)?;
+        make_private(&self.folder).with_context(failure)?;
         let mut file = tempfile::NamedTempFile::new_in(&self.folder).with_context(failure)?;
         serde_json::to_writer_pretty(&mut file, conversation).with_context(failure)?;
         file.write_all(b"\n").with_context(failure)?;

@@ -6,6 +6,7 @@
 mod installation;
 mod machine;
 mod memory;
+mod privacy;
 
 use hone_engine::backend::candle::{device_name, open_device};
 use hone_engine::model::BackendChoice;
@@ -17,6 +18,7 @@ use serde::Serialize;
 use self::installation::Installation;
 use self::machine::Machine;
 use self::memory::Memory;
+use self::privacy::Privacy;
 use crate::arguments::DoctorArguments;
 use crate::config::{Config, EngineConfig, Places};
 use crate::failure::Outcome;
@@ -46,6 +48,7 @@ pub(crate) fn run(
         machine: Machine::look(),
         engine: Engine::new(&config.engine),
         installation: Installation::look(places, &config.engine.model),
+        privacy: Privacy::mend(),
         remembered: Memory::look(&config.memory.embedder),
         offline: offline_in_environment(),
     };
@@ -71,6 +74,7 @@ struct Facts {
     engine: Engine,
     #[serde(flatten)]
     installation: Installation,
+    privacy: Privacy,
     remembered: Memory,
     offline: bool,
 }
@@ -139,6 +143,7 @@ fn judge(facts: &Facts) -> Findings {
     judge_device(facts, &mut findings);
     judge_store(facts, &mut findings);
     judge_model(facts, &mut findings);
+    judge_privacy(&facts.privacy, &mut findings);
     judge_memory(&facts.remembered, &mut findings);
     findings
 }
@@ -198,6 +203,16 @@ fn judge_model(facts: &Facts, findings: &mut Findings) {
         let (size, memory) = (bytes(size), bytes(memory));
         let what = format!("the model {model:?} has {size} and this machine has {memory} of memory");
         findings.problem(what, "choose a smaller model: `hone list --all`");
+    }
+}
+
+fn judge_privacy(privacy: &Privacy, findings: &mut Findings) {
+    if let Some(problem) = &privacy.problem {
+        findings.problem(problem.clone(), "run `hone doctor` as the user whom it belongs to, or remove it");
+    }
+    if privacy.narrowed > 0 {
+        let what = format!("{} files and folders of yours could be read by other users", privacy.narrowed);
+        findings.remarks.push(format!("{what}: they are private now"));
     }
 }
 
@@ -308,6 +323,7 @@ mod tests {
                 free_bytes: Some(2_000_000_000),
                 ..Installation::default()
             },
+            privacy: Privacy::default(),
             remembered: Memory::default(),
             offline: false,
         };
@@ -372,6 +388,14 @@ mod tests {
         check(arm, &[], &["on ARM, models run on the candle backend with NEON"]);
         let old = |facts: &mut Facts| facts.machine.instruction_sets.clear();
         check(old, &[], &["this processor has no AVX2: models will run slowly"]);
+    }
+
+    #[test]
+    fn what_others_could_read_is_said() {
+        let wide = |facts: &mut Facts| facts.privacy.narrowed = 3;
+        check(wide, &[], &["3 files and folders of yours could be read by other users: they are private now"]);
+        let foreign = |facts: &mut Facts| facts.privacy.problem = Some("f cannot be made private".to_string());
+        check(foreign, &["f cannot be made private"], &[]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use hone_engine::backend::candle::{device_name, open_device};
+use hone_models::create_private_folder;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -72,7 +73,7 @@ impl VerdictCache {
 
     fn write(&self, path: &Path, verdict: &impl serde::Serialize) -> anyhow::Result<()> {
         let failure = || format!("cannot write {}", path.display());
-        std::fs::create_dir_all(&self.folder).with_context(failure)?;
+        create_private_folder(&self.folder).with_context(failure)?;
         let mut file = tempfile::NamedTempFile::new_in(&self.folder).with_context(failure)?;
         serde_json::to_writer(&mut file, verdict).with_context(failure)?;
         file.persist(path).with_context(failure)?;

@@ -95,7 +95,7 @@ impl SavedPrefixes {
         if tokens.len() < FEWEST_TOKENS || self.holds(tokens) {
             return Ok(());
         }
-        create_private(&self.folder)?;
+        create_private_folder(&self.folder)?;
         let sum = Sha256::digest(tokens.iter().flat_map(|token| token.to_le_bytes()).collect::<Vec<u8>>());
         let name: String = self.fingerprint[..4].iter().chain(&sum[..8]).map(|byte| format!("{byte:02x}")).collect();
         let path = self.folder.join(format!("{name}.kv"));
@@ -129,7 +129,7 @@ impl SavedPrefixes {
     }
 
     fn write(&self, path: &Path, tokens: &[u32], model: &mut Model) -> io::Result<()> {
-        let mut file = Summed { file: BufWriter::new(File::create(path)?), sum: Sha256::new() };
+        let mut file = Summed { file: BufWriter::new(create_private_file(path)?), sum: Sha256::new() };
         file.write_all(FORMAT)?;
         file.write_all(&self.fingerprint)?;
         file.write_all(&(tokens.len() as u32).to_le_bytes())?;
@@ -271,10 +271,19 @@ fn make_room(folder: &Path) -> io::Result<()> {
 }
 
 /// Makes a folder that only its owner may look into: what is saved is what somebody said.
-fn create_private(folder: &Path) -> io::Result<()> {
+fn create_private_folder(folder: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(folder)
+}
+
+/// Makes an empty file that only its owner may read, in place of what an interrupted process may have left there.
+fn create_private_file(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
 }
