@@ -12,7 +12,6 @@ pub(crate) mod plan;
 #[cfg(test)]
 mod tests;
 
-use crate::platform::InstructionSet;
 use kv_cache::KvLayer;
 use plan::{Merge, Task};
 
@@ -81,66 +80,54 @@ impl Scratch {
     }
 }
 
-/// Carries out one task of a plan.
-///
-/// # Safety
-/// The processor has the instruction set. The pointers reach over all rows that the plan was made for; nobody writes the
-/// queries or the cache, and nobody else touches the task's part of `out` or `partials`, at the same time. `blocks` are
-/// those of the task's sequence, and allocated in the layer. The scratch is of this geometry.
-pub(crate) unsafe fn attend(
-    instruction_set: InstructionSet,
-    attention: &Attention<'_>,
-    task: &Task,
-    blocks: &[u32],
-    scratch: &mut Scratch,
-) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match instruction_set {
-            #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx512 => avx512::attend(attention, task, blocks, &mut scratch.0),
-            #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx2 | InstructionSet::AvxVnni => avx2::attend(attention, task, blocks, &mut scratch.0),
-            InstructionSet::Portable => body::attend::<f32>(attention, task, blocks, &mut scratch.0),
-        }
+/// Attention for one instruction set.
+pub(crate) struct AttentionKernels {
+    attend: unsafe fn(&Attention<'_>, &Task, &[u32], &mut [f32]),
+    merge: unsafe fn(&Attention<'_>, &Merge),
+}
+
+impl AttentionKernels {
+    /// Carries out one task of a plan.
+    ///
+    /// # Safety
+    /// The processor has the instruction set. The pointers reach over all rows that the plan was made for; nobody writes the
+    /// queries or the cache, and nobody else touches the task's part of `out` or `partials`, at the same time. `blocks` are
+    /// those of the task's sequence, and allocated in the layer. The scratch is of this geometry.
+    pub(crate) unsafe fn attend(&self, attention: &Attention<'_>, task: &Task, blocks: &[u32], scratch: &mut Scratch) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.attend)(attention, task, blocks, &mut scratch.0) }
+    }
+
+    /// Puts the partial results of some queries together.
+    ///
+    /// # Safety
+    /// As [`AttentionKernels::attend`], and the tasks that the merge follows are done.
+    pub(crate) unsafe fn merge(&self, attention: &Attention<'_>, merge: &Merge) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.merge)(attention, merge) }
     }
 }
 
-/// Puts the partial results of some queries together.
-///
-/// # Safety
-/// As [`attend`], and the tasks that the merge follows are done.
-pub(crate) unsafe fn merge(instruction_set: InstructionSet, attention: &Attention<'_>, merge: &Merge) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match instruction_set {
-            #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx512 => avx512::merge(attention, merge),
-            #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx2 | InstructionSet::AvxVnni => avx2::merge(attention, merge),
-            InstructionSet::Portable => body::merge::<f32>(attention, merge),
-        }
-    }
-}
+/// Compiles the bodies for one instruction set.
+macro_rules! table {
+    ($name:ident, $vector:ty $(, $features:literal)?) => {
+        pub(crate) mod $name {
+            use super::{Attention, AttentionKernels, Merge, Task, body};
 
-#[cfg(target_arch = "x86_64")]
-macro_rules! compiled_for {
-    ($name:ident, $vector:ty, $features:literal) => {
-        mod $name {
-            use super::{Attention, Merge, Task, body};
+            pub(crate) static TABLE: AttentionKernels = AttentionKernels { attend, merge };
 
             /// # Safety
-            /// As [`super::attend`].
-            #[target_feature(enable = $features)]
-            pub(super) unsafe fn attend(attention: &Attention<'_>, task: &Task, blocks: &[u32], scratch: &mut [f32]) {
+            /// As [`AttentionKernels::attend`].
+            $(#[target_feature(enable = $features)])?
+            unsafe fn attend(attention: &Attention<'_>, task: &Task, blocks: &[u32], scratch: &mut [f32]) {
                 // SAFETY: the caller's promise.
                 unsafe { body::attend::<$vector>(attention, task, blocks, scratch) }
             }
 
             /// # Safety
-            /// As [`super::merge`].
-            #[target_feature(enable = $features)]
-            pub(super) unsafe fn merge(attention: &Attention<'_>, merge: &Merge) {
+            /// As [`AttentionKernels::merge`].
+            $(#[target_feature(enable = $features)])?
+            unsafe fn merge(attention: &Attention<'_>, merge: &Merge) {
                 // SAFETY: the caller's promise.
                 unsafe { body::merge::<$vector>(attention, merge) }
             }
@@ -148,7 +135,8 @@ macro_rules! compiled_for {
     };
 }
 
+table!(portable, f32);
 #[cfg(target_arch = "x86_64")]
-compiled_for!(avx2, std::arch::x86_64::__m256, "avx2,fma,f16c");
+table!(avx2, std::arch::x86_64::__m256, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
-compiled_for!(avx512, std::arch::x86_64::__m512, "avx512f");
+table!(avx512, std::arch::x86_64::__m512, "avx512f");

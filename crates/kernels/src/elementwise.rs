@@ -1,8 +1,8 @@
 //! What is done to a row at a time: norms, sums, gates, rotations, caps.
 //!
 //! The rows of a token are some kilobytes and stay in the nearest cache from one function to the next, so the functions
-//! are small and are put together by those who call them. [`Elementwise::of`] gives the version for an instruction set;
-//! slices go in and their lengths are checked here, once per row.
+//! are small and are put together by those who call them. There is a table of them for each instruction set; slices go in
+//! and their lengths are checked here, once per row.
 
 pub(crate) mod body;
 #[cfg(test)]
@@ -10,8 +10,6 @@ pub(crate) mod tests;
 pub(crate) mod vector;
 
 use half::f16;
-
-use crate::platform::InstructionSet;
 
 /// The function of a gated feed-forward layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,17 +34,6 @@ pub(crate) struct Elementwise {
 }
 
 impl Elementwise {
-    /// The functions for an instruction set that this processor has.
-    pub(crate) fn of(instruction_set: InstructionSet) -> &'static Self {
-        match instruction_set {
-            #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx512 => &avx512::TABLE,
-            #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx2 | InstructionSet::AvxVnni => &avx2::TABLE,
-            InstructionSet::Portable => &portable::TABLE,
-        }
-    }
-
     /// values ← values / √(mean(values²) + epsilon) · weight: <https://arxiv.org/abs/1910.07467>.
     pub(crate) fn rms_norm(&self, values: &mut [f32], weight: &[f32], epsilon: f32) {
         assert_eq!(values.len(), weight.len());
@@ -110,12 +97,12 @@ impl Elementwise {
 /// Compiles the bodies for one instruction set.
 macro_rules! table {
     ($name:ident, $vector:ty $(, $features:literal)?) => {
-        mod $name {
+        pub(crate) mod $name {
             use half::f16;
 
             use super::{Elementwise, body};
 
-            pub(super) static TABLE: Elementwise = Elementwise {
+            pub(crate) static TABLE: Elementwise = Elementwise {
                 rms_norm,
                 add,
                 scale,

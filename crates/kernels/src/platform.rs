@@ -6,6 +6,8 @@ use std::{fmt, ptr};
 use crate::WeightType;
 use crate::activations::QuantizedRow;
 use crate::arch;
+use crate::attention::AttentionKernels;
+use crate::elementwise::Elementwise;
 use crate::product::Product;
 
 /// Instruction sets that there are kernels for, from the plainest to the widest.
@@ -37,7 +39,8 @@ impl InstructionSet {
     }
 }
 
-/// The functions of one instruction set. They exist only for instruction sets that the machine has.
+/// All functions of one instruction set: a processor family has a table for each of its instruction sets in [`crate::arch`],
+/// and nothing else asks which one it is. Tables are handed out only where the machine has the instruction set.
 pub struct Kernels {
     pub(crate) instruction_set: InstructionSet,
     /// Quantizes a row.
@@ -48,6 +51,10 @@ pub struct Kernels {
     ///
     /// Safety: see [`Product`]; the machine has the instruction set.
     pub(crate) products: [unsafe fn(&Product); WeightType::ALL.len()],
+    /// What is done to a row at a time.
+    pub(crate) elementwise: &'static Elementwise,
+    /// Attention.
+    pub(crate) attention: &'static AttentionKernels,
 }
 
 impl Kernels {

@@ -26,7 +26,6 @@ use crate::attention::kv_cache::KvLayer;
 use crate::attention::plan::Plan;
 use crate::attention::{Geometry, Scratch};
 use crate::buffer::Buffer;
-use crate::elementwise::Elementwise;
 use crate::platform;
 use crate::pool::Pool;
 use batch::Batch;
@@ -182,13 +181,7 @@ impl Program {
             // Where a task panics, the step is not gone on with.
             self.next_phase = self.phases.len();
             let kernels = platform::kernels();
-            pool.run(&phases::Execution {
-                program: self,
-                phases: phases.clone(),
-                kernels,
-                elementwise: Elementwise::of(kernels.instruction_set()),
-                n_threads: self.n_threads,
-            });
+            pool.run(&phases::Execution { program: self, phases: phases.clone(), kernels, n_threads: self.n_threads });
         }
         self.next_phase = phases.end;
         self.next_phase == self.phases.len()

@@ -9,6 +9,7 @@ use crate::matrix::layout::{BLOCK, QuantLayout};
 use crate::matrix::unpack::{RowBlock, read_float};
 use crate::platform::{InstructionSet, Kernels};
 use crate::product::Product;
+use crate::{attention, elementwise};
 
 /// The portable kernels.
 pub(crate) static KERNELS: Kernels = Kernels {
@@ -30,6 +31,8 @@ pub(crate) static KERNELS: Kernels = Kernels {
         quant_product::<{ WeightType::Q6_K as u8 }>,
         quant_product::<{ WeightType::IQ4_NL as u8 }>,
     ],
+    elementwise: &elementwise::portable::TABLE,
+    attention: &attention::portable::TABLE,
 };
 
 /// Blocks whose largest element is smaller than this become zero: the steps per unit would not be a number.

@@ -6,8 +6,9 @@ use half::f16;
 
 use super::plan::{Plan, Span};
 use super::*;
+use crate::arch::portable;
 use crate::elementwise::tests::{available, cases, numbers, sized};
-use crate::platform::InstructionSet;
+use crate::platform::Kernels;
 
 const GEOMETRY: Geometry = Geometry {
     n_heads: sized(6, 2),
@@ -107,7 +108,7 @@ impl Case {
         (0..self.geometry.head_dim).map(element).collect()
     }
 
-    fn ours(&self, instruction_set: InstructionSet) -> Vec<f32> {
+    fn ours(&self, kernels: &Kernels) -> Vec<f32> {
         let mut plan = Plan::default();
         plan.make(&self.geometry, &self.spans);
         let mut out = vec![f32::NAN; self.queries.len()];
@@ -125,11 +126,11 @@ impl Case {
         let mut scratch = Scratch::new(std::iter::once(&self.geometry));
         for task in &plan.tasks {
             // SAFETY: the machine has the instruction set, and the buffers are those of the plan.
-            unsafe { attend(instruction_set, &attention, task, &self.blocks[task.sequence], &mut scratch) }
+            unsafe { kernels.attention.attend(&attention, task, &self.blocks[task.sequence], &mut scratch) }
         }
         for merged in &plan.merges {
             // SAFETY: as above.
-            unsafe { merge(instruction_set, &attention, merged) }
+            unsafe { kernels.attention.merge(&attention, merged) }
         }
         out
     }
@@ -148,14 +149,11 @@ fn check_within(tolerance: f64, geometry: Geometry, sequences: &[(usize, usize)]
 #[track_caller]
 fn check_case(tolerance: f64, case: &Case) {
     let (geometry, expected) = (case.geometry, case.naive());
-    for instruction_set in available() {
-        let ours = case.ours(instruction_set);
+    for kernels in available() {
+        let ours = case.ours(kernels);
         for (index, (ours, expected)) in ours.iter().zip(&expected).enumerate() {
             let difference = (f64::from(*ours) - expected).abs();
-            assert!(
-                difference < tolerance,
-                "{instruction_set:?}, {geometry:?}: element {index} is {ours}, not {expected}"
-            );
+            assert!(difference < tolerance, "{kernels:?}, {geometry:?}: element {index} is {ours}, not {expected}");
         }
     }
 }
@@ -262,11 +260,11 @@ fn bits(values: &[f32]) -> Vec<u32> {
 #[test]
 fn a_copied_block_holds_the_same() {
     let mut case = Case::new(GEOMETRY, &[(0, sized(40, 4))]);
-    let before = case.ours(InstructionSet::Portable);
+    let before = case.ours(&portable::KERNELS);
     case.layer.grow(200);
     case.layer.copy_block(case.blocks[0][0], 199);
     case.blocks[0][0] = 199;
-    assert_eq!(case.ours(InstructionSet::Portable), before);
+    assert_eq!(case.ours(&portable::KERNELS), before);
 }
 
 /// Elements are below 1, so a step of the quants is below 1/127, and rounding moves them by half of that at most: in the
@@ -291,11 +289,11 @@ fn a_cache_in_8_bits_gives_nearly_the_same() {
 #[test]
 fn a_copied_block_in_8_bits_holds_the_same() {
     let mut case = Case::stored(KvFormat::Q8_0, GEOMETRY, &[(0, sized(40, 4))]);
-    let before = case.ours(InstructionSet::Portable);
+    let before = case.ours(&portable::KERNELS);
     case.layer.grow(200);
     case.layer.copy_block(case.blocks[0][0], 199);
     case.blocks[0][0] = 199;
-    assert_eq!(case.ours(InstructionSet::Portable), before);
+    assert_eq!(case.ours(&portable::KERNELS), before);
 }
 
 #[test]

@@ -1,22 +1,11 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::platform::InstructionSet;
+use crate::platform::{InstructionSet, Kernels};
 
-/// The instruction sets that this machine has.
-pub(crate) fn available() -> Vec<InstructionSet> {
-    let mut available = vec![InstructionSet::Portable];
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::is_x86_feature_detected as has;
-        if has!("avx2") && has!("fma") && has!("f16c") {
-            available.push(InstructionSet::Avx2);
-        }
-        if has!("avx512f") {
-            available.push(InstructionSet::Avx512);
-        }
-    }
-    available
+/// The kernels of every instruction set that this machine has.
+pub(crate) fn available() -> impl Iterator<Item = &'static Kernels> {
+    InstructionSet::ALL.into_iter().filter_map(Kernels::of)
 }
 
 /// A size; under Miri, which takes some thousand times as long, the smaller one.
@@ -46,15 +35,15 @@ pub(crate) fn numbers(seed: u32, n: usize, spread: f32) -> Vec<f32> {
 /// Runs on every instruction set that this processor has and compares with the formula.
 #[track_caller]
 fn check(spread: f32, run: impl Fn(&Elementwise, &mut [f32]), expected: impl Fn(&[f32]) -> Vec<f64>) {
-    for instruction_set in available() {
+    for kernels in available() {
         for &n in cases(&LENGTHS, 8) {
             let values = numbers(n as u32, n, spread);
             let mut ours = values.clone();
-            run(Elementwise::of(instruction_set), &mut ours);
+            run(kernels.elementwise, &mut ours);
             for (index, (ours, theirs)) in ours.iter().zip(expected(&values)).enumerate() {
                 let tolerance = 2e-6 * (theirs.abs() + f64::from(spread).min(1.0));
                 let difference = (f64::from(*ours) - theirs).abs();
-                assert!(difference <= tolerance, "{instruction_set:?}, {n}: element {index} is {ours}, not {theirs}");
+                assert!(difference <= tolerance, "{kernels:?}, {n}: element {index} is {ours}, not {theirs}");
             }
         }
     }
@@ -163,28 +152,28 @@ fn rotations() {
 
 #[test]
 fn halves_of_floats_are_rounded_to_the_nearest() {
-    for instruction_set in available() {
+    for kernels in available() {
         for &n in cases(&LENGTHS, 8) {
             let mut values = numbers(3, n, 1e5);
             values[0] = 1e-7;
             let mut ours = vec![f16::ZERO; n];
-            Elementwise::of(instruction_set).to_f16(&values, &mut ours);
+            kernels.elementwise.to_f16(&values, &mut ours);
             let theirs: Vec<f16> = values.iter().map(|value| f16::from_f32(*value)).collect();
-            assert_eq!(ours, theirs, "{instruction_set:?}");
+            assert_eq!(ours, theirs, "{kernels:?}");
         }
     }
 }
 
 #[test]
 fn exponentials_reach_zero_and_stay_finite() {
-    for instruction_set in available() {
+    for kernels in available() {
         let mut values = vec![-1e30, -200.0, -88.0, 88.5, 200.0, 1e30, f32::NAN];
         values.resize(32, 0.0);
         let up = vec![1.0; 32];
-        Elementwise::of(instruction_set).gate(Activation::Silu, &mut values, &up);
+        kernels.elementwise.gate(Activation::Silu, &mut values, &up);
         let [least, less, few, many, more, most, nothing] = values[..7] else { unreachable!() };
-        assert!([least, less, few].iter().all(|x| x.abs() < 1e-6), "{instruction_set:?}: {values:?}");
-        assert_eq!((many, more, most), (88.5, 200.0, 1e30), "{instruction_set:?}");
-        assert!(nothing.is_nan(), "{instruction_set:?}");
+        assert!([least, less, few].iter().all(|x| x.abs() < 1e-6), "{kernels:?}: {values:?}");
+        assert_eq!((many, more, most), (88.5, 200.0, 1e30), "{kernels:?}");
+        assert!(nothing.is_nan(), "{kernels:?}");
     }
 }

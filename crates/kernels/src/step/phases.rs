@@ -9,7 +9,6 @@ use super::operation::{AttentionPhase, Output, Part, Phase, ProductPhase, Quanti
 use super::{KvLayerId, Program, RopeId, RowOperation, RowSet, ThreadMemory};
 use crate::ROW_GROUP;
 use crate::attention::{self, Attention};
-use crate::elementwise::Elementwise;
 use crate::platform::Kernels;
 use crate::pool::Phases;
 use crate::product;
@@ -26,7 +25,6 @@ pub(super) struct Execution<'a> {
     pub(super) program: &'a Program,
     pub(super) phases: std::ops::Range<usize>,
     pub(super) kernels: &'static Kernels,
-    pub(super) elementwise: &'static Elementwise,
     pub(super) n_threads: usize,
 }
 
@@ -89,7 +87,7 @@ impl Execution<'_> {
     }
 
     fn row(&self, row: usize, operation: &RowOperation, memory: &mut ThreadMemory) {
-        let Execution { program, elementwise, .. } = self;
+        let Execution { program, kernels: Kernels { elementwise, .. }, .. } = self;
         match *operation {
             RowOperation::Embed { table, scale, to } => {
                 let out = self.part_mut(row, to.all());
@@ -156,8 +154,8 @@ impl Execution<'_> {
         let (cosines, sines) = self.part(row, rope.angles.all()).split_at(rope.n_angles());
         for head in self.part_mut(row, heads).chunks_exact_mut(head_dim) {
             match rope.pairs {
-                RopePairs::Halves => self.elementwise.rotate_halves(head, cosines, sines),
-                RopePairs::Neighbours => self.elementwise.rotate_neighbours(head, cosines, sines),
+                RopePairs::Halves => self.kernels.elementwise.rotate_halves(head, cosines, sines),
+                RopePairs::Neighbours => self.kernels.elementwise.rotate_neighbours(head, cosines, sines),
             }
         }
     }
@@ -169,8 +167,8 @@ impl Execution<'_> {
         let keys = self.part(row, keys).chunks_exact(layer.head_dim());
         let values = self.part(row, values).chunks_exact(layer.head_dim());
         for (kv_head, (key, value)) in keys.zip(values).enumerate() {
-            self.elementwise.to_f16(key, key_halves);
-            self.elementwise.to_f16(value, value_halves);
+            self.kernels.elementwise.to_f16(key, key_halves);
+            self.kernels.elementwise.to_f16(value, value_halves);
             // SAFETY: the batch has been checked not to write one position from two rows.
             unsafe { layer.write(block, slot, kv_head, key_halves, value_halves) }
         }
@@ -226,11 +224,10 @@ impl Execution<'_> {
         let phase = &self.program.attentions[index];
         let task = &self.plan_of(index).tasks[task];
         let blocks = self.program.batch.blocks_of(task.sequence);
-        let instruction_set = self.kernels.instruction_set();
         // SAFETY: kernels exist only for instruction sets that the processor has; the buffers have room for all rows, and
         // the cache for all blocks; tasks of a plan write to different places; the scratch was made for all geometries.
         unsafe {
-            attention::attend(instruction_set, &self.attention_of(phase), task, blocks, &mut memory.attention);
+            self.kernels.attention.attend(&self.attention_of(phase), task, blocks, &mut memory.attention);
         }
     }
 
@@ -238,6 +235,6 @@ impl Execution<'_> {
         let phase = &self.program.attentions[index];
         let merge = &self.plan_of(index).merges[task];
         // SAFETY: as in `attend`; the tasks' phase is over.
-        unsafe { attention::merge(self.kernels.instruction_set(), &self.attention_of(phase), merge) }
+        unsafe { self.kernels.attention.merge(&self.attention_of(phase), merge) }
     }
 }

@@ -13,6 +13,7 @@ use std::arch::x86_64::*;
 use crate::WeightType;
 use crate::platform::{InstructionSet, Kernels};
 use crate::product::Output;
+use crate::{attention, elementwise};
 
 /// Rows of a register: half a group.
 const HALF: usize = 8;
@@ -38,6 +39,8 @@ macro_rules! kernels {
                 $product::<{ WeightType::Q6_K as u8 }>,
                 $product::<{ WeightType::IQ4_NL as u8 }>,
             ],
+            elementwise: &elementwise::avx2::TABLE,
+            attention: &attention::avx2::TABLE,
         }
     };
 }

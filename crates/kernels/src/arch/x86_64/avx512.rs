@@ -14,6 +14,7 @@ use crate::WeightType;
 use crate::matrix::ROW_GROUP;
 use crate::platform::{InstructionSet, Kernels};
 use crate::product::Output;
+use crate::{attention, elementwise};
 
 /// The kernels for AVX-512.
 pub(super) static KERNELS: Kernels = Kernels {
@@ -35,6 +36,8 @@ pub(super) static KERNELS: Kernels = Kernels {
         quant::product::<{ WeightType::Q6_K as u8 }>,
         quant::product::<{ WeightType::IQ4_NL as u8 }>,
     ],
+    elementwise: &elementwise::avx512::TABLE,
+    attention: &attention::avx512::TABLE,
 };
 
 /// Writes the sums of a group of rows for one token; rows from `n_rows` on are padding and are left out.
