@@ -1,0 +1,83 @@
+//! One bit turned in a file of the data folder: hone says what is wrong or goes on, and `hone memory repair` brings back
+//! every answer that was acknowledged.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::ordeal::{Ordeal, run_sane};
+use crate::remembered::{Acknowledged, ask};
+use crate::support::{Home, Run};
+
+/// Commands that read what was damaged.
+const READERS: [&[&str]; 6] =
+    [&["list"], &["memory", "list"], &["memory", "stats", "--check"], &["events"], &["ps"], &["doctor"]];
+
+#[test]
+fn a_flipped_bit_is_survived_and_repaired() {
+    let mut ordeal = Ordeal::begin("bit flips");
+    let original = Home::new();
+    let mut acknowledged = Acknowledged::default();
+    for _ in 0..5 {
+        let question = acknowledged.fresh_question();
+        let run = run_words(&original, &ask(&question));
+        assert!(acknowledged.note(&question, &run), "{}", run.stderr);
+    }
+    while ordeal.goes_on() {
+        let home = Home::new();
+        copy(&original.path("data"), &home.path("data"));
+        let damaged = flip(&mut ordeal, &home);
+        for reader in READERS {
+            run_sane(&home, reader);
+        }
+        let question = acknowledged.fresh_question();
+        let run = run_words(&home, &ask(&question));
+        if run_sane(&home, &["memory", "stats", "--check"]).code != 0 {
+            ordeal.count("memories that needed a repair");
+        }
+        let repaired = run_sane(&home, &["memory", "repair"]);
+        assert_eq!(repaired.code, 0, "{}: {}", damaged.display(), repaired.stderr);
+        acknowledged.check(&home);
+        assert!(run.code <= 1, "{}: {}", damaged.display(), run.stderr);
+    }
+}
+
+/// Turns one bit of one file, chosen among all.
+fn flip(ordeal: &mut Ordeal, home: &Home) -> PathBuf {
+    let files = files(&home.path("data"));
+    let path = ordeal.one_of(&files).clone();
+    let mut bytes = fs::read(&path).unwrap();
+    if !bytes.is_empty() {
+        let (at, bit) = (ordeal.below(bytes.len() as u64), ordeal.below(8));
+        bytes[at as usize] ^= 1 << bit;
+        fs::write(&path, bytes).unwrap();
+        ordeal.count("bits");
+    }
+    path
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = entries
+        .flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] })
+        .filter(|it| it.is_file())
+        .collect();
+    files.sort();
+    files
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &target);
+        } else if path.is_file() {
+            fs::copy(&path, &target).unwrap();
+        }
+    }
+}
+
+fn run_words(home: &Home, words: &[String]) -> Run {
+    run_sane(home, &words.iter().map(String::as_str).collect::<Vec<_>>())
+}

@@ -1,0 +1,44 @@
+//! A disk that is full at every step: no file may grow beyond a bound, which is what a full disk is to a program that
+//! writes. The bound moves from nothing to more than enough.
+
+use std::path::Path;
+
+use crate::ordeal::{Ordeal, assert_sane};
+use crate::remembered::{Acknowledged, ask};
+use crate::support::{Home, Run};
+
+/// Bounds in blocks of 512 bytes; between them lies the size of every file that a question touches.
+const LARGEST_BOUND: u64 = 12_000;
+
+#[test]
+fn on_a_full_disk_nothing_acknowledged_is_lost() {
+    let mut ordeal = Ordeal::begin("full disk");
+    let home = Home::new();
+    let mut acknowledged = Acknowledged::default();
+    while ordeal.goes_on() {
+        let question = acknowledged.fresh_question();
+        // Most files are small, so small bounds come more often.
+        let largest = *ordeal.one_of(&[4, 16, 64, 512, LARGEST_BOUND]);
+        let bound = ordeal.below(largest);
+        let run = ask_bounded(&home, &question, bound);
+        assert_sane(&run, &format!("with files of at most {bound} blocks, {question:?}"));
+        let kept = acknowledged.note(&question, &run);
+        ordeal.count(if kept { "answers acknowledged" } else { "answers refused or kept for later" });
+        acknowledged.check(&home);
+        let question = acknowledged.fresh_question();
+        let run = ask_bounded(&home, &question, u64::MAX >> 20);
+        assert_sane(&run, "with room again");
+        assert!(acknowledged.note(&question, &run), "with room again nothing is in the way: {}", run.stderr);
+    }
+    acknowledged.check(&home);
+}
+
+/// Asks where no file may have more than so many blocks.
+fn ask_bounded(home: &Home, question: &str, blocks: u64) -> Run {
+    // A write beyond the bound is an error to a program that ignores the signal.
+    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
+    let asked = ask(question);
+    let mut arguments = vec!["-c", &script, env!("CARGO_BIN_EXE_hone")];
+    arguments.extend(asked.iter().map(String::as_str));
+    home.run_program(Path::new("/bin/sh"), &arguments, b"")
+}

@@ -1,0 +1,69 @@
+//! What hone has acknowledged, and whether it is there: once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::ordeal::run_sane;
+use crate::support::{Home, Run, smollm2};
+
+/// Questions whose answers hone has printed with exit code 0.
+#[derive(Default)]
+pub(crate) struct Acknowledged {
+    questions: BTreeSet<String>,
+    n_asked: u64,
+}
+
+impl Acknowledged {
+    /// A question that nobody has asked.
+    pub(crate) fn fresh_question(&mut self) -> String {
+        self.n_asked += 1;
+        format!("Say the number {}.", self.n_asked)
+    }
+
+    /// Notes how the question ended.
+    pub(crate) fn note(&mut self, question: &str, run: &Run) -> bool {
+        let is_acknowledged = run.code == 0;
+        if is_acknowledged {
+            self.questions.insert(question.to_owned());
+        }
+        is_acknowledged
+    }
+
+    /// Demands that every acknowledged answer is remembered once, and no other twice.
+    #[track_caller]
+    pub(crate) fn check(&self, home: &Home) {
+        let remembered = remembered(home);
+        for (question, count) in &remembered {
+            assert_eq!(*count, 1, "{question:?} is remembered {count} times");
+        }
+        let lost: Vec<&String> = self.questions.iter().filter(|it| !remembered.contains_key(*it)).collect();
+        assert!(lost.is_empty(), "{} of {} answers are lost: {lost:?}", lost.len(), self.questions.len());
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.questions.len()
+    }
+}
+
+/// How often each question is remembered, in a memory that finds nothing wrong with itself.
+#[track_caller]
+fn remembered(home: &Home) -> BTreeMap<String, u64> {
+    let stats = run_sane(home, &["memory", "stats", "--check", "--json"]);
+    assert_eq!(stats.code, 0, "{}\n{}", stats.stderr, stats.stdout);
+    let list = run_sane(home, &["memory", "list", "-n", "1000000", "--json"]);
+    assert_eq!(list.code, 0, "{}", list.stderr);
+    let engrams: Vec<Value> = serde_json::from_str(&list.stdout).unwrap();
+    let mut counts = BTreeMap::new();
+    for engram in &engrams {
+        *counts.entry(engram["query"].as_str().unwrap().to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+/// The arguments that ask a question, with an answer of a few tokens.
+pub(crate) fn ask(question: &str) -> Vec<String> {
+    let model = smollm2();
+    let arguments = ["chat", question, "--model", &model, "--temperature", "0", "--max-tokens", "3"];
+    arguments.map(str::to_owned).to_vec()
+}
