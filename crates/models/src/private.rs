@@ -1,0 +1,171 @@
+//! Folders and files that only their owner can read: 0700 and 0600 from the first byte, whatever the umask is.
+//!
+//! What hone keeps says what its user asks and which models they use, so everything under the data folder is made through
+//! this module. Permissions are part of the call that creates, so that there is no moment in which somebody else could open
+//! the file; where it was there already with wider ones, they are narrowed before anything is written. Where the system has
+//! no such modes (Windows), files inherit the access list of the user's profile, which other users cannot read either.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Write},
+    path::Path,
+};
+
+/// What a folder may have.
+#[cfg(unix)]
+const FOLDER: u32 = 0o700;
+/// What a file may have.
+#[cfg(unix)]
+const FILE: u32 = 0o600;
+
+/// Makes a folder, and those above it that do not exist, for its owner alone. A folder that exists stays as it is; see
+/// [`make_private`].
+///
+/// # Errors
+/// When the folder cannot be made, or something else has its name.
+pub fn create_private_folder(path: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, FOLDER);
+    builder.create(path)
+}
+
+/// Opens an empty file for writing, which only its owner can read; what it held before is gone.
+///
+/// # Errors
+/// When the file cannot be made or narrowed.
+pub fn create_private_file(path: &Path) -> io::Result<File> {
+    let file = open_private(path, OpenOptions::new().write(true).create(true))?;
+    file.set_len(0)?;
+    Ok(file)
+}
+
+/// Opens a file as `options` say; one that is made is for its owner alone, one that is wider is narrowed first.
+///
+/// # Errors
+/// When the file cannot be opened or narrowed. Truncation is better left to [`create_private_file`], which narrows before
+/// it truncates.
+pub fn open_private(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, FILE);
+    let file = options.open(path)?;
+    #[cfg(unix)]
+    narrow(&file)?;
+    Ok(file)
+}
+
+/// Writes a file that only its owner can read.
+///
+/// # Errors
+/// As [`create_private_file`], and when the bytes cannot be written.
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    create_private_file(path)?.write_all(bytes)
+}
+
+/// Whether others than its owner may read, write or enter what is at `path`; never where the system has no such modes. A
+/// symbolic link is not followed, and is not wide itself.
+///
+/// # Errors
+/// When nothing is there or it cannot be looked at.
+pub fn is_wide(path: &Path) -> io::Result<bool> {
+    let metadata = fs::symlink_metadata(path)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        Ok(!metadata.is_symlink() && metadata.permissions().mode() & 0o077 != 0)
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = metadata;
+        Ok(false)
+    }
+}
+
+/// Takes from what is at `path` all that others may do; says whether there was anything to take. Links are not followed.
+///
+/// # Errors
+/// When it cannot be looked at or belongs to somebody else.
+pub fn make_private(path: &Path) -> io::Result<bool> {
+    let wide = is_wide(path)?;
+    #[cfg(unix)]
+    if wide {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = fs::symlink_metadata(path)?.permissions().mode();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7700))?;
+    }
+    Ok(wide)
+}
+
+/// Takes from an open file what others may do with it. What is no regular file (a terminal, a pipe) keeps what it has.
+#[cfg(unix)]
+fn narrow(file: &File) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let metadata = file.metadata()?;
+    let mode = metadata.permissions().mode();
+    if metadata.is_file() && mode & 0o077 != 0 {
+        file.set_permissions(fs::Permissions::from_mode(mode & 0o7700))?;
+    }
+    Ok(())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::PermissionsExt;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().permissions().mode() & 0o7777
+    }
+
+    fn widen(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn folders_and_files_are_made_for_their_owner_alone() {
+        let home = TempDir::new().unwrap();
+        let (middle, inner) = (home.path().join("a"), home.path().join("a/b"));
+        create_private_folder(&inner).unwrap();
+        create_private_folder(&inner).unwrap();
+        assert_eq!((mode(&middle), mode(&inner)), (0o700, 0o700));
+        let (new, added) = (inner.join("new"), inner.join("added"));
+        write_private(&new, b"x").unwrap();
+        open_private(&added, OpenOptions::new().append(true).create(true)).unwrap();
+        assert_eq!((mode(&new), mode(&added)), (0o600, 0o600));
+        assert_eq!(fs::read(&new).unwrap(), b"x");
+    }
+
+    #[test]
+    fn a_file_that_was_wide_is_narrowed_before_it_is_written() {
+        let home = TempDir::new().unwrap();
+        let path = home.path().join("old");
+        fs::write(&path, "something longer").unwrap();
+        widen(&path, 0o666);
+        write_private(&path, b"x").unwrap();
+        assert_eq!((mode(&path), fs::read(&path).unwrap()), (0o600, b"x".to_vec()));
+        widen(&path, 0o644);
+        open_private(&path, OpenOptions::new().append(true)).unwrap();
+        assert_eq!(mode(&path), 0o600);
+    }
+
+    #[test]
+    fn what_is_wide_is_found_and_narrowed() {
+        let home = TempDir::new().unwrap();
+        let (folder, file, link) = (home.path().join("f"), home.path().join("f/x"), home.path().join("link"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(&file, "x").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        widen(&folder, 0o755);
+        widen(&file, 0o744);
+        assert!(!make_private(&link).unwrap() && is_wide(&file).unwrap());
+        assert!(make_private(&folder).unwrap() && make_private(&file).unwrap());
+        assert!(!is_wide(&folder).unwrap() && !make_private(&file).unwrap());
+        assert_eq!((mode(&folder), mode(&file)), (0o700, 0o700));
+        assert!(make_private(&home.path().join("gone")).is_err());
+    }
+}
