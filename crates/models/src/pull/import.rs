@@ -13,6 +13,7 @@ use super::{PullError, TransferError, check_space};
 use crate::{
     catalog::SINGLE_FILE,
     digest::copy_hashed,
+    private::create_private_file,
     progress::{Event, Phase, ProgressSink},
     store::{ManifestFile, io_error},
 };
@@ -47,7 +48,7 @@ pub(crate) fn copy_file(
 }
 
 fn copy(original: &mut File, target: &Path, report: &mut dyn FnMut(u64)) -> io::Result<crate::digest::Digest> {
-    let mut copy = File::create(target)?;
+    let mut copy = create_private_file(target)?;
     let digest = copy_hashed(original, &mut copy, report)?;
     copy.sync_all()?;
     Ok(digest)

@@ -4,7 +4,7 @@
 //! was not made by this crate or was damaged since; it is then named and left alone.
 
 use std::{
-    fs::{self, File},
+    fs,
     io::{self, Write},
     path::Path,
 };
@@ -16,6 +16,7 @@ use crate::{
     digest::{Digest, is_sha256},
     installed::InstalledFile,
     name::{is_model_name, is_safe_file_name},
+    private::create_private_file,
 };
 
 /// The file's name.
@@ -65,7 +66,7 @@ impl Manifest {
 
     /// Writes the manifest into `folder`, durably.
     pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
-        let mut file = File::create(folder.join(MANIFEST))?;
+        let mut file = create_private_file(&folder.join(MANIFEST))?;
         serde_json::to_writer_pretty(&file, self)?;
         file.write_all(b"\n")?;
         file.sync_all()
