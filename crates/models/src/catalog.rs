@@ -202,6 +202,13 @@ impl Source {
         }
     }
 
+    /// The hash of the only file where this source publishes other bytes than the entry says.
+    pub(crate) fn sha256(&self) -> Option<&str> {
+        match self {
+            Self::Hub { sha256, .. } | Self::Wheel { sha256, .. } => sha256.as_deref(),
+        }
+    }
+
     /// Whether the source was found on public record.
     #[must_use]
     pub fn is_confirmed(&self) -> bool {

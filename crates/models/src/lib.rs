@@ -10,6 +10,7 @@
 //! marked. And this is the one crate that reaches the network; it does so
 //! only in [`Store::pull`], and never with [`PullOptions::offline`].
 
+mod blocks;
 mod bundle;
 mod catalog;
 mod digest;
@@ -19,8 +20,10 @@ mod name;
 mod private;
 mod progress;
 mod pull;
+mod staged;
 mod store;
 
+pub use blocks::Blocks;
 pub use bundle::{Bundle, BundleError, write_bundle};
 pub use catalog::{Catalog, CatalogError, CatalogFile, CatalogModel, Defaults, Role, Source};
 pub use home::{HomeError, data_folder};
@@ -30,4 +33,5 @@ pub use progress::{Event, Phase, ProgressSink};
 pub use pull::{IndexOptions, PullError, PullOptions, Pulled, RetryPolicy, SourceFailure, offline_in_environment};
 #[doc(hidden)]
 pub use pull::{Link, index_links};
+pub use staged::staged_file;
 pub use store::{BrokenModel, Listing, Store, StoreError};

@@ -6,6 +6,7 @@ mod bundle;
 mod catalog;
 mod fixtures;
 mod hub;
+mod integrity;
 mod network;
 mod processes;
 mod server;
