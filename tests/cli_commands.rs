@@ -206,11 +206,101 @@ fn models_that_are_not_installed_are_listed_and_shown_where_asked_for() {
     check_failure(&home, &["pull", "prometheus:7b"], 1, "HONE_OFFLINE");
 }
 
+/// Changes one bit of a file.
+fn flip(path: &Path, at: usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at] ^= 0x10;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_damaged_model_or_bundle_never_answers() {
+    let (home, file) = (Home::new(), smollm2());
+    assert_eq!(home.run(&["pull", &file, "--name", "tiny:1"]).code, 0);
+    let bundle = home.path("bundled");
+    let program = |arguments: &[&str]| home.run_program(&bundle, arguments, b"Is fire hot?");
+    assert_eq!(home.run(&["bundle", "--model", "tiny:1", "--output", bundle.to_str().unwrap()]).code, 0);
+    assert_eq!(home.run(&["rm", "tiny:1"]).code, 0);
+    let generate = ["generate", "--raw", "--max-tokens", "2", "--model", "tiny:1"];
+    let run = program(&generate);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    // The last weights of the file, which lie before the index.
+    flip(&bundle, usize::try_from(bundle.metadata().unwrap().len()).unwrap() - 20_000);
+    let damaged = |run: support::Run, next: &str| {
+        assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{}", run.stderr);
+        assert!(run.stderr.contains("`tiny:1` is damaged") && run.stderr.contains(next), "{}", run.stderr);
+    };
+    damaged(program(&generate), "hone bundle");
+    let run = program(&["doctor", "--deep"]);
+    assert!(run.code == 1 && run.stdout.contains("`tiny:1` is damaged"), "{}", run.stdout);
+    std::fs::remove_file(bundle).unwrap();
+
+    assert_eq!(home.run(&["pull", &file, "--name", "tiny:1"]).code, 0);
+    assert!(!home.run(&["doctor", "--deep"]).stdout.contains("damaged"));
+    flip(&home.path("data/models/tiny@1/model.gguf"), 50_000_000);
+    for command in [&generate[..], &["perplexity", "--model", "tiny:1"], &["bench", "--model", "tiny:1"]] {
+        damaged(home.run_with_stdin(command, b"Is fire hot?"), "hone pull tiny:1");
+    }
+    let run = home.run(&["doctor", "--deep"]);
+    assert!(run.code == 1 && run.stdout.contains("run `hone pull tiny:1`"), "{}", run.stdout);
+    assert_eq!(home.run(&["pull", "tiny:1"]).stdout, "tiny:1 is installed (98.36 MB)\n");
+    assert_eq!(home.run_with_stdin(&generate, b"Is fire hot?").code, 0);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_model_in_use_is_not_removed_without_force() {
+    let (home, file) = (Home::new(), smollm2());
+    assert_eq!(home.run(&["pull", &file, "--name", "tiny:1"]).code, 0);
+    let arguments = ["generate", "--raw", "--model", "tiny:1", "--regex", "(yes ){2000}"];
+    let mut user = home.command(Path::new(env!("CARGO_BIN_EXE_hone")), &arguments).spawn().unwrap();
+    std::io::Write::write_all(&mut user.stdin.take().unwrap(), b"Is fire hot?").unwrap();
+    let (mut first, mut stdout) = ([0], user.stdout.take().unwrap());
+    std::io::Read::read_exact(&mut stdout, &mut first).unwrap();
+    let process = format!("`hone generate` (process {})", user.id());
+    check_failure(&home, &["rm", "tiny:1"], 1, &format!("`tiny:1` is used by {process}: stop it first"));
+    assert_eq!(home.json(&["list", "--json"]).as_array().unwrap().len(), 1);
+    assert_eq!(home.run(&["rm", "tiny:1", "--force"]).code, 0);
+    user.kill().unwrap();
+    user.wait().unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_installed_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let (home, file) = (Home::new(), smollm2());
+    // A umask that takes nothing away.
+    let script = format!("umask 000; exec '{}' pull '{file}' --name tiny:1", env!("CARGO_BIN_EXE_hone"));
+    assert_eq!(home.run_program(Path::new("/bin/sh"), &["-c", &script], b"").code, 0);
+    let mut folders = vec![home.path("data")];
+    while let Some(folder) = folders.pop() {
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode(&folder), 0o700, "{}", folder.display());
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                assert_eq!(mode(&path), 0o600, "{}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_name_of_the_catalog_is_for_the_catalogs_file() {
+    let (home, file) = (Home::new(), smollm2());
+    check_failure(&home, &["pull", &file, "--name", "smollm2:360m"], 1, "is not the file that the catalog has");
+    assert_eq!(home.run(&["pull", &file, "--name", "smollm2:135m"]).code, 0);
+}
+
 #[test]
 fn a_file_is_shown_where_it_lies() {
     let home = Home::new();
     let file = home.write("Tiny.gguf", b"GGUF and nothing else");
-    let shown = home.json(&["show", file.to_str().unwrap(), "--json"]);
+    let run = home.run(&["show", file.to_str().unwrap(), "--json"]);
+    let shown: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!((&shown["place"], &shown["size"]), (&"path".into(), &21.into()));
     assert!(!home.path("data").exists(), "a file is used in place");
 }
@@ -226,9 +316,12 @@ fn a_gguf_file_is_shown_with_what_it_says_of_itself() {
     let shown = home.json(&["show", file.to_str().unwrap(), "--json"]);
     assert_eq!((&shown["gguf"]["architecture"], &shown["problem"]), (&"llama".into(), &Value::Null));
     let file = home.write("Broken.gguf", b"GGUF and nothing else");
-    let shown = home.json(&["show", file.to_str().unwrap(), "--json"]);
-    assert_eq!(shown["gguf"], Value::Null);
+    let run = home.run(&["show", file.to_str().unwrap(), "--json"]);
+    let shown: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((run.code, &shown["gguf"]), (1, &Value::Null));
     assert!(shown["problem"].is_string(), "{shown}");
+    let run = home.run(&["show", file.to_str().unwrap()]);
+    assert!(run.code == 1 && run.stdout.contains("problem"), "{}", run.stdout);
 }
 
 #[test]

@@ -188,7 +188,9 @@ impl App {
             return Ok(Arc::new(Embedder::in_folder(name, folder)?));
         }
         let files = self.store.locate_files(name)?;
-        Ok(Arc::new(Embedder::open(name, files.into_iter().map(|file| (file.name, file.location)))?))
+        let embedder = Embedder::open(name, files.into_iter().map(|file| (file.name, file.location)))?;
+        let store = self.store.clone();
+        Ok(Arc::new(embedder.verified_by(move |file| store.verify(file).map_err(|error| error.to_string()))))
     }
 
     /// Loads the configured model into this thread, for commands that measure it.
@@ -199,6 +201,7 @@ impl App {
         let name = &self.config.engine.model;
         let file = self.model_file(name)?;
         let options = ModelOptions { context_length, n_sequences: 1, ..self.model_options()? };
+        self.store.verify(&file)?;
         Model::load(&file, &options).with_context(|| format!("cannot load model {name:?}"))
     }
 

@@ -471,6 +471,9 @@ pub(crate) struct RmArguments {
     /// Names of installed models
     #[arg(value_name = "MODEL", required = true)]
     pub(crate) names: Vec<String>,
+    /// Remove a model that a running hone uses, too, and ask nothing
+    #[arg(short, long)]
+    pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }
@@ -518,6 +521,9 @@ pub(crate) struct StoryRunArguments {
 /// Flags of `hone doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
+    /// Read every byte of the installed and bundled models, too, and compare it with what was installed
+    #[arg(long)]
+    pub(crate) deep: bool,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
     #[command(flatten)]

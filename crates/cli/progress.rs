@@ -38,6 +38,7 @@ impl Transfers {
             }
             Event::Unchecked { from } => self
                 .remark(&format!("{from} could not be checked: neither the catalog nor the server gives a hash of it")),
+            Event::Damaged { reason } => self.remark(reason),
             Event::SourceFailed { source, reason } => self.remark(&format!("{source}: {reason}")),
         }
     }

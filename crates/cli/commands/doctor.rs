@@ -47,7 +47,7 @@ pub(crate) fn run(
         version: env!("CARGO_PKG_VERSION"),
         machine: Machine::look(),
         engine: Engine::new(&config.engine),
-        installation: Installation::look(places, &config.engine.model),
+        installation: Installation::look(places, &config.engine.model, arguments.deep),
         privacy: Privacy::mend(),
         remembered: Memory::look(&config.memory.embedder),
         offline: offline_in_environment(),
@@ -169,6 +169,9 @@ fn judge_store(facts: &Facts, findings: &mut Findings) {
     }
     for reason in &installation.broken_models {
         findings.problem(format!("a model is broken: {reason}"), "remove it with `hone rm` and pull it again");
+    }
+    for reason in &installation.damaged_models {
+        findings.problem(reason.clone(), "then check it again with `hone doctor --deep`");
     }
     for name in &installation.unfinished_models {
         findings.remarks.push(format!("{name} was fetched only in part: `hone pull {name}` resumes it"));
@@ -416,9 +419,10 @@ mod tests {
         let broken = |facts: &mut Facts| {
             facts.installation.store_problem = Some("it is read-only".to_string());
             facts.installation.broken_models.push("manifest.json is cut off".to_string());
+            facts.installation.damaged_models.push("m is damaged".to_string());
             facts.installation.unfinished_models.push("n".to_string());
         };
-        let problems = ["it is read-only", "a model is broken: manifest.json is cut off"];
+        let problems = ["it is read-only", "a model is broken: manifest.json is cut off", "m is damaged"];
         check(broken, &problems, &["n was fetched only in part: `hone pull n` resumes it"]);
     }
 }

@@ -1,11 +1,15 @@
 //! `hone rm`: removes models from the store.
 
+use std::io::{IsTerminal, stdin};
+
+use anyhow::bail;
 use serde::Serialize;
 
 use crate::app::App;
 use crate::arguments::RmArguments;
 use crate::failure::Outcome;
 use crate::output::bytes;
+use crate::running::{RunningProcess, processes};
 
 /// What `--json` prints of each model.
 #[derive(Serialize)]
@@ -20,7 +24,9 @@ struct JsonRemoved<'a> {
 /// At the first that cannot be removed.
 pub(crate) fn run(app: &App, arguments: &RmArguments) -> anyhow::Result<Outcome> {
     let mut removed = Vec::new();
+    let running = if arguments.force { Vec::new() } else { processes(app.data_folder()) };
     for name in &arguments.names {
+        confirm(app, name, &running)?;
         let freed_bytes = app.store.remove(name)?;
         if !arguments.json.json {
             app.output.print_line(&format!("{name} is removed ({} freed)", bytes(freed_bytes)))?;
@@ -31,4 +37,28 @@ pub(crate) fn run(app: &App, arguments: &RmArguments) -> anyhow::Result<Outcome>
         app.output.print_json(&removed)?;
     }
     Ok(Outcome::Done)
+}
+
+/// Has a person say whether a model may go that running hones use; without a person it may not.
+fn confirm(app: &App, name: &str, running: &[RunningProcess]) -> anyhow::Result<()> {
+    let uses = |process: &&RunningProcess| process.status.models.iter().any(|model| model.name == name);
+    let users: Vec<String> = running
+        .iter()
+        .filter(uses)
+        .map(|process| format!("`hone {}` (process {})", process.command, process.process))
+        .collect();
+    if users.is_empty() {
+        return Ok(());
+    }
+    let users = users.join(" and ");
+    if !(stdin().is_terminal() && app.output.stderr_is_terminal) {
+        bail!("model `{name}` is used by {users}: stop it first, or remove the model all the same with --force");
+    }
+    app.output.note_piece(&format!("model `{name}` is used by {users}. Remove it all the same? [y/N] "));
+    let mut answer = String::new();
+    stdin().read_line(&mut answer)?;
+    match answer.trim().to_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => bail!("model `{name}` was not removed"),
+    }
 }

@@ -11,7 +11,7 @@ use crate::arguments::ShowArguments;
 use crate::failure::Outcome;
 use crate::output::bytes;
 
-/// Prints what is known.
+/// Prints what is known; a file that cannot be read as a model is a failure.
 ///
 /// # Errors
 /// When nothing is known under that name.
@@ -22,20 +22,25 @@ pub(crate) fn run(app: &App, arguments: &ShowArguments) -> anyhow::Result<Outcom
         (Err(StoreError::NotInstalled(_)), Some(_)) => None,
         (found, _) => Some(found?),
     };
+    let gguf = installed.as_ref().and_then(gguf_facts);
+    let is_broken = matches!(gguf, Some(Err(_)));
     if arguments.json.json {
         let model = installed.as_ref().map(|model| JsonModel::installed(model, catalog));
-        let gguf = installed.as_ref().and_then(gguf_facts).transpose();
-        let (gguf, problem) = gguf.map_or_else(|problem| (None, Some(problem)), |gguf| (gguf, None));
-        app.output.print_json(&JsonShow { model: model.or_else(|| known.map(JsonModel::known)), gguf, problem })?;
+        let model = model.or_else(|| known.map(JsonModel::known));
+        let (gguf, problem) = match gguf.transpose() {
+            Ok(gguf) => (gguf, None),
+            Err(problem) => (None, Some(problem)),
+        };
+        app.output.print_json(&JsonShow { model, gguf, problem })?;
     } else {
         let mut rows = known.map(known_rows).unwrap_or_default();
         match &installed {
-            Some(model) => rows.extend(installed_rows(model)),
+            Some(model) => rows.extend(installed_rows(model, gguf)),
             None => rows.push(row("installed", &format!("no: `hone pull {}` fetches it", arguments.name))),
         }
         app.output.print_table(&rows)?;
     }
-    Ok(Outcome::Done)
+    Ok(if is_broken { Outcome::Failed } else { Outcome::Done })
 }
 
 /// What `--json` prints: the model, what its GGUF file says, or why that cannot be read.
@@ -72,7 +77,7 @@ fn known_rows(model: &CatalogModel) -> Vec<Vec<String>> {
     rows
 }
 
-fn installed_rows(model: &InstalledModel) -> Vec<Vec<String>> {
+fn installed_rows(model: &InstalledModel, gguf: Option<Result<GgufFacts, String>>) -> Vec<Vec<String>> {
     let mut rows =
         vec![row("name", &model.name), row("installed", place_name(model.place)), row("source", &model.source)];
     for file in &model.files {
@@ -80,7 +85,7 @@ fn installed_rows(model: &InstalledModel) -> Vec<Vec<String>> {
         let remark = if file.unchecked { " (not checked: nobody gave a hash when it was fetched)" } else { "" };
         rows.extend(file.sha256.as_ref().map(|sha256| row("sha256", &format!("{sha256}{remark}"))));
     }
-    match gguf_facts(model) {
+    match gguf {
         Some(Ok(facts)) => rows.extend(gguf_rows(facts)),
         Some(Err(problem)) => rows.push(row("problem", &problem)),
         None => {}

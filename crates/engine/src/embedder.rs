@@ -35,7 +35,11 @@ pub struct Embedder {
     tokenizer: ModelFile,
     weights: ModelFile,
     encoder: Mutex<Option<Arc<Encoder>>>,
+    verify: Box<Verify>,
 }
+
+/// Says what is wrong with a file, if its bytes are not those that were installed.
+type Verify = dyn Fn(&ModelFile) -> Result<(), String> + Send + Sync;
 
 impl Embedder {
     /// A model of these files, each with its name within the model; those that are not needed are left alone.
@@ -57,7 +61,14 @@ impl Embedder {
             tokenizer: find(TOKENIZER)?,
             weights: find(WEIGHTS)?,
             encoder: Mutex::new(None),
+            verify: Box::new(|_| Ok(())),
         })
+    }
+
+    /// The same, with what checks its files before they are used.
+    #[must_use]
+    pub fn verified_by(self, verify: impl Fn(&ModelFile) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Embedder { verify: Box::new(verify), ..self }
     }
 
     /// A model of the files in a folder.
@@ -110,6 +121,7 @@ struct Encoder {
 
 impl Encoder {
     fn load(files: &Embedder) -> Result<Self, String> {
+        [&files.config, &files.tokenizer, &files.weights].into_iter().try_for_each(|file| (files.verify)(file))?;
         let config = read(&files.config, |bytes| serde_json::from_slice(bytes).map_err(|error| with_causes(&error)))?;
         check_config(&config).map_err(|reason| cannot_use(&files.config, &reason))?;
         let max_tokens = config.max_position_embeddings.min(MAX_TOKENS);

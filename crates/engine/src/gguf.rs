@@ -252,7 +252,11 @@ impl Gguf {
         let Some(value) = self.metadata.get(key) else { return Ok(None) };
         match convert(value) {
             Some(converted) => Ok(Some(converted)),
-            None => Err(GgufError::invalid(key, format!("is {value} where {expected} is expected"))),
+            None => {
+                // Written without a fraction, a float reads as the integer that is expected.
+                let kind = if matches!(value, Value::Float(_)) { "the float " } else { "" };
+                Err(GgufError::invalid(key, format!("is {kind}{value} where {expected} is expected")))
+            }
         }
     }
 }

@@ -21,9 +21,10 @@ use thiserror::Error;
 
 use self::format::{ALIGNMENT, Index, IndexFile, IndexModel, Trailer};
 use crate::{
-    digest::copy_hashed,
+    digest::{CopyError, Hashing},
     installed::{InstalledFile, InstalledModel, Place},
     progress::{Event, Phase, ProgressSink},
+    staged::staged_file,
     store::open_region,
 };
 
@@ -58,6 +59,18 @@ pub enum BundleError {
     /// Two models of the same name, or none at all, were to be bundled.
     #[error("nothing to bundle: {0}")]
     Selection(String),
+    /// The disk is too small.
+    #[error(
+        "the disk of {folder} has {available} bytes free and the bundle needs {needed}: free some space, or name an output on another disk"
+    )]
+    NoSpace {
+        /// The folder that the bundle is to be written to.
+        folder: PathBuf,
+        /// How many bytes the bundle has.
+        needed: u64,
+        /// How many are free.
+        available: u64,
+    },
     /// A file could not be read or written.
     #[error("{path} cannot be read or written")]
     Io {
@@ -110,11 +123,9 @@ pub fn write_bundle(
 ) -> Result<(), BundleError> {
     check_selection(models)?;
     let folder = output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let staged = tempfile::Builder::new()
-        .prefix(".hone-bundle-")
-        .tempfile_in(folder)
-        .map_err(|error| io_error(folder, error))?;
+    let staged = staged_file(folder, "bundle").map_err(|error| io_error(folder, error))?;
     let program = ModelFile { path: executable.to_owned(), offset: 0, length: program_length(executable)? };
+    check_space(folder, program.length + models.iter().map(InstalledModel::size).sum::<u64>())?;
     let mut writer = Writer { output: BufWriter::new(staged.as_file()), path: output, position: 0, progress };
     writer.copy(&program)?;
     writer.payload(models)?;
@@ -125,6 +136,12 @@ pub fn write_bundle(
     make_executable(staged.path()).map_err(failed)?;
     staged.persist(output).map_err(|error| failed(error.error))?;
     Ok(())
+}
+
+fn check_space(folder: &Path, needed: u64) -> Result<(), BundleError> {
+    let available = fs4::available_space(folder).map_err(|error| io_error(folder, error))?;
+    let folder = folder.to_owned();
+    if available < needed { Err(BundleError::NoSpace { folder, needed, available }) } else { Ok(()) }
 }
 
 /// Copies the parts of a bundle in order and keeps count of where they lie.
@@ -159,7 +176,7 @@ impl Writer<'_> {
             return Err(BundleError::Changed { name: model.name.clone(), file: file.location.path.clone() });
         }
         let (name, unchecked) = (file.name.clone(), file.unchecked);
-        Ok(IndexFile { name, sha256: digest.sha256, offset, length: digest.size, unchecked })
+        Ok(IndexFile { name, sha256: digest.sha256, offset, length: digest.size, unchecked, blocks: digest.blocks })
     }
 
     fn copy(&mut self, from: &ModelFile) -> Result<crate::digest::Digest, BundleError> {
@@ -171,7 +188,12 @@ impl Writer<'_> {
             let (file, total) = (name.clone(), Some(from.length));
             progress(&Event::Progress { phase: Phase::Copying, file, done, total });
         };
-        let digest = copy_hashed(&mut bytes, &mut self.output, &mut report).map_err(failed)?;
+        let mut hashing = Hashing::default();
+        hashing.copy(&mut bytes, &mut self.output, &mut report).map_err(|error| match error {
+            CopyError::Read(error) => failed(error),
+            CopyError::Write(error) => io_error(self.path, error),
+        })?;
+        let digest = hashing.digest();
         if digest.size != from.length {
             return Err(failed(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter")));
         }
@@ -219,6 +241,7 @@ fn models_of(executable: &Path, index: Index) -> Vec<InstalledModel> {
         name: file.name,
         sha256: Some(file.sha256),
         unchecked: file.unchecked,
+        blocks: file.blocks,
         location: ModelFile { path: executable.to_owned(), offset: file.offset, length: file.length },
     };
     let model = |model: IndexModel| InstalledModel {

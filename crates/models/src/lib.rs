@@ -10,6 +10,7 @@
 //! marked. And this is the one crate that reaches the network; it does so
 //! only in [`Store::pull`], and never with [`PullOptions::offline`].
 
+mod blocks;
 mod bundle;
 mod catalog;
 mod digest;
@@ -19,13 +20,18 @@ mod name;
 mod private;
 mod progress;
 mod pull;
+mod staged;
 mod store;
 
+pub use blocks::Blocks;
 pub use bundle::{Bundle, BundleError, write_bundle};
 pub use catalog::{Catalog, CatalogError, CatalogFile, CatalogModel, Defaults, Role, Source};
 pub use home::{HomeError, data_folder};
 pub use installed::{InstalledFile, InstalledModel, Place};
 pub use private::{create_private_file, create_private_folder, is_wide, make_private, open_private, write_private};
 pub use progress::{Event, Phase, ProgressSink};
-pub use pull::{PullError, PullOptions, Pulled, RetryPolicy, SourceFailure, offline_in_environment};
+pub use pull::{IndexOptions, PullError, PullOptions, Pulled, RetryPolicy, SourceFailure, offline_in_environment};
+#[doc(hidden)]
+pub use pull::{Link, index_links};
+pub use staged::staged_file;
 pub use store::{BrokenModel, Listing, Store, StoreError};

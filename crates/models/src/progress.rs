@@ -39,6 +39,11 @@ pub enum Event {
         /// Where it came from.
         from: String,
     },
+    /// The installed model is damaged and is fetched again.
+    Damaged {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A source failed for good; the next one is tried, or the pull fails.
     SourceFailed {
         /// The source.

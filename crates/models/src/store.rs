@@ -7,6 +7,7 @@
 //! Names are looked up in this order: the models inside the running executable (a bundle answers the same wherever it
 //! runs), the store, and then the file system, where a path to a file is used in place.
 
+mod integrity;
 mod manifest;
 
 use std::{
@@ -20,10 +21,12 @@ use thiserror::Error;
 
 pub(crate) use self::manifest::{MANIFEST, Manifest, ManifestFile};
 use crate::{
+    blocks::Blocks,
     bundle::Bundle,
     catalog::{Catalog, CatalogError},
     installed::{InstalledFile, InstalledModel, Place},
     name::{folder_of_name, is_model_name, looks_like_path, name_from_file, name_of_folder, suggestion},
+    private::{create_private_folder, open_private},
 };
 
 /// The models on this machine.
@@ -66,6 +69,9 @@ pub enum StoreError {
     /// The model is part of the executable.
     #[error("model `{0}` is inside this executable and cannot be removed from it")]
     Bundled(String),
+    /// Bytes of the model are not those that were installed; the text names the file and what to do.
+    #[error("{0}")]
+    Damaged(String),
     /// Another process is pulling the model.
     #[error("model `{0}` is being pulled by another process: wait for it or stop it first")]
     Busy(String),
@@ -237,9 +243,10 @@ impl Store {
         on_busy: &mut dyn FnMut() -> Result<(), StoreError>,
     ) -> Result<ModelLock, StoreError> {
         let folder = self.folder.join(".locks");
-        fs::create_dir_all(&folder).map_err(|error| io_error(&folder, error))?;
+        create_private_folder(&folder).map_err(|error| io_error(&folder, error))?;
         let path = folder.join(folder_of_name(name));
-        let file = File::options().create(true).append(true).open(&path).map_err(|error| io_error(&path, error))?;
+        let options = &mut File::options();
+        let file = open_private(&path, options.create(true).append(true)).map_err(|error| io_error(&path, error))?;
         match file.try_lock() {
             Ok(()) => return Ok(ModelLock(file)),
             Err(TryLockError::WouldBlock) => on_busy()?,
@@ -252,7 +259,10 @@ impl Store {
     /// What somebody meant who named a model that is neither known nor there.
     pub(crate) fn unknown(&self, name: &str) -> String {
         if looks_like_path(name) {
-            return format!("there is no file `{name}`");
+            return match kind_of(Path::new(name)) {
+                Some(kind) => format!("`{name}` is {kind} and not a GGUF file"),
+                None => format!("there is no file `{name}`"),
+            };
         }
         let installed = self.list().unwrap_or_default().models;
         let known = self.catalog.models.iter().map(|model| model.name.as_str());
@@ -292,6 +302,10 @@ impl LocateModel for Store {
             }
         }
     }
+
+    fn verify(&self, file: &ModelFile) -> Result<(), LocateError> {
+        self.check_file(file).map_err(|error| LocateError(with_causes(&error)))
+    }
 }
 
 /// Held by the one process that may change a model.
@@ -324,8 +338,25 @@ fn model_at_path(path: &Path) -> Result<InstalledModel, StoreError> {
     let name = name_from_file(path).unwrap_or_else(|| "model".to_owned());
     let source = absolute.display().to_string();
     let location = ModelFile { path: absolute, offset: 0, length };
-    let file = InstalledFile { name: crate::catalog::SINGLE_FILE.to_owned(), sha256: None, unchecked: false, location };
+    let (name_of_file, blocks) = (crate::catalog::SINGLE_FILE.to_owned(), Blocks::default());
+    let file = InstalledFile { name: name_of_file, sha256: None, unchecked: false, blocks, location };
     Ok(InstalledModel { name, source, added: None, place: Place::Path, files: vec![file] })
+}
+
+/// What is at a path that is no regular file, if anything is.
+fn kind_of(path: &Path) -> Option<&'static str> {
+    let kind = path.metadata().ok()?.file_type();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        if kind.is_fifo() {
+            return Some("a pipe");
+        }
+        if kind.is_socket() {
+            return Some("a socket");
+        }
+    }
+    Some(if kind.is_dir() { "a directory" } else { "a device" })
 }
 
 /// The names of the folders in `folder`, sorted; none where it does not exist.

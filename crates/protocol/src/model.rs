@@ -22,6 +22,16 @@ pub trait LocateModel: Send + Sync {
     /// # Errors
     /// When no such model is installed; the message says how to get it.
     fn locate(&self, name: &str) -> Result<ModelFile, LocateError>;
+
+    /// Checks every byte of a file that was located against what was recorded when its model was installed; of a file of
+    /// which nothing was recorded nothing is known. It takes as long as reading the file, and is best done alongside loading.
+    ///
+    /// # Errors
+    /// When the file is damaged; the message names it and says what to do.
+    fn verify(&self, file: &ModelFile) -> Result<(), LocateError> {
+        let _ = file;
+        Ok(())
+    }
 }
 
 /// A model that was named could not be found.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hone_engine::model::check_file;
-use hone_models::{Bundle, Store, data_folder};
+use hone_models::{Bundle, InstalledModel, Store, data_folder};
 use hone_protocol::{LocateModel, with_causes};
 use serde::Serialize;
 
@@ -18,6 +18,8 @@ pub(super) struct Installation {
     pub(super) free_bytes: Option<u64>,
     pub(super) models: Vec<String>,
     pub(super) broken_models: Vec<String>,
+    /// What is wrong with models whose bytes are not those that were installed; empty where nobody wanted them read.
+    pub(super) damaged_models: Vec<String>,
     pub(super) unfinished_models: Vec<String>,
     /// Of the configured model, where it is here.
     pub(super) model_size: Option<u64>,
@@ -29,20 +31,21 @@ pub(super) struct Installation {
 }
 
 impl Installation {
-    /// Looks at it; `model` is the configured one. What cannot be seen becomes the problem of the store.
-    pub(super) fn look(places: &Places, model: &str) -> Installation {
+    /// Looks at it; `model` is the configured one, and `deep` has all models read. What cannot be seen becomes the problem
+    /// of the store.
+    pub(super) fn look(places: &Places, model: &str, deep: bool) -> Installation {
         let files = places.files().unwrap_or_default();
         let mut installation = Installation {
             configuration_files: files.iter().map(|path| path.display().to_string()).collect(),
             ..Installation::default()
         };
-        if let Err(error) = installation.look_at_store(model) {
+        if let Err(error) = installation.look_at_store(model, deep) {
             installation.store_problem = Some(format!("{error:#}"));
         }
         installation
     }
 
-    fn look_at_store(&mut self, model: &str) -> anyhow::Result<()> {
+    fn look_at_store(&mut self, model: &str, deep: bool) -> anyhow::Result<()> {
         let home = std::path::absolute(data_folder()?)?;
         self.store_folder = home.display().to_string();
         let bundle = Bundle::open(&std::env::current_exe()?)?;
@@ -52,6 +55,8 @@ impl Installation {
         self.model_problem =
             store.locate(model).ok().and_then(|file| check_file(&file).err()).map(|error| with_causes(&error));
         let listing = store.list()?;
+        let check = |model: &InstalledModel| store.check(&model.name).err().map(|error| with_causes(&error));
+        self.damaged_models = listing.models.iter().filter(|_| deep).filter_map(check).collect();
         self.models = listing.models.into_iter().map(|model| model.name).collect();
         self.broken_models = listing.broken.into_iter().map(|broken| broken.reason).collect();
         self.unfinished_models = listing.unfinished;

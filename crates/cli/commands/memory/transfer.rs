@@ -6,8 +6,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use hone_memory::MemoryStore;
+use hone_models::staged_file;
 use serde::Serialize;
-use tempfile::NamedTempFile;
 
 use crate::app::App;
 use crate::arguments::{MemoryExportArguments, MemoryImportArguments};
@@ -50,7 +50,7 @@ pub(super) fn export(app: &App, store: &MemoryStore, arguments: &MemoryExportArg
 /// Writes the file beside the one that may be there, and puts it in its place when it is whole.
 fn export_to_file(store: &MemoryStore, file: &Path) -> anyhow::Result<u64> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut fresh = NamedTempFile::new_in(folder)?;
+    let mut fresh = staged_file(folder, "export")?;
     let mut writer = BufWriter::new(&mut fresh);
     let exported = store.export(&mut writer)?;
     writer.flush()?;

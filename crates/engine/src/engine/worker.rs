@@ -9,6 +9,7 @@ mod loading;
 mod resident;
 mod saved_prefixes;
 mod source;
+mod verified;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

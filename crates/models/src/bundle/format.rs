@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
+    blocks::Blocks,
     digest::is_sha256,
     name::{is_model_name, is_safe_file_name},
 };
@@ -67,6 +68,9 @@ pub(super) struct IndexFile {
     pub(super) length: u64,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) unchecked: bool,
+    /// BLAKE3 of its blocks.
+    #[serde(default, skip_serializing_if = "Blocks::is_empty")]
+    pub(super) blocks: Blocks,
 }
 
 /// The payload could not be read.
@@ -276,7 +280,14 @@ mod tests {
     }
 
     fn entry(name: &str, offset: u64, length: u64) -> IndexFile {
-        IndexFile { name: name.to_owned(), sha256: "0".repeat(64), offset, length, unchecked: false }
+        IndexFile {
+            name: name.to_owned(),
+            sha256: "0".repeat(64),
+            offset,
+            length,
+            unchecked: false,
+            blocks: Blocks::default(),
+        }
     }
 
     fn check(model: &str, files: Vec<IndexFile>, expected: Result<(), &str>) {

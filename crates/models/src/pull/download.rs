@@ -6,7 +6,7 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io::{self, Read},
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -17,12 +17,13 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
-    check_space, doubling,
-    hub::{Answer, HubClient},
-    sync_folder,
+    check_space,
+    client::{Answer, Client, Peer, without_secrets},
+    doubling, sync_folder,
 };
 use crate::{
     digest::{CopyError, Digest, Hashing},
+    private::{create_private_folder, open_private, write_private},
     progress::{Event, Phase, ProgressSink},
 };
 
@@ -47,11 +48,22 @@ impl Default for RetryPolicy {
 #[derive(Debug, Error)]
 pub(crate) enum TransferError {
     /// The server answered with something else than the file.
-    #[error("{}", describe_status(.url, *.status, *.retry_after))]
-    Status { url: String, status: u16, retry_after: Option<Duration> },
+    #[error("{}", describe_status(.url, *.status, *.retry_after, *.peer))]
+    Status { url: String, status: u16, retry_after: Option<Duration>, peer: Peer },
     /// The server could not be reached at all.
     #[error("{url} cannot be reached ({reason})")]
     Unreachable { url: String, reason: String },
+    /// The server's certificate does not convince.
+    #[error(
+        "the certificate of {url} is not trusted ({reason}): where your network has an authority of its own, set SSL_CERT_FILE to its certificate"
+    )]
+    Untrusted { url: String, reason: String },
+    /// There is nobody to trust.
+    #[error("{0}")]
+    Certificates(String),
+    /// A variable names no proxy.
+    #[error("{0}")]
+    Proxy(String),
     /// The connection broke.
     #[error("the connection to {url} broke ({reason})")]
     Broken { url: String, reason: String },
@@ -72,7 +84,7 @@ pub(crate) enum TransferError {
     /// A file could not be read or written.
     #[error("{path} cannot be read or written")]
     File { path: PathBuf, source: io::Error },
-    /// pip or the wheel it gave is to blame.
+    /// The index, or the wheel that it gave, is to blame.
     #[error("{0}")]
     Wheel(String),
 }
@@ -86,6 +98,7 @@ impl TransferError {
     pub(crate) fn connection(url: &str, error: ureq::Error) -> Self {
         let (url, reason) = (url.to_owned(), error.to_string());
         match error {
+            error if is_about_certificates(&error) => Self::Untrusted { url, reason },
             ureq::Error::Io(error) if broke_while_talking(&error) => Self::Broken { url, reason },
             ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve)
             | ureq::Error::HostNotFound
@@ -95,6 +108,15 @@ impl TransferError {
             _ => Self::Protocol { url, reason },
         }
     }
+}
+
+fn is_about_certificates(error: &ureq::Error) -> bool {
+    let cause = match error {
+        ureq::Error::Rustls(error) => Some(error),
+        ureq::Error::Io(error) => error.get_ref().and_then(|error| error.downcast_ref()),
+        _ => None,
+    };
+    matches!(cause, Some(rustls::Error::InvalidCertificate(_)))
 }
 
 /// Whether an error comes from a connection that stood; all others (no such host, no route, refused) mean that there was
@@ -110,6 +132,25 @@ fn broke_while_talking(error: &io::Error) -> bool {
 }
 
 impl RetryPolicy {
+    /// Runs `attempt` until it succeeds or another attempt is pointless.
+    pub(super) fn run<T>(
+        &self,
+        progress: ProgressSink<'_>,
+        mut attempt: impl FnMut() -> Result<T, TransferError>,
+    ) -> Result<T, TransferError> {
+        let mut failures = 0;
+        loop {
+            let error = match attempt() {
+                Ok(value) => return Ok(value),
+                Err(error) => error,
+            };
+            failures += 1;
+            let Some(after) = self.wait(&error, failures, false) else { return Err(error) };
+            progress(&Event::Retrying { reason: with_causes(&error), after });
+            thread::sleep(after);
+        }
+    }
+
     /// How long to wait after that error; nothing where another attempt is pointless.
     fn wait(&self, error: &TransferError, failures: u32, was_connected: bool) -> Option<Duration> {
         if failures >= self.attempts {
@@ -130,12 +171,14 @@ impl RetryPolicy {
 
 /// One file to fetch.
 pub(crate) struct Transfer<'a> {
-    pub(crate) client: &'a HubClient,
+    pub(crate) client: &'a Client,
     pub(crate) url: String,
     /// Where the file comes to lie.
     pub(crate) target: PathBuf,
     /// The SHA-256 that it must have, where the catalog knows it.
     pub(crate) expected: Option<&'a str>,
+    /// How many bytes it may have, where that is known.
+    pub(crate) most: Option<u64>,
 }
 
 /// A file that has arrived.
@@ -163,10 +206,13 @@ impl Transfer<'_> {
             partial.restart(None)?;
             if !resumed {
                 partial.discard();
-                let (from, actual) = (self.url.clone(), digest.sha256);
+                let (from, actual) = (without_secrets(&self.url), digest.sha256);
                 return Err(TransferError::WrongHash { from, expected, actual });
             }
-            tracing::warn!(url = self.url, "the resumed download has a wrong hash, starting from the first byte");
+            tracing::warn!(
+                url = without_secrets(&self.url),
+                "the resumed download has a wrong hash, starting from the first byte"
+            );
         }
     }
 
@@ -208,7 +254,10 @@ impl Transfer<'_> {
         let mut answer = self.client.get(&self.url, partial.length(), self.expected)?;
         *was_connected = true;
         if partial.length() > 0 && !partial.continues(&answer) {
-            tracing::info!(url = self.url, "the file has changed since its download was begun, starting anew");
+            tracing::info!(
+                url = without_secrets(&self.url),
+                "the file has changed since its download was begun, starting anew"
+            );
             partial.restart(None)?;
             if answer.start > 0 {
                 answer = self.client.get(&self.url, 0, self.expected)?;
@@ -218,11 +267,20 @@ impl Transfer<'_> {
             partial.restart(Some(&answer))?;
         }
         if let Some(total) = answer.total {
+            self.check_size(total)?;
             check_space(partial.folder(), total.saturating_sub(partial.length()))?;
         }
         let published = answer.sha256.clone();
-        partial.append(answer, &self.url, progress)?;
+        let room = self.most.map_or(u64::MAX, |most| most.saturating_sub(partial.length()));
+        partial.append(answer, room, &self.url, progress)?;
+        self.check_size(partial.length())?;
         Ok(published)
+    }
+
+    fn check_size(&self, size: u64) -> Result<(), TransferError> {
+        let Some(most) = self.most.filter(|most| size > *most) else { return Ok(()) };
+        let reason = format!("it is longer than the {most} bytes that it may have");
+        Err(TransferError::Protocol { url: without_secrets(&self.url), reason })
     }
 }
 
@@ -249,9 +307,10 @@ impl Partial {
         let path = with_suffix(target, ".partial");
         let failed = |error| TransferError::file(&path, error);
         if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(failed)?;
+            create_private_folder(folder).map_err(failed)?;
         }
-        let mut file = File::options().read(true).append(true).create(true).open(&path).map_err(failed)?;
+        let options = &mut File::options();
+        let mut file = open_private(&path, options.read(true).append(true).create(true)).map_err(failed)?;
         let total = file.metadata().map_err(failed)?.len();
         let mut hashing = Hashing::default();
         let mut report = |done| {
@@ -296,16 +355,23 @@ impl Partial {
         });
         let path = origin_path(&self.path);
         let text = serde_json::to_vec(&self.origin).map_err(|error| TransferError::file(&path, error.into()))?;
-        fs::write(&path, text).map_err(|error| TransferError::file(&path, error))
+        write_private(&path, &text).map_err(|error| TransferError::file(&path, error))
     }
 
-    fn append(&mut self, answer: Answer, url: &str, progress: ProgressSink<'_>) -> Result<(), TransferError> {
+    /// Takes in what an answer brings: all of it, or one byte more than there is room for.
+    fn append(
+        &mut self,
+        answer: Answer,
+        room: u64,
+        url: &str,
+        progress: ProgressSink<'_>,
+    ) -> Result<(), TransferError> {
         let total = answer.total;
         let file = file_name(&self.target);
         let mut report =
             |done| progress(&Event::Progress { phase: Phase::Downloading, file: file.clone(), done, total });
-        let mut reader = answer.body.into_reader();
-        let broken = |reason: String| TransferError::Broken { url: url.to_owned(), reason };
+        let mut reader = answer.body.into_reader().take(room.saturating_add(1));
+        let broken = |reason: String| TransferError::Broken { url: without_secrets(url), reason };
         self.hashing.copy(&mut reader, &mut self.file, &mut report).map_err(|error| match error {
             CopyError::Read(error) => broken(error.to_string()),
             CopyError::Write(error) => TransferError::file(&self.path, error),
@@ -353,16 +419,23 @@ fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-fn describe_status(url: &str, status: u16, retry_after: Option<Duration>) -> String {
-    let advice = match status {
-        401 => "it does not exist or needs a token: set HF_TOKEN to one from your hub account".to_owned(),
-        403 => "access is not granted: accept the model's licence on its page on the hub and set HF_TOKEN".to_owned(),
-        404 => "there is no such repository, revision or file".to_owned(),
-        429 => match retry_after {
+fn describe_status(url: &str, status: u16, retry_after: Option<Duration>, peer: Peer) -> String {
+    let advice = match (status, peer) {
+        (401, Peer::Hub) => "it does not exist or needs a token: set HF_TOKEN to one from your hub account".to_owned(),
+        (403, Peer::Hub) => {
+            "access is not granted: accept the model's licence on its page on the hub and set HF_TOKEN".to_owned()
+        }
+        (404, Peer::Hub) => "there is no such repository, revision or file".to_owned(),
+        (401 | 403, Peer::Index) => {
+            "access is not granted: put a user and a password into the address of the index (PIP_INDEX_URL)".to_owned()
+        }
+        (404, Peer::Index) => "the index does not have it".to_owned(),
+        (407, _) => "the proxy wants a user and a password: put them into its address".to_owned(),
+        (429, _) => match retry_after {
             Some(wait) => format!("too many requests: try again in {} seconds", wait.as_secs()),
             None => "too many requests: try again later".to_owned(),
         },
-        500..=599 => "the server has a problem: try again later".to_owned(),
+        (500..=599, _) => "the server has a problem: try again later".to_owned(),
         _ => "an answer that is not understood".to_owned(),
     };
     format!("{url} answered {status}: {advice}")

@@ -1,27 +1,16 @@
-//! The hub's protocol: where a file is, and what one answer says about it.
-//!
-//! `GET {endpoint}/{repository}/resolve/{revision}/{file}` answers for a large file with a redirect to a content network;
-//! that first answer carries `X-Linked-Etag`, the SHA-256 of the content, which the network's own answer does not. So
-//! redirects are followed here, one by one, and the identity of the file is taken from whichever answer names it. The
-//! token goes to the hub's own host only.
-
-use std::time::Duration;
+//! The hub's addresses: `GET {endpoint}/{repository}/resolve/{revision}/{file}`, with the user's token for that host.
 
 use hf_hub::{
     Cache, Repo, RepoType,
     api::sync::{Api, ApiBuilder},
 };
-use ureq::{
-    Agent, Body,
-    http::{HeaderMap, Response, StatusCode, Uri},
+
+use super::{
+    PullOptions,
+    client::{Client, Peer},
+    download::TransferError,
 };
-
-use super::{PullOptions, download::TransferError};
-use crate::{catalog::Source, digest::is_sha256, name::is_safe_file_name};
-
-const MOST_REDIRECTS: usize = 8;
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+use crate::{catalog::Source, name::is_safe_file_name};
 
 /// A file on the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,25 +20,10 @@ pub(crate) struct HubFile {
     pub(crate) path: String,
 }
 
-/// What one answer to a request for a file says.
-pub(crate) struct Answer {
-    /// What tells this content from any other: the content's hash or the server's validator.
-    pub(crate) identity: Option<String>,
-    /// The content's SHA-256, where the hub says it.
-    pub(crate) sha256: Option<String>,
-    /// The first byte that the body holds.
-    pub(crate) start: u64,
-    /// The length of the whole file, where the server says it.
-    pub(crate) total: Option<u64>,
-    /// The bytes from `start` on.
-    pub(crate) body: Body,
-}
-
 /// Asks the hub for files.
 pub(crate) struct HubClient {
-    agent: Agent,
+    client: Client,
     endpoint: String,
-    token: Option<String>,
 }
 
 impl HubFile {
@@ -94,18 +68,15 @@ pub(crate) fn stored_token() -> Option<String> {
 }
 
 impl HubClient {
-    pub(crate) fn new(options: &PullOptions) -> Self {
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .accept_encoding("identity")
-            .user_agent(concat!("hone/", env!("CARGO_PKG_VERSION")))
-            .timeout_resolve(Some(CONNECT_TIMEOUT))
-            .timeout_connect(Some(CONNECT_TIMEOUT))
-            .timeout_recv_response(Some(SILENCE_TIMEOUT))
-            .timeout_per_read(Some(SILENCE_TIMEOUT));
-        let agent = config.build().new_agent();
-        Self { agent, endpoint: options.hub_endpoint.clone(), token: options.hub_token.clone() }
+    pub(crate) fn new(options: &PullOptions) -> Result<Self, TransferError> {
+        let token = options.hub_token.as_ref().map(|token| format!("Bearer {token}"));
+        let client = Client::new(Peer::Hub, None)?.authorized(&options.hub_endpoint, token);
+        Ok(Self { client, endpoint: options.hub_endpoint.clone() })
+    }
+
+    /// What asks for the addresses.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
     }
 
     /// The address of a file.
@@ -118,110 +89,6 @@ impl HubClient {
             .map_err(|error| TransferError::Protocol { url: self.endpoint.clone(), reason: error.to_string() })?;
         Ok(api.repo(repo).url(&percent_encoded(&file.path)))
     }
-
-    /// Asks for a file from byte `start` on; where the hub says that its SHA-256 is another one than `expected`, there
-    /// is no need to download it to find out.
-    pub(crate) fn get(&self, url: &str, start: u64, expected: Option<&str>) -> Result<Answer, TransferError> {
-        let mut address = url.to_owned();
-        let mut hub_etag = None;
-        for _ in 0..MOST_REDIRECTS {
-            let response = self.request(&address, start)?;
-            hub_etag = hub_etag.or_else(|| header(response.headers(), "x-linked-etag").and_then(strong_etag));
-            check_published(url, hub_etag.as_deref(), expected)?;
-            if !response.status().is_redirection() {
-                return answer(&address, start, response, hub_etag);
-            }
-            let location = header(response.headers(), "location");
-            let target = location.and_then(|location| resolve(&address, location));
-            address = target.ok_or_else(|| protocol(&address, "it redirects to nowhere"))?;
-        }
-        Err(protocol(url, "it redirects without end"))
-    }
-
-    fn request(&self, address: &str, start: u64) -> Result<Response<Body>, TransferError> {
-        let mut request = self.agent.get(address);
-        if start > 0 {
-            request = request.header("Range", format!("bytes={start}-"));
-        }
-        if let Some(token) = self.token.as_ref().filter(|_| origin(address) == origin(&self.endpoint)) {
-            request = request.header("Authorization", format!("Bearer {token}"));
-        }
-        request.call().map_err(|error| TransferError::connection(address, error))
-    }
-}
-
-fn check_published(url: &str, published: Option<&str>, expected: Option<&str>) -> Result<(), TransferError> {
-    match (published, expected) {
-        (Some(actual), Some(expected)) if is_sha256(actual) && actual != expected => Err(TransferError::WrongHash {
-            from: url.to_owned(),
-            expected: expected.to_owned(),
-            actual: actual.to_owned(),
-        }),
-        _ => Ok(()),
-    }
-}
-
-fn answer(
-    address: &str,
-    start: u64,
-    response: Response<Body>,
-    hub_etag: Option<String>,
-) -> Result<Answer, TransferError> {
-    let headers = response.headers();
-    let sha256 = hub_etag.clone().filter(|etag| is_sha256(etag));
-    let identity = hub_etag.or_else(|| header(headers, "etag").and_then(strong_etag));
-    let (start, total) = match response.status() {
-        StatusCode::OK => (0, header(headers, "content-length").and_then(|length| length.parse().ok())),
-        StatusCode::PARTIAL_CONTENT => header(headers, "content-range")
-            .and_then(content_range)
-            .filter(|(from, _)| *from == start)
-            .ok_or_else(|| protocol(address, "it answers with another range than was asked for"))?,
-        StatusCode::RANGE_NOT_SATISFIABLE if start > 0 => return Err(TransferError::RangeRefused),
-        status => {
-            let retry_after = header(headers, "retry-after").and_then(|seconds| seconds.trim().parse().ok());
-            let retry_after = retry_after.map(Duration::from_secs);
-            return Err(TransferError::Status { url: address.to_owned(), status: status.as_u16(), retry_after });
-        }
-    };
-    Ok(Answer { identity, sha256, start, total, body: response.into_body() })
-}
-
-fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name).and_then(|value| value.to_str().ok())
-}
-
-/// The validator without its quotes; a weak one does not promise the same bytes and is worth nothing here.
-fn strong_etag(etag: &str) -> Option<String> {
-    let etag = etag.trim();
-    (!etag.starts_with("W/")).then(|| etag.trim_matches('"').to_owned()).filter(|etag| !etag.is_empty())
-}
-
-/// `bytes 5-9/10` as the first byte and the whole length.
-fn content_range(text: &str) -> Option<(u64, Option<u64>)> {
-    let (range, total) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
-    let (from, _) = range.split_once('-')?;
-    Some((from.parse().ok()?, total.parse().ok()))
-}
-
-/// The address that `location` means in an answer from `address`.
-fn resolve(address: &str, location: &str) -> Option<String> {
-    if location.starts_with("http://") || location.starts_with("https://") {
-        return Some(location.to_owned());
-    }
-    let (scheme, host) = origin(address)?;
-    if let Some(rest) = location.strip_prefix("//") {
-        return Some(format!("{scheme}://{rest}"));
-    }
-    if location.starts_with('/') {
-        return Some(format!("{scheme}://{host}{location}"));
-    }
-    let folder = &address[..=address.split('?').next()?.rfind('/')?];
-    Some(format!("{folder}{location}"))
-}
-
-fn origin(address: &str) -> Option<(String, String)> {
-    let uri: Uri = address.parse().ok()?;
-    Some((uri.scheme_str()?.to_owned(), uri.authority()?.as_str().to_owned()))
 }
 
 /// A path as it stands in an address: everything but unreserved characters and `/` escaped (RFC 3986, 2.3).
@@ -231,10 +98,6 @@ fn percent_encoded(path: &str) -> String {
         _ => format!("%{byte:02X}"),
     };
     path.bytes().map(encode).collect()
-}
-
-fn protocol(url: &str, reason: &str) -> TransferError {
-    TransferError::Protocol { url: url.to_owned(), reason: reason.to_owned() }
 }
 
 #[cfg(test)]
@@ -257,24 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn locations_are_resolved() {
-        let check = |location: &str, expected: &str| {
-            assert_eq!(resolve("https://h:1/a/b?c=/d", location).unwrap(), expected);
-        };
-        check("https://cdn/x", "https://cdn/x");
-        check("//cdn/x", "https://cdn/x");
-        check("/x?y", "https://h:1/x?y");
-        check("x", "https://h:1/a/x");
-    }
-
-    #[test]
-    fn headers_are_read() {
-        assert_eq!(content_range("bytes 5-9/10"), Some((5, Some(10))));
-        assert_eq!(content_range("bytes 5-9/*"), Some((5, None)));
-        assert_eq!(content_range("bytes */10"), None);
-        assert_eq!(strong_etag("\"abc\"").as_deref(), Some("abc"));
-        assert_eq!(strong_etag("W/\"abc\""), None);
-        assert_eq!(strong_etag("\"\""), None);
+    fn paths_are_escaped() {
         assert_eq!(percent_encoded("a b/ü#?.gguf"), "a%20b/%C3%BC%23%3F.gguf");
     }
 }

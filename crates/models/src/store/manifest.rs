@@ -4,7 +4,7 @@
 //! was not made by this crate or was damaged since; it is then named and left alone.
 
 use std::{
-    fs::{self, File},
+    fs,
     io::{self, Write},
     path::Path,
 };
@@ -13,6 +13,7 @@ use hone_protocol::ModelFile;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    blocks::Blocks,
     digest::{Digest, is_sha256},
     installed::InstalledFile,
     name::{is_model_name, is_safe_file_name},
@@ -48,6 +49,9 @@ pub(crate) struct ManifestFile {
     /// Whether it was fetched although nobody gave a hash to check it against.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unchecked: bool,
+    /// BLAKE3 of its blocks; an older hone recorded none.
+    #[serde(default, skip_serializing_if = "Blocks::is_empty")]
+    pub(crate) blocks: Blocks,
 }
 
 impl Manifest {
@@ -63,19 +67,21 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Writes the manifest into `folder`, durably.
+    /// Writes the manifest into `folder`, durably; one that was there before stays until the new one is complete.
     pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
-        let mut file = File::create(folder.join(MANIFEST))?;
-        serde_json::to_writer_pretty(&file, self)?;
+        let mut file = tempfile::Builder::new().prefix(".manifest-").tempfile_in(folder)?;
+        serde_json::to_writer_pretty(&mut file, self)?;
         file.write_all(b"\n")?;
-        file.sync_all()
+        file.as_file().sync_all()?;
+        file.persist(folder.join(MANIFEST))?;
+        Ok(())
     }
 }
 
 impl ManifestFile {
     /// A file of that name that has arrived.
     pub(crate) fn new(name: &str, digest: Digest, unchecked: bool) -> Self {
-        Self { name: name.to_owned(), sha256: digest.sha256, size: digest.size, unchecked }
+        Self { name: name.to_owned(), sha256: digest.sha256, size: digest.size, unchecked, blocks: digest.blocks }
     }
 
     /// Where the file lies in `folder`, after a look that it is there with its full size.
@@ -87,6 +93,7 @@ impl ManifestFile {
         }
         let location = ModelFile { path, offset: 0, length: self.size };
         let (name, sha256) = (self.name.clone(), Some(self.sha256.clone()));
-        Ok(InstalledFile { name, sha256, unchecked: self.unchecked, location })
+        let (unchecked, blocks) = (self.unchecked, self.blocks.clone());
+        Ok(InstalledFile { name, sha256, unchecked, blocks, location })
     }
 }

@@ -32,14 +32,14 @@ fn every_source_can_be_asked_and_checked() {
         for source in &model.sources {
             let (Source::Hub { paths, .. } | Source::Wheel { paths, .. }) = source;
             assert_eq!(paths.len(), model.files.len(), "{}", model.name);
-            // pip checks no hash that we know, so whatever comes in a wheel needs one here.
+            // Nobody vouches for what stands in a package index.
             let checked = model.files.iter().all(|file| file.sha256.is_some());
             assert!(matches!(source, Source::Hub { .. }) || checked, "{}", model.name);
         }
     }
 }
 
-const GOOD: &str = "size = 1\nsources = [{ wheel = \"w==1\", file = \"f\" }]";
+const GOOD: &str = "size = 1\nsources = [{ hub = \"o/r\", revision = \"main\", file = \"f\" }]";
 
 #[test]
 fn entries_are_checked() {
@@ -50,7 +50,17 @@ fn entries_are_checked() {
             (parsed, expected) => panic!("{rest}: {parsed:?} and not {expected:?}"),
         };
     check("size = 1\nsources = [{ hub = \"o/r\", revision = \"main\", file = \"f\" }]", Ok(()));
-    check("files = [{ name = \"x\", size = 1 }]\nsources = [{ wheel = \"w==1\", folder = \"d\" }]", Ok(()));
+    let hash = "0".repeat(64);
+    check(
+        &format!(
+            "files = [{{ name = \"x\", size = 1, sha256 = \"{hash}\" }}]\nsources = [{{ wheel = \"w==1\", folder = \"d\" }}]"
+        ),
+        Ok(()),
+    );
+    check(&format!("size = 1\nsources = [{{ wheel = \"w==1\", file = \"f\", sha256 = \"{hash}\" }}]"), Ok(()));
+    let unhashed = Err("needs the `sha256` of every file");
+    check("size = 1\nsources = [{ wheel = \"w==1\", file = \"f\" }]", unhashed);
+    check("files = [{ name = \"x\", size = 1 }]\nsources = [{ wheel = \"w==1\", folder = \"d\" }]", unhashed);
     check("size = 1\nsources = []", Err("no sources"));
     check("sources = [{ wheel = \"w==1\", file = \"f\" }]", Err("either `size`"));
     check("size = 1\nsources = [{ wheel = \"w==1\", folder = \"f\" }]", Err("names its `file`"));

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use hone_models::{Event, PullError, PullOptions, Pulled, RetryPolicy, Store};
+use hone_models::{Event, IndexOptions, PullError, PullOptions, Pulled, RetryPolicy, Store};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
@@ -73,15 +73,14 @@ pub(crate) fn options(endpoint: &str) -> PullOptions {
         hub_endpoint: endpoint.to_owned(),
         hub_token: None,
         name: None,
-        pip_environment: Vec::new(),
+        index: IndexOptions { urls: vec![nobody()], certificate: None, forbidden: false },
         retry: RetryPolicy { attempts: 3, first_wait: Duration::from_millis(1), longest_wait: Duration::from_secs(2) },
     }
 }
 
-/// The address of a server that is not there.
+/// The address of a server that is not there: a port that was free a moment ago may be another test's by now.
 pub(crate) fn nobody() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
+    "http://127.0.0.1:1".to_owned()
 }
 
 pub(crate) fn write(path: &Path, bytes: &[u8]) {

@@ -54,6 +54,7 @@ struct Served {
     content: Vec<u8>,
     /// What the hub publishes as the content's hash; nothing for a small file, which has only a git hash.
     linked_etag: Option<String>,
+    media_type: &'static str,
 }
 
 #[derive(Default)]
@@ -85,7 +86,13 @@ impl Server {
 
     /// Publishes a large file under a hash that need not be its own.
     pub(crate) fn publish_as(&self, path: &str, content: &[u8], linked_etag: Option<String>) {
-        let served = Served { content: content.to_vec(), linked_etag };
+        let served = Served { content: content.to_vec(), linked_etag, media_type: "application/octet-stream" };
+        self.state.lock().unwrap().files.insert(format!("/{path}"), served);
+    }
+
+    /// Publishes a page of a package index.
+    pub(crate) fn publish_page(&self, path: &str, media_type: &'static str, text: &str) {
+        let served = Served { content: text.as_bytes().to_vec(), linked_etag: None, media_type };
         self.state.lock().unwrap().files.insert(format!("/{path}"), served);
     }
 
@@ -139,7 +146,7 @@ fn answer(mut stream: TcpStream, state: &Mutex<State>, at_network: bool) -> std:
         }
         (_, path) if path.starts_with("/lost/") => status(&mut stream, "302 Found", ""),
         (None, _) => status(&mut stream, "404 Not Found", ""),
-        (Some(Served { content, linked_etag: Some(etag) }), path) if !at_network => {
+        (Some(Served { content, linked_etag: Some(etag), .. }), path) if !at_network => {
             let size = content.len();
             let headers = format!(
                 "Location: {network}{path}\r\nX-Linked-Etag: \"{etag}\"\r\nX-Linked-Size: {size}\r\nX-Repo-Commit: 1f2e\r\n"
@@ -190,7 +197,7 @@ fn content(stream: &mut TcpStream, request: &Request, file: &Served, fault: Opti
     let code = if partial { "206 Partial Content" } else { "200 OK" };
     // The content network's validator is not the hub's, as in reality.
     let mut head = format!("HTTP/1.1 {code}\r\nConnection: close\r\nETag: \"git-{}\"\r\n", &sha256(whole)[..8]);
-    head += &format!("Content-Length: {length}\r\n");
+    head += &format!("Content-Length: {length}\r\nContent-Type: {}; charset=utf-8\r\n", file.media_type);
     if partial {
         head += &format!("Content-Range: bytes {start}-{}/{}\r\n", end - 1, whole.len());
     }

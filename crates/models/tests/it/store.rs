@@ -57,6 +57,7 @@ fn what_is_not_there_says_how_to_get_it() {
     check("./gone.gguf", "there is no file `./gone.gguf`");
     check("", "there is no model");
     check("../one", "there is no file");
+    check(home.folder.path().to_str().unwrap(), "is a directory and not a GGUF file");
 }
 
 #[test]
@@ -146,6 +147,16 @@ fn an_import_is_checked_and_named() {
     assert!(home.path("mine@9").is_dir(), "no colon in file names");
     let again = home.pull(other.to_str().unwrap(), &named).0.unwrap();
     assert!(again.was_there);
+    // A name of the catalog is for the catalog's file.
+    for (name, part) in
+        [("smollm2:135m", "is not the file that the catalog has"), ("prometheus:7b", "choose another name")]
+    {
+        let taken = hone_models::PullOptions { name: Some(name.to_owned()), ..offline.clone() };
+        home.pull_fails(other.to_str().unwrap(), &taken, &[part, "--name"]);
+        assert!(!home.path(&name.replace(':', "@")).exists());
+    }
+    let listing = home.store.list().unwrap();
+    assert!(listing.unfinished.is_empty() && listing.models.len() == 3, "{listing:?}");
     let bad = hone_models::PullOptions { name: Some("Mine!".to_owned()), ..offline };
     home.pull_fails(other.to_str().unwrap(), &bad, &["no model name"]);
 }

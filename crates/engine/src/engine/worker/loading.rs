@@ -3,16 +3,17 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 
-use hone_protocol::{Lane, ModelFile, with_causes};
+use hone_protocol::{Lane, ModelFile};
 
 use super::awaited::AwaitedModel;
 use super::resident::ResidentModel;
 use super::saved_prefixes::SavedPrefixes;
 use super::source::ModelSource;
+use super::verified::Verified;
 use super::{Help, Worker};
 use crate::engine::submission::Submission;
 use crate::kv_cache::BLOCK_TOKENS;
-use crate::model::{LoadOptions, Model, ModelError, ModelOptions};
+use crate::model::{LoadOptions, Model};
 use crate::scheduler::cost::CostModel;
 use crate::scheduler::{ModelId, ModelTraits};
 use crate::speculation::draft_model::DraftModel;
@@ -60,7 +61,7 @@ impl Worker {
         load: LoadOptions,
         gives_way: bool,
     ) -> std::io::Result<JoinHandle<()>> {
-        let (options, results) = (self.options.model.clone(), self.help_sender.clone());
+        let (options, results, locator) = (self.options.model.clone(), self.help_sender.clone(), self.locator.clone());
         let leaving = std::mem::take(&mut self.leaving);
         std::thread::Builder::new().name("hone-load".into()).spawn(move || {
             if gives_way {
@@ -69,12 +70,13 @@ impl Worker {
             // Their memory is counted on.
             leaving.into_iter().for_each(wait_for);
             let loaded = catch_unwind(AssertUnwindSafe(|| {
-                let model = Model::load_beside(&file, &options, &load)?;
-                let draft = draft.and_then(|draft| load_draft(&draft, &file, &model, &options, &load));
-                Ok::<_, ModelError>((model, draft))
+                let verified = Verified { locator: &*locator, options: &options, load: &load };
+                let model = verified.load(&file)?;
+                let draft = draft.and_then(|draft| load_draft(&draft, &file, &model, &verified));
+                Ok((model, draft))
             }));
             let model = match loaded {
-                Ok(model) => model.map_err(|error| with_causes(&error)),
+                Ok(model) => model,
                 Err(_) => Err("loading failed unexpectedly: this is a bug in hone".to_owned()),
             };
             // Without an engine nobody waits for the model.
@@ -146,16 +148,10 @@ fn give_way() {
 fn give_way() {}
 
 /// Loads the model that guesses for `model`. What is wrong with it is a warning: the other answers without it.
-fn load_draft(
-    file: &ModelFile,
-    model_file: &ModelFile,
-    model: &Model,
-    options: &ModelOptions,
-    beside: &LoadOptions,
-) -> Option<DraftModel> {
+fn load_draft(file: &ModelFile, model_file: &ModelFile, model: &Model, verified: &Verified<'_>) -> Option<DraftModel> {
     let relative_cost = file.length as f32 / model_file.length.max(1) as f32;
-    let draft = Model::load_beside(file, options, beside).map_err(|error| with_causes(&error));
-    let draft = draft
+    let draft = verified
+        .load(file)
         .and_then(|draft| DraftModel::new(draft, relative_cost, model.tokenizer()).map_err(|error| error.to_string()));
     draft.inspect_err(|reason| warn_of_draft(&file.path.display().to_string(), reason)).ok()
 }

@@ -1,0 +1,269 @@
+//! One HTTP client for the hub and for package indices.
+//!
+//! A large file of the hub is answered with a redirect to a content network; that first answer carries `X-Linked-Etag`, the
+//! SHA-256 of the content, which the network's own answer does not. So redirects are followed here, one by one, and the
+//! identity of the file is taken from whichever answer names it. Tokens and passwords go to the host that they are for and
+//! to no other, and no address is shown with what may be secret in it.
+
+use std::{io::Read, path::Path, time::Duration};
+
+use ureq::{
+    Agent, Body,
+    http::{HeaderMap, Response, StatusCode},
+    tls::TlsConfig,
+};
+use url::{Origin, Url};
+
+use super::{download::TransferError, trust};
+use crate::digest::is_sha256;
+
+const MOST_REDIRECTS: usize = 8;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What one answer to a request for a file says.
+pub(crate) struct Answer {
+    /// What tells this content from any other: the content's hash or the server's validator.
+    pub(crate) identity: Option<String>,
+    /// The content's SHA-256, where the hub says it.
+    pub(crate) sha256: Option<String>,
+    /// The first byte that the body holds.
+    pub(crate) start: u64,
+    /// The length of the whole file, where the server says it.
+    pub(crate) total: Option<u64>,
+    /// The bytes from `start` on.
+    pub(crate) body: Body,
+}
+
+/// A short answer, read to its end.
+pub(crate) struct Page {
+    /// Where it was found in the end.
+    pub(crate) address: String,
+    /// What it says it is, without parameters.
+    pub(crate) media_type: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Whom a client talks to; what to do about a refusal differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// The model hub.
+    Hub,
+    /// A package index.
+    Index,
+}
+
+/// Asks servers for files and pages.
+pub(crate) struct Client {
+    agent: Agent,
+    peer: Peer,
+    /// For the requests to one origin: what stands in their `Authorization`.
+    credential: Option<(Origin, String)>,
+}
+
+impl Client {
+    /// A client that trusts the system's authorities and those in the file `more`.
+    pub(crate) fn new(peer: Peer, more: Option<&Path>) -> Result<Self, TransferError> {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .accept_encoding("identity")
+            .user_agent(concat!("hone/", env!("CARGO_PKG_VERSION")))
+            .tls_config(TlsConfig::builder().root_certs(trust::authorities(more)?).build())
+            // One is chosen for each request.
+            .proxy(None)
+            .timeout_resolve(Some(CONNECT_TIMEOUT))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_recv_response(Some(SILENCE_TIMEOUT))
+            .timeout_per_read(Some(SILENCE_TIMEOUT));
+        Ok(Self { agent: config.build().new_agent(), peer, credential: None })
+    }
+
+    /// The same client, with what it says in `Authorization` to the host of `address`.
+    pub(crate) fn authorized(self, address: &str, authorization: Option<String>) -> Self {
+        let origin = Url::parse(address).ok().map(|url| url.origin());
+        Self { credential: origin.zip(authorization), ..self }
+    }
+
+    /// Asks for a file from byte `start` on; where the hub says that its SHA-256 is another one than `expected`, there
+    /// is no need to download it to find out.
+    pub(crate) fn get(&self, url: &str, start: u64, expected: Option<&str>) -> Result<Answer, TransferError> {
+        let mut hub_etag = None;
+        let mut look = |headers: &HeaderMap| {
+            let published = header(headers, "x-linked-etag").and_then(strong_etag);
+            hub_etag = hub_etag.take().or(published);
+            check_published(url, hub_etag.as_deref(), expected)
+        };
+        let range = format!("bytes={start}-");
+        let headers = [("Range", range.as_str())];
+        let (address, response) = self.follow(url, &headers[..usize::from(start > 0)], &mut look)?;
+        self.answer(&address, start, response, hub_etag)
+    }
+
+    /// Reads a whole answer of at most `most` bytes.
+    pub(crate) fn page(&self, url: &str, accept: &str, most: u64) -> Result<Page, TransferError> {
+        let (address, response) = self.follow(url, &[("Accept", accept)], &mut |_| Ok(()))?;
+        if response.status() != StatusCode::OK {
+            return Err(self.refused(&address, &response));
+        }
+        let media_type = header(response.headers(), "content-type").unwrap_or_default();
+        let media_type = media_type.split(';').next().unwrap_or_default().trim().to_lowercase();
+        let mut bytes = Vec::new();
+        let broken = |error: std::io::Error| TransferError::Broken { url: shown(&address), reason: error.to_string() };
+        response.into_body().into_reader().take(most + 1).read_to_end(&mut bytes).map_err(broken)?;
+        if bytes.len() as u64 > most {
+            return Err(protocol(&address, &format!("its answer is longer than {most} bytes")));
+        }
+        Ok(Page { address: address.into(), media_type, bytes })
+    }
+
+    /// Follows redirects to the answer that is none; `look` is shown the headers of each.
+    fn follow(
+        &self,
+        url: &str,
+        headers: &[(&str, &str)],
+        look: &mut dyn FnMut(&HeaderMap) -> Result<(), TransferError>,
+    ) -> Result<(Url, Response<Body>), TransferError> {
+        let malformed =
+            |_| TransferError::Protocol { url: without_secrets(url), reason: "it is no address".to_owned() };
+        let mut address = Url::parse(url).map_err(malformed)?;
+        for _ in 0..MOST_REDIRECTS {
+            let response = self.request(&address, headers)?;
+            look(response.headers())?;
+            if !response.status().is_redirection() {
+                return Ok((address, response));
+            }
+            let location = header(response.headers(), "location");
+            let target = location.and_then(|location| address.join(location).ok());
+            let target = target.ok_or_else(|| protocol(&address, "it redirects to nowhere"))?;
+            if address.scheme() == "https" && target.scheme() != "https" {
+                return Err(protocol(&address, "it redirects from https to an address without TLS"));
+            }
+            address = target;
+        }
+        Err(protocol(&address, "it redirects without end"))
+    }
+
+    fn request(&self, address: &Url, headers: &[(&str, &str)]) -> Result<Response<Body>, TransferError> {
+        let proxy = trust::proxy(address)?;
+        let bare = bare(address);
+        let mut request = self.agent.get(bare.as_str()).config().proxy(proxy).build();
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if let Some((_, value)) = self.credential.as_ref().filter(|(origin, _)| *origin == address.origin()) {
+            request = request.header("Authorization", value);
+        }
+        request.call().map_err(|error| TransferError::connection(&shown(address), error))
+    }
+
+    fn answer(
+        &self,
+        address: &Url,
+        start: u64,
+        response: Response<Body>,
+        hub_etag: Option<String>,
+    ) -> Result<Answer, TransferError> {
+        let headers = response.headers();
+        let sha256 = hub_etag.clone().filter(|etag| is_sha256(etag));
+        let identity = hub_etag.or_else(|| header(headers, "etag").and_then(strong_etag));
+        let (start, total) = match response.status() {
+            StatusCode::OK => (0, header(headers, "content-length").and_then(|length| length.parse().ok())),
+            StatusCode::PARTIAL_CONTENT => header(headers, "content-range")
+                .and_then(content_range)
+                .filter(|(from, _)| *from == start)
+                .ok_or_else(|| protocol(address, "it answers with another range than was asked for"))?,
+            StatusCode::RANGE_NOT_SATISFIABLE if start > 0 => return Err(TransferError::RangeRefused),
+            _ => return Err(self.refused(address, &response)),
+        };
+        Ok(Answer { identity, sha256, start, total, body: response.into_body() })
+    }
+
+    fn refused(&self, address: &Url, response: &Response<Body>) -> TransferError {
+        let retry_after = header(response.headers(), "retry-after").and_then(|seconds| seconds.trim().parse().ok());
+        TransferError::Status {
+            url: shown(address),
+            status: response.status().as_u16(),
+            retry_after: retry_after.map(Duration::from_secs),
+            peer: self.peer,
+        }
+    }
+}
+
+fn check_published(url: &str, published: Option<&str>, expected: Option<&str>) -> Result<(), TransferError> {
+    match (published, expected) {
+        (Some(actual), Some(expected)) if is_sha256(actual) && actual != expected => Err(TransferError::WrongHash {
+            from: without_secrets(url),
+            expected: expected.to_owned(),
+            actual: actual.to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// The validator without its quotes; a weak one does not promise the same bytes and is worth nothing here.
+fn strong_etag(etag: &str) -> Option<String> {
+    let etag = etag.trim();
+    (!etag.starts_with("W/")).then(|| etag.trim_matches('"').to_owned()).filter(|etag| !etag.is_empty())
+}
+
+/// `bytes 5-9/10` as the first byte and the whole length.
+fn content_range(text: &str) -> Option<(u64, Option<u64>)> {
+    let (range, total) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
+    let (from, _) = range.split_once('-')?;
+    Some((from.parse().ok()?, total.parse().ok()))
+}
+
+/// An address without a user and a password, which stand in a header where they are meant for that host.
+fn bare(address: &Url) -> Url {
+    let mut bare = address.clone();
+    // Only addresses without a host refuse, and they have neither.
+    let _ = bare.set_username("");
+    let _ = bare.set_password(None);
+    bare
+}
+
+/// An address as a person may see it: a query can be a signature that lets anybody in.
+fn shown(address: &Url) -> String {
+    let mut shown = bare(address);
+    shown.set_query(None);
+    shown.set_fragment(None);
+    shown.into()
+}
+
+/// The same for an address that was not parsed yet.
+pub(crate) fn without_secrets(address: &str) -> String {
+    match Url::parse(address) {
+        Ok(url) if url.has_host() => shown(&url),
+        _ => address.rsplit('@').next().unwrap_or_default().to_owned(),
+    }
+}
+
+pub(crate) fn protocol(address: &Url, reason: &str) -> TransferError {
+    TransferError::Protocol { url: shown(address), reason: reason.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_read() {
+        assert_eq!(content_range("bytes 5-9/10"), Some((5, Some(10))));
+        assert_eq!(content_range("bytes 5-9/*"), Some((5, None)));
+        assert_eq!(content_range("bytes */10"), None);
+        assert_eq!(strong_etag("\"abc\"").as_deref(), Some("abc"));
+        assert_eq!(strong_etag("W/\"abc\""), None);
+        assert_eq!(strong_etag("\"\""), None);
+    }
+
+    #[test]
+    fn addresses_are_shown_without_secrets() {
+        assert_eq!(without_secrets("https://me:hush@h:1/x?signature=hush#hush"), "https://h:1/x");
+        assert_eq!(without_secrets("me:hush@h/x"), "h/x");
+    }
+}
