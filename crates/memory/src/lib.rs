@@ -17,8 +17,10 @@
 //! it ends, the next request of another takes its place.
 
 mod commits;
+mod due;
 mod engram;
 mod error;
+mod files;
 mod filters;
 mod index;
 mod local;

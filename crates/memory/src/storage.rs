@@ -28,6 +28,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::MemoryError;
+use crate::files::{create_private_folder, make_private, sync_folder};
 
 /// Bytes of sled's cache of pages; what a question needs is a few of them.
 const CACHE_BYTES: u64 = 32 << 20;
@@ -90,6 +91,8 @@ impl Storage {
             create(folder)?;
         }
         let database = open_database(folder)?;
+        // sled has written a snapshot, with rights as the umask has them; nobody else can enter the folder meanwhile.
+        make_private(folder);
         let log = File::open(folder.join("db")).map_err(|error| of_io(folder, &error))?;
         let (synced_blobs, is_broken) = (Mutex::default(), AtomicBool::new(false));
         Ok(Storage { folder: folder.to_owned(), database, log, reserved_bytes, synced_blobs, is_broken })
@@ -177,6 +180,7 @@ impl Storage {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 opened => opened?.sync_all()?,
             }
+            make_private(&folder.join(name));
         }
         if !fresh.is_empty() {
             sync_folder(&folder)?;
@@ -207,7 +211,7 @@ fn create(folder: &Path) -> Result<(), MemoryError> {
         if unfinished.exists() {
             fs::remove_dir_all(&unfinished)?;
         }
-        fs::create_dir_all(&unfinished)
+        create_private_folder(&unfinished)
     };
     begin().map_err(|error| of_io(folder, &error))?;
     let database = open_database(&unfinished)?;
@@ -257,12 +261,6 @@ fn open_database(folder: &Path) -> Result<sled::Db, MemoryError> {
             Err(_) => return Err(corrupted(folder, "sled panicked when it read them")),
         }
     }
-}
-
-/// Makes the names in a folder durable.
-pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
-    // Elsewhere a folder cannot be opened as a file, and needs no sync.
-    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
 /// What to say of a failed read or write in `folder`.

@@ -30,6 +30,8 @@ pub struct MemoryStore {
     shared: Arc<Shared>,
     embedding_model: Arc<str>,
     ranking: Ranking,
+    /// Whether what cannot be written now is kept and written later.
+    keeps: bool,
 }
 
 /// What an import did.
@@ -59,7 +61,31 @@ impl MemoryStore {
     /// answer.
     pub fn open(folder: &Path, options: MemoryOptions) -> Result<MemoryStore, MemoryError> {
         let (embedding_model, ranking) = (options.embedding_model.as_str().into(), options.ranking);
-        Ok(MemoryStore { shared: Arc::new(Shared::open(folder, options)?), embedding_model, ranking })
+        Ok(MemoryStore { shared: Arc::new(Shared::open(folder, options)?), embedding_model, ranking, keeps: false })
+    }
+
+    /// The memory in `folder` for somebody who cannot wait for it: answers, grades, ratings, comparisons and events that it
+    /// cannot take now, because its disk is full, its files are damaged or its owner hangs, are kept durably in the folder
+    /// `due` and written by whoever owns memory next, in their order and each once. Those calls succeed then, with
+    /// [`Update::Kept`] or the number 0. Gives too why memory cannot be reached at present, if that is so; it is tried again
+    /// now and then.
+    pub fn keeping(folder: &Path, options: MemoryOptions) -> (MemoryStore, Option<MemoryError>) {
+        let (embedding_model, ranking) = (options.embedding_model.as_str().into(), options.ranking);
+        let (shared, error) = Shared::open_or_stay_outside(folder, options);
+        (MemoryStore { shared: Arc::new(shared), embedding_model, ranking, keeps: true }, error)
+    }
+
+    /// Checks that something could be kept for later.
+    ///
+    /// # Errors
+    /// When the folder of what is due cannot be written to.
+    pub fn check_keeping(&self) -> io::Result<()> {
+        self.shared.due().check()
+    }
+
+    /// Why something that was to be remembered was neither written nor kept, if that has happened in this process.
+    pub fn loss(&self) -> Option<MemoryError> {
+        self.shared.loss()
     }
 
     /// Remembers an answer, with the vector of the current embedding model; it is durable when this returns. Gives the
@@ -78,7 +104,7 @@ impl MemoryStore {
             let id = engram.query_id;
             vector.inspect_err(|error| tracing::warn!(%id, %error, "an answer is remembered without its vector")).ok()
         });
-        expect!(self.ask(Request::Remember { engram: Box::new(engram), vector }), Reply::Number(sequence) => sequence)
+        self.number(Request::Remember { engram: Box::new(engram), vector })
     }
 
     /// Puts a vector of the current embedding model in place of the one that an engram has.
@@ -111,7 +137,7 @@ impl MemoryStore {
     /// # Errors
     /// When it cannot be written; a missing engram is a warning in the log and no error.
     pub fn update_score(&self, id: QueryId, grade: &Grade) -> Result<Update, MemoryError> {
-        self.update(Request::UpdateScore { id, grade: grade.clone() })
+        self.update_or_keep(Request::UpdateScore { id, grade: grade.clone() })
     }
 
     /// Notes on A's and B's engram which of the two was better. After a tie neither is; a comparison without a verdict
@@ -121,7 +147,11 @@ impl MemoryStore {
     /// When they cannot be written; a missing engram is a warning in the log and no error.
     pub fn annotate_pairwise(&self, comparison: &Comparison) -> Result<[Update; 2], MemoryError> {
         let request = Request::AnnotatePairwise { comparison: comparison.clone() };
-        let updates = expect!(self.ask(request), Reply::Updates(updates) => updates)?;
+        let updates = match self.ask_or_keep(request)? {
+            Reply::Updates(updates) => updates,
+            Reply::Kept => vec![Update::Kept; 2],
+            other => return Err(unexpected(&other)),
+        };
         Ok([updates.first(), updates.get(1)].map(|update| update.copied().unwrap_or(Update::Missing)))
     }
 
@@ -130,7 +160,7 @@ impl MemoryStore {
     /// # Errors
     /// When it cannot be written; a missing engram is a warning in the log and no error.
     pub fn annotate_feedback(&self, id: QueryId, rating: Rating) -> Result<Update, MemoryError> {
-        self.update(Request::AnnotateFeedback { id, rating })
+        self.update_or_keep(Request::AnnotateFeedback { id, rating })
     }
 
     /// Notes on an engram what it is about.
@@ -264,8 +294,7 @@ impl MemoryStore {
     /// # Errors
     /// [`MemoryError::Chunk`] for a chunk of an answer, which is not kept.
     pub fn append_event(&self, envelope: &Envelope) -> Result<u64, MemoryError> {
-        let envelope = Box::new(envelope.clone());
-        expect!(self.ask(Request::AppendEvent { envelope }), Reply::Number(number) => number)
+        self.number(Request::AppendEvent { envelope: Box::new(envelope.clone()) })
     }
 
     /// The events after that number (or all) which the filter accepts, oldest first, each with its number.
@@ -286,6 +315,23 @@ impl MemoryStore {
             None => expect!(self.ask(Request::LastEvent), Reply::Number(last) => last)?,
         };
         Ok(EventFollower { store: self.clone(), filter: EventFilter { last: None, ..filter.clone() }, after })
+    }
+
+    /// A number that memory gives; 0 where what it is for is kept for later.
+    fn number(&self, request: Request) -> Result<u64, MemoryError> {
+        match self.ask_or_keep(request)? {
+            Reply::Number(number) => Ok(number),
+            Reply::Kept => Ok(0),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn update_or_keep(&self, request: Request) -> Result<Update, MemoryError> {
+        match self.ask_or_keep(request)? {
+            Reply::Updates(updates) => Ok(updates.first().copied().unwrap_or(Update::Missing)),
+            Reply::Kept => Ok(Update::Kept),
+            other => Err(unexpected(&other)),
+        }
     }
 
     fn update(&self, request: Request) -> Result<Update, MemoryError> {
@@ -336,6 +382,10 @@ impl MemoryStore {
 
     fn ask(&self, request: Request) -> Result<Reply, MemoryError> {
         self.shared.ask(&request)
+    }
+
+    fn ask_or_keep(&self, request: Request) -> Result<Reply, MemoryError> {
+        if self.keeps { self.shared.ask_or_keep(&request) } else { self.shared.ask(&request) }
     }
 }
 

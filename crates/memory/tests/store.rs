@@ -350,10 +350,10 @@ fn what_a_process_left_unfinished_is_no_hindrance() {
     store.remember(engram(1), Some(vector(1, 8))).unwrap();
     drop(store);
     fs::write(path("store/snap.FFFFFFFFFFFFFFFF.generating"), b"").unwrap();
-    fs::write(path(".unfinished-index"), b"half of it").unwrap();
+    fs::write(path(".unfinished-index-1"), b"half of it").unwrap();
     let store = home.open();
     check_whole(&store, 1, 1);
-    assert!(!path("store.unfinished").exists() && !path(".unfinished-index").exists());
+    assert!(!path("store.unfinished").exists() && !path(".unfinished-index-1").exists());
 }
 
 /// Spoils a file of storage, and checks that memory opens all the same or says what to do.

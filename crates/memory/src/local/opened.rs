@@ -8,7 +8,8 @@ use hone_protocol::QueryId;
 
 use crate::commits::Commits;
 use crate::error::MemoryError;
-use crate::index::{VectorIndex, remove_unfinished, write_file};
+use crate::files::{Purpose, write_file};
+use crate::index::VectorIndex;
 use crate::options::MemoryOptions;
 use crate::records::{
     Change, FORMAT, HEAD_KEY, Head, Numbered, StoredVector, from_json, keys_of_all, model_key, to_json, vector_key,
@@ -58,7 +59,6 @@ impl Opened {
             let (folder, format) = (folder.to_owned(), head.format);
             return Err(MemoryError::LaterFormat { folder, format, known: FORMAT });
         }
-        remove_unfinished(folder);
         let index = open_index(&storage, &head, folder.join(INDEX_FILE), &options.embedding_model)?;
         Ok(Opened {
             folder: folder.to_owned(),
@@ -153,7 +153,7 @@ impl Opened {
             (index.file().to_owned(), index.to_bytes()?, index.last_change())
         };
         self.storage.check_room(bytes.len() as u64)?;
-        write_file(&file, &bytes).map_err(|error| of_io(&self.folder, &error))?;
+        write_file(&file, Purpose::Index, &bytes).map_err(|error| of_io(&self.folder, &error))?;
         lock(&self.index).saved(change);
         self.write(|draft| draft.forget_changes(change))
     }
