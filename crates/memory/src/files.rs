@@ -56,10 +56,18 @@ pub(crate) fn write_new_file(file: &Path, purpose: Purpose, bytes: &[u8]) -> io:
 
 /// A file that is about to be called `file`, with its bytes on disk. It is removed where it is dropped before.
 fn begin_file(file: &Path, purpose: Purpose, bytes: &[u8]) -> io::Result<NamedTempFile> {
-    let mut fresh = NamedTempFile::with_prefix_in(purpose.prefix(), file.parent().unwrap_or(file))?;
+    let mut fresh = unfinished_file(file, purpose)?;
     fresh.write_all(bytes)?;
     fresh.as_file().sync_all()?;
     Ok(fresh)
+}
+
+/// An empty file that is about to be called `file`. It is removed where it is dropped before.
+///
+/// # Errors
+/// When it cannot be created.
+pub(crate) fn unfinished_file(file: &Path, purpose: Purpose) -> io::Result<NamedTempFile> {
+    NamedTempFile::with_prefix_in(purpose.prefix(), file.parent().unwrap_or(file))
 }
 
 /// Removes files of that purpose which were being written when their process was killed. Nobody may be writing one.

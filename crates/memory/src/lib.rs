@@ -16,6 +16,7 @@
 //! Any number of processes of one person. The first owns the folder and serves the others over a Unix socket in it; when
 //! it ends, the next request of another takes its place.
 
+mod backup;
 mod commits;
 mod due;
 mod engram;
@@ -26,6 +27,7 @@ mod index;
 mod local;
 mod options;
 mod records;
+mod repair;
 mod request;
 mod sharing;
 mod statistics;

@@ -15,6 +15,8 @@
 //!
 //! A killed process is not a machine that loses its power. For that there is the fsync, and no test.
 
+mod damage;
+
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -35,7 +37,7 @@ const CACHE_BYTES: u64 = 32 << 20;
 
 /// Bytes that sled's log grows by. Pages of more than a quarter of it are put into files of their own, which a page of
 /// sixteen long answers would be with sled's default of 512 KiB.
-const SEGMENT_BYTES: usize = 2 << 20;
+pub(crate) const SEGMENT_BYTES: usize = 2 << 20;
 
 /// How long sled may take to close a database.
 const LONGEST_CLOSING: Duration = Duration::from_secs(10);
@@ -87,6 +89,7 @@ impl Storage {
     pub(crate) fn open(folder: &Path, reserved_bytes: u64) -> Result<Storage, MemoryError> {
         if folder.exists() {
             remove_unfinished_snapshots(folder).map_err(|error| of_io(folder, &error))?;
+            damage::check(folder)?;
         } else {
             create(folder)?;
         }
@@ -100,19 +103,13 @@ impl Storage {
 
     /// What is at `key`.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MemoryError> {
-        let value = self.database.get(key).map_err(|error| self.failed(error))?;
+        let value = self.contained(|| self.database.get(key))?;
         Ok(value.map(|value| value.to_vec()))
     }
 
-    /// Keys and values of a range, in order; from its end where it is reversed.
-    pub(crate) fn range(
-        &self,
-        range: impl RangeBounds<Vec<u8>>,
-    ) -> impl DoubleEndedIterator<Item = Result<(Vec<u8>, Vec<u8>), MemoryError>> + '_ {
-        self.database.range(range).map(|pair| match pair {
-            Ok((key, value)) => Ok((key.to_vec(), value.to_vec())),
-            Err(error) => Err(self.failed(error)),
-        })
+    /// Keys and values of a range, in order; from its end where it is reversed. The first failure is the last item.
+    pub(crate) fn range(&self, range: impl RangeBounds<Vec<u8>>) -> Pairs<'_> {
+        Pairs { storage: self, pairs: Some(self.database.range(range)) }
     }
 
     /// Does all that a batch says. It is durable after the next [`Storage::flush`].
@@ -189,10 +186,10 @@ impl Storage {
         Ok(())
     }
 
-    /// Lets sled write. It answers some failures of the disk with a panic, and whoever waits for this write must hear of it.
-    fn contained<T>(&self, write: impl FnOnce() -> sled::Result<T>) -> Result<T, MemoryError> {
-        match catch_unwind(AssertUnwindSafe(write)) {
-            Ok(written) => written.map_err(|error| self.failed(error)),
+    /// Lets sled work. It answers some failures of the disk, and some damage, with a panic, and the caller must hear of it.
+    fn contained<T>(&self, work: impl FnOnce() -> sled::Result<T>) -> Result<T, MemoryError> {
+        match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(done) => done.map_err(|error| self.failed(error)),
             Err(_) => Err(self.failed(sled::Error::ReportableBug("sled panicked".to_owned()))),
         }
     }
@@ -200,6 +197,40 @@ impl Storage {
     fn failed(&self, error: sled::Error) -> MemoryError {
         self.is_broken.store(true, Ordering::Release);
         of_sled(&self.folder, error)
+    }
+}
+
+/// The pairs of a range.
+pub(crate) struct Pairs<'a> {
+    storage: &'a Storage,
+    /// `None` after a failure.
+    pairs: Option<sled::Iter>,
+}
+
+type Pair = Result<(Vec<u8>, Vec<u8>), MemoryError>;
+
+impl Pairs<'_> {
+    fn step(&mut self, step: impl FnOnce(&mut sled::Iter) -> Option<sled::Result<(sled::IVec, sled::IVec)>>) -> Option<Pair> {
+        let pairs = self.pairs.as_mut()?;
+        let pair = self.storage.contained(|| step(pairs).transpose()).transpose()?;
+        if pair.is_err() {
+            self.pairs = None;
+        }
+        Some(pair.map(|(key, value)| (key.to_vec(), value.to_vec())))
+    }
+}
+
+impl Iterator for Pairs<'_> {
+    type Item = Pair;
+
+    fn next(&mut self) -> Option<Pair> {
+        self.step(Iterator::next)
+    }
+}
+
+impl DoubleEndedIterator for Pairs<'_> {
+    fn next_back(&mut self) -> Option<Pair> {
+        self.step(DoubleEndedIterator::next_back)
     }
 }
 

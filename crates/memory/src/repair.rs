@@ -1,0 +1,3 @@
+//! TODO
+mod log;
+pub(crate) use log::count_damage;
