@@ -38,6 +38,7 @@ pub use engram::{Engram, EngramKind};
 pub use error::{MemoryError, TransferError};
 pub use filters::{EventFilter, Filters};
 pub use options::{MemoryOptions, Ranking};
+pub use repair::{Repaired, Source, repair};
 pub use request::Update;
 #[cfg(unix)]
 pub use sharing::socket_path;

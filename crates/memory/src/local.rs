@@ -5,12 +5,14 @@
 //! share the next flush. Where storage fails it is closed, and the next request opens it again: what was acknowledged is
 //! on disk, and what was not is gone from memory too.
 
+mod backup;
 mod due;
 mod engrams;
 mod events;
 mod forgetting;
 mod ids;
 mod opened;
+mod restore;
 mod search;
 mod transfer;
 
@@ -25,6 +27,7 @@ use crate::options::MemoryOptions;
 use crate::request::{Reply, Request};
 use crate::statistics::Statistics;
 
+pub(crate) use opened::{INDEX_FILE, STORAGE_FOLDER};
 pub(crate) use transfer::parse_line;
 
 /// Memory, with nobody else in its folder.
@@ -139,7 +142,11 @@ impl Local {
                 Reply::Recalled(opened.search(vector, *n, filters, ranking)?)
             }
             Request::List { filters, n } => Reply::Engrams(opened.list(filters, *n)?),
-            Request::Remove { ids } => Reply::Updates(opened.remove(ids)?),
+            Request::Remove { ids } => {
+                let updates = opened.remove(ids)?;
+                self.forget_in_backups(ids);
+                Reply::Updates(updates)
+            }
             Request::WithoutVector { model, n } => Reply::Engrams(opened.without_vector(model, *n)?),
             Request::Resolve { prefix } => Reply::Ids(opened.ids_with_prefix(prefix)?),
             Request::Abbreviate { ids } => Reply::Lengths(opened.abbreviate(ids)?),

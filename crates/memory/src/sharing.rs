@@ -20,11 +20,12 @@ mod wire;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use hone_protocol::EnvelopeId;
+use hone_protocol::{EnvelopeId, Timestamp};
 
 use crate::due::DueList;
 use crate::error::MemoryError;
@@ -94,8 +95,42 @@ enum Seat {
 /// The order of the fields is that of their end: nobody is served any more, storage is closed, the next one may own it.
 struct Owner {
     _server: Server,
+    tending: Tending,
     local: Arc<Local>,
     _ownership: Ownership,
+}
+
+/// The thread that makes backups; dropped, it ends with what it is doing.
+#[derive(Default)]
+struct Tending {
+    is_ending: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Tending {
+    /// Begins, unless the thread is busy.
+    fn begin(&self, local: &Arc<Local>, now: Timestamp) {
+        let mut thread = lock(&self.thread);
+        if thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return;
+        }
+        let (local, is_ending) = (Arc::clone(local), Arc::clone(&self.is_ending));
+        let named = thread::Builder::new().name("memory-backup".to_owned());
+        let begun = named.spawn(move || {
+            if let Err(error) = local.back_up_if_due(now, &is_ending) {
+                tracing::warn!(%error, "memory is not backed up");
+            }
+        });
+        *thread = begun.inspect_err(|error| tracing::warn!(%error, "memory is not backed up")).ok();
+    }
+}
+
+impl Drop for Tending {
+    fn drop(&mut self) {
+        self.is_ending.store(true, Ordering::Release);
+        let thread = lock(&self.thread).take();
+        thread.map(|thread| drop(thread.join()));
+    }
 }
 
 /// Why a guest has no answer: the owner is gone, or silent.
@@ -164,6 +199,14 @@ impl Shared {
                 lock(&self.loss).get_or_insert_with(|| lost.clone());
                 Err(lost)
             }
+        }
+    }
+
+    /// Backs memory up on a thread of its own, where that is due and this process owns memory.
+    pub(crate) fn back_up_if_due(&self, now: Timestamp) {
+        let seat = Arc::clone(&self.seat.read().unwrap_or_else(PoisonError::into_inner));
+        if let Seat::Owner(owner) = &*seat {
+            owner.tending.begin(&owner.local, now);
         }
     }
 
@@ -310,7 +353,19 @@ fn own(folder: &Path, options: &MemoryOptions, ownership: Ownership) -> Result<O
     let server = Server::start(folder, &local).map_err(|error| of_io(folder, &error))?;
     ownership.announce(server.address()).map_err(|error| of_io(folder, &error))?;
     local.open()?;
-    Ok(Owner { _server: server, local, _ownership: ownership })
+    Ok(Owner { _server: server, tending: Tending::default(), local, _ownership: ownership })
+}
+
+/// Does something to the folder while no process has memory open.
+///
+/// # Errors
+/// [`MemoryError::Held`] where one has.
+pub(crate) fn while_alone<R>(folder: &Path, work: impl FnOnce() -> Result<R, MemoryError>) -> Result<R, MemoryError> {
+    create_private_folder(folder).map_err(|error| of_io(folder, &error))?;
+    let ownership = Ownership::take(folder).map_err(|error| of_io(folder, &error))?;
+    let _ownership = ownership.ok_or_else(|| held(folder, "it has memory open, and a repair needs it closed"))?;
+    make_private(folder);
+    work()
 }
 
 /// Why the owner cannot be talked to.

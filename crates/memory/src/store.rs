@@ -1,18 +1,20 @@
 //! Memory as everybody sees it.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, BufRead, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hone_protocol::{Comparison, Envelope, Grade, QueryId, Rating, RecalledEngram};
+use hone_protocol::{Comparison, Envelope, Grade, QueryId, Rating, RecalledEngram, Timestamp};
 use serde_json::{Map, Value};
+use tempfile::TempDir;
 
 use crate::engram::Engram;
 use crate::error::{MemoryError, TransferError};
 use crate::filters::{EventFilter, Filters};
-use crate::local::parse_line;
+use crate::local::{STORAGE_FOLDER, parse_line};
 use crate::options::{MemoryOptions, Ranking};
 use crate::request::{ExportedEngram, Reply, Request, Standing, Update, Vector};
 use crate::sharing::Shared;
@@ -32,6 +34,8 @@ pub struct MemoryStore {
     ranking: Ranking,
     /// Whether what cannot be written now is kept and written later.
     keeps: bool,
+    /// The folder of a copy that is read, to be removed after it was closed.
+    _copy: Option<Arc<TempDir>>,
 }
 
 /// What an import did.
@@ -61,7 +65,27 @@ impl MemoryStore {
     /// answer.
     pub fn open(folder: &Path, options: MemoryOptions) -> Result<MemoryStore, MemoryError> {
         let (embedding_model, ranking) = (options.embedding_model.as_str().into(), options.ranking);
-        Ok(MemoryStore { shared: Arc::new(Shared::open(folder, options)?), embedding_model, ranking, keeps: false })
+        let shared = Arc::new(Shared::open(folder, options)?);
+        Ok(MemoryStore { shared, embedding_model, ranking, keeps: false, _copy: None })
+    }
+
+    /// The memory in `folder` for somebody who only reads. Where it cannot be opened because nothing can be written to it, as
+    /// on a disk that is full or mounted read-only, a copy among the system's temporary files is read, which is removed in the
+    /// end. Gives too why that had to be.
+    ///
+    /// # Errors
+    /// See [`MemoryStore::open`]; when there is no room for a copy either.
+    pub fn open_to_read(
+        folder: &Path,
+        options: MemoryOptions,
+    ) -> Result<(MemoryStore, Option<MemoryError>), MemoryError> {
+        let reason = match MemoryStore::open(folder, options.clone()) {
+            Err(error @ (MemoryError::DiskFull { .. } | MemoryError::Storage { .. })) => error,
+            opened => return Ok((opened?, None)),
+        };
+        let Some(copy) = copy_of(folder) else { return Err(reason) };
+        let store = MemoryStore::open(copy.path(), options)?;
+        Ok((MemoryStore { _copy: Some(Arc::new(copy)), ..store }, Some(reason)))
     }
 
     /// The memory in `folder` for somebody who cannot wait for it: answers, grades, ratings, comparisons and events that it
@@ -72,7 +96,14 @@ impl MemoryStore {
     pub fn keeping(folder: &Path, options: MemoryOptions) -> (MemoryStore, Option<MemoryError>) {
         let (embedding_model, ranking) = (options.embedding_model.as_str().into(), options.ranking);
         let (shared, error) = Shared::open_or_stay_outside(folder, options);
-        (MemoryStore { shared: Arc::new(shared), embedding_model, ranking, keeps: true }, error)
+        let shared = Arc::new(shared);
+        (MemoryStore { shared, embedding_model, ranking, keeps: true, _copy: None }, error)
+    }
+
+    /// Makes a backup on a thread of its own, if the last one is a day old and this process owns memory. Nobody waits for it:
+    /// whoever has nothing else to do may call this.
+    pub fn back_up_if_due(&self, now: Timestamp) {
+        self.shared.back_up_if_due(now);
     }
 
     /// Checks that something could be kept for later.
@@ -432,6 +463,29 @@ impl EventFollower {
         self.after = seen;
         Ok(events)
     }
+}
+
+/// A copy of what is remembered; `None` where there is nothing to be copied, or no room for it.
+fn copy_of(folder: &Path) -> Option<TempDir> {
+    let in_memory = Path::new("/dev/shm");
+    let places = [std::env::temp_dir(), in_memory.to_owned()].into_iter().filter(|place| place.is_dir());
+    places.filter_map(|place| tempfile::tempdir_in(place).ok()).find(|copy| {
+        let copied = copy_files(folder, copy.path());
+        copied.inspect_err(|error| tracing::debug!(%error, copy = %copy.path().display(), "no copy")).is_ok()
+    })
+}
+
+fn copy_files(folder: &Path, copy: &Path) -> io::Result<()> {
+    for inner in [STORAGE_FOLDER, &format!("{STORAGE_FOLDER}/blobs")] {
+        fs::create_dir(copy.join(inner))?;
+        for entry in fs::read_dir(folder.join(inner))? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                fs::copy(entry.path(), copy.join(inner).join(entry.file_name()))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn import_error(mut problems: Vec<String>) -> MemoryError {

@@ -10,7 +10,7 @@
 //! page, and a body: a page (a node of the tree) or a change of one. Bodies that are too long lie in files of their own. The
 //! reader believes nothing that it reads: it allocates no more than the files have bytes and never panics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -28,6 +28,8 @@ const LONGEST_HEADER: usize = 32;
 pub(crate) struct LogContent {
     /// Keys, where they are known, and values, the oldest first.
     pub(crate) records: Vec<Record>,
+    /// Keys of what was removed and not written again.
+    pub(crate) removed: Vec<Vec<u8>>,
     /// Places where something cannot be read.
     pub(crate) n_damaged: u64,
 }
@@ -115,7 +117,11 @@ pub(crate) fn count_damage(folder: &Path, from: u64) -> io::Result<u64> {
         let Some(number) = number_of_segment(&bytes).filter(|number| *number >= first) else { continue };
         n_damaged += u64::from(position_in_header(&bytes).is_none());
         let mut messages = Messages::new(&bytes, number);
-        while messages.next().is_some() {}
+        while let Some((_, message)) = messages.next() {
+            // sled takes a long body that is damaged for the end of the log, too.
+            let is_long = matches!(message.kind, kind::BLOB_NODE | kind::BLOB_LINK);
+            n_damaged += u64::from(is_long && read_long(folder, &message).is_none());
+        }
         n_damaged += messages.n_gaps;
     }
     Ok(n_damaged)
@@ -217,7 +223,7 @@ impl Reading<'_> {
         let long;
         let body = match message.kind {
             kind::BLOB_NODE | kind::BLOB_LINK => {
-                long = self.read_long(message);
+                long = read_long(self.folder, message);
                 long.as_deref()
             }
             _ => Some(message.body),
@@ -233,16 +239,6 @@ impl Reading<'_> {
             _ => Some(()),
         };
         self.n_damaged += u64::from(applied.is_none());
-    }
-
-    /// The body of a message that lies in a file of its own. One that is not there any more was replaced since.
-    fn read_long(&self, message: &Message<'_>) -> Option<Vec<u8>> {
-        let name = u64::from_le_bytes(*message.body.first_chunk::<8>()?).to_string();
-        let Ok(bytes) = fs::read(self.folder.join("blobs").join(name)) else { return Some(Vec::new()) };
-        let (sum, rest) = bytes.split_first_chunk::<4>()?;
-        let (kind, body) = rest.split_first()?;
-        let is_whole = crc32fast::hash(rest) == u32::from_le_bytes(*sum) && *kind == message.kind;
-        is_whole.then(|| body.to_vec())
     }
 
     fn replace(&mut self, page: u64, mut body: &[u8], position: u64) -> Option<()> {
@@ -304,8 +300,20 @@ impl Reading<'_> {
         };
         let mut records: Vec<Record> = records.filter(|record| !is_removed(record)).collect();
         records.sort_by_key(|record| record.written);
-        LogContent { records, n_damaged }
+        let there: BTreeSet<&[u8]> = records.iter().filter_map(|record| record.key.as_deref()).collect();
+        let removed = removed.into_keys().filter(|key| !there.contains(key.as_slice())).collect();
+        LogContent { records, removed, n_damaged }
     }
+}
+
+/// The body of a message that lies in a file of its own; empty where it is not there any more, since it was replaced.
+fn read_long(folder: &Path, message: &Message<'_>) -> Option<Vec<u8>> {
+    let name = u64::from_le_bytes(*message.body.first_chunk::<8>()?).to_string();
+    let Ok(bytes) = fs::read(folder.join("blobs").join(name)) else { return Some(Vec::new()) };
+    let (sum, rest) = bytes.split_first_chunk::<4>()?;
+    let (kind, body) = rest.split_first()?;
+    let is_whole = crc32fast::hash(rest) == u32::from_le_bytes(*sum) && *kind == message.kind;
+    is_whole.then(|| body.to_vec())
 }
 
 fn byte(bytes: &mut &[u8]) -> Option<u8> {
