@@ -267,7 +267,8 @@ fn damage(home: &Home) {
     let log = home.path("data/memory/store/db");
     let mut bytes = std::fs::read(&log).unwrap();
     let question = br"What is\n2?";
-    let places: Vec<usize> = bytes.windows(question.len()).enumerate().filter_map(|(at, text)| (text == question).then_some(at)).collect();
+    let places: Vec<usize> =
+        bytes.windows(question.len()).enumerate().filter_map(|(at, text)| (text == question).then_some(at)).collect();
     assert!(!places.is_empty());
     places.into_iter().for_each(|at| bytes[at] ^= 1);
     std::fs::write(log, bytes).unwrap();

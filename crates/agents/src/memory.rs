@@ -14,7 +14,9 @@ use std::time::Duration;
 use crossbeam_channel::{after, select_biased};
 use hone_bus::{Agent, Bus, Inbox};
 use hone_memory::{Engram, MemoryError, MemoryStore, Update};
-use hone_protocol::{Embed, Envelope, Feedback, Payload, Rating, Response, Reward, Stored, Subject, Timestamp, with_causes};
+use hone_protocol::{
+    Embed, Envelope, Feedback, Payload, Rating, Response, Reward, Stored, Subject, Timestamp, with_causes,
+};
 
 use self::states::{Action, State, TABLE};
 use crate::machine::{IllegalTransition, Machine};

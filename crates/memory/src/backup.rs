@@ -183,7 +183,9 @@ pub(crate) fn read_lines(lines: impl BufRead) -> Result<Backup, String> {
         sum.update(std::mem::take(&mut before));
         match serde_json::from_str(&line).map_err(|error| error.to_string())? {
             Line::Begin { format: FORMAT, .. } if number == 0 => {}
-            Line::Begin { format, .. } => return Err(format!("it has format {format}, this hone reads format {FORMAT}")),
+            Line::Begin { format, .. } => {
+                return Err(format!("it has format {format}, this hone reads format {FORMAT}"));
+            }
             Line::Engram(engram) => backup.engrams.push(engram),
             Line::Event { number, envelope } => backup.events.push((number, envelope)),
             Line::End { engrams, events, sha256 } => end = Some((engrams, events, sha256)),

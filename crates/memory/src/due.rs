@@ -168,8 +168,12 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Request, String> {
 
 /// A checksum on a line of its own, and JSON.
 fn to_bytes(request: &Request) -> io::Result<Vec<u8>> {
-    let entry = serde_json::to_vec(&Entry { format: FORMAT, request })?;
-    Ok([sum_line(&entry).into_bytes(), entry].concat())
+    Ok(with_sum(&serde_json::to_vec(&Entry { format: FORMAT, request })?))
+}
+
+/// Bytes behind their checksum.
+pub(crate) fn with_sum(bytes: &[u8]) -> Vec<u8> {
+    [sum_line(bytes).as_bytes(), bytes].concat()
 }
 
 fn sum_line(bytes: &[u8]) -> String {

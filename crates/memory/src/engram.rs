@@ -5,7 +5,8 @@
 //! update changes the object and never writes it anew.
 
 use hone_protocol::{
-    Comparison, FinishReason, Grade, Judging, QueryId, Rating, RespondentId, Response, SamplingOptions, SessionId, Timestamp,
+    Comparison, FinishReason, Grade, Judging, QueryId, Rating, RespondentId, Response, SamplingOptions, SessionId,
+    Timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};

@@ -23,6 +23,8 @@ mod engram;
 mod error;
 mod files;
 mod filters;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod index;
 mod local;
 mod options;

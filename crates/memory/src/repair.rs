@@ -27,8 +27,8 @@ use crate::sharing::while_alone;
 use crate::storage::of_io;
 
 pub(crate) use log::count_damage;
-pub use salvage::Source;
 pub(crate) use salvage::Salvage;
+pub use salvage::Source;
 
 /// Where a fresh store is put together, inside memory's folder.
 const FRESH_FOLDER: &str = "repairing";
@@ -179,7 +179,9 @@ pub(crate) fn finish_interrupted(folder: &Path) -> Result<(), MemoryError> {
 fn finish_fresh(folder: &Path) -> io::Result<()> {
     let fresh = folder.join(FRESH_FOLDER);
     // It is of the old store, and made again where the new one is missing.
-    for result in [fs::remove_file(folder.join(INDEX_FILE)), fs::rename(fresh.join(INDEX_FILE), folder.join(INDEX_FILE))] {
+    for result in
+        [fs::remove_file(folder.join(INDEX_FILE)), fs::rename(fresh.join(INDEX_FILE), folder.join(INDEX_FILE))]
+    {
         match result {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -192,7 +194,8 @@ fn finish_fresh(folder: &Path) -> io::Result<()> {
 
 /// A name that says when the old store was moved aside.
 fn dated_name(now: Timestamp) -> String {
-    let moment = OffsetDateTime::from_unix_timestamp((now.0 / 1_000).cast_signed()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let moment =
+        OffsetDateTime::from_unix_timestamp((now.0 / 1_000).cast_signed()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     let (year, month, day) = moment.to_calendar_date();
     let (hour, minute, second) = moment.to_hms();
     let milliseconds = now.0 % 1_000;

@@ -129,7 +129,7 @@ impl Drop for Tending {
     fn drop(&mut self) {
         self.is_ending.store(true, Ordering::Release);
         let thread = lock(&self.thread).take();
-        thread.map(|thread| drop(thread.join()));
+        thread.into_iter().for_each(|thread| drop(thread.join()));
     }
 }
 
@@ -366,6 +366,18 @@ pub(crate) fn while_alone<R>(folder: &Path, work: impl FnOnce() -> Result<R, Mem
     let _ownership = ownership.ok_or_else(|| held(folder, "it has memory open, and a repair needs it closed"))?;
     make_private(folder);
     work()
+}
+
+/// Reads a message as the owner does, and says whether it makes sense.
+#[cfg(all(unix, feature = "fuzzing"))]
+pub(crate) fn read_request(bytes: impl std::io::Read) -> bool {
+    wire::receive::<wire::ReceivedRequest>(bytes).is_ok()
+}
+
+/// Without sockets there are no messages.
+#[cfg(all(not(unix), feature = "fuzzing"))]
+pub(crate) fn read_request(_bytes: impl std::io::Read) -> bool {
+    false
 }
 
 /// Why the owner cannot be talked to.

@@ -210,7 +210,10 @@ pub(crate) struct Pairs<'a> {
 type Pair = Result<(Vec<u8>, Vec<u8>), MemoryError>;
 
 impl Pairs<'_> {
-    fn step(&mut self, step: impl FnOnce(&mut sled::Iter) -> Option<sled::Result<(sled::IVec, sled::IVec)>>) -> Option<Pair> {
+    fn step(
+        &mut self,
+        step: impl FnOnce(&mut sled::Iter) -> Option<sled::Result<(sled::IVec, sled::IVec)>>,
+    ) -> Option<Pair> {
         let pairs = self.pairs.as_mut()?;
         let pair = self.storage.contained(|| step(pairs).transpose()).transpose()?;
         if pair.is_err() {

@@ -102,8 +102,11 @@ fn a_full_disk_and_one_that_is_read_only_can_be_read() {
     let folder = disk.path("memory");
     let read = || MemoryStore::open_to_read(&folder, MemoryOptions::default()).unwrap();
     {
-        let store = MemoryStore::open(&folder, MemoryOptions { reserved_bytes: 0, ..MemoryOptions::default() }).unwrap();
-        (0..50).for_each(|number| drop(store.remember(long(number), Some(vector(number, 48))).unwrap()));
+        let store =
+            MemoryStore::open(&folder, MemoryOptions { reserved_bytes: 0, ..MemoryOptions::default() }).unwrap();
+        for number in 0..50 {
+            store.remember(long(number), Some(vector(number, 48))).unwrap();
+        }
     }
     let (store, reason) = read();
     assert_eq!(reason, None, "less is free than is kept free, and that is no hindrance to reading");

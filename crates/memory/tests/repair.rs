@@ -163,7 +163,9 @@ fn after_a_flipped_bit_in_any_file_a_repair_brings_every_answer_back() {
     let memory = filled();
     let scale = if env::var("HONE_TORTURE").is_ok() { 10 } else { 1 };
     let mut random = ChaCha8Rng::seed_from_u64(7);
-    for (name, n_flips) in [("store/db", 40), ("store/conf", 4), ("store/snap.", 6), ("store/blobs/", 6), ("vectors.index", 4)] {
+    for (name, n_flips) in
+        [("store/db", 40), ("store/conf", 4), ("store/snap.", 6), ("store/blobs/", 6), ("vectors.index", 4)]
+    {
         let mut figures = Figures::default();
         (0..n_flips * scale).for_each(|_| check_flip(memory.path(), name, &mut random, &mut figures));
         println!("{name}: {figures:?}");

@@ -90,7 +90,10 @@ fn say(text: &str) {
 enum Said {
     Did(u64),
     /// It has done all that it was to do, or was killed.
-    Gone { index: u64, has_ended: bool },
+    Gone {
+        index: u64,
+        has_ended: bool,
+    },
 }
 
 /// Starts the process of that index, which asks from number `first` on.
@@ -146,7 +149,9 @@ fn torture(folder: &Path, scale: &Scale) -> (Vec<u64>, usize, usize) {
             Said::Did(number) => {
                 done.push(number);
                 let owner = owner_process(folder).filter(|_| done.len() % scale.rest == 0);
-                let Some(process) = processes.values_mut().find(|process| Some(process.id()) == owner) else { continue };
+                let Some(process) = processes.values_mut().find(|process| Some(process.id()) == owner) else {
+                    continue;
+                };
                 if n_kills % scale.stops_every == scale.stops_every - 1 && n_stops < n_kills / scale.stops_every + 1 {
                     stop_for_a_while(process.id());
                     n_stops += 1;

@@ -33,7 +33,10 @@ fn lines_of(report: &Repaired) -> Vec<String> {
     }
     let mut lines = vec![format!("{} answers are remembered:", report.answers)];
     lines.extend(report.sources.iter().map(|(source, count)| format!("  {count} {}", found_in(*source))));
-    lines.push(format!("{} events and {} vectors are saved; missing vectors are made by and by", report.events, report.vectors));
+    lines.push(format!(
+        "{} events and {} vectors are saved; missing vectors are made by and by",
+        report.events, report.vectors
+    ));
     if report.damaged_places > 0 {
         lines.push(format!("{} places of the old store could not be read", report.damaged_places));
     }
@@ -52,7 +55,8 @@ fn lines_of(report: &Repaired) -> Vec<String> {
 }
 
 fn due_line(report: &Repaired) -> Vec<String> {
-    let line = (report.due > 0).then(|| format!("{} more things are due, and remembered when memory is next used", report.due));
+    let line = (report.due > 0)
+        .then(|| format!("{} more things are due, and remembered when memory is next used", report.due));
     line.into_iter().collect()
 }
 

@@ -144,7 +144,10 @@ fn number_of_segment(bytes: &[u8]) -> Option<u64> {
         Some(position) => Some(position / SEGMENT_BYTES as u64),
         None => {
             let places = SEGMENT_HEADER..bytes.len();
-            places.filter_map(|at| message_at(bytes, at)).map(|message| message.segment).find(|number| *number < 1 << 40)
+            places
+                .filter_map(|at| message_at(bytes, at))
+                .map(|message| message.segment)
+                .find(|number| *number < 1 << 40)
         }
     }
 }

@@ -50,12 +50,18 @@ impl Salvage {
         // The latest is the one that counts.
         for Record { key, value, .. } in content.records.into_iter().rev() {
             let is_kind = |kind: u8| key.as_ref().is_none_or(|key| key.first() == Some(&kind));
-            if is_kind(b'e') && let Some((id, engram)) = engram_in(&value) {
+            if is_kind(b'e')
+                && let Some((id, engram)) = engram_in(&value)
+            {
                 self.add_engram(id, engram, Source::Storage);
-            } else if is_kind(b'x') && let Some((id, event)) = event_in(&value) {
+            } else if is_kind(b'x')
+                && let Some((id, event)) = event_in(&value)
+            {
                 let number = key.as_ref().and_then(|key| Some(u64::from_be_bytes(key.get(1..)?.try_into().ok()?)));
                 self.events.entry(id).or_insert((number.unwrap_or(u64::MAX), event));
-            } else if is_kind(b'v') && let Ok(vector) = StoredVector::from_bytes(&value) {
+            } else if is_kind(b'v')
+                && let Ok(vector) = StoredVector::from_bytes(&value)
+            {
                 vectors.push((key.as_deref().and_then(|key| id_in_key(key, b'v')), vector));
             } else if is_kind(b's') && value.len() == 16 {
                 self.known.extend(id_of(&value));
