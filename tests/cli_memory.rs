@@ -268,11 +268,83 @@ fn doctor_counts_what_is_remembered_and_says_what_is_wrong_with_it() {
     let report = home.json(&["doctor", "--json"]);
     assert_eq!((&report["remembered"]["answers"], &report["remembered"]["without_vector"]), (&json!(3), &json!(2)));
     assert!(home.run(&["doctor"]).stdout.contains("3 answers, 2 of them without a vector"));
-    home.write("data/memory/store/conf", b"nonsense that is no line of settings");
+    damage(&home);
     let run = home.run(&["doctor"]);
     assert_eq!(run.code, 1, "{}", run.stdout);
     assert!(run.stdout.contains("problem: the files of memory in ~/data/memory are damaged"), "{}", run.stdout);
-    check_failure(&home, &["memory", "list"], 1, "move that folder away");
+    check_failure(&home, &["memory", "list"], 1, "run `hone memory repair`");
+}
+
+/// Flips a bit wherever the log of storage says what the second question was.
+fn damage(home: &Home) {
+    let log = home.path("data/memory/store/db");
+    let mut bytes = std::fs::read(&log).unwrap();
+    let question = br"What is\n2?";
+    let places: Vec<usize> =
+        bytes.windows(question.len()).enumerate().filter_map(|(at, text)| (text == question).then_some(at)).collect();
+    assert!(!places.is_empty());
+    places.into_iter().for_each(|at| bytes[at] ^= 1);
+    std::fs::write(log, bytes).unwrap();
+}
+
+#[test]
+fn a_damaged_memory_is_repaired_and_says_what_is_lost() {
+    let home = home_with_memory();
+    let was_whole = home.json(&["memory", "repair", "--json"]);
+    assert_eq!((&was_whole["was_whole"], &was_whole["answers"]), (&json!(true), &json!(3)), "{was_whole:#}");
+    damage(&home);
+    let run = home.run(&["memory", "repair"]);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    let expected = ["2 answers are remembered:\n  2 from the store itself\n", "1 answers could not be saved:\n  0199"];
+    assert!(expected.iter().all(|part| run.stdout.contains(part)), "{}", run.stdout);
+    assert!(run.stdout.contains("the old store is kept in ~/data/memory/damaged-2"), "{}", run.stdout);
+    assert_eq!(home.json(&["memory", "list", "--json"]).as_array().unwrap().len(), 2);
+    check(&home, &["memory", "repair"], "nothing is damaged: 2 answers and 0 events are there\n");
+}
+
+#[test]
+fn what_the_store_has_lost_is_taken_from_saved_conversations() {
+    let home = home_with_memory();
+    damage(&home);
+    let exchange = json!({
+        "question": "What is\n2?", "answer": "It is 2.", "model": "smollm2:135m", "finish_reason": null,
+        "timings": hone_protocol::Timings::default(), "query_id": id(2),
+    });
+    let conversation = json!({ "format": 1, "model": "smollm2:135m", "system": "", "exchanges": [exchange] });
+    home.write("data/conversations/two.json", conversation.to_string().as_bytes());
+    let run = home.run(&["memory", "repair"]);
+    assert_eq!(run.code, 0, "{}{}", run.stdout, run.stderr);
+    assert!(run.stdout.contains("  1 from saved conversations\n"), "{}", run.stdout);
+    assert_eq!(home.json(&["memory", "show", &id(2).to_string(), "--json"])["answer"], "It is 2.");
+}
+
+/// Asks the built-in model something.
+fn ask(home: &Home) -> support::Run {
+    home.run(&["chat", "Is fire hot?", "--model", &smollm2(), "--temperature", "0", "-N", "4"])
+}
+
+#[test]
+fn an_answer_that_a_damaged_memory_cannot_take_is_remembered_after_the_repair() {
+    let home = home_with_memory();
+    damage(&home);
+    let run = ask(&home);
+    assert!(run.code == 0 && !run.stdout.is_empty(), "{}", run.stderr);
+    assert!(run.stderr.contains("what is said now is kept, and remembered as soon as"), "{}", run.stderr);
+    let repaired = home.json_with_code(&["memory", "repair", "--json"], 1);
+    assert!(repaired["due"].as_u64().unwrap() >= 3, "{repaired:#}");
+    let listed = home.json(&["memory", "list", "--json"]);
+    assert_eq!(listed[0]["query"], "Is fire hot?", "{listed:#}");
+    assert_eq!(home.json(&["memory", "stats", "--json"])["due"], 0);
+}
+
+#[test]
+fn an_answer_that_can_neither_be_remembered_nor_kept_is_given_and_fails() {
+    let home = Home::new();
+    home.write("data/memory", b"a file where a folder should be");
+    let run = ask(&home);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    assert!(!run.stdout.trim().is_empty() && run.stderr.contains("not everything is remembered"), "{}", run.stderr);
+    assert!(run.stderr.contains("nor can it be kept for later"), "{}", run.stderr);
 }
 
 #[test]

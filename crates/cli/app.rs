@@ -134,8 +134,8 @@ impl App {
         App { config, output: self.output, store: self.store.clone(), data_folder: self.data_folder.clone() }
     }
 
-    /// Starts the agents as the configuration says. Memory that cannot be had (another version's, a full disk) is told of,
-    /// and the chat goes on without it.
+    /// Starts the agents as the configuration says. Memory that cannot be opened (another version's, a full disk, damaged
+    /// files) is told of, and what is to be remembered is kept until it can.
     ///
     /// # Errors
     /// When the engine or the judge cannot be had.
@@ -144,37 +144,39 @@ impl App {
         let generator = self.start_engine(EngineOptions { prefix_folder, ..self.engine_options()? })?;
         let judge = options.grades.then(|| judging::judge(self, generator.clone())).transpose()?;
         let respondent_b = options.respondent_b.map(|(model, temperature)| RespondentB { model, temperature });
-        let folder = options.memory.unwrap_or_else(|| self.data_folder.join("memory"));
-        let memory = match self.config.memory.remember.then(|| self.memory(&folder)) {
-            Some(Err(error)) => {
-                self.output.note(&format!("nothing is remembered: {error:#}"));
-                None
-            }
-            memory => memory.transpose()?,
-        };
+        let folder = options.memory.unwrap_or_else(|| self.memory_folder());
+        let memory = self.config.memory.remember.then(|| self.memory(&folder));
         Stack::start(TeamParts { generator, thinking: ThinkingSettings::default(), respondent_b, judge, memory })
     }
 
-    fn memory(&self, folder: &Path) -> anyhow::Result<MemoryParts> {
-        let store = self.open_memory(folder)?;
+    fn memory(&self, folder: &Path) -> MemoryParts {
+        let (store, error) = MemoryStore::keeping(folder, self.memory_options());
+        if let Some(error) = error {
+            self.output.note(&match store.check_keeping() {
+                Ok(()) => format!("{error}; what is said now is kept, and remembered as soon as that is possible"),
+                Err(reason) => format!("nothing is remembered: {error}; nor can it be kept for later: {reason}"),
+            });
+        }
         let embedder = self.embedder().inspect_err(|error| {
             self.output.note(&format!("answers are remembered, and nothing is recalled: {error:#}"));
         });
-        Ok(MemoryParts { store, embedder: embedder.ok(), settings: self.config.memory.settings.clone() })
+        MemoryParts { store, embedder: embedder.ok(), settings: self.config.memory.settings.clone() }
     }
 
-    /// What is remembered in `folder`.
-    ///
-    /// # Errors
-    /// When it cannot be opened.
-    pub(crate) fn open_memory(&self, folder: &Path) -> anyhow::Result<MemoryStore> {
+    /// The folder of the user's memory; it need not exist yet.
+    pub(crate) fn memory_folder(&self) -> PathBuf {
+        self.data_folder.join("memory")
+    }
+
+    /// How memory is opened, as the configuration says.
+    pub(crate) fn memory_options(&self) -> MemoryOptions {
         let memory = &self.config.memory;
-        let options = MemoryOptions {
+        MemoryOptions {
             embedding_model: memory.embedder.clone(),
             ranking: Ranking { score_weight: memory.score_weight },
+            backups: memory.backups,
             ..MemoryOptions::default()
-        };
-        Ok(MemoryStore::open(folder, options)?)
+        }
     }
 
     /// The model that turns texts into vectors.

@@ -17,7 +17,7 @@ use crate::config::Override;
 pub(crate) use bench::{BenchArguments, BenchCommand, ContentionArguments, SharingArguments};
 pub(crate) use memory::{
     EventsArguments, MemoryArguments, MemoryCommand, MemoryExportArguments, MemoryImportArguments, MemoryListArguments,
-    MemoryRmArguments, MemorySearchArguments, MemoryShowArguments, MemoryStatsArguments,
+    MemoryRepairArguments, MemoryRmArguments, MemorySearchArguments, MemoryShowArguments, MemoryStatsArguments,
 };
 pub(crate) use shared::{
     BatchFlags, ContextFlag, EngineFlags, JsonFlag, JudgeFlag, ModelFlag, SamplingFlags, SpeculationFlag,

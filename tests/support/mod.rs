@@ -83,8 +83,14 @@ impl Home {
 
     #[track_caller]
     pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        self.json_with_code(arguments, 0)
+    }
+
+    /// What a command prints that ends with that exit code.
+    #[track_caller]
+    pub(crate) fn json_with_code(&self, arguments: &[&str], code: i32) -> Value {
         let run = self.run(arguments);
-        assert_eq!(run.code, 0, "{}", run.stderr);
+        assert_eq!(run.code, code, "{}", run.stderr);
         serde_json::from_str(&run.stdout).unwrap()
     }
 }

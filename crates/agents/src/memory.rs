@@ -2,7 +2,8 @@
 //!
 //! It subscribes before the agents that react to answers, so that an answer is in its mailbox before the answer's grade can
 //! be. When it has nothing else to do it makes the vectors that engrams lack, those that were written without an embedder or
-//! with another one. Whatever the store refuses (a full disk, say) is logged, and the agent goes on with the next message. Before it stops
+//! with another one, and then it sees to it that memory is backed up once a day. Whatever the store refuses is logged, and the
+//! agent goes on with the next message; what a store that keeps (see [`MemoryStore::keeping`]) cannot take now is remembered later. Before it stops
 //! it deals with everything that has reached its mailbox.
 
 pub(crate) mod states;
@@ -10,10 +11,12 @@ pub(crate) mod states;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{after, never, select_biased};
+use crossbeam_channel::{after, select_biased};
 use hone_bus::{Agent, Bus, Inbox};
-use hone_memory::{Engram, MemoryError, MemoryStore};
-use hone_protocol::{Embed, Envelope, Feedback, Payload, Rating, Response, Reward, Stored, Subject, with_causes};
+use hone_memory::{Engram, MemoryError, MemoryStore, Update};
+use hone_protocol::{
+    Embed, Envelope, Feedback, Payload, Rating, Response, Reward, Stored, Subject, Timestamp, with_causes,
+};
 
 use self::states::{Action, State, TABLE};
 use crate::machine::{IllegalTransition, Machine};
@@ -34,6 +37,9 @@ pub fn text_to_embed(query: &str, answer: &str) -> String {
 
 /// So long nobody wants anything of memory before it makes a vector that is lacking.
 const REST: Duration = Duration::from_millis(250);
+
+/// So long nobody wants anything of memory, and no vector is lacking, before it looks whether a backup is due.
+const LONG_REST: Duration = Duration::from_secs(30);
 
 /// So many engrams that lack a vector are looked up at once.
 const LOOKED_UP: usize = 32;
@@ -104,6 +110,10 @@ impl MemoryAgent {
         };
         let vector = self.vector_of(&engram);
         let sequence = self.store.remember(engram, vector)?;
+        if sequence == 0 {
+            tracing::info!(query_id = %topic.query_id, "an answer is kept, and remembered when memory can be reached");
+            return Ok(());
+        }
         topic.publish(&self.bus, NAME, Payload::MemoryStored(Stored { sequence }));
         Ok(())
     }
@@ -138,7 +148,9 @@ impl MemoryAgent {
     }
 
     fn take_feedback(&self, topic: &Topic, feedback: Feedback) -> Result<(), MemoryError> {
-        self.store.annotate_feedback(topic.query_id, feedback.rating)?;
+        if self.store.annotate_feedback(topic.query_id, feedback.rating)? == Update::Kept {
+            return Ok(());
+        }
         let model = self.store.get(topic.query_id)?.map(|engram| engram.model).unwrap_or_default();
         let reward = match feedback.rating {
             Rating::Good => 1.0,
@@ -153,7 +165,7 @@ impl Agent for MemoryAgent {
     type Event = Event;
 
     fn next_event(&mut self, inbox: &mut Inbox) -> Option<Event> {
-        let rest = if self.lacking.is_some() { after(REST) } else { never() };
+        let rest = after(if self.lacking.is_some() { REST } else { LONG_REST });
         select_biased! {
             recv(inbox.stop()) -> _ => None,
             recv(inbox.messages()) -> message => message.ok().map(Event::Message),
@@ -170,7 +182,11 @@ impl Agent for MemoryAgent {
                 inbox.put_down();
                 outcome
             }
-            Event::Rest => self.embed_one(),
+            Event::Rest if self.lacking.is_some() => self.embed_one(),
+            Event::Rest => {
+                self.store.back_up_if_due(Timestamp::now());
+                Ok(())
+            }
         };
     }
 

@@ -34,6 +34,8 @@ pub(crate) enum MemoryCommand {
     Rm(MemoryRmArguments),
     /// Count what is remembered
     Stats(MemoryStatsArguments),
+    /// Put a damaged memory together anew, from all that can still be read; the old files are kept
+    Repair(MemoryRepairArguments),
 }
 
 /// Flags of `hone memory search`.
@@ -112,6 +114,13 @@ pub(crate) struct MemoryStatsArguments {
     /// Read everything and check that it agrees with itself
     #[arg(long)]
     pub(crate) check: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone memory repair`.
+#[derive(Debug, Args)]
+pub(crate) struct MemoryRepairArguments {
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }

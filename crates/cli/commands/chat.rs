@@ -8,6 +8,7 @@
 use std::io::{IsTerminal, Read};
 
 use anyhow::Context;
+use hone_memory::MemoryStore;
 use hone_protocol::{Comparison, FinishReason, Grade, Timings};
 use serde::Serialize;
 
@@ -26,11 +27,20 @@ use crate::failure::{Outcome, usage};
 use crate::interrupt::Interrupt;
 use crate::logging;
 
-/// Chats.
+/// Chats. Where something that was said could be neither remembered nor kept for later, it has failed.
 ///
 /// # Errors
 /// When there is no question, no model, or no answer.
 pub(crate) fn run(app: &App, arguments: ChatArguments) -> anyhow::Result<Outcome> {
+    let mut memory = None;
+    let outcome = chat(app, arguments, &mut memory)?;
+    // The agents have stopped, and with them everything that was to be remembered has been dealt with.
+    let Some(loss) = memory.and_then(|memory| memory.loss()) else { return Ok(outcome) };
+    app.output.error(&format!("not everything is remembered: {loss}"));
+    Ok(if outcome == Outcome::Done { Outcome::Failed } else { outcome })
+}
+
+fn chat(app: &App, arguments: ChatArguments, memory: &mut Option<MemoryStore>) -> anyhow::Result<Outcome> {
     let json = arguments.json.json;
     let question = question(arguments.question, json)?;
     let store = ConversationStore::new(app.data_folder().join("conversations"));
@@ -48,6 +58,7 @@ pub(crate) fn run(app: &App, arguments: ChatArguments) -> anyhow::Result<Outcome
         provide_embedder(app);
     }
     let stack = app.stack(StackOptions { grades, respondent_b, memory: None, keeps_prefix })?;
+    *memory = stack.store().cloned();
     let aftermath = Aftermath::default();
     let _listener = aftermath.listen(&stack, quality.monitor)?;
     let interrupt = Interrupt::install()?;

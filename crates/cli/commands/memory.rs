@@ -3,6 +3,7 @@
 mod describe;
 mod list;
 mod remove;
+mod repair;
 mod search;
 mod show;
 mod stats;
@@ -19,16 +20,25 @@ use crate::failure::Outcome;
 /// # Errors
 /// When memory cannot be read or written, or what was asked for is not there.
 pub(crate) fn run(app: &App, arguments: &MemoryArguments) -> anyhow::Result<Outcome> {
-    let store = open(app)?;
     match &arguments.command {
-        MemoryCommand::Search(arguments) => search::run(app, &store, arguments),
-        MemoryCommand::List(arguments) => list::run(app, &store, arguments),
-        MemoryCommand::Show(arguments) => show::run(app, &store, arguments),
-        MemoryCommand::Export(arguments) => transfer::export(app, &store, arguments),
-        MemoryCommand::Import(arguments) => transfer::import(app, &store, arguments),
-        MemoryCommand::Rm(arguments) => remove::run(app, &store, arguments),
-        MemoryCommand::Stats(arguments) => stats::run(app, &store, arguments),
+        MemoryCommand::Search(arguments) => search::run(app, &open_to_read(app)?, arguments),
+        MemoryCommand::List(arguments) => list::run(app, &open_to_read(app)?, arguments),
+        MemoryCommand::Show(arguments) => show::run(app, &open_to_read(app)?, arguments),
+        MemoryCommand::Export(arguments) => transfer::export(app, &open_to_read(app)?, arguments),
+        MemoryCommand::Import(arguments) => transfer::import(app, &open(app)?, arguments),
+        MemoryCommand::Rm(arguments) => remove::run(app, &open(app)?, arguments),
+        MemoryCommand::Stats(arguments) => stats::run(app, &open_to_read(app)?, arguments),
+        MemoryCommand::Repair(arguments) => repair::run(app, arguments),
     }
+}
+
+/// Memory in the user's data folder, to be read; a copy of it where its disk is full or cannot be written to.
+fn open_to_read(app: &App) -> anyhow::Result<MemoryStore> {
+    let (store, reason) = MemoryStore::open_to_read(&app.memory_folder(), app.memory_options())?;
+    if let Some(reason) = reason {
+        app.output.note(&format!("a copy of memory is read: {reason}"));
+    }
+    Ok(store)
 }
 
 /// Memory in the user's data folder.
@@ -36,5 +46,5 @@ pub(crate) fn run(app: &App, arguments: &MemoryArguments) -> anyhow::Result<Outc
 /// # Errors
 /// When it cannot be opened.
 pub(super) fn open(app: &App) -> anyhow::Result<MemoryStore> {
-    app.open_memory(&app.data_folder().join("memory"))
+    Ok(MemoryStore::open(&app.memory_folder(), app.memory_options())?)
 }

@@ -144,6 +144,9 @@ pub(crate) struct MemoryConfig {
     pub(crate) embedder: String,
     /// How much a grade counts in the order of what is recalled.
     pub(crate) score_weight: f32,
+    /// How many daily backups are kept.
+    #[serde(deserialize_with = "not_negative")]
+    pub(crate) backups: usize,
     /// How the agents use it.
     #[serde(flatten)]
     pub(crate) settings: MemorySettings,

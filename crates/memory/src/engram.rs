@@ -5,7 +5,8 @@
 //! update changes the object and never writes it anew.
 
 use hone_protocol::{
-    FinishReason, Grade, Judging, QueryId, Rating, RespondentId, Response, SamplingOptions, SessionId, Timestamp,
+    Comparison, FinishReason, Grade, Judging, QueryId, Rating, RespondentId, Response, SamplingOptions, SessionId,
+    Timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -234,6 +235,21 @@ pub(crate) fn grade_fields(grade: &Grade) -> Map<String, Value> {
         Ok(Value::Object(fields)) => fields,
         _ => Map::new(),
     }
+}
+
+/// The field of both engrams that says which was better; none where there is no verdict, which is not a tie.
+pub(crate) fn pairwise_fields(comparison: &Comparison) -> [(QueryId, Map<String, Value>); 2] {
+    let preference = &comparison.preference;
+    let fields = |respondent: RespondentId| match (preference.winner, &preference.judging.failure) {
+        (None, Some(_)) => Map::new(),
+        (winner, _) => field("pairwise_winner", winner.map(|winner| winner == respondent).into()),
+    };
+    [(comparison.query_id_a, fields(RespondentId::A)), (comparison.query_id_b, fields(RespondentId::B))]
+}
+
+/// A field alone.
+pub(crate) fn field(name: &str, value: Value) -> Map<String, Value> {
+    std::iter::once((name.to_owned(), value)).collect()
 }
 
 #[cfg(test)]

@@ -40,8 +40,7 @@ pub enum MemoryError {
     },
     /// The files of memory are not what was written.
     #[error(
-        "the files of memory in {folder} are damaged ({reason}): move that folder away, and begin anew with the last export \
-         (`hone memory import FILE`)"
+        "the files of memory in {folder} are damaged ({reason}): run `hone memory repair`, which saves what can be read"
     )]
     Corrupted {
         /// Memory's folder.
@@ -110,4 +109,34 @@ pub enum MemoryError {
         /// Why it cannot be talked to.
         reason: String,
     },
+    /// Memory could not be reached, and what was to be written could not be kept for later either.
+    #[error("{cause}; and it cannot be kept for later in {folder} either: {reason}")]
+    NotKept {
+        /// Why it could not be written.
+        cause: Box<MemoryError>,
+        /// Where what is due is kept.
+        folder: PathBuf,
+        /// Why it could not be kept.
+        reason: String,
+    },
+}
+
+impl MemoryError {
+    /// Whether the same may succeed later, when the disk has room, the owner answers, or the files are repaired.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            MemoryError::DiskFull { .. }
+            | MemoryError::Storage { .. }
+            | MemoryError::Corrupted { .. }
+            | MemoryError::LaterFormat { .. }
+            | MemoryError::Held { .. } => true,
+            MemoryError::Damaged { .. }
+            | MemoryError::Conflict { .. }
+            | MemoryError::Vector { .. }
+            | MemoryError::Id { .. }
+            | MemoryError::Chunk
+            | MemoryError::Import { .. }
+            | MemoryError::NotKept { .. } => false,
+        }
+    }
 }

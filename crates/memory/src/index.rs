@@ -6,16 +6,13 @@
 //! believes nothing of it that the sum does not vouch for.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tempfile::NamedTempFile;
 use usearch::ffi::{IndexOptions, Matches, MetricKind, ScalarKind};
 
 use crate::error::MemoryError;
-use crate::storage::sync_folder;
 
 /// The format of the index's file.
 const FORMAT: u64 = 2;
@@ -223,32 +220,6 @@ impl VectorIndex {
     fn failed(&self, error: &dyn std::fmt::Display) -> MemoryError {
         let folder = self.file.parent().unwrap_or(&self.file).to_owned();
         MemoryError::Storage { folder, reason: format!("the index of vectors fails: {error}") }
-    }
-}
-
-/// Writes a file, durably, in place of what is there.
-///
-/// # Errors
-/// When there is no room, or the file cannot be written; then the old one stays.
-pub(crate) fn write_file(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = file.parent().unwrap_or(file);
-    let mut fresh = NamedTempFile::with_prefix_in(TEMPORARY_PREFIX, folder)?;
-    fresh.write_all(bytes)?;
-    fresh.as_file().sync_all()?;
-    fresh.persist(file)?;
-    sync_folder(folder)
-}
-
-/// What the name of a file begins with while it is being written.
-const TEMPORARY_PREFIX: &str = ".unfinished-";
-
-/// Removes what was being written when a process was killed.
-pub(crate) fn remove_unfinished(folder: &Path) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(TEMPORARY_PREFIX) {
-            // It takes room and does no other harm.
-            let _ = fs::remove_file(entry.path());
-        }
     }
 }
 

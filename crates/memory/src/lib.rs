@@ -16,14 +16,20 @@
 //! Any number of processes of one person. The first owns the folder and serves the others over a Unix socket in it; when
 //! it ends, the next request of another takes its place.
 
+mod backup;
 mod commits;
+mod due;
 mod engram;
 mod error;
+mod files;
 mod filters;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod index;
 mod local;
 mod options;
 mod records;
+mod repair;
 mod request;
 mod sharing;
 mod statistics;
@@ -34,6 +40,7 @@ pub use engram::{Engram, EngramKind};
 pub use error::{MemoryError, TransferError};
 pub use filters::{EventFilter, Filters};
 pub use options::{MemoryOptions, Ranking};
+pub use repair::{Repaired, Source, repair};
 pub use request::Update;
 #[cfg(unix)]
 pub use sharing::socket_path;

@@ -5,23 +5,29 @@
 //! share the next flush. Where storage fails it is closed, and the next request opens it again: what was acknowledged is
 //! on disk, and what was not is gone from memory too.
 
+mod backup;
+mod due;
 mod engrams;
 mod events;
 mod forgetting;
 mod ids;
 mod opened;
+mod restore;
 mod search;
 mod transfer;
 
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 
+use crate::due::DueList;
 use crate::error::MemoryError;
 use crate::local::events::Watermark;
 use crate::local::opened::Opened;
 use crate::options::MemoryOptions;
 use crate::request::{Reply, Request};
+use crate::statistics::Statistics;
 
+pub(crate) use opened::{INDEX_FILE, STORAGE_FOLDER};
 pub(crate) use transfer::parse_line;
 
 /// Memory, with nobody else in its folder.
@@ -31,20 +37,27 @@ pub(crate) struct Local {
     opened: RwLock<Option<Opened>>,
     /// The last event that is durable.
     watermark: Watermark,
+    /// What could not be written when it came. Whoever takes it in holds the lock.
+    due: Mutex<DueList>,
 }
 
 impl Local {
     /// What is in `folder`, which is there; it is opened by [`Local::open`], or the first request.
     pub(crate) fn closed(folder: &Path, options: MemoryOptions) -> Local {
-        Local { folder: folder.to_owned(), options, opened: RwLock::default(), watermark: Watermark::new(0) }
+        let (watermark, due) = (Watermark::new(0), Mutex::new(DueList::new(folder)));
+        Local { folder: folder.to_owned(), options, opened: RwLock::default(), watermark, due }
     }
 
-    /// Opens it, or begins; whoever asks meanwhile waits.
+    /// Opens it, or begins, and takes in what is due; whoever asks meanwhile waits.
     ///
     /// # Errors
     /// When it cannot be read or written.
     pub(crate) fn open(&self) -> Result<(), MemoryError> {
-        self.with_opened(|_| Ok(()))
+        self.with_opened(|_| Ok(()))?;
+        if let Err(error) = self.take_in_due() {
+            tracing::warn!(%error, "what is due is not remembered yet");
+        }
+        Ok(())
     }
 
     /// Does what is asked. A request that is repeated, because whoever asked did not hear the answer, is not done twice.
@@ -55,6 +68,15 @@ impl Local {
         if let Request::AwaitEvents { after, milliseconds, .. } = request {
             self.watermark.wait_past(*after, *milliseconds);
         }
+        match self.take_in_due() {
+            // It may be about an answer that is due itself.
+            Err(error) if request.can_be_kept() => return Err(error),
+            _ => {}
+        }
+        self.answer_now(request, is_repeated)
+    }
+
+    fn answer_now(&self, request: &Request, is_repeated: bool) -> Result<Reply, MemoryError> {
         let mut reply = self.try_answer(request, is_repeated);
         if self.close_broken() && reply.is_err() {
             // The failure may have waited in storage for whoever would ask next.
@@ -120,11 +142,18 @@ impl Local {
                 Reply::Recalled(opened.search(vector, *n, filters, ranking)?)
             }
             Request::List { filters, n } => Reply::Engrams(opened.list(filters, *n)?),
-            Request::Remove { ids } => Reply::Updates(opened.remove(ids)?),
+            Request::Remove { ids } => {
+                let updates = opened.remove(ids)?;
+                self.forget_in_backups(ids);
+                Reply::Updates(updates)
+            }
             Request::WithoutVector { model, n } => Reply::Engrams(opened.without_vector(model, *n)?),
             Request::Resolve { prefix } => Reply::Ids(opened.ids_with_prefix(prefix)?),
             Request::Abbreviate { ids } => Reply::Lengths(opened.abbreviate(ids)?),
-            Request::Statistics => Reply::Statistics(Box::new(opened.statistics()?)),
+            Request::Statistics => {
+                let due = self.n_due();
+                Reply::Statistics(Box::new(Statistics { due, ..opened.statistics()? }))
+            }
             Request::Verify => Reply::Verification(opened.verify()?),
             Request::Export { after, n } => opened.export(*after, *n)?,
             Request::Compare { engrams } => Reply::Standings(opened.compare(engrams)?),

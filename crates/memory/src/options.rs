@@ -15,6 +15,8 @@ pub struct MemoryOptions {
     pub changes_until_save: u64,
     /// Bytes that are kept free on the disk: a write that would leave less is refused before it begins.
     pub reserved_bytes: u64,
+    /// How many backups are kept, one of each day; 0 for none.
+    pub backups: usize,
 }
 
 impl Default for MemoryOptions {
@@ -24,6 +26,7 @@ impl Default for MemoryOptions {
             ranking: Ranking::default(),
             changes_until_save: 256,
             reserved_bytes: 16 << 20,
+            backups: 7,
         }
     }
 }

@@ -64,6 +64,8 @@ pub enum Update {
     Merged,
     /// There is no such engram.
     Missing,
+    /// Memory cannot be reached; it is done later, see [`crate::MemoryStore::keeping`].
+    Kept,
 }
 
 /// What is asked.
@@ -94,10 +96,43 @@ pub(crate) enum Request {
     AwaitEvents { filter: EventFilter, after: u64, milliseconds: u64 },
 }
 
+impl Request {
+    /// Whether it is put on the list of what is due where memory cannot take it.
+    pub(crate) fn can_be_kept(&self) -> bool {
+        match self {
+            Request::Remember { .. }
+            | Request::UpdateScore { .. }
+            | Request::AnnotatePairwise { .. }
+            | Request::AnnotateFeedback { .. }
+            | Request::AppendEvent { .. } => true,
+            Request::SetVector { .. }
+            | Request::Get { .. }
+            | Request::Fields { .. }
+            | Request::AnnotateMeaning { .. }
+            | Request::Search { .. }
+            | Request::List { .. }
+            | Request::Remove { .. }
+            | Request::WithoutVector { .. }
+            | Request::Resolve { .. }
+            | Request::Abbreviate { .. }
+            | Request::Statistics
+            | Request::Verify
+            | Request::Export { .. }
+            | Request::Compare { .. }
+            | Request::Import { .. }
+            | Request::Events { .. }
+            | Request::LastEvent
+            | Request::AwaitEvents { .. } => false,
+        }
+    }
+}
+
 /// What is answered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
     Number(u64),
+    /// Memory cannot be reached; what was asked is due.
+    Kept,
     Engram(Option<Box<Engram>>),
     Fields(Option<Map<String, Value>>),
     Engrams(Vec<Engram>),

@@ -20,18 +20,21 @@ mod wire;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use hone_protocol::EnvelopeId;
+use hone_protocol::{EnvelopeId, Timestamp};
 
+use crate::due::DueList;
 use crate::error::MemoryError;
+use crate::files::{Purpose, create_private_folder, make_private, remove_unfinished};
 use crate::local::Local;
 use crate::options::MemoryOptions;
 use crate::request::{Reply, Request};
 use crate::storage::of_io;
-use owner::{Ownership, create_private_folder, owner_of};
+use owner::{Ownership, owner_of};
 #[cfg(unix)]
 pub use sockets::socket_path;
 use sockets::{Client, LifeSign, Server};
@@ -54,6 +57,9 @@ pub(crate) struct Shared {
     silence: Mutex<Option<Silence>>,
     /// Events that were sent and not acknowledged: to be sent again, they are repetitions.
     unacknowledged: Mutex<BTreeSet<EnvelopeId>>,
+    due: DueList,
+    /// Why the first request was lost, if one was.
+    loss: Mutex<Option<MemoryError>>,
 }
 
 /// An owner that says nothing.
@@ -68,6 +74,11 @@ impl Silence {
         Silence { error: held(folder, reason), until: Instant::now() + REST, sign }
     }
 
+    /// Memory that cannot be opened at present.
+    fn of_failure(error: MemoryError) -> Silence {
+        Silence { error, until: Instant::now() + REST, sign: None }
+    }
+
     fn is_over(&self) -> bool {
         Instant::now() >= self.until || self.sign.as_ref().is_some_and(LifeSign::has_come)
     }
@@ -77,13 +88,49 @@ impl Silence {
 enum Seat {
     Owner(Owner),
     Guest(Client),
+    /// Neither: memory cannot be opened at present.
+    Outsider,
 }
 
 /// The order of the fields is that of their end: nobody is served any more, storage is closed, the next one may own it.
 struct Owner {
     _server: Server,
+    tending: Tending,
     local: Arc<Local>,
     _ownership: Ownership,
+}
+
+/// The thread that makes backups; dropped, it ends with what it is doing.
+#[derive(Default)]
+struct Tending {
+    is_ending: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Tending {
+    /// Begins, unless the thread is busy.
+    fn begin(&self, local: &Arc<Local>, now: Timestamp) {
+        let mut thread = lock(&self.thread);
+        if thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return;
+        }
+        let (local, is_ending) = (Arc::clone(local), Arc::clone(&self.is_ending));
+        let named = thread::Builder::new().name("memory-backup".to_owned());
+        let begun = named.spawn(move || {
+            if let Err(error) = local.back_up_if_due(now, &is_ending) {
+                tracing::warn!(%error, "memory is not backed up");
+            }
+        });
+        *thread = begun.inspect_err(|error| tracing::warn!(%error, "memory is not backed up")).ok();
+    }
+}
+
+impl Drop for Tending {
+    fn drop(&mut self) {
+        self.is_ending.store(true, Ordering::Release);
+        let thread = lock(&self.thread).take();
+        thread.into_iter().for_each(|thread| drop(thread.join()));
+    }
 }
 
 /// Why a guest has no answer: the owner is gone, or silent.
@@ -102,16 +149,75 @@ impl Shared {
     /// When it cannot be read or written, or its owner does not answer.
     pub(crate) fn open(folder: &Path, options: MemoryOptions) -> Result<Shared, MemoryError> {
         create_private_folder(folder).map_err(|error| of_io(folder, &error))?;
-        let seat = take_seat(folder, &options).map_err(|no_seat| match no_seat {
-            NoSeat::Failed(error) | NoSeat::Silent(Silence { error, .. }) => error,
-        })?;
-        Ok(Shared {
+        let seat = take_seat(folder, &options).map_err(MemoryError::from)?;
+        Ok(Shared::with_seat(folder, options, seat))
+    }
+
+    /// Opens the memory in `folder`, or where that is impossible stays outside: what is to be remembered is kept until memory
+    /// can be opened, which is tried again now and then. Gives the reason too.
+    pub(crate) fn open_or_stay_outside(folder: &Path, options: MemoryOptions) -> (Shared, Option<MemoryError>) {
+        let created = create_private_folder(folder).map_err(|error| of_io(folder, &error));
+        match created.and_then(|()| take_seat(folder, &options).map_err(MemoryError::from)) {
+            Ok(seat) => (Shared::with_seat(folder, options, seat), None),
+            Err(error) => {
+                let shared = Shared::with_seat(folder, options, Seat::Outsider);
+                let error = shared.fall_silent(Silence::of_failure(error));
+                (shared, Some(error))
+            }
+        }
+    }
+
+    fn with_seat(folder: &Path, options: MemoryOptions, seat: Seat) -> Shared {
+        Shared {
             folder: folder.to_owned(),
             options,
             seat: RwLock::new(Arc::new(seat)),
             silence: Mutex::default(),
             unacknowledged: Mutex::default(),
-        })
+            due: DueList::new(folder),
+            loss: Mutex::default(),
+        }
+    }
+
+    /// Has a request answered, or where memory cannot be reached, keeps it until it can.
+    ///
+    /// # Errors
+    /// See [`MemoryError`]; [`MemoryError::NotKept`] where it could not be kept.
+    pub(crate) fn ask_or_keep(&self, request: &Request) -> Result<Reply, MemoryError> {
+        let cause = match self.ask(request) {
+            Err(error) if error.may_pass() => error,
+            answered => return answered,
+        };
+        match self.due.keep(request) {
+            Ok(()) => {
+                tracing::warn!(%cause, "memory cannot be reached: something is kept and remembered later");
+                Ok(Reply::Kept)
+            }
+            Err(error) => {
+                let folder = self.due.folder().to_owned();
+                let lost = MemoryError::NotKept { cause: Box::new(cause), folder, reason: error.to_string() };
+                lock(&self.loss).get_or_insert_with(|| lost.clone());
+                Err(lost)
+            }
+        }
+    }
+
+    /// Backs memory up on a thread of its own, where that is due and this process owns memory.
+    pub(crate) fn back_up_if_due(&self, now: Timestamp) {
+        let seat = Arc::clone(&self.seat.read().unwrap_or_else(PoisonError::into_inner));
+        if let Seat::Owner(owner) = &*seat {
+            owner.tending.begin(&owner.local, now);
+        }
+    }
+
+    /// What could not be written when it came.
+    pub(crate) fn due(&self) -> &DueList {
+        &self.due
+    }
+
+    /// Why something was lost, if anything was.
+    pub(crate) fn loss(&self) -> Option<MemoryError> {
+        lock(&self.loss).clone()
     }
 
     /// Has a request answered, here or by the owner.
@@ -133,6 +239,7 @@ impl Shared {
                     }
                     Err(no_answer) => no_answer,
                 },
+                Seat::Outsider => NoAnswer { reason: String::new(), sign: None, request_was_sent: false },
             };
             is_repeated |= no_answer.request_was_sent;
             let another = match no_answer.sign {
@@ -185,7 +292,9 @@ impl Shared {
         // That thread may have waited in vain.
         self.check_silence()?;
         if Arc::ptr_eq(&seat, old) {
+            let is_outside = matches!(**old, Seat::Outsider);
             let taken = take_seat(&self.folder, &self.options).map_err(|no_seat| match no_seat {
+                NoSeat::Failed(error) if is_outside => self.fall_silent(Silence::of_failure(error)),
                 NoSeat::Failed(error) => error,
                 NoSeat::Silent(silence) => self.fall_silent(silence),
             });
@@ -209,6 +318,14 @@ impl From<MemoryError> for NoSeat {
     }
 }
 
+impl From<NoSeat> for MemoryError {
+    fn from(no_seat: NoSeat) -> Self {
+        match no_seat {
+            NoSeat::Failed(error) | NoSeat::Silent(Silence { error, .. }) => error,
+        }
+    }
+}
+
 /// Becomes the owner, or a guest of the one that there is.
 fn take_seat(folder: &Path, options: &MemoryOptions) -> Result<Seat, NoSeat> {
     let deadline = Instant::now() + PATIENCE;
@@ -228,13 +345,39 @@ fn take_seat(folder: &Path, options: &MemoryOptions) -> Result<Seat, NoSeat> {
 }
 
 /// Opens memory, and answers for it. Guests are let in before it is open: however long that takes, they are told that
-/// somebody works on it.
+/// somebody works on it. What they may not see, or could disturb, is dealt with before.
 fn own(folder: &Path, options: &MemoryOptions, ownership: Ownership) -> Result<Owner, MemoryError> {
+    make_private(folder);
+    [Purpose::Owner, Purpose::Index].into_iter().for_each(|purpose| remove_unfinished(folder, purpose));
     let local = Arc::new(Local::closed(folder, options.clone()));
     let server = Server::start(folder, &local).map_err(|error| of_io(folder, &error))?;
     ownership.announce(server.address()).map_err(|error| of_io(folder, &error))?;
     local.open()?;
-    Ok(Owner { _server: server, local, _ownership: ownership })
+    Ok(Owner { _server: server, tending: Tending::default(), local, _ownership: ownership })
+}
+
+/// Does something to the folder while no process has memory open.
+///
+/// # Errors
+/// [`MemoryError::Held`] where one has.
+pub(crate) fn while_alone<R>(folder: &Path, work: impl FnOnce() -> Result<R, MemoryError>) -> Result<R, MemoryError> {
+    create_private_folder(folder).map_err(|error| of_io(folder, &error))?;
+    let ownership = Ownership::take(folder).map_err(|error| of_io(folder, &error))?;
+    let _ownership = ownership.ok_or_else(|| held(folder, "it has memory open, and a repair needs it closed"))?;
+    make_private(folder);
+    work()
+}
+
+/// Reads a message as the owner does, and says whether it makes sense.
+#[cfg(all(unix, feature = "fuzzing"))]
+pub(crate) fn read_request(bytes: impl std::io::Read) -> bool {
+    wire::receive::<wire::ReceivedRequest>(bytes).is_ok()
+}
+
+/// Without sockets there are no messages.
+#[cfg(all(not(unix), feature = "fuzzing"))]
+pub(crate) fn read_request(_bytes: impl std::io::Read) -> bool {
+    false
 }
 
 /// Why the owner cannot be talked to.

@@ -32,6 +32,9 @@ pub struct Statistics {
     pub storage_bytes: u64,
     /// Events in the log.
     pub events: u64,
+    /// Requests that could not be written when they came, and are due.
+    #[serde(default)]
+    pub due: u64,
 }
 
 impl Statistics {

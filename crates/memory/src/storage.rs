@@ -15,6 +15,8 @@
 //!
 //! A killed process is not a machine that loses its power. For that there is the fsync, and no test.
 
+mod damage;
+
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -28,13 +30,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::MemoryError;
+use crate::files::{create_private_folder, make_private, sync_folder};
 
 /// Bytes of sled's cache of pages; what a question needs is a few of them.
 const CACHE_BYTES: u64 = 32 << 20;
 
 /// Bytes that sled's log grows by. Pages of more than a quarter of it are put into files of their own, which a page of
 /// sixteen long answers would be with sled's default of 512 KiB.
-const SEGMENT_BYTES: usize = 2 << 20;
+pub(crate) const SEGMENT_BYTES: usize = 2 << 20;
 
 /// How long sled may take to close a database.
 const LONGEST_CLOSING: Duration = Duration::from_secs(10);
@@ -86,10 +89,13 @@ impl Storage {
     pub(crate) fn open(folder: &Path, reserved_bytes: u64) -> Result<Storage, MemoryError> {
         if folder.exists() {
             remove_unfinished_snapshots(folder).map_err(|error| of_io(folder, &error))?;
+            damage::check(folder)?;
         } else {
             create(folder)?;
         }
         let database = open_database(folder)?;
+        // sled has written a snapshot, with rights as the umask has them; nobody else can enter the folder meanwhile.
+        make_private(folder);
         let log = File::open(folder.join("db")).map_err(|error| of_io(folder, &error))?;
         let (synced_blobs, is_broken) = (Mutex::default(), AtomicBool::new(false));
         Ok(Storage { folder: folder.to_owned(), database, log, reserved_bytes, synced_blobs, is_broken })
@@ -97,19 +103,13 @@ impl Storage {
 
     /// What is at `key`.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MemoryError> {
-        let value = self.database.get(key).map_err(|error| self.failed(error))?;
+        let value = self.contained(|| self.database.get(key))?;
         Ok(value.map(|value| value.to_vec()))
     }
 
-    /// Keys and values of a range, in order; from its end where it is reversed.
-    pub(crate) fn range(
-        &self,
-        range: impl RangeBounds<Vec<u8>>,
-    ) -> impl DoubleEndedIterator<Item = Result<(Vec<u8>, Vec<u8>), MemoryError>> + '_ {
-        self.database.range(range).map(|pair| match pair {
-            Ok((key, value)) => Ok((key.to_vec(), value.to_vec())),
-            Err(error) => Err(self.failed(error)),
-        })
+    /// Keys and values of a range, in order; from its end where it is reversed. The first failure is the last item.
+    pub(crate) fn range(&self, range: impl RangeBounds<Vec<u8>>) -> Pairs<'_> {
+        Pairs { storage: self, pairs: Some(self.database.range(range)) }
     }
 
     /// Does all that a batch says. It is durable after the next [`Storage::flush`].
@@ -177,6 +177,7 @@ impl Storage {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 opened => opened?.sync_all()?,
             }
+            make_private(&folder.join(name));
         }
         if !fresh.is_empty() {
             sync_folder(&folder)?;
@@ -185,10 +186,10 @@ impl Storage {
         Ok(())
     }
 
-    /// Lets sled write. It answers some failures of the disk with a panic, and whoever waits for this write must hear of it.
-    fn contained<T>(&self, write: impl FnOnce() -> sled::Result<T>) -> Result<T, MemoryError> {
-        match catch_unwind(AssertUnwindSafe(write)) {
-            Ok(written) => written.map_err(|error| self.failed(error)),
+    /// Lets sled work. It answers some failures of the disk, and some damage, with a panic, and the caller must hear of it.
+    fn contained<T>(&self, work: impl FnOnce() -> sled::Result<T>) -> Result<T, MemoryError> {
+        match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(done) => done.map_err(|error| self.failed(error)),
             Err(_) => Err(self.failed(sled::Error::ReportableBug("sled panicked".to_owned()))),
         }
     }
@@ -196,6 +197,43 @@ impl Storage {
     fn failed(&self, error: sled::Error) -> MemoryError {
         self.is_broken.store(true, Ordering::Release);
         of_sled(&self.folder, error)
+    }
+}
+
+/// The pairs of a range.
+pub(crate) struct Pairs<'a> {
+    storage: &'a Storage,
+    /// `None` after a failure.
+    pairs: Option<sled::Iter>,
+}
+
+type Pair = Result<(Vec<u8>, Vec<u8>), MemoryError>;
+
+impl Pairs<'_> {
+    fn step(
+        &mut self,
+        step: impl FnOnce(&mut sled::Iter) -> Option<sled::Result<(sled::IVec, sled::IVec)>>,
+    ) -> Option<Pair> {
+        let pairs = self.pairs.as_mut()?;
+        let pair = self.storage.contained(|| step(pairs).transpose()).transpose()?;
+        if pair.is_err() {
+            self.pairs = None;
+        }
+        Some(pair.map(|(key, value)| (key.to_vec(), value.to_vec())))
+    }
+}
+
+impl Iterator for Pairs<'_> {
+    type Item = Pair;
+
+    fn next(&mut self) -> Option<Pair> {
+        self.step(Iterator::next)
+    }
+}
+
+impl DoubleEndedIterator for Pairs<'_> {
+    fn next_back(&mut self) -> Option<Pair> {
+        self.step(DoubleEndedIterator::next_back)
     }
 }
 
@@ -207,7 +245,7 @@ fn create(folder: &Path) -> Result<(), MemoryError> {
         if unfinished.exists() {
             fs::remove_dir_all(&unfinished)?;
         }
-        fs::create_dir_all(&unfinished)
+        create_private_folder(&unfinished)
     };
     begin().map_err(|error| of_io(folder, &error))?;
     let database = open_database(&unfinished)?;
@@ -257,12 +295,6 @@ fn open_database(folder: &Path) -> Result<sled::Db, MemoryError> {
             Err(_) => return Err(corrupted(folder, "sled panicked when it read them")),
         }
     }
-}
-
-/// Makes the names in a folder durable.
-pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
-    // Elsewhere a folder cannot be opened as a file, and needs no sync.
-    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
 /// What to say of a failed read or write in `folder`.

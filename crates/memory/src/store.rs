@@ -1,18 +1,20 @@
 //! Memory as everybody sees it.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, BufRead, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hone_protocol::{Comparison, Envelope, Grade, QueryId, Rating, RecalledEngram};
+use hone_protocol::{Comparison, Envelope, Grade, QueryId, Rating, RecalledEngram, Timestamp};
 use serde_json::{Map, Value};
+use tempfile::TempDir;
 
 use crate::engram::Engram;
 use crate::error::{MemoryError, TransferError};
 use crate::filters::{EventFilter, Filters};
-use crate::local::parse_line;
+use crate::local::{STORAGE_FOLDER, parse_line};
 use crate::options::{MemoryOptions, Ranking};
 use crate::request::{ExportedEngram, Reply, Request, Standing, Update, Vector};
 use crate::sharing::Shared;
@@ -30,6 +32,10 @@ pub struct MemoryStore {
     shared: Arc<Shared>,
     embedding_model: Arc<str>,
     ranking: Ranking,
+    /// Whether what cannot be written now is kept and written later.
+    keeps: bool,
+    /// The folder of a copy that is read, to be removed after it was closed.
+    _copy: Option<Arc<TempDir>>,
 }
 
 /// What an import did.
@@ -59,7 +65,58 @@ impl MemoryStore {
     /// answer.
     pub fn open(folder: &Path, options: MemoryOptions) -> Result<MemoryStore, MemoryError> {
         let (embedding_model, ranking) = (options.embedding_model.as_str().into(), options.ranking);
-        Ok(MemoryStore { shared: Arc::new(Shared::open(folder, options)?), embedding_model, ranking })
+        let shared = Arc::new(Shared::open(folder, options)?);
+        Ok(MemoryStore { shared, embedding_model, ranking, keeps: false, _copy: None })
+    }
+
+    /// The memory in `folder` for somebody who only reads. Where it cannot be opened because nothing can be written to it, as
+    /// on a disk that is full or mounted read-only, a copy among the system's temporary files is read, which is removed in the
+    /// end. Gives too why that had to be.
+    ///
+    /// # Errors
+    /// See [`MemoryStore::open`]; when there is no room for a copy either.
+    pub fn open_to_read(
+        folder: &Path,
+        options: MemoryOptions,
+    ) -> Result<(MemoryStore, Option<MemoryError>), MemoryError> {
+        let reason = match MemoryStore::open(folder, options.clone()) {
+            Err(error @ (MemoryError::DiskFull { .. } | MemoryError::Storage { .. })) => error,
+            opened => return Ok((opened?, None)),
+        };
+        let Some(copy) = copy_of(folder) else { return Err(reason) };
+        let store = MemoryStore::open(copy.path(), options)?;
+        Ok((MemoryStore { _copy: Some(Arc::new(copy)), ..store }, Some(reason)))
+    }
+
+    /// The memory in `folder` for somebody who cannot wait for it: answers, grades, ratings, comparisons and events that it
+    /// cannot take now, because its disk is full, its files are damaged or its owner hangs, are kept durably in the folder
+    /// `due` and written by whoever owns memory next, in their order and each once. Those calls succeed then, with
+    /// [`Update::Kept`] or the number 0. Gives too why memory cannot be reached at present, if that is so; it is tried again
+    /// now and then.
+    pub fn keeping(folder: &Path, options: MemoryOptions) -> (MemoryStore, Option<MemoryError>) {
+        let (embedding_model, ranking) = (options.embedding_model.as_str().into(), options.ranking);
+        let (shared, error) = Shared::open_or_stay_outside(folder, options);
+        let shared = Arc::new(shared);
+        (MemoryStore { shared, embedding_model, ranking, keeps: true, _copy: None }, error)
+    }
+
+    /// Makes a backup on a thread of its own, if the last one is a day old and this process owns memory. Nobody waits for it:
+    /// whoever has nothing else to do may call this.
+    pub fn back_up_if_due(&self, now: Timestamp) {
+        self.shared.back_up_if_due(now);
+    }
+
+    /// Checks that something could be kept for later.
+    ///
+    /// # Errors
+    /// When the folder of what is due cannot be written to.
+    pub fn check_keeping(&self) -> io::Result<()> {
+        self.shared.due().check()
+    }
+
+    /// Why something that was to be remembered was neither written nor kept, if that has happened in this process.
+    pub fn loss(&self) -> Option<MemoryError> {
+        self.shared.loss()
     }
 
     /// Remembers an answer, with the vector of the current embedding model; it is durable when this returns. Gives the
@@ -78,7 +135,7 @@ impl MemoryStore {
             let id = engram.query_id;
             vector.inspect_err(|error| tracing::warn!(%id, %error, "an answer is remembered without its vector")).ok()
         });
-        expect!(self.ask(Request::Remember { engram: Box::new(engram), vector }), Reply::Number(sequence) => sequence)
+        self.number(Request::Remember { engram: Box::new(engram), vector })
     }
 
     /// Puts a vector of the current embedding model in place of the one that an engram has.
@@ -111,7 +168,7 @@ impl MemoryStore {
     /// # Errors
     /// When it cannot be written; a missing engram is a warning in the log and no error.
     pub fn update_score(&self, id: QueryId, grade: &Grade) -> Result<Update, MemoryError> {
-        self.update(Request::UpdateScore { id, grade: grade.clone() })
+        self.update_or_keep(Request::UpdateScore { id, grade: grade.clone() })
     }
 
     /// Notes on A's and B's engram which of the two was better. After a tie neither is; a comparison without a verdict
@@ -121,7 +178,11 @@ impl MemoryStore {
     /// When they cannot be written; a missing engram is a warning in the log and no error.
     pub fn annotate_pairwise(&self, comparison: &Comparison) -> Result<[Update; 2], MemoryError> {
         let request = Request::AnnotatePairwise { comparison: comparison.clone() };
-        let updates = expect!(self.ask(request), Reply::Updates(updates) => updates)?;
+        let updates = match self.ask_or_keep(request)? {
+            Reply::Updates(updates) => updates,
+            Reply::Kept => vec![Update::Kept; 2],
+            other => return Err(unexpected(&other)),
+        };
         Ok([updates.first(), updates.get(1)].map(|update| update.copied().unwrap_or(Update::Missing)))
     }
 
@@ -130,7 +191,7 @@ impl MemoryStore {
     /// # Errors
     /// When it cannot be written; a missing engram is a warning in the log and no error.
     pub fn annotate_feedback(&self, id: QueryId, rating: Rating) -> Result<Update, MemoryError> {
-        self.update(Request::AnnotateFeedback { id, rating })
+        self.update_or_keep(Request::AnnotateFeedback { id, rating })
     }
 
     /// Notes on an engram what it is about.
@@ -264,8 +325,7 @@ impl MemoryStore {
     /// # Errors
     /// [`MemoryError::Chunk`] for a chunk of an answer, which is not kept.
     pub fn append_event(&self, envelope: &Envelope) -> Result<u64, MemoryError> {
-        let envelope = Box::new(envelope.clone());
-        expect!(self.ask(Request::AppendEvent { envelope }), Reply::Number(number) => number)
+        self.number(Request::AppendEvent { envelope: Box::new(envelope.clone()) })
     }
 
     /// The events after that number (or all) which the filter accepts, oldest first, each with its number.
@@ -286,6 +346,23 @@ impl MemoryStore {
             None => expect!(self.ask(Request::LastEvent), Reply::Number(last) => last)?,
         };
         Ok(EventFollower { store: self.clone(), filter: EventFilter { last: None, ..filter.clone() }, after })
+    }
+
+    /// A number that memory gives; 0 where what it is for is kept for later.
+    fn number(&self, request: Request) -> Result<u64, MemoryError> {
+        match self.ask_or_keep(request)? {
+            Reply::Number(number) => Ok(number),
+            Reply::Kept => Ok(0),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn update_or_keep(&self, request: Request) -> Result<Update, MemoryError> {
+        match self.ask_or_keep(request)? {
+            Reply::Updates(updates) => Ok(updates.first().copied().unwrap_or(Update::Missing)),
+            Reply::Kept => Ok(Update::Kept),
+            other => Err(unexpected(&other)),
+        }
     }
 
     fn update(&self, request: Request) -> Result<Update, MemoryError> {
@@ -337,6 +414,10 @@ impl MemoryStore {
     fn ask(&self, request: Request) -> Result<Reply, MemoryError> {
         self.shared.ask(&request)
     }
+
+    fn ask_or_keep(&self, request: Request) -> Result<Reply, MemoryError> {
+        if self.keeps { self.shared.ask_or_keep(&request) } else { self.shared.ask(&request) }
+    }
 }
 
 /// What the lines of an import have in common.
@@ -382,6 +463,29 @@ impl EventFollower {
         self.after = seen;
         Ok(events)
     }
+}
+
+/// A copy of what is remembered; `None` where there is nothing to be copied, or no room for it.
+fn copy_of(folder: &Path) -> Option<TempDir> {
+    let in_memory = Path::new("/dev/shm");
+    let places = [std::env::temp_dir(), in_memory.to_owned()].into_iter().filter(|place| place.is_dir());
+    places.filter_map(|place| tempfile::tempdir_in(place).ok()).find(|copy| {
+        let copied = copy_files(folder, copy.path());
+        copied.inspect_err(|error| tracing::debug!(%error, copy = %copy.path().display(), "no copy")).is_ok()
+    })
+}
+
+fn copy_files(folder: &Path, copy: &Path) -> io::Result<()> {
+    for inner in [STORAGE_FOLDER, &format!("{STORAGE_FOLDER}/blobs")] {
+        fs::create_dir(copy.join(inner))?;
+        for entry in fs::read_dir(folder.join(inner))? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                fs::copy(entry.path(), copy.join(inner).join(entry.file_name()))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn import_error(mut problems: Vec<String>) -> MemoryError {

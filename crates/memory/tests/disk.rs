@@ -95,6 +95,51 @@ fn check_small_disk(reserved_bytes: u64) {
     check_holds(&MemoryStore::open(&disk.path("memory"), options()).unwrap(), next);
 }
 
+/// What can be written neither to a disk nor beside it can be read all the same.
+#[test]
+fn a_full_disk_and_one_that_is_read_only_can_be_read() {
+    let Some(disk) = SmallDisk::mount("24m") else { return };
+    let folder = disk.path("memory");
+    let read = || MemoryStore::open_to_read(&folder, MemoryOptions::default()).unwrap();
+    {
+        let store =
+            MemoryStore::open(&folder, MemoryOptions { reserved_bytes: 0, ..MemoryOptions::default() }).unwrap();
+        for number in 0..50 {
+            store.remember(long(number), Some(vector(number, 48))).unwrap();
+        }
+    }
+    let (store, reason) = read();
+    assert_eq!(reason, None, "less is free than is kept free, and that is no hindrance to reading");
+    check_holds(&store, 50);
+    drop(store);
+    let ballast = disk.path("ballast");
+    let mut bytes = 32 << 20;
+    while bytes > 0 {
+        // Up to the last block.
+        use std::io::Write;
+        let mut file = fs::OpenOptions::new().create(true).append(true).open(&ballast).unwrap();
+        if file.write_all(&vec![1; bytes]).is_err() {
+            bytes /= 2;
+        }
+    }
+    let (store, reason) = read();
+    println!("on a full disk: {reason:?}");
+    check_holds(&store, 50);
+    drop(store);
+    fs::remove_file(&ballast).unwrap();
+    let remounted = Command::new("mount").args(["-o", "remount,ro"]).arg(disk.folder.path()).status().unwrap();
+    assert!(remounted.success());
+    let (store, reason) = read();
+    assert!(matches!(reason, Some(MemoryError::Storage { .. })), "{reason:?}");
+    check_holds(&store, 50);
+    let searched = store.search(&vector(7, 48), 1, &Filters::default()).unwrap();
+    assert_eq!(searched[0].query_id, id(7));
+    // A chat on it cannot keep anything either, and says so.
+    let (store, error) = MemoryStore::keeping(&folder, MemoryOptions::default());
+    assert!(error.is_some() && store.check_keeping().is_err());
+    assert!(matches!(store.remember(engram(99), None), Err(MemoryError::NotKept { .. })));
+}
+
 #[test]
 fn a_write_that_would_fill_the_disk_is_refused() {
     check_small_disk(MemoryOptions::default().reserved_bytes);

@@ -117,6 +117,52 @@ fn nobody_else_may_enter() {
     assert_eq!(mode(&folder.join("sharing/memory.sock")), 0o600);
 }
 
+/// Every folder and file below one that others may look into.
+fn open_to_others(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(open_to_others(&path));
+        }
+        if fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o077 != 0 {
+            found.push(path.display().to_string());
+        }
+    }
+    found
+}
+
+/// sled creates files as the umask has them, and an earlier hone did so too.
+#[test]
+fn whatever_the_umask_memory_is_its_owners_alone_and_a_wide_one_is_mended() {
+    let home = Home::new();
+    let folder = home.folder.path().join("memory");
+    let script = "umask 000; exec \"$0\" --exact wide_child --ignored --quiet";
+    let child = || {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).arg(env::current_exe().unwrap()).env("HONE_TEST_FOLDER", &folder);
+        assert!(shell.status().unwrap().success());
+    };
+    child();
+    assert_eq!(open_to_others(home.folder.path()), [""; 0]);
+    let widen = Command::new("chmod").args(["-R", "a+rwX"]).arg(&folder).status().unwrap();
+    assert!(widen.success() && !open_to_others(home.folder.path()).is_empty());
+    child();
+    assert_eq!(open_to_others(home.folder.path()), [""; 0]);
+}
+
+#[test]
+#[ignore = "is the process of the test above"]
+fn wide_child() {
+    let Ok(folder) = env::var("HONE_TEST_FOLDER") else { return };
+    let store = MemoryStore::open(Path::new(&folder), MemoryOptions::default()).unwrap();
+    // One that is so long that it lies in a file of its own.
+    let long = hone_memory::Engram { answer: "It depends. ".repeat(70_000), ..engram(1) };
+    store.remember(long, Some(vector(1, 8))).unwrap();
+    store.append_event(&event(1)).unwrap();
+    store.back_up_if_due(hone_protocol::Timestamp::now());
+}
+
 #[test]
 fn an_owner_whose_folder_is_removed_ends_all_the_same() {
     let home = Home::new();

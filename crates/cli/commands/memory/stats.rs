@@ -66,6 +66,9 @@ fn facts(statistics: &Statistics) -> Vec<Vec<String>> {
     );
     rows.push(row("index", index));
     rows.push(row("events", statistics.events.to_string()));
+    if statistics.due > 0 {
+        rows.push(row("due", format!("{} that memory could not take yet", statistics.due)));
+    }
     rows.push(row("on disk", bytes(statistics.storage_bytes)));
     rows
 }

@@ -1,10 +1,10 @@
 //! Engrams: remembered, read, updated, removed, counted, checked.
 
-use hone_protocol::{Comparison, Grade, QueryId, Rating, RespondentId};
+use hone_protocol::{Comparison, Grade, QueryId, Rating};
 use serde_json::{Map, Value};
 
 use super::opened::{Draft, Opened, lock};
-use crate::engram::{Engram, grade_fields};
+use crate::engram::{Engram, field, grade_fields, pairwise_fields};
 use crate::error::MemoryError;
 use crate::filters::Filters;
 use crate::records::{
@@ -65,15 +65,9 @@ impl Opened {
     }
 
     pub(super) fn annotate_pairwise(&self, comparison: &Comparison) -> Result<[Update; 2], MemoryError> {
-        let preference = &comparison.preference;
-        let fields = |respondent: RespondentId| match (preference.winner, &preference.judging.failure) {
-            // No verdict is not a tie, and says nothing.
-            (None, Some(_)) => Map::new(),
-            (winner, _) => field("pairwise_winner", winner.map(|winner| winner == respondent).into()),
-        };
-        let ids = [(comparison.query_id_a, RespondentId::A), (comparison.query_id_b, RespondentId::B)];
+        let annotations = pairwise_fields(comparison);
         self.write(|draft| {
-            let [a, b] = ids.map(|(id, respondent)| draft.merge(id, fields(respondent), "what it was compared with"));
+            let [a, b] = annotations.map(|(id, fields)| draft.merge(id, fields, "what it was compared with"));
             Ok([a?, b?])
         })
     }
@@ -277,10 +271,6 @@ impl Draft<'_> {
 fn missing(id: QueryId, what: &str) -> Update {
     tracing::warn!(%id, "there is no such engram: {what} is not remembered");
     Update::Missing
-}
-
-fn field(name: &str, value: Value) -> Map<String, Value> {
-    std::iter::once((name.to_owned(), value)).collect()
 }
 
 /// Where sequence numbers lead.

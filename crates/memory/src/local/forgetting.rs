@@ -40,7 +40,7 @@ impl Draft<'_> {
 }
 
 /// Blanks the texts in every part that is about one of the answers, and says whether there was one.
-fn blank_parts(value: &mut Value, ids: &[String]) -> bool {
+pub(super) fn blank_parts(value: &mut Value, ids: &[String]) -> bool {
     let is_named = |name: &str| value.get(name).and_then(Value::as_str).is_some_and(|id| ids.iter().any(|it| it == id));
     let about_question = value.get("query_id").is_none() && is_named("correlation_id");
     if about_question || NAMES.iter().any(|name| is_named(name)) {

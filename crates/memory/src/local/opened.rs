@@ -8,19 +8,21 @@ use hone_protocol::QueryId;
 
 use crate::commits::Commits;
 use crate::error::MemoryError;
-use crate::index::{VectorIndex, remove_unfinished, write_file};
+use crate::files::{Purpose, write_file};
+use crate::index::VectorIndex;
 use crate::options::MemoryOptions;
 use crate::records::{
     Change, FORMAT, HEAD_KEY, Head, Numbered, StoredVector, from_json, keys_of_all, model_key, to_json, vector_key,
 };
+use crate::repair::finish_interrupted;
 use crate::request::Vector;
 use crate::storage::{Batch, Storage, of_io};
 
 /// The folder of storage, inside memory's.
-const STORAGE_FOLDER: &str = "store";
+pub(crate) const STORAGE_FOLDER: &str = "store";
 
 /// The file of the index, inside memory's folder.
-const INDEX_FILE: &str = "vectors.index";
+pub(crate) const INDEX_FILE: &str = "vectors.index";
 
 /// Storage and index, open.
 pub(super) struct Opened {
@@ -49,6 +51,7 @@ pub(super) struct Draft<'a> {
 
 impl Opened {
     pub(super) fn open(folder: &Path, options: &MemoryOptions) -> Result<Opened, MemoryError> {
+        finish_interrupted(folder)?;
         let storage = Storage::open(&folder.join(STORAGE_FOLDER), options.reserved_bytes)?;
         let head = match storage.get(HEAD_KEY)? {
             Some(bytes) => from_json("the head of memory", &bytes)?,
@@ -58,7 +61,6 @@ impl Opened {
             let (folder, format) = (folder.to_owned(), head.format);
             return Err(MemoryError::LaterFormat { folder, format, known: FORMAT });
         }
-        remove_unfinished(folder);
         let index = open_index(&storage, &head, folder.join(INDEX_FILE), &options.embedding_model)?;
         Ok(Opened {
             folder: folder.to_owned(),
@@ -153,7 +155,7 @@ impl Opened {
             (index.file().to_owned(), index.to_bytes()?, index.last_change())
         };
         self.storage.check_room(bytes.len() as u64)?;
-        write_file(&file, &bytes).map_err(|error| of_io(&self.folder, &error))?;
+        write_file(&file, Purpose::Index, &bytes).map_err(|error| of_io(&self.folder, &error))?;
         lock(&self.index).saved(change);
         self.write(|draft| draft.forget_changes(change))
     }
@@ -204,6 +206,11 @@ impl<'a> Draft<'a> {
         self.batch.insert(Numbered::Change.key(self.head.last_change), change.to_bytes());
         self.vectors.push((change, vector));
         Ok(())
+    }
+
+    /// Whether a vector has as many dimensions as the others of its model.
+    pub(super) fn fits(&self, vector: &Vector) -> Result<bool, MemoryError> {
+        Ok(self.known_dimensions(&vector.model)?.is_none_or(|known| known == vector.values.len()))
     }
 
     fn check_dimensions(&mut self, vector: &Vector) -> Result<(), MemoryError> {

@@ -1,14 +1,14 @@
 //! Who owns a folder: whoever holds the lock on a file in it. Another file says which process that is, and where it is
 //! to be reached.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process;
 
 use serde::{Deserialize, Serialize};
 
-use crate::index::write_file;
+use crate::files::{Purpose, open_private_file, write_file};
 
 /// What the owner says about itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ impl Ownership {
     /// # Errors
     /// When the lock's file cannot be written.
     pub(super) fn take(folder: &Path) -> io::Result<Option<Ownership>> {
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(folder.join("owner.lock"))?;
+        let lock = open_private_file(&folder.join("owner.lock"))?;
         match lock.try_lock() {
             Ok(()) => Ok(Some(Ownership { folder: folder.to_owned(), _lock: lock })),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -45,7 +45,7 @@ impl Ownership {
     /// When that cannot be written.
     pub(super) fn announce(&self, socket: Option<&Path>) -> io::Result<()> {
         let note = OwnerNote { process: process::id(), socket: socket.map(Path::to_owned) };
-        write_file(&note_path(&self.folder), &serde_json::to_vec(&note)?)
+        write_file(&note_path(&self.folder), Purpose::Owner, &serde_json::to_vec(&note)?)
     }
 }
 
@@ -56,16 +56,4 @@ pub(super) fn owner_of(folder: &Path) -> Option<OwnerNote> {
 
 fn note_path(folder: &Path) -> PathBuf {
     folder.join("owner.json")
-}
-
-/// Creates a folder, where it is missing, that only its owner can look into.
-///
-/// # Errors
-/// When it cannot be created.
-pub(super) fn create_private_folder(folder: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
 }

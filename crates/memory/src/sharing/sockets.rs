@@ -18,10 +18,11 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use sha2::{Digest, Sha256};
 
-use super::owner::{OwnerNote, create_private_folder};
+use super::owner::OwnerNote;
 use super::wire::{FromOwner, ReceivedRequest, SentRequest, VERSION, frame, receive, send};
 use super::{NoAnswer, Unreachable};
 use crate::error::MemoryError;
+use crate::files::create_private_folder;
 use crate::local::Local;
 use crate::request::{Reply, Request};
 

@@ -9,7 +9,7 @@ use crate::error::MemoryError;
 use crate::request::{Reply, Request};
 
 /// Both sides have to be of one version: requests and answers are those of the code, not of a specification.
-pub(super) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/2");
+pub(super) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/3");
 
 /// What a guest sends.
 #[derive(Debug, Serialize, Deserialize)]

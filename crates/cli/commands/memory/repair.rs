@@ -1,0 +1,129 @@
+//! `hone memory repair`: puts a damaged memory together anew, and says what could be saved.
+
+use std::path::Path;
+
+use hone_memory::{Engram, Repaired, Source};
+use hone_protocol::{QueryId, RespondentId, Response, SamplingOptions, SessionId, Timestamp};
+
+use crate::app::App;
+use crate::arguments::MemoryRepairArguments;
+use crate::chat::session::{Conversation, Exchange};
+use crate::chat::store::ConversationStore;
+use crate::failure::Outcome;
+
+/// The most lost answers whose ids are listed.
+const MOST_LISTED: usize = 20;
+
+pub(super) fn run(app: &App, arguments: &MemoryRepairArguments) -> anyhow::Result<Outcome> {
+    let conversations = ConversationStore::new(app.data_folder().join("conversations"));
+    let elsewhere = engrams_of_conversations(app, &conversations);
+    let report = hone_memory::repair(&app.memory_folder(), &app.memory_options(), &elsewhere)?;
+    if arguments.json.json {
+        app.output.print_json(&report)?;
+    } else {
+        lines_of(&report).iter().try_for_each(|line| app.output.print_line(line))?;
+    }
+    Ok(if report.lost.is_empty() { Outcome::Done } else { Outcome::Failed })
+}
+
+fn lines_of(report: &Repaired) -> Vec<String> {
+    if report.was_whole {
+        let whole = format!("nothing is damaged: {} answers and {} events are there", report.answers, report.events);
+        return [vec![whole], due_line(report)].concat();
+    }
+    let mut lines = vec![format!("{} answers are remembered:", report.answers)];
+    lines.extend(report.sources.iter().map(|(source, count)| format!("  {count} {}", found_in(*source))));
+    lines.push(format!(
+        "{} events and {} vectors are saved; missing vectors are made by and by",
+        report.events, report.vectors
+    ));
+    if report.damaged_places > 0 {
+        lines.push(format!("{} places of the old store could not be read", report.damaged_places));
+    }
+    if report.bad_backups > 0 {
+        lines.push(format!("{} backups are damaged and were left out", report.bad_backups));
+    }
+    lines.extend(due_line(report));
+    if let Some(old) = &report.old_store {
+        lines.push(format!("the old store is kept in {}", old.display()));
+    }
+    if !report.lost.is_empty() {
+        lines.push(format!("{} answers could not be saved:", report.lost.len()));
+        lines.extend(report.lost.iter().take(MOST_LISTED).map(|id| format!("  {id}")));
+    }
+    lines
+}
+
+fn due_line(report: &Repaired) -> Vec<String> {
+    let line = (report.due > 0)
+        .then(|| format!("{} more things are due, and remembered when memory is next used", report.due));
+    line.into_iter().collect()
+}
+
+fn found_in(source: Source) -> &'static str {
+    match source {
+        Source::Storage => "from the store itself",
+        Source::Backup => "from backups",
+        Source::Events => "from the event log",
+        Source::Elsewhere => "from saved conversations",
+    }
+}
+
+/// What saved conversations know of answers. One that cannot be read is told of and left out.
+fn engrams_of_conversations(app: &App, store: &ConversationStore) -> Vec<Engram> {
+    let folder = app.data_folder().join("conversations");
+    let names = store.names().unwrap_or_default();
+    let conversations = names.iter().filter_map(|name| {
+        let loaded = store.load(name);
+        let at = saved_at(&folder.join(format!("{name}.json")));
+        Some((loaded.inspect_err(|error| app.output.note(&format!("{error:#}"))).ok()?, at))
+    });
+    conversations.flat_map(|(conversation, at)| engrams_of(conversation, at)).collect()
+}
+
+fn engrams_of(conversation: Conversation, saved_at: Timestamp) -> Vec<Engram> {
+    let session = SessionId::fresh();
+    let engram = |exchange: Exchange| engram_of(exchange, session, saved_at);
+    conversation.exchanges.into_iter().filter_map(engram).collect()
+}
+
+/// Of when it was answered its id tells; sampling options are not saved with a conversation.
+fn engram_of(exchange: Exchange, session: SessionId, saved_at: Timestamp) -> Option<Engram> {
+    let id = exchange.query_id?;
+    let response = Response {
+        query: exchange.question,
+        answer: exchange.answer,
+        thinking: String::new(),
+        model: exchange.model,
+        sampling: SamplingOptions::default(),
+        finish_reason: exchange.finish_reason,
+        timings: exchange.timings,
+    };
+    let engram = Engram::new(id, session, &response);
+    Some(Engram { at: moment_in(id).unwrap_or(saved_at), respondent_id: RespondentId::A, ..engram })
+}
+
+/// The moment in an id of UUID version 7: its first 48 bits, in milliseconds.
+fn moment_in(id: QueryId) -> Option<Timestamp> {
+    let bytes = id.as_bytes();
+    let is_version_7 = bytes[6] >> 4 == 7;
+    is_version_7.then(|| Timestamp(bytes[..6].iter().fold(0, |moment, byte| moment << 8 | u64::from(*byte))))
+}
+
+fn saved_at(file: &Path) -> Timestamp {
+    let modified = std::fs::metadata(file).and_then(|file| file.modified()).ok();
+    let since = modified.and_then(|moment| moment.duration_since(std::time::UNIX_EPOCH).ok());
+    since.and_then(|since| u64::try_from(since.as_millis()).ok()).map_or_else(Timestamp::now, Timestamp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_says_when_it_was_given() {
+        let (before, id) = (Timestamp::now(), QueryId::fresh());
+        assert!(moment_in(id).is_some_and(|moment| moment >= before && moment <= Timestamp::now()));
+        assert_eq!(moment_in(QueryId::from_bits(7)), None);
+    }
+}

@@ -1,0 +1,48 @@
+//! Taking in what is due.
+
+use std::io;
+use std::path::Path;
+
+use super::Local;
+use super::opened::lock;
+use crate::due::{self, DueList};
+use crate::error::MemoryError;
+use crate::storage::of_io;
+
+impl Local {
+    /// Does what could not be done when it was asked for, in its order. What still cannot be done stays, and so does all
+    /// that comes after it; what never can is put aside.
+    ///
+    /// # Errors
+    /// Why something is still due.
+    pub(super) fn take_in_due(&self) -> Result<(), MemoryError> {
+        let due = lock(&self.due);
+        let of_io = |error: io::Error| of_io(due.folder(), &error);
+        let files = due.files().map_err(of_io)?;
+        if files.is_empty() {
+            return Ok(());
+        }
+        for file in &files {
+            self.take_in(&due, file)?;
+        }
+        tracing::info!(n_taken = files.len(), "what was due is remembered");
+        due.finish().map_err(of_io)
+    }
+
+    /// How many requests are due.
+    pub(super) fn n_due(&self) -> u64 {
+        lock(&self.due).files().map_or(0, |files| files.len() as u64)
+    }
+
+    fn take_in(&self, due: &DueList, file: &Path) -> Result<(), MemoryError> {
+        let of_io = |error: io::Error| of_io(due.folder(), &error);
+        let refusal = match due::read(file).map_err(of_io)?.map(|request| self.answer_now(&request, true)) {
+            Ok(Ok(_)) => return due.remove(file).map_err(of_io),
+            Ok(Err(error)) if error.may_pass() => return Err(error),
+            Ok(Err(error)) => error.to_string(),
+            Err(reason) => reason,
+        };
+        tracing::error!(file = %file.display(), refusal, "what is due cannot be remembered, and is put aside");
+        due.set_aside(file).map_err(of_io)
+    }
+}

@@ -1,0 +1,269 @@
+//! What can be saved of memory, put together from all that says something about it: its log, its backups, its events, and
+//! engrams that somebody else has.
+//!
+//! The first source that has an engram gives it; what it lacks (a grade, a rating) the others add. What was forgotten is not
+//! brought back where any source shows that it was.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hone_protocol::{Envelope, Payload, QueryId, RespondentId};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::log::{LogContent, Record};
+use crate::backup::Backup;
+use crate::engram::{Engram, field, grade_fields, pairwise_fields};
+use crate::records::{StoredVector, id_of};
+use crate::request::Vector;
+
+/// Where an engram was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// In storage itself.
+    Storage,
+    /// In a backup.
+    Backup,
+    /// In the event log, which says what was asked and answered.
+    Events,
+    /// Elsewhere: in what the caller had, such as saved conversations.
+    Elsewhere,
+}
+
+/// What can be saved.
+#[derive(Debug, Default)]
+pub(crate) struct Salvage {
+    pub(crate) engrams: BTreeMap<QueryId, (Source, Map<String, Value>)>,
+    pub(crate) vectors: BTreeMap<QueryId, Vector>,
+    /// Events by their own ids, with their numbers.
+    pub(crate) events: BTreeMap<String, (u64, Value)>,
+    /// Engrams that were there once.
+    known: BTreeSet<QueryId>,
+    forgotten: BTreeSet<QueryId>,
+}
+
+impl Salvage {
+    /// Adds what the log holds.
+    pub(crate) fn add_log(&mut self, content: LogContent) {
+        self.forgotten.extend(content.removed.iter().filter_map(|key| id_in_key(key, b'e')));
+        let mut vectors = Vec::new();
+        // The latest is the one that counts.
+        for Record { key, value, .. } in content.records.into_iter().rev() {
+            let is_kind = |kind: u8| key.as_ref().is_none_or(|key| key.first() == Some(&kind));
+            if is_kind(b'e')
+                && let Some((id, engram)) = engram_in(&value)
+            {
+                self.add_engram(id, engram, Source::Storage);
+            } else if is_kind(b'x')
+                && let Some((id, event)) = event_in(&value)
+            {
+                let number = key.as_ref().and_then(|key| Some(u64::from_be_bytes(key.get(1..)?.try_into().ok()?)));
+                self.events.entry(id).or_insert((number.unwrap_or(u64::MAX), event));
+            } else if is_kind(b'v')
+                && let Ok(vector) = StoredVector::from_bytes(&value)
+            {
+                vectors.push((key.as_deref().and_then(|key| id_in_key(key, b'v')), vector));
+            } else if is_kind(b's') && value.len() == 16 {
+                self.known.extend(id_of(&value));
+            }
+        }
+        let by_sequence: BTreeMap<u64, QueryId> =
+            self.engrams.iter().map(|(id, (_, engram))| (sequence_in(engram), *id)).collect();
+        for (id, StoredVector { sequence, model, values }) in vectors {
+            if let Some(id) = id.or_else(|| by_sequence.get(&sequence).copied()) {
+                self.known.insert(id);
+                self.vectors.entry(id).or_insert(Vector { model, values });
+            }
+        }
+    }
+
+    /// Adds what a backup holds.
+    pub(crate) fn add_backup(&mut self, backup: Backup) {
+        for engram in backup.engrams {
+            if let Some((id, engram)) = checked(engram) {
+                self.add_engram(id, engram, Source::Backup);
+            }
+        }
+        for (number, event) in backup.events {
+            if let Some(id) = text(&event, "id") {
+                self.events.entry(id).or_insert((number, event));
+            }
+        }
+    }
+
+    /// Adds what the events that were found say, once all were found.
+    pub(crate) fn add_what_events_say(&mut self) {
+        let mut events: Vec<(u64, Envelope)> = self.events.values().filter_map(parsed).collect();
+        events.sort_by_key(|(number, event)| (*number, event.at));
+        let mut annotations: BTreeMap<QueryId, Map<String, Value>> = BTreeMap::new();
+        let mut responses = Vec::new();
+        for (_, event) in events {
+            match &event.payload {
+                Payload::ResponseGeneration(response) => match event.query_id {
+                    Some(id) if response.query.is_empty() && response.answer.is_empty() => {
+                        self.forgotten.insert(id);
+                    }
+                    Some(_) if response.finish_reason.is_none() && response.answer.trim().is_empty() => {}
+                    _ => responses.extend(engram_of(&event)),
+                },
+                _ => annotations_of(&event).into_iter().for_each(|(id, fields)| {
+                    annotations.entry(id).or_default().extend(fields);
+                }),
+            }
+        }
+        for (id, engram) in responses {
+            self.known.insert(id);
+            self.add_engram(id, engram, Source::Events);
+        }
+        for (id, fields) in annotations {
+            if let Some((_, engram)) = self.engrams.get_mut(&id) {
+                complete(engram, fields);
+            }
+        }
+    }
+
+    /// Adds an engram, or to the one that there is what it lacks.
+    pub(crate) fn add_engram(&mut self, id: QueryId, fields: Map<String, Value>, source: Source) {
+        if self.forgotten.contains(&id) {
+            return;
+        }
+        self.known.insert(id);
+        match self.engrams.get_mut(&id) {
+            Some((_, engram)) => complete(engram, fields),
+            None => drop(self.engrams.insert(id, (source, fields))),
+        }
+    }
+
+    /// Adds an engram that the caller has.
+    pub(crate) fn add_from_elsewhere(&mut self, engram: &Engram) {
+        if let Some(fields) = fields_of(engram) {
+            self.add_engram(engram.query_id, fields, Source::Elsewhere);
+        }
+    }
+
+    /// Whether an engram of that id was there once.
+    pub(crate) fn knows(&self, id: QueryId) -> bool {
+        self.known.contains(&id)
+    }
+
+    /// Whether storage itself has every engram.
+    pub(crate) fn is_all_stored(&self) -> bool {
+        self.engrams.values().all(|(source, _)| *source == Source::Storage)
+    }
+
+    /// Takes away what was forgotten, and gives the ids of what was there and is not.
+    pub(crate) fn settle(&mut self) -> Vec<QueryId> {
+        // What was removed and remembered once more stands in storage; elsewhere it is what was removed.
+        self.engrams.retain(|id, (source, _)| *source == Source::Storage || !self.forgotten.contains(id));
+        self.vectors.retain(|id, _| self.engrams.contains_key(id));
+        let is_lost = |id: &&QueryId| !self.engrams.contains_key(id) && !self.forgotten.contains(id);
+        self.known.iter().filter(is_lost).copied().collect()
+    }
+
+    /// The engrams in their order: by the sequence numbers that they had, and those that had none after them, by their time.
+    pub(crate) fn engrams_in_order(&self) -> Vec<(QueryId, &Map<String, Value>)> {
+        let mut engrams: Vec<_> = self.engrams.iter().map(|(id, (_, engram))| (*id, engram)).collect();
+        engrams.sort_by_key(|(id, engram)| {
+            let sequence = Some(sequence_in(engram)).filter(|sequence| *sequence > 0);
+            (sequence.unwrap_or(u64::MAX), engram.get("at").and_then(Value::as_u64), *id)
+        });
+        engrams
+    }
+
+    /// The events in their order, with numbers that none has twice.
+    pub(crate) fn events_in_order(&self) -> Vec<(u64, &Value)> {
+        let mut events: Vec<_> = self.events.values().collect();
+        events.sort_by_key(|(number, event)| (*number, event.get("at").and_then(Value::as_u64)));
+        let mut last = 0;
+        let numbered = events.into_iter().map(|(number, event)| {
+            last = if *number == u64::MAX { last + 1 } else { (*number).max(last + 1) };
+            (last, event)
+        });
+        numbered.collect()
+    }
+}
+
+/// Adds to an engram what it lacks. A grade is taken whole or not at all.
+fn complete(engram: &mut Map<String, Value>, other: Map<String, Value>) {
+    let says_nothing = |value: Option<&Value>| match value {
+        None | Some(Value::Null) => true,
+        Some(Value::Array(items)) => items.is_empty(),
+        Some(_) => false,
+    };
+    let is_graded = !says_nothing(engram.get("judge"));
+    let of_grade = grade_fields(&hone_protocol::Grade::default());
+    for (name, value) in other {
+        if says_nothing(engram.get(&name)) && !(is_graded && of_grade.contains_key(&name)) {
+            engram.insert(name, value);
+        }
+    }
+}
+
+/// The engram that an answer's event tells of.
+fn engram_of(event: &Envelope) -> Option<(QueryId, Map<String, Value>)> {
+    let Payload::ResponseGeneration(response) = &event.payload else { return None };
+    let query_id = event.query_id?;
+    let engram = Engram {
+        at: event.at,
+        respondent_id: event.respondent_id.unwrap_or(RespondentId::A),
+        correlation_id: event.correlation_id.unwrap_or(query_id),
+        ..Engram::new(query_id, event.session_id, response)
+    };
+    Some((query_id, fields_of(&engram)?))
+}
+
+/// An engram as it is stored, without a place in the order.
+fn fields_of(engram: &Engram) -> Option<Map<String, Value>> {
+    match serde_json::to_value(engram) {
+        Ok(Value::Object(fields)) => Some(fields),
+        _ => None,
+    }
+}
+
+/// What an event says of engrams.
+fn annotations_of(event: &Envelope) -> Vec<(QueryId, Map<String, Value>)> {
+    match (&event.payload, event.query_id) {
+        (Payload::CritiqueResult(critique), Some(id)) if critique.grade.score.is_some() => {
+            vec![(id, grade_fields(&critique.grade))]
+        }
+        (Payload::PairwiseResult(comparison), _) => pairwise_fields(comparison).into(),
+        (Payload::UserFeedback(feedback), Some(id)) => {
+            let rating = serde_json::to_value(feedback.rating).unwrap_or_default();
+            vec![(id, field("user_feedback", rating))]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn parsed((number, event): &(u64, Value)) -> Option<(u64, Envelope)> {
+    Some((*number, serde_json::from_value(event.clone()).ok()?))
+}
+
+fn engram_in(value: &[u8]) -> Option<(QueryId, Map<String, Value>)> {
+    checked(serde_json::from_slice(value).ok()?)
+}
+
+/// An engram that this version can read.
+fn checked(fields: Map<String, Value>) -> Option<(QueryId, Map<String, Value>)> {
+    let engram: Engram = serde_json::from_value(Value::Object(fields.clone())).ok()?;
+    Some((engram.query_id, fields))
+}
+
+fn event_in(value: &[u8]) -> Option<(String, Value)> {
+    let event: Value = serde_json::from_slice(value).ok()?;
+    event.get("subject")?;
+    Some((text(&event, "id")?, event))
+}
+
+fn text(value: &Value, name: &str) -> Option<String> {
+    value.get(name)?.as_str().map(str::to_owned)
+}
+
+fn sequence_in(engram: &Map<String, Value>) -> u64 {
+    engram.get("sequence").and_then(Value::as_u64).unwrap_or_default()
+}
+
+fn id_in_key(key: &[u8], kind: u8) -> Option<QueryId> {
+    let (first, id) = key.split_first()?;
+    if *first == kind { id_of(id).ok() } else { None }
+}

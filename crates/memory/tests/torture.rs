@@ -1,0 +1,205 @@
+//! Many processes at once, each of which opens memory for one question after the other, as a script does; and whoever owns
+//! memory is killed again and again, or stopped for a while. Every acknowledged answer, grade, import and event is there
+//! once in the end. The gate runs a small selection; `HONE_TORTURE=1` runs sixteen processes with a hundred questions each.
+//!
+//! This test program runs itself again as the other processes.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use hone_memory::{Engram, EventFilter, Filters, MemoryOptions, MemoryStore, Update};
+use hone_protocol::{Envelope, Nothing, Payload, QueryId, RespondentId, SessionId};
+use support::{engram, grade, id, vector};
+use tempfile::TempDir;
+
+/// Numbers of answers that each process has to itself.
+const NUMBERS_PER_PROCESS: u64 = 1_000_000;
+
+/// How far an import's number is from that of the answer before it.
+const IMPORTED: u64 = 500_000;
+
+/// How much is done.
+struct Scale {
+    processes: u64,
+    questions: u64,
+    /// Answers between two kills.
+    rest: usize,
+    /// Every so many kills the owner is stopped instead, until others have given it up.
+    stops_every: usize,
+}
+
+fn scale() -> Scale {
+    match env::var("HONE_TORTURE") {
+        Ok(_) => Scale { processes: 16, questions: 100, rest: 20, stops_every: 10 },
+        Err(_) => Scale { processes: 6, questions: 12, rest: 8, stops_every: 4 },
+    }
+}
+
+fn event(number: u64) -> Envelope {
+    let about = QueryId::from_bits(u128::from(number));
+    let cancelled = Payload::QueryCancelled(Nothing {});
+    Envelope::new("test", SessionId::from_bits(1), cancelled).about(about, about, RespondentId::A)
+}
+
+fn number_of(envelope: &Envelope) -> u64 {
+    u64::from_be_bytes(envelope.query_id.unwrap().as_bytes()[8..].try_into().unwrap())
+}
+
+/// The line of an export.
+fn line(number: u64) -> String {
+    let engram: Engram = engram(number);
+    serde_json::json!({ "engram": engram }).to_string()
+}
+
+#[test]
+#[ignore = "is a process of the test below"]
+fn child() {
+    // Somebody who runs every ignored test starts this one without a parent.
+    let Ok(folder) = env::var("HONE_TEST_FOLDER") else { return };
+    let [first, end] = ["HONE_TEST_FIRST", "HONE_TEST_END"].map(|name| env::var(name).unwrap().parse::<u64>().unwrap());
+    for number in first..end {
+        let (store, _) = MemoryStore::keeping(Path::new(&folder), MemoryOptions::default());
+        store.remember(engram(number), Some(vector(number, 8))).unwrap();
+        assert_ne!(store.update_score(id(number), &grade(Some(4))), Ok(Update::Missing));
+        store.append_event(&event(number)).unwrap();
+        say(&format!("did {number}."));
+        if store.import(line(number + IMPORTED).as_bytes()).is_ok() {
+            say(&format!("did {}.", number + IMPORTED));
+        }
+    }
+    say("ended");
+}
+
+fn say(text: &str) {
+    std::io::stdout().lock().write_all(format!("{text}\n").as_bytes()).unwrap();
+}
+
+/// What a process says.
+enum Said {
+    Did(u64),
+    /// It has done all that it was to do, or was killed.
+    Gone {
+        index: u64,
+        has_ended: bool,
+    },
+}
+
+/// Starts the process of that index, which asks from number `first` on.
+fn start(folder: &Path, index: u64, first: u64, questions: u64, said: &Sender<Said>) -> Child {
+    let mut process = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "child", "--ignored", "--quiet", "--nocapture"])
+        .env("HONE_TEST_FOLDER", folder)
+        .env("HONE_TEST_FIRST", first.to_string())
+        .env("HONE_TEST_END", (index * NUMBERS_PER_PROCESS + questions).to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(process.stdout.take().unwrap());
+    let said = said.clone();
+    thread::spawn(move || {
+        let mut has_ended = false;
+        // A line that is cut short by death says nothing, and the test harness says something else.
+        for line in output.lines().map_while(Result::ok) {
+            has_ended |= line == "ended";
+            if let Some(number) = line.strip_prefix("did ").and_then(|number| number.strip_suffix(".")) {
+                said.send(Said::Did(number.parse().unwrap())).unwrap();
+            }
+        }
+        said.send(Said::Gone { index, has_ended }).unwrap();
+    });
+    process
+}
+
+fn owner_process(folder: &Path) -> Option<u32> {
+    let note: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("owner.json")).ok()?).ok()?;
+    u32::try_from(note["process"].as_u64()?).ok()
+}
+
+fn signal(process: u32, signal: &str) {
+    assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
+}
+
+/// Stops a process for so long that others give it up.
+fn stop_for_a_while(process: u32) {
+    signal(process, "-STOP");
+    thread::sleep(Duration::from_secs(7));
+    signal(process, "-CONT");
+}
+
+/// Has all processes ask, and disturbs them; gives the numbers that were acknowledged, and how often they were disturbed.
+fn torture(folder: &Path, scale: &Scale) -> (Vec<u64>, usize, usize) {
+    let (sender, said) = channel();
+    let begin = |index: u64| start(folder, index, index * NUMBERS_PER_PROCESS, scale.questions, &sender);
+    let mut processes: BTreeMap<u64, Child> = (1..=scale.processes).map(|index| (index, begin(index))).collect();
+    let (mut done, mut n_kills, mut n_stops) = (Vec::new(), 0, 0);
+    while !processes.is_empty() {
+        match said.recv_timeout(Duration::from_secs(120)).expect("the processes do nothing any more") {
+            Said::Did(number) => {
+                done.push(number);
+                let owner = owner_process(folder).filter(|_| done.len() % scale.rest == 0);
+                let Some(process) = processes.values_mut().find(|process| Some(process.id()) == owner) else {
+                    continue;
+                };
+                if n_kills % scale.stops_every == scale.stops_every - 1 && n_stops < n_kills / scale.stops_every + 1 {
+                    stop_for_a_while(process.id());
+                    n_stops += 1;
+                } else {
+                    process.kill().unwrap();
+                    n_kills += 1;
+                }
+            }
+            Said::Gone { index, has_ended } => {
+                let status = processes.remove(&index).unwrap().wait().unwrap();
+                assert!(status.success() || !has_ended, "process {index} failed");
+                assert_ne!(status.code(), Some(101), "process {index} has panicked");
+                if !has_ended {
+                    // What it was doing when it was killed may be there or not.
+                    let is_its = |number: &&u64| *number / NUMBERS_PER_PROCESS == index;
+                    let asked = |number: u64| number % NUMBERS_PER_PROCESS % IMPORTED;
+                    let last = done.iter().filter(is_its).map(|number| asked(*number) + 2).max().unwrap_or(1);
+                    let first = index * NUMBERS_PER_PROCESS + last.min(scale.questions);
+                    processes.insert(index, start(folder, index, first, scale.questions, &sender));
+                }
+            }
+        }
+    }
+    (done, n_kills, n_stops)
+}
+
+#[test]
+fn every_acknowledged_answer_grade_import_and_event_is_there_once() {
+    let (folder, scale) = (TempDir::new().unwrap(), scale());
+    let (done, n_kills, n_stops) = torture(folder.path(), &scale);
+    let store = MemoryStore::open(folder.path(), MemoryOptions::default()).unwrap();
+    let (mut engrams, mut events) = (BTreeMap::<u64, u64>::new(), BTreeMap::<u64, u64>::new());
+    for found in store.list(&Filters::default(), usize::MAX).unwrap() {
+        *engrams.entry(found.at.0 / 1_000).or_default() += 1;
+    }
+    for (_, envelope) in store.events(&EventFilter::default(), None).unwrap() {
+        *events.entry(number_of(&envelope)).or_default() += 1;
+    }
+    for number in &done {
+        let is_import = number % NUMBERS_PER_PROCESS >= IMPORTED;
+        assert_eq!(engrams.get(number), Some(&1), "answer {number}");
+        assert_eq!(events.get(number).copied(), (!is_import).then_some(1), "the event of {number}");
+        let score = store.get(id(*number)).unwrap().unwrap().score();
+        assert_eq!(score, (!is_import).then_some(4), "the grade of {number}");
+    }
+    assert!(engrams.values().chain(events.values()).all(|count| *count == 1), "something is there twice");
+    assert_eq!(store.statistics().unwrap().due, 0);
+    assert_eq!(store.verify().unwrap().problems, [""; 0]);
+    assert!(!folder.path().join("due/refused").exists(), "something due was refused");
+    println!("{} acknowledged, {n_kills} owners killed, {n_stops} stopped", done.len());
+}
