@@ -10,7 +10,7 @@ use std::time::Duration;
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{Constraint, GenerateError, GenerateRequest, Preference, RespondentId};
 use hone_quality::{CompareTask, CriticSettings, Fallback, Judge};
-use support::{ANSWERER, Broken, Counting, judge, judge_with, missing, row, rubric, settings, turn};
+use support::{ANSWERER, Broken, Counting, judge, judge_with, key, missing, row, rubric, settings, turn};
 
 fn task() -> CompareTask {
     CompareTask { query: "What boils at 100 °C?".into(), answer_a: "Water.".into(), answer_b: "Iron.".into() }
@@ -165,7 +165,7 @@ fn the_answering_model_compares_for_a_missing_judge_in_both_orders() {
 #[test]
 fn a_broken_judge_is_a_failure() {
     for generator in [Broken::Refusing, Broken::Losing] {
-        let judge = Judge::new(Arc::new(generator), CriticSettings::shipped(), rubric()).unwrap();
+        let judge = Judge::new(Arc::new(generator), CriticSettings::shipped(), rubric(), key()).unwrap();
         assert_eq!(judge.compare(task(), ANSWERER).judging.failure.unwrap(), "the engine has stopped");
     }
     let preference = preference(saying("A", 0.9), Script::failing(GenerateError::Failed("no card".into())));
@@ -208,7 +208,7 @@ fn answers_that_the_context_does_not_hold_are_shown_without_their_middle_in_both
     });
     let scripted = Scripted::always(saying("A. Right.", 0.5));
     let model = Arc::new(Counting { context: 100_000, scripted });
-    let judge = Judge::new(model.clone(), settings, rubric()).unwrap();
+    let judge = Judge::new(model.clone(), settings, rubric(), key()).unwrap();
     let preference = judge.compare(CompareTask { answer_a: "a".repeat(9000), ..task() }, ANSWERER);
     assert_eq!(preference.judging.failure, None);
     let requests = model.scripted.requests();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{Constraint, GenerateError, GenerateRequest, Grade};
 use hone_quality::{CriticSettings, Fallback, GradeTask, Judge, Rubric};
-use support::{ANSWERER, Broken, Counting, judge, judge_with, missing, row, rubric, settings, turn};
+use support::{ANSWERER, Broken, Counting, judge, judge_with, key, missing, row, rubric, settings, turn};
 
 fn task(answer: &str) -> GradeTask {
     GradeTask { query: "What is the boiling point of water?".into(), answer: answer.into(), reference: None }
@@ -166,7 +166,7 @@ fn nobody_grades_where_nobody_can() {
 #[test]
 fn a_broken_judge_is_a_failure_and_no_reason_to_fall_back() {
     let failure = |generator| {
-        let judge = Judge::new(Arc::new(generator), CriticSettings::shipped(), rubric()).unwrap();
+        let judge = Judge::new(Arc::new(generator), CriticSettings::shipped(), rubric(), key()).unwrap();
         judge.grade(task("100 °C"), ANSWERER).judging.failure.unwrap()
     };
     assert_eq!(failure(Broken::Refusing), "the engine has stopped");
@@ -217,7 +217,7 @@ fn a_grading_can_be_driven_from_outside() {
 
 fn counting(context: usize, settings: CriticSettings, script: Script) -> (Judge, Arc<Counting>) {
     let model = Arc::new(Counting { context, scripted: Scripted::always(script) });
-    (Judge::new(model.clone(), settings, rubric()).unwrap(), model)
+    (Judge::new(model.clone(), settings, rubric(), key()).unwrap(), model)
 }
 
 /// An answer of many lines, all different.
@@ -290,14 +290,14 @@ fn a_question_that_fills_the_context_is_a_failure() {
 fn settings_that_leave_no_room_make_no_judge() {
     let settings = settings(|settings| settings.feedback_tokens = 4000);
     let model = Arc::new(Scripted::always(Script::default()));
-    assert!(Judge::new(model, settings, rubric()).unwrap_err().to_string().contains("feedback_tokens is 4000"));
+    assert!(Judge::new(model, settings, rubric(), key()).unwrap_err().to_string().contains("feedback_tokens is 4000"));
 }
 
 #[test]
 fn a_rubric_of_ones_own_is_what_is_graded_by() {
     let text = "criterion = 'Is it kind?'\nscores = ['a', 'b', 'c', 'd', 'e']";
     let model = Arc::new(Scripted::always(Script::saying(&["[RESULT] 3"])));
-    let judge = Judge::new(model.clone(), CriticSettings::shipped(), Rubric::parse("kindness", text).unwrap()).unwrap();
+    let judge = Judge::new(model.clone(), CriticSettings::shipped(), Rubric::parse("kindness", text).unwrap(), key()).unwrap();
     assert_eq!(judge.grade(task("Hi"), ANSWERER).rubric, "kindness");
     let requests = model.requests();
     assert!(turn(&requests[0]).contains("\n[Is it kind?]\nScore 1: a\nScore 2: b\n"));
@@ -324,6 +324,6 @@ fn several_gradings_of_one_answer_are_one_grade() {
     assert_eq!(graded(&[5, 3, 4, 2]), Some(3), "the nearest to the mean of 3.5, and the first of such");
     assert_eq!(graded(&[1]), Some(1));
     let same = settings(|settings| settings.samples = 3);
-    let refused = Judge::new(Arc::new(Scripted::always(Script::default())), same, rubric());
+    let refused = Judge::new(Arc::new(Scripted::always(Script::default())), same, rubric(), key());
     assert!(refused.unwrap_err().to_string().starts_with("samples is 3 and temperature is 0"));
 }

@@ -9,13 +9,18 @@ use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{
     Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Prompt, TokenLogprob, TokenLogprobs,
 };
-use hone_quality::{CriticSettings, Judge, Rubric};
+use hone_quality::{CriticSettings, FenceKey, Judge, Rubric};
 
 /// The model that gave the answers.
 pub(crate) const ANSWERER: &str = "smollm2:135m";
 
 pub(crate) fn rubric() -> Rubric {
     Rubric::shipped("default").unwrap().unwrap()
+}
+
+/// A key that a test may know.
+pub(crate) fn key() -> FenceKey {
+    FenceKey::from_bytes([7; FenceKey::LENGTH])
 }
 
 /// The shipped settings, changed.
@@ -35,7 +40,7 @@ pub(crate) fn judge_with(
     respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static,
 ) -> (Judge, Arc<Scripted>) {
     let model = Arc::new(Scripted::new(respond));
-    (Judge::new(model.clone(), settings, rubric()).unwrap(), model)
+    (Judge::new(model.clone(), settings, rubric(), key()).unwrap(), model)
 }
 
 /// The one turn of a request.
