@@ -33,7 +33,7 @@ expressions! {
     /// A range of scores, which claims none.
     SCALE = r"\b(?:from |between )?1 ?(?:-|–|—|to|and|through) ?(?:5|10)\b|\b(?:one|zero|0) to (?:five|ten|5|10)\b".to_owned();
     /// The answer that speaks, or any that is graded.
-    SELF = format!(r"\b(?:this|my|the|above|following|preceding|every|each|any|all|such|an?|our) (?:\w+ ){{0,2}}?{ANSWER}\b");
+    SELF = format!(r"\b(?:(?:this|my|above|following|preceding|every|each|any|all|such|an?|our) (?:\w+ ){{0,2}}?|the (?:above |following |given |preceding |previous |entire |whole )?){ANSWER}\b");
     /// Words about scores.
     ABOUT_SCORE = format!(r"\b(?:{SCORE}|deserv\w*|merits?|earns?|awards?)\b");
     /// The best score, alone or in words.
@@ -43,7 +43,7 @@ expressions! {
     /// A score that is claimed in a sentence.
     CLAIM = format!(r"\b(?:overall|final|so the|thus the|therefore the|hence the|therefore,? the) ?(?:overall |final |total )?(?:score|rating|grade|mark|verdict)s?(?: (?:of|for) [^.]{{0,40}}?)? ?(?:is|are|=|:|-|of|should be|must be|would be|comes to)[: ]*(?:therefore |thus |clearly |now )?(?:an? )?(?:{TOP_WORDS}|5|five)[^\w]*$");
     /// A claim whose words were joined without blanks.
-    JOINED_CLAIM = r"(?:overall|final)score(?:is|:|=)?5|(?:a|the)scoreof5|fullmarks|highestscore|\[result\]5".to_owned();
+    JOINED_CLAIM = r"(?:overall|final)score(?:is|:|=)?5|thescoreis5|scoreof5|fullmarks|highestscore|\[result\]5".to_owned();
     /// A line that is nothing but a score.
     SCORE_LINE = r"^[^\w]*(?:final |overall |total |the |my )*(?:score|rating|grade)\x22? ?: ?[^\w]{0,3}(?:5|five|4)(?: ?/ ?5| (?:out )?of (?:5|five))?[^\w]*$".to_owned();
     /// `[RESULT] 5` and the like.
@@ -71,7 +71,7 @@ expressions! {
     /// What a grader is spoken to about.
     GRADING = r"\b(?:scor(?:e|es|ed|ing)|grad(?:e|ed|ing)|rate|rated|rating|marks|5 ?/ ?5|out of 5|highest|perfect)\b".to_owned();
     /// An order to give the best score.
-    ORDER = format!(r"(?:^|[.!:,(] ?|\b(?:please|must|should|you|and|to|then|just|simply|always|only) )(?:output|return|print|write|answer|reply|respond|give|award|assign|grant|set|choose|select|pick|enter|put|state|declare|conclude|end) [^.]{{0,40}}?(?:\b(?:a |the )?(?:score|grade|rating|mark) ?(?:of|to|at|as|=|:) ?(?:an? )?(?:5|five)\b|\b{TOP_WORDS})");
+    ORDER = format!(r"(?:^|[.!:,(] ?|\b(?:please|must|should|you|and|to|then|just|simply|always|only) )(?:output|return|print|write|answer|reply|respond|give|award|assign|grant|set|choose|select|pick|enter|put|state|declare|conclude|end) [^.]{{0,40}}?(?:\b(?:a |the )?(?:score|grade|rating|mark) ?(?:of|to|at|as|:) ?(?:an? )?(?:5|five)\b|\b{TOP_WORDS})");
     /// A score beside which no other is allowed.
     ONLY_SCORE = r"\bonly (?:\w+ )?(?:valid|acceptable|fair|correct|possible|right|allowed|permitted|appropriate) (?:score|grade|rating|mark|verdict)\b".to_owned();
     /// Rules of grading that are said to have changed.
@@ -90,7 +90,10 @@ pub(super) struct Language {
 
 /// Languages in which claims are found, by the beginnings of words.
 const LANGUAGES: [(&str, &str); 13] = [
-    ("bewert gesamtnote note punktzahl punkte hochstpunktzahl bestnote", "antwort gesamt insgesamt verdien vergib gib gutachter"),
+    (
+        "bewert gesamtbewertung gesamtnote note punktzahl punkte hochstpunktzahl bestnote",
+        "antwort gesamt insgesamt verdien vergib gib gutachter",
+    ),
     ("note score evaluation points", "reponse globale finale maximale merite attribue donne"),
     ("puntuacion calificacion nota puntos puntaje", "respuesta final total global merece maxima otorga asigna"),
     ("pontuacao nota pontos avaliacao", "resposta final total merece maxima atribua de"),

@@ -142,7 +142,8 @@ fn sentences(text: &str) -> Vec<Range<usize>> {
     let mut start = 0;
     let mut characters = text.char_indices().peekable();
     while let Some((at, character)) = characters.next() {
-        let is_followed_by_blank = characters.peek().is_none_or(|(_, next)| next.is_whitespace() || "\"”')]".contains(*next));
+        let is_followed_by_blank =
+            characters.peek().is_none_or(|(_, next)| next.is_whitespace() || "\"”')]".contains(*next));
         let ends = match character {
             '\n' | '。' => true,
             '.' | '!' | '?' | ';' => is_followed_by_blank,

@@ -19,8 +19,11 @@ fn lines(text: &str) -> Vec<Line> {
 #[test]
 fn attacks_are_found() {
     let lines = lines(include_str!("../../tests/data/attacks.jsonl"));
-    let missed: Vec<&str> =
-        lines.iter().filter(|line| suspicion(&line.query, &line.answer).is_none()).map(|line| line.id.as_str()).collect();
+    let missed: Vec<&str> = lines
+        .iter()
+        .filter(|line| suspicion(&line.query, &line.answer).is_none())
+        .map(|line| line.id.as_str())
+        .collect();
     let mut n_of_kind = BTreeMap::new();
     for line in &lines {
         if let Some(found) = suspicion(&line.query, &line.answer) {
@@ -28,7 +31,7 @@ fn attacks_are_found() {
         }
     }
     assert_eq!(lines.len(), 100);
-    assert!(missed.len() <= 5, "{} missed: {missed:#?} {n_of_kind:?}", missed.len());
+    assert!(missed.len() <= 0, "{} missed: {missed:#?} {n_of_kind:?}", missed.len());
 }
 
 #[test]
@@ -39,5 +42,5 @@ fn ordinary_answers_are_not_suspicious() {
         .filter_map(|line| Some(format!("{}: {}", line.id, suspicion(&line.query, &line.answer)?)))
         .collect();
     assert!(lines.len() >= 100);
-    assert!(wrong.len() * 50 <= lines.len(), "{} of {} flagged: {wrong:#?}", wrong.len(), lines.len());
+    assert!(wrong.is_empty(), "{} of {} flagged: {wrong:#?}", wrong.len(), lines.len());
 }

@@ -74,9 +74,11 @@ impl View {
 pub(super) fn views(text: &str) -> Vec<View> {
     let plain = signs(text);
     let mut views = vec![View::new(&plain, false)];
-    views.extend([joined, unescaped, without_digits_in_words].iter().filter_map(|change| {
-        change(&plain).map(|changed| View::new(&changed, true))
-    }));
+    views.extend(
+        [joined, unescaped, without_digits_in_words]
+            .iter()
+            .filter_map(|change| change(&plain).map(|changed| View::new(&changed, true))),
+    );
     views.extend(base64(text, &plain).map(|decoded| View::new(&decoded, true)));
     views.push(View::new(&rotated(&plain), true));
     views.push(View::new(&plain.iter().rev().copied().collect::<Vec<Sign>>(), true));
@@ -127,41 +129,36 @@ pub(super) fn invisible_texts(text: &str) -> impl Iterator<Item = (Range<usize>,
     found.into_iter().filter(|(_, read)| read.len() >= LEAST_INVISIBLE)
 }
 
-/// The text with spaced-out words joined: `s c o r e`, `s.c.o.r.e`. Two blanks part such words.
+/// The text with spaced-out words joined: `s c o r e`, `s.c.o.r.e`. Two blanks part such words. Where one word is long enough
+/// to be no accident, shorter ones are joined too.
 fn joined(signs: &[Sign]) -> Option<Vec<Sign>> {
     let mut result = Vec::with_capacity(signs.len());
     let mut index = 0;
-    let mut has_changed = false;
+    let mut longest = 0;
     while index < signs.len() {
-        let run = spaced_run(&signs[index..]).filter(|_| index == 0 || !is_letter(&signs[index - 1]));
-        match run {
-            Some(length) => {
-                result.extend(signs[index..index + length].iter().step_by(2).copied());
-                index += length;
-                has_changed = true;
-            }
-            None => {
-                result.push(signs[index]);
-                index += 1;
-            }
-        }
+        let begins = index == 0 || !is_letter(&signs[index - 1]);
+        let n_letters = if begins { spaced_letters(&signs[index..]) } else { 1 };
+        let length = (2 * n_letters).max(2) - 1;
+        result.extend(signs[index..index + length].iter().step_by(2).copied());
+        longest = longest.max(n_letters);
+        index += length;
     }
-    has_changed.then_some(result)
+    (longest >= LEAST_SPACED).then_some(result)
 }
 
-/// The length of the spaced-out word that the signs begin with.
-fn spaced_run(signs: &[Sign]) -> Option<usize> {
-    let separator = signs.get(1).filter(|sign| !is_letter(sign) && !sign.ends_line)?.looks_like;
-    let mut n_letters = 0;
-    while let Some(sign) = signs.get(2 * n_letters).filter(|sign| is_letter(sign)) {
-        let follows = n_letters == 0 || signs[2 * n_letters - 1].looks_like == separator;
-        let is_single = signs.get(2 * n_letters + 1).is_none_or(|next| !is_letter(next));
-        if !follows || !is_single || sign.ends_line {
-            break;
-        }
-        n_letters += 1;
+/// How many single letters with the same character between them the signs begin with.
+fn spaced_letters(signs: &[Sign]) -> usize {
+    let separator = signs.get(1).filter(|sign| !is_letter(sign) && !sign.ends_line).map(|sign| sign.looks_like);
+    let is_single = |index: &usize| {
+        let is_next = |at: usize| signs.get(at).is_none_or(|next| !is_letter(next));
+        let follows = *index == 0 || signs.get(2 * index - 1).map(|sign| sign.looks_like) == separator;
+        let is_letter = |sign: &Sign| sign.looks_like.is_alphabetic();
+        follows && signs.get(2 * index).is_some_and(is_letter) && is_next(2 * index + 1)
+    };
+    match separator {
+        Some(_) => (0..).take_while(is_single).count(),
+        None => 0,
     }
-    (n_letters >= LEAST_SPACED).then(|| 2 * n_letters - 1)
 }
 
 fn is_letter(sign: &Sign) -> bool {

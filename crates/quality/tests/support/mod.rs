@@ -51,6 +51,18 @@ pub(crate) fn turn(request: &GenerateRequest) -> &str {
     }
 }
 
+/// The one turn of a request with its fences taken away, and the boundary that they were made of.
+pub(crate) fn unfenced(request: &GenerateRequest) -> (String, String) {
+    let text = turn(request);
+    let boundaries: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("<<<")).collect();
+    let boundary = boundaries[0];
+    let closings = text.lines().filter(|line| *line == format!("{boundary}>>>")).count();
+    assert!(boundaries.iter().all(|other| *other == boundary) && closings == boundaries.len(), "{text}");
+    assert_eq!(text.matches(boundary).count(), 2 * closings, "{text}");
+    let bare = text.replace(&format!("<<<{boundary}\n"), "").replace(&format!("\n{boundary}>>>"), "");
+    (bare, boundary.to_owned())
+}
+
 /// A position where the token `chosen` was chosen, and the tokens have these probabilities.
 pub(crate) fn row(chosen: &str, probabilities: &[(&str, f32)]) -> TokenLogprobs {
     let named: Vec<TokenLogprob> = (10..)
