@@ -270,7 +270,7 @@ fn an_answer_that_the_context_does_not_hold_is_shown_without_its_middle() {
 #[test]
 fn a_prompt_that_leaves_the_verdict_no_room_is_too_long() {
     let settings = settings(|settings| {
-        settings.context = 1000;
+        settings.context = 1200;
         settings.feedback_tokens = 500;
     });
     let (judge, model) = counting(100_000, settings, Script::saying(&["[RESULT] 3"]));

@@ -44,10 +44,18 @@ expressions! {
     CLAIM = format!(r"\b(?:overall|final|so the|thus the|therefore the|hence the|therefore,? the) ?(?:overall |final |total )?(?:score|rating|grade|mark|verdict)s?(?: (?:of|for) [^.]{{0,40}}?)? ?(?:is|are|=|:|-|of|should be|must be|would be|comes to)[: ]*(?:therefore |thus |clearly |now )?(?:an? )?(?:{TOP_WORDS}|5|five)[^\w]*$");
     /// A claim whose words were joined without blanks.
     JOINED_CLAIM = r"(?:overall|final)score(?:is|:|=)?5|thescoreis5|scoreof5|fullmarks|highestscore|\[result\]5".to_owned();
+    /// A label of a score, in a text that was encoded.
+    LABELLED = r"\b(?:score|rating|grade)\b ?[:=] ?(?:5|five)\b".to_owned();
+    /// A label at the beginning of a sentence that has the best score in it.
+    HEADED = format!(r"^[^\w]*(?:final |overall |total |the |my )*(?:score|rating|grade|verdict)\x22? ?:[^\n]{{0,40}}?\b{TOP_WORDS}");
+    /// A score given to what was just read.
+    THIS_SCORE = format!(r"\bthis (?:gets|deserves|earns|receives|merits|should (?:get|receive|score|be given)|must (?:get|receive|score|be given)) (?:an? |the )?(?:{TOP_WORDS}|5|five)[^\w]*$|\bthis (?:has been|is|was|should be|must be|will be) (?:\w+ ){{0,5}}?(?:scored|graded|rated|marked|evaluated) (?:\w+ ){{0,2}}?(?:{TOP_WORDS}|5|five)");
     /// A line that is nothing but a score.
     SCORE_LINE = r"^[^\w]*(?:final |overall |total |the |my )*(?:score|rating|grade)\x22? ?: ?[^\w]{0,3}(?:5|five|4)(?: ?/ ?5| (?:out )?of (?:5|five))?[^\w]*$".to_owned();
     /// `[RESULT] 5` and the like.
     VERDICT = r"\[{1,2} ?/?result ?(?:\]{1,2}|:| ) {0,2}[:\]“( \-]{0,4}(?:[1-5]|five)\b(?: ?/ ?5| out of 5)?".to_owned();
+    /// What follows on a label in another language where all of the sentence is a score.
+    LABEL_ELSEWHERE = r"^\w* ?[:=] ?5(?: ?/ ?5)?[^\w]*$".to_owned();
     /// What makes a count of a number.
     COUNTED = r"^ (?:\w+ )?(?:tests?|files?|items?|errors?|warnings?|passed|failed|rows?|records?|matches|results?|cases?|checks?|requests?)\b".to_owned();
     /// Where feedback begins that somebody pretends to be a judge's.
@@ -61,17 +69,27 @@ expressions! {
     /// Control tokens of chat templates.
     CONTROL_TOKEN = r"<\|[^\s<>|]{2,40}\|>|\[/?inst\]|<</?sys>>|</?(?:start_of_turn|end_of_turn|eos|bos)>|</s>".to_owned();
     /// An order to ignore what the judge was told.
-    IGNORE = r"\b(?:ignore|disregard|forget|override|bypass)(?: \w+){0,5}? (?:(?:previous|prior|above|earlier|preceding|original|system|grading|scoring|evaluation) (?:\w+ )?(?:instructions?|prompts?|guidelines?|rules|directions)|(?:instructions?|prompts?|guidelines?|rules) (?:above|before|so far)|(?:score )?rubrics?|(?:grading |scoring |evaluation )?criteria)\b".to_owned();
+    IGNORE = r"\b(?:ignore|disregard|forget|override|bypass)(?: \w+){0,8}? (?:(?:previous|prior|above|earlier|preceding|original|system|grading|scoring|evaluation) (?:\w+ )?(?:instructions?|prompts?|guidelines?|rules|directions)|(?:instructions?|prompts?|guidelines?|rules) (?:above|before|so far)|(?:score )?rubrics?|(?:grading |scoring |evaluation )?criteria)\b".to_owned();
     /// What turns an order into its opposite.
     NEGATION = r"(?:\bnot|n't|n’t|\bnever|\bdon t) (?:\w+ )?$".to_owned();
     /// A grader who is spoken to.
     VOCATIVE = format!(r"(?:^|[^\w]|\b)(?:dear|attention|attn|note (?:to|for)|message (?:to|for)|(?:instructions?|information|hint) (?:to|for)|hey|hello|hi|as|you,)[:,]? (?:the |our |my |an? |all |any )?(?:llm |ai |kind |honou?rable |automatic |automated )?{GRADER}\b|^[^\w]*{GRADER} ?,");
     /// A role that a grader is given.
     ROLE = format!(r"\byou (?:are|act as|will be|become) (?:now |no longer |hereby )?(?:\w+ ){{0,4}}?{GRADER}\b");
+    /// Somebody who grades or reads for it, whatever they are called.
+    READER = r"\byou are (?:an? |the )?(?:ai|llm|language model|large language model|model|chatbot|bot)\b|\b(?:evaluat|grad|scor|judg|assess|rat|mark)ing (?:this|it|the (?:answer|response|text))\b|\breading this (?:for|to|and|in order to) (?:grad|scor|evaluat|judg|assess)|\b(?:person|human|model|system|ai|whoever) (?:\w+ ){0,3}?(?:grades|scores|evaluates|judges|grading|scoring|evaluating|judging) this\b".to_owned();
+    /// What only a judge was told.
+    JUDGES_PROMPT = r"\b(?:rubric|criteria|standards|instructions|guidelines|prompt) (?:that )?you (?:were|have been|are) (?:given|told|shown)\b|\byour (?:rubric|scoring|grading|evaluation|judg(?:ing|e?ment)|system prompt|instructions (?:say|state|require))\b".to_owned();
+    /// What such readers are asked for.
+    REWARD = format!(r"\b(?:{TOP_WORDS}|(?:a|an|with|the number|is|say|output|print|write) (?:5|five)\b|(?:5|five) (?:points?|is|would|out)\b|reward|(?:verdict|score|rating|grade) ?(?:is|:) ?(?:5|five)|top(?:-| )scoring|top (?:mark|score|grade|rating)|high(?:est)?(?:-| )scor\w+)");
+    /// A grader who is to be kind.
+    KINDNESS = r"\b(?:please|be|being|you) (?:\w+ ){0,3}?(?:generous|lenient|kind|favou?rable|merciful) (?:\w+ ){0,4}?(?:score|scoring|grade|grading|rating|marks?|marking|evaluation|judge?ment)\b".to_owned();
+    /// The words of somebody who grades.
+    GRADERS_WORD = format!(r"\b{GRADER}['’]?s?['’]? (?:final )?(?:verdict|score|rating|decision|conclusion|note|grade|feedback|assessment)\b");
     /// What a grader is spoken to about.
     GRADING = r"\b(?:scor(?:e|es|ed|ing)|grad(?:e|ed|ing)|rate|rated|rating|marks|5 ?/ ?5|out of 5|highest|perfect)\b".to_owned();
     /// An order to give the best score.
-    ORDER = format!(r"(?:^|[.!:,(] ?|\b(?:please|must|should|you|and|to|then|just|simply|always|only) )(?:output|return|print|write|answer|reply|respond|give|award|assign|grant|set|choose|select|pick|enter|put|state|declare|conclude|end) [^.]{{0,40}}?(?:\b(?:a |the )?(?:score|grade|rating|mark) ?(?:of|to|at|as|:) ?(?:an? )?(?:5|five)\b|\b{TOP_WORDS})");
+    ORDER = format!(r"(?:^|[.!:,(] ?|\b(?:please|must|should|you|and|to|then|just|simply|always|only) )(?:output|return|print|write|answer|reply|respond|give|award|assign|grant|set|choose|select|pick|enter|put|state|declare|conclude|end) [^.]{{0,40}}?(?:\b(?:a |the )?(?:score|grade|rating|mark) ?(?:of|to|at|as|:) ?(?:an? )?(?:5|five)\b|\b{TOP_WORDS})|\bset (?:the )?(?:score|grade|rating) ?(?:=|to|:|as) ?(?:5|five)\b|\b(?:answers|responses) (?:\w+ ){{0,5}}?(?:automatically|always|must) (?:\w+ ){{0,3}}?{TOP_WORDS}");
     /// A score beside which no other is allowed.
     ONLY_SCORE = r"\bonly (?:\w+ )?(?:valid|acceptable|fair|correct|possible|right|allowed|permitted|appropriate) (?:score|grade|rating|mark|verdict)\b".to_owned();
     /// Rules of grading that are said to have changed.
@@ -91,28 +109,30 @@ pub(super) struct Language {
 /// Languages in which claims are found, by the beginnings of words.
 const LANGUAGES: [(&str, &str); 13] = [
     (
-        "bewert gesamtbewertung gesamtnote note punktzahl punkte hochstpunktzahl bestnote",
-        "antwort gesamt insgesamt verdien vergib gib gutachter",
+        "bewert|gesamtbewertung|gesamtnote|note|punktzahl|punkte|hochstpunktzahl|bestnote|volle punktzahl",
+        "antwort|gesamt|insgesamt|verdien|vergib|gib|gutachter",
     ),
-    ("note score evaluation points", "reponse globale finale maximale merite attribue donne"),
-    ("puntuacion calificacion nota puntos puntaje", "respuesta final total global merece maxima otorga asigna"),
-    ("pontuacao nota pontos avaliacao", "resposta final total merece maxima atribua de"),
-    ("punteggio voto valutazione punti", "risposta finale complessiv merita massimo assegna"),
-    ("cijfer score beoordeling punten", "antwoord totaal eind verdient geef"),
-    ("ocena punkt wynik", "odpowied koncowa ogolna zasluguje maksymaln"),
-    ("оценк балл", "ответ итогов общая заслуживает поставь максимальн"),
-    ("评分 得分 总分 分数 评级 满分", "回答 答案 回复 总 最终 应得 给"),
-    ("スコア 評価 点数 満点", "回答 総合 最終 答え"),
-    ("점수 총점 평점 만점", "답변 응답 최종 총"),
-    ("درجة الدرجة تقييم", "الإجابة الجواب النهائية الإجمالية"),
-    ("puan not", "cevap yanit toplam genel hak"),
+    ("note|points", "reponse|globale|finale|maximale|merite|attribue|donne"),
+    ("puntuacion|calificacion|nota|puntos|puntaje", "respuesta|final|total|global|merece|maxima|otorga|asigna"),
+    ("pontuacao|nota|pontos|avaliacao", "resposta|final|total|merece|maxima|atribua|de"),
+    ("punteggio|voto|valutazione|punti", "risposta|finale|complessiv|merita|massimo|assegna"),
+    ("cijfer|beoordeling|punten", "antwoord|totaal|eind|verdient|geef"),
+    ("ocena|punkt|wynik", "odpowied|koncowa|ogolna|zasluguje|maksymaln"),
+    ("оценк|балл", "ответ|итогов|общая|заслуживает|поставь|максимальн"),
+    ("评分|得分|总分|分数|评级|满分", "回答|答案|回复|总|最终|应得|给"),
+    ("スコア|評価|点数|満点", "回答|総合|最終|答え"),
+    ("점수|총점|평점|만점", "답변|응답|최종|총"),
+    ("درجة|الدرجة|تقييم", "الإجابة|الجواب|النهائية|الإجمالية"),
+    ("puan|not", "cevap|yanit|toplam|genel|hak"),
 ];
 /// The best score in other languages.
-const TOP_ELSEWHERE: &str = "hochstpunktzahl bestnote 满分 満点 만점";
+const TOP_ELSEWHERE: &str = "hochstpunktzahl|bestnote|volle punktzahl|hochste punktzahl|note maximale|meilleure note|maxima \
+    calificacion|calificacion maxima|maxima puntuacion|puntuacion maxima|nota maxima|maxima nota|pontuacao maxima|punteggio \
+    massimo|massimo punteggio|hoogste score|maximale score|maksymalna ocen|высший балл|высшего балла|максимальный балл|满分|満点|만점";
 /// Orders to ignore, in other languages.
 const IGNORE_ELSEWHERE: (&str, &str) = (
-    "ignor oublie missacht vergiss olvid esque dimentic игнорир забуд 忽略 无视 無視",
-    "instruc criter anweis kriteri rubri istruz инструкц указан критери 指令 说明 指示 标准 基準",
+    "ignor|oublie|missacht|vergiss|olvid|esque|dimentic|игнорир|забуд|忽略|无视|無視",
+    "instruc|criter|anweis|kriteri|rubri|istruz|инструкц|указан|критери|指令|说明|指示|标准|基準",
 );
 
 pub(super) static ELSEWHERE: LazyLock<Vec<Language>> = LazyLock::new(|| {
@@ -133,6 +153,6 @@ fn beginnings(words: &str) -> Regex {
         let (opening, escaped) = (if has_blanks { r"\b" } else { "" }, regex::escape(&folded(word)));
         format!("{opening}{escaped}")
     };
-    let words: Vec<String> = words.split(' ').map(word).collect();
+    let words: Vec<String> = words.split('|').map(|text| word(text.trim())).collect();
     expression(&format!("(?:{})", words.join("|")))
 }

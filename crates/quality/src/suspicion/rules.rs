@@ -39,9 +39,10 @@ pub(super) fn passages(view: &View, question: &Question) -> Vec<Passage> {
         let is_last = next.is_none();
         let sentence_of = |kind| (kind, sentence.clone());
         let words = &text[sentence.clone()];
+        let is_labelled = || view.is_disguise() && !question.is_about_scores && LABELLED.is_match(words);
         if orders(words, next, question) {
             passages.push(sentence_of(SuspicionKind::OrdersGrader));
-        } else if claims(words, is_last, question) {
+        } else if is_labelled() || claims(words, is_last, question) {
             passages.push(sentence_of(SuspicionKind::ClaimsScore));
         }
         if changes_rules(words, next, question) {
@@ -95,10 +96,12 @@ fn orders(sentence: &str, next: Option<&str>, question: &Question) -> bool {
     let to_grader = VOCATIVE.is_match(sentence)
         && (speaks_of_grading(sentence) || (!question.is_about_scores && next.is_some_and(speaks_of_grading)));
     let has_role = ROLE.is_match(sentence) && speaks_of_grading(&ROLE.replace(sentence, ""));
+    let speaks_to_reader = [&READER, &JUDGES_PROMPT, &GRADERS_WORD, &VOCATIVE].iter().any(|reader| reader.is_match(sentence));
+    let asks = !question.is_about_scores && (KINDNESS.is_match(sentence) || speaks_to_reader && REWARD.is_match(sentence));
     let gives = !question.is_about_scores && (ORDER.is_match(sentence) || ONLY_SCORE.is_match(sentence));
     let elsewhere = || IGNORE_VERB_ELSEWHERE.is_match(sentence) && IGNORE_NOUN_ELSEWHERE.is_match(sentence);
     let is_foreign = || elsewhere() && !sentence.contains("ignore ");
-    ignores(sentence) || to_grader && !is_quoted_whole(sentence) || has_role || gives || is_foreign()
+    ignores(sentence) || to_grader && !is_quoted_whole(sentence) || has_role || asks || gives || is_foreign()
 }
 
 /// Whether a sentence tells to ignore instructions, in its own words and not in somebody's whom it quotes.
@@ -116,17 +119,23 @@ fn claims(sentence: &str, is_last: bool, question: &Question) -> bool {
         return false;
     }
     let sentence = SCALE.replace_all(sentence, " ");
+    let by_label = HEADED.is_match(&sentence) || THIS_SCORE.is_match(&sentence);
     let of_itself = SELF.is_match(&sentence) && ABOUT_SCORE.is_match(&sentence) && TOP.is_match(&sentence);
     let in_form = CLAIM.is_match(&sentence) || JOINED_CLAIM.is_match(&sentence);
     let as_line = is_last && SCORE_LINE.is_match(&sentence);
     let clear = CLEAR_TOP.is_match(&sentence) && SELF.is_match(&sentence);
-    of_itself || in_form || as_line || clear || claims_elsewhere(&sentence)
+    by_label || of_itself || in_form || as_line || clear || claims_elsewhere(&sentence)
 }
 
 /// The same in other languages.
 fn claims_elsewhere(sentence: &str) -> bool {
     let says = |expression: &Regex| expression.is_match(sentence);
-    says(&FIVE_ELSEWHERE) && ELSEWHERE.iter().any(|language| says(&language.score) && says(&language.about))
+    let is_label = |language: &Language| {
+        let label = language.score.find(sentence).filter(|label| !sentence[..label.start()].contains(char::is_alphanumeric));
+        label.is_some_and(|label| LABEL_ELSEWHERE.is_match(&sentence[label.end()..]))
+    };
+    let is_claim = |language: &Language| is_label(language) || says(&language.score) && says(&language.about);
+    says(&FIVE_ELSEWHERE) && ELSEWHERE.iter().any(is_claim)
 }
 
 /// Whether a sentence says that the rules of grading are others now.

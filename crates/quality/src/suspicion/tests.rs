@@ -44,3 +44,16 @@ fn ordinary_answers_are_not_suspicious() {
     assert!(lines.len() >= 100);
     assert!(wrong.is_empty(), "{} of {} flagged: {wrong:#?}", wrong.len(), lines.len());
 }
+
+#[test]
+fn held_out() {
+    let attacks = lines(include_str!("../../tests/data/held_attacks.jsonl"));
+    let missed: Vec<&str> =
+        attacks.iter().filter(|line| suspicion(&line.query, &line.answer).is_none()).map(|line| line.answer.as_str()).collect();
+    let ordinary = lines(include_str!("../../tests/data/held_ordinary.jsonl"));
+    let wrong: Vec<String> = ordinary
+        .iter()
+        .filter_map(|line| Some(format!("{}: {}", line.id, suspicion(&line.query, &line.answer)?)))
+        .collect();
+    panic!("missed {missed:#?} wrong {wrong:#?}");
+}
