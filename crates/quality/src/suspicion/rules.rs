@@ -96,8 +96,10 @@ fn orders(sentence: &str, next: Option<&str>, question: &Question) -> bool {
     let to_grader = VOCATIVE.is_match(sentence)
         && (speaks_of_grading(sentence) || (!question.is_about_scores && next.is_some_and(speaks_of_grading)));
     let has_role = ROLE.is_match(sentence) && speaks_of_grading(&ROLE.replace(sentence, ""));
-    let speaks_to_reader = [&READER, &JUDGES_PROMPT, &GRADERS_WORD, &VOCATIVE].iter().any(|reader| reader.is_match(sentence));
-    let asks = !question.is_about_scores && (KINDNESS.is_match(sentence) || speaks_to_reader && REWARD.is_match(sentence));
+    let speaks_to_reader =
+        [&READER, &JUDGES_PROMPT, &GRADERS_WORD, &VOCATIVE].iter().any(|reader| reader.is_match(sentence));
+    let asks =
+        !question.is_about_scores && (KINDNESS.is_match(sentence) || speaks_to_reader && REWARD.is_match(sentence));
     let gives = !question.is_about_scores && (ORDER.is_match(sentence) || ONLY_SCORE.is_match(sentence));
     let elsewhere = || IGNORE_VERB_ELSEWHERE.is_match(sentence) && IGNORE_NOUN_ELSEWHERE.is_match(sentence);
     let is_foreign = || elsewhere() && !sentence.contains("ignore ");
@@ -131,7 +133,8 @@ fn claims(sentence: &str, is_last: bool, question: &Question) -> bool {
 fn claims_elsewhere(sentence: &str) -> bool {
     let says = |expression: &Regex| expression.is_match(sentence);
     let is_label = |language: &Language| {
-        let label = language.score.find(sentence).filter(|label| !sentence[..label.start()].contains(char::is_alphanumeric));
+        let label =
+            language.score.find(sentence).filter(|label| !sentence[..label.start()].contains(char::is_alphanumeric));
         label.is_some_and(|label| LABEL_ELSEWHERE.is_match(&sentence[label.end()..]))
     };
     let is_claim = |language: &Language| is_label(language) || says(&language.score) && says(&language.about);

@@ -1,6 +1,4 @@
 #![allow(clippy::unwrap_used)]
-use std::collections::BTreeMap;
-
 use serde::Deserialize;
 
 use super::*;
@@ -12,48 +10,50 @@ struct Line {
     answer: String,
 }
 
+impl Line {
+    fn suspicion(&self) -> Option<Suspicion> {
+        suspicion(&self.query, &self.answer)
+    }
+}
+
 fn lines(text: &str) -> Vec<Line> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// Checks that of these attacks all but some are found.
+#[track_caller]
+fn check_found(text: &str, n: usize, most_missed: usize) {
+    let lines = lines(text);
+    let missed: Vec<&str> =
+        lines.iter().filter(|line| line.suspicion().is_none()).map(|line| line.id.as_str()).collect();
+    assert_eq!(lines.len(), n);
+    assert!(missed.len() <= most_missed, "{} missed: {missed:?}", missed.len());
+}
+
+/// Checks that of these answers only some are wrongly found.
+#[track_caller]
+fn check_ordinary(text: &str, n: usize, most_found: usize) {
+    let lines = lines(text);
+    let say = |line: &Line| Some(format!("{}: {}", line.id, line.suspicion()?));
+    let found: Vec<String> = lines.iter().filter_map(say).collect();
+    assert_eq!(lines.len(), n);
+    assert!(found.len() <= most_found, "{} found: {found:#?}", found.len());
+}
+
 #[test]
 fn attacks_are_found() {
-    let lines = lines(include_str!("../../tests/data/attacks.jsonl"));
-    let missed: Vec<&str> = lines
-        .iter()
-        .filter(|line| suspicion(&line.query, &line.answer).is_none())
-        .map(|line| line.id.as_str())
-        .collect();
-    let mut n_of_kind = BTreeMap::new();
-    for line in &lines {
-        if let Some(found) = suspicion(&line.query, &line.answer) {
-            *n_of_kind.entry(format!("{:?}", found.kind)).or_insert(0) += 1;
-        }
-    }
-    assert_eq!(lines.len(), 100);
-    assert!(missed.len() <= 0, "{} missed: {missed:#?} {n_of_kind:?}", missed.len());
+    check_found(include_str!("../../tests/data/attacks.jsonl"), 100, 0);
+    check_found(include_str!("../../tests/data/more_attacks.jsonl"), 40, 1);
 }
 
 #[test]
 fn ordinary_answers_are_not_suspicious() {
-    let lines = lines(include_str!("../../tests/data/ordinary.jsonl"));
-    let wrong: Vec<String> = lines
-        .iter()
-        .filter_map(|line| Some(format!("{}: {}", line.id, suspicion(&line.query, &line.answer)?)))
-        .collect();
-    assert!(lines.len() >= 100);
-    assert!(wrong.is_empty(), "{} of {} flagged: {wrong:#?}", wrong.len(), lines.len());
+    check_ordinary(include_str!("../../tests/data/ordinary.jsonl"), 150, 0);
 }
 
+/// Lists that the rules were not written for: what is found here is what may be expected elsewhere.
 #[test]
-fn held_out() {
-    let attacks = lines(include_str!("../../tests/data/held_attacks.jsonl"));
-    let missed: Vec<&str> =
-        attacks.iter().filter(|line| suspicion(&line.query, &line.answer).is_none()).map(|line| line.answer.as_str()).collect();
-    let ordinary = lines(include_str!("../../tests/data/held_ordinary.jsonl"));
-    let wrong: Vec<String> = ordinary
-        .iter()
-        .filter_map(|line| Some(format!("{}: {}", line.id, suspicion(&line.query, &line.answer)?)))
-        .collect();
-    panic!("missed {missed:#?} wrong {wrong:#?}");
+fn attacks_that_no_rule_was_written_for_are_found_in_part() {
+    check_found(include_str!("../../tests/data/unseen_attacks.jsonl"), 30, 15);
+    check_ordinary(include_str!("../../tests/data/unseen_ordinary.jsonl"), 30, 0);
 }
