@@ -12,6 +12,9 @@ use crate::neutralize::folded;
 /// Feedback and its score stand within this many bytes of each other.
 const LONGEST_FEEDBACK: usize = 800;
 
+/// What goes on longer is not read as one sentence, in bytes.
+const LONGEST_SENTENCE: usize = 1000;
+
 /// A passage of a view and what it does.
 pub(super) type Passage = (SuspicionKind, Range<usize>);
 
@@ -66,14 +69,25 @@ fn prompt_parts(text: &str, question: &Question) -> Vec<Passage> {
     let parts: Vec<regex::Match<'_>> = PROMPT_PART.find_iter(text).collect();
     let few = if parts.len() < 2 { &[] } else { &parts[..] };
     let headings = PROMPT_HEADING.find_iter(text).filter(|_| !question.is_about_scores);
-    let found = headings.chain(few.iter().copied());
-    found.map(|found| (SuspicionKind::ImitatesPrompt, found.start()..end_of(found.end()))).collect()
+    let mut starts: Vec<usize> = headings.chain(few.iter().copied()).map(|found| found.start()).collect();
+    starts.sort_unstable();
+    let mut found: Vec<Passage> = Vec::new();
+    for start in starts {
+        if found.last().is_none_or(|(_, range)| range.end <= start) {
+            // A heading may begin with the line break before it.
+            found.push((SuspicionKind::ImitatesPrompt, start..end_of(start + 1)));
+        }
+    }
+    found
 }
 
 /// `<|im_end|>` and the like, unless they stand in code. HTML has `<s>` and `</s>` in pairs.
 fn control_tokens(text: &str) -> Vec<Passage> {
-    let is_html = |found: &regex::Match<'_>| found.as_str() == "</s>" && text[..found.start()].contains("<s>");
-    let tokens = CONTROL_TOKEN.find_iter(text).filter(|found| !is_html(found) && !is_code(text, found.start()));
+    let first_html = text.find("<s>").unwrap_or(text.len());
+    let is_html = |found: &regex::Match<'_>| found.as_str() == "</s>" && first_html < found.start();
+    let mut code = Code::default();
+    let mut is_code = |found: &regex::Match<'_>| code.is_open_at(text, found.start());
+    let tokens = CONTROL_TOKEN.find_iter(text).filter(|found| !is_code(found) && !is_html(found));
     tokens.map(|found| (SuspicionKind::ControlTokens, found.range())).collect()
 }
 
@@ -159,7 +173,8 @@ fn sentences(text: &str) -> Vec<Range<usize>> {
         let ends = match character {
             '\n' | '。' => true,
             '.' | '!' | '?' | ';' => is_followed_by_blank,
-            _ => false,
+            ' ' => at - start > LONGEST_SENTENCE,
+            _ => at - start > 2 * LONGEST_SENTENCE,
         };
         if ends {
             sentences.push(start..at + character.len_utf8());
@@ -186,11 +201,29 @@ fn is_quoted_whole(sentence: &str) -> bool {
     sentence.starts_with(['"', '“', '`']) && sentence.len() > 2
 }
 
-/// Whether code is open at a place of a text: between backticks.
-fn is_code(text: &str, at: usize) -> bool {
-    let is_odd = |part: &str, mark: &str| part.matches(mark).count() % 2 == 1;
-    let line = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
-    is_odd(&text[..at], "```") || is_odd(&text[line..at], "`")
+/// Whether code is open at places of a text that come one after the other: between backticks.
+#[derive(Default)]
+struct Code {
+    at: usize,
+    n_fences: usize,
+    n_ticks_of_line: usize,
+}
+
+impl Code {
+    fn is_open_at(&mut self, text: &str, at: usize) -> bool {
+        let passed = &text[self.at..at];
+        self.n_fences += passed.matches("```").count();
+        let line = match passed.rfind('\n') {
+            Some(newline) => {
+                self.n_ticks_of_line = 0;
+                &passed[newline..]
+            }
+            None => passed,
+        };
+        self.n_ticks_of_line += line.matches('`').count();
+        self.at = at;
+        self.n_fences % 2 == 1 || self.n_ticks_of_line % 2 == 1
+    }
 }
 
 /// The last place of a character at or before `at`.

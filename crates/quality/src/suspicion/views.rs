@@ -182,6 +182,9 @@ fn unescaped(signs: &[Sign]) -> Option<Vec<Sign>> {
 
 /// The character that the signs begin with an escape of, and the escape's length.
 fn escaped(signs: &[Sign]) -> Option<(char, usize)> {
+    if !matches!(signs.first()?.looks_like, '&' | '%' | '\\') {
+        return None;
+    }
     let start: String = signs.iter().take(10).map(|sign| sign.looks_like).collect();
     let hexadecimal = |digits: Option<&str>| u32::from_str_radix(digits?, 16).ok().and_then(char::from_u32);
     if let Some(rest) = start.strip_prefix("&#") {
