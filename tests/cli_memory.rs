@@ -49,7 +49,7 @@ fn engram(number: u64, grade: Option<Grade>) -> Engram {
 fn grade(score: u8, self_graded: bool) -> Grade {
     let judging = Judging { judge: "prometheus:7b".into(), self_graded, seconds: 1.5, ..Judging::default() };
     let (feedback, rubric) = ("Short and right.".into(), "helpfulness".into());
-    Grade { score: Some(score), feedback, expected_score: Some(3.75), entropy: None, rubric, judging }
+    Grade { score: Some(score), feedback, expected_score: Some(3.75), rubric, judging, ..Grade::default() }
 }
 
 /// A home in which three answers are remembered: graded, graded by its own model, ungraded.

@@ -27,7 +27,8 @@ pub(crate) use shared::{
 const GRADE_KEYS: &str = "\
 Keys of a line of --input: query and answer, and where there is one, reference; each is a text.
 Other keys are copied to the output. A line may not have those of the verdict: score, feedback,
-expected_score, entropy, rubric, judge, self_graded, tokens, seconds, queue_seconds, failure, setting.";
+expected_score, entropy, rubric, suspicious, judge, self_graded, tokens, seconds, queue_seconds,
+failure, setting.";
 
 /// What a line may hold that `hone compare --input` reads.
 const COMPARE_KEYS: &str = "\

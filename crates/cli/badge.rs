@@ -1,16 +1,21 @@
 //! The badge of a grade: `● 4/5`, green for 4 and 5, amber for 3, red for 1 and 2; a hollow `○` where the model graded its
-//! own answer. An answer without a score has no badge.
+//! own answer, and a `‼` behind the score where the answer looks as if it wanted to influence its judge. An answer without a
+//! score has no badge.
 
 use hone_protocol::Grade;
 use nu_ansi_term::Color;
 
 use crate::output::Line;
 
+/// Follows on the score of a suspicious answer.
+pub(crate) const SUSPICIOUS: &str = " ‼";
+
 /// The badge as a line; `None` where there is no score.
 pub(crate) fn badge(grade: &Grade) -> Option<Line> {
     grade.score?;
     let (color, mark, score) = parts(grade.score, grade.judging.self_graded);
-    Some(Line::marked(color, format!("{mark} {score}"), ""))
+    let suspicious = if grade.suspicious.is_some() { SUSPICIOUS } else { "" };
+    Some(Line::marked(color, format!("{mark} {score}{suspicious}"), ""))
 }
 
 /// A score as a mark with its colour, and as text; where there is none, both are blank.
@@ -26,7 +31,7 @@ pub(crate) fn parts(score: Option<u8>, self_graded: bool) -> (Color, &'static st
 
 #[cfg(test)]
 mod tests {
-    use hone_protocol::Judging;
+    use hone_protocol::{Judging, Suspicion, SuspicionKind};
 
     use super::*;
 
@@ -35,6 +40,15 @@ mod tests {
         let judging = Judging { self_graded, ..Judging::default() };
         let grade = Grade { score: score.into(), judging, ..Grade::default() };
         assert_eq!(badge(&grade), expected.map(|(color, text)| Line::marked(color, text, "")));
+    }
+
+    #[test]
+    fn a_suspicious_answer_has_a_mark_behind_its_score() {
+        let suspicious =
+            Some(Suspicion { kind: SuspicionKind::ClaimsScore, is_hidden: false, passage: "it is a 5".to_string() });
+        let grade = Grade { score: Some(1), suspicious, ..Grade::default() };
+        assert_eq!(badge(&grade), Some(Line::marked(Color::Red, "● 1/5 ‼", "")));
+        assert_eq!(badge(&Grade { score: None, ..grade }), None);
     }
 
     #[test]

@@ -29,7 +29,10 @@ fn summary(payload: &Payload) -> String {
             let (_, mark, score) = badge::parts(critique.grade.score, judging.self_graded);
             match &judging.failure {
                 Some(failure) => format!("unscored: {failure}"),
-                None => format!("{mark} {score} {}", critique.grade.feedback),
+                None => {
+                    let suspicious = if critique.grade.suspicious.is_some() { badge::SUSPICIOUS } else { "" };
+                    format!("{mark} {score}{suspicious} {}", critique.grade.feedback)
+                }
             }
         }
         Payload::PairwiseResult(comparison) => {

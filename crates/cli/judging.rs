@@ -3,6 +3,7 @@
 pub(crate) mod batch;
 mod cache;
 mod driver;
+mod key;
 mod lines;
 mod rubrics;
 mod setting;
@@ -38,7 +39,8 @@ pub(crate) fn judge(app: &App, generator: Arc<dyn Generate>) -> anyhow::Result<J
     if is_named_by_hand(&app.config) && settings.fallback == Fallback::None {
         app.store.show(&settings.model).with_context(|| format!("cannot judge with {:?}", settings.model))?;
     }
-    Judge::new(generator, settings, rubric).map_err(|invalid| usage(format!("the section critic: {invalid}")))
+    let key = key::fence_key(app.data_folder())?;
+    Judge::new(generator, settings, rubric, key).map_err(|invalid| usage(format!("the section critic: {invalid}")))
 }
 
 /// The judge's settings. The answering model stands in for the judge that is shipped as the default; for one that was named

@@ -12,7 +12,7 @@ use hone_protocol::{
     Envelope, FinishReason, Payload, Query, QueryId, RespondentId, Response, SamplingOptions, SessionId, Subject,
     Timings,
 };
-use hone_quality::{CriticSettings, Fallback, Judge, Rubric};
+use hone_quality::{CriticSettings, Fallback, FenceKey, Judge, Rubric};
 
 use crate::critic::{self, CriticAgent};
 use crate::generator::{self, GeneratorAgent, GeneratorParts, Respondent};
@@ -113,7 +113,13 @@ fn the_critic_grades_from_every_state() {
     let judge = |verdict: &str| {
         let settings = CriticSettings { fallback: Fallback::None, ..CriticSettings::shipped() };
         let rubric = Rubric::shipped(&settings.rubric).unwrap().unwrap();
-        Judge::new(Arc::new(Scripted::always(Script::saying(&[verdict]))), settings, rubric).unwrap()
+        Judge::new(
+            Arc::new(Scripted::always(Script::saying(&[verdict]))),
+            settings,
+            rubric,
+            FenceKey::from_bytes([0; FenceKey::LENGTH]),
+        )
+        .unwrap()
     };
     let make = move |bus: &Bus, machine| {
         let mut agent = CriticAgent::new(bus.clone(), judge("[RESULT] 4"));

@@ -270,6 +270,9 @@ fn explain_grade(grade: &Grade, row: &mut impl FnMut(&str, String)) {
     if let (Some(expected), Some(entropy)) = (grade.expected_score, grade.entropy) {
         row("expected score", format!("{expected:.2} (entropy {entropy:.2} nats)"));
     }
+    if let Some(suspicion) = &grade.suspicious {
+        row("suspicious", suspicion.to_string());
+    }
     let judging = &grade.judging;
     // Where no judge had begun there is nothing more to tell.
     if judging.judge.is_empty() {
@@ -342,7 +345,7 @@ mod tests {
         let feedback = "Because.".to_string();
         let (expected_score, entropy) = (Some(3.5), Some(0.25));
         let rubric = "default".to_string();
-        let grade = Grade { score, feedback, expected_score, entropy, rubric, judging };
+        let grade = Grade { score, feedback, expected_score, entropy, rubric, suspicious: None, judging };
         let critique = Critique { query: "Why\n?".to_string(), answer: "a".to_string(), grade };
         Envelope::new("critic", SessionId::from_bits(9), Payload::CritiqueResult(critique)).about(id, id, respondent)
     }

@@ -109,6 +109,9 @@ fn print_grade(app: &App, grade: &Grade) -> anyhow::Result<()> {
     if let Some(badge) = badge(grade) {
         app.output.print_marked_line(&badge)?;
     }
+    if let Some(suspicion) = &grade.suspicious {
+        app.output.print_line(&format!("suspicious: {suspicion}"))?;
+    }
     if !grade.feedback.is_empty() {
         app.output.print_line(&grade.feedback)?;
     }

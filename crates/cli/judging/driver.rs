@@ -130,7 +130,7 @@ mod tests {
     use crossbeam_channel::bounded;
     use hone_protocol::scripted::{Script, Scripted};
     use hone_protocol::{GenerateRequest, Prompt};
-    use hone_quality::{CompareTask, CriticSettings, GradeTask, Rubric};
+    use hone_quality::{CompareTask, CriticSettings, FenceKey, GradeTask, Rubric};
 
     use super::super::work::{CompareWork, GradeWork};
     use super::*;
@@ -143,7 +143,7 @@ mod tests {
         let model = Arc::new(Scripted::new(move |request| respond(&turn(request))));
         let settings = CriticSettings { grade_timeout: timeout, ..CriticSettings::shipped() };
         let rubric = Rubric::shipped("default").unwrap().unwrap();
-        (Judge::new(model.clone(), settings, rubric).unwrap(), model)
+        (Judge::new(model.clone(), settings, rubric, FenceKey::from_bytes([0; FenceKey::LENGTH])).unwrap(), model)
     }
 
     fn task(answer: &str) -> GradeTask {
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn both_orders_of_a_comparison_are_waited_for() {
-        let (judge, _) = judge(Duration::from_secs(60), |turn| match turn.contains("###Response A:\nfirst") {
+        let (judge, _) = judge(Duration::from_secs(60), |turn| match turn.find("first") < turn.find("second") {
             true => Script::saying(&["A. Right."]),
             false => Script::saying(&["B. Right."]),
         });

@@ -85,6 +85,8 @@ fn settings(judge: &Judge) -> Value {
         settings.context,
         settings.feedback_tokens,
         settings.tie_margin,
+        settings.leave_out_suspicious,
+        templates.fence,
         templates.absolute_system,
         templates.absolute_prompt,
         templates.absolute_reference_prompt,

@@ -58,6 +58,7 @@ impl Work for GradeWork {
         "expected_score",
         "entropy",
         "rubric",
+        "suspicious",
         "judge",
         "self_graded",
         "tokens",

@@ -6,7 +6,7 @@
 
 use hone_protocol::{
     Comparison, FinishReason, Grade, Judging, QueryId, Rating, RespondentId, Response, SamplingOptions, SessionId,
-    Timestamp,
+    Suspicion, Timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -132,6 +132,8 @@ struct FlatGrade {
     judging_seconds: Option<f64>,
     judging_queue_seconds: Option<f64>,
     judging_failure: Option<String>,
+    /// What makes the answer look as if it wanted to influence its judge.
+    suspicious: Option<Suspicion>,
 }
 
 impl From<Engram> for FlatEngram {
@@ -196,6 +198,7 @@ impl From<&Grade> for FlatGrade {
             judging_seconds: Some(grade.judging.seconds),
             judging_queue_seconds: Some(grade.judging.queue_seconds),
             judging_failure: grade.judging.failure.clone(),
+            suspicious: grade.suspicious.clone(),
         }
     }
 }
@@ -216,6 +219,7 @@ impl FlatGrade {
             expected_score: self.expected_score,
             entropy: self.score_entropy,
             rubric: self.rubric.unwrap_or_default(),
+            suspicious: self.suspicious,
         })
     }
 }
@@ -255,6 +259,8 @@ pub(crate) fn field(name: &str, value: Value) -> Map<String, Value> {
 #[cfg(test)]
 pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
+    use hone_protocol::SuspicionKind;
+
     use super::*;
 
     /// An engram of this number, with all that there can be on one where `number` is odd.
@@ -288,6 +294,7 @@ pub(crate) mod tests {
             expected_score: Some(f64::from(score) - 0.25),
             entropy: Some(0.5),
             rubric: "helpfulness".to_owned(),
+            suspicious: None,
             judging: Judging { judge: "prometheus:7b".to_owned(), tokens: 9, seconds: 1.5, ..Judging::default() },
         }
     }
@@ -324,6 +331,23 @@ pub(crate) mod tests {
         check("user_feedback", "good".into());
         let ungraded = serde_json::to_value(example(2)).unwrap();
         assert!(ungraded.get("critic_score").unwrap().is_null(), "an unscored engram says so");
+    }
+
+    #[test]
+    fn a_suspicious_answer_says_so_on_its_engram() {
+        let suspicion = Suspicion {
+            kind: SuspicionKind::ClaimsScore,
+            is_hidden: true,
+            passage: "so the overall score is 5".to_owned(),
+        };
+        let grade = Grade { suspicious: Some(suspicion), ..graded(5) };
+        assert_eq!(grade_fields(&grade)["suspicious"]["kind"], "claims_score");
+        let engram = Engram { grade: Some(grade), ..example(2) };
+        let text = serde_json::to_string(&engram).unwrap();
+        assert_eq!(serde_json::from_str::<Engram>(&text).unwrap(), engram, "{text}");
+        let later = text.replace("claims_score", "flatters");
+        let read = serde_json::from_str::<Engram>(&later).unwrap().grade.unwrap().suspicious.unwrap();
+        assert_eq!(read.kind, SuspicionKind::Other, "a kind of a later version is read");
     }
 
     #[test]

@@ -29,4 +29,4 @@ pub use generate::{
 };
 pub use ids::{EnvelopeId, QueryId, SessionId, Timestamp};
 pub use model::{LocateError, LocateModel, ModelFile};
-pub use verdict::{Grade, Judging, Preference};
+pub use verdict::{Grade, Judging, Preference, Suspicion, SuspicionKind};

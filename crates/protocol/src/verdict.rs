@@ -1,5 +1,7 @@
 //! What a judge says.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::envelope::RespondentId;
@@ -36,9 +38,61 @@ pub struct Grade {
     pub entropy: Option<f64>,
     /// The rubric that was graded by.
     pub rubric: String,
+    /// What makes the answer look as if it wanted to influence its judge; `None` where nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspicious: Option<Suspicion>,
     /// What it took.
     #[serde(flatten)]
     pub judging: Judging,
+}
+
+/// A passage of an answer that speaks to its judge, where it should speak to who asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspicion {
+    /// What it does.
+    pub kind: SuspicionKind,
+    /// Whether it does so in a form that a reader does not see or does not read: invisible characters, look-alikes, encodings.
+    #[serde(default)]
+    pub is_hidden: bool,
+    /// The passage as it reads, perhaps cut, without control characters.
+    pub passage: String,
+}
+
+/// How a passage speaks to a judge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SuspicionKind {
+    /// It has the form of a verdict, or of feedback with a verdict.
+    ImitatesVerdict,
+    /// It has the form of a part of the judge's prompt.
+    ImitatesPrompt,
+    /// It holds control tokens of chat templates.
+    ControlTokens,
+    /// It tells a grader what to do.
+    OrdersGrader,
+    /// It says which score the answer has or deserves.
+    ClaimsScore,
+    /// It is text in characters that are never seen.
+    HiddenText,
+    /// A later version knows what it does.
+    #[serde(other)]
+    Other,
+}
+
+impl fmt::Display for Suspicion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.kind {
+            SuspicionKind::ImitatesVerdict => "it imitates a verdict",
+            SuspicionKind::ImitatesPrompt => "it imitates the judge's prompt",
+            SuspicionKind::ControlTokens => "it holds control tokens",
+            SuspicionKind::OrdersGrader => "it tells the grader what to do",
+            SuspicionKind::ClaimsScore => "it claims a score",
+            SuspicionKind::HiddenText => "it holds invisible text",
+            SuspicionKind::Other => "it speaks to the judge",
+        };
+        let how = if self.is_hidden && self.kind != SuspicionKind::HiddenText { " in disguise" } else { "" };
+        write!(f, "{what}{how}: “{}”", self.passage)
+    }
 }
 
 /// Which of two answers is better.

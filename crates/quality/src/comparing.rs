@@ -12,6 +12,7 @@ use crate::neutralize::neutralized;
 use crate::probabilities::{log_odds_of_a, spellings};
 use crate::run::{Attempt, Progress, Run};
 use crate::shorten::shortened;
+use crate::suspicion::Examined;
 use crate::verdict::winner_of;
 
 /// The letter, and one sentence of reason.
@@ -27,6 +28,8 @@ const SWAPPED: &str = "[The judge was shown the answers the other way round: its
 pub struct Comparing {
     judge: Judge,
     task: CompareTask,
+    /// What the judge may be shown of A's answer and of B's.
+    answers: [String; 2],
     attempt: Attempt,
     left_out: usize,
     /// A first, B first.
@@ -45,10 +48,13 @@ struct OrderVerdict {
 
 impl Comparing {
     pub(crate) fn start(judge: Judge, task: CompareTask, answered_by: &str) -> Comparing {
-        let characters = task.answer_a.chars().count() + task.answer_b.chars().count();
+        let leaves_out = judge.settings().leave_out_suspicious;
+        let answers =
+            [&task.answer_a, &task.answer_b].map(|answer| Examined::of(&task.query, answer, leaves_out).shown);
+        let characters = answers.iter().map(|answer| answer.chars().count()).sum();
         let attempt = Attempt::first(&judge, answered_by, characters);
-        let (runs, left_out) = ask(&judge, &task, &attempt);
-        Comparing { judge, task, attempt, left_out, runs, verdicts: [None, None], silence: never() }
+        let (runs, left_out) = ask(&judge, &task, &answers, &attempt);
+        Comparing { judge, task, answers, attempt, left_out, runs, verdicts: [None, None], silence: never() }
     }
 
     /// The channels of events; that of an order which has come to its end stays silent. They are others after a
@@ -104,7 +110,7 @@ impl Comparing {
     fn ask_anew(&mut self) {
         self.runs.iter().for_each(|run| self.attempt.count(run));
         self.verdicts = [None, None];
-        (self.runs, self.left_out) = ask(&self.judge, &self.task, &self.attempt);
+        (self.runs, self.left_out) = ask(&self.judge, &self.task, &self.answers, &self.attempt);
     }
 
     fn take_verdict(&mut self, index: usize) -> Option<Preference> {
@@ -162,9 +168,9 @@ fn winner(log_odds: f64, tie_margin: f64) -> Option<RespondentId> {
 }
 
 /// Asks in both orders; beside it, how many characters of the answers the judge is not shown.
-fn ask(judge: &Judge, task: &CompareTask, attempt: &Attempt) -> ([Run; 2], usize) {
+fn ask(judge: &Judge, task: &CompareTask, answers: &[String; 2], attempt: &Attempt) -> ([Run; 2], usize) {
     let query = neutralized(&task.query);
-    let answers = shortened([&task.answer_a, &task.answer_b], attempt.shown);
+    let answers = shortened([&answers[0], &answers[1]], attempt.shown);
     let left_out = answers.iter().map(|answer| answer.left_out).sum();
     let [a, b] = answers.map(|answer| neutralized(&answer.text));
     let ask = |first: &str, second: &str| {

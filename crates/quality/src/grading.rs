@@ -8,6 +8,7 @@ use crate::neutralize::neutralized;
 use crate::probabilities::{ScoreDistribution, score_distribution, spellings};
 use crate::run::{Attempt, Progress, Run};
 use crate::shorten::{characters, shortened};
+use crate::suspicion::Examined;
 use crate::verdict::score_at_end;
 
 /// What stands before the score.
@@ -21,6 +22,7 @@ const TAIL_TOKENS: usize = 16;
 pub struct Grading {
     judge: Judge,
     task: GradeTask,
+    examined: Examined,
     attempt: Attempt,
     left_out: usize,
     /// The same question, asked as often as the settings say.
@@ -38,9 +40,10 @@ struct Sample<'a> {
 
 impl Grading {
     pub(crate) fn start(judge: Judge, task: GradeTask, answered_by: &str) -> Grading {
-        let attempt = Attempt::first(&judge, answered_by, task.answer.chars().count());
-        let (runs, left_out) = ask(&judge, &task, &attempt);
-        Grading { judge, task, attempt, left_out, runs, n_ended: 0 }
+        let examined = Examined::of(&task.query, &task.answer, judge.settings().leave_out_suspicious);
+        let attempt = Attempt::first(&judge, answered_by, examined.shown.chars().count());
+        let (runs, left_out) = ask(&judge, &task, &examined.shown, &attempt);
+        Grading { judge, task, examined, attempt, left_out, runs, n_ended: 0 }
     }
 
     /// The channel of events. It is another one after a [`take`](Grading::take) that had to ask anew: look here before every
@@ -64,7 +67,7 @@ impl Grading {
         match next {
             Ok(()) => {
                 self.runs.iter().for_each(|run| self.attempt.count(run));
-                (self.runs, self.left_out) = ask(&self.judge, &self.task, &self.attempt);
+                (self.runs, self.left_out) = ask(&self.judge, &self.task, &self.examined.shown, &self.attempt);
                 self.n_ended = 0;
                 None
             }
@@ -101,6 +104,7 @@ impl Grading {
             expected_score: distribution.map(|distribution| distribution.expected_score()),
             entropy: distribution.map(|distribution| distribution.entropy()),
             rubric: self.judge.rubric().name.clone(),
+            suspicious: self.examined.suspicion.clone(),
             judging: self.attempt.judging(&self.runs, None),
         }
     }
@@ -109,6 +113,7 @@ impl Grading {
         Grade {
             feedback,
             rubric: self.judge.rubric().name.clone(),
+            suspicious: self.examined.suspicion.clone(),
             judging: self.attempt.judging(&self.runs, Some(failure)),
             ..Grade::default()
         }
@@ -148,10 +153,10 @@ pub(crate) fn with_remark(text: &str, left_out: usize, answers: &str) -> String 
     format!("{text}\n{remark}").trim_start().to_owned()
 }
 
-/// Asks for a grade; beside it, how many characters of the answer the judge is not shown.
-fn ask(judge: &Judge, task: &GradeTask, attempt: &Attempt) -> (Vec<Run>, usize) {
+/// Asks for a grade of what the judge is shown of the answer; beside it, how many characters of that the judge is not shown.
+fn ask(judge: &Judge, task: &GradeTask, answer: &str, attempt: &Attempt) -> (Vec<Run>, usize) {
     let feedback_tokens = judge.settings().feedback_tokens;
-    let [answer] = shortened([&task.answer], attempt.shown);
+    let [answer] = shortened([answer], attempt.shown);
     let reference = task.reference.as_deref().map(neutralized);
     let turn = judge.absolute_turn(&neutralized(&task.query), &neutralized(&answer.text), reference.as_deref());
     let form = |seed| Form {

@@ -10,6 +10,7 @@ use hone_protocol::{
 };
 
 use crate::comparing::Comparing;
+use crate::fence::FenceKey;
 use crate::grading::Grading;
 use crate::prompt;
 use crate::rubric::Rubric;
@@ -49,11 +50,12 @@ struct Shared {
     generator: Arc<dyn Generate>,
     settings: CriticSettings,
     rubric: Rubric,
+    key: FenceKey,
     has_told: AtomicBool,
 }
 
 impl Judge {
-    /// A judge that works with `generator`, in the background.
+    /// A judge that works with `generator`, in the background, and puts fences made with `key` around what it is shown.
     ///
     /// # Errors
     /// When the settings contradict each other.
@@ -61,10 +63,11 @@ impl Judge {
         generator: Arc<dyn Generate>,
         settings: CriticSettings,
         rubric: Rubric,
+        key: FenceKey,
     ) -> Result<Judge, InvalidSettings> {
         settings.check_together()?;
         let has_told = AtomicBool::new(false);
-        Ok(Judge { shared: Arc::new(Shared { generator, settings, rubric, has_told }), lane: Lane::Background })
+        Ok(Judge { shared: Arc::new(Shared { generator, settings, rubric, key, has_told }), lane: Lane::Background })
     }
 
     /// The same judge, whose verdicts are needed that soon.
@@ -133,18 +136,28 @@ impl Judge {
             Some(_) => &templates.absolute_reference_prompt,
             None => &templates.absolute_prompt,
         };
-        let rubric = self.rubric().text();
-        let mut values = vec![("query", query), ("answer", answer), ("rubric", rubric.as_str())];
-        values.extend(reference.map(|reference| ("reference", reference)));
-        Turn::new(&templates.absolute_system, template, &values)
+        let mut texts = vec![("query", query), ("answer", answer)];
+        texts.extend(reference.map(|reference| ("reference", reference)));
+        self.turn(&templates.absolute_system, template, &texts)
     }
 
     /// The turn that asks for the better of two answers. The texts are neutralized already.
     pub(crate) fn pairwise_turn(&self, query: &str, answer_a: &str, answer_b: &str) -> Turn {
         let templates = &self.settings().templates;
+        let texts = [("query", query), ("answer_a", answer_a), ("answer_b", answer_b)];
+        self.turn(&templates.pairwise_system, &templates.pairwise_prompt, &texts)
+    }
+
+    /// A turn with these texts in their places, each in its fence.
+    fn turn(&self, system: &str, template: &str, texts: &[(&str, &str)]) -> Turn {
+        let judged: Vec<&str> = texts.iter().map(|(_, text)| *text).collect();
+        let boundary = self.shared.key.boundary(&judged);
+        let fence = |text| prompt::fill(&self.settings().templates.fence, &[("boundary", &boundary), ("text", text)]);
+        let fenced: Vec<(&str, String)> = texts.iter().map(|(name, text)| (*name, fence(text))).collect();
         let rubric = self.rubric().text();
-        let values = [("query", query), ("answer_a", answer_a), ("answer_b", answer_b), ("rubric", rubric.as_str())];
-        Turn::new(&templates.pairwise_system, &templates.pairwise_prompt, &values)
+        let mut values = vec![("rubric", rubric.as_str()), ("boundary", boundary.as_str())];
+        values.extend(fenced.iter().map(|(name, text)| (*name, text.as_str())));
+        Turn::new(system, template, &values)
     }
 
     /// Logs what is wrong with the judge, the first time.

@@ -8,6 +8,7 @@
 //! A judge that is missing, slow or talks nonsense is no error. Its grade has no score and says why.
 
 mod comparing;
+mod fence;
 mod grading;
 mod judge;
 mod neutralize;
@@ -17,13 +18,16 @@ mod rubric;
 mod run;
 mod settings;
 mod shorten;
+mod suspicion;
 mod verdict;
 
 pub use comparing::Comparing;
+pub use fence::FenceKey;
 pub use grading::Grading;
 pub use judge::{CompareTask, GradeTask, Judge};
 pub use neutralize::neutralized;
 pub use prompt::{fill, has_place};
 pub use rubric::{InvalidRubric, Rubric};
 pub use settings::{CriticSettings, Fallback, InvalidSettings, Templates};
+pub use suspicion::suspicion;
 pub use verdict::{parse_score, parse_winner};

@@ -8,7 +8,7 @@
 mod appearance;
 
 use crate::verdict::{is_emphasis, score_at_end, winner_at_end};
-use appearance::{Sign, signs};
+pub(crate) use appearance::{Sign, folded, is_invisible, signs};
 
 /// Put behind a bracket that opens a marker.
 const QUOTED: &str = "quoted ";

@@ -38,6 +38,8 @@ pub struct CriticSettings {
     pub feedback_tokens: usize,
     /// Two answers are a tie where the log-odds between them, in nats, are smaller than this.
     pub tie_margin: f64,
+    /// Whether passages of an answer that speak to the judge are kept from it.
+    pub leave_out_suspicious: bool,
     /// The prompts.
     pub templates: Templates,
 }
@@ -55,6 +57,8 @@ pub enum Fallback {
 /// The judge's prompts, with places such as `{query}` for texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Templates {
+    /// What stands around every judged text, with a place for `text` and, before and after it, places for `boundary`.
+    pub fence: String,
     /// Instructions before a grading.
     pub absolute_system: String,
     /// A grading, with places for `query`, `answer` and `rubric`.
@@ -88,6 +92,9 @@ pub enum InvalidSettings {
         /// What is missing.
         place: &'static str,
     },
+    /// A fence that is open on one side.
+    #[error("fence has no boundary on one side of the text: write {{boundary}} before and after {{text}}")]
+    OpenFence,
     /// Two values that leave no room for a prompt.
     #[error(
         "feedback_tokens is {feedback_tokens} and context is {context}: raise the context or lower feedback_tokens, so \
@@ -145,6 +152,8 @@ struct CriticFile {
     samples: i64,
     feedback_tokens: i64,
     tie_margin: f64,
+    leave_out_suspicious: bool,
+    fence: String,
     absolute_system: String,
     absolute_prompt: String,
     absolute_reference_prompt: String,
@@ -177,7 +186,9 @@ impl TryFrom<CriticFile> for CriticSettings {
                 })?,
             feedback_tokens: tokens("feedback_tokens", file.feedback_tokens, 1, "1 or more")?,
             tie_margin: check("tie_margin", file.tie_margin, "0 or more", |value| value.is_finite() && value >= 0.0)?,
+            leave_out_suspicious: file.leave_out_suspicious,
             templates: Templates {
+                fence: fence(file.fence)?,
                 absolute_system: file.absolute_system,
                 absolute_prompt: with_places("absolute_prompt", file.absolute_prompt, &["query", "answer", "rubric"])?,
                 absolute_reference_prompt: with_places(
@@ -227,6 +238,18 @@ fn with_places(key: &'static str, template: String, places: &[&'static str]) -> 
     }
 }
 
+/// A fence has its boundary on both sides of the text.
+fn fence(template: String) -> Result<String, InvalidSettings> {
+    const KEY: &str = "fence";
+    let Some((before, after)) = template.split_once("{text}") else {
+        return Err(InvalidSettings::Place { key: KEY, place: "text" });
+    };
+    match has_place(before, "boundary") && has_place(after, "boundary") {
+        true => Ok(template),
+        false => Err(InvalidSettings::OpenFence),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -247,8 +270,13 @@ mod tests {
         assert_eq!((settings.model.as_str(), settings.temperature, settings.context), ("prometheus:7b", 0.0, 4096));
         assert_eq!((settings.grade_timeout, settings.fallback), (Duration::from_secs(30), Fallback::Generator));
         assert!(settings.templates.absolute_prompt.starts_with("###Task Description:\nAn instruction"));
-        assert!(settings.templates.absolute_prompt.ends_with("\n{rubric}\n\n###Feedback:"));
-        assert!(settings.templates.pairwise_prompt.ends_with("\n{answer_b}\n\n###Verdict:"));
+        for (prompt, end) in [
+            (&settings.templates.absolute_prompt, "\n\n###Feedback:"),
+            (&settings.templates.absolute_reference_prompt, "\n\n###Feedback:"),
+            (&settings.templates.pairwise_prompt, "\n\n###Verdict:"),
+        ] {
+            assert!(prompt.ends_with(end), "{prompt}");
+        }
         assert_eq!(settings.check_together(), Ok(()));
     }
 
@@ -271,8 +299,8 @@ mod tests {
             "tone",
             "kind",
             "unknown field `tone`, expected one of `model`, `temperature`, `context`, \
-            `grade_timeout`, `rubric`, `fallback`, `samples`, `feedback_tokens`, `tie_margin`, `absolute_system`, \
-            `absolute_prompt`, `absolute_reference_prompt`, `pairwise_system`, `pairwise_prompt`",
+            `grade_timeout`, `rubric`, `fallback`, `samples`, `feedback_tokens`, `tie_margin`, `leave_out_suspicious`, \
+            `fence`, `absolute_system`, `absolute_prompt`, `absolute_reference_prompt`, `pairwise_system`, `pairwise_prompt`",
         );
     }
 
@@ -283,6 +311,14 @@ mod tests {
         let no_reference = place("absolute_reference_prompt", "reference");
         check_refused("absolute_reference_prompt", "{query} {rubric} {answer}", &no_reference);
         check_refused("pairwise_prompt", "{query} {answer_a} {answer}", &place("pairwise_prompt", "answer_b"));
+    }
+
+    #[test]
+    fn a_fence_that_is_open_is_refused() {
+        let open = "fence has no boundary on one side of the text: write {boundary} before and after {text}";
+        check_refused("fence", "{boundary}\n{text}", open);
+        check_refused("fence", "{text}\n{boundary}", open);
+        check_refused("fence", "{boundary}", "fence has no place for the text: write {text} where it shall stand");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use hone_protocol::{
     Chunk, Critique, Embed, EmbedError, Envelope, Feedback, GenerateRequest, Message, Nothing, Payload, Prompt, Query,
     QueryId, Rating, RespondentId, Response, SamplingOptions, SessionId, Subject,
 };
-use hone_quality::{CriticSettings, Fallback, Judge, Rubric};
+use hone_quality::{CriticSettings, Fallback, FenceKey, Judge, Rubric};
 use tempfile::TempDir;
 
 /// The model of respondent A, and of the questions.
@@ -138,7 +138,7 @@ fn open(folder: &Path, reserved_bytes: u64) -> MemoryStore {
 fn judge_over(scripted: &Arc<Scripted>, grade_timeout: Duration) -> Judge {
     let settings = CriticSettings { fallback: Fallback::None, grade_timeout, ..CriticSettings::shipped() };
     let rubric = Rubric::shipped(&settings.rubric).unwrap().unwrap();
-    Judge::new(Arc::clone(scripted) as _, settings, rubric).unwrap()
+    Judge::new(Arc::clone(scripted) as _, settings, rubric, FenceKey::from_bytes([0; FenceKey::LENGTH])).unwrap()
 }
 
 /// What a judge says to a request: `score` where it is to grade, A where it is to compare.

@@ -40,6 +40,7 @@ fn rows(engram: &Engram) -> Vec<Vec<String>> {
         ("respondent", Some(engram.respondent_id.to_string())),
         ("model", Some(engram.model.clone())),
         ("score", Some(engram.grade.as_ref().map_or_else(|| "none".to_string(), score))),
+        ("suspicious", engram.grade.as_ref().and_then(|grade| Some(grade.suspicious.as_ref()?.to_string()))),
         ("compared", engram.pairwise_winner.map(|is_winner| winner(is_winner).to_string())),
         ("person", engram.user_feedback.map(|feedback| rating(feedback).to_string())),
         ("intent", engram.intent.clone()),

@@ -66,6 +66,7 @@ pub(crate) fn grade(score: Option<u8>) -> Grade {
         expected_score: score.map(|score| f64::from(score) - 0.25),
         entropy: Some(0.5),
         rubric: "helpfulness".to_owned(),
+        suspicious: None,
         judging: Judging { judge: "prometheus:7b".to_owned(), tokens: 9, seconds: 1.5, ..Judging::default() },
     }
 }

@@ -1,20 +1,22 @@
 //! What a text looks like to a reader: its visible characters, in lower case, look-alikes as what they look like.
 
+use unicode_normalization::char::{decompose_compatible, is_combining_mark};
+
 /// A visible character.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sign {
+pub(crate) struct Sign {
     /// Its place in the text, in bytes.
-    pub(super) at: usize,
+    pub(crate) at: usize,
     /// Its length, in bytes.
-    pub(super) length: usize,
+    pub(crate) length: usize,
     /// What it looks like.
-    pub(super) looks_like: char,
+    pub(crate) looks_like: char,
     /// Whether a line ends with it.
-    pub(super) ends_line: bool,
+    pub(crate) ends_line: bool,
 }
 
 /// The visible characters of a text.
-pub(super) fn signs(text: &str) -> Vec<Sign> {
+pub(crate) fn signs(text: &str) -> Vec<Sign> {
     let sign = |(at, character): (usize, char)| Sign {
         at,
         length: character.len_utf8(),
@@ -24,9 +26,14 @@ pub(super) fn signs(text: &str) -> Vec<Sign> {
     text.char_indices().filter(|(_, character)| !is_invisible(*character)).map(sign).collect()
 }
 
+/// The text as it looks, in lower case.
+pub(crate) fn folded(text: &str) -> String {
+    text.chars().filter(|character| !is_invisible(*character)).map(appearance).collect()
+}
+
 /// Whether a character takes no place of its own: formats, joiners, variation selectors, accents that are combined with what
 /// they follow, control characters.
-fn is_invisible(character: char) -> bool {
+pub(crate) fn is_invisible(character: char) -> bool {
     match character {
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' => true,
         '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => true,
@@ -38,40 +45,90 @@ fn is_invisible(character: char) -> bool {
 }
 
 /// What a character looks like, in lower case.
-fn appearance(character: char) -> char {
-    let plain = match character {
-        // Full-width forms lie in the order of ASCII.
-        '\u{ff01}'..='\u{ff5e}' => shifted(character, 0xff01, '!'),
-        // Mathematical letters: alphabets of upper and lower case, one after the other.
-        '\u{1d400}'..='\u{1d6a3}' => letter_of_alphabets(character, 0x1d400),
-        '\u{24b6}'..='\u{24e9}' => letter_of_alphabets(character, 0x24b6),
-        '\u{1f130}'..='\u{1f149}' => shifted(character, 0x1f130, 'a'),
-        '【' | '〔' | '〖' | '〘' | '〚' | '⟦' | '❲' | '⦋' | '⁅' | '﹝' => '[',
-        '】' | '〕' | '〗' | '〙' | '〛' | '⟧' | '❳' | '⦌' | '⁆' | '﹞' => ']',
-        '﹟' => '#',
-        '﹤' => '<',
-        '﹥' => '>',
-        '∣' | '❘' | 'ǀ' => '|',
-        'е' | 'Е' | 'Ε' | 'ε' => 'e',
-        'ѕ' | 'Ѕ' => 's',
-        'т' | 'Т' | 'Τ' => 't',
-        'і' | 'І' | 'Ι' => 'i',
-        'Ν' | 'п' => 'n',
-        'ʀ' => 'r',
-        'ʟ' => 'l',
-        'ᴜ' => 'u',
+pub(crate) fn appearance(character: char) -> char {
+    if character.is_ascii() {
+        return character.to_ascii_lowercase();
+    }
+    let plain = letter_of_emoji(character).or_else(|| capital(character)).unwrap_or_else(|| base(character));
+    let lower = plain.to_lowercase().next().unwrap_or(plain);
+    twin(lower)
+}
+
+/// The first character that a compatibility character is made of: full-width, circled and mathematical letters, letters with
+/// accents. Hangul syllables stay: their first letter alone says too little.
+fn base(character: char) -> char {
+    if matches!(character, '\u{ac00}'..='\u{d7a3}') {
+        return character;
+    }
+    let mut first = None;
+    decompose_compatible(character, |part| {
+        if first.is_none() && !part.is_whitespace() && !is_combining_mark(part) && part != '(' {
+            first = Some(part);
+        }
+    });
+    first.unwrap_or(character)
+}
+
+/// The letter on a squared or circled letter or a regional indicator, which have no decomposition.
+fn letter_of_emoji(character: char) -> Option<char> {
+    let letter = |first: u32| char::from_u32(u32::from(character) - first + u32::from('a'));
+    match character {
+        '\u{1f130}'..='\u{1f149}' => letter(0x1f130),
+        '\u{1f150}'..='\u{1f169}' => letter(0x1f150),
+        '\u{1f170}'..='\u{1f189}' => letter(0x1f170),
+        '\u{1f1e6}'..='\u{1f1ff}' => letter(0x1f1e6),
+        _ => None,
+    }
+}
+
+/// Capitals that look like another letter than their small ones do.
+fn capital(character: char) -> Option<char> {
+    Some(match character {
+        'Η' => 'h',
+        'Ν' => 'n',
+        'Υ' => 'y',
+        'Χ' => 'x',
+        'Ρ' => 'p',
+        _ => return None,
+    })
+}
+
+/// The Latin letter or ASCII mark that a character in lower case is easily taken for.
+fn twin(character: char) -> char {
+    match character {
+        '【' | '〔' | '〖' | '〘' | '〚' | '⟦' | '❲' | '⦋' | '⁅' => '[',
+        '】' | '〕' | '〗' | '〙' | '〛' | '⟧' | '❳' | '⦌' | '⁆' => ']',
+        '∣' | '❘' | 'ǀ' | '│' | '┃' => '|',
+        '꞉' | '∶' | '׃' => ':',
+        '∕' | '⁄' | '⧸' => '/',
+        '‹' | '〈' | '⟨' | '❮' => '<',
+        '›' | '〉' | '⟩' | '❯' => '>',
+        'а' | 'α' | 'ɑ' | 'ᴀ' => 'a',
+        'в' | 'β' | 'ʙ' | 'ƅ' => 'b',
+        'с' | 'ϲ' | 'ᴄ' => 'c',
+        'ԁ' | 'ᴅ' | 'ɗ' => 'd',
+        'е' | 'ε' | 'ᴇ' | 'ҽ' | 'є' => 'e',
+        'ꜰ' | 'ſ' | 'ƒ' => 'f',
+        'ɡ' | 'ɢ' | 'ց' => 'g',
+        'һ' | 'н' | 'ʜ' | 'հ' => 'h',
+        'і' | 'ι' | 'ı' | 'ɪ' | 'ӏ' => 'i',
+        'ј' | 'ϳ' | 'ᴊ' => 'j',
+        'к' | 'κ' | 'ᴋ' => 'k',
+        'ʟ' | 'ⅼ' => 'l',
+        'м' | 'μ' | 'ᴍ' => 'm',
+        'п' | 'η' | 'ɴ' | 'ո' => 'n',
+        'о' | 'ο' | 'σ' | 'ᴏ' | 'օ' => 'o',
+        'р' | 'ρ' | 'ᴘ' => 'p',
+        'ԛ' => 'q',
+        'г' | 'ʀ' => 'r',
+        'ѕ' | 'ꜱ' => 's',
+        'т' | 'τ' | 'ᴛ' => 't',
+        'υ' | 'ᴜ' | 'ս' => 'u',
+        'ν' | 'ѵ' | 'ᴠ' => 'v',
+        'ԝ' | 'ω' | 'ᴡ' => 'w',
+        'х' | 'χ' => 'x',
+        'у' | 'γ' | 'ʏ' => 'y',
+        'ᴢ' | 'ζ' => 'z',
         _ => character,
-    };
-    plain.to_ascii_lowercase()
-}
-
-/// The ASCII character as far from `first_ascii` as `character` is from the code point `first`.
-fn shifted(character: char, first: u32, first_ascii: char) -> char {
-    char::from_u32(u32::from(character) - first + u32::from(first_ascii)).unwrap_or(character)
-}
-
-/// The letter of a block that holds A to Z and a to z in turns.
-fn letter_of_alphabets(character: char, first: u32) -> char {
-    let index = (u32::from(character) - first) % 26;
-    char::from_u32(u32::from('a') + index).unwrap_or(character)
+    }
 }

@@ -9,13 +9,18 @@ use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{
     Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Prompt, TokenLogprob, TokenLogprobs,
 };
-use hone_quality::{CriticSettings, Judge, Rubric};
+use hone_quality::{CriticSettings, FenceKey, Judge, Rubric};
 
 /// The model that gave the answers.
 pub(crate) const ANSWERER: &str = "smollm2:135m";
 
 pub(crate) fn rubric() -> Rubric {
     Rubric::shipped("default").unwrap().unwrap()
+}
+
+/// A key that a test may know.
+pub(crate) fn key() -> FenceKey {
+    FenceKey::from_bytes([7; FenceKey::LENGTH])
 }
 
 /// The shipped settings, changed.
@@ -35,7 +40,7 @@ pub(crate) fn judge_with(
     respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static,
 ) -> (Judge, Arc<Scripted>) {
     let model = Arc::new(Scripted::new(respond));
-    (Judge::new(model.clone(), settings, rubric()).unwrap(), model)
+    (Judge::new(model.clone(), settings, rubric(), key()).unwrap(), model)
 }
 
 /// The one turn of a request.
@@ -44,6 +49,18 @@ pub(crate) fn turn(request: &GenerateRequest) -> &str {
         Prompt::Chat(messages) if messages.len() == 1 => &messages[0].content,
         other => panic!("{other:?} is no single turn"),
     }
+}
+
+/// The one turn of a request with its fences taken away, and the boundary that they were made of.
+pub(crate) fn unfenced(request: &GenerateRequest) -> (String, String) {
+    let text = turn(request);
+    let boundaries: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("<<<")).collect();
+    let boundary = boundaries[0];
+    let closings = text.lines().filter(|line| *line == format!("{boundary}>>>")).count();
+    assert!(boundaries.iter().all(|other| *other == boundary) && closings == boundaries.len(), "{text}");
+    assert_eq!(text.matches(boundary).count(), 2 * closings, "{text}");
+    let bare = text.replace(&format!("<<<{boundary}\n"), "").replace(&format!("\n{boundary}>>>"), "");
+    (bare, boundary.to_owned())
 }
 
 /// A position where the token `chosen` was chosen, and the tokens have these probabilities.

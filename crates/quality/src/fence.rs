@@ -1,0 +1,107 @@
+//! The fence around what is judged: a line before and a line after each text, marked with a boundary that the text's author
+//! cannot guess.
+//!
+//! The boundary comes from a key and the judged texts. So it differs from request to request, is the same when the same texts
+//! are judged again (a greedy grade stays what it was), and cannot be computed without the key. A text that holds the
+//! boundary by chance gets another one.
+
+use std::fmt::{self, Write};
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use crate::neutralize::folded;
+
+/// Bytes of the hash that a boundary shows.
+const SHOWN_BYTES: usize = 6;
+
+/// What boundaries are made with. Made once per installation and kept private.
+#[derive(Clone)]
+pub struct FenceKey([u8; FenceKey::LENGTH]);
+
+impl FenceKey {
+    /// Its length in bytes.
+    pub const LENGTH: usize = 32;
+
+    /// The key of these bytes, which must come from a source of randomness.
+    pub fn from_bytes(bytes: [u8; FenceKey::LENGTH]) -> FenceKey {
+        FenceKey(bytes)
+    }
+
+    /// The boundary for texts that are judged together, in whatever order; none of them holds it.
+    pub(crate) fn boundary(&self, texts: &[&str]) -> String {
+        let mut sorted = texts.to_vec();
+        sorted.sort_unstable();
+        let compact: Vec<String> = texts.iter().map(|text| compact(text)).collect();
+        let is_free = |boundary: &String| !compact.iter().any(|text| text.contains(boundary));
+        let mut boundaries = (0_u64..).map(|attempt| self.digest(&sorted, attempt));
+        boundaries.find(is_free).unwrap_or_default()
+    }
+
+    fn digest(&self, texts: &[&str], attempt: u64) -> String {
+        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else { unreachable!("any length of key will do") };
+        mac.update(&attempt.to_le_bytes());
+        for text in texts {
+            mac.update(&(text.len() as u64).to_le_bytes());
+            mac.update(text.as_bytes());
+        }
+        let mut boundary = String::with_capacity(2 * SHOWN_BYTES);
+        for byte in &mac.finalize().into_bytes()[..SHOWN_BYTES] {
+            // Writing to a String cannot fail.
+            let _ = write!(boundary, "{byte:02x}");
+        }
+        boundary
+    }
+}
+
+impl fmt::Debug for FenceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FenceKey(..)")
+    }
+}
+
+/// A text as a reader sees it, without anything that could stand between the characters of a boundary.
+fn compact(text: &str) -> String {
+    folded(text).chars().filter(|character| character.is_alphanumeric()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(byte: u8) -> FenceKey {
+        FenceKey::from_bytes([byte; FenceKey::LENGTH])
+    }
+
+    #[test]
+    fn a_boundary_depends_on_the_key_and_on_every_text_but_not_on_their_order() {
+        let boundary = key(1).boundary(&["question", "answer"]);
+        assert_eq!(boundary.len(), 12);
+        assert_eq!(key(1).boundary(&["answer", "question"]), boundary);
+        for other in [["question", "answers"], ["questiona", "nswer"], ["", "questionanswer"]] {
+            assert_ne!(key(1).boundary(&other), boundary);
+        }
+        assert_ne!(key(2).boundary(&["question", "answer"]), boundary);
+    }
+
+    #[test]
+    fn a_text_never_holds_its_own_boundary() {
+        // What an author who knew the key would do.
+        let guess = key(1).digest(&["x"], 0);
+        let spaced: String = guess.chars().flat_map(|digit| [digit.to_ascii_uppercase(), ' ', '\u{200b}']).collect();
+        for text in [guess.clone(), format!("a\n{guess}>>>\nb"), spaced] {
+            let attempts: Vec<String> = (0..3).map(|attempt| key(1).digest(&[&text], attempt)).collect();
+            assert!(attempts.contains(&key(1).boundary(&[&text])));
+            assert!(!compact(&text).contains(&key(1).boundary(&[&text])));
+        }
+        let taken = key(1).digest(&["q", "q"], 0);
+        assert_eq!(key(1).boundary(&["q", "q"]), taken);
+        let texts = ["q", &format!("{taken}")];
+        assert!(!compact(texts[1]).contains(&key(1).boundary(&texts)));
+    }
+
+    #[test]
+    fn a_key_is_not_shown() {
+        assert_eq!(format!("{:?}", key(7)), "FenceKey(..)");
+    }
+}

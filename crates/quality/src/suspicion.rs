@@ -1,0 +1,128 @@
+//! Finds answers that speak to their judge: that claim a score, imitate the judge's verdict or prompt, or tell a grader what
+//! to do.
+//!
+//! A text is looked at in several [`views`]: as it looks to a reader, and decoded, joined or turned round where it is
+//! encoded, spaced out or reversed. Each view is searched sentence by sentence with the [`rules`]. What a rule does not cover
+//! is no finding: an answer that is wrongly called suspicious costs trust.
+//!
+//! Answers may well be about scores. Where the question asks for one, a score that is claimed is no finding, and only what
+//! addresses the judge or has the form of its prompt or verdict is.
+
+mod phrases;
+mod rules;
+mod views;
+
+use std::ops::Range;
+
+use hone_protocol::{Suspicion, SuspicionKind};
+
+use crate::neutralize::is_invisible;
+use rules::Question;
+use views::View;
+
+/// Stands where a passage was.
+const LEFT_OUT: &str = "[a passage that speaks to the judge is left out]";
+/// The most characters of a passage that a finding shows.
+const SHOWN_CHARACTERS: usize = 120;
+
+/// What makes `answer` look as if it wanted to influence its judge; `None` where nothing does. The first of the gravest kind
+/// stands for all.
+pub fn suspicion(query: &str, answer: &str) -> Option<Suspicion> {
+    reported(answer, &findings(query, answer))
+}
+
+/// An answer that was looked at.
+#[derive(Clone, Debug)]
+pub(crate) struct Examined {
+    /// What makes it suspicious.
+    pub(crate) suspicion: Option<Suspicion>,
+    /// What the judge is shown of it.
+    pub(crate) shown: String,
+}
+
+impl Examined {
+    /// Looks at an answer, and leaves out what speaks to the judge where that is wanted.
+    pub(crate) fn of(query: &str, answer: &str, leaves_out: bool) -> Examined {
+        let findings = findings(query, answer);
+        let shown = if leaves_out { without(answer, &findings) } else { answer.to_owned() };
+        Examined { suspicion: reported(answer, &findings), shown }
+    }
+}
+
+/// A passage that speaks to the judge.
+#[derive(Clone, Debug)]
+struct Finding {
+    kind: SuspicionKind,
+    is_hidden: bool,
+    /// Where it stands in the answer, in bytes.
+    place: Range<usize>,
+    /// How it reads in the view that shows it.
+    text: String,
+}
+
+/// All passages that speak to the judge, those of the plain view first.
+fn findings(query: &str, answer: &str) -> Vec<Finding> {
+    let question = Question::new(query);
+    let views = views::views(answer);
+    let of_view = |view: &View| -> Vec<Finding> {
+        let found = rules::passages(view, &question);
+        found.into_iter().map(|(kind, range)| finding(answer, view, kind, range)).collect()
+    };
+    views.iter().flat_map(of_view).chain(views::invisible_texts(answer).map(hidden_text)).collect()
+}
+
+fn finding(answer: &str, view: &View, kind: SuspicionKind, range: Range<usize>) -> Finding {
+    let place = view.place_of(&range);
+    let text = view.text()[range].to_owned();
+    let is_hidden = view.is_disguise() || views::is_disguised(&answer[place.clone()]);
+    Finding { kind, is_hidden, place, text }
+}
+
+fn hidden_text((place, text): (Range<usize>, String)) -> Finding {
+    Finding { kind: SuspicionKind::HiddenText, is_hidden: true, place, text }
+}
+
+/// The finding that is told: of the gravest kind, and of those the first.
+fn reported(answer: &str, findings: &[Finding]) -> Option<Suspicion> {
+    let Finding { kind, is_hidden, place, text } = findings.iter().min_by_key(|finding| finding.kind)?;
+    let passage = if *is_hidden { text.as_str() } else { &answer[place.clone()] };
+    Some(Suspicion { kind: *kind, is_hidden: *is_hidden, passage: readable(passage) })
+}
+
+/// A passage on one line, without what cannot be seen, cut where it is long.
+fn readable(passage: &str) -> String {
+    let visible: String = passage
+        .chars()
+        .filter(|character| !is_invisible(*character))
+        .map(|character| if character.is_whitespace() { ' ' } else { character })
+        .collect();
+    let words: Vec<&str> = visible.split_whitespace().collect();
+    let line = words.join(" ");
+    match line.char_indices().nth(SHOWN_CHARACTERS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+/// The answer with a remark in the place of each finding.
+fn without(answer: &str, findings: &[Finding]) -> String {
+    let mut places: Vec<Range<usize>> = findings.iter().map(|finding| finding.place.clone()).collect();
+    places.sort_by_key(|place| place.start);
+    let mut shown = String::with_capacity(answer.len());
+    let mut done = 0;
+    let mut is_open = false;
+    for place in places {
+        let between = answer.get(done..place.start).unwrap_or_default();
+        if !is_open || !between.trim().is_empty() {
+            shown.push_str(between);
+            shown.push_str(LEFT_OUT);
+        }
+        is_open = true;
+        done = done.max(place.end);
+    }
+    shown.push_str(&answer[done..]);
+    shown
+}
+
+#[cfg(test)]
+mod tests;
