@@ -24,7 +24,7 @@ struct JsonRemoved<'a> {
 /// At the first that cannot be removed.
 pub(crate) fn run(app: &App, arguments: &RmArguments) -> anyhow::Result<Outcome> {
     let mut removed = Vec::new();
-    let running = if arguments.force { Vec::new() } else { processes(&app.data_folder) };
+    let running = if arguments.force { Vec::new() } else { processes(app.data_folder()) };
     for name in &arguments.names {
         confirm(app, name, &running)?;
         let freed_bytes = app.store.remove(name)?;
