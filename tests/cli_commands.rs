@@ -238,7 +238,9 @@ fn a_damaged_model_or_bundle_never_answers() {
     assert_eq!(home.run(&["pull", &file, "--name", "tiny:1"]).code, 0);
     assert!(!home.run(&["doctor", "--deep"]).stdout.contains("damaged"));
     flip(&home.path("data/models/tiny@1/model.gguf"), 50_000_000);
-    for command in [&generate[..], &["perplexity", "--model", "tiny:1"], &["bench", "--model", "tiny:1"]] {
+    let book = home.write("book.txt", "Some words of a book. ".repeat(50).as_bytes());
+    let perplexity = ["perplexity", "--file", book.to_str().unwrap(), "--model", "tiny:1"];
+    for command in [&generate[..], &perplexity, &["bench", "--model", "tiny:1"]] {
         damaged(home.run_with_stdin(command, b"Is fire hot?"), "hone pull tiny:1");
     }
     let run = home.run(&["doctor", "--deep"]);
@@ -291,7 +293,7 @@ fn what_is_installed_is_its_owners_alone() {
 #[test]
 fn a_name_of_the_catalog_is_for_the_catalogs_file() {
     let (home, file) = (Home::new(), smollm2());
-    check_failure(&home, &["pull", &file, "--name", "smollm2:360m"], 1, "is not the file that the catalog has");
+    check_failure(&home, &["pull", &file, "--name", "smollm2:360m"], 2, "is not the file that the catalog has");
     assert_eq!(home.run(&["pull", &file, "--name", "smollm2:135m"]).code, 0);
 }
 

@@ -8,6 +8,7 @@ use anyhow::Context;
 use hone_engine::engine::{EngineHandle, EngineOptions};
 use hone_engine::model::{Model, ModelOptions, Speculation};
 use hone_engine::speed::{SpeedTest, Work};
+use hone_protocol::LocateModel;
 use serde::Serialize;
 
 use super::doctor::processor_name;
@@ -92,6 +93,7 @@ fn measure(app: &App, run: &Run<'_>) -> anyhow::Result<Vec<Row>> {
     let n_sequences = run.tests.iter().map(|test| test.batch).max().unwrap_or(1);
     let options = ModelOptions { context_length: None, n_sequences, ..run.options };
     let file = app.model_file(run.model)?;
+    app.store.verify(&file)?;
     let mut model = Model::load(&file, &options).with_context(|| format!("cannot load model {:?}", run.model))?;
     if n_positions > model.context_length() {
         let context = model.context_length();

@@ -7,10 +7,7 @@
 use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
 };
 
@@ -53,23 +50,13 @@ impl Blocks {
         let n_threads = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS).min(self.0.len());
         let comparison =
             Comparison { blocks: self, region, next: AtomicUsize::new(0), is_over: AtomicBool::new(false) };
-        let damaged = Mutex::new(None);
-        let compare = || {
-            let found = comparison.run();
-            let mut damaged = damaged.lock().unwrap_or_else(PoisonError::into_inner);
-            match found? {
-                Some(block) => *damaged = Some(damaged.map_or(block, |other: usize| other.min(block))),
-                None => {}
-            }
-            Ok::<_, io::Error>(())
-        };
-        let outcomes: Vec<io::Result<()>> = thread::scope(|scope| {
-            let threads: Vec<_> = (0..n_threads).map(|_| scope.spawn(compare)).collect();
+        let outcomes: Vec<io::Result<Option<usize>>> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..n_threads).map(|_| scope.spawn(|| comparison.run())).collect();
             let failed = |_| Err(io::Error::other("checking failed unexpectedly: this is a bug in hone"));
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(failed)).collect()
         });
-        outcomes.into_iter().collect::<io::Result<()>>()?;
-        let damaged = damaged.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let damaged: Vec<Option<usize>> = outcomes.into_iter().collect::<io::Result<_>>()?;
+        let damaged = damaged.into_iter().flatten().min();
         Ok(damaged.map(|block| (block as u64 * BLOCK, (block as u64 * BLOCK + BLOCK).min(region.length))))
     }
 }

@@ -201,3 +201,15 @@ fn a_bundled_program_still_runs() {
     let said = Command::new(&scene.output).arg("still here").output().unwrap();
     assert_eq!(said.stdout, b"still here\n");
 }
+
+#[test]
+fn a_bundle_that_does_not_fit_its_disk_names_it() {
+    let scene = Scene::new();
+    let mut models = scene.models(&["small"]);
+    models[0].files[0].location.length = 1 << 60;
+    let error = write_bundle(&scene.program, &models, &scene.output, &mut |_| ()).unwrap_err();
+    assert!(matches!(error, BundleError::NoSpace { .. }), "{error:?}");
+    let (text, folder) = (error.to_string(), scene.home.folder.path().to_str().unwrap());
+    assert!(text.contains(&format!("the disk of {folder}")) && text.contains("another disk"), "{text}");
+    assert!(!scene.output.exists());
+}

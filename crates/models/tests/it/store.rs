@@ -58,6 +58,13 @@ fn what_is_not_there_says_how_to_get_it() {
     check("", "there is no model");
     check("../one", "there is no file");
     check(home.folder.path().to_str().unwrap(), "is a directory and not a GGUF file");
+    #[cfg(unix)]
+    {
+        let socket = home.folder.path().join("s");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        check(socket.to_str().unwrap(), "is a socket and not a GGUF file");
+        check("/dev/null", "is a device and not a GGUF file");
+    }
 }
 
 #[test]
