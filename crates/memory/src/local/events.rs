@@ -32,7 +32,7 @@ impl Opened {
             }
             let mut recent = lock(&self.recent_events);
             if let Some(number) = recent.number_of(envelope.id)
-                && draft.storage.get(&Numbered::Event.key(number))?.as_ref() == Some(&bytes)
+                && draft.storage.get(&Numbered::Event.key(number))?.is_some_and(|stored| is_event(&stored, envelope.id))
             {
                 return Ok(number);
             }
@@ -98,6 +98,11 @@ impl RecentEvents {
             self.numbers.remove(&oldest);
         }
     }
+}
+
+/// Whether what is stored is the event of that id, also where texts in it were forgotten.
+fn is_event(stored: &[u8], id: EnvelopeId) -> bool {
+    std::str::from_utf8(stored).is_ok_and(|text| text.contains(&id.to_string()))
 }
 
 /// An event that the filter accepts. One of a later version, about something that this one does not know, is left out.
