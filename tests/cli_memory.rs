@@ -306,15 +306,18 @@ fn a_damaged_memory_is_repaired_and_says_what_is_lost() {
 fn what_the_store_has_lost_is_taken_from_saved_conversations() {
     let home = home_with_memory();
     damage(&home);
-    let exchange = json!({
-        "question": "What is\n2?", "answer": "It is 2.", "model": "smollm2:135m", "finish_reason": null,
-        "timings": hone_protocol::Timings::default(), "query_id": id(2),
+    // The third answer may stand in no other place than beside the second.
+    let exchanges = [2, 3].map(|number| {
+        json!({
+            "question": format!("What is\n{number}?"), "answer": format!("It is {number}."), "model": "smollm2:135m",
+            "finish_reason": null, "timings": hone_protocol::Timings::default(), "query_id": id(number),
+        })
     });
-    let conversation = json!({ "format": 1, "model": "smollm2:135m", "system": "", "exchanges": [exchange] });
-    home.write("data/conversations/two.json", conversation.to_string().as_bytes());
+    let conversation = json!({ "format": 1, "model": "smollm2:135m", "system": "", "exchanges": exchanges });
+    home.write("data/conversations/numbers.json", conversation.to_string().as_bytes());
     let run = home.run(&["memory", "repair"]);
     assert_eq!(run.code, 0, "{}{}", run.stdout, run.stderr);
-    assert!(run.stdout.contains("  1 from saved conversations\n"), "{}", run.stdout);
+    assert!(run.stdout.contains(" from saved conversations\n"), "{}", run.stdout);
     assert_eq!(home.json(&["memory", "show", &id(2).to_string(), "--json"])["answer"], "It is 2.");
 }
 

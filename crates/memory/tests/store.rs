@@ -356,6 +356,17 @@ fn what_a_process_left_unfinished_is_no_hindrance() {
     assert!(!path("store.unfinished").exists() && !path(".unfinished-index-1").exists());
 }
 
+/// What was asked of a process that was stopped is done when it goes on, although it has been kept and taken in meanwhile.
+#[test]
+fn an_event_that_comes_twice_is_there_once() {
+    let home = Home::new();
+    let store = home.open();
+    let cancelled = Payload::QueryCancelled(Nothing {});
+    let event = Envelope::new("test", SessionId::from_bits(1), cancelled);
+    assert_eq!((store.append_event(&event), store.append_event(&event)), (Ok(1), Ok(1)));
+    assert_eq!(store.events(&EventFilter::default(), None).unwrap().len(), 1);
+}
+
 /// Spoils a file of storage, and checks that memory opens all the same or says what to do.
 #[track_caller]
 fn check_damage(name: &str, spoil: impl Fn(&mut Vec<u8>)) -> bool {

@@ -142,6 +142,7 @@ fn stop_for_a_while(process: u32) {
 fn torture(folder: &Path, scale: &Scale) -> (Vec<u64>, usize, usize) {
     let (sender, said) = channel();
     let begin = |index: u64| start(folder, index, index * NUMBERS_PER_PROCESS, scale.questions, &sender);
+    let mut begun_at: BTreeMap<u64, u64> = BTreeMap::new();
     let mut processes: BTreeMap<u64, Child> = (1..=scale.processes).map(|index| (index, begin(index))).collect();
     let (mut done, mut n_kills, mut n_stops) = (Vec::new(), 0, 0);
     while !processes.is_empty() {
@@ -165,11 +166,13 @@ fn torture(folder: &Path, scale: &Scale) -> (Vec<u64>, usize, usize) {
                 assert!(status.success() || !has_ended, "process {index} failed");
                 assert_ne!(status.code(), Some(101), "process {index} has panicked");
                 if !has_ended {
-                    // What it was doing when it was killed may be there or not.
+                    // What it was doing when it was killed may be there or not, and is not done again.
                     let is_its = |number: &&u64| *number / NUMBERS_PER_PROCESS == index;
                     let asked = |number: u64| number % NUMBERS_PER_PROCESS % IMPORTED;
-                    let last = done.iter().filter(is_its).map(|number| asked(*number) + 2).max().unwrap_or(1);
-                    let first = index * NUMBERS_PER_PROCESS + last.min(scale.questions);
+                    let after_last = done.iter().filter(is_its).map(|number| asked(*number) + 2).max().unwrap_or(1);
+                    let begun = begun_at.entry(index).or_default();
+                    *begun = after_last.max(*begun + 1).min(scale.questions);
+                    let first = index * NUMBERS_PER_PROCESS + *begun;
                     processes.insert(index, start(folder, index, first, scale.questions, &sender));
                 }
             }

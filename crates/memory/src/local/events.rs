@@ -1,11 +1,12 @@
 //! The event log: what passed on the bus, in order.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use hone_protocol::{Envelope, Subject};
+use hone_protocol::{Envelope, EnvelopeId, Subject};
 
-use super::opened::Opened;
+use super::opened::{Opened, lock};
 use crate::error::MemoryError;
 use crate::filters::EventFilter;
 use crate::records::{Numbered, from_json, number_of, to_json};
@@ -13,9 +14,13 @@ use crate::records::{Numbered, from_json, number_of, to_json};
 /// How far back the log is searched for an event that is sent a second time.
 const REPEATS_WITHIN: u64 = 10_000;
 
+/// How many events are known by their ids.
+const MOST_RECENT: usize = 1_000;
+
 impl Opened {
-    /// Appends an event and gives its number. An event that is repeated, because whoever sent it did not hear that it had
-    /// arrived, is appended only if it had not.
+    /// Appends an event and gives its number. An event that is repeated, because its sender did not hear that it had arrived,
+    /// is appended only if it had not. The repetition may come before the original does: a process that was stopped finds in
+    /// its sockets what has been asked of it, and kept elsewhere meanwhile. So what came lately is known by its id.
     pub(super) fn append_event(&self, envelope: &Envelope, is_repeated: bool) -> Result<u64, MemoryError> {
         if envelope.subject() == Subject::ResponseChunk {
             return Err(MemoryError::Chunk);
@@ -25,8 +30,15 @@ impl Opened {
             if is_repeated && let Some(number) = self.number_of_event(&bytes, draft.head.last_event)? {
                 return Ok(number);
             }
+            let mut recent = lock(&self.recent_events);
+            if let Some(number) = recent.number_of(envelope.id)
+                && draft.storage.get(&Numbered::Event.key(number))?.is_some_and(|stored| is_event(&stored, envelope.id))
+            {
+                return Ok(number);
+            }
             draft.head.last_event += 1;
             draft.batch.insert(Numbered::Event.key(draft.head.last_event), bytes);
+            recent.note(envelope.id, draft.head.last_event);
             Ok(draft.head.last_event)
         })
     }
@@ -63,6 +75,34 @@ impl Opened {
         }
         Ok(None)
     }
+}
+
+/// The numbers of the events that came last. One whose write has failed is not there under its number.
+#[derive(Default)]
+pub(super) struct RecentEvents {
+    numbers: BTreeMap<EnvelopeId, u64>,
+    order: VecDeque<EnvelopeId>,
+}
+
+impl RecentEvents {
+    fn number_of(&self, id: EnvelopeId) -> Option<u64> {
+        self.numbers.get(&id).copied()
+    }
+
+    fn note(&mut self, id: EnvelopeId, number: u64) {
+        self.numbers.insert(id, number);
+        self.order.push_back(id);
+        if self.order.len() > MOST_RECENT
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.numbers.remove(&oldest);
+        }
+    }
+}
+
+/// Whether what is stored is the event of that id, also where texts in it were forgotten.
+fn is_event(stored: &[u8], id: EnvelopeId) -> bool {
+    std::str::from_utf8(stored).is_ok_and(|text| text.contains(&id.to_string()))
 }
 
 /// An event that the filter accepts. One of a later version, about something that this one does not know, is left out.

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hone_protocol::QueryId;
 
+use super::events::RecentEvents;
 use crate::commits::Commits;
 use crate::error::MemoryError;
 use crate::files::{Purpose, write_file};
@@ -31,6 +32,7 @@ pub(super) struct Opened {
     pub(super) index: Mutex<VectorIndex>,
     /// Whoever writes holds it.
     head: Mutex<Head>,
+    pub(super) recent_events: Mutex<RecentEvents>,
     commits: Commits,
     changes_until_save: u64,
     /// Whoever saves the index holds it.
@@ -67,6 +69,7 @@ impl Opened {
             storage,
             index: Mutex::new(index),
             head: Mutex::new(head),
+            recent_events: Mutex::default(),
             commits: Commits::default(),
             changes_until_save: options.changes_until_save,
             saving: Mutex::new(()),
