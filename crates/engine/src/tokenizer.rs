@@ -14,6 +14,7 @@ mod sentence_piece;
 mod special;
 mod vocabulary;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use thiserror::Error;
@@ -261,6 +262,18 @@ impl Tokenizer {
     /// The names of control tokens that stand in `text`, with the place of each.
     pub(crate) fn control_names_in(&self, text: &str) -> Vec<Range<usize>> {
         self.special_texts.control_names_in(text)
+    }
+
+    /// The control tokens that `text` becomes, but for names that touch one of the `literal` byte ranges.
+    pub(crate) fn control_tokens_in(&self, text: &str, literal: &[Range<usize>]) -> Vec<u32> {
+        let fragments = self.special_texts.cut(text, true, literal);
+        let token = |fragment| if let Fragment::Token(id) = fragment { Some(id) } else { None };
+        fragments.into_iter().filter_map(token).filter(|id| self.is_control(*id)).collect()
+    }
+
+    /// Every character of a control token's name, in every case.
+    pub(crate) fn control_letters(&self) -> &BTreeSet<char> {
+        self.special_texts.control_letters()
     }
 
     fn adds_space_prefix(&self) -> bool {

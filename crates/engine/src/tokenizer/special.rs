@@ -70,6 +70,8 @@ pub(super) struct SpecialTexts {
     always: Names,
     /// Those and the control tokens.
     all: Names,
+    /// The characters of control tokens' names, in every case.
+    control_letters: BTreeSet<char>,
     /// Whether white space after a control token is dropped (Phi-3).
     strips_space_after: bool,
 }
@@ -98,8 +100,13 @@ impl SpecialTexts {
         Ok(SpecialTexts {
             always: names(&[TokenKind::UserDefined])?,
             all: names(&[TokenKind::UserDefined, TokenKind::Control, TokenKind::Unknown])?,
+            control_letters: control_letters(entries),
             strips_space_after,
         })
+    }
+
+    pub(super) fn control_letters(&self) -> &BTreeSet<char> {
+        &self.control_letters
     }
 
     /// Cuts `text` at the names of special tokens: of user-defined ones always, of control tokens where `parse_control`
@@ -143,6 +150,13 @@ impl SpecialTexts {
         }
         places
     }
+}
+
+fn control_letters(entries: &[Entry<'_>]) -> BTreeSet<char> {
+    let control = entries.iter().filter(|entry| matches!(entry.kind, TokenKind::Control | TokenKind::Unknown));
+    let letters: BTreeSet<char> = control.flat_map(|entry| entry.text.chars()).collect();
+    let in_every_case = |letter: char| std::iter::once(letter).chain(letter.to_lowercase()).chain(letter.to_uppercase());
+    letters.into_iter().flat_map(in_every_case).collect()
 }
 
 fn touches(place: &Range<usize>, ascending: &[Range<usize>]) -> bool {
