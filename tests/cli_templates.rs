@@ -44,14 +44,14 @@ static HOSTILE: LazyLock<Vec<(&'static str, String, &'static str)>> = LazyLock::
         ("deep parentheses", format!("{{{{ {}1{} }}}}", "(".repeat(9999), ")".repeat(9999)), "recursion"),
         ("nested list literals", format!("{{{{ {}{} }}}}", "[".repeat(9999), "]".repeat(9999)), "recursion"),
         ("nested map literals", format!("{{{{ {}1{} }}}}", "{'a':".repeat(9999), "}".repeat(9999)), "recursion"),
-        ("negations", format!("{{{{ {}1 }}}}", "not ".repeat(200_000)), "chat template"),
-        ("a namespace in itself", "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}".into(), "chat template"),
-        ("lists in lists", nested("[]", "[ns.a]"), "chat template"),
-        ("maps in maps", nested("1", "{'a': ns.a}"), "chat template"),
+        ("negations", format!("{{{{ {}1 }}}}", "not ".repeat(200_000)), "64 MiB of stack"),
+        ("a namespace in itself", "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}".into(), "64 MiB of stack"),
+        ("lists in lists", nested("[]", "[ns.a]"), "the prompt has"),
+        ("maps in maps", nested("1", "{'a': ns.a}"), "the prompt has"),
         ("doubling strings", doubling("'x'", "ns.a ~ ns.a"), "256 MiB of memory"),
-        ("doubling lists", doubling("[1]", "ns.a + ns.a"), "chat template"),
-        ("repeated strings", "{{ ('x' * 99999999999) | length }}".into(), "chat template"),
-        ("a huge range", "{{ range(99999999999) | list | length }}".into(), "chat template"),
+        ("doubling lists", doubling("[1]", "ns.a + ns.a"), "5 seconds"),
+        ("repeated strings", "{{ ('x' * 99999999999) | length }}".into(), "too large"),
+        ("a huge range", "{{ range(99999999999) | list | length }}".into(), "too many"),
         ("joins", "{% for i in range(9999) %}{% set x = range(99999) | join %}{% endfor %}".into(), "5 seconds"),
         ("recursive macros", "{% macro a() %}{{ a() }}{{ a() }}{% endmacro %}{{ a() }}".into(), "recursion"),
         (
@@ -111,13 +111,12 @@ fn whatever_a_template_does_the_engine_answers_others() {
     let (home, engine) = (Home::new(), engine());
     let good = model(&home, "good.gguf", GOOD);
     for (what, template, complaint) in HOSTILE.iter() {
-        let hostile = model(&home, "hostile.gguf", template);
+        let hostile = model(&home, &format!("{what}.gguf"), template);
         let asked = start(&engine, &hostile, chat("Hi"));
         start(&engine, &hostile, raw("Hi")).complete().unwrap_or_else(|error| panic!("{what}, raw: {error}"));
         start(&engine, &good, chat("Hi")).complete().unwrap_or_else(|error| panic!("{what}, another: {error}"));
         let error = asked.complete().map(|answer| answer.prompt_token_ids.len()).unwrap_err().to_string();
-        assert!(error.contains("chat template") && error.contains(complaint), "{what}: {error}");
-        std::fs::remove_file(hostile).unwrap();
+        assert!(error.contains(complaint), "{what}: {error}");
     }
 }
 

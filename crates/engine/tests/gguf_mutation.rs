@@ -47,8 +47,8 @@ fn read_everything(gguf: &Gguf) {
     if let Ok(tokenizer) = Tokenizer::from_gguf(gguf) {
         let _ = tokenizer.encode("a b", EncodeOptions { parse_special: true, add_special: true });
         let question = [Message::new(Role::User, "a b")];
-        let _ =
-            ChatTemplate::from_gguf(gguf, &tokenizer, &TemplateHost::InProcess).map(|template| template.encode_chat(&tokenizer, &question, &[]));
+        let _ = ChatTemplate::from_gguf(gguf, &tokenizer, &TemplateHost::InProcess)
+            .map(|template| template.encode_chat(&tokenizer, &question, &[]));
     }
 }
 

@@ -55,11 +55,7 @@ fn refused(error: impl std::fmt::Display) -> GenerateError {
     GenerateError::Request(error.to_string())
 }
 
-fn encode(
-    request: &GenerateRequest,
-    events: &GenerationSender,
-    model: &ModelText,
-) -> Result<Vec<u32>, GenerateError> {
+fn encode(request: &GenerateRequest, events: &GenerationSender, model: &ModelText) -> Result<Vec<u32>, GenerateError> {
     let tokens = match &request.prompt {
         Prompt::Chat(messages) => encode_chat(request, events, messages, model)?,
         _ if !request.tools.is_empty() => {

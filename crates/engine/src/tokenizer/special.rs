@@ -155,7 +155,8 @@ impl SpecialTexts {
 fn control_letters(entries: &[Entry<'_>]) -> BTreeSet<char> {
     let control = entries.iter().filter(|entry| matches!(entry.kind, TokenKind::Control | TokenKind::Unknown));
     let letters: BTreeSet<char> = control.flat_map(|entry| entry.text.chars()).collect();
-    let in_every_case = |letter: char| std::iter::once(letter).chain(letter.to_lowercase()).chain(letter.to_uppercase());
+    let in_every_case =
+        |letter: char| std::iter::once(letter).chain(letter.to_lowercase()).chain(letter.to_uppercase());
     letters.into_iter().flat_map(in_every_case).collect()
 }
 
