@@ -244,7 +244,7 @@ fn stored_template(gguf: &Gguf) -> Result<Option<&str>, TemplateError> {
         }
     }
     let mut named = gguf.metadata().filter(|(key, _)| key.starts_with("tokenizer.chat_template."));
-    Ok(named.find_map(|(_, value)| if let Value::String(source) = value { Some(source.as_str()) } else { None }))
+    Ok(named.find_map(|(_, value)| if let Value::String(source) = value { Some(source) } else { None }))
 }
 
 /// The conversation with its system messages at the head of the first user message; `None` where there are none.

@@ -5,7 +5,7 @@
 #[path = "support/allocations.rs"]
 mod allocations;
 
-use allocations::{LIVE, PEAK};
+use allocations::peak_of;
 use hone_engine::decoder::DecoderSpec;
 use hone_engine::gguf::{Gguf, GgufError, TensorType, WriteValue, Writer};
 use hone_engine::synth::{self, Quantization, Shape};
@@ -15,20 +15,20 @@ use hone_protocol::{Message, ModelFile, Role};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// What opening may allocate beyond the file's own size: the directory and the metadata take more room as maps than as
+/// What opening may allocate beyond the file's own size: the directory and the metadata take more room as tables than as
 /// bytes, and the files here have about fifty entries.
 const ALLOWANCE: usize = 32 << 10;
+/// The same of opening and of everything that can be read: decoder, tokenizer, template.
+const ALLOWANCE_OF_ALL: usize = 64 << 20;
 
-/// Opens `bytes`, reads everything that a file that opens gives access to, and checks what opening allocated.
+/// Opens `bytes`, reads everything that a file that opens gives access to, and checks what both allocated.
 fn open(bytes: Vec<u8>) -> Result<Gguf, GgufError> {
     let n_bytes = bytes.len();
-    let before = LIVE.get();
-    PEAK.set(before);
-    let result = Gguf::from_bytes(bytes);
-    let allocated = PEAK.get() - before;
+    let (result, allocated) = peak_of(|| Gguf::from_bytes(bytes));
     assert!(allocated <= (n_bytes + ALLOWANCE) as isize, "{allocated} bytes allocated to open {n_bytes}");
     if let Ok(gguf) = &result {
-        read_everything(gguf);
+        let ((), allocated) = peak_of(|| read_everything(gguf));
+        assert!(allocated <= (n_bytes + ALLOWANCE_OF_ALL) as isize, "{allocated} bytes allocated to read {n_bytes}");
     }
     result
 }
