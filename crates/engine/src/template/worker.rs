@@ -43,11 +43,11 @@ pub fn serve() -> io::Result<()> {
     thread.join().unwrap_or_else(|_| Err(io::Error::other("the template's thread ended unexpectedly")))
 }
 
-/// Answers requests until there are no more.
+/// Answers requests until there are no more, within the limits that the process has.
 ///
 /// # Errors
 /// When a stream breaks.
-pub(super) fn run(input: impl BufRead, mut output: impl Write) -> io::Result<()> {
+pub fn run(input: impl BufRead, mut output: impl Write) -> io::Result<()> {
     let mut engine = None;
     for line in input.lines() {
         let line = line?;
