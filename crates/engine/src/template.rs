@@ -109,7 +109,7 @@ impl ChatTemplate {
         let with_tools = gguf.string("tokenizer.chat_template.tool_use")?;
         let Some(text) = stored_template(gguf)? else {
             let text = fallback::template(tokenizer, name).ok_or(TemplateError::Missing)?;
-            return Ok(ChatTemplate::known(text, tokenizer)?);
+            return ChatTemplate::known(text, tokenizer);
         };
         if with_tools.is_none() && known::is_known(text) {
             return ChatTemplate::known(text, tokenizer);

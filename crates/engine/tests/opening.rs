@@ -7,10 +7,6 @@
 mod allocations;
 #[path = "support/metadata.rs"]
 mod metadata;
-#[path = "support/random.rs"]
-mod random;
-
-use std::collections::HashSet;
 
 use allocations::peak_of;
 use hone_engine::decoder::DecoderSpec;
@@ -18,7 +14,6 @@ use hone_engine::gguf::Gguf;
 use hone_engine::template::{ChatTemplate, TemplateHost};
 use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
 use metadata::Metadata;
-use random::Random;
 
 const ALLOWANCE: usize = 64 << 20;
 const TEXT: &str = "Grüße, 世界! <|im_end|> The quick brown fox jumps over the lazy dog.\n\n    12345 ";
@@ -130,17 +125,13 @@ fn tensors_cost_what_they_weigh() {
     check("65 536 tensors", directory(65_536), Some("tokenizer.ggml.model"));
 }
 
-/// As many tokens as the largest byte-level vocabularies have, each of two others.
+/// Byte-level BPE of so many tokens, each but the letters of an earlier one and a letter.
 fn large_byte_level(n_tokens: usize) -> Vec<u8> {
-    let (mut random, mut tokens, mut merges) = (Random::new(1), letters(), Vec::new());
-    let mut known: HashSet<String> = tokens.iter().cloned().collect();
-    while tokens.len() < n_tokens {
-        let (left, right) = (&tokens[random.below(tokens.len())], &tokens[random.below(tokens.len())]);
-        let joined = format!("{left}{right}");
-        if joined.len() <= 16 && known.insert(joined.clone()) {
-            merges.push(format!("{left} {right}"));
-            tokens.push(joined);
-        }
+    let (letters, mut tokens, mut merges) = (letters(), letters(), Vec::new());
+    for index in 0..n_tokens - letters.len() {
+        let (left, right) = (tokens[index / letters.len()].clone(), &letters[index % letters.len()]);
+        merges.push(format!("{left} {right}"));
+        tokens.push(format!("{left}{right}"));
     }
     let types = vec![1; tokens.len()];
     byte_level(&tokens, &types, &merges).bytes()
@@ -148,21 +139,18 @@ fn large_byte_level(n_tokens: usize) -> Vec<u8> {
 
 /// As many pieces as Gemma has, with its user-defined tokens.
 fn large_sentence_piece() -> Vec<u8> {
-    let mut random = Random::new(2);
     let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(String::from).to_vec();
     tokens.extend((0..=255u8).map(|byte| format!("<0x{byte:02X}>")));
     let mut types = vec![2, 3, 3];
     types.extend([6; 256]);
     tokens.extend((0..6400).map(|index| format!("<unused{index}>")));
     types.resize(tokens.len(), 4);
-    let mut known: HashSet<String> = tokens.iter().cloned().collect();
-    while tokens.len() < 262_144 {
-        let piece: String =
-            (0..1 + random.below(12)).map(|_| random.pick(&['a', 'b', 'e', 'n', 'o', 'r', 's', '▁'])).collect();
-        if known.insert(piece.clone()) {
-            tokens.push(piece);
-        }
+    let letters = ["a", "b", "e", "n", "o", "r", "s", "▁"];
+    let mut pieces: Vec<String> = letters.map(String::from).to_vec();
+    for index in 0..262_144 - tokens.len() - pieces.len() {
+        pieces.push(format!("{}{}", pieces[index / letters.len()], letters[index % letters.len()]));
     }
+    tokens.extend(pieces);
     types.resize(tokens.len(), 1);
     let scores: Vec<f32> = (0..tokens.len()).map(|index| -(index as f32)).collect();
     Metadata::default()

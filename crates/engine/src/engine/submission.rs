@@ -62,6 +62,11 @@ impl Submission {
         }
     }
 
+    /// Whether preparing it may take as long as a chat template is allowed to.
+    pub(super) fn may_take_long(&self, model: &ModelText) -> bool {
+        matches!(self, Submission::Unprepared(queued) if model.may_take_long(&queued.request.prompt))
+    }
+
     pub(super) fn is_cancelled(&self) -> bool {
         match self {
             Submission::Unprepared(queued) => queued.events.is_cancelled(),

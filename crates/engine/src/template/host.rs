@@ -44,7 +44,7 @@ pub(super) struct Template {
 
 #[derive(Debug)]
 enum Place {
-    Here(OnceLock<Engine>),
+    Here(Box<OnceLock<Engine>>),
     Elsewhere(Workplace),
 }
 
@@ -54,13 +54,13 @@ pub(super) type IsCancelled<'a> = &'a dyn Fn() -> bool;
 impl Template {
     /// A template that runs in this process, whatever it does.
     pub(super) fn here(source: Source) -> Self {
-        Template { mentions_tools: mentions(&source.text, "tools"), place: Place::Here(OnceLock::new()), source }
+        Template { mentions_tools: mentions(&source.text, "tools"), place: Place::Here(Box::default()), source }
     }
 
     /// A template that runs where `host` says.
     pub(super) fn at(host: &TemplateHost, source: Source) -> Self {
         let place = match host {
-            TemplateHost::InProcess => Place::Here(OnceLock::new()),
+            TemplateHost::InProcess => Place::Here(Box::default()),
             TemplateHost::Process { program, arguments } => {
                 Place::Elsewhere(Workplace::new(program.clone(), arguments.clone()))
             }

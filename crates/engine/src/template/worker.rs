@@ -12,7 +12,7 @@
 //! | system calls | memory, time, the open streams | seccomp on Linux (x86-64, ARM and RISC-V), where the kernel has it |
 //! | core dumps | none | `RLIMIT_CORE` on Unix |
 //!
-//! What exceeds a limit ends the process. Its [parent](super::process) says so and starts another when it needs one.
+//! What exceeds a limit ends the process. Its parent says so and starts another when it needs one.
 
 mod confinement;
 
