@@ -22,6 +22,7 @@ use crate::output::Output;
 use crate::progress::Transfers;
 use crate::running::VisibleEngine;
 use crate::stack::Stack;
+use crate::templates;
 
 /// Contexts of full length that the KV cache has room for; the room is taken when it is first used.
 const PARALLEL_SEQUENCES: usize = 4;
@@ -223,6 +224,7 @@ impl App {
             speculation: engine.speculation.parse().map_err(parsed)?,
             kv_cache: engine.kv_cache.parse().map_err(parsed)?,
             activation_bits: engine.activation_bits.try_into().map_err(parsed)?,
+            templates: templates::host()?,
         })
     }
 }
@@ -230,7 +232,8 @@ impl App {
 impl ModelShelf for App {
     fn provide(&self, name: &str) -> anyhow::Result<()> {
         let file = self.model_file(name)?;
-        check_file(&file).with_context(|| format!("model {name:?} cannot be run"))
+        let chat = check_file(&file, &templates::host()?).with_context(|| format!("model {name:?} cannot be run"))?;
+        chat.with_context(|| format!("model {name:?} cannot chat"))
     }
 
     fn names(&self) -> Vec<String> {

@@ -21,6 +21,7 @@ mod progress;
 mod running;
 mod stack;
 mod story;
+mod templates;
 mod threads;
 
 use std::process::ExitCode;
@@ -32,6 +33,10 @@ use crate::failure::{Outcome, exit_code_of, is_broken_pipe};
 use crate::output::Output;
 
 fn main() -> ExitCode {
+    // Before anything is read or started: this process is somebody's helper, and is to be small and quick.
+    if templates::is_worker() {
+        return templates::work();
+    }
     let arguments = Arguments::parse();
     let output = Output::of_this_process();
     match run(arguments, output) {

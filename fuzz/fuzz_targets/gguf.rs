@@ -3,7 +3,7 @@
 
 use hone_engine::decoder::DecoderSpec;
 use hone_engine::gguf::Gguf;
-use hone_engine::template::ChatTemplate;
+use hone_engine::template::{ChatTemplate, TemplateHost};
 use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
 use libfuzzer_sys::fuzz_target;
 
@@ -19,6 +19,6 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = DecoderSpec::from_gguf(&gguf, None);
     if let Ok(tokenizer) = Tokenizer::from_gguf(&gguf) {
         let _ = tokenizer.encode("a b", EncodeOptions { parse_special: true, add_special: true });
-        let _ = ChatTemplate::from_gguf(&gguf, &tokenizer);
+        let _ = ChatTemplate::from_gguf(&gguf, &tokenizer, &TemplateHost::InProcess);
     }
 });

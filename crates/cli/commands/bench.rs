@@ -91,7 +91,7 @@ fn tests(arguments: &BenchArguments) -> anyhow::Result<Vec<SpeedTest>> {
 fn measure(app: &App, run: &Run<'_>) -> anyhow::Result<Vec<Row>> {
     let n_positions = run.tests.iter().map(SpeedTest::n_positions).max().unwrap_or(0);
     let n_sequences = run.tests.iter().map(|test| test.batch).max().unwrap_or(1);
-    let options = ModelOptions { context_length: None, n_sequences, ..run.options };
+    let options = ModelOptions { context_length: None, n_sequences, ..run.options.clone() };
     let file = app.model_file(run.model)?;
     app.store.verify(&file)?;
     let mut model = Model::load(&file, &options).with_context(|| format!("cannot load model {:?}", run.model))?;

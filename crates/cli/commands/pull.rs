@@ -5,13 +5,14 @@ use std::path::Path;
 use anyhow::Context;
 use hone_engine::model::check_file;
 use hone_models::PullOptions;
-use hone_protocol::ModelFile;
+use hone_protocol::{ModelFile, with_causes};
 
 use super::describe::JsonModel;
 use crate::app::App;
 use crate::arguments::PullArguments;
 use crate::failure::Outcome;
 use crate::output::bytes;
+use crate::templates;
 
 /// Fetches the model.
 ///
@@ -20,7 +21,7 @@ use crate::output::bytes;
 pub(crate) fn run(app: &App, arguments: PullArguments) -> anyhow::Result<Outcome> {
     let options = PullOptions { name: arguments.name, ..PullOptions::from_environment() };
     if app.store.catalog().find(&arguments.reference).is_none() {
-        check_own_file(Path::new(&arguments.reference))?;
+        check_own_file(app, Path::new(&arguments.reference))?;
     }
     let pulled = app.pull(&arguments.reference, &options)?;
     if arguments.json.json {
@@ -33,11 +34,16 @@ pub(crate) fn run(app: &App, arguments: PullArguments) -> anyhow::Result<Outcome
 }
 
 /// A file of one's own is looked at before it is copied: what cannot be run is of no use in the store.
-fn check_own_file(path: &Path) -> anyhow::Result<()> {
+fn check_own_file(app: &App, path: &Path) -> anyhow::Result<()> {
     let Ok(metadata) = path.metadata() else { return Ok(()) };
     if !metadata.is_file() {
         return Ok(());
     }
     let file = ModelFile { path: path.to_owned(), offset: 0, length: metadata.len() };
-    check_file(&file).with_context(|| format!("{} cannot be run", path.display()))
+    let chat = check_file(&file, &templates::host()?).with_context(|| format!("{} cannot be run", path.display()))?;
+    if let Err(problem) = chat {
+        let problem = with_causes(&problem);
+        app.output.note(&format!("{} can continue text, and cannot chat: {problem}", path.display()));
+    }
+    Ok(())
 }

@@ -175,7 +175,7 @@ impl Widths {
         wide
     }
 
-    fn metadata(&self, writer: &mut Writer, key: &str, value: &Value) {
+    fn metadata(&self, writer: &mut Writer, key: &str, value: Value<'_>) {
         let name = key.strip_prefix(&format!("{}.", self.architecture)).unwrap_or(key);
         let wide = |width: usize| WriteValue::U32(width as u32);
         let value = match (name, value) {
@@ -185,9 +185,9 @@ impl Widths {
             ("attention.layer_norm_rms_epsilon", Value::Float(epsilon)) => {
                 WriteValue::F32((epsilon * self.hidden as f64 / self.wide_hidden() as f64) as f32)
             }
-            (_, Value::Unsigned(number)) => WriteValue::U32(*number as u32),
-            (_, Value::Float(number)) => WriteValue::F32(*number as f32),
-            (_, Value::Bool(truth)) => WriteValue::Bool(*truth),
+            (_, Value::Unsigned(number)) => WriteValue::U32(number as u32),
+            (_, Value::Float(number)) => WriteValue::F32(number as f32),
+            (_, Value::Bool(truth)) => WriteValue::Bool(truth),
             (_, Value::String(text)) => WriteValue::String(text),
             (_, Value::Signed(_) | Value::Array(_)) => return,
         };

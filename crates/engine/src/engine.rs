@@ -1,7 +1,7 @@
 //! The engine thread: owns the device and the loaded models, and works on all requests at once.
 //!
 //! Callers hold an [`EngineHandle`]. A request is turned into tokens on the caller's thread where its model is in memory,
-//! so that the engine's is not held up; it goes in over a channel and its events come back over another. What the thread
+//! so that the engine's is not held up, or on one of its own where the model's chat template may take long; it goes in over a channel and its events come back over another. What the thread
 //! does between is a loop of steps, each of which advances requests of one model by a token or a part of their
 //! prompts. Which, the [scheduler](crate::scheduler) says. Models are loaded beside that, each on a thread of its own.
 
@@ -117,7 +117,8 @@ impl EngineHandle {
 }
 
 impl Generate for EngineHandle {
-    /// Takes a moment where the model is in memory: the prompt is tokenized on this thread.
+    /// Takes a moment where the model is in memory: the prompt is tokenized on this thread, unless its chat template is
+    /// unknown and may take long.
     fn generate(&self, request: GenerateRequest) -> Result<Generation, GenerateError> {
         let arrived = Instant::now();
         let (events, generation) = Generation::channel();
@@ -129,7 +130,8 @@ impl Generate for EngineHandle {
                 return Ok(generation);
             }
         };
-        let text = self.texts.get(&file);
+        // A caller must be able to cancel a request while its template runs.
+        let text = self.texts.get(&file).filter(|text| !text.may_take_long(&request.prompt));
         let queued = QueuedRequest { request, file, events, arrived };
         let submission = match text {
             None => Submission::Unprepared(Box::new(queued)),

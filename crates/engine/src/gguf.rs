@@ -3,7 +3,9 @@
 //! A file comes from somewhere else and is not trusted. The header is walked once, front to back, and everything in it is
 //! checked against the bytes that are really there before anything is allocated for it: a count that cannot fit, a length
 //! past the end, a product that overflows, overlapping tensors. What is wrong is an error that names the field. Arrays
-//! (a vocabulary has hundreds of thousands of strings) stay in the mapping and are decoded where they are used.
+//! (a vocabulary has hundreds of thousands of strings) and texts stay in the mapping and are decoded where they are used.
+//! A file may have 65 536 tensors, as many metadata keys, and a million entries in an array that is read: far more than
+//! any model's, and little enough that opening a file takes its size plus 64 MiB at most, tokenizer and template included.
 //!
 //! The format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
@@ -13,16 +15,16 @@ mod tensor_type;
 mod value;
 mod writer;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hone_protocol::ModelFile;
 use thiserror::Error;
 
+use header::Entry;
 pub use mapping::Mapping;
 pub use tensor_type::TensorType;
-pub use value::{Array, Value, ValueType};
+pub use value::{Array, Strings, Value, ValueType};
 pub use writer::{TensorWriter, WriteError, WriteValue, Writer};
 
 /// So far ahead of what is being read the disk is kept busy.
@@ -109,8 +111,8 @@ impl TensorInfo {
 #[derive(Clone, Debug)]
 pub struct Gguf {
     mapping: Arc<Mapping>,
-    metadata: BTreeMap<String, Value>,
-    tensors: BTreeMap<String, TensorInfo>,
+    metadata: Vec<Entry>,
+    tensors: Vec<TensorInfo>,
 }
 
 impl Gguf {
@@ -144,18 +146,20 @@ impl Gguf {
     }
 
     /// Every metadata key with its value, in the order of the keys.
-    pub fn metadata(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.metadata.iter().map(|(key, value)| (key.as_str(), value))
+    pub fn metadata(&self) -> impl Iterator<Item = (&str, Value<'_>)> {
+        let file = self.mapping.bytes();
+        self.metadata.iter().map(move |entry| (entry.key(file), entry.value(file)))
     }
 
     /// The tensor directory, in the order of the names.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        self.tensors.values()
+        self.tensors.iter()
     }
 
     /// The directory's entry of a tensor.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
-        self.tensors.get(name)
+        let index = self.tensors.binary_search_by(|tensor| tensor.name.as_str().cmp(name)).ok()?;
+        self.tensors.get(index)
     }
 
     /// The bytes of a tensor of this file.
@@ -180,8 +184,9 @@ impl Gguf {
     }
 
     /// The value under `key`.
-    pub fn value(&self, key: &str) -> Option<&Value> {
-        self.metadata.get(key)
+    pub fn value(&self, key: &str) -> Option<Value<'_>> {
+        let file = self.mapping.bytes();
+        header::find(&self.metadata, file, key).map(|entry| entry.value(file))
     }
 
     /// The string under `key`, if there is one.
@@ -221,8 +226,16 @@ impl Gguf {
     /// # Errors
     /// When the key holds something else, or a string is not UTF-8.
     pub fn strings(&self, key: &str) -> Result<Option<Vec<&str>>, GgufError> {
+        self.each_string(key)?.map(|strings| strings.collect()).transpose()
+    }
+
+    /// The strings under `key`, one after the other.
+    ///
+    /// # Errors
+    /// When the key holds something else, or more than are read. A string may be an error, too, where it is not UTF-8.
+    pub fn each_string<'g>(&'g self, key: &str) -> Result<Option<Strings<'g>>, GgufError> {
         let Some(array) = self.typed(key, "an array", Value::as_array)? else { return Ok(None) };
-        array.strings(key, self.mapping.bytes()).map(Some)
+        array.each_string(key, self.mapping.bytes()).map(Some)
     }
 
     /// The numbers under `key`, as 32-bit floats.
@@ -247,9 +260,9 @@ impl Gguf {
         &'a self,
         key: &str,
         expected: &str,
-        convert: impl FnOnce(&'a Value) -> Option<T>,
+        convert: impl FnOnce(Value<'a>) -> Option<T>,
     ) -> Result<Option<T>, GgufError> {
-        let Some(value) = self.metadata.get(key) else { return Ok(None) };
+        let Some(value) = self.value(key) else { return Ok(None) };
         match convert(value) {
             Some(converted) => Ok(Some(converted)),
             None => {

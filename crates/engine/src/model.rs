@@ -18,6 +18,7 @@ use crate::gguf::{Gguf, GgufError};
 use crate::kv_cache::prefix_tree::PrefixTree;
 use crate::kv_cache::{BLOCK_TOKENS, BlockPool, CacheFull, CachedSequence};
 use crate::reuse::recycled;
+use crate::template::{ChatTemplate, TemplateError, TemplateHost};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
 pub use text::ModelText;
@@ -88,6 +89,8 @@ pub struct ModelOptions {
     pub kv_cache: KvCacheFormat,
     /// How finely activations are rounded.
     pub activation_bits: ActivationBits,
+    /// Who runs the files' chat templates.
+    pub templates: TemplateHost,
 }
 
 impl ModelOptions {
@@ -149,15 +152,17 @@ pub struct LoadOptions {
     pub cache_positions: usize,
 }
 
-/// Whether a file is a model that can be loaded, as far as its header tells.
+/// Whether a file is a model that can be loaded, as far as its header tells. One that can only continue text is one, too:
+/// the value says why it cannot chat.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn check_file(file: &ModelFile) -> Result<(), ModelError> {
+pub fn check_file(file: &ModelFile, templates: &TemplateHost) -> Result<Result<(), TemplateError>, ModelError> {
     let gguf = Gguf::open_region(file)?;
     let spec = DecoderSpec::from_gguf(&gguf, None)?;
     let tokenizer = Tokenizer::from_gguf(&gguf)?;
-    check_vocabulary(&tokenizer, &spec)
+    check_vocabulary(&tokenizer, &spec)?;
+    Ok(ChatTemplate::from_gguf(&gguf, &tokenizer, templates).and_then(|template| template.check()))
 }
 
 fn check_vocabulary(tokenizer: &Tokenizer, spec: &DecoderSpec) -> Result<(), ModelError> {
@@ -226,7 +231,7 @@ impl Model {
     ) -> Result<Self, ModelError> {
         // A vocabulary is built by one thread: while others pack the weights, it costs no time.
         let (text, backend) = std::thread::scope(|scope| {
-            let text = scope.spawn(|| ModelText::from_gguf(gguf, &spec, options.context_of(&spec)));
+            let text = scope.spawn(|| ModelText::from_gguf(gguf, &spec, options.context_of(&spec), &options.templates));
             let backend = load_backend(gguf, &spec, options, beside);
             (text.join().unwrap_or_else(|panic| resume_unwind(panic)), backend)
         });

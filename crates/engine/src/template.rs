@@ -1,27 +1,45 @@
 //! Conversations as the text that a model was trained on, and that text as token ids.
 //!
-//! The template is a Jinja program in the model's metadata, and comes from somewhere else: it runs with a bounded number
-//! of instructions and a bounded output, and can reach nothing but the conversation. Where a file has none, one of the
-//! well-known forms stands in, chosen by the control tokens that the vocabulary has.
+//! The template is a Jinja program in the model's metadata, and comes from a stranger. It can reach nothing but the
+//! conversation, and runs in a [process of its own](worker) within 256 MiB of memory, 64 MiB of stack and 5 seconds for a
+//! rendering, of which minijinja may take two million steps; what takes more is an error of that request. The process is
+//! started when the template is first used: who only continues text never meets it. Where a file has no template, one of
+//! the well-known forms stands in, chosen by the control tokens that the vocabulary has; those, and the templates of the
+//! catalog's files, are known and run in this process.
 //!
 //! What people and tools write stays text. A message that contains the name of a control token (`<|im_end|>`) reaches the
 //! model as these letters: the name is replaced by a character for private use while the template runs, and put back as
-//! text that is not searched for control tokens.
+//! text that is not searched for control tokens. A template that makes such a name of other text (`<|IM_END|>` in lower
+//! case) has that conversation refused.
 
 mod conversation;
 mod disguise;
-mod engine;
 mod fallback;
+mod host;
+mod known;
+mod messages;
+mod process;
+mod rendering;
+pub mod worker;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use hone_protocol::{Message, Role, Tool};
 use thiserror::Error;
 
 use crate::gguf::{Gguf, GgufError, Value};
 use crate::tokenizer::{Tokenizer, TokenizerError};
-use disguise::Disguise;
-use engine::Engine;
+use disguise::{Disguise, Neutral};
+use host::{IsCancelled, Source, Template};
+use messages::Request;
+
+pub use host::TemplateHost;
+pub use messages::Failure;
 
 const KEY: &str = "tokenizer.chat_template";
+/// The longest template. Those of well-known models have up to some twenty kilobytes.
+const MAX_TEMPLATE_BYTES: usize = 1 << 20;
 
 /// Why a conversation cannot be turned into a prompt.
 #[derive(Debug, Error)]
@@ -29,14 +47,33 @@ pub enum TemplateError {
     /// A metadata value is broken.
     #[error(transparent)]
     Gguf(#[from] GgufError),
-    /// The template is no Jinja, or refuses the conversation.
-    #[error("the model's chat template fails{}: {reason}", at_line(*line))]
-    Failed {
-        /// The template's line, counted from 1.
-        line: Option<usize>,
-        /// What went wrong, or what the template says.
-        reason: String,
+    /// The template is not valid Jinja, or refuses the conversation.
+    #[error("the model's chat template fails {0}")]
+    Failed(Failure),
+    /// The template is longer than any that is known.
+    #[error("{KEY} has {n_bytes} bytes: a chat template may have {MAX_TEMPLATE_BYTES}")]
+    TooLong {
+        /// Its length.
+        n_bytes: usize,
     },
+    /// The template costs more than a template may.
+    #[error("the model's chat template {0}: use a file with another one, or give plain text to continue")]
+    Exceeded(String),
+    /// The process in which the template should run cannot be used.
+    #[error("cannot run the model's chat template in a process of its own")]
+    Process(#[source] std::io::Error),
+    /// The template makes a control token of what somebody wrote.
+    #[error(
+        "the model's chat template turns text of the conversation into the control token {name:?}: reword it, or use a \
+         file with another template"
+    )]
+    MakesControlToken {
+        /// The token's name.
+        name: String,
+    },
+    /// Nobody waits for the prompt any more.
+    #[error("the request was cancelled")]
+    Cancelled,
     /// The file has no template and its vocabulary is of no well-known chat format.
     #[error(
         "the file has no {KEY}, and its vocabulary has the control tokens of no well-known chat format: it is not made \
@@ -51,42 +88,56 @@ pub enum TemplateError {
     Tokenizer(#[from] TokenizerError),
 }
 
-fn at_line(line: Option<usize>) -> String {
-    line.map_or_else(String::new, |line| format!(" in line {line}"))
-}
-
 /// A model's chat template.
 #[derive(Debug)]
 pub struct ChatTemplate {
-    engine: Engine,
+    plain: Template,
     /// The one for conversations with tools, where the file has one of its own.
-    with_tools: Option<Engine>,
+    with_tools: Option<Template>,
+    /// Whether it is known to leave text as it is.
+    is_known: bool,
 }
 
 impl ChatTemplate {
-    /// The template in the file's metadata, or the one that its vocabulary suggests.
+    /// The template in the file's metadata, or the one that its vocabulary suggests. It is not parsed yet:
+    /// [`ChatTemplate::check`] does that.
     ///
     /// # Errors
-    /// When the template does not parse, or there is none and the vocabulary suggests none.
-    pub fn from_gguf(gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Self, TemplateError> {
+    /// When the template is too long, or there is none and the vocabulary suggests none.
+    pub fn from_gguf(gguf: &Gguf, tokenizer: &Tokenizer, host: &TemplateHost) -> Result<Self, TemplateError> {
         let name = gguf.string("general.name")?.unwrap_or_default();
-        let source = match stored_template(gguf)? {
-            Some(source) => source,
-            None => fallback::template(tokenizer, name).ok_or(TemplateError::Missing)?,
+        let with_tools = gguf.string("tokenizer.chat_template.tool_use")?;
+        let Some(text) = stored_template(gguf)? else {
+            let text = fallback::template(tokenizer, name).ok_or(TemplateError::Missing)?;
+            return ChatTemplate::known(text, tokenizer);
         };
-        let mut template = Self::new(source, tokenizer)?;
-        if let Some(source) = gguf.string("tokenizer.chat_template.tool_use")? {
-            template.with_tools = Some(new_engine(source, tokenizer)?);
+        if with_tools.is_none() && known::is_known(text) {
+            return ChatTemplate::known(text, tokenizer);
         }
-        Ok(template)
+        let with_tools = with_tools.map(|text| source(text, tokenizer)).transpose()?;
+        Ok(ChatTemplate {
+            plain: Template::at(host, source(text, tokenizer)?),
+            with_tools: with_tools.map(|source| Template::at(host, source)),
+            is_known: false,
+        })
     }
 
-    /// A template given as text, for the vocabulary of `tokenizer`.
+    fn known(text: &str, tokenizer: &Tokenizer) -> Result<Self, TemplateError> {
+        Ok(ChatTemplate { plain: Template::here(source(text, tokenizer)?), with_tools: None, is_known: true })
+    }
+
+    /// Whether rendering may take as long as a template is allowed to, and should hold nobody up.
+    pub(crate) fn may_take_long(&self) -> bool {
+        self.plain.is_elsewhere()
+    }
+
+    /// Whether the template can be used at all.
     ///
     /// # Errors
-    /// When it does not parse.
-    pub fn new(source: &str, tokenizer: &Tokenizer) -> Result<Self, TemplateError> {
-        Ok(ChatTemplate { engine: new_engine(source, tokenizer)?, with_tools: None })
+    /// When it does not parse, or costs too much.
+    pub fn check(&self) -> Result<(), TemplateError> {
+        let templates = std::iter::once(&self.plain).chain(&self.with_tools);
+        templates.into_iter().try_for_each(|template| template.ask(&Request::Check, &|| false).map(drop))
     }
 
     /// The text of a conversation, up to where the model's next turn begins. Where the template refuses a system message,
@@ -95,13 +146,26 @@ impl ChatTemplate {
     /// # Errors
     /// When the template fails or refuses the conversation, or there are tools and it knows none.
     pub fn render(&self, messages: &[Message], tools: &[Tool]) -> Result<String, TemplateError> {
-        let engine = self.with_tools.as_ref().filter(|_| !tools.is_empty()).unwrap_or(&self.engine);
-        if !tools.is_empty() && !engine.mentions_tools() {
+        self.render_unless(messages, tools, &|| false)
+    }
+
+    fn render_unless(
+        &self,
+        messages: &[Message],
+        tools: &[Tool],
+        is_cancelled: IsCancelled<'_>,
+    ) -> Result<String, TemplateError> {
+        let template = self.with_tools.as_ref().filter(|_| !tools.is_empty()).unwrap_or(&self.plain);
+        if !tools.is_empty() && !template.mentions_tools() {
             return Err(TemplateError::NoTools);
         }
-        engine.render(messages, tools).or_else(|error| match without_system(messages) {
-            Some(folded) => engine.render(&folded, tools).map_err(|_| error),
-            None => Err(error),
+        let render = |messages: &[Message]| {
+            let request = Request::Render { messages: Cow::Borrowed(messages), tools: Cow::Borrowed(tools) };
+            template.ask(&request, is_cancelled)
+        };
+        render(messages).or_else(|error| match without_system(messages) {
+            Some(folded) if matches!(error, TemplateError::Failed(_)) => render(&folded).map_err(|_| error),
+            _ => Err(error),
         })
     }
 
@@ -109,24 +173,67 @@ impl ChatTemplate {
     /// Control tokens come from the template alone, never from the text of a message or a tool.
     ///
     /// # Errors
-    /// As [`ChatTemplate::render`].
+    /// As [`ChatTemplate::render`], and when the template makes a control token of a text.
     pub fn encode_chat(
         &self,
         tokenizer: &Tokenizer,
         messages: &[Message],
         tools: &[Tool],
     ) -> Result<Vec<u32>, TemplateError> {
+        self.encode_chat_unless(tokenizer, messages, tools, &|| false)
+    }
+
+    /// As [`ChatTemplate::encode_chat`], until the request is cancelled.
+    pub(crate) fn encode_chat_unless(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &[Message],
+        tools: &[Tool],
+        is_cancelled: IsCancelled<'_>,
+    ) -> Result<Vec<u32>, TemplateError> {
         let mut disguise = Disguise::new(tokenizer, messages, tools);
         let messages: Vec<Message> = messages.iter().map(|message| disguise.message(message)).collect();
         let tools: Vec<Tool> = tools.iter().map(|tool| disguise.tool(tool)).collect();
-        let (text, literal) = disguise.take_off(&self.render(&messages, &tools)?);
+        let (text, literal) = disguise.take_off(&self.render_unless(&messages, &tools, is_cancelled)?);
+        if !self.is_known {
+            let found = tokenizer.control_tokens_in(&text, &literal);
+            self.check_control_tokens(&found, tokenizer, &messages, &tools, is_cancelled)?;
+        }
         Ok(tokenizer.encode_prompt(&text, &literal)?)
+    }
+
+    /// Checks that the control tokens `found` in what was rendered of a conversation come from the template: a neutral
+    /// version of the conversation has as many of each.
+    fn check_control_tokens(
+        &self,
+        found: &[u32],
+        tokenizer: &Tokenizer,
+        messages: &[Message],
+        tools: &[Tool],
+        is_cancelled: IsCancelled<'_>,
+    ) -> Result<(), TemplateError> {
+        let neutral = Neutral::new(tokenizer);
+        let messages: Vec<Message> = messages.iter().map(|message| neutral.message(message)).collect();
+        let tools: Vec<Tool> = tools.iter().map(|tool| neutral.tool(tool)).collect();
+        let text = self.render_unless(&messages, &tools, is_cancelled)?;
+        let mut expected = BTreeMap::<u32, usize>::new();
+        tokenizer.control_tokens_in(&text, &[]).into_iter().for_each(|id| *expected.entry(id).or_default() += 1);
+        for id in found {
+            match expected.get_mut(id) {
+                Some(count) if *count > 0 => *count -= 1,
+                _ => return Err(TemplateError::MakesControlToken { name: tokenizer.decode(&[*id], true) }),
+            }
+        }
+        Ok(())
     }
 }
 
-fn new_engine(source: &str, tokenizer: &Tokenizer) -> Result<Engine, TemplateError> {
+fn source(text: &str, tokenizer: &Tokenizer) -> Result<Source, TemplateError> {
+    if text.len() > MAX_TEMPLATE_BYTES {
+        return Err(TemplateError::TooLong { n_bytes: text.len() });
+    }
     let name = |id: Option<u32>| id.map(|id| tokenizer.decode(&[id], true)).unwrap_or_default();
-    Engine::new(source, name(tokenizer.bos()), name(tokenizer.eos()))
+    Ok(Source { text: text.to_owned(), bos: name(tokenizer.bos()), eos: name(tokenizer.eos()) })
 }
 
 /// The template under its plain key, or of the named ones the default, or the first.
@@ -137,7 +244,7 @@ fn stored_template(gguf: &Gguf) -> Result<Option<&str>, TemplateError> {
         }
     }
     let mut named = gguf.metadata().filter(|(key, _)| key.starts_with("tokenizer.chat_template."));
-    Ok(named.find_map(|(_, value)| if let Value::String(source) = value { Some(source.as_str()) } else { None }))
+    Ok(named.find_map(|(_, value)| if let Value::String(source) = value { Some(source) } else { None }))
 }
 
 /// The conversation with its system messages at the head of the first user message; `None` where there are none.

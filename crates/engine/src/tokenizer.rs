@@ -1,30 +1,30 @@
 //! Text to token ids and back, from the vocabulary in a model's own metadata.
 //!
 //! Two kinds of vocabulary: byte-level BPE (`gpt2`: Llama 3, Qwen, SmolLM) and SentencePiece BPE (`llama`: Llama 2,
-//! Mistral, Phi-3, Gemma). The merging is done by the `tokenizers` crate; everything around it follows llama.cpp, so that
-//! a file tokenizes the same here and there: special tokens are cut out of the text first, and each stretch of text
-//! between them is tokenized on its own.
+//! Mistral, Phi-3, Gemma). Everything follows llama.cpp, so that a file tokenizes the same here and there: special tokens
+//! are cut out of the text first, and each stretch of text between them is tokenized on its own.
 //!
 //! The metadata is not trusted: lists whose lengths disagree, ids outside the vocabulary and merges of tokens that do not
-//! exist are errors that name the field.
+//! exist are errors that name the field. What a tokenizer takes is a few dozen bytes for every token and merge, and their
+//! number, their bytes and the length of a special token are bounded far above those of real models.
 
 mod byte_level;
+mod merging;
 mod pre_tokenizer;
 mod sentence_piece;
 mod special;
 mod vocabulary;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use thiserror::Error;
-use tokenizers::Model as _;
-use tokenizers::models::bpe::BPE;
 
 use crate::gguf::{Gguf, GgufError};
 use byte_level::ByteLevel;
 use sentence_piece::SentencePiece;
 use special::{Fragment, SpecialIds, SpecialTexts};
-use vocabulary::{TokenKind, Vocabulary};
+use vocabulary::{Entries, TokenKind, Vocabulary};
 
 /// Why a model's tokenizer cannot be built, or a text cannot be tokenized.
 #[derive(Debug, Error)]
@@ -56,7 +56,7 @@ pub enum TokenizerError {
         /// What is wrong.
         reason: String,
     },
-    /// The `tokenizers` crate refused.
+    /// A text could not be cut into words.
     #[error("tokenizing failed: {0}")]
     Failed(String),
 }
@@ -118,35 +118,46 @@ impl Tokenizer {
     }
 
     fn byte_level(gguf: &Gguf) -> Result<Self, TokenizerError> {
-        let entries = vocabulary::read(gguf)?;
+        let entries = Entries::read(gguf)?;
         let (byte_level, adds_bos) = ByteLevel::from_gguf(gguf, &entries)?;
-        let vocabulary = Vocabulary::new(&entries, byte_level::bytes_of)?;
         let defaults = SpecialIds { adds_bos, ..SpecialIds::default() };
-        let special_ids = SpecialIds::from_gguf(gguf, &entries, defaults)?;
-        let special_texts = SpecialTexts::new(gguf, &entries)?;
-        Ok(Tokenizer { algorithm: Algorithm::ByteLevel(byte_level), vocabulary, special_texts, special_ids })
+        Self::complete(gguf, Algorithm::ByteLevel(byte_level), entries, byte_level::bytes_of, defaults)
     }
 
     fn sentence_piece(gguf: &Gguf) -> Result<Self, TokenizerError> {
-        let entries = vocabulary::read(gguf)?;
+        let entries = Entries::read(gguf)?;
         let sentence_piece = SentencePiece::from_gguf(gguf, &entries)?;
-        let vocabulary = Vocabulary::new(&entries, sentence_piece::bytes_of)?;
         let defaults = SpecialIds { bos: Some(1), eos: Some(2), adds_bos: true, ..SpecialIds::default() };
+        Self::complete(gguf, Algorithm::SentencePiece(sentence_piece), entries, sentence_piece::bytes_of, defaults)
+    }
+
+    fn complete(
+        gguf: &Gguf,
+        algorithm: Algorithm,
+        entries: Entries,
+        bytes_of: impl Fn(&str) -> Vec<u8>,
+        defaults: SpecialIds,
+    ) -> Result<Self, TokenizerError> {
         let special_ids = SpecialIds::from_gguf(gguf, &entries, defaults)?;
         let special_texts = SpecialTexts::new(gguf, &entries)?;
-        Ok(Tokenizer { algorithm: Algorithm::SentencePiece(sentence_piece), vocabulary, special_texts, special_ids })
+        let vocabulary = Vocabulary::new(entries, bytes_of)?;
+        Ok(Tokenizer { algorithm, vocabulary, special_texts, special_ids })
+    }
+
+    fn entries(&self) -> &Entries {
+        self.vocabulary.entries()
     }
 
     /// The token ids of `text`.
     ///
     /// # Errors
-    /// When the `tokenizers` crate refuses, which it does for no text that is known.
+    /// When the text cannot be cut into words, which happens to no text that is known.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = Vec::new();
         if options.add_special && self.special_ids.adds_bos {
             ids.extend(self.special_ids.bos);
         }
-        self.encode_fragments(&self.special_texts.cut(text, options.parse_special, &[]), &mut ids)?;
+        self.encode_fragments(&self.special_texts.cut(self.entries(), text, options.parse_special, &[]), &mut ids)?;
         if options.add_special && self.special_ids.adds_eos {
             ids.extend(self.special_ids.eos);
         }
@@ -157,7 +168,7 @@ impl Tokenizer {
     /// the `literal` byte ranges. BOS stands in front where the metadata asks for it, once.
     pub(crate) fn encode_prompt(&self, text: &str, literal: &[Range<usize>]) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = Vec::new();
-        let fragments = self.special_texts.cut(text, true, literal);
+        let fragments = self.special_texts.cut(self.entries(), text, true, literal);
         if let Some(bos) = self.special_ids.bos.filter(|_| self.special_ids.adds_bos)
             && fragments.first() != Some(&Fragment::Token(bos))
         {
@@ -173,8 +184,8 @@ impl Tokenizer {
             match fragment {
                 Fragment::Token(id) => ids.push(*id),
                 Fragment::Text(text) => match &self.algorithm {
-                    Algorithm::ByteLevel(byte_level) => byte_level.encode(text, ids)?,
-                    Algorithm::SentencePiece(pieces) => pieces.encode(text, follows_token, ids)?,
+                    Algorithm::ByteLevel(byte_level) => byte_level.encode(text, self.entries(), ids)?,
+                    Algorithm::SentencePiece(pieces) => pieces.encode(text, follows_token, self.entries(), ids),
                 },
             }
             follows_token = matches!(fragment, Fragment::Token(_));
@@ -204,9 +215,9 @@ impl Tokenizer {
 
     /// The token that stands for exactly `text`: `" yes"`, `"\n"`, or the name of a control token.
     pub fn token_with_text(&self, text: &str) -> Option<u32> {
-        let (bpe, stored) = match &self.algorithm {
-            Algorithm::ByteLevel(byte_level) => (byte_level.bpe(), byte_level::stored_form(text)),
-            Algorithm::SentencePiece(pieces) => (pieces.bpe(), sentence_piece::stored_form(text)),
+        let stored = match &self.algorithm {
+            Algorithm::ByteLevel(_) => byte_level::stored_form(text),
+            Algorithm::SentencePiece(_) => sentence_piece::stored_form(text),
         };
         let byte_form = match text.as_bytes() {
             [byte] => vocabulary::byte_token_text(*byte),
@@ -214,13 +225,13 @@ impl Tokenizer {
         };
         [stored.as_str(), text, &byte_form]
             .into_iter()
-            .filter_map(|candidate| bpe.token_to_id(candidate))
+            .filter_map(|candidate| self.entries().id_of(candidate))
             .find(|id| self.token_bytes(*id) == text.as_bytes())
     }
 
     /// Number of tokens. A model may have more rows of logits than this.
     pub fn n_tokens(&self) -> usize {
-        self.vocabulary.n_tokens()
+        self.entries().len()
     }
 
     /// The token that begins a text, if there is one.
@@ -240,7 +251,7 @@ impl Tokenizer {
 
     /// Whether a token steers the model and is no part of the text (`<|im_start|>`, `<s>`, `<unk>`).
     pub fn is_control(&self, id: u32) -> bool {
-        matches!(self.vocabulary.kind(id), TokenKind::Control | TokenKind::Unknown)
+        matches!(self.entries().kind(id), TokenKind::Control | TokenKind::Unknown)
     }
 
     /// Whether a token ends the model's turn.
@@ -260,17 +271,22 @@ impl Tokenizer {
 
     /// The names of control tokens that stand in `text`, with the place of each.
     pub(crate) fn control_names_in(&self, text: &str) -> Vec<Range<usize>> {
-        self.special_texts.control_names_in(text)
+        self.special_texts.control_names_in(self.entries(), text)
+    }
+
+    /// The control tokens that `text` becomes, but for names that touch one of the `literal` byte ranges.
+    pub(crate) fn control_tokens_in(&self, text: &str, literal: &[Range<usize>]) -> Vec<u32> {
+        let fragments = self.special_texts.cut(self.entries(), text, true, literal);
+        let token = |fragment| if let Fragment::Token(id) = fragment { Some(id) } else { None };
+        fragments.into_iter().filter_map(token).filter(|id| self.is_control(*id)).collect()
+    }
+
+    /// Every character of a control token's name, in every case.
+    pub(crate) fn control_letters(&self) -> &BTreeSet<char> {
+        self.special_texts.control_letters()
     }
 
     fn adds_space_prefix(&self) -> bool {
         matches!(&self.algorithm, Algorithm::SentencePiece(pieces) if pieces.adds_space_prefix())
     }
-}
-
-/// Appends the ids of a text in the vocabulary's own spelling.
-fn merge(bpe: &BPE, stored: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
-    let tokens = bpe.tokenize(stored).map_err(TokenizerError::failed)?;
-    ids.extend(tokens.into_iter().map(|token| token.id));
-    Ok(())
 }

@@ -94,7 +94,8 @@ impl Sweep {
                     [] => vec![configured.n_threads],
                     given => given.iter().copied().map(Some).collect(),
                 };
-                let options = threads.into_iter().map(|n_threads| ModelOptions { backend, n_threads, ..configured });
+                let options =
+                    threads.into_iter().map(|n_threads| ModelOptions { backend, n_threads, ..configured.clone() });
                 runs.extend(options.map(|options| (model.clone(), options)));
             }
         }

@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use hone_engine::model::check_file;
+use hone_engine::template::TemplateError;
 use hone_models::{Bundle, InstalledModel, Store, data_folder};
-use hone_protocol::{LocateModel, with_causes};
+use hone_protocol::{LocateModel, ModelFile, with_causes};
 use serde::Serialize;
 
 use crate::config::Places;
+use crate::templates;
 
 /// What is installed.
 #[derive(Debug, Default, Serialize)]
@@ -52,8 +54,7 @@ impl Installation {
         let store = Store::open(&home)?.with_bundle(bundle);
         self.known_model_size = store.catalog().find(model).map(|known| known.size());
         self.model_size = store.show(model).ok().map(|installed| installed.size());
-        self.model_problem =
-            store.locate(model).ok().and_then(|file| check_file(&file).err()).map(|error| with_causes(&error));
+        self.model_problem = store.locate(model).ok().and_then(|file| problem(&file));
         let listing = store.list()?;
         let check = |model: &InstalledModel| store.check(&model.name).err().map(|error| with_causes(&error));
         self.damaged_models = listing.models.iter().filter(|_| deep).filter_map(check).collect();
@@ -72,5 +73,14 @@ impl Installation {
         tempfile::tempfile_in(existing)
             .map_err(|error| anyhow::anyhow!("nothing can be written to {}: {error}", existing.display()))?;
         Ok(())
+    }
+}
+
+/// Why a model cannot be run, or cannot chat though it has a chat template.
+fn problem(file: &ModelFile) -> Option<String> {
+    match check_file(file, &templates::host().ok()?) {
+        Ok(Ok(()) | Err(TemplateError::Missing)) => None,
+        Ok(Err(error)) => Some(with_causes(&error)),
+        Err(error) => Some(with_causes(&error)),
     }
 }

@@ -283,10 +283,11 @@ impl<'a> Finder<'a> {
     /// A tensor that nothing reads may mean that the model is not computed as it was meant to be.
     fn warn_of_unused(&self) {
         let read_elsewhere = ["rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"];
-        for tensor in self.gguf.tensors() {
-            if !self.used.contains(&tensor.name) && !read_elsewhere.contains(&tensor.name.as_str()) {
-                tracing::warn!(tensor = tensor.name, "the model has a tensor that is not used");
-            }
+        let is_unused = |name: &&str| !self.used.contains(*name) && !read_elsewhere.contains(name);
+        let mut unused = self.gguf.tensors().map(|tensor| tensor.name.as_str()).filter(is_unused);
+        if let Some(first) = unused.next() {
+            let n_others = unused.count();
+            tracing::warn!(tensor = first, n_others, "the model has tensors that are not used");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! A request becomes tokens, on the thread of whoever asks.
+//! A request becomes tokens, on the caller's thread, or where its chat template may take long, on one of its own.
 
-use hone_protocol::{GenerateError, GenerateRequest, Message, Prompt};
+use hone_protocol::{GenerateError, GenerateRequest, GenerationSender, Message, Prompt, with_causes};
 
 use crate::constraint::ConstraintState;
 use crate::model::ModelText;
@@ -27,8 +27,12 @@ impl Prepared {
     }
 
     /// Tokenizes the prompt and checks it and the options.
-    pub(super) fn new(request: &GenerateRequest, model: &ModelText) -> Result<Self, GenerateError> {
-        let prompt = encode(request, model)?;
+    pub(super) fn new(
+        request: &GenerateRequest,
+        events: &GenerationSender,
+        model: &ModelText,
+    ) -> Result<Self, GenerateError> {
+        let prompt = encode(request, events, model)?;
         let context_tokens = request.context.unwrap_or(usize::MAX).min(model.context_length());
         let room = context_tokens.saturating_sub(prompt.len());
         if room == 0 {
@@ -42,7 +46,7 @@ impl Prepared {
             }
             None => None,
         };
-        let n_common = common_tokens(request, &prompt, model)?;
+        let n_common = common_tokens(request, events, &prompt, model)?;
         Ok(Prepared { prompt, n_common, room, sampler, constraint, named_tokens })
     }
 }
@@ -51,9 +55,9 @@ fn refused(error: impl std::fmt::Display) -> GenerateError {
     GenerateError::Request(error.to_string())
 }
 
-fn encode(request: &GenerateRequest, model: &ModelText) -> Result<Vec<u32>, GenerateError> {
+fn encode(request: &GenerateRequest, events: &GenerationSender, model: &ModelText) -> Result<Vec<u32>, GenerateError> {
     let tokens = match &request.prompt {
-        Prompt::Chat(messages) => encode_chat(request, messages, model)?,
+        Prompt::Chat(messages) => encode_chat(request, events, messages, model)?,
         _ if !request.tools.is_empty() => {
             return Err(refused("tools are named to a model by its chat template: give the prompt as a conversation"));
         }
@@ -72,22 +76,34 @@ fn encode(request: &GenerateRequest, model: &ModelText) -> Result<Vec<u32>, Gene
     Ok(tokens)
 }
 
-fn encode_chat(request: &GenerateRequest, messages: &[Message], model: &ModelText) -> Result<Vec<u32>, GenerateError> {
+fn encode_chat(
+    request: &GenerateRequest,
+    events: &GenerationSender,
+    messages: &[Message],
+    model: &ModelText,
+) -> Result<Vec<u32>, GenerateError> {
     let template = model.template().map_err(refused)?;
-    template.encode_chat(model.tokenizer(), messages, &request.tools).map_err(|error| match error {
+    let is_cancelled = || events.is_cancelled();
+    let encoded = template.encode_chat_unless(model.tokenizer(), messages, &request.tools, &is_cancelled);
+    encoded.map_err(|error| match error {
         TemplateError::NoTools => GenerateError::NoTools { model: request.model.clone() },
-        other => refused(other),
+        other => GenerateError::Request(with_causes(&other)),
     })
 }
 
 /// How many of the prompt's first tokens come of the beginning that it has in common with other requests.
-fn common_tokens(request: &GenerateRequest, prompt: &[u32], model: &ModelText) -> Result<usize, GenerateError> {
+fn common_tokens(
+    request: &GenerateRequest,
+    events: &GenerationSender,
+    prompt: &[u32],
+    model: &ModelText,
+) -> Result<usize, GenerateError> {
     let (Prompt::Chat(messages), Some(beginning)) = (&request.prompt, &request.common_beginning) else { return Ok(0) };
     let mut messages = messages.clone();
     if let Some(last) = messages.last_mut() {
         last.content.clone_from(beginning);
     }
-    let tokens = encode_chat(request, &messages, model)?;
+    let tokens = encode_chat(request, events, &messages, model)?;
     Ok(std::iter::zip(&tokens, prompt).take_while(|(ours, theirs)| ours == theirs).count())
 }
 

@@ -23,7 +23,7 @@ impl QueuedRequest {
     /// Turns it into tokens and checks it. What is wrong with it is told to whoever asks, and `None` is left.
     pub(super) fn prepare(self, model: &ModelText, speculation: Speculation) -> Option<RunningRequest> {
         let events = self.events.clone();
-        let prepare = || Ok(RunningRequest::new(Prepared::new(&self.request, model)?, self, speculation));
+        let prepare = || Ok(RunningRequest::new(Prepared::new(&self.request, &self.events, model)?, self, speculation));
         let bug = || Err(GenerateError::Failed("the request failed unexpectedly: this is a bug in hone".into()));
         let prepared = catch_unwind(AssertUnwindSafe(prepare)).unwrap_or_else(|_| bug());
         prepared.map_err(|error| events.send(GenerationEvent::Failed(error))).ok()
@@ -60,6 +60,11 @@ impl Submission {
             Submission::Unprepared(queued) => queued.request.lane,
             Submission::Prepared(request) | Submission::Parked(request, _) => request.lane(),
         }
+    }
+
+    /// Whether preparing it may take as long as a chat template is allowed to.
+    pub(super) fn may_take_long(&self, model: &ModelText) -> bool {
+        matches!(self, Submission::Unprepared(queued) if model.may_take_long(&queued.request.prompt))
     }
 
     pub(super) fn is_cancelled(&self) -> bool {

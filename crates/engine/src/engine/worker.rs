@@ -209,11 +209,13 @@ impl Worker {
     }
 
     /// Has requests turned into tokens that came before their model was there, on a thread that holds nobody up.
-    fn prepare(&mut self, index: usize, submissions: Vec<Submission>) {
+    fn prepare(&mut self, index: usize, mut submissions: Vec<Submission>) {
         if submissions.is_empty() {
             return;
         }
         let (text, speculation) = (self.models[index].model.text().clone(), self.options.model.speculation);
+        // What needs no template does not wait for one.
+        submissions.sort_by_key(|submission| submission.may_take_long(&text));
         let (n_requests, results) = (submissions.len(), self.help_sender.clone());
         let prepare = move || {
             for submission in submissions {

@@ -1,15 +1,60 @@
 //! Walks a file's header and checks it.
 
-use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::{Array, GgufError, TensorInfo, TensorType, Value, ValueType};
 
 /// What stands before the tensors' bytes.
 pub(super) struct Header {
-    pub(super) metadata: BTreeMap<String, Value>,
-    pub(super) tensors: BTreeMap<String, TensorInfo>,
+    /// In the order of the keys.
+    pub(super) metadata: Vec<Entry>,
+    /// In the order of the names.
+    pub(super) tensors: Vec<TensorInfo>,
 }
 
+/// A metadata entry. Its texts stay in the file.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    key: Range<usize>,
+    value: Stored,
+}
+
+#[derive(Clone, Debug)]
+enum Stored {
+    Fixed(Value<'static>),
+    Text(Range<usize>),
+    Array(Array),
+}
+
+impl Entry {
+    pub(super) fn key<'g>(&self, file: &'g [u8]) -> &'g str {
+        text(file, &self.key)
+    }
+
+    pub(super) fn value<'g>(&'g self, file: &'g [u8]) -> Value<'g> {
+        match &self.value {
+            Stored::Fixed(value) => *value,
+            Stored::Text(range) => Value::String(text(file, range)),
+            Stored::Array(array) => Value::Array(array),
+        }
+    }
+}
+
+/// A text that has been checked.
+fn text<'g>(file: &'g [u8], range: &Range<usize>) -> &'g str {
+    std::str::from_utf8(&file[range.clone()]).unwrap_or_default()
+}
+
+/// The entry with a key.
+pub(super) fn find<'g>(metadata: &'g [Entry], file: &'g [u8], key: &str) -> Option<&'g Entry> {
+    let index = metadata.binary_search_by(|entry| entry.key(file).cmp(key)).ok()?;
+    metadata.get(index)
+}
+
+/// The most tensors: those of the largest models are some thousands.
+const MAX_TENSORS: u64 = 65_536;
+/// The most metadata keys: the files of known models have less than a hundred.
+const MAX_ENTRIES: u64 = 65_536;
 /// The longest key that the format allows, in bytes.
 pub(super) const MAX_KEY_BYTES: u64 = 65_535;
 /// The longest tensor name; the format says 64, some writers are longer.
@@ -27,17 +72,17 @@ const MIN_TENSOR_BYTES: u64 = 8 + 4 + 8 + 4 + 8;
 pub(super) fn read(file: &[u8]) -> Result<Header, GgufError> {
     let mut cursor = Cursor { file, position: 0 };
     check_magic_and_version(&mut cursor)?;
-    let n_tensors = cursor.count("tensor count", MIN_TENSOR_BYTES)?;
-    let n_entries = cursor.count("metadata count", MIN_ENTRY_BYTES)?;
+    let n_tensors = cursor.count_up_to(MAX_TENSORS, "tensor count", MIN_TENSOR_BYTES)?;
+    let n_entries = cursor.count_up_to(MAX_ENTRIES, "metadata count", MIN_ENTRY_BYTES)?;
     let metadata = read_metadata(&mut cursor, n_entries)?;
-    let alignment = alignment(&metadata)?;
+    let alignment = alignment(&metadata, file)?;
     let mut directory = Vec::new();
     for index in 0..n_tensors {
         directory.push(read_directory_entry(&mut cursor, index, alignment)?);
     }
     let data_start = cursor.position.next_multiple_of(alignment);
     place_tensors(&mut directory, data_start, file.len())?;
-    Ok(Header { metadata, tensors: index_by_name(directory)? })
+    Ok(Header { metadata, tensors: in_order_of_names(directory)? })
 }
 
 fn check_magic_and_version(cursor: &mut Cursor<'_>) -> Result<(), GgufError> {
@@ -55,21 +100,25 @@ fn check_magic_and_version(cursor: &mut Cursor<'_>) -> Result<(), GgufError> {
     }
 }
 
-fn read_metadata(cursor: &mut Cursor<'_>, n_entries: u64) -> Result<BTreeMap<String, Value>, GgufError> {
-    let mut metadata = BTreeMap::new();
+fn read_metadata(cursor: &mut Cursor<'_>, n_entries: u64) -> Result<Vec<Entry>, GgufError> {
+    let mut metadata = Vec::new();
     for index in 0..n_entries {
         let key = cursor.string(&format!("key of metadata entry {index}"), MAX_KEY_BYTES)?;
+        let range = cursor.position - key.len()..cursor.position;
         let value_type = ValueType::from_id(cursor.u32(key)?, key)?;
-        let value = cursor.value(key, value_type)?;
-        if metadata.insert(key.to_owned(), value).is_some() {
-            return Err(GgufError::invalid(format!("metadata key {key:?}"), "stands twice"));
-        }
+        metadata.push(Entry { key: range, value: cursor.value(key, value_type)? });
     }
-    Ok(metadata)
+    let file = cursor.file;
+    metadata.sort_unstable_by(|first, second| first.key(file).cmp(second.key(file)));
+    match metadata.windows(2).find(|pair| pair[0].key(file) == pair[1].key(file)) {
+        Some(twice) => Err(GgufError::invalid(format!("metadata key {:?}", twice[0].key(file)), "stands twice")),
+        None => Ok(metadata),
+    }
 }
 
-fn alignment(metadata: &BTreeMap<String, Value>) -> Result<usize, GgufError> {
-    let Some(value) = metadata.get("general.alignment") else { return Ok(DEFAULT_ALIGNMENT as usize) };
+fn alignment(metadata: &[Entry], file: &[u8]) -> Result<usize, GgufError> {
+    let Some(entry) = find(metadata, file, "general.alignment") else { return Ok(DEFAULT_ALIGNMENT as usize) };
+    let value = entry.value(file);
     let sound = value.as_u64().filter(|number| number.is_power_of_two() && ALIGNMENTS.contains(number));
     sound.map(|number| number as usize).ok_or_else(|| {
         GgufError::invalid(
@@ -121,7 +170,7 @@ pub(super) fn checked_n_bytes(name: &str, dimensions: &[usize], tensor_type: Ten
 
 /// Makes the offsets absolute and checks that every tensor lies within the file and on bytes of its own.
 fn place_tensors(directory: &mut [TensorInfo], data_start: usize, file_len: usize) -> Result<(), GgufError> {
-    directory.sort_by_key(|tensor| tensor.offset);
+    directory.sort_unstable_by_key(|tensor| tensor.offset);
     let mut taken_to = data_start;
     for tensor in directory {
         let start = data_start.checked_add(tensor.offset);
@@ -143,14 +192,12 @@ fn place_tensors(directory: &mut [TensorInfo], data_start: usize, file_len: usiz
     Ok(())
 }
 
-fn index_by_name(directory: Vec<TensorInfo>) -> Result<BTreeMap<String, TensorInfo>, GgufError> {
-    let mut tensors = BTreeMap::new();
-    for tensor in directory {
-        if let Some(twice) = tensors.insert(tensor.name.clone(), tensor) {
-            return Err(GgufError::invalid(format!("tensor {:?}", twice.name), "stands twice in the directory"));
-        }
+fn in_order_of_names(mut directory: Vec<TensorInfo>) -> Result<Vec<TensorInfo>, GgufError> {
+    directory.sort_unstable_by(|first, second| first.name.cmp(&second.name));
+    match directory.windows(2).find(|pair| pair[0].name == pair[1].name) {
+        Some(twice) => Err(GgufError::invalid(format!("tensor {:?}", twice[0].name), "stands twice in the directory")),
+        None => Ok(directory),
     }
-    Ok(tensors)
 }
 
 struct Cursor<'a> {
@@ -195,6 +242,14 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Reads how many things follow, of which there may be so many.
+    fn count_up_to(&mut self, most: u64, field: &str, min_bytes: u64) -> Result<u64, GgufError> {
+        match self.count(field, min_bytes)? {
+            count if count > most => Err(GgufError::invalid(field, format!("is {count}: there may be {most}"))),
+            count => Ok(count),
+        }
+    }
+
     fn string(&mut self, field: &str, max_bytes: u64) -> Result<&'a str, GgufError> {
         let length = self.u64(field)?;
         if length > max_bytes {
@@ -204,13 +259,17 @@ impl<'a> Cursor<'a> {
         std::str::from_utf8(bytes).map_err(|error| GgufError::invalid(field, format!("is no text: {error}")))
     }
 
-    fn value(&mut self, key: &str, value_type: ValueType) -> Result<Value, GgufError> {
+    fn value(&mut self, key: &str, value_type: ValueType) -> Result<Stored, GgufError> {
         match value_type {
-            ValueType::String => Ok(Value::String(self.string(key, u64::MAX)?.to_owned())),
-            ValueType::Array => Ok(Value::Array(self.array(key, 1)?)),
+            ValueType::String => {
+                let n_bytes = self.string(key, u64::MAX)?.len();
+                Ok(Stored::Text(self.position - n_bytes..self.position))
+            }
+            ValueType::Array => Ok(Stored::Array(self.array(key, 1)?)),
             fixed => {
                 let bytes = self.take(key, fixed.fixed_bytes().unwrap_or(0) as u64)?;
-                Value::from_fixed(fixed, bytes).ok_or_else(|| GgufError::invalid(key, "cannot be decoded"))
+                let value = Value::from_fixed(fixed, bytes).map(Stored::Fixed);
+                value.ok_or_else(|| GgufError::invalid(key, "cannot be decoded"))
             }
         }
     }

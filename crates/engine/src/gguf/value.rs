@@ -59,9 +59,9 @@ impl ValueType {
     }
 }
 
-/// A metadata value. Integers of every width are widened, arrays stay in the file.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+/// A metadata value. Integers of every width are widened, texts and arrays stay in the file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value<'g> {
     /// Any unsigned integer.
     Unsigned(u64),
     /// Any signed integer.
@@ -71,12 +71,12 @@ pub enum Value {
     /// A truth value.
     Bool(bool),
     /// A text.
-    String(String),
+    String(&'g str),
     /// A sequence of values of one type.
-    Array(Array),
+    Array(&'g Array),
 }
 
-impl Value {
+impl<'g> Value<'g> {
     /// Decodes a value of fixed length from exactly its bytes.
     pub(super) fn from_fixed(value_type: ValueType, bytes: &[u8]) -> Option<Self> {
         Some(match value_type {
@@ -95,46 +95,46 @@ impl Value {
         })
     }
 
-    pub(super) fn as_str(&self) -> Option<&str> {
+    pub(super) fn as_str(self) -> Option<&'g str> {
         if let Value::String(text) = self { Some(text) } else { None }
     }
 
-    pub(super) fn as_u64(&self) -> Option<u64> {
+    pub(super) fn as_u64(self) -> Option<u64> {
         match self {
-            Value::Unsigned(number) => Some(*number),
-            Value::Signed(number) => u64::try_from(*number).ok(),
+            Value::Unsigned(number) => Some(number),
+            Value::Signed(number) => u64::try_from(number).ok(),
             _ => None,
         }
     }
 
-    pub(super) fn as_f32(&self) -> Option<f32> {
+    pub(super) fn as_f32(self) -> Option<f32> {
         let number = match self {
-            Value::Unsigned(number) => *number as f32,
-            Value::Signed(number) => *number as f32,
-            Value::Float(number) => *number as f32,
+            Value::Unsigned(number) => number as f32,
+            Value::Signed(number) => number as f32,
+            Value::Float(number) => number as f32,
             _ => return None,
         };
         number.is_finite().then_some(number)
     }
 
-    pub(super) fn as_bool(&self) -> Option<bool> {
-        if let Value::Bool(truth) = self { Some(*truth) } else { None }
+    pub(super) fn as_bool(self) -> Option<bool> {
+        if let Value::Bool(truth) = self { Some(truth) } else { None }
     }
 
-    pub(super) fn as_array(&self) -> Option<&Array> {
+    pub(super) fn as_array(self) -> Option<&'g Array> {
         if let Value::Array(array) = self { Some(array) } else { None }
     }
 
-    fn as_i64(&self) -> Option<i64> {
+    fn as_i64(self) -> Option<i64> {
         match self {
-            Value::Unsigned(number) => i64::try_from(*number).ok(),
-            Value::Signed(number) => Some(*number),
+            Value::Unsigned(number) => i64::try_from(number).ok(),
+            Value::Signed(number) => Some(number),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Unsigned(number) => write!(f, "{number}"),
@@ -149,6 +149,9 @@ impl fmt::Display for Value {
         }
     }
 }
+
+/// The most entries of an array that anything is read from. Those of the largest vocabularies have some 600 000.
+const MAX_ENTRIES: usize = 1 << 20;
 
 /// An array that lies in the file; its extent has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,21 +177,12 @@ impl Array {
         self.element_type
     }
 
-    pub(super) fn strings<'a>(&self, key: &str, file: &'a [u8]) -> Result<Vec<&'a str>, GgufError> {
+    pub(super) fn each_string<'g>(&self, key: &str, file: &'g [u8]) -> Result<Strings<'g>, GgufError> {
         if self.element_type != ValueType::String {
             return Err(self.mismatch(key, "strings"));
         }
-        let mut rest = &file[self.range.clone()];
-        let mut strings = Vec::with_capacity(self.len);
-        while let Some((length, tail)) = rest.split_first_chunk::<8>() {
-            let (bytes, tail) = tail.split_at(u64::from_le_bytes(*length) as usize);
-            let text = std::str::from_utf8(bytes).map_err(|error| {
-                GgufError::invalid(format!("{key}[{}]", strings.len()), format!("is no text: {error}"))
-            })?;
-            strings.push(text);
-            rest = tail;
-        }
-        Ok(strings)
+        self.check_length(key)?;
+        Ok(Strings { key: key.to_owned(), rest: &file[self.range.clone()], next: 0, len: self.len })
     }
 
     pub(super) fn floats(&self, key: &str, file: &[u8]) -> Result<Vec<f32>, GgufError> {
@@ -204,17 +198,64 @@ impl Array {
         key: &str,
         expected: &str,
         file: &[u8],
-        convert: impl Fn(&Value) -> Option<T>,
+        convert: impl Fn(Value<'static>) -> Option<T>,
     ) -> Result<Vec<T>, GgufError> {
         let n_bytes = self.element_type.fixed_bytes().ok_or_else(|| self.mismatch(key, expected))?;
-        file[self.range.clone()]
-            .chunks_exact(n_bytes)
-            .map(|bytes| Value::from_fixed(self.element_type, bytes).as_ref().and_then(&convert))
-            .collect::<Option<Vec<T>>>()
-            .ok_or_else(|| self.mismatch(key, expected))
+        self.check_length(key)?;
+        let mut values = Vec::with_capacity(self.len);
+        for bytes in file[self.range.clone()].chunks_exact(n_bytes) {
+            let value = Value::from_fixed(self.element_type, bytes).and_then(&convert);
+            values.push(value.ok_or_else(|| self.mismatch(key, expected))?);
+        }
+        Ok(values)
+    }
+
+    fn check_length(&self, key: &str) -> Result<(), GgufError> {
+        if self.len <= MAX_ENTRIES {
+            return Ok(());
+        }
+        Err(GgufError::invalid(key, format!("has {} entries: there may be {MAX_ENTRIES}", self.len)))
     }
 
     fn mismatch(&self, key: &str, expected: &str) -> GgufError {
         GgufError::invalid(key, format!("is an array of {:?} where {expected} are expected", self.element_type))
     }
 }
+
+/// The strings of an array, one after the other.
+#[derive(Clone, Debug)]
+pub struct Strings<'g> {
+    key: String,
+    rest: &'g [u8],
+    next: usize,
+    len: usize,
+}
+
+impl Strings<'_> {
+    /// Bytes of all strings that are left.
+    pub fn n_bytes(&self) -> usize {
+        self.rest.len() - 8 * self.len()
+    }
+}
+
+impl<'g> Iterator for Strings<'g> {
+    type Item = Result<&'g str, GgufError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        // The header's check has walked over them.
+        let (length, tail) = self.rest.split_first_chunk::<8>()?;
+        let (bytes, tail) = tail.split_at_checked(u64::from_le_bytes(*length) as usize)?;
+        let index = self.next;
+        (self.rest, self.next) = (tail, index + 1);
+        Some(
+            std::str::from_utf8(bytes)
+                .map_err(|error| GgufError::invalid(format!("{}[{index}]", self.key), format!("is no text: {error}"))),
+        )
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.len - self.next, Some(self.len - self.next))
+    }
+}
+
+impl ExactSizeIterator for Strings<'_> {}

@@ -254,13 +254,13 @@ impl<W: Write> TensorWriter<W> {
 }
 
 /// The value with its integer or float at 32 bits, where that loses nothing.
-fn narrowed(value: &Value) -> WriteValue<'_> {
+fn narrowed(value: Value<'_>) -> WriteValue<'_> {
     match value {
-        Value::Unsigned(number) => u32::try_from(*number).map_or(WriteValue::U64(*number), WriteValue::U32),
-        Value::Signed(number) => i32::try_from(*number).map_or(WriteValue::I64(*number), WriteValue::I32),
-        Value::Float(number) if f64::from(*number as f32) == *number => WriteValue::F32(*number as f32),
-        Value::Float(number) => WriteValue::F64(*number),
-        Value::Bool(truth) => WriteValue::Bool(*truth),
+        Value::Unsigned(number) => u32::try_from(number).map_or(WriteValue::U64(number), WriteValue::U32),
+        Value::Signed(number) => i32::try_from(number).map_or(WriteValue::I64(number), WriteValue::I32),
+        Value::Float(number) if f64::from(number as f32) == number => WriteValue::F32(number as f32),
+        Value::Float(number) => WriteValue::F64(number),
+        Value::Bool(truth) => WriteValue::Bool(truth),
         Value::String(text) => WriteValue::String(text),
         Value::Array(_) => unreachable!("arrays are copied as they lie in the file"),
     }
@@ -362,11 +362,11 @@ mod tests {
 
     fn check_content(gguf: &Gguf) {
         assert_eq!(gguf.unsigned("a.u32").unwrap(), Some(7));
-        assert_eq!(gguf.value("a.u64"), Some(&Value::Unsigned(u64::MAX)));
-        assert_eq!(gguf.value("a.i32"), Some(&Value::Signed(-7)));
-        assert_eq!(gguf.value("a.i64"), Some(&Value::Signed(i64::MIN)));
-        assert_eq!(gguf.value("a.f32"), Some(&Value::Float(f64::from(0.1f32))));
-        assert_eq!(gguf.value("a.f64"), Some(&Value::Float(0.1)));
+        assert_eq!(gguf.value("a.u64"), Some(Value::Unsigned(u64::MAX)));
+        assert_eq!(gguf.value("a.i32"), Some(Value::Signed(-7)));
+        assert_eq!(gguf.value("a.i64"), Some(Value::Signed(i64::MIN)));
+        assert_eq!(gguf.value("a.f32"), Some(Value::Float(f64::from(0.1f32))));
+        assert_eq!(gguf.value("a.f64"), Some(Value::Float(0.1)));
         assert_eq!(gguf.boolean("a.bool").unwrap(), Some(true));
         assert_eq!(gguf.string("a.string").unwrap(), Some("höne"));
         assert_eq!(gguf.strings("b.strings").unwrap().unwrap(), ["", "▁a", "<0x0A>"]);

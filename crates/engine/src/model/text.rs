@@ -2,11 +2,13 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use hone_protocol::Prompt;
+
 use super::{ModelError, check_vocabulary};
 use crate::constraint::{ConstraintError, ConstraintFactory};
 use crate::decoder::DecoderSpec;
 use crate::gguf::Gguf;
-use crate::template::{ChatTemplate, TemplateError};
+use crate::template::{ChatTemplate, TemplateError, TemplateHost};
 use crate::tokenizer::Tokenizer;
 
 /// A model's tokenizer, its chat template, and what constrains its answers: all that it takes to prepare a request. It
@@ -22,11 +24,16 @@ pub struct ModelText {
 }
 
 impl ModelText {
-    pub(super) fn from_gguf(gguf: &Gguf, spec: &DecoderSpec, context_length: usize) -> Result<Self, ModelError> {
+    pub(super) fn from_gguf(
+        gguf: &Gguf,
+        spec: &DecoderSpec,
+        context_length: usize,
+        templates: &TemplateHost,
+    ) -> Result<Self, ModelError> {
         let tokenizer = Tokenizer::from_gguf(gguf)?;
         check_vocabulary(&tokenizer, spec)?;
         Ok(ModelText {
-            template: ChatTemplate::from_gguf(gguf, &tokenizer),
+            template: ChatTemplate::from_gguf(gguf, &tokenizer, templates),
             tokenizer: Arc::new(tokenizer),
             constraints: OnceLock::new(),
             building: Mutex::new(()),
@@ -46,6 +53,11 @@ impl ModelText {
     /// When the file has none that can be used: the model continues text, and cannot chat.
     pub fn template(&self) -> Result<&ChatTemplate, &TemplateError> {
         self.template.as_ref()
+    }
+
+    /// Whether preparing a prompt may take as long as a chat template is allowed to.
+    pub(crate) fn may_take_long(&self, prompt: &Prompt) -> bool {
+        matches!(prompt, Prompt::Chat(_)) && self.template().is_ok_and(ChatTemplate::may_take_long)
     }
 
     /// Makes constraints over the model's vocabulary; prepared at the first use.

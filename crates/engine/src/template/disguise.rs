@@ -1,11 +1,60 @@
 //! Keeps the names of control tokens that people and tools write from becoming control tokens.
+//!
+//! While a template runs, a character for private use stands in for every such name ([`Disguise`]). What a template makes
+//! of the text around them (lower case, parts, pieces put together) may still be such a name afterwards, so a template that
+//! is not known is also given a [neutral](Neutral) version of the conversation, of which nothing can become one: what the
+//! real version has beyond that comes of somebody's text.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use hone_protocol::{Message, Tool, ToolCall};
 use serde_json::Value;
 
 use crate::tokenizer::Tokenizer;
+
+/// Where a text of a conversation stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// It is what somebody says.
+    Text,
+    /// It names something in JSON: a parameter, a keyword of a schema, or one of its types.
+    Name,
+}
+
+/// The message with every text changed.
+fn change_message(message: &Message, change: &mut dyn FnMut(Place, &str) -> String) -> Message {
+    let content = change(Place::Text, &message.content);
+    let mut call = |call: &ToolCall| ToolCall {
+        name: change(Place::Text, &call.name),
+        arguments: change_value(&call.arguments, Place::Text, change),
+    };
+    let tool_calls = message.tool_calls.iter().map(&mut call).collect();
+    Message { role: message.role, content, tool_calls }
+}
+
+fn change_tool(tool: &Tool, change: &mut dyn FnMut(Place, &str) -> String) -> Tool {
+    Tool {
+        name: change(Place::Text, &tool.name),
+        description: change(Place::Text, &tool.description),
+        parameters: change_value(&tool.parameters, Place::Text, change),
+    }
+}
+
+fn change_value(value: &Value, place: Place, change: &mut dyn FnMut(Place, &str) -> String) -> Value {
+    match value {
+        Value::String(text) => Value::String(change(place, text)),
+        Value::Array(items) => items.iter().map(|item| change_value(item, place, change)).collect(),
+        Value::Object(fields) => {
+            let mut field = |(key, value): (&String, &Value)| {
+                let place = if key == "type" { Place::Name } else { Place::Text };
+                (change(Place::Name, key), change_value(value, place, change))
+            };
+            fields.iter().map(&mut field).collect()
+        }
+        other => other.clone(),
+    }
+}
 
 /// Stands in for the names of control tokens while a template runs.
 pub(super) struct Disguise<'a> {
@@ -24,27 +73,12 @@ impl<'a> Disguise<'a> {
 
     /// The message with a character in place of every name of a control token.
     pub(super) fn message(&mut self, message: &Message) -> Message {
-        let call = |call: &ToolCall| ToolCall { name: self.text(&call.name), arguments: self.value(&call.arguments) };
-        let tool_calls = message.tool_calls.iter().map(call).collect();
-        Message { role: message.role, content: self.text(&message.content), tool_calls }
+        change_message(message, &mut |_, text| self.text(text))
     }
 
     /// The tool likewise.
     pub(super) fn tool(&mut self, tool: &Tool) -> Tool {
-        Tool {
-            name: self.text(&tool.name),
-            description: self.text(&tool.description),
-            parameters: self.value(&tool.parameters),
-        }
-    }
-
-    fn value(&mut self, value: &Value) -> Value {
-        match value {
-            Value::String(text) => Value::String(self.text(text)),
-            Value::Array(items) => items.iter().map(|item| self.value(item)).collect(),
-            Value::Object(fields) => fields.iter().map(|(key, value)| (self.text(key), self.value(value))).collect(),
-            other => other.clone(),
-        }
+        change_tool(tool, &mut |_, text| self.text(text))
     }
 
     fn text(&mut self, text: &str) -> String {
@@ -87,5 +121,42 @@ impl<'a> Disguise<'a> {
             }
         }
         (plain, places)
+    }
+}
+
+/// Replaces every character that could be a part of a control token's name, in whatever case, by one that is a part of no
+/// such name. White space, and what names something in a tool's JSON, stay, since templates go by them.
+pub(super) struct Neutral<'a> {
+    letters: &'a BTreeSet<char>,
+    stand_in: char,
+}
+
+impl<'a> Neutral<'a> {
+    pub(super) fn new(tokenizer: &'a Tokenizer) -> Self {
+        let letters = tokenizer.control_letters();
+        let stand_in = ('a'..='z').chain('一'..='龥').find(|letter| !letters.contains(letter));
+        Neutral { letters, stand_in: stand_in.unwrap_or(char::REPLACEMENT_CHARACTER) }
+    }
+
+    pub(super) fn message(&self, message: &Message) -> Message {
+        change_message(message, &mut |place, text| self.text(place, text))
+    }
+
+    pub(super) fn tool(&self, tool: &Tool) -> Tool {
+        change_tool(tool, &mut |place, text| self.text(place, text))
+    }
+
+    fn text(&self, place: Place, text: &str) -> String {
+        let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '$';
+        if place == Place::Name && text.chars().all(is_word) {
+            return text.to_owned();
+        }
+        text.chars().map(|letter| if self.takes_part(letter) { self.stand_in } else { letter }).collect()
+    }
+
+    fn takes_part(&self, letter: char) -> bool {
+        let is_one = |letter: char| self.letters.contains(&letter);
+        !letter.is_whitespace()
+            && (is_one(letter) || letter.to_lowercase().any(is_one) || letter.to_uppercase().any(is_one))
     }
 }

@@ -5,46 +5,60 @@
 
 use std::sync::LazyLock;
 
-use tokenizers::models::bpe::{BPE, Merges, Vocab};
+use hashbrown::HashMap;
 
+use super::TokenizerError;
+use super::merging::{Piece, merge};
 use super::pre_tokenizer::PreTokenizer;
-use super::vocabulary::{self, Entry};
-use super::{TokenizerError, merge};
+use super::vocabulary::Entries;
 use crate::gguf::Gguf;
 
 const MERGES: &str = "tokenizer.ggml.merges";
 
+/// The most merges. The largest vocabularies that are known have some 600 000.
+const MAX_MERGES: usize = 1 << 20;
+
 #[derive(Debug)]
 pub(super) struct ByteLevel {
-    bpe: BPE,
+    /// Of two tokens: the rank of their merge, and the token that it gives.
+    merges: Merges,
     pre_tokenizer: PreTokenizer,
 }
 
+type Merges = HashMap<(u32, u32), (u32, u32)>;
+
 impl ByteLevel {
     /// Reads it, and whether BOS stands before a text where the metadata does not say.
-    pub(super) fn from_gguf(gguf: &Gguf, entries: &[Entry<'_>]) -> Result<(Self, bool), TokenizerError> {
+    pub(super) fn from_gguf(gguf: &Gguf, entries: &Entries) -> Result<(Self, bool), TokenizerError> {
         let pre_tokenizer = PreTokenizer::from_gguf(gguf)?;
-        let ids = vocabulary::ids_by_text(entries)?;
-        let merges = read_merges(gguf, &ids)?;
-        let bpe = BPE::builder()
-            .vocab_and_merges(ids, merges)
-            .ignore_merges(pre_tokenizer.ignores_merges())
-            .build()
-            .map_err(TokenizerError::failed)?;
+        let merges = read_merges(gguf, entries)?;
         let adds_bos = pre_tokenizer.adds_bos();
-        Ok((ByteLevel { bpe, pre_tokenizer }, adds_bos))
-    }
-
-    pub(super) fn bpe(&self) -> &BPE {
-        &self.bpe
+        Ok((ByteLevel { merges, pre_tokenizer }, adds_bos))
     }
 
     /// Appends the ids of a stretch of text.
-    pub(super) fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
+    pub(super) fn encode(&self, text: &str, entries: &Entries, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
+        let mut pieces = Vec::new();
         for word in self.pre_tokenizer.words(text)? {
-            merge(&self.bpe, &stored_form(&text[word]), ids)?;
+            let stored = stored_form(&text[word]);
+            match entries.id_of(&stored).filter(|_| self.pre_tokenizer.ignores_merges()) {
+                Some(id) => ids.push(id),
+                None => self.encode_word(&stored, entries, &mut pieces, ids),
+            }
         }
         Ok(())
+    }
+
+    /// Appends the ids of a word. Bytes that have no token are left out.
+    fn encode_word(&self, stored: &str, entries: &Entries, pieces: &mut Vec<Piece>, ids: &mut Vec<u32>) {
+        let piece = |(start, letter): (usize, char)| {
+            let range = start..start + letter.len_utf8();
+            entries.id_of(&stored[range.clone()]).map(|id| Piece::new(range, id))
+        };
+        pieces.clear();
+        pieces.extend(stored.char_indices().filter_map(piece));
+        merge(pieces, |left, right| self.merges.get(&(left.id, right.id)).copied());
+        ids.extend(pieces.iter().map(|piece| piece.id));
     }
 }
 
@@ -83,12 +97,22 @@ static BYTES: LazyLock<Vec<Option<u8>>> = LazyLock::new(|| {
     bytes
 });
 
-fn read_merges(gguf: &Gguf, ids: &Vocab) -> Result<Merges, TokenizerError> {
-    let lines = gguf.strings(MERGES)?.ok_or(TokenizerError::Missing { key: MERGES })?;
-    lines.iter().enumerate().map(|(rank, line)| read_merge(rank, line, ids)).collect()
+fn read_merges(gguf: &Gguf, entries: &Entries) -> Result<Merges, TokenizerError> {
+    let lines = gguf.each_string(MERGES)?.ok_or(TokenizerError::Missing { key: MERGES })?;
+    if lines.len() > MAX_MERGES {
+        let reason = format!("has {} entries: there may be {MAX_MERGES}", lines.len());
+        return Err(TokenizerError::invalid(MERGES, reason));
+    }
+    let mut merges = Merges::with_capacity(lines.len());
+    for (rank, line) in (0u32..).zip(lines) {
+        let (pair, joined) = read_merge(rank, line?, entries)?;
+        merges.entry(pair).or_insert((rank, joined));
+    }
+    Ok(merges)
 }
 
-fn read_merge(rank: usize, line: &str, ids: &Vocab) -> Result<(String, String), TokenizerError> {
+/// The two tokens, and the one that they become.
+fn read_merge(rank: u32, line: &str, entries: &Entries) -> Result<((u32, u32), u32), TokenizerError> {
     let invalid = |reason: String| TokenizerError::invalid(format!("{MERGES}[{rank}]"), reason);
     // The left half may itself begin with a space.
     let cut = line.char_indices().skip(1).find(|(_, letter)| *letter == ' ').map(|(place, _)| place);
@@ -96,8 +120,9 @@ fn read_merge(rank: usize, line: &str, ids: &Vocab) -> Result<(String, String), 
         return Err(invalid(format!("is {line:?}: it must be two tokens with a space between")));
     };
     let (left, right) = (&line[..cut], &line[cut + 1..]);
-    match [left, right, &format!("{left}{right}")].into_iter().find(|token| !ids.contains_key(*token)) {
-        Some(missing) => Err(invalid(format!("is {line:?}, and the vocabulary has no token {missing:?}"))),
-        None => Ok((left.to_owned(), right.to_owned())),
-    }
+    let id = |token: &str| {
+        let missing = || invalid(format!("is {line:?}, and the vocabulary has no token {token:?}"));
+        entries.id_of(token).ok_or_else(missing)
+    };
+    Ok(((id(left)?, id(right)?), id(&format!("{left}{right}"))?))
 }

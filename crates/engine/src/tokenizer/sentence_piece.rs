@@ -1,15 +1,12 @@
 //! SentencePiece BPE (`tokenizer.ggml.model` = `llama`).
 //!
 //! The vocabulary has no list of merges: two neighbouring pieces are joined where the joined piece is in the vocabulary,
-//! the one with the best score first and the leftmost of equals. As a list of merges that is every way to cut a piece in
-//! two, ranked by the piece's score. Of a piece that can be cut in several ways the longer left half comes first: that
-//! is what "leftmost first" leaves behind in a run of repeated letters. Characters that are no piece become the tokens of
-//! their bytes.
+//! the one with the best score first and the leftmost of equals. Characters that are no piece become the tokens of their
+//! bytes.
 
-use tokenizers::models::bpe::{BPE, Merges, Vocab};
-
-use super::vocabulary::{self, Entry};
-use super::{TokenizerError, merge, special};
+use super::merging::{Piece, merge};
+use super::vocabulary::{self, Entries};
+use super::{TokenizerError, special};
 use crate::gguf::Gguf;
 
 const SCORES: &str = "tokenizer.ggml.scores";
@@ -18,7 +15,13 @@ const SPACE: char = '▁';
 
 #[derive(Debug)]
 pub(super) struct SentencePiece {
-    bpe: BPE,
+    scores: Vec<f32>,
+    /// The tokens of all bytes, where the vocabulary has them.
+    byte_tokens: Vec<Option<u32>>,
+    /// Stands for what has no token.
+    unknown: u32,
+    /// Bytes of the longest piece: nothing longer needs to be looked up.
+    longest: usize,
     adds_space_prefix: bool,
     /// Whether no piece holds a line break beside another character, so that nothing is ever joined across the end of a
     /// line and each line can be tokenized on its own.
@@ -26,28 +29,19 @@ pub(super) struct SentencePiece {
 }
 
 impl SentencePiece {
-    pub(super) fn from_gguf(gguf: &Gguf, entries: &[Entry<'_>]) -> Result<Self, TokenizerError> {
+    pub(super) fn from_gguf(gguf: &Gguf, entries: &Entries) -> Result<Self, TokenizerError> {
         let scores = gguf.floats(SCORES)?.ok_or(TokenizerError::Missing { key: SCORES })?;
         vocabulary::check_length(SCORES, scores.len(), entries.len())?;
-        let ids = vocabulary::ids_by_text(entries)?;
-        let merges = merges_by_score(entries, &scores, &ids);
         let unknown = special::read_id(gguf, "tokenizer.ggml.unknown_token_id", entries.len())?.unwrap_or(0);
-        let bpe = BPE::builder()
-            .vocab_and_merges(ids, merges)
-            .byte_fallback(true)
-            .unk_token(entries[unknown as usize].text.to_string())
-            .fuse_unk(true)
-            .cache_capacity(0)
-            .build()
-            .map_err(TokenizerError::failed)?;
-        let adds_space_prefix = gguf.boolean("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
         let is_mixed = |text: &str| text.contains('\n') && text.chars().any(|letter| letter != '\n');
-        let lines_stand_alone = !entries.iter().any(|entry| is_mixed(&entry.text));
-        Ok(SentencePiece { bpe, adds_space_prefix, lines_stand_alone })
-    }
-
-    pub(super) fn bpe(&self) -> &BPE {
-        &self.bpe
+        Ok(SentencePiece {
+            scores,
+            byte_tokens: (0..=255).map(|byte| entries.id_of(&vocabulary::byte_token_text(byte))).collect(),
+            unknown,
+            longest: entries.iter().map(|(_, text, _)| text.len()).max().unwrap_or(0),
+            adds_space_prefix: gguf.boolean("tokenizer.ggml.add_space_prefix")?.unwrap_or(true),
+            lines_stand_alone: !entries.iter().any(|(_, text, _)| is_mixed(text)),
+        })
     }
 
     pub(super) fn adds_space_prefix(&self) -> bool {
@@ -55,14 +49,44 @@ impl SentencePiece {
     }
 
     /// Appends the ids of a stretch of text; `follows_token` says whether it is the first or comes after a special token.
-    pub(super) fn encode(&self, text: &str, follows_token: bool, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
+    pub(super) fn encode(&self, text: &str, follows_token: bool, entries: &Entries, ids: &mut Vec<u32>) {
         let prefix = if follows_token && self.adds_space_prefix { " " } else { "" };
         let text = stored_form(&format!("{prefix}{text}"));
         if self.lines_stand_alone {
-            return lines_and_breaks(&text).try_for_each(|part| merge(&self.bpe, part, ids));
+            return lines_and_breaks(&text).for_each(|part| self.encode_part(part, entries, ids));
         }
-        merge(&self.bpe, &text, ids)
+        self.encode_part(&text, entries, ids);
     }
+
+    fn encode_part(&self, part: &str, entries: &Entries, ids: &mut Vec<u32>) {
+        let piece = |(start, letter): (usize, char)| Piece::new(start..start + letter.len_utf8(), self.unknown);
+        let mut pieces: Vec<Piece> = part.char_indices().map(piece).collect();
+        merge(&mut pieces, |left, right| {
+            let joined = left.range().start..right.range().end;
+            let id = entries.id_of(&part[Some(joined).filter(|joined| joined.len() <= self.longest)?])?;
+            Some((rank(self.scores[id as usize]), id))
+        });
+        let mut follows_unknown = false;
+        for piece in pieces {
+            let text = &part[piece.range()];
+            let known = entries.id_of(text).map(|id| vec![id]).or_else(|| self.tokens_of_bytes(text));
+            // What is unknown in a row is one token.
+            let is_unknown = known.is_none();
+            ids.extend(known.unwrap_or_default());
+            ids.extend(Some(self.unknown).filter(|_| is_unknown && !follows_unknown));
+            follows_unknown = is_unknown;
+        }
+    }
+
+    fn tokens_of_bytes(&self, text: &str) -> Option<Vec<u32>> {
+        text.bytes().map(|byte| self.byte_tokens[usize::from(byte)]).collect()
+    }
+}
+
+/// A number that is lower the better the score is.
+fn rank(score: f32) -> u32 {
+    let bits = score.to_bits();
+    if bits >> 31 == 1 { bits } else { !bits & !(1 << 31) }
 }
 
 /// Runs of line breaks, and what lies between them.
@@ -85,26 +109,4 @@ pub(super) fn stored_form(text: &str) -> String {
 /// The bytes of an ordinary piece.
 pub(super) fn bytes_of(piece: &str) -> Vec<u8> {
     piece.replace(SPACE, " ").into_bytes()
-}
-
-/// Longer pieces are never merged. None of a sound vocabulary is as long, and every cut of a piece costs as much as the
-/// piece is long.
-const MAX_MERGED_BYTES: usize = 1024;
-
-fn merges_by_score(entries: &[Entry<'_>], scores: &[f32], ids: &Vocab) -> Merges {
-    let mut ranked = Vec::new();
-    for (entry, score) in entries.iter().zip(scores) {
-        let text = entry.text.as_ref();
-        if text.len() > MAX_MERGED_BYTES {
-            continue;
-        }
-        for (cut, _) in text.char_indices().skip(1) {
-            let (left, right) = text.split_at(cut);
-            if ids.contains_key(left) && ids.contains_key(right) {
-                ranked.push((*score, left, right));
-            }
-        }
-    }
-    ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| b.1.len().cmp(&a.1.len())));
-    ranked.into_iter().map(|(_, left, right)| (left.to_owned(), right.to_owned())).collect()
 }

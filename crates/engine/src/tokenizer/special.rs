@@ -3,10 +3,8 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use aho_corasick::{AhoCorasick, Input, MatchKind};
-
 use super::TokenizerError;
-use super::vocabulary::{Entry, TURN_ENDS, TokenKind};
+use super::vocabulary::{Entries, TOKENS, TURN_ENDS, TokenKind};
 use crate::gguf::Gguf;
 
 /// The ids of the tokens that begin and end texts.
@@ -24,12 +22,13 @@ pub(super) struct SpecialIds {
 
 impl SpecialIds {
     /// Reads what the metadata says; `defaults` stands where it says nothing.
-    pub(super) fn from_gguf(gguf: &Gguf, entries: &[Entry<'_>], defaults: SpecialIds) -> Result<Self, TokenizerError> {
+    pub(super) fn from_gguf(gguf: &Gguf, entries: &Entries, defaults: SpecialIds) -> Result<Self, TokenizerError> {
         let id = |key: &str| read_id(gguf, key, entries.len());
         let bos = id("tokenizer.ggml.bos_token_id")?.or(defaults.bos).filter(|id| (*id as usize) < entries.len());
         let eos = id("tokenizer.ggml.eos_token_id")?.or(defaults.eos).filter(|id| (*id as usize) < entries.len());
-        let named = (0u32..).zip(entries).filter(|(_, entry)| ends_turn(entry)).map(|(id, _)| id);
-        let mut end_of_generation: BTreeSet<u32> = named.collect();
+        let ends_turn = |text: &str, kind| kind == TokenKind::Control && TURN_ENDS.contains(&text);
+        let named = entries.iter().filter(|(_, text, kind)| ends_turn(text, *kind));
+        let mut end_of_generation: BTreeSet<u32> = named.map(|(id, ..)| id).collect();
         end_of_generation.extend(eos);
         end_of_generation.extend(id("tokenizer.ggml.eot_token_id")?);
         end_of_generation.extend(id("tokenizer.ggml.eom_token_id")?);
@@ -41,10 +40,6 @@ impl SpecialIds {
             end_of_generation,
         })
     }
-}
-
-fn ends_turn(entry: &Entry<'_>) -> bool {
-    entry.kind == TokenKind::Control && TURN_ENDS.contains(&entry.text.as_ref())
 }
 
 /// The token id under `key`, if there is one.
@@ -70,46 +65,48 @@ pub(super) struct SpecialTexts {
     always: Names,
     /// Those and the control tokens.
     all: Names,
+    /// The characters of control tokens' names, in every case.
+    control_letters: BTreeSet<char>,
     /// Whether white space after a control token is dropped (Phi-3).
-    strips_space_after: bool,
-}
-
-#[derive(Debug)]
-struct Names {
-    automaton: AhoCorasick,
-    tokens: Vec<Name>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Name {
-    id: u32,
-    is_control: bool,
     strips_space_after: bool,
 }
 
 /// Control tokens of Phi-3 after which white space stays.
 const KEEP_SPACE_AFTER: [&str; 3] = ["<unk>", "<s>", "<|endoftext|>"];
 
+/// The longest name of a special token in bytes. Those of well-known models have up to some fifty.
+const MAX_NAME_BYTES: usize = 1024;
+
 impl SpecialTexts {
-    pub(super) fn new(gguf: &Gguf, entries: &[Entry<'_>]) -> Result<Self, TokenizerError> {
+    pub(super) fn new(gguf: &Gguf, entries: &Entries) -> Result<Self, TokenizerError> {
         let model = gguf.string("general.name")?.unwrap_or_default().to_lowercase();
-        let strips_space_after = model.contains("phi-3") || model.contains("phi3");
-        let names = |kinds: &[TokenKind]| Names::new(entries, kinds, strips_space_after);
         Ok(SpecialTexts {
-            always: names(&[TokenKind::UserDefined])?,
-            all: names(&[TokenKind::UserDefined, TokenKind::Control, TokenKind::Unknown])?,
-            strips_space_after,
+            always: Names::new(entries, &[TokenKind::UserDefined])?,
+            all: Names::new(entries, &[TokenKind::UserDefined, TokenKind::Control, TokenKind::Unknown])?,
+            control_letters: control_letters(entries),
+            strips_space_after: model.contains("phi-3") || model.contains("phi3"),
         })
+    }
+
+    pub(super) fn control_letters(&self) -> &BTreeSet<char> {
+        &self.control_letters
     }
 
     /// Cuts `text` at the names of special tokens: of user-defined ones always, of control tokens where `parse_control`
     /// is on and the name touches none of the `literal` ranges, which lie in ascending order.
-    pub(super) fn cut<'t>(&self, text: &'t str, parse_control: bool, literal: &[Range<usize>]) -> Vec<Fragment<'t>> {
+    pub(super) fn cut<'t>(
+        &self,
+        entries: &Entries,
+        text: &'t str,
+        parse_control: bool,
+        literal: &[Range<usize>],
+    ) -> Vec<Fragment<'t>> {
         let names = if parse_control { &self.all } else { &self.always };
         let mut fragments = Vec::new();
         let (mut text_start, mut search_start) = (0, 0);
-        while let Some((name, place)) = names.find(text, search_start) {
-            if name.is_control && touches(&place, literal) {
+        while let Some((id, place)) = names.find(entries, text, search_start) {
+            let is_control = entries.kind(id) != TokenKind::UserDefined;
+            if is_control && touches(&place, literal) {
                 let first = text[place.start..].chars().next().map_or(1, char::len_utf8);
                 search_start = place.start + first;
                 continue;
@@ -117,9 +114,9 @@ impl SpecialTexts {
             if text_start < place.start {
                 fragments.push(Fragment::Text(&text[text_start..place.start]));
             }
-            fragments.push(Fragment::Token(name.id));
+            fragments.push(Fragment::Token(id));
             text_start = place.end;
-            if self.strips_space_after && name.strips_space_after {
+            if self.strips_space_after && !KEEP_SPACE_AFTER.contains(&entries.text(id)) {
                 let rest = text[text_start..].trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
                 text_start = text.len() - rest.len();
             }
@@ -132,12 +129,12 @@ impl SpecialTexts {
     }
 
     /// Where the names of control tokens stand in `text`.
-    pub(super) fn control_names_in(&self, text: &str) -> Vec<Range<usize>> {
+    pub(super) fn control_names_in(&self, entries: &Entries, text: &str) -> Vec<Range<usize>> {
         let mut places = Vec::new();
         let mut search_start = 0;
-        while let Some((name, place)) = self.all.find(text, search_start) {
+        while let Some((id, place)) = self.all.find(entries, text, search_start) {
             search_start = place.end;
-            if name.is_control {
+            if entries.kind(id) != TokenKind::UserDefined {
                 places.push(place);
             }
         }
@@ -145,28 +142,76 @@ impl SpecialTexts {
     }
 }
 
+fn control_letters(entries: &Entries) -> BTreeSet<char> {
+    let control = entries.iter().filter(|(_, _, kind)| matches!(kind, TokenKind::Control | TokenKind::Unknown));
+    let mut letters = BTreeSet::new();
+    for letter in control.flat_map(|(_, text, _)| text.chars()) {
+        if letters.insert(letter) {
+            letters.extend(letter.to_lowercase().chain(letter.to_uppercase()));
+        }
+    }
+    letters
+}
+
 fn touches(place: &Range<usize>, ascending: &[Range<usize>]) -> bool {
     let next = ascending.partition_point(|range| range.end <= place.start);
     ascending.get(next).is_some_and(|range| range.start < place.end)
 }
 
+/// The names of some tokens, to be found in a text.
+///
+/// An automaton over them (`aho-corasick`) would find them in fewer steps, and take fifty times their bytes: gigabytes,
+/// where a file has half a million of them.
+#[derive(Debug)]
+struct Names {
+    /// The tokens, in the order of their names' bytes.
+    sorted: Vec<u32>,
+    /// Whether a name begins with a byte.
+    begins: [bool; 256],
+}
+
 impl Names {
-    fn new(entries: &[Entry<'_>], kinds: &[TokenKind], strips_space_after: bool) -> Result<Self, TokenizerError> {
-        let chosen = || (0u32..).zip(entries).filter(|(_, entry)| kinds.contains(&entry.kind));
-        let automaton = AhoCorasick::builder()
-            .match_kind(MatchKind::LeftmostLongest)
-            .build(chosen().map(|(_, entry)| entry.text.as_bytes()))
-            .map_err(|error| TokenizerError::Failed(error.to_string()))?;
-        let name = |(id, entry): (u32, &Entry<'_>)| Name {
-            id,
-            is_control: entry.kind != TokenKind::UserDefined,
-            strips_space_after: strips_space_after && !KEEP_SPACE_AFTER.contains(&entry.text.as_ref()),
-        };
-        Ok(Names { automaton, tokens: chosen().map(name).collect() })
+    fn new(entries: &Entries, kinds: &[TokenKind]) -> Result<Self, TokenizerError> {
+        let chosen = entries.iter().filter(|(_, _, kind)| kinds.contains(kind));
+        let mut sorted = Vec::new();
+        let mut begins = [false; 256];
+        for (id, text, _) in chosen {
+            if text.len() > MAX_NAME_BYTES {
+                let reason = format!("has {} bytes: a special token may have {MAX_NAME_BYTES}", text.len());
+                return Err(TokenizerError::invalid(format!("{TOKENS}[{id}]"), reason));
+            }
+            text.bytes().take(1).for_each(|first| begins[usize::from(first)] = true);
+            sorted.push(id);
+        }
+        sorted.sort_unstable_by_key(|id| entries.spelled(*id));
+        Ok(Names { sorted, begins })
     }
 
-    fn find(&self, text: &str, start: usize) -> Option<(Name, Range<usize>)> {
-        let found = self.automaton.find(Input::new(text).span(start..text.len()))?;
-        Some((self.tokens[found.pattern().as_usize()], found.range()))
+    /// The first place at or behind `start` where a name stands, and the longest name there.
+    fn find(&self, entries: &Entries, text: &str, start: usize) -> Option<(u32, Range<usize>)> {
+        let bytes = text.as_bytes();
+        let places = (start..bytes.len()).filter(|place| self.begins[usize::from(bytes[*place])]);
+        let mut found = places.filter_map(|place| {
+            let id = self.longest_at(entries, &bytes[place..])?;
+            Some((id, place..place + entries.spelled(id).len()))
+        });
+        found.next()
+    }
+
+    /// The longest name that `bytes` begins with.
+    fn longest_at(&self, entries: &Entries, bytes: &[u8]) -> Option<u32> {
+        let (mut candidates, mut longest) = (self.sorted.as_slice(), None);
+        for (depth, byte) in bytes.iter().enumerate() {
+            // A name that ends here comes before those that go on.
+            let letter = |id: &u32| entries.spelled(*id).get(depth).copied();
+            let start = candidates.partition_point(|id| letter(id).is_none_or(|letter| letter < *byte));
+            let n_fitting = candidates[start..].partition_point(|id| letter(id) == Some(*byte));
+            candidates = &candidates[start..start + n_fitting];
+            let Some(first) = candidates.first() else { break };
+            if entries.spelled(*first).len() == depth + 1 {
+                longest = Some(*first);
+            }
+        }
+        longest
     }
 }

@@ -1,8 +1,9 @@
 //! The list of tokens: what each is for, and the bytes that it stands for.
 
 use std::borrow::Cow;
+use std::hash::BuildHasher;
 
-use tokenizers::models::bpe::Vocab;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::TokenizerError;
 use crate::gguf::Gguf;
@@ -12,6 +13,7 @@ const TOKEN_TYPES: &str = "tokenizer.ggml.token_type";
 
 /// What a token is for (`tokenizer.ggml.token_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(super) enum TokenKind {
     Normal,
     /// Stands where nothing else fits.
@@ -37,14 +39,6 @@ impl TokenKind {
             _ => TokenKind::Unused,
         }
     }
-}
-
-/// One token as the metadata gives it.
-#[derive(Clone, Debug)]
-pub(super) struct Entry<'g> {
-    /// In the vocabulary's own spelling (`Ġyes`, `▁yes`).
-    pub(super) text: Cow<'g, str>,
-    pub(super) kind: TokenKind,
 }
 
 /// Names that mark turns in well-known chat formats. Some converters write them as user-defined tokens, which every text
@@ -82,14 +76,117 @@ pub(super) const TURN_ENDS: [&str; 17] = [
     "[EOS]",
 ];
 
-/// Reads the list of tokens.
-pub(super) fn read(gguf: &Gguf) -> Result<Vec<Entry<'_>>, TokenizerError> {
-    let texts = gguf.strings(TOKENS)?.ok_or(TokenizerError::Missing { key: TOKENS })?;
-    if texts.is_empty() || u32::try_from(texts.len()).is_err() {
-        return Err(TokenizerError::invalid(TOKENS, format!("has {} entries", texts.len())));
+/// The most bytes of all tokens' texts. The largest vocabularies that are known have three million.
+const MAX_TEXT_BYTES: usize = 16 << 20;
+
+/// Texts, one after the other.
+#[derive(Debug, Default)]
+struct Texts {
+    bytes: Vec<u8>,
+    /// Where each of them ends.
+    ends: Vec<u32>,
+}
+
+impl Texts {
+    fn with_capacity(n_texts: usize, n_bytes: usize) -> Self {
+        Texts { bytes: Vec::with_capacity(n_bytes), ends: Vec::with_capacity(n_texts) }
     }
-    let kinds = read_kinds(gguf, texts.len())?;
-    Ok(texts.into_iter().zip(kinds).enumerate().map(|(id, (text, kind))| entry(id, text, kind)).collect())
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.ends.push(self.bytes.len() as u32);
+    }
+
+    /// The bytes of a text; none where it does not exist.
+    fn get(&self, index: u32) -> &[u8] {
+        let index = index as usize;
+        let Some(end) = self.ends.get(index) else { return &[] };
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.bytes[start as usize..*end as usize]
+    }
+}
+
+/// Every token as the metadata gives it: its text in the vocabulary's own spelling (`Ġyes`, `▁yes`), and what it is for.
+#[derive(Debug)]
+pub(super) struct Entries {
+    texts: Texts,
+    kinds: Vec<TokenKind>,
+    /// The ids, to be found by their texts.
+    ids: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+}
+
+impl Entries {
+    /// Reads the list of tokens.
+    pub(super) fn read(gguf: &Gguf) -> Result<Self, TokenizerError> {
+        let texts = gguf.each_string(TOKENS)?.ok_or(TokenizerError::Missing { key: TOKENS })?;
+        let (n_tokens, n_bytes) = (texts.len(), texts.n_bytes());
+        if n_tokens == 0 {
+            return Err(TokenizerError::invalid(TOKENS, "has 0 entries"));
+        }
+        if n_bytes > MAX_TEXT_BYTES {
+            let reason = format!("has {n_bytes} bytes of text: there may be {MAX_TEXT_BYTES}");
+            return Err(TokenizerError::invalid(TOKENS, reason));
+        }
+        let mut entries = Entries {
+            texts: Texts::with_capacity(n_tokens, n_bytes),
+            kinds: read_kinds(gguf, n_tokens)?,
+            ids: HashTable::with_capacity(n_tokens),
+            hasher: DefaultHashBuilder::default(),
+        };
+        for (id, text) in (0u32..).zip(texts) {
+            entries.add(id, text?)?;
+        }
+        Ok(entries)
+    }
+
+    fn add(&mut self, id: u32, text: &str) -> Result<(), TokenizerError> {
+        let kind = &mut self.kinds[id as usize];
+        if text.is_empty() {
+            *kind = TokenKind::Unused;
+        } else if *kind == TokenKind::UserDefined && (TURN_MARKERS.contains(&text) || TURN_ENDS.contains(&text)) {
+            *kind = TokenKind::Control;
+        }
+        let name = if text.is_empty() { Cow::Owned(format!("[EMPTY_{id}]")) } else { Cow::Borrowed(text) };
+        if let Some(first) = self.id_of(&name) {
+            let reason = format!("is {name:?}, as {TOKENS}[{first}] is");
+            return Err(TokenizerError::invalid(format!("{TOKENS}[{id}]"), reason));
+        }
+        self.texts.push(name.as_bytes());
+        let (texts, hasher) = (&self.texts, &self.hasher);
+        self.ids.insert_unique(hasher.hash_one(name.as_bytes()), id, |id| hasher.hash_one(texts.get(*id)));
+        Ok(())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.kinds.len()
+    }
+
+    /// Ids, texts and kinds.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &str, TokenKind)> {
+        (0u32..).zip(&self.kinds).map(|(id, kind)| (id, self.text(id), *kind))
+    }
+
+    /// A token's text in the vocabulary's own spelling.
+    pub(super) fn text(&self, id: u32) -> &str {
+        // They were texts when they came.
+        std::str::from_utf8(self.texts.get(id)).unwrap_or_default()
+    }
+
+    /// A token's text as bytes.
+    pub(super) fn spelled(&self, id: u32) -> &[u8] {
+        self.texts.get(id)
+    }
+
+    pub(super) fn kind(&self, id: u32) -> TokenKind {
+        self.kinds.get(id as usize).copied().unwrap_or(TokenKind::Unused)
+    }
+
+    /// The token with a text.
+    pub(super) fn id_of(&self, text: &str) -> Option<u32> {
+        let hash = self.hasher.hash_one(text.as_bytes());
+        self.ids.find(hash, |id| self.texts.get(*id) == text.as_bytes()).copied()
+    }
 }
 
 fn read_kinds(gguf: &Gguf, n_tokens: usize) -> Result<Vec<TokenKind>, TokenizerError> {
@@ -106,28 +203,6 @@ pub(super) fn check_length(key: &str, length: usize, n_tokens: usize) -> Result<
     Err(TokenizerError::invalid(key, format!("has {length} entries where {TOKENS} has {n_tokens}")))
 }
 
-fn entry(id: usize, text: &str, kind: TokenKind) -> Entry<'_> {
-    match kind {
-        _ if text.is_empty() => Entry { text: format!("[EMPTY_{id}]").into(), kind: TokenKind::Unused },
-        TokenKind::UserDefined if TURN_MARKERS.contains(&text) || TURN_ENDS.contains(&text) => {
-            Entry { text: text.into(), kind: TokenKind::Control }
-        }
-        _ => Entry { text: text.into(), kind },
-    }
-}
-
-/// The ids by text.
-pub(super) fn ids_by_text(entries: &[Entry<'_>]) -> Result<Vocab, TokenizerError> {
-    let mut ids = Vocab::with_capacity(entries.len());
-    for (id, entry) in entries.iter().enumerate() {
-        if let Some(first) = ids.insert(entry.text.clone().into_owned(), id as u32) {
-            let reason = format!("is {:?}, as {TOKENS}[{first}] is", entry.text);
-            return Err(TokenizerError::invalid(format!("{TOKENS}[{id}]"), reason));
-        }
-    }
-    Ok(ids)
-}
-
 /// How the token of a byte is written.
 pub(super) fn byte_token_text(byte: u8) -> String {
     format!("<0x{byte:02X}>")
@@ -138,50 +213,36 @@ fn byte_of_token_text(text: &str) -> Option<u8> {
     (digits.len() == 2).then(|| u8::from_str_radix(digits, 16).ok())?
 }
 
-/// The bytes and the kind of every token.
+/// The bytes of every token.
 #[derive(Debug)]
 pub(super) struct Vocabulary {
-    kinds: Vec<TokenKind>,
-    /// The bytes of all tokens, one after the other.
-    bytes: Vec<u8>,
-    /// Where each token's bytes end.
-    ends: Vec<usize>,
+    entries: Entries,
+    bytes: Texts,
 }
 
 impl Vocabulary {
     /// Takes the bytes of ordinary tokens from `bytes_of`, which knows the vocabulary's spelling.
-    pub(super) fn new(entries: &[Entry<'_>], bytes_of: impl Fn(&str) -> Vec<u8>) -> Result<Self, TokenizerError> {
-        let mut bytes = Vec::new();
-        let mut ends = Vec::with_capacity(entries.len());
-        for (id, entry) in entries.iter().enumerate() {
-            match entry.kind {
-                TokenKind::Normal => bytes.extend(bytes_of(&entry.text)),
-                TokenKind::Byte => bytes.push(byte_of_token_text(&entry.text).ok_or_else(|| {
-                    let reason = format!("is {:?}, which is no byte: it must look like <0x0A>", entry.text);
+    pub(super) fn new(entries: Entries, bytes_of: impl Fn(&str) -> Vec<u8>) -> Result<Self, TokenizerError> {
+        let mut bytes = Texts::with_capacity(entries.len(), entries.texts.bytes.len());
+        for (id, text, kind) in entries.iter() {
+            match kind {
+                TokenKind::Normal => bytes.push(&bytes_of(text)),
+                TokenKind::Byte => bytes.push(&[byte_of_token_text(text).ok_or_else(|| {
+                    let reason = format!("is {text:?}, which is no byte: it must look like <0x0A>");
                     TokenizerError::invalid(format!("{TOKENS}[{id}]"), reason)
-                })?),
-                TokenKind::Unused => {}
-                TokenKind::Unknown | TokenKind::Control | TokenKind::UserDefined => {
-                    bytes.extend_from_slice(entry.text.as_bytes());
-                }
+                })?]),
+                TokenKind::Unused => bytes.push(&[]),
+                TokenKind::Unknown | TokenKind::Control | TokenKind::UserDefined => bytes.push(text.as_bytes()),
             }
-            ends.push(bytes.len());
         }
-        Ok(Vocabulary { kinds: entries.iter().map(|entry| entry.kind).collect(), bytes, ends })
+        Ok(Vocabulary { entries, bytes })
     }
 
-    pub(super) fn n_tokens(&self) -> usize {
-        self.kinds.len()
-    }
-
-    pub(super) fn kind(&self, id: u32) -> TokenKind {
-        self.kinds.get(id as usize).copied().unwrap_or(TokenKind::Unused)
+    pub(super) fn entries(&self) -> &Entries {
+        &self.entries
     }
 
     pub(super) fn bytes(&self, id: u32) -> &[u8] {
-        let id = id as usize;
-        let Some(end) = self.ends.get(id) else { return &[] };
-        let start = if id == 0 { 0 } else { self.ends[id - 1] };
-        &self.bytes[start..*end]
+        self.bytes.get(id)
     }
 }

@@ -19,6 +19,14 @@ thread_local! {
     pub(crate) static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
+/// What comes of `run`, and the most bytes that this thread held meanwhile beyond those that it held before.
+pub(crate) fn peak_of<T>(run: impl FnOnce() -> T) -> (T, isize) {
+    let before = LIVE.get();
+    PEAK.set(before);
+    let result = run();
+    (result, PEAK.get() - before)
+}
+
 struct Counting;
 
 impl Counting {

@@ -69,11 +69,16 @@ impl Metadata {
     }
 
     pub(crate) fn gguf(self) -> Gguf {
+        Gguf::from_bytes(self.bytes()).unwrap()
+    }
+
+    /// The file.
+    pub(crate) fn bytes(self) -> Vec<u8> {
         let mut file = b"GGUF".to_vec();
         file.extend(3u32.to_le_bytes());
         file.extend(0u64.to_le_bytes());
         file.extend(self.n_entries.to_le_bytes());
         file.extend(self.bytes);
-        Gguf::from_bytes(file).unwrap()
+        file
     }
 }

@@ -11,6 +11,7 @@ use hone_engine::engine::{EngineHandle, EngineOptions};
 use hone_engine::gguf::Gguf;
 use hone_engine::model::{BackendChoice, Model, ModelOptions, Speculation};
 use hone_engine::synth::{self, Quantization, Shape};
+use hone_engine::template::TemplateHost;
 use hone_protocol::{LocateError, LocateModel, ModelFile};
 
 /// The built-in model's file.
@@ -38,6 +39,7 @@ pub(crate) fn options() -> ModelOptions {
         speculation: Speculation::Auto,
         kv_cache: KvCacheFormat::F16,
         activation_bits: ActivationBits::Eight,
+        templates: TemplateHost::InProcess,
     }
 }
 

@@ -1,8 +1,8 @@
 //! Runs a chat template as Hugging Face's `apply_chat_template` does, within bounds.
 //!
-//! Steps, depth and output are bounded, and so are the filters that make long texts. One thing is not, since minijinja
-//! has no bound for it: a template that doubles a variable again and again takes memory until there is none. A model's
-//! template should come from somebody who is trusted as far as that.
+//! Steps, depth and output are bounded, and so are the filters that make long texts. Memory, and the depth of what is
+//! parsed and shown, are not, since minijinja has no bound for them: a template that is not trusted runs in a
+//! [process of its own](super::worker), where the system bounds them.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,9 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Value};
 use minijinja::{Environment, Error, ErrorKind, State, context};
 
-use super::{TemplateError, conversation};
+use super::conversation;
+use super::host::Source;
+use super::messages::{Answer, Failure, Request};
 
 const NAME: &str = "chat";
 /// Instructions that one rendering may take; a long conversation takes some thousands.
@@ -33,11 +35,10 @@ pub(super) struct Engine {
     environment: Environment<'static>,
     bos: String,
     eos: String,
-    mentions_tools: bool,
 }
 
 impl Engine {
-    pub(super) fn new(source: &str, bos: String, eos: String) -> Result<Self, TemplateError> {
+    pub(super) fn new(source: &Source) -> Result<Self, Failure> {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(failure)?;
         environment.set_syntax(syntax);
@@ -48,17 +49,20 @@ impl Engine {
         environment.add_function("strftime_now", strftime_now);
         environment.add_filter("tojson", to_json);
         UNBOUNDED_FILTERS.into_iter().for_each(|name| environment.remove_filter(name));
-        environment.add_template_owned(NAME, without_generation_marks(source)).map_err(failure)?;
-        Ok(Engine { environment, bos, eos, mentions_tools: mentions(source, "tools") })
+        environment.add_template_owned(NAME, without_generation_marks(&source.text)).map_err(failure)?;
+        Ok(Engine { environment, bos: source.bos.clone(), eos: source.eos.clone() })
     }
 
-    /// Whether the template does anything with tools.
-    pub(super) fn mentions_tools(&self) -> bool {
-        self.mentions_tools
+    /// What comes of a request to a template that has been parsed.
+    pub(super) fn answer(&self, request: &Request<'_>) -> Answer {
+        match request {
+            Request::Render { messages, tools } => self.render(messages, tools).into(),
+            Request::Load { .. } | Request::Check => Answer::Text(String::new()),
+        }
     }
 
     /// The text of a conversation, up to where the model's next turn begins.
-    pub(super) fn render(&self, messages: &[Message], tools: &[Tool]) -> Result<String, TemplateError> {
+    fn render(&self, messages: &[Message], tools: &[Tool]) -> Result<String, Failure> {
         let template = self.environment.get_template(NAME).map_err(failure)?;
         let variables = context! {
             messages => conversation::messages(messages),
@@ -71,7 +75,7 @@ impl Engine {
         let n_bytes = serde_json::to_string(&(messages, tools)).map_or(0, |json| json.len());
         let mut output = Bounded { text: Vec::new(), limit: MAX_ADDED_BYTES + MAX_REPETITIONS * n_bytes };
         template.render_captured_to(variables, &mut output).map_err(failure)?;
-        Ok(String::from_utf8_lossy(&output.text).into_owned())
+        String::from_utf8(output.text).map_err(|error| Failure { line: None, reason: error.to_string() })
     }
 }
 
@@ -96,7 +100,7 @@ impl Write for Bounded {
 }
 
 /// Whether a name stands in a template, as a word of its own.
-fn mentions(source: &str, name: &str) -> bool {
+pub(super) fn mentions(source: &str, name: &str) -> bool {
     let is_part_of_word = |letter: char| letter.is_alphanumeric() || letter == '_';
     source.match_indices(name).any(|(start, _)| {
         let (before, after) = (&source[..start], &source[start + name.len()..]);
@@ -104,7 +108,7 @@ fn mentions(source: &str, name: &str) -> bool {
     })
 }
 
-fn failure(error: Error) -> TemplateError {
+fn failure(error: Error) -> Failure {
     use std::error::Error as _;
     let cause = error.source().map(ToString::to_string);
     let reason = match (error.kind(), error.detail(), cause) {
@@ -114,7 +118,7 @@ fn failure(error: Error) -> TemplateError {
         (_, Some(detail), None) => detail.to_owned(),
         (_, Some(detail), Some(cause)) => format!("{detail}: {cause}"),
     };
-    TemplateError::Failed { line: error.line(), reason }
+    Failure { line: error.line(), reason }
 }
 
 fn raise_exception(message: String) -> Result<String, Error> {
@@ -179,9 +183,10 @@ mod tests {
 
     use super::*;
 
-    fn render(source: &str) -> Result<String, TemplateError> {
+    fn render(source: &str) -> Result<String, Failure> {
         let messages = [Message::new(Role::User, "a <b> 'c' \\u003c")];
-        Engine::new(source, "<s>".into(), "</s>".into())?.render(&messages, &[])
+        let source = Source { text: source.into(), bos: "<s>".into(), eos: "</s>".into() };
+        Engine::new(&source)?.render(&messages, &[])
     }
 
     fn check(source: &str, expected: &str) {
@@ -190,7 +195,7 @@ mod tests {
 
     fn check_refused(source: &str, line: usize, part: &str) {
         let error = render(source).unwrap_err();
-        assert!(matches!(error, TemplateError::Failed { line: Some(found), .. } if found == line), "{error}");
+        assert_eq!(error.line, Some(line), "{error}");
         assert!(error.to_string().contains(part), "{error}");
     }
 

@@ -1,0 +1,46 @@
+//! `hone template-worker`: the process in which a model file's chat template runs.
+//!
+//! hone starts it by itself, out of its own executable, and nobody types it; so it is no command of [`arguments`], and
+//! comes before them.
+//!
+//! [`arguments`]: crate::arguments
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use hone_engine::template::{TemplateHost, worker};
+
+/// What makes this program a template's process.
+const WORKER: &str = "template-worker";
+/// On Linux: this program's executable, even after another version has taken its place.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
+/// Whether this process was started for a template.
+pub(crate) fn is_worker() -> bool {
+    std::env::args_os().nth(1).is_some_and(|argument| argument == WORKER)
+}
+
+/// Runs templates until nobody asks any more.
+pub(crate) fn work() -> ExitCode {
+    match worker::serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Where templates of model files run: in processes of this program.
+///
+/// # Errors
+/// When this program's own file cannot be found.
+pub(crate) fn host() -> anyhow::Result<TemplateHost> {
+    let this_program = Path::new(THIS_PROGRAM);
+    let program = match this_program.exists() {
+        true => this_program.to_owned(),
+        false => std::env::current_exe().context("cannot find this program's own file")?,
+    };
+    Ok(TemplateHost::Process { program, arguments: vec![WORKER.into()] })
+}

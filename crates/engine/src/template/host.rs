@@ -1,0 +1,105 @@
+//! Where a model's own template runs.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use super::TemplateError;
+use super::messages::{Answer, Request};
+use super::process::Workplace;
+use super::rendering::{Engine, mentions};
+
+/// Who runs the chat templates of model files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TemplateHost {
+    /// This process, which a template can then crash or make run out of memory: for tests, and for files that are trusted
+    /// as much as the program itself.
+    #[default]
+    InProcess,
+    /// A process of its own per template, which this command starts and which serves as
+    /// [`worker::serve`](super::worker::serve) does.
+    Process {
+        /// The program.
+        program: PathBuf,
+        /// Its arguments.
+        arguments: Vec<OsString>,
+    },
+}
+
+/// A template, with what it is told of the vocabulary.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub(super) text: String,
+    pub(super) bos: String,
+    pub(super) eos: String,
+}
+
+/// A template and the place where it runs. It is parsed when it is first used.
+#[derive(Debug)]
+pub(super) struct Template {
+    source: Source,
+    mentions_tools: bool,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Here(Box<OnceLock<Engine>>),
+    Elsewhere(Workplace),
+}
+
+/// Says whether the answer is no longer wanted.
+pub(super) type IsCancelled<'a> = &'a dyn Fn() -> bool;
+
+impl Template {
+    /// A template that runs in this process, whatever it does.
+    pub(super) fn here(source: Source) -> Self {
+        Template { mentions_tools: mentions(&source.text, "tools"), place: Place::Here(Box::default()), source }
+    }
+
+    /// A template that runs where `host` says.
+    pub(super) fn at(host: &TemplateHost, source: Source) -> Self {
+        let place = match host {
+            TemplateHost::InProcess => Place::Here(Box::default()),
+            TemplateHost::Process { program, arguments } => {
+                Place::Elsewhere(Workplace::new(program.clone(), arguments.clone()))
+            }
+        };
+        Template { mentions_tools: mentions(&source.text, "tools"), place, source }
+    }
+
+    /// Whether the template does anything with tools.
+    pub(super) fn mentions_tools(&self) -> bool {
+        self.mentions_tools
+    }
+
+    /// Whether the template may take as long as it is allowed to.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        matches!(self.place, Place::Elsewhere(_))
+    }
+
+    /// What comes of a request.
+    ///
+    /// # Errors
+    /// When the template does not parse, fails, costs too much, or the request is cancelled.
+    pub(super) fn ask(&self, request: &Request<'_>, is_cancelled: IsCancelled<'_>) -> Result<String, TemplateError> {
+        let answer = match &self.place {
+            Place::Here(engine) => self.engine(engine)?.answer(request),
+            Place::Elsewhere(workplace) => workplace.ask(&self.source, request, is_cancelled)?,
+        };
+        match answer {
+            Answer::Text(text) => Ok(text),
+            Answer::Failed(failure) => Err(TemplateError::Failed(failure)),
+        }
+    }
+
+    fn engine<'a>(&self, engine: &'a OnceLock<Engine>) -> Result<&'a Engine, TemplateError> {
+        match engine.get() {
+            Some(engine) => Ok(engine),
+            None => {
+                let parsed = Engine::new(&self.source).map_err(TemplateError::Failed)?;
+                Ok(engine.get_or_init(|| parsed))
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What a template's process is told, and what it answers: a line of JSON each.
+
+use std::borrow::Cow;
+
+use hone_protocol::{Message, Tool};
+use serde::{Deserialize, Serialize};
+
+/// What is asked of a template. Every request has one answer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Request<'a> {
+    /// Parses the template that is asked from now on; the answer's text is empty.
+    Load {
+        /// The template.
+        text: Cow<'a, str>,
+        /// The name of the token that begins a text.
+        bos: Cow<'a, str>,
+        /// The name of the token that ends a text.
+        eos: Cow<'a, str>,
+    },
+    /// Renders nothing, so that it is known whether the template parses.
+    Check,
+    /// Renders a conversation, up to where the model's next turn begins.
+    Render {
+        /// Its turns.
+        messages: Cow<'a, [Message]>,
+        /// What the model may call.
+        tools: Cow<'a, [Tool]>,
+    },
+}
+
+/// What comes of a request.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// The text of the conversation.
+    Text(String),
+    /// The template does not parse, or refuses the conversation.
+    Failed(Failure),
+}
+
+impl From<Result<String, Failure>> for Answer {
+    fn from(result: Result<String, Failure>) -> Self {
+        result.map_or_else(Answer::Failed, Answer::Text)
+    }
+}
+
+/// Where and why a template fails.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The template's line, counted from 1.
+    pub line: Option<usize>,
+    /// What went wrong, or what the template says.
+    pub reason: String,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "in line {line}: {}", self.reason),
+            None => f.write_str(&self.reason),
+        }
+    }
+}

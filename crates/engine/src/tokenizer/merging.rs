@@ -1,0 +1,85 @@
+//! Joins neighbouring pieces of a text, the best pair first: what byte-level BPE and SentencePiece have in common.
+//!
+//! The `tokenizers` crate does the same, but copies the vocabulary's texts several times while it is built, and takes every
+//! way to cut a SentencePiece token in two for a merge. Here a pair is looked up where it stands.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+
+/// No neighbour.
+const NONE: u32 = u32::MAX;
+
+/// A stretch of the text.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    start: u32,
+    /// Equal to the start once another piece has taken this one in.
+    end: u32,
+    /// Its token, where that matters for joining.
+    pub(super) id: u32,
+    previous: u32,
+    next: u32,
+}
+
+impl Piece {
+    pub(super) fn new(range: Range<usize>, id: u32) -> Self {
+        Piece { start: range.start as u32, end: range.end as u32, id, previous: NONE, next: NONE }
+    }
+
+    pub(super) fn range(&self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+}
+
+/// Two neighbours that can be joined. The one of the lowest rank comes first, the leftmost of equals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    rank: u32,
+    left: u32,
+    end: u32,
+    id: u32,
+}
+
+/// Joins pieces as long as `join` knows a rank for two neighbours, and the token that they become.
+pub(super) fn merge(pieces: &mut Vec<Piece>, join: impl Fn(&Piece, &Piece) -> Option<(u32, u32)>) {
+    link(pieces);
+    let candidate = |pieces: &[Piece], left: u32| {
+        let first = pieces.get(left as usize)?;
+        let second = pieces.get(first.next as usize)?;
+        join(first, second).map(|(rank, id)| Reverse(Candidate { rank, left, end: second.end, id }))
+    };
+    let mut candidates: BinaryHeap<_> = (0..pieces.len() as u32).filter_map(|left| candidate(pieces, left)).collect();
+    while let Some(Reverse(Candidate { left, end, id, .. })) = candidates.pop() {
+        if take_next_in(pieces, left, end, id) {
+            let previous = pieces[left as usize].previous;
+            candidates.extend([previous, left].into_iter().filter_map(|left| candidate(pieces, left)));
+        }
+    }
+    pieces.retain(|piece| piece.start < piece.end);
+}
+
+fn link(pieces: &mut [Piece]) {
+    let n_pieces = pieces.len() as u32;
+    for (index, piece) in (0..n_pieces).zip(pieces) {
+        piece.previous = index.checked_sub(1).unwrap_or(NONE);
+        piece.next = if index + 1 < n_pieces { index + 1 } else { NONE };
+    }
+}
+
+/// Joins a piece with its neighbour, where both are still what they were when that was planned.
+fn take_next_in(pieces: &mut [Piece], left: u32, end: u32, id: u32) -> bool {
+    let Piece { start, end: middle, next, .. } = pieces[left as usize];
+    let Some(second) = pieces.get_mut(next as usize) else { return false };
+    if start == middle || second.end != end {
+        return false;
+    }
+    let after = second.next;
+    second.end = second.start;
+    if let Some(after) = pieces.get_mut(after as usize) {
+        after.previous = left;
+    }
+    let first = &mut pieces[left as usize];
+    (first.end, first.next, first.id) = (end, after, id);
+    true
+}
