@@ -182,3 +182,25 @@ fn the_time_and_a_conversation_with_everything_are_rendered_in_the_process() {
     );
     assert!(shown.stdout.starts_with("20") && shown.stdout.contains("\"quoted\" <|im_end|>\n\u{1}\u{2028} 世界 🦀"));
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_process_of_a_template_is_confined_before_it_reads_one() {
+    use std::io::{BufRead, BufReader, Write};
+    let home = Home::new();
+    let program = Path::new(env!("CARGO_BIN_EXE_hone"));
+    let mut worker = home.command(program, &["template-worker"]).spawn().unwrap();
+    worker.stdin.as_mut().unwrap().write_all(b"\"Check\"\n").unwrap();
+    let mut answer = String::new();
+    BufReader::new(worker.stdout.take().unwrap()).read_line(&mut answer).unwrap();
+    assert!(answer.contains("has not been loaded"), "{answer}");
+    let about = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", worker.id())).unwrap();
+    let (limits, status) = (about("limits"), about("status"));
+    let limit = |name: &str| limits.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(!limit("Max address space").contains("unlimited"), "{limits}");
+    assert!(!limit("Max core file size").contains("unlimited"), "{limits}");
+    // A kernel without seccomp does not mention it.
+    assert!(!status.contains("Seccomp:") || status.contains("Seccomp:\t2"), "{status}");
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+}
