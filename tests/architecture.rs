@@ -9,25 +9,35 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Every crate with the crates of the workspace that it may use, lowest first.
-const LAYERS: [(&str, &[&str]); 9] = [
+const LAYERS: [(&str, &[&str]); 10] = [
     ("hone-protocol", &[]),
+    ("hone-files", &[]),
     ("hone-bus", &["hone-protocol"]),
     ("hone-kernels", &[]),
-    ("hone-engine", &["hone-protocol", "hone-kernels"]),
-    ("hone-models", &["hone-protocol"]),
-    ("hone-memory", &["hone-protocol"]),
+    ("hone-engine", &["hone-protocol", "hone-files", "hone-kernels"]),
+    ("hone-models", &["hone-protocol", "hone-files"]),
+    ("hone-memory", &["hone-protocol", "hone-files"]),
     ("hone-quality", &["hone-protocol"]),
     ("hone-agents", &["hone-protocol", "hone-bus", "hone-quality", "hone-memory"]),
     (
         "hone",
-        &["hone-protocol", "hone-bus", "hone-engine", "hone-models", "hone-memory", "hone-quality", "hone-agents"],
+        &[
+            "hone-protocol",
+            "hone-files",
+            "hone-bus",
+            "hone-engine",
+            "hone-models",
+            "hone-memory",
+            "hone-quality",
+            "hone-agents",
+        ],
     ),
 ];
 
 /// Packages that only one crate may name among its dependencies.
 const OWNERS: [(&str, &[&str]); 3] = [
     ("hone-engine", &["candle-core", "candle-nn", "candle-transformers", "tokenizers"]),
-    ("hone-models", &["hf-hub", "ureq"]),
+    ("hone-models", &["hf-hub", "rustls", "rustls-native-certs", "ureq"]),
     ("hone-memory", &["sled", "usearch"]),
 ];
 

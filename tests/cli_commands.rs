@@ -347,13 +347,13 @@ fn what_the_system_says_is_told_once() {
 fn nothing_that_was_named_or_read_drives_the_terminal() {
     let home = Home::new();
     let run = home.run(&["show", "x\u{1b}[2J"]);
-    assert!(run.code == 1 && run.stderr.contains("there is no model `x[2J`"), "{}", run.stderr);
+    assert!(run.code == 1 && run.stderr.contains("there is no model `x␛[2J`"), "{}", run.stderr);
     let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
     let entry = [text("general.name"), 8u32.to_le_bytes().to_vec(), text("Tiny\u{1b}[2J\nlicence  free")].concat();
     let (version, counts) = (3u32.to_le_bytes(), [0u64.to_le_bytes(), 1u64.to_le_bytes()].concat());
     let file = home.write("Tiny.gguf", &[b"GGUF", &version[..], &counts, &entry].concat());
     let shown = home.run(&["show", file.to_str().unwrap()]).stdout;
-    assert!(shown.lines().any(|line| line == "title      Tiny [2J licence  free"), "{shown:?}");
+    assert!(shown.lines().any(|line| line == "title      Tiny␛[2J licence  free"), "{shown:?}");
 }
 
 #[test]

@@ -65,8 +65,8 @@ mod window {
     use std::time::Duration;
 
     use hone_engine::engine::EngineHandle;
+    use hone_files::create_private_folder;
     use hone_memory::socket_path;
-    use hone_models::create_private_folder;
 
     use super::RunningProcess;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::ordeal::{Ordeal, run_sane};
 use crate::remembered::{Acknowledged, ask};
@@ -59,6 +59,7 @@ fn a_command_that_is_killed_loses_nothing_and_can_be_repeated() {
         let writer = &mut writers[chosen];
         let arguments = (writer.arguments)(&home, round);
         kill_during(&mut ordeal, &home, &arguments, writer.duration);
+        age_leftovers(&home);
         run_sane(&home, &["list"]);
         run_sane(&home, &["memory", "stats"]);
         let begun = Instant::now();
@@ -145,6 +146,16 @@ fn bundled(home: &Home, _: u64, _: &Run) {
     let run = home.run_program(&home.path("bundle/b"), &["list"], b"");
     assert!(run.code == 0 && run.stdout.contains("own:1"), "{}\n{}", run.stdout, run.stderr);
     alone(home, "bundle", 1);
+}
+
+/// Makes what a killed command left a minute old: what is younger may be another process's.
+fn age_leftovers(home: &Home) {
+    for folder in ["export", "bundle", "synth"] {
+        for entry in fs::read_dir(home.path(folder)).unwrap() {
+            let file = fs::File::options().write(true).open(entry.unwrap().path()).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
+        }
+    }
 }
 
 /// Demands that no leftovers stand in a folder.

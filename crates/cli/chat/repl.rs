@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use hone_models::{create_private_folder, open_private};
+use hone_files::{create_private_folder, open_private};
 use nu_ansi_term::Style;
 use reedline::{
     ColumnarMenu, Completer, CompletionResult, DefaultHinter, EditCommand, Emacs, ExternalPrinter, FileBackedHistory,

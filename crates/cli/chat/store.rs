@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, bail};
-use hone_models::{create_private_folder, make_private};
+use hone_files::{create_private_folder, make_private};
 use time::Date;
 
 use super::session::{Conversation, FORMAT};

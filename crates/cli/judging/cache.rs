@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use hone_engine::backend::candle::{device_name, open_device};
-use hone_models::create_private_folder;
+use hone_files::create_private_folder;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 

@@ -13,10 +13,10 @@ mod quantization;
 mod shape;
 mod weights;
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use hone_files::staged_file;
 use thiserror::Error;
 
 use crate::gguf::{Gguf, GgufError, WriteError, Writer};
@@ -95,25 +95,17 @@ pub fn write(
     output: &Path,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Summary, SynthError> {
-    let partial = output.with_added_extension(format!("{}.partial", std::process::id()));
     let io_error = |source| SynthError::Io { path: output.to_path_buf(), source };
-    let mut write_partial = || {
-        let file = File::create(&partial).map_err(io_error)?;
-        let written = write_to(shape, quantization, vocabulary, seed, BufWriter::new(&file), progress);
-        let summary = written.map_err(|error| match error {
-            SynthError::Write(WriteError::Io { source, .. }) => io_error(source),
-            other => other,
-        })?;
-        file.sync_all().map_err(io_error)?;
-        std::fs::rename(&partial, output).map_err(io_error)?;
-        Ok(summary)
-    };
-    let result = write_partial();
-    if result.is_err() {
-        // What stopped the writing is told; that the remains could not be removed either would only hide it.
-        let _ = std::fs::remove_file(&partial);
-    }
-    result
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let staged = staged_file(folder, "synth").map_err(io_error)?;
+    let written = write_to(shape, quantization, vocabulary, seed, BufWriter::new(staged.as_file()), progress);
+    let summary = written.map_err(|error| match error {
+        SynthError::Write(WriteError::Io { source, .. }) => io_error(source),
+        other => other,
+    })?;
+    staged.as_file().sync_all().map_err(io_error)?;
+    staged.persist(output).map_err(|error| io_error(error.error))?;
+    Ok(summary)
 }
 
 /// Writes a model as [`write()`] does, to anything that takes bytes.

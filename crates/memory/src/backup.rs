@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use hone_files::{create_private_folder, sync_folder};
 use hone_protocol::{QueryId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::files::{Purpose, create_private_folder, remove_unfinished, sync_folder, unfinished_file};
+use crate::files::{Purpose, remove_unfinished, unfinished_file};
 
 /// The folder of the copies, inside memory's.
 const FOLDER: &str = "backups";

@@ -14,11 +14,12 @@ use std::process;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use hone_files::{create_private_folder, sync_folder};
 use hone_protocol::QueryId;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::files::{Purpose, create_private_folder, sync_folder, write_new_file};
+use crate::files::{Purpose, write_new_file};
 use crate::request::Request;
 
 /// The folder of the list, inside memory's.

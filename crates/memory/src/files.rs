@@ -1,9 +1,10 @@
 //! Files in memory's folder: written whole or not at all, and readable by nobody else.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
+use hone_files::sync_folder;
 use tempfile::NamedTempFile;
 
 /// What the name of a file begins with while it is being written.
@@ -81,73 +82,12 @@ pub(crate) fn remove_unfinished(folder: &Path, purpose: Purpose) {
     }
 }
 
-/// Creates a folder, where it is missing, that only its owner can look into.
-///
-/// # Errors
-/// When it cannot be created.
-pub(crate) fn create_private_folder(folder: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
-}
-
-/// Opens a file to be written, and creates it where it is missing, so that only its owner can read it.
-///
-/// # Errors
-/// When it cannot be opened.
-pub(crate) fn open_private_file(file: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.create(true).truncate(false).write(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(file)
-}
-
 /// Takes everybody else's rights to a folder and all that is in it. Where that is impossible, a warning says so: a folder
 /// of somebody else's can be read all the same. Elsewhere than on Unix folders inherit the rights of the user's own.
 pub(crate) fn make_private(folder: &Path) {
-    #[cfg(unix)]
-    if let Err(error) = narrow(folder) {
+    if let Err(error) = hone_files::make_tree_private(folder) {
         tracing::warn!(folder = %folder.display(), %error, "others may be able to read what is remembered");
     }
-    #[cfg(not(unix))]
-    let _ = folder;
-}
-
-/// The folder comes first: once nobody else can enter it, what is in it is out of reach too.
-#[cfg(unix)]
-fn narrow(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-
-    let found = match fs::symlink_metadata(path) {
-        // Files come and go while others work in the folder.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        found => found?,
-    };
-    if found.is_symlink() {
-        return Ok(());
-    }
-    let mode = found.permissions().mode();
-    if mode & 0o077 != 0 {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o700))?;
-    }
-    if found.is_dir() {
-        for entry in fs::read_dir(path)? {
-            narrow(&entry?.path())?;
-        }
-    }
-    Ok(())
-}
-
-/// Makes the names in a folder durable.
-///
-/// # Errors
-/// When the folder cannot be opened.
-pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
-    // Elsewhere a folder cannot be opened as a file, and needs no sync.
-    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -180,22 +120,5 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
         write_file(&file, Purpose::Due, b"third").unwrap();
         assert_eq!((fs::read(&file).unwrap(), names(folder.path())), (b"third".to_vec(), vec!["a".to_owned()]));
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn wide_modes_are_narrowed_in_depth() {
-        use std::os::unix::fs::PermissionsExt;
-
-        let folder = tempfile::tempdir().unwrap();
-        let inner = folder.path().join("store/blobs");
-        fs::create_dir_all(&inner).unwrap();
-        fs::write(inner.join("1"), b"x").unwrap();
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        for (path, wide) in [(folder.path(), 0o755), (&inner, 0o777), (&inner.join("1"), 0o666)] {
-            fs::set_permissions(path, fs::Permissions::from_mode(wide)).unwrap();
-        }
-        make_private(folder.path());
-        assert_eq!([mode(folder.path()), mode(&inner), mode(&inner.join("1"))], [0o700, 0o700, 0o600]);
     }
 }

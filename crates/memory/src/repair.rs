@@ -12,6 +12,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use hone_files::{create_private_folder, sync_folder};
 use hone_protocol::{QueryId, Timestamp};
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -20,7 +21,7 @@ use crate::backup;
 use crate::due::DueList;
 use crate::engram::Engram;
 use crate::error::MemoryError;
-use crate::files::{Purpose, create_private_folder, sync_folder, write_file};
+use crate::files::{Purpose, write_file};
 use crate::local::{INDEX_FILE, Local, STORAGE_FOLDER};
 use crate::options::MemoryOptions;
 use crate::sharing::while_alone;

@@ -25,11 +25,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use hone_files::create_private_folder;
 use hone_protocol::{EnvelopeId, Timestamp};
 
 use crate::due::DueList;
 use crate::error::MemoryError;
-use crate::files::{Purpose, create_private_folder, make_private, remove_unfinished};
+use crate::files::{Purpose, make_private, remove_unfinished};
 use crate::local::Local;
 use crate::options::MemoryOptions;
 use crate::request::{Reply, Request};

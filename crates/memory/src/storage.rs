@@ -30,7 +30,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::MemoryError;
-use crate::files::{create_private_folder, make_private, sync_folder};
+use crate::files::make_private;
+use hone_files::{create_private_folder, sync_folder};
 
 /// Bytes of sled's cache of pages; what a question needs is a few of them.
 const CACHE_BYTES: u64 = 32 << 20;

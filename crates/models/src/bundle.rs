@@ -16,6 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use hone_files::staged_file;
 use hone_protocol::ModelFile;
 use thiserror::Error;
 
@@ -24,7 +25,6 @@ use crate::{
     digest::{CopyError, Hashing},
     installed::{InstalledFile, InstalledModel, Place},
     progress::{Event, Phase, ProgressSink},
-    staged::staged_file,
     store::open_region,
 };
 

@@ -17,10 +17,8 @@ mod digest;
 mod home;
 mod installed;
 mod name;
-mod private;
 mod progress;
 mod pull;
-mod staged;
 mod store;
 
 pub use blocks::Blocks;
@@ -28,10 +26,8 @@ pub use bundle::{Bundle, BundleError, write_bundle};
 pub use catalog::{Catalog, CatalogError, CatalogFile, CatalogModel, Defaults, Role, Source};
 pub use home::{HomeError, data_folder};
 pub use installed::{InstalledFile, InstalledModel, Place};
-pub use private::{create_private_file, create_private_folder, is_wide, make_private, open_private, write_private};
 pub use progress::{Event, Phase, ProgressSink};
 pub use pull::{IndexOptions, PullError, PullOptions, Pulled, RetryPolicy, SourceFailure, offline_in_environment};
 #[doc(hidden)]
 pub use pull::{Link, index_links};
-pub use staged::staged_file;
 pub use store::{BrokenModel, Listing, Store, StoreError};

@@ -26,6 +26,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use hone_files::{create_private_folder, sync_folder};
 use hone_protocol::with_causes;
 use thiserror::Error;
 
@@ -43,7 +44,6 @@ use crate::{
     digest::copy_hashed,
     installed::InstalledModel,
     name::{is_model_name, looks_like_path, name_from_file},
-    private::create_private_folder,
     progress::{Event, Phase, ProgressSink},
     store::{Manifest, ManifestFile, Store, StoreError, io_error},
 };
@@ -428,11 +428,6 @@ pub(crate) fn check_space(folder: &Path, needed: u64) -> Result<(), TransferErro
         return Err(TransferError::NoSpace { folder: folder.to_owned(), needed, available });
     }
     Ok(())
-}
-
-/// Makes renames in a folder durable, where the system can.
-pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
-    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
 /// Removes what a source that failed left beside the files of the one that did not.

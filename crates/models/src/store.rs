@@ -16,6 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use hone_files::{create_private_folder, open_private};
 use hone_protocol::{LocateError, LocateModel, ModelFile, with_causes};
 use thiserror::Error;
 
@@ -26,7 +27,6 @@ use crate::{
     catalog::{Catalog, CatalogError},
     installed::{InstalledFile, InstalledModel, Place},
     name::{folder_of_name, is_model_name, looks_like_path, name_from_file, name_of_folder, suggestion},
-    private::{create_private_folder, open_private},
 };
 
 /// The models on this machine.

@@ -1,10 +1,7 @@
 //! Whether others can read what hone keeps, and the end of it: permissions that are wider than the owner's are taken away.
 
-use std::fs;
-use std::io::{self, ErrorKind};
-use std::path::Path;
-
-use hone_models::{data_folder, make_private};
+use hone_files::make_tree_private;
+use hone_models::data_folder;
 use serde::Serialize;
 
 /// What was found of files and folders that others could read.
@@ -19,29 +16,13 @@ pub(super) struct Privacy {
 impl Privacy {
     /// Makes the data folder and all that is in it private.
     pub(super) fn mend() -> Privacy {
-        let mut privacy = Privacy::default();
-        if let Ok(folder) = data_folder() {
-            privacy.narrow(&folder);
-        }
-        privacy
-    }
-
-    fn narrow(&mut self, path: &Path) {
-        if let Err(error) = self.narrow_all(path) {
-            // What is removed meanwhile is read by nobody.
-            if error.kind() != ErrorKind::NotFound {
-                self.problem.get_or_insert(format!("{} cannot be made private: {error}", path.display()));
+        let Ok(folder) = data_folder() else { return Privacy::default() };
+        match make_tree_private(&folder) {
+            Ok(narrowed) => Privacy { narrowed, problem: None },
+            Err(error) => {
+                let problem = format!("{} holds files that cannot be made private: {error}", folder.display());
+                Privacy { narrowed: 0, problem: Some(problem) }
             }
         }
-    }
-
-    fn narrow_all(&mut self, path: &Path) -> io::Result<()> {
-        self.narrowed += u64::from(make_private(path)?);
-        if path.symlink_metadata()?.is_dir() {
-            for entry in fs::read_dir(path)? {
-                self.narrow(&entry?.path());
-            }
-        }
-        Ok(())
     }
 }

@@ -5,8 +5,8 @@ use std::io::{self, BufReader, BufWriter, Write};
 use std::path::Path;
 
 use anyhow::Context;
+use hone_files::staged_file;
 use hone_memory::MemoryStore;
-use hone_models::staged_file;
 use serde::Serialize;
 
 use crate::app::App;

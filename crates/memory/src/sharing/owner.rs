@@ -6,9 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process;
 
+use hone_files::open_private;
 use serde::{Deserialize, Serialize};
 
-use crate::files::{Purpose, open_private_file, write_file};
+use crate::files::{Purpose, write_file};
 
 /// What the owner says about itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,7 +32,7 @@ impl Ownership {
     /// # Errors
     /// When the lock's file cannot be written.
     pub(super) fn take(folder: &Path) -> io::Result<Option<Ownership>> {
-        let lock = open_private_file(&folder.join("owner.lock"))?;
+        let lock = open_private(&folder.join("owner.lock"), File::options().write(true).create(true).truncate(false))?;
         match lock.try_lock() {
             Ok(()) => Ok(Some(Ownership { folder: folder.to_owned(), _lock: lock })),
             Err(TryLockError::WouldBlock) => Ok(None),

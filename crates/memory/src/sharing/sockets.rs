@@ -22,9 +22,9 @@ use super::owner::OwnerNote;
 use super::wire::{FromOwner, ReceivedRequest, SentRequest, VERSION, frame, receive, send};
 use super::{NoAnswer, Unreachable};
 use crate::error::MemoryError;
-use crate::files::create_private_folder;
 use crate::local::Local;
 use crate::request::{Reply, Request};
+use hone_files::create_private_folder;
 
 /// The longest path that every system takes for a socket (104 bytes with its end on macOS, 108 on Linux).
 const LONGEST_PATH: usize = 100;

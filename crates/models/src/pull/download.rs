@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use hone_files::{create_private_folder, open_private, sync_folder, write_private};
 use hone_protocol::with_causes;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -19,11 +20,10 @@ use thiserror::Error;
 use super::{
     check_space,
     client::{Answer, Client, Peer, without_secrets},
-    doubling, sync_folder,
+    doubling,
 };
 use crate::{
     digest::{CopyError, Digest, Hashing},
-    private::{create_private_folder, open_private, write_private},
     progress::{Event, Phase, ProgressSink},
 };
 

@@ -13,10 +13,10 @@ use super::{PullError, TransferError, check_space};
 use crate::{
     catalog::SINGLE_FILE,
     digest::copy_hashed,
-    private::create_private_file,
     progress::{Event, Phase, ProgressSink},
     store::{ManifestFile, io_error},
 };
+use hone_files::create_private_file;
 
 /// Copies a GGUF file into `folder`; where `hashes` are given, its SHA-256 must be one of them.
 pub(crate) fn copy_file(

@@ -13,19 +13,18 @@ use std::{
     rc::Rc,
 };
 
+use hone_files::{create_private_file, create_private_folder, sync_folder};
 use zip::ZipArchive;
 
 use super::{
     PullOptions, Target, TransferError, already_fetched, check_space,
     download::Transfer,
     index::{FoundWheel, Requirement, find},
-    sync_folder,
 };
 use crate::{
     catalog::CatalogFile,
     digest::{Digest, copy_hashed},
     name::is_safe_file_name,
-    private::{create_private_file, create_private_folder},
     progress::{Event, Phase, ProgressSink},
     store::ManifestFile,
 };

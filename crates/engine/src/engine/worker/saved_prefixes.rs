@@ -11,6 +11,7 @@ use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use hone_files::{create_private_file, create_private_folder};
 use hone_protocol::ModelFile;
 use sha2::{Digest, Sha256};
 
@@ -268,22 +269,4 @@ fn make_room(folder: &Path) -> io::Result<()> {
         n_bytes -= length;
     }
     Ok(())
-}
-
-/// Makes a folder that only its owner may look into: what is saved is what somebody said.
-fn create_private_folder(folder: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
-}
-
-/// Makes an empty file that only its owner may read, in place of what an interrupted process may have left there.
-fn create_private_file(path: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
 }

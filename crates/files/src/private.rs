@@ -11,6 +11,8 @@ use std::{
     path::Path,
 };
 
+use crate::sync_folder;
+
 /// What a folder may have.
 #[cfg(unix)]
 const FOLDER: u32 = 0o700;
@@ -18,17 +20,27 @@ const FOLDER: u32 = 0o700;
 #[cfg(unix)]
 const FILE: u32 = 0o600;
 
-/// Makes a folder, and those above it that do not exist, for its owner alone. A folder that exists stays as it is; see
-/// [`make_private`].
+/// Makes a folder, and those above it that do not exist, for its owner alone, and its name durable. A folder that exists
+/// stays as it is; see [`make_private`].
 ///
 /// # Errors
 /// When the folder cannot be made, or something else has its name.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    above.map_or(Ok(()), create_private_folder)?;
     let mut builder = DirBuilder::new();
-    builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, FOLDER);
-    builder.create(path)
+    match builder.create(path) {
+        // Another process was quicker.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        Err(error) => Err(error),
+        // Where somebody else's folder cannot be opened, the name is as durable as the system makes it.
+        Ok(()) => sync_folder(above.unwrap_or(Path::new("."))).or(Ok(())),
+    }
 }
 
 /// Opens an empty file for writing, which only its owner can read; what it held before is gone.
@@ -68,7 +80,7 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// When nothing is there or it cannot be looked at.
-pub fn is_wide(path: &Path) -> io::Result<bool> {
+fn is_wide(path: &Path) -> io::Result<bool> {
     let metadata = fs::symlink_metadata(path)?;
     #[cfg(unix)]
     {
@@ -95,6 +107,24 @@ pub fn make_private(path: &Path) -> io::Result<bool> {
         fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7700))?;
     }
     Ok(wide)
+}
+
+/// Does it to a folder and all that is in it, the folder first: once nobody else can enter it, what is in it is out of reach
+/// too. Says how much was wide.
+///
+/// # Errors
+/// When something cannot be looked at or belongs to somebody else.
+pub fn make_tree_private(path: &Path) -> io::Result<u64> {
+    let narrowed = match make_private(path) {
+        // Files come and go while others work in the folder.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        narrowed => u64::from(narrowed?),
+    };
+    if !fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
+        return Ok(narrowed);
+    }
+    let inside = fs::read_dir(path)?.map(|entry| make_tree_private(&entry?.path()));
+    inside.sum::<io::Result<u64>>().map(|inside| narrowed + inside)
 }
 
 /// Takes from an open file what others may do with it. What is no regular file (a terminal, a pipe) keeps what it has.
@@ -167,5 +197,9 @@ mod tests {
         assert!(!is_wide(&folder).unwrap() && !make_private(&file).unwrap());
         assert_eq!((mode(&folder), mode(&file)), (0o700, 0o700));
         assert!(make_private(&home.path().join("gone")).is_err());
+        widen(&folder, 0o755);
+        widen(&file, 0o644);
+        assert_eq!((make_tree_private(&folder).unwrap(), make_tree_private(&folder).unwrap()), (2, 0));
+        assert_eq!((mode(&folder), mode(&file)), (0o700, 0o600));
     }
 }
