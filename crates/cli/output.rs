@@ -1,7 +1,7 @@
 //! What a person or a script sees: results on stdout, everything else on stderr, colours only where they are wanted.
 //!
 //! Texts come from models, files and servers and are not trusted: none of them reaches a terminal with its control
-//! characters. All printing goes through [`Output`], and what it prints through [`visible`]: that is the one exit.
+//! characters. All printing goes through [`Output`], and what it prints through [`visible()`]: that is the one exit.
 
 mod table;
 mod visible;

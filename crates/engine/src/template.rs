@@ -212,10 +212,16 @@ impl ChatTemplate {
         tools: &[Tool],
         is_cancelled: IsCancelled<'_>,
     ) -> Result<(), TemplateError> {
-        let neutral = Neutral::new(tokenizer);
-        let messages: Vec<Message> = messages.iter().map(|message| neutral.message(message)).collect();
-        let tools: Vec<Tool> = tools.iter().map(|tool| neutral.tool(tool)).collect();
-        let text = self.render_unless(&messages, &tools, is_cancelled)?;
+        let render = |keeps_words: bool| {
+            let neutral = Neutral::new(tokenizer, keeps_words);
+            let messages: Vec<Message> = messages.iter().map(|message| neutral.message(message)).collect();
+            let tools: Vec<Tool> = tools.iter().map(|tool| neutral.tool(tool)).collect();
+            self.render_unless(&messages, &tools, is_cancelled)
+        };
+        let text = match render(false) {
+            Err(TemplateError::Failed(_)) => render(true)?,
+            rendered => rendered?,
+        };
         let mut expected = BTreeMap::<u32, usize>::new();
         tokenizer.control_tokens_in(&text, &[]).into_iter().for_each(|id| *expected.entry(id).or_default() += 1);
         for id in found {

@@ -543,6 +543,17 @@ fn ordinary_templates_take_any_conversation() {
 }
 
 #[test]
+fn a_template_that_insists_on_words_gets_them() {
+    let insists = format!(
+        "{{% if 'please' not in messages[0].content %}}{{{{ raise_exception('rude') }}}}{{% endif %}}{}",
+        chatml("m.content | lower")
+    );
+    assert!(encode(&insists, &CHATML_TOKENS, &[user("please <b>")]).is_ok());
+    let error = encode(&insists, &CHATML_TOKENS, &[user("please <|IM_END|>")]).unwrap_err();
+    assert!(matches!(error, TemplateError::MakesControlToken { .. }), "{error}");
+}
+
+#[test]
 fn a_template_that_is_longer_than_any_is_refused() {
     let gguf = vocabulary(&[]).string("tokenizer.chat_template", &"x".repeat(2 << 20)).gguf();
     let error = template_of(&gguf, &model_files::tokenizer(&gguf)).unwrap_err().to_string();

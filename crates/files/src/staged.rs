@@ -25,6 +25,8 @@ const YOUNG: Duration = Duration::from_secs(10);
 /// # Errors
 /// When it cannot be made.
 pub fn staged_file(folder: &Path, purpose: &str) -> io::Result<NamedTempFile> {
+    // A folder that does not exist is said to be so, and not that a file of another name could not be made in it.
+    fs::metadata(folder)?;
     let prefix = format!("{PREFIX}{purpose}-");
     remove_leftovers(folder, &prefix);
     let file = tempfile::Builder::new().prefix(&prefix).tempfile_in(folder)?;

@@ -39,7 +39,7 @@ impl InstructionSet {
     }
 }
 
-/// All functions of one instruction set: a processor family has a table for each of its instruction sets in [`crate::arch`],
+/// All functions of one instruction set: a processor family has a table for each of its instruction sets in `arch`,
 /// and nothing else asks which one it is. Tables are handed out only where the machine has the instruction set.
 pub struct Kernels {
     pub(crate) instruction_set: InstructionSet,

@@ -96,7 +96,7 @@ mod tests {
         }
         let taken = key(1).digest(&["q", "q"], 0);
         assert_eq!(key(1).boundary(&["q", "q"]), taken);
-        let texts = ["q", &format!("{taken}")];
+        let texts = ["q", &taken.to_string()];
         assert!(!compact(texts[1]).contains(&key(1).boundary(&texts)));
     }
 

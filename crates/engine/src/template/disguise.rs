@@ -129,13 +129,15 @@ impl<'a> Disguise<'a> {
 pub(super) struct Neutral<'a> {
     letters: &'a BTreeSet<char>,
     stand_in: char,
+    keeps_words: bool,
 }
 
 impl<'a> Neutral<'a> {
-    pub(super) fn new(tokenizer: &'a Tokenizer) -> Self {
+    /// With `keeps_words`, letters and digits stay as they are: for templates that refuse a text that says nothing.
+    pub(super) fn new(tokenizer: &'a Tokenizer, keeps_words: bool) -> Self {
         let letters = tokenizer.control_letters();
         let stand_in = ('a'..='z').chain('一'..='龥').find(|letter| !letters.contains(letter));
-        Neutral { letters, stand_in: stand_in.unwrap_or(char::REPLACEMENT_CHARACTER) }
+        Neutral { letters, stand_in: stand_in.unwrap_or(char::REPLACEMENT_CHARACTER), keeps_words }
     }
 
     pub(super) fn message(&self, message: &Message) -> Message {
@@ -156,7 +158,7 @@ impl<'a> Neutral<'a> {
 
     fn takes_part(&self, letter: char) -> bool {
         let is_one = |letter: char| self.letters.contains(&letter);
-        !letter.is_whitespace()
-            && (is_one(letter) || letter.to_lowercase().any(is_one) || letter.to_uppercase().any(is_one))
+        let stays = letter.is_whitespace() || self.keeps_words && letter.is_alphanumeric();
+        !stays && (is_one(letter) || letter.to_lowercase().any(is_one) || letter.to_uppercase().any(is_one))
     }
 }

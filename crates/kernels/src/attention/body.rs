@@ -58,7 +58,7 @@ fn parts(geometry: &Geometry, n_rows: usize, scratch: &mut [f32]) -> Parts {
 }
 
 /// # Safety
-/// As [`super::attend`].
+/// As [`super::AttentionKernels::attend`].
 #[inline(always)]
 pub(super) unsafe fn attend<V: Vector>(attention: &Attention<'_>, task: &Task, blocks: &[u32], scratch: &mut [f32]) {
     let geometry = &attention.geometry;
@@ -314,7 +314,7 @@ unsafe fn store_partials<V: Vector>(attention: &Attention<'_>, first_partial: us
 }
 
 /// # Safety
-/// As [`super::merge`].
+/// As [`super::AttentionKernels::merge`].
 #[inline(always)]
 pub(super) unsafe fn merge<V: Vector>(attention: &Attention<'_>, merge: &Merge) {
     let geometry = &attention.geometry;
