@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::ordeal::{Ordeal, run_sane};
-use crate::remembered::{Acknowledged, ask};
+use crate::remembered::{Acknowledged, ask, save_conversation};
 use crate::support::{Home, Run};
 
 /// Commands that read what was damaged.
@@ -22,15 +22,27 @@ fn a_flipped_bit_is_survived_and_repaired() {
         let run = run_words(&original, &ask(&question));
         assert!(acknowledged.note(&question, &run), "{}", run.stderr);
     }
+    save_conversation(&original, "long");
+    original.write("config/chat.toml", b"save = true\ngrade = false\n");
     while ordeal.goes_on() {
         let home = Home::new();
-        copy(&original.path("data"), &home.path("data"));
+        for folder in ["data", "config"] {
+            copy(&original.path(folder), &home.path(folder));
+        }
         let damaged = flip(&mut ordeal, &home);
         for reader in READERS {
             run_sane(&home, reader);
         }
+        run_sane(&home, &["config"]);
         let question = acknowledged.fresh_question();
-        let run = run_words(&home, &ask(&question));
+        let mut words = ask(&question);
+        words.push("--resume=long".to_owned());
+        let run = run_words(&home, &words);
+        if damaged.starts_with(home.path("config")) {
+            // What hone is told there stands in its way until a person has corrected it.
+            ordeal.count("bits of the configuration");
+            continue;
+        }
         if run_sane(&home, &["memory", "stats", "--check"]).code != 0 {
             ordeal.count("memories that needed a repair");
         }
@@ -43,7 +55,7 @@ fn a_flipped_bit_is_survived_and_repaired() {
 
 /// Turns one bit of one file, chosen among all.
 fn flip(ordeal: &mut Ordeal, home: &Home) -> PathBuf {
-    let files = files(&home.path("data"));
+    let files = [files(&home.path("data")), files(&home.path("config"))].concat();
     let path = ordeal.one_of(&files).clone();
     let mut bytes = fs::read(&path).unwrap();
     if !bytes.is_empty() {

@@ -7,11 +7,14 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::ordeal::{Ordeal, run_sane};
-use crate::remembered::{Acknowledged, ask};
+use crate::remembered::{Acknowledged, ask, save_conversation};
 use crate::support::{Home, Run, smollm2};
 
 /// How long a command takes that nobody kills, at first.
 const FIRST_GUESS: Duration = Duration::from_millis(800);
+
+/// The conversation that is resumed.
+const CONVERSATION: &str = "long";
 
 /// A command that writes, and what has to hold when it was killed and when it was carried out.
 struct Writer {
@@ -32,6 +35,8 @@ fn writers() -> Vec<Writer> {
         writer("rm", |_, _| owned(&["rm", "own:1"]), |home, _, _| drop(pull_own(home))),
         writer("export", |home, _| owned(&["memory", "export", &path(home, "export/all.jsonl")]), exported),
         writer("import", |home, _| owned(&["memory", "import", &path(home, "kept.jsonl")]), |_, _, _| ()),
+        writer("repair", |_, _| owned(&["memory", "repair"]), |_, _, _| ()),
+        writer("resume", resume, resumed),
         writer("grade", grade, graded),
         writer(
             "bundle",
@@ -106,6 +111,7 @@ fn prepared() -> Home {
     let tiny = synth(&path(&home, "tiny.gguf"));
     assert_eq!(run_sane(&home, &tiny.iter().map(String::as_str).collect::<Vec<_>>()).code, 0);
     pull_own(&home);
+    save_conversation(&home, CONVERSATION);
     let ask = ask("Say yes.");
     assert_eq!(run_sane(&home, &ask.iter().map(String::as_str).collect::<Vec<_>>()).code, 0);
     assert_eq!(run_sane(&home, &["memory", "export", &path(&home, "kept.jsonl")]).code, 0);
@@ -123,6 +129,18 @@ fn pull_own(home: &Home) -> Run {
 fn grade(home: &Home, round: u64) -> Vec<String> {
     let (input, output, model) = (path(home, "answers.jsonl"), path(home, &format!("grades-{round}.jsonl")), smollm2());
     owned(&["grade", "--input", &input, "--output", &output, "--judge", &model])
+}
+
+fn resume(_: &Home, round: u64) -> Vec<String> {
+    let mut words = ask(&format!("Say the letter {round}."));
+    words.push(format!("--resume={CONVERSATION}"));
+    words
+}
+
+/// The conversation is there, and goes on.
+fn resumed(home: &Home, round: u64, _: &Run) {
+    let text = fs::read_to_string(home.path(&format!("data/conversations/{CONVERSATION}.json"))).unwrap();
+    assert!(text.contains(&format!("Say the letter {round}.")), "{text}");
 }
 
 fn pulled(home: &Home, round: u64, _: &Run) {

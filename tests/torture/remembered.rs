@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::ordeal::run_sane;
 use crate::support::{Home, Run, smollm2};
@@ -59,6 +59,12 @@ fn remembered(home: &Home) -> BTreeMap<String, u64> {
         *counts.entry(engram["query"].as_str().unwrap().to_owned()).or_default() += 1;
     }
     counts
+}
+
+/// Saves a conversation without exchanges, to be resumed by its name.
+pub(crate) fn save_conversation(home: &Home, name: &str) {
+    let conversation = json!({ "format": 1, "model": smollm2(), "system": "", "exchanges": [] });
+    home.write(&format!("data/conversations/{name}.json"), conversation.to_string().as_bytes());
 }
 
 /// The arguments that ask a question, with an answer of a few tokens.

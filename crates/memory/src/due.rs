@@ -74,10 +74,7 @@ impl DueList {
     /// # Errors
     /// When it cannot be written.
     pub(crate) fn keep(&self, request: &Request) -> io::Result<()> {
-        if !self.folder.exists() {
-            create_private_folder(&self.folder)?;
-            self.folder.parent().map_or(Ok(()), sync_folder)?;
-        }
+        create_private_folder(&self.folder)?;
         let bytes = to_bytes(request)?;
         let about = request.about().map_or_else(|| "event".to_owned(), |id| id.to_string());
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
