@@ -17,6 +17,9 @@ use std::path::Path;
 
 use crate::storage::SEGMENT_BYTES;
 
+/// Bytes that a write is cut at where its process is killed.
+const SYSTEM_PAGE_BYTES: usize = 4096;
+
 /// Bytes of a segment's header.
 const SEGMENT_HEADER: usize = 20;
 
@@ -115,7 +118,7 @@ pub(crate) fn count_damage(folder: &Path, from: u64) -> io::Result<u64> {
         }
         let bytes = read_segment(&mut file, place)?;
         let Some(number) = number_of_segment(&bytes).filter(|number| *number >= first) else { continue };
-        n_damaged += u64::from(position_in_header(&bytes).is_none());
+        n_damaged += u64::from(position_in_header(&bytes).is_none() && !is_unfinished(&bytes, 0, SEGMENT_HEADER));
         let mut messages = Messages::new(&bytes, number);
         while let Some((_, message)) = messages.next() {
             // sled takes a long body that is damaged for the end of the log, too.
@@ -185,7 +188,7 @@ impl<'a> Messages<'a> {
         let found = (expected..bytes.len()).find_map(|at| whole(at).map(|message| (at, message)));
         match &found {
             Some((at, message)) => {
-                self.n_gaps += u64::from(*at != expected);
+                self.n_gaps += u64::from(!is_unfinished(bytes, expected, *at));
                 self.at = at + message.length;
                 self.is_closed = message.kind == kind::CAP || self.at + LONGEST_HEADER > SEGMENT_BYTES;
             }
@@ -193,6 +196,14 @@ impl<'a> Messages<'a> {
         }
         found
     }
+}
+
+/// Whether nothing stands between two places but what a write left that its process did not live to finish: sled writes
+/// from several threads into segments of zeros, so that a later write can be there where an earlier one is not, or only up
+/// to a page of the system's. Nothing of that was acknowledged, and sled takes it for the end of the log.
+fn is_unfinished(bytes: &[u8], start: usize, end: usize) -> bool {
+    let written = bytes[start..end].iter().rposition(|byte| *byte != 0).map_or(start, |last| start + last + 1);
+    written == start || written.next_multiple_of(SYSTEM_PAGE_BYTES) < end
 }
 
 /// The message that begins there, if there is a whole one.
@@ -422,6 +433,15 @@ mod tests {
             assert!(n_lost <= 1, "{n_lost} records are lost with byte {at}");
             assert!(count_damage(&store, 0).unwrap() > 0, "byte {at}");
         }
+    }
+
+    #[test]
+    fn a_write_that_was_not_finished_is_no_damage() {
+        let mut bytes = vec![0; 3 * SYSTEM_PAGE_BYTES];
+        assert!(is_unfinished(&bytes, 10, 10) && is_unfinished(&bytes, 10, 5000));
+        bytes[10..SYSTEM_PAGE_BYTES].fill(7);
+        assert!(is_unfinished(&bytes, 10, 5000) && !is_unfinished(&bytes, 10, SYSTEM_PAGE_BYTES));
+        assert!(!is_unfinished(&bytes, 10, 4000));
     }
 
     #[test]
