@@ -95,7 +95,7 @@ impl MemoryStore {
     /// now and then.
     pub fn keeping(folder: &Path, options: MemoryOptions) -> (MemoryStore, Option<MemoryError>) {
         let (embedding_model, ranking) = (options.embedding_model.as_str().into(), options.ranking);
-        let (shared, error) = Shared::open_or_stay_outside(folder, options);
+        let (shared, error) = Shared::open_or_defer(folder, options);
         let shared = Arc::new(shared);
         (MemoryStore { shared, embedding_model, ranking, keeps: true, _copy: None }, error)
     }

@@ -20,12 +20,12 @@ impl Local {
     ///
     /// # Errors
     /// When it cannot be written; then the old ones stay.
-    pub(crate) fn back_up_if_due(&self, now: Timestamp, is_ending: &AtomicBool) -> Result<(), MemoryError> {
+    pub(crate) fn back_up_if_due(&self, now: Timestamp, should_stop: &AtomicBool) -> Result<(), MemoryError> {
         let of_io = |error: io::Error| of_io(&self.folder, &error);
         let keep = self.options.backups;
         if keep > 0 && backup::is_due(&self.folder, now).map_err(of_io)? {
             let begun = std::time::Instant::now();
-            let Some(file) = self.with_opened(|opened| self.back_up(opened, now, is_ending))? else { return Ok(()) };
+            let Some(file) = self.with_opened(|opened| self.back_up(opened, now, should_stop))? else { return Ok(()) };
             tracing::info!(file = %file.display(), seconds = begun.elapsed().as_secs_f64(), "memory is backed up");
         }
         backup::remove_old(&self.folder, keep).map_err(of_io)
@@ -35,7 +35,7 @@ impl Local {
         &self,
         opened: &Opened,
         now: Timestamp,
-        is_ending: &AtomicBool,
+        should_stop: &AtomicBool,
     ) -> Result<Option<std::path::PathBuf>, MemoryError> {
         let of_io = |error: io::Error| of_io(&self.folder, &error);
         let head = opened.head();
@@ -43,7 +43,7 @@ impl Local {
         opened.storage.check_room(opened.storage.bytes_on_disk()?)?;
         let mut writer = BackupWriter::begin(&self.folder, now).map_err(of_io)?;
         for record in opened.storage.range(Numbered::Engram.key(0)..=Numbered::Engram.key(head.last_engram)) {
-            if is_ending.load(Ordering::Acquire) {
+            if should_stop.load(Ordering::Acquire) {
                 return Ok(None);
             }
             // What is removed meanwhile is left out.
@@ -52,7 +52,7 @@ impl Local {
             }
         }
         for record in opened.storage.range(Numbered::Event.key(0)..=Numbered::Event.key(head.last_event)) {
-            if is_ending.load(Ordering::Acquire) {
+            if should_stop.load(Ordering::Acquire) {
                 return Ok(None);
             }
             let (key, value) = record?;
