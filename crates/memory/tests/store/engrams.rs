@@ -3,8 +3,8 @@
 use hone_memory::{Engram, Filters, MemoryError, MemoryStore, Update};
 use hone_protocol::{Comparison, Judging, Nothing, Payload, Preference, Rating, RespondentId};
 
-use crate::support::{Home, engram, grade, id, vector};
-use crate::{check_whole, numbers};
+use crate::support::{Home, MODEL, engram, grade, id, vector};
+use crate::{check_whole, event, numbers};
 
 #[test]
 fn what_is_remembered_is_there_after_reopening() {
@@ -148,7 +148,7 @@ fn statistics_count_what_is_there() {
     assert_eq!((statistics.all.engrams, statistics.all.scored, statistics.all.unscored), (4, 1, 3));
     assert_eq!(statistics.all.mean_score, Some(5.0));
     assert_eq!((statistics.events, statistics.indexed_vectors), (1, 4));
-    assert_eq!(statistics.vectors[support::MODEL], 4);
+    assert_eq!(statistics.vectors[MODEL], 4);
     assert!(statistics.storage_bytes > 0 && statistics.index_memory_bytes > 0);
 }
 

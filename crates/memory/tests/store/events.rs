@@ -6,6 +6,7 @@ use hone_protocol::{
     RecalledEngram, RespondentId, SessionId, Subject,
 };
 
+use crate::event;
 use crate::support::{Home, engram, grade, id};
 
 /// What was asked of a process that was stopped is done when it goes on, although it has been kept and taken in meanwhile.
@@ -71,10 +72,6 @@ fn a_forgotten_answer_is_forgotten_by_the_event_log() {
     check(&store);
     drop(store);
     check(&home.open());
-}
-
-fn event(session: u128, payload: Payload) -> Envelope {
-    Envelope::new("test", SessionId::from_bits(session), payload)
 }
 
 #[test]

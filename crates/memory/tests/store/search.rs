@@ -2,8 +2,8 @@
 
 use hone_memory::{Filters, MemoryOptions, MemoryStore, Ranking, Update};
 
-use crate::support::{Home, engram, grade, id, vector, with_cosine};
-use crate::{check_whole, numbers};
+use crate::support::{Home, MODEL, engram, grade, id, vector, with_cosine};
+use crate::{check_whole, exported_line, numbers};
 
 /// Remembers answers of these similarities and scores, and checks in which order a search finds them.
 #[track_caller]
@@ -68,7 +68,7 @@ fn no_engram_is_lost_because_of_its_vector() {
         assert!(error.contains("no direction"), "{error}");
         assert_eq!(store.set_vector(id(1), vector).unwrap_err().to_string(), error);
     }
-    assert_eq!(numbers(&store.engrams_without_vector(support::MODEL, 9).unwrap()), [2, 3, 4]);
+    assert_eq!(numbers(&store.engrams_without_vector(MODEL, 9).unwrap()), [2, 3, 4]);
     check_whole(&store, 4, 1);
 }
 
@@ -82,7 +82,7 @@ fn check_healing(is_heard: impl Fn(&MemoryStore)) {
     assert_eq!(store.import(lines.as_bytes()).unwrap().added, 2);
     store.remember(engram(3), None).unwrap();
     is_heard(&store);
-    let lacking = || numbers(&store.engrams_without_vector(support::MODEL, 9).unwrap());
+    let lacking = || numbers(&store.engrams_without_vector(MODEL, 9).unwrap());
     let n_found = |store: &MemoryStore| store.search(&vector(1, 8), 9, &Filters::default()).unwrap().len();
     let n_lacking = lacking().len();
     assert!(lacking().starts_with(&[1, 2]), "{:?}", lacking());
@@ -176,7 +176,7 @@ fn vectors_of_another_model_stay_and_are_not_searched() {
     home.open().remember(engram(1), Some(vector(1, 8))).unwrap();
     let store = home.open_with(other());
     assert_eq!(numbers(&store.engrams_without_vector("other:1", 9).unwrap()), [1]);
-    assert_eq!(numbers(&store.engrams_without_vector(support::MODEL, 9).unwrap()), [0; 0]);
+    assert_eq!(numbers(&store.engrams_without_vector(MODEL, 9).unwrap()), [0; 0]);
     store.remember(engram(2), Some(vector(2, 5))).unwrap();
     assert_eq!(store.search(&vector(1, 5), 9, &Filters::default()).unwrap().len(), 1);
     assert_eq!(store.statistics().unwrap().vectors.values().copied().collect::<Vec<_>>(), [1, 1]);

@@ -3,8 +3,8 @@
 use hone_memory::Imported;
 use serde_json::Value;
 
-use crate::check_whole;
 use crate::support::{Home, engram, grade, id, vector};
+use crate::{check_whole, exported_line};
 
 #[test]
 fn fields_of_a_later_version_survive_updates_and_moves() {
@@ -23,11 +23,6 @@ fn fields_of_a_later_version_survive_updates_and_moves() {
         let fields = store.fields(id(1)).unwrap().unwrap();
         assert_eq!((&fields["mood"], &fields["critic_score"]), (&Value::from("curious"), &Value::from(2)));
     }
-}
-
-fn exported_line(number: u64, vector: &[f32]) -> String {
-    let vector = serde_json::json!({ "model": support::MODEL, "values": vector });
-    serde_json::json!({ "engram": engram(number), "vector": vector }).to_string()
 }
 
 #[test]
