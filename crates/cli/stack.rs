@@ -106,6 +106,7 @@ fn subscribe(bus: &Bus, name: &str, subjects: &[Subject]) -> Mailbox {
     bus.subscribe(Subscription {
         name: name.to_string(),
         subjects: subjects.to_vec(),
+        sessions: None,
         capacity: MAILBOX,
         overload: Overload::DropOldest,
     })

@@ -37,6 +37,7 @@ fn check<S: Named, A: Named, G: Agent>(
         let subscription = Subscription {
             name: "agent".to_owned(),
             subjects: subjects.to_vec(),
+            sessions: None,
             capacity: 8,
             overload: Overload::Wait,
         };
@@ -54,7 +55,13 @@ fn check<S: Named, A: Named, G: Agent>(
 
 fn listen(bus: &Bus, name: &str, subjects: &[Subject]) -> Mailbox {
     let subjects = subjects.to_vec();
-    bus.subscribe(Subscription { name: name.to_owned(), subjects, capacity: 8, overload: Overload::Wait })
+    bus.subscribe(Subscription {
+        name: name.to_owned(),
+        subjects,
+        sessions: None,
+        capacity: 8,
+        overload: Overload::Wait,
+    })
 }
 
 fn about_a_question(payload: Payload) -> Envelope {
@@ -155,6 +162,7 @@ fn meaning_is_extracted_from_every_state() {
         let subscription = Subscription {
             name: "agent".to_owned(),
             subjects: meaning::SUBJECTS.to_vec(),
+            sessions: None,
             capacity: 8,
             overload: Overload::Wait,
         };

@@ -12,7 +12,9 @@
 //! states, actions and transitions ([`tables`]); it sleeps until a message, its own work or a deadline comes, and hears
 //! its mailbox before it goes on with its work, so that a cancellation takes effect within one token.
 
+mod asker;
 mod critic;
+mod exchange;
 mod generator;
 #[cfg(test)]
 mod illegal_transitions;
@@ -27,6 +29,8 @@ mod thinking;
 mod tool_calls;
 mod topic;
 
+pub use asker::{Asker, TooSlow};
+pub use exchange::{Change, Exchange, Expected, Reply};
 pub use machine::StateTable;
 pub use memory::text_to_embed;
 pub use settings::{InvalidMemorySettings, MemoryMode, MemorySettings};

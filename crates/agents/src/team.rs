@@ -121,8 +121,13 @@ impl Team {
         A: Agent,
         F: FnMut() -> A + Send + 'static,
     {
-        let subscription =
-            Subscription { name: name.to_owned(), subjects, capacity: CAPACITY, overload: Overload::Wait };
+        let subscription = Subscription {
+            name: name.to_owned(),
+            subjects,
+            sessions: None,
+            capacity: CAPACITY,
+            overload: Overload::Wait,
+        };
         self.agents.push(spawn(bus, subscription, make)?);
         Ok(())
     }

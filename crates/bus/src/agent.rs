@@ -211,7 +211,8 @@ mod tests {
     fn start(bus: &Bus, capacity: usize) -> (AgentHandle, Receiver<String>) {
         let (report, reports) = crossbeam_channel::unbounded();
         let subjects = vec![Subject::MemoryStored, Subject::SessionClosed];
-        let subscription = Subscription { name: "reporter".into(), subjects, capacity, overload: Overload::Wait };
+        let subscription =
+            Subscription { name: "reporter".into(), subjects, sessions: None, capacity, overload: Overload::Wait };
         (spawn(bus, subscription, move || Reporter { report: report.clone() }).unwrap(), reports)
     }
 

@@ -14,4 +14,4 @@ mod mailbox;
 
 pub use agent::{Agent, AgentHandle, spawn};
 pub use inbox::Inbox;
-pub use mailbox::{Bus, Mailbox, MailboxState, Overload, Overloaded, Subscription};
+pub use mailbox::{Bus, Mailbox, MailboxState, Overload, Overloaded, SessionSet, Subscription};

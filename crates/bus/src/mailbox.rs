@@ -1,11 +1,12 @@
 //! Mailboxes, and the bus that fills them.
 
+use std::collections::HashSet;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select};
-use hone_protocol::{Envelope, Subject};
+use hone_protocol::{Envelope, SessionId, Subject};
 use thiserror::Error;
 
 /// What happens to a message for a mailbox that is full.
@@ -18,6 +19,9 @@ pub enum Overload {
     DropNewest,
     /// It takes the place of the message that waits longest.
     DropOldest,
+    /// The mailbox is closed: its owner still reads what waits in it, then finds it disconnected and learns from
+    /// [`Mailbox::has_overflowed`] why. For readers who must not miss anything and must not hold up anybody.
+    Close,
 }
 
 /// What somebody wants to hear about.
@@ -27,10 +31,41 @@ pub struct Subscription {
     pub name: String,
     /// The subjects; `Subject::ALL` taps everything.
     pub subjects: Vec<Subject>,
+    /// The conversations, of which there may be more later; `None` hears all.
+    pub sessions: Option<SessionSet>,
     /// How many messages can wait; at least 1.
     pub capacity: usize,
     /// What happens to more of them.
     pub overload: Overload,
+}
+
+/// Conversations that a mailbox hears. Clones are the same set, so that its owner can add to it at any time.
+#[derive(Clone, Debug, Default)]
+pub struct SessionSet {
+    sessions: Arc<RwLock<HashSet<SessionId>>>,
+}
+
+impl SessionSet {
+    /// Adds a conversation, which may be in the set already.
+    pub fn insert(&self, session: SessionId) {
+        if !self.contains(session) {
+            self.sessions.write().unwrap_or_else(PoisonError::into_inner).insert(session);
+        }
+    }
+
+    /// Takes a conversation out; whether it was there.
+    pub fn remove(&self, session: SessionId) -> bool {
+        self.sessions.write().unwrap_or_else(PoisonError::into_inner).remove(&session)
+    }
+
+    /// Takes all conversations out.
+    pub fn take(&self) -> HashSet<SessionId> {
+        std::mem::take(&mut *self.sessions.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn contains(&self, session: SessionId) -> bool {
+        self.sessions.read().unwrap_or_else(PoisonError::into_inner).contains(&session)
+    }
 }
 
 /// Messages were dropped because mailboxes were full. All other mailboxes have the message that was published.
@@ -64,8 +99,11 @@ pub struct Bus {
 /// The receiving end of a subscription. Dropping it ends the subscription and lets waiting senders go on.
 pub struct Mailbox {
     bus: Bus,
-    entrance: Arc<Entrance>,
+    /// The bus alone owns the entrance: where it closes a mailbox, the receiver learns of it.
+    entrance: Weak<Entrance>,
     receiver: Receiver<Arc<Envelope>>,
+    capacity: usize,
+    overflowed: Arc<AtomicBool>,
     _open: Sender<Infallible>,
 }
 
@@ -78,6 +116,8 @@ struct Entrance {
     /// Disconnected when the mailbox is gone, even while somebody keeps a clone of its receiver.
     closed: Receiver<Infallible>,
     dropped: AtomicU64,
+    /// Whether the mailbox was closed because it was full.
+    overflowed: Arc<AtomicBool>,
 }
 
 impl Bus {
@@ -88,12 +128,24 @@ impl Bus {
 
     /// A mailbox that receives what is published from now on.
     pub fn subscribe(&self, subscription: Subscription) -> Mailbox {
-        let (sender, receiver) = bounded(subscription.capacity.max(1));
+        let capacity = subscription.capacity.max(1);
+        let (sender, receiver) = bounded(capacity);
         let (open, closed) = bounded(0);
         let oldest = (subscription.overload == Overload::DropOldest).then(|| receiver.clone());
-        let entrance = Arc::new(Entrance { subscription, sender, oldest, closed, dropped: AtomicU64::new(0) });
-        self.change(|entrances| entrances.push(Arc::clone(&entrance)));
-        Mailbox { bus: self.clone(), entrance, receiver, _open: open }
+        let overflowed = Arc::new(AtomicBool::new(false));
+        let dropped = AtomicU64::new(0);
+        let entrance =
+            Arc::new(Entrance { subscription, sender, oldest, closed, dropped, overflowed: Arc::clone(&overflowed) });
+        let mailbox = Mailbox {
+            bus: self.clone(),
+            entrance: Arc::downgrade(&entrance),
+            receiver,
+            capacity,
+            overflowed,
+            _open: open,
+        };
+        self.change(|entrances| entrances.push(entrance));
+        mailbox
     }
 
     /// Delivers a message to every mailbox that subscribed to its subject. Messages that one thread publishes arrive in
@@ -105,10 +157,13 @@ impl Bus {
         let subject = envelope.subject();
         let envelope = Arc::new(envelope);
         let mut mailboxes = Vec::new();
-        for entrance in self.entrances().iter().filter(|entrance| entrance.subscription.subjects.contains(&subject)) {
+        for entrance in self.entrances().iter().filter(|entrance| entrance.hears(&envelope, subject)) {
             if !entrance.deliver(&envelope) {
                 entrance.dropped.fetch_add(1, Ordering::Relaxed);
                 mailboxes.push(entrance.subscription.name.clone());
+            }
+            if entrance.overflowed.load(Ordering::Relaxed) {
+                self.close(|other| Arc::ptr_eq(other, entrance));
             }
         }
         if mailboxes.is_empty() { Ok(()) } else { Err(Overloaded { subject, mailboxes }) }
@@ -117,6 +172,10 @@ impl Bus {
     /// How every mailbox stands, in the order of their subscriptions.
     pub fn mailboxes(&self) -> Vec<MailboxState> {
         self.entrances().iter().map(|entrance| entrance.state()).collect()
+    }
+
+    fn close(&self, is_it: impl Fn(&Arc<Entrance>) -> bool) {
+        self.change(|entrances| entrances.retain(|entrance| !is_it(entrance)));
     }
 
     fn entrances(&self) -> Arc<Vec<Arc<Entrance>>> {
@@ -137,17 +196,27 @@ impl Mailbox {
 
     /// How many messages can wait.
     pub fn capacity(&self) -> usize {
-        self.entrance.subscription.capacity.max(1)
+        self.capacity
+    }
+
+    /// Whether it was closed because more messages came than could wait ([`Overload::Close`]).
+    pub fn has_overflowed(&self) -> bool {
+        self.overflowed.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Mailbox {
     fn drop(&mut self) {
-        self.bus.change(|entrances| entrances.retain(|other| !Arc::ptr_eq(other, &self.entrance)));
+        self.bus.close(|entrance| std::ptr::eq(Arc::as_ptr(entrance), self.entrance.as_ptr()));
     }
 }
 
 impl Entrance {
+    fn hears(&self, envelope: &Envelope, subject: Subject) -> bool {
+        let Subscription { subjects, sessions, .. } = &self.subscription;
+        subjects.contains(&subject) && sessions.as_ref().is_none_or(|sessions| sessions.contains(envelope.session_id))
+    }
+
     /// Puts a message into the mailbox; returns whether nothing was lost. A mailbox that is gone loses nothing.
     fn deliver(&self, envelope: &Arc<Envelope>) -> bool {
         match self.subscription.overload {
@@ -160,6 +229,15 @@ impl Entrance {
             }
             Overload::DropNewest => !matches!(self.sender.try_send(Arc::clone(envelope)), Err(TrySendError::Full(_))),
             Overload::DropOldest => self.displace(Arc::clone(envelope)),
+            Overload::Close => {
+                // A sender who still holds the list may come after the one that found the mailbox full.
+                let is_open = !self.overflowed.load(Ordering::Relaxed);
+                if is_open && let Err(TrySendError::Full(_)) = self.sender.try_send(Arc::clone(envelope)) {
+                    self.overflowed.store(true, Ordering::Relaxed);
+                    return false;
+                }
+                true
+            }
         }
     }
 
@@ -189,12 +267,12 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::thread;
 
-    use hone_protocol::{Nothing, Payload, SessionId, Stored};
+    use hone_protocol::{Nothing, Payload, Stored};
 
     use super::*;
 
     fn subscription(name: &str, subjects: &[Subject], capacity: usize, overload: Overload) -> Subscription {
-        Subscription { name: name.to_owned(), subjects: subjects.to_vec(), capacity, overload }
+        Subscription { name: name.to_owned(), subjects: subjects.to_vec(), sessions: None, capacity, overload }
     }
 
     fn stored(sequence: u64) -> Envelope {
@@ -238,6 +316,37 @@ mod tests {
         bus.publish(Envelope::new("tester", SessionId::from_bits(1), Payload::SessionClosed(Nothing {}))).unwrap();
         let subjects: Vec<Subject> = mailbox.receiver().try_iter().map(|envelope| envelope.subject()).collect();
         assert_eq!(subjects, [Subject::SessionClosed]);
+    }
+
+    #[test]
+    fn a_mailbox_that_must_miss_nothing_is_closed_when_it_is_full() {
+        let bus = Bus::new();
+        let slow = bus.subscribe(subscription("slow", &[Subject::MemoryStored], 2, Overload::Close));
+        let roomy = bus.subscribe(subscription("roomy", Subject::ALL, 9, Overload::Wait));
+        let refused: Vec<bool> = (1..=4).map(|sequence| bus.publish(stored(sequence)).is_err()).collect();
+        assert_eq!(refused, [false, false, true, false], "it is lost to nobody else, and once");
+        assert_eq!(sequences(&slow), [1, 2], "what came before can be read");
+        assert!(slow.receiver().recv().is_err() && slow.has_overflowed());
+        assert_eq!(sequences(&roomy), [1, 2, 3, 4]);
+        assert_eq!(bus.mailboxes().len(), 1);
+        assert!(!roomy.has_overflowed());
+    }
+
+    #[test]
+    fn a_mailbox_hears_its_conversations_only() {
+        let bus = Bus::new();
+        let sessions = SessionSet::default();
+        let mine = Subscription {
+            sessions: Some(sessions.clone()),
+            ..subscription("mine", &[Subject::MemoryStored], 9, Overload::Close)
+        };
+        let mailbox = bus.subscribe(mine);
+        bus.publish(stored(1)).unwrap();
+        sessions.insert(SessionId::from_bits(1));
+        bus.publish(stored(2)).unwrap();
+        assert!(sessions.remove(SessionId::from_bits(1)));
+        bus.publish(stored(3)).unwrap();
+        assert_eq!(sequences(&mailbox), [2]);
     }
 
     #[test]

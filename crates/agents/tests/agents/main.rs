@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod asking;
 mod cancelling;
 mod meaning;
 mod quality_loop;

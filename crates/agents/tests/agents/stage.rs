@@ -19,7 +19,7 @@ use tempfile::TempDir;
 pub(crate) const MODEL: &str = "answerer:1b";
 
 /// How long a test waits for what has to come: far longer than it takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Words as directions: texts with words in common are alike.
 pub(crate) struct WordEmbedder;
@@ -100,6 +100,7 @@ impl Plan {
         let subscription = Subscription {
             name: "test".to_owned(),
             subjects: Subject::ALL.to_vec(),
+            sessions: None,
             capacity: 100_000,
             overload: Overload::Wait,
         };

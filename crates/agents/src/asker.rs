@@ -1,0 +1,123 @@
+//! A client's line to the agents: it asks, and hears what comes of its own questions.
+
+use std::sync::Arc;
+
+use crossbeam_channel::Receiver;
+use hone_bus::{Bus, Mailbox, Overload, SessionSet, Subscription};
+use hone_protocol::{Envelope, Feedback, Nothing, Payload, Query, QueryId, Rating, RespondentId, SessionId, Subject};
+use thiserror::Error;
+
+use crate::exchange::{Exchange, Expected};
+
+/// How many messages wait for a client that is busy.
+const CAPACITY: usize = 4096;
+
+/// Asks for one client, of which there may be many beside it. Its mailbox hears only the conversations that it has asked in;
+/// messages of others are never put into it. Dropping it closes these conversations, which stops what is still being
+/// answered for a client that is gone.
+///
+/// The mailbox is bounded, and nothing in it is ever dropped: a client that lets more messages wait than it holds is cut off
+/// after them ([`TooSlow`]). It hears again from its next question on.
+pub struct Asker {
+    name: String,
+    bus: Bus,
+    mailbox: Mailbox,
+    sessions: SessionSet,
+    expected: Expected,
+}
+
+/// A client was cut off: more messages waited for it than its mailbox holds.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("the reader is too slow: {capacity} messages were waiting for it, and it was cut off")]
+pub struct TooSlow {
+    /// What the mailbox holds.
+    pub capacity: usize,
+}
+
+impl Asker {
+    /// A client of the agents on `bus`, of which `expected` comes. It may leave 4096 messages unread.
+    pub fn new(bus: &Bus, name: &str, expected: Expected) -> Asker {
+        Asker::with_capacity(bus, name, expected, CAPACITY)
+    }
+
+    /// The same, with another number of messages that it may leave unread.
+    pub fn with_capacity(bus: &Bus, name: &str, expected: Expected, capacity: usize) -> Asker {
+        let sessions = SessionSet::default();
+        let mailbox = subscribe(bus, name, &sessions, Subject::ALL, capacity, Overload::Close);
+        Asker { name: name.to_owned(), bus: bus.clone(), mailbox, sessions, expected }
+    }
+
+    /// What comes of its questions where nothing goes wrong.
+    pub fn expected(&self) -> Expected {
+        self.expected
+    }
+
+    /// Asks in a conversation.
+    pub fn ask(&mut self, session: SessionId, query: Query) -> Exchange {
+        if self.mailbox.has_overflowed() {
+            let capacity = self.mailbox.capacity();
+            self.mailbox = subscribe(&self.bus, &self.name, &self.sessions, Subject::ALL, capacity, Overload::Close);
+        }
+        self.sessions.insert(session);
+        let id = QueryId::fresh();
+        self.publish(session, id, Payload::QueryReceived(query));
+        Exchange::new(id)
+    }
+
+    /// What comes of its questions, earlier ones too. It is disconnected where the client was cut off.
+    pub fn heard(&self) -> &Receiver<Arc<Envelope>> {
+        self.mailbox.receiver()
+    }
+
+    /// What a client is told that finds [`heard`](Asker::heard) disconnected.
+    pub fn too_slow(&self) -> TooSlow {
+        TooSlow { capacity: self.mailbox.capacity() }
+    }
+
+    /// Another mailbox for the same conversations, which loses its oldest messages where nobody reads it.
+    pub fn listen(&self, name: &str, subjects: &[Subject]) -> Mailbox {
+        subscribe(&self.bus, name, &self.sessions, subjects, CAPACITY, Overload::DropOldest)
+    }
+
+    /// Withdraws a question: the rest of its answer, and its grade.
+    pub fn cancel(&self, session: SessionId, id: QueryId) {
+        self.publish(session, id, Payload::QueryCancelled(Nothing {}));
+    }
+
+    /// Says what a person thinks of an answer, which may have been given in another process.
+    pub fn rate(&self, session: SessionId, id: QueryId, rating: Rating) {
+        self.sessions.insert(session);
+        self.publish(session, id, Payload::UserFeedback(Feedback { rating }));
+    }
+
+    fn publish(&self, session: SessionId, id: QueryId, payload: Payload) {
+        self.send(Envelope::new(&self.name, session, payload).about(id, id, RespondentId::A));
+    }
+
+    fn send(&self, envelope: Envelope) {
+        // Its own mailbox is cut off where it is full; mailboxes of others are theirs to bear.
+        if let Err(overloaded) = self.bus.publish(envelope) {
+            tracing::warn!(sender = self.name, "{overloaded}");
+        }
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        for session in self.sessions.take() {
+            self.send(Envelope::new(&self.name, session, Payload::SessionClosed(Nothing {})));
+        }
+    }
+}
+
+fn subscribe(
+    bus: &Bus,
+    name: &str,
+    sessions: &SessionSet,
+    subjects: &[Subject],
+    capacity: usize,
+    overload: Overload,
+) -> Mailbox {
+    let (name, subjects, sessions) = (name.to_owned(), subjects.to_vec(), Some(sessions.clone()));
+    bus.subscribe(Subscription { name, subjects, sessions, capacity, overload })
+}

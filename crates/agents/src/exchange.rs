@@ -1,0 +1,360 @@
+//! What comes of one question, folded from the messages about it.
+//!
+//! Whoever asks or watches (a terminal, a script, a story, a server) takes every message into an [`Exchange`] and shows the
+//! [`Change`] that it makes. The fold is pure, and the order of messages from different agents does not matter: a grade
+//! may come before the answer's own message where its reader subscribed late.
+
+use hone_protocol::{
+    Chunk, Comparison, Critique, Envelope, GenerateError, Grade, Payload, Query, QueryId, Rating, Recall, RespondentId,
+    Response,
+};
+
+/// What comes of every question where nothing goes wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// Every answer is graded.
+    pub grades: bool,
+    /// A second respondent answers too; with grades, the two answers are compared.
+    pub respondent_b: bool,
+}
+
+/// What one respondent made of a question.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reply {
+    /// The question as this respondent knows it; the engram of its answer has the same id.
+    pub query_id: Option<QueryId>,
+    /// Its answer.
+    pub response: Option<Response>,
+    /// Why it could not answer.
+    pub failure: Option<GenerateError>,
+    /// The answer's grade, which may be unscored.
+    pub grade: Option<Grade>,
+}
+
+impl Reply {
+    /// Whether the respondent has nothing more to say.
+    pub fn has_ended(&self) -> bool {
+        self.response.is_some() || self.failure.is_some()
+    }
+
+    fn is_scored(&self) -> bool {
+        self.grade.as_ref().is_some_and(|grade| grade.score.is_some())
+    }
+}
+
+/// A question, and what has come of it so far.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exchange {
+    id: QueryId,
+    replies: [Reply; 2],
+    recalls: Vec<Recall>,
+    comparison: Option<Comparison>,
+    rating: Option<Rating>,
+    is_cancelled: bool,
+}
+
+/// What a message has changed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Change<'a> {
+    /// Nothing: it is about another question, or about what an exchange does not hold.
+    Nothing,
+    /// The question was asked.
+    Asked(&'a Query),
+    /// A piece of a respondent's answer, or of what comes before it.
+    Chunk(RespondentId, &'a Chunk),
+    /// A respondent has answered.
+    Answered(RespondentId, &'a Response),
+    /// A respondent could not answer.
+    Failed(RespondentId, &'a GenerateError),
+    /// Memory has given something to a respondent.
+    Recalled(RespondentId, &'a Recall),
+    /// A respondent's answer was graded, or could not be.
+    Graded(RespondentId, &'a Critique),
+    /// The two answers were compared, or could not be.
+    Compared(&'a Comparison),
+    /// A person has said what they think of the answer.
+    Rated(Rating),
+    /// The question was withdrawn.
+    Cancelled,
+}
+
+impl Exchange {
+    /// The question with this id, of which nothing has come yet.
+    pub fn new(id: QueryId) -> Exchange {
+        Exchange {
+            id,
+            replies: Default::default(),
+            recalls: Vec::new(),
+            comparison: None,
+            rating: None,
+            is_cancelled: false,
+        }
+    }
+
+    /// What the question is called.
+    pub fn id(&self) -> QueryId {
+        self.id
+    }
+
+    /// What a respondent made of it.
+    pub fn reply(&self, respondent: RespondentId) -> &Reply {
+        &self.replies[place(respondent)]
+    }
+
+    /// The same, for a caller who wants nothing else.
+    pub fn into_replies(self) -> [Reply; 2] {
+        self.replies
+    }
+
+    /// What memory gave to respondent A, in the order in which it was asked.
+    pub fn recalls(&self) -> &[Recall] {
+        &self.recalls
+    }
+
+    /// How the two answers compare.
+    pub fn comparison(&self) -> Option<&Comparison> {
+        self.comparison.as_ref()
+    }
+
+    /// What a person thinks of the answer.
+    pub fn rating(&self) -> Option<Rating> {
+        self.rating
+    }
+
+    /// Whether the question was withdrawn.
+    pub fn is_cancelled(&self) -> bool {
+        self.is_cancelled
+    }
+
+    /// Whether all that can be expected has come. An answer that a respondent did not give is neither graded nor compared, and
+    /// only two scored answers are compared.
+    pub fn is_complete(&self, expected: Expected) -> bool {
+        let respondents = if expected.respondent_b { &self.replies[..] } else { &self.replies[..1] };
+        let have_ended = respondents.iter().all(Reply::has_ended);
+        let mut answered = respondents.iter().filter(|reply| reply.response.is_some());
+        let are_graded = !expected.grades || answered.all(|reply| reply.grade.is_some());
+        let compares = expected.respondent_b && expected.grades && respondents.iter().all(Reply::is_scored);
+        have_ended && are_graded && (!compares || self.comparison.is_some())
+    }
+
+    /// Takes note of a message.
+    pub fn take<'a>(&mut self, envelope: &'a Envelope) -> Change<'a> {
+        if envelope.correlation_id.or(envelope.query_id) != Some(self.id) {
+            return Change::Nothing;
+        }
+        let respondent = envelope.respondent_id.unwrap_or(RespondentId::A);
+        let reply = &mut self.replies[place(respondent)];
+        reply.query_id = envelope.query_id.or(reply.query_id);
+        match &envelope.payload {
+            Payload::QueryReceived(query) => Change::Asked(query),
+            Payload::ResponseChunk(chunk) => Change::Chunk(respondent, chunk),
+            Payload::ResponseGeneration(response) => {
+                reply.response = Some(response.clone());
+                Change::Answered(respondent, response)
+            }
+            Payload::ResponseFailed(error) => {
+                reply.failure = Some(error.clone());
+                Change::Failed(respondent, error)
+            }
+            Payload::CritiqueResult(critique) => {
+                reply.grade = Some(critique.grade.clone());
+                Change::Graded(respondent, critique)
+            }
+            Payload::MemoryRecalled(recall) => {
+                if respondent == RespondentId::A {
+                    self.recalls.push(recall.clone());
+                }
+                Change::Recalled(respondent, recall)
+            }
+            Payload::PairwiseResult(comparison) => {
+                self.comparison = Some(comparison.clone());
+                Change::Compared(comparison)
+            }
+            Payload::UserFeedback(feedback) => {
+                self.rating = Some(feedback.rating);
+                Change::Rated(feedback.rating)
+            }
+            Payload::QueryCancelled(_) => {
+                self.is_cancelled = true;
+                Change::Cancelled
+            }
+            Payload::MemoryStored(_) | Payload::RewardEvent(_) | Payload::SessionClosed(_) => Change::Nothing,
+        }
+    }
+}
+
+fn place(respondent: RespondentId) -> usize {
+    match respondent {
+        RespondentId::A => 0,
+        RespondentId::B => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use hone_protocol::{
+        Feedback, Judging, Nothing, Preference, RecallMode, SamplingOptions, SessionId, Stored, Timings,
+    };
+
+    use super::*;
+
+    const QUESTION: QueryId = QueryId::from_bits(1);
+    const QUESTION_OF_B: QueryId = QueryId::from_bits(2);
+    const OTHER: QueryId = QueryId::from_bits(3);
+
+    fn response(answer: &str) -> Payload {
+        Payload::ResponseGeneration(Response {
+            query: "why?".to_owned(),
+            answer: answer.to_owned(),
+            thinking: String::new(),
+            model: "m".to_owned(),
+            sampling: SamplingOptions::default(),
+            finish_reason: None,
+            timings: Timings::default(),
+        })
+    }
+
+    fn graded(score: Option<u8>) -> Payload {
+        let judging = Judging { failure: score.is_none().then(|| "timeout".to_owned()), ..Judging::default() };
+        let grade = Grade { score, judging, ..Grade::default() };
+        Payload::CritiqueResult(Critique { query: "why?".to_owned(), answer: "because".to_owned(), grade })
+    }
+
+    fn compared() -> Payload {
+        Payload::PairwiseResult(Comparison {
+            original_query_id: QUESTION,
+            query_id_a: QUESTION,
+            query_id_b: QUESTION_OF_B,
+            score_a: Some(4),
+            score_b: Some(2),
+            preference: Preference { winner: Some(RespondentId::A), ..Preference::default() },
+        })
+    }
+
+    /// A message by its line of a scenario: who, what, and perhaps a text.
+    fn message(line: &str) -> Envelope {
+        let mut words = line.split(' ');
+        let (who, what, text) = (words.next().unwrap(), words.next().unwrap(), words.next());
+        let payload = match what {
+            "asks" => Payload::QueryReceived(Query {
+                query: "why?".to_owned(),
+                history: Vec::new(),
+                model: "m".to_owned(),
+                sampling: SamplingOptions::default(),
+                max_tokens: None,
+                stop: Vec::new(),
+            }),
+            "says" => Payload::ResponseChunk(Chunk::Text(text.unwrap().to_owned())),
+            "answers" => response(text.unwrap()),
+            "fails" => Payload::ResponseFailed(GenerateError::Stopped),
+            "recalls" => {
+                let search = text.unwrap().to_owned();
+                Payload::MemoryRecalled(Recall { mode: RecallMode::Tool, search, engrams: Vec::new() })
+            }
+            "graded" => graded(text.map(|score| score.parse().unwrap())),
+            "compared" => compared(),
+            "rated" => Payload::UserFeedback(Feedback { rating: Rating::Good }),
+            "cancelled" => Payload::QueryCancelled(Nothing {}),
+            "stored" => Payload::MemoryStored(Stored { sequence: 7 }),
+            other => panic!("{other}"),
+        };
+        let (id, correlation, respondent) = match who {
+            "A" => (QUESTION, QUESTION, RespondentId::A),
+            "B" => (QUESTION_OF_B, QUESTION, RespondentId::B),
+            _ => (OTHER, OTHER, RespondentId::A),
+        };
+        Envelope::new("tester", SessionId::from_bits(9), payload).about(id, correlation, respondent)
+    }
+
+    /// What a change is, in a word or two.
+    fn named(change: Change<'_>) -> String {
+        match change {
+            Change::Nothing => "-".to_owned(),
+            Change::Asked(query) => format!("asked {}", query.query),
+            Change::Chunk(who, Chunk::Text(text)) => format!("{who} {text}"),
+            Change::Chunk(who, chunk) => format!("{who} {chunk:?}"),
+            Change::Answered(who, response) => format!("{who} answered {}", response.answer),
+            Change::Failed(who, error) => format!("{who} failed: {error}"),
+            Change::Recalled(who, recall) => format!("{who} recalled {}", recall.search),
+            Change::Graded(who, critique) => format!("{who} graded {:?}", critique.grade.score),
+            Change::Compared(comparison) => format!("{:?} is better", comparison.preference.winner.unwrap()),
+            Change::Rated(rating) => format!("{rating:?}"),
+            Change::Cancelled => "cancelled".to_owned(),
+        }
+    }
+
+    /// Lines `message => change`; a `!` at the end says that the exchange is complete from there on.
+    #[track_caller]
+    fn check(expected: Expected, scenario: &str) -> Exchange {
+        let mut exchange = Exchange::new(QUESTION);
+        for line in scenario.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let (said, changed) = line.split_once(" => ").unwrap();
+            let envelope = message(said);
+            let change = named(exchange.take(&envelope));
+            let mark = if exchange.is_complete(expected) { " !" } else { "" };
+            assert_eq!(format!("{change}{mark}"), changed, "after {said}");
+        }
+        exchange
+    }
+
+    const ALONE: Expected = Expected { grades: false, respondent_b: false };
+    const GRADED: Expected = Expected { grades: true, respondent_b: false };
+    const COMPARED: Expected = Expected { grades: true, respondent_b: true };
+
+    #[test]
+    fn an_answer_alone_is_all_that_is_expected_without_a_judge() {
+        let exchange = check(
+            ALONE,
+            "A asks => asked why?
+             A recalls fire => A recalled fire
+             A says be => A be
+             other says no => -
+             other answers no => -
+             A answers because => A answered because !
+             A recalls ice => A recalled ice !
+             A stored => - !
+             A rated => Good !",
+        );
+        assert_eq!(exchange.reply(RespondentId::A).response.as_ref().unwrap().answer, "because");
+        let searches: Vec<&str> = exchange.recalls().iter().map(|recall| recall.search.as_str()).collect();
+        assert_eq!((searches, exchange.rating()), (vec!["fire", "ice"], Some(Rating::Good)));
+    }
+
+    #[test]
+    fn a_grade_is_waited_for_and_may_come_first() {
+        check(GRADED, "A answers because => A answered because\n A graded 4 => A graded Some(4) !");
+        check(GRADED, "A graded 4 => A graded Some(4)\n A answers because => A answered because !");
+        check(GRADED, "A answers because => A answered because\n A graded => A graded None !");
+        let exchange = check(GRADED, "A cancelled => cancelled\n A fails => A failed: the engine has stopped !");
+        assert!(exchange.is_cancelled());
+    }
+
+    #[test]
+    fn two_answers_are_compared_where_both_have_a_score() {
+        let exchange = check(
+            COMPARED,
+            "A answers because => A answered because
+             A graded 4 => A graded Some(4)
+             B answers so => B answered so
+             B graded 2 => B graded Some(2)
+             A compared => A is better !",
+        );
+        assert_eq!(exchange.reply(RespondentId::B).query_id, Some(QUESTION_OF_B));
+        check(
+            COMPARED,
+            "B answers so => B answered so
+             B graded => B graded None
+             A answers because => A answered because
+             A graded 4 => A graded Some(4) !",
+        );
+        check(
+            COMPARED,
+            "A answers because => A answered because
+             B fails => B failed: the engine has stopped
+             A graded 4 => A graded Some(4) !",
+        );
+        let without_judge = Expected { grades: false, respondent_b: true };
+        check(without_judge, "A answers because => A answered because\n B answers so => B answered so !");
+    }
+}
