@@ -193,7 +193,7 @@ impl Shared {
         };
         match self.due.keep(request) {
             Ok(()) => {
-                tracing::warn!(%cause, "memory cannot be reached: something is kept and remembered later");
+                tracing::warn!(%cause, "memory cannot be reached: the request is kept and applied later");
                 Ok(Reply::Kept)
             }
             Err(error) => {
@@ -247,7 +247,7 @@ impl Shared {
             is_repeated |= no_answer.request_was_sent;
             let another = match no_answer.probe {
                 Some(probe) => Err(self.begin_outage(Outage::of_owner(&self.folder, &no_answer.reason, Some(probe)))),
-                None if Instant::now() >= deadline => Err(held(&self.folder, "it ends every connection")),
+                None if Instant::now() >= deadline => Err(held(&self.folder, "it closes every connection")),
                 None => self.renew_access(&access),
             };
             if let Err(error) = another {
@@ -366,7 +366,7 @@ fn own(folder: &Path, options: &MemoryOptions, owner_lock: OwnerLock) -> Result<
 pub(crate) fn while_alone<R>(folder: &Path, work: impl FnOnce() -> Result<R, MemoryError>) -> Result<R, MemoryError> {
     create_private_folder(folder).map_err(|error| of_io(folder, &error))?;
     let owner_lock = OwnerLock::try_acquire(folder).map_err(|error| of_io(folder, &error))?;
-    let _owner_lock = owner_lock.ok_or_else(|| held(folder, "it has memory open, and a repair needs it closed"))?;
+    let _owner_lock = owner_lock.ok_or_else(|| held(folder, "a repair needs exclusive access"))?;
     make_private(folder);
     work()
 }
@@ -393,7 +393,7 @@ pub(crate) struct Unreachable {
 }
 
 fn held(folder: &Path, reason: &str) -> MemoryError {
-    let process = owner_of(folder).map_or_else(|| "of an unknown number".to_owned(), |owner| owner.process.to_string());
+    let process = owner_of(folder).map_or_else(|| "(unknown id)".to_owned(), |owner| owner.process.to_string());
     MemoryError::Held { folder: folder.to_owned(), process, reason: reason.to_owned() }
 }
 

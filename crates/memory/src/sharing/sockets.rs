@@ -222,7 +222,8 @@ impl Client {
     /// When it cannot be reached: it may be starting up or shutting down, or be another version of hone.
     pub(super) fn connect(owner: Option<OwnerNote>) -> Result<Client, Unreachable> {
         let passing = |reason: String| Unreachable { reason, is_final: false, probe: None };
-        let address = owner.and_then(|owner| owner.socket).ok_or_else(|| passing("it has no socket".to_owned()))?;
+        let address =
+            owner.and_then(|owner| owner.socket).ok_or_else(|| passing("it has not opened its socket".to_owned()))?;
         let client = Client { address, idle: Mutex::default() };
         let stream = client.connection().map_err(|error| passing(error.to_string()))?;
         match handshake(&stream) {

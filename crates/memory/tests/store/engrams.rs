@@ -129,8 +129,8 @@ fn ids_are_abbreviated_as_far_as_they_differ() {
     assert_eq!(store.resolve(&id(1).to_string()), Ok(id(1)));
     assert_eq!(store.resolve("0199000000007000800000000000001"), Ok(id(0x12)));
     let error = |text: &str| store.resolve(text).unwrap_err().to_string();
-    assert!(error("019900000").contains("more than one"));
-    assert!(error("ffffff").contains("no engram"));
+    assert!(error("019900000").contains("several ids"));
+    assert!(error("ffffff").contains("no id begins"));
     assert!(error("0199").contains("6 to 32"));
 }
 

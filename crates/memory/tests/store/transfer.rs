@@ -83,7 +83,7 @@ fn an_import_with_a_broken_line_writes_nothing() {
     check(&exported_line(3, &vector(3, 7)), "has 7 dimensions, others have 8");
     let mut other: Value = serde_json::from_str(&exported_line(1, &vector(1, 8))).unwrap();
     other["engram"]["answer"] = "Another one.".into();
-    check(&other.to_string(), "another engram is remembered under its id");
+    check(&other.to_string(), "another engram has its id");
     let mut wrong: Value = serde_json::from_str(&exported_line(3, &vector(3, 8))).unwrap();
     wrong["engram"]["judge"] = "j".into();
     wrong["engram"]["critic_score"] = 6.into();
