@@ -1,4 +1,4 @@
-//! The thread that an agent lives on, and the supervisor that starts it again.
+//! The thread that an agent runs on, and the supervisor that restarts it.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -13,19 +13,19 @@ use hone_protocol::Envelope;
 use crate::inbox::Inbox;
 use crate::mailbox::{Bus, Subscription};
 
-/// The private half of an agent: its state, and what it does. It is made on its own thread and never leaves it.
+/// The private half of an agent: its state and its behaviour. It is created on its own thread and never leaves it.
 pub trait Agent {
-    /// Everything that can happen to it.
+    /// All events that the agent handles.
     type Event;
 
-    /// Waits for what happens next; `None` when the inbox says that it is time to stop. The end comes before messages, and
-    /// messages come before work that is going on.
+    /// Waits for the next event; `None` when the inbox is told to stop. A stop comes before messages, and messages come
+    /// before work in progress.
     fn next_event(&mut self, inbox: &mut Inbox) -> Option<Self::Event>;
 
-    /// Deals with what happened.
+    /// Handles an event.
     fn handle_event(&mut self, event: Self::Event, inbox: &mut Inbox);
 
-    /// Puts things in order after the last event.
+    /// Cleans up after the last event.
     fn stopped(&mut self, inbox: &mut Inbox);
 
     /// Takes the place of an agent that panicked while it had `message` in hand. The message is not given to the agent
@@ -33,7 +33,7 @@ pub trait Agent {
     fn recover(&mut self, message: &Envelope);
 }
 
-/// The public half of an agent. Dropping it stops the agent and waits until its thread has ended.
+/// The public half of an agent. Dropping it stops the agent and joins its thread.
 pub struct AgentHandle {
     name: String,
     stop: Option<Sender<Infallible>>,
@@ -56,11 +56,11 @@ impl Drop for AgentHandle {
     }
 }
 
-/// Subscribes an agent and starts it on a thread of its own, which has the subscription's name. It receives what is
-/// published from the moment this returns. `make` is called again whenever the agent has panicked.
+/// Subscribes an agent and starts it on a thread of its own, named after the subscription. It receives everything that is
+/// published after this returns. `make` is called again after every panic of the agent.
 ///
 /// # Errors
-/// When the system gives no thread.
+/// When the system cannot create a thread.
 pub fn spawn<A, F>(bus: &Bus, subscription: Subscription, make: F) -> io::Result<AgentHandle>
 where
     A: Agent,
@@ -87,14 +87,19 @@ impl<A: Agent, F: FnMut() -> A> Supervisor<F> {
         loop {
             let began = Instant::now();
             let was_stopping = self.is_stopping();
-            // The state is thrown away after a panic, and the inbox is changed only by steps that leave it whole.
+            // The state is discarded after a panic, and every change to the inbox leaves it consistent.
             let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.live())) else { break };
             let pause = self.pause.after(began.elapsed());
-            tracing::error!(agent = self.name, panic = text_of(&*panic), ?pause, "an agent panicked and starts again");
+            tracing::error!(
+                agent = self.name,
+                panic = text_of(&*panic),
+                ?pause,
+                "an agent panicked and will be restarted"
+            );
             if was_stopping {
                 break;
             }
-            // Either the pause is over or the agent shall stop; a new one has to put things in order in both cases.
+            // Either the pause is over or the agent has to stop; in both cases a new agent has to clean up.
             let _ = self.inbox.stop().recv_timeout(pause);
         }
         tracing::debug!(agent = self.name, "stopped");
@@ -116,7 +121,7 @@ impl<A: Agent, F: FnMut() -> A> Supervisor<F> {
     }
 }
 
-/// How long to wait before an agent is started again: longer with each panic that follows soon after the one before.
+/// The time to wait before an agent is restarted; it grows with each panic that soon follows the one before.
 #[derive(Debug)]
 struct Pause(Duration);
 
@@ -130,7 +135,7 @@ impl Default for Pause {
 }
 
 impl Pause {
-    /// The pause for an agent that panicked after it had `lived` this long.
+    /// The pause for an agent that panicked after it had run for `lived`.
     fn after(&mut self, lived: Duration) -> Duration {
         if lived > 2 * LONGEST_PAUSE {
             *self = Pause::default();
@@ -143,7 +148,7 @@ impl Pause {
 
 fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words")
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message")
 }
 
 #[cfg(test)]

@@ -12,53 +12,53 @@ use thiserror::Error;
 /// What happens to a message for a mailbox that is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overload {
-    /// Its sender waits until there is room or the mailbox is gone. Whoever owns such a mailbox has to read it for as long
-    /// as it lives, and must not send itself messages.
+    /// The sender waits until there is room or the mailbox is gone. The owner of such a mailbox has to keep reading it, and
+    /// must not send messages to itself.
     Wait,
     /// It is dropped.
     DropNewest,
-    /// It takes the place of the message that waits longest.
+    /// It replaces the oldest message.
     DropOldest,
-    /// The mailbox is closed: its owner still reads what waits in it, then finds it disconnected and learns from
-    /// [`Mailbox::has_overflowed`] why. For readers who must not miss anything and must not hold up anybody.
+    /// The mailbox is closed: its owner can still read the messages in it, then finds it disconnected and learns the reason
+    /// from [`Mailbox::has_overflowed`]. For readers that must neither miss a message nor delay senders.
     Close,
 }
 
-/// What somebody wants to hear about.
+/// What a subscriber wants to receive.
 #[derive(Clone, Debug)]
 pub struct Subscription {
     /// Name of the mailbox, for error messages.
     pub name: String,
-    /// The subjects; `Subject::ALL` taps everything.
+    /// The subjects; `Subject::ALL` for all messages.
     pub subjects: Vec<Subject>,
-    /// The conversations, of which there may be more later; `None` hears all.
+    /// The sessions, to which more can be added later; `None` for all.
     pub sessions: Option<SessionSet>,
-    /// How many messages can wait; at least 1.
+    /// The capacity in messages; at least 1.
     pub capacity: usize,
-    /// What happens to more of them.
+    /// What happens when it is full.
     pub overload: Overload,
 }
 
-/// Conversations that a mailbox hears. Clones are the same set, so that its owner can add to it at any time.
+/// The sessions that a mailbox receives. Clones share the set, so its owner can add to it at any time.
 #[derive(Clone, Debug, Default)]
 pub struct SessionSet {
     sessions: Arc<RwLock<HashSet<SessionId>>>,
 }
 
 impl SessionSet {
-    /// Adds a conversation, which may be in the set already.
+    /// Adds a session, which may already be in the set.
     pub fn insert(&self, session: SessionId) {
         if !self.contains(session) {
             self.sessions.write().unwrap_or_else(PoisonError::into_inner).insert(session);
         }
     }
 
-    /// Takes a conversation out; whether it was there.
+    /// Removes a session; returns whether it was in the set.
     pub fn remove(&self, session: SessionId) -> bool {
         self.sessions.write().unwrap_or_else(PoisonError::into_inner).remove(&session)
     }
 
-    /// Takes all conversations out.
+    /// Removes all sessions.
     pub fn take(&self) -> HashSet<SessionId> {
         std::mem::take(&mut *self.sessions.write().unwrap_or_else(PoisonError::into_inner))
     }
@@ -68,38 +68,38 @@ impl SessionSet {
     }
 }
 
-/// Messages were dropped because mailboxes were full. All other mailboxes have the message that was published.
+/// Messages were dropped because mailboxes were full. All other mailboxes have received the published message.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("a message was dropped while {subject} was delivered, because these mailboxes are full: {names}", names = mailboxes.join(", "))]
 pub struct Overloaded {
     /// Subject of the message that was published.
     pub subject: Subject,
-    /// The mailboxes that lost a message: this one, or with [`Overload::DropOldest`] an older one.
+    /// The mailboxes that lost a message: this one, or an older one with [`Overload::DropOldest`].
     pub mailboxes: Vec<String>,
 }
 
-/// How a mailbox stands.
+/// The state of a mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MailboxState {
     /// Its name.
     pub name: String,
-    /// Messages that wait in it.
+    /// Messages waiting in it.
     pub waiting: usize,
-    /// Messages that it has lost so far.
+    /// Messages lost so far.
     pub dropped: u64,
 }
 
-/// Where agents meet. Clones are the same bus.
+/// The message bus. Clones share it.
 #[derive(Clone, Default)]
 pub struct Bus {
-    // A list that is replaced as a whole, so that a sender who waits for a full mailbox holds no lock.
+    // The list is replaced as a whole, so that a sender that waits for a full mailbox holds no lock.
     entrances: Arc<RwLock<Arc<Vec<Arc<Entrance>>>>>,
 }
 
-/// The receiving end of a subscription. Dropping it ends the subscription and lets waiting senders go on.
+/// The receiving end of a subscription. Dropping it ends the subscription and releases waiting senders.
 pub struct Mailbox {
     bus: Bus,
-    /// The bus alone owns the entrance: where it closes a mailbox, the receiver learns of it.
+    /// Only the bus holds the sender, so the receiver is disconnected when the bus closes the mailbox.
     entrance: Weak<Entrance>,
     receiver: Receiver<Arc<Envelope>>,
     capacity: usize,
@@ -111,9 +111,9 @@ pub struct Mailbox {
 struct Entrance {
     subscription: Subscription,
     sender: Sender<Arc<Envelope>>,
-    /// The receiving end again, where senders take the oldest message out.
+    /// The receiver again, from which senders remove the oldest message.
     oldest: Option<Receiver<Arc<Envelope>>>,
-    /// Disconnected when the mailbox is gone, even while somebody keeps a clone of its receiver.
+    /// Disconnected when the mailbox is gone, even while a clone of its receiver exists.
     closed: Receiver<Infallible>,
     dropped: AtomicU64,
     /// Whether the mailbox was closed because it was full.
@@ -121,12 +121,12 @@ struct Entrance {
 }
 
 impl Bus {
-    /// A bus that nobody listens to yet.
+    /// A bus without subscribers.
     pub fn new() -> Self {
         Bus::default()
     }
 
-    /// A mailbox that receives what is published from now on.
+    /// A mailbox that receives everything published from now on.
     pub fn subscribe(&self, subscription: Subscription) -> Mailbox {
         let capacity = subscription.capacity.max(1);
         let (sender, receiver) = bounded(capacity);
@@ -148,11 +148,11 @@ impl Bus {
         mailbox
     }
 
-    /// Delivers a message to every mailbox that subscribed to its subject. Messages that one thread publishes arrive in
-    /// that order.
+    /// Delivers a message to every mailbox that subscribed to its subject. Messages from one thread arrive in the order in
+    /// which it publishes them.
     ///
     /// # Errors
-    /// When mailboxes were full and dropped a message; the others have it nevertheless.
+    /// When mailboxes were full and dropped a message; the others have received it nevertheless.
     pub fn publish(&self, envelope: Envelope) -> Result<(), Overloaded> {
         let subject = envelope.subject();
         let envelope = Arc::new(envelope);
@@ -169,7 +169,7 @@ impl Bus {
         if mailboxes.is_empty() { Ok(()) } else { Err(Overloaded { subject, mailboxes }) }
     }
 
-    /// How every mailbox stands, in the order of their subscriptions.
+    /// The state of every mailbox, in the order of subscription.
     pub fn mailboxes(&self) -> Vec<MailboxState> {
         self.entrances().iter().map(|entrance| entrance.state()).collect()
     }
@@ -194,12 +194,12 @@ impl Mailbox {
         &self.receiver
     }
 
-    /// How many messages can wait.
+    /// The capacity in messages.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Whether it was closed because more messages came than could wait ([`Overload::Close`]).
+    /// Whether it was closed because it was full ([`Overload::Close`]).
     pub fn has_overflowed(&self) -> bool {
         self.overflowed.load(Ordering::Relaxed)
     }
@@ -230,7 +230,7 @@ impl Entrance {
             Overload::DropNewest => !matches!(self.sender.try_send(Arc::clone(envelope)), Err(TrySendError::Full(_))),
             Overload::DropOldest => self.displace(Arc::clone(envelope)),
             Overload::Close => {
-                // A sender who still holds the list may come after the one that found the mailbox full.
+                // A sender with an older list may come after the one that found the mailbox full.
                 let is_open = !self.overflowed.load(Ordering::Relaxed);
                 if is_open && let Err(TrySendError::Full(_)) = self.sender.try_send(Arc::clone(envelope)) {
                     self.overflowed.store(true, Ordering::Relaxed);
@@ -245,7 +245,7 @@ impl Entrance {
         let mut nothing_lost = true;
         while let Err(TrySendError::Full(refused)) = self.sender.try_send(envelope) {
             envelope = refused;
-            // The owner may have made room in the meantime, and then nothing is lost.
+            // The owner may have made room in the meantime; nothing is lost then.
             if self.oldest.as_ref().is_some_and(|oldest| oldest.try_recv().is_ok()) {
                 nothing_lost = false;
             }

@@ -1,7 +1,7 @@
-//! Files and folders as hone keeps them: nobody but their owner can read them, and what is there is there whole.
+//! Files and folders as hone keeps them: readable by their owner alone, and written completely or not at all.
 //!
-//! [`private`] is about who can read, [`staged`] about what is left when a process is killed, and [`sync_folder`] about
-//! what is left when the power goes. Every crate that writes does it through these.
+//! [`private`] handles permissions, [`staged`] what a killed process leaves behind, and [`sync_folder`] what survives a
+//! power loss. Every crate that writes files uses these.
 
 pub mod private;
 pub mod staged;
@@ -15,11 +15,11 @@ pub use private::{
 };
 pub use staged::staged_file;
 
-/// Makes the names in a folder durable: those of files that were made, renamed or removed in it.
+/// Makes the names in a folder durable after files in it were created, renamed or removed.
 ///
 /// # Errors
 /// When the folder cannot be opened or synced.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
-    // Elsewhere a folder cannot be opened as a file, and needs no sync.
+    // On other systems a folder cannot be opened as a file, and needs no sync.
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }

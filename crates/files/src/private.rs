@@ -1,9 +1,9 @@
-//! Folders and files that only their owner can read: 0700 and 0600 from the first byte, whatever the umask is.
+//! Folders and files that only their owner can read: 0700 and 0600 from the start, whatever the umask is.
 //!
-//! What hone keeps says what its user asks and which models they use, so everything under the data folder is made through
-//! this module. Permissions are part of the call that creates, so that there is no moment in which somebody else could open
-//! the file; where it was there already with wider ones, they are narrowed before anything is written. Where the system has
-//! no such modes (Windows), files inherit the access list of the user's profile, which other users cannot read either.
+//! hone's data shows what its user asks and which models they use, so everything in the data folder is created through this
+//! module. The permissions are part of the call that creates a file, so no other user can ever open it. If it already exists
+//! with wider permissions, they are narrowed before anything is written. On systems without such modes (Windows), files
+//! inherit the access list of the user's profile, which other users cannot read either.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -13,18 +13,18 @@ use std::{
 
 use crate::sync_folder;
 
-/// What a folder may have.
+/// The permissions of a folder.
 #[cfg(unix)]
 const FOLDER: u32 = 0o700;
-/// What a file may have.
+/// The permissions of a file.
 #[cfg(unix)]
 const FILE: u32 = 0o600;
 
-/// Makes a folder, and those above it that do not exist, for its owner alone, and its name durable. A folder that exists
-/// stays as it is; see [`make_private`].
+/// Creates a folder and its missing parents for their owner alone, and makes their names durable. An existing folder is left
+/// as it is; see [`make_private`].
 ///
 /// # Errors
-/// When the folder cannot be made, or something else has its name.
+/// When the folder cannot be created, or its name belongs to something else.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -35,29 +35,29 @@ pub fn create_private_folder(path: &Path) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, FOLDER);
     match builder.create(path) {
-        // Another process was quicker.
+        // Another process has just created it.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         Err(error) => Err(error),
-        // Where somebody else's folder cannot be opened, the name is as durable as the system makes it.
+        // If another user's folder cannot be opened, the name is as durable as the system makes it.
         Ok(()) => sync_folder(above.unwrap_or(Path::new("."))).or(Ok(())),
     }
 }
 
-/// Opens an empty file for writing, which only its owner can read; what it held before is gone.
+/// Opens an empty file for writing that only its owner can read; earlier contents are discarded.
 ///
 /// # Errors
-/// When the file cannot be made or narrowed.
+/// When the file cannot be created or its permissions cannot be narrowed.
 pub fn create_private_file(path: &Path) -> io::Result<File> {
     let file = open_private(path, OpenOptions::new().write(true).create(true))?;
     file.set_len(0)?;
     Ok(file)
 }
 
-/// Opens a file as `options` say; one that is made is for its owner alone, one that is wider is narrowed first.
+/// Opens a file with `options`. A new file is for its owner alone; an existing one with wider permissions is narrowed first.
 ///
 /// # Errors
-/// When the file cannot be opened or narrowed. Truncation is better left to [`create_private_file`], which narrows before
-/// it truncates.
+/// When the file cannot be opened or its permissions cannot be narrowed. To truncate, use [`create_private_file`], which
+/// narrows the permissions first.
 pub fn open_private(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, FILE);
@@ -75,11 +75,11 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     create_private_file(path)?.write_all(bytes)
 }
 
-/// Whether others than its owner may read, write or enter what is at `path`; never where the system has no such modes. A
-/// symbolic link is not followed, and is not wide itself.
+/// Whether other users may read, write or enter `path`; always false on systems without such modes. A symbolic link is not
+/// followed, and never counts as wide.
 ///
 /// # Errors
-/// When nothing is there or it cannot be looked at.
+/// When it does not exist or cannot be examined.
 fn is_wide(path: &Path) -> io::Result<bool> {
     let metadata = fs::symlink_metadata(path)?;
     #[cfg(unix)]
@@ -94,10 +94,10 @@ fn is_wide(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Takes from what is at `path` all that others may do; says whether there was anything to take. Links are not followed.
+/// Removes all permissions of other users from `path`; returns whether there were any. Links are not followed.
 ///
 /// # Errors
-/// When it cannot be looked at or belongs to somebody else.
+/// When it cannot be examined or belongs to another user.
 pub fn make_private(path: &Path) -> io::Result<bool> {
     let wide = is_wide(path)?;
     #[cfg(unix)]
@@ -109,14 +109,14 @@ pub fn make_private(path: &Path) -> io::Result<bool> {
     Ok(wide)
 }
 
-/// Does it to a folder and all that is in it, the folder first: once nobody else can enter it, what is in it is out of reach
-/// too. Says how much was wide.
+/// Does the same for a folder and everything in it. The folder comes first: once other users cannot enter it, its contents
+/// are out of reach, too. Returns how many files and folders had wider permissions.
 ///
 /// # Errors
-/// When something cannot be looked at or belongs to somebody else.
+/// When a file cannot be examined or belongs to another user.
 pub fn make_tree_private(path: &Path) -> io::Result<u64> {
     let narrowed = match make_private(path) {
-        // Files come and go while others work in the folder.
+        // Files may appear and disappear while other processes work in the folder.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         narrowed => u64::from(narrowed?),
     };
@@ -127,7 +127,7 @@ pub fn make_tree_private(path: &Path) -> io::Result<u64> {
     inside.sum::<io::Result<u64>>().map(|inside| narrowed + inside)
 }
 
-/// Takes from an open file what others may do with it. What is no regular file (a terminal, a pipe) keeps what it has.
+/// Removes other users' permissions from an open file. Anything but a regular file (a terminal, a pipe) is left as it is.
 #[cfg(unix)]
 fn narrow(file: &File) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;

@@ -1,8 +1,8 @@
-//! Files that are written beside their final place and appear there when they are whole.
+//! Files that are written under a temporary name and renamed to their final name once complete.
 //!
-//! A process that is killed leaves its file behind. So such files have names of their own, are locked as long as somebody
-//! writes them (the system unlocks those of a process that is gone), and the next one that is made in the same folder removes
-//! those that nobody has locked.
+//! A killed process leaves its temporary file behind. So such files have names of their own and are locked while they are
+//! being written (the system releases the locks of a process that ends). Creating the next one in the same folder removes
+//! those that are not locked.
 
 use std::{
     fs::{self, File},
@@ -13,24 +13,24 @@ use std::{
 
 use tempfile::NamedTempFile;
 
-/// How the names of all such files start; what they are for follows.
+/// The common prefix of all such names; the purpose follows.
 const PREFIX: &str = ".hone-";
 
-/// A file that is younger may have been made a moment ago by a process that has not locked it yet.
+/// A younger file may belong to a process that has just created it and not locked it yet.
 const YOUNG: Duration = Duration::from_secs(10);
 
-/// Makes a file in `folder` that is to get another name there; its owner alone can read it. `purpose` is a word in lower case
-/// that becomes part of its name until then. What a killed process left for the same purpose is removed.
+/// Creates a file in `folder` that will be renamed there; only its owner can read it. `purpose` is a lower-case word that is
+/// part of its temporary name. Files that killed processes left for the same purpose are removed.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When it cannot be created.
 pub fn staged_file(folder: &Path, purpose: &str) -> io::Result<NamedTempFile> {
-    // A folder that does not exist is said to be so, and not that a file of another name could not be made in it.
+    // The error for a missing folder should name the folder, not a temporary file in it.
     fs::metadata(folder)?;
     let prefix = format!("{PREFIX}{purpose}-");
     remove_leftovers(folder, &prefix);
     let file = tempfile::Builder::new().prefix(&prefix).tempfile_in(folder)?;
-    // Where the file system knows no locks, leftovers stay.
+    // On a file system without locks, leftovers stay.
     if let Err(error) = file.as_file().try_lock() {
         tracing::debug!(%error, "a file that is being written cannot be locked");
     }

@@ -1,8 +1,8 @@
-//! Digests of a file's blocks, by which damage is found wherever a model is loaded.
+//! Hashes of a file's blocks, by which damage is found whenever a model is loaded.
 //!
-//! SHA-256 says whether what arrived is what was published, but it is too slow to be computed at every start. So BLAKE3 of
-//! every 4 MiB is recorded when a model is installed or bundled, and what is loaded is compared with that: several blocks at
-//! a time, on threads of their own, while the weights are being packed. A block that differs says where the disk failed.
+//! SHA-256 verifies a download against its publisher's hash, but is too slow to compute at every start. So the BLAKE3 hash
+//! of every 4 MiB is recorded when a model is installed or bundled, and verified when it is loaded: several blocks at a
+//! time, on separate threads, while the weights are being packed. A block that differs shows where the disk failed.
 
 use std::{
     fs::File,
@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 /// The size of all blocks but the last, in bytes.
 pub(crate) const BLOCK: u64 = 4 * 1024 * 1024;
 
-/// How much is read at a time.
+/// The size of one read.
 const CHUNK: usize = 256 * 1024;
 
-/// More threads read no faster.
+/// More threads do not read faster.
 const MOST_THREADS: usize = 4;
 
-/// The BLAKE3 digest of every block of a file; empty where none were recorded.
+/// The BLAKE3 hash of every block of a file; empty if none were recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<String>", into = "Vec<String>")]
 pub struct Blocks(Vec<[u8; 32]>);
@@ -34,12 +34,12 @@ impl Blocks {
         self.0.is_empty()
     }
 
-    /// Whether they can be those of so many bytes.
+    /// Whether they can belong to a file of this length.
     pub(crate) fn fit(&self, length: u64) -> bool {
         self.0.len() as u64 == length.div_ceil(BLOCK)
     }
 
-    /// Compares the bytes of a file with what was recorded of them; gives the bounds of the first block that differs.
+    /// Verifies the bytes of a file; returns the bounds of the first block that differs.
     ///
     /// # Errors
     /// When the file cannot be read to its end.
@@ -75,7 +75,7 @@ impl From<Blocks> for Vec<String> {
     }
 }
 
-/// Several threads that compare one file with its digests.
+/// Threads that verify one file.
 struct Comparison<'a> {
     blocks: &'a Blocks,
     region: &'a ModelFile,
@@ -84,7 +84,7 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// Compares blocks that no other thread has taken, until one differs or none is left.
+    /// Verifies blocks that no other thread has taken, until one differs or none is left.
     fn run(&self) -> io::Result<Option<usize>> {
         let mut file = File::open(&self.region.path)?;
         let mut buffer = vec![0; CHUNK];
@@ -114,7 +114,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Digests of blocks, made of bytes that pass by.
+/// Computes the hashes of blocks from a stream of bytes.
 #[derive(Clone, Default)]
 pub(crate) struct BlockHashing {
     done: Vec<[u8; 32]>,
@@ -122,7 +122,7 @@ pub(crate) struct BlockHashing {
 }
 
 impl BlockHashing {
-    /// Takes in the next bytes.
+    /// Adds the next bytes.
     pub(crate) fn update(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let room = BLOCK - self.hasher.count();
@@ -136,7 +136,7 @@ impl BlockHashing {
         }
     }
 
-    /// The digests of what went in so far.
+    /// The hashes of the bytes so far.
     pub(crate) fn digests(&self) -> Blocks {
         let last = (self.hasher.count() > 0).then(|| *self.hasher.finalize().as_bytes());
         Blocks(self.done.iter().copied().chain(last).collect())

@@ -1,11 +1,11 @@
-//! An executable with models inside: `hone bundle` writes one, and a hone that starts looks whether it is one.
+//! Bundles: executables with models inside. `hone bundle` writes one, and at start hone checks whether it is one.
 //!
-//! The models are appended to the executable, each file starting at a multiple of 64 KiB so that it can be memory-mapped
-//! in place, then an index and a trailer of fixed size that says where everything is (see [`mod@format`]). Systems load an
-//! executable by its header and ignore what follows, so the program itself is unchanged. Bundling from a bundle takes
-//! only the program of it: payloads are replaced, never stacked.
+//! The models are appended to the executable. Each file starts at a multiple of 64 KiB, so that it can be memory-mapped in
+//! place; an index and a trailer of fixed size follow, which say where everything is (see [`mod@format`]). Systems load an
+//! executable by its header and ignore what follows, so the program itself is unchanged. Bundling from a bundle takes only
+//! its program: payloads are replaced, never stacked.
 //!
-//! A signature over the whole file (as macOS and Windows know them) does not survive; sign the bundle, not the program.
+//! A signature over the whole file (as on macOS and Windows) becomes invalid; sign the bundle, not the program.
 
 mod format;
 
@@ -37,38 +37,40 @@ pub struct Bundle {
     pub models: Vec<InstalledModel>,
 }
 
-/// A bundle could not be read or written.
+/// Why a bundle cannot be read or written.
 #[derive(Debug, Error)]
 pub enum BundleError {
-    /// The executable carries a payload that is not whole.
-    #[error("{path}: the bundled models are damaged: {reason}; get the file again or make it anew with `hone bundle`")]
+    /// The executable carries an incomplete payload.
+    #[error(
+        "{path}: the bundled models are damaged: {reason}; download the file again or recreate it with `hone bundle`"
+    )]
     Damaged {
         /// The executable.
         path: PathBuf,
-        /// What does not fit.
+        /// What is wrong with it.
         reason: String,
     },
-    /// A model to bundle no longer has the bytes that were installed.
+    /// A model to bundle differs from what was installed.
     #[error("model `{name}`: {file} has changed since it was installed: run `hone rm {name}` and `hone pull {name}`")]
     Changed {
         /// The model.
         name: String,
-        /// The file of it.
+        /// Its file.
         file: PathBuf,
     },
-    /// Two models of the same name, or none at all, were to be bundled.
+    /// The list of models to bundle is empty or has duplicates.
     #[error("nothing to bundle: {0}")]
     Selection(String),
-    /// The disk is too small.
+    /// There is not enough disk space.
     #[error(
-        "the disk of {folder} has {available} bytes free and the bundle needs {needed}: free some space, or name an output on another disk"
+        "the disk of {folder} has {available} bytes free, but the bundle needs {needed}: free some space, or name an output on another disk"
     )]
     NoSpace {
-        /// The folder that the bundle is to be written to.
+        /// The folder to write the bundle to.
         folder: PathBuf,
-        /// How many bytes the bundle has.
+        /// The size of the bundle in bytes.
         needed: u64,
-        /// How many are free.
+        /// The free bytes.
         available: u64,
     },
     /// A file could not be read or written.
@@ -76,18 +78,18 @@ pub enum BundleError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl Bundle {
-    /// The models inside `executable`, or nothing where it is a plain program.
+    /// The models inside `executable`; `None` for a plain program.
     ///
     /// Reads the trailer and the index, not the models; nothing larger than the index (1 MiB at most) is allocated.
     ///
     /// # Errors
-    /// When the file cannot be read, or carries a payload that is cut off or contradicts itself.
+    /// When the file cannot be read, or its payload is cut off or inconsistent.
     pub fn open(executable: &Path) -> Result<Option<Self>, BundleError> {
         let mut file = File::open(executable).map_err(|error| io_error(executable, error))?;
         match format::read(&mut file) {
@@ -109,12 +111,12 @@ impl Bundle {
     }
 }
 
-/// Writes a copy of `executable` with `models` inside to `output`, which can be run.
+/// Writes an executable copy of `executable` with `models` inside to `output`.
 ///
-/// The output appears under its name only when it is complete. A payload that `executable` already has is left out.
+/// The output appears under its name only once complete. An existing payload of `executable` is left out.
 ///
 /// # Errors
-/// When there is nothing to bundle, a file cannot be read or written, or a model's bytes are not those that were installed.
+/// When there is nothing to bundle, a file cannot be read or written, or a model differs from what was installed.
 pub fn write_bundle(
     executable: &Path,
     models: &[InstalledModel],
@@ -144,7 +146,7 @@ fn check_space(folder: &Path, needed: u64) -> Result<(), BundleError> {
     if available < needed { Err(BundleError::NoSpace { folder, needed, available }) } else { Ok(()) }
 }
 
-/// Copies the parts of a bundle in order and keeps count of where they lie.
+/// Writes the parts of a bundle in order and records their positions.
 struct Writer<'a> {
     output: BufWriter<&'a File>,
     path: &'a Path,
@@ -225,7 +227,7 @@ fn check_selection(models: &[InstalledModel]) -> Result<(), BundleError> {
     }
 }
 
-/// How many bytes of `executable` are the program itself.
+/// The length in bytes of the program in `executable`.
 fn program_length(executable: &Path) -> Result<u64, BundleError> {
     let mut file = File::open(executable).map_err(|error| io_error(executable, error))?;
     match format::read(&mut file) {

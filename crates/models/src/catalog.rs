@@ -1,7 +1,7 @@
-//! The models that hone knows by name, read from `models.toml` at the root of the repository.
+//! The catalog: the models that hone knows by name, from `models.toml` at the root of the repository.
 //!
-//! The file is parsed into raw entries that mirror its spelling and then checked into [`CatalogModel`], in which every
-//! model has a list of files and every source can say where each of them lies. The rest of the crate sees only the latter.
+//! The file is parsed into raw entries that mirror it, and then validated into [`CatalogModel`]s, in which every model has a
+//! list of files and every source knows their paths. The rest of the crate sees only the latter.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::{
     name::{is_model_name, is_safe_file_name},
 };
 
-/// The text that is compiled into the binary.
+/// The text of the catalog, compiled in.
 const BUILT_IN: &str = include_str!("../../../models.toml");
 
 /// The name under which the store keeps the only file of a one-file model.
@@ -22,13 +22,13 @@ pub(crate) const SINGLE_FILE: &str = "model.gguf";
 /// The known models, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Catalog {
-    /// What is used where nobody names a model.
+    /// The default models.
     pub defaults: Defaults,
     /// Every known model; the names are unique.
     pub models: Vec<CatalogModel>,
 }
 
-/// The model of each role that is used where nobody names one.
+/// The default model of each role.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Defaults {
@@ -55,13 +55,13 @@ pub enum Role {
 /// One known model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogModel {
-    /// The name that is typed, such as `smollm2:135m`.
+    /// The name that users type, such as `smollm2:135m`.
     pub name: String,
     /// What it is used for.
     pub role: Role,
     /// The family, such as `SmolLM2`.
     pub family: String,
-    /// How many parameters, as its makers say it, such as `135M`.
+    /// The number of parameters, as its makers state it, such as `135M`.
     pub parameters: String,
     /// The quantization, such as `Q4_K_M`.
     pub quantization: String,
@@ -71,7 +71,7 @@ pub struct CatalogModel {
     pub licence: String,
     /// Its files; one for a GGUF.
     pub files: Vec<CatalogFile>,
-    /// Where to get it, in the order in which to try.
+    /// Its sources, in the order in which to try them.
     pub sources: Vec<Source>,
 }
 
@@ -81,13 +81,13 @@ pub struct CatalogModel {
 pub struct CatalogFile {
     /// Its name within the model, with `/` between folders.
     pub name: String,
-    /// Its size in bytes; rounded where the catalog gives no hash.
+    /// Its size in bytes; rounded if the catalog has no hash.
     pub size: u64,
-    /// Its SHA-256 in lower-case hexadecimal, where it is known.
+    /// Its SHA-256 in lower-case hexadecimal, if it is known.
     pub sha256: Option<String>,
 }
 
-/// Where the files of a model can be had.
+/// A source of a model's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Files of a repository on the Hugging Face hub.
@@ -98,9 +98,9 @@ pub enum Source {
         revision: String,
         /// The path of each file in the repository, in the order of [`CatalogModel::files`].
         paths: Vec<String>,
-        /// The hash of the only file where this source publishes other bytes than the entry says.
+        /// The hash of the only file, if this source publishes other bytes than the entry says.
         sha256: Option<String>,
-        /// Whether the repository and the file were found on public record.
+        /// Whether the repository and the file are confirmed by a public record.
         confirmed: bool,
     },
     /// Files inside a Python wheel.
@@ -109,20 +109,20 @@ pub enum Source {
         requirement: String,
         /// The path of each file in the wheel, in the order of [`CatalogModel::files`].
         paths: Vec<String>,
-        /// The hash of the only file where this source publishes other bytes than the entry says.
+        /// The hash of the only file, if this source publishes other bytes than the entry says.
         sha256: Option<String>,
-        /// Whether the package and the file were found on public record.
+        /// Whether the package and the file are confirmed by a public record.
         confirmed: bool,
     },
 }
 
-/// The catalog's text breaks its own rules.
+/// Why the catalog is not valid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum CatalogError {
-    /// It is not TOML of the right shape; the text says where.
+    /// It is not TOML of the expected structure; the text says where.
     #[error("models.toml cannot be read: {0}")]
     Toml(String),
-    /// An entry contradicts itself or another one.
+    /// An entry is inconsistent with itself or with another one.
     #[error("models.toml, model `{model}`: {reason}")]
     Model {
         /// The entry's name.
@@ -133,18 +133,18 @@ pub enum CatalogError {
 }
 
 impl Catalog {
-    /// The catalog that is compiled in.
+    /// The compiled-in catalog.
     ///
     /// # Errors
-    /// Never in a build whose tests pass; a broken `models.toml` gives the same error as [`Catalog::parse`].
+    /// Never in a build that passes its tests; an invalid `models.toml` gives the same error as [`Catalog::parse`].
     pub fn built_in() -> Result<Self, CatalogError> {
         Self::parse(BUILT_IN)
     }
 
-    /// Reads a catalog from its TOML text.
+    /// Parses a catalog from TOML.
     ///
     /// # Errors
-    /// When the text is not TOML, has a key that is not known, or an entry is incomplete or not unique.
+    /// When the text is not TOML, has an unknown key, or an entry is incomplete or duplicated.
     pub fn parse(text: &str) -> Result<Self, CatalogError> {
         let raw: RawCatalog = toml::from_str(text).map_err(|error| CatalogError::Toml(error.to_string()))?;
         let mut names = HashSet::new();
@@ -153,7 +153,7 @@ impl Catalog {
             let name = entry.name.clone();
             let fail = |reason: String| CatalogError::Model { model: name.clone(), reason };
             if !names.insert(name.clone()) {
-                return Err(fail("the name stands twice".to_owned()));
+                return Err(fail("the name is used twice".to_owned()));
             }
             models.push(entry.check().map_err(fail)?);
         }
@@ -162,7 +162,7 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// The model of that name.
+    /// The model with this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&CatalogModel> {
         self.models.iter().find(|model| model.name == name)
@@ -176,7 +176,7 @@ impl Catalog {
         ];
         for (name, role) in defaults {
             if !self.find(name).is_some_and(|model| model.role == role) {
-                let reason = format!("stands in [defaults] but is no model of the role {role:?}");
+                let reason = format!("is in [defaults] but not a model with the role {role:?}");
                 return Err(CatalogError::Model { model: name.clone(), reason });
             }
         }
@@ -193,7 +193,7 @@ impl CatalogModel {
 }
 
 impl Source {
-    /// How the source is written where a person reads it: `hf:OWNER/REPO` or `wheel PACKAGE==VERSION`.
+    /// The source as users see it: `hf:OWNER/REPO` or `wheel PACKAGE==VERSION`.
     #[must_use]
     pub fn label(&self) -> String {
         match self {
@@ -202,14 +202,14 @@ impl Source {
         }
     }
 
-    /// The hash of the only file where this source publishes other bytes than the entry says.
+    /// The hash of the only file, if this source publishes other bytes than the entry says.
     pub(crate) fn sha256(&self) -> Option<&str> {
         match self {
             Self::Hub { sha256, .. } | Self::Wheel { sha256, .. } => sha256.as_deref(),
         }
     }
 
-    /// Whether the source was found on public record.
+    /// Whether the source is confirmed by a public record.
     #[must_use]
     pub fn is_confirmed(&self) -> bool {
         match self {
@@ -308,7 +308,7 @@ impl RawSource {
                 Ok(Source::Hub { repository, revision, paths, sha256, confirmed })
             }
             (None, Some(requirement), None) if requirement.contains("==") => {
-                // Nobody vouches for what stands in a package index.
+                // The contents of a package index are not vetted.
                 if sha256.is_none() && files.iter().any(|file| file.sha256.is_none()) {
                     return Err("a source that is a wheel needs the `sha256` of every file".to_owned());
                 }
@@ -323,7 +323,7 @@ fn check_files(files: &[CatalogFile]) -> Result<(), String> {
     let mut names = HashSet::new();
     for file in files {
         if !is_safe_file_name(&file.name) || !names.insert(&file.name) {
-            return Err(format!("the file name `{}` leaves the folder or stands twice", file.name));
+            return Err(format!("the file name `{}` leaves the folder or is used twice", file.name));
         }
         if file.sha256.as_deref().is_some_and(|hash| !is_sha256(hash)) {
             return Err(format!("the `sha256` of `{}` is not 64 lower-case hexadecimal digits", file.name));

@@ -1,5 +1,5 @@
-//! SHA-256 of what passes by: every byte that enters the store or a bundle goes through [`copy_hashed`] or
-//! [`Hashing`], so that a hash never costs a second reading of the file.
+//! SHA-256 of streams: every byte that enters the store or a bundle goes through [`copy_hashed`] or [`Hashing`], so that
+//! hashing never needs a second reading of the file.
 
 use std::io::{self, Read, Write};
 
@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::blocks::{BlockHashing, Blocks};
 
-/// How much is read at a time; large enough that progress reports and system calls cost nothing beside the copying.
+/// The size of one read; large enough that progress reports and system calls cost little compared with the copying.
 const CHUNK: usize = 256 * 1024;
 
 /// The hash and the length of some bytes.
@@ -17,7 +17,7 @@ pub(crate) struct Digest {
     pub(crate) sha256: String,
     /// How many bytes were hashed.
     pub(crate) size: u64,
-    /// BLAKE3 of every block.
+    /// BLAKE3 hashes of the blocks.
     pub(crate) blocks: Blocks,
 }
 
@@ -30,21 +30,21 @@ pub(crate) struct Hashing {
 }
 
 impl Hashing {
-    /// How many bytes went in.
+    /// The number of bytes so far.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// The digest of what went in so far.
+    /// The digest of the bytes so far.
     pub(crate) fn digest(&self) -> Digest {
         let sha256 = hexadecimal(&self.hasher.clone().finalize());
         Digest { sha256, size: self.size, blocks: self.blocks.digests() }
     }
 
-    /// Hashes everything that `reader` gives and passes it on to `writer`; `on_bytes` is told the running total.
+    /// Copies everything from `reader` to `writer` and hashes it; `on_bytes` is called with the running total.
     ///
     /// # Errors
-    /// Those of the reader and the writer; what was written until then is hashed.
+    /// Those of the reader and the writer; what was written before the error is hashed.
     pub(crate) fn copy(
         &mut self,
         reader: &mut dyn Read,
@@ -68,7 +68,7 @@ impl Hashing {
     }
 }
 
-/// Which side of a copy failed: a broken connection is worth another try, a full disk is not.
+/// Which side of a copy failed: a broken connection is worth retrying, a full disk is not.
 #[derive(Debug)]
 pub(crate) enum CopyError {
     /// Reading failed.
@@ -85,7 +85,7 @@ impl From<CopyError> for io::Error {
     }
 }
 
-/// Copies all of `reader` to `writer` and gives the digest of it.
+/// Copies all of `reader` to `writer` and returns its digest.
 ///
 /// # Errors
 /// Those of the reader and the writer.
@@ -99,7 +99,7 @@ pub(crate) fn copy_hashed(
     Ok(hashing.digest())
 }
 
-/// Whether a text is a SHA-256 as this crate writes it.
+/// Whether a text is a SHA-256 in the form that this crate writes.
 pub(crate) fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }

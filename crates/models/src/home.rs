@@ -1,8 +1,8 @@
-//! The folder in which hone keeps what it downloads and remembers.
+//! The folder for hone's models and data.
 //!
-//! `HONE_HOME` wins; otherwise the platform's folder for data that stays on this machine: `$XDG_DATA_HOME/hone` or
+//! `HONE_HOME` takes precedence; otherwise it is the platform's folder for local data: `$XDG_DATA_HOME/hone` or
 //! `~/.local/share/hone`, `~/Library/Application Support/hone` on macOS, `%LOCALAPPDATA%\hone` on Windows (not the roaming
-//! folder: models are gigabytes). The three rules are short enough that a library for them would be the longer read.
+//! folder: models take gigabytes). These three rules are shorter than the use of a library for them.
 
 use std::{
     ffi::OsString,
@@ -13,13 +13,13 @@ use thiserror::Error;
 
 /// Neither `HONE_HOME` nor a home folder is known.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("there is no home folder to keep models in: set HONE_HOME to a folder that can be written")]
+#[error("there is no home folder for models: set HONE_HOME to a writable folder")]
 pub struct HomeError;
 
 /// The folder for hone's data; it need not exist yet.
 ///
 /// # Errors
-/// When the environment names neither `HONE_HOME` nor a home folder.
+/// When the environment has neither `HONE_HOME` nor a home folder.
 pub fn data_folder() -> Result<PathBuf, HomeError> {
     resolve(|variable| std::env::var_os(variable), std::env::home_dir(), std::env::consts::OS).ok_or(HomeError)
 }
@@ -37,7 +37,7 @@ fn resolve(
     let base = match operating_system {
         "windows" => set("LOCALAPPDATA").or_else(|| Some(home?.join("AppData").join("Local"))),
         "macos" => home.map(|home| home.join("Library").join("Application Support")),
-        // The XDG specification says that a relative path is to be ignored.
+        // The XDG specification says to ignore relative paths.
         _ => {
             set("XDG_DATA_HOME").filter(|folder| Path::is_absolute(folder)).or_else(|| Some(home?.join(".local/share")))
         }

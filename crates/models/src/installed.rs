@@ -1,47 +1,47 @@
-//! What is known of a model that is here: its name, where it came from, and where each of its files lies.
+//! Available models: a model's name, its source, and the location of each of its files.
 
 use hone_protocol::ModelFile;
 
 use crate::blocks::Blocks;
 
-/// A model that can be used now.
+/// A model that is available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstalledModel {
-    /// Its name; for a path, one made from the file's name.
+    /// Its name; for a path, derived from the file name.
     pub name: String,
-    /// Where it came from, as a person reads it.
+    /// Its source, as users see it.
     pub source: String,
-    /// When it was added, in seconds since 1970-01-01 UTC; unknown for a path.
+    /// When it was added, in seconds since 1970-01-01 UTC; `None` for a path.
     pub added: Option<u64>,
-    /// What holds it.
+    /// Where it is stored.
     pub place: Place,
     /// Its files; one for a GGUF.
     pub files: Vec<InstalledFile>,
 }
 
-/// What holds a model.
+/// Where a model is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// The store in the user's data folder.
     Store,
     /// The running executable.
     Bundle,
-    /// A file that somebody named, used where it lies.
+    /// A file given by its path, used in place.
     Path,
 }
 
-/// One file of a model that is here.
+/// One file of an available model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstalledFile {
     /// Its name within the model, with `/` between folders.
     pub name: String,
     /// Its SHA-256 in lower-case hexadecimal; not computed for a path.
     pub sha256: Option<String>,
-    /// Whether it was fetched although nobody gave a hash to check it against; `sha256` is what arrived then.
+    /// Whether it was downloaded without a hash to verify it against; `sha256` is then that of the downloaded bytes.
     pub unchecked: bool,
-    /// BLAKE3 of its blocks, where they were recorded.
+    /// BLAKE3 hashes of its blocks, if they were recorded.
     pub blocks: Blocks,
-    /// Its bytes.
+    /// The location of its bytes.
     pub location: ModelFile,
 }
 

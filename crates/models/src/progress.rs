@@ -1,45 +1,45 @@
-//! What a long operation says while it runs. The crate reports facts (bytes, phases, failures); how they are drawn, how
-//! often, and what a rate or a remaining time is made of, is the caller's.
+//! Progress of long operations. This crate reports facts (bytes, phases, failures); how often and in what form they are
+//! shown, and how rates and remaining times are computed, is up to the caller.
 
 use std::time::Duration;
 
-/// Receives the events of a pull or of a bundle; called often, from the thread that works.
+/// Receives the events of a pull or a bundling; called often, on the working thread.
 pub type ProgressSink<'a> = &'a mut dyn FnMut(&Event);
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A source is tried now.
+    /// A source is being tried.
     Source {
-        /// Where the model comes from, as a person reads it.
+        /// The source, as users see it.
         source: String,
     },
     /// Another process is pulling the same model; this one waits for it.
     Waiting,
-    /// A phase went on.
+    /// A phase has advanced.
     Progress {
-        /// What is being done.
+        /// The phase.
         phase: Phase,
-        /// The file it is done to.
+        /// The file.
         file: String,
-        /// Bytes done in this phase, including what an earlier run had already done.
+        /// Bytes done in this phase, including those of an earlier run.
         done: u64,
-        /// Bytes there are in all, where that is known.
+        /// The total bytes, if known.
         total: Option<u64>,
     },
-    /// The connection failed and is tried again.
+    /// The connection failed and will be retried.
     Retrying {
-        /// What went wrong.
+        /// The error.
         reason: String,
-        /// How long it waits first.
+        /// The wait before the retry.
         after: Duration,
     },
-    /// A file has arrived that could not be checked: neither the catalog nor the server gives a hash of it.
+    /// A downloaded file could not be verified: neither the catalog nor the server provides a hash.
     Unchecked {
-        /// Where it came from.
+        /// Its source.
         from: String,
     },
-    /// The installed model is damaged and is fetched again.
+    /// The installed model is damaged and is downloaded again.
     Damaged {
         /// What is wrong with it.
         reason: String,
@@ -48,20 +48,20 @@ pub enum Event {
     SourceFailed {
         /// The source.
         source: String,
-        /// What went wrong.
+        /// The error.
         reason: String,
     },
 }
 
-/// What is being done to a file.
+/// What is happening to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Bytes come in over the network.
+    /// It is being downloaded.
     Downloading,
-    /// Bytes that are already here are read to check them.
+    /// Existing bytes are being read and verified.
     Verifying,
-    /// Bytes are taken out of a wheel.
+    /// It is being extracted from a wheel.
     Unpacking,
-    /// Bytes are copied from one file to another.
+    /// It is being copied.
     Copying,
 }

@@ -1,14 +1,15 @@
-//! Getting a model: from the catalog's sources, from any file on the hub, or from a file on this machine.
+//! Pulling a model: from the catalog's sources, from any file on the hub, or from a file on this machine.
 //!
-//! Files grow in the model's folder under `.incoming`, each is checked against its hash where the catalog or the server gives one (and marked where not), a manifest is added, and one
-//! rename publishes the folder. A lock per model makes a second process wait for the first and then find the model there.
-//! What an interruption leaves behind is resumed by the next pull.
+//! Files are collected in the model's folder under `.incoming`. Each is verified against its hash if the catalog or the
+//! server provides one, and marked otherwise. Then a manifest is added, and one rename publishes the folder. A lock per
+//! model makes a second process wait for the first and then find the model in place. An interrupted pull is resumed by the
+//! next one.
 //!
-//! ## What hf-hub does and what it does not
-//! `hf-hub` knows where files live on the hub and where its tools keep the user's token, and is used for that. Its own
-//! download is not: it resumes without asking whether the file changed meanwhile, never checks a hash, writes into its
-//! own cache layout instead of ours, loses `Retry-After`, has no timeouts, and panics on a malformed redirect. So the
-//! transfer is ours ([`client`] and [`download`]), over the same `ureq`.
+//! ## What hf-hub is used for
+//! `hf-hub` knows the addresses of files on the hub and where its tools keep the user's token, and is used for that. Its
+//! download code is not used: it resumes without asking whether the file has changed meanwhile, never verifies a hash,
+//! writes into its own cache layout instead of ours, loses `Retry-After`, has no timeouts, and panics on a malformed
+//! redirect. So hone has its own ([`client`] and [`download`]), over the same `ureq`.
 
 mod client;
 mod download;
@@ -48,69 +49,69 @@ use crate::{
     store::{Manifest, ManifestFile, Store, StoreError, io_error},
 };
 
-/// Room that is left free beside what a download needs, in bytes.
+/// Bytes to leave free in addition to what a download needs.
 const SPARE_SPACE: u64 = 64 * 1024 * 1024;
 
-/// How to pull. [`PullOptions::from_environment`] is what a program wants; tests set the fields.
+/// The options of a pull. Programs use [`PullOptions::from_environment`]; tests set the fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PullOptions {
-    /// Never touch the network.
+    /// Never access the network.
     pub offline: bool,
-    /// The hub's address, without a slash at the end.
+    /// The hub's address, without a trailing slash.
     pub hub_endpoint: String,
     /// The user's token for the hub, for gated models.
     pub hub_token: Option<String>,
-    /// The name to store a model under that is not from the catalog; made from the file's name where there is none.
+    /// The name for a model that is not in the catalog; derived from the file name if it is `None`.
     pub name: Option<String>,
-    /// Where wheels come from.
+    /// The package indices for wheels.
     pub index: IndexOptions,
-    /// When to try again.
+    /// When to retry.
     pub retry: RetryPolicy,
 }
 
-/// What a pull came to.
+/// The result of a pull.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pulled {
-    /// The model, which can now be used.
+    /// The model, which is now available.
     pub model: InstalledModel,
-    /// Whether it was there before.
+    /// Whether it was available before.
     pub was_there: bool,
 }
 
-/// Why a source did not give the model.
+/// Why a source failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFailure {
     /// The source.
     pub source: String,
-    /// What went wrong with it.
+    /// The error.
     pub reason: String,
 }
 
-/// A model could not be pulled.
+/// Why a model could not be pulled.
 #[derive(Debug, Error)]
 pub enum PullError {
-    /// Nothing is known under that name.
+    /// The name is unknown.
     #[error("{0}")]
     Unknown(String),
-    /// The model is not here and the network may not be used.
+    /// The model is not installed and network access is disabled.
     #[error(
         "model `{0}` is not installed and HONE_OFFLINE is set: unset it to pull the model, or pull a file by its path"
     )]
     Offline(String),
-    /// A reference, name or file is not what it must be; the text says what to write instead.
+    /// A reference, a name or a file is not valid; the text says what to use instead.
     #[error("{0}")]
     Malformed(String),
-    /// The name is taken by another model.
+    /// The name belongs to another model.
     #[error(
         "a model `{name}` from {source_of_other} is installed already: give this one another name or run `hone rm {name}`"
     )]
     NameTaken {
         /// The name.
         name: String,
-        /// Where the installed model came from.
+        /// The source of the installed model.
         source_of_other: String,
     },
-    /// No source gave the model.
+    /// Every source failed.
     #[error("could not pull `{name}`:{}", list(.failures))]
     SourcesFailed {
         /// The model.
@@ -118,7 +119,7 @@ pub enum PullError {
         /// Why each source failed, in the order in which they were tried.
         failures: Vec<SourceFailure>,
     },
-    /// The disk is too small for the file to be copied.
+    /// There is not enough disk space to copy the file.
     #[error("{0}")]
     NoSpace(String),
     /// The store could not be read or written.
@@ -127,7 +128,7 @@ pub enum PullError {
 }
 
 impl PullOptions {
-    /// What the environment asks for: `HONE_OFFLINE`, `HF_ENDPOINT`, `HF_TOKEN`, the token that the hub's own tools keep
+    /// The options from the environment: `HONE_OFFLINE`, `HF_ENDPOINT`, `HF_TOKEN`, the token that the hub's own tools keep
     /// under `HF_HOME`, and pip's index.
     #[must_use]
     pub fn from_environment() -> Self {
@@ -144,18 +145,18 @@ impl PullOptions {
     }
 }
 
-/// Whether `HONE_OFFLINE` forbids the network: set to anything but nothing, `0` or `false`.
+/// Whether `HONE_OFFLINE` disables the network: set to anything but the empty string, `0` or `false`.
 #[must_use]
 pub fn offline_in_environment() -> bool {
     std::env::var("HONE_OFFLINE").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
 }
 
 impl Store {
-    /// Gets the model that `reference` names, unless it is here already: a catalog name, `hf:OWNER/REPO/FILE`
-    /// (`hf:OWNER/REPO@REVISION/FILE` for another revision than `main`), or the path of a GGUF file, which is copied.
+    /// Pulls the model that `reference` names, unless it is installed: a catalog name, `hf:OWNER/REPO/FILE`
+    /// (`hf:OWNER/REPO@REVISION/FILE` for a revision other than `main`), or the path of a GGUF file, which is copied.
     ///
     /// # Errors
-    /// When the reference means nothing, the network is needed but forbidden, every source fails, or the disk is full.
+    /// When the reference is not valid, the network is needed but disabled, every source fails, or the disk is full.
     pub fn pull(
         &self,
         reference: &str,
@@ -182,7 +183,7 @@ impl Store {
             Origin::File(path) if path.starts_with(self.model_folder(&plan.name)) => {
                 let Plan { name, source, .. } = &plan;
                 let reason = format!(
-                    "model `{name}` is damaged, and {source}, which it was copied from, is gone or another file"
+                    "model `{name}` is damaged, and {source}, from which it was copied, is missing or has changed"
                 );
                 return Err(PullError::Malformed(format!("{reason}: run `hone rm {name}`")));
             }
@@ -223,7 +224,7 @@ impl Store {
         }
     }
 
-    /// What the file of a model must be that takes its name from the catalog: nothing else may be taken for it.
+    /// The hash that a file must have to be stored under a name of the catalog.
     fn hashes_of(&self, name: &str) -> Result<Option<Vec<String>>, PullError> {
         let Some(known) = self.catalog().find(name) else { return Ok(None) };
         let of_sources = known.sources.iter().filter_map(Source::sha256);
@@ -231,13 +232,14 @@ impl Store {
         let hashes: Vec<String> = of_files.chain(of_sources).map(str::to_owned).collect();
         if known.files.len() > 1 || hashes.is_empty() {
             return Err(PullError::Malformed(format!(
-                "`{name}` is a model of the catalog, which cannot tell whether this file is it: choose another name with --name"
+                "`{name}` is a model of the catalog, which has no hash to verify this file against: choose another name with --name"
             )));
         }
         Ok(Some(hashes))
     }
 
-    /// The planned model, if it is here; a broken or damaged one counts as absent, so that pulling it again repairs it.
+    /// The planned model, if it is installed; a broken or damaged one counts as missing, so that pulling it again repairs
+    /// it.
     fn already_there(&self, plan: &Plan, progress: ProgressSink<'_>) -> Result<Option<InstalledModel>, PullError> {
         if let Some(model) = self.bundled(&plan.name) {
             return Ok(Some(model.clone()));
@@ -263,7 +265,7 @@ impl Store {
         }
     }
 
-    /// Gives the complete incoming folder its name; a broken folder of that name makes way.
+    /// Renames the complete incoming folder to its final name; a broken folder of that name is replaced.
     fn publish(&self, manifest: &Manifest) -> Result<(), StoreError> {
         let incoming = self.incoming_folder(&manifest.name);
         let folder = self.model_folder(&manifest.name);
@@ -284,18 +286,18 @@ impl Store {
     }
 }
 
-/// What a reference came to.
+/// What a reference resolves to.
 struct Plan {
     name: String,
-    /// The only source that the model may have; empty where any source of the catalog will do.
+    /// The only source allowed for the model; empty if any source of the catalog will do.
     source: String,
     origin: Origin,
-    /// What the SHA-256 of its only file may be, where its name is one of the catalog.
+    /// The allowed SHA-256 hashes of its only file, if its name is in the catalog.
     hashes: Option<Vec<String>>,
 }
 
 impl Plan {
-    /// The way an installed model that is not in the catalog came, for the case that it must come again.
+    /// The source of an installed model that is not in the catalog, in case it must be pulled again.
     fn again(model: InstalledModel) -> Self {
         let InstalledModel { name, source, .. } = &model;
         let origin = match source.strip_prefix("hf:").and_then(|rest| HubFile::parse(rest).ok()) {
@@ -309,7 +311,7 @@ impl Plan {
         Self { name: model.name, source: model.source, origin, hashes: None }
     }
 
-    /// Whether an installed model of the planned name is what the reference means.
+    /// Whether an installed model of the planned name is the one that the reference means.
     fn allows(&self, installed: &InstalledModel) -> bool {
         let same_size = match &self.origin {
             Origin::File(path) => path.metadata().is_ok_and(|file| file.len() == installed.size()),
@@ -324,17 +326,17 @@ enum Origin {
     File(PathBuf),
 }
 
-/// Where the files of a model come to lie, and what each of them must be.
+/// Where the files of a model are stored, and what each must be.
 pub(crate) struct Target<'a> {
     pub(crate) folder: &'a Path,
     pub(crate) files: &'a [CatalogFile],
     pub(crate) paths: &'a [String],
-    /// Replaces the hash of the only file where the source publishes other bytes.
+    /// Replaces the hash of the only file if the source publishes other bytes.
     pub(crate) sha256: Option<&'a str>,
 }
 
 impl Target<'_> {
-    /// Each file with its path at the source and the hash it must have.
+    /// Each file with its path at the source and its required hash.
     pub(crate) fn each(&self) -> impl Iterator<Item = (&CatalogFile, &str, Option<&str>)> {
         self.files
             .iter()
@@ -362,7 +364,7 @@ fn fetch_from_sources(
             }
         }
     }
-    // Nothing arrived: leave no empty folder that would look like a download begun.
+    // Nothing was downloaded: leave no empty folder that would look like a started download.
     let _ = fs::remove_dir(folder);
     Err(PullError::SourcesFailed { name: model.name.clone(), failures })
 }
@@ -400,7 +402,7 @@ fn fetch_from(
     }
 }
 
-/// A file that an earlier run completed before it was interrupted, if its hash is known and right.
+/// A file that an earlier run completed before it was interrupted, if its hash is known and matches.
 fn already_fetched(
     folder: &Path,
     file: &CatalogFile,
@@ -421,7 +423,7 @@ fn already_fetched(
     Ok(Some(ManifestFile::new(&file.name, digest, false)))
 }
 
-/// Fails where the disk that holds `folder` has not got room for `needed` more bytes.
+/// Fails if the disk of `folder` does not have room for `needed` more bytes.
 pub(crate) fn check_space(folder: &Path, needed: u64) -> Result<(), TransferError> {
     let available = fs4::available_space(folder).map_err(|error| TransferError::file(folder, error))?;
     if available < needed.saturating_add(SPARE_SPACE) {
@@ -430,7 +432,7 @@ pub(crate) fn check_space(folder: &Path, needed: u64) -> Result<(), TransferErro
     Ok(())
 }
 
-/// Removes what a source that failed left beside the files of the one that did not.
+/// Removes files that a failed source left beside those of the successful one.
 fn keep_only(folder: &Path, prefix: &str, files: &[ManifestFile]) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -452,7 +454,10 @@ fn keep_only(folder: &Path, prefix: &str, files: &[ManifestFile]) -> io::Result<
 fn chosen_name(options: &PullOptions, path: &Path) -> Result<String, PullError> {
     let name = options.name.clone().or_else(|| name_from_file(path));
     name.filter(|name| is_model_name(name)).ok_or_else(|| {
-        PullError::Malformed(format!("no model name can be made of `{}`: give one like `my-model:tag`", path.display()))
+        PullError::Malformed(format!(
+            "no model name can be derived from `{}`: choose one such as `my-model:tag` with --name",
+            path.display()
+        ))
     })
 }
 
@@ -484,7 +489,7 @@ fn list(failures: &[SourceFailure]) -> String {
     failures.iter().map(|failure| format!("\n  {}: {}", failure.source, failure.reason)).collect()
 }
 
-/// How long to wait before the next attempt, doubling from the first wait and never longer than the longest.
+/// The wait before the next attempt: it doubles from the first one up to the longest.
 fn doubling(first: Duration, longest: Duration, failures: u32) -> Duration {
     first.saturating_mul(2u32.saturating_pow(failures.saturating_sub(1))).min(longest)
 }

@@ -1,11 +1,12 @@
-//! The models on this machine, and where each one's bytes lie.
+//! The models on this machine, and where their bytes are.
 //!
-//! A model is a folder under `models/` in the data folder: its files and a `manifest.json`. A folder appears by one rename
-//! when it is complete and disappears by one rename when it is removed, so there is nothing in between to repair. Names
-//! that start with a dot are the crate's own: `.incoming` (downloads under way), `.locks`, and folders being removed.
+//! A model is a folder under `models/` in the data folder with its files and a `manifest.json`. A folder appears in one
+//! rename when it is complete and disappears in one rename when it is removed, so there is no intermediate state to repair.
+//! Names that start with a dot are internal: `.incoming` (downloads in progress), `.locks`, and folders that are being
+//! removed.
 //!
-//! Names are looked up in this order: the models inside the running executable (a bundle answers the same wherever it
-//! runs), the store, and then the file system, where a path to a file is used in place.
+//! A name is looked up first among the models inside the running executable (so a bundle answers the same on every machine),
+//! then in the store, and then in the file system, where the file at that path is used in place.
 
 mod integrity;
 mod manifest;
@@ -37,18 +38,18 @@ pub struct Store {
     bundle: Option<Bundle>,
 }
 
-/// Everything that is there.
+/// The contents of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// The models that can be used, bundled ones first, then by name.
+    /// The available models, bundled ones first, then by name.
     pub models: Vec<InstalledModel>,
-    /// Folders of the store that hold no usable model; they are left as they are.
+    /// Folders in the store without a usable model; they are left as they are.
     pub broken: Vec<BrokenModel>,
-    /// Names of models whose download was begun and can be resumed.
+    /// Names of models whose download can be resumed.
     pub unfinished: Vec<String>,
 }
 
-/// A folder of the store that holds no usable model.
+/// A folder in the store without a usable model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrokenModel {
     /// The folder.
@@ -57,25 +58,25 @@ pub struct BrokenModel {
     pub reason: String,
 }
 
-/// The store could not do what was asked.
+/// Why an operation on the store failed.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// No model of that name is there; the text says how to get it.
+    /// There is no model of that name; the text says how to get it.
     #[error("{0}")]
     NotInstalled(String),
-    /// The folder of the model is there but unusable; the text names the file.
+    /// The model's folder exists but is unusable; the text names the file.
     #[error("{0}")]
     Broken(String),
     /// The model is part of the executable.
     #[error("model `{0}` is inside this executable and cannot be removed from it")]
     Bundled(String),
-    /// Bytes of the model are not those that were installed; the text names the file and what to do.
+    /// The model is damaged; the text names the file and what to do.
     #[error("{0}")]
     Damaged(String),
     /// Another process is pulling the model.
     #[error("model `{0}` is being pulled by another process: wait for it or stop it first")]
     Busy(String),
-    /// The catalog that is compiled in is broken.
+    /// The compiled-in catalog is not valid.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
     /// A file could not be read or written.
@@ -83,7 +84,7 @@ pub enum StoreError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -91,15 +92,15 @@ pub enum StoreError {
 impl Store {
     /// The store in the data folder `home` (see [`crate::data_folder`]), with the built-in catalog.
     ///
-    /// Touches nothing: the folder is made when the first model is pulled.
+    /// This changes nothing on disk: the folder is created when the first model is pulled.
     ///
     /// # Errors
-    /// When the built-in catalog is broken.
+    /// When the built-in catalog is not valid.
     pub fn open(home: &Path) -> Result<Self, StoreError> {
         Ok(Self { folder: home.join("models"), catalog: Catalog::built_in()?, bundle: None })
     }
 
-    /// The same store, with the models of `bundle` in front of it.
+    /// The same store, in which the models of `bundle` take precedence.
     #[must_use]
     pub fn with_bundle(self, bundle: Option<Bundle>) -> Self {
         Self { bundle, ..self }
@@ -111,7 +112,7 @@ impl Store {
         Self { catalog, ..self }
     }
 
-    /// The models that are known by name.
+    /// The catalog.
     #[must_use]
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
@@ -123,7 +124,7 @@ impl Store {
         &self.folder
     }
 
-    /// Everything that is there. What is broken is listed, never an error.
+    /// Lists everything in the store. Broken folders are part of the list, not errors.
     ///
     /// # Errors
     /// When the store's folder cannot be read.
@@ -150,10 +151,10 @@ impl Store {
         Ok(listing)
     }
 
-    /// The model behind `name`: a bundled one, a pulled one, or the file at that path.
+    /// The model for `name`: a bundled one, a pulled one, or the file at that path.
     ///
     /// # Errors
-    /// When there is none (the message says how to get it), or its folder is broken (the message names the file).
+    /// When it does not exist (the message says how to get it), or its folder is broken (the message names the file).
     pub fn show(&self, name: &str) -> Result<InstalledModel, StoreError> {
         if let Some(model) = self.bundled(name) {
             return Ok(model.clone());
@@ -168,7 +169,7 @@ impl Store {
         Err(StoreError::NotInstalled(self.how_to_get(name)))
     }
 
-    /// Every file of a model, for models that are several files.
+    /// Every file of a model, for models with several files.
     ///
     /// # Errors
     /// As [`LocateModel::locate`].
@@ -176,7 +177,7 @@ impl Store {
         self.show(name).map(|model| model.files).map_err(|error| LocateError(with_causes(&error)))
     }
 
-    /// Removes a pulled model, or what is left of a broken or unfinished one, and says how many bytes that freed.
+    /// Removes a pulled model, or the rest of a broken or unfinished one, and returns the number of bytes freed.
     ///
     /// # Errors
     /// When there is no such model, it is bundled, or another process is pulling it.
@@ -201,7 +202,7 @@ impl Store {
         Ok(freed)
     }
 
-    /// The pulled model of that name, if its folder is there.
+    /// The pulled model with this name, if its folder exists.
     pub(crate) fn stored(&self, name: &str) -> Result<Option<InstalledModel>, StoreError> {
         let folder = self.model_folder(name);
         if !is_model_name(name) || !folder.is_dir() {
@@ -220,23 +221,22 @@ impl Store {
         Ok(Some(InstalledModel { name: name.to_owned(), source, added, place: Place::Store, files }))
     }
 
-    /// The bundled model of that name.
+    /// The bundled model with this name.
     pub(crate) fn bundled(&self, name: &str) -> Option<&InstalledModel> {
         self.bundle.as_ref().and_then(|bundle| bundle.find(name))
     }
 
-    /// Where a model's folder is, or will be.
+    /// The folder of a model, whether it exists or not.
     pub(crate) fn model_folder(&self, name: &str) -> PathBuf {
         self.folder.join(folder_of_name(name))
     }
 
-    /// Where a model's files grow until it is complete.
+    /// The folder in which a model's files are collected until it is complete.
     pub(crate) fn incoming_folder(&self, name: &str) -> PathBuf {
         self.incoming().join(folder_of_name(name))
     }
 
-    /// Takes the lock that makes this process the only one that changes the model; `on_busy` is asked first where
-    /// another process has it.
+    /// Takes the lock that allows only this process to change the model; calls `on_busy` first if another process holds it.
     pub(crate) fn lock(
         &self,
         name: &str,
@@ -256,7 +256,7 @@ impl Store {
         Ok(ModelLock(file))
     }
 
-    /// What somebody meant who named a model that is neither known nor there.
+    /// The error for a name that is neither known nor installed, with what the user probably meant.
     pub(crate) fn unknown(&self, name: &str) -> String {
         if looks_like_path(name) {
             return match kind_of(Path::new(name)) {
@@ -268,13 +268,13 @@ impl Store {
         let known = self.catalog.models.iter().map(|model| model.name.as_str());
         match suggestion(name, known.chain(installed.iter().map(|model| model.name.as_str()))) {
             Some(near) => format!("there is no model `{name}`: did you mean `{near}`?"),
-            None => format!("there is no model `{name}`: `hone list --all` shows those that can be pulled"),
+            None => format!("there is no model `{name}`: `hone list --all` shows the catalog"),
         }
     }
 
     fn how_to_get(&self, name: &str) -> String {
         if is_model_name(name) && self.is_unfinished(name) {
-            return format!("model `{name}` is downloaded only in part: run `hone pull {name}` to resume");
+            return format!("model `{name}` is only partly downloaded: run `hone pull {name}` to resume");
         }
         match self.catalog.find(name) {
             Some(_) => format!("model `{name}` is not installed: run `hone pull {name}`"),
@@ -282,7 +282,7 @@ impl Store {
         }
     }
 
-    /// Whether bytes of the model were downloaded that are not published yet.
+    /// Whether the model has downloaded bytes that are not published yet.
     fn is_unfinished(&self, name: &str) -> bool {
         size_of_folder(&self.incoming_folder(name)).is_ok_and(|size| size > 0)
     }
@@ -313,14 +313,14 @@ pub(crate) struct ModelLock(File);
 
 impl Drop for ModelLock {
     fn drop(&mut self) {
-        // Closing the file would not do: a child process that is just being started may still have it open.
+        // Closing the file would not be enough: a child process that is just starting may still have it open.
         if let Err(error) = self.0.unlock() {
             tracing::warn!(%error, "a lock could not be released");
         }
     }
 }
 
-/// The bytes of a region of a file.
+/// Reads a region of a file.
 pub(crate) fn open_region(region: &ModelFile) -> io::Result<impl io::Read + use<>> {
     use std::io::{Read as _, Seek as _};
     let mut file = File::open(&region.path)?;
@@ -343,7 +343,7 @@ fn model_at_path(path: &Path) -> Result<InstalledModel, StoreError> {
     Ok(InstalledModel { name, source, added: None, place: Place::Path, files: vec![file] })
 }
 
-/// What is at a path that is no regular file, if anything is.
+/// What is at a path, if it exists and is not a regular file.
 fn kind_of(path: &Path) -> Option<&'static str> {
     let kind = path.metadata().ok()?.file_type();
     #[cfg(unix)]
@@ -359,7 +359,7 @@ fn kind_of(path: &Path) -> Option<&'static str> {
     Some(if kind.is_dir() { "a directory" } else { "a device" })
 }
 
-/// The names of the folders in `folder`, sorted; none where it does not exist.
+/// The names of the folders in `folder`, sorted; empty if it does not exist.
 fn folders(folder: &Path) -> Result<Vec<String>, StoreError> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,

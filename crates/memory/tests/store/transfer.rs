@@ -90,8 +90,5 @@ fn an_import_with_a_broken_line_writes_nothing() {
     check(&wrong.to_string(), "critic_score");
     assert_eq!(store.import(good.as_bytes()).unwrap(), Imported { added: 1, already_there: 0 });
     let error = store.import(exported_line(4, &vector(4, 7)).as_bytes()).unwrap_err().to_string();
-    assert!(
-        error.contains("line 1: ") && error.contains("has 7 dimensions, those that are remembered have 8"),
-        "{error}"
-    );
+    assert!(error.contains("line 1: ") && error.contains("has 7 dimensions, but the stored ones have 8"), "{error}");
 }

@@ -23,7 +23,7 @@ use crate::{
     name::{is_model_name, is_safe_file_name},
 };
 
-/// What header and files are aligned to.
+/// The alignment of header and files.
 pub(super) const ALIGNMENT: u64 = 64 * 1024;
 
 const VERSION: u32 = 1;
@@ -34,17 +34,17 @@ const HEADER_LENGTH: usize = 16 + 8 + HASH;
 const TRAILER_LENGTH: usize = 16 + 4 + 8 + 8 + 8 + HASH;
 const LONGEST_INDEX: u64 = 1024 * 1024;
 
-/// What ends a bundle.
+/// The trailer of a bundle.
 #[derive(Debug)]
 pub(super) struct Trailer {
-    /// Where the payload starts; what lies before it is the program and its padding.
+    /// The start of the payload; before it are the program and its padding.
     pub(super) payload_start: u64,
     index_offset: u64,
     index_length: u64,
     checksum: [u8; HASH],
 }
 
-/// The list of what is inside.
+/// The index of the payload.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Index {
@@ -68,15 +68,15 @@ pub(super) struct IndexFile {
     pub(super) length: u64,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) unchecked: bool,
-    /// BLAKE3 of its blocks.
+    /// BLAKE3 hashes of its blocks.
     #[serde(default, skip_serializing_if = "Blocks::is_empty")]
     pub(super) blocks: Blocks,
 }
 
-/// The payload could not be read.
+/// Why the payload cannot be read.
 #[derive(Debug)]
 pub(super) enum FormatError {
-    /// It is there but not whole; the text says what does not fit.
+    /// It is incomplete or inconsistent; the text says how.
     Damaged(String),
     /// The file could not be read.
     Io(io::Error),
@@ -88,7 +88,7 @@ impl From<io::Error> for FormatError {
     }
 }
 
-/// Reads and checks trailer and index; nothing where the file is a plain program.
+/// Reads and verifies trailer and index; `None` for a plain program.
 pub(super) fn read(file: &mut File) -> Result<Option<(Trailer, Index)>, FormatError> {
     let length = file.metadata()?.len();
     let Some(trailer) = read_trailer(file, length)? else {
@@ -112,7 +112,7 @@ pub(super) fn read(file: &mut File) -> Result<Option<(Trailer, Index)>, FormatEr
     Ok(Some((trailer, index)))
 }
 
-/// What marks the start of a payload: its own offset, which no other bytes than a header's have a hash of.
+/// The header that marks the start of a payload: its own offset and a hash of it, which no other bytes have.
 pub(super) fn header(payload_start: u64) -> Vec<u8> {
     let mut bytes = HEADER_MAGIC.to_vec();
     bytes.extend(payload_start.to_le_bytes());
@@ -145,7 +145,7 @@ impl Trailer {
         bytes
     }
 
-    /// Checks the numbers against each other and the length of the file before anything is read by them.
+    /// Checks the numbers against each other and the length of the file before they are used.
     fn check(&self, length: u64) -> Result<(), FormatError> {
         let end =
             self.index_offset.checked_add(self.index_length).and_then(|end| end.checked_add(TRAILER_LENGTH as u64));
@@ -153,7 +153,7 @@ impl Trailer {
             return Err(damaged(format!("the index does not end before the trailer of a file of {length} bytes")));
         }
         if self.index_length > LONGEST_INDEX {
-            return Err(damaged(format!("an index of {} bytes is longer than any that is written", self.index_length)));
+            return Err(damaged(format!("its index of {} bytes is too long", self.index_length)));
         }
         if !self.payload_start.is_multiple_of(ALIGNMENT) || self.payload_start >= self.index_offset {
             return Err(damaged(format!("the payload cannot start at byte {}", self.payload_start)));
@@ -167,7 +167,7 @@ impl Index {
         Ok(serde_json::to_vec(self)?)
     }
 
-    /// Checks that the files lie in order, aligned and without overlap between the payload's start and the index.
+    /// Checks that the files are in order, aligned and without overlap between the payload's start and the index.
     fn check(&self, trailer: &Trailer) -> Result<(), FormatError> {
         let mut free = trailer.payload_start + HEADER_LENGTH as u64;
         for model in &self.models {
@@ -186,7 +186,7 @@ impl Index {
                     Some(end) if file.offset >= free && file.offset.is_multiple_of(ALIGNMENT) => free = end,
                     _ => {
                         return Err(damaged(format!(
-                            "model `{}`: file `{}` lies outside its place",
+                            "model `{}`: file `{}` is outside the payload",
                             model.name, file.name
                         )));
                     }
@@ -216,8 +216,8 @@ fn read_trailer(file: &mut File, length: u64) -> Result<Option<Trailer>, FormatE
     Ok(Some(Trailer { payload_start: number(0), index_offset: number(1), index_length: number(2), checksum }))
 }
 
-/// Looks for a header at every place where one can be. Where the program says how long it is, nothing of it is read but
-/// that: looking for a header in it would bring all of it from the disk.
+/// Looks for a header at every possible position. If the program states its own length, nothing before that is read:
+/// searching it for a header would read all of it from the disk.
 fn find_header(file: &mut File, length: u64) -> Result<Option<u64>, FormatError> {
     let mut bytes = [0; HEADER_LENGTH];
     let mut offset = elf_length(file, length)?.next_multiple_of(ALIGNMENT);
@@ -232,8 +232,8 @@ fn find_header(file: &mut File, length: u64) -> Result<Option<u64>, FormatError>
     Ok(None)
 }
 
-/// Where an ELF program of 64 bits ends by its own header: with the table of its sections, which linkers and `strip` write
-/// last (System V ABI, "ELF Header"). 0 for what is none.
+/// The end of a 64-bit ELF program according to its own header: the end of the section table, which linkers and `strip`
+/// write last (System V ABI, "ELF Header"). 0 for other files.
 fn elf_length(file: &mut File, length: u64) -> Result<u64, FormatError> {
     let mut header = [0; 64];
     if length < header.len() as u64 {
@@ -307,7 +307,7 @@ mod tests {
         let (first, second) = (2 * ALIGNMENT, 3 * ALIGNMENT);
         check("a:1", vec![entry("x", first, 10), entry("y", second, ALIGNMENT)], Ok(()));
         check("a:1", vec![entry("x", first, 0)], Ok(()));
-        let outside = Err("lies outside its place");
+        let outside = Err("is outside the payload");
         check("a:1", vec![entry("x", first, ALIGNMENT + 1), entry("y", second, 1)], outside);
         check("a:1", vec![entry("x", second, 1), entry("y", first, 1)], outside);
         check("a:1", vec![entry("x", first + 1, 10)], outside);
@@ -342,7 +342,7 @@ mod tests {
         };
         check_text(b"nonsense", "cannot be read");
         check_text(br#"{"models":[],"more":1}"#, "cannot be read");
-        check_text(&vec![b' '; usize::try_from(LONGEST_INDEX).unwrap() + 1], "longer than any");
+        check_text(&vec![b' '; usize::try_from(LONGEST_INDEX).unwrap() + 1], "is too long");
         let check_trailer = |change: &dyn Fn(&mut Trailer), part: &str| {
             let mut trailer = Trailer::new(PAYLOAD, SPACE, text);
             change(&mut trailer);

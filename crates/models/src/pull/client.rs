@@ -1,9 +1,9 @@
-//! One HTTP client for the hub and for package indices.
+//! The HTTP client for the hub and for package indices.
 //!
-//! A large file of the hub is answered with a redirect to a content network; that first answer carries `X-Linked-Etag`, the
-//! SHA-256 of the content, which the network's own answer does not. So redirects are followed here, one by one, and the
-//! identity of the file is taken from whichever answer names it. Tokens and passwords go to the host that they are for and
-//! to no other, and no address is shown with what may be secret in it.
+//! The hub answers a request for a large file with a redirect to a content network. The redirect carries `X-Linked-Etag`,
+//! the SHA-256 of the content, which the network's own answer does not. So redirects are followed here, one by one, and the
+//! identity of the file is taken from whichever answer has it. Credentials are sent to the host that they are for and to no
+//! other, and no address is shown with anything that may be secret.
 
 use std::{io::Read, path::Path, time::Duration};
 
@@ -21,30 +21,30 @@ const MOST_REDIRECTS: usize = 8;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What one answer to a request for a file says.
+/// The answer to a request for a file.
 pub(crate) struct Answer {
-    /// What tells this content from any other: the content's hash or the server's validator.
+    /// Identifies the content: its hash or the server's validator.
     pub(crate) identity: Option<String>,
-    /// The content's SHA-256, where the hub says it.
+    /// The SHA-256 of the content, if the hub provides it.
     pub(crate) sha256: Option<String>,
-    /// The first byte that the body holds.
+    /// The offset of the first byte of the body.
     pub(crate) start: u64,
-    /// The length of the whole file, where the server says it.
+    /// The length of the whole file, if the server provides it.
     pub(crate) total: Option<u64>,
     /// The bytes from `start` on.
     pub(crate) body: Body,
 }
 
-/// A short answer, read to its end.
+/// A complete short answer.
 pub(crate) struct Page {
-    /// Where it was found in the end.
+    /// The final address, after redirects.
     pub(crate) address: String,
-    /// What it says it is, without parameters.
+    /// Its media type, without parameters.
     pub(crate) media_type: String,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Whom a client talks to; what to do about a refusal differs.
+/// The kind of server; the advice after a refusal depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     /// The model hub.
@@ -53,16 +53,16 @@ pub(crate) enum Peer {
     Index,
 }
 
-/// Asks servers for files and pages.
+/// Requests files and pages from servers.
 pub(crate) struct Client {
     agent: Agent,
     peer: Peer,
-    /// For the requests to one origin: what stands in their `Authorization`.
+    /// The `Authorization` header for one origin.
     credential: Option<(Origin, String)>,
 }
 
 impl Client {
-    /// A client that trusts the system's authorities and those in the file `more`.
+    /// A client that trusts the system's certificate authorities and those in the file `more`.
     pub(crate) fn new(peer: Peer, more: Option<&Path>) -> Result<Self, TransferError> {
         let config = Agent::config_builder()
             .http_status_as_error(false)
@@ -70,7 +70,7 @@ impl Client {
             .accept_encoding("identity")
             .user_agent(concat!("hone/", env!("CARGO_PKG_VERSION")))
             .tls_config(TlsConfig::builder().root_certs(trust::authorities(more)?).build())
-            // One is chosen for each request.
+            // A proxy is chosen for each request.
             .proxy(None)
             .timeout_resolve(Some(CONNECT_TIMEOUT))
             .timeout_connect(Some(CONNECT_TIMEOUT))
@@ -79,14 +79,14 @@ impl Client {
         Ok(Self { agent: config.build().new_agent(), peer, credential: None })
     }
 
-    /// The same client, with what it says in `Authorization` to the host of `address`.
+    /// The same client with an `Authorization` header for the host of `address`.
     pub(crate) fn authorized(self, address: &str, authorization: Option<String>) -> Self {
         let origin = Url::parse(address).ok().map(|url| url.origin());
         Self { credential: origin.zip(authorization), ..self }
     }
 
-    /// Asks for a file from byte `start` on; where the hub says that its SHA-256 is another one than `expected`, there
-    /// is no need to download it to find out.
+    /// Requests a file from byte `start` on. If the hub reports a SHA-256 other than `expected`, the download is not even
+    /// started.
     pub(crate) fn get(&self, url: &str, start: u64, expected: Option<&str>) -> Result<Answer, TransferError> {
         let mut hub_etag = None;
         let mut look = |headers: &HeaderMap| {
@@ -117,7 +117,7 @@ impl Client {
         Ok(Page { address: address.into(), media_type, bytes })
     }
 
-    /// Follows redirects to the answer that is none; `look` is shown the headers of each.
+    /// Follows redirects to the final answer; `look` sees the headers of each answer.
     fn follow(
         &self,
         url: &str,
@@ -125,7 +125,7 @@ impl Client {
         look: &mut dyn FnMut(&HeaderMap) -> Result<(), TransferError>,
     ) -> Result<(Url, Response<Body>), TransferError> {
         let malformed =
-            |_| TransferError::Protocol { url: without_secrets(url), reason: "it is no address".to_owned() };
+            |_| TransferError::Protocol { url: without_secrets(url), reason: "it is not a valid address".to_owned() };
         let mut address = Url::parse(url).map_err(malformed)?;
         for _ in 0..MOST_REDIRECTS {
             let response = self.request(&address, headers)?;
@@ -135,13 +135,13 @@ impl Client {
             }
             let location = header(response.headers(), "location");
             let target = location.and_then(|location| address.join(location).ok());
-            let target = target.ok_or_else(|| protocol(&address, "it redirects to nowhere"))?;
+            let target = target.ok_or_else(|| protocol(&address, "it redirects without a valid address"))?;
             if address.scheme() == "https" && target.scheme() != "https" {
                 return Err(protocol(&address, "it redirects from https to an address without TLS"));
             }
             address = target;
         }
-        Err(protocol(&address, "it redirects without end"))
+        Err(protocol(&address, "it redirects too often"))
     }
 
     fn request(&self, address: &Url, headers: &[(&str, &str)]) -> Result<Response<Body>, TransferError> {
@@ -172,7 +172,7 @@ impl Client {
             StatusCode::PARTIAL_CONTENT => header(headers, "content-range")
                 .and_then(content_range)
                 .filter(|(from, _)| *from == start)
-                .ok_or_else(|| protocol(address, "it answers with another range than was asked for"))?,
+                .ok_or_else(|| protocol(address, "it answered with a different range than requested"))?,
             StatusCode::RANGE_NOT_SATISFIABLE if start > 0 => return Err(TransferError::RangeRefused),
             _ => return Err(self.refused(address, &response)),
         };
@@ -205,29 +205,29 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// The validator without its quotes; a weak one does not promise the same bytes and is worth nothing here.
+/// The validator without its quotes; `None` for a weak one, which does not promise identical bytes.
 fn strong_etag(etag: &str) -> Option<String> {
     let etag = etag.trim();
     (!etag.starts_with("W/")).then(|| etag.trim_matches('"').to_owned()).filter(|etag| !etag.is_empty())
 }
 
-/// `bytes 5-9/10` as the first byte and the whole length.
+/// Parses `bytes 5-9/10` into the first byte and the total length.
 fn content_range(text: &str) -> Option<(u64, Option<u64>)> {
     let (range, total) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
     let (from, _) = range.split_once('-')?;
     Some((from.parse().ok()?, total.parse().ok()))
 }
 
-/// An address without a user and a password, which stand in a header where they are meant for that host.
+/// An address without user and password, which go into a header for their own host.
 fn bare(address: &Url) -> Url {
     let mut bare = address.clone();
-    // Only addresses without a host refuse, and they have neither.
+    // Only addresses without a host fail here, and they have neither.
     let _ = bare.set_username("");
     let _ = bare.set_password(None);
     bare
 }
 
-/// An address as a person may see it: a query can be a signature that lets anybody in.
+/// An address that is safe to show: a query may be a signature that grants access.
 fn shown(address: &Url) -> String {
     let mut shown = bare(address);
     shown.set_query(None);
@@ -235,7 +235,7 @@ fn shown(address: &Url) -> String {
     shown.into()
 }
 
-/// The same for an address that was not parsed yet.
+/// The same for an address that is not parsed.
 pub(crate) fn without_secrets(address: &str) -> String {
     match Url::parse(address) {
         Ok(url) if url.has_host() => shown(&url),

@@ -1,8 +1,8 @@
-//! One file over the network: resumed, retried, checked, and only then given its name.
+//! Downloads one file: resumed, retried and verified before it gets its final name.
 //!
-//! The bytes grow in `FILE.partial`; beside it `FILE.partial.json` keeps what tells the content from any other. A later
-//! run hashes what is there, asks for the rest, and compares: where the server's file is not the one that was begun, it
-//! starts from the first byte. The hash runs along with the bytes, so checking a finished download costs nothing.
+//! The bytes are written to `FILE.partial`; `FILE.partial.json` beside it holds what identifies the content. A later run
+//! hashes the existing bytes, requests the rest, and compares: if the server's file is a different one, it starts over. The
+//! hash is computed as bytes arrive, so verifying a finished download costs nothing.
 
 use std::{
     fs::{self, File},
@@ -27,14 +27,14 @@ use crate::{
     progress::{Event, Phase, ProgressSink},
 };
 
-/// When to try again after a broken connection or a busy server.
+/// When to retry after a broken connection or a busy server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// After how many failures in a row without a single byte gained it gives up; with 0 it never tries again.
+    /// The number of consecutive failures without progress after which to give up; 0 disables retries.
     pub attempts: u32,
-    /// How long to wait after the first failure; doubled after each further one.
+    /// The wait after the first failure; it doubles after each further one.
     pub first_wait: Duration,
-    /// The longest wait, also for servers that ask for one (`Retry-After`): a longer one is an error.
+    /// The longest wait, also for servers that request one (`Retry-After`): a longer one is an error.
     pub longest_wait: Duration,
 }
 
@@ -44,47 +44,47 @@ impl Default for RetryPolicy {
     }
 }
 
-/// A source did not give a file.
+/// Why a transfer failed.
 #[derive(Debug, Error)]
 pub(crate) enum TransferError {
-    /// The server answered with something else than the file.
+    /// The server answered with an error status.
     #[error("{}", describe_status(.url, *.status, *.retry_after, *.peer))]
     Status { url: String, status: u16, retry_after: Option<Duration>, peer: Peer },
-    /// The server could not be reached at all.
+    /// The server cannot be reached.
     #[error("{url} cannot be reached ({reason})")]
     Unreachable { url: String, reason: String },
-    /// The server's certificate does not convince.
+    /// The server's certificate is not trusted.
     #[error(
-        "the certificate of {url} is not trusted ({reason}): where your network has an authority of its own, set SSL_CERT_FILE to its certificate"
+        "the certificate of {url} is not trusted ({reason}): if your network has its own certificate authority, set SSL_CERT_FILE to its certificate"
     )]
     Untrusted { url: String, reason: String },
-    /// There is nobody to trust.
+    /// There are no certificate authorities to trust.
     #[error("{0}")]
     Certificates(String),
-    /// A variable names no proxy.
+    /// A proxy variable is not valid.
     #[error("{0}")]
     Proxy(String),
     /// The connection broke.
     #[error("the connection to {url} broke ({reason})")]
     Broken { url: String, reason: String },
-    /// The server does not have the bytes beyond those that are here.
-    #[error("the server has no bytes beyond those that are here")]
+    /// The server has no bytes beyond those that are already here.
+    #[error("the server has no bytes beyond those already downloaded")]
     RangeRefused,
-    /// The server answered with something that makes no sense.
+    /// The server's answer is not valid.
     #[error("{url}: {reason}")]
     Protocol { url: String, reason: String },
-    /// The bytes are not those that were expected.
-    #[error("{from} has the SHA-256 {actual} and not {expected}: it was not installed")]
+    /// The bytes do not have the expected hash.
+    #[error("{from} has the SHA-256 {actual}, expected {expected}: it was not installed")]
     WrongHash { from: String, expected: String, actual: String },
-    /// The disk is too small.
+    /// There is not enough disk space.
     #[error(
-        "{folder} has {available} bytes free and {needed} more are needed: free some space, or set HONE_HOME to a larger disk"
+        "{folder} has {available} bytes free, but {needed} more are needed: free some space, or set HONE_HOME to a larger disk"
     )]
     NoSpace { folder: PathBuf, needed: u64, available: u64 },
     /// A file could not be read or written.
     #[error("{path} cannot be read or written")]
     File { path: PathBuf, source: io::Error },
-    /// The index, or the wheel that it gave, is to blame.
+    /// The index, or its wheel, is not usable.
     #[error("{0}")]
     Wheel(String),
 }
@@ -94,7 +94,7 @@ impl TransferError {
         Self::File { path: path.to_owned(), source }
     }
 
-    /// What an error of the client means: nobody there, or a connection that broke.
+    /// Converts a client error: the server cannot be reached, or the connection broke.
     pub(crate) fn connection(url: &str, error: ureq::Error) -> Self {
         let (url, reason) = (url.to_owned(), error.to_string());
         match error {
@@ -119,8 +119,8 @@ fn is_about_certificates(error: &ureq::Error) -> bool {
     matches!(cause, Some(rustls::Error::InvalidCertificate(_)))
 }
 
-/// Whether an error comes from a connection that stood; all others (no such host, no route, refused) mean that there was
-/// none, and some of them have no kind of their own to be told by.
+/// Whether an error comes from an established connection. All others (no such host, no route, refused) mean that there was
+/// none; some of them have no error kind of their own.
 fn broke_while_talking(error: &io::Error) -> bool {
     use io::ErrorKind::{
         BrokenPipe, ConnectionAborted, ConnectionReset, Interrupted, TimedOut, UnexpectedEof, WouldBlock,
@@ -151,7 +151,7 @@ impl RetryPolicy {
         }
     }
 
-    /// How long to wait after that error; nothing where another attempt is pointless.
+    /// The wait after an error; `None` if another attempt is pointless.
     fn wait(&self, error: &TransferError, failures: u32, was_connected: bool) -> Option<Duration> {
         if failures >= self.attempts {
             return None;
@@ -159,7 +159,7 @@ impl RetryPolicy {
         let backoff = doubling(self.first_wait, self.longest_wait, failures.max(1));
         match error {
             TransferError::Broken { .. } => Some(backoff),
-            // A server that never answered is not there; one that did may come back.
+            // A server that never answered is unlikely to; one that did may come back.
             TransferError::Unreachable { .. } if was_connected => Some(backoff),
             TransferError::Status { status: 429 | 500..=599, retry_after, .. } => {
                 Some(retry_after.unwrap_or(backoff)).filter(|wait| *wait <= self.longest_wait)
@@ -169,34 +169,34 @@ impl RetryPolicy {
     }
 }
 
-/// One file to fetch.
+/// A file to download.
 pub(crate) struct Transfer<'a> {
     pub(crate) client: &'a Client,
     pub(crate) url: String,
-    /// Where the file comes to lie.
+    /// The path of the finished file.
     pub(crate) target: PathBuf,
-    /// The SHA-256 that it must have, where the catalog knows it.
+    /// The SHA-256 that it must have, if the catalog knows it.
     pub(crate) expected: Option<&'a str>,
-    /// How many bytes it may have, where that is known.
+    /// The most bytes that it may have, if known.
     pub(crate) most: Option<u64>,
 }
 
-/// A file that has arrived.
+/// A downloaded file.
 pub(crate) struct Fetched {
     pub(crate) digest: Digest,
-    /// Whether there was no hash to check it against.
+    /// Whether there was no hash to verify it against.
     pub(crate) unchecked: bool,
 }
 
 impl Transfer<'_> {
-    /// Fetches the file; when this returns, it lies at the target, durably, and checked if there is a hash of it.
+    /// Downloads the file; when this returns, it is durable at its target, and verified if its hash is known.
     pub(crate) fn run(&self, retry: &RetryPolicy, progress: ProgressSink<'_>) -> Result<Fetched, TransferError> {
         let mut partial = Partial::open(&self.target, progress)?;
         loop {
             let resumed = partial.length() > 0;
             let published = self.fetch(&mut partial, retry, progress).inspect_err(|_| partial.discard_if_empty())?;
             let digest = partial.hashing.digest();
-            // What the catalog says counts; a file it does not know is checked against what the hub says of it.
+            // The catalog's hash takes precedence; a file without one is verified against the hub's.
             let Some(expected) = self.expected.map(str::to_owned).or(published) else {
                 return Ok(Fetched { digest: partial.finish()?, unchecked: true });
             };
@@ -209,14 +209,11 @@ impl Transfer<'_> {
                 let (from, actual) = (without_secrets(&self.url), digest.sha256);
                 return Err(TransferError::WrongHash { from, expected, actual });
             }
-            tracing::warn!(
-                url = without_secrets(&self.url),
-                "the resumed download has a wrong hash, starting from the first byte"
-            );
+            tracing::warn!(url = without_secrets(&self.url), "the resumed download has a wrong hash: starting over");
         }
     }
 
-    /// Fetches what is missing, over as many connections as it takes; gives the hash that the hub publishes.
+    /// Downloads the missing bytes, over as many connections as needed; returns the hash that the hub publishes.
     fn fetch(
         &self,
         partial: &mut Partial,
@@ -256,7 +253,7 @@ impl Transfer<'_> {
         if partial.length() > 0 && !partial.continues(&answer) {
             tracing::info!(
                 url = without_secrets(&self.url),
-                "the file has changed since its download was begun, starting anew"
+                "the file has changed since its download began: starting over"
             );
             partial.restart(None)?;
             if answer.start > 0 {
@@ -279,12 +276,12 @@ impl Transfer<'_> {
 
     fn check_size(&self, size: u64) -> Result<(), TransferError> {
         let Some(most) = self.most.filter(|most| size > *most) else { return Ok(()) };
-        let reason = format!("it is longer than the {most} bytes that it may have");
+        let reason = format!("it is longer than the allowed {most} bytes");
         Err(TransferError::Protocol { url: without_secrets(&self.url), reason })
     }
 }
 
-/// The part of a file that is here.
+/// A partly downloaded file.
 struct Partial {
     target: PathBuf,
     path: PathBuf,
@@ -293,7 +290,7 @@ struct Partial {
     origin: Option<PartialOrigin>,
 }
 
-/// What a partial file is part of.
+/// The identity of a partial file's content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PartialOrigin {
@@ -338,13 +335,13 @@ impl Partial {
         self.origin.as_ref().and_then(|origin| origin.sha256.clone())
     }
 
-    /// Whether an answer goes on where this part ends: the same content, from the next byte.
+    /// Whether an answer continues this part: the same content, from the next byte.
     fn continues(&self, answer: &Answer) -> bool {
         let known = self.origin.as_ref().and_then(|origin| origin.identity.as_ref());
         answer.start == self.length() && known.is_some() && known == answer.identity.as_ref()
     }
 
-    /// Empties the part and remembers what the next bytes are part of.
+    /// Empties the part and records the identity of the new content.
     fn restart(&mut self, answer: Option<&Answer>) -> Result<(), TransferError> {
         self.file.set_len(0).map_err(|error| TransferError::file(&self.path, error))?;
         self.hashing = Hashing::default();
@@ -358,7 +355,7 @@ impl Partial {
         write_private(&path, &text).map_err(|error| TransferError::file(&path, error))
     }
 
-    /// Takes in what an answer brings: all of it, or one byte more than there is room for.
+    /// Writes the body of an answer: all of it, or one byte more than is allowed.
     fn append(
         &mut self,
         answer: Answer,
@@ -382,7 +379,7 @@ impl Partial {
         }
     }
 
-    /// Gives the complete file its name.
+    /// Renames the complete file to its final name.
     fn finish(self) -> Result<Digest, TransferError> {
         let failed = |error| TransferError::file(&self.target, error);
         self.file.sync_all().map_err(failed)?;
@@ -427,16 +424,16 @@ fn describe_status(url: &str, status: u16, retry_after: Option<Duration>, peer: 
         }
         (404, Peer::Hub) => "there is no such repository, revision or file".to_owned(),
         (401 | 403, Peer::Index) => {
-            "access is not granted: put a user and a password into the address of the index (PIP_INDEX_URL)".to_owned()
+            "access is not granted: put a user and a password in the address of the index (PIP_INDEX_URL)".to_owned()
         }
         (404, Peer::Index) => "the index does not have it".to_owned(),
-        (407, _) => "the proxy wants a user and a password: put them into its address".to_owned(),
+        (407, _) => "the proxy requires a user and a password: put them in its address".to_owned(),
         (429, _) => match retry_after {
             Some(wait) => format!("too many requests: try again in {} seconds", wait.as_secs()),
             None => "too many requests: try again later".to_owned(),
         },
         (500..=599, _) => "the server has a problem: try again later".to_owned(),
-        _ => "an answer that is not understood".to_owned(),
+        _ => "an unexpected status".to_owned(),
     };
     format!("{url} answered {status}: {advice}")
 }

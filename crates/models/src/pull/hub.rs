@@ -20,7 +20,7 @@ pub(crate) struct HubFile {
     pub(crate) path: String,
 }
 
-/// Asks the hub for files.
+/// Downloads files from the hub.
 pub(crate) struct HubClient {
     client: Client,
     endpoint: String,
@@ -31,7 +31,7 @@ impl HubFile {
         Self { repository: repository.to_owned(), revision: revision.to_owned(), path: path.to_owned() }
     }
 
-    /// Reads `OWNER/REPO/FILE` or `OWNER/REPO@REVISION/FILE`; the error says what is expected.
+    /// Parses `OWNER/REPO/FILE` or `OWNER/REPO@REVISION/FILE`; the error says what is expected.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let malformed = || format!("`hf:{text}` is not of the form hf:OWNER/REPO/FILE.gguf");
         let (owner, rest) = text.split_once('/').ok_or_else(malformed)?;
@@ -47,7 +47,7 @@ impl HubFile {
         Ok(Self::new(&format!("{owner}/{repo}"), revision, path))
     }
 
-    /// How a person writes it.
+    /// The reference as users type it.
     pub(crate) fn label(&self) -> String {
         let revision = if self.revision == "main" { String::new() } else { format!("@{}", self.revision) };
         format!("hf:{}{revision}/{}", self.repository, self.path)
@@ -62,7 +62,7 @@ impl HubFile {
 
 /// The token that the hub's own tools keep for the user.
 pub(crate) fn stored_token() -> Option<String> {
-    // Without either of these the library has no place to look and panics.
+    // Without either of these the library has no place to look in, and panics.
     let has_place = std::env::var_os("HF_HOME").is_some() || std::env::home_dir().is_some();
     has_place.then(|| Cache::from_env().token())?
 }
@@ -74,7 +74,7 @@ impl HubClient {
         Ok(Self { client, endpoint: options.hub_endpoint.clone() })
     }
 
-    /// What asks for the addresses.
+    /// The library's client, which builds addresses.
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
@@ -82,7 +82,7 @@ impl HubClient {
     /// The address of a file.
     pub(crate) fn url(&self, file: &HubFile) -> Result<String, TransferError> {
         let repo = Repo::with_revision(file.repository.clone(), RepoType::Model, file.revision.clone());
-        // The library builds addresses only through a client of its own, with which nothing is ever sent.
+        // The library builds addresses only through its own client, which never sends anything here.
         let api: Api = ApiBuilder::from_cache(Cache::new(std::path::PathBuf::new()))
             .with_endpoint(self.endpoint.clone())
             .build()
@@ -91,7 +91,7 @@ impl HubClient {
     }
 }
 
-/// A path as it stands in an address: everything but unreserved characters and `/` escaped (RFC 3986, 2.3).
+/// A path as part of an address: everything but unreserved characters and `/` is escaped (RFC 3986, 2.3).
 fn percent_encoded(path: &str) -> String {
     let encode = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => char::from(byte).to_string(),

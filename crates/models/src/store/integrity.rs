@@ -1,4 +1,4 @@
-//! Whether installed models still have the bytes that were installed.
+//! Verifies that installed models are undamaged.
 
 use std::{io, path::Path};
 
@@ -12,17 +12,17 @@ use crate::{
 };
 
 impl Store {
-    /// Checks every byte of an installed or bundled model. Where an older hone recorded no digests of blocks, the SHA-256 is
-    /// checked, and they are recorded for the next time.
+    /// Verifies every byte of an installed or bundled model. If an older hone recorded no block hashes, the SHA-256 is
+    /// verified and they are recorded for the next time.
     ///
     /// # Errors
-    /// When it does not exist, or a file of it is damaged (the message names the file and what to do) or cannot be read.
+    /// When it does not exist, or one of its files is damaged (the message names the file and what to do) or cannot be read.
     pub fn check(&self, name: &str) -> Result<(), StoreError> {
         let model = self.show(name)?;
         model.files.iter().try_for_each(|file| self.check_installed(&model, file))
     }
 
-    /// The same for one file, wherever it is; of a file that is not part of a model nothing is known.
+    /// The same for a single file; a file that is not part of a model has no hashes to verify.
     pub(super) fn check_file(&self, file: &ModelFile) -> Result<(), StoreError> {
         let Some(model) = self.model_of(file)? else { return Ok(()) };
         let mut found = model.files.iter().filter(|known| known.location == *file);
@@ -69,7 +69,7 @@ impl Store {
         Ok(())
     }
 
-    /// Adds digests to the manifest of a model that an older hone installed.
+    /// Adds block hashes to the manifest of a model that an older hone installed.
     fn record(
         &self,
         model: &InstalledModel,
@@ -90,11 +90,9 @@ impl Store {
 fn damaged(model: &InstalledModel, file: &InstalledFile, what: &str) -> StoreError {
     let name = &model.name;
     let next = match model.place {
-        Place::Bundle => "get this program again, or make it anew with `hone bundle`".to_owned(),
-        Place::Store | Place::Path => format!("run `hone pull {name}` to get it again"),
+        Place::Bundle => "download this program again, or recreate it with `hone bundle`".to_owned(),
+        Place::Store | Place::Path => format!("run `hone pull {name}` to download it again"),
     };
     let path = file.location.path.display();
-    StoreError::Damaged(format!(
-        "model `{name}` is damaged: {what} of {path} are not those that were installed: {next}"
-    ))
+    StoreError::Damaged(format!("model `{name}` is damaged: {what} of {path} differ from what was installed: {next}"))
 }

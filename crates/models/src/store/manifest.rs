@@ -1,7 +1,7 @@
-//! `manifest.json`: what the store knows of a model in one of its folders.
+//! `manifest.json`: what the store records about a model in its folder.
 //!
-//! It is the last file to enter a folder before the folder appears under its name, so a folder without a readable one
-//! was not made by this crate or was damaged since; it is then named and left alone.
+//! It is the last file written before the folder is renamed to its final name. So a folder without a readable manifest was
+//! not made by this crate or has been damaged since; it is reported and left alone.
 
 use std::{
     fs,
@@ -22,13 +22,13 @@ use crate::{
 /// The file's name.
 pub(crate) const MANIFEST: &str = "manifest.json";
 
-/// What is recorded of a model.
+/// The record of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Manifest {
     /// Its name.
     pub(crate) name: String,
-    /// Where it came from, as a person reads it.
+    /// Its source, as users see it.
     pub(crate) source: String,
     /// When it was added, in seconds since 1970-01-01 UTC.
     pub(crate) added: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Manifest {
     pub(crate) files: Vec<ManifestFile>,
 }
 
-/// What is recorded of a file.
+/// The record of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ManifestFile {
@@ -46,28 +46,28 @@ pub(crate) struct ManifestFile {
     pub(crate) sha256: String,
     /// Its size in bytes.
     pub(crate) size: u64,
-    /// Whether it was fetched although nobody gave a hash to check it against.
+    /// Whether it was downloaded without a hash to verify it against.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unchecked: bool,
-    /// BLAKE3 of its blocks; an older hone recorded none.
+    /// BLAKE3 hashes of its blocks; an older hone recorded none.
     #[serde(default, skip_serializing_if = "Blocks::is_empty")]
     pub(crate) blocks: Blocks,
 }
 
 impl Manifest {
-    /// Reads the manifest in `folder`; the error is a reason that completes a sentence about the file.
+    /// Reads the manifest in `folder`; the error is a reason that completes a sentence about the folder.
     pub(crate) fn read(folder: &Path) -> Result<Self, String> {
         let text = fs::read(folder.join(MANIFEST)).map_err(|error| format!("the manifest cannot be read ({error})"))?;
         let manifest: Self =
             serde_json::from_slice(&text).map_err(|error| format!("the manifest is malformed ({error})"))?;
         let well_formed = |file: &ManifestFile| is_safe_file_name(&file.name) && is_sha256(&file.sha256);
         if !is_model_name(&manifest.name) || manifest.files.is_empty() || !manifest.files.iter().all(well_formed) {
-            return Err("the manifest is malformed (a name or a hash is not one)".to_owned());
+            return Err("the manifest is malformed (a name or a hash is not valid)".to_owned());
         }
         Ok(manifest)
     }
 
-    /// Writes the manifest into `folder`, durably; one that was there before stays until the new one is complete.
+    /// Writes the manifest to `folder` durably; an existing one stays until the new one is complete.
     pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
         let mut file = tempfile::Builder::new().prefix(".manifest-").tempfile_in(folder)?;
         serde_json::to_writer_pretty(&mut file, self)?;
@@ -79,12 +79,12 @@ impl Manifest {
 }
 
 impl ManifestFile {
-    /// A file of that name that has arrived.
+    /// A downloaded file of that name.
     pub(crate) fn new(name: &str, digest: Digest, unchecked: bool) -> Self {
         Self { name: name.to_owned(), sha256: digest.sha256, size: digest.size, unchecked, blocks: digest.blocks }
     }
 
-    /// Where the file lies in `folder`, after a look that it is there with its full size.
+    /// The path of the file in `folder`, after checking that it exists with its full size.
     pub(crate) fn locate(&self, folder: &Path) -> Result<InstalledFile, String> {
         let path = folder.join(&self.name);
         let found = path.metadata().map_err(|error| format!("the file `{}` cannot be read ({error})", self.name))?;

@@ -118,7 +118,7 @@ fn an_authority_of_the_users_own_is_trusted_where_it_is_named() {
     };
     let refused: &[&str] = &["certificate of https://localhost", "is not trusted", "SSL_CERT_FILE"];
     check(&pull(&[]), Err(refused));
-    check(&pull(&[("SSL_CERT_FILE", "/no/such.pem")]), Err(&["SSL_CERT_FILE", "name no certificate"]));
+    check(&pull(&[("SSL_CERT_FILE", "/no/such.pem")]), Err(&["SSL_CERT_FILE", "name no readable certificate"]));
     check(&pull(&[("SSL_CERT_FILE", authority.to_str().unwrap())]), Ok(()));
     assert_eq!(fs::read(folder.path().join("home/models/a/model.gguf")).unwrap(), model_bytes(1, 5000));
 }

@@ -165,5 +165,5 @@ fn an_import_is_checked_and_named() {
     let listing = home.store.list().unwrap();
     assert!(listing.unfinished.is_empty() && listing.models.len() == 3, "{listing:?}");
     let bad = hone_models::PullOptions { name: Some("Mine!".to_owned()), ..offline };
-    home.pull_fails(other.to_str().unwrap(), &bad, &["no model name"]);
+    home.pull_fails(other.to_str().unwrap(), &bad, &["no model name can be derived"]);
 }

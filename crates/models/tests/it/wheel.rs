@@ -209,7 +209,7 @@ fn what_an_index_may_not_do_is_refused() {
     check(path, Some(&"0".repeat(64)), as_is, "was not installed");
     check(path, None, &|scene| scene.options.index.forbidden = true, "no-index");
     check(path, None, &|scene| scene.options.index.urls = vec![nobody()], "cannot be reached");
-    check(path, None, &|scene| scene.options.index.urls = vec!["file:///x".to_owned()], "not the address of an index");
+    check(path, None, &|scene| scene.options.index.urls = vec!["file:///x".to_owned()], "not a valid index address");
     let page = |text: &'static str| move |scene: &mut Scene| scene.index.publish_page(PAGE, JSON, text);
     check(path, None, &page("{"), "malformed");
     check(path, None, &page("{\"files\":[]}"), "has no wheel");
@@ -232,5 +232,5 @@ fn what_an_index_may_not_do_is_refused() {
     };
     check(path, None, &crowded, "its directory is longer than");
     let bomb = |scene: &mut Scene| scene.publish(&wheel(&[(path, &vec![0; 70 << 20])]));
-    check(path, None, &bomb, "was not unpacked");
+    check(path, None, &bomb, "was not extracted");
 }

@@ -1,4 +1,4 @@
-//! What a page of the simple API says: links to files, as JSON or as the anchors of an HTML page.
+//! Parses pages of the simple API: links to files, as JSON or as the anchors of an HTML page.
 
 use std::borrow::Cow;
 
@@ -7,21 +7,21 @@ use serde::Deserialize;
 
 use crate::digest::is_sha256;
 
-/// The forms of an answer that are understood, the better one first.
+/// The accepted media types, the preferred one first.
 pub(super) const ACCEPTED: &str =
     "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1";
 
-/// The longest page that is read, in bytes; those of the projects with most files have some.
+/// The longest page that is read, in bytes; a project with many files has a long page.
 pub(super) const LONGEST_PAGE: u64 = 16 * 1024 * 1024;
 
-/// A file that an index offers.
+/// A file in an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// The file's name.
     pub file: String,
-    /// Where it is, which may be relative to the page.
+    /// Its address, which may be relative to the page.
     pub url: String,
-    /// Its SHA-256, where the index gives it.
+    /// Its SHA-256, if the index provides it.
     pub sha256: Option<String>,
 }
 
@@ -47,10 +47,10 @@ struct RawHashes<'a> {
     sha256: Option<Cow<'a, str>>,
 }
 
-/// The links of a page of that media type to the files that are wanted.
+/// The links on a page of that media type to the wanted files.
 ///
 /// # Errors
-/// When it is not of a form that is known; the reason completes a sentence about it.
+/// When the format is unknown; the reason completes a sentence about the page.
 pub fn index_links(media_type: &str, bytes: &[u8], wanted: &dyn Fn(&str) -> bool) -> Result<Vec<Link>, String> {
     if media_type.ends_with("json") {
         return json_links(bytes, wanted);
@@ -73,7 +73,7 @@ fn json_links(bytes: &[u8], wanted: &dyn Fn(&str) -> bool) -> Result<Vec<Link>, 
     Ok(files.map(link).collect())
 }
 
-/// The anchors of an HTML page. Their text is not looked at: the file's name is the end of its address, as for pip.
+/// The anchors of an HTML page. Their text is ignored: the file name is the end of the address, as for pip.
 fn html_links(text: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<Link> {
     let mut links = Vec::new();
     let mut rest = text;
@@ -86,7 +86,7 @@ fn html_links(text: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<Link> {
     links
 }
 
-/// Everything up to the `>` that ends a tag, and what comes behind it; one in quotes does not end it.
+/// Splits at the `>` that ends a tag; one in quotes does not end it.
 fn tag(text: &str) -> (&str, &str) {
     let mut quote = None;
     for (at, character) in text.char_indices() {
@@ -97,7 +97,7 @@ fn tag(text: &str) -> (&str, &str) {
             _ => {}
         }
     }
-    // Looking behind a tag that does not end would take a time that grows with the square of the page.
+    // Searching behind an unfinished tag would take quadratic time.
     (text, "")
 }
 
@@ -124,11 +124,11 @@ fn attribute(text: &str) -> &str {
     }
 }
 
-/// Text with the references resolved that stand in addresses.
+/// Resolves the character references that occur in addresses.
 fn unescaped(text: &str) -> String {
     let names = [("&quot;", "\""), ("&#34;", "\""), ("&#39;", "'"), ("&#x27;", "'"), ("&#43;", "+"), ("&#x2B;", "+")];
     let text = names.iter().fold(text.to_owned(), |text, (name, character)| text.replace(name, character));
-    // The last one, so that what it leaves is not resolved again.
+    // The last one, so that its result is not resolved again.
     text.replace("&#38;", "&amp;").replace("&amp;", "&")
 }
 
