@@ -111,7 +111,7 @@ fn an_answer_is_shown_by_the_first_digits_of_its_id() {
     assert_eq!(home.json(&["memory", "show", &id(1).to_string(), "--json"])["type"], "episodic");
     check_failure(&home, &["memory", "show", "019900"], 1, "more than one begins so");
     check_failure(&home, &["memory", "show", "01990"], 1, "6 to 32 hexadecimal digits");
-    check_failure(&home, &["memory", "show", "abcdef"], 1, "no engram's id begins so");
+    check_failure(&home, &["memory", "show", "abcdef"], 1, "no id begins with these digits");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_name_of_any_length_is_shown() {
 fn answers_are_forgotten() {
     let home = home_with_memory();
     let (one, two) = (id(1).to_string(), id(2).to_string());
-    check_failure(&home, &["memory", "rm", &one, "abcdef"], 1, "no engram's id begins so");
+    check_failure(&home, &["memory", "rm", &one, "abcdef"], 1, "no id begins with these digits");
     let event = event(1, 7, Payload::CritiqueResult(critique())).about(id(1), id(1), RespondentId::A);
     memory(&home).append_event(&event).unwrap();
     let run = home.run(&["memory", "rm", &one, &one]);

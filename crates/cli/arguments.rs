@@ -1,7 +1,7 @@
-//! What can be typed on the command line.
+//! The command line.
 //!
-//! These types hold what was typed, and nothing else decides. A flag that stands for a configuration key becomes an
-//! [`Override`] and is checked where every other source of that key is checked, so that the core sees only
+//! These types hold the arguments as they were typed. A flag that sets a configuration key becomes an [`Override`] and is
+//! validated together with every other source of that key, so that the core sees only
 //! [`Config`](crate::config::Config).
 
 mod bench;
@@ -23,24 +23,24 @@ pub(crate) use shared::{
     BatchFlags, ContextFlag, EngineFlags, JsonFlag, JudgeFlag, ModelFlag, SamplingFlags, SpeculationFlag,
 };
 
-/// What a line may hold that `hone grade --input` reads.
+/// The format of the file that `hone grade --input` reads.
 const GRADE_KEYS: &str = "\
-Keys of a line of --input: query and answer, and where there is one, reference; each is a text.
-Other keys are copied to the output. A line may not have those of the verdict: score, feedback,
-expected_score, entropy, rubric, suspicious, judge, self_graded, tokens, seconds, queue_seconds,
-failure, setting.";
+Each line of --input is an object with the string keys query and answer, and optionally reference.
+Other keys are copied to the output, except these keys of the verdict, which are not allowed: score,
+feedback, expected_score, entropy, rubric, suspicious, judge, self_graded, tokens, seconds,
+queue_seconds, failure, setting.";
 
-/// What a line may hold that `hone compare --input` reads.
+/// The format of the file that `hone compare --input` reads.
 const COMPARE_KEYS: &str = "\
-Keys of a line of --input: query, a and b; each is a text.
-Other keys are copied to the output. A line may not have those of the verdict: winner, log_odds,
-consistent, reason, judge, self_graded, tokens, seconds, queue_seconds, failure, setting.";
+Each line of --input is an object with the string keys query, a and b. Other keys are copied to the
+output, except these keys of the verdict, which are not allowed: winner, log_odds, consistent,
+reason, judge, self_graded, tokens, seconds, queue_seconds, failure, setting.";
 
 /// The whole command line.
 #[derive(Debug, Parser)]
 #[command(name = "hone", version, about = "A local, offline chat that grades itself", max_term_width = 100)]
 pub(crate) struct Arguments {
-    /// Log more to stderr; twice logs everything. HONE_LOG takes a filter such as `hone_engine=debug`
+    /// Log more to stderr; repeat to log everything. HONE_LOG sets a filter such as `hone_engine=debug`
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     /// What to do.
@@ -55,45 +55,45 @@ pub(crate) enum Command {
     Chat(ChatArguments),
     /// Continue the text on stdin, byte for byte
     Generate(GenerateArguments),
-    /// Turn the text on stdin into token ids, or back
+    /// Convert the text on stdin to token ids, or back
     Tokenize(TokenizeArguments),
     /// Measure how well a model predicts a text
     Perplexity(PerplexityArguments),
-    /// Measure the speed of prompt and generation
+    /// Measure the speed of prompt processing and generation
     Bench(BenchArguments),
-    /// Grade an answer from 1 to 5 with the judge, or a file of answers
+    /// Grade an answer, or a file of answers, from 1 to 5
     #[command(after_help = GRADE_KEYS)]
     Grade(GradeArguments),
-    /// Let the judge choose the better of two answers, or do so for a file of them
+    /// Compare two answers, or a file of pairs, and choose the better one
     #[command(after_help = COMPARE_KEYS)]
     Compare(CompareArguments),
-    /// Read the verdict out of what a judge wrote on stdin
+    /// Extract the verdict from a judge's output on stdin
     Verdict(VerdictArguments),
-    /// Write a model of random weights
+    /// Write a model with random weights
     Synth(SynthArguments),
-    /// Fetch a model
+    /// Download a model
     Pull(PullArguments),
-    /// List the models that are installed
+    /// List installed models
     List(ListArguments),
-    /// Show what is known about a model
+    /// Show details of a model
     Show(ShowArguments),
     /// Remove models
     Rm(RmArguments),
-    /// Show the running hones: their models, memory, lanes and queues
+    /// Show running hone processes: their models, memory, lanes and queues
     Ps(PsArguments),
-    /// Write a copy of this program with models inside
+    /// Create an executable with models inside
     Bundle(BundleArguments),
-    /// Play stories against the whole program, and say which hold
+    /// Run end-to-end scenarios and report which ones pass
     Story(StoryArguments),
-    /// Look into what is remembered
+    /// Search, list and manage remembered answers
     Memory(MemoryArguments),
-    /// Show what passed between the agents
+    /// Show the messages between agents
     Events(EventsArguments),
-    /// Look at this machine and the installation, and say what is wrong
+    /// Check this machine and the installation for problems
     Doctor(DoctorArguments),
-    /// Show the configuration in force, and where each value comes from
+    /// Show the effective configuration and the source of each value
     Config(ConfigArguments),
-    /// Print completions for a shell
+    /// Print shell completions
     Completions(CompletionsArguments),
 }
 
@@ -169,13 +169,13 @@ impl Command {
 /// Flags of `hone chat`.
 #[derive(Debug, Args)]
 pub(crate) struct ChatArguments {
-    /// Answer this and leave; without it, stdin is the question unless it is a terminal
+    /// Answer this question and exit; without it, read the question from stdin if that is not a terminal
     #[arg(value_name = "QUESTION")]
     pub(crate) question: Option<String>,
-    /// Instructions that stand before the conversation
+    /// System instructions before the conversation
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
-    /// Go on with a saved conversation: the one named, or else the latest
+    /// Continue a saved conversation: the one with this name, or else the latest
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     pub(crate) resume: Option<String>,
     #[command(flatten)]
@@ -196,31 +196,31 @@ pub(crate) struct ChatArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Quality")]
 pub(crate) struct ChatQualityFlags {
-    /// Grade the answer, and wait for the grade where there is one question
+    /// Grade answers; with a single question, wait for the grade
     #[arg(long, conflicts_with = "no_grade")]
     pub(crate) grade: bool,
-    /// Grade nothing
+    /// Do not grade answers
     #[arg(long)]
     pub(crate) no_grade: bool,
     /// The model that grades
     #[arg(long, value_name = "MODEL")]
     pub(crate) judge: Option<String>,
-    /// What is graded by: a rubric that is shipped, or one in the folder `rubrics` beside the configuration
+    /// The rubric to grade by: a built-in one, or one in the folder `rubrics` beside the configuration
     #[arg(long, value_name = "NAME")]
     pub(crate) rubric: Option<String>,
-    /// How memory reaches the model: auto, tool or off
+    /// How the model gets remembered answers: auto, tool or off
     #[arg(long, value_name = "MODE")]
     pub(crate) memory: Option<String>,
-    /// Let a second respondent answer too, to be compared with the first; its answers are not shown
+    /// Let a second respondent answer as well, for comparison with the first; its answers are not shown
     #[arg(long)]
     pub(crate) respondent_b: bool,
-    /// The second respondent's model; without it, the first one's
+    /// The second respondent's model; defaults to that of the first
     #[arg(long, value_name = "MODEL", requires = "respondent_b")]
     pub(crate) model_b: Option<String>,
     /// The second respondent's temperature
     #[arg(long, value_name = "T", requires = "respondent_b", default_value_t = 0.5)]
     pub(crate) temperature_b: f32,
-    /// Show every event on the bus, on stderr
+    /// Print every event on the bus to stderr
     #[arg(long)]
     pub(crate) monitor: bool,
 }
@@ -238,7 +238,7 @@ impl ChatQualityFlags {
 /// Flags of `hone generate`.
 #[derive(Debug, Args)]
 pub(crate) struct GenerateArguments {
-    /// Continue the text as it stands, without the model's chat template
+    /// Continue the text as it is, without the model's chat template
     #[arg(long)]
     pub(crate) raw: bool,
     /// Read the names of control tokens in the text as those tokens
@@ -247,16 +247,16 @@ pub(crate) struct GenerateArguments {
     /// Add no token in front of the text
     #[arg(long, requires = "raw")]
     pub(crate) no_bos: bool,
-    /// Report the log-probabilities of each token and of the K likeliest
+    /// Report the log-probability of each token and of the K likeliest alternatives
     #[arg(long, value_name = "K")]
     pub(crate) logprobs: Option<usize>,
-    /// Hold the answer to the JSON schema in FILE
+    /// Constrain the answer to the JSON schema in FILE
     #[arg(long, value_name = "FILE", group = "constraint")]
     pub(crate) schema: Option<PathBuf>,
-    /// Hold the answer to a regular expression
+    /// Constrain the answer to a regular expression
     #[arg(long, value_name = "REGEX", group = "constraint")]
     pub(crate) regex: Option<String>,
-    /// Hold the answer to one of these texts
+    /// Constrain the answer to one of these texts
     #[arg(long, value_name = "A,B", value_delimiter = ',', group = "constraint")]
     pub(crate) choice: Vec<String>,
     #[command(flatten)]
@@ -274,7 +274,7 @@ pub(crate) struct GenerateArguments {
 /// Flags of `hone tokenize`.
 #[derive(Debug, Args)]
 pub(crate) struct TokenizeArguments {
-    /// Turn token ids on stdin into text
+    /// Convert token ids on stdin to text
     #[arg(long, conflicts_with_all = ["parse_special", "no_bos"])]
     pub(crate) decode: bool,
     /// Read the names of control tokens in the text as those tokens
@@ -292,10 +292,10 @@ pub(crate) struct TokenizeArguments {
 /// Flags of `hone perplexity`.
 #[derive(Debug, Args)]
 pub(crate) struct PerplexityArguments {
-    /// The text
+    /// The text file to measure
     #[arg(long, value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Tokens in a chunk, of which the second half is scored
+    /// Tokens per chunk; the second half of each chunk is scored
     #[arg(long, value_name = "N", default_value_t = 512)]
     pub(crate) context: usize,
     #[command(flatten)]
@@ -335,10 +335,10 @@ pub(crate) struct GradeArguments {
     /// An answer that deserves a 5
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "input")]
     pub(crate) reference: Option<String>,
-    /// What to grade by: a rubric that comes with hone, or one of your own
+    /// The rubric to grade by: a built-in one, or one in the folder `rubrics` beside the configuration
     #[arg(long, value_name = "NAME")]
     pub(crate) rubric: Option<String>,
-    /// Exit with 3 where the score, or the mean of the scores, is below this
+    /// Exit with 3 if the score, or the mean of the scores, is below this
     #[arg(long, value_name = "SCORE")]
     pub(crate) at_least: Option<f64>,
     #[command(flatten)]
@@ -397,7 +397,7 @@ pub(crate) struct VerdictArguments {
     /// What to look for: a score, or a winner
     #[arg(long, value_enum)]
     pub(crate) mode: VerdictMode,
-    /// There is no other form than JSON, so this changes nothing.
+    /// Has no effect: the output is always JSON.
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }
@@ -426,7 +426,7 @@ pub(crate) struct SynthArguments {
     /// Take the tokenizer from this model
     #[arg(long, value_name = "MODEL")]
     pub(crate) tokenizer: Option<String>,
-    /// The same seed gives the same weights
+    /// Random seed; the same seed gives the same weights
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
     #[command(flatten)]
@@ -439,7 +439,7 @@ pub(crate) struct PullArguments {
     /// A name from `hone list --all`, hf:OWNER/REPO/FILE, or the path of a GGUF file
     #[arg(value_name = "MODEL")]
     pub(crate) reference: String,
-    /// What to call a model that is not from the catalog; without it, the file's name
+    /// Name for a model that is not in the catalog; defaults to the file name
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     #[command(flatten)]
@@ -449,7 +449,7 @@ pub(crate) struct PullArguments {
 /// Flags of `hone list`.
 #[derive(Debug, Args)]
 pub(crate) struct ListArguments {
-    /// Also the models of the catalog that are not installed
+    /// Also list models of the catalog that are not installed
     #[arg(short, long)]
     pub(crate) all: bool,
     #[command(flatten)]
@@ -472,7 +472,7 @@ pub(crate) struct RmArguments {
     /// Names of installed models
     #[arg(value_name = "MODEL", required = true)]
     pub(crate) names: Vec<String>,
-    /// Remove a model that a running hone uses, too, and ask nothing
+    /// Do not ask, even if a running hone uses the model
     #[arg(short, long)]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -482,10 +482,10 @@ pub(crate) struct RmArguments {
 /// Flags of `hone bundle`.
 #[derive(Debug, Args)]
 pub(crate) struct BundleArguments {
-    /// A model to put inside; repeat it for more than one
+    /// A model to include; may be repeated
     #[arg(short, long = "model", value_name = "MODEL", required = true)]
     pub(crate) models: Vec<String>,
-    /// Where to write the program
+    /// Where to write the executable
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
     #[command(flatten)]
@@ -505,14 +505,14 @@ pub(crate) struct StoryArguments {
 /// What `hone story` does.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoryCommand {
-    /// Play stories, each with a fresh memory of its own, which is removed afterwards
+    /// Run stories, each with a fresh memory that is removed afterwards
     Run(StoryRunArguments),
 }
 
 /// Flags of `hone story run`.
 #[derive(Debug, Args)]
 pub(crate) struct StoryRunArguments {
-    /// Files of stories
+    /// Story files
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
@@ -522,7 +522,7 @@ pub(crate) struct StoryRunArguments {
 /// Flags of `hone doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
-    /// Read every byte of the installed and bundled models, too, and compare it with what was installed
+    /// Also read every byte of the installed and bundled models, and verify it against its hash
     #[arg(long)]
     pub(crate) deep: bool,
     #[command(flatten)]
@@ -534,7 +534,7 @@ pub(crate) struct DoctorArguments {
 /// Flags of `hone config`.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArguments {
-    /// Print the agents' states and transitions instead, as Mermaid diagrams
+    /// Print the agents' states and transitions as Mermaid diagrams instead
     #[arg(long)]
     pub(crate) agents: bool,
     #[command(flatten)]

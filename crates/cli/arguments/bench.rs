@@ -12,25 +12,25 @@ use super::{EngineFlags, JsonFlag};
 pub(crate) struct BenchArguments {
     #[command(subcommand)]
     pub(crate) command: Option<BenchCommand>,
-    /// Tokens of the prompt; 0 leaves this test out
+    /// Tokens in the prompt; 0 skips this test
     #[arg(short = 'p', long, value_name = "N", default_value_t = 512)]
     pub(crate) prompt_tokens: usize,
-    /// Tokens to generate; 0 leaves this test out
+    /// Tokens to generate; 0 skips this test
     #[arg(short = 'n', long, value_name = "N", default_value_t = 128)]
     pub(crate) generation_tokens: usize,
-    /// How often each test is run
+    /// Number of runs of each test
     #[arg(short = 'r', long, value_name = "N", default_value_t = 5)]
     pub(crate) repetitions: usize,
-    /// Tokens that each sequence has behind it when a test begins
+    /// Tokens in each sequence's context when a test begins
     #[arg(short = 'd', long, value_name = "D", default_value_t = 0)]
     pub(crate) depth: usize,
-    /// Sequences side by side; the figures are of all together
+    /// Number of concurrent sequences; the figures are totals over all of them
     #[arg(short = 'b', long, value_name = "B", default_value_t = 1)]
     pub(crate) batch: usize,
-    /// Measure what FILE declares, and write a dated CSV
+    /// Run the tests that FILE declares, and write a dated CSV
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt_tokens", "generation_tokens", "repetitions", "depth", "batch", "json"])]
     pub(crate) sweep: Option<PathBuf>,
-    /// The folder for the CSV of a sweep; without it, the current one
+    /// Folder for the CSV of a sweep; defaults to the current one
     #[arg(short, long, value_name = "FOLDER", requires = "sweep")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
@@ -42,25 +42,25 @@ pub(crate) struct BenchArguments {
 /// What else `hone bench` measures.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Measure what a judge that grades without pause costs somebody who chats
+    /// Measure how a judge that grades continuously slows down a chat
     Contention(ContentionArguments),
-    /// Measure what is gained where prompts have something in common
+    /// Measure the speedup from prompts with a common prefix
     Sharing(SharingArguments),
 }
 
 /// Flags of `hone bench contention`.
 #[derive(Debug, Args)]
 pub(crate) struct ContentionArguments {
-    /// Name of the model that answers, or the path of a GGUF file; without it, the configured one
+    /// Name of the model that answers, or the path of a GGUF file; defaults to the configured one
     #[arg(long, value_name = "MODEL")]
     pub(crate) generator: Option<String>,
     /// Name of the model that grades, or the path of a GGUF file
     #[arg(long, value_name = "MODEL")]
     pub(crate) judge: String,
-    /// Questions that are asked, alone and while the judge grades
+    /// Number of questions to ask, both alone and while the judge grades
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub(crate) requests: usize,
-    /// Answers that are graded to measure the judge alone
+    /// Number of answers to grade when measuring the judge alone
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) gradings: usize,
     #[command(flatten)]
@@ -70,13 +70,13 @@ pub(crate) struct ContentionArguments {
 /// Flags of `hone bench sharing`.
 #[derive(Debug, Args)]
 pub(crate) struct SharingArguments {
-    /// Name of the model that answers, or the path of a GGUF file; without it, the configured one
+    /// Name of the model that answers, or the path of a GGUF file; defaults to the configured one
     #[arg(long, value_name = "MODEL")]
     pub(crate) generator: Option<String>,
-    /// Name of the model that grades, or the path of a GGUF file; without it, the generator
+    /// Name of the model that grades, or the path of a GGUF file; defaults to the generator
     #[arg(long, value_name = "MODEL")]
     pub(crate) judge: Option<String>,
-    /// How often each is measured
+    /// Number of runs of each measurement
     #[arg(short = 'r', long, value_name = "N", default_value_t = 5)]
     pub(crate) repetitions: usize,
     #[command(flatten)]

@@ -20,31 +20,31 @@ pub(crate) struct MemoryArguments {
 /// What to do with memory.
 #[derive(Debug, Subcommand)]
 pub(crate) enum MemoryCommand {
-    /// Find answers to questions like this one, best first
+    /// Find answers to similar questions, best first
     Search(MemorySearchArguments),
     /// List answers, latest first
     List(MemoryListArguments),
-    /// Show all that is known about an answer
+    /// Show everything known about an answer
     Show(MemoryShowArguments),
-    /// Write all answers with their vectors, as lines of JSON
+    /// Export all answers with their vectors as JSON lines
     Export(MemoryExportArguments),
-    /// Read what `hone memory export` wrote
+    /// Import answers from a `hone memory export`
     Import(MemoryImportArguments),
     /// Forget answers
     Rm(MemoryRmArguments),
-    /// Count what is remembered
+    /// Show statistics
     Stats(MemoryStatsArguments),
-    /// Put a damaged memory together anew, from all that can still be read; the old files are kept
+    /// Rebuild a damaged memory from everything that can still be read; the old files are kept
     Repair(MemoryRepairArguments),
 }
 
 /// Flags of `hone memory search`.
 #[derive(Debug, Args)]
 pub(crate) struct MemorySearchArguments {
-    /// What to look for
+    /// The question to search for
     #[arg(value_name = "QUERY")]
     pub(crate) query: String,
-    /// The most answers
+    /// Maximum number of answers
     #[arg(short, value_name = "N", default_value_t = 10)]
     pub(crate) n: usize,
     /// Only answers to questions at least this similar, -1 to 1
@@ -59,7 +59,7 @@ pub(crate) struct MemorySearchArguments {
 /// Flags of `hone memory list`.
 #[derive(Debug, Args)]
 pub(crate) struct MemoryListArguments {
-    /// The most answers; 0 lists all
+    /// Maximum number of answers; 0 lists all
     #[arg(short, value_name = "N", default_value_t = 20)]
     pub(crate) n: usize,
     #[command(flatten)]
@@ -81,7 +81,7 @@ pub(crate) struct MemoryShowArguments {
 /// Flags of `hone memory export`.
 #[derive(Debug, Args)]
 pub(crate) struct MemoryExportArguments {
-    /// Where to write; - or nothing writes to stdout
+    /// File to write; - or nothing for stdout
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     #[command(flatten)]
@@ -91,7 +91,7 @@ pub(crate) struct MemoryExportArguments {
 /// Flags of `hone memory import`.
 #[derive(Debug, Args)]
 pub(crate) struct MemoryImportArguments {
-    /// What to read; - reads stdin
+    /// File to read; - for stdin
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     #[command(flatten)]
@@ -111,7 +111,7 @@ pub(crate) struct MemoryRmArguments {
 /// Flags of `hone memory stats`.
 #[derive(Debug, Args)]
 pub(crate) struct MemoryStatsArguments {
-    /// Read everything and check that it agrees with itself
+    /// Also read everything and check its consistency
     #[arg(long)]
     pub(crate) check: bool,
     #[command(flatten)]
@@ -125,7 +125,7 @@ pub(crate) struct MemoryRepairArguments {
     pub(crate) json: JsonFlag,
 }
 
-/// Which answers are meant.
+/// Which answers to include.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Filters")]
 pub(crate) struct FilterFlags {
@@ -138,22 +138,22 @@ pub(crate) struct FilterFlags {
     /// Only answers of this model
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
-    /// Only answers with this score or a better one, 1 to 5
+    /// Only answers with at least this score, 1 to 5
     #[arg(long, value_name = "SCORE", value_parser = clap::value_parser!(u8).range(1..=5))]
     pub(crate) min_score: Option<u8>,
-    /// Only answers from this moment on: 2026-01-31, 2026-01-31T18:30 (UTC), or 30m, 12h, 7d ago
+    /// Only answers since this time: 2026-01-31, 2026-01-31T18:30 (UTC), or 30m, 12h, 7d ago
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(crate) since: Option<Timestamp>,
-    /// Only answers before this moment
+    /// Only answers before this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(crate) until: Option<Timestamp>,
     /// Only answers that have a score
     #[arg(long, conflicts_with = "unscored")]
     pub(crate) scored: bool,
-    /// Only answers that have none
+    /// Only answers without a score
     #[arg(long)]
     pub(crate) unscored: bool,
-    /// Only exchanges in which this stands, in upper or lower case
+    /// Only exchanges that contain this text, ignoring case
     #[arg(long, value_name = "TEXT")]
     pub(crate) text: Option<String>,
 }
@@ -178,19 +178,19 @@ impl FilterFlags {
 /// Flags of `hone events`.
 #[derive(Debug, Args)]
 pub(crate) struct EventsArguments {
-    /// Go on with what happens from now on, also in other processes
+    /// Keep printing new events, including those of other processes
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// Only events about this, such as critique.result; may be repeated
+    /// Only events with this subject, such as critique.result; may be repeated
     #[arg(long = "type", value_name = "SUBJECT")]
     pub(crate) subjects: Vec<Subject>,
     /// Only events of this conversation
     #[arg(long, value_name = "SESSION")]
     pub(crate) session: Option<SessionId>,
-    /// Only the latest N; 0 prints none of those that have passed. Without it, all, or 10 with --follow
+    /// Only the latest N past events; defaults to all, or to 10 with --follow
     #[arg(short = 'n', value_name = "N")]
     pub(crate) last: Option<usize>,
-    /// Print each event as JSON, on a line of its own
+    /// Print each event as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -203,7 +203,7 @@ fn respondent(text: &str) -> Result<RespondentId, String> {
     }
 }
 
-/// A moment as people write it.
+/// Parses a time as people write it.
 fn moment(text: &str) -> Result<Timestamp, String> {
     let wrong = || "a moment is 2026-01-31, 2026-01-31T18:30, or 30m, 12h, 7d ago".to_string();
     let units = [('m', 60), ('h', 3_600), ('d', 86_400)];

@@ -26,22 +26,22 @@ impl ModelFlag {
 pub(crate) struct EngineFlags {
     #[command(flatten)]
     pub(crate) model: ModelFlag,
-    /// auto, cpu, cuda, cuda:N or metal
+    /// Device to run on: auto, cpu, cuda, cuda:N or metal
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
-    /// auto, candle or native
+    /// Backend to run on: auto, candle or native
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<String>,
-    /// 8 or 16: how finely activations are rounded; 16 is nearly exact, and slower
+    /// Precision of activations: 8 or 16; 16 is nearly exact, and slower
     #[arg(long, value_name = "N")]
     pub(crate) activation_bits: Option<u32>,
-    /// Threads that compute; 0 takes one for each physical core
+    /// Number of compute threads; 0 uses one per physical core
     #[arg(short, long, value_name = "N")]
     pub(crate) threads: Option<u32>,
-    /// The most memory that all models together may take, such as 8GiB
+    /// Memory limit for all models together, such as 8GiB
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_limit: Option<String>,
-    /// A model that stays in memory once it is loaded, whatever else is asked for; may be given several times
+    /// Keep this model in memory once it is loaded; may be repeated
     #[arg(long, value_name = "MODEL")]
     pub(crate) pin: Vec<String>,
 }
@@ -72,16 +72,16 @@ impl JudgeFlag {
     }
 }
 
-/// A file of tasks instead of one.
+/// A file of tasks instead of a single one.
 #[derive(Debug, Default, Args)]
 pub(crate) struct BatchFlags {
-    /// Take the texts from here: a JSON object on each line, with the keys told below
+    /// Read the texts from FILE: one JSON object per line, with the keys described below
     #[arg(long, value_name = "FILE", requires = "output")]
     pub(crate) input: Option<PathBuf>,
-    /// Write each object of the input here, with its verdict; what has one here already is not judged again
+    /// Write each input object with its verdict to FILE; objects with a verdict in FILE are not judged again
     #[arg(long, value_name = "FILE", requires = "input")]
     pub(crate) output: Option<PathBuf>,
-    /// Neither use nor keep verdicts from earlier runs
+    /// Do not use or update the cache of verdicts
     #[arg(long)]
     pub(crate) no_cache: bool,
 }
@@ -96,7 +96,7 @@ impl BatchFlags {
 /// `--context`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ContextFlag {
-    /// Tokens of context to make room for; 0 takes all that the model was trained for
+    /// Context length in tokens; 0 uses the length that the model was trained for
     #[arg(short, long, value_name = "N")]
     pub(crate) context: Option<u32>,
 }
@@ -110,10 +110,10 @@ impl ContextFlag {
 /// `--speculation` and `--draft`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct SpeculationFlag {
-    /// auto or off: whether tokens are guessed ahead; the answers are the same
+    /// Speculative decoding: auto or off; the answers are the same
     #[arg(long, value_name = "MODE")]
     pub(crate) speculation: Option<String>,
-    /// A smaller model of the same vocabulary that guesses ahead
+    /// Draft model for speculative decoding: a smaller model with the same vocabulary
     #[arg(long, value_name = "MODEL")]
     pub(crate) draft: Option<String>,
 }
@@ -137,37 +137,37 @@ pub(crate) struct JsonFlag {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingFlags {
-    /// 0 always takes the likeliest token
+    /// Sampling temperature; 0 always takes the likeliest token
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     pub(crate) temperature: Option<f64>,
     /// Keep only the K likeliest tokens; 0 keeps all
     #[arg(long, value_name = "K")]
     pub(crate) top_k: Option<u32>,
-    /// Keep only the likeliest tokens that sum to P; 1 keeps all
+    /// Keep only the likeliest tokens whose probabilities sum to P; 1 keeps all
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub(crate) top_p: Option<f64>,
     /// Keep only tokens at least P times as likely as the likeliest
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub(crate) min_p: Option<f64>,
-    /// Make tokens that occurred less likely; 1 changes nothing
+    /// Make tokens that have occurred less likely; 1 disables the penalty
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(crate) repetition_penalty: Option<f64>,
-    /// Subtract from a token's logit for each occurrence
+    /// Subtract X from a token's logit for each time it has occurred
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(crate) frequency_penalty: Option<f64>,
-    /// Subtract from a token's logit where it occurred
+    /// Subtract X from a token's logit if it has occurred
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(crate) presence_penalty: Option<f64>,
-    /// How many of the last tokens the penalties look at
+    /// Number of recent tokens that the penalties consider
     #[arg(long, value_name = "N")]
     pub(crate) penalty_window: Option<u32>,
-    /// The same seed gives the same text; -1 draws a fresh one
+    /// Random seed; the same seed gives the same text, -1 draws a fresh seed
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) seed: Option<i64>,
-    /// The most tokens of an answer; 0 sets no limit
+    /// Maximum number of tokens in an answer; 0 for no limit
     #[arg(short = 'N', long, value_name = "N")]
     pub(crate) max_tokens: Option<u32>,
-    /// End the answer before this text; may be repeated
+    /// Stop generating before this text; may be repeated
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
     /// Add BIAS to the logit of token ID; may be repeated

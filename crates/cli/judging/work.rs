@@ -164,7 +164,7 @@ mod tests {
     fn check<W: Work>(command: &str) {
         let arguments = Arguments::command();
         let help = arguments.find_subcommand(command).unwrap().get_after_help().unwrap().to_string();
-        let (_, told) = help.split_once("those of the verdict: ").unwrap();
+        let (_, told) = help.split_once("which are not allowed: ").unwrap();
         let told: Vec<&str> = told.trim_end_matches('.').split(',').map(str::trim).collect();
         assert_eq!(told, [W::FIELDS, &[SETTING]].concat());
     }

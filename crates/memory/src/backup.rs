@@ -1,8 +1,8 @@
-//! Copies of what is remembered, for the day when storage cannot be read any more.
+//! Backups of memory, for the day when storage can no longer be read.
 //!
-//! A copy holds every engram and every event, as lines of JSON, compressed; vectors are left out, since they can be made
-//! again. The last line says how many lines there are, and the sha256 of all before it: a copy is good if it says so, and
-//! it is read back before an older one is removed. What is forgotten is taken out of the copies too.
+//! A backup holds every engram and every event as compressed lines of JSON; vectors are left out, since they can be computed
+//! again. The last line holds the number of lines and the sha256 of everything before it. A new backup is read back and
+//! verified before an older one is removed. Forgotten answers are removed from the backups, too.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -19,28 +19,28 @@ use sha2::{Digest, Sha256};
 
 use crate::files::{Purpose, remove_unfinished, unfinished_file};
 
-/// The folder of the copies, inside memory's.
+/// The folder of the backups, inside memory's folder.
 const FOLDER: &str = "backups";
 
-/// What the name of a copy ends with.
+/// The suffix of a backup's name.
 const ENDING: &str = ".jsonl.gz";
 
-/// The format of the copies.
+/// The format version of backups.
 const FORMAT: u32 = 1;
 
-/// Time between two copies, in milliseconds.
+/// Time between two backups, in milliseconds.
 const A_DAY: u64 = 24 * 60 * 60 * 1_000;
 
-/// What a copy holds.
+/// The contents of a backup.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Backup {
-    /// Engrams, with every field that stood on them, the oldest first.
+    /// Engrams with all their fields, oldest first.
     pub(crate) engrams: Vec<Map<String, Value>>,
     /// Events and their numbers, in order.
     pub(crate) events: Vec<(u64, Value)>,
 }
 
-/// A line of a copy.
+/// A line of a backup.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Line {
@@ -50,7 +50,7 @@ enum Line {
     End { engrams: u64, events: u64, sha256: String },
 }
 
-/// The copies in memory's folder, the latest first.
+/// The backups in memory's folder, latest first.
 ///
 /// # Errors
 /// When the folder cannot be read.
@@ -66,7 +66,7 @@ pub(crate) fn files(memory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Whether the latest copy is a day old, or there is no copy. A clock that was set back does not put copies off for long.
+/// Whether the latest backup is a day old, or there is none. A clock that was set back delays the next one only briefly.
 ///
 /// # Errors
 /// When the folder cannot be read.
@@ -75,13 +75,13 @@ pub(crate) fn is_due(memory: &Path, now: Timestamp) -> io::Result<bool> {
     Ok(latest.is_none_or(|latest| latest.abs_diff(now.0) >= A_DAY))
 }
 
-/// A copy that is being written.
+/// A backup that is being written.
 pub(crate) struct BackupWriter {
     lines: Lines<GzEncoder<BufWriter<tempfile::NamedTempFile>>>,
     file: PathBuf,
 }
 
-/// Lines, counted and summed.
+/// The number of lines and their hash.
 struct Lines<W> {
     writer: W,
     sum: Sha256,
@@ -90,7 +90,7 @@ struct Lines<W> {
 }
 
 impl BackupWriter {
-    /// Begins a copy of this moment.
+    /// Starts a backup with the current time.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -127,10 +127,10 @@ impl BackupWriter {
         self.lines.write(&Line::Event { number, envelope })
     }
 
-    /// Ends the copy, reads it back, and gives it its name.
+    /// Finishes the backup, reads it back, and renames it to its final name.
     ///
     /// # Errors
-    /// When it cannot be written, or is not what was written.
+    /// When it cannot be written, or differs from what was written.
     pub(crate) fn finish(mut self) -> io::Result<PathBuf> {
         let (engrams, events) = (self.lines.engrams, self.lines.events);
         let sha256 = digits(&self.lines.sum);
@@ -152,7 +152,7 @@ impl<W: Write> Lines<W> {
     }
 }
 
-/// Removes all but the latest `keep` copies.
+/// Removes all but the latest `keep` backups.
 ///
 /// # Errors
 /// When one cannot be removed.
@@ -160,26 +160,26 @@ pub(crate) fn remove_old(memory: &Path, keep: usize) -> io::Result<()> {
     files(memory)?.iter().skip(keep).try_for_each(fs::remove_file)
 }
 
-/// Reads a copy, and checks it.
+/// Reads and verifies a backup.
 ///
 /// # Errors
-/// Why it is not good.
+/// Why it is not valid.
 pub(crate) fn read(file: &Path) -> Result<Backup, String> {
     let file = File::open(file).map_err(|error| error.to_string())?;
     read_lines(BufReader::new(GzDecoder::new(file)))
 }
 
-/// Reads the lines of a copy, and checks them.
+/// Reads and verifies the lines of a backup.
 ///
 /// # Errors
-/// Why they are not good.
+/// Why they are not valid.
 pub(crate) fn read_lines(lines: impl BufRead) -> Result<Backup, String> {
     let (mut backup, mut sum, mut before) = (Backup::default(), Sha256::new(), String::new());
     let mut end = None;
     for (number, line) in lines.lines().enumerate() {
         let line = line.map_err(|error| error.to_string())? + "\n";
         if end.is_some() {
-            return Err("something follows its end".to_owned());
+            return Err("there is data after its end".to_owned());
         }
         sum.update(std::mem::take(&mut before));
         match serde_json::from_str(&line).map_err(|error| error.to_string())? {
@@ -194,14 +194,14 @@ pub(crate) fn read_lines(lines: impl BufRead) -> Result<Backup, String> {
         before = line;
     }
     let found = (backup.engrams.len() as u64, backup.events.len() as u64, digits(&sum));
-    if end == Some(found) { Ok(backup) } else { Err("it does not end as it should".to_owned()) }
+    if end == Some(found) { Ok(backup) } else { Err("its last line does not match its contents".to_owned()) }
 }
 
-/// Takes answers out of the copies: the engrams, and the texts in what `blank` finds to be about them. A copy that cannot be
-/// read is removed, since nobody can say what is in it.
+/// Removes answers from the backups: the engrams, and the texts in the events that `blank` finds to be about them. A backup
+/// that cannot be read is removed, since its contents are unknown.
 ///
 /// # Errors
-/// When a copy can be neither written anew nor removed.
+/// When a backup can neither be rewritten nor removed.
 pub(crate) fn forget(memory: &Path, ids: &[QueryId], blank: impl Fn(&mut Value) -> bool) -> io::Result<()> {
     let ids: Vec<String> = ids.iter().map(QueryId::to_string).collect();
     let is_forgotten = |engram: &Map<String, Value>| {
@@ -231,7 +231,7 @@ fn write_again(file: &Path, backup: Backup) -> io::Result<()> {
     writer.finish().map(drop)
 }
 
-/// When a copy was made, in milliseconds; `None` where the file is none.
+/// The time of a backup in milliseconds; `None` if the file is not a backup.
 fn moment_of(file: &Path) -> Option<u64> {
     file.file_name()?.to_str()?.strip_suffix(ENDING)?.parse().ok()
 }

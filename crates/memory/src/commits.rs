@@ -1,4 +1,4 @@
-//! Writes that come at the same time share one flush.
+//! Group commit: concurrent writes share one flush.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -27,11 +27,11 @@ impl Commits {
         state.applied
     }
 
-    /// Waits until that write is durable: flushes, unless somebody does and it may be waited for. While one flush runs, the
-    /// writes that come wait for the next one, which is theirs together.
+    /// Waits until that write is durable. Flushes, unless another thread is flushing; writes that arrive during a flush
+    /// share the next one.
     ///
     /// # Errors
-    /// When a flush failed; then nothing is durable any more until storage is opened again.
+    /// When a flush failed; nothing more becomes durable until storage is opened again.
     pub(crate) fn wait(&self, write: u64, flush: impl Fn() -> Result<(), MemoryError>) -> Result<(), MemoryError> {
         let mut state = self.lock();
         loop {

@@ -1,11 +1,11 @@
-//! The list of what is due: requests that memory could not take when they came, kept as files until it can.
+//! The due list: requests that memory could not take when they came, kept as files until it can.
 //!
-//! Whoever cannot reach memory, because its owner hangs, its disk is full or its files are damaged, puts the request into
-//! `due/`, a file each, written whole and durable before the caller goes on. Whoever owns memory next takes them in, in their
-//! order: when it opens memory, and before it answers any request. A file is removed when what it asks for is durable; a
-//! request that is taken in twice, since the process was killed in between, is a repetition like any other.
+//! A process that cannot reach memory, because its owner hangs, its disk is full or its files are damaged, writes the
+//! request to a file in `due/`, completely and durably, before the call returns. The next owner applies the files in order
+//! when it opens memory, and before it answers any request. A file is removed once its effect is durable. If a process is
+//! killed in between, the request is applied a second time, which is a repetition like any other.
 //!
-//! The order needs no clock: a name begins with a number that is higher than those of all that are there.
+//! The order does not depend on a clock: a file name begins with a number that is higher than that of all existing files.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -22,26 +22,26 @@ use sha2::{Digest, Sha256};
 use crate::files::{Purpose, write_new_file};
 use crate::request::Request;
 
-/// The folder of the list, inside memory's.
+/// The folder of the list, inside memory's folder.
 const FOLDER: &str = "due";
 
-/// The folder of what memory refuses, inside the list's.
+/// The folder of requests that memory refuses, inside the list's folder.
 const REFUSED: &str = "refused";
 
 /// The format of the files.
 const FORMAT: u32 = 1;
 
-/// A file that was being written for so long is left over from a process that was killed.
+/// The age at which a partly written file counts as left over from a killed process.
 const LONGEST_WRITING: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What is due, in memory's folder.
+/// The due list in memory's folder.
 pub(crate) struct DueList {
     folder: PathBuf,
     /// The number of the last request that this process has kept.
     last: Mutex<u64>,
 }
 
-/// What stands in a file, after its checksum.
+/// The content of a file, after its checksum.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry<R> {
@@ -55,12 +55,12 @@ impl DueList {
         DueList { folder: folder.join(FOLDER), last: Mutex::default() }
     }
 
-    /// Where it is.
+    /// The folder of the list.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Checks that something can be kept.
+    /// Checks that requests could be kept.
     ///
     /// # Errors
     /// When the folder cannot be written to.
@@ -83,14 +83,14 @@ impl DueList {
             *last = there.unwrap_or(0).max(*last) + 1;
             let name = format!("{:016}.{}.{about}.json", *last, process::id());
             match write_new_file(&self.folder.join(name), Purpose::Due, &bytes) {
-                // A process of that number has been here before.
+                // An earlier process had the same process id.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 written => return written,
             }
         }
     }
 
-    /// The files of what is due, in the order in which they are to be taken in.
+    /// The files of the list, in the order in which they are to be applied.
     ///
     /// # Errors
     /// When the folder cannot be read.
@@ -105,7 +105,7 @@ impl DueList {
         Ok(files)
     }
 
-    /// Notes that what stands in a file is done.
+    /// Removes a file whose request has been applied.
     ///
     /// # Errors
     /// When the file cannot be removed.
@@ -113,7 +113,7 @@ impl DueList {
         fs::remove_file(file)
     }
 
-    /// Puts a file aside that memory will never take; it is kept for a person to look at.
+    /// Sets a file aside that memory will never accept; it is kept for inspection.
     ///
     /// # Errors
     /// When it cannot be moved.
@@ -123,7 +123,7 @@ impl DueList {
         fs::rename(file, aside.join(file.file_name().unwrap_or_default()))
     }
 
-    /// Makes durable what was removed or set aside, and removes what killed processes have left behind.
+    /// Makes removals and moves durable, and deletes files that killed processes left behind.
     ///
     /// # Errors
     /// When the folder cannot be read.
@@ -143,7 +143,7 @@ impl DueList {
 /// Reads a file of the list.
 ///
 /// # Errors
-/// Why it cannot be understood.
+/// Why it is not valid.
 pub(crate) fn read(file: &Path) -> io::Result<Result<Request, String>> {
     Ok(from_bytes(&fs::read(file)?))
 }
@@ -164,12 +164,12 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Request, String> {
     Ok(entry.request)
 }
 
-/// A checksum on a line of its own, and JSON.
+/// Serializes an entry as JSON, after a line with its checksum.
 fn to_bytes(request: &Request) -> io::Result<Vec<u8>> {
     Ok(with_sum(&serde_json::to_vec(&Entry { format: FORMAT, request })?))
 }
 
-/// Bytes behind their checksum.
+/// Prepends the checksum to some bytes.
 pub(crate) fn with_sum(bytes: &[u8]) -> Vec<u8> {
     [sum_line(bytes).as_bytes(), bytes].concat()
 }
@@ -179,14 +179,14 @@ fn sum_line(bytes: &[u8]) -> String {
     digits + "\n"
 }
 
-/// The number that a file's name begins with; `None` where it is none of the list.
+/// The number at the start of a file name; `None` if the file is not part of the list.
 fn number_of(file: &Path) -> Option<u64> {
     let name = file.file_name()?.to_str()?;
     name.strip_suffix(".json")?.split_once('.')?.0.parse().ok()
 }
 
 impl Request {
-    /// The answer that it is about, where it is about one.
+    /// The id of the answer that the request is about, if any.
     fn about(&self) -> Option<QueryId> {
         match self {
             Request::Remember { engram, .. } => Some(engram.query_id),

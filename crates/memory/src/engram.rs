@@ -1,8 +1,8 @@
 //! What is remembered of one answer.
 //!
-//! In JSON an engram is one flat object, with the grade's parts beside the rest under the names that the quality loop
-//! uses (`critic_score`, `feedback`, …). Fields that this version does not know are kept where an engram is updated: an
-//! update changes the object and never writes it anew.
+//! In JSON an engram is one flat object that also holds the parts of the grade, under the names that the quality loop uses
+//! (`critic_score`, `feedback`, …). An update changes fields of the object and never rewrites it, so fields that this
+//! version does not know are kept.
 
 use hone_protocol::{
     Comparison, FinishReason, Grade, Judging, QueryId, Rating, RespondentId, Response, SamplingOptions, SessionId,
@@ -24,45 +24,45 @@ pub enum EngramKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "FlatEngram", from = "FlatEngram")]
 pub struct Engram {
-    /// Names it.
+    /// Its id.
     pub query_id: QueryId,
     /// What kind of memory it is.
     pub kind: EngramKind,
-    /// Its place in the order of all that was ever remembered, from 1. The store gives it; what stands here when an engram
-    /// is given to the store does not matter.
+    /// Its position in the order of everything ever remembered, from 1. The store assigns it and ignores the value it is
+    /// given.
     pub sequence: u64,
-    /// What was asked.
+    /// The question.
     pub query: String,
-    /// What was answered.
+    /// The answer.
     pub answer: String,
-    /// When it was answered.
+    /// The time of the answer.
     pub at: Timestamp,
     /// The conversation.
     pub session_id: SessionId,
-    /// Who answered.
+    /// The respondent.
     pub respondent_id: RespondentId,
     /// The model that answered.
     pub model: String,
-    /// How it chose tokens.
+    /// The sampling options.
     pub sampling: SamplingOptions,
-    /// Why the answer ended; `None` where it was cancelled.
+    /// Why the answer ended; `None` if it was cancelled.
     pub finish_reason: Option<FinishReason>,
-    /// What the question is after, in a few words; `None` where that was not found out.
+    /// The intent of the question, in a few words; `None` if it was not extracted.
     pub intent: Option<String>,
     /// Names and things that the exchange is about.
     pub entities: Vec<String>,
-    /// Its grade; `None` until it was graded.
+    /// Its grade; `None` until it is graded.
     pub grade: Option<Grade>,
-    /// Whether it was the better of two answers; `None` where it was not compared, or neither was better.
+    /// Whether it was the better of two answers; `None` if it was not compared, or the comparison was a tie.
     pub pairwise_winner: Option<bool>,
-    /// What a person thinks of it.
+    /// The user's rating.
     pub user_feedback: Option<Rating>,
     /// The question as it was received: the `query_id` of respondent A's engram.
     pub correlation_id: QueryId,
 }
 
 impl Engram {
-    /// An answer of this moment that nothing more is known about; of respondent A, in answer to its own question.
+    /// A new answer of the present time, by respondent A to its own question, without a grade or other annotations.
     pub fn new(query_id: QueryId, session_id: SessionId, response: &Response) -> Engram {
         Engram {
             query_id,
@@ -85,13 +85,13 @@ impl Engram {
         }
     }
 
-    /// Its score, 1 to 5; `None` is unscored, which is neither a pass nor a 0.
+    /// Its score, 1 to 5; `None` means unscored, which is neither a pass nor a 0.
     pub fn score(&self) -> Option<u8> {
         self.grade.as_ref().and_then(|grade| grade.score)
     }
 }
 
-/// The engram as it stands in JSON.
+/// The engram as it is stored in JSON.
 #[derive(Clone, Serialize, Deserialize)]
 struct FlatEngram {
     query_id: QueryId,
@@ -118,7 +118,7 @@ struct FlatEngram {
     correlation_id: QueryId,
 }
 
-/// A grade's parts, under their names on an engram. There is a grade where there is a judge.
+/// The parts of a grade under their names on an engram. The engram has a grade if it has a judge.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct FlatGrade {
     critic_score: Option<u8>,
@@ -132,7 +132,7 @@ struct FlatGrade {
     judging_seconds: Option<f64>,
     judging_queue_seconds: Option<f64>,
     judging_failure: Option<String>,
-    /// What makes the answer look as if it wanted to influence its judge.
+    /// The passage that makes the answer look as if it wanted to influence its judge.
     suspicious: Option<Suspicion>,
 }
 
@@ -224,7 +224,7 @@ impl FlatGrade {
     }
 }
 
-/// The sampling options that this version knows: a later one may have written more.
+/// The sampling options that this version knows; a later version may have written more.
 fn known_sampling<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SamplingOptions, D::Error> {
     let mut written: Map<String, Value> = Map::deserialize(deserializer)?;
     if let Ok(Value::Object(known)) = serde_json::to_value(SamplingOptions::default()) {
@@ -233,7 +233,7 @@ fn known_sampling<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Sampling
     serde_json::from_value(Value::Object(written)).map_err(serde::de::Error::custom)
 }
 
-/// The fields of an engram that say its grade.
+/// The fields of an engram that hold its grade.
 pub(crate) fn grade_fields(grade: &Grade) -> Map<String, Value> {
     match serde_json::to_value(FlatGrade::from(grade)) {
         Ok(Value::Object(fields)) => fields,
@@ -241,7 +241,7 @@ pub(crate) fn grade_fields(grade: &Grade) -> Map<String, Value> {
     }
 }
 
-/// The field of both engrams that says which was better; none where there is no verdict, which is not a tie.
+/// The field on both engrams that says which one was better. It is absent without a verdict, which is not a tie.
 pub(crate) fn pairwise_fields(comparison: &Comparison) -> [(QueryId, Map<String, Value>); 2] {
     let preference = &comparison.preference;
     let fields = |respondent: RespondentId| match (preference.winner, &preference.judging.failure) {
@@ -251,7 +251,7 @@ pub(crate) fn pairwise_fields(comparison: &Comparison) -> [(QueryId, Map<String,
     [(comparison.query_id_a, fields(RespondentId::A)), (comparison.query_id_b, fields(RespondentId::B))]
 }
 
-/// A field alone.
+/// A single field.
 pub(crate) fn field(name: &str, value: Value) -> Map<String, Value> {
     std::iter::once((name.to_owned(), value)).collect()
 }

@@ -1,5 +1,4 @@
-//! What can go wrong with memory. Errors cross from the process that owns a folder to those that ask it, so they are plain
-//! data.
+//! Errors of memory. They are plain data, because they cross from the owner's process to its clients.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,47 +7,48 @@ use hone_protocol::QueryId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Why an export or an import did not come to its end.
+/// Why an export or an import failed.
 #[derive(Debug, Error)]
 pub enum TransferError {
-    /// Memory could not do its part.
+    /// Memory failed.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The other side of it could not be read or written.
-    #[error("cannot read or write engrams as lines: {0}")]
+    /// The exported or imported lines could not be read or written.
+    #[error("cannot read or write the exported lines: {0}")]
     Lines(#[from] io::Error),
 }
 
-/// Why memory could not do what was asked. Nothing was written, unless the variant says otherwise.
+/// Why a request to memory failed. Nothing was written, unless the variant says otherwise.
 #[derive(Clone, Debug, Error, PartialEq, Serialize, Deserialize)]
 pub enum MemoryError {
-    /// There is no room left for what was to be written.
+    /// There is not enough disk space for the write.
     #[error("the disk that holds {folder} is full ({reason}): free some space and try again")]
     DiskFull {
         /// Memory's folder.
         folder: PathBuf,
-        /// What was seen.
+        /// The details.
         reason: String,
     },
-    /// The files of memory could not be read or written. What was being written may be there or not, but never in part.
+    /// The files of memory could not be read or written. The write that failed may have taken effect or not, but never in
+    /// part.
     #[error("memory in {folder} cannot be used: {reason}")]
     Storage {
         /// Memory's folder.
         folder: PathBuf,
-        /// What was seen.
+        /// The details.
         reason: String,
     },
-    /// The files of memory are not what was written.
+    /// The files of memory are damaged.
     #[error(
-        "the files of memory in {folder} are damaged ({reason}): run `hone memory repair`, which saves what can be read"
+        "the files of memory in {folder} are damaged ({reason}): run `hone memory repair`, which recovers everything readable"
     )]
     Corrupted {
         /// Memory's folder.
         folder: PathBuf,
-        /// What was seen.
+        /// The details.
         reason: String,
     },
-    /// A record says what no version of hone that this one knows has written.
+    /// A record has content that no version of hone known to this one writes.
     #[error("{record} cannot be read: {reason}")]
     Damaged {
         /// The record.
@@ -56,7 +56,7 @@ pub enum MemoryError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The folder was written by a later hone.
+    /// The folder was written by a later version of hone.
     #[error("memory in {folder} has format {format}, this hone reads format {known}: use the hone that wrote it")]
     LaterFormat {
         /// Memory's folder.
@@ -66,8 +66,8 @@ pub enum MemoryError {
         /// The newest format that is read.
         known: u64,
     },
-    /// Something else is remembered under the same id.
-    #[error("engram {id} is remembered already, with another content")]
+    /// Another engram is remembered under the same id.
+    #[error("engram {id} already exists with different content")]
     Conflict {
         /// The id.
         id: QueryId,
@@ -80,8 +80,8 @@ pub enum MemoryError {
         /// What is wrong with it.
         reason: String,
     },
-    /// An abbreviated id that is none.
-    #[error("{text:?} is no engram's id: {reason}")]
+    /// An abbreviated id that is not valid.
+    #[error("{text:?} is not the id of an engram: {reason}")]
     Id {
         /// What was given.
         text: String,
@@ -91,38 +91,38 @@ pub enum MemoryError {
     /// Pieces of answers are not kept in the event log.
     #[error("a chunk of an answer is not kept in the event log")]
     Chunk,
-    /// Lines that cannot be imported.
+    /// An import with invalid lines.
     #[error("nothing was imported: {}", .problems.join("; "))]
     Import {
-        /// What is wrong, a line number each.
+        /// The problems, each with a line number.
         problems: Vec<String>,
     },
-    /// Another process holds the folder and cannot be talked to.
+    /// Another process owns the folder but cannot be reached.
     #[error(
-        "memory in {folder} is in use by process {process}, which does not answer: {reason}; end it or wait for it"
+        "memory in {folder} is in use by process {process} and cannot be shared: {reason}; end that process or wait for it"
     )]
     Held {
         /// Memory's folder.
         folder: PathBuf,
-        /// The process that holds it, as far as it is known.
+        /// The process id of the owner, as far as it is known.
         process: String,
-        /// Why it cannot be talked to.
+        /// Why the owner cannot be reached.
         reason: String,
     },
-    /// Memory could not be reached, and what was to be written could not be kept for later either.
-    #[error("{cause}; and it cannot be kept for later in {folder} either: {reason}")]
+    /// Memory could not be reached, and the request could not be kept for later either.
+    #[error("{cause}; it could not be kept for later in {folder} either: {reason}")]
     NotKept {
-        /// Why it could not be written.
+        /// Why memory could not be reached.
         cause: Box<MemoryError>,
-        /// Where what is due is kept.
+        /// The folder of the due list.
         folder: PathBuf,
-        /// Why it could not be kept.
+        /// Why the request could not be kept.
         reason: String,
     },
 }
 
 impl MemoryError {
-    /// Whether the same may succeed later, when the disk has room, the owner answers, or the files are repaired.
+    /// Whether the same request may succeed later: once the disk has room, the owner responds, or the files are repaired.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             MemoryError::DiskFull { .. }

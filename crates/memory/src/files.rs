@@ -1,4 +1,4 @@
-//! Files in memory's folder: written whole or not at all, and readable by nobody else.
+//! Files in memory's folder: written completely or not at all, and readable by their owner alone.
 
 use std::fs;
 use std::io::{self, Write};
@@ -7,25 +7,25 @@ use std::path::Path;
 use hone_files::sync_folder;
 use tempfile::NamedTempFile;
 
-/// What the name of a file begins with while it is being written.
+/// The prefix of the name of a file that is being written.
 const UNFINISHED: &str = ".unfinished-";
 
-/// What a file is for. Files of different purposes have different names while they are being written, so that nobody
-/// cleans up what somebody else is about to finish.
+/// The purpose of a file. While they are being written, files of different purposes have different names, so that cleaning
+/// up one kind never removes a file that another writer is about to finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Who owns the folder.
+    /// The note about the folder's owner.
     Owner,
     /// The index of vectors.
     Index,
-    /// A request that is to be answered later.
+    /// A request on the due list.
     Due,
-    /// A copy of what is remembered.
+    /// A backup.
     Backup,
 }
 
 impl Purpose {
-    /// What the name of such a file begins with while it is being written.
+    /// The prefix of the name of such a file while it is being written.
     fn prefix(self) -> String {
         let name = match self {
             Purpose::Owner => "owner",
@@ -37,16 +37,16 @@ impl Purpose {
     }
 }
 
-/// Writes a file, durably, in place of what is there.
+/// Writes a file durably, replacing an existing one.
 ///
 /// # Errors
-/// When there is no room, or the file cannot be written; then the old one stays.
+/// When there is no room or the file cannot be written; the old one then stays.
 pub(crate) fn write_file(file: &Path, purpose: Purpose, bytes: &[u8]) -> io::Result<()> {
     begin_file(file, purpose, bytes)?.persist(file)?;
     sync_folder(file.parent().unwrap_or(file))
 }
 
-/// Writes a file, durably, where there is no file of that name.
+/// Writes a file durably, if no file of that name exists.
 ///
 /// # Errors
 /// When there is no room, the file cannot be written, or its name is taken.
@@ -55,7 +55,7 @@ pub(crate) fn write_new_file(file: &Path, purpose: Purpose, bytes: &[u8]) -> io:
     sync_folder(file.parent().unwrap_or(file))
 }
 
-/// A file that is about to be called `file`, with its bytes on disk. It is removed where it is dropped before.
+/// A file that will be renamed to `file`, with its bytes on disk. Dropping it first removes it.
 fn begin_file(file: &Path, purpose: Purpose, bytes: &[u8]) -> io::Result<NamedTempFile> {
     let mut fresh = unfinished_file(file, purpose)?;
     fresh.write_all(bytes)?;
@@ -63,7 +63,7 @@ fn begin_file(file: &Path, purpose: Purpose, bytes: &[u8]) -> io::Result<NamedTe
     Ok(fresh)
 }
 
-/// An empty file that is about to be called `file`. It is removed where it is dropped before.
+/// An empty file that will be renamed to `file`. Dropping it first removes it.
 ///
 /// # Errors
 /// When it cannot be created.
@@ -71,22 +71,22 @@ pub(crate) fn unfinished_file(file: &Path, purpose: Purpose) -> io::Result<Named
     NamedTempFile::with_prefix_in(purpose.prefix(), file.parent().unwrap_or(file))
 }
 
-/// Removes files of that purpose which were being written when their process was killed. Nobody may be writing one.
+/// Removes files of this purpose that killed processes left unfinished. No process may be writing one.
 pub(crate) fn remove_unfinished(folder: &Path, purpose: Purpose) {
     let prefix = purpose.prefix();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            // It takes room and does no other harm.
+            // It takes up space, but does no other harm.
             let _ = fs::remove_file(entry.path());
         }
     }
 }
 
-/// Takes everybody else's rights to a folder and all that is in it. Where that is impossible, a warning says so: a folder
-/// of somebody else's can be read all the same. Elsewhere than on Unix folders inherit the rights of the user's own.
+/// Removes all permissions of other users from a folder and everything in it. A failure is only logged: a folder that
+/// belongs to another user can still be read. On systems other than Unix, folders inherit the permissions of the user's own.
 pub(crate) fn make_private(folder: &Path) {
     if let Err(error) = hone_files::make_tree_private(folder) {
-        tracing::warn!(folder = %folder.display(), %error, "others may be able to read what is remembered");
+        tracing::warn!(folder = %folder.display(), %error, "other users may be able to read memory");
     }
 }
 

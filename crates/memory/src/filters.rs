@@ -1,39 +1,39 @@
-//! Which engrams, and which events, are asked for.
+//! Filters for engrams and for events.
 
 use hone_protocol::{Envelope, QueryId, RespondentId, SessionId, Subject, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::engram::Engram;
 
-/// Which engrams are asked for. The default leaves none out.
+/// Which engrams to include. The default includes all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Filters {
-    /// Of this conversation.
+    /// Only engrams of this conversation.
     pub session: Option<SessionId>,
-    /// Of any conversation but this.
+    /// Only engrams of other conversations.
     pub other_than_session: Option<SessionId>,
-    /// By this respondent.
+    /// Only answers by this respondent.
     pub respondent: Option<RespondentId>,
-    /// By this model.
+    /// Only answers by this model.
     pub model: Option<String>,
-    /// With at least this score; the unscored are left out.
+    /// Only answers with at least this score; unscored ones are left out.
     pub min_score: Option<u8>,
-    /// Answered at this moment or later.
+    /// Only answers from this time on.
     pub since: Option<Timestamp>,
-    /// Answered before this moment.
+    /// Only answers before this time.
     pub until: Option<Timestamp>,
-    /// Only those with a score, or only those without.
+    /// Only answers with a score, or only those without.
     pub scored: Option<bool>,
-    /// Only those that the model ended, or only those that were stopped.
+    /// Only answers that the model ended, or only those that were stopped.
     pub finished: Option<bool>,
-    /// With this text in the question or the answer; upper and lower case are the same.
+    /// Only exchanges with this text in the question or the answer, ignoring case.
     pub text: Option<String>,
-    /// At least this similar to what is searched for, -1 to 1; it counts only in a search.
+    /// At least this cosine similarity to the query, -1 to 1; used by searches only.
     pub min_similarity: Option<f32>,
 }
 
 impl Filters {
-    /// Whether an engram is one of those asked for, its similarity aside.
+    /// Whether an engram passes the filters, its similarity aside.
     pub fn accept(&self, engram: &Engram) -> bool {
         let score = engram.score();
         self.session.is_none_or(|session| engram.session_id == session)
@@ -54,23 +54,23 @@ fn holds(engram: &Engram, text: &str) -> bool {
     engram.query.to_lowercase().contains(&text) || engram.answer.to_lowercase().contains(&text)
 }
 
-/// Which events are asked for. The default leaves none out.
+/// Which events to include. The default includes all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EventFilter {
-    /// About one of these; empty is about any.
+    /// Only these subjects; all if empty.
     pub subjects: Vec<Subject>,
-    /// Of this conversation.
+    /// Only events of this conversation.
     pub session: Option<SessionId>,
-    /// About this question, of either respondent.
+    /// Only events about this question, by either respondent.
     pub query: Option<QueryId>,
-    /// Sent at this moment or later.
+    /// Only events from this time on.
     pub since: Option<Timestamp>,
-    /// Only the latest so many of them.
+    /// Only the latest n of them.
     pub last: Option<usize>,
 }
 
 impl EventFilter {
-    /// Whether an event is one of those asked for, its place among them aside.
+    /// Whether an event passes the filters, `last` aside.
     pub fn accept(&self, envelope: &Envelope) -> bool {
         let about = [envelope.query_id, envelope.correlation_id];
         (self.subjects.is_empty() || self.subjects.contains(&envelope.subject()))

@@ -1,22 +1,23 @@
-//! The readers of bytes that come from elsewhere, for `fuzz/`: whatever they are given, they say yes or no.
+//! The parsers of untrusted bytes, for `fuzz/`: each returns whether its input is valid, and must not panic.
 
 use std::io::Read;
 
 use crate::sharing::read_request;
 use crate::{backup, due};
 
-/// Reads what guests send, until something is wrong with it.
+/// Parses messages of clients until one is invalid.
 pub fn read_frames(mut bytes: &[u8]) {
     while read_request(bytes.by_ref()) {}
 }
 
-/// Reads a request that is due; a checksum that fits is put before it too, so that what follows is reached.
+/// Parses an entry of the due list, as it is and with a valid checksum in front, so that the code behind the check is
+/// reached.
 pub fn read_due(bytes: &[u8]) {
     let _ = due::from_bytes(bytes);
     let _ = due::from_bytes(&due::with_sum(bytes));
 }
 
-/// Reads the lines of a backup.
+/// Parses the lines of a backup.
 pub fn read_backup(bytes: &[u8]) {
     let _ = backup::read_lines(bytes);
 }

@@ -1,9 +1,9 @@
-//! The one place that knows usearch: which vectors are nearest to one, by their cosine.
+//! The only module that uses usearch: finds the nearest vectors by cosine similarity.
 //!
-//! The index is a cache of what stands in storage. It lies in memory, and now and then it is written to one file: a
-//! sha256 of all that follows, a header that says which changes of vectors it holds, and usearch's own bytes. The file is
-//! written beside the one in use and renamed over it, so that it is there whole or not at all; and whoever reads it
-//! believes nothing of it that the sum does not vouch for.
+//! The index is a cache of what storage holds. It is kept in memory and written to one file from time to time: a sha256 of
+//! everything that follows, a header that says which changes of vectors the index includes, and usearch's own bytes. The
+//! file is written beside the current one and renamed over it, so it is complete or absent. Nothing in it is used before the
+//! checksum is verified.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,28 +17,28 @@ use crate::error::MemoryError;
 /// The format of the index's file.
 const FORMAT: u64 = 2;
 
-/// Up to so many vectors all are compared, which takes no longer than a millisecond or two and misses none.
+/// Up to this number of vectors, all are compared, which takes a millisecond or two and misses none.
 const ALWAYS_EXACT: usize = 5_000;
 
-/// Room that the index grows by at least, in vectors.
+/// The least number of vectors that the index grows by.
 const LEAST_GROWTH: usize = 1_024;
 
-/// usearch's own kind of error, which has no name that could be imported.
+/// usearch's error type, which it does not export.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The nearest vectors, and which changes in storage they stand for.
+/// The index of vectors, and the last change in storage that it includes.
 pub(crate) struct VectorIndex {
     file: PathBuf,
     model: String,
-    /// Those that the model's vectors have; `None` until there is one.
+    /// The dimensions of the model's vectors; `None` until there is a vector.
     dimensions: Option<usize>,
-    /// usearch's index, where there is a vector.
+    /// usearch's index, if there is a vector.
     native: Option<usearch::Index>,
     last_change: u64,
     saved_change: u64,
 }
 
-/// A vector that is near to what was searched for.
+/// A search result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Neighbour {
     /// The engram's sequence number.
@@ -47,7 +47,7 @@ pub(crate) struct Neighbour {
     pub(crate) similarity: f32,
 }
 
-/// What the file says about itself.
+/// The header of the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     format: u64,
@@ -59,7 +59,7 @@ struct Header {
 }
 
 impl VectorIndex {
-    /// An index of no vectors, to be written to `file`.
+    /// An empty index, to be written to `file`.
     pub(crate) fn empty(file: PathBuf, model: &str, dimensions: Option<usize>) -> VectorIndex {
         VectorIndex { file, model: model.to_owned(), dimensions, native: None, last_change: 0, saved_change: 0 }
     }
@@ -67,12 +67,12 @@ impl VectorIndex {
     /// Reads the index in `file`.
     ///
     /// # Errors
-    /// Why it cannot be used: it is not there, damaged, of another model, other dimensions or another version.
+    /// Why it cannot be used: it is missing, damaged, or belongs to another model, other dimensions or another version.
     pub(crate) fn load(file: PathBuf, model: &str, dimensions: Option<usize>) -> Result<VectorIndex, String> {
         let bytes = fs::read(&file).map_err(|error| error.to_string())?;
         let (header, payload) = open_file(&bytes)?;
         if header.format != FORMAT || header.usearch != usearch::version() {
-            return Err(format!("it was written by version {} of usearch", header.usearch));
+            return Err(format!("it was written by usearch {}", header.usearch));
         }
         if header.model != model {
             return Err(format!("it holds vectors of {:?}", header.model));
@@ -83,7 +83,7 @@ impl VectorIndex {
         let native = create(header.dimensions.unwrap_or(1)).map_err(|error| error.to_string())?;
         native.load_from_buffer(payload).map_err(|error| error.to_string())?;
         if native.dimensions() != header.dimensions.unwrap_or(1) || native.size() != header.vectors {
-            return Err("it holds something else than it says".to_owned());
+            return Err("its contents do not match its header".to_owned());
         }
         let native = Some(native).filter(|native| native.size() > 0);
         Ok(VectorIndex {
@@ -96,52 +96,52 @@ impl VectorIndex {
         })
     }
 
-    /// The embedding model whose vectors it holds.
+    /// The embedding model of its vectors.
     pub(crate) fn model(&self) -> &str {
         &self.model
     }
 
-    /// How many vectors it holds.
+    /// The number of vectors in it.
     pub(crate) fn len(&self) -> usize {
         self.native.as_ref().map_or(0, usearch::Index::size)
     }
 
-    /// The last change that it holds.
+    /// The last change that it includes.
     pub(crate) fn last_change(&self) -> u64 {
         self.last_change
     }
 
-    /// How many changes the file does not hold.
+    /// The number of changes that the file does not include.
     pub(crate) fn unsaved_changes(&self) -> u64 {
         self.last_change.saturating_sub(self.saved_change)
     }
 
-    /// Bytes that it takes in memory.
+    /// Its size in memory in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.native.as_ref().map_or(0, |native| native.memory_usage() as u64)
     }
 
-    /// Bytes that its file takes.
+    /// The size of its file in bytes.
     pub(crate) fn file_bytes(&self) -> u64 {
         fs::metadata(&self.file).map_or(0, |file| file.len())
     }
 
-    /// Puts an engram's vector in place of the one that it has, or takes that away, and notes which change this was.
+    /// Replaces or removes an engram's vector, and records the number of this change.
     ///
     /// # Errors
-    /// When usearch has no memory left.
+    /// When usearch runs out of memory.
     pub(crate) fn set(&mut self, sequence: u64, vector: Option<&[f32]>, change: u64) -> Result<(), MemoryError> {
         self.put(sequence, vector).map_err(|error| self.failed(&error))?;
         self.last_change = self.last_change.max(change);
         Ok(())
     }
 
-    /// Notes that it holds every change up to this one.
+    /// Records that it includes every change up to this one.
     pub(crate) fn caught_up(&mut self, change: u64) {
         self.last_change = change;
     }
 
-    /// Whether it holds exactly this vector for the engram of that number.
+    /// Whether it holds exactly this vector for the engram with this sequence number.
     pub(crate) fn holds(&self, sequence: u64, vector: &[f32]) -> bool {
         let mut held = vec![0.0; vector.len()];
         let matches = |native: &usearch::Index| {
@@ -150,7 +150,7 @@ impl VectorIndex {
         self.native.as_ref().is_some_and(matches) && held == vector
     }
 
-    /// The `n` nearest vectors, nearest first; none where those in the index have other dimensions.
+    /// The `n` nearest vectors, nearest first; none if those in the index have other dimensions.
     ///
     /// # Errors
     /// When usearch fails.
@@ -163,7 +163,7 @@ impl VectorIndex {
         Ok(neighbours(found.map_err(|error| self.failed(&error))?))
     }
 
-    /// The bytes of its file.
+    /// The bytes to write to its file.
     ///
     /// # Errors
     /// When usearch cannot write them.
@@ -189,12 +189,12 @@ impl VectorIndex {
         Ok(seal_file(&header, &payload))
     }
 
-    /// Where it is written.
+    /// The path of its file.
     pub(crate) fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Notes that the file holds the changes up to this one.
+    /// Records that the file includes the changes up to this one.
     pub(crate) fn saved(&mut self, change: u64) {
         self.saved_change = change;
     }
@@ -219,7 +219,7 @@ impl VectorIndex {
 
     fn failed(&self, error: &dyn std::fmt::Display) -> MemoryError {
         let folder = self.file.parent().unwrap_or(&self.file).to_owned();
-        MemoryError::Storage { folder, reason: format!("the index of vectors fails: {error}") }
+        MemoryError::Storage { folder, reason: format!("the index of vectors failed: {error}") }
     }
 }
 

@@ -1,20 +1,20 @@
-//! What is remembered: answers, their grades and vectors, and every event.
+//! What hone remembers: answers, their grades and vectors, and every event.
 //!
-//! sled is the truth and usearch an index over it that can be thrown away. A [`MemoryStore`] is memory as everybody sees
-//! it: it can be cloned, used from any thread, and opened by several processes at once.
+//! sled is the source of truth; usearch is an index over it that can be discarded. A [`MemoryStore`] can be cloned, used
+//! from any thread, and opened by several processes at once.
 //!
-//! # How it is kept
+//! # Storage
 //!
-//! In the folder, `store/` is sled's and `vectors.index` is usearch's. Every write is one batch of sled's that is on disk
-//! when the call returns; writes that come at the same time share a flush. An update reads, merges and writes in one step,
-//! and leaves alone what it does not know. The index is saved beside a checksum and the number of the last change that it
-//! holds. When memory is opened the changes since then are added, and where checksum, model or numbers do not fit it is
-//! built anew.
+//! In memory's folder, `store/` belongs to sled and `vectors.index` to usearch. Every write is one sled batch, which is
+//! durable when the call returns; concurrent writes share a flush. An update reads, merges and writes in one step, and keeps
+//! fields that it does not know. The index is saved together with a checksum and the number of the last change that it
+//! includes. When memory is opened, later changes are added to the index; if its checksum, model or numbers do not match, it
+//! is rebuilt.
 //!
-//! # Who may open it
+//! # Processes
 //!
-//! Any number of processes of one person. The first owns the folder and serves the others over a Unix socket in it; when
-//! it ends, the next request of another takes its place.
+//! Any number of processes of one user can open a memory. The first owns the folder and serves the others over a Unix socket
+//! in it. When it exits, another process becomes the owner with its next request.
 
 mod backup;
 mod commits;

@@ -1,9 +1,9 @@
 //! Memory in the process that owns its folder.
 //!
-//! Every write reads what is there, adds to it and writes it back under one lock, as one batch of storage; it is
-//! acknowledged when that batch is durable. The lock is not held while the disk works, so that writes which come meanwhile
-//! share the next flush. Where storage fails it is closed, and the next request opens it again: what was acknowledged is
-//! on disk, and what was not is gone from memory too.
+//! Every write reads the current records, adds to them and writes them back under one lock, as one batch of storage; it is
+//! acknowledged once that batch is durable. The lock is released before the flush, so that writes that arrive meanwhile
+//! share the next one. If storage fails it is closed, and the next request opens it again: acknowledged writes are on disk,
+//! and others are gone from memory too.
 
 mod backup;
 mod due;
@@ -30,37 +30,37 @@ use crate::statistics::Statistics;
 pub(crate) use opened::{INDEX_FILE, STORAGE_FOLDER};
 pub(crate) use transfer::parse_line;
 
-/// Memory, with nobody else in its folder.
+/// Memory whose folder no other process has open.
 pub(crate) struct Local {
     folder: PathBuf,
     options: MemoryOptions,
     opened: RwLock<Option<Opened>>,
-    /// The last event that is durable.
+    /// The last durable event.
     watermark: Watermark,
-    /// What could not be written when it came. Whoever takes it in holds the lock.
+    /// The due list. Its lock is held while it is applied.
     due: Mutex<DueList>,
 }
 
 impl Local {
-    /// What is in `folder`, which is there; it is opened by [`Local::open`], or the first request.
+    /// The memory in an existing `folder`, not yet open; [`Local::open`] or the first request opens it.
     pub(crate) fn closed(folder: &Path, options: MemoryOptions) -> Local {
         let (watermark, due) = (Watermark::new(0), Mutex::new(DueList::new(folder)));
         Local { folder: folder.to_owned(), options, opened: RwLock::default(), watermark, due }
     }
 
-    /// Opens it, or begins, and takes in what is due; whoever asks meanwhile waits.
+    /// Opens or creates memory and applies the due list. Requests wait meanwhile.
     ///
     /// # Errors
     /// When it cannot be read or written.
     pub(crate) fn open(&self) -> Result<(), MemoryError> {
         self.with_opened(|_| Ok(()))?;
         if let Err(error) = self.take_in_due() {
-            tracing::warn!(%error, "what is due is not remembered yet");
+            tracing::warn!(%error, "the due list is not applied yet");
         }
         Ok(())
     }
 
-    /// Does what is asked. A request that is repeated, because whoever asked did not hear the answer, is not done twice.
+    /// Answers a request. A repeated request, whose sender did not receive the answer, is not applied twice.
     ///
     /// # Errors
     /// See [`MemoryError`].
@@ -69,7 +69,7 @@ impl Local {
             self.watermark.wait_past(*after, *milliseconds);
         }
         match self.take_in_due() {
-            // It may be about an answer that is due itself.
+            // It may be about an answer that is itself on the due list.
             Err(error) if request.can_be_kept() => return Err(error),
             _ => {}
         }
@@ -79,7 +79,7 @@ impl Local {
     fn answer_now(&self, request: &Request, is_repeated: bool) -> Result<Reply, MemoryError> {
         let mut reply = self.try_answer(request, is_repeated);
         if self.close_broken() && reply.is_err() {
-            // The failure may have waited in storage for whoever would ask next.
+            // An earlier failure may show only in the next request.
             reply = self.try_answer(request, true);
             self.close_broken();
         }
@@ -90,7 +90,7 @@ impl Local {
         Ok(reply)
     }
 
-    /// Wakes whoever waits for events, and lets nobody wait any more.
+    /// Wakes every caller that waits for events, and makes later ones return at once.
     pub(crate) fn stop_waiting(&self) {
         self.watermark.close();
     }
@@ -115,12 +115,12 @@ impl Local {
         }
     }
 
-    /// Closes storage if it is broken, and says whether it was.
+    /// Closes storage if it is broken; returns whether it was.
     fn close_broken(&self) -> bool {
         let mut guard = self.opened.write().unwrap_or_else(PoisonError::into_inner);
         let is_broken = guard.as_ref().is_some_and(Opened::is_broken);
         if is_broken {
-            tracing::warn!(folder = %self.folder.display(), "memory failed and is opened again");
+            tracing::warn!(folder = %self.folder.display(), "storage failed and will be reopened");
             *guard = None;
         }
         is_broken

@@ -1,21 +1,22 @@
-//! What can be set about memory.
+//! The options of memory.
 
 use serde::{Deserialize, Serialize};
 
-/// What can be set about memory.
+/// The options of memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryOptions {
-    /// Name of the embedding model whose vectors are stored and searched now. Vectors of other models stay, and are left
-    /// out of every search.
+    /// Name of the current embedding model, whose vectors are stored and searched. Vectors of other models stay, but are
+    /// left out of every search.
     pub embedding_model: String,
-    /// How what is found is ranked.
+    /// How search results are ranked.
     pub ranking: Ranking,
-    /// Changed vectors after which the index is written to disk. A crash costs at most as many insertions into the index
-    /// when memory is next opened; an index of more than eight times as many vectors is written after an eighth of them.
+    /// The number of changed vectors after which the index is written to disk. A crash costs at most that many insertions
+    /// into the index when memory is next opened. An index of more than eight times as many vectors is written after an
+    /// eighth of them have changed.
     pub changes_until_save: u64,
-    /// Bytes that are kept free on the disk: a write that would leave less is refused before it begins.
+    /// Bytes to keep free on the disk: a write that would leave less is refused before it begins.
     pub reserved_bytes: u64,
-    /// How many backups are kept, one of each day; 0 for none.
+    /// The number of daily backups to keep; 0 for none.
     pub backups: usize,
 }
 
@@ -31,16 +32,16 @@ impl Default for MemoryOptions {
     }
 }
 
-/// How a recollection is ranked:
+/// How a search result is ranked:
 ///
 /// `relevance = similarity * (1 + score_weight * (score - 3) / 2)`
 ///
-/// so that the best grade, 5, raises a similarity by `score_weight` and the worst, 1, lowers it by as much. A grade of 3,
-/// and none at all, leave it as it is. A negative similarity is not weighted: a good grade would push it further down.
+/// The best grade, 5, raises a similarity by `score_weight` and the worst, 1, lowers it by as much. A grade of 3, or no
+/// grade, leaves it unchanged. A negative similarity is not weighted: a good grade would push it further down.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ranking {
-    /// How much the grade counts, 0 (not at all) to 1.
+    /// The weight of the grade, from 0 (none) to 1.
     pub score_weight: f32,
 }
 
@@ -51,7 +52,7 @@ impl Default for Ranking {
 }
 
 impl Ranking {
-    /// What an engram of this similarity and score is ranked by.
+    /// The relevance of an engram with this similarity and score.
     pub fn relevance(&self, similarity: f32, score: Option<u8>) -> f32 {
         match score {
             Some(score) if similarity > 0.0 => similarity * (1.0 + self.weight() * (f32::from(score) - 3.0) / 2.0),
@@ -64,7 +65,7 @@ impl Ranking {
         self.relevance(similarity, Some(5))
     }
 
-    /// Outside of 0 to 1 a good grade could count against an answer.
+    /// Outside of 0 to 1, a good grade could count against an answer.
     fn weight(&self) -> f32 {
         self.score_weight.clamp(0.0, 1.0)
     }

@@ -18,22 +18,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::MemoryError;
 
-/// The format of what is in storage.
+/// The format version of storage.
 pub(crate) const FORMAT: u64 = 1;
 
 /// The head's key.
 pub(crate) const HEAD_KEY: &[u8] = b"h";
 
-/// What has been counted so far. Numbers are given once, and never again after what they named was removed.
+/// The counters. A number is assigned once, and never reused after what it named was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head {
-    /// The format of what is in storage.
+    /// The format version of storage.
     pub(crate) format: u64,
     /// The sequence number of the last engram.
     pub(crate) last_engram: u64,
-    /// The number of the last change of a vector.
+    /// The number of the last change to a vector.
     pub(crate) last_change: u64,
-    /// Changes up to this one are not recorded any more: an index on disk holds them.
+    /// Changes up to this one are no longer recorded: an index on disk includes them.
     pub(crate) forgotten_changes: u64,
     /// The number of the last event.
     pub(crate) last_event: u64,
@@ -54,7 +54,7 @@ pub(crate) enum Numbered {
 }
 
 impl Numbered {
-    /// The key of the record of this number.
+    /// The key of the record with this number.
     pub(crate) fn key(self, number: u64) -> Vec<u8> {
         let kind = match self {
             Numbered::Engram => b's',
@@ -93,7 +93,7 @@ pub(crate) fn keys_of_all(kind: u8) -> std::ops::Range<Vec<u8>> {
     vec![kind]..vec![kind + 1]
 }
 
-/// The id that 16 bytes say.
+/// Converts 16 bytes to an id.
 pub(crate) fn id_of(bytes: &[u8]) -> Result<QueryId, MemoryError> {
     let bytes: [u8; 16] = bytes.try_into().map_err(|_| damaged("an id", "it is not 16 bytes long"))?;
     Ok(QueryId::from_bits(u128::from_be_bytes(bytes)))
@@ -111,7 +111,7 @@ pub(crate) struct StoredVector {
 }
 
 impl StoredVector {
-    /// Whether it can be compared with others of that model, which have so many dimensions.
+    /// Whether it can be compared with others of its model, which have these dimensions.
     pub(crate) fn is_of(&self, model: &str, dimensions: Option<usize>) -> bool {
         self.model == model && Some(self.values.len()) == dimensions
     }
@@ -141,7 +141,7 @@ impl StoredVector {
     }
 }
 
-/// An engram whose vector was added, replaced or removed; the engram says what is there now.
+/// An engram whose vector was added, replaced or removed; the current vector is stored with the engram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     /// The engram's sequence number.
@@ -163,17 +163,17 @@ impl Change {
     }
 }
 
-/// Reads a record that is JSON.
+/// Parses a JSON record.
 pub(crate) fn from_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, MemoryError> {
     serde_json::from_slice(bytes).map_err(|error| damaged(what, &error.to_string()))
 }
 
-/// Writes a record that is JSON.
+/// Serializes a JSON record.
 pub(crate) fn to_json<T: Serialize>(what: &str, record: &T) -> Result<Vec<u8>, MemoryError> {
     serde_json::to_vec(record).map_err(|error| damaged(what, &error.to_string()))
 }
 
-/// A record that cannot be read, or not be written.
+/// The error for a record that cannot be read or written.
 pub(crate) fn damaged(record: &str, reason: &str) -> MemoryError {
     MemoryError::Damaged { record: record.to_owned(), reason: reason.to_owned() }
 }

@@ -1,8 +1,8 @@
-//! Repair: a store that is damaged is put together anew, from all that can still be read of it.
+//! Repair: rebuilds a damaged store from everything that can still be read.
 //!
-//! The old files are only read. What was saved is written into a fresh store beside them; when that is whole, the old one is
-//! moved aside under a dated name and the fresh one takes its place. A repair that is interrupted has changed nothing, or is
-//! finished when memory is next opened.
+//! The old files are only read. The data that could be saved is written into a new store beside them. Once that is complete,
+//! the old store is moved aside under a dated name and the new one takes its place. An interrupted repair has either changed
+//! nothing or is finished when memory is next opened.
 
 mod log;
 mod salvage;
@@ -31,41 +31,41 @@ pub(crate) use log::count_damage;
 pub(crate) use salvage::Salvage;
 pub use salvage::Source;
 
-/// Where a fresh store is put together, inside memory's folder.
+/// The folder of the new store while it is being written, inside memory's folder.
 const FRESH_FOLDER: &str = "repairing";
 
-/// The file that says that a fresh store is whole.
+/// The file that marks a new store as complete.
 const COMPLETE: &str = "complete";
 
-/// What a repair has come to.
+/// The result of a repair.
 #[derive(Debug, Serialize)]
 pub struct Repaired {
-    /// Whether nothing was damaged, and nothing was changed.
+    /// Whether memory was undamaged, so that nothing was changed.
     pub was_whole: bool,
-    /// Answers that are remembered now.
+    /// Answers in memory now.
     pub answers: u64,
-    /// How many of them were found where.
+    /// How many of them came from each source.
     pub sources: BTreeMap<Source, u64>,
-    /// Vectors that were saved; the others are made again by and by.
+    /// Vectors that were saved; missing ones are computed again over time.
     pub vectors: u64,
-    /// Events that are in the log now.
+    /// Events in the log now.
     pub events: u64,
-    /// Answers that were remembered once and could not be saved.
+    /// Answers that were in memory once and could not be saved.
     pub lost: Vec<QueryId>,
     /// Places in the old store that could not be read.
     pub damaged_places: u64,
     /// Backups that could not be read.
     pub bad_backups: u64,
-    /// Requests that are due, and taken in when memory is next opened.
+    /// Requests on the due list, which are applied when memory is next opened.
     pub due: u64,
-    /// Where the old store was moved to.
+    /// The path of the old store now.
     pub old_store: Option<PathBuf>,
 }
 
-/// Repairs the memory in `folder`. `elsewhere` is what the caller knows of answers that may be missing.
+/// Repairs the memory in `folder`. `elsewhere` holds answers that the caller knows and that may be missing.
 ///
 /// # Errors
-/// [`MemoryError::Held`] where a process has the folder open; otherwise when the fresh store cannot be written.
+/// [`MemoryError::Held`] if a process has memory open; otherwise when the new store cannot be written.
 pub fn repair(folder: &Path, options: &MemoryOptions, elsewhere: &[Engram]) -> Result<Repaired, MemoryError> {
     while_alone(folder, || {
         finish_interrupted(folder)?;
@@ -87,7 +87,7 @@ pub fn repair(folder: &Path, options: &MemoryOptions, elsewhere: &[Engram]) -> R
     })
 }
 
-/// Opens memory whose log is whole, and says what is in it if that agrees with itself.
+/// Opens a memory whose log is intact, and returns what it holds if that is consistent.
 fn look_at_whole(folder: &Path, options: &MemoryOptions) -> Option<Repaired> {
     let local = Local::closed(folder, options.clone());
     let (statistics, verification) = local.look().ok()?;
@@ -105,24 +105,24 @@ fn look_at_whole(folder: &Path, options: &MemoryOptions) -> Option<Repaired> {
     })
 }
 
-/// What can be saved, what cannot, in how many places the old log cannot be read, and how many backups cannot.
+/// What can be saved, what cannot, the number of unreadable places in the old log, and of unreadable backups.
 fn collect(folder: &Path, elsewhere: &[Engram]) -> (Salvage, Vec<QueryId>, u64, u64) {
     let (mut salvage, mut n_bad) = (Salvage::default(), 0);
     let log = log::read(&folder.join(STORAGE_FOLDER));
-    // A log that cannot be read at all is one place.
+    // A log that cannot be read at all counts as one place.
     let (is_log_lost, n_damaged) = (log.is_err(), log.as_ref().map_or(1, |content| content.n_damaged));
     log.into_iter().for_each(|content| salvage.add_log(content));
     for file in backup::files(folder).unwrap_or_default() {
         match backup::read(&file) {
             Ok(backup) => salvage.add_backup(backup),
             Err(reason) => {
-                tracing::warn!(file = %file.display(), reason, "a backup is left out");
+                tracing::warn!(file = %file.display(), reason, "a backup was skipped");
                 n_bad += 1;
             }
         }
     }
     salvage.add_what_events_say();
-    // Not all that was said was to be remembered.
+    // Not everything that was said was meant to be remembered.
     let is_wanted = |engram: &&Engram| is_log_lost || salvage.knows(engram.query_id);
     let wanted: Vec<&Engram> = elsewhere.iter().filter(is_wanted).collect();
     wanted.into_iter().for_each(|engram| salvage.add_from_elsewhere(engram));
@@ -130,7 +130,7 @@ fn collect(folder: &Path, elsewhere: &[Engram]) -> (Salvage, Vec<QueryId>, u64, 
     (salvage, lost, n_damaged, n_bad)
 }
 
-/// Writes the fresh store; gives the number of its vectors.
+/// Writes the new store; returns the number of its vectors.
 fn write_fresh(folder: &Path, options: &MemoryOptions, salvage: &Salvage) -> Result<u64, MemoryError> {
     let fresh = folder.join(FRESH_FOLDER);
     let begin = || {
@@ -145,7 +145,7 @@ fn write_fresh(folder: &Path, options: &MemoryOptions, salvage: &Salvage) -> Res
     Ok(vectors)
 }
 
-/// What went wrong in the folder of the fresh store went wrong in memory's.
+/// Reports an error in the new store's folder as one in memory's folder.
 fn in_folder(folder: &Path, error: MemoryError) -> MemoryError {
     match error {
         MemoryError::DiskFull { reason, .. } => MemoryError::DiskFull { folder: folder.to_owned(), reason },
@@ -153,7 +153,7 @@ fn in_folder(folder: &Path, error: MemoryError) -> MemoryError {
     }
 }
 
-/// Moves the old store aside, and the fresh one to its place; gives where the old one is now.
+/// Moves the old store aside and the new one into its place; returns the old one's path.
 fn put_in_place(folder: &Path) -> io::Result<Option<PathBuf>> {
     let store = folder.join(STORAGE_FOLDER);
     let old = store.exists().then(|| folder.join(dated_name(Timestamp::now())));
@@ -165,7 +165,7 @@ fn put_in_place(folder: &Path) -> io::Result<Option<PathBuf>> {
     Ok(old)
 }
 
-/// Finishes a repair whose process was killed after it had moved the old store aside.
+/// Finishes a repair whose process was killed after it moved the old store aside.
 ///
 /// # Errors
 /// When a file cannot be moved.
@@ -179,7 +179,7 @@ pub(crate) fn finish_interrupted(folder: &Path) -> Result<(), MemoryError> {
 
 fn finish_fresh(folder: &Path) -> io::Result<()> {
     let fresh = folder.join(FRESH_FOLDER);
-    // It is of the old store, and made again where the new one is missing.
+    // It belongs to the old store, and is rebuilt if the new one is missing.
     for result in
         [fs::remove_file(folder.join(INDEX_FILE)), fs::rename(fresh.join(INDEX_FILE), folder.join(INDEX_FILE))]
     {
@@ -193,7 +193,7 @@ fn finish_fresh(folder: &Path) -> io::Result<()> {
     fs::remove_dir_all(fresh)
 }
 
-/// A name that says when the old store was moved aside.
+/// A name with the time at which the old store was moved aside.
 fn dated_name(now: Timestamp) -> String {
     let moment =
         OffsetDateTime::from_unix_timestamp((now.0 / 1_000).cast_signed()).unwrap_or(OffsetDateTime::UNIX_EPOCH);

@@ -1,5 +1,5 @@
-//! What memory can be asked, as data: the same question is answered in the process that owns the folder and, over its
-//! socket, for every other process.
+//! Requests to memory and their replies, as data: the owner's process answers the same requests for itself and, over its
+//! socket, for its clients.
 
 use hone_protocol::{Comparison, Envelope, Grade, QueryId, Rating, RecalledEngram};
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use crate::filters::{EventFilter, Filters};
 use crate::options::Ranking;
 use crate::statistics::{Statistics, Verification};
 
-/// A vector and the model that it is of.
+/// A vector and its embedding model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Vector {
@@ -20,14 +20,14 @@ pub(crate) struct Vector {
 }
 
 impl Vector {
-    /// The vector with length 1.
+    /// The vector scaled to length 1.
     ///
     /// # Errors
     /// When it has no direction.
     pub(crate) fn normalized(self) -> Result<Vector, MemoryError> {
         let length = self.values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
         if !length.is_finite() || length == 0.0 {
-            let reason = format!("has {} dimensions and no direction: its length is {length}", self.values.len());
+            let reason = format!("has {} dimensions but no direction: its length is {length}", self.values.len());
             return Err(MemoryError::Vector { model: self.model, reason });
         }
         if (length - 1.0).abs() < 1e-6 {
@@ -38,7 +38,7 @@ impl Vector {
     }
 }
 
-/// A line of an export: an engram with every field that stands on it, and its vector.
+/// A line of an export: an engram with all of its fields, and its vector.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExportedEngram {
@@ -47,7 +47,7 @@ pub(crate) struct ExportedEngram {
     pub(crate) vector: Option<Vector>,
 }
 
-/// How a line of an import stands to what is remembered.
+/// How a line of an import relates to what is remembered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Standing {
     New,
@@ -56,19 +56,19 @@ pub(crate) enum Standing {
     Refused(String),
 }
 
-/// Whether an update found its engram.
+/// The result of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Update {
-    /// It stands on the engram now.
+    /// The engram was updated.
     Merged,
     /// There is no such engram.
     Missing,
-    /// Memory cannot be reached; it is done later, see [`crate::MemoryStore::keeping`].
+    /// Memory cannot be reached; the update is applied later, see [`crate::MemoryStore::keeping`].
     Kept,
 }
 
-/// What is asked.
+/// A request to memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
     Remember { engram: Box<Engram>, vector: Option<Vector> },
@@ -97,7 +97,7 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// Whether it is put on the list of what is due where memory cannot take it.
+    /// Whether the request goes on the due list if memory cannot take it.
     pub(crate) fn can_be_kept(&self) -> bool {
         match self {
             Request::Remember { .. }
@@ -127,11 +127,11 @@ impl Request {
     }
 }
 
-/// What is answered.
+/// The reply to a request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
     Number(u64),
-    /// Memory cannot be reached; what was asked is due.
+    /// Memory cannot be reached; the request is on the due list.
     Kept,
     Engram(Option<Box<Engram>>),
     Fields(Option<Map<String, Value>>),
@@ -148,7 +148,7 @@ pub(crate) enum Reply {
     },
     Standings(Vec<Standing>),
     Events(Vec<(u64, Envelope)>),
-    /// Events, and up to which number all were looked at.
+    /// Events, and the number up to which all were examined.
     News {
         events: Vec<(u64, Envelope)>,
         seen: u64,

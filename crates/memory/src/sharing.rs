@@ -1,13 +1,13 @@
-//! One folder, many processes.
+//! One folder shared by many processes.
 //!
-//! sled lets one process into its folder. The first that opens memory owns it, and serves the others over a socket: they
-//! send the requests that it answers itself. Who owns is settled by a lock on a file, which the system releases with the
-//! process. When the owner is gone, the next request of any other takes the lock and owns memory from then on, or finds
-//! somebody who does. A request that was under way is asked again, marked as a repetition: every request can be repeated,
-//! see [`Local::answer`].
+//! sled lets only one process open its folder. The first process to open memory becomes its owner and serves the others
+//! over a socket; they are its clients and send it their requests. Ownership is a lock on a file, which the system
+//! releases when the process ends. Once the owner is gone, the next client with a request takes the lock and becomes the
+//! owner, or connects to the process that did. A request that was in flight is sent again, marked as a repetition: every
+//! request can be repeated, see [`Local::answer`].
 //!
-//! An owner that was stopped, or hangs, holds the lock and does nothing. Whoever asks it is told so after a few seconds; for
-//! a while further requests fail at once, until there is a sign of life.
+//! An owner that was stopped or hangs still holds the lock, but sends no heartbeat. A client notices after a few seconds.
+//! Its requests then fail at once for a while, or until the owner is heard again.
 
 mod owner;
 #[cfg(unix)]
@@ -35,90 +35,92 @@ use crate::local::Local;
 use crate::options::MemoryOptions;
 use crate::request::{Reply, Request};
 use crate::storage::of_io;
-use owner::{Ownership, owner_of};
+use owner::{OwnerLock, owner_of};
 #[cfg(unix)]
 pub use sockets::socket_path;
-use sockets::{Client, LifeSign, Server};
+use sockets::{Client, HeartbeatProbe, Server};
 
-/// How long to try to become the owner or find the one that there is. An owner that ends has to save its index, and the
-/// next one may have to build it.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long to try to become the owner or to connect to it. An owner that shuts down has to save its index, and the next
+/// one may have to rebuild it.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Pause between two such tries.
-const PAUSE: Duration = Duration::from_millis(10);
+/// Time between two attempts.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long an owner that showed no sign of life is not asked again, unless it shows one.
-const REST: Duration = Duration::from_secs(30);
+/// How long requests fail at once after the owner stopped responding, unless it is heard earlier.
+const OUTAGE_LENGTH: Duration = Duration::from_secs(30);
 
-/// The memory in a folder, whoever owns it.
+/// The memory in a folder, no matter which process owns it.
 pub(crate) struct Shared {
     folder: PathBuf,
     options: MemoryOptions,
-    seat: RwLock<Arc<Seat>>,
-    silence: Mutex<Option<Silence>>,
-    /// Events that were sent and not acknowledged: to be sent again, they are repetitions.
+    access: RwLock<Arc<Access>>,
+    outage: Mutex<Option<Outage>>,
+    /// Events that were sent but not acknowledged; sending one again is a repetition.
     unacknowledged: Mutex<BTreeSet<EnvelopeId>>,
     due: DueList,
-    /// Why the first request was lost, if one was.
+    /// Why the first lost request was lost, if any was.
     loss: Mutex<Option<MemoryError>>,
 }
 
-/// An owner that says nothing.
-struct Silence {
+/// A period in which requests fail without being tried, because the last attempt failed.
+struct Outage {
     error: MemoryError,
     until: Instant,
-    sign: Option<LifeSign>,
+    /// Ends the outage early, once the owner is heard.
+    probe: Option<HeartbeatProbe>,
 }
 
-impl Silence {
-    fn new(folder: &Path, reason: &str, sign: Option<LifeSign>) -> Silence {
-        Silence { error: held(folder, reason), until: Instant::now() + REST, sign }
+impl Outage {
+    /// The owner does not respond.
+    fn of_owner(folder: &Path, reason: &str, probe: Option<HeartbeatProbe>) -> Outage {
+        Outage { error: held(folder, reason), until: Instant::now() + OUTAGE_LENGTH, probe }
     }
 
-    /// Memory that cannot be opened at present.
-    fn of_failure(error: MemoryError) -> Silence {
-        Silence { error, until: Instant::now() + REST, sign: None }
+    /// Memory cannot be opened at present.
+    fn of_failure(error: MemoryError) -> Outage {
+        Outage { error, until: Instant::now() + OUTAGE_LENGTH, probe: None }
     }
 
     fn is_over(&self) -> bool {
-        Instant::now() >= self.until || self.sign.as_ref().is_some_and(LifeSign::has_come)
+        Instant::now() >= self.until || self.probe.as_ref().is_some_and(HeartbeatProbe::owner_was_heard)
     }
 }
 
-/// What this process is to the folder.
-enum Seat {
+/// How this process reaches memory.
+enum Access {
     Owner(Owner),
-    Guest(Client),
-    /// Neither: memory cannot be opened at present.
-    Outsider,
+    Client(Client),
+    /// Not at all: memory cannot be opened at present.
+    Unavailable,
 }
 
-/// The order of the fields is that of their end: nobody is served any more, storage is closed, the next one may own it.
+/// The fields are dropped in this order: the server stops, storage is closed, and then the lock is released.
 struct Owner {
     _server: Server,
-    tending: Tending,
+    backup: BackupThread,
     local: Arc<Local>,
-    _ownership: Ownership,
+    _owner_lock: OwnerLock,
 }
 
-/// The thread that makes backups; dropped, it ends with what it is doing.
+/// The thread that makes backups. Dropping it stops a backup in progress.
 #[derive(Default)]
-struct Tending {
-    is_ending: Arc<AtomicBool>,
+struct BackupThread {
+    should_stop: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Tending {
-    /// Begins, unless the thread is busy.
-    fn begin(&self, local: &Arc<Local>, now: Timestamp) {
+impl BackupThread {
+    /// Starts a backup, unless one is running.
+    fn start(&self, local: &Arc<Local>, now: Timestamp) {
         let mut thread = lock(&self.thread);
         if thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return;
         }
-        let (local, is_ending) = (Arc::clone(local), Arc::clone(&self.is_ending));
+        let (local, should_stop) = (Arc::clone(local), Arc::clone(&self.should_stop));
         let named = thread::Builder::new().name("memory-backup".to_owned());
         let begun = named.spawn(move || {
-            if let Err(error) = local.back_up_if_due(now, &is_ending) {
+            if let Err(error) = local.back_up_if_due(now, &should_stop) {
                 tracing::warn!(%error, "memory is not backed up");
             }
         });
@@ -126,61 +128,61 @@ impl Tending {
     }
 }
 
-impl Drop for Tending {
+impl Drop for BackupThread {
     fn drop(&mut self) {
-        self.is_ending.store(true, Ordering::Release);
+        self.should_stop.store(true, Ordering::Release);
         let thread = lock(&self.thread).take();
         thread.into_iter().for_each(|thread| drop(thread.join()));
     }
 }
 
-/// Why a guest has no answer: the owner is gone, or silent.
+/// Why a client got no answer: the owner is gone or does not respond.
 pub(crate) struct NoAnswer {
     reason: String,
-    /// Where a sign of life would come, if the owner is silent.
-    sign: Option<LifeSign>,
-    /// Whether the request may have reached it.
+    /// Set if the owner does not respond.
+    probe: Option<HeartbeatProbe>,
+    /// Whether the request may have reached the owner.
     request_was_sent: bool,
 }
 
 impl Shared {
-    /// Opens the memory in `folder`, or begins one there.
+    /// Opens the memory in `folder`, or creates one there.
     ///
     /// # Errors
     /// When it cannot be read or written, or its owner does not answer.
     pub(crate) fn open(folder: &Path, options: MemoryOptions) -> Result<Shared, MemoryError> {
         create_private_folder(folder).map_err(|error| of_io(folder, &error))?;
-        let seat = take_seat(folder, &options).map_err(MemoryError::from)?;
-        Ok(Shared::with_seat(folder, options, seat))
+        let access = obtain_access(folder, &options).map_err(MemoryError::from)?;
+        Ok(Shared::with_access(folder, options, access))
     }
 
-    /// Opens the memory in `folder`, or where that is impossible stays outside: what is to be remembered is kept until memory
-    /// can be opened, which is tried again now and then. Gives the reason too.
-    pub(crate) fn open_or_stay_outside(folder: &Path, options: MemoryOptions) -> (Shared, Option<MemoryError>) {
+    /// Opens the memory in `folder`. If that fails, requests that write are kept until memory can be opened, which is
+    /// retried from time to time; the reason is returned as well.
+    pub(crate) fn open_or_defer(folder: &Path, options: MemoryOptions) -> (Shared, Option<MemoryError>) {
         let created = create_private_folder(folder).map_err(|error| of_io(folder, &error));
-        match created.and_then(|()| take_seat(folder, &options).map_err(MemoryError::from)) {
-            Ok(seat) => (Shared::with_seat(folder, options, seat), None),
+        match created.and_then(|()| obtain_access(folder, &options).map_err(MemoryError::from)) {
+            Ok(access) => (Shared::with_access(folder, options, access), None),
             Err(error) => {
-                let shared = Shared::with_seat(folder, options, Seat::Outsider);
-                let error = shared.fall_silent(Silence::of_failure(error));
+                let shared = Shared::with_access(folder, options, Access::Unavailable);
+                let error = shared.begin_outage(Outage::of_failure(error));
                 (shared, Some(error))
             }
         }
     }
 
-    fn with_seat(folder: &Path, options: MemoryOptions, seat: Seat) -> Shared {
+    fn with_access(folder: &Path, options: MemoryOptions, access: Access) -> Shared {
         Shared {
             folder: folder.to_owned(),
             options,
-            seat: RwLock::new(Arc::new(seat)),
-            silence: Mutex::default(),
+            access: RwLock::new(Arc::new(access)),
+            outage: Mutex::default(),
             unacknowledged: Mutex::default(),
             due: DueList::new(folder),
             loss: Mutex::default(),
         }
     }
 
-    /// Has a request answered, or where memory cannot be reached, keeps it until it can.
+    /// Answers a request, or keeps it for later if memory cannot be reached.
     ///
     /// # Errors
     /// See [`MemoryError`]; [`MemoryError::NotKept`] where it could not be kept.
@@ -191,7 +193,7 @@ impl Shared {
         };
         match self.due.keep(request) {
             Ok(()) => {
-                tracing::warn!(%cause, "memory cannot be reached: something is kept and remembered later");
+                tracing::warn!(%cause, "memory cannot be reached: the request is kept and applied later");
                 Ok(Reply::Kept)
             }
             Err(error) => {
@@ -203,50 +205,50 @@ impl Shared {
         }
     }
 
-    /// Backs memory up on a thread of its own, where that is due and this process owns memory.
+    /// Backs memory up on a background thread, if a backup is due and this process is the owner.
     pub(crate) fn back_up_if_due(&self, now: Timestamp) {
-        let seat = Arc::clone(&self.seat.read().unwrap_or_else(PoisonError::into_inner));
-        if let Seat::Owner(owner) = &*seat {
-            owner.tending.begin(&owner.local, now);
+        let access = Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner));
+        if let Access::Owner(owner) = &*access {
+            owner.backup.start(&owner.local, now);
         }
     }
 
-    /// What could not be written when it came.
+    /// The requests that are kept for later.
     pub(crate) fn due(&self) -> &DueList {
         &self.due
     }
 
-    /// Why something was lost, if anything was.
+    /// Why a request was lost, if any was.
     pub(crate) fn loss(&self) -> Option<MemoryError> {
         lock(&self.loss).clone()
     }
 
-    /// Has a request answered, here or by the owner.
+    /// Answers a request, in this process or through the owner.
     ///
     /// # Errors
     /// See [`MemoryError`].
     pub(crate) fn ask(&self, request: &Request) -> Result<Reply, MemoryError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ACQUIRE_TIMEOUT;
         let mut is_repeated = self.is_unacknowledged(request);
         loop {
-            self.check_silence()?;
-            let seat = Arc::clone(&self.seat.read().unwrap_or_else(PoisonError::into_inner));
-            let no_answer = match &*seat {
-                Seat::Owner(owner) => return owner.local.answer(request, is_repeated),
-                Seat::Guest(client) => match client.ask(request, is_repeated) {
+            self.check_outage()?;
+            let access = Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner));
+            let no_answer = match &*access {
+                Access::Owner(owner) => return owner.local.answer(request, is_repeated),
+                Access::Client(client) => match client.ask(request, is_repeated) {
                     Ok(answer) => {
                         self.acknowledge(request);
                         return answer;
                     }
                     Err(no_answer) => no_answer,
                 },
-                Seat::Outsider => NoAnswer { reason: String::new(), sign: None, request_was_sent: false },
+                Access::Unavailable => NoAnswer { reason: String::new(), probe: None, request_was_sent: false },
             };
             is_repeated |= no_answer.request_was_sent;
-            let another = match no_answer.sign {
-                Some(sign) => Err(self.fall_silent(Silence::new(&self.folder, &no_answer.reason, Some(sign)))),
-                None if Instant::now() >= deadline => Err(held(&self.folder, "it ends every connection")),
-                None => self.take_another_seat(&seat),
+            let another = match no_answer.probe {
+                Some(probe) => Err(self.begin_outage(Outage::of_owner(&self.folder, &no_answer.reason, Some(probe)))),
+                None if Instant::now() >= deadline => Err(held(&self.folder, "it closes every connection")),
+                None => self.renew_access(&access),
             };
             if let Err(error) = another {
                 self.note_unacknowledged(request, is_repeated);
@@ -255,19 +257,19 @@ impl Shared {
         }
     }
 
-    /// Fails where the owner was silent a short while ago.
-    fn check_silence(&self) -> Result<(), MemoryError> {
-        let mut silence = lock(&self.silence);
-        match silence.take_if(|silence| silence.is_over()) {
+    /// Fails during an outage.
+    fn check_outage(&self) -> Result<(), MemoryError> {
+        let mut outage = lock(&self.outage);
+        match outage.take_if(|outage| outage.is_over()) {
             Some(_) => Ok(()),
-            None => silence.as_ref().map_or(Ok(()), |silence| Err(silence.error.clone())),
+            None => outage.as_ref().map_or(Ok(()), |outage| Err(outage.error.clone())),
         }
     }
 
-    /// Has further requests fail for a while, and gives the error that this one fails with.
-    fn fall_silent(&self, silence: Silence) -> MemoryError {
-        let error = silence.error.clone();
-        *lock(&self.silence) = Some(silence);
+    /// Makes further requests fail for a while, and returns the error for the current one.
+    fn begin_outage(&self, outage: Outage) -> MemoryError {
+        let error = outage.error.clone();
+        *lock(&self.outage) = Some(outage);
         error
     }
 
@@ -287,89 +289,89 @@ impl Shared {
         }
     }
 
-    /// Leaves a seat that is worth nothing, unless another thread did already.
-    fn take_another_seat(&self, old: &Arc<Seat>) -> Result<(), MemoryError> {
-        let mut seat = self.seat.write().unwrap_or_else(PoisonError::into_inner);
-        // That thread may have waited in vain.
-        self.check_silence()?;
-        if Arc::ptr_eq(&seat, old) {
-            let is_outside = matches!(**old, Seat::Outsider);
-            let taken = take_seat(&self.folder, &self.options).map_err(|no_seat| match no_seat {
-                NoSeat::Failed(error) if is_outside => self.fall_silent(Silence::of_failure(error)),
-                NoSeat::Failed(error) => error,
-                NoSeat::Silent(silence) => self.fall_silent(silence),
+    /// Replaces an access that no longer works, unless another thread has replaced it already.
+    fn renew_access(&self, old: &Arc<Access>) -> Result<(), MemoryError> {
+        let mut access = self.access.write().unwrap_or_else(PoisonError::into_inner);
+        // The attempt of that thread may have failed.
+        self.check_outage()?;
+        if Arc::ptr_eq(&access, old) {
+            let was_unavailable = matches!(**old, Access::Unavailable);
+            let obtained = obtain_access(&self.folder, &self.options).map_err(|no_access| match no_access {
+                NoAccess::Failed(error) if was_unavailable => self.begin_outage(Outage::of_failure(error)),
+                NoAccess::Failed(error) => error,
+                NoAccess::Unresponsive(outage) => self.begin_outage(outage),
             });
-            *seat = Arc::new(taken?);
+            *access = Arc::new(obtained?);
         }
         Ok(())
     }
 }
 
-/// Why there is no seat.
-enum NoSeat {
-    /// This process could own the folder, if it could open memory.
+/// Why this process can neither own memory nor be a client.
+enum NoAccess {
+    /// This process holds the lock, but memory cannot be opened.
     Failed(MemoryError),
-    /// There is an owner that cannot be talked to.
-    Silent(Silence),
+    /// Another process holds the lock, but cannot be reached.
+    Unresponsive(Outage),
 }
 
-impl From<MemoryError> for NoSeat {
+impl From<MemoryError> for NoAccess {
     fn from(error: MemoryError) -> Self {
-        NoSeat::Failed(error)
+        NoAccess::Failed(error)
     }
 }
 
-impl From<NoSeat> for MemoryError {
-    fn from(no_seat: NoSeat) -> Self {
-        match no_seat {
-            NoSeat::Failed(error) | NoSeat::Silent(Silence { error, .. }) => error,
+impl From<NoAccess> for MemoryError {
+    fn from(no_access: NoAccess) -> Self {
+        match no_access {
+            NoAccess::Failed(error) | NoAccess::Unresponsive(Outage { error, .. }) => error,
         }
     }
 }
 
-/// Becomes the owner, or a guest of the one that there is.
-fn take_seat(folder: &Path, options: &MemoryOptions) -> Result<Seat, NoSeat> {
-    let deadline = Instant::now() + PATIENCE;
+/// Becomes the owner, or a client of the current one.
+fn obtain_access(folder: &Path, options: &MemoryOptions) -> Result<Access, NoAccess> {
+    let deadline = Instant::now() + ACQUIRE_TIMEOUT;
     loop {
-        if let Some(ownership) = Ownership::take(folder).map_err(|error| of_io(folder, &error))? {
-            return Ok(Seat::Owner(own(folder, options, ownership)?));
+        if let Some(owner_lock) = OwnerLock::try_acquire(folder).map_err(|error| of_io(folder, &error))? {
+            return Ok(Access::Owner(own(folder, options, owner_lock)?));
         }
-        let reason = match Client::connect(owner_of(folder)) {
-            Ok(client) => return Ok(Seat::Guest(client)),
-            Err(reason) => reason,
+        let unreachable = match Client::connect(owner_of(folder)) {
+            Ok(client) => return Ok(Access::Client(client)),
+            Err(unreachable) => unreachable,
         };
-        if reason.is_final || Instant::now() >= deadline {
-            return Err(NoSeat::Silent(Silence::new(folder, &reason.reason, reason.sign)));
+        if unreachable.is_final || Instant::now() >= deadline {
+            return Err(NoAccess::Unresponsive(Outage::of_owner(folder, &unreachable.reason, unreachable.probe)));
         }
-        thread::sleep(PAUSE);
+        thread::sleep(RETRY_INTERVAL);
     }
 }
 
-/// Opens memory, and answers for it. Guests are let in before it is open: however long that takes, they are told that
-/// somebody works on it. What they may not see, or could disturb, is dealt with before.
-fn own(folder: &Path, options: &MemoryOptions, ownership: Ownership) -> Result<Owner, MemoryError> {
+/// Opens memory as its owner. Clients are accepted before memory is open, so that they receive heartbeats however long
+/// opening takes. Permissions and leftover files are dealt with first, before any client can see or disturb them.
+fn own(folder: &Path, options: &MemoryOptions, owner_lock: OwnerLock) -> Result<Owner, MemoryError> {
     make_private(folder);
     [Purpose::Owner, Purpose::Index].into_iter().for_each(|purpose| remove_unfinished(folder, purpose));
     let local = Arc::new(Local::closed(folder, options.clone()));
     let server = Server::start(folder, &local).map_err(|error| of_io(folder, &error))?;
-    ownership.announce(server.address()).map_err(|error| of_io(folder, &error))?;
+    owner_lock.announce(server.address()).map_err(|error| of_io(folder, &error))?;
     local.open()?;
-    Ok(Owner { _server: server, tending: Tending::default(), local, _ownership: ownership })
+    Ok(Owner { _server: server, backup: BackupThread::default(), local, _owner_lock: owner_lock })
 }
 
-/// Does something to the folder while no process has memory open.
+/// Does `work` on the folder while no process has memory open.
 ///
 /// # Errors
-/// [`MemoryError::Held`] where one has.
+/// [`MemoryError::Held`] if a process has.
 pub(crate) fn while_alone<R>(folder: &Path, work: impl FnOnce() -> Result<R, MemoryError>) -> Result<R, MemoryError> {
     create_private_folder(folder).map_err(|error| of_io(folder, &error))?;
-    let ownership = Ownership::take(folder).map_err(|error| of_io(folder, &error))?;
-    let _ownership = ownership.ok_or_else(|| held(folder, "it has memory open, and a repair needs it closed"))?;
+    let owner_lock = OwnerLock::try_acquire(folder).map_err(|error| of_io(folder, &error))?;
+    let _owner_lock = owner_lock.ok_or_else(|| held(folder, "a repair needs exclusive access"))?;
     make_private(folder);
     work()
 }
 
-/// Reads a message as the owner does, and says whether it makes sense.
+/// Parses a message as the owner does, and returns whether it is valid.
 #[cfg(all(unix, feature = "fuzzing"))]
 pub(crate) fn read_request(bytes: impl std::io::Read) -> bool {
     wire::receive::<wire::ReceivedRequest>(bytes).is_ok()
@@ -381,17 +383,17 @@ pub(crate) fn read_request(_bytes: impl std::io::Read) -> bool {
     false
 }
 
-/// Why the owner cannot be talked to.
+/// Why a process could not connect to the owner.
 pub(crate) struct Unreachable {
     reason: String,
-    /// Whether to try again is pointless.
+    /// Whether retrying is pointless.
     is_final: bool,
-    /// Where a sign of life would come, if it is silent.
-    sign: Option<LifeSign>,
+    /// Set if the owner does not respond.
+    probe: Option<HeartbeatProbe>,
 }
 
 fn held(folder: &Path, reason: &str) -> MemoryError {
-    let process = owner_of(folder).map_or_else(|| "of an unknown number".to_owned(), |owner| owner.process.to_string());
+    let process = owner_of(folder).map_or_else(|| "(unknown id)".to_owned(), |owner| owner.process.to_string());
     MemoryError::Held { folder: folder.to_owned(), process, reason: reason.to_owned() }
 }
 
@@ -404,16 +406,16 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::os::unix::net::UnixListener;
 
-    use super::wire::{FromOwner, ReceivedRequest, receive, send};
+    use super::wire::{OwnerMessage, ReceivedRequest, receive, send};
     use super::*;
 
-    /// What is said where the owner answers a greeting so.
-    fn refusal_of(greeting: &FromOwner) -> MemoryError {
+    /// The error that a client gets if the owner answers its handshake with `greeting`.
+    fn refusal_of(greeting: &OwnerMessage) -> MemoryError {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         let listener = UnixListener::bind(&socket).unwrap();
-        let ownership = Ownership::take(folder.path()).unwrap().unwrap();
-        ownership.announce(Some(&socket)).unwrap();
+        let owner_lock = OwnerLock::try_acquire(folder.path()).unwrap().unwrap();
+        owner_lock.announce(Some(&socket)).unwrap();
         thread::scope(|scope| {
             scope.spawn(|| {
                 let (stream, _) = listener.accept().unwrap();
@@ -426,17 +428,17 @@ mod tests {
 
     #[test]
     fn an_owner_of_another_version_is_named() {
-        let error = refusal_of(&FromOwner::Hello("9.9.9/1".to_owned())).to_string();
+        let error = refusal_of(&OwnerMessage::Hello("9.9.9/1".to_owned())).to_string();
         assert!(error.contains("9.9.9/1") && error.contains(&std::process::id().to_string()), "{error}");
     }
 
     #[test]
     fn a_folder_has_one_owner() {
         let folder = tempfile::tempdir().unwrap();
-        let first = Ownership::take(folder.path()).unwrap();
+        let first = OwnerLock::try_acquire(folder.path()).unwrap();
         assert!(first.is_some());
-        assert!(Ownership::take(folder.path()).unwrap().is_none());
+        assert!(OwnerLock::try_acquire(folder.path()).unwrap().is_none());
         drop(first);
-        assert!(Ownership::take(folder.path()).unwrap().is_some());
+        assert!(OwnerLock::try_acquire(folder.path()).unwrap().is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! What memory holds, in numbers.
+//! Figures about memory.
 
 use std::collections::BTreeMap;
 
@@ -7,38 +7,38 @@ use serde::{Deserialize, Serialize};
 
 use crate::engram::Engram;
 
-/// What memory holds, in numbers.
+/// Figures about memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
     /// All engrams.
     pub all: Tally,
-    /// How many engrams have each score, from 1 to 5.
+    /// The number of engrams with each score, from 1 to 5.
     pub scores: [u64; 5],
     /// Engrams by the model that answered.
     pub models: BTreeMap<String, Tally>,
     /// Engrams by respondent.
     pub respondents: BTreeMap<String, Tally>,
-    /// Vectors by embedding model; those of other dimensions than the model's are left out.
+    /// Vectors by embedding model, without those of other dimensions than the model's.
     pub vectors: BTreeMap<String, u64>,
     /// The embedding model whose vectors are indexed.
     pub indexed_model: String,
     /// Vectors in the index.
     pub indexed_vectors: u64,
-    /// Bytes that the index takes in memory.
+    /// Size of the index in memory, in bytes.
     pub index_memory_bytes: u64,
-    /// Bytes that the index takes on disk.
+    /// Size of the index on disk, in bytes.
     pub index_file_bytes: u64,
-    /// Bytes that engrams, vectors and events take on disk.
+    /// Size of engrams, vectors and events on disk, in bytes.
     pub storage_bytes: u64,
     /// Events in the log.
     pub events: u64,
-    /// Requests that could not be written when they came, and are due.
+    /// Requests on the due list.
     #[serde(default)]
     pub due: u64,
 }
 
 impl Statistics {
-    /// Engrams that have no vector of that embedding model, and cannot be found by their meaning.
+    /// Engrams without a vector of the current embedding model, which semantic search cannot find.
     pub fn without_vector(&self, model: &str) -> u64 {
         self.all.engrams.saturating_sub(self.vectors.get(model).copied().unwrap_or_default())
     }
@@ -57,24 +57,24 @@ impl Statistics {
     }
 }
 
-/// Numbers of a group of engrams.
+/// Figures about a group of engrams.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// Engrams.
     pub engrams: u64,
     /// Those with a score.
     pub scored: u64,
-    /// Those without: neither passes nor zeros, they count in no mean.
+    /// Those without a score; they are neither passes nor zeros, and count in no mean.
     pub unscored: u64,
-    /// The mean of the scores; `None` where there is none.
+    /// The mean of the scores; `None` without scores.
     pub mean_score: Option<f64>,
     /// Those that were the better of two answers.
     pub pairwise_wins: u64,
     /// Those that were the worse of two answers.
     pub pairwise_losses: u64,
-    /// Those that a person called good.
+    /// Those that the user rated good.
     pub good: u64,
-    /// Those that a person called bad.
+    /// Those that the user rated bad.
     pub bad: u64,
 }
 
@@ -96,7 +96,7 @@ impl Tally {
     }
 }
 
-/// Whether the records agree with each other, and the index with them.
+/// The result of a consistency check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verification {
     /// Engrams.
@@ -105,7 +105,7 @@ pub struct Verification {
     pub vectors: u64,
     /// Vectors in the index.
     pub indexed: u64,
-    /// What does not agree; empty where all is well.
+    /// Inconsistencies that were found; empty if there are none.
     pub problems: Vec<String>,
 }
 

@@ -1,19 +1,19 @@
-//! The one place that knows sled: keys and values in order, batches that are written whole or not at all, and a flush
-//! after which they are durable.
+//! The only module that uses sled: ordered keys and values, batches that are written completely or not at all, and a flush
+//! that makes them durable.
 //!
-//! sled's own flush asks the kernel to write the log's pages out (`sync_file_range` on Linux), which neither makes a
-//! growing file's length durable nor empties the drive's cache. So a flush here ends with an fsync of the log through a
-//! handle of our own, and of the files that sled puts values beside the log in that are too large for it.
+//! sled's own flush asks the kernel to write the log's pages (`sync_file_range` on Linux), which neither makes the length of
+//! a growing file durable nor empties the drive's cache. So a flush here ends with an fsync of the log through a separate
+//! handle, and of the files in which sled stores values that are too large for the log.
 //!
-//! Why sled 0.34.7 and not 1.0.0-alpha.124: `tests/kill.rs` was run on both, the same code but for this module. Of 6 300
-//! processes that wrote to 0.34.7 and were killed none lost or halved anything. Before, when sled began its folder in place,
-//! 2 of 1 800 left one that it would not open again: its settings were cut short, hence [`create`]. A snapshot that is cut
-//! short, which a full disk leaves behind, has the same effect, hence [`remove_unfinished_snapshots`]. Of 900 processes that
-//! were killed with 1.0.0-alpha.124 none lost anything either. But where 0.34.7 takes 1.0 to 1.4 ms for a durable write (0.3 ms
-//! in eight threads, which share flushes), 5 ms to open 500 engrams and 10 MB on disk, the alpha took 23 ms (35 ms in eight
-//! threads), 45 ms and 6 MB on the same busy machine; and its author says that its format is going to change.
+//! Why sled 0.34.7 and not 1.0.0-alpha.124: `tests/kill.rs` was run on both, with the same code except for this module. Of 6
+//! 300 killed processes that wrote with 0.34.7, none lost or tore a write. Earlier, when sled created its database in place,
+//! 2 of 1 800 left a folder that sled could not open again because its settings were cut short, hence [`create`]. A
+//! truncated snapshot, which a full disk leaves behind, has the same effect, hence [`remove_unfinished_snapshots`]. Of 900
+//! killed processes with 1.0.0-alpha.124, none lost anything either. But where 0.34.7 takes 1.0 to 1.4 ms for a durable
+//! write (0.3 ms in eight threads, which share flushes), 5 ms to open 500 engrams and 10 MB on disk, the alpha took 23 ms
+//! (35 ms in eight threads), 45 ms and 6 MB on the same busy machine; and its author says that its format will change.
 //!
-//! A killed process is not a machine that loses its power. For that there is the fsync, and no test.
+//! A killed process is not a machine that loses power; the fsync covers that case.
 
 mod damage;
 
@@ -33,20 +33,20 @@ use crate::error::MemoryError;
 use crate::files::make_private;
 use hone_files::{create_private_folder, sync_folder};
 
-/// Bytes of sled's cache of pages; what a question needs is a few of them.
+/// Size of sled's page cache in bytes; a question needs only a few pages.
 const CACHE_BYTES: u64 = 32 << 20;
 
-/// Bytes that sled's log grows by. Pages of more than a quarter of it are put into files of their own, which a page of
-/// sixteen long answers would be with sled's default of 512 KiB.
+/// Bytes that sled's log grows by. sled puts pages larger than a quarter of it into separate files, which with its default
+/// of 512 KiB would happen to a page of sixteen long answers.
 pub(crate) const SEGMENT_BYTES: usize = 2 << 20;
 
-/// How long sled may take to close a database.
+/// The longest time that sled may take to close a database.
 const LONGEST_CLOSING: Duration = Duration::from_secs(10);
 
-/// What sled says of a database that is open already.
+/// sled's message about a database that is already open.
 const LOCKED: &str = "could not acquire lock";
 
-/// Writes that happen together or not at all.
+/// Writes that are applied together or not at all.
 #[derive(Default)]
 pub(crate) struct Batch {
     writes: sled::Batch,
@@ -54,18 +54,18 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Puts `value` at `key`, in place of what is there.
+    /// Sets the value at `key`.
     pub(crate) fn insert(&mut self, key: Vec<u8>, value: Vec<u8>) {
         self.n_bytes += (key.len() + value.len()) as u64;
         self.writes.insert(key, value);
     }
 
-    /// Whether it does nothing.
+    /// Whether it is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.n_bytes == 0
     }
 
-    /// Removes what is at `key`.
+    /// Removes the value at `key`.
     pub(crate) fn remove(&mut self, key: Vec<u8>) {
         self.n_bytes += key.len() as u64;
         self.writes.remove(key);
@@ -83,7 +83,7 @@ pub(crate) struct Storage {
 }
 
 impl Storage {
-    /// Opens what is in `folder`, or creates it.
+    /// Opens the database in `folder`, or creates one.
     ///
     /// # Errors
     /// When it cannot be read or written, or another process has it open.
@@ -95,37 +95,37 @@ impl Storage {
             create(folder)?;
         }
         let database = open_database(folder)?;
-        // sled has written a snapshot, with rights as the umask has them; nobody else can enter the folder meanwhile.
+        // sled has written a snapshot with permissions from the umask; until this call, only the folder protects it.
         make_private(folder);
         let log = File::open(folder.join("db")).map_err(|error| of_io(folder, &error))?;
         let (synced_blobs, is_broken) = (Mutex::default(), AtomicBool::new(false));
         Ok(Storage { folder: folder.to_owned(), database, log, reserved_bytes, synced_blobs, is_broken })
     }
 
-    /// What is at `key`.
+    /// The value at `key`.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MemoryError> {
         let value = self.contained(|| self.database.get(key))?;
         Ok(value.map(|value| value.to_vec()))
     }
 
-    /// Keys and values of a range, in order; from its end where it is reversed. The first failure is the last item.
+    /// Keys and values of a range in order, or in reverse. After an error the iterator ends.
     pub(crate) fn range(&self, range: impl RangeBounds<Vec<u8>>) -> Pairs<'_> {
         Pairs { storage: self, pairs: Some(self.database.range(range)) }
     }
 
-    /// Does all that a batch says. It is durable after the next [`Storage::flush`].
+    /// Applies a batch. It is durable after the next [`Storage::flush`].
     ///
     /// # Errors
-    /// When there is no room for it, or sled fails; see [`Storage::is_broken`].
+    /// When there is no room or sled fails; see [`Storage::is_broken`].
     pub(crate) fn apply(&self, batch: Batch) -> Result<(), MemoryError> {
         self.check_room(batch.n_bytes)?;
         self.contained(|| self.database.apply_batch(batch.writes))
     }
 
-    /// Makes durable all that was applied before.
+    /// Makes everything that was applied before durable.
     ///
     /// # Errors
-    /// When it could not be written. What was applied since the last flush is then lost, or not.
+    /// When it could not be written. Writes since the last flush may then be lost.
     pub(crate) fn flush(&self) -> Result<(), MemoryError> {
         self.contained(|| self.database.flush())?;
         self.sync_files().map_err(|error| {
@@ -134,22 +134,22 @@ impl Storage {
         })
     }
 
-    /// Whether sled has failed: what it holds in memory and what is on disk may differ, and it has to be opened again.
+    /// Whether sled has failed: its state in memory may differ from the disk, and it has to be opened again.
     pub(crate) fn is_broken(&self) -> bool {
         self.is_broken.load(Ordering::Acquire)
     }
 
-    /// Notes that sled has failed in a way that it does not say itself.
+    /// Records that sled has failed in a way that it does not report itself.
     pub(crate) fn mark_broken(&self) {
         self.is_broken.store(true, Ordering::Release);
     }
 
-    /// Bytes that its files take.
+    /// Size of its files in bytes.
     pub(crate) fn bytes_on_disk(&self) -> Result<u64, MemoryError> {
         self.database.size_on_disk().map_err(|error| self.failed(error))
     }
 
-    /// Refuses a write of `n_bytes` that would leave less than is reserved: sled does not survive a disk that is full.
+    /// Refuses a write of `n_bytes` that would leave less than the reserved space: sled does not survive a full disk.
     ///
     /// # Errors
     /// When there is not enough room.
@@ -158,7 +158,7 @@ impl Storage {
         if available >= self.reserved_bytes.saturating_add(n_bytes) {
             return Ok(());
         }
-        let reason = format!("{available} bytes are free, and {} are kept free", self.reserved_bytes);
+        let reason = format!("{available} bytes are free, of which {} are reserved", self.reserved_bytes);
         Err(MemoryError::DiskFull { folder: self.folder.clone(), reason })
     }
 
@@ -187,7 +187,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Lets sled work. It answers some failures of the disk, and some damage, with a panic, and the caller must hear of it.
+    /// Calls sled and turns its panics into errors: it panics on some disk failures and some damage.
     fn contained<T>(&self, work: impl FnOnce() -> sled::Result<T>) -> Result<T, MemoryError> {
         match catch_unwind(AssertUnwindSafe(work)) {
             Ok(done) => done.map_err(|error| self.failed(error)),
@@ -238,8 +238,8 @@ impl DoubleEndedIterator for Pairs<'_> {
     }
 }
 
-/// Begins a database. sled writes its settings into a file in place, and refuses a folder in which it finds them cut
-/// short; so it begins in another folder, which is given its name when all is in it.
+/// Creates a database. sled writes its settings into a file in place, and refuses a folder in which they are cut short. So
+/// the database is created in another folder, which is renamed once it is complete.
 fn create(folder: &Path) -> Result<(), MemoryError> {
     let unfinished = folder.with_extension("unfinished");
     let begin = || {
@@ -264,7 +264,7 @@ fn create(folder: &Path) -> Result<(), MemoryError> {
 }
 
 /// Removes snapshots that sled had not finished when its process ended or the disk was full. sled takes them for finished
-/// ones and refuses to open; it needs none, since all that they say is in its log.
+/// ones and refuses to open the database. It needs none of them, because its log holds everything.
 fn remove_unfinished_snapshots(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -277,14 +277,14 @@ fn remove_unfinished_snapshots(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens sled's database. A database that was closed a moment ago in this process may still be locked, for as long as
-/// threads of sled's work on it; nobody else opens it, see [`crate::sharing`].
+/// Opens sled's database. A database that this process has just closed may still be locked while threads of sled work on it;
+/// no other process opens it, see [`crate::sharing`].
 fn open_database(folder: &Path) -> Result<sled::Db, MemoryError> {
     let config = sled::Config::new()
         .path(folder)
         .cache_capacity(CACHE_BYTES)
         .segment_size(SEGMENT_BYTES)
-        // Every write is flushed by whoever makes it.
+        // Every write is flushed by its writer.
         .flush_every_ms(None);
     let deadline = Instant::now() + LONGEST_CLOSING;
     loop {
@@ -298,7 +298,7 @@ fn open_database(folder: &Path) -> Result<sled::Db, MemoryError> {
     }
 }
 
-/// What to say of a failed read or write in `folder`.
+/// The error for a failed read or write in `folder`.
 pub(crate) fn of_io(folder: &Path, error: &io::Error) -> MemoryError {
     let (folder, reason) = (folder.to_owned(), error.to_string());
     match error.kind() {
@@ -312,13 +312,13 @@ pub(crate) fn of_io(folder: &Path, error: &io::Error) -> MemoryError {
 fn of_sled(folder: &Path, error: sled::Error) -> MemoryError {
     match error {
         sled::Error::Io(error) => of_io(folder, &error),
-        sled::Error::Corruption { .. } => corrupted(folder, "a part of them is not what was written"),
+        sled::Error::Corruption { .. } => corrupted(folder, "a part of them is damaged"),
         sled::Error::Unsupported(reason) => corrupted(folder, &reason),
         other => MemoryError::Storage { folder: folder.to_owned(), reason: other.to_string() },
     }
 }
 
-/// What to say of files in `folder`, inside memory's, that cannot be understood.
+/// The error for files in `folder`, inside memory's folder, that cannot be parsed.
 fn corrupted(folder: &Path, reason: &str) -> MemoryError {
     let folder = folder.parent().unwrap_or(folder).to_owned();
     MemoryError::Corrupted { folder, reason: reason.to_owned() }

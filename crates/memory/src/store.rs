@@ -1,4 +1,4 @@
-//! Memory as everybody sees it.
+//! The public interface of memory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,30 +20,30 @@ use crate::request::{ExportedEngram, Reply, Request, Standing, Update, Vector};
 use crate::sharing::Shared;
 use crate::statistics::{Statistics, Verification};
 
-/// Engrams that are moved at once by an export or an import.
+/// Engrams per batch of an export or an import.
 const LINES_AT_ONCE: usize = 64;
 
 /// The most problems of an import that are listed.
 const MOST_PROBLEMS: usize = 20;
 
-/// Memory. Clones are the same memory.
+/// A memory. Clones share it.
 #[derive(Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
     embedding_model: Arc<str>,
     ranking: Ranking,
-    /// Whether what cannot be written now is kept and written later.
+    /// Whether requests that fail now are kept and applied later.
     keeps: bool,
-    /// The folder of a copy that is read, to be removed after it was closed.
+    /// The folder of a copy that is read, to be removed after it is closed.
     _copy: Option<Arc<TempDir>>,
 }
 
-/// What an import did.
+/// The result of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// Engrams that were added.
     pub added: u64,
-    /// Engrams that were there already, just so.
+    /// Engrams that were already there, unchanged.
     pub already_there: u64,
 }
 
@@ -57,24 +57,24 @@ macro_rules! expect {
 }
 
 impl MemoryStore {
-    /// Opens the memory in `folder`, or begins one there. Other processes may have it open too; where one of them does, its
-    /// options count for the index and for the disk.
+    /// Opens the memory in `folder`, or creates one there. Other processes may have it open too; the owner's options then
+    /// apply to the index and the disk.
     ///
     /// # Errors
-    /// When the folder cannot be read or written, holds the memory of a later hone, or is in use by a process that does not
-    /// answer.
+    /// When the folder cannot be read or written, holds the memory of a later version of hone, or is in use by a process
+    /// that does not respond.
     pub fn open(folder: &Path, options: MemoryOptions) -> Result<MemoryStore, MemoryError> {
         let (embedding_model, ranking) = (options.embedding_model.as_str().into(), options.ranking);
         let shared = Arc::new(Shared::open(folder, options)?);
         Ok(MemoryStore { shared, embedding_model, ranking, keeps: false, _copy: None })
     }
 
-    /// The memory in `folder` for somebody who only reads. Where it cannot be opened because nothing can be written to it, as
-    /// on a disk that is full or mounted read-only, a copy among the system's temporary files is read, which is removed in the
-    /// end. Gives too why that had to be.
+    /// Opens the memory in `folder` for reading only. If it cannot be opened because nothing can be written to it, as on a
+    /// full or read-only disk, a temporary copy is read instead, which is removed afterwards; the reason is returned as
+    /// well.
     ///
     /// # Errors
-    /// See [`MemoryStore::open`]; when there is no room for a copy either.
+    /// See [`MemoryStore::open`]; also when there is no room for a copy.
     pub fn open_to_read(
         folder: &Path,
         options: MemoryOptions,
@@ -88,47 +88,47 @@ impl MemoryStore {
         Ok((MemoryStore { _copy: Some(Arc::new(copy)), ..store }, Some(reason)))
     }
 
-    /// The memory in `folder` for somebody who cannot wait for it: answers, grades, ratings, comparisons and events that it
-    /// cannot take now, because its disk is full, its files are damaged or its owner hangs, are kept durably in the folder
-    /// `due` and written by whoever owns memory next, in their order and each once. Those calls succeed then, with
-    /// [`Update::Kept`] or the number 0. Gives too why memory cannot be reached at present, if that is so; it is tried again
-    /// now and then.
+    /// Opens the memory in `folder` for a caller that cannot wait for it. Answers, grades, ratings, comparisons and events
+    /// that memory cannot take now, because its disk is full, its files are damaged or its owner hangs, are kept durably in
+    /// the folder `due`. The next owner applies them in order, each once. Those calls then succeed with [`Update::Kept`] or
+    /// the number 0. If memory cannot be reached at present, the reason is returned as well; opening is retried from time to
+    /// time.
     pub fn keeping(folder: &Path, options: MemoryOptions) -> (MemoryStore, Option<MemoryError>) {
         let (embedding_model, ranking) = (options.embedding_model.as_str().into(), options.ranking);
-        let (shared, error) = Shared::open_or_stay_outside(folder, options);
+        let (shared, error) = Shared::open_or_defer(folder, options);
         let shared = Arc::new(shared);
         (MemoryStore { shared, embedding_model, ranking, keeps: true, _copy: None }, error)
     }
 
-    /// Makes a backup on a thread of its own, if the last one is a day old and this process owns memory. Nobody waits for it:
-    /// whoever has nothing else to do may call this.
+    /// Makes a backup on a background thread, if the last one is a day old and this process owns memory. It does not block,
+    /// so a caller can use it whenever it is idle.
     pub fn back_up_if_due(&self, now: Timestamp) {
         self.shared.back_up_if_due(now);
     }
 
-    /// Checks that something could be kept for later.
+    /// Checks that requests could be kept for later.
     ///
     /// # Errors
-    /// When the folder of what is due cannot be written to.
+    /// When the folder of the due list cannot be written to.
     pub fn check_keeping(&self) -> io::Result<()> {
         self.shared.due().check()
     }
 
-    /// Why something that was to be remembered was neither written nor kept, if that has happened in this process.
+    /// Why a request was neither applied nor kept, if that has happened in this process.
     pub fn loss(&self) -> Option<MemoryError> {
         self.shared.loss()
     }
 
-    /// Remembers an answer, with the vector of the current embedding model; it is durable when this returns. Gives the
-    /// engram's sequence number. To remember the same once more changes nothing. A vector without a direction is a warning
-    /// in the log: the answer is remembered without it.
+    /// Remembers an answer with the vector of the current embedding model; it is durable when this returns. Returns the
+    /// engram's sequence number. Remembering the same answer again changes nothing. A vector of length zero is logged as a
+    /// warning, and the answer is remembered without it.
     ///
-    /// An embedding model settles how many dimensions its vectors have, here, in [`MemoryStore::set_vector`] and in
-    /// [`MemoryStore::search`]. Vectors of another number, which an import brought or a model of the same name made before,
-    /// count as lacking from then on.
+    /// An embedding model's latest vector determines the model's dimensions, here, in [`MemoryStore::set_vector`] and in
+    /// [`MemoryStore::search`]. Vectors with other dimensions, from an import or from an earlier model of the same name,
+    /// count as missing from then on.
     ///
     /// # Errors
-    /// [`MemoryError::Conflict`] where something else is remembered under its id.
+    /// [`MemoryError::Conflict`] if another engram is remembered under its id.
     pub fn remember(&self, engram: Engram, vector: Option<Vec<f32>>) -> Result<u64, MemoryError> {
         let vector = vector.and_then(|values| {
             let vector = self.vector(values);
@@ -138,15 +138,15 @@ impl MemoryStore {
         self.number(Request::Remember { engram: Box::new(engram), vector })
     }
 
-    /// Puts a vector of the current embedding model in place of the one that an engram has.
+    /// Replaces the vector of an engram with one of the current embedding model.
     ///
     /// # Errors
-    /// When it has no direction.
+    /// When the vector has length zero.
     pub fn set_vector(&self, id: QueryId, vector: Vec<f32>) -> Result<Update, MemoryError> {
         self.update(Request::SetVector { id, vector: self.vector(vector)? })
     }
 
-    /// The engram of that id.
+    /// The engram with this id.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -154,7 +154,7 @@ impl MemoryStore {
         expect!(self.ask(Request::Get { id }), Reply::Engram(engram) => engram.map(|engram| *engram))
     }
 
-    /// All that stands on the engram of that id, also fields that this version does not know.
+    /// All fields of the engram with this id, including those that this version does not know.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -162,20 +162,20 @@ impl MemoryStore {
         expect!(self.ask(Request::Fields { id }), Reply::Fields(fields) => fields)
     }
 
-    /// Puts a grade on an engram. A grade without a score changes nothing: the answer stays as unscored, or as scored, as it
-    /// was.
+    /// Sets the grade of an engram. A grade without a score changes nothing: an answer keeps its earlier score, if it had
+    /// one.
     ///
     /// # Errors
-    /// When it cannot be written; a missing engram is a warning in the log and no error.
+    /// When it cannot be written; a missing engram is only logged as a warning.
     pub fn update_score(&self, id: QueryId, grade: &Grade) -> Result<Update, MemoryError> {
         self.update_or_keep(Request::UpdateScore { id, grade: grade.clone() })
     }
 
-    /// Notes on A's and B's engram which of the two was better. After a tie neither is; a comparison without a verdict
+    /// Records on A's and B's engrams which of the two was better. After a tie neither is; a comparison without a verdict
     /// changes nothing.
     ///
     /// # Errors
-    /// When they cannot be written; a missing engram is a warning in the log and no error.
+    /// When they cannot be written; a missing engram is only logged as a warning.
     pub fn annotate_pairwise(&self, comparison: &Comparison) -> Result<[Update; 2], MemoryError> {
         let request = Request::AnnotatePairwise { comparison: comparison.clone() };
         let updates = match self.ask_or_keep(request)? {
@@ -186,18 +186,18 @@ impl MemoryStore {
         Ok([updates.first(), updates.get(1)].map(|update| update.copied().unwrap_or(Update::Missing)))
     }
 
-    /// Notes on an engram what a person thinks of it.
+    /// Records the user's rating on an engram.
     ///
     /// # Errors
-    /// When it cannot be written; a missing engram is a warning in the log and no error.
+    /// When it cannot be written; a missing engram is only logged as a warning.
     pub fn annotate_feedback(&self, id: QueryId, rating: Rating) -> Result<Update, MemoryError> {
         self.update_or_keep(Request::AnnotateFeedback { id, rating })
     }
 
-    /// Notes on an engram what it is about.
+    /// Records the intent and the entities of an engram.
     ///
     /// # Errors
-    /// When it cannot be written; a missing engram is a warning in the log and no error.
+    /// When it cannot be written; a missing engram is only logged as a warning.
     pub fn annotate_meaning(
         &self,
         id: QueryId,
@@ -207,17 +207,17 @@ impl MemoryStore {
         self.update(Request::AnnotateMeaning { id, intent, entities })
     }
 
-    /// The `n` most relevant engrams that the filters accept, most relevant first; see [`Ranking`]. Only vectors of the
+    /// The `n` most relevant engrams that pass the filters, most relevant first; see [`Ranking`]. Only vectors of the
     /// current embedding model are compared.
     ///
     /// # Errors
-    /// When the vector has no direction.
+    /// When the vector has length zero.
     pub fn search(&self, vector: &[f32], n: usize, filters: &Filters) -> Result<Vec<RecalledEngram>, MemoryError> {
         let (vector, filters, ranking) = (self.vector(vector.to_vec())?, filters.clone(), self.ranking);
         expect!(self.ask(Request::Search { vector, n, filters, ranking }), Reply::Recalled(found) => found)
     }
 
-    /// The latest `n` engrams that the filters accept, latest first.
+    /// The latest `n` engrams that pass the filters, latest first.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -225,16 +225,16 @@ impl MemoryStore {
         expect!(self.ask(Request::List { filters: filters.clone(), n }), Reply::Engrams(engrams) => engrams)
     }
 
-    /// Removes engrams, all of them at once, and their texts from the event log; those that are not there are `Missing`.
+    /// Removes engrams, all at once, and their texts from the event log; those that do not exist are `Missing`.
     ///
     /// # Errors
-    /// When they cannot be removed; then all are still there.
+    /// When they cannot be removed; all of them are then still there.
     pub fn remove(&self, ids: &[QueryId]) -> Result<Vec<Update>, MemoryError> {
         expect!(self.ask(Request::Remove { ids: ids.to_vec() }), Reply::Updates(updates) => updates)
     }
 
-    /// The first `n` engrams that have no vector of the embedding model of that name, or one of other dimensions than its
-    /// vectors have, oldest first: what is to be embedded again after another model was chosen.
+    /// The first `n` engrams, oldest first, that have no vector of this embedding model, or one with other dimensions: those
+    /// to embed after the model has changed.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -242,21 +242,21 @@ impl MemoryStore {
         expect!(self.ask(Request::WithoutVector { model: model.to_owned(), n }), Reply::Engrams(engrams) => engrams)
     }
 
-    /// The engram whose id begins with these digits, 6 of them or more; dashes do not count.
+    /// The engram whose id begins with these digits, of which there must be at least 6; dashes are ignored.
     ///
     /// # Errors
-    /// [`MemoryError::Id`] where there is none, or more than one.
+    /// [`MemoryError::Id`] if there is none, or more than one.
     pub fn resolve(&self, prefix: &str) -> Result<QueryId, MemoryError> {
         let ids = expect!(self.ask(Request::Resolve { prefix: prefix.to_owned() }), Reply::Ids(ids) => ids)?;
         let reason = match ids.as_slice() {
             [id] => return Ok(*id),
-            [] => "no engram's id begins so".to_owned(),
-            [first, second, ..] => format!("more than one begins so, such as {first} and {second}"),
+            [] => "no id begins with these digits".to_owned(),
+            [first, second, ..] => format!("several ids begin with these digits, such as {first} and {second}"),
         };
         Err(MemoryError::Id { text: prefix.to_owned(), reason })
     }
 
-    /// How many hexadecimal digits of each id tell it from those of all other engrams, at least 6.
+    /// The number of hexadecimal digits that distinguishes each id from those of all other engrams, at least 6.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -264,7 +264,7 @@ impl MemoryStore {
         expect!(self.ask(Request::Abbreviate { ids: ids.to_vec() }), Reply::Lengths(lengths) => lengths)
     }
 
-    /// What memory holds, in numbers. Every engram is read for it.
+    /// Figures about memory. This reads every engram.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -272,7 +272,7 @@ impl MemoryStore {
         expect!(self.ask(Request::Statistics), Reply::Statistics(statistics) => *statistics)
     }
 
-    /// Reads everything and compares it: every record with those that belong to it, and the index with the vectors.
+    /// Reads everything and checks its consistency: records with related records, and the index with the vectors.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -280,10 +280,10 @@ impl MemoryStore {
         expect!(self.ask(Request::Verify), Reply::Verification(verification) => verification)
     }
 
-    /// Writes every engram with its vector as a line of JSON, oldest first, and says how many they are.
+    /// Writes every engram with its vector as a line of JSON, oldest first, and returns their number.
     ///
     /// # Errors
-    /// When they cannot be read, or not be written.
+    /// When they cannot be read or written.
     pub fn export(&self, mut writer: impl Write) -> Result<u64, TransferError> {
         let (mut n_exported, mut after) = (0, 0);
         loop {
@@ -302,12 +302,12 @@ impl MemoryStore {
         }
     }
 
-    /// Reads what [`MemoryStore::export`] wrote. All lines are checked before the first is written; an engram that is there
-    /// already, just so, is left out.
+    /// Imports the output of [`MemoryStore::export`]. All lines are checked before the first is written; engrams that are
+    /// already there unchanged are skipped.
     ///
     /// # Errors
-    /// [`MemoryError::Import`] where any line makes no sense, says something else of an engram than memory does, or has a
-    /// vector that cannot be compared with the others of its model.
+    /// [`MemoryError::Import`] if a line is invalid, contradicts an engram in memory, or has a vector that cannot be
+    /// compared with the others of its model.
     pub fn import(&self, reader: impl BufRead) -> Result<Imported, TransferError> {
         let engrams = self.check_import(reader)?;
         let n_engrams = engrams.len() as u64;
@@ -320,7 +320,7 @@ impl MemoryStore {
         Ok(Imported { added, already_there: n_engrams - added })
     }
 
-    /// Appends to the event log and gives the event's number; it is durable when this returns.
+    /// Appends an event to the log and returns its number; it is durable when this returns.
     ///
     /// # Errors
     /// [`MemoryError::Chunk`] for a chunk of an answer, which is not kept.
@@ -328,7 +328,7 @@ impl MemoryStore {
         self.number(Request::AppendEvent { envelope: Box::new(envelope.clone()) })
     }
 
-    /// The events after that number (or all) which the filter accepts, oldest first, each with its number.
+    /// The events after this number (or all) that pass the filter, oldest first, each with its number.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -336,7 +336,7 @@ impl MemoryStore {
         expect!(self.ask(Request::Events { filter: filter.clone(), after }), Reply::Events(events) => events)
     }
 
-    /// Follows the event log, from after that number on, or from now on.
+    /// Follows the event log from this number on, or from now on.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -348,7 +348,7 @@ impl MemoryStore {
         Ok(EventFollower { store: self.clone(), filter: EventFilter { last: None, ..filter.clone() }, after })
     }
 
-    /// A number that memory gives; 0 where what it is for is kept for later.
+    /// A number that memory assigns; 0 if the request is kept for later.
     fn number(&self, request: Request) -> Result<u64, MemoryError> {
         match self.ask_or_keep(request)? {
             Reply::Number(number) => Ok(number),
@@ -420,7 +420,7 @@ impl MemoryStore {
     }
 }
 
-/// What the lines of an import have in common.
+/// State shared by the lines of an import.
 #[derive(Default)]
 struct SeenLines {
     numbers: BTreeMap<QueryId, usize>,
@@ -428,7 +428,7 @@ struct SeenLines {
 }
 
 impl SeenLines {
-    /// Reads a line, and checks it against those before.
+    /// Parses a line and checks it against those before.
     fn check(&mut self, number: usize, line: &str) -> Result<ExportedEngram, String> {
         let (id, exported) = parse_line(line)?;
         if let Some(first) = self.numbers.insert(id, number) {
@@ -444,7 +444,7 @@ impl SeenLines {
     }
 }
 
-/// The event log as it grows.
+/// A follower of the event log.
 pub struct EventFollower {
     store: MemoryStore,
     filter: EventFilter,
@@ -452,7 +452,7 @@ pub struct EventFollower {
 }
 
 impl EventFollower {
-    /// Waits for the next events, at most so long; gives none where none came.
+    /// Waits for the next events until the time is over; returns none if none came.
     ///
     /// # Errors
     /// When memory cannot be read.
@@ -465,7 +465,7 @@ impl EventFollower {
     }
 }
 
-/// A copy of what is remembered; `None` where there is nothing to be copied, or no room for it.
+/// A copy of memory; `None` if there is nothing to copy, or no room for it.
 fn copy_of(folder: &Path) -> Option<TempDir> {
     let in_memory = Path::new("/dev/shm");
     let places = [std::env::temp_dir(), in_memory.to_owned()].into_iter().filter(|place| place.is_dir());
@@ -498,6 +498,6 @@ fn import_error(mut problems: Vec<String>) -> MemoryError {
 }
 
 fn unexpected(reply: &Reply) -> MemoryError {
-    let reason = format!("{reply:?} is no answer to what was asked");
-    MemoryError::Damaged { record: "an answer from the process that holds memory".to_owned(), reason }
+    let reason = format!("{reply:?} is not a reply to this request");
+    MemoryError::Damaged { record: "a reply from the owner of memory".to_owned(), reason }
 }

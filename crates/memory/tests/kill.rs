@@ -12,19 +12,17 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use hone_memory::{Engram, EventFilter, Filters, MemoryOptions, MemoryStore};
-use hone_protocol::{Comparison, Envelope, Nothing, Payload, Preference, QueryId, Rating, RespondentId, SessionId};
+use hone_protocol::{Comparison, Preference, Rating, RespondentId};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
-use support::{engram, grade, id, vector};
+use support::{copy_folder, engram, event, grade, id, number_of, say, start_child, vector};
 use tempfile::TempDir;
 
 /// Folders that are written to, at the same time.
@@ -158,18 +156,11 @@ fn comparison(a: u64, b: u64) -> Comparison {
     }
 }
 
-fn event(number: u64) -> Envelope {
-    let session = SessionId::from_bits(u128::from(number / NUMBERS_PER_THREAD));
-    let about = QueryId::from_bits(u128::from(number));
-    Envelope::new("test", session, Payload::QueryCancelled(Nothing {})).about(about, about, RespondentId::A)
+fn json<T: Serialize + ?Sized>(value: &T) -> String {
+    serde_json::to_string(value).unwrap()
 }
 
-fn say(said: &Said) {
-    let line = serde_json::to_string(said).unwrap() + "\n";
-    std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
-}
-
-/// What the killed process is: it writes without end.
+/// The process that is killed: it writes without end.
 #[test]
 #[ignore = "is the process that the test beside it kills"]
 fn child() {
@@ -177,7 +168,7 @@ fn child() {
     let Ok(folder) = env::var("HONE_TEST_FOLDER") else { return };
     let seed: u64 = env::var("HONE_TEST_SEED").unwrap().parse().unwrap();
     let next: Vec<u64> = serde_json::from_str(&env::var("HONE_TEST_NEXT").unwrap()).unwrap();
-    std::io::stdout().write_all(b"begun\n").unwrap();
+    say("begun");
     let store = MemoryStore::open(Path::new(&folder), options()).unwrap();
     thread::scope(|scope| {
         for (thread, mut next) in (0..).zip(next) {
@@ -187,9 +178,9 @@ fn child() {
                 loop {
                     let deed = Deed::choose(&mut random, thread * NUMBERS_PER_THREAD, next);
                     next += u64::from(matches!(deed, Deed::Remember { .. }));
-                    say(&Said::About(thread, deed.clone()));
+                    say(&json(&Said::About(thread, deed.clone())));
                     deed.perform(store);
-                    say(&Said::Done(thread));
+                    say(&json(&Said::Done(thread)));
                 }
             });
         }
@@ -215,15 +206,7 @@ impl Death {
 
 /// A life that ends early; gives what it said.
 fn live_and_die(folder: &Path, seed: u64, next: &[u64], death: &Death) -> Vec<Said> {
-    let mut child: Child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "child", "--ignored", "--quiet"])
-        .env("HONE_TEST_FOLDER", folder)
-        .env("HONE_TEST_SEED", seed.to_string())
-        .env("HONE_TEST_NEXT", serde_json::to_string(next).unwrap())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::inherit())
-        .spawn()
-        .unwrap();
+    let mut child = start_child(folder, &[("HONE_TEST_SEED", seed.to_string()), ("HONE_TEST_NEXT", json(next))]);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     while lines.next().unwrap().unwrap() != "begun" {}
     // A line that death cut short says nothing.
@@ -270,24 +253,10 @@ fn found_in(store: &MemoryStore) -> Vec<Expected> {
         found[(number / NUMBERS_PER_THREAD) as usize].engrams.insert(number, engram);
     }
     for (_, envelope) in store.events(&EventFilter::default(), None).unwrap() {
-        let about = envelope.query_id.unwrap();
-        let number = u64::from_be_bytes(about.as_bytes()[8..].try_into().unwrap());
+        let number = number_of(&envelope);
         found[(number / NUMBERS_PER_THREAD) as usize].events.push(number);
     }
     found
-}
-
-fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy_folder(&entry.path(), &target);
-        } else if entry.file_type().unwrap().is_file() {
-            fs::copy(entry.path(), target).unwrap();
-        }
-    }
 }
 
 /// Checks a copy of memory against what is expected, and settles what was in doubt.

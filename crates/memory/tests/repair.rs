@@ -13,7 +13,7 @@ use hone_memory::{Engram, EventFilter, Filters, MemoryError, MemoryOptions, Memo
 use hone_protocol::{Critique, Envelope, Payload, Query, RespondentId, Response, SamplingOptions, Timestamp, Timings};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use support::{engram, grade, id, vector};
+use support::{copy_folder, engram, grade, id, vector};
 use tempfile::TempDir;
 
 /// Answers that are remembered before something is damaged.
@@ -94,19 +94,6 @@ fn files(folder: &Path, name: &str) -> Vec<PathBuf> {
     }
     found.sort();
     found
-}
-
-fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy_folder(&entry.path(), &target);
-        } else if entry.file_type().unwrap().is_file() {
-            fs::copy(entry.path(), target).unwrap();
-        }
-    }
 }
 
 /// How many answers are there as they were, with their grades.

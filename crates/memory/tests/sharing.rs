@@ -9,17 +9,18 @@ mod support;
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 use hone_memory::{EventFilter, Filters, MemoryOptions, MemoryStore, Update};
-use hone_protocol::{Envelope, Nothing, Payload, QueryId, RespondentId, SessionId};
-use support::{Home, engram, grade, id, vector};
+use support::{
+    Home, engram, event, grade, id, number_done, number_of, owner_process, say_done, signal, start_child, vector,
+};
 use tempfile::TempDir;
 
 /// Owners that are killed, one after the other.
@@ -28,30 +29,14 @@ const KILLS: usize = 12;
 /// What is acknowledged between two kills, at least.
 const DEEDS_BETWEEN_KILLS: usize = 30;
 
-fn event(number: u64) -> Envelope {
-    let about = QueryId::from_bits(u128::from(number));
-    let cancelled = Payload::QueryCancelled(Nothing {});
-    Envelope::new("test", SessionId::from_bits(1), cancelled).about(about, about, RespondentId::A)
-}
-
-/// The number that an event is about.
-fn number_of(envelope: &Envelope) -> u64 {
-    u64::from_be_bytes(envelope.query_id.unwrap().as_bytes()[8..].try_into().unwrap())
-}
-
-fn owner_process(folder: &Path) -> u64 {
-    let note: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("owner.json")).unwrap()).unwrap();
-    note["process"].as_u64().unwrap()
-}
-
 #[test]
 fn who_comes_second_sees_and_does_the_same() {
     let home = Home::new();
-    let (owner, guest) = (home.open(), home.open());
+    let (owner, client) = (home.open(), home.open());
     assert_eq!(owner.remember(engram(1), Some(vector(1, 8))), Ok(1));
-    assert_eq!(guest.remember(engram(2), Some(vector(2, 8))), Ok(2));
-    assert_eq!(guest.update_score(id(1), &grade(Some(4))), Ok(Update::Merged));
-    for store in [&owner, &guest] {
+    assert_eq!(client.remember(engram(2), Some(vector(2, 8))), Ok(2));
+    assert_eq!(client.update_score(id(1), &grade(Some(4))), Ok(Update::Merged));
+    for store in [&owner, &client] {
         assert_eq!(store.get(id(1)).unwrap().unwrap().score(), Some(4));
         assert_eq!(store.list(&Filters::default(), 9).unwrap().len(), 2);
         assert_eq!(store.search(&vector(2, 8), 1, &Filters::default()).unwrap()[0].query_id, id(2));
@@ -60,31 +45,31 @@ fn who_comes_second_sees_and_does_the_same() {
     }
     let (mut exported, mut the_same) = (Vec::new(), Vec::new());
     owner.export(&mut exported).unwrap();
-    guest.export(&mut the_same).unwrap();
+    client.export(&mut the_same).unwrap();
     assert_eq!(exported, the_same);
-    assert_eq!(guest.import(exported.as_slice()).unwrap().already_there, 2);
-    let error = guest.resolve("abcdef").unwrap_err();
+    assert_eq!(client.import(exported.as_slice()).unwrap().already_there, 2);
+    let error = client.resolve("abcdef").unwrap_err();
     assert_eq!(owner.resolve("abcdef").unwrap_err(), error, "errors come over as they are");
 }
 
 #[test]
-fn a_guest_takes_the_owners_place() {
+fn a_client_takes_the_owners_place() {
     let home = Home::new();
-    let (owner, guest, other) = (home.open(), home.open(), home.open());
+    let (owner, client, other) = (home.open(), home.open(), home.open());
     owner.remember(engram(1), Some(vector(1, 8))).unwrap();
     drop(owner);
-    assert_eq!(guest.remember(engram(2), None), Ok(2));
+    assert_eq!(client.remember(engram(2), None), Ok(2));
     assert_eq!(other.remember(engram(3), None), Ok(3));
-    drop(guest);
+    drop(client);
     assert_eq!(other.list(&Filters::default(), 9).unwrap().len(), 3);
     assert_eq!(other.verify().unwrap().problems, [""; 0]);
 }
 
 #[test]
-fn a_guest_is_told_of_events_as_they_come_and_by_whoever_owns_memory() {
+fn a_client_is_told_of_events_as_they_come_and_by_whoever_owns_memory() {
     let home = Home::new();
-    let (owner, guest, third) = (home.open(), home.open(), home.open());
-    let mut follower = guest.follow_events(&EventFilter::default(), None).unwrap();
+    let (owner, client, third) = (home.open(), home.open(), home.open());
+    let mut follower = client.follow_events(&EventFilter::default(), None).unwrap();
     let (seen, news) = channel();
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -166,11 +151,11 @@ fn wide_child() {
 #[test]
 fn an_owner_whose_folder_is_removed_ends_all_the_same() {
     let home = Home::new();
-    let (owner, guest) = (home.open(), home.open());
+    let (owner, client) = (home.open(), home.open());
     owner.remember(engram(1), None).unwrap();
     fs::remove_dir_all(home.folder.path()).unwrap();
-    assert_eq!(guest.get(id(1)).unwrap().unwrap().at, engram(1).at);
-    assert!(guest.remember(engram(2), None).is_err(), "it is not durable");
+    assert_eq!(client.get(id(1)).unwrap().unwrap().at, engram(1).at);
+    assert!(client.remember(engram(2), None).is_err(), "it is not durable");
     drop(owner);
 }
 
@@ -179,16 +164,16 @@ fn a_path_that_is_too_long_for_a_socket_is_no_hindrance() {
     let home = Home::new();
     let folder = home.folder.path().join("x".repeat(120));
     let owner = MemoryStore::open(&folder, MemoryOptions::default()).unwrap();
-    let guest = MemoryStore::open(&folder, MemoryOptions::default()).unwrap();
-    guest.remember(engram(1), None).unwrap();
+    let client = MemoryStore::open(&folder, MemoryOptions::default()).unwrap();
+    client.remember(engram(1), None).unwrap();
     assert_eq!(owner.list(&Filters::default(), 9).unwrap().len(), 1);
 }
 
 #[test]
 fn an_answer_may_take_longer_than_an_owner_may_be_silent() {
     let home = Home::new();
-    let (_owner, guest) = (home.open(), home.open());
-    let mut follower = guest.follow_events(&EventFilter::default(), None).unwrap();
+    let (_owner, client) = (home.open(), home.open());
+    let mut follower = client.follow_events(&EventFilter::default(), None).unwrap();
     assert_eq!(follower.next(Duration::from_secs(7)), Ok(Vec::new()));
 }
 
@@ -199,24 +184,24 @@ fn an_owner_that_is_stopped_holds_nobody_up_and_nothing_is_doubled_when_it_goes_
     let (sender, lines) = channel();
     let owner = Other::start(folder.path(), "owner", 0, &sender);
     lines.recv_timeout(Duration::from_secs(120)).expect("the owner does not begin");
-    let (guest, said) = (open().unwrap(), event(1));
-    guest.remember(engram(1), None).unwrap();
-    owner.signal("-STOP");
+    let (client, said) = (open().unwrap(), event(1));
+    client.remember(engram(1), None).unwrap();
+    signal(owner.process.id(), "-STOP");
     let (done, answers) = channel();
-    let asking = (guest.clone(), said.clone(), folder.path().to_owned());
+    let asking = (client.clone(), said.clone(), folder.path().to_owned());
     thread::spawn(move || {
-        let (guest, said, folder) = asking;
+        let (client, said, folder) = asking;
         let opened = MemoryStore::open(&folder, MemoryOptions::default()).map(drop);
-        done.send([guest.append_event(&said).map(drop), guest.get(id(1)).map(drop), opened]).unwrap();
+        done.send([client.append_event(&said).map(drop), client.get(id(1)).map(drop), opened]).unwrap();
     });
     let answers = answers.recv_timeout(Duration::from_secs(60));
-    owner.signal("-CONT");
+    signal(owner.process.id(), "-CONT");
     for answer in answers.expect("a stopped owner holds everybody up") {
         let error = answer.unwrap_err().to_string();
         assert!(error.contains(&format!("in use by process {}", owner.process.id())), "{error}");
     }
     // What was asked of it has reached it, and is done when it goes on.
-    let events = || guest.events(&EventFilter::default(), None);
+    let events = || client.events(&EventFilter::default(), None);
     // It is heard at once, and not only when its silence has lasted so long that it is asked again.
     let found = (0..300).find_map(|_| {
         events().ok().or_else(|| {
@@ -225,10 +210,10 @@ fn an_owner_that_is_stopped_holds_nobody_up_and_nothing_is_doubled_when_it_goes_
         })
     });
     assert_eq!(found.map(|found| found.len()), Some(1));
-    assert_eq!(guest.append_event(&said), Ok(1), "it is there already");
+    assert_eq!(client.append_event(&said), Ok(1), "it is there already");
     assert_eq!(events().unwrap().len(), 1);
     owner.kill();
-    assert_eq!(guest.remember(engram(2), None), Ok(2));
+    assert_eq!(client.remember(engram(2), None), Ok(2));
 }
 
 /// Another process of one of these tests.
@@ -241,30 +226,16 @@ struct Other {
 impl Other {
     /// Starts a process that does what its role says, on numbers from `first` on; each line that it prints is sent on.
     fn start(folder: &Path, role: &str, first: u64, lines: &Sender<(String, u64)>) -> Other {
-        let mut process = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "child", "--ignored", "--quiet"])
-            .env("HONE_TEST_FOLDER", folder)
-            .env("HONE_TEST_ROLE", role)
-            .env("HONE_TEST_FIRST", first.to_string())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let variables = [("HONE_TEST_ROLE", role.to_owned()), ("HONE_TEST_FIRST", first.to_string())];
+        let mut process = start_child(folder, &variables);
         let output = BufReader::new(process.stdout.take().unwrap());
         let (lines, role) = (lines.clone(), role.to_owned());
         let sent_as = role.clone();
         let reader = thread::spawn(move || {
-            // A line that is cut short by death says nothing, and the test harness says something else.
-            for line in output.lines().map_while(Result::ok) {
-                if let Some(number) = line.strip_prefix("did ").and_then(|number| number.strip_suffix(".")) {
-                    lines.send((sent_as.clone(), number.parse().unwrap())).unwrap();
-                }
-            }
+            let numbers = output.lines().map_while(Result::ok).filter_map(|line| number_done(&line));
+            numbers.for_each(|number| lines.send((sent_as.clone(), number)).unwrap());
         });
         Other { role, process, reader }
-    }
-
-    fn signal(&self, signal: &str) {
-        assert!(Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap().success());
     }
 
     fn kill(mut self) {
@@ -272,10 +243,6 @@ impl Other {
         self.process.wait().unwrap();
         self.reader.join().unwrap();
     }
-}
-
-fn say(number: u64) {
-    std::io::stdout().lock().write_all(format!("did {number}.\n").as_bytes()).unwrap();
 }
 
 #[test]
@@ -287,7 +254,7 @@ fn child() {
     let store = MemoryStore::open(Path::new(&folder), MemoryOptions::default()).unwrap();
     let role = env::var("HONE_TEST_ROLE").unwrap();
     if role == "owner" {
-        say(first);
+        say_done(first);
         loop {
             thread::park();
         }
@@ -297,7 +264,7 @@ fn child() {
         loop {
             for (number, envelope) in follower.next(Duration::from_secs(60)).unwrap() {
                 assert!(store.get(id(number_of(&envelope))).unwrap().is_some(), "its engram was there before it");
-                say(number);
+                say_done(number);
             }
         }
     }
@@ -305,7 +272,7 @@ fn child() {
         store.remember(engram(number), Some(vector(number, 8))).unwrap();
         store.update_score(id(number), &grade(Some(4))).unwrap();
         store.append_event(&event(number)).unwrap();
-        say(number);
+        say_done(number);
     }
 }
 
@@ -338,7 +305,7 @@ fn nothing_is_lost_or_doubled_where_owners_are_killed() {
     for _ in 0..KILLS {
         collect(&lines, &mut done, DEEDS_BETWEEN_KILLS);
         let owner = owner_process(folder.path());
-        let place = others.iter().position(|other| u64::from(other.process.id()) == owner).unwrap();
+        let place = others.iter().position(|other| Some(other.process.id()) == owner).unwrap();
         let killed = others.remove(place);
         let role = killed.role.clone();
         killed.kill();

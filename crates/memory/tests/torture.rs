@@ -11,17 +11,17 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 use hone_memory::{Engram, EventFilter, Filters, MemoryOptions, MemoryStore, Update};
-use hone_protocol::{Envelope, Nothing, Payload, QueryId, RespondentId, SessionId};
-use support::{engram, grade, id, vector};
+use support::{
+    engram, event, grade, id, number_done, number_of, owner_process, say, say_done, signal, start_child, vector,
+};
 use tempfile::TempDir;
 
 /// Numbers of answers that each process has to itself.
@@ -47,16 +47,6 @@ fn scale() -> Scale {
     }
 }
 
-fn event(number: u64) -> Envelope {
-    let about = QueryId::from_bits(u128::from(number));
-    let cancelled = Payload::QueryCancelled(Nothing {});
-    Envelope::new("test", SessionId::from_bits(1), cancelled).about(about, about, RespondentId::A)
-}
-
-fn number_of(envelope: &Envelope) -> u64 {
-    u64::from_be_bytes(envelope.query_id.unwrap().as_bytes()[8..].try_into().unwrap())
-}
-
 /// The line of an export.
 fn line(number: u64) -> String {
     let engram: Engram = engram(number);
@@ -74,16 +64,12 @@ fn child() {
         store.remember(engram(number), Some(vector(number, 8))).unwrap();
         assert_ne!(store.update_score(id(number), &grade(Some(4))), Ok(Update::Missing));
         store.append_event(&event(number)).unwrap();
-        say(&format!("did {number}."));
+        say_done(number);
         if store.import(line(number + IMPORTED).as_bytes()).is_ok() {
-            say(&format!("did {}.", number + IMPORTED));
+            say_done(number + IMPORTED);
         }
     }
     say("ended");
-}
-
-fn say(text: &str) {
-    std::io::stdout().lock().write_all(format!("{text}\n").as_bytes()).unwrap();
 }
 
 /// What a process says.
@@ -98,37 +84,20 @@ enum Said {
 
 /// Starts the process of that index, which asks from number `first` on.
 fn start(folder: &Path, index: u64, first: u64, questions: u64, said: &Sender<Said>) -> Child {
-    let mut process = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "child", "--ignored", "--quiet", "--nocapture"])
-        .env("HONE_TEST_FOLDER", folder)
-        .env("HONE_TEST_FIRST", first.to_string())
-        .env("HONE_TEST_END", (index * NUMBERS_PER_PROCESS + questions).to_string())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let end = index * NUMBERS_PER_PROCESS + questions;
+    let numbers = [("HONE_TEST_FIRST", first.to_string()), ("HONE_TEST_END", end.to_string())];
+    let mut process = start_child(folder, &numbers);
     let output = BufReader::new(process.stdout.take().unwrap());
     let said = said.clone();
     thread::spawn(move || {
         let mut has_ended = false;
-        // A line that is cut short by death says nothing, and the test harness says something else.
         for line in output.lines().map_while(Result::ok) {
             has_ended |= line == "ended";
-            if let Some(number) = line.strip_prefix("did ").and_then(|number| number.strip_suffix(".")) {
-                said.send(Said::Did(number.parse().unwrap())).unwrap();
-            }
+            number_done(&line).into_iter().for_each(|number| said.send(Said::Did(number)).unwrap());
         }
         said.send(Said::Gone { index, has_ended }).unwrap();
     });
     process
-}
-
-fn owner_process(folder: &Path) -> Option<u32> {
-    let note: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("owner.json")).ok()?).ok()?;
-    u32::try_from(note["process"].as_u64()?).ok()
-}
-
-fn signal(process: u32, signal: &str) {
-    assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
 }
 
 /// Stops a process for so long that others give it up.

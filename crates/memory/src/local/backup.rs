@@ -1,4 +1,4 @@
-//! Making backups, and forgetting in them.
+//! Making backups, and removing forgotten answers from them.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,17 +15,17 @@ use crate::records::{Numbered, from_json, id_of, number_of};
 use crate::storage::of_io;
 
 impl Local {
-    /// Makes a backup where the last one is a day old, and removes the oldest ones. Others write to memory meanwhile: what
-    /// comes after it has begun is in the next one.
+    /// Makes a backup if the last one is a day old, and removes the oldest ones. Memory can be written to meanwhile; what is
+    /// written after the backup has begun is part of the next one.
     ///
     /// # Errors
-    /// When it cannot be written; then the old ones stay.
-    pub(crate) fn back_up_if_due(&self, now: Timestamp, is_ending: &AtomicBool) -> Result<(), MemoryError> {
+    /// When it cannot be written; the old ones then stay.
+    pub(crate) fn back_up_if_due(&self, now: Timestamp, should_stop: &AtomicBool) -> Result<(), MemoryError> {
         let of_io = |error: io::Error| of_io(&self.folder, &error);
         let keep = self.options.backups;
         if keep > 0 && backup::is_due(&self.folder, now).map_err(of_io)? {
             let begun = std::time::Instant::now();
-            let Some(file) = self.with_opened(|opened| self.back_up(opened, now, is_ending))? else { return Ok(()) };
+            let Some(file) = self.with_opened(|opened| self.back_up(opened, now, should_stop))? else { return Ok(()) };
             tracing::info!(file = %file.display(), seconds = begun.elapsed().as_secs_f64(), "memory is backed up");
         }
         backup::remove_old(&self.folder, keep).map_err(of_io)
@@ -35,24 +35,24 @@ impl Local {
         &self,
         opened: &Opened,
         now: Timestamp,
-        is_ending: &AtomicBool,
+        should_stop: &AtomicBool,
     ) -> Result<Option<std::path::PathBuf>, MemoryError> {
         let of_io = |error: io::Error| of_io(&self.folder, &error);
         let head = opened.head();
-        // It is compressed, and takes less than what it is made of.
+        // It is compressed, so it takes less space than its source.
         opened.storage.check_room(opened.storage.bytes_on_disk()?)?;
         let mut writer = BackupWriter::begin(&self.folder, now).map_err(of_io)?;
         for record in opened.storage.range(Numbered::Engram.key(0)..=Numbered::Engram.key(head.last_engram)) {
-            if is_ending.load(Ordering::Acquire) {
+            if should_stop.load(Ordering::Acquire) {
                 return Ok(None);
             }
-            // What is removed meanwhile is left out.
+            // Engrams that are removed meanwhile are left out.
             if let Some(engram) = opened.fields(id_of(&record?.1)?)? {
                 writer.engram(engram).map_err(of_io)?;
             }
         }
         for record in opened.storage.range(Numbered::Event.key(0)..=Numbered::Event.key(head.last_event)) {
-            if is_ending.load(Ordering::Acquire) {
+            if should_stop.load(Ordering::Acquire) {
                 return Ok(None);
             }
             let (key, value) = record?;
@@ -61,12 +61,12 @@ impl Local {
         writer.finish().map(Some).map_err(of_io)
     }
 
-    /// Takes answers out of the backups.
+    /// Removes answers from the backups.
     pub(super) fn forget_in_backups(&self, ids: &[QueryId]) {
         let names: Vec<String> = ids.iter().map(QueryId::to_string).collect();
         let blank = |event: &mut Value| blank_parts(event, &names);
         if let Err(error) = backup::forget(&self.folder, ids, blank) {
-            tracing::error!(%error, "an answer that was removed may still stand in a backup");
+            tracing::error!(%error, "a removed answer may still be in a backup");
         }
     }
 }

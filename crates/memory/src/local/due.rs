@@ -1,4 +1,4 @@
-//! Taking in what is due.
+//! Applying the due list.
 
 use std::io;
 use std::path::Path;
@@ -10,11 +10,11 @@ use crate::error::MemoryError;
 use crate::storage::of_io;
 
 impl Local {
-    /// Does what could not be done when it was asked for, in its order. What still cannot be done stays, and so does all
-    /// that comes after it; what never can is put aside.
+    /// Applies the requests of the due list in order. The first one that still fails stays on the list, and so do all after
+    /// it; requests that can never succeed are set aside.
     ///
     /// # Errors
-    /// Why something is still due.
+    /// Why a request is still due.
     pub(super) fn take_in_due(&self) -> Result<(), MemoryError> {
         let due = lock(&self.due);
         let of_io = |error: io::Error| of_io(due.folder(), &error);
@@ -25,11 +25,11 @@ impl Local {
         for file in &files {
             self.take_in(&due, file)?;
         }
-        tracing::info!(n_taken = files.len(), "what was due is remembered");
+        tracing::info!(n_taken = files.len(), "the due list was applied");
         due.finish().map_err(of_io)
     }
 
-    /// How many requests are due.
+    /// The number of requests that are due.
     pub(super) fn n_due(&self) -> u64 {
         lock(&self.due).files().map_or(0, |files| files.len() as u64)
     }
@@ -42,7 +42,7 @@ impl Local {
             Ok(Err(error)) => error.to_string(),
             Err(reason) => reason,
         };
-        tracing::error!(file = %file.display(), refusal, "what is due cannot be remembered, and is put aside");
+        tracing::error!(file = %file.display(), refusal, "a request on the due list is invalid and was set aside");
         due.set_aside(file).map_err(of_io)
     }
 }

@@ -1,4 +1,4 @@
-//! Engrams: remembered, read, updated, removed, counted, checked.
+//! Engrams: adding, reading, updating, removing, counting and verifying.
 
 use hone_protocol::{Comparison, Grade, QueryId, Rating};
 use serde_json::{Map, Value};
@@ -50,7 +50,7 @@ impl Opened {
         bytes.map(|bytes| from_json(&format!("engram {id}"), &bytes)).transpose()
     }
 
-    /// An engram's vector; one that cannot be compared with the others of its model is none.
+    /// An engram's vector; `None` also if it cannot be compared with the others of its model.
     pub(super) fn vector(&self, id: QueryId) -> Result<Option<StoredVector>, MemoryError> {
         let Some(bytes) = self.storage.get(&vector_key(id))? else { return Ok(None) };
         let vector = StoredVector::from_bytes(&bytes)?;
@@ -59,7 +59,7 @@ impl Opened {
     }
 
     pub(super) fn update_score(&self, id: QueryId, grade: &Grade) -> Result<Update, MemoryError> {
-        // Unscored is no news about an answer; what it was graded before stays.
+        // A grade without a score says nothing about an answer; an earlier grade stays.
         let fields = if grade.score.is_some() { grade_fields(grade) } else { Map::new() };
         self.write(|draft| draft.merge(id, fields, "its score"))
     }
@@ -109,7 +109,7 @@ impl Opened {
         Ok(found)
     }
 
-    /// The first `n` engrams that have no vector of `model`, oldest first.
+    /// The first `n` engrams without a vector of `model`, oldest first.
     pub(super) fn without_vector(&self, model: &str, n: usize) -> Result<Vec<Engram>, MemoryError> {
         let mut found = Vec::new();
         for record in self.storage.range(all_sequences()) {
@@ -147,7 +147,7 @@ impl Opened {
         Ok(statistics)
     }
 
-    /// Reads everything, and compares it.
+    /// Reads everything and checks its consistency.
     pub(super) fn verify(&self) -> Result<Verification, MemoryError> {
         self.write(|draft| {
             let mut verification = Verification::default();
@@ -177,10 +177,10 @@ impl Opened {
             let problem = match from_json::<Engram>("it", &bytes) {
                 Err(error) => error.to_string(),
                 Ok(engram) if engram.query_id != id => "it has another id".to_owned(),
-                Ok(engram) if engram.sequence > head.last_engram => "its sequence number is not given yet".to_owned(),
+                Ok(engram) if engram.sequence > head.last_engram => "its sequence number is too high".to_owned(),
                 Ok(engram) => match self.storage.get(&Numbered::Engram.key(engram.sequence))? {
                     Some(named) if named == id.as_bytes() => continue,
-                    _ => "its sequence number does not lead to it".to_owned(),
+                    _ => "its sequence number refers to another engram".to_owned(),
                 },
             };
             verification.problems.push(format!("engram {id}: {problem}"));
@@ -197,7 +197,7 @@ impl Opened {
             let vector = StoredVector::from_bytes(&bytes)?;
             let engram = self.get(id)?;
             if engram.is_none_or(|engram| engram.sequence != vector.sequence) {
-                verification.problems.push(format!("the vector of engram {id} is of another one"));
+                verification.problems.push(format!("the vector of engram {id} belongs to another engram"));
             }
             if vector.is_of(index.model(), dimensions) {
                 verification.vectors += 1;
@@ -210,7 +210,7 @@ impl Opened {
     }
 
     fn latest_first(&self) -> impl Iterator<Item = Result<Engram, MemoryError>> + '_ {
-        // What is removed meanwhile is left out.
+        // Engrams that are removed meanwhile are left out.
         self.storage.range(all_sequences()).rev().filter_map(|record| {
             let read = |value: &[u8]| self.get(id_of(value)?);
             match record {
@@ -227,7 +227,7 @@ impl Draft<'_> {
         bytes.map(|bytes| from_json(&format!("engram {id}"), &bytes)).transpose()
     }
 
-    /// Adds an engram that is not there, and gives it its sequence number.
+    /// Adds a new engram and assigns its sequence number.
     pub(super) fn add(
         &mut self,
         id: QueryId,
@@ -245,7 +245,7 @@ impl Draft<'_> {
         Ok(sequence)
     }
 
-    /// Puts fields on an engram; all others stay, also those that this version does not know.
+    /// Sets fields of an engram; all others stay, including those that this version does not know.
     fn merge(&mut self, id: QueryId, fields: Map<String, Value>, what: &str) -> Result<Update, MemoryError> {
         let Some(mut stored) = self.fields(id)? else { return Ok(missing(id, what)) };
         let is_news = fields.iter().any(|(name, value)| stored.get(name) != Some(value));
@@ -269,11 +269,11 @@ impl Draft<'_> {
 }
 
 fn missing(id: QueryId, what: &str) -> Update {
-    tracing::warn!(%id, "there is no such engram: {what} is not remembered");
+    tracing::warn!(%id, "the engram does not exist: {what} is not remembered");
     Update::Missing
 }
 
-/// Where sequence numbers lead.
+/// The ids by sequence number.
 pub(super) fn all_sequences() -> std::ops::RangeInclusive<Vec<u8>> {
     Numbered::Engram.key(0)..=Numbered::Engram.key(u64::MAX)
 }
@@ -287,8 +287,8 @@ pub(super) fn sequence_of(fields: &Map<String, Value>) -> Result<u64, MemoryErro
     sequence.ok_or_else(|| damaged("an engram", "it has no sequence number"))
 }
 
-/// Whether an engram that is remembered says all that `fields` do. What was added since then does not count: it is the
-/// same answer, remembered once more by somebody who did not hear that it had been.
+/// Whether a remembered engram has all of `fields`. Fields that were added since then do not count: it is the same answer,
+/// remembered again by a process that did not receive the acknowledgement.
 fn says_all_of(stored: &Map<String, Value>, fields: &Map<String, Value>) -> bool {
     let says_nothing = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
     fields

@@ -1,4 +1,4 @@
-//! The event log: what passed on the bus, in order.
+//! The event log: the messages on the bus, in order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -11,16 +11,16 @@ use crate::error::MemoryError;
 use crate::filters::EventFilter;
 use crate::records::{Numbered, from_json, number_of, to_json};
 
-/// How far back the log is searched for an event that is sent a second time.
+/// How far back the log is searched for a repeated event.
 const REPEATS_WITHIN: u64 = 10_000;
 
-/// How many events are known by their ids.
+/// The number of events whose ids are kept in memory.
 const MOST_RECENT: usize = 1_000;
 
 impl Opened {
-    /// Appends an event and gives its number. An event that is repeated, because its sender did not hear that it had arrived,
-    /// is appended only if it had not. The repetition may come before the original does: a process that was stopped finds in
-    /// its sockets what has been asked of it, and kept elsewhere meanwhile. So what came lately is known by its id.
+    /// Appends an event and returns its number. A repeated event, whose sender did not learn that it had arrived, is
+    /// appended only if it had not. The repetition may come before the original: a process that was stopped still finds the
+    /// original in its socket, while the sender has kept it elsewhere. So recent events are known by their ids.
     pub(super) fn append_event(&self, envelope: &Envelope, is_repeated: bool) -> Result<u64, MemoryError> {
         if envelope.subject() == Subject::ResponseChunk {
             return Err(MemoryError::Chunk);
@@ -47,7 +47,7 @@ impl Opened {
         self.head().last_event
     }
 
-    /// The events after a number and up to another that the filter accepts, oldest first.
+    /// The events after one number and up to another that pass the filter, oldest first.
     pub(super) fn events(
         &self,
         filter: &EventFilter,
@@ -77,7 +77,7 @@ impl Opened {
     }
 }
 
-/// The numbers of the events that came last. One whose write has failed is not there under its number.
+/// The numbers of the most recent events. An event whose write failed is not found under its number.
 #[derive(Default)]
 pub(super) struct RecentEvents {
     numbers: BTreeMap<EnvelopeId, u64>,
@@ -100,12 +100,12 @@ impl RecentEvents {
     }
 }
 
-/// Whether what is stored is the event of that id, also where texts in it were forgotten.
+/// Whether a stored record is the event with this id, even if its texts were forgotten.
 fn is_event(stored: &[u8], id: EnvelopeId) -> bool {
     std::str::from_utf8(stored).is_ok_and(|text| text.contains(&id.to_string()))
 }
 
-/// An event that the filter accepts. One of a later version, about something that this one does not know, is left out.
+/// An event that passes the filter. An event of a later version with an unknown subject is left out.
 fn read(
     record: Result<(Vec<u8>, Vec<u8>), MemoryError>,
     filter: &EventFilter,
@@ -115,13 +115,13 @@ fn read(
     match from_json::<Envelope>("it", &value) {
         Ok(envelope) => Ok(Some((number, envelope)).filter(|(_, envelope)| filter.accept(envelope))),
         Err(error) => {
-            tracing::debug!(number, %error, "an event is left out");
+            tracing::debug!(number, %error, "an event was skipped");
             Ok(None)
         }
     }
 }
 
-/// The last event that is durable, and those who wait for the next one.
+/// The last durable event, and the callers that wait for the next one.
 pub(super) struct Watermark {
     state: Mutex<State>,
     changed: Condvar,
@@ -137,25 +137,25 @@ impl Watermark {
         Watermark { state: Mutex::new(State { last, is_closed: false }), changed: Condvar::new() }
     }
 
-    /// Notes that the events up to this one are durable.
+    /// Records that the events up to this one are durable.
     pub(super) fn raise(&self, event: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.last = state.last.max(event);
         self.changed.notify_all();
     }
 
-    /// Lets nobody wait any more.
+    /// Makes all waiting callers return, now and from now on.
     pub(super) fn close(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).is_closed = true;
         self.changed.notify_all();
     }
 
-    /// The last one that there is.
+    /// The number of the last event.
     pub(super) fn last(&self) -> u64 {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).last
     }
 
-    /// Waits until there is an event after that one, at most so long.
+    /// Waits until there is an event after `number`, or until the time is over.
     pub(super) fn wait_past(&self, event: u64, milliseconds: u64) {
         let must_wait = |state: &mut State| state.last <= event && !state.is_closed;
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
-//! What the event log says of an answer that is forgotten: that there was one, when, and what came of it, but not what was
-//! said.
+//! Forgetting an answer in the event log. The log still says that there was an answer, when it was given and how it was
+//! graded, but not what was said.
 //!
-//! Events are changed as JSON, so that what a later version wrote about them stays.
+//! Events are changed as JSON, so fields that a later version added are kept.
 
 use hone_protocol::QueryId;
 use serde_json::Value;
@@ -10,15 +10,15 @@ use super::opened::Draft;
 use crate::error::MemoryError;
 use crate::records::{Numbered, from_json, to_json};
 
-/// The names under which questions, answers, and what was said about them stand in events.
+/// The keys of questions, answers and other texts about them in events.
 const TEXTS: [&str; 6] = ["query", "answer", "thinking", "search", "feedback", "reason"];
 
-/// The names under which an event, or a part of one, says which answers it is about.
+/// The keys that say which answers an event, or a part of one, is about.
 const NAMES: [&str; 3] = ["query_id", "query_id_a", "query_id_b"];
 
 impl Draft<'_> {
-    /// Blanks the texts of these answers in every event. Those of another respondent's answer to the same question stay,
-    /// as that answer does.
+    /// Blanks the texts of these answers in every event. The texts of another respondent's answer to the same question stay,
+    /// because that answer does.
     pub(super) fn blank_events(&mut self, ids: &[QueryId]) -> Result<(), MemoryError> {
         let ids: Vec<String> = ids.iter().map(QueryId::to_string).collect();
         if ids.is_empty() {
@@ -26,7 +26,7 @@ impl Draft<'_> {
         }
         for record in self.storage.range(Numbered::Event.key(0)..=Numbered::Event.key(u64::MAX)) {
             let (key, bytes) = record?;
-            // Few events are about them, and most need not be read for it.
+            // Few events are about these answers, and most can be skipped without parsing them.
             if !std::str::from_utf8(&bytes).is_ok_and(|text| ids.iter().any(|id| text.contains(id))) {
                 continue;
             }
@@ -39,7 +39,7 @@ impl Draft<'_> {
     }
 }
 
-/// Blanks the texts in every part that is about one of the answers, and says whether there was one.
+/// Blanks the texts in every part that is about one of the answers; returns whether there was one.
 pub(super) fn blank_parts(value: &mut Value, ids: &[String]) -> bool {
     let is_named = |name: &str| value.get(name).and_then(Value::as_str).is_some_and(|id| ids.iter().any(|it| it == id));
     let about_question = value.get("query_id").is_none() && is_named("correlation_id");
@@ -51,7 +51,7 @@ pub(super) fn blank_parts(value: &mut Value, ids: &[String]) -> bool {
     blanked
 }
 
-/// Blanks every text in it, and says whether there was one.
+/// Blanks every text in a value; returns whether there was one.
 fn blank(value: &mut Value) -> bool {
     let mut blanked = false;
     for (name, part) in parts_of(value) {
@@ -66,7 +66,7 @@ fn blank(value: &mut Value) -> bool {
     blanked
 }
 
-/// The values in a value, with the names that they have in an object.
+/// The values inside a value, with their keys if it is an object.
 fn parts_of(value: &mut Value) -> Box<dyn Iterator<Item = (Option<&str>, &mut Value)> + '_> {
     match value {
         Value::Object(fields) => Box::new(fields.iter_mut().map(|(name, part)| (Some(name.as_str()), part))),

@@ -1,7 +1,7 @@
-//! Ids as people type them: the first digits of one.
+//! Abbreviated ids, as users type them: the first digits of an id.
 //!
-//! Ids of the same hour begin alike, since they begin with the time (UUID version 7). How many digits tell one from all
-//! others follows from its neighbours in the order of ids.
+//! Ids of the same hour begin alike, since they begin with the time (UUID version 7). The number of digits that
+//! distinguishes an id from all others follows from its neighbours in sorted order.
 
 use hone_protocol::QueryId;
 
@@ -9,13 +9,13 @@ use super::opened::Opened;
 use crate::error::MemoryError;
 use crate::records::{engram_key, id_of};
 
-/// The fewest digits that stand for an id.
+/// The fewest digits of an abbreviated id.
 const FEWEST_DIGITS: usize = 6;
 
-/// The digits of an id.
+/// The digits of a full id.
 const ALL_DIGITS: usize = 32;
 
-/// The most ids that an abbreviation is looked up to.
+/// The most ids that an abbreviation is resolved to.
 const MOST_CANDIDATES: usize = 8;
 
 impl Opened {
@@ -26,7 +26,7 @@ impl Opened {
         records.map(|record| id_of(&record?.0[1..])).collect()
     }
 
-    /// How many digits of each id tell it from all others.
+    /// The number of digits that distinguishes each id from all others.
     pub(super) fn abbreviate(&self, ids: &[QueryId]) -> Result<Vec<usize>, MemoryError> {
         ids.iter().map(|id| self.digits_of(*id)).collect()
     }
@@ -50,10 +50,10 @@ fn bounds(prefix: &str) -> Result<(QueryId, QueryId), MemoryError> {
     let refused = |reason: &str| MemoryError::Id { text: prefix.to_owned(), reason: reason.to_owned() };
     let digits: String = prefix.chars().filter(|character| *character != '-').collect();
     if digits.len() < FEWEST_DIGITS || digits.len() > ALL_DIGITS {
-        return Err(refused("6 to 32 hexadecimal digits name one"));
+        return Err(refused("an id is abbreviated to 6 to 32 hexadecimal digits"));
     }
     if !digits.chars().all(|digit| digit.is_ascii_hexdigit()) {
-        return Err(refused("it has characters that are no hexadecimal digits"));
+        return Err(refused("it contains characters that are not hexadecimal digits"));
     }
     let padded = |filler: &str| format!("{digits}{}", filler.repeat(ALL_DIGITS - digits.len()));
     let parsed = |text: String| u128::from_str_radix(&text, 16).map_err(|error| refused(&error.to_string()));

@@ -1,4 +1,4 @@
-//! Storage and index, open, and the way that every write takes through them.
+//! Open storage and index, and the path of every write.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,35 +19,35 @@ use crate::repair::finish_interrupted;
 use crate::request::Vector;
 use crate::storage::{Batch, Storage, of_io};
 
-/// The folder of storage, inside memory's.
+/// The folder of storage, inside memory's folder.
 pub(crate) const STORAGE_FOLDER: &str = "store";
 
 /// The file of the index, inside memory's folder.
 pub(crate) const INDEX_FILE: &str = "vectors.index";
 
-/// Storage and index, open.
+/// Open storage and index.
 pub(super) struct Opened {
     folder: PathBuf,
     pub(super) storage: Storage,
     pub(super) index: Mutex<VectorIndex>,
-    /// Whoever writes holds it.
+    /// Held while writing.
     head: Mutex<Head>,
     pub(super) recent_events: Mutex<RecentEvents>,
     commits: Commits,
     changes_until_save: u64,
-    /// Whoever saves the index holds it.
+    /// Held while saving the index.
     saving: Mutex<()>,
 }
 
-/// A write that is being put together; nothing of it happens before all of it is known.
+/// A write in preparation; nothing takes effect until it is complete.
 pub(super) struct Draft<'a> {
     pub(super) storage: &'a Storage,
     pub(super) batch: Batch,
     pub(super) head: Head,
     vectors: Vec<(Change, Option<StoredVector>)>,
-    /// The dimensions of embedding models that the draft settles.
+    /// Dimensions of embedding models that this draft sets.
     dimensions: BTreeMap<String, usize>,
-    /// The embedding model whose vectors have other dimensions than before.
+    /// The embedding model whose vectors have changed their dimensions.
     resettled_model: Option<String>,
 }
 
@@ -84,8 +84,8 @@ impl Opened {
         *lock(&self.head)
     }
 
-    /// Makes one write of what `build` puts together, and returns when it is durable, and so is everything that `build`
-    /// has seen.
+    /// Applies what `build` prepares as one write. When this returns, the write is durable, and so is everything that
+    /// `build` has read.
     pub(super) fn write<R>(&self, build: impl FnOnce(&mut Draft) -> Result<R, MemoryError>) -> Result<R, MemoryError> {
         let mut head = lock(&self.head);
         let mut draft = Draft::new(&self.storage, *head);
@@ -108,7 +108,7 @@ impl Opened {
         Ok(result)
     }
 
-    /// How many dimensions vectors of that embedding model have; `None` where there never was one.
+    /// The dimensions of the vectors of an embedding model; `None` if it never had one.
     pub(super) fn dimensions(&self, model: &str) -> Result<Option<usize>, MemoryError> {
         dimensions_of(&self.storage, model)
     }
@@ -118,7 +118,7 @@ impl Opened {
         for (number, (change, vector)) in (first_change..).zip(vectors) {
             let of_model = vector.filter(|vector| vector.model == index.model());
             let updated = index.set(change.sequence, of_model.as_ref().map(|vector| vector.values.as_slice()), number);
-            // An index that misses a change must not be used, let alone be saved.
+            // An index that lacks a change must not be used, let alone saved.
             updated.inspect_err(|_| self.storage.mark_broken())?;
         }
         Ok(())
@@ -139,9 +139,9 @@ impl Opened {
         }
     }
 
-    /// Writes the index to its file. Where that fails nothing is lost but time when memory is next opened.
+    /// Writes the index to its file. If that fails, only the next opening takes longer.
     fn save_index(&self) {
-        // Somebody else who saves it saves what is here as well, or is about to be asked again.
+        // If another thread is saving it, that one includes these changes, or a later call will save them.
         let Ok(_saving) = self.saving.try_lock() else { return };
         if let Err(error) = self.try_save_index() {
             tracing::warn!(folder = %self.folder.display(), %error, "the index of vectors is not saved");
@@ -150,8 +150,8 @@ impl Opened {
 
     fn try_save_index(&self) -> Result<(), MemoryError> {
         let (file, bytes, change) = {
-            // Nobody writes meanwhile, and the index gets no further than what is durable: the number of a change that a
-            // crash undoes is given again, to another change.
+            // Nothing is written meanwhile, and the index includes only durable changes: after a crash, the number of a lost
+            // change is used again, for another change.
             let _head = lock(&self.head);
             self.storage.flush()?;
             let index = lock(&self.index);
@@ -179,19 +179,24 @@ impl<'a> Draft<'a> {
         Draft { storage, batch, head, vectors, dimensions, resettled_model: None }
     }
 
-    /// Takes over how many dimensions a vector has that comes from its model. The model knows best: vectors of another
-    /// number, which somebody imported or a model of the same name made before, count as lacking from then on.
+    /// Sets the dimensions of a model to those of a vector that the model has just made. Vectors with other dimensions,
+    /// which were imported or made by an earlier model of the same name, count as missing from then on.
     pub(super) fn settle_dimensions(&mut self, vector: &Vector) -> Result<(), MemoryError> {
         let dimensions = vector.values.len();
         if let Some(known) = self.known_dimensions(&vector.model)?.filter(|known| *known != dimensions) {
-            tracing::warn!(model = vector.model, known, dimensions, "vectors have to be made anew: the model's differ");
+            tracing::warn!(
+                model = vector.model,
+                known,
+                dimensions,
+                "the model's dimensions have changed: vectors have to be computed again"
+            );
             self.record_dimensions(vector)?;
             self.resettled_model = Some(vector.model.clone());
         }
         Ok(())
     }
 
-    /// Puts an engram's vector in place of the one that it has, or takes that away.
+    /// Replaces or removes an engram's vector.
     pub(super) fn set_vector(&mut self, sequence: u64, id: QueryId, vector: Option<Vector>) -> Result<(), MemoryError> {
         let vector = match vector {
             Some(vector) => {
@@ -211,7 +216,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Whether a vector has as many dimensions as the others of its model.
+    /// Whether a vector has the same dimensions as the others of its model.
     pub(super) fn fits(&self, vector: &Vector) -> Result<bool, MemoryError> {
         Ok(self.known_dimensions(&vector.model)?.is_none_or(|known| known == vector.values.len()))
     }
@@ -252,17 +257,19 @@ fn dimensions_of(storage: &Storage, model: &str) -> Result<Option<usize>, Memory
     bytes.map(|bytes| from_json("a model's dimensions", &bytes)).transpose()
 }
 
-/// What to say of a vector that has not as many dimensions as the others of its model.
+/// The error for a vector with other dimensions than the others of its model.
 pub(super) fn other_dimensions(vector: &Vector, known: usize) -> MemoryError {
-    let reason = format!("has {} dimensions, those that are remembered have {known}", vector.values.len());
+    let reason = format!("has {} dimensions, but the stored ones have {known}", vector.values.len());
     MemoryError::Vector { model: vector.model.clone(), reason }
 }
 
-/// The index as it was saved, with what has changed since; or one that is built anew.
+/// The saved index with later changes added, or a rebuilt one.
 fn open_index(storage: &Storage, head: &Head, file: PathBuf, model: &str) -> Result<VectorIndex, MemoryError> {
     let is_new = head.last_change == 0;
     let reason = match VectorIndex::load(file.clone(), model, dimensions_of(storage, model)?) {
-        Ok(index) if index.last_change() > head.last_change => "it holds changes that storage does not have".to_owned(),
+        Ok(index) if index.last_change() > head.last_change => {
+            "it includes changes that storage does not have".to_owned()
+        }
         Ok(index) if index.last_change() < head.forgotten_changes => {
             "it is older than the changes on record".to_owned()
         }
@@ -273,7 +280,7 @@ fn open_index(storage: &Storage, head: &Head, file: PathBuf, model: &str) -> Res
         Err(reason) => reason,
     };
     if !is_new {
-        tracing::info!(%reason, "the index of vectors is built anew");
+        tracing::info!(%reason, "the index of vectors is rebuilt");
     }
     rebuild(storage, head, file, model)
 }
@@ -284,7 +291,7 @@ fn catch_up(storage: &Storage, head: &Head, mut index: VectorIndex) -> Result<Ve
         let change = Change::from_bytes(&record?.1)?;
         let bytes = storage.get(&vector_key(change.id))?;
         let vector = bytes.map(|bytes| StoredVector::from_bytes(&bytes)).transpose()?;
-        // An engram that was removed and remembered again has another sequence number.
+        // An engram that was removed and remembered again has a new sequence number.
         let vector =
             vector.filter(|vector| vector.is_of(index.model(), dimensions) && vector.sequence == change.sequence);
         index.set(change.sequence, vector.as_ref().map(|vector| vector.values.as_slice()), 0)?;
@@ -306,7 +313,7 @@ fn rebuild(storage: &Storage, head: &Head, file: PathBuf, model: &str) -> Result
     Ok(index)
 }
 
-/// What a mutex guards, also after a panic: what is guarded here is changed in one step, or storage is marked broken.
+/// Locks a mutex, even after a panic: the guarded data changes in one step, or storage is marked as broken.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Writing what was saved of a damaged memory into a fresh one, and looking at one that may be whole.
+//! Writing the saved parts of a damaged memory into a new one, and checking a memory that may be intact.
 
 use serde_json::{Map, Value};
 
@@ -10,11 +10,11 @@ use crate::repair::Salvage;
 use crate::request::Vector;
 use crate::statistics::{Statistics, Verification};
 
-/// Records that are written at once.
+/// Records per write.
 const WRITTEN_AT_ONCE: usize = 64;
 
 impl Local {
-    /// What memory holds, and whether it agrees with itself.
+    /// What memory holds, and whether it is consistent.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -22,7 +22,7 @@ impl Local {
         self.with_opened(|opened| Ok((opened.statistics()?, opened.verify()?)))
     }
 
-    /// Writes what was saved into a memory that holds nothing yet; gives how many vectors that were.
+    /// Writes what was saved into an empty memory; returns the number of vectors.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -48,7 +48,7 @@ impl Opened {
         self.write(|draft| {
             let mut n_vectors = 0;
             for (id, engram) in engrams {
-                // One that has other dimensions than those before was of an earlier model of the same name.
+                // A vector with other dimensions than those before belongs to an earlier model of the same name.
                 let fits = |vector: &&Vector| draft.fits(vector).unwrap_or(false);
                 let vector = salvage.vectors.get(id).filter(fits).cloned();
                 n_vectors += u64::from(vector.is_some());

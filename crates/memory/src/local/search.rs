@@ -1,4 +1,4 @@
-//! What is like a question, best first.
+//! Search: the engrams most relevant to a question, best first.
 
 use hone_protocol::{QueryId, RecalledEngram};
 
@@ -11,17 +11,17 @@ use crate::options::Ranking;
 use crate::records::{Numbered, StoredVector, id_of, keys_of_all};
 use crate::request::Vector;
 
-/// Candidates that the index is asked for at first, for each engram that is wanted.
+/// Initial candidates from the index per wanted engram.
 const CANDIDATES_PER_RESULT: usize = 4;
 
-/// The fewest candidates that the index is asked for.
+/// The fewest candidates to request from the index.
 const FEWEST_CANDIDATES: usize = 32;
 
 impl Opened {
-    /// The `n` most relevant of the engrams that the filters accept, most relevant first; see [`Ranking`].
+    /// The `n` most relevant engrams that pass the filters, most relevant first; see [`Ranking`].
     ///
-    /// The index gives the most similar, which need not be the most relevant. So it is asked for ever more of them, until
-    /// even the best grade could not lift the next one above the last that was found.
+    /// The index returns the most similar engrams, which need not be the most relevant. So more and more of them are
+    /// requested, until even the best grade could not lift the next one above the last result.
     pub(super) fn search(
         &self,
         vector: &Vector,
@@ -64,7 +64,7 @@ impl Opened {
         filters: &Filters,
         found: &mut Found,
     ) -> Result<(), MemoryError> {
-        // What is removed meanwhile is left out.
+        // Engrams that are removed meanwhile are left out.
         let Some(id) = self.storage.get(&Numbered::Engram.key(candidate.sequence))? else { return Ok(()) };
         let id = id_of(&id)?;
         if let Some(stored) = self.vector(id)?.filter(|stored| stored.model == vector.model) {
@@ -104,7 +104,7 @@ impl Opened {
     }
 }
 
-/// The best so far.
+/// The best results so far.
 struct Found<'a> {
     n: usize,
     ranking: &'a Ranking,
@@ -115,21 +115,21 @@ impl Found<'_> {
     fn add(&mut self, engram: Engram, similarity: f32) {
         let score = engram.score();
         let relevance = self.ranking.relevance(similarity, score);
-        // Among equals the one that was found first stays first.
+        // Among equals, the first one found stays first.
         let place = self.best.partition_point(|other| other.relevance >= relevance);
         let Engram { query_id, query, answer, .. } = engram;
         self.best.insert(place, RecalledEngram { query_id, query, answer, score, similarity, relevance });
         self.best.truncate(self.n);
     }
 
-    /// Whether an engram that is at most so similar could be among the best.
+    /// Whether an engram with at most this similarity could be among the best.
     fn could_be_improved(&self, similarity: f32) -> bool {
         let last = self.best.get(self.n - 1);
         last.is_none_or(|last| self.ranking.highest_relevance(similarity) > last.relevance)
     }
 }
 
-/// The cosine of the angle between two vectors of length 1; 0 where they have not as many dimensions.
+/// The cosine of the angle between two vectors of length 1; 0 if their dimensions differ.
 fn cosine(a: &[f32], b: &[f32]) -> f32 {
     if a.len() != b.len() {
         return 0.0;

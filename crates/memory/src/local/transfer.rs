@@ -1,4 +1,4 @@
-//! Engrams as lines that can be taken elsewhere.
+//! Export and import of engrams as lines.
 
 use hone_protocol::QueryId;
 use serde_json::{Map, Value};
@@ -10,14 +10,14 @@ use crate::records::{Numbered, damaged, id_of, number_of};
 use crate::request::{ExportedEngram, Reply, Standing, Vector};
 
 impl Opened {
-    /// At most `n` engrams after that sequence number, oldest first, and the last sequence number that was looked at.
+    /// At most `n` engrams after a sequence number, oldest first, and the last sequence number examined.
     pub(super) fn export(&self, after: u64, n: usize) -> Result<Reply, MemoryError> {
         let (mut engrams, mut last) = (Vec::new(), after);
         for record in self.storage.range(Numbered::Engram.key(after + 1)..=Numbered::Engram.key(u64::MAX)).take(n) {
             let (key, value) = record?;
             last = number_of(&key)?;
             let id = id_of(&value)?;
-            // What is removed meanwhile is left out.
+            // Engrams that are removed meanwhile are left out.
             if let Some(engram) = self.fields(id)? {
                 let vector = self.vector(id)?.map(|stored| Vector { model: stored.model, values: stored.values });
                 engrams.push(ExportedEngram { engram, vector });
@@ -26,12 +26,12 @@ impl Opened {
         Ok(Reply::Exported { engrams, last })
     }
 
-    /// How each of them stands to what is remembered.
+    /// How each of the lines relates to what is remembered.
     pub(super) fn compare(&self, engrams: &[ExportedEngram]) -> Result<Vec<Standing>, MemoryError> {
         engrams.iter().map(|exported| self.standing(id_in(&exported.engram)?, exported)).collect()
     }
 
-    /// Adds those that are not there, in their order, and says how many that were.
+    /// Adds the new ones, in order, and returns how many there were.
     pub(super) fn import(&self, engrams: &[ExportedEngram]) -> Result<u64, MemoryError> {
         self.write(|draft| {
             let mut n_imported = 0;
@@ -52,9 +52,9 @@ impl Opened {
 
     fn standing(&self, id: QueryId, exported: &ExportedEngram) -> Result<Standing, MemoryError> {
         let Some(stored) = self.fields(id)? else { return self.standing_of_new(exported.vector.as_ref()) };
-        // What was learnt about an answer since it was exported stays.
+        // Annotations that were added since the export stay.
         let is_same = WRITTEN_ONCE.iter().all(|name| stored.get(*name) == exported.engram.get(*name));
-        let other = "another engram is remembered under its id";
+        let other = "another engram has its id";
         Ok(if is_same { Standing::AlreadyThere } else { Standing::Refused(other.to_owned()) })
     }
 

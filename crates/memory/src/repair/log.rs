@@ -1,14 +1,14 @@
-//! Reads sled's log without sled, and as much of it as is whole.
+//! Reads as much of sled's log as is intact, without sled.
 //!
-//! sled gives up a database in which it finds a damaged message, or takes the damage for the end of the log and overwrites
-//! all that follows. Yet every message has a checksum of its own, and most of what a damaged one said stands in others. This
-//! reader goes over the log's segments in the order in which they were written, applies every whole message to the page that
-//! it is about, as sled does, and steps over the others.
+//! If sled finds a damaged message, it gives up the database, or takes the damage for the end of the log and overwrites
+//! everything that follows. Yet every message has its own checksum, and most of what a damaged message said is repeated in
+//! others. This reader goes over the segments of the log in the order in which they were written, applies every intact
+//! message to its page, as sled does, and skips the others.
 //!
-//! The format is that of sled 0.34, which is pinned: segments of a fixed size, each with a header (checksum, position in the
-//! log) and messages one after the other; a message has a checksum, a kind, a length, the number of its segment and of its
-//! page, and a body: a page (a node of the tree) or a change of one. Bodies that are too long lie in files of their own. The
-//! reader believes nothing that it reads: it allocates no more than the files have bytes and never panics.
+//! The format is that of sled 0.34, whose version is pinned. Segments have a fixed size; each has a header (checksum,
+//! position in the log), followed by messages. A message has a checksum, a kind, a length, the numbers of its segment and
+//! its page, and a body, which is a page (a node of the tree) or a change to one. Bodies that are too long are in separate
+//! files. The reader trusts nothing that it reads: it allocates no more than the files have bytes, and never panics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -17,37 +17,37 @@ use std::path::Path;
 
 use crate::storage::SEGMENT_BYTES;
 
-/// Bytes that a write is cut at where its process is killed.
+/// The page size at which a write is cut off if its process is killed.
 const SYSTEM_PAGE_BYTES: usize = 4096;
 
-/// Bytes of a segment's header.
+/// Bytes in a segment's header.
 const SEGMENT_HEADER: usize = 20;
 
-/// The longest header of a message; sled begins none that would not fit.
+/// The longest header of a message; sled starts no message that would not fit.
 const LONGEST_HEADER: usize = 32;
 
-/// What a log was found to hold.
+/// The contents of a log.
 #[derive(Debug, Default)]
 pub(crate) struct LogContent {
-    /// Keys, where they are known, and values, the oldest first.
+    /// Keys, as far as they are known, and values, oldest first.
     pub(crate) records: Vec<Record>,
-    /// Keys of what was removed and not written again.
+    /// Keys that were removed and not written again.
     pub(crate) removed: Vec<Vec<u8>>,
-    /// Places where something cannot be read.
+    /// The number of unreadable places.
     pub(crate) n_damaged: u64,
 }
 
-/// A value that the log holds.
+/// A value in the log.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Record {
-    /// Its key; `None` where the page that says how it begins is lost.
+    /// Its key; `None` if the page that holds the key's prefix is lost.
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) value: Vec<u8>,
     /// When it was written, as a position in the log.
     written: u64,
 }
 
-/// Kinds of messages, by sled's numbers; zeros are what nothing was written to.
+/// Kinds of messages, by sled's numbers; unwritten space is zeros.
 mod kind {
     pub(super) const CAP: u8 = 2;
     pub(super) const FREE: u8 = 4;
@@ -69,9 +69,9 @@ struct Message<'a> {
 /// A page of the tree while the log is read.
 #[derive(Default)]
 struct Page {
-    /// What its keys begin with; `None` until the page was seen whole.
+    /// The common prefix of its keys; `None` until the whole page has been read.
     prefix: Option<Vec<u8>>,
-    /// Ends of keys, values, and when they were written.
+    /// Suffixes of keys, their values, and when they were written.
     items: BTreeMap<Vec<u8>, (Vec<u8>, u64)>,
 }
 
@@ -99,8 +99,8 @@ pub(crate) fn read(folder: &Path) -> io::Result<LogContent> {
     Ok(reading.finish())
 }
 
-/// Counts the places in the log, from a position on, that are damaged for certain: something whole follows them, so that
-/// they are not the end of what was written.
+/// Counts the places in the log after a position that are certainly damaged: an intact message follows them, so they are not
+/// the end of the log.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -112,7 +112,7 @@ pub(crate) fn count_damage(folder: &Path, from: u64) -> io::Result<u64> {
         let mut header = [0; SEGMENT_HEADER];
         file.seek(SeekFrom::Start(place * SEGMENT_BYTES as u64))?;
         let is_whole = file.read_exact(&mut header).is_ok();
-        // A segment that says that it is older need not be read.
+        // A segment whose header says that it is older can be skipped.
         if is_whole && position_in_header(&header).is_some_and(|position| position / (SEGMENT_BYTES as u64) < first) {
             continue;
         }
@@ -121,7 +121,7 @@ pub(crate) fn count_damage(folder: &Path, from: u64) -> io::Result<u64> {
         n_damaged += u64::from(position_in_header(&bytes).is_none() && !is_unfinished(&bytes, 0, SEGMENT_HEADER));
         let mut messages = Messages::new(&bytes, number);
         while let Some((_, message)) = messages.next() {
-            // sled takes a long body that is damaged for the end of the log, too.
+            // sled also takes a damaged long body for the end of the log.
             let is_long = matches!(message.kind, kind::BLOB_NODE | kind::BLOB_LINK);
             n_damaged += u64::from(is_long && read_long(folder, &message).is_none());
         }
@@ -141,7 +141,7 @@ fn read_segment(file: &mut File, place: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Which segment of the log this is; where its header is damaged, as its messages say.
+/// The number of a segment in the log; if its header is damaged, the number in its messages.
 fn number_of_segment(bytes: &[u8]) -> Option<u64> {
     match position_in_header(bytes) {
         Some(position) => Some(position / SEGMENT_BYTES as u64),
@@ -164,14 +164,14 @@ fn position_in_header(bytes: &[u8]) -> Option<u64> {
     (is_whole && position < 1 << 62 && position.is_multiple_of(SEGMENT_BYTES as u64)).then_some(position)
 }
 
-/// The whole messages of a segment.
+/// The intact messages of a segment.
 struct Messages<'a> {
     bytes: &'a [u8],
     number: u64,
     at: usize,
-    /// How often something damaged stood before something whole.
+    /// How often something damaged came before an intact message.
     n_gaps: u64,
-    /// Whether sled has written the segment to its end.
+    /// Whether sled has filled the segment.
     is_closed: bool,
 }
 
@@ -180,7 +180,7 @@ impl<'a> Messages<'a> {
         Messages { bytes, number, at: SEGMENT_HEADER, n_gaps: 0, is_closed: false }
     }
 
-    /// The next one, and where it stands.
+    /// The next message and its position.
     fn next(&mut self) -> Option<(usize, Message<'a>)> {
         let (bytes, number) = (self.bytes, self.number);
         let whole = |at: usize| message_at(bytes, at).filter(|message| message.segment == number);
@@ -198,15 +198,15 @@ impl<'a> Messages<'a> {
     }
 }
 
-/// Whether nothing stands between two places but what a write left that its process did not live to finish: sled writes
-/// from several threads into segments of zeros, so that a later write can be there where an earlier one is not, or only up
-/// to a page of the system's. Nothing of that was acknowledged, and sled takes it for the end of the log.
+/// Whether the bytes between two positions are only what a killed process left unfinished. sled writes from several threads
+/// into segments of zeros, so a later write can be there although an earlier one is missing, or is there only up to a page
+/// of the operating system. None of that was acknowledged, and sled takes it for the end of the log.
 fn is_unfinished(bytes: &[u8], start: usize, end: usize) -> bool {
     let written = bytes[start..end].iter().rposition(|byte| *byte != 0).map_or(start, |last| start + last + 1);
     written == start || written.next_multiple_of(SYSTEM_PAGE_BYTES) < end
 }
 
-/// The message that begins there, if there is a whole one.
+/// The message at this position, if it is intact.
 fn message_at(bytes: &[u8], at: usize) -> Option<Message<'_>> {
     let begin = bytes.get(at..)?;
     let kind = *begin.get(4)?;
@@ -227,7 +227,7 @@ fn message_at(bytes: &[u8], at: usize) -> Option<Message<'_>> {
 struct Reading<'a> {
     folder: &'a Path,
     pages: BTreeMap<u64, Page>,
-    /// Keys that were removed, and when: a page that was damaged later may hold them still.
+    /// Removed keys and when they were removed: a page that is damaged later may still hold them.
     removed: BTreeMap<Vec<u8>, u64>,
     n_damaged: u64,
 }
@@ -268,7 +268,7 @@ impl Reading<'_> {
         let n_items = number(node)?;
         let mut items = BTreeMap::new();
         if is_leaf {
-            // No more keys can stand there than there are bytes.
+            // There cannot be more keys than bytes.
             let keys = (0..n_items).map(|_| bytes(node)).collect::<Option<Vec<_>>>()?;
             for key in keys {
                 items.insert(key.to_vec(), (bytes(node)?.to_vec(), position));
@@ -320,7 +320,7 @@ impl Reading<'_> {
     }
 }
 
-/// The body of a message that lies in a file of its own; empty where it is not there any more, since it was replaced.
+/// The body of a message in a separate file; empty if the file was removed because the value was replaced.
 fn read_long(folder: &Path, message: &Message<'_>) -> Option<Vec<u8>> {
     let name = u64::from_le_bytes(*message.body.first_chunk::<8>()?).to_string();
     let Ok(bytes) = fs::read(folder.join("blobs").join(name)) else { return Some(Vec::new()) };
@@ -343,7 +343,7 @@ fn bytes<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(read)
 }
 
-/// A number of variable length: up to 240 in one byte, up to 67 823 in three, others in as many as the first byte says.
+/// An integer of variable length: up to 240 in one byte, up to 67 823 in three, others in as many as the first byte says.
 fn number(bytes: &mut &[u8]) -> Option<u64> {
     let first = byte(bytes)?;
     Some(match first {

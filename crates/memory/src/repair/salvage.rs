@@ -1,8 +1,8 @@
-//! What can be saved of memory, put together from all that says something about it: its log, its backups, its events, and
-//! engrams that somebody else has.
+//! Collects what can be saved of memory from every source: its log, its backups, its events, and engrams that the caller
+//! has.
 //!
-//! The first source that has an engram gives it; what it lacks (a grade, a rating) the others add. What was forgotten is not
-//! brought back where any source shows that it was.
+//! The first source that has an engram provides it; the others add what it lacks (a grade, a rating). A forgotten answer is
+//! not restored if any source shows that it was forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::engram::{Engram, field, grade_fields, pairwise_fields};
 use crate::records::{StoredVector, id_of};
 use crate::request::Vector;
 
-/// Where an engram was found.
+/// The source of an engram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -24,9 +24,9 @@ pub enum Source {
     Storage,
     /// In a backup.
     Backup,
-    /// In the event log, which says what was asked and answered.
+    /// The event log, which has the question and the answer.
     Events,
-    /// Elsewhere: in what the caller had, such as saved conversations.
+    /// The caller, for example from saved conversations.
     Elsewhere,
 }
 
@@ -35,19 +35,19 @@ pub enum Source {
 pub(crate) struct Salvage {
     pub(crate) engrams: BTreeMap<QueryId, (Source, Map<String, Value>)>,
     pub(crate) vectors: BTreeMap<QueryId, Vector>,
-    /// Events by their own ids, with their numbers.
+    /// Events by their ids, with their numbers.
     pub(crate) events: BTreeMap<String, (u64, Value)>,
-    /// Engrams that were there once.
+    /// Engrams that existed once.
     known: BTreeSet<QueryId>,
     forgotten: BTreeSet<QueryId>,
 }
 
 impl Salvage {
-    /// Adds what the log holds.
+    /// Adds the contents of the log.
     pub(crate) fn add_log(&mut self, content: LogContent) {
         self.forgotten.extend(content.removed.iter().filter_map(|key| id_in_key(key, b'e')));
         let mut vectors = Vec::new();
-        // The latest is the one that counts.
+        // The latest value counts.
         for Record { key, value, .. } in content.records.into_iter().rev() {
             let is_kind = |kind: u8| key.as_ref().is_none_or(|key| key.first() == Some(&kind));
             if is_kind(b'e')
@@ -77,7 +77,7 @@ impl Salvage {
         }
     }
 
-    /// Adds what a backup holds.
+    /// Adds the contents of a backup.
     pub(crate) fn add_backup(&mut self, backup: Backup) {
         for engram in backup.engrams {
             if let Some((id, engram)) = checked(engram) {
@@ -91,7 +91,7 @@ impl Salvage {
         }
     }
 
-    /// Adds what the events that were found say, once all were found.
+    /// Adds what the events say, once all of them have been found.
     pub(crate) fn add_what_events_say(&mut self) {
         let mut events: Vec<(u64, Envelope)> = self.events.values().filter_map(parsed).collect();
         events.sort_by_key(|(number, event)| (*number, event.at));
@@ -122,7 +122,7 @@ impl Salvage {
         }
     }
 
-    /// Adds an engram, or to the one that there is what it lacks.
+    /// Adds an engram, or completes the one that is already there.
     pub(crate) fn add_engram(&mut self, id: QueryId, fields: Map<String, Value>, source: Source) {
         if self.forgotten.contains(&id) {
             return;
@@ -141,7 +141,7 @@ impl Salvage {
         }
     }
 
-    /// Whether an engram of that id was there once.
+    /// Whether an engram with that id existed once.
     pub(crate) fn knows(&self, id: QueryId) -> bool {
         self.known.contains(&id)
     }
@@ -151,16 +151,16 @@ impl Salvage {
         self.engrams.values().all(|(source, _)| *source == Source::Storage)
     }
 
-    /// Takes away what was forgotten, and gives the ids of what was there and is not.
+    /// Removes what was forgotten, and returns the ids of engrams that existed and could not be saved.
     pub(crate) fn settle(&mut self) -> Vec<QueryId> {
-        // What was removed and remembered once more stands in storage; elsewhere it is what was removed.
+        // An answer that was removed and remembered again is in storage; elsewhere it is the removed one.
         self.engrams.retain(|id, (source, _)| *source == Source::Storage || !self.forgotten.contains(id));
         self.vectors.retain(|id, _| self.engrams.contains_key(id));
         let is_lost = |id: &&QueryId| !self.engrams.contains_key(id) && !self.forgotten.contains(id);
         self.known.iter().filter(is_lost).copied().collect()
     }
 
-    /// The engrams in their order: by the sequence numbers that they had, and those that had none after them, by their time.
+    /// The engrams in order: first those with a sequence number, then the others by time.
     pub(crate) fn engrams_in_order(&self) -> Vec<(QueryId, &Map<String, Value>)> {
         let mut engrams: Vec<_> = self.engrams.iter().map(|(id, (_, engram))| (*id, engram)).collect();
         engrams.sort_by_key(|(id, engram)| {
@@ -170,7 +170,7 @@ impl Salvage {
         engrams
     }
 
-    /// The events in their order, with numbers that none has twice.
+    /// The events in order, with unique numbers.
     pub(crate) fn events_in_order(&self) -> Vec<(u64, &Value)> {
         let mut events: Vec<_> = self.events.values().collect();
         events.sort_by_key(|(number, event)| (*number, event.get("at").and_then(Value::as_u64)));
@@ -183,7 +183,7 @@ impl Salvage {
     }
 }
 
-/// Adds to an engram what it lacks. A grade is taken whole or not at all.
+/// Adds to an engram what it lacks. A grade is taken completely or not at all.
 fn complete(engram: &mut Map<String, Value>, other: Map<String, Value>) {
     let says_nothing = |value: Option<&Value>| match value {
         None | Some(Value::Null) => true,
@@ -199,7 +199,7 @@ fn complete(engram: &mut Map<String, Value>, other: Map<String, Value>) {
     }
 }
 
-/// The engram that an answer's event tells of.
+/// The engram described by the event of an answer.
 fn engram_of(event: &Envelope) -> Option<(QueryId, Map<String, Value>)> {
     let Payload::ResponseGeneration(response) = &event.payload else { return None };
     let query_id = event.query_id?;
@@ -212,7 +212,7 @@ fn engram_of(event: &Envelope) -> Option<(QueryId, Map<String, Value>)> {
     Some((query_id, fields_of(&engram)?))
 }
 
-/// An engram as it is stored, without a place in the order.
+/// An engram as it is stored, without a sequence number.
 fn fields_of(engram: &Engram) -> Option<Map<String, Value>> {
     match serde_json::to_value(engram) {
         Ok(Value::Object(fields)) => Some(fields),
@@ -220,7 +220,7 @@ fn fields_of(engram: &Engram) -> Option<Map<String, Value>> {
     }
 }
 
-/// What an event says of engrams.
+/// What an event says about engrams.
 fn annotations_of(event: &Envelope) -> Vec<(QueryId, Map<String, Value>)> {
     match (&event.payload, event.query_id) {
         (Payload::CritiqueResult(critique), Some(id)) if critique.grade.score.is_some() => {
@@ -243,7 +243,7 @@ fn engram_in(value: &[u8]) -> Option<(QueryId, Map<String, Value>)> {
     checked(serde_json::from_slice(value).ok()?)
 }
 
-/// An engram that this version can read.
+/// An engram, if this version can read it.
 fn checked(fields: Map<String, Value>) -> Option<(QueryId, Map<String, Value>)> {
     let engram: Engram = serde_json::from_value(Value::Object(fields.clone())).ok()?;
     Some((engram.query_id, fields))

@@ -1,4 +1,4 @@
-//! Sharing where there are no Unix sockets: there is none. Whoever comes second is told who came first.
+//! Systems without Unix sockets: memory is not shared there. A second process gets an error that names the first.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::error::MemoryError;
 use crate::local::Local;
 use crate::request::{Reply, Request};
 
-/// Serves nobody.
+/// Accepts no clients.
 pub(super) struct Server;
 
 impl Server {
@@ -23,13 +23,13 @@ impl Server {
     }
 }
 
-/// There is none.
+/// A client, which cannot exist here.
 pub(super) enum Client {}
 
 impl Client {
     pub(super) fn connect(_owner: Option<OwnerNote>) -> Result<Client, Unreachable> {
         let reason = "processes can share memory only where there are Unix sockets".to_owned();
-        Err(Unreachable { reason, is_final: true, sign: None })
+        Err(Unreachable { reason, is_final: true, probe: None })
     }
 
     pub(super) fn ask(&self, _request: &Request, _is_repeated: bool) -> Result<Result<Reply, MemoryError>, NoAnswer> {
@@ -37,11 +37,11 @@ impl Client {
     }
 }
 
-/// There is none either.
-pub(super) enum LifeSign {}
+/// A probe of a client, which cannot exist here either.
+pub(super) enum HeartbeatProbe {}
 
-impl LifeSign {
-    pub(super) fn has_come(&self) -> bool {
+impl HeartbeatProbe {
+    pub(super) fn owner_was_heard(&self) -> bool {
         match *self {}
     }
 }

@@ -1,5 +1,5 @@
-//! Who owns a folder: whoever holds the lock on a file in it. Another file says which process that is, and where it is
-//! to be reached.
+//! The owner of a folder: the process that holds the lock on a file in it. A second file holds that process's id and the
+//! address of its socket.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -11,46 +11,46 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::{Purpose, write_file};
 
-/// What the owner says about itself.
+/// What the owner writes about itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct OwnerNote {
     /// Its process id.
     pub(super) process: u32,
-    /// Its socket; `None` where there are no sockets.
+    /// Its socket; `None` on systems without Unix sockets.
     pub(super) socket: Option<PathBuf>,
 }
 
-/// The ownership of a folder, until this is dropped or the process ends.
-pub(super) struct Ownership {
+/// The lock that makes this process the owner of a folder, until it is dropped or the process ends.
+pub(super) struct OwnerLock {
     folder: PathBuf,
     _lock: File,
 }
 
-impl Ownership {
-    /// `None` where another process, or this one elsewhere, owns the folder.
+impl OwnerLock {
+    /// Takes the lock; `None` if another process, or another part of this one, holds it.
     ///
     /// # Errors
-    /// When the lock's file cannot be written.
-    pub(super) fn take(folder: &Path) -> io::Result<Option<Ownership>> {
+    /// When the lock file cannot be created or locked.
+    pub(super) fn try_acquire(folder: &Path) -> io::Result<Option<OwnerLock>> {
         let lock = open_private(&folder.join("owner.lock"), File::options().write(true).create(true).truncate(false))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Some(Ownership { folder: folder.to_owned(), _lock: lock })),
+            Ok(()) => Ok(Some(OwnerLock { folder: folder.to_owned(), _lock: lock })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
     }
 
-    /// Tells the others where the owner is to be reached.
+    /// Tells other processes where to reach the owner.
     ///
     /// # Errors
-    /// When that cannot be written.
+    /// When the note cannot be written.
     pub(super) fn announce(&self, socket: Option<&Path>) -> io::Result<()> {
         let note = OwnerNote { process: process::id(), socket: socket.map(Path::to_owned) };
         write_file(&note_path(&self.folder), Purpose::Owner, &serde_json::to_vec(&note)?)
     }
 }
 
-/// What the owner says about itself, or the last one that there was.
+/// The note of the current owner, or if there is none, of the last one.
 pub(super) fn owner_of(folder: &Path) -> Option<OwnerNote> {
     serde_json::from_slice(&fs::read(note_path(folder)).ok()?).ok()
 }

@@ -1,7 +1,7 @@
-//! Sharing over a Unix socket: the owner's side and the guests'.
+//! Sharing over a Unix socket: the owner's side and the clients'.
 //!
-//! While an owner works on an answer it says so every second, so that a guest can tell an owner that takes long from one
-//! that does nothing any more, because it was stopped or hangs.
+//! While an owner works on an answer it sends a heartbeat every second, so that a client can tell a slow owner from one
+//! that was stopped or hangs.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -19,65 +19,65 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use sha2::{Digest, Sha256};
 
 use super::owner::OwnerNote;
-use super::wire::{FromOwner, ReceivedRequest, SentRequest, VERSION, frame, receive, send};
+use super::wire::{OwnerMessage, ReceivedRequest, SentRequest, VERSION, frame, receive, send};
 use super::{NoAnswer, Unreachable};
 use crate::error::MemoryError;
 use crate::local::Local;
 use crate::request::{Reply, Request};
 use hone_files::create_private_folder;
 
-/// The longest path that every system takes for a socket (104 bytes with its end on macOS, 108 on Linux).
-const LONGEST_PATH: usize = 100;
+/// The longest socket path that every system accepts (104 bytes including the terminator on macOS, 108 on Linux).
+const MAX_SOCKET_PATH: usize = 100;
 
-/// How often an owner says that it works.
-const PULSE: Duration = Duration::from_secs(1);
+/// Time between two heartbeats of an owner that works on an answer.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long an owner that was asked for something may say nothing at all.
-const LONGEST_SILENCE: Duration = Duration::from_secs(4);
+/// How long a client waits for an answer or a heartbeat.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// How long an owner may take to say who it is, for which it needs nothing but a thread.
-const LONGEST_GREETING: Duration = Duration::from_secs(2);
+/// How long a client waits for the owner's version, which needs nothing but a free thread there.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long an owner waits for a guest that does not take its answer.
-const LONGEST_DELIVERY: Duration = Duration::from_secs(10);
+/// How long an owner waits for a client that does not read its answer.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves guests until it is dropped.
+/// Serves clients until it is dropped.
 pub(super) struct Server {
     address: PathBuf,
-    /// The listening socket once more.
+    /// A second handle of the listening socket.
     listening: UnixStream,
     shared: Arc<ServerShared>,
     threads: Vec<JoinHandle<()>>,
-    /// Dropped, it ends the pulse.
-    pulse: Option<Sender<()>>,
+    /// Dropping it stops the heartbeats.
+    heartbeat: Option<Sender<()>>,
 }
 
 struct ServerShared {
     local: Arc<Local>,
     is_closing: AtomicBool,
-    guests: Mutex<Vec<GuestThread>>,
+    clients: Mutex<Vec<ClientThread>>,
 }
 
-struct GuestThread {
+struct ClientThread {
     connection: Arc<Connection>,
-    /// Until somebody waits for its end.
+    /// `None` once it is being joined.
     thread: Option<JoinHandle<()>>,
 }
 
-/// A connection to a guest.
+/// A connection to a client.
 struct Connection {
     stream: UnixStream,
-    /// Whether an answer is being worked on. Whoever writes to the stream holds the lock.
+    /// Whether an answer is being worked on. The lock is held while the stream is written to.
     is_working: Mutex<bool>,
 }
 
 impl Connection {
-    /// Says that an answer is being worked on, where that is so.
-    fn pulse(&self) {
-        // Somebody who holds the lock writes, which is a sign of life as well.
+    /// Sends a heartbeat if an answer is being worked on.
+    fn send_heartbeat(&self) {
+        // If the lock is held, something is being written, which shows the client that the owner is alive.
         if let Ok(mut is_working) = self.is_working.try_lock()
             && *is_working
-            && send(&self.stream, &FromOwner::Working).is_err()
+            && send(&self.stream, &OwnerMessage::Working).is_err()
         {
             *is_working = false;
             self.close();
@@ -90,13 +90,13 @@ impl Connection {
 }
 
 impl Server {
-    /// Listens in the name of the folder's owner, in place of any owner before.
+    /// Listens as the folder's owner, replacing the socket of an earlier owner.
     ///
     /// # Errors
-    /// When the socket cannot be made.
+    /// When the socket cannot be created.
     pub(super) fn start(folder: &Path, local: &Arc<Local>) -> io::Result<Server> {
         let address = socket_path(folder, "sharing", "memory.sock")?;
-        // Whoever made it is gone, or this process would not own the folder.
+        // The process that created it has ended: otherwise this one would not hold the lock.
         if address.exists() {
             fs::remove_file(&address)?;
         }
@@ -106,16 +106,16 @@ impl Server {
         let shared = Arc::new(ServerShared {
             local: Arc::clone(local),
             is_closing: AtomicBool::new(false),
-            guests: Mutex::default(),
+            clients: Mutex::default(),
         });
-        let (serving, pulsing) = (Arc::clone(&shared), Arc::clone(&shared));
-        let (pulse, ended) = bounded(0);
+        let (serving, beating) = (Arc::clone(&shared), Arc::clone(&shared));
+        let (heartbeat, ended) = bounded(0);
         let named = |name: &str| thread::Builder::new().name(name.to_owned());
         let threads = vec![
-            named("memory-pulse").spawn(move || keep_pulse(&pulsing, &ended))?,
+            named("memory-heartbeat").spawn(move || send_heartbeats(&beating, &ended))?,
             named("memory-sharing").spawn(move || accept(&listener, &serving))?,
         ];
-        Ok(Server { address, listening, shared, threads, pulse: Some(pulse) })
+        Ok(Server { address, listening, shared, threads, heartbeat: Some(heartbeat) })
     }
 
     /// Where it listens.
@@ -125,25 +125,25 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// Answers what was asked, and nothing more.
+    /// Answers the requests in flight and accepts no others.
     fn drop(&mut self) {
         self.shared.is_closing.store(true, Ordering::SeqCst);
         self.shared.local.stop_waiting();
-        // Wakes the thread that accepts, so that it sees that it is to end. Linux does it when the socket is shut down, also
-        // where its file is gone; elsewhere somebody has to come.
+        // Wakes the accepting thread, so that it sees that it has to end. On Linux shutting the socket down is enough, even
+        // if its file is gone; elsewhere it takes a connection.
         let _ = self.listening.shutdown(Shutdown::Both);
         let _ = UnixStream::connect(&self.address);
         let accepting = self.threads.pop();
         let _ = accepting.map(JoinHandle::join);
         let _ = fs::remove_file(&self.address);
         let threads: Vec<JoinHandle<()>> = {
-            // What is being answered still has a pulse.
-            let mut guests = lock(&self.shared.guests);
-            guests.iter().for_each(|guest| drop(guest.connection.stream.shutdown(Shutdown::Read)));
-            guests.iter_mut().filter_map(|guest| guest.thread.take()).collect()
+            // Clients that wait for an answer still receive heartbeats.
+            let mut clients = lock(&self.shared.clients);
+            clients.iter().for_each(|client| drop(client.connection.stream.shutdown(Shutdown::Read)));
+            clients.iter_mut().filter_map(|client| client.thread.take()).collect()
         };
         threads.into_iter().for_each(|thread| drop(thread.join()));
-        drop(self.pulse.take());
+        drop(self.heartbeat.take());
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 }
@@ -154,27 +154,27 @@ fn accept(listener: &UnixListener, shared: &Arc<ServerShared>) {
             return;
         }
         let begun = stream.and_then(|stream| {
-            stream.set_write_timeout(Some(LONGEST_DELIVERY))?;
+            stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
             let connection = Arc::new(Connection { stream, is_working: Mutex::default() });
             let (serving, served) = (Arc::clone(shared), Closing(Arc::clone(&connection)));
-            let thread = thread::Builder::new().name("memory-guest".to_owned()).spawn(move || {
-                // A guest that goes away is no failure.
+            let thread = thread::Builder::new().name("memory-client".to_owned()).spawn(move || {
+                // A client that disconnects is not an error.
                 let _ = serve(&served.0, &serving);
             })?;
-            let mut guests = lock(&shared.guests);
-            guests.retain(|guest| guest.thread.as_ref().is_some_and(|thread| !thread.is_finished()));
-            guests.push(GuestThread { connection, thread: Some(thread) });
+            let mut clients = lock(&shared.clients);
+            clients.retain(|client| client.thread.as_ref().is_some_and(|thread| !thread.is_finished()));
+            clients.push(ClientThread { connection, thread: Some(thread) });
             Ok(())
         });
         if let Err(error) = begun {
             tracing::warn!(%error, "another process cannot be given access to memory");
-            // Where there are no file descriptors left, there may be some later.
+            // If the process has run out of file descriptors, some may be free again shortly.
             thread::sleep(Duration::from_millis(50));
         }
     }
 }
 
-/// Closes a connection in the end, also where that is a panic: nobody must wait for an answer that does not come.
+/// Closes a connection when it is dropped, also by a panic, so that no client waits for an answer that never comes.
 struct Closing(Arc<Connection>);
 
 impl Drop for Closing {
@@ -184,24 +184,24 @@ impl Drop for Closing {
     }
 }
 
-/// Tells every guest that waits for an answer that it is being worked on, until `ended`.
-fn keep_pulse(shared: &ServerShared, ended: &Receiver<()>) {
-    while ended.recv_timeout(PULSE) == Err(RecvTimeoutError::Timeout) {
-        lock(&shared.guests).iter().for_each(|guest| guest.connection.pulse());
+/// Sends heartbeats to every client that waits for an answer, until `ended` is disconnected.
+fn send_heartbeats(shared: &ServerShared, ended: &Receiver<()>) {
+    while ended.recv_timeout(HEARTBEAT_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+        lock(&shared.clients).iter().for_each(|client| client.connection.send_heartbeat());
     }
 }
 
 fn serve(connection: &Connection, shared: &ServerShared) -> io::Result<()> {
     let mut stream = &connection.stream;
     let ReceivedRequest::Hello(version) = receive(stream)? else { return Ok(()) };
-    send(stream, &FromOwner::Hello(VERSION.to_owned()))?;
+    send(stream, &OwnerMessage::Hello(VERSION.to_owned()))?;
     if version != VERSION {
         return Ok(());
     }
     while !shared.is_closing.load(Ordering::SeqCst) {
         let ReceivedRequest::Ask(request, is_repeated) = receive(stream)? else { return Ok(()) };
         *lock(&connection.is_working) = true;
-        let answer = frame(&FromOwner::Answer(shared.local.answer(&request, is_repeated)))?;
+        let answer = frame(&OwnerMessage::Answer(shared.local.answer(&request, is_repeated)))?;
         let mut is_working = lock(&connection.is_working);
         *is_working = false;
         stream.write_all(&answer)?;
@@ -209,49 +209,52 @@ fn serve(connection: &Connection, shared: &ServerShared) -> io::Result<()> {
     Ok(())
 }
 
-/// Talks to an owner. Requests that are asked at the same time have a connection each.
+/// A client of the owner. Concurrent requests use a connection each.
 pub(super) struct Client {
     address: PathBuf,
     idle: Mutex<Vec<UnixStream>>,
 }
 
 impl Client {
-    /// Finds the owner.
+    /// Connects to the owner.
     ///
     /// # Errors
-    /// Why it cannot be talked to: it may just be beginning or ending, or be of another version.
+    /// When it cannot be reached: it may be starting up or shutting down, or be another version of hone.
     pub(super) fn connect(owner: Option<OwnerNote>) -> Result<Client, Unreachable> {
-        let passing = |reason: String| Unreachable { reason, is_final: false, sign: None };
-        let address = owner.and_then(|owner| owner.socket).ok_or_else(|| passing("it has no socket".to_owned()))?;
+        let passing = |reason: String| Unreachable { reason, is_final: false, probe: None };
+        let address =
+            owner.and_then(|owner| owner.socket).ok_or_else(|| passing("it has not opened its socket".to_owned()))?;
         let client = Client { address, idle: Mutex::default() };
         let stream = client.connection().map_err(|error| passing(error.to_string()))?;
-        match greet(&stream) {
+        match handshake(&stream) {
             Ok(version) if version == VERSION => {
                 lock(&client.idle).push(stream);
                 Ok(client)
             }
             Ok(version) => {
                 let reason = format!("it is another version of hone ({version}, not {VERSION})");
-                Err(Unreachable { reason, is_final: true, sign: None })
+                Err(Unreachable { reason, is_final: true, probe: None })
             }
-            Err(error) if is_silence(&error) => {
-                Err(Unreachable { reason: SILENT.to_owned(), is_final: true, sign: Some(LifeSign(stream)) })
-            }
+            Err(error) if is_timeout(&error) => Err(Unreachable {
+                reason: UNRESPONSIVE.to_owned(),
+                is_final: true,
+                probe: Some(HeartbeatProbe(stream)),
+            }),
             Err(error) => Err(passing(error.to_string())),
         }
     }
 
-    /// Has a request answered.
+    /// Sends a request and waits for its answer.
     ///
     /// # Errors
-    /// When the owner is gone, or shows no sign of life.
+    /// When the owner is gone or does not respond.
     pub(super) fn ask(&self, request: &Request, is_repeated: bool) -> Result<Result<Reply, MemoryError>, NoAnswer> {
         let idle = lock(&self.idle).pop();
         let stream = match idle {
             Some(stream) => stream,
             None => {
                 let stream = self.connection().map_err(|error| self.no_answer(None, &error, false))?;
-                match greet(&stream) {
+                match handshake(&stream) {
                     Ok(_) => stream,
                     Err(error) => return Err(self.no_answer(Some(stream), &error, false)),
                 }
@@ -267,77 +270,77 @@ impl Client {
     }
 
     fn no_answer(&self, stream: Option<UnixStream>, error: &io::Error, request_was_sent: bool) -> NoAnswer {
-        let silent = stream.filter(|_| is_silence(error));
-        if silent.is_some() {
-            // The others lead to the same process.
+        let unresponsive = stream.filter(|_| is_timeout(error));
+        if unresponsive.is_some() {
+            // The idle connections lead to the same process.
             lock(&self.idle).clear();
         }
-        let reason = if silent.is_some() { SILENT.to_owned() } else { error.to_string() };
-        NoAnswer { reason, sign: silent.map(LifeSign), request_was_sent }
+        let reason = if unresponsive.is_some() { UNRESPONSIVE.to_owned() } else { error.to_string() };
+        NoAnswer { reason, probe: unresponsive.map(HeartbeatProbe), request_was_sent }
     }
 
     fn connection(&self) -> io::Result<UnixStream> {
         let stream = UnixStream::connect(&self.address)?;
-        stream.set_read_timeout(Some(LONGEST_GREETING))?;
-        stream.set_write_timeout(Some(LONGEST_SILENCE))?;
+        stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
+        stream.set_write_timeout(Some(RESPONSE_TIMEOUT))?;
         Ok(stream)
     }
 }
 
 fn exchange(stream: &UnixStream, request: &Request, is_repeated: bool) -> io::Result<Result<Reply, MemoryError>> {
-    stream.set_read_timeout(Some(LONGEST_SILENCE))?;
+    stream.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
     send(stream, &SentRequest::Ask(request, is_repeated))?;
     loop {
         match receive(stream)? {
-            FromOwner::Answer(answer) => return Ok(answer),
-            FromOwner::Working => {}
-            FromOwner::Hello(_) => return Err(ErrorKind::InvalidData.into()),
+            OwnerMessage::Answer(answer) => return Ok(answer),
+            OwnerMessage::Working => {}
+            OwnerMessage::Hello(_) => return Err(ErrorKind::InvalidData.into()),
         }
     }
 }
 
-/// Where an owner that was silent will be heard first, when it goes on or ends.
-pub(super) struct LifeSign(UnixStream);
+/// The connection on which an unresponsive owner is heard again when it resumes or ends.
+pub(super) struct HeartbeatProbe(UnixStream);
 
-impl LifeSign {
-    /// Whether there was any.
-    pub(super) fn has_come(&self) -> bool {
+impl HeartbeatProbe {
+    /// Whether the owner has sent anything, or closed the connection.
+    pub(super) fn owner_was_heard(&self) -> bool {
         let peek = || {
             self.0.set_nonblocking(true)?;
             (&self.0).read(&mut [0])
         };
-        // What is read is part of an answer that nobody waits for any more, or the end.
+        // What is read is part of an answer that is no longer needed, or the end of the stream.
         !peek().is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 }
 
-/// What to say of an owner that is silent.
-const SILENT: &str = "it shows no sign of life, as a process does that was stopped";
+/// The reason in the error about an unresponsive owner.
+const UNRESPONSIVE: &str = "it does not respond; it may have been stopped";
 
-/// Whether a read or a write has failed since it took too long.
-fn is_silence(error: &io::Error) -> bool {
+/// Whether a read or a write timed out.
+fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// Says who is there, and gives the owner's version.
-fn greet(stream: &UnixStream) -> io::Result<String> {
+/// Exchanges versions, and returns the owner's.
+fn handshake(stream: &UnixStream) -> io::Result<String> {
     send(stream, &SentRequest::Hello(VERSION.to_owned()))?;
     match receive(stream)? {
-        FromOwner::Hello(version) => Ok(version),
-        FromOwner::Working | FromOwner::Answer(_) => Err(ErrorKind::InvalidData.into()),
+        OwnerMessage::Hello(version) => Ok(version),
+        OwnerMessage::Working | OwnerMessage::Answer(_) => Err(ErrorKind::InvalidData.into()),
     }
 }
 
-/// Where a process that serves others of the same person listens: in a folder `inside` of `folder` that nobody else may
-/// enter, or where that path would be too long, in such a folder among the system's temporary files. The folder exists
-/// afterwards.
+/// The path of a socket on which a process serves other processes of the same user: in the subfolder `inside` of `folder`,
+/// which only its owner may enter, or if that path would be too long, in a private folder below the system's folder for
+/// temporary files. The folder is created.
 ///
 /// # Errors
-/// When it cannot be made, or somebody else has made it.
+/// When the folder cannot be created or belongs to another user.
 pub fn socket_path(folder: &Path, inside: &str, name: &str) -> io::Result<PathBuf> {
     let folder = folder.canonicalize()?;
     let inside = folder.join(inside);
-    let private = if inside.join(name).as_os_str().len() <= LONGEST_PATH {
+    let private = if inside.join(name).as_os_str().len() <= MAX_SOCKET_PATH {
         inside
     } else {
         let sum = Sha256::digest(inside.as_os_str().as_encoded_bytes());
@@ -345,13 +348,13 @@ pub fn socket_path(folder: &Path, inside: &str, name: &str) -> io::Result<PathBu
         std::env::temp_dir().join(format!("hone-{sum}"))
     };
     create_private_folder(&private)?;
-    // Among temporary files anybody may have been there first.
+    // In the folder for temporary files another user may have created it first.
     let (found, own) = (fs::symlink_metadata(&private)?, fs::metadata(&folder)?);
     if !found.is_dir() || found.uid() != own.uid() {
-        let reason = format!("{} belongs to somebody else", private.display());
+        let reason = format!("{} belongs to another user", private.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
     }
-    // A copy of a folder need not have its permissions.
+    // A copied folder may have lost its permissions.
     fs::set_permissions(&private, fs::Permissions::from_mode(0o700))?;
     Ok(private.join(name))
 }

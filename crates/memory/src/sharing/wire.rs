@@ -1,4 +1,4 @@
-//! What goes over the socket: a length in 4 bytes, least significant first, and as many bytes of JSON.
+//! The wire format: a length in 4 bytes, little-endian, followed by that many bytes of JSON.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -8,44 +8,45 @@ use serde::{Deserialize, Serialize};
 use crate::error::MemoryError;
 use crate::request::{Reply, Request};
 
-/// Both sides have to be of one version: requests and answers are those of the code, not of a specification.
+/// Both sides must have the same version, because requests and answers are serialized types of this crate and not a
+/// stable protocol.
 pub(super) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/3");
 
-/// What a guest sends.
+/// A message from a client.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum FromGuest<R> {
-    /// The first thing: its version.
+pub(super) enum ClientMessage<R> {
+    /// The first message: the client's version.
     Hello(String),
-    /// A request, and whether it may have arrived before.
+    /// A request, and whether it may have been received before.
     Ask(R, bool),
 }
 
 /// A request as it is sent.
-pub(super) type SentRequest<'a> = FromGuest<&'a Request>;
+pub(super) type SentRequest<'a> = ClientMessage<&'a Request>;
 
 /// A request as it is received.
-pub(super) type ReceivedRequest = FromGuest<Request>;
+pub(super) type ReceivedRequest = ClientMessage<Request>;
 
-/// What the owner sends.
+/// A message from the owner.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum FromOwner {
-    /// Its version; the connection ends where it is not the guest's.
+pub(super) enum OwnerMessage {
+    /// The owner's version; the connection is closed if the client's differs.
     Hello(String),
-    /// It works on the answer; said again and again until there is one.
+    /// A heartbeat: the owner is working on the answer. Repeated until the answer is sent.
     Working,
-    /// What was asked for.
+    /// The answer.
     Answer(Result<Reply, MemoryError>),
 }
 
 /// Writes a message.
 ///
 /// # Errors
-/// When the other side is gone.
+/// When the connection is closed.
 pub(super) fn send(mut stream: impl Write, message: &impl Serialize) -> io::Result<()> {
     stream.write_all(&frame(message)?)
 }
 
-/// A message as it is written.
+/// Encodes a message.
 ///
 /// # Errors
 /// When it is longer than 4 GiB.
@@ -60,7 +61,7 @@ pub(super) fn frame(message: &impl Serialize) -> io::Result<Vec<u8>> {
 /// Reads a message.
 ///
 /// # Errors
-/// When the other side is gone, or says what makes no sense.
+/// When the connection is closed or the message is malformed.
 pub(super) fn receive<T: DeserializeOwned>(mut stream: impl Read) -> io::Result<T> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
@@ -95,7 +96,7 @@ mod tests {
         for length in 0..bytes.len() {
             assert!(receive::<ReceivedRequest>(&bytes[..length]).is_err(), "{length}");
         }
-        assert!(receive::<ReceivedRequest>([255, 255, 255, 255, 1].as_slice()).is_err(), "a length that is a lie");
+        assert!(receive::<ReceivedRequest>([255, 255, 255, 255, 1].as_slice()).is_err(), "a length that is too large");
         assert!(receive::<ReceivedRequest>([1, 0, 0, 0, b'x'].as_slice()).is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! Damage that is found before sled sees it.
+//! Finds damage before sled sees it.
 //!
-//! sled refuses a database whose settings or snapshot are damaged, although it needs neither: its log says all. And where the
-//! log itself is damaged after the last snapshot, sled takes the place for the end of what was written, and overwrites what
-//! follows. So settings, snapshot, and the part of the log that sled is going to read are checked first.
+//! sled refuses a database whose settings or snapshot are damaged, although it needs neither: its log holds everything. And
+//! if the log itself is damaged after the last snapshot, sled takes the damage for the end of the log and overwrites what
+//! follows. So the settings, the snapshot, and the part of the log that sled is about to read are checked first.
 
 use std::fs;
 use std::io;
@@ -12,18 +12,18 @@ use super::{corrupted, of_io};
 use crate::error::MemoryError;
 use crate::repair::count_damage;
 
-/// Removes settings and snapshots that are damaged, if the log is whole. sled writes them anew.
+/// Removes damaged settings and snapshots if the log is intact. sled writes them again.
 ///
 /// # Errors
-/// [`MemoryError::Corrupted`] where sled would lose something if it opened the database.
+/// [`MemoryError::Corrupted`] if sled would lose data by opening the database.
 pub(super) fn check(folder: &Path) -> Result<(), MemoryError> {
     let found = find(folder).map_err(|error| of_io(folder, &error))?;
     if found.n_damaged > 0 {
-        let reason = format!("{} places of the log are not what was written", found.n_damaged);
+        let reason = format!("{} places in the log are damaged", found.n_damaged);
         return Err(corrupted(folder, &reason));
     }
     for file in found.dispensable {
-        tracing::warn!(file = %file.display(), "a damaged file of memory is made anew: the log is whole and says all that it said");
+        tracing::warn!(file = %file.display(), "a damaged file of memory is rewritten from the log, which is intact");
         fs::remove_file(&file).map_err(|error| of_io(folder, &error))?;
     }
     Ok(())
@@ -32,7 +32,7 @@ pub(super) fn check(folder: &Path) -> Result<(), MemoryError> {
 struct Found {
     /// Damaged files that sled can do without.
     dispensable: Vec<PathBuf>,
-    /// Damaged places in the part of the log that sled is going to read.
+    /// Damaged places in the part of the log that sled is about to read.
     n_damaged: u64,
 }
 
@@ -43,7 +43,7 @@ fn find(folder: &Path) -> io::Result<Found> {
         dispensable.push(conf);
     }
     let (mut snapshots, mut read_from) = (snapshots(folder)?, 0);
-    // sled reads the latest.
+    // sled reads the latest one.
     while let Some((position, snapshot)) = snapshots.pop() {
         if is_whole_snapshot(&fs::read(&snapshot)?) {
             read_from = position;
@@ -51,13 +51,13 @@ fn find(folder: &Path) -> io::Result<Found> {
         }
         dispensable.push(snapshot);
     }
-    // Nothing may be made anew from a log that is damaged anywhere.
+    // Nothing may be rebuilt from a log with any damage.
     let from = if dispensable.is_empty() { read_from } else { 0 };
     let n_damaged = if folder.join("db").exists() { count_damage(folder, from)? } else { 0 };
     Ok(Found { dispensable, n_damaged })
 }
 
-/// The snapshots, and up to which position of the log each says what is there.
+/// The snapshots, each with the position of the log up to which it is valid.
 fn snapshots(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut snapshots = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -71,12 +71,12 @@ fn snapshots(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(snapshots)
 }
 
-/// Settings end with their checksum. Some that are cut short sled writes anew itself.
+/// Settings end with their checksum. sled itself rewrites some that are cut short.
 fn is_whole_conf(bytes: &[u8]) -> bool {
     bytes.len() <= 8 || bytes.split_last_chunk::<4>().is_some_and(|(rest, sum)| has_sum(rest, *sum))
 }
 
-/// Snapshots end with their length when they were not compressed, and their checksum.
+/// Snapshots end with their uncompressed length, if they are compressed, and their checksum.
 fn is_whole_snapshot(bytes: &[u8]) -> bool {
     let parts = bytes.split_last_chunk::<4>();
     let parts = parts.and_then(|(rest, sum)| Some((rest.split_last_chunk::<8>()?.0, *sum)));

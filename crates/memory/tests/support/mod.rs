@@ -1,9 +1,17 @@
-//! Engrams, vectors and folders for the tests.
+//! Engrams, vectors, events, folders and processes for the tests.
 
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 
+use std::env;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
 use hone_memory::{Engram, EngramKind, MemoryOptions, MemoryStore};
-use hone_protocol::{Grade, Judging, QueryId, RespondentId, SamplingOptions, SessionId, Timestamp};
+use hone_protocol::{
+    Envelope, Grade, Judging, Nothing, Payload, QueryId, RespondentId, SamplingOptions, SessionId, Timestamp,
+};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use tempfile::TempDir;
@@ -82,4 +90,67 @@ pub(crate) fn vector(seed: u64, dimensions: usize) -> Vec<f32> {
 /// A vector of length 1 whose cosine with `(1, 0, 0)` is `cosine`.
 pub(crate) fn with_cosine(cosine: f32) -> Vec<f32> {
     vec![cosine, (1.0 - cosine * cosine).sqrt(), 0.0]
+}
+
+/// An event about a question with this number.
+pub(crate) fn event(number: u64) -> Envelope {
+    let about = QueryId::from_bits(u128::from(number));
+    let cancelled = Payload::QueryCancelled(Nothing {});
+    Envelope::new("test", SessionId::from_bits(1), cancelled).about(about, about, RespondentId::A)
+}
+
+/// The number of an [`event`].
+pub(crate) fn number_of(envelope: &Envelope) -> u64 {
+    u64::from_be_bytes(envelope.query_id.unwrap().as_bytes()[8..].try_into().unwrap())
+}
+
+/// Copies a folder with its subfolders and regular files.
+pub(crate) fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else if entry.file_type().unwrap().is_file() {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// Runs the ignored test `child` of this test program in a process of its own, whose stdout can be read.
+pub(crate) fn start_child(folder: &Path, variables: &[(&str, String)]) -> Child {
+    Command::new(env::current_exe().unwrap())
+        .args(["--exact", "child", "--ignored", "--quiet", "--nocapture"])
+        .env("HONE_TEST_FOLDER", folder)
+        .envs(variables.iter().map(|(name, value)| (name, value)))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Prints a line past the test harness, which would hold it back until the test ends.
+pub(crate) fn say(text: &str) {
+    std::io::stdout().lock().write_all(format!("{text}\n").as_bytes()).unwrap();
+}
+
+/// Tells the parent process that everything about this number is acknowledged.
+pub(crate) fn say_done(number: u64) {
+    say(&format!("did {number}."));
+}
+
+/// The number in a line of [`say_done`]; `None` for a line that a kill cut short or that the test harness printed.
+pub(crate) fn number_done(line: &str) -> Option<u64> {
+    line.strip_prefix("did ")?.strip_suffix(".")?.parse().ok()
+}
+
+/// The process that owns the memory in a folder, if that is known.
+pub(crate) fn owner_process(folder: &Path) -> Option<u32> {
+    let note: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("owner.json")).ok()?).ok()?;
+    u32::try_from(note["process"].as_u64()?).ok()
+}
+
+/// Sends a signal such as `-STOP` to a process.
+pub(crate) fn signal(process: u32, signal: &str) {
+    assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
 }
