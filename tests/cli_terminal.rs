@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use portable_pty::{Child, CommandBuilder, PtySize, native_pty_system};
+use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
 use support::{Home, smollm2};
 
 /// Far longer than anything here takes, so that only a missing thing runs into it.
@@ -18,6 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 struct Terminal {
     keyboard: Arc<Mutex<Box<dyn Write + Send>>>,
     screen: Arc<Mutex<vt100::Parser>>,
+    master: Arc<Mutex<Box<dyn MasterPty + Send>>>,
     child: Box<dyn Child + Send + Sync>,
 }
 
@@ -36,6 +37,8 @@ impl Terminal {
         let screen = Arc::new(Mutex::new(vt100::Parser::new(size.rows, size.cols, 200)));
         let mut output = pair.master.try_clone_reader().unwrap();
         let (answers, shown) = (Arc::clone(&keyboard), Arc::clone(&screen));
+        let master = Arc::new(Mutex::new(pair.master));
+        let kept = Arc::clone(&master);
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = output.read(&mut bytes) {
@@ -48,9 +51,9 @@ impl Terminal {
                 }
             }
             // The master lives as long as somebody reads from it.
-            drop(pair.master);
+            drop(kept);
         });
-        Terminal { keyboard, screen, child }
+        Terminal { keyboard, screen, master, child }
     }
 
     fn type_text(&self, text: &str) {
@@ -188,4 +191,34 @@ fn an_event_that_is_monitored_cannot_drive_the_terminal() {
     terminal.wait_for("event", |lines| lines.iter().any(is_event));
     terminal.type_text("\u{4}");
     assert!(terminal.child.wait().unwrap().success());
+}
+
+/// What was asked on the command line is monitored, too, and the lines of it stand behind the answer.
+#[test]
+fn one_question_is_monitored_behind_its_answer() {
+    let home = Home::new();
+    let terminal = Terminal::chat(&home, &["Is fire hot?", "--monitor", "--max-tokens", "4"]);
+    let lines = terminal.wait_for("last event", |lines| lines.iter().any(|line| line.contains("session.closed")));
+    let subjects = ["query.received", "response.generation", "memory.stored", "session.closed"];
+    let places = subjects.map(|subject| lines.iter().position(|line| line.contains(subject)));
+    assert!(places.iter().all(Option::is_some), "{lines:#?}");
+    let answer = lines.iter().position(|line| !line.is_empty()).unwrap();
+    assert!(!lines[answer].contains("query.received") && Some(answer) < places[0], "{lines:#?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_chat_that_is_terminated_gives_the_terminal_back() {
+    let is_set = |terminal: &Terminal, wanted: &str| {
+        let settings = terminal.master.lock().unwrap().get_termios().unwrap();
+        settings.local_flags.iter_names().any(|(name, _)| name == wanted)
+    };
+    let home = Home::new();
+    let mut terminal = Terminal::chat(&home, &["--no-grade"]);
+    terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
+    assert!(!is_set(&terminal, "ICANON") && !is_set(&terminal, "ECHO"), "the line editor reads single keys");
+    let id = terminal.child.process_id().unwrap().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    assert!(!terminal.child.wait().unwrap().success());
+    assert!(is_set(&terminal, "ICANON") && is_set(&terminal, "ECHO"));
 }

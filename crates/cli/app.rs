@@ -18,11 +18,11 @@ use crate::chat::shell::ModelShelf;
 use crate::config::{Config, Source};
 use crate::failure::usage;
 use crate::judging;
-use crate::output::Output;
-use crate::progress::Transfers;
 use crate::running::VisibleEngine;
 use crate::stack::Stack;
 use crate::templates;
+use crate::terminal::Output;
+use crate::terminal::progress::Transfers;
 
 /// Contexts of full length that the KV cache has room for; the room is taken when it is first used.
 const PARALLEL_SEQUENCES: usize = 4;

@@ -5,7 +5,7 @@
 use hone_protocol::Grade;
 use nu_ansi_term::Color;
 
-use crate::output::Line;
+use crate::terminal::Line;
 
 /// Follows on the score of a suspicious answer.
 pub(crate) const SUSPICIOUS: &str = " ‼";

@@ -1,12 +1,12 @@
 //! A conversation in the terminal.
 //!
 //! The core is pure: [`session`] holds the conversation and knows which turn is open, [`input`] and [`slash`] read what was
-//! typed, [`answer`] turns what the agents say about one question into an answer, [`aftermath`] hears what comes of it later.
+//! typed, [`answer`] turns what the agents say about one question into an answer, [`announcements`] hears what comes of it later.
 //! Around it, [`shell`] does what a line asks for,
 //! [`store`] keeps conversations on disk, [`screen`] is what the person sees, and only [`repl`] knows a keyboard. All
 //! but the last run in tests against a scripted model.
 
-pub(crate) mod aftermath;
+pub(crate) mod announcements;
 pub(crate) mod answer;
 pub(crate) mod completion;
 pub(crate) mod input;
@@ -17,7 +17,6 @@ pub(crate) mod shell;
 pub(crate) mod slash;
 pub(crate) mod store;
 pub(crate) mod typeahead;
-pub(crate) mod verdicts;
 
 #[cfg(test)]
 pub(crate) mod scripted;

@@ -30,7 +30,7 @@ use crate::app::App;
 use crate::arguments::Command;
 use crate::config::{Config, Places};
 use crate::failure::Outcome;
-use crate::output::Output;
+use crate::terminal::Output;
 use crate::threads;
 
 /// Runs a command.

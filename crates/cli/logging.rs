@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::usage;
-use crate::output::{Line, Output};
+use crate::terminal::{Line, Output};
 
 /// Starts to log.
 ///

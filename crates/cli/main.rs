@@ -13,15 +13,13 @@ mod config;
 mod describe;
 mod events;
 mod failure;
-mod interrupt;
 mod judging;
 mod logging;
-mod output;
-mod progress;
 mod running;
 mod stack;
 mod story;
 mod templates;
+mod terminal;
 mod threads;
 
 use std::process::ExitCode;
@@ -30,7 +28,7 @@ use clap::Parser;
 
 use crate::arguments::Arguments;
 use crate::failure::{Outcome, exit_code_of, is_broken_pipe};
-use crate::output::Output;
+use crate::terminal::Output;
 
 fn main() -> ExitCode {
     // Before anything is read or started: this process is somebody's helper, and is to be small and quick.

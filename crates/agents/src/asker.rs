@@ -104,7 +104,7 @@ impl Asker {
 
 impl Drop for Asker {
     fn drop(&mut self) {
-        for session in self.sessions.take() {
+        for session in self.sessions.all() {
             self.send(Envelope::new(&self.name, session, Payload::SessionClosed(Nothing {})));
         }
     }

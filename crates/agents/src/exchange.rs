@@ -101,11 +101,6 @@ impl Exchange {
         &self.replies[place(respondent)]
     }
 
-    /// The same, for a caller who wants nothing else.
-    pub fn into_replies(self) -> [Reply; 2] {
-        self.replies
-    }
-
     /// What memory gave to respondent A, in the order in which it was asked.
     pub fn recalls(&self) -> &[Recall] {
         &self.recalls

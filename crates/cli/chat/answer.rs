@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crossbeam_channel::select_biased;
-use hone_protocol::{Chunk, FinishReason, GenerateError, Payload, QueryId, RespondentId, Response};
+use hone_agents::{Asker, Change, Exchange, TooSlow};
+use hone_protocol::{Chunk, FinishReason, GenerateError, QueryId, RespondentId, Response};
 
 use super::screen::Screen;
 use super::session::Session;
-use crate::interrupt::{Interrupt, Listening};
-use crate::stack::Stack;
+use crate::terminal::interrupt::{Interrupt, Listening};
 
 /// How long nothing may come before the person is shown that something is going on.
 const PATIENCE: Duration = Duration::from_millis(400);
@@ -33,21 +33,21 @@ pub(crate) enum Ending {
 /// When there is no answer; the question is withdrawn then.
 pub(crate) fn answer(
     session: &mut Session,
-    stack: &Stack,
+    asker: &mut Asker,
     interrupt: &Interrupt,
     screen: &mut dyn Screen,
-) -> anyhow::Result<Ending> {
+) -> anyhow::Result<(Ending, Exchange)> {
     let left_out_before = session.left_out();
     let listening = interrupt.listen();
     let outcome = loop {
-        match attempt(session, stack, &listening, screen) {
+        match attempt(session, asker, &listening, screen) {
             Err(Trouble::Generate(GenerateError::ContextOverflow { .. })) if session.leave_out_oldest() => {}
             outcome => break outcome,
         }
     };
     // The screen is put in order even where the answer failed, and the first error is the one to report.
     let ended = screen.end();
-    let (query_id, response) = match outcome {
+    let (exchange, response) = match outcome {
         Ok(answered) => answered,
         Err(trouble) => {
             session.withdraw();
@@ -56,7 +56,25 @@ pub(crate) fn answer(
     };
     ended?;
     tell_what_was_left_out(session, left_out_before, screen);
-    Ok(close(session, query_id, response, screen))
+    Ok((close(session, exchange.id(), response, screen), exchange))
+}
+
+/// Waits for all that comes of an answered question. `false` where Ctrl-C came first.
+///
+/// # Errors
+/// When more has come than could wait for this.
+pub(crate) fn wait_for_verdicts(
+    exchange: &mut Exchange,
+    asker: &Asker,
+    listening: &Listening<'_>,
+) -> Result<bool, TooSlow> {
+    while !exchange.is_complete(asker.expected()) {
+        select_biased! {
+            recv(listening.pressed()) -> _ => return Ok(false),
+            recv(asker.heard()) -> envelope => exchange.take(&*envelope.map_err(|_| asker.too_slow())?),
+        };
+    }
+    Ok(true)
 }
 
 /// Why an attempt ended without an answer: the model or the screen.
@@ -64,6 +82,12 @@ pub(crate) fn answer(
 enum Trouble {
     Generate(GenerateError),
     Screen(anyhow::Error),
+}
+
+impl From<TooSlow> for Trouble {
+    fn from(error: TooSlow) -> Self {
+        Trouble::Screen(error.into())
+    }
 }
 
 impl From<GenerateError> for Trouble {
@@ -89,23 +113,23 @@ impl From<Trouble> for anyhow::Error {
 
 fn attempt(
     session: &Session,
-    stack: &Stack,
+    asker: &mut Asker,
     listening: &Listening<'_>,
     screen: &mut dyn Screen,
-) -> Result<(QueryId, Response), Trouble> {
+) -> Result<(Exchange, Response), Trouble> {
     let query = session.query().ok_or_else(|| GenerateError::Request("no question is open".to_string()))?;
-    let id = stack.ask(session.id(), query);
-    let followed = follow(stack, id, session, listening, screen);
+    let mut exchange = asker.ask(session.id(), query);
+    let followed = follow(&mut exchange, asker, session, listening, screen);
     if let Err(Trouble::Screen(_)) = followed {
-        stack.cancel(session.id(), id);
+        asker.cancel(session.id(), exchange.id());
     }
-    Ok((id, followed?))
+    Ok((exchange, followed?))
 }
 
 /// Shows an answer until it ends. Ctrl-C cancels it, and its end with what has come follows at once.
 fn follow(
-    stack: &Stack,
-    id: QueryId,
+    exchange: &mut Exchange,
+    asker: &Asker,
     session: &Session,
     listening: &Listening<'_>,
     screen: &mut dyn Screen,
@@ -114,10 +138,10 @@ fn follow(
     loop {
         let envelope = select_biased! {
             recv(listening.pressed()) -> _ => {
-                stack.cancel(session.id(), id);
+                asker.cancel(session.id(), exchange.id());
                 continue;
             }
-            recv(stack.answers()) -> envelope => envelope.map_err(|_| GenerateError::Stopped)?,
+            recv(asker.heard()) -> envelope => envelope.map_err(|_| asker.too_slow())?,
             default(PATIENCE) => {
                 if !has_begun {
                     screen.waiting();
@@ -125,13 +149,10 @@ fn follow(
                 continue;
             }
         };
-        if envelope.query_id != Some(id) || envelope.respondent_id != Some(RespondentId::A) {
-            continue;
-        }
-        match &envelope.payload {
-            Payload::ResponseChunk(chunk) => has_begun |= show(chunk, screen)?,
-            Payload::ResponseGeneration(response) => return Ok(response.clone()),
-            Payload::ResponseFailed(error) => return Err(error.clone().into()),
+        match exchange.take(&envelope) {
+            Change::Chunk(RespondentId::A, chunk) => has_begun |= show(chunk, screen)?,
+            Change::Answered(RespondentId::A, response) => return Ok(response.clone()),
+            Change::Failed(RespondentId::A, error) => return Err(error.clone().into()),
             _ => {}
         }
     }
@@ -188,7 +209,7 @@ mod tests {
     use hone_protocol::Prompt;
     use hone_protocol::scripted::{Script, Scripted};
 
-    use super::super::scripted::{Recorder, holding, interrupt_never, interrupt_now, saying, session, stack};
+    use super::super::scripted::{Recorder, agents, holding, interrupt_never, interrupt_now, saying, session};
     use super::*;
 
     /// Asks `question` after `exchanges` exchanges, and gives what was seen and how it ended.
@@ -197,8 +218,8 @@ mod tests {
         let mut session = session(exchanges);
         let mut screen = Recorder::default();
         session.ask("why?".into());
-        match answer(&mut session, &stack(generator), &interrupt_never(), &mut screen) {
-            Ok(ending) => screen.seen.push(format!("{ending:?}")),
+        match answer(&mut session, &mut agents(generator).asker, &interrupt_never(), &mut screen) {
+            Ok((ending, _)) => screen.seen.push(format!("{ending:?}")),
             Err(error) => screen.seen.push(format!("error: {error:#}")),
         }
         assert_eq!(screen.seen.join("\n"), expected);
@@ -262,10 +283,10 @@ mod tests {
         let mut session = session(2);
         session.ask("why?".into());
         let full = holding(0);
-        assert!(answer(&mut session, &stack(&full), &interrupt_never(), &mut Recorder::default()).is_err());
+        assert!(answer(&mut session, &mut agents(&full).asker, &interrupt_never(), &mut Recorder::default()).is_err());
         session.ask("how?".into());
         let generator = saying(&["a"]);
-        answer(&mut session, &stack(&generator), &interrupt_never(), &mut Recorder::default()).unwrap();
+        answer(&mut session, &mut agents(&generator).asker, &interrupt_never(), &mut Recorder::default()).unwrap();
         let Prompt::Chat(messages) = &generator.requests()[0].prompt else { panic!("a chat sends messages") };
         assert_eq!(messages.len(), 5, "both exchanges and the question");
     }
@@ -275,7 +296,9 @@ mod tests {
         let mut session = session(1);
         session.ask("why?".into());
         let generator = Arc::new(Scripted::always(Script::failing(GenerateError::Failed("no memory".into()))));
-        assert!(answer(&mut session, &stack(&generator), &interrupt_never(), &mut Recorder::default()).is_err());
+        assert!(
+            answer(&mut session, &mut agents(&generator).asker, &interrupt_never(), &mut Recorder::default()).is_err()
+        );
         assert_eq!(session.exchanges().len(), 1);
         assert!(session.query().is_none());
     }
@@ -287,7 +310,7 @@ mod tests {
         session.ask("why?".into());
         let (interrupt, press) = interrupt_now();
         let mut screen = Recorder::pressing(press, 2);
-        let ending = answer(&mut session, &stack(&generator), &interrupt, &mut screen).unwrap();
+        let (ending, _) = answer(&mut session, &mut agents(&generator).asker, &interrupt, &mut screen).unwrap();
         assert_eq!(ending, Ending::Interrupted);
         assert_eq!(screen.seen.join("\n"), "Be|cause|end\nnote: stopped");
         assert_eq!(session.exchanges()[0].answer, "Because");
@@ -302,7 +325,10 @@ mod tests {
         session.ask("why?".into());
         let (interrupt, press) = interrupt_now();
         let mut screen = Recorder::pressing(press, 0);
-        assert_eq!(answer(&mut session, &stack(&generator), &interrupt, &mut screen).unwrap(), Ending::Interrupted);
+        assert_eq!(
+            answer(&mut session, &mut agents(&generator).asker, &interrupt, &mut screen).unwrap().0,
+            Ending::Interrupted
+        );
         assert!(session.exchanges().is_empty());
     }
 
@@ -314,7 +340,7 @@ mod tests {
         session.ask("why?".into());
         let generator = saying(&["a"]);
         assert_eq!(
-            answer(&mut session, &stack(&generator), &interrupt, &mut Recorder::default()).unwrap(),
+            answer(&mut session, &mut agents(&generator).asker, &interrupt, &mut Recorder::default()).unwrap().0,
             Ending::Answered
         );
     }

@@ -18,8 +18,9 @@ use super::completion::{Candidates, offers};
 use super::input::is_complete;
 use super::screen::Screen;
 use super::shell::{Flow, Shell};
-use super::typeahead::{Typeahead, Typed};
-use crate::output::{Line, Output};
+use super::typeahead::Typed;
+use crate::terminal::keyboard::Quiet;
+use crate::terminal::{Line, Output};
 
 /// Talks until the person leaves. `history` is the file of what was typed before.
 ///
@@ -47,11 +48,9 @@ pub(crate) fn run(
                 editor.run_edit_commands(&[EditCommand::InsertString(std::mem::take(&mut typed.rest))]);
             }
             editor = editor.with_completer(Box::new(TabCompleter { candidates: shell.candidates() }));
-            for line in shell.aftermath.begin_typing(announce.clone(), output) {
-                output.announce(&line);
-            }
+            shell.announcements.lines.begin_typing(announce.clone());
             let read = editor.read_line(&ChatPrompt);
-            shell.aftermath.end_typing();
+            shell.announcements.lines.hold();
             match read.context("cannot read from the terminal")? {
                 Signal::Success(text) => text,
                 Signal::CtrlD => return Ok(()),
@@ -72,9 +71,9 @@ pub(crate) fn run(
 
 /// Does what `text` asks for. What is typed meanwhile is done next.
 fn handle(shell: &mut Shell<'_>, text: &str, screen: &mut dyn Screen, typed: &mut Typed) -> anyhow::Result<Flow> {
-    let typeahead = Typeahead::begin();
+    let quiet = Quiet::begin();
     let flow = shell.handle(text, screen);
-    typeahead.end(typed);
+    typed.press(&quiet.keys());
     if matches!(flow, Ok(Flow::Interrupted)) {
         typed.inputs.clear();
     }

@@ -2,8 +2,7 @@
 
 use indicatif::ProgressBar;
 
-use crate::output::Output;
-use crate::progress;
+use crate::terminal::{Output, Wrap, progress};
 
 /// Prompts of fewer tokens than this are read too quickly for a bar to be of use.
 const LONG_PROMPT: usize = 256;
@@ -49,6 +48,7 @@ pub(crate) struct Terminal {
     transient: Option<Transient>,
     last_character: Option<char>,
     is_thinking: bool,
+    wrap: Wrap,
 }
 
 enum Transient {
@@ -59,7 +59,14 @@ enum Transient {
 impl Terminal {
     /// Shows everything.
     pub(crate) fn new(output: Output) -> Terminal {
-        Terminal { output, shows_answer: true, transient: None, last_character: None, is_thinking: false }
+        Terminal {
+            output,
+            shows_answer: true,
+            transient: None,
+            last_character: None,
+            is_thinking: false,
+            wrap: Wrap::default(),
+        }
     }
 
     /// Shows no text of answers, for a caller who prints them in another form.
@@ -118,7 +125,7 @@ impl Screen for Terminal {
         if !self.shows_answer || text.is_empty() {
             return Ok(());
         }
-        self.output.print_piece(text)?;
+        self.output.print_wrapped(text, &mut self.wrap)?;
         self.last_character = text.chars().next_back();
         Ok(())
     }
@@ -126,6 +133,7 @@ impl Screen for Terminal {
     fn end(&mut self) -> anyhow::Result<()> {
         self.clear_transient();
         self.end_thinking();
+        self.wrap = Wrap::default();
         match self.last_character.take() {
             None | Some('\n') => Ok(()),
             Some(_) => self.output.print_line(""),

@@ -5,22 +5,34 @@
 use std::sync::Arc;
 
 use crossbeam_channel::{Sender, bounded};
-use hone_agents::{TeamParts, ThinkingSettings};
+use hone_agents::{Asker, TeamParts, ThinkingSettings};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{FinishReason, GenerateError, Prompt, QueryId, Timings};
 
 use super::screen::Screen;
 use super::session::Session;
 use crate::config::Config;
-use crate::interrupt::Interrupt;
-use crate::output::Output;
 use crate::stack::Stack;
+use crate::terminal::Output;
+use crate::terminal::interrupt::Interrupt;
 
 /// The agents around `generator`, without judge and memory.
 pub(crate) fn stack(generator: &Arc<Scripted>) -> Stack {
     let thinking = ThinkingSettings::default();
     let generator = generator.clone();
     Stack::start(TeamParts { generator, thinking, respondent_b: None, judge: None, memory: None }).unwrap()
+}
+
+/// The agents around a scripted model, and a line to them.
+pub(crate) struct Agents {
+    pub(crate) asker: Asker,
+    /// Dropped last.
+    pub(crate) stack: Stack,
+}
+
+pub(crate) fn agents(generator: &Arc<Scripted>) -> Agents {
+    let stack = stack(generator);
+    Agents { asker: stack.asker("test"), stack }
 }
 
 /// A model that always says these pieces.

@@ -3,10 +3,11 @@
 //! The keyboard and the screen stay outside, so that a whole chat runs in a test.
 
 use anyhow::Context;
+use hone_agents::Asker;
 use hone_protocol::{QueryId, Rating, Timings};
 use time::OffsetDateTime;
 
-use super::aftermath::Aftermath;
+use super::announcements::Announcements;
 use super::answer::{Ending, answer};
 use super::completion::Candidates;
 use super::input::{self, Input};
@@ -15,8 +16,8 @@ use super::session::Session;
 use super::slash::{COMMANDS, SlashCommand};
 use super::store::ConversationStore;
 use crate::failure::is_broken_pipe;
-use crate::interrupt::Interrupt;
 use crate::stack::Stack;
+use crate::terminal::interrupt::Interrupt;
 
 /// The models that a chat can change to.
 pub(crate) trait ModelShelf {
@@ -47,8 +48,10 @@ pub(crate) struct Shell<'a> {
     pub(crate) session: Session,
     /// Who answers, grades and remembers.
     pub(crate) stack: &'a Stack,
+    /// The line to them.
+    pub(crate) asker: Asker,
     /// What came of the answers after they were given.
-    pub(crate) aftermath: &'a Aftermath,
+    pub(crate) announcements: &'a Announcements,
     /// The models to change to.
     pub(crate) models: &'a dyn ModelShelf,
     /// Where conversations are kept.
@@ -122,7 +125,7 @@ impl Shell<'_> {
     }
 
     fn answer(&mut self, screen: &mut dyn Screen) -> anyhow::Result<Flow> {
-        let ending = answer(&mut self.session, self.stack, self.interrupt, screen)?;
+        let (ending, _) = answer(&mut self.session, &mut self.asker, self.interrupt, screen)?;
         self.save_automatically()?;
         Ok(if ending == Ending::Interrupted { Flow::Interrupted } else { Flow::Continue })
     }
@@ -135,14 +138,14 @@ impl Shell<'_> {
 
     /// Why the last answer got its grade.
     fn explain(&self, screen: &mut dyn Screen) -> anyhow::Result<()> {
-        let explanation = self.aftermath.explain(self.last_answer()?, self.stack)?;
+        let explanation = self.announcements.explain(self.last_answer()?, self.stack)?;
         screen.say_rows(&explanation.rows)?;
         explanation.feedback.map_or(Ok(()), |feedback| screen.say(&format!("\n{feedback}")))
     }
 
     fn rate(&mut self, rating: Rating, screen: &mut dyn Screen) -> anyhow::Result<()> {
         let answer = self.last_answer()?;
-        self.stack.rate(self.session.id(), answer, rating);
+        self.asker.rate(self.session.id(), answer, rating);
         screen.note(match rating {
             Rating::Good => "noted: a good answer",
             Rating::Bad => "noted: a bad answer",
@@ -298,8 +301,10 @@ mod tests {
     use hone_protocol::scripted::{Script, Scripted};
     use hone_protocol::{GenerateError, Prompt};
 
-    use super::super::scripted::{Recorder, interrupt_never, saying, session, stack};
+    use super::super::scripted::{Agents, Recorder, agents, interrupt_never, saying, session};
     use super::*;
+    use crate::terminal::Output;
+    use crate::terminal::lines::Lines;
 
     struct Shelf;
 
@@ -323,9 +328,17 @@ mod tests {
 
     fn type_lines(generator: &Arc<Scripted>, store: &ConversationStore, lines: &[&str]) -> Vec<String> {
         let interrupt = interrupt_never();
-        let (stack, aftermath) = (stack(generator), Aftermath::default());
-        let (session, stack, aftermath) = (session(0), &stack, &aftermath);
-        let mut shell = Shell { session, stack, aftermath, models: &Shelf, store, interrupt: &interrupt };
+        let Agents { asker, stack } = agents(generator);
+        let announcements = Announcements::new(Lines::new(Output::plain()));
+        let mut shell = Shell {
+            session: session(0),
+            stack: &stack,
+            asker,
+            announcements: &announcements,
+            models: &Shelf,
+            store,
+            interrupt: &interrupt,
+        };
         let mut screen = Recorder::default();
         for line in lines {
             if shell.handle(line, &mut screen).unwrap() == Flow::Leave {

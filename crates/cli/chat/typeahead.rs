@@ -1,31 +1,9 @@
-//! What is typed while nobody reads the keyboard: kept off the screen, and read when there is time.
+//! What was typed while nobody read the keyboard: keys become lines.
 
 use std::collections::VecDeque;
 
 use super::input::is_complete;
-use crate::output::is_active;
-
-/// While this exists, what is typed is not echoed into what is being printed, and waits in the terminal. Ctrl-C works as
-/// ever, and takes back what was typed before it.
-pub(crate) struct Typeahead(#[cfg(unix)] Option<terminal::Quiet>);
-
-impl Typeahead {
-    /// From now on.
-    pub(crate) fn begin() -> Typeahead {
-        #[cfg(unix)]
-        return Typeahead(terminal::Quiet::begin());
-        #[cfg(not(unix))]
-        Typeahead()
-    }
-
-    /// What was typed since goes on with what was typed before.
-    pub(crate) fn end(self, typed: &mut Typed) {
-        #[cfg(unix)]
-        self.0.iter().for_each(|quiet| typed.press(&quiet.keys()));
-        #[cfg(not(unix))]
-        let _ = typed;
-    }
-}
+use crate::terminal::is_active;
 
 /// Lines that were typed ahead.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -37,7 +15,8 @@ pub(crate) struct Typed {
 }
 
 impl Typed {
-    fn press(&mut self, keys: &str) {
+    /// Goes on with these keys.
+    pub(crate) fn press(&mut self, keys: &str) {
         let mut keys = keys.chars();
         while let Some(key) = keys.next() {
             match key {
@@ -63,75 +42,6 @@ fn skip_escape_sequence(keys: &mut std::str::Chars<'_>) {
         Some('O') => drop(keys.nth(1)),
         // The key alone.
         _ => {}
-    }
-}
-
-/// Gives a terminal that is quiet its manners back, for a process that ends where it stands.
-pub(crate) fn restore() {
-    #[cfg(unix)]
-    terminal::restore();
-}
-
-#[cfg(unix)]
-mod terminal {
-    use std::io::{Stdin, stdin};
-    use std::sync::{Mutex, PoisonError};
-
-    use rustix::io::{Errno, read};
-    use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
-
-    /// A terminal that neither echoes nor waits for whole lines.
-    pub(super) struct Quiet {
-        keyboard: Stdin,
-        quiet: Termios,
-    }
-
-    /// How the terminal was before it became quiet.
-    static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
-
-    pub(super) fn restore() {
-        if let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // A terminal that is gone needs no care.
-            let _ = tcsetattr(stdin(), OptionalActions::Now, &before);
-        }
-    }
-
-    impl Quiet {
-        /// Where the input is a terminal.
-        pub(super) fn begin() -> Option<Quiet> {
-            let keyboard = stdin();
-            let before = tcgetattr(&keyboard).ok()?;
-            let mut quiet = before.clone();
-            quiet.local_modes -= LocalModes::ECHO | LocalModes::ICANON;
-            // Reading returns at once with what is there.
-            quiet.special_codes[SpecialCodeIndex::VMIN] = 0;
-            quiet.special_codes[SpecialCodeIndex::VTIME] = 0;
-            *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
-            tcsetattr(&keyboard, OptionalActions::Now, &quiet).ok()?;
-            Some(Quiet { keyboard, quiet })
-        }
-
-        /// What was typed and has not been read.
-        pub(super) fn keys(&self) -> String {
-            let (mut keys, mut part) = (Vec::new(), [0; 1024]);
-            // A shell that had stopped the process may have set the terminal anew, so that reading would wait.
-            if tcsetattr(&self.keyboard, OptionalActions::Now, &self.quiet).is_err() {
-                return String::new();
-            }
-            loop {
-                match read(&self.keyboard, &mut part) {
-                    Ok(count @ 1..) => keys.extend_from_slice(&part[..count]),
-                    Err(Errno::INTR) => {}
-                    Ok(0) | Err(_) => return String::from_utf8_lossy(&keys).into_owned(),
-                }
-            }
-        }
-    }
-
-    impl Drop for Quiet {
-        fn drop(&mut self) {
-            restore();
-        }
     }
 }
 

@@ -15,7 +15,7 @@ use super::doctor::processor_name;
 use crate::app::App;
 use crate::arguments::{BenchArguments, BenchCommand};
 use crate::failure::{Outcome, usage};
-use crate::progress::Steps;
+use crate::terminal::progress::Steps;
 
 /// Token ids of arbitrary prompts lie below this: every vocabulary has so many.
 const VOCABULARY: u32 = 30_000;

@@ -7,8 +7,8 @@ use serde::Serialize;
 use crate::app::App;
 use crate::arguments::BundleArguments;
 use crate::failure::Outcome;
-use crate::output::bytes;
-use crate::progress::Transfers;
+use crate::terminal::bytes;
+use crate::terminal::progress::Transfers;
 
 /// What `--json` prints.
 #[derive(Serialize)]

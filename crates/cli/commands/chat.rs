@@ -8,24 +8,25 @@
 use std::io::{IsTerminal, Read};
 
 use anyhow::Context;
+use hone_agents::Exchange;
 use hone_memory::MemoryStore;
-use hone_protocol::{Comparison, FinishReason, Grade, Timings};
+use hone_protocol::{Comparison, FinishReason, Grade, RespondentId, Timings};
 use serde::Serialize;
 
 use crate::app::{App, StackOptions};
 use crate::arguments::{ChatArguments, ChatQualityFlags};
 use crate::badge::badge;
-use crate::chat::aftermath::{Aftermath, comparison_text, no_answer_b};
-use crate::chat::answer::{Ending, answer};
+use crate::chat::announcements::{Announced, Announcements, comparison_text, no_answer_b};
+use crate::chat::answer::{Ending, answer, wait_for_verdicts};
 use crate::chat::repl;
 use crate::chat::screen::{Screen, Terminal};
-use crate::chat::session::{Exchange, Session};
+use crate::chat::session::{self, Session};
 use crate::chat::shell::{ModelShelf, Shell, resumed};
 use crate::chat::store::ConversationStore;
-use crate::chat::verdicts::{VerdictWatch, Verdicts};
 use crate::failure::{Outcome, usage};
-use crate::interrupt::Interrupt;
 use crate::logging;
+use crate::terminal::interrupt::Interrupt;
+use crate::terminal::lines::Lines;
 
 /// Chats. Where something that was said could be neither remembered nor kept for later, it has failed.
 ///
@@ -59,16 +60,31 @@ fn chat(app: &App, arguments: ChatArguments, memory: &mut Option<MemoryStore>) -
     }
     let stack = app.stack(StackOptions { grades, respondent_b, memory: None, keeps_prefix })?;
     *memory = stack.store().cloned();
-    let aftermath = Aftermath::default();
-    let _listener = aftermath.listen(&stack, quality.monitor)?;
+    let announcements = Announcements::new(Lines::new(app.output));
+    let asker = stack.asker("terminal");
+    let announced = Announced { badges: question.is_none(), events: quality.monitor };
+    let listener = announcements.listen(&asker, announced)?;
     let interrupt = Interrupt::install()?;
-    let (stack, aftermath, interrupt) = (&stack, &aftermath, &interrupt);
-    let mut shell = Shell { session, stack, aftermath, models: app, store: &store, interrupt };
+    let mut shell = Shell {
+        session,
+        stack: &stack,
+        asker,
+        announcements: &announcements,
+        models: app,
+        store: &store,
+        interrupt: &interrupt,
+    };
     let outcome = match question {
         Some(question) => answer_once(app, &mut shell, question, json),
         None => talk(app, &mut shell),
     };
-    stack.close(shell.session.id());
+    announcements.lines.release();
+    drop(shell);
+    if quality.monitor {
+        // Events that the agents send while they stop are announced, too.
+        drop(stack);
+    }
+    drop(listener);
     outcome
 }
 
@@ -109,27 +125,27 @@ struct JsonAnswer<'a> {
     conversation: Option<&'a str>,
     timings: Timings,
     #[serde(skip_serializing_if = "Option::is_none")]
-    grade: Option<Grade>,
+    grade: Option<&'a Grade>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    answer_b: Option<String>,
+    answer_b: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    comparison: Option<Comparison>,
+    comparison: Option<&'a Comparison>,
 }
 
 impl<'a> JsonAnswer<'a> {
-    fn new(session: &'a Session, exchange: &'a Exchange, verdicts: Verdicts) -> JsonAnswer<'a> {
+    fn new(session: &'a Session, answered: &'a session::Exchange, exchange: &'a Exchange) -> JsonAnswer<'a> {
         JsonAnswer {
-            model: &exchange.model,
-            question: &exchange.question,
-            answer: &exchange.answer,
-            finish_reason: exchange.finish_reason,
-            interrupted: exchange.finish_reason.is_none(),
+            model: &answered.model,
+            question: &answered.question,
+            answer: &answered.answer,
+            finish_reason: answered.finish_reason,
+            interrupted: answered.finish_reason.is_none(),
             left_out_exchanges: session.left_out(),
             conversation: session.name(),
-            timings: exchange.timings,
-            grade: verdicts.grade,
-            answer_b: verdicts.response_b.map(|response| response.answer),
-            comparison: verdicts.comparison,
+            timings: answered.timings,
+            grade: exchange.reply(RespondentId::A).grade.as_ref(),
+            answer_b: exchange.reply(RespondentId::B).response.as_ref().map(|response| response.answer.as_str()),
+            comparison: exchange.comparison(),
         }
     }
 }
@@ -169,32 +185,27 @@ fn answer_once(app: &App, shell: &mut Shell<'_>, question: String, json: bool) -
     let mut screen = if json { Terminal::without_answers(app.output) } else { Terminal::new(app.output) };
     let session = &mut shell.session;
     let exchanges_before = session.exchanges().len();
-    let watch = VerdictWatch::new(shell.stack);
     session.ask(question);
-    let ending = answer(session, shell.stack, shell.interrupt, &mut screen)?;
+    let lines = &shell.announcements.lines;
+    lines.hold();
+    let (ending, mut exchange) = answer(session, &mut shell.asker, shell.interrupt, &mut screen)?;
+    lines.release();
     let answered = session.exchanges().get(exchanges_before);
     if let Some(name) = session.name().filter(|_| answered.is_some()) {
         shell.store.save(name, &session.conversation())?;
     }
-    let Some(exchange) = answered else { return Ok(outcome_of(ending)) };
-    let verdicts = match exchange.query_id.filter(|_| ending == Ending::Answered) {
-        Some(id) => watch.wait(id, &shell.interrupt.listen()),
-        None => None,
-    };
-    let outcome = if verdicts.is_none() { Outcome::Interrupted } else { outcome_of(ending) };
-    let verdicts = verdicts.unwrap_or_default();
+    let Some(answered) = answered else { return Ok(outcome_of(ending)) };
+    let is_whole =
+        ending == Ending::Answered && wait_for_verdicts(&mut exchange, &shell.asker, &shell.interrupt.listen())?;
     if json {
-        if let Some(error) = &verdicts.failure_b {
+        if let Some(error) = &exchange.reply(RespondentId::B).failure {
             app.output.note(&no_answer_b(error));
         }
-        app.output.print_json(&JsonAnswer::new(session, exchange, verdicts))?;
-        return Ok(outcome);
+        app.output.print_json(&JsonAnswer::new(session, answered, &exchange))?;
+    } else {
+        show_verdicts(app, &exchange);
     }
-    if let Some(grade) = &verdicts.grade {
-        show_grade(app, grade);
-    }
-    show_comparison(app, &verdicts);
-    Ok(outcome)
+    Ok(if is_whole { Outcome::Done } else { Outcome::Interrupted })
 }
 
 fn outcome_of(ending: Ending) -> Outcome {
@@ -212,15 +223,19 @@ fn show_grade(app: &App, grade: &Grade) {
     }
 }
 
-/// What the second respondent answered, and how the answer compares.
-fn show_comparison(app: &App, verdicts: &Verdicts) {
-    if let Some(response) = &verdicts.response_b {
+/// The grade, what the second respondent answered, and how the answer compares.
+fn show_verdicts(app: &App, exchange: &Exchange) {
+    if let Some(grade) = &exchange.reply(RespondentId::A).grade {
+        show_grade(app, grade);
+    }
+    let b = exchange.reply(RespondentId::B);
+    if let Some(response) = &b.response {
         app.output.note(&format!("respondent B: {}", response.answer.trim()));
     }
-    if let Some(error) = &verdicts.failure_b {
+    if let Some(error) = &b.failure {
         app.output.note(&no_answer_b(error));
     }
-    if let Some(comparison) = &verdicts.comparison {
+    if let Some(comparison) = exchange.comparison() {
         app.output.note(&format!("the answer: {}", comparison_text(&comparison.preference)));
     }
 }
@@ -231,11 +246,10 @@ fn talk(app: &App, shell: &mut Shell<'_>) -> anyhow::Result<Outcome> {
         Some(_) => screen.note(&resumed(&shell.session)),
         None => screen.note(&format!("{} answers; /help lists the commands, Ctrl-D leaves", shell.session.model())),
     }
-    let log = shell.aftermath.log();
-    // Somebody listens for as long as this runs.
-    let diverted = logging::divert(move |line| drop(log.send(line)));
+    let lines = shell.announcements.lines.clone();
+    let diverted = logging::divert(move |line| lines.announce_log(line));
     let ended = repl::run(shell, &mut screen, app.data_folder().join("history.txt"), app.output);
     drop(diverted);
-    shell.aftermath.end().iter().for_each(|line| app.output.announce(line));
+    shell.announcements.lines.release();
     ended.map(|()| Outcome::Done)
 }

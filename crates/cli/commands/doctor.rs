@@ -22,7 +22,7 @@ use self::privacy::Privacy;
 use crate::arguments::DoctorArguments;
 use crate::config::{Config, EngineConfig, Places};
 use crate::failure::Outcome;
-use crate::output::{Line, Output, bytes};
+use crate::terminal::{Line, Output, bytes};
 
 /// The processor's name, as `hone doctor` and `hone bench` tell it.
 pub(super) fn processor_name() -> String {

@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::arguments::EventsArguments;
 use crate::events::event_line;
 use crate::failure::Outcome;
-use crate::output::Output;
+use crate::terminal::Output;
 
 /// Events that have passed, before those that are followed.
 const LATEST_BEFORE_FOLLOWING: usize = 10;

@@ -13,7 +13,7 @@ use crate::app::App;
 use crate::arguments::GenerateArguments;
 use crate::chat::answer::CONTEXT_FULL;
 use crate::failure::{Outcome, usage};
-use crate::output::Output;
+use crate::terminal::Output;
 
 /// Reads the prompt and prints what the model makes of it.
 ///

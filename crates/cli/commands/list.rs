@@ -6,7 +6,7 @@ use super::describe::{JsonModel, place_name, role_name};
 use crate::app::App;
 use crate::arguments::ListArguments;
 use crate::failure::Outcome;
-use crate::output::bytes;
+use crate::terminal::bytes;
 
 /// Prints the list.
 ///

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::app::App;
 use crate::arguments::PerplexityArguments;
 use crate::failure::{Outcome, usage};
-use crate::progress::Steps;
+use crate::terminal::progress::Steps;
 
 /// The shortest chunk in which a token is scored.
 const LEAST_CONTEXT: usize = 4;

@@ -5,8 +5,8 @@ use hone_engine::engine::status::{EngineStatus, LaneStatus, ModelState, ModelSta
 use crate::app::App;
 use crate::arguments::PsArguments;
 use crate::failure::Outcome;
-use crate::output::bytes;
 use crate::running::{RunningProcess, processes};
+use crate::terminal::bytes;
 
 /// Prints them.
 ///

@@ -11,8 +11,8 @@ use super::describe::JsonModel;
 use crate::app::App;
 use crate::arguments::PullArguments;
 use crate::failure::Outcome;
-use crate::output::bytes;
 use crate::templates;
+use crate::terminal::bytes;
 
 /// Fetches the model.
 ///

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::app::App;
 use crate::arguments::RmArguments;
 use crate::failure::Outcome;
-use crate::output::bytes;
 use crate::running::{RunningProcess, processes};
+use crate::terminal::bytes;
 
 /// What `--json` prints of each model.
 #[derive(Serialize)]

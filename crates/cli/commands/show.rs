@@ -9,7 +9,7 @@ use super::describe::{GgufFacts, JsonModel, place_name, role_name};
 use crate::app::App;
 use crate::arguments::ShowArguments;
 use crate::failure::Outcome;
-use crate::output::bytes;
+use crate::terminal::bytes;
 
 /// Prints what is known; a file that cannot be read as a model is a failure.
 ///

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::app::App;
 use crate::arguments::SynthArguments;
 use crate::failure::{Outcome, usage};
-use crate::output::bytes;
-use crate::progress::Steps;
+use crate::terminal::bytes;
+use crate::terminal::progress::Steps;
 
 /// What `--json` prints.
 #[derive(Serialize)]

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::arguments::{VerdictArguments, VerdictMode};
 use crate::failure::Outcome;
-use crate::output::Output;
+use crate::terminal::Output;
 
 #[derive(Serialize)]
 struct JsonScore {

@@ -14,8 +14,8 @@ use super::lines::{self, Fields, Line, VerdictFile, Written};
 use super::setting::{SETTING, Setting};
 use super::work::Work;
 use crate::failure::usage;
-use crate::output::Output;
-use crate::progress::Steps;
+use crate::terminal::Output;
+use crate::terminal::progress::Steps;
 
 /// What is said of a line of the output that is not one of ours.
 const FOREIGN: &str = "does not belong to the input";

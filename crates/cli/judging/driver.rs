@@ -8,7 +8,7 @@ use hone_quality::Judge;
 
 use super::cache::VerdictCache;
 use super::work::Work;
-use crate::interrupt::Interrupt;
+use crate::terminal::interrupt::Interrupt;
 
 /// How it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

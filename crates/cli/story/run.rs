@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use hone_protocol::{Envelope, Message, Payload, Query, QueryId, RespondentId, Role, SessionId, Subject};
+use hone_agents::{Asker, Exchange, Reply};
+use hone_protocol::{Envelope, Message, Query, RespondentId, Role, SessionId};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -49,15 +50,16 @@ impl Report {
 
 /// Plays `story` with the settings of `config`.
 pub(crate) fn play(story: &Story, stack: &Stack, config: &Config) -> Report {
-    let mut player = Player { stack, config, session: (0, SessionId::fresh()), history: Vec::new() };
+    let asker = stack.asker("story");
+    let mut player = Player { stack, asker, config, session: (0, SessionId::fresh()), history: Vec::new() };
     let turns: Vec<TurnReport> = story.turns.iter().map(|turn| player.turn(turn)).collect();
     let passed = turns.iter().all(|turn| turn.failures.is_empty());
-    stack.close(player.session.1);
     Report { id: story.id.clone(), title: story.title.clone(), passed, turns }
 }
 
 struct Player<'a> {
     stack: &'a Stack,
+    asker: Asker,
     config: &'a Config,
     /// The story's number of the conversation, and what it is called on the bus.
     session: (u32, SessionId),
@@ -70,12 +72,12 @@ impl Player<'_> {
             self.session = (turn.session, SessionId::fresh());
             self.history.clear();
         }
-        let heard = self.stack.listen("story", Subject::ALL);
         let asked = Instant::now();
-        let id = self.stack.ask(self.session.1, self.query(turn));
-        let mut watch = Watch::new(id, turn, asked);
+        let query = self.query(turn);
+        let exchange = self.asker.ask(self.session.1, query);
+        let mut watch = Watch { exchange, turn, asked, found: vec![None; turn.events.len()] };
         while let Some(deadline) = watch.waits_until() {
-            let Ok(envelope) = heard.receiver().recv_deadline(deadline) else { break };
+            let Ok(envelope) = self.asker.heard().recv_deadline(deadline) else { break };
             watch.take(&envelope);
         }
         let mut failures = watch.failures();
@@ -105,7 +107,7 @@ impl Player<'_> {
     fn check_engram(&self, expected: &ExpectedEngram, watch: &Watch<'_>) -> Vec<String> {
         let respondent = expected.respondent;
         let Some(store) = self.stack.store() else { return vec!["there is no memory".to_string()] };
-        let Some(id) = watch.query_of(respondent) else { return vec![format!("{respondent} gave no answer")] };
+        let Some(id) = watch.reply(respondent).query_id else { return vec![format!("{respondent} gave no answer")] };
         let until = Instant::now() + WRITING;
         loop {
             let engram = store.get(id).map(|engram| engram.and_then(|engram| serde_json::to_value(engram).ok()));
@@ -127,20 +129,14 @@ impl Player<'_> {
 
 /// What of a turn's expectations has come so far.
 struct Watch<'a> {
-    id: QueryId,
+    exchange: Exchange,
     turn: &'a Turn,
     asked: Instant,
     /// The event that fits each expectation.
     found: Vec<Option<Value>>,
-    responses: Vec<(RespondentId, QueryId, String)>,
-    failure: Option<String>,
 }
 
-impl<'a> Watch<'a> {
-    fn new(id: QueryId, turn: &'a Turn, asked: Instant) -> Watch<'a> {
-        Watch { id, turn, asked, found: vec![None; turn.events.len()], responses: Vec::new(), failure: None }
-    }
-
+impl Watch<'_> {
     /// Until when something is still to be seen; `None` where everything is.
     fn waits_until(&self) -> Option<Instant> {
         let open = self.turn.events.iter().zip(&self.found).filter(|(_, found)| found.is_none());
@@ -148,7 +144,7 @@ impl<'a> Watch<'a> {
         // The answer is wanted even where the story expects no event.
         let answer = self.answer().is_none().then(|| self.asked + Duration::from_secs(600));
         let until = deadline.max(answer)?;
-        (self.failure.is_none() && Instant::now() < until).then_some(until)
+        (self.reply(RespondentId::A).failure.is_none() && Instant::now() < until).then_some(until)
     }
 
     fn deadline(&self, event: &ExpectedEvent) -> Instant {
@@ -156,16 +152,10 @@ impl<'a> Watch<'a> {
     }
 
     fn take(&mut self, envelope: &Envelope) {
-        if envelope.correlation_id != Some(self.id) {
+        if envelope.correlation_id != Some(self.exchange.id()) {
             return;
         }
-        match (&envelope.payload, envelope.respondent_id, envelope.query_id) {
-            (Payload::ResponseGeneration(response), Some(respondent), Some(id)) => {
-                self.responses.push((respondent, id, response.answer.clone()));
-            }
-            (Payload::ResponseFailed(error), Some(RespondentId::A), _) => self.failure = Some(error.to_string()),
-            _ => {}
-        }
+        self.exchange.take(envelope);
         let late = |event: &ExpectedEvent| Instant::now() > self.deadline(event);
         let fits = |event: &ExpectedEvent| {
             event.subject == envelope.subject()
@@ -184,7 +174,7 @@ impl<'a> Watch<'a> {
 
     fn failures(&self) -> Vec<String> {
         let known = self.known();
-        let failed = self.failure.iter().map(|failure| format!("there is no answer: {failure}"));
+        let failed = self.reply(RespondentId::A).failure.iter().map(|failure| format!("there is no answer: {failure}"));
         let events = self.turn.events.iter().zip(&self.found).flat_map(|(expected, found)| {
             let of = expected.respondent.map(|respondent| format!(" of {respondent}")).unwrap_or_default();
             let faults: Vec<String> = match found {
@@ -200,14 +190,14 @@ impl<'a> Watch<'a> {
 
     /// What expectations can refer to.
     fn known(&self) -> Value {
-        json!({ "query_id": self.id })
+        json!({ "query_id": self.exchange.id() })
     }
 
     fn answer(&self) -> Option<String> {
-        self.responses.iter().find(|(respondent, ..)| *respondent == RespondentId::A).map(|(.., answer)| answer.clone())
+        self.reply(RespondentId::A).response.as_ref().map(|response| response.answer.clone())
     }
 
-    fn query_of(&self, respondent: RespondentId) -> Option<QueryId> {
-        self.responses.iter().find(|(of, ..)| *of == respondent).map(|(_, id, _)| *id)
+    fn reply(&self, respondent: RespondentId) -> &Reply {
+        self.exchange.reply(respondent)
     }
 }

@@ -19,7 +19,7 @@ use super::{arbitrary_tokens, engine};
 use crate::app::App;
 use crate::arguments::ContentionArguments;
 use crate::failure::{Outcome, usage};
-use crate::progress::Steps;
+use crate::terminal::progress::Steps;
 
 /// What somebody who chats asks: tokens of the prompt, and of the answer.
 const QUESTION: Size = Size { prompt: 90, answer: 64 };

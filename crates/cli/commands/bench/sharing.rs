@@ -13,7 +13,7 @@ use super::{Spread, arbitrary_tokens, engine};
 use crate::app::App;
 use crate::arguments::SharingArguments;
 use crate::failure::{Outcome, usage};
-use crate::progress::Steps;
+use crate::terminal::progress::Steps;
 
 /// Both models' context.
 const CONTEXT: usize = 4096;

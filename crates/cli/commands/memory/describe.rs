@@ -5,7 +5,7 @@ use hone_protocol::QueryId;
 
 use crate::app::App;
 use crate::badge;
-use crate::output::Line as OutputLine;
+use crate::terminal::Line as OutputLine;
 
 /// Columns that the mark of a grade takes, with the space behind it.
 const MARK_COLUMNS: usize = 2;

@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::arguments::MemorySearchArguments;
 use crate::describe::on_one_line;
 use crate::failure::Outcome;
-use crate::progress::Steps;
+use crate::terminal::progress::Steps;
 
 /// The most vectors that a search makes before it answers; a chat makes more of them, beside its work.
 const MOST_MADE: usize = 200;

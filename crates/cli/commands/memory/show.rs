@@ -8,7 +8,7 @@ use crate::arguments::MemoryShowArguments;
 use crate::badge;
 use crate::describe::{moment, rating};
 use crate::failure::Outcome;
-use crate::output::visible;
+use crate::terminal::visible;
 
 pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryShowArguments) -> anyhow::Result<Outcome> {
     let id = store.resolve(&arguments.id)?;

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::app::App;
 use crate::arguments::MemoryStatsArguments;
 use crate::failure::Outcome;
-use crate::output::bytes;
+use crate::terminal::bytes;
 
 /// What `--json` prints.
 #[derive(Serialize)]

@@ -1,27 +1,25 @@
-//! What comes of an answer after it was given: its grade, a comparison, what had been recalled for it.
+//! What is announced of an answer after it was given: its grade, a comparison, what had been recalled for it.
 //!
-//! These arrive at any time, also while the next question is being typed or the next answer streams by. A thread hears
-//! them; the line that announces one goes above the line that is being typed, or waits until the answer on the screen has
-//! ended.
+//! These come at any time, also while the next question is being typed or the next answer streams by. A thread hears them,
+//! folds them into the [exchanges](Exchange) that they belong to, and hands the lines that announce them to the terminal.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::mpsc::SyncSender;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::Context;
-use crossbeam_channel::{Receiver, Sender, bounded, select_biased, unbounded};
-use hone_protocol::{
-    Comparison, Critique, Envelope, GenerateError, Grade, Payload, Preference, QueryId, Recall, RespondentId, Subject,
-};
+use crossbeam_channel::{Sender, bounded, select_biased};
+use hone_agents::{Asker, Change, Exchange};
+use hone_protocol::{Comparison, Critique, Envelope, GenerateError, Grade, Preference, QueryId, RespondentId, Subject};
 
 use crate::badge::badge;
 use crate::describe::on_one_line;
 use crate::events::event_line;
-use crate::output::{Line, Output};
 use crate::stack::Stack;
+use crate::terminal::Line;
+use crate::terminal::lines::Lines;
 
-/// What is heard.
+/// What badges and explanations are made of.
 const SUBJECTS: [Subject; 6] = [
     Subject::QueryReceived,
     Subject::QueryCancelled,
@@ -31,43 +29,30 @@ const SUBJECTS: [Subject; 6] = [
     Subject::PairwiseResult,
 ];
 
-/// What came of the answers so far.
-#[derive(Clone)]
-pub(crate) struct Aftermath {
-    board: Arc<Mutex<Board>>,
-    /// Lines of the log go through a channel: whoever logs may hold the board.
-    log: (Sender<String>, Receiver<String>),
+/// What is announced.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Announced {
+    /// Badges, and why there is none.
+    pub(crate) badges: bool,
+    /// Every event but the pieces of answers.
+    pub(crate) events: bool,
 }
 
-impl Default for Aftermath {
-    fn default() -> Self {
-        Aftermath { board: Arc::default(), log: unbounded() }
-    }
+/// What came of the questions so far, and where it is announced. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Announcements {
+    board: Arc<Mutex<Board>>,
+    /// Where lines go.
+    pub(crate) lines: Lines,
 }
 
 #[derive(Default)]
 struct Board {
-    grades: HashMap<QueryId, Grade>,
-    /// Questions that were taken back.
-    stopped: HashSet<QueryId>,
-    recalls: HashMap<QueryId, Recall>,
-    comparisons: HashMap<QueryId, Comparison>,
+    exchanges: HashMap<QueryId, Exchange>,
     /// The question that was asked last.
     latest: Option<QueryId>,
     /// Why there was no grade, when a person was last told.
     told: Option<Line>,
-    /// The latest line of the log.
-    logged: Option<Line>,
-    /// Prints above the line that is being typed, while one is.
-    prompt: Option<Typing>,
-    /// Lines that wait for the end of an answer.
-    held: Vec<Line>,
-}
-
-/// A line that is being typed, and what prints above it.
-struct Typing {
-    printer: SyncSender<String>,
-    output: Output,
 }
 
 /// Why an answer got its grade.
@@ -79,64 +64,43 @@ pub(crate) struct Explanation {
     pub(crate) feedback: Option<String>,
 }
 
-/// The thread that listens; dropping it ends and joins it.
+/// The thread that listens; dropping it ends and joins it, after what has been said already.
 pub(crate) struct Listener {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Aftermath {
-    /// Listens to `stack` until the listener is dropped. With `monitors`, every event is announced, and not badges alone.
+impl Announcements {
+    /// Nothing has come yet.
+    pub(crate) fn new(lines: Lines) -> Announcements {
+        Announcements { board: Arc::default(), lines }
+    }
+
+    /// Listens to what comes of the questions of `asker` until the listener is dropped.
     ///
     /// # Errors
     /// When no thread can be started.
-    pub(crate) fn listen(&self, stack: &Stack, monitors: bool) -> anyhow::Result<Listener> {
-        let heard: Vec<Subject> = Subject::ALL.iter().filter(|it| **it != Subject::ResponseChunk).copied().collect();
-        let mailbox = stack.listen("aftermath", if monitors { &heard } else { &SUBJECTS });
-        let (stop, stopped) = bounded(0);
-        let aftermath = self.clone();
+    pub(crate) fn listen(&self, asker: &Asker, announced: Announced) -> anyhow::Result<Listener> {
+        let all_but_chunks: Vec<Subject> =
+            Subject::ALL.iter().filter(|it| **it != Subject::ResponseChunk).copied().collect();
+        let heard = if announced.events { &all_but_chunks[..] } else { &SUBJECTS };
+        let mailbox = asker.listen("announcements", heard);
+        let (stop, stopped) = bounded::<()>(0);
+        let announcements = self.clone();
         let listen = move || {
             loop {
-                let envelope = select_biased! {
+                select_biased! {
+                    recv(mailbox.receiver()) -> envelope => match envelope {
+                        Ok(envelope) => announcements.hear(&envelope, announced),
+                        Err(_) => return,
+                    },
                     recv(stopped) -> _ => return,
-                    recv(mailbox.receiver()) -> envelope => envelope,
-                    recv(aftermath.log.1) -> line => {
-                        line.into_iter().for_each(|line| aftermath.lock().announce_log(line));
-                        continue;
-                    }
-                };
-                let Ok(envelope) = envelope else { return };
-                aftermath.hear(&envelope, monitors);
+                }
             }
         };
-        let thread = std::thread::Builder::new().name("aftermath".to_string()).spawn(listen);
+        let thread = std::thread::Builder::new().name("announcements".to_string()).spawn(listen);
         let thread = thread.context("cannot start the thread that listens for grades")?;
         Ok(Listener { stop: Some(stop), thread: Some(thread) })
-    }
-
-    /// From now on a line is being typed, and `printer` prints above it. What waited is given to the caller to print.
-    pub(crate) fn begin_typing(&self, printer: SyncSender<String>, output: Output) -> Vec<Line> {
-        let mut board = self.lock();
-        board.prompt = Some(Typing { printer, output });
-        std::mem::take(&mut board.held)
-    }
-
-    /// Takes lines of the log, to be announced.
-    pub(crate) fn log(&self) -> Sender<String> {
-        self.log.0.clone()
-    }
-
-    /// From now on nothing is typed any more; what waited is given to the caller to print.
-    pub(crate) fn end(&self) -> Vec<Line> {
-        let mut board = self.lock();
-        board.prompt = None;
-        self.log.1.try_iter().for_each(|line| board.announce_log(line));
-        std::mem::take(&mut board.held)
-    }
-
-    /// From now on no line is being typed.
-    pub(crate) fn end_typing(&self) {
-        self.lock().prompt = None;
     }
 
     /// Why an answer got its grade, what had been recalled for it, and how it compared.
@@ -145,22 +109,23 @@ impl Aftermath {
     /// When memory cannot be read.
     pub(crate) fn explain(&self, id: QueryId, stack: &Stack) -> anyhow::Result<Explanation> {
         let board = self.lock();
+        let exchange = board.exchanges.get(&id);
         let mut rows = Vec::new();
         let mut row = |name: &str, value: String| rows.push(vec![name.to_string(), value]);
         let remembered = || Ok::<_, anyhow::Error>(stack.store().map(|store| store.get(id)).transpose()?.flatten());
-        let grade = match board.grades.get(&id) {
+        let grade = match exchange.and_then(|exchange| exchange.reply(RespondentId::A).grade.as_ref()) {
             Some(grade) => Some(grade.clone()),
             None => remembered()?.and_then(|engram| engram.grade),
         };
         match &grade {
             Some(grade) => explain_grade(grade, &mut row),
-            None if stack.grades() => row("score", "not graded yet".to_string()),
+            None if stack.expected().grades => row("score", "not graded yet".to_string()),
             None => row("score", "not graded: grading is off (--grade)".to_string()),
         }
-        if let Some(comparison) = board.comparisons.get(&id) {
+        if let Some(comparison) = exchange.and_then(Exchange::comparison) {
             explain_comparison(comparison, &mut row);
         }
-        for recalled in board.recalls.get(&id).iter().flat_map(|recall| &recall.engrams) {
+        for recalled in exchange.iter().flat_map(|exchange| exchange.recalls()).flat_map(|recall| &recall.engrams) {
             let score = recalled.score.map_or_else(|| "unscored".to_string(), |score| format!("{score}/5"));
             row("recalled", format!("{:.2} {score} {}", recalled.similarity, recalled.query));
         }
@@ -168,14 +133,13 @@ impl Aftermath {
         Ok(Explanation { rows, feedback })
     }
 
-    fn hear(&self, envelope: &Envelope, monitors: bool) {
-        let mut board = self.lock();
-        let badge = board.take(envelope);
-        if monitors {
-            board.announce(Line::plain(event_line(envelope)));
+    fn hear(&self, envelope: &Envelope, announced: Announced) {
+        let badge = self.lock().take(envelope);
+        if announced.events {
+            self.lines.announce(Line::plain(event_line(envelope)));
         }
-        if let Some(badge) = badge {
-            board.announce(badge);
+        if let Some(badge) = badge.filter(|_| announced.badges) {
+            self.lines.announce(badge);
         }
     }
 
@@ -187,29 +151,19 @@ impl Aftermath {
 impl Board {
     /// Takes note of an event; what to announce of it.
     fn take(&mut self, envelope: &Envelope) -> Option<Line> {
-        let id = envelope.query_id?;
-        if envelope.respondent_id == Some(RespondentId::B) {
-            return match &envelope.payload {
-                Payload::ResponseFailed(error) => self.once(no_answer_b(error)),
-                _ => None,
-            };
+        let id = envelope.correlation_id?;
+        let change = self.exchanges.entry(id).or_insert_with(|| Exchange::new(id)).take(envelope);
+        match change {
+            Change::Asked(_) => {
+                self.latest = Some(id);
+                None
+            }
+            Change::Failed(RespondentId::B, error) => self.once(no_answer_b(error)),
+            Change::Graded(RespondentId::A, critique) => {
+                self.badge(id, critique).or_else(|| self.failure(id, &critique.grade))
+            }
+            _ => None,
         }
-        match &envelope.payload {
-            Payload::QueryReceived(_) => self.latest = Some(id),
-            Payload::QueryCancelled(_) => {
-                self.stopped.insert(id);
-            }
-            Payload::MemoryRecalled(recall) => drop(self.recalls.insert(id, recall.clone())),
-            Payload::CritiqueResult(critique) => {
-                self.grades.insert(id, critique.grade.clone());
-                return self.badge(id, critique).or_else(|| self.failure(id, &critique.grade));
-            }
-            Payload::PairwiseResult(comparison) => {
-                self.comparisons.insert(comparison.query_id_a, comparison.clone());
-            }
-            _ => {}
-        }
-        None
     }
 
     /// The badge of an answer; for any but the last one with its question.
@@ -223,7 +177,8 @@ impl Board {
 
     /// Why there is no grade, unless it was said of the answer before or a person stopped it.
     fn failure(&mut self, id: QueryId, grade: &Grade) -> Option<Line> {
-        let failure = grade.judging.failure.as_ref().filter(|_| !self.stopped.contains(&id))?;
+        let is_stopped = self.exchanges.get(&id).is_some_and(Exchange::is_cancelled);
+        let failure = grade.judging.failure.as_ref().filter(|_| !is_stopped)?;
         self.once(format!("not graded: {failure}"))
     }
 
@@ -235,27 +190,6 @@ impl Board {
         }
         self.told = Some(line.clone());
         Some(line)
-    }
-
-    /// Announces a line of the log, once where it says the same again and again.
-    fn announce_log(&mut self, text: String) {
-        let line = Line::plain(text);
-        if self.logged.as_ref() != Some(&line) {
-            self.logged = Some(line.clone());
-            self.announce(line);
-        }
-    }
-
-    /// Shows a line where it spoils nothing: above what is being typed, or else after the answer on the screen.
-    fn announce(&mut self, line: Line) {
-        let Some(typing) = &self.prompt else {
-            self.held.push(line);
-            return;
-        };
-        // A prompt that is gone or overrun keeps nothing: the line waits for the next one.
-        if typing.printer.try_send(typing.output.rendered(&line)).is_err() {
-            self.held.push(line);
-        }
     }
 }
 
@@ -325,12 +259,11 @@ impl Drop for Listener {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::mpsc::sync_channel;
-
-    use hone_protocol::{Judging, Preference, SessionId};
+    use hone_protocol::{Judging, Payload, SessionId};
 
     use super::super::scripted::{saying, stack};
     use super::*;
+    use crate::terminal::Output;
 
     const FIRST: QueryId = QueryId::from_bits(1);
     const SECOND: QueryId = QueryId::from_bits(2);
@@ -379,32 +312,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_waits_while_nothing_is_typed() {
-        let mut board = Board::default();
-        board.announce(Line::plain("one"));
-        let aftermath = Aftermath { board: Arc::new(Mutex::new(board)), ..Aftermath::default() };
-        let (prompt, shown) = sync_channel(1);
-        assert_eq!(aftermath.begin_typing(prompt.clone(), output()), [Line::plain("one")]);
-        aftermath.lock().announce(Line::plain("two\u{1b}[2J"));
-        assert_eq!(shown.try_recv().as_deref(), Ok("two␛[2J"));
-        aftermath.end_typing();
-        aftermath.lock().announce(Line::plain("three"));
-        assert!(shown.try_recv().is_err());
-        assert_eq!(aftermath.begin_typing(prompt, output()), [Line::plain("three")]);
-        aftermath.lock().announce(Line::plain("four"));
-        aftermath.lock().announce(Line::plain("too many for the prompt"));
-        let (prompt, _shown) = sync_channel(1);
-        assert_eq!(aftermath.begin_typing(prompt, output()), [Line::plain("too many for the prompt")]);
-    }
-
-    #[test]
     fn a_grade_is_explained() {
-        let aftermath = Aftermath::default();
+        let announcements = Announcements::new(Lines::new(output()));
         let stack = stack(&saying(&[]));
         let rows = |rows: &[[&str; 2]]| rows.iter().map(|row| row.map(str::to_owned).to_vec()).collect::<Vec<_>>();
-        let ungraded = aftermath.explain(FIRST, &stack).unwrap();
+        let ungraded = announcements.explain(FIRST, &stack).unwrap();
         assert_eq!(ungraded.rows, rows(&[["score", "not graded: grading is off (--grade)"]]));
-        aftermath.lock().take(&critique(FIRST, RespondentId::A, Some(4)));
+        announcements.lock().take(&critique(FIRST, RespondentId::A, Some(4)));
         let comparison = Comparison {
             original_query_id: FIRST,
             query_id_a: FIRST,
@@ -415,8 +329,8 @@ mod tests {
         };
         let session = SessionId::from_bits(9);
         let envelope = Envelope::new("critic", session, Payload::PairwiseResult(comparison));
-        aftermath.lock().take(&envelope.about(FIRST, FIRST, RespondentId::A));
-        let graded = aftermath.explain(FIRST, &stack).unwrap();
+        announcements.lock().take(&envelope.about(FIRST, FIRST, RespondentId::A));
+        let graded = announcements.explain(FIRST, &stack).unwrap();
         let expected = [
             ["score", "4/5"],
             ["expected score", "3.50 (entropy 0.25 nats)"],

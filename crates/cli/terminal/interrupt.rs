@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use crossbeam_channel::{Receiver, bounded};
 
-use crate::chat::typeahead;
+use super::keyboard;
 use crate::failure::Outcome;
 
 /// Ctrl-C.
@@ -37,11 +37,13 @@ impl Interrupt {
         let handler = move || {
             // A second Ctrl-C that finds the first one unheeded ends the process too.
             if !listening.load(Ordering::SeqCst) || sender.try_send(()).is_err() {
-                typeahead::restore();
+                keyboard::restore();
                 std::process::exit(i32::from(Outcome::Interrupted.exit_code()));
             }
         };
         ctrlc::set_handler(handler).context("cannot listen for Ctrl-C")?;
+        #[cfg(unix)]
+        restore_before_termination()?;
         Ok(interrupt)
     }
 
@@ -57,6 +59,24 @@ impl Interrupt {
         self.listening.store(true, Ordering::SeqCst);
         Listening { interrupt: self }
     }
+}
+
+/// Gives the terminal back before SIGTERM or SIGHUP ends the process as it would have without us.
+#[cfg(unix)]
+fn restore_before_termination() -> anyhow::Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGTERM};
+    use signal_hook::low_level::emulate_default_handler;
+
+    let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGTERM]).context("cannot listen for SIGTERM")?;
+    let wait = move || {
+        for signal in signals.forever() {
+            keyboard::restore();
+            // It fails for signals that cannot be caught only.
+            let _ = emulate_default_handler(signal);
+        }
+    };
+    std::thread::Builder::new().name("signals".to_string()).spawn(wait).context("cannot listen for SIGTERM")?;
+    Ok(())
 }
 
 impl Listening<'_> {

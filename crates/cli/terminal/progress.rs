@@ -5,7 +5,7 @@ use std::time::Duration;
 use hone_models::{Event, Phase};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::output::Output;
+use crate::terminal::Output;
 
 const TICK: Duration = Duration::from_millis(120);
 

@@ -12,6 +12,7 @@ use std::io::{IsTerminal, Write};
 use nu_ansi_term::{Color, Style};
 use serde::Serialize;
 
+use super::wrap::Wrap;
 use table::table;
 pub(crate) use visible::{is_active, visible};
 
@@ -139,10 +140,13 @@ impl Output {
 
     /// The lines of a table, for a caller who puts something of `reserved` columns before each.
     pub(crate) fn table(self, rows: &[Vec<String>], reserved: usize) -> Vec<String> {
-        let is_shown = self.stdout_is_terminal;
-        let columns = if is_shown { crossterm::terminal::size().ok().map(|(columns, _)| columns) } else { None };
-        let columns = columns.map(usize::from).filter(|columns| *columns > 0);
-        table(rows, columns.map(|columns| columns.saturating_sub(reserved)))
+        table(rows, self.screen_columns().map(|columns| columns.saturating_sub(reserved)))
+    }
+
+    /// The width of the terminal behind stdout, where it is one and says so.
+    fn screen_columns(self) -> Option<usize> {
+        let columns = if self.stdout_is_terminal { crossterm::terminal::size().ok()?.0 } else { 0 };
+        Some(usize::from(columns)).filter(|columns| *columns > 0)
     }
 
     /// Prints the result as JSON, on one line.
@@ -158,9 +162,20 @@ impl Output {
     /// # Errors
     /// When stdout cannot be written.
     pub(crate) fn print_piece(self, text: &str) -> anyhow::Result<()> {
-        let mut stdout = std::io::stdout().lock();
-        stdout.write_all(self.for_stdout(text).as_bytes())?;
-        Ok(stdout.flush()?)
+        write_at_once(&self.for_stdout(text))
+    }
+
+    /// The same for a text to be read: on a terminal its lines are broken between words. `wrap` is where it has got to.
+    ///
+    /// # Errors
+    /// When stdout cannot be written.
+    pub(crate) fn print_wrapped(self, text: &str, wrap: &mut Wrap) -> anyhow::Result<()> {
+        let text = self.for_stdout(text);
+        match self.screen_columns() {
+            // The last column stays free: a cursor behind it would not go back as far as it is told to.
+            Some(columns) => write_at_once(&wrap.feed(&text, columns.saturating_sub(1).max(1))),
+            None => write_at_once(&text),
+        }
     }
 
     /// What stdout is given of `text`: every byte, unless it is a terminal, which the text could drive.
@@ -179,6 +194,12 @@ impl Output {
         // Nobody is left to be told when stderr itself fails.
         let _ = writeln!(std::io::stderr(), "{text}");
     }
+}
+
+fn write_at_once(text: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    Ok(stdout.flush()?)
 }
 
 /// A number of bytes as people read it, with decimal units.

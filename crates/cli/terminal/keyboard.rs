@@ -1,0 +1,93 @@
+//! The keyboard while nobody reads it: what is typed waits in the terminal and is not echoed into what is being printed.
+
+/// While this exists, the terminal is quiet. Ctrl-C works as ever, and takes back what was typed before it.
+pub(crate) struct Quiet(#[cfg(unix)] Option<terminal::Quiet>);
+
+impl Quiet {
+    /// From now on, where the input is a terminal.
+    pub(crate) fn begin() -> Quiet {
+        #[cfg(unix)]
+        return Quiet(terminal::Quiet::begin());
+        #[cfg(not(unix))]
+        Quiet()
+    }
+
+    /// What was typed since, and ends the quiet.
+    pub(crate) fn keys(self) -> String {
+        #[cfg(unix)]
+        return self.0.map(|quiet| quiet.keys()).unwrap_or_default();
+        #[cfg(not(unix))]
+        String::new()
+    }
+}
+
+/// Gives the terminal back as it was, for a process that ends where it stands: echo, whole lines, no raw mode.
+pub(crate) fn restore() {
+    // A terminal that is gone needs no care.
+    let _ = crossterm::terminal::disable_raw_mode();
+    #[cfg(unix)]
+    terminal::restore();
+}
+
+#[cfg(unix)]
+mod terminal {
+    use std::io::{Stdin, stdin};
+    use std::sync::{Mutex, PoisonError};
+
+    use rustix::io::{Errno, read};
+    use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+
+    /// A terminal that neither echoes nor waits for whole lines.
+    pub(super) struct Quiet {
+        keyboard: Stdin,
+        quiet: Termios,
+    }
+
+    /// How the terminal was before it became quiet.
+    static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+
+    pub(super) fn restore() {
+        if let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // A terminal that is gone needs no care.
+            let _ = tcsetattr(stdin(), OptionalActions::Now, &before);
+        }
+    }
+
+    impl Quiet {
+        /// Where the input is a terminal.
+        pub(super) fn begin() -> Option<Quiet> {
+            let keyboard = stdin();
+            let before = tcgetattr(&keyboard).ok()?;
+            let mut quiet = before.clone();
+            quiet.local_modes -= LocalModes::ECHO | LocalModes::ICANON;
+            // Reading returns at once with what is there.
+            quiet.special_codes[SpecialCodeIndex::VMIN] = 0;
+            quiet.special_codes[SpecialCodeIndex::VTIME] = 0;
+            *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
+            tcsetattr(&keyboard, OptionalActions::Now, &quiet).ok()?;
+            Some(Quiet { keyboard, quiet })
+        }
+
+        /// What was typed and has not been read.
+        pub(super) fn keys(&self) -> String {
+            let (mut keys, mut part) = (Vec::new(), [0; 1024]);
+            // A shell that had stopped the process may have set the terminal anew, so that reading would wait.
+            if tcsetattr(&self.keyboard, OptionalActions::Now, &self.quiet).is_err() {
+                return String::new();
+            }
+            loop {
+                match read(&self.keyboard, &mut part) {
+                    Ok(count @ 1..) => keys.extend_from_slice(&part[..count]),
+                    Err(Errno::INTR) => {}
+                    Ok(0) | Err(_) => return String::from_utf8_lossy(&keys).into_owned(),
+                }
+            }
+        }
+    }
+
+    impl Drop for Quiet {
+        fn drop(&mut self) {
+            restore();
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Lines that come at any time (grades, events, the log), let through when they spoil nothing.
+//!
+//! They go above a line that is being typed, wait while an answer is written to the screen, and are printed at once at any
+//! other time. Where stderr is no terminal there is nothing to spoil.
+
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Line, Output};
+
+/// Where such lines go. Clones are the same place.
+#[derive(Clone)]
+pub(crate) struct Lines {
+    output: Output,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    screen: Screen,
+    /// Lines that wait for the screen.
+    held: Vec<Line>,
+    /// The latest line of the log.
+    logged: Option<Line>,
+}
+
+/// Who has the screen.
+#[derive(Default)]
+enum Screen {
+    /// Nobody.
+    #[default]
+    Free,
+    /// An answer, or what else a command prints.
+    Busy,
+    /// A person who types; the channel prints above their line.
+    Typing(SyncSender<String>),
+}
+
+impl Lines {
+    /// Nobody has the screen yet.
+    pub(crate) fn new(output: Output) -> Lines {
+        Lines { output, state: Arc::default() }
+    }
+
+    /// From now on lines wait.
+    pub(crate) fn hold(&self) {
+        self.lock().screen = Screen::Busy;
+    }
+
+    /// From now on a line is being typed, and `printer` prints above it. What waited is printed first.
+    pub(crate) fn begin_typing(&self, printer: SyncSender<String>) {
+        self.give_screen(Screen::Typing(printer));
+    }
+
+    /// From now on nobody has the screen. What waited is printed.
+    pub(crate) fn release(&self) {
+        self.give_screen(Screen::Free);
+    }
+
+    /// Shows a line as soon as it spoils nothing.
+    pub(crate) fn announce(&self, line: Line) {
+        self.lock().announce(line, self.output);
+    }
+
+    /// The same for a line of the log, once where it says the same again and again.
+    pub(crate) fn announce_log(&self, text: String) {
+        let line = Line::plain(text);
+        let mut state = self.lock();
+        if state.logged.as_ref() != Some(&line) {
+            state.logged = Some(line.clone());
+            state.announce(line, self.output);
+        }
+    }
+
+    fn give_screen(&self, screen: Screen) {
+        let mut state = self.lock();
+        state.screen = screen;
+        for line in std::mem::take(&mut state.held) {
+            self.output.announce(&line);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn announce(&mut self, line: Line, output: Output) {
+        match &self.screen {
+            Screen::Busy if output.stderr_is_terminal => self.held.push(line),
+            Screen::Free | Screen::Busy => output.announce(&line),
+            // A prompt that is gone or overrun keeps nothing: the line waits for the next one.
+            Screen::Typing(printer) => {
+                if printer.try_send(output.rendered(&line)).is_err() {
+                    self.held.push(line);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, sync_channel};
+
+    use super::*;
+
+    /// Announces to a prompt that takes one line at a time; what it was given, and what waits.
+    #[track_caller]
+    fn check(lines: &Lines, shown: &Receiver<String>, expected: &[&str], held: &[&str]) {
+        assert_eq!(shown.try_iter().collect::<Vec<_>>(), expected);
+        assert_eq!(lines.lock().held, held.iter().map(|text| Line::plain(*text)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_line_goes_above_what_is_typed_and_waits_for_the_end_of_an_answer() {
+        let mut output = Output::plain();
+        output.stderr_is_terminal = true;
+        let lines = Lines::new(output);
+        let (printer, shown) = sync_channel(1);
+        lines.begin_typing(printer);
+        lines.announce(Line::plain("one\u{1b}[2J"));
+        check(&lines, &shown, &["one␛[2J"], &[]);
+        lines.announce(Line::plain("two"));
+        lines.announce(Line::plain("too many for the prompt"));
+        check(&lines, &shown, &["two"], &["too many for the prompt"]);
+        lines.release();
+        lines.hold();
+        lines.announce(Line::plain("three"));
+        lines.announce_log("four".to_owned());
+        lines.announce_log("four".to_owned());
+        check(&lines, &shown, &[], &["three", "four"]);
+        lines.release();
+        lines.announce(Line::plain("five"));
+        check(&lines, &shown, &[], &[]);
+    }
+
+    #[test]
+    fn a_script_is_given_every_line_at_once() {
+        let lines = Lines::new(Output::plain());
+        let (_printer, shown) = sync_channel(1);
+        lines.hold();
+        lines.announce(Line::plain("one"));
+        check(&lines, &shown, &[], &[]);
+    }
+}
