@@ -66,7 +66,7 @@ fn a_wrong_configuration_is_a_usage_error_that_names_key_and_place() {
 fn an_unknown_variable_is_warned_of() {
     let run = Home::new().variable("HONE_CHAT_SYTEM", "x").run(&["config"]);
     assert_eq!(run.code, 0);
-    assert!(run.stderr.contains("HONE_CHAT_SYTEM names no key"), "{}", run.stderr);
+    assert!(run.stderr.contains("HONE_CHAT_SYTEM does not match any key"), "{}", run.stderr);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn doctor_finds_nothing_wrong_with_a_fresh_machine() {
     let home = Home::new().variable("HONE_OFFLINE", "0");
     let run = home.run(&["doctor"]);
     assert_eq!(run.code, 0, "{}", run.stdout);
-    assert!(run.stdout.contains("smollm2:135m will be fetched"), "{}", run.stdout);
+    assert!(run.stdout.contains("smollm2:135m will be downloaded"), "{}", run.stdout);
     assert!(!run.stdout.contains('\u{1b}'), "colours are for terminals");
     let report = home.json(&["doctor", "--json"]);
     assert_eq!(report["problems"], serde_json::json!([]));
@@ -142,7 +142,7 @@ fn doctor_fails_with_what_is_wrong_and_what_to_do() {
     };
     let online = || Home::new().variable("HONE_OFFLINE", "0");
     check(&Home::new(), &["doctor"], "HONE_OFFLINE forbids");
-    check(&online(), &["doctor", "--model", "nothing"], "neither here nor known");
+    check(&online(), &["doctor", "--model", "nothing"], "neither installed nor in the catalog");
     check(&online().variable("HONE_ENGINE_THREADS", "x"), &["doctor"], "HONE_ENGINE_THREADS");
     let home = online();
     home.write("config/chat.toml", b"save = 1\n");

@@ -157,7 +157,7 @@ fn a_memory_is_moved_with_its_vectors() {
     assert_eq!(home.json(&["memory", "export", file, "--json"]), json!({ "exported": 3 }));
     assert_eq!(std::fs::read_to_string(file).unwrap(), exported.stdout);
     check(&home, &["memory", "export", "-"], &exported.stdout);
-    check(&other, &["memory", "import", file], "3 answers are imported, 0 were there already\n");
+    check(&other, &["memory", "import", file], "imported 3 answers; 0 were already there\n");
     let again = other.run_with_stdin(&["memory", "import", "-", "--json"], exported.stdout.as_bytes());
     assert_eq!(again.stdout, "{\"imported\":0,\"already_there\":3}\n");
     assert_eq!(other.run(&["memory", "export"]).stdout, exported.stdout);
@@ -304,7 +304,7 @@ fn a_damaged_memory_is_repaired_and_says_what_is_lost() {
         "the old store is kept in ~/data/memory/damaged-2".to_owned(),
     ];
     assert!(expected.iter().all(|part| run.stdout.contains(part)), "{}", run.stdout);
-    check(&home, &["memory", "repair"], &format!("nothing is damaged: {n_left} answers and 0 events are there\n"));
+    check(&home, &["memory", "repair"], &format!("nothing is damaged: memory holds {n_left} answers and 0 events\n"));
 }
 
 #[test]
@@ -362,9 +362,9 @@ fn a_search_makes_the_vectors_that_are_lacking() {
     let line = json!({ "engram": engram(4, None), "vector": { "model": embedder(), "values": [1, 2, 3, 4, 5] } });
     let file = home.write("five.jsonl", line.to_string().as_bytes());
     for (home, n_there) in [(&home, 4), (&other, 1)] {
-        check(home, &["memory", "import", file.to_str().unwrap()], "1 answers are imported, 0 were there already\n");
+        check(home, &["memory", "import", file.to_str().unwrap()], "imported 1 answers; 0 were already there\n");
         let run = home.run(&["memory", "search", "What is 2?", "--json"]);
-        assert!(run.stderr.contains(&format!("making the vectors of {n_there} answers")), "{}", run.stderr);
+        assert!(run.stderr.contains(&format!("vectors for {n_there} answers that lack them")), "{}", run.stderr);
         let found: Value = serde_json::from_str(&run.stdout).unwrap();
         assert_eq!(found.as_array().unwrap().len(), n_there, "{found:#}");
         let again = home.run(&["memory", "search", "What is 2?", "--json"]);

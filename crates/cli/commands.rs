@@ -1,7 +1,7 @@
-//! What each command does, one module each.
+//! The commands, one module each.
 //!
-//! A command is given an [`App`] and its own arguments. Three can do without a valid configuration and are tried first:
-//! `completions` and `verdict` need none, and `doctor` is asked what is wrong with it.
+//! A command receives an [`App`] and its arguments. Three are dispatched first because they work without a valid
+//! configuration: `completions` and `verdict` do not use it, and `doctor` reports what is wrong with it.
 
 mod bench;
 mod bundle;

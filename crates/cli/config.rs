@@ -1,9 +1,9 @@
-//! The configuration: every key, its value in force, and where that value comes from.
+//! The configuration: every key, its effective value, and the source of that value.
 //!
-//! The defaults are the files of `config/`, compiled in; they are also the schema, since a key exists where a default
-//! does and has the default's type. On top of them come the user's files, then `HONE_*` variables, then flags, and in a
-//! chat what `/set` changes. Each of those is one call of [`Config::set`], which checks the value at once, so that an
-//! error can name the key and the place where it was written.
+//! The defaults are the files of `config/`, compiled in. They are also the schema: a key exists if it has a default, and has
+//! its default's type. The user's files override them, then `HONE_*` variables, then flags, and in a chat `/set`. Each of
+//! these is a call of [`Config::set`], which validates the value at once, so that an error can name the key and where it was
+//! set.
 
 mod sections;
 mod sources;
@@ -303,12 +303,12 @@ mod tests {
         wrong(
             "HONE_SAMPLING_LOGIT_BIAS",
             "12",
-            "sampling.logit_bias (HONE_SAMPLING_LOGIT_BIAS): \"12\" is no bias: write ID=BIAS, such as 42=-1.5",
+            "sampling.logit_bias (HONE_SAMPLING_LOGIT_BIAS): \"12\" is not a bias: write ID=BIAS, such as 42=-1.5",
         );
         wrong(
             "HONE_SAMPLING_SEED",
             "-2",
-            "sampling.seed (HONE_SAMPLING_SEED): -2 is no seed, expected 0 or more, or -1 for a fresh one",
+            "sampling.seed (HONE_SAMPLING_SEED): -2 is not a seed, expected 0 or more, or -1 for a fresh one",
         );
         wrong(
             "HONE_SAMPLING_LOGIT_BIAS",
@@ -336,7 +336,7 @@ mod tests {
             &[("HONE_ENGINE_THREAD", "3"), ("HONE_HOME", "/x"), ("HONE_TEST_MODELS", "/y"), ("PATH", "/z")],
             vec![],
             "engine.threads",
-            "0 from default\nwarning: the variable HONE_ENGINE_THREAD names no key and is ignored: see `hone config`",
+            "0 from default\nwarning: the variable HONE_ENGINE_THREAD does not match any key and is ignored: see `hone config`",
         );
     }
 

@@ -1,4 +1,4 @@
-//! `hone bench`: how fast a model reads a prompt and generates.
+//! `hone bench`: the speed of prompt processing and generation.
 
 mod contention;
 mod sharing;

@@ -1,9 +1,8 @@
-//! `hone chat`: a conversation in the terminal, or one answer.
+//! `hone chat`: a conversation in the terminal, or the answer to a single question.
 //!
-//! One answer is given where a question stands on the command line, or stdin is no terminal and holds it. It is
-//! saved only where it continues a saved conversation, so that scripts leave nothing behind. Ctrl-C ends it with what
-//! has come so far and exit code 130. Its grade is waited for where `--grade` asks for one, and with `--respondent-b` the
-//! second answer and the comparison.
+//! A single question comes from the command line, or from stdin if that is not a terminal. Its answer is saved only if it
+//! continues a saved conversation, so that scripts leave nothing behind. Ctrl-C ends it with the text so far and exit code
+//! 130. With `--grade` the command waits for the grade, and with `--respondent-b` for the second answer and the comparison.
 
 use std::io::{IsTerminal, Read};
 
@@ -95,7 +94,7 @@ fn provide_embedder(app: &App) {
         return;
     }
     if let Err(error) = app.installed(&memory.embedder) {
-        tracing::info!("the embedding model cannot be had: {error:#}");
+        tracing::info!("the embedding model is unavailable: {error:#}");
     }
 }
 
@@ -172,9 +171,9 @@ fn question(argument: Option<String>, json: bool) -> anyhow::Result<Option<Strin
 
 fn resume(session: &mut Session, store: &ConversationStore, name: String) -> anyhow::Result<()> {
     let latest = || store.names().map(|names| names.into_iter().next());
-    let name = if name.is_empty() { latest()?.context("no conversation is saved to go on with")? } else { name };
+    let name = if name.is_empty() { latest()?.context("there is no saved conversation to continue")? } else { name };
     if name.contains(char::is_whitespace) && !store.contains(&name) {
-        let hint = "no conversation is called so: to ask a question in the latest one, write `--resume= \"QUESTION\"`";
+        let hint = "no conversation has this name: to ask a question in the latest one, write `--resume= \"QUESTION\"`";
         return Err(usage(format!("--resume {name:?}: {hint}")));
     }
     let conversation = store.load(&name)?;

@@ -1,4 +1,4 @@
-//! `hone compare`: the better of two answers as the judge sees it, or a file of such choices.
+//! `hone compare`: the judge's choice between two answers, or between the pairs in a file.
 
 use hone_protocol::Preference;
 use hone_quality::CompareTask;

@@ -1,4 +1,4 @@
-//! `hone config`: every key, its value in force, and where it comes from; or the agents' state machines.
+//! `hone config`: every key with its effective value and its source; or the agents' state machines.
 
 use std::collections::BTreeMap;
 

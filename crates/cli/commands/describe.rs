@@ -1,4 +1,4 @@
-//! What is said about a model: the JSON that `list`, `show` and `pull` share, and what a GGUF file says of itself.
+//! Descriptions of models: the JSON that `list`, `show` and `pull` share, and the metadata of a GGUF file.
 
 use std::collections::BTreeMap;
 

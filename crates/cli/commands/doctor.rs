@@ -1,7 +1,7 @@
-//! `hone doctor`: what this machine and this installation are, and what is wrong with them.
+//! `hone doctor`: checks this machine and this installation for problems.
 //!
-//! Facts are collected first and judged afterwards by [`judge`], which is pure: a problem says what is wrong and what to do
-//! next, a remark says what a person may want to know. Only problems make the command fail.
+//! Facts are collected first and then assessed by [`judge`], which is pure. A problem says what is wrong and what to do
+//! next; a remark is merely worth knowing. Only problems make the command fail.
 
 mod installation;
 mod machine;
@@ -165,7 +165,7 @@ fn judge_device(facts: &Facts, findings: &mut Findings) {
 fn judge_store(facts: &Facts, findings: &mut Findings) {
     let installation = &facts.installation;
     if let Some(reason) = &installation.store_problem {
-        findings.problem(reason.clone(), "set HONE_HOME to a folder that can be written");
+        findings.problem(reason.clone(), "set HONE_HOME to a writable folder");
     }
     for reason in &installation.broken_models {
         findings.problem(format!("a model is broken: {reason}"), "remove it with `hone rm` and pull it again");
@@ -174,7 +174,7 @@ fn judge_store(facts: &Facts, findings: &mut Findings) {
         findings.problem(reason.clone(), "then check it again with `hone doctor --deep`");
     }
     for name in &installation.unfinished_models {
-        findings.remarks.push(format!("{name} was fetched only in part: `hone pull {name}` resumes it"));
+        findings.remarks.push(format!("{name} is only partly downloaded: `hone pull {name}` resumes the download"));
     }
 }
 
@@ -183,23 +183,26 @@ fn judge_model(facts: &Facts, findings: &mut Findings) {
     let size = match (installation.model_size, installation.known_model_size) {
         (Some(size), _) => size,
         (None, None) => {
-            return findings.problem(format!("the model {model:?} is neither here nor known"), "see `hone list --all`");
+            return findings.problem(
+                format!("the model {model:?} is neither installed nor in the catalog"),
+                "see `hone list --all`",
+            );
         }
         (None, Some(_)) if facts.offline => {
-            let what = format!("the model {model:?} is not installed, and HONE_OFFLINE forbids to fetch it");
+            let what = format!("the model {model:?} is not installed, and HONE_OFFLINE disables downloads");
             return findings.problem(what, format!("run `hone pull {model}` without HONE_OFFLINE"));
         }
         (None, Some(size)) => {
-            findings.remarks.push(format!("{model} will be fetched when it is first needed ({})", bytes(size)));
+            findings.remarks.push(format!("{model} will be downloaded when it is first needed ({})", bytes(size)));
             if installation.free_bytes.is_some_and(|free| free < size) {
-                let what = format!("{} are needed for the model {model:?} and less is free", bytes(size));
-                findings.problem(what, "make room, or set HONE_HOME to a folder on another disk");
+                let what = format!("{} are needed for the model {model:?} but less is free", bytes(size));
+                findings.problem(what, "free some space, or set HONE_HOME to a folder on another disk");
             }
             size
         }
     };
     if let Some(problem) = &installation.model_problem {
-        let next = "fetch it again, or choose another: `hone list --all`";
+        let next = "pull it again, or choose another: `hone list --all`";
         findings.problem(format!("the model {model:?} cannot be run: {problem}"), next);
     }
     if let Some(memory) = facts.machine.memory_bytes.filter(|memory| *memory < size) {
@@ -211,7 +214,7 @@ fn judge_model(facts: &Facts, findings: &mut Findings) {
 
 fn judge_privacy(privacy: &Privacy, findings: &mut Findings) {
     if let Some(problem) = &privacy.problem {
-        findings.problem(problem.clone(), "run `hone doctor` as the user whom it belongs to, or remove it");
+        findings.problem(problem.clone(), "run `hone doctor` as its owner, or remove it");
     }
     if privacy.narrowed > 0 {
         let what = format!("{} files and folders of yours could be read by other users", privacy.narrowed);
@@ -221,13 +224,13 @@ fn judge_privacy(privacy: &Privacy, findings: &mut Findings) {
 
 fn judge_memory(memory: &Memory, findings: &mut Findings) {
     if let Some(problem) = &memory.problem {
-        findings.problem(problem.clone(), "until that is done hone answers and remembers nothing");
+        findings.problem(problem.clone(), "until then, hone answers but remembers nothing");
     }
     if memory.without_vector > 0 {
         let Memory { without_vector, embedder, .. } = memory;
         let what =
-            format!("{without_vector} answers have no vector of {embedder} and cannot be found by their meaning");
-        findings.remarks.push(format!("{what}: `hone memory search` makes them, or a chat while it waits"));
+            format!("{without_vector} answers have no vector of {embedder} and cannot be found by semantic search");
+        findings.remarks.push(format!("{what}: `hone memory search` computes them, or a chat while it is idle"));
     }
 }
 
@@ -363,20 +366,20 @@ mod tests {
             facts.installation.model_size = None;
             facts.installation.known_model_size = Some(1_000_000_000);
         };
-        let remark = "m will be fetched when it is first needed (1.00 GB)";
+        let remark = "m will be downloaded when it is first needed (1.00 GB)";
         check(missing, &[], &[remark]);
         let offline = |facts: &mut Facts| {
             missing(facts);
             facts.offline = true;
         };
-        check(offline, &["the model \"m\" is not installed, and HONE_OFFLINE forbids to fetch it"], &[]);
+        check(offline, &["the model \"m\" is not installed, and HONE_OFFLINE disables downloads"], &[]);
         let full_disk = |facts: &mut Facts| {
             missing(facts);
             facts.installation.free_bytes = Some(10);
         };
-        check(full_disk, &["1.00 GB are needed for the model \"m\" and less is free"], &[remark]);
+        check(full_disk, &["1.00 GB are needed for the model \"m\" but less is free"], &[remark]);
         let unknown = |facts: &mut Facts| facts.installation.model_size = None;
-        check(unknown, &["the model \"m\" is neither here nor known"], &[]);
+        check(unknown, &["the model \"m\" is neither installed nor in the catalog"], &[]);
     }
 
     #[test]
@@ -409,8 +412,8 @@ mod tests {
             facts.remembered = Memory { answers: 3, without_vector: 2, embedder: "e".to_string(), problem: None };
             assert_eq!(remembered(&facts.remembered), "3 answers, 2 of them without a vector");
         };
-        let remark = "2 answers have no vector of e and cannot be found by their meaning: `hone memory search` makes them, \
-                      or a chat while it waits";
+        let remark = "2 answers have no vector of e and cannot be found by semantic search: `hone memory search` \
+                      computes them, or a chat while it is idle";
         check(lacking, &[], &[remark]);
     }
 
@@ -423,6 +426,6 @@ mod tests {
             facts.installation.unfinished_models.push("n".to_string());
         };
         let problems = ["it is read-only", "a model is broken: manifest.json is cut off", "m is damaged"];
-        check(broken, &problems, &["n was fetched only in part: `hone pull n` resumes it"]);
+        check(broken, &problems, &["n is only partly downloaded: `hone pull n` resumes the download"]);
     }
 }

@@ -1,4 +1,4 @@
-//! `hone events`: what passed between the agents, and with `--follow` what passes now.
+//! `hone events`: past messages between the agents, and with `--follow` new ones.
 
 use std::time::Duration;
 

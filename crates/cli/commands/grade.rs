@@ -1,4 +1,4 @@
-//! `hone grade`: one answer graded by the judge, or a file of them.
+//! `hone grade`: the judge's grade for one answer, or for those in a file.
 
 use std::path::Path;
 
@@ -91,7 +91,7 @@ pub(super) fn counts(summary: &Summary, verb: &str) -> String {
     add(*resumed, "from an earlier run");
     add(*cached, "from the cache");
     if *interrupted {
-        text.push_str(", stopped: the same command goes on from here");
+        text.push_str(", stopped: the same command continues from here");
     }
     text
 }

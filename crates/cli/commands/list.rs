@@ -1,4 +1,4 @@
-//! `hone list`: the models that are installed, and with `--all` those that could be.
+//! `hone list`: the installed models, and with `--all` the rest of the catalog.
 
 use hone_models::{CatalogModel, InstalledModel, Listing};
 
@@ -48,12 +48,12 @@ fn row(name: &str, size: u64, role: &str, place: &str, source: &str) -> Vec<Stri
 /// What the table does not say.
 fn remark(app: &App, listing: &Listing) {
     if listing.models.is_empty() {
-        app.output.note("no model is installed: `hone list --all` shows those that `hone pull` can fetch");
+        app.output.note("no model is installed: `hone list --all` shows those that `hone pull` can download");
     }
     for broken in &listing.broken {
         app.output.note(&format!("broken: {}", broken.reason));
     }
     for name in &listing.unfinished {
-        app.output.note(&format!("{name} was fetched only in part: `hone pull {name}` resumes it"));
+        app.output.note(&format!("{name} is only partly downloaded: `hone pull {name}` resumes the download"));
     }
 }

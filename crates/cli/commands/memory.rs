@@ -1,4 +1,4 @@
-//! `hone memory`: looks into what is remembered, and moves it.
+//! `hone memory`: searches, lists and manages what is remembered.
 
 mod describe;
 mod list;

@@ -1,4 +1,4 @@
-//! `hone ps`: the hones that are running, with their models, memory, lanes and queues.
+//! `hone ps`: the running hone processes with their models, memory, lanes and queues.
 
 use hone_engine::engine::status::{EngineStatus, LaneStatus, ModelState, ModelStatus, QueuedStatus};
 

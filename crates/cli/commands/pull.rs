@@ -1,4 +1,4 @@
-//! `hone pull`: fetches a model.
+//! `hone pull`: downloads a model.
 
 use std::path::Path;
 
@@ -43,7 +43,7 @@ fn check_own_file(app: &App, path: &Path) -> anyhow::Result<()> {
     let chat = check_file(&file, &templates::host()?).with_context(|| format!("{} cannot be run", path.display()))?;
     if let Err(problem) = chat {
         let problem = with_causes(&problem);
-        app.output.note(&format!("{} can continue text, and cannot chat: {problem}", path.display()));
+        app.output.note(&format!("{} can continue text but not chat: {problem}", path.display()));
     }
     Ok(())
 }

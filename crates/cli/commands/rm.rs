@@ -52,9 +52,9 @@ fn confirm(app: &App, name: &str, running: &[RunningProcess]) -> anyhow::Result<
     }
     let users = users.join(" and ");
     if !(stdin().is_terminal() && app.output.stderr_is_terminal) {
-        bail!("model `{name}` is used by {users}: stop it first, or remove the model all the same with --force");
+        bail!("model `{name}` is used by {users}: stop it first, or use --force to remove the model anyway");
     }
-    app.output.note_piece(&format!("model `{name}` is used by {users}. Remove it all the same? [y/N] "));
+    app.output.note_piece(&format!("model `{name}` is used by {users}. Remove it anyway? [y/N] "));
     let mut answer = String::new();
     stdin().read_line(&mut answer)?;
     match answer.trim().to_lowercase().as_str() {

@@ -1,4 +1,4 @@
-//! `hone show`: what is known about one model.
+//! `hone show`: the details of one model.
 
 use hone_models::{CatalogModel, InstalledModel, StoreError};
 use hone_protocol::with_causes;
@@ -82,7 +82,7 @@ fn installed_rows(model: &InstalledModel, gguf: Option<Result<GgufFacts, String>
         vec![row("name", &model.name), row("installed", place_name(model.place)), row("source", &model.source)];
     for file in &model.files {
         rows.push(row("file", &format!("{} ({})", file.location.path.display(), bytes(file.location.length))));
-        let remark = if file.unchecked { " (not checked: nobody gave a hash when it was fetched)" } else { "" };
+        let remark = if file.unchecked { " (not verified: no hash was available when it was downloaded)" } else { "" };
         rows.extend(file.sha256.as_ref().map(|sha256| row("sha256", &format!("{sha256}{remark}"))));
     }
     match gguf {

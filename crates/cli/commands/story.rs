@@ -1,4 +1,4 @@
-//! `hone story run`: plays stories, each with the whole stack and a fresh memory.
+//! `hone story run`: runs stories, each with all agents and a fresh memory.
 
 use anyhow::Context;
 

@@ -1,4 +1,4 @@
-//! `hone synth`: a model file of a real model's shape with random weights, for speed and memory.
+//! `hone synth`: writes a model file with a real model's shape and random weights, to measure speed and memory.
 
 use anyhow::Context;
 use hone_engine::gguf::Gguf;

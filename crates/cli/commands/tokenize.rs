@@ -1,4 +1,4 @@
-//! `hone tokenize`: the text on stdin as token ids, or back.
+//! `hone tokenize`: converts the text on stdin to token ids, or back.
 
 use anyhow::Context;
 use hone_engine::gguf::Gguf;
@@ -54,7 +54,7 @@ fn parse_ids(input: &str, n_tokens: usize) -> anyhow::Result<Vec<u32>> {
     let id = |word: &str| match word.parse::<u32>() {
         Ok(id) if (id as usize) < n_tokens => Ok(id),
         Ok(id) => Err(usage(format!("token id {id} is not in the vocabulary of {n_tokens}"))),
-        Err(_) => Err(usage(format!("{word:?} is no token id: stdin must hold numbers"))),
+        Err(_) => Err(usage(format!("{word:?} is not a token id: stdin must hold numbers"))),
     };
     words.filter(|word| !word.is_empty()).map(id).collect()
 }

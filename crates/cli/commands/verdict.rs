@@ -1,4 +1,4 @@
-//! `hone verdict`: the verdict in the text on stdin, for scripts that have a judge of their own.
+//! `hone verdict`: extracts the verdict from the text on stdin, for scripts with a judge of their own.
 
 use std::io::Read;
 

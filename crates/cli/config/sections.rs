@@ -1,4 +1,4 @@
-//! The sections of the configuration as the rest of the program sees them: read, checked, in the right types.
+//! The sections of the configuration as the rest of the program sees them: validated and typed.
 
 use std::time::Duration;
 
@@ -180,7 +180,7 @@ fn threads<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, 
 fn seconds_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let seconds = f64::deserialize(deserializer)?;
     let duration = Duration::try_from_secs_f64(seconds);
-    let duration = duration.map_err(|_| serde::de::Error::custom(format!("{seconds} is no number of seconds")))?;
+    let duration = duration.map_err(|_| serde::de::Error::custom(format!("{seconds} is not a number of seconds")))?;
     Ok((!duration.is_zero()).then_some(duration))
 }
 
@@ -189,7 +189,9 @@ fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Er
     match text.trim() {
         "" => Ok(None),
         text => n_bytes(text).map(Some).ok_or_else(|| {
-            serde::de::Error::custom(format!("{text:?} is no size: write a number and its unit, such as 8GiB or 500MB"))
+            serde::de::Error::custom(format!(
+                "{text:?} is not a size: write a number and its unit, such as 8GiB or 500MB"
+            ))
         }),
     }
 }
@@ -216,7 +218,7 @@ fn seed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Er
     match i64::deserialize(deserializer)? {
         -1 => Ok(None),
         value => u64::try_from(value).map(Some).map_err(|_| {
-            serde::de::Error::custom(format!("{value} is no seed, expected 0 or more, or -1 for a fresh one"))
+            serde::de::Error::custom(format!("{value} is not a seed, expected 0 or more, or -1 for a fresh one"))
         }),
     }
 }
@@ -228,7 +230,7 @@ fn biases<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(u32, f32)>,
 fn bias(text: &str) -> Result<(u32, f32), String> {
     text.split_once('=')
         .and_then(|(id, bias)| Some((id.trim().parse().ok()?, bias.trim().parse().ok()?)))
-        .ok_or_else(|| format!("{text:?} is no bias: write ID=BIAS, such as 42=-1.5"))
+        .ok_or_else(|| format!("{text:?} is not a bias: write ID=BIAS, such as 42=-1.5"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The places outside the program that configuration is read from: the user's files and the environment.
+//! Sources of configuration outside the program: the user's files and the environment.
 
 use std::path::{Path, PathBuf};
 
@@ -79,7 +79,9 @@ pub(super) fn apply_variables(config: &mut Config, places: &Places, warnings: &m
         }
         match keys.iter().find(|key| variable_of(key) == *name) {
             Some(key) => config.set_text(key, text, Source::Variable(name.clone()))?,
-            None => warnings.push(format!("the variable {name} names no key and is ignored: see `hone config`")),
+            None => {
+                warnings.push(format!("the variable {name} does not match any key and is ignored: see `hone config`"))
+            }
         }
     }
     Ok(())

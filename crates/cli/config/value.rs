@@ -1,4 +1,4 @@
-//! Values of the type that a key's default has.
+//! Values, checked against the type of a key's default.
 
 use toml::Value;
 

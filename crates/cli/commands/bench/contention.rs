@@ -1,8 +1,8 @@
-//! `hone bench contention`: what a judge that grades without pause costs somebody who chats.
+//! `hone bench contention`: how a judge that grades continuously slows down a chat.
 //!
-//! First both models run alone, then side by side. Somebody who chats asks, reads, and asks again; the judge takes one
-//! answer after the other in the background. The prompts are tokens without sense, so that nothing of one is of use to the
-//! next, and nothing is guessed ahead, so that every token is a step.
+//! First both models run alone, then together. A simulated user asks, reads, and asks again; the judge grades one answer
+//! after the other in the background. The prompts are random tokens, so that no prefix can be reused, and speculation is
+//! off, so that every token takes a step.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

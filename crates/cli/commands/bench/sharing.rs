@@ -1,6 +1,6 @@
-//! `hone bench sharing`: what is gained where prompts have something in common.
+//! `hone bench sharing`: the gain from prompts with a common prefix.
 //!
-//! Every case is measured with and without, in turn, on prompts that were never seen before; nothing is guessed ahead.
+//! Every case is measured with and without sharing, in turn, on fresh prompts and without speculation.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! Sweeps: inputs declared in a file, results as a dated CSV that names the processor, so that figures of different days
-//! and machines can be laid side by side.
+//! Sweeps: inputs declared in a file, results as a dated CSV with the processor's name, so that figures from different days
+//! and machines can be compared.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What is remembered, and whether it can be read.
+//! Memory: how much it holds, and whether it can be read.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Whether others can read what hone keeps, and the end of it: permissions that are wider than the owner's are taken away.
+//! Permissions: finds files and folders that other users can read, and makes them private.
 
 use hone_files::make_tree_private;
 use hone_models::data_folder;

@@ -1,4 +1,4 @@
-//! Engrams as lines for people.
+//! Engrams as lines of text.
 
 use hone_memory::MemoryStore;
 use hone_protocol::QueryId;

@@ -16,7 +16,7 @@ pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryListArgument
         return Ok(Outcome::Done);
     }
     if engrams.is_empty() {
-        app.output.note("no answer is remembered that these filters let through");
+        app.output.note("no remembered answer matches these filters");
     }
     print_lines(app, store, engrams.into_iter().map(line).collect())?;
     Ok(Outcome::Done)

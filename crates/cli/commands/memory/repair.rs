@@ -1,4 +1,4 @@
-//! `hone memory repair`: puts a damaged memory together anew, and says what could be saved.
+//! `hone memory repair`: rebuilds a damaged memory and reports what could be saved.
 
 use std::path::Path;
 
@@ -28,13 +28,13 @@ pub(super) fn run(app: &App, arguments: &MemoryRepairArguments) -> anyhow::Resul
 
 fn lines_of(report: &Repaired) -> Vec<String> {
     if report.was_whole {
-        let whole = format!("nothing is damaged: {} answers and {} events are there", report.answers, report.events);
+        let whole = format!("nothing is damaged: memory holds {} answers and {} events", report.answers, report.events);
         return [vec![whole], due_line(report)].concat();
     }
     let mut lines = vec![format!("{} answers are remembered:", report.answers)];
     lines.extend(report.sources.iter().map(|(source, count)| format!("  {count} {}", found_in(*source))));
     lines.push(format!(
-        "{} events and {} vectors are saved; missing vectors are made by and by",
+        "{} events and {} vectors are saved; missing vectors are computed over time",
         report.events, report.vectors
     ));
     if report.damaged_places > 0 {
@@ -55,8 +55,8 @@ fn lines_of(report: &Repaired) -> Vec<String> {
 }
 
 fn due_line(report: &Repaired) -> Vec<String> {
-    let line = (report.due > 0)
-        .then(|| format!("{} more things are due, and remembered when memory is next used", report.due));
+    let line =
+        (report.due > 0).then(|| format!("{} more requests are due, and applied when memory is next used", report.due));
     line.into_iter().collect()
 }
 

@@ -1,4 +1,4 @@
-//! `hone memory search`: answers to questions like one, best first.
+//! `hone memory search`: answers to similar questions, best first.
 
 use anyhow::Context;
 use hone_agents::text_to_embed;
@@ -33,7 +33,7 @@ pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemorySearchArgume
         return Ok(Outcome::Done);
     }
     if found.is_empty() {
-        app.output.note("nothing like it is remembered");
+        app.output.note("nothing similar is remembered");
     }
     let lines = found.into_iter().map(|recalled| line(store, recalled)).collect::<anyhow::Result<_>>()?;
     print_lines(app, store, lines)?;
@@ -47,10 +47,10 @@ fn make_lacking_vectors(app: &App, store: &MemoryStore, embedder: &dyn Embed) ->
     if lacking.len() > MOST_MADE {
         let n_lacking = store.statistics()?.without_vector(model);
         app.output.note(&format!(
-            "{n_lacking} answers have no vector of {model} yet and cannot be found: a chat makes them while it waits for you"
+            "{n_lacking} answers have no vector of {model} yet and cannot be found: a chat computes them while it is idle"
         ));
     } else if !lacking.is_empty() {
-        app.output.note(&format!("making the vectors of {} answers that have none of {model} yet", lacking.len()));
+        app.output.note(&format!("computing {model} vectors for {} answers that lack them", lacking.len()));
         if let Err(error) = make_vectors(app, store, embedder, &lacking) {
             app.output.note(&format!("some answers cannot be found: {error:#}"));
         }

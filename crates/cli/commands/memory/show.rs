@@ -1,4 +1,4 @@
-//! `hone memory show`: all that is known about one answer.
+//! `hone memory show`: everything known about one answer.
 
 use hone_memory::{Engram, MemoryStore};
 use hone_protocol::Grade;

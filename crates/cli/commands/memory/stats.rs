@@ -1,4 +1,4 @@
-//! `hone memory stats`: what is remembered, counted.
+//! `hone memory stats`: figures about memory.
 
 use hone_memory::{MemoryStore, Statistics, Tally, Verification};
 use serde::Serialize;
@@ -67,7 +67,7 @@ fn facts(statistics: &Statistics) -> Vec<Vec<String>> {
     rows.push(row("index", index));
     rows.push(row("events", statistics.events.to_string()));
     if statistics.due > 0 {
-        rows.push(row("due", format!("{} that memory could not take yet", statistics.due)));
+        rows.push(row("due", format!("{} that memory could not accept yet", statistics.due)));
     }
     rows.push(row("on disk", bytes(statistics.storage_bytes)));
     rows

@@ -42,7 +42,7 @@ pub(super) fn export(app: &App, store: &MemoryStore, arguments: &MemoryExportArg
     if arguments.json.json {
         app.output.print_json(&JsonExported { exported })?;
     } else {
-        app.output.note(&format!("{exported} answers are exported to {}", file.display()));
+        app.output.note(&format!("exported {exported} answers to {}", file.display()));
     }
     Ok(Outcome::Done)
 }
@@ -73,7 +73,7 @@ pub(super) fn import(app: &App, store: &MemoryStore, arguments: &MemoryImportArg
         app.output.print_json(&imported)?;
     } else {
         let JsonImported { imported, already_there } = imported;
-        app.output.print_line(&format!("{imported} answers are imported, {already_there} were there already"))?;
+        app.output.print_line(&format!("imported {imported} answers; {already_there} were already there"))?;
     }
     Ok(Outcome::Done)
 }
