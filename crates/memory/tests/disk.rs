@@ -1,5 +1,5 @@
-//! A disk that is full: an error that says so, everything acknowledged still there, and work that goes on once there is
-//! room. Once with a small file system, which takes the rights to mount one, and once with a limit on the size of files.
+//! A full disk: the error says so, everything acknowledged is still there, and work continues once there is room. Tested
+//! with a small file system, which needs the rights to mount one, and with a limit on the size of files.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
@@ -21,7 +21,7 @@ struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// `None` where the rights to mount it are missing.
+    /// `None` without the rights to mount it.
     fn mount(size: &str) -> Option<SmallDisk> {
         let folder = TempDir::new().unwrap();
         let options = format!("size={size}");
@@ -44,12 +44,12 @@ impl Drop for SmallDisk {
     }
 }
 
-/// An engram that takes some room.
+/// An engram that takes some space.
 fn long(number: u64) -> Engram {
     Engram { answer: format!("{number} is a number. ").repeat(500), ..engram(number) }
 }
 
-/// Remembers until that fails; gives the first number that is not remembered, and why.
+/// Remembers engrams until that fails; returns the first number that is not remembered, and the error.
 fn fill(store: &MemoryStore, first: u64) -> (u64, MemoryError) {
     for number in first..100_000 {
         if let Err(error) = store.remember(long(number), Some(vector(number, 384))) {
@@ -59,7 +59,7 @@ fn fill(store: &MemoryStore, first: u64) -> (u64, MemoryError) {
     panic!("the disk is never full");
 }
 
-/// Checks that everything before `next` is there, and perhaps that one, which was refused.
+/// Checks that everything before `next` is there; `next` itself, which was refused, may be there.
 #[track_caller]
 fn check_holds(store: &MemoryStore, next: u64) {
     assert_eq!(store.verify().unwrap().problems, [""; 0]);
@@ -70,7 +70,7 @@ fn check_holds(store: &MemoryStore, next: u64) {
     }
 }
 
-/// Fills a disk, makes room and goes on, twice, and opens memory anew at the end.
+/// Twice fills a disk, makes room and continues; finally opens memory again.
 fn check_small_disk(reserved_bytes: u64) {
     let Some(disk) = SmallDisk::mount("80m") else { return };
     let ballast = disk.path("ballast");
@@ -95,7 +95,7 @@ fn check_small_disk(reserved_bytes: u64) {
     check_holds(&MemoryStore::open(&disk.path("memory"), options()).unwrap(), next);
 }
 
-/// What can be written neither to a disk nor beside it can be read all the same.
+/// A memory that cannot be written, neither in place nor next to it, can still be read.
 #[test]
 fn a_full_disk_and_one_that_is_read_only_can_be_read() {
     let Some(disk) = SmallDisk::mount("24m") else { return };
@@ -150,7 +150,7 @@ fn a_disk_that_is_full_is_survived() {
     check_small_disk(0);
 }
 
-/// A process whose files cannot get larger than 8 MiB.
+/// A process whose files cannot grow beyond 8 MiB.
 #[test]
 fn files_that_may_not_grow_are_survived() {
     if Command::new("prlimit").arg("--version").output().is_err() {

@@ -1,4 +1,4 @@
-//! What memory cannot take when it comes is kept and remembered later, each once.
+//! Requests that memory cannot take are kept and applied later, each once.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +27,7 @@ fn comparison() -> Comparison {
     Comparison { original_query_id, query_id_a, query_id_b, score_a: None, score_b: None, preference }
 }
 
-/// Remembers two answers and all that can be said of them.
+/// Remembers two answers with all possible annotations.
 fn remember_all(store: &MemoryStore) {
     assert_eq!(store.remember(engram(1), Some(vector(1, 8))), Ok(0));
     assert_eq!(store.remember(engram(2), None), Ok(0));

@@ -1,10 +1,10 @@
-//! A process that writes to memory is killed, three hundred times, at moments that nobody chose: while it opens memory for
-//! the first time, while it writes, while it saves the index. After each, memory opens, what was acknowledged is there,
-//! nothing is there by half, and the index agrees with the engrams.
+//! A process that writes to memory is killed, three hundred times, at random moments: while it opens memory for the first
+//! time, while it writes, while it saves the index. After each kill memory opens, acknowledged writes are there, none is
+//! there in part, and the index agrees with the engrams.
 //!
-//! The process says on stdout what it is about to do, and what it has done. It works in two threads on engrams of their
-//! own. What a thread was about to do when it died may have happened or not, but it happened whole or not at all. Memory
-//! is checked in a copy of its folder, so that the next process finds it exactly as the last one left it.
+//! The process prints what it is about to do and what it has done. It works in two threads with separate engrams. An
+//! operation in progress at the kill may have happened or not, but never in part. Memory is checked in a copy of its folder,
+//! so that the next process finds it exactly as the last one left it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,28 +25,28 @@ use serde::{Deserialize, Serialize};
 use support::{copy_folder, engram, event, grade, id, number_of, say, start_child, vector};
 use tempfile::TempDir;
 
-/// Folders that are written to, at the same time.
+/// Folders that are written to at the same time.
 const FOLDERS: u64 = 10;
 
-/// How often a process that writes to one folder is killed.
+/// Kills per folder.
 const KILLS_PER_FOLDER: u64 = 30;
 
 /// Threads that write.
 const THREADS: u64 = 2;
 
-/// Numbers of engrams that each thread has to itself.
+/// Numbers of engrams reserved for each thread.
 const NUMBERS_PER_THREAD: u64 = 1_000_000;
 
 const DIMENSIONS: usize = 48;
 
-/// The index is saved after so few changes, that many processes die while they do it.
+/// The index is saved after so few changes that many processes are killed while they save it.
 fn options() -> MemoryOptions {
     MemoryOptions { changes_until_save: 3, ..MemoryOptions::default() }
 }
 
-/// What a thread does to memory.
+/// An operation on memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-enum Deed {
+enum Operation {
     Remember { number: u64, with_vector: bool },
     Score { number: u64, score: u8 },
     Feedback { number: u64 },
@@ -57,46 +57,46 @@ enum Deed {
     Event { number: u64 },
 }
 
-impl Deed {
-    /// What a thread does next, when it has remembered the numbers from `first` up to `next`.
-    fn choose(random: &mut ChaCha8Rng, first: u64, next: u64) -> Deed {
+impl Operation {
+    /// The next operation of a thread that has remembered the numbers from `first` up to `next`.
+    fn choose(random: &mut ChaCha8Rng, first: u64, next: u64) -> Operation {
         if next == first {
-            return Deed::Remember { number: next, with_vector: true };
+            return Operation::Remember { number: next, with_vector: true };
         }
         let number = first + u64::from(random.next_u32()) % (next - first);
         let other = first + (number + 1 - first) % (next - first);
         match random.next_u32() % 16 {
-            0..6 => Deed::Remember { number: next, with_vector: !random.next_u32().is_multiple_of(4) },
-            6..9 => Deed::Score { number, score: (random.next_u32() % 5) as u8 + 1 },
-            9 => Deed::Feedback { number },
-            10 => Deed::Meaning { number },
-            11 if other != number => Deed::Compare { a: number, b: other },
-            12 => Deed::Revector { number },
-            13 => Deed::Remove { number },
-            _ => Deed::Event { number },
+            0..6 => Operation::Remember { number: next, with_vector: !random.next_u32().is_multiple_of(4) },
+            6..9 => Operation::Score { number, score: (random.next_u32() % 5) as u8 + 1 },
+            9 => Operation::Feedback { number },
+            10 => Operation::Meaning { number },
+            11 if other != number => Operation::Compare { a: number, b: other },
+            12 => Operation::Revector { number },
+            13 => Operation::Remove { number },
+            _ => Operation::Event { number },
         }
     }
 
-    /// Does it to memory.
+    /// Performs the operation on memory.
     fn perform(&self, store: &MemoryStore) {
         match *self {
-            Deed::Remember { number, with_vector } => {
+            Operation::Remember { number, with_vector } => {
                 store.remember(original(number), with_vector.then(|| vector(number, DIMENSIONS))).map(drop)
             }
-            Deed::Score { number, score } => store.update_score(id(number), &grade(Some(score))).map(drop),
-            Deed::Feedback { number } => store.annotate_feedback(id(number), Rating::Bad).map(drop),
-            Deed::Meaning { number } => {
+            Operation::Score { number, score } => store.update_score(id(number), &grade(Some(score))).map(drop),
+            Operation::Feedback { number } => store.annotate_feedback(id(number), Rating::Bad).map(drop),
+            Operation::Meaning { number } => {
                 store.annotate_meaning(id(number), Some("sums".into()), vec!["one".into()]).map(drop)
             }
-            Deed::Compare { a, b } => store.annotate_pairwise(&comparison(a, b)).map(drop),
-            Deed::Revector { number } => store.set_vector(id(number), vector(number + 1, DIMENSIONS)).map(drop),
-            Deed::Remove { number } => store.remove(&[id(number)]).map(drop),
-            Deed::Event { number } => store.append_event(&event(number)).map(drop),
+            Operation::Compare { a, b } => store.annotate_pairwise(&comparison(a, b)).map(drop),
+            Operation::Revector { number } => store.set_vector(id(number), vector(number + 1, DIMENSIONS)).map(drop),
+            Operation::Remove { number } => store.remove(&[id(number)]).map(drop),
+            Operation::Event { number } => store.append_event(&event(number)).map(drop),
         }
         .unwrap();
     }
 
-    /// Does it to what is expected.
+    /// Applies the operation to the expected state.
     fn expect(&self, expected: &mut Expected) {
         let engrams = &mut expected.engrams;
         let mut change = |number: u64, change: &dyn Fn(&mut Engram)| {
@@ -105,41 +105,41 @@ impl Deed {
             }
         };
         match *self {
-            Deed::Remember { number, .. } => {
+            Operation::Remember { number, .. } => {
                 engrams.insert(number, original(number));
             }
-            Deed::Score { number, score } => change(number, &|engram| engram.grade = Some(grade(Some(score)))),
-            Deed::Feedback { number } => change(number, &|engram| engram.user_feedback = Some(Rating::Bad)),
-            Deed::Meaning { number } => change(number, &|engram| {
+            Operation::Score { number, score } => change(number, &|engram| engram.grade = Some(grade(Some(score)))),
+            Operation::Feedback { number } => change(number, &|engram| engram.user_feedback = Some(Rating::Bad)),
+            Operation::Meaning { number } => change(number, &|engram| {
                 engram.intent = Some("sums".into());
                 engram.entities = vec!["one".into()];
             }),
-            Deed::Compare { a, b } => {
+            Operation::Compare { a, b } => {
                 change(a, &|engram| engram.pairwise_winner = Some(true));
                 change(b, &|engram| engram.pairwise_winner = Some(false));
             }
-            Deed::Revector { .. } => {}
-            Deed::Remove { number } => drop(engrams.remove(&number)),
-            Deed::Event { number } => expected.events.push(number),
+            Operation::Revector { .. } => {}
+            Operation::Remove { number } => drop(engrams.remove(&number)),
+            Operation::Event { number } => expected.events.push(number),
         }
     }
 }
 
-/// What one thread's deeds have come to.
+/// The expected state after one thread's operations.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Expected {
     engrams: BTreeMap<u64, Engram>,
     events: Vec<u64>,
 }
 
-/// What a thread says.
+/// A line that the process prints.
 #[derive(Debug, Serialize, Deserialize)]
 enum Said {
-    About(u64, Deed),
+    About(u64, Operation),
     Done(u64),
 }
 
-/// An engram as it is remembered first. Some are so long that storage puts them into files of their own.
+/// An engram as it is first remembered. Some are so long that storage puts them into separate files.
 fn original(number: u64) -> Engram {
     let repetitions = if number % 50 == 7 { 70_000 } else { 20 };
     Engram { answer: "It depends. ".repeat(repetitions), ..engram(number) }
@@ -164,7 +164,7 @@ fn json<T: Serialize + ?Sized>(value: &T) -> String {
 #[test]
 #[ignore = "is the process that the test beside it kills"]
 fn child() {
-    // Somebody who runs every ignored test starts this one without a parent.
+    // This test may also be started without a parent, by a run of all ignored tests.
     let Ok(folder) = env::var("HONE_TEST_FOLDER") else { return };
     let seed: u64 = env::var("HONE_TEST_SEED").unwrap().parse().unwrap();
     let next: Vec<u64> = serde_json::from_str(&env::var("HONE_TEST_NEXT").unwrap()).unwrap();
@@ -176,10 +176,10 @@ fn child() {
             scope.spawn(move || {
                 let mut random = ChaCha8Rng::seed_from_u64(seed * THREADS + thread);
                 loop {
-                    let deed = Deed::choose(&mut random, thread * NUMBERS_PER_THREAD, next);
-                    next += u64::from(matches!(deed, Deed::Remember { .. }));
-                    say(&json(&Said::About(thread, deed.clone())));
-                    deed.perform(store);
+                    let operation = Operation::choose(&mut random, thread * NUMBERS_PER_THREAD, next);
+                    next += u64::from(matches!(operation, Operation::Remember { .. }));
+                    say(&json(&Said::About(thread, operation.clone())));
+                    operation.perform(store);
                     say(&json(&Said::Done(thread)));
                 }
             });
@@ -188,32 +188,32 @@ fn child() {
 }
 
 /// When a process is killed.
-enum Death {
-    /// So long after it began, and before it opened memory.
-    AfterBirth(Duration),
-    /// So long after its first write was acknowledged.
-    AfterFirstDeed(Duration),
+enum KillTime {
+    /// This long after it started, before it opened memory.
+    AfterStart(Duration),
+    /// This long after its first acknowledged write.
+    AfterFirstWrite(Duration),
 }
 
-impl Death {
-    fn choose(random: &mut ChaCha8Rng) -> Death {
+impl KillTime {
+    fn choose(random: &mut ChaCha8Rng) -> KillTime {
         let mut up_to =
             |milliseconds: u32| Duration::from_micros(u64::from(random.next_u32() % (1_000 * milliseconds)));
         let (early, late) = (up_to(10), up_to(50));
-        if random.next_u32().is_multiple_of(2) { Death::AfterBirth(early) } else { Death::AfterFirstDeed(late) }
+        if random.next_u32().is_multiple_of(2) { KillTime::AfterStart(early) } else { KillTime::AfterFirstWrite(late) }
     }
 }
 
-/// A life that ends early; gives what it said.
-fn live_and_die(folder: &Path, seed: u64, next: &[u64], death: &Death) -> Vec<Said> {
+/// Runs a process and kills it; returns what it printed.
+fn run_and_kill(folder: &Path, seed: u64, next: &[u64], kill_time: &KillTime) -> Vec<Said> {
     let mut child = start_child(folder, &[("HONE_TEST_SEED", seed.to_string()), ("HONE_TEST_NEXT", json(next))]);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     while lines.next().unwrap().unwrap() != "begun" {}
-    // A line that death cut short says nothing.
+    // A line that was cut short by the kill is ignored.
     let mut sayings = lines.map_while(Result::ok).filter_map(|line| serde_json::from_str::<Said>(&line).ok());
-    let (Death::AfterBirth(rest) | Death::AfterFirstDeed(rest)) = death;
+    let (KillTime::AfterStart(rest) | KillTime::AfterFirstWrite(rest)) = kill_time;
     let mut said = Vec::new();
-    if matches!(death, Death::AfterFirstDeed(_)) {
+    if matches!(kill_time, KillTime::AfterFirstWrite(_)) {
         while !matches!(said.last(), Some(Said::Done(_))) {
             said.push(sayings.next().expect("the process ended before it had done anything"));
         }
@@ -227,16 +227,16 @@ fn live_and_die(folder: &Path, seed: u64, next: &[u64], death: &Death) -> Vec<Sa
     said
 }
 
-/// Adds what a process has said to what is expected, and gives what each thread was about to do.
-fn add_to(expected: &mut [Expected], next: &mut [u64], said: Vec<Said>) -> Vec<Option<Deed>> {
-    let mut about: Vec<Option<Deed>> = vec![None; expected.len()];
+/// Applies the printed operations to the expected state; returns the operation in progress of each thread.
+fn add_to(expected: &mut [Expected], next: &mut [u64], said: Vec<Said>) -> Vec<Option<Operation>> {
+    let mut about: Vec<Option<Operation>> = vec![None; expected.len()];
     for said in said {
         match said {
-            Said::About(thread, deed) => {
-                if let Deed::Remember { number, .. } = deed {
+            Said::About(thread, operation) => {
+                if let Operation::Remember { number, .. } = operation {
                     next[thread as usize] = number + 1;
                 }
-                about[thread as usize] = Some(deed);
+                about[thread as usize] = Some(operation);
             }
             Said::Done(thread) => about[thread as usize].take().unwrap().expect(&mut expected[thread as usize]),
         }
@@ -244,7 +244,7 @@ fn add_to(expected: &mut [Expected], next: &mut [u64], said: Vec<Said>) -> Vec<O
     about
 }
 
-/// What memory holds, by the threads that wrote it.
+/// The contents of memory, by the threads that wrote it.
 fn found_in(store: &MemoryStore) -> Vec<Expected> {
     let mut found = vec![Expected::default(); THREADS as usize];
     for engram in store.list(&Filters::default(), usize::MAX).unwrap() {
@@ -259,8 +259,8 @@ fn found_in(store: &MemoryStore) -> Vec<Expected> {
     found
 }
 
-/// Checks a copy of memory against what is expected, and settles what was in doubt.
-fn check(folder: &Path, expected: &mut [Expected], about: Vec<Option<Deed>>, kill: u64) {
+/// Compares a copy of memory with the expected state, and resolves the operations in progress.
+fn check(folder: &Path, expected: &mut [Expected], about: Vec<Option<Operation>>, kill: u64) {
     let copy = TempDir::new().unwrap();
     copy_folder(folder, copy.path());
     let store = MemoryStore::open(copy.path(), options()).unwrap();
@@ -268,45 +268,45 @@ fn check(folder: &Path, expected: &mut [Expected], about: Vec<Option<Deed>>, kil
     let found = found_in(&store);
     for ((expected, found), about) in expected.iter_mut().zip(found).zip(about) {
         if *expected != found {
-            let deed = about.unwrap_or_else(|| panic!("kill {kill}: {}", difference(expected, &found)));
-            deed.expect(expected);
-            assert!(*expected == found, "kill {kill}, {deed:?}: {}", difference(expected, &found));
+            let operation = about.unwrap_or_else(|| panic!("kill {kill}: {}", difference(expected, &found)));
+            operation.expect(expected);
+            assert!(*expected == found, "kill {kill}, {operation:?}: {}", difference(expected, &found));
         }
     }
 }
 
-/// A difference in few words; engrams are long.
+/// A short description of a difference; engrams are long.
 fn difference(expected: &Expected, found: &Expected) -> String {
     let differs = |number: &&u64| expected.engrams.get(number) != found.engrams.get(number);
     let numbers: Vec<&u64> = expected.engrams.keys().chain(found.engrams.keys()).filter(differs).collect();
     format!("engrams {numbers:?} differ; {:?} events, not {:?}", found.events.len(), expected.events.len())
 }
 
-/// Kills processes that write to one folder; gives how many writes were acknowledged.
+/// Kills processes that write to one folder; returns the number of acknowledged writes.
 fn kill_in_one_folder(seed: u64) -> u64 {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let folder = TempDir::new().unwrap();
     let mut expected = vec![Expected::default(); THREADS as usize];
     let mut next: Vec<u64> = (0..THREADS).map(|thread| thread * NUMBERS_PER_THREAD).collect();
-    let mut n_deeds = 0;
+    let mut n_writes = 0;
     for kill in seed * KILLS_PER_FOLDER..(seed + 1) * KILLS_PER_FOLDER {
-        let said = live_and_die(folder.path(), kill, &next, &Death::choose(&mut random));
-        n_deeds += said.iter().filter(|said| matches!(said, Said::Done(_))).count() as u64;
+        let said = run_and_kill(folder.path(), kill, &next, &KillTime::choose(&mut random));
+        n_writes += said.iter().filter(|said| matches!(said, Said::Done(_))).count() as u64;
         let about = add_to(&mut expected, &mut next, said);
         check(folder.path(), &mut expected, about, kill);
     }
-    n_deeds
+    n_writes
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_by_a_kill() {
     // Another seed gives other moments: HONE_TEST_KILL_SEED=7 cargo test -p hone-memory --test kill
     let first_seed = env::var("HONE_TEST_KILL_SEED").map_or(0, |seed| seed.parse().unwrap());
-    let n_deeds = thread::scope(|scope| {
+    let n_writes = thread::scope(|scope| {
         let folders: Vec<_> =
             (0..FOLDERS).map(|folder| scope.spawn(move || kill_in_one_folder(first_seed + folder))).collect();
         folders.into_iter().map(|folder| folder.join().unwrap()).sum::<u64>()
     });
-    println!("{} kills, {n_deeds} acknowledged writes", FOLDERS * KILLS_PER_FOLDER);
-    assert!(n_deeds > FOLDERS * KILLS_PER_FOLDER, "the processes died before they did anything");
+    println!("{} kills, {n_writes} acknowledged writes", FOLDERS * KILLS_PER_FOLDER);
+    assert!(n_writes > FOLDERS * KILLS_PER_FOLDER, "the processes died before they did anything");
 }

@@ -1,5 +1,5 @@
-//! Damage to any file of memory, and what a repair brings back: everything that was acknowledged, as long as one source has
-//! it. `HONE_TORTURE=1` flips ten times as many bits.
+//! Damage to any file of memory, and what a repair restores: every acknowledged answer that at least one source still has.
+//! `HONE_TORTURE=1` flips ten times as many bits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,13 +19,13 @@ use tempfile::TempDir;
 /// Answers that are remembered before something is damaged.
 const ANSWERS: u64 = 60;
 
-/// Some are so long that storage puts them into files of their own.
+/// An engram. Some are so long that storage puts them into separate files.
 fn original(number: u64) -> Engram {
     let repetitions = if number % 20 == 7 { 50_000 } else { 20 };
     Engram { answer: "It depends. ".repeat(repetitions), grade: Some(grade(Some(3))), ..engram(number) }
 }
 
-/// What a chat says of an answer.
+/// The events of an answer in a chat.
 fn events_of(engram: &Engram) -> [Envelope; 3] {
     let [query, answer, model] = [&engram.query, &engram.answer, &engram.model].map(String::clone);
     let received = Query {
@@ -55,7 +55,7 @@ fn events_of(engram: &Engram) -> [Envelope; 3] {
     )
 }
 
-/// A memory as chats leave it, half of it from an earlier process.
+/// A memory as chats leave it, half of it written by an earlier process.
 fn filled() -> TempDir {
     let folder = TempDir::new().unwrap();
     for numbers in [0..ANSWERS / 2, ANSWERS / 2..ANSWERS] {
@@ -81,7 +81,7 @@ fn repaired(folder: &Path, elsewhere: &[Engram]) -> Repaired {
     repair(folder, &MemoryOptions::default(), elsewhere).unwrap()
 }
 
-/// Files below a folder whose path begins so.
+/// Files below a folder whose paths contain `name`.
 fn files(folder: &Path, name: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -96,7 +96,7 @@ fn files(folder: &Path, name: &str) -> Vec<PathBuf> {
     found
 }
 
-/// How many answers are there as they were, with their grades.
+/// The number of answers that are unchanged and have their grades.
 fn n_whole(store: &MemoryStore) -> u64 {
     let is_whole = |number: &u64| {
         let found = store.get(id(*number)).ok().flatten();
@@ -108,21 +108,21 @@ fn n_whole(store: &MemoryStore) -> u64 {
 #[derive(Debug, Default)]
 struct Figures {
     flips: u64,
-    /// How often memory did not open, or could not be read, and said so.
+    /// How often memory could not be opened or read, with an error.
     refused: u64,
     /// How often everything was there without a repair.
     healed: u64,
     events_lost: u64,
 }
 
-/// Flips a bit in a copy of memory, uses it as a person would, repairs it, and checks that every answer is there.
+/// Flips a bit in a copy of memory, uses it as a user would, repairs it, and checks that every answer is there.
 fn check_flip(memory: &Path, name: &str, random: &mut ChaCha8Rng, figures: &mut Figures) {
     let copy = TempDir::new().unwrap();
     copy_folder(memory, copy.path());
     let files = files(copy.path(), name);
     let file = &files[random.next_u32() as usize % files.len()];
     let mut bytes = fs::read(file).unwrap();
-    // What sled has not written to yet says nothing.
+    // Space that sled has not written to holds nothing to damage.
     let end = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) + 1;
     let (at, bit) = (random.next_u64() as usize % end, random.next_u32() % 8);
     bytes[at] ^= 1 << bit;
@@ -168,7 +168,7 @@ fn what_storage_has_lost_comes_back_from_a_backup() {
     let now = Timestamp::now();
     let store = open(memory.path()).unwrap();
     store.back_up_if_due(now);
-    // The backup ends before the store is closed, or with it.
+    // The backup finishes before the store is closed, or while it is.
     while files(memory.path(), ".jsonl.gz").is_empty() {
         std::thread::yield_now();
     }
@@ -237,7 +237,7 @@ fn a_repair_keeps_the_old_store_and_can_be_interrupted() {
     let old = report.old_store.unwrap();
     assert!(old.file_name().unwrap().to_string_lossy().starts_with("damaged-2"));
     assert!(fs::read(old.join("db")).unwrap() == bytes, "it is as it was");
-    // A process that was killed after it had moved the old store aside leaves this.
+    // The state after a process was killed when it had moved the old store aside.
     fs::create_dir(path("repairing")).unwrap();
     fs::rename(path("store"), path("repairing/store")).unwrap();
     fs::write(path("repairing/complete"), "").unwrap();

@@ -1,5 +1,5 @@
-//! One memory and many processes: who comes first owns it, the others ask the owner, and when that is killed somebody else
-//! takes its place. This test program runs itself again as the other processes.
+//! One memory and many processes: the first one owns it, the others are its clients, and when the owner is killed a client
+//! takes its place. This test program also runs as the other processes.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
@@ -23,14 +23,14 @@ use support::{
 };
 use tempfile::TempDir;
 
-/// Owners that are killed, one after the other.
+/// Owners to kill, one after the other.
 const KILLS: usize = 12;
 
-/// What is acknowledged between two kills, at least.
-const DEEDS_BETWEEN_KILLS: usize = 30;
+/// The least number of acknowledged writes between two kills.
+const WRITES_BETWEEN_KILLS: usize = 30;
 
 #[test]
-fn who_comes_second_sees_and_does_the_same() {
+fn a_client_reads_and_writes_the_same_memory() {
     let home = Home::new();
     let (owner, client) = (home.open(), home.open());
     assert_eq!(owner.remember(engram(1), Some(vector(1, 8))), Ok(1));
@@ -53,7 +53,7 @@ fn who_comes_second_sees_and_does_the_same() {
 }
 
 #[test]
-fn a_client_takes_the_owners_place() {
+fn a_client_becomes_the_owner() {
     let home = Home::new();
     let (owner, client, other) = (home.open(), home.open(), home.open());
     owner.remember(engram(1), Some(vector(1, 8))).unwrap();
@@ -66,7 +66,7 @@ fn a_client_takes_the_owners_place() {
 }
 
 #[test]
-fn a_client_is_told_of_events_as_they_come_and_by_whoever_owns_memory() {
+fn a_client_follows_events_whichever_process_is_the_owner() {
     let home = Home::new();
     let (owner, client, third) = (home.open(), home.open(), home.open());
     let mut follower = client.follow_events(&EventFilter::default(), None).unwrap();
@@ -92,7 +92,7 @@ fn a_client_is_told_of_events_as_they_come_and_by_whoever_owns_memory() {
 }
 
 #[test]
-fn nobody_else_may_enter() {
+fn other_users_have_no_access() {
     let home = Home::new();
     let folder = home.folder.path().join("memory");
     let _owner = MemoryStore::open(&folder, MemoryOptions::default()).unwrap();
@@ -102,7 +102,7 @@ fn nobody_else_may_enter() {
     assert_eq!(mode(&folder.join("sharing/memory.sock")), 0o600);
 }
 
-/// Every folder and file below one that others may look into.
+/// Every folder and file below one that other users can access.
 fn open_to_others(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -117,7 +117,7 @@ fn open_to_others(folder: &Path) -> Vec<String> {
     found
 }
 
-/// sled creates files as the umask has them, and an earlier hone did so too.
+/// sled creates files with the umask, and so did an earlier hone.
 #[test]
 fn whatever_the_umask_memory_is_its_owners_alone_and_a_wide_one_is_mended() {
     let home = Home::new();
@@ -141,7 +141,7 @@ fn whatever_the_umask_memory_is_its_owners_alone_and_a_wide_one_is_mended() {
 fn wide_child() {
     let Ok(folder) = env::var("HONE_TEST_FOLDER") else { return };
     let store = MemoryStore::open(Path::new(&folder), MemoryOptions::default()).unwrap();
-    // One that is so long that it lies in a file of its own.
+    // A long one, which storage puts into a separate file.
     let long = hone_memory::Engram { answer: "It depends. ".repeat(70_000), ..engram(1) };
     store.remember(long, Some(vector(1, 8))).unwrap();
     store.append_event(&event(1)).unwrap();
@@ -178,7 +178,7 @@ fn an_answer_may_take_longer_than_an_owner_may_be_silent() {
 }
 
 #[test]
-fn an_owner_that_is_stopped_holds_nobody_up_and_nothing_is_doubled_when_it_goes_on() {
+fn a_stopped_owner_blocks_no_client_and_nothing_is_duplicated_when_it_resumes() {
     let folder = TempDir::new().unwrap();
     let open = || MemoryStore::open(folder.path(), MemoryOptions::default());
     let (sender, lines) = channel();
@@ -200,9 +200,9 @@ fn an_owner_that_is_stopped_holds_nobody_up_and_nothing_is_doubled_when_it_goes_
         let error = answer.unwrap_err().to_string();
         assert!(error.contains(&format!("in use by process {}", owner.process.id())), "{error}");
     }
-    // What was asked of it has reached it, and is done when it goes on.
+    // The request has reached the owner, and is applied when it resumes.
     let events = || client.events(&EventFilter::default(), None);
-    // It is heard at once, and not only when its silence has lasted so long that it is asked again.
+    // The owner is heard at once, and not only at the end of the outage.
     let found = (0..300).find_map(|_| {
         events().ok().or_else(|| {
             thread::sleep(Duration::from_millis(50));
@@ -224,7 +224,7 @@ struct Other {
 }
 
 impl Other {
-    /// Starts a process that does what its role says, on numbers from `first` on; each line that it prints is sent on.
+    /// Starts a process in a role, on numbers from `first` on; forwards the numbers that it prints.
     fn start(folder: &Path, role: &str, first: u64, lines: &Sender<(String, u64)>) -> Other {
         let variables = [("HONE_TEST_ROLE", role.to_owned()), ("HONE_TEST_FIRST", first.to_string())];
         let mut process = start_child(folder, &variables);
@@ -248,7 +248,7 @@ impl Other {
 #[test]
 #[ignore = "is the other process of the test below"]
 fn child() {
-    // Somebody who runs every ignored test starts this one without a parent.
+    // This test may also be started without a parent, by a run of all ignored tests.
     let Ok(folder) = env::var("HONE_TEST_FOLDER") else { return };
     let first: u64 = env::var("HONE_TEST_FIRST").unwrap().parse().unwrap();
     let store = MemoryStore::open(Path::new(&folder), MemoryOptions::default()).unwrap();
@@ -276,7 +276,7 @@ fn child() {
     }
 }
 
-/// Waits for lines until so many came from the writers; the numbers of each role are collected.
+/// Waits until the writers have printed this many lines; collects the numbers of each role.
 fn collect(lines: &Receiver<(String, u64)>, done: &mut BTreeMap<String, Vec<u64>>, n_from_writers: usize) {
     let mut n_seen = 0;
     while n_seen < n_from_writers {
@@ -287,13 +287,13 @@ fn collect(lines: &Receiver<(String, u64)>, done: &mut BTreeMap<String, Vec<u64>
 }
 
 #[test]
-fn nothing_is_lost_or_doubled_where_owners_are_killed() {
+fn nothing_is_lost_or_duplicated_when_owners_are_killed() {
     let folder = TempDir::new().unwrap();
     let (sender, lines) = channel();
     let mut done: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     let start = |role: &str, done: &BTreeMap<String, Vec<u64>>| {
         let last = done.get(role).and_then(|numbers| numbers.last()).copied();
-        // The one after the last that was acknowledged may be there already; a writer goes on after it.
+        // The number after the last acknowledged one may be there already; a writer continues after it.
         let first = match role {
             "writer 1" => last.map_or(1_000_000, |last| last + 2),
             "writer 2" => last.map_or(2_000_000, |last| last + 2),
@@ -303,17 +303,17 @@ fn nothing_is_lost_or_doubled_where_owners_are_killed() {
     };
     let mut others: Vec<Other> = ["writer 1", "writer 2", "reader"].map(|role| start(role, &done)).into();
     for _ in 0..KILLS {
-        collect(&lines, &mut done, DEEDS_BETWEEN_KILLS);
+        collect(&lines, &mut done, WRITES_BETWEEN_KILLS);
         let owner = owner_process(folder.path());
         let place = others.iter().position(|other| Some(other.process.id()) == owner).unwrap();
         let killed = others.remove(place);
         let role = killed.role.clone();
         killed.kill();
-        // What it said before it died counts.
+        // What it printed before the kill counts.
         lines.try_iter().for_each(|(role, number)| done.entry(role).or_default().push(number));
         others.push(start(&role, &done));
     }
-    collect(&lines, &mut done, DEEDS_BETWEEN_KILLS);
+    collect(&lines, &mut done, WRITES_BETWEEN_KILLS);
     others.into_iter().for_each(Other::kill);
     lines.try_iter().for_each(|(role, number)| done.entry(role).or_default().push(number));
     check_all(&MemoryStore::open(folder.path(), MemoryOptions::default()).unwrap(), &done);
@@ -333,6 +333,6 @@ fn check_all(store: &MemoryStore, done: &BTreeMap<String, Vec<u64>>) {
         }
     }
     let read = &done["reader"];
-    assert!(read.len() > DEEDS_BETWEEN_KILLS, "the reader saw next to nothing");
+    assert!(read.len() > WRITES_BETWEEN_KILLS, "the reader saw next to nothing");
     assert!(read.windows(2).all(|pair| pair[0] + 1 == pair[1]), "the reader missed an event, or saw one twice");
 }

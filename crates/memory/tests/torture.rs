@@ -1,8 +1,8 @@
-//! Many processes at once, each of which opens memory for one question after the other, as a script does; and whoever owns
-//! memory is killed again and again, or stopped for a while. Every acknowledged answer, grade, import and event is there
-//! once in the end. The gate runs a small selection; `HONE_TORTURE=1` runs sixteen processes with a hundred questions each.
+//! Many processes at once, each of which opens memory for one question after the other, as a script does, while the owner is
+//! repeatedly killed or stopped for a while. In the end every acknowledged answer, grade, import and event is there once.
+//! The gate runs a small selection; `HONE_TORTURE=1` runs sixteen processes with a hundred questions each.
 //!
-//! This test program runs itself again as the other processes.
+//! This test program also runs as the other processes.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
@@ -24,19 +24,19 @@ use support::{
 };
 use tempfile::TempDir;
 
-/// Numbers of answers that each process has to itself.
+/// Numbers of answers reserved for each process.
 const NUMBERS_PER_PROCESS: u64 = 1_000_000;
 
-/// How far an import's number is from that of the answer before it.
+/// The distance of an import's number from that of the answer before it.
 const IMPORTED: u64 = 500_000;
 
-/// How much is done.
+/// The amount of work.
 struct Scale {
     processes: u64,
     questions: u64,
     /// Answers between two kills.
     rest: usize,
-    /// Every so many kills the owner is stopped instead, until others have given it up.
+    /// Every n-th time the owner is stopped instead of killed, until others have given up on it.
     stops_every: usize,
 }
 
@@ -47,7 +47,7 @@ fn scale() -> Scale {
     }
 }
 
-/// The line of an export.
+/// A line of an export.
 fn line(number: u64) -> String {
     let engram: Engram = engram(number);
     serde_json::json!({ "engram": engram }).to_string()
@@ -56,7 +56,7 @@ fn line(number: u64) -> String {
 #[test]
 #[ignore = "is a process of the test below"]
 fn child() {
-    // Somebody who runs every ignored test starts this one without a parent.
+    // This test may also be started without a parent, by a run of all ignored tests.
     let Ok(folder) = env::var("HONE_TEST_FOLDER") else { return };
     let [first, end] = ["HONE_TEST_FIRST", "HONE_TEST_END"].map(|name| env::var(name).unwrap().parse::<u64>().unwrap());
     for number in first..end {
@@ -75,14 +75,14 @@ fn child() {
 /// What a process says.
 enum Said {
     Did(u64),
-    /// It has done all that it was to do, or was killed.
+    /// It has finished, or was killed.
     Gone {
         index: u64,
         has_ended: bool,
     },
 }
 
-/// Starts the process of that index, which asks from number `first` on.
+/// Starts the process with this index, which asks from number `first` on.
 fn start(folder: &Path, index: u64, first: u64, questions: u64, said: &Sender<Said>) -> Child {
     let end = index * NUMBERS_PER_PROCESS + questions;
     let numbers = [("HONE_TEST_FIRST", first.to_string()), ("HONE_TEST_END", end.to_string())];
@@ -100,14 +100,14 @@ fn start(folder: &Path, index: u64, first: u64, questions: u64, said: &Sender<Sa
     process
 }
 
-/// Stops a process for so long that others give it up.
+/// Stops a process long enough that others give up on it.
 fn stop_for_a_while(process: u32) {
     signal(process, "-STOP");
     thread::sleep(Duration::from_secs(7));
     signal(process, "-CONT");
 }
 
-/// Has all processes ask, and disturbs them; gives the numbers that were acknowledged, and how often they were disturbed.
+/// Runs all processes and disturbs them; returns the acknowledged numbers and the numbers of kills and stops.
 fn torture(folder: &Path, scale: &Scale) -> (Vec<u64>, usize, usize) {
     let (sender, said) = channel();
     let begin = |index: u64| start(folder, index, index * NUMBERS_PER_PROCESS, scale.questions, &sender);
@@ -135,7 +135,7 @@ fn torture(folder: &Path, scale: &Scale) -> (Vec<u64>, usize, usize) {
                 assert!(status.success() || !has_ended, "process {index} failed");
                 assert_ne!(status.code(), Some(101), "process {index} has panicked");
                 if !has_ended {
-                    // What it was doing when it was killed may be there or not, and is not done again.
+                    // Work that was in progress at the kill may be there or not, and is not repeated.
                     let is_its = |number: &&u64| *number / NUMBERS_PER_PROCESS == index;
                     let asked = |number: u64| number % NUMBERS_PER_PROCESS % IMPORTED;
                     let after_last = done.iter().filter(is_its).map(|number| asked(*number) + 2).max().unwrap_or(1);

@@ -70,7 +70,7 @@ fn a_missing_engram_is_no_error() {
     check_whole(&store, 0, 0);
 }
 
-/// What stands on both engrams after a comparison, and what the updates said.
+/// Checks the fields of both engrams after a comparison, and the results of the updates.
 #[track_caller]
 fn check_pairwise(winner: Option<RespondentId>, failure: Option<&str>, expected: [Option<bool>; 2]) {
     let home = Home::new();

@@ -9,7 +9,7 @@ use hone_protocol::{
 use crate::event;
 use crate::support::{Home, engram, grade, id};
 
-/// What was asked of a process that was stopped is done when it goes on, although it has been kept and taken in meanwhile.
+/// A process that was stopped applies a request when it resumes, although the request has been kept and applied meanwhile.
 #[test]
 fn an_event_that_comes_twice_is_there_once() {
     let home = Home::new();
@@ -20,7 +20,7 @@ fn an_event_that_comes_twice_is_there_once() {
     assert_eq!(store.events(&EventFilter::default(), None).unwrap().len(), 1);
 }
 
-/// An event about the answer of that number, whose texts are those of the engram.
+/// An event about the answer with this number, with the texts of its engram.
 fn event_about(number: u64, payload: Payload) -> Envelope {
     event(1, payload).about(id(number), id(number), RespondentId::A)
 }

@@ -11,7 +11,7 @@ use crate::support::{Home, engram, id, vector};
 fn what_a_process_left_unfinished_is_no_hindrance() {
     let home = Home::new();
     let path = |name: &str| home.folder.path().join(name);
-    // A process ended while it began memory, another one while it opened it, a third while it saved the index.
+    // One process ended while it created memory, another while it opened it, a third while it saved the index.
     fs::create_dir_all(path("store.unfinished")).unwrap();
     fs::write(path("store.unfinished/conf"), b"segm").unwrap();
     let store = home.open();
@@ -24,7 +24,7 @@ fn what_a_process_left_unfinished_is_no_hindrance() {
     assert!(!path("store.unfinished").exists() && !path(".unfinished-index-1").exists());
 }
 
-/// Spoils a file of storage, and checks that memory opens all the same or says what to do.
+/// Damages a file of storage, and checks that memory either opens or says what to do.
 #[track_caller]
 fn check_damage(name: &str, spoil: impl Fn(&mut Vec<u8>)) -> bool {
     let home = Home::new();
@@ -59,7 +59,7 @@ fn damaged_files_are_said_to_be_so_with_what_to_do() {
     let flip = |bytes: &mut Vec<u8>, place: usize, n: usize| {
         bytes.iter_mut().skip(place).take(n).for_each(|byte| *byte ^= 0x55);
     };
-    // All that these say is in the log, and so they are made anew.
+    // The log holds everything that these files hold, so they are rewritten.
     assert!(check_damage("conf", |bytes| flip(bytes, 0, 99)));
     assert!(check_damage("snap", |bytes| flip(bytes, 0, 999)));
     assert!(check_damage("snap", |bytes| bytes.truncate(bytes.len() / 2)));
@@ -70,7 +70,7 @@ fn damaged_files_are_said_to_be_so_with_what_to_do() {
     check_damage("db", |bytes| flip(bytes, 60_000, 200));
 }
 
-/// Does something to the index's file between two lives of a memory, and checks that the second one has all vectors.
+/// Changes the index's file while memory is closed, and checks that all vectors are there afterwards.
 #[track_caller]
 fn check_index_file(spoil: impl Fn(&Home)) {
     let home = Home::new();

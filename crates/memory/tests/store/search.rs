@@ -5,7 +5,7 @@ use hone_memory::{Filters, MemoryOptions, MemoryStore, Ranking, Update};
 use crate::support::{Home, MODEL, engram, grade, id, vector, with_cosine};
 use crate::{check_whole, exported_line, numbers};
 
-/// Remembers answers of these similarities and scores, and checks in which order a search finds them.
+/// Remembers answers with these similarities and scores, and checks the order of the search results.
 #[track_caller]
 fn check_search(answers: &[(f32, Option<u8>)], n: usize, filters: Filters, score_weight: f32, expected: &[usize]) {
     let home = Home::new();
@@ -36,7 +36,7 @@ fn search_ranks_by_similarity_and_score() {
     check_search(&[(0.80, Some(1)), (0.75, Some(5))], 2, none(), 0.0, &[0, 1]);
     check_search(&[(0.8, None), (0.7, None)], 2, Filters { min_similarity: Some(0.75), ..none() }, 0.2, &[0]);
     check_search(&[(0.8, None), (0.7, Some(4))], 2, Filters { min_score: Some(4), ..none() }, 0.2, &[1]);
-    // The best grade is far behind the candidates that the index gives first, and still found.
+    // The best grade is far behind the first candidates of the index, and is still found.
     let mut many = vec![(0.9, Some(1)); 200];
     many.push((0.85, Some(5)));
     check_search(&many, 1, none(), 0.2, &[200]);
@@ -72,8 +72,8 @@ fn no_engram_is_lost_because_of_its_vector() {
     check_whole(&store, 4, 1);
 }
 
-/// Imports vectors of 5 dimensions where the model's have 8, has the model be heard, and checks that all can be found in
-/// the end, also by those who open memory anew.
+/// Imports vectors of 5 dimensions for a model whose vectors have 8, lets the model provide one, and checks that all can
+/// finally be found, also after memory is opened again.
 #[track_caller]
 fn check_healing(is_heard: impl Fn(&MemoryStore)) {
     let home = Home::new();

@@ -56,7 +56,7 @@ fn an_export_restores_a_memory_whole() {
     };
     assert_eq!(without_sequence(&again), without_sequence(&exported));
     check_whole(&restored, 299, 200 - 1);
-    // What was learnt since the export stays, and keeps nothing from being restored.
+    // Annotations made since the export stay, and do not prevent the restore.
     restored.annotate_meaning(id(1), Some("to learn".into()), Vec::new()).unwrap();
     restored.remove(&[id(2)]).unwrap();
     assert_eq!(restored.import(exported.as_slice()).unwrap(), Imported { added: 1, already_there: 298 });

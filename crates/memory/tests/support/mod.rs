@@ -61,7 +61,7 @@ pub(crate) fn engram(number: u64) -> Engram {
     }
 }
 
-/// An id as they come one after the other: the same first digits, in order.
+/// An id as in real use: ids have the same first digits, in ascending order.
 pub(crate) fn id(number: u64) -> QueryId {
     QueryId::from_bits((0x0199_0000_0000_7000_8000_u128 << 48) | u128::from(number))
 }
@@ -79,7 +79,7 @@ pub(crate) fn grade(score: Option<u8>) -> Grade {
     }
 }
 
-/// A vector in a direction of its own, the same for the same seed.
+/// A vector in a random direction, the same for the same seed.
 pub(crate) fn vector(seed: u64, dimensions: usize) -> Vec<f32> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let values: Vec<f32> = (0..dimensions).map(|_| random.next_u32() as f32 / u32::MAX as f32 - 0.5).collect();
