@@ -7,6 +7,12 @@ use std::path::Path;
 use hone_files::sync_folder;
 use tempfile::NamedTempFile;
 
+/// The folder of storage, inside memory's.
+pub(crate) const STORAGE_FOLDER: &str = "store";
+
+/// The file of the index, inside memory's folder.
+pub(crate) const INDEX_FILE: &str = "vectors.index";
+
 /// What the name of a file begins with while it is being written.
 const UNFINISHED: &str = ".unfinished-";
 

@@ -16,6 +16,7 @@
 //! A killed process is not a machine that loses its power. For that there is the fsync, and no test.
 
 mod damage;
+pub(crate) mod log;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

@@ -1,6 +1,5 @@
 //! The event log: what passed on the bus, in order.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,9 +12,6 @@ use crate::records::{Numbered, from_json, number_of, to_json};
 
 /// How far back the log is searched for an event that is sent a second time.
 const REPEATS_WITHIN: u64 = 10_000;
-
-/// How many events are known by their ids.
-const MOST_RECENT: usize = 1_000;
 
 impl Opened {
     /// Appends an event and gives its number. An event that is repeated, because its sender did not hear that it had arrived,
@@ -74,29 +70,6 @@ impl Opened {
             }
         }
         Ok(None)
-    }
-}
-
-/// The numbers of the events that came last. One whose write has failed is not there under its number.
-#[derive(Default)]
-pub(super) struct RecentEvents {
-    numbers: BTreeMap<EnvelopeId, u64>,
-    order: VecDeque<EnvelopeId>,
-}
-
-impl RecentEvents {
-    fn number_of(&self, id: EnvelopeId) -> Option<u64> {
-        self.numbers.get(&id).copied()
-    }
-
-    fn note(&mut self, id: EnvelopeId, number: u64) {
-        self.numbers.insert(id, number);
-        self.order.push_back(id);
-        if self.order.len() > MOST_RECENT
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.numbers.remove(&oldest);
-        }
     }
 }
 

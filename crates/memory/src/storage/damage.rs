@@ -8,9 +8,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::log::count_damage;
 use super::{corrupted, of_io};
 use crate::error::MemoryError;
-use crate::repair::count_damage;
 
 /// Removes settings and snapshots that are damaged, if the log is whole. sled writes them anew.
 ///
