@@ -13,7 +13,7 @@ use ureq::{
 };
 use url::Url;
 
-use super::download::TransferError;
+use super::transfer_error::TransferError;
 
 /// Whom to trust: the system's authorities and, where it is given, those in a file.
 pub(crate) fn authorities(more: Option<&Path>) -> Result<RootCerts, TransferError> {
