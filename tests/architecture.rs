@@ -3,10 +3,16 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+
+#[path = "architecture/modules.rs"]
+mod modules;
+#[path = "architecture/source_reader.rs"]
+mod source_reader;
 
 /// Every crate with the crates of the workspace that it may use, lowest first.
 const LAYERS: [(&str, &[&str]); 10] = [
@@ -49,8 +55,8 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Dependencies of every package of the workspace, those of tests and builds left out.
-fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+/// What cargo knows about the packages of the workspace.
+fn packages() -> Vec<Value> {
     let cargo = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
         .current_dir(root())
@@ -58,8 +64,13 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
         .unwrap();
     assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
     let metadata: Value = serde_json::from_slice(&cargo.stdout).unwrap();
-    let packages = metadata["packages"].as_array().unwrap().iter();
-    packages
+    metadata["packages"].as_array().unwrap().clone()
+}
+
+/// Dependencies of every package of the workspace, those of tests and builds left out.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    packages()
+        .iter()
         .map(|package| {
             let all = package["dependencies"].as_array().unwrap().iter();
             let normal = all.filter(|dependency| dependency["kind"].is_null());
@@ -110,7 +121,7 @@ fn unsafe_stands_only_where_it_is_allowed() {
     assert!(sources.len() > 30, "the sources were not found");
     for source in sources {
         let name = source.strip_prefix(root()).unwrap().to_string_lossy().replace('\\', "/");
-        let text = std::fs::read_to_string(&source).unwrap();
+        let text = fs::read_to_string(&source).unwrap();
         let code = text.lines().map(|line| line.split("//").next().unwrap());
         // Written in two parts, so that this test does not find itself.
         let marks = [concat!("uns", "afe {"), concat!("uns", "afe fn"), concat!("uns", "afe impl")];
@@ -121,7 +132,7 @@ fn unsafe_stands_only_where_it_is_allowed() {
 }
 
 fn collect_sources(folder: &Path, sources: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten() {
+    for entry in fs::read_dir(folder).into_iter().flatten() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             collect_sources(&path, sources);
@@ -129,4 +140,20 @@ fn collect_sources(folder: &Path, sources: &mut Vec<PathBuf>) {
             sources.push(path);
         }
     }
+}
+
+#[test]
+fn modules_of_one_parent_use_each_other_in_one_direction() {
+    let mut found = Vec::new();
+    for package in packages() {
+        for target in package["targets"].as_array().unwrap() {
+            let kind = target["kind"][0].as_str().unwrap();
+            if ["lib", "bin"].contains(&kind) {
+                let modules = modules::Modules::read(Path::new(target["src_path"].as_str().unwrap()));
+                let name = package["name"].as_str().unwrap();
+                found.extend(modules::cycles(&modules.uses()).iter().map(|cycle| format!("{name}: {cycle}")));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{} cycles between modules\n\n{}", found.len(), found.join("\n"));
 }

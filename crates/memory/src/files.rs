@@ -7,6 +7,12 @@ use std::path::Path;
 use hone_files::sync_folder;
 use tempfile::NamedTempFile;
 
+/// The folder of storage, inside memory's folder.
+pub(crate) const STORAGE_FOLDER: &str = "store";
+
+/// The file of the index, inside memory's folder.
+pub(crate) const INDEX_FILE: &str = "vectors.index";
+
 /// The prefix of the name of a file that is being written.
 const UNFINISHED: &str = ".unfinished-";
 

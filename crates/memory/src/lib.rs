@@ -23,6 +23,7 @@ mod engram;
 mod error;
 mod files;
 mod filters;
+mod fresh_store;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod index;
@@ -31,6 +32,7 @@ mod options;
 mod records;
 mod repair;
 mod request;
+mod salvage;
 mod sharing;
 mod statistics;
 mod storage;
@@ -40,8 +42,9 @@ pub use engram::{Engram, EngramKind};
 pub use error::{MemoryError, TransferError};
 pub use filters::{EventFilter, Filters};
 pub use options::{MemoryOptions, Ranking};
-pub use repair::{Repaired, Source, repair};
+pub use repair::{Repaired, repair};
 pub use request::Update;
+pub use salvage::Source;
 #[cfg(unix)]
 pub use sharing::socket_path;
 pub use statistics::{Statistics, Tally, Verification};

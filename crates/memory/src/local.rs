@@ -12,6 +12,7 @@ mod events;
 mod forgetting;
 mod ids;
 mod opened;
+mod recent_events;
 mod restore;
 mod search;
 mod transfer;
@@ -27,7 +28,6 @@ use crate::options::MemoryOptions;
 use crate::request::{Reply, Request};
 use crate::statistics::Statistics;
 
-pub(crate) use opened::{INDEX_FILE, STORAGE_FOLDER};
 pub(crate) use transfer::parse_line;
 
 /// Memory whose folder no other process has open.

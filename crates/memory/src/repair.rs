@@ -4,38 +4,23 @@
 //! the old store is moved aside under a dated name and the new one takes its place. An interrupted repair has either changed
 //! nothing or is finished when memory is next opened.
 
-mod log;
-mod salvage;
-
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use hone_files::{create_private_folder, sync_folder};
-use hone_protocol::{QueryId, Timestamp};
+use hone_protocol::QueryId;
 use serde::Serialize;
-use time::OffsetDateTime;
 
 use crate::backup;
 use crate::due::DueList;
 use crate::engram::Engram;
 use crate::error::MemoryError;
-use crate::files::{Purpose, write_file};
-use crate::local::{INDEX_FILE, Local, STORAGE_FOLDER};
+use crate::files::STORAGE_FOLDER;
+use crate::fresh_store;
+use crate::local::Local;
 use crate::options::MemoryOptions;
+use crate::salvage::{Salvage, Source};
 use crate::sharing::while_alone;
-use crate::storage::of_io;
-
-pub(crate) use log::count_damage;
-pub(crate) use salvage::Salvage;
-pub use salvage::Source;
-
-/// The folder of the new store while it is being written, inside memory's folder.
-const FRESH_FOLDER: &str = "repairing";
-
-/// The file that marks a new store as complete.
-const COMPLETE: &str = "complete";
+use crate::storage::log;
 
 /// The result of a repair.
 #[derive(Debug, Serialize)]
@@ -68,7 +53,7 @@ pub struct Repaired {
 /// [`MemoryError::Held`] if a process has memory open; otherwise when the new store cannot be written.
 pub fn repair(folder: &Path, options: &MemoryOptions, elsewhere: &[Engram]) -> Result<Repaired, MemoryError> {
     while_alone(folder, || {
-        finish_interrupted(folder)?;
+        fresh_store::finish_interrupted(folder)?;
         let due = DueList::new(folder).files().map_or(0, |files| files.len() as u64);
         let (salvage, lost, damaged_places, bad_backups) = collect(folder, elsewhere);
         if damaged_places == 0
@@ -78,7 +63,7 @@ pub fn repair(folder: &Path, options: &MemoryOptions, elsewhere: &[Engram]) -> R
             return Ok(Repaired { due, bad_backups, ..whole });
         }
         let vectors = write_fresh(folder, options, &salvage).map_err(|error| in_folder(folder, error))?;
-        let old_store = put_in_place(folder).map_err(|error| of_io(folder, &error))?;
+        let old_store = fresh_store::put_in_place(folder)?;
         let mut sources = BTreeMap::new();
         salvage.engrams.values().for_each(|(source, _)| *sources.entry(*source).or_default() += 1);
         let (answers, events) = (salvage.engrams.len() as u64, salvage.events.len() as u64);
@@ -132,16 +117,9 @@ fn collect(folder: &Path, elsewhere: &[Engram]) -> (Salvage, Vec<QueryId>, u64, 
 
 /// Writes the new store; returns the number of its vectors.
 fn write_fresh(folder: &Path, options: &MemoryOptions, salvage: &Salvage) -> Result<u64, MemoryError> {
-    let fresh = folder.join(FRESH_FOLDER);
-    let begin = || {
-        if fresh.exists() {
-            fs::remove_dir_all(&fresh)?;
-        }
-        create_private_folder(&fresh)
-    };
-    begin().map_err(|error| of_io(folder, &error))?;
+    let fresh = fresh_store::begin(folder)?;
     let vectors = Local::closed(&fresh, options.clone()).restore(salvage)?;
-    write_file(&fresh.join(COMPLETE), Purpose::Owner, b"").map_err(|error| of_io(folder, &error))?;
+    fresh_store::complete(folder)?;
     Ok(vectors)
 }
 
@@ -151,54 +129,4 @@ fn in_folder(folder: &Path, error: MemoryError) -> MemoryError {
         MemoryError::DiskFull { reason, .. } => MemoryError::DiskFull { folder: folder.to_owned(), reason },
         other => other,
     }
-}
-
-/// Moves the old store aside and the new one into its place; returns the old one's path.
-fn put_in_place(folder: &Path) -> io::Result<Option<PathBuf>> {
-    let store = folder.join(STORAGE_FOLDER);
-    let old = store.exists().then(|| folder.join(dated_name(Timestamp::now())));
-    if let Some(old) = &old {
-        fs::rename(&store, old)?;
-        sync_folder(folder)?;
-    }
-    finish_fresh(folder)?;
-    Ok(old)
-}
-
-/// Finishes a repair whose process was killed after it moved the old store aside.
-///
-/// # Errors
-/// When a file cannot be moved.
-pub(crate) fn finish_interrupted(folder: &Path) -> Result<(), MemoryError> {
-    let is_complete = folder.join(FRESH_FOLDER).join(COMPLETE).exists();
-    if is_complete && !folder.join(STORAGE_FOLDER).exists() {
-        finish_fresh(folder).map_err(|error| of_io(folder, &error))?;
-    }
-    Ok(())
-}
-
-fn finish_fresh(folder: &Path) -> io::Result<()> {
-    let fresh = folder.join(FRESH_FOLDER);
-    // It belongs to the old store, and is rebuilt if the new one is missing.
-    for result in
-        [fs::remove_file(folder.join(INDEX_FILE)), fs::rename(fresh.join(INDEX_FILE), folder.join(INDEX_FILE))]
-    {
-        match result {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    fs::rename(fresh.join(STORAGE_FOLDER), folder.join(STORAGE_FOLDER))?;
-    sync_folder(folder)?;
-    fs::remove_dir_all(fresh)
-}
-
-/// A name with the time at which the old store was moved aside.
-fn dated_name(now: Timestamp) -> String {
-    let moment =
-        OffsetDateTime::from_unix_timestamp((now.0 / 1_000).cast_signed()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    let (year, month, day) = moment.to_calendar_date();
-    let (hour, minute, second) = moment.to_hms();
-    let milliseconds = now.0 % 1_000;
-    format!("damaged-{year:04}-{:02}-{day:02}T{hour:02}{minute:02}{second:02}.{milliseconds:03}Z", u8::from(month))
 }

@@ -16,6 +16,7 @@
 //! A killed process is not a machine that loses power; the fsync covers that case.
 
 mod damage;
+pub(crate) mod log;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

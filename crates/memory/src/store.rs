@@ -13,8 +13,9 @@ use tempfile::TempDir;
 
 use crate::engram::Engram;
 use crate::error::{MemoryError, TransferError};
+use crate::files::STORAGE_FOLDER;
 use crate::filters::{EventFilter, Filters};
-use crate::local::{STORAGE_FOLDER, parse_line};
+use crate::local::parse_line;
 use crate::options::{MemoryOptions, Ranking};
 use crate::request::{ExportedEngram, Reply, Request, Standing, Update, Vector};
 use crate::sharing::Shared;

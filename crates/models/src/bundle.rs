@@ -23,9 +23,8 @@ use thiserror::Error;
 use self::format::{ALIGNMENT, Index, IndexFile, IndexModel, Trailer};
 use crate::{
     digest::{CopyError, Hashing},
-    installed::{InstalledFile, InstalledModel, Place},
+    installed::{InstalledFile, InstalledModel, Place, open_region},
     progress::{Event, Phase, ProgressSink},
-    store::open_region,
 };
 
 /// The models inside an executable.

@@ -1,5 +1,8 @@
 //! Available models: a model's name, its source, and the location of each of its files.
 
+use std::fs::File;
+use std::io::{self, Read, Seek};
+
 use hone_protocol::ModelFile;
 
 use crate::blocks::Blocks;
@@ -51,4 +54,11 @@ impl InstalledModel {
     pub fn size(&self) -> u64 {
         self.files.iter().map(|file| file.location.length).sum()
     }
+}
+
+/// The bytes of a region of a file.
+pub(crate) fn open_region(region: &ModelFile) -> io::Result<impl Read + use<>> {
+    let mut file = File::open(&region.path)?;
+    file.seek(io::SeekFrom::Start(region.offset))?;
+    Ok(file.take(region.length))
 }

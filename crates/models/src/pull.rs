@@ -17,6 +17,7 @@ mod hub;
 mod import;
 mod index;
 mod pip_settings;
+mod transfer_error;
 mod trust;
 mod wheel;
 
@@ -37,8 +38,9 @@ pub use self::{
     pip_settings::IndexOptions,
 };
 use self::{
-    download::{Transfer, TransferError},
+    download::Transfer,
     hub::{HubClient, HubFile},
+    transfer_error::TransferError,
 };
 use crate::{
     catalog::{CatalogFile, CatalogModel, SINGLE_FILE, Source},

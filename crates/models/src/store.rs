@@ -320,14 +320,6 @@ impl Drop for ModelLock {
     }
 }
 
-/// Reads a region of a file.
-pub(crate) fn open_region(region: &ModelFile) -> io::Result<impl io::Read + use<>> {
-    use std::io::{Read as _, Seek as _};
-    let mut file = File::open(&region.path)?;
-    file.seek(io::SeekFrom::Start(region.offset))?;
-    Ok(file.take(region.length))
-}
-
 pub(crate) fn io_error(path: &Path, source: io::Error) -> StoreError {
     StoreError::Io { path: path.to_owned(), source }
 }

@@ -1,6 +1,5 @@
 //! The event log: the messages on the bus, in order.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,9 +12,6 @@ use crate::records::{Numbered, from_json, number_of, to_json};
 
 /// How far back the log is searched for a repeated event.
 const REPEATS_WITHIN: u64 = 10_000;
-
-/// The number of events whose ids are kept in memory.
-const MOST_RECENT: usize = 1_000;
 
 impl Opened {
     /// Appends an event and returns its number. A repeated event, whose sender did not learn that it had arrived, is
@@ -74,29 +70,6 @@ impl Opened {
             }
         }
         Ok(None)
-    }
-}
-
-/// The numbers of the most recent events. An event whose write failed is not found under its number.
-#[derive(Default)]
-pub(super) struct RecentEvents {
-    numbers: BTreeMap<EnvelopeId, u64>,
-    order: VecDeque<EnvelopeId>,
-}
-
-impl RecentEvents {
-    fn number_of(&self, id: EnvelopeId) -> Option<u64> {
-        self.numbers.get(&id).copied()
-    }
-
-    fn note(&mut self, id: EnvelopeId, number: u64) {
-        self.numbers.insert(id, number);
-        self.order.push_back(id);
-        if self.order.len() > MOST_RECENT
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.numbers.remove(&oldest);
-        }
     }
 }
 

@@ -6,24 +6,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hone_protocol::QueryId;
 
-use super::events::RecentEvents;
+use super::recent_events::RecentEvents;
 use crate::commits::Commits;
 use crate::error::MemoryError;
-use crate::files::{Purpose, write_file};
+use crate::files::{INDEX_FILE, Purpose, STORAGE_FOLDER, write_file};
+use crate::fresh_store::finish_interrupted;
 use crate::index::VectorIndex;
 use crate::options::MemoryOptions;
 use crate::records::{
     Change, FORMAT, HEAD_KEY, Head, Numbered, StoredVector, from_json, keys_of_all, model_key, to_json, vector_key,
 };
-use crate::repair::finish_interrupted;
 use crate::request::Vector;
 use crate::storage::{Batch, Storage, of_io};
-
-/// The folder of storage, inside memory's folder.
-pub(crate) const STORAGE_FOLDER: &str = "store";
-
-/// The file of the index, inside memory's folder.
-pub(crate) const INDEX_FILE: &str = "vectors.index";
 
 /// Open storage and index.
 pub(super) struct Opened {

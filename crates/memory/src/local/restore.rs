@@ -6,8 +6,8 @@ use super::Local;
 use super::opened::Opened;
 use crate::error::MemoryError;
 use crate::records::{Numbered, to_json};
-use crate::repair::Salvage;
 use crate::request::Vector;
+use crate::salvage::Salvage;
 use crate::statistics::{Statistics, Verification};
 
 /// Records per write.

@@ -8,9 +8,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::log::count_damage;
 use super::{corrupted, of_io};
 use crate::error::MemoryError;
-use crate::repair::count_damage;
 
 /// Removes damaged settings and snapshots if the log is intact. sled writes them again.
 ///

@@ -14,7 +14,10 @@ use ureq::{
 };
 use url::{Origin, Url};
 
-use super::{download::TransferError, trust};
+use super::{
+    transfer_error::{Peer, TransferError},
+    trust,
+};
 use crate::digest::is_sha256;
 
 const MOST_REDIRECTS: usize = 8;
@@ -42,15 +45,6 @@ pub(crate) struct Page {
     /// Its media type, without parameters.
     pub(crate) media_type: String,
     pub(crate) bytes: Vec<u8>,
-}
-
-/// The kind of server; the advice after a refusal depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peer {
-    /// The model hub.
-    Hub,
-    /// A package index.
-    Index,
 }
 
 /// Requests files and pages from servers.

@@ -7,8 +7,8 @@ use hf_hub::{
 
 use super::{
     PullOptions,
-    client::{Client, Peer},
-    download::TransferError,
+    client::Client,
+    transfer_error::{Peer, TransferError},
 };
 use crate::{catalog::Source, name::is_safe_file_name};
 

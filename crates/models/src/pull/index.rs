@@ -14,8 +14,8 @@ use self::page::{ACCEPTED, LONGEST_PAGE};
 pub use self::page::{Link, index_links};
 use super::{
     PullOptions,
-    client::{Client, Page, Peer, protocol, without_secrets},
-    download::TransferError,
+    client::{Client, Page, protocol, without_secrets},
+    transfer_error::{Peer, TransferError},
 };
 use crate::progress::ProgressSink;
 

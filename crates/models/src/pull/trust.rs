@@ -13,7 +13,7 @@ use ureq::{
 };
 use url::Url;
 
-use super::download::TransferError;
+use super::transfer_error::TransferError;
 
 /// The authorities to trust: the system's, and those in a file if one is given.
 pub(crate) fn authorities(more: Option<&Path>) -> Result<RootCerts, TransferError> {

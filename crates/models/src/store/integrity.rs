@@ -4,10 +4,10 @@ use std::{io, path::Path};
 
 use hone_protocol::ModelFile;
 
-use super::{Manifest, Store, StoreError, io_error, open_region};
+use super::{Manifest, Store, StoreError, io_error};
 use crate::{
     digest::copy_hashed,
-    installed::{InstalledFile, InstalledModel, Place},
+    installed::{InstalledFile, InstalledModel, Place, open_region},
     name::name_of_folder,
 };
 

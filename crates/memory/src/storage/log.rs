@@ -15,7 +15,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use crate::storage::SEGMENT_BYTES;
+use super::SEGMENT_BYTES;
 
 /// The page size at which a write is cut off if its process is killed.
 const SYSTEM_PAGE_BYTES: usize = 4096;
@@ -104,7 +104,7 @@ pub(crate) fn read(folder: &Path) -> io::Result<LogContent> {
 ///
 /// # Errors
 /// When the file cannot be read.
-pub(crate) fn count_damage(folder: &Path, from: u64) -> io::Result<u64> {
+pub(super) fn count_damage(folder: &Path, from: u64) -> io::Result<u64> {
     let mut file = File::open(folder.join("db"))?;
     let first = from / SEGMENT_BYTES as u64;
     let mut n_damaged = 0;

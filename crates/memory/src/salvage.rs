@@ -10,11 +10,11 @@ use hone_protocol::{Envelope, Payload, QueryId, RespondentId};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::log::{LogContent, Record};
 use crate::backup::Backup;
 use crate::engram::{Engram, field, grade_fields, pairwise_fields};
 use crate::records::{StoredVector, id_of};
 use crate::request::Vector;
+use crate::storage::log::{LogContent, Record};
 
 /// The source of an engram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -1,0 +1,20 @@
+# Sourced by the scripts that build for ARM and run there under an emulator: what that needs is installed where it is
+# missing, and cargo is told how to link and run for it.
+export ARM=aarch64-unknown-linux-gnu
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu'
+
+packages=()
+command -v aarch64-linux-gnu-g++ >/dev/null || packages+=(g++-aarch64-linux-gnu)
+command -v qemu-aarch64 >/dev/null || packages+=(qemu-user)
+if [ ${#packages[@]} -gt 0 ]; then
+    as_root=
+    [ "$(id -u)" = 0 ] || as_root='sudo -n'
+    if ! { command -v apt-get && $as_root true; } >/dev/null 2>&1; then
+        echo "the checks for ARM need aarch64-linux-gnu-g++ and qemu-aarch64: install ${packages[*]} (so they are called in Debian)" >&2
+        exit 1
+    fi
+    $as_root apt-get update --quiet=2
+    $as_root apt-get install --quiet=2 --yes --no-install-recommends "${packages[@]}" libc6-dev-arm64-cross
+fi
+rustup target list --installed | grep -qx "$ARM" || rustup target add "$ARM"
