@@ -141,7 +141,7 @@ fn doctor_fails_with_what_is_wrong_and_what_to_do() {
         assert!(run.stdout.contains("next: "), "{}", run.stdout);
     };
     let online = || Home::new().variable("HONE_OFFLINE", "0");
-    check(&Home::new(), &["doctor"], "HONE_OFFLINE forbids");
+    check(&Home::new(), &["doctor"], "HONE_OFFLINE disables");
     check(&online(), &["doctor", "--model", "nothing"], "neither installed nor in the catalog");
     check(&online().variable("HONE_ENGINE_THREADS", "x"), &["doctor"], "HONE_ENGINE_THREADS");
     let home = online();

@@ -238,7 +238,7 @@ fn models_that_are_too_large_for_the_memory_limit_are_refused_with_the_sums() {
     assert_eq!(run.code, 1, "{}", run.stderr);
     assert!(run.stderr.contains("weights 94 MiB") && run.stderr.contains("--memory-limit"), "{}", run.stderr);
     let typo = home.run(&["generate", "--memory-limit", "lots"]);
-    assert!(typo.code == 2 && typo.stderr.contains("no size"), "{}", typo.stderr);
+    assert!(typo.code == 2 && typo.stderr.contains("is not a size"), "{}", typo.stderr);
 }
 
 #[test]

@@ -88,7 +88,11 @@ fn a_damaged_copy_of_a_file_that_is_gone_says_so() {
     fs::remove_file(home.folder.path().join("one.gguf")).unwrap();
     assert!(home.pull("one", &options(&nobody())).0.unwrap().was_there);
     flip(&home.path("one/model.gguf"), 99);
-    home.pull_fails("one", &options(&nobody()), &["`one` is damaged", "one.gguf", "is gone", "hone rm one"]);
+    home.pull_fails(
+        "one",
+        &options(&nobody()),
+        &["`one` is damaged", "one.gguf", "is missing or has changed", "hone rm one"],
+    );
 }
 
 #[test]
