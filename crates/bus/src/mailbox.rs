@@ -88,14 +88,14 @@ pub struct MailboxState {
 #[derive(Clone, Default)]
 pub struct Bus {
     // The list is replaced as a whole, so that a sender that waits for a full mailbox holds no lock.
-    entrances: Arc<RwLock<Arc<Vec<Arc<Entrance>>>>>,
+    subscribers: Arc<RwLock<Arc<Vec<Arc<Subscriber>>>>>,
 }
 
 /// The receiving end of a subscription. Dropping it ends the subscription and releases waiting senders.
 pub struct Mailbox {
     bus: Bus,
     /// Only the bus holds the sender, so the receiver is disconnected when the bus closes the mailbox.
-    entrance: Weak<Entrance>,
+    subscriber: Weak<Subscriber>,
     receiver: Receiver<Arc<Envelope>>,
     capacity: usize,
     overflowed: Arc<AtomicBool>,
@@ -103,7 +103,7 @@ pub struct Mailbox {
 }
 
 /// The sending end of a subscription.
-struct Entrance {
+struct Subscriber {
     subscription: Subscription,
     sender: Sender<Arc<Envelope>>,
     /// The receiver again, from which senders remove the oldest message.
@@ -129,17 +129,17 @@ impl Bus {
         let oldest = (subscription.overload == Overload::DropOldest).then(|| receiver.clone());
         let overflowed = Arc::new(AtomicBool::new(false));
         let dropped = AtomicU64::new(0);
-        let entrance =
-            Arc::new(Entrance { subscription, sender, oldest, closed, dropped, overflowed: Arc::clone(&overflowed) });
+        let subscriber =
+            Arc::new(Subscriber { subscription, sender, oldest, closed, dropped, overflowed: Arc::clone(&overflowed) });
         let mailbox = Mailbox {
             bus: self.clone(),
-            entrance: Arc::downgrade(&entrance),
+            subscriber: Arc::downgrade(&subscriber),
             receiver,
             capacity,
             overflowed,
             _open: open,
         };
-        self.change(|entrances| entrances.push(entrance));
+        self.change(|subscribers| subscribers.push(subscriber));
         mailbox
     }
 
@@ -152,13 +152,13 @@ impl Bus {
         let subject = envelope.subject();
         let envelope = Arc::new(envelope);
         let mut mailboxes = Vec::new();
-        for entrance in self.entrances().iter().filter(|entrance| entrance.hears(&envelope, subject)) {
-            if !entrance.deliver(&envelope) {
-                entrance.dropped.fetch_add(1, Ordering::Relaxed);
-                mailboxes.push(entrance.subscription.name.clone());
+        for subscriber in self.subscribers().iter().filter(|subscriber| subscriber.hears(&envelope, subject)) {
+            if !subscriber.deliver(&envelope) {
+                subscriber.dropped.fetch_add(1, Ordering::Relaxed);
+                mailboxes.push(subscriber.subscription.name.clone());
             }
-            if entrance.overflowed.load(Ordering::Relaxed) {
-                self.close(|other| Arc::ptr_eq(other, entrance));
+            if subscriber.overflowed.load(Ordering::Relaxed) {
+                self.close(|other| Arc::ptr_eq(other, subscriber));
             }
         }
         if mailboxes.is_empty() { Ok(()) } else { Err(Overloaded { subject, mailboxes }) }
@@ -166,20 +166,20 @@ impl Bus {
 
     /// The state of every mailbox, in the order of subscription.
     pub fn mailboxes(&self) -> Vec<MailboxState> {
-        self.entrances().iter().map(|entrance| entrance.state()).collect()
+        self.subscribers().iter().map(|subscriber| subscriber.state()).collect()
     }
 
-    fn close(&self, is_it: impl Fn(&Arc<Entrance>) -> bool) {
-        self.change(|entrances| entrances.retain(|entrance| !is_it(entrance)));
+    fn close(&self, is_it: impl Fn(&Arc<Subscriber>) -> bool) {
+        self.change(|subscribers| subscribers.retain(|subscriber| !is_it(subscriber)));
     }
 
-    fn entrances(&self) -> Arc<Vec<Arc<Entrance>>> {
-        Arc::clone(&self.entrances.read().unwrap_or_else(PoisonError::into_inner))
+    fn subscribers(&self) -> Arc<Vec<Arc<Subscriber>>> {
+        Arc::clone(&self.subscribers.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Entrance>>)) {
-        let mut entrances = self.entrances.write().unwrap_or_else(PoisonError::into_inner);
-        change(Arc::make_mut(&mut entrances));
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Subscriber>>)) {
+        let mut subscribers = self.subscribers.write().unwrap_or_else(PoisonError::into_inner);
+        change(Arc::make_mut(&mut subscribers));
     }
 }
 
@@ -202,11 +202,11 @@ impl Mailbox {
 
 impl Drop for Mailbox {
     fn drop(&mut self) {
-        self.bus.close(|entrance| std::ptr::eq(Arc::as_ptr(entrance), self.entrance.as_ptr()));
+        self.bus.close(|subscriber| std::ptr::eq(Arc::as_ptr(subscriber), self.subscriber.as_ptr()));
     }
 }
 
-impl Entrance {
+impl Subscriber {
     fn hears(&self, envelope: &Envelope, subject: Subject) -> bool {
         let Subscription { subjects, sessions, .. } = &self.subscription;
         subjects.contains(&subject) && sessions.as_ref().is_none_or(|sessions| sessions.contains(envelope.session_id))

@@ -17,7 +17,7 @@ use crate::arguments::{BenchArguments, BenchCommand};
 use crate::failure::{Outcome, usage};
 use crate::terminal::progress::Steps;
 
-/// Token ids of arbitrary prompts lie below this: every vocabulary has so many.
+/// Token ids of arbitrary prompts are below this, which is within every vocabulary.
 const VOCABULARY: u32 = 30_000;
 
 /// One test's figures, tokens per second.
@@ -132,14 +132,14 @@ impl Spread {
     }
 }
 
-/// A prompt without sense, another for every seed.
+/// A prompt of arbitrary tokens, which depend on the seed.
 fn arbitrary_tokens(seed: u32, n: usize) -> Vec<u32> {
     let token = |place: u32| seed.wrapping_mul(7919).wrapping_add(place * 104_729) % VOCABULARY;
     (0..n as u32).map(token).collect()
 }
 
-/// The engine that requests are measured with: two contexts of so many tokens, and nothing is guessed ahead, so that
-/// every token is a step.
+/// The engine that requests are measured with: two contexts of this length, without speculation, so that every token is a
+/// step.
 fn engine(app: &App, context: usize) -> anyhow::Result<EngineHandle> {
     let model = ModelOptions {
         context_length: Some(context),

@@ -21,7 +21,7 @@ struct JsonBundle<'a> {
 /// Writes the bundle. Models of the catalog that are not here are fetched first.
 ///
 /// # Errors
-/// When a model cannot be had, or the file cannot be written.
+/// When a model is unavailable, or the file cannot be written.
 pub(crate) fn run(app: &App, arguments: &BundleArguments) -> anyhow::Result<Outcome> {
     let models: Vec<InstalledModel> =
         arguments.models.iter().map(|name| app.installed(name)).collect::<anyhow::Result<_>>()?;

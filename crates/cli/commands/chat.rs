@@ -214,7 +214,7 @@ fn outcome_of(ending: Ending) -> Outcome {
     }
 }
 
-/// The badge, or why there is none.
+/// Prints the badge, or why the answer has no grade.
 fn show_grade(app: &App, grade: &Grade) {
     match (badge(grade), &grade.judging.failure) {
         (Some(badge), _) => app.output.announce(&badge),

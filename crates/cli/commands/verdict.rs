@@ -21,7 +21,7 @@ struct JsonWinner {
     winner: Option<RespondentId>,
 }
 
-/// Prints the verdict as JSON; null where there is none.
+/// Prints the verdict as JSON; null if there is no verdict.
 ///
 /// # Errors
 /// When stdin cannot be read.

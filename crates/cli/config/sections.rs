@@ -58,7 +58,7 @@ pub(crate) struct EngineConfig {
     /// Bytes that all models together may take; `None` takes what is free.
     #[serde(deserialize_with = "size")]
     pub(crate) memory_limit: Option<u64>,
-    /// How long a model stays that nobody uses; `None` is for ever.
+    /// How long an idle model stays loaded; `None` is indefinitely.
     #[serde(deserialize_with = "seconds_or_none")]
     pub(crate) keep_alive: Option<Duration>,
     /// Names or paths of models that stay in memory once they are loaded.

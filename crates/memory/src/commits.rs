@@ -15,7 +15,7 @@ pub(crate) struct Commits {
 struct State {
     applied: u64,
     durable: u64,
-    somebody_flushes: bool,
+    is_flushing: bool,
     failure: Option<MemoryError>,
 }
 
@@ -41,16 +41,16 @@ impl Commits {
             if let Some(failure) = &state.failure {
                 return Err(failure.clone());
             }
-            if state.somebody_flushes {
+            if state.is_flushing {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            state.somebody_flushes = true;
+            state.is_flushing = true;
             let applied = state.applied;
             drop(state);
             let flushed = flush();
             state = self.lock();
-            state.somebody_flushes = false;
+            state.is_flushing = false;
             match flushed {
                 Ok(()) => state.durable = state.durable.max(applied),
                 Err(failure) => state.failure = Some(failure),

@@ -21,13 +21,13 @@ use crate::arguments::ContentionArguments;
 use crate::failure::{Outcome, usage};
 use crate::terminal::progress::Steps;
 
-/// What somebody who chats asks: tokens of the prompt, and of the answer.
+/// A request of the chat: tokens of the prompt and of the answer.
 const QUESTION: Size = Size { prompt: 90, answer: 64 };
-/// What the judge is asked: a rubric, a question, an answer; and some feedback.
+/// A request to the judge: a rubric, a question and an answer; and some feedback.
 const GRADING: Size = Size { prompt: 300, answer: 40 };
 /// Both models' context.
 const CONTEXT: usize = 4096;
-/// The shortest and the longest time that somebody reads before the next question, in milliseconds.
+/// The shortest and the longest reading time before the next question, in milliseconds.
 const READING: (u32, u32) = (150, 550);
 
 /// The figures.

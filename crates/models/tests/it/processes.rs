@@ -35,7 +35,7 @@ fn pull_in_child(endpoint: &str, home: &Path) -> Child {
 #[test]
 #[ignore = "is the other process of the tests beside it"]
 fn child() {
-    // Somebody who runs every ignored test starts this one without a parent.
+    // This test may also be started without a parent, by a run of all ignored tests.
     let Ok(endpoint) = env::var("HONE_TEST_ENDPOINT") else { return };
     let home = env::var("HONE_TEST_HOME").unwrap();
     Store::open(Path::new(&home)).unwrap().pull(REFERENCE, &options(&endpoint), &mut |_| ()).unwrap();
