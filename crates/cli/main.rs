@@ -19,6 +19,7 @@ mod logging;
 mod output;
 mod progress;
 mod running;
+mod saved_prefixes;
 mod stack;
 mod story;
 mod templates;

@@ -164,6 +164,7 @@ impl Store {
         options: &PullOptions,
         progress: ProgressSink<'_>,
     ) -> Result<Pulled, PullError> {
+        self.sweep();
         let plan = self.plan(reference, options)?;
         if let Some(model) = self.already_there(&plan, &mut |_| ())? {
             return Ok(Pulled { model, was_there: true });
@@ -274,10 +275,8 @@ impl Store {
         sync_folder(&incoming).map_err(|error| io_error(&incoming, error))?;
         let mut grave = None;
         if folder.exists() {
-            let made = tempfile::Builder::new().prefix(".removed-").tempdir_in(self.folder());
-            let made = made.map_err(|error| io_error(self.folder(), error))?;
+            let made = grave.insert(self.grave()?);
             fs::rename(&folder, made.path().join("model")).map_err(|error| io_error(&folder, error))?;
-            grave = Some(made);
         }
         fs::rename(&incoming, &folder).map_err(|error| io_error(&folder, error))?;
         sync_folder(self.folder()).map_err(|error| io_error(self.folder(), error))?;

@@ -2,7 +2,8 @@
 //!
 //! A model is a folder under `models/` in the data folder: its files and a `manifest.json`. A folder appears by one rename
 //! when it is complete and disappears by one rename when it is removed, so there is nothing in between to repair. Names
-//! that start with a dot are the crate's own: `.incoming` (downloads under way), `.locks`, and folders being removed.
+//! that start with a dot are the crate's own: `.incoming` (downloads under way), `.locks`, and folders being removed, which
+//! the next process that lists, pulls or removes deletes where the one that began was killed.
 //!
 //! Names are looked up in this order: the models inside the running executable (a bundle answers the same wherever it
 //! runs), the store, and then the file system, where a path to a file is used in place.
@@ -18,6 +19,7 @@ use std::{
 
 use hone_files::{create_private_folder, open_private};
 use hone_protocol::{LocateError, LocateModel, ModelFile, with_causes};
+use tempfile::TempDir;
 use thiserror::Error;
 
 pub(crate) use self::manifest::{MANIFEST, Manifest, ManifestFile};
@@ -28,6 +30,9 @@ use crate::{
     installed::{InstalledFile, InstalledModel, Place},
     name::{folder_of_name, is_model_name, looks_like_path, name_from_file, name_of_folder, suggestion},
 };
+
+/// What the names of folders begin with that are being removed; also the file that is locked meanwhile.
+const REMOVED: &str = ".removed-";
 
 /// The models on this machine.
 #[derive(Clone, Debug)]
@@ -128,6 +133,7 @@ impl Store {
     /// # Errors
     /// When the store's folder cannot be read.
     pub fn list(&self) -> Result<Listing, StoreError> {
+        self.sweep();
         let mut listing = Listing::default();
         listing.models.extend(self.bundle.iter().flat_map(|bundle| bundle.models.iter().cloned()));
         for folder in folders(&self.folder)? {
@@ -189,16 +195,39 @@ impl Store {
             return Err(StoreError::NotInstalled(format!("no model `{name}` is installed: see `hone list`")));
         }
         let _lock = self.lock(name, &mut || Err(StoreError::Busy(name.to_owned())))?;
-        let failed = |error| io_error(&self.folder, error);
-        let grave = tempfile::Builder::new().prefix(".removed-").tempdir_in(&self.folder).map_err(failed)?;
+        self.sweep();
+        let grave = self.grave()?;
         for (place, target) in places.iter().zip(["model", "incoming"]) {
             if place.exists() {
                 fs::rename(place, grave.path().join(target)).map_err(|error| io_error(place, error))?;
             }
         }
+        let failed = |error| io_error(&self.folder, error);
         let freed = size_of_folder(grave.path()).map_err(failed)?;
-        grave.close().map_err(failed)?;
+        grave.folder.close().map_err(failed)?;
         Ok(freed)
+    }
+
+    /// A folder for what is to be removed; it goes when it is dropped.
+    pub(crate) fn grave(&self) -> Result<Grave, StoreError> {
+        let failed = |error| io_error(&self.folder, error);
+        let file = self.lock_file(REMOVED)?;
+        file.lock_shared().map_err(failed)?;
+        let folder = tempfile::Builder::new().prefix(REMOVED).tempdir_in(&self.folder).map_err(failed)?;
+        Ok(Grave { folder, _lock: ModelLock(file) })
+    }
+
+    /// Deletes what a process had begun to remove when it was killed. Where that is impossible, or another process is
+    /// removing something, it is left to the next.
+    pub(crate) fn sweep(&self) {
+        let left = folders(&self.folder).unwrap_or_default();
+        let left: Vec<String> = left.into_iter().filter(|name| name.starts_with(REMOVED)).collect();
+        let lock = if left.is_empty() { None } else { self.lock_file(REMOVED).ok() };
+        let Some(_lock) = lock.filter(|lock| lock.try_lock().is_ok()).map(ModelLock) else { return };
+        for name in left {
+            let swept = fs::remove_dir_all(self.folder.join(&name));
+            swept.unwrap_or_else(|error| tracing::warn!(name, %error, "what was removed still takes room"));
+        }
     }
 
     /// The pulled model of that name, if its folder is there.
@@ -242,33 +271,39 @@ impl Store {
         name: &str,
         on_busy: &mut dyn FnMut() -> Result<(), StoreError>,
     ) -> Result<ModelLock, StoreError> {
-        let folder = self.folder.join(".locks");
-        create_private_folder(&folder).map_err(|error| io_error(&folder, error))?;
-        let path = folder.join(folder_of_name(name));
-        let options = &mut File::options();
-        let file = open_private(&path, options.create(true).append(true)).map_err(|error| io_error(&path, error))?;
+        let file = self.lock_file(&folder_of_name(name))?;
+        let failed = |error| io_error(&self.folder, error);
         match file.try_lock() {
             Ok(()) => return Ok(ModelLock(file)),
             Err(TryLockError::WouldBlock) => on_busy()?,
-            Err(TryLockError::Error(error)) => return Err(io_error(&path, error)),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
-        file.lock().map_err(|error| io_error(&path, error))?;
+        file.lock().map_err(failed)?;
         Ok(ModelLock(file))
+    }
+
+    /// A file that exists to be locked.
+    fn lock_file(&self, name: &str) -> Result<File, StoreError> {
+        let folder = self.folder.join(".locks");
+        create_private_folder(&folder).map_err(|error| io_error(&folder, error))?;
+        let path = folder.join(name);
+        let options = &mut File::options();
+        open_private(&path, options.create(true).append(true)).map_err(|error| io_error(&path, error))
     }
 
     /// What somebody meant who named a model that is neither known nor there.
     pub(crate) fn unknown(&self, name: &str) -> String {
+        let other = kind_of(Path::new(name)).map(|kind| format!("`{name}` is {kind} and not a GGUF file"));
         if looks_like_path(name) {
-            return match kind_of(Path::new(name)) {
-                Some(kind) => format!("`{name}` is {kind} and not a GGUF file"),
-                None => format!("there is no file `{name}`"),
-            };
+            return other.unwrap_or_else(|| format!("there is no file `{name}`"));
         }
         let installed = self.list().unwrap_or_default().models;
         let known = self.catalog.models.iter().map(|model| model.name.as_str());
         match suggestion(name, known.chain(installed.iter().map(|model| model.name.as_str()))) {
             Some(near) => format!("there is no model `{name}`: did you mean `{near}`?"),
-            None => format!("there is no model `{name}`: `hone list --all` shows those that can be pulled"),
+            None => other.unwrap_or_else(|| {
+                format!("there is no model `{name}`: `hone list --all` shows those that can be pulled")
+            }),
         }
     }
 
@@ -305,6 +340,18 @@ impl LocateModel for Store {
 
     fn verify(&self, file: &ModelFile) -> Result<(), LocateError> {
         self.check_file(file).map_err(|error| LocateError(with_causes(&error)))
+    }
+}
+
+/// A folder of what is being removed. Who holds it keeps others from sweeping it.
+pub(crate) struct Grave {
+    folder: TempDir,
+    _lock: ModelLock,
+}
+
+impl Grave {
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
     }
 }
 
