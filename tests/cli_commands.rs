@@ -77,6 +77,55 @@ fn logs_are_filtered_as_asked() {
     assert_eq!((quiet.code, quiet.stderr.as_str()), (0, ""));
 }
 
+/// What was computed of conversations took up to 2 GB that no command showed or freed.
+#[test]
+fn the_kept_kv_cache_is_listed_and_removed() {
+    let home = Home::new();
+    home.write("data/kv/0a.kv", &[1; 3000]);
+    home.write("data/kv/0b.part", &[1; 500]);
+    home.write("data/kv/mine.txt", b"mine");
+    let run = home.run(&["list"]);
+    assert!(run.stderr.contains("3.5 kB") && run.stderr.contains("hone rm --kv"), "{}", run.stderr);
+    let kept = serde_json::json!([{"kv_cache": {"files": 2, "bytes": 3500}}]);
+    assert_eq!(home.json(&["list", "--json"]), kept);
+    assert_eq!(home.json(&["rm", "--kv", "--json"]), kept);
+    assert_eq!(home.json(&["list", "--json"]), serde_json::json!([]));
+    let run = home.run(&["rm", "--kv"]);
+    assert_eq!((run.code, run.stdout.as_str()), (0, "the kept KV cache is removed (0 B freed)\n"));
+    assert!(home.path("data/kv/mine.txt").exists());
+    check_failure(&home, &["rm"], 2, "--kv");
+}
+
+/// A directory was said to be missing, and reading a pipe would have waited for a writer.
+#[test]
+fn what_is_no_file_is_called_what_it_is() {
+    let home = Home::new();
+    let check = |path: &str, kind: &str| {
+        let complaint = format!("is {kind} and not a GGUF file");
+        for arguments in [
+            &["generate", "--model", path][..],
+            &["chat", "Why?", "--model", path],
+            &["generate", "--model", &smollm2(), "--draft", path],
+            &["bench", "--model", path],
+            &["grade", "--query", "a", "--answer", "b", "--judge", path, "--model", &smollm2()],
+            &["tokenize", "--model", path],
+            &["show", path],
+            &["pull", path],
+            &["bundle", "--model", path, "--output", "never-written"],
+        ] {
+            check_failure(&home, arguments, 1, &complaint);
+        }
+    };
+    home.write("folder/file", b"");
+    check(home.path("folder").to_str().unwrap(), "a directory");
+    #[cfg(unix)]
+    {
+        let pipe = home.path("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        check(pipe.to_str().unwrap(), "a pipe");
+    }
+}
+
 #[test]
 fn wrong_use_exits_with_2() {
     let home = Home::new();

@@ -141,7 +141,7 @@ impl App {
     /// # Errors
     /// When the engine or the judge cannot be had.
     pub(crate) fn stack(&self, options: StackOptions) -> anyhow::Result<Stack> {
-        let prefix_folder = options.keeps_prefix.then(|| self.data_folder.join("kv"));
+        let prefix_folder = options.keeps_prefix.then(|| self.prefix_folder());
         let generator = self.start_engine(EngineOptions { prefix_folder, ..self.engine_options()? })?;
         let judge = options.grades.then(|| judging::judge(self, generator.clone())).transpose()?;
         let respondent_b = options.respondent_b.map(|(model, temperature)| RespondentB { model, temperature });
@@ -167,6 +167,11 @@ impl App {
     /// The folder of the user's memory; it need not exist yet.
     pub(crate) fn memory_folder(&self) -> PathBuf {
         self.data_folder.join("memory")
+    }
+
+    /// The folder of what is computed of saved conversations; it need not exist yet.
+    pub(crate) fn prefix_folder(&self) -> PathBuf {
+        self.data_folder.join("kv")
     }
 
     /// How memory is opened, as the configuration says.

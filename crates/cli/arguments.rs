@@ -132,7 +132,7 @@ impl Command {
             }
             Command::Tokenize(arguments) => arguments.model.add_to(&mut overrides),
             Command::Perplexity(arguments) => arguments.engine.add_to(&mut overrides),
-            Command::Bench(arguments) => arguments.engine.add_to(&mut overrides),
+            Command::Bench(arguments) => arguments.add_to(&mut overrides),
             Command::Story(arguments) => arguments.engine.add_to(&mut overrides),
             Command::Doctor(arguments) => arguments.engine.add_to(&mut overrides),
             Command::Config(arguments) => {
@@ -470,8 +470,11 @@ pub(crate) struct ShowArguments {
 #[derive(Debug, Args)]
 pub(crate) struct RmArguments {
     /// Names of installed models
-    #[arg(value_name = "MODEL", required = true)]
+    #[arg(value_name = "MODEL", required_unless_present = "kv")]
     pub(crate) names: Vec<String>,
+    /// Remove the KV caches of saved conversations, which then take longer to resume
+    #[arg(long)]
+    pub(crate) kv: bool,
     /// Do not ask, even if a running hone uses the model
     #[arg(short, long)]
     pub(crate) force: bool,
@@ -610,6 +613,11 @@ mod tests {
         check("perplexity --file f --context 64", &[]);
         check("bench -p 0 -n 8 -r 1 --device cuda:1", &["--device engine.device=\"cuda:1\""]);
         check(
+            "bench contention --judge j --backend candle --threads 2 --context 2048",
+            &["--backend engine.backend=\"candle\"", "--threads engine.threads=2", "--context engine.context=2048"],
+        );
+        check("bench sharing --model x.gguf", &["--model engine.model=\"x.gguf\""]);
+        check(
             "chat --no-grade --rubric honesty --judge j --memory off",
             &[
                 "--no-grade chat.grade=false",
@@ -640,6 +648,8 @@ mod tests {
         check_refused("chat --model-b x", "--respondent-b");
         check_refused("story run", "FILE");
         check_refused("rm", "MODEL");
+        check_refused("rm --json", "--kv");
+        check_refused("bench contention --judge j --model a --generator b", "cannot be used with");
         check_refused("grade --query Q", "--answer");
         check_refused("grade --input x", "--output");
         check_refused("grade --input x --output y --query Q", "cannot be used with");

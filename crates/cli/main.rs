@@ -16,6 +16,7 @@ mod failure;
 mod judging;
 mod logging;
 mod running;
+mod saved_prefixes;
 mod stack;
 mod story;
 mod templates;

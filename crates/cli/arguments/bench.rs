@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{EngineFlags, JsonFlag};
+use super::{ContextFlag, EngineFlags, JsonFlag};
+use crate::config::Override;
 
 /// Flags of `hone bench`.
 #[derive(Debug, Args)]
@@ -39,6 +40,19 @@ pub(crate) struct BenchArguments {
     pub(crate) json: JsonFlag,
 }
 
+impl BenchArguments {
+    /// Adds the configuration keys that the flags of the command, or of its subcommand, set.
+    pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
+        let (engine, context) = match &self.command {
+            Some(BenchCommand::Contention(arguments)) => (&arguments.engine, Some(&arguments.context)),
+            Some(BenchCommand::Sharing(arguments)) => (&arguments.engine, Some(&arguments.context)),
+            None => (&self.engine, None),
+        };
+        engine.add_to(overrides);
+        context.into_iter().for_each(|context| context.add_to(overrides));
+    }
+}
+
 /// What else `hone bench` measures.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
@@ -51,8 +65,8 @@ pub(crate) enum BenchCommand {
 /// Flags of `hone bench contention`.
 #[derive(Debug, Args)]
 pub(crate) struct ContentionArguments {
-    /// Name of the model that answers, or the path of a GGUF file; defaults to the configured one
-    #[arg(long, value_name = "MODEL")]
+    /// Name of the model that answers, or the path of a GGUF file; same as --model
+    #[arg(long, value_name = "MODEL", conflicts_with = "model")]
     pub(crate) generator: Option<String>,
     /// Name of the model that grades, or the path of a GGUF file
     #[arg(long, value_name = "MODEL")]
@@ -64,14 +78,18 @@ pub(crate) struct ContentionArguments {
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) gradings: usize,
     #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) context: ContextFlag,
+    #[command(flatten)]
     pub(crate) json: JsonFlag,
 }
 
 /// Flags of `hone bench sharing`.
 #[derive(Debug, Args)]
 pub(crate) struct SharingArguments {
-    /// Name of the model that answers, or the path of a GGUF file; defaults to the configured one
-    #[arg(long, value_name = "MODEL")]
+    /// Name of the model that answers, or the path of a GGUF file; same as --model
+    #[arg(long, value_name = "MODEL", conflicts_with = "model")]
     pub(crate) generator: Option<String>,
     /// Name of the model that grades, or the path of a GGUF file; defaults to the generator
     #[arg(long, value_name = "MODEL")]
@@ -79,6 +97,10 @@ pub(crate) struct SharingArguments {
     /// Number of runs of each measurement
     #[arg(short = 'r', long, value_name = "N", default_value_t = 5)]
     pub(crate) repetitions: usize,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) context: ContextFlag,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }

@@ -14,11 +14,15 @@ use serde::Serialize;
 use super::doctor::processor_name;
 use crate::app::App;
 use crate::arguments::{BenchArguments, BenchCommand};
+use crate::config::Source;
 use crate::failure::{Outcome, usage};
 use crate::terminal::progress::Steps;
 
 /// Token ids of arbitrary prompts are below this, which is within every vocabulary.
 const VOCABULARY: u32 = 30_000;
+
+/// The default context length of models that share the engine.
+const CONTEXT: usize = 4096;
 
 /// One test's figures, tokens per second.
 #[derive(Debug, Serialize)]
@@ -138,11 +142,12 @@ fn arbitrary_tokens(seed: u32, n: usize) -> Vec<u32> {
     (0..n as u32).map(token).collect()
 }
 
-/// The engine that requests are measured with: two contexts of this length, without speculation, so that every token is a
-/// step.
-fn engine(app: &App, context: usize) -> anyhow::Result<EngineHandle> {
+/// The engine that requests are measured with: two contexts of [`CONTEXT`] tokens unless another size is configured, without
+/// speculation, so that every token is a step.
+fn engine(app: &App) -> anyhow::Result<EngineHandle> {
+    let is_chosen = app.config.source_of("engine.context") != Some(&Source::Default);
     let model = ModelOptions {
-        context_length: Some(context),
+        context_length: if is_chosen { app.config.engine.context } else { Some(CONTEXT) },
         n_sequences: 2,
         speculation: Speculation::Off,
         ..app.model_options()?

@@ -6,7 +6,7 @@ use hone_memory::EventFilter;
 use hone_protocol::{Envelope, SessionId};
 use serde::Serialize;
 
-use super::memory::open;
+use super::memory::{open, open_to_read};
 use crate::app::App;
 use crate::arguments::EventsArguments;
 use crate::events::event_line;
@@ -32,7 +32,8 @@ struct JsonEvent<'a> {
 /// # Errors
 /// When memory cannot be read, or stdout not be written.
 pub(crate) fn run(app: &App, arguments: &EventsArguments) -> anyhow::Result<Outcome> {
-    let store = open(app)?;
+    // Nothing happens to a copy, which there would be no use in following.
+    let store = if arguments.follow { open(app)? } else { open_to_read(app)? };
     let last = arguments.last.or(arguments.follow.then_some(LATEST_BEFORE_FOLLOWING));
     let filter = EventFilter {
         subjects: arguments.subjects.clone(),

@@ -1,12 +1,22 @@
 //! `hone list`: the installed models, and with `--all` the rest of the catalog.
 
 use hone_models::{CatalogModel, InstalledModel, Listing};
+use serde::Serialize;
 
 use super::describe::{JsonModel, place_name, role_name};
 use crate::app::App;
 use crate::arguments::ListArguments;
 use crate::failure::Outcome;
+use crate::saved_prefixes::SavedPrefixes;
 use crate::terminal::bytes;
+
+/// An entry of `--json`: the models, followed by the KV caches of conversations, if there are any.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum JsonEntry<'a> {
+    Model(JsonModel<'a>),
+    KvCache { kv_cache: &'a SavedPrefixes },
+}
 
 /// Prints the list.
 ///
@@ -18,10 +28,12 @@ pub(crate) fn run(app: &App, arguments: &ListArguments) -> anyhow::Result<Outcom
     let is_missing = |model: &&CatalogModel| !listing.models.iter().any(|installed| installed.name == model.name);
     let missing: Vec<&CatalogModel> =
         if arguments.all { catalog.models.iter().filter(is_missing).collect() } else { Vec::new() };
+    let kept = SavedPrefixes::in_folder(&app.prefix_folder());
     if arguments.json.json {
         let installed = listing.models.iter().map(|model| JsonModel::installed(model, catalog));
-        let known = missing.iter().map(|model| JsonModel::known(model));
-        app.output.print_json(&installed.chain(known).collect::<Vec<_>>())?;
+        let models = installed.chain(missing.iter().map(|model| JsonModel::known(model))).map(JsonEntry::Model);
+        let kept = (kept.files > 0).then_some(JsonEntry::KvCache { kv_cache: &kept });
+        app.output.print_json(&models.chain(kept).collect::<Vec<_>>())?;
         return Ok(Outcome::Done);
     }
     let role = |model: &InstalledModel| catalog.find(&model.name).map_or("", |known| role_name(known.role));
@@ -38,6 +50,10 @@ pub(crate) fn run(app: &App, arguments: &ListArguments) -> anyhow::Result<Outcom
         app.output.print_table(&rows)?;
     }
     remark(app, &listing);
+    if kept.files > 0 {
+        let size = bytes(kept.bytes);
+        app.output.note(&format!("kept KV cache of saved conversations: {size}, which `hone rm --kv` frees"));
+    }
     Ok(Outcome::Done)
 }
 

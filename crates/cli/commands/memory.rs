@@ -33,7 +33,10 @@ pub(crate) fn run(app: &App, arguments: &MemoryArguments) -> anyhow::Result<Outc
 }
 
 /// Memory in the user's data folder, to be read; a copy of it where its disk is full or cannot be written to.
-fn open_to_read(app: &App) -> anyhow::Result<MemoryStore> {
+///
+/// # Errors
+/// When it cannot be opened, nor copied.
+pub(super) fn open_to_read(app: &App) -> anyhow::Result<MemoryStore> {
     let (store, reason) = MemoryStore::open_to_read(&app.memory_folder(), app.memory_options())?;
     if let Some(reason) = reason {
         app.output.note(&format!("a copy of memory is read: {reason}"));

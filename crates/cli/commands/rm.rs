@@ -1,24 +1,26 @@
-//! `hone rm`: removes models from the store.
+//! `hone rm`: removes models from the store, and what was computed of saved conversations.
 
 use std::io::{IsTerminal, stdin};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use serde::Serialize;
 
 use crate::app::App;
 use crate::arguments::RmArguments;
 use crate::failure::Outcome;
 use crate::running::{RunningProcess, processes};
+use crate::saved_prefixes::SavedPrefixes;
 use crate::terminal::bytes;
 
-/// What `--json` prints of each model.
+/// What `--json` prints of each model, and at the end of what was computed of conversations.
 #[derive(Serialize)]
-struct JsonRemoved<'a> {
-    name: &'a str,
-    freed_bytes: u64,
+#[serde(untagged)]
+enum JsonRemoved<'a> {
+    Model { name: &'a str, freed_bytes: u64 },
+    KvCache { kv_cache: SavedPrefixes },
 }
 
-/// Removes the models, in the order in which they are named.
+/// Removes the models, in the order in which they are named, and then what was computed of conversations.
 ///
 /// # Errors
 /// At the first that cannot be removed.
@@ -31,7 +33,15 @@ pub(crate) fn run(app: &App, arguments: &RmArguments) -> anyhow::Result<Outcome>
         if !arguments.json.json {
             app.output.print_line(&format!("{name} is removed ({} freed)", bytes(freed_bytes)))?;
         }
-        removed.push(JsonRemoved { name, freed_bytes });
+        removed.push(JsonRemoved::Model { name, freed_bytes });
+    }
+    if arguments.kv {
+        let folder = app.prefix_folder();
+        let kv_cache = SavedPrefixes::remove(&folder).with_context(|| format!("cannot empty {}", folder.display()))?;
+        if !arguments.json.json {
+            app.output.print_line(&format!("the kept KV cache is removed ({} freed)", bytes(kv_cache.bytes)))?;
+        }
+        removed.push(JsonRemoved::KvCache { kv_cache });
     }
     if arguments.json.json {
         app.output.print_json(&removed)?;

@@ -165,6 +165,7 @@ impl Store {
         options: &PullOptions,
         progress: ProgressSink<'_>,
     ) -> Result<Pulled, PullError> {
+        self.sweep();
         let plan = self.plan(reference, options)?;
         if let Some(model) = self.already_there(&plan, &mut |_| ())? {
             return Ok(Pulled { model, was_there: true });
@@ -274,16 +275,14 @@ impl Store {
         keep_only(&incoming, "", &manifest.files).map_err(|error| io_error(&incoming, error))?;
         manifest.write(&incoming).map_err(|error| io_error(&incoming, error))?;
         sync_folder(&incoming).map_err(|error| io_error(&incoming, error))?;
-        let mut grave = None;
+        let mut replaced = None;
         if folder.exists() {
-            let made = tempfile::Builder::new().prefix(".removed-").tempdir_in(self.folder());
-            let made = made.map_err(|error| io_error(self.folder(), error))?;
-            fs::rename(&folder, made.path().join("model")).map_err(|error| io_error(&folder, error))?;
-            grave = Some(made);
+            let removal = replaced.insert(self.begin_removal()?);
+            fs::rename(&folder, removal.path().join("model")).map_err(|error| io_error(&folder, error))?;
         }
         fs::rename(&incoming, &folder).map_err(|error| io_error(&folder, error))?;
         sync_folder(self.folder()).map_err(|error| io_error(self.folder(), error))?;
-        drop(grave);
+        drop(replaced);
         Ok(())
     }
 }

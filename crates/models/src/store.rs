@@ -3,7 +3,7 @@
 //! A model is a folder under `models/` in the data folder with its files and a `manifest.json`. A folder appears in one
 //! rename when it is complete and disappears in one rename when it is removed, so there is no intermediate state to repair.
 //! Names that start with a dot are internal: `.incoming` (downloads in progress), `.locks`, and folders that are being
-//! removed.
+//! removed. If the process that removes one is killed, the next process that lists, pulls or removes models deletes it.
 //!
 //! A name is looked up first among the models inside the running executable (so a bundle answers the same on every machine),
 //! then in the store, and then in the file system, where the file at that path is used in place.
@@ -19,6 +19,7 @@ use std::{
 
 use hone_files::{create_private_folder, open_private};
 use hone_protocol::{LocateError, LocateModel, ModelFile, with_causes};
+use tempfile::TempDir;
 use thiserror::Error;
 
 pub(crate) use self::manifest::{MANIFEST, Manifest, ManifestFile};
@@ -29,6 +30,9 @@ use crate::{
     installed::{InstalledFile, InstalledModel, Place},
     name::{folder_of_name, is_model_name, looks_like_path, name_from_file, name_of_folder, suggestion},
 };
+
+/// What the names of folders begin with that are being removed; also the file that is locked meanwhile.
+const REMOVED: &str = ".removed-";
 
 /// The models on this machine.
 #[derive(Clone, Debug)]
@@ -129,6 +133,7 @@ impl Store {
     /// # Errors
     /// When the store's folder cannot be read.
     pub fn list(&self) -> Result<Listing, StoreError> {
+        self.sweep();
         let mut listing = Listing::default();
         listing.models.extend(self.bundle.iter().flat_map(|bundle| bundle.models.iter().cloned()));
         for folder in folders(&self.folder)? {
@@ -190,16 +195,39 @@ impl Store {
             return Err(StoreError::NotInstalled(format!("no model `{name}` is installed: see `hone list`")));
         }
         let _lock = self.lock(name, &mut || Err(StoreError::Busy(name.to_owned())))?;
-        let failed = |error| io_error(&self.folder, error);
-        let grave = tempfile::Builder::new().prefix(".removed-").tempdir_in(&self.folder).map_err(failed)?;
+        self.sweep();
+        let removal = self.begin_removal()?;
         for (place, target) in places.iter().zip(["model", "incoming"]) {
             if place.exists() {
-                fs::rename(place, grave.path().join(target)).map_err(|error| io_error(place, error))?;
+                fs::rename(place, removal.path().join(target)).map_err(|error| io_error(place, error))?;
             }
         }
-        let freed = size_of_folder(grave.path()).map_err(failed)?;
-        grave.close().map_err(failed)?;
+        let failed = |error| io_error(&self.folder, error);
+        let freed = size_of_folder(removal.path()).map_err(failed)?;
+        removal.folder.close().map_err(failed)?;
         Ok(freed)
+    }
+
+    /// A new folder for files that are being removed; dropping it deletes them.
+    pub(crate) fn begin_removal(&self) -> Result<Removal, StoreError> {
+        let failed = |error| io_error(&self.folder, error);
+        let file = self.lock_file(REMOVED)?;
+        file.lock_shared().map_err(failed)?;
+        let folder = tempfile::Builder::new().prefix(REMOVED).tempdir_in(&self.folder).map_err(failed)?;
+        Ok(Removal { folder, _lock: ModelLock(file) })
+    }
+
+    /// Deletes what killed processes left half removed. If that fails, or another process is removing something, it is left
+    /// to the next process.
+    pub(crate) fn sweep(&self) {
+        let left = folders(&self.folder).unwrap_or_default();
+        let left: Vec<String> = left.into_iter().filter(|name| name.starts_with(REMOVED)).collect();
+        let lock = if left.is_empty() { None } else { self.lock_file(REMOVED).ok() };
+        let Some(_lock) = lock.filter(|lock| lock.try_lock().is_ok()).map(ModelLock) else { return };
+        for name in left {
+            let swept = fs::remove_dir_all(self.folder.join(&name));
+            swept.unwrap_or_else(|error| tracing::warn!(name, %error, "a removed model still takes space"));
+        }
     }
 
     /// The pulled model with this name, if its folder exists.
@@ -242,33 +270,37 @@ impl Store {
         name: &str,
         on_busy: &mut dyn FnMut() -> Result<(), StoreError>,
     ) -> Result<ModelLock, StoreError> {
-        let folder = self.folder.join(".locks");
-        create_private_folder(&folder).map_err(|error| io_error(&folder, error))?;
-        let path = folder.join(folder_of_name(name));
-        let options = &mut File::options();
-        let file = open_private(&path, options.create(true).append(true)).map_err(|error| io_error(&path, error))?;
+        let file = self.lock_file(&folder_of_name(name))?;
+        let failed = |error| io_error(&self.folder, error);
         match file.try_lock() {
             Ok(()) => return Ok(ModelLock(file)),
             Err(TryLockError::WouldBlock) => on_busy()?,
-            Err(TryLockError::Error(error)) => return Err(io_error(&path, error)),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
-        file.lock().map_err(|error| io_error(&path, error))?;
+        file.lock().map_err(failed)?;
         Ok(ModelLock(file))
+    }
+
+    /// The lock file with this name.
+    fn lock_file(&self, name: &str) -> Result<File, StoreError> {
+        let folder = self.folder.join(".locks");
+        create_private_folder(&folder).map_err(|error| io_error(&folder, error))?;
+        let path = folder.join(name);
+        let options = &mut File::options();
+        open_private(&path, options.create(true).append(true)).map_err(|error| io_error(&path, error))
     }
 
     /// The error for a name that is neither known nor installed, with what the user probably meant.
     pub(crate) fn unknown(&self, name: &str) -> String {
+        let other = kind_of(Path::new(name)).map(|kind| format!("`{name}` is {kind} and not a GGUF file"));
         if looks_like_path(name) {
-            return match kind_of(Path::new(name)) {
-                Some(kind) => format!("`{name}` is {kind} and not a GGUF file"),
-                None => format!("there is no file `{name}`"),
-            };
+            return other.unwrap_or_else(|| format!("there is no file `{name}`"));
         }
         let installed = self.list().unwrap_or_default().models;
         let known = self.catalog.models.iter().map(|model| model.name.as_str());
         match suggestion(name, known.chain(installed.iter().map(|model| model.name.as_str()))) {
             Some(near) => format!("there is no model `{name}`: did you mean `{near}`?"),
-            None => format!("there is no model `{name}`: `hone list --all` shows the catalog"),
+            None => other.unwrap_or_else(|| format!("there is no model `{name}`: `hone list --all` shows the catalog")),
         }
     }
 
@@ -305,6 +337,18 @@ impl LocateModel for Store {
 
     fn verify(&self, file: &ModelFile) -> Result<(), LocateError> {
         self.check_file(file).map_err(|error| LocateError(with_causes(&error)))
+    }
+}
+
+/// A folder of files that are being removed. While it is held, other processes do not sweep it.
+pub(crate) struct Removal {
+    folder: TempDir,
+    _lock: ModelLock,
+}
+
+impl Removal {
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
     }
 }
 

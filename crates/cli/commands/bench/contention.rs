@@ -25,8 +25,6 @@ use crate::terminal::progress::Steps;
 const QUESTION: Size = Size { prompt: 90, answer: 64 };
 /// A request to the judge: a rubric, a question and an answer; and some feedback.
 const GRADING: Size = Size { prompt: 300, answer: 40 };
-/// Both models' context.
-const CONTEXT: usize = 4096;
 /// The shortest and the longest reading time before the next question, in milliseconds.
 const READING: (u32, u32) = (150, 550);
 
@@ -192,7 +190,7 @@ pub(super) fn run(app: &App, arguments: &ContentionArguments) -> anyhow::Result<
     for model in [generator, judge] {
         app.model_file(model)?;
     }
-    let engine = engine(app, CONTEXT)?;
+    let engine = engine(app)?;
     let role = |model, size, lane| Role { engine: &engine, model, size, lane, n_asked: 0 };
     let person = role(generator.as_str(), QUESTION, Lane::Interactive);
     let judging = role(judge.as_str(), GRADING, Lane::Background);

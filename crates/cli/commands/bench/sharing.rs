@@ -15,8 +15,6 @@ use crate::arguments::SharingArguments;
 use crate::failure::{Outcome, usage};
 use crate::terminal::progress::Steps;
 
-/// Both models' context.
-const CONTEXT: usize = 4096;
 /// A conversation: tokens of the first prompt, of every answer, and of the next question.
 const CONVERSATION: [usize; 3] = [2000, 16, 30];
 /// A question for two respondents: tokens of the prompt, and of each answer.
@@ -141,7 +139,7 @@ pub(super) fn run(app: &App, arguments: &SharingArguments) -> anyhow::Result<Out
     for model in [generator, judge] {
         app.model_file(model)?;
     }
-    let engine = engine(app, CONTEXT)?;
+    let engine = engine(app)?;
     let asking = |model, lane| Asking { engine: &engine, model, lane, seed: 0 };
     let (person, judging) = (asking(generator.as_str(), Lane::Interactive), asking(judge.as_str(), Lane::Background));
     let report = measure(app, arguments.repetitions, person, judging)?;

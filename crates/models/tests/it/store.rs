@@ -58,12 +58,17 @@ fn what_is_not_there_says_how_to_get_it() {
     check("", "there is no model");
     check("../one", "there is no file");
     check(home.folder.path().to_str().unwrap(), "is a directory and not a GGUF file");
+    // Tests are run in the crate's folder.
+    check("src", "`src` is a directory and not a GGUF file");
     #[cfg(unix)]
     {
         let socket = home.folder.path().join("s");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         check(socket.to_str().unwrap(), "is a socket and not a GGUF file");
         check("/dev/null", "is a device and not a GGUF file");
+        let pipe = home.folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        check(pipe.to_str().unwrap(), "is a pipe and not a GGUF file");
     }
 }
 
@@ -134,6 +139,40 @@ fn removing_frees_the_bytes_and_only_those() {
         assert!(home.store.remove(name).is_err(), "{name}");
     }
     assert!(home.folder.path().join("one.gguf").exists());
+}
+
+/// A process that was killed while it removed a model left its bytes behind, and nothing ever deleted them.
+#[test]
+fn what_a_killed_process_was_removing_is_swept_by_the_next() {
+    let sweepers: [&dyn Fn(&Home); 3] = [
+        &|home| assert_eq!(home.store.list().unwrap().models.len(), 2),
+        &|home| assert!(home.store.remove("one").is_ok()),
+        &|home| {
+            assert!(home.pull(home.folder.path().join("one.gguf").to_str().unwrap(), &options(&nobody())).0.is_ok())
+        },
+    ];
+    for sweep in sweepers {
+        let home = home_with_two();
+        write(&home.path(".removed-abc/model/model.gguf"), &model_bytes(3, 5000));
+        sweep(&home);
+        assert!(!home.path(".removed-abc").exists());
+        assert_eq!(home.bytes("two"), model_bytes(2, 5000));
+    }
+}
+
+#[test]
+fn what_another_process_is_removing_is_left_to_it() {
+    let home = home_with_two();
+    write(&home.path(".removed-abc/model/model.gguf"), b"GGUF");
+    home.store.list().unwrap();
+    write(&home.path(".removed-abc/model/model.gguf"), b"GGUF");
+    let lock = fs::File::open(home.path(".locks/.removed-")).unwrap();
+    lock.lock_shared().unwrap();
+    home.store.list().unwrap();
+    assert!(home.path(".removed-abc").exists());
+    lock.unlock().unwrap();
+    home.store.list().unwrap();
+    assert!(!home.path(".removed-abc").exists());
 }
 
 #[test]
