@@ -14,6 +14,7 @@ mod describe;
 mod events;
 mod failure;
 mod interrupt;
+mod judge;
 mod judging;
 mod logging;
 mod output;

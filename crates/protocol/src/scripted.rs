@@ -20,6 +20,8 @@ pub struct Script {
     pub finish_reason: Option<FinishReason>,
     /// What goes wrong after the prompt.
     pub failure: Option<GenerateError>,
+    /// What it cost; the tokens of prompt and answer are counted.
+    pub timings: Timings,
 }
 
 impl Script {
@@ -45,6 +47,7 @@ impl Script {
         }
         let mut events = vec![
             GenerationEvent::Started { prompt_token_ids: vec![1; prompt_tokens] },
+            GenerationEvent::Prefill { done: self.timings.cached_tokens, total: prompt_tokens },
             GenerationEvent::Prefill { done: prompt_tokens, total: prompt_tokens },
         ];
         if let Some(error) = self.failure {
@@ -55,7 +58,7 @@ impl Script {
         let mut logprobs = self.logprobs.into_iter();
         let token = |text: String| GenerationEvent::Token { id: 0, text, logprobs: logprobs.next() };
         events.extend(self.pieces.into_iter().map(token));
-        let timings = Timings { prompt_tokens, generation_tokens, ..Timings::default() };
+        let timings = Timings { prompt_tokens, generation_tokens, ..self.timings };
         let finished = |reason| GenerationEvent::Finished { reason, text: self.held_back, timings };
         events.extend(self.finish_reason.map(finished));
         events

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cancelling;
-mod meaning;
+mod extraction;
 mod quality_loop;
 mod recalling;
 mod recovering;
