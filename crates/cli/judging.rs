@@ -62,7 +62,7 @@ impl JudgeSession {
     /// Judges one task; `None` where a person stopped it.
     ///
     /// # Errors
-    /// None of the judge's: a verdict says itself why it is none.
+    /// None of the judge's: a verdict says itself what failed.
     pub(crate) fn judge_one<T: BatchTask>(&self, task: T) -> anyhow::Result<Option<T::Verdict>> {
         let spinner = progress::spinner(self.output, "judging");
         let mut verdict = None;

@@ -261,7 +261,7 @@ impl GeneratorAgent {
 
     fn give_up(&self, generating: Generating, error: GenerateError, inbox: &mut Inbox) -> Idle {
         let idle = generating.act(Fail, |work| (work.0.topic, error)).act(Reset, |(topic, error)| {
-            // Whoever asked is told, and may try again with less.
+            // The asker is told, and may try again with less.
             tracing::info!(respondent = %topic.respondent_id, query_id = %topic.query_id, "no answer: {error}");
             self.tell(&topic, Payload::ResponseFailed(error));
         });

@@ -3,7 +3,7 @@
 //! It subscribes before the agents that react to answers, so that an answer is in its mailbox before the answer's grade can
 //! be. When it has nothing else to do it makes the vectors that engrams lack, those that were written without an embedder or
 //! with another one, and then it sees to it that memory is backed up once a day. Whatever the store refuses is logged, and the
-//! agent goes on with the next message; what a store that keeps (see [`MemoryStore::keeping`]) cannot take now is remembered later. Before it stops
+//! agent resumes with the next message; what a store that keeps (see [`MemoryStore::keeping`]) cannot take now is remembered later. Before it stops
 //! it deals with everything that has reached its mailbox.
 
 pub(crate) mod states;

@@ -29,7 +29,7 @@ pub trait Agent {
     fn stopped(&mut self, inbox: &mut Inbox);
 
     /// Takes the place of an agent that panicked while it worked on `message`. The message is not given to the agent
-    /// again; this is the time to tell whoever waits for an answer to it.
+    /// again; this is the time to tell those that wait for an answer to it.
     fn recover(&mut self, message: &Envelope);
 }
 

@@ -1,7 +1,7 @@
 //! Subjects and mailboxes through which agents talk, and the threads that agents live on.
 //!
 //! A [`Bus`] hands every envelope to the mailboxes that subscribed to its subject, one after the other, in the order in
-//! which they subscribed: whoever subscribed earlier has a message before anybody who subscribed later can react to
+//! which they subscribed: an earlier subscriber has a message before a later one can react to
 //! it. Mailboxes are bounded, and what happens to a message for a full one is said by its [`Overload`].
 //!
 //! An agent is a thread with a public handle, a private state and an [`Inbox`]. A supervisor on that thread starts the

@@ -11,7 +11,7 @@ use thiserror::Error;
 /// What happens to a message for a mailbox that is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overload {
-    /// Its sender waits until there is room or the mailbox is gone. Whoever owns such a mailbox has to read it for as long
+    /// Its sender waits until there is room or the mailbox is gone. The owner of such a mailbox has to read it for as long
     /// as it lives, and must not send itself messages.
     Wait,
     /// It is dropped.

@@ -1,7 +1,7 @@
 //! A file of tasks, judged into a file of verdicts.
 //!
 //! Each line of the output is a line of the input with the verdict's fields added, in the order of the input. So what is
-//! there after a run that was stopped says where the next one goes on. A line whose verdict is none is judged again: its new
+//! there after a run that was stopped says where the next one resumes. A line without a verdict is judged again: its new
 //! line is added at the end, and takes the old one's place when the run is over.
 
 use std::path::Path;

@@ -6,7 +6,7 @@
 //! judge's verdict on the answer. So a cached verdict is one that this program has reached in this setting on this device, and not
 //! always the one that it would reach now. `--no-cache` judges anew.
 //!
-//! The cache only saves time. A file that cannot be read is none, and one that cannot be written is told once.
+//! The cache only saves time. A file that cannot be read is ignored, and one that cannot be written is reported once.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +37,7 @@ impl VerdictCache {
     /// The verdicts that were reached in `setting`; `None` where its model is not installed.
     ///
     /// # Errors
-    /// When the device is none that there is.
+    /// When the device does not exist.
     pub(super) fn new(app: &App, setting: &Setting) -> anyhow::Result<Option<VerdictCache>> {
         if !setting.is_installed {
             return Ok(None);
@@ -59,7 +59,7 @@ impl VerdictCache {
         verdict.judging().failure.is_none().then_some(verdict)
     }
 
-    /// Keeps a verdict. One that is none, or that another model gave in the end, is not kept.
+    /// Keeps a verdict. A failure, or what another model gave in the judge's place, is not kept.
     pub(super) fn keep<T: BatchTask>(&self, task: &T, verdict: &T::Verdict) {
         let judging = verdict.judging();
         if judging.failure.is_some() || judging.judge != self.model {

@@ -216,7 +216,7 @@ impl VerdictFile {
         self.file.write_all(&line).with_context(|| format!("cannot write {}", self.path.display()))
     }
 
-    /// Puts the lines behind the first `n_lines` in the places of earlier ones, `places[0]` first. Whoever is killed
+    /// Puts the lines behind the first `n_lines` in the places of earlier ones, `places[0]` first. A process that is killed
     /// meanwhile leaves the file as it was.
     ///
     /// # Errors

@@ -137,7 +137,7 @@ payloads! {
     PairwiseResult(Comparison) = "pairwise.result",
     /// A person says what they think of an answer.
     UserFeedback(Feedback) = "user.feedback",
-    /// What an answer is worth to whoever gave it.
+    /// What an answer is worth to the respondent that gave it.
     RewardEvent(Reward) = "reward.event",
     /// A conversation has ended: nobody waits for its grades any more.
     SessionClosed(Nothing) = "session.closed",

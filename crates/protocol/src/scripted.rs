@@ -16,7 +16,7 @@ pub struct Script {
     pub logprobs: Vec<TokenLogprobs>,
     /// Text that comes with the end.
     pub held_back: String,
-    /// Why the answer ends; `None` goes on until it is cancelled, or its time limit has passed.
+    /// Why the answer ends; `None` is an answer without end, until it is cancelled or its time limit has passed.
     pub finish_reason: Option<FinishReason>,
     /// What goes wrong after the prompt.
     pub failure: Option<GenerateError>,
@@ -36,7 +36,7 @@ impl Script {
         Script { failure: Some(error), ..Script::default() }
     }
 
-    /// Says these pieces and goes on without end.
+    /// Says these pieces, and never ends.
     pub fn never_ending(pieces: &[&str]) -> Script {
         Script { finish_reason: None, ..Script::saying(pieces) }
     }

@@ -17,7 +17,7 @@ pub(crate) struct Request {
 /// What an event has brought about.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// It goes on.
+    /// More events follow.
     Running,
     /// The judge has written all that it will.
     Ended,
@@ -76,7 +76,7 @@ impl Request {
         }
     }
 
-    /// A verdict that is cut off is none: the prompt must leave room for all of it. The model's own context, which may be
+    /// A verdict that is cut off does not count: the prompt must leave room for all of it. The model's own context, which may be
     /// smaller than what was asked for, shows only when it is full.
     fn check_room(&mut self, is_last: bool) -> Progress {
         let prompt_tokens = self.completion.prompt_token_ids.len();

@@ -47,7 +47,7 @@ pub struct Shown {
 
 /// What a judge says.
 pub trait Verdict {
-    /// What it took, and why there is none.
+    /// What it took, and what failed where there is no verdict.
     fn judging(&self) -> &Judging;
 
     /// The same, to be filled in.
@@ -85,7 +85,7 @@ impl Verdict for Preference {
     }
 }
 
-/// A verdict that says why there is none.
+/// A verdict that only says what failed.
 pub(crate) fn without_verdict<V: Verdict>(mut verdict: V, failure: &str) -> V {
     verdict.judging_mut().failure = Some(failure.to_owned());
     verdict
