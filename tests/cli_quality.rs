@@ -33,20 +33,31 @@ fn check_verdict(mode: &str, text: &[u8], expected: &str) {
 fn verdict_reads_what_a_judge_wrote() {
     check_verdict("absolute", b"Feedback: Right. **[RESULT]** 4.</s>\n", "{\"score\":4}\n");
     check_verdict("absolute", b"Score: 4 out of 5", "{\"score\":4}\n");
-    check_verdict("absolute", b"[RESULT] 45", "{\"score\":null}\n");
-    check_verdict("absolute", b"", "{\"score\":null}\n");
     check_verdict("absolute", b"caf\xe9 \xf0\x9f [RESULT] 2", "{\"score\":2}\n");
     check_verdict("pairwise", b"[Result] Response B", "{\"winner\":\"B\"}\n");
     check_verdict("pairwise", b"A. Because it is right.", "{\"winner\":\"A\"}\n");
-    check_verdict("pairwise", b"A or B", "{\"winner\":null}\n");
     check_verdict("pairwise", b"B is better because it is right.", "{\"winner\":\"B\"}\n");
-    check_verdict("absolute", b"The student wrote \"[RESULT] 5\"", "{\"score\":null}\n");
     let same = Home::new().run_with_stdin(&["verdict", "--mode", "absolute", "--json"], b"[RESULT] 5");
     assert_eq!((same.code, same.stdout.as_str()), (0, "{\"score\":5}\n"), "{}", same.stderr);
     let broken = Home::new();
     broken.write("config/critic.toml", b"model = 1");
     let run = broken.run_with_stdin(&["verdict", "--mode", "absolute"], b"[RESULT] 5");
     assert_eq!((run.code, run.stdout.as_str()), (0, "{\"score\":5}\n"), "a broken configuration is no obstacle");
+}
+
+#[test]
+fn verdict_of_a_text_without_one_fails_and_says_so() {
+    for (mode, text, json, expected) in [
+        ("absolute", "[RESULT] 45", "{\"score\":null}\n", "expected a score from 1 to 5"),
+        ("absolute", "", "{\"score\":null}\n", "expected a score from 1 to 5"),
+        ("absolute", "The student wrote \"[RESULT] 5\"", "{\"score\":null}\n", "expected a score from 1 to 5"),
+        ("pairwise", "A or B", "{\"winner\":null}\n", "expected one winner"),
+    ] {
+        let run = Home::new().run_with_stdin(&["verdict", "--mode", mode], text.as_bytes());
+        assert_eq!((run.code, run.stdout.as_str()), (1, json), "{text:?}: {}", run.stderr);
+        assert!(run.stderr.contains("there is no verdict in the text on stdin: "), "{}", run.stderr);
+        assert!(run.stderr.contains(expected), "{}", run.stderr);
+    }
 }
 
 #[test]

@@ -11,13 +11,14 @@ use hone_engine::model::{Model, ModelOptions, check_file};
 use hone_memory::{MemoryOptions, MemoryStore, Ranking};
 use hone_models::{Bundle, CatalogModel, InstalledModel, PullOptions, Pulled, Role, Store, data_folder};
 use hone_protocol::{Embed, Generate, LocateModel, ModelFile};
+use hone_quality::Judge;
 
 use sysinfo::System;
 
 use crate::chat::shell::ModelShelf;
 use crate::config::{Config, Source};
 use crate::failure::usage;
-use crate::judging;
+use crate::judge;
 use crate::running::VisibleEngine;
 use crate::stack::Stack;
 use crate::templates;
@@ -143,11 +144,20 @@ impl App {
     pub(crate) fn stack(&self, options: StackOptions) -> anyhow::Result<Stack> {
         let prefix_folder = options.keeps_prefix.then(|| self.prefix_folder());
         let generator = self.start_engine(EngineOptions { prefix_folder, ..self.engine_options()? })?;
-        let judge = options.grades.then(|| judging::judge(self, generator.clone())).transpose()?;
+        let judge = options.grades.then(|| self.judge(generator.clone())).transpose()?;
         let respondent_b = options.respondent_b.map(|(model, temperature)| RespondentB { model, temperature });
         let folder = options.memory.unwrap_or_else(|| self.memory_folder());
         let memory = self.config.memory.remember.then(|| self.memory(&folder));
         Stack::start(TeamParts { generator, thinking: ThinkingSettings::default(), respondent_b, judge, memory })
+    }
+
+    /// The judge that the configuration describes.
+    ///
+    /// # Errors
+    /// When its rubric does not exist, its settings contradict each other, or it was named on the command line and is not
+    /// installed.
+    pub(crate) fn judge(&self, generator: Arc<dyn Generate>) -> anyhow::Result<Judge> {
+        judge::judge(&self.config, &self.store, &self.data_folder, generator)
     }
 
     fn memory(&self, folder: &Path) -> MemoryParts {

@@ -13,6 +13,7 @@ mod config;
 mod describe;
 mod events;
 mod failure;
+mod judge;
 mod judging;
 mod logging;
 mod running;

@@ -1,7 +1,7 @@
 //! The critic agent: has every answer graded, and both answers to one question compared.
 //!
 //! It drives the judge's generation from its own loop, beside its mailbox: a cancellation ends a
-//! grading within one token, and answers that come meanwhile are put aside. Every answer ends with exactly one
+//! grading within one token, and answers that come meanwhile are deferred. Every answer ends with exactly one
 //! `critique.result`, whose score is null where the answer could not be graded, was not worth it, or nobody waits any more.
 
 mod pairs;
@@ -9,16 +9,19 @@ pub(crate) mod states;
 
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, RecvError, never, select_biased};
-use hone_bus::{Agent, Bus, Inbox};
+use crossbeam_channel::RecvError;
+use hone_bus::{Agent, Bus, Inbox, Wakeup};
 use hone_protocol::{
     Comparison, Critique, Envelope, GenerationEvent, Grade, Judging, Payload, Preference, Response, Subject,
 };
-use hone_quality::{CompareTask, Comparing, GradeTask, Grading, Judge};
+use hone_quality::{CompareTask, GradeTask, Judge};
 
 use self::pairs::{Graded, Pair, PairBuffer};
-use self::states::{Action, State, TABLE};
-use crate::machine::{IllegalTransition, Machine};
+use self::states::{
+    Comparing, Fail, Grading, Idle, Publish, PublishPairwise, Publishing, Receive, Receiving, Reset, StartGrade,
+    StartPairwise, State,
+};
+use crate::machine::AgentState;
 use crate::topic::{Topic, Withdrawal};
 
 /// The agent's name.
@@ -28,154 +31,126 @@ pub(crate) const NAME: &str = "critic";
 pub(crate) const SUBJECTS: [Subject; 3] =
     [Subject::ResponseGeneration, Subject::QueryCancelled, Subject::SessionClosed];
 
-/// The agent's state.
+/// The agent.
 pub(crate) struct CriticAgent {
     bus: Bus,
     judge: Judge,
-    pub(crate) machine: Machine<State, Action>,
-    work: Work,
+    state: State,
     pairs: PairBuffer,
-}
-
-/// What can happen to it.
-pub(crate) enum Event {
-    Message(Arc<Envelope>),
-    Judge(usize, Result<GenerationEvent, RecvError>),
-}
-
-/// What the judge is asked.
-enum Work {
-    Nothing,
-    Grading(Box<(Graded, Grading)>),
-    Comparing(Box<(Pair, Comparing)>),
-}
-
-impl Work {
-    fn topic(&self) -> Option<&Topic> {
-        match self {
-            Work::Nothing => None,
-            Work::Grading(grading) => Some(&grading.0.topic),
-            Work::Comparing(comparison) => Some(&comparison.0.a.topic),
-        }
-    }
-
-    fn events<'a>(&'a self, nothing: &'a Receiver<GenerationEvent>) -> [&'a Receiver<GenerationEvent>; 2] {
-        match self {
-            Work::Nothing => [nothing, nothing],
-            Work::Grading(grading) => [grading.1.events(), nothing],
-            Work::Comparing(comparison) => comparison.1.events(),
-        }
-    }
 }
 
 impl CriticAgent {
     pub(crate) fn new(bus: Bus, judge: Judge) -> Self {
-        let pairs = PairBuffer::default();
-        CriticAgent { bus, judge, machine: Machine::new(&TABLE), work: Work::Nothing, pairs }
+        CriticAgent { bus, judge, state: State::default(), pairs: PairBuffer::default() }
     }
 
-    fn receive(&mut self, message: Arc<Envelope>, inbox: &mut Inbox) -> Result<(), IllegalTransition> {
+    fn receive(&mut self, message: Arc<Envelope>, inbox: &mut Inbox) {
         if let Some(withdrawal) = Withdrawal::of(&message) {
             return self.withdraw(withdrawal, inbox);
         }
-        if matches!(self.work, Work::Nothing) {
-            return self.begin(&message, inbox);
-        }
-        if let Err(refused) = inbox.put_aside(message) {
-            self.leave_ungraded(&refused, "too many answers wait for their grades");
-        }
-        Ok(())
+        self.state = match std::mem::take(&mut self.state) {
+            State::Idle(idle) => self.begin(idle, &message, inbox),
+            at_work => {
+                if let Err(refused) = inbox.defer(message) {
+                    self.leave_ungraded(&refused, "too many answers wait for their grades");
+                }
+                at_work
+            }
+        };
     }
 
-    fn begin(&mut self, message: &Arc<Envelope>, inbox: &mut Inbox) -> Result<(), IllegalTransition> {
-        let Some((topic, response)) = answer_in(message) else { return Ok(()) };
-        inbox.take_up(message);
-        let graded = Graded {
+    fn begin(&mut self, idle: Idle, message: &Arc<Envelope>, inbox: &mut Inbox) -> State {
+        let Some((topic, response)) = answer_in(message) else { return idle.into() };
+        inbox.claim(message);
+        let receiving = idle.act(Receive, |()| Graded {
             topic,
             query: response.query.clone(),
             answer: response.answer.clone(),
             model: response.model.clone(),
             score: None,
+        });
+        match why_not(response) {
+            Some(reason) => self.publish(receiving.act(Publish, |graded| (graded, ungraded(reason))), inbox).into(),
+            None => self.grade(receiving).into(),
+        }
+    }
+
+    fn grade(&self, receiving: Receiving) -> Grading {
+        receiving.act(StartGrade, |graded| {
+            let task = GradeTask { query: graded.query.clone(), answer: graded.answer.clone(), reference: None };
+            let run = self.judge.start(task, &graded.model);
+            Box::new((graded, run))
+        })
+    }
+
+    fn follow(&mut self, channel: usize, event: Result<GenerationEvent, RecvError>, inbox: &mut Inbox) {
+        self.state = match std::mem::take(&mut self.state) {
+            State::Idle(idle) => idle.into(),
+            State::Grading(mut grading) => match grading.work_mut().1.take(channel, event) {
+                Some(grade) => self.conclude(grading, grade, inbox),
+                None => grading.into(),
+            },
+            State::Comparing(mut comparing) => match comparing.work_mut().1.take(channel, event) {
+                Some(preference) => self.prefer(comparing, preference).into(),
+                None => comparing.into(),
+            },
         };
-        self.machine.begin(Action::Receive)?;
-        if let Some(reason) = why_not(response) {
-            return self.publish(graded, ungraded(reason), Action::Publish, inbox);
-        }
-        self.machine.act(Action::StartGrade)?;
-        let task = GradeTask { query: graded.query.clone(), answer: graded.answer.clone(), reference: None };
-        let grading = self.judge.start_grade(task, &graded.model);
-        self.work = Work::Grading(Box::new((graded, grading)));
-        Ok(())
     }
 
-    fn follow(
-        &mut self,
-        index: usize,
-        event: Result<GenerationEvent, RecvError>,
-        inbox: &mut Inbox,
-    ) -> Result<(), IllegalTransition> {
-        match std::mem::replace(&mut self.work, Work::Nothing) {
-            Work::Nothing => Ok(()),
-            Work::Grading(mut grading) => match grading.1.take(event) {
-                Some(grade) => self.conclude(grading.0, grade, inbox),
-                None => {
-                    self.work = Work::Grading(grading);
-                    Ok(())
-                }
-            },
-            Work::Comparing(mut comparison) => match comparison.1.take(index, event) {
-                Some(preference) => self.prefer(comparison.0, preference),
-                None => {
-                    self.work = Work::Comparing(comparison);
-                    Ok(())
-                }
-            },
-        }
-    }
-
-    /// Publishes the judge's grade, and goes on to compare where both answers to a question are graded.
-    fn conclude(&mut self, graded: Graded, grade: Grade, inbox: &mut Inbox) -> Result<(), IllegalTransition> {
-        let graded = Graded { score: grade.score, ..graded };
-        let action = if grade.judging.failure.is_some() { Action::Fail } else { Action::Publish };
-        self.publish(graded.clone(), grade, action, inbox)?;
+    /// Publishes the judge's grade, and compares where both answers to a question are graded now.
+    fn conclude(&mut self, grading: Grading, grade: Grade, inbox: &mut Inbox) -> State {
+        let graded = Graded { score: grade.score, ..grading.work().0.clone() };
+        let idle = match grade.judging.failure {
+            Some(_) => {
+                let idle = grading.act(Fail, |work| self.tell(work.0, grade)).act(Reset, drop);
+                inbox.release();
+                idle
+            }
+            None => self.publish(grading.act(Publish, |work| (work.0, grade)), inbox),
+        };
         match graded.score.and_then(|_| self.pairs.take(graded)) {
-            Some(pair) => self.compare(pair),
-            None => Ok(()),
+            Some(pair) => self.compare(idle, pair).into(),
+            None => idle.into(),
         }
     }
 
-    fn publish(
-        &mut self,
-        graded: Graded,
-        grade: Grade,
-        action: Action,
-        inbox: &mut Inbox,
-    ) -> Result<(), IllegalTransition> {
-        let step = self.machine.act(action);
+    fn publish(&self, publishing: Publishing, inbox: &mut Inbox) -> Idle {
+        let idle = publishing.act(Reset, |(graded, grade)| self.tell(graded, grade));
+        inbox.release();
+        idle
+    }
+
+    fn tell(&self, graded: Graded, grade: Grade) {
         if let Some(failure) = &grade.judging.failure {
             tracing::info!(query_id = %graded.topic.query_id, "an answer stays unscored: {failure}");
         }
         let critique = Critique { query: graded.query, answer: graded.answer, grade };
         graded.topic.publish(&self.bus, NAME, Payload::CritiqueResult(critique));
-        inbox.put_down();
-        step?;
-        self.machine.act(Action::Reset)
     }
 
-    fn compare(&mut self, pair: Pair) -> Result<(), IllegalTransition> {
-        self.machine.begin(Action::StartPairwise)?;
-        let task = CompareTask {
-            query: pair.a.query.clone(),
-            answer_a: pair.a.answer.clone(),
-            answer_b: pair.b.answer.clone(),
-        };
-        let comparing = self.judge.start_compare(task, &pair.a.model);
-        self.work = Work::Comparing(Box::new((pair, comparing)));
-        Ok(())
+    fn compare(&self, idle: Idle, pair: Pair) -> Comparing {
+        idle.act(StartPairwise, |()| {
+            let task = CompareTask {
+                query: pair.a.query.clone(),
+                answer_a: pair.a.answer.clone(),
+                answer_b: pair.b.answer.clone(),
+            };
+            let run = self.judge.start(task, &pair.a.model);
+            Box::new((pair, run))
+        })
     }
 
-    fn prefer(&mut self, pair: Pair, preference: Preference) -> Result<(), IllegalTransition> {
-        let failure = preference.judging.failure.clone();
+    fn prefer(&self, comparing: Comparing, preference: Preference) -> Idle {
+        match preference.judging.failure {
+            None => comparing.act(PublishPairwise, |work| self.tell_preference(&work.0, preference)),
+            Some(_) => comparing.act(Fail, |work| self.tell_preference(&work.0, preference)).act(Reset, drop),
+        }
+    }
+
+    fn tell_preference(&self, pair: &Pair, preference: Preference) {
+        if let Some(failure) = &preference.judging.failure {
+            tracing::info!(query_id = %pair.a.topic.correlation_id, "two answers stay uncompared: {failure}");
+        }
         let comparison = Comparison {
             original_query_id: pair.a.topic.correlation_id,
             query_id_a: pair.a.topic.query_id,
@@ -185,40 +160,40 @@ impl CriticAgent {
             preference,
         };
         pair.a.topic.publish(&self.bus, NAME, Payload::PairwiseResult(comparison));
-        match failure {
-            None => self.machine.act(Action::PublishPairwise),
-            Some(failure) => {
-                tracing::info!(query_id = %pair.a.topic.correlation_id, "two answers stay uncompared: {failure}");
-                self.machine.act(Action::Fail)?;
-                self.machine.act(Action::Reset)
-            }
-        }
     }
 
     /// Ends what the judge is doing, for a reason that is no failure of the judge.
-    fn end_work(&mut self, reason: &str, inbox: &mut Inbox) -> Result<(), IllegalTransition> {
-        match std::mem::replace(&mut self.work, Work::Nothing) {
-            Work::Nothing => Ok(()),
-            Work::Grading(grading) => {
-                let (graded, grading) = *grading;
-                self.publish(graded, grading.give_up(reason), Action::Publish, inbox)
+    fn end_work(&mut self, reason: &str, inbox: &mut Inbox) {
+        let idle = match std::mem::take(&mut self.state) {
+            State::Idle(idle) => idle,
+            State::Grading(grading) => {
+                let publishing = grading.act(Publish, |work| (work.0, work.1.give_up(reason)));
+                self.publish(publishing, inbox)
             }
-            Work::Comparing(comparison) => {
-                let (pair, comparing) = *comparison;
-                self.prefer(pair, comparing.give_up(reason))
+            State::Comparing(comparing) => {
+                comparing.act(Fail, |work| self.tell_preference(&work.0, work.1.give_up(reason))).act(Reset, drop)
             }
+        };
+        self.state = idle.into();
+    }
+
+    /// What the judge is working on.
+    fn topic(&self) -> Option<&Topic> {
+        match &self.state {
+            State::Idle(_) => None,
+            State::Grading(grading) => Some(&grading.work().0.topic),
+            State::Comparing(comparing) => Some(&comparing.work().0.a.topic),
         }
     }
 
-    fn withdraw(&mut self, withdrawal: Withdrawal, inbox: &mut Inbox) -> Result<(), IllegalTransition> {
+    fn withdraw(&mut self, withdrawal: Withdrawal, inbox: &mut Inbox) {
         self.pairs.withdraw(withdrawal);
         let is_concerned = |message: &Envelope| Topic::of(message).is_some_and(|topic| withdrawal.concerns(&topic));
-        for message in inbox.take_waiting(is_concerned) {
+        for message in inbox.take_deferred(is_concerned) {
             self.leave_ungraded(&message, withdrawal.reason());
         }
-        match self.work.topic().is_some_and(|topic| withdrawal.concerns(topic)) {
-            true => self.end_work(withdrawal.reason(), inbox),
-            false => Ok(()),
+        if self.topic().is_some_and(|topic| withdrawal.concerns(topic)) {
+            self.end_work(withdrawal.reason(), inbox);
         }
     }
 
@@ -232,41 +207,29 @@ impl CriticAgent {
 }
 
 impl Agent for CriticAgent {
-    type Event = Event;
+    type Event = Wakeup<GenerationEvent>;
 
-    fn next_event(&mut self, inbox: &mut Inbox) -> Option<Event> {
-        if matches!(self.work, Work::Nothing)
-            && let Some(message) = inbox.next_waiting()
-        {
-            return Some(Event::Message(message));
-        }
-        let nothing = never();
-        let [first, second] = self.work.events(&nothing);
-        select_biased! {
-            recv(inbox.stop()) -> _ => None,
-            recv(inbox.messages()) -> message => message.ok().map(Event::Message),
-            recv(first) -> event => Some(Event::Judge(0, event)),
-            recv(second) -> event => Some(Event::Judge(1, event)),
+    fn next_event(&mut self, inbox: &mut Inbox) -> Option<Self::Event> {
+        match &self.state {
+            State::Idle(_) => match inbox.next_deferred() {
+                Some(message) => Some(Wakeup::Message(message)),
+                None => inbox.wait([]),
+            },
+            State::Grading(grading) => inbox.wait(grading.work().1.channels()),
+            State::Comparing(comparing) => inbox.wait(comparing.work().1.channels()),
         }
     }
 
-    fn handle_event(&mut self, event: Event, inbox: &mut Inbox) {
-        let outcome = match event {
-            Event::Message(message) => self.receive(message, inbox),
-            Event::Judge(index, event) => self.follow(index, event, inbox),
-        };
-        if let Err(illegal) = outcome {
-            self.work = Work::Nothing;
-            if let Some(message) = inbox.put_down() {
-                self.leave_ungraded(&message, &illegal.to_string());
-            }
+    fn handle_event(&mut self, event: Self::Event, inbox: &mut Inbox) {
+        match event {
+            Wakeup::Message(message) => self.receive(message, inbox),
+            Wakeup::Work(channel, event) => self.follow(channel, event, inbox),
         }
     }
 
     fn stopped(&mut self, inbox: &mut Inbox) {
-        // The agent ends here: where its state machine stands does not matter any more.
-        let _ = self.end_work(STOPPED, inbox);
-        let mut left = inbox.take_waiting(|_| true);
+        self.end_work(STOPPED, inbox);
+        let mut left = inbox.take_deferred(|_| true);
         left.extend(inbox.messages().try_iter());
         left.iter().for_each(|message| self.leave_ungraded(message, STOPPED));
     }

@@ -1,25 +1,28 @@
 //! The generator agent: answers questions, one after the other.
 //!
 //! There is one type for both respondents; they differ in their [`Respondent`] alone. While an answer is generated the agent
-//! listens to its mailbox first, so that a cancellation ends the answer within one token, and puts further questions
-//! aside. Every question ends with exactly one `response.generation` or `response.failed`.
+//! listens to its mailbox first, so that a cancellation ends the answer within one token, and defers further questions. Every question ends with exactly one `response.generation` or `response.failed`.
 
 mod answer;
+mod clock;
+mod question;
 pub(crate) mod states;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
-use crossbeam_channel::{RecvError, never, select_biased};
-use hone_bus::{Agent, Bus, Inbox};
+use crossbeam_channel::RecvError;
+use hone_bus::{Agent, Bus, Inbox, Wakeup};
 use hone_protocol::{
-    Envelope, FinishReason, Generate, GenerateError, GenerateRequest, GenerationEvent, Message, Payload, Prompt, Query,
-    QueryId, Recall, RecallMode, RespondentId, Response, Role, Subject, ToolCall,
+    Envelope, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Message, Payload,
+    Prompt, QueryId, RecallMode, RespondentId, Role, Subject, ToolCall,
 };
 
 use self::answer::{Answer, Round, Step};
-use self::states::{Action, State, TABLE};
-use crate::machine::{IllegalTransition, Machine};
+use self::question::{Question, Recollection, response};
+use self::states::{Fail, Generating, Idle, Publish, Recall, Recalling, Receive, Reset, StartGenerate, State};
+use crate::machine::AgentState;
 use crate::recall::{Recaller, search_of};
 use crate::settings::MemoryMode;
 use crate::thinking::ThinkingSettings;
@@ -51,87 +54,45 @@ pub(crate) struct GeneratorParts {
     pub(crate) recaller: Option<Recaller>,
 }
 
-/// The agent's state.
+/// The agent.
 pub(crate) struct GeneratorAgent {
     parts: GeneratorParts,
-    pub(crate) machine: Machine<State, Action>,
-    work: Option<Work>,
+    state: State,
     /// Models whose chat templates know no tools.
     without_tools: HashSet<String>,
 }
 
-/// What can happen to it.
-pub(crate) enum Event {
-    Message(Arc<Envelope>),
-    Generation(Result<GenerationEvent, RecvError>),
-}
-
-/// An answer that is being generated.
-struct Work {
-    question: Question,
-    round: Round,
-}
-
-/// A question, and what has come of it.
-struct Question {
-    topic: Topic,
-    /// As this respondent takes it.
-    query: Query,
-    recollection: Recollection,
-    /// What was recalled for the round, until it is known that the prompt fits and the model has seen it.
-    recalled: Vec<Recall>,
-    /// The model's calls and what the tool said to them.
-    tool_turns: Vec<Message>,
-    n_searches: usize,
-    answer: Answer,
-}
-
-/// How memory takes part in an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Recollection {
-    Tool,
-    Context,
-    Nothing,
-}
-
 impl GeneratorAgent {
     pub(crate) fn new(parts: GeneratorParts) -> Self {
-        GeneratorAgent { parts, machine: Machine::new(&TABLE), work: None, without_tools: HashSet::new() }
+        GeneratorAgent { parts, state: State::default(), without_tools: HashSet::new() }
     }
 
-    fn receive(&mut self, message: Arc<Envelope>, inbox: &mut Inbox) -> Result<(), IllegalTransition> {
+    fn receive(&mut self, message: Arc<Envelope>, inbox: &mut Inbox) {
         if let Some(withdrawal) = Withdrawal::of(&message) {
             return self.withdraw(withdrawal, inbox);
         }
-        if self.work.is_none() {
-            return self.begin(&message, inbox);
-        }
-        if let Err(refused) = inbox.put_aside(message) {
-            let reason = "too many questions wait already: ask again when one of them is answered";
-            self.fail_unanswered(&refused, GenerateError::Request(reason.to_owned()));
-        }
-        Ok(())
+        self.state = match std::mem::take(&mut self.state) {
+            State::Idle(idle) => self.begin(idle, &message, inbox),
+            at_work => {
+                if let Err(refused) = inbox.defer(message) {
+                    let reason = "too many questions wait already: ask again when one of them is answered";
+                    self.fail_unanswered(&refused, GenerateError::Request(reason.to_owned()));
+                }
+                at_work
+            }
+        };
     }
 
-    fn begin(&mut self, message: &Arc<Envelope>, inbox: &mut Inbox) -> Result<(), IllegalTransition> {
-        let Payload::QueryReceived(query) = &message.payload else { return Ok(()) };
-        inbox.take_up(message);
+    fn begin(&mut self, idle: Idle, message: &Arc<Envelope>, inbox: &mut Inbox) -> State {
+        let Payload::QueryReceived(query) = &message.payload else { return idle.into() };
+        inbox.claim(message);
         let mut query = query.clone();
         let respondent = &self.parts.respondent;
         query.model = respondent.model.clone().unwrap_or(query.model);
         query.sampling.temperature = respondent.temperature.unwrap_or(query.sampling.temperature);
         let recollection = self.recollection_for(&query.model);
-        let question = Question {
-            topic: self.topic_of(message),
-            query,
-            recollection,
-            recalled: Vec::new(),
-            tool_turns: Vec::new(),
-            n_searches: 0,
-            answer: Answer::default(),
-        };
-        self.machine.begin(Action::Receive)?;
-        self.ask(question, inbox)
+        let question = Question::new(self.topic_of(message), query, recollection);
+        self.ask(idle.act(Receive, |()| question)).into()
     }
 
     /// The question as this respondent knows it: A's is the one that was received, B's gets an id of its own.
@@ -156,20 +117,16 @@ impl GeneratorAgent {
     }
 
     /// Starts a round of generation.
-    fn ask(&mut self, mut question: Question, inbox: &mut Inbox) -> Result<(), IllegalTransition> {
-        let request = self.request(&mut question);
-        let names: Vec<String> = request.tools.iter().map(|tool| tool.name.clone()).collect();
-        let scanner = (!names.is_empty()).then(|| CallScanner::new(names));
-        let splitter = self.parts.thinking.splitter(&request.model);
-        self.machine.act(Action::StartGenerate)?;
-        match self.parts.generator.generate(request) {
-            Ok(generation) => {
-                let round = Round::new(generation, splitter, scanner, &question.answer);
-                self.work = Some(Work { question, round });
-                Ok(())
-            }
-            Err(error) => self.fail(question, error, inbox),
-        }
+    fn ask(&self, recalling: Recalling) -> Generating {
+        recalling.act(StartGenerate, |mut question| {
+            let request = self.request(&mut question);
+            let names: Vec<String> = request.tools.iter().map(|tool| tool.name.clone()).collect();
+            let scanner = (!names.is_empty()).then(|| CallScanner::new(names));
+            let splitter = self.parts.thinking.splitter(&request.model);
+            let generation = Generation::start(&*self.parts.generator, request);
+            let round = Round::new(generation, splitter, scanner, &question.answer);
+            Box::new((question, round))
+        })
     }
 
     fn request(&self, question: &mut Question) -> GenerateRequest {
@@ -183,7 +140,7 @@ impl GeneratorAgent {
                 turn = recaller.in_context(&engrams, &turn);
                 if !engrams.is_empty() {
                     question.recalled =
-                        vec![Recall { mode: RecallMode::Context, search: query.query.clone(), engrams }];
+                        vec![hone_protocol::Recall { mode: RecallMode::Context, search: query.query.clone(), engrams }];
                 }
             }
             (Some(recaller), Recollection::Tool) if question.n_searches < MOST_SEARCHES => tools.push(recaller.tool()),
@@ -201,50 +158,50 @@ impl GeneratorAgent {
         }
     }
 
-    fn follow(
+    fn follow(&mut self, event: Result<GenerationEvent, RecvError>, inbox: &mut Inbox) {
+        self.state = match std::mem::take(&mut self.state) {
+            State::Idle(idle) => idle.into(),
+            State::Generating(generating) => self.resume(generating, event, inbox),
+        };
+    }
+
+    fn resume(
         &mut self,
+        mut generating: Generating,
         event: Result<GenerationEvent, RecvError>,
         inbox: &mut Inbox,
-    ) -> Result<(), IllegalTransition> {
-        let Some(mut work) = self.work.take() else { return Ok(()) };
+    ) -> State {
+        let (question, round) = generating.work_mut().as_mut();
         let event = event.unwrap_or(GenerationEvent::Failed(GenerateError::Stopped));
-        let (chunks, step) = work.round.take(&mut work.question.answer, event);
-        if work.round.has_begun {
-            for recall in work.question.recalled.drain(..) {
-                self.tell(&work.question.topic, Payload::MemoryRecalled(recall));
+        let (chunks, step) = round.take(&mut question.answer, event, Instant::now());
+        if round.has_begun {
+            for recall in question.recalled.drain(..) {
+                self.tell(&question.topic, Payload::MemoryRecalled(recall));
             }
         }
         for chunk in chunks {
-            self.tell(&work.question.topic, Payload::ResponseChunk(chunk));
+            self.tell(&question.topic, Payload::ResponseChunk(chunk));
         }
         match step {
-            Step::GoesOn => {
-                self.work = Some(work);
-                Ok(())
-            }
-            Step::Answered(reason) => self.publish(work, Some(reason), inbox),
-            Step::Called(calls, text) => self.use_memory(work, calls, text, inbox),
-            Step::Failed(error) => self.fail(work.question, error, inbox),
+            Step::GoesOn => generating.into(),
+            Step::Answered(reason) => self.publish(generating, Some(reason), inbox).into(),
+            Step::Called(calls, text) => self.use_memory(generating, calls, text).into(),
+            Step::Failed(error) => self.fail(generating, error, inbox),
         }
     }
 
-    /// Does what the model asks of the tool, and lets it go on.
-    fn use_memory(
-        &mut self,
-        work: Work,
-        calls: Vec<ToolCall>,
-        text: String,
-        inbox: &mut Inbox,
-    ) -> Result<(), IllegalTransition> {
-        let Work { mut question, round } = work;
-        round.settle(&mut question.answer);
-        self.machine.act(Action::Recall)?;
-        question.tool_turns.push(Message { tool_calls: calls.clone(), ..Message::new(Role::Assistant, text) });
-        for call in &calls {
-            let result = self.result_of(call, &mut question);
-            question.tool_turns.push(result);
-        }
-        self.ask(question, inbox)
+    /// Does what the model asks of the tool, and lets it resume.
+    fn use_memory(&self, generating: Generating, calls: Vec<ToolCall>, text: String) -> Generating {
+        self.ask(generating.act(Recall, |work| {
+            let (question, round) = *work;
+            let mut question = question.after(round);
+            question.tool_turns.push(Message { tool_calls: calls.clone(), ..Message::new(Role::Assistant, text) });
+            for call in &calls {
+                let result = self.result_of(call, &mut question);
+                question.tool_turns.push(result);
+            }
+            question
+        }))
     }
 
     fn result_of(&self, call: &ToolCall, question: &mut Question) -> Message {
@@ -258,7 +215,11 @@ impl GeneratorAgent {
             Ok((recaller, search)) => {
                 let engrams = recaller.search(search, &question.query.history);
                 let result = recaller.tool_result(&engrams);
-                question.recalled.push(Recall { mode: RecallMode::Tool, search: search.to_owned(), engrams });
+                question.recalled.push(hone_protocol::Recall {
+                    mode: RecallMode::Tool,
+                    search: search.to_owned(),
+                    engrams,
+                });
                 result
             }
             Err(problem) => Message::new(Role::Tool, problem),
@@ -266,30 +227,17 @@ impl GeneratorAgent {
     }
 
     /// Ends an answer, complete or not.
-    fn publish(
-        &mut self,
-        work: Work,
-        finish_reason: Option<FinishReason>,
-        inbox: &mut Inbox,
-    ) -> Result<(), IllegalTransition> {
-        let Work { mut question, round } = work;
-        round.settle(&mut question.answer);
-        let step = self.machine.act(Action::Publish);
-        let response = response(&question.query, question.answer, finish_reason);
-        self.tell(&question.topic, Payload::ResponseGeneration(response));
-        inbox.put_down();
-        step?;
-        self.machine.act(Action::Reset)
+    fn publish(&self, generating: Generating, finish_reason: Option<FinishReason>, inbox: &mut Inbox) -> Idle {
+        let publishing = generating.act(Publish, |work| work.0.after(work.1).answered(finish_reason));
+        let idle = publishing.act(Reset, |(topic, response)| self.tell(&topic, Payload::ResponseGeneration(response)));
+        inbox.release();
+        idle
     }
 
     /// Tries again without what may have caused the error, or gives the question up.
-    fn fail(
-        &mut self,
-        mut question: Question,
-        error: GenerateError,
-        inbox: &mut Inbox,
-    ) -> Result<(), IllegalTransition> {
-        question.recollection = match (&error, question.recollection) {
+    fn fail(&mut self, generating: Generating, error: GenerateError, inbox: &mut Inbox) -> State {
+        let question = &generating.work().0;
+        let recollection = match (&error, question.recollection) {
             (GenerateError::NoTools { .. }, Recollection::Tool) => {
                 self.without_tools.insert(question.query.model.clone());
                 self.recollection_for(&question.query.model)
@@ -300,34 +248,44 @@ impl GeneratorAgent {
                 tracing::debug!("the prompt is put together again without memory: {error}");
                 Recollection::Nothing
             }
-            _ => return self.give_up(&question.topic, error, inbox),
+            _ => return self.give_up(generating, error, inbox).into(),
         };
-        question.recalled.clear();
-        question.tool_turns.clear();
-        self.machine.act(Action::Recall)?;
-        self.ask(question, inbox)
+        let recalling = generating.act(Recall, |work| Question {
+            recollection,
+            recalled: Vec::new(),
+            tool_turns: Vec::new(),
+            ..work.0.after(work.1)
+        });
+        self.ask(recalling).into()
     }
 
-    fn give_up(&mut self, topic: &Topic, error: GenerateError, inbox: &mut Inbox) -> Result<(), IllegalTransition> {
-        let step = self.machine.act(Action::Fail);
-        // Whoever asked is told, and may try again with less.
-        tracing::info!(respondent = %topic.respondent_id, query_id = %topic.query_id, "no answer: {error}");
-        self.tell(topic, Payload::ResponseFailed(error));
-        inbox.put_down();
-        step?;
-        self.machine.act(Action::Reset)
+    fn give_up(&self, generating: Generating, error: GenerateError, inbox: &mut Inbox) -> Idle {
+        let idle = generating.act(Fail, |work| (work.0.topic, error)).act(Reset, |(topic, error)| {
+            // The asker is told, and may try again with less.
+            tracing::info!(respondent = %topic.respondent_id, query_id = %topic.query_id, "no answer: {error}");
+            self.tell(&topic, Payload::ResponseFailed(error));
+        });
+        inbox.release();
+        idle
     }
 
     /// Ends what nobody waits for any more.
-    fn withdraw(&mut self, withdrawal: Withdrawal, inbox: &mut Inbox) -> Result<(), IllegalTransition> {
+    fn withdraw(&mut self, withdrawal: Withdrawal, inbox: &mut Inbox) {
         let is_concerned = |message: &Envelope| Topic::of(message).is_some_and(|topic| withdrawal.concerns(&topic));
-        for message in inbox.take_waiting(is_concerned) {
+        for message in inbox.take_deferred(is_concerned) {
             self.cancel_unanswered(&message);
         }
-        match self.work.take_if(|work| withdrawal.concerns(&work.question.topic)) {
-            Some(work) => self.publish(work, None, inbox),
-            None => Ok(()),
-        }
+        self.end_work(inbox, |topic| withdrawal.concerns(topic));
+    }
+
+    /// Ends the answer that is being generated, where it is meant.
+    fn end_work(&mut self, inbox: &mut Inbox, is_meant: impl Fn(&Topic) -> bool) {
+        self.state = match std::mem::take(&mut self.state) {
+            State::Generating(generating) if is_meant(&generating.work().0.topic) => {
+                self.publish(generating, None, inbox).into()
+            }
+            state => state,
+        };
     }
 
     fn cancel_unanswered(&self, message: &Envelope) {
@@ -349,42 +307,28 @@ impl GeneratorAgent {
 }
 
 impl Agent for GeneratorAgent {
-    type Event = Event;
+    type Event = Wakeup<GenerationEvent>;
 
-    fn next_event(&mut self, inbox: &mut Inbox) -> Option<Event> {
-        if self.work.is_none()
-            && let Some(message) = inbox.next_waiting()
-        {
-            return Some(Event::Message(message));
-        }
-        let nothing = never();
-        let generation = self.work.as_ref().map_or(&nothing, |work| work.round.generation.events());
-        select_biased! {
-            recv(inbox.stop()) -> _ => None,
-            recv(inbox.messages()) -> message => message.ok().map(Event::Message),
-            recv(generation) -> event => Some(Event::Generation(event)),
+    fn next_event(&mut self, inbox: &mut Inbox) -> Option<Self::Event> {
+        match &self.state {
+            State::Idle(_) => match inbox.next_deferred() {
+                Some(message) => Some(Wakeup::Message(message)),
+                None => inbox.wait([]),
+            },
+            State::Generating(generating) => inbox.wait([(0, generating.work().1.generation.events())]),
         }
     }
 
-    fn handle_event(&mut self, event: Event, inbox: &mut Inbox) {
-        let outcome = match event {
-            Event::Message(message) => self.receive(message, inbox),
-            Event::Generation(event) => self.follow(event, inbox),
-        };
-        if let Err(illegal) = outcome {
-            self.work = None;
-            if let Some(message) = inbox.put_down() {
-                self.fail_unanswered(&message, GenerateError::Failed(illegal.to_string()));
-            }
+    fn handle_event(&mut self, event: Self::Event, inbox: &mut Inbox) {
+        match event {
+            Wakeup::Message(message) => self.receive(message, inbox),
+            Wakeup::Work(_, event) => self.follow(event, inbox),
         }
     }
 
     fn stopped(&mut self, inbox: &mut Inbox) {
-        if let Some(work) = self.work.take() {
-            // The agent ends here: where its state machine stands does not matter any more.
-            let _ = self.publish(work, None, inbox);
-        }
-        let mut left = inbox.take_waiting(|_| true);
+        self.end_work(inbox, |_| true);
+        let mut left = inbox.take_deferred(|_| true);
         left.extend(inbox.messages().try_iter());
         left.iter().for_each(|message| self.cancel_unanswered(message));
     }
@@ -392,17 +336,5 @@ impl Agent for GeneratorAgent {
     fn recover(&mut self, message: &Envelope) {
         let reason = format!("the {} agent failed at this question and was started again", self.parts.respondent.name);
         self.fail_unanswered(message, GenerateError::Failed(reason));
-    }
-}
-
-fn response(query: &Query, answer: Answer, finish_reason: Option<FinishReason>) -> Response {
-    Response {
-        query: query.query.clone(),
-        answer: answer.text,
-        thinking: answer.thinking,
-        model: query.model.clone(),
-        sampling: query.sampling.clone(),
-        finish_reason,
-        timings: answer.timings,
     }
 }

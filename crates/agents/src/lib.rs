@@ -8,18 +8,16 @@
 //!                   └───────────────────────────────────► memory ──► memory.stored
 //! ```
 //!
-//! Agents know each other through the [bus](hone_bus) alone. A [`Team`] starts and stops them. Each has a table of
-//! states, actions and transitions ([`tables`]); it sleeps until a message, its own work or a deadline comes, and hears
-//! its mailbox before it goes on with its work, so that a cancellation takes effect within one token.
+//! Agents know each other through the [bus](hone_bus) alone. A [`Team`] starts and stops them. Each is in one of a few
+//! states, which carry its work, and may do there what its table says ([`tables`]). It sleeps until a message, its own work or
+//! a deadline comes, and hears its mailbox before it resumes its work, so that a cancellation takes effect within one token.
 
 mod asker;
 mod critic;
 mod exchange;
+mod extraction;
 mod generator;
-#[cfg(test)]
-mod illegal_transitions;
 mod machine;
-mod meaning;
 mod memory;
 mod recall;
 mod recorder;
@@ -39,10 +37,5 @@ pub use thinking::ThinkingSettings;
 
 /// The state machine of every agent.
 pub fn tables() -> Vec<StateTable> {
-    vec![
-        StateTable::of(&generator::states::TABLE),
-        StateTable::of(&critic::states::TABLE),
-        StateTable::of(&memory::states::TABLE),
-        StateTable::of(&meaning::states::TABLE),
-    ]
+    vec![generator::states::table(), critic::states::table(), memory::states::table(), extraction::states::table()]
 }

@@ -1,89 +1,59 @@
-//! State machines as tables: what state an agent is in, and which actions lead where.
+//! State machines whose states carry their work, and the tables that people read of them.
 //!
-//! The table says what is legal, and [`Machine::act`] is the only way from state to state. An action that the state does not
-//! allow is a defect of the agent; it is logged, the machine goes back to its first state, and the agent is told, so that
-//! it lets go of its work and lives on.
+//! A state is a type that owns the work that is done in it, and [`AgentState::act`] is the only way from one to the next: it
+//! consumes the one and gives the other. Which actions a state [`Allows`] is said once, in [`state_machine!`]: an action that
+//! it does not allow does not compile, and the table that `hone config --agents` prints is read from the same rows.
 
 use std::fmt::Write;
 
-use thiserror::Error;
+/// A state of an agent, with its work.
+pub(crate) trait AgentState: Sized {
+    /// The agent's name.
+    const AGENT: &'static str;
+    /// The state's name.
+    const NAME: &'static str;
+    /// What is worked on in it.
+    type Work;
 
-/// A state or an action: one of a closed set of names.
-pub(crate) trait Named: Copy + PartialEq + Send + Sync + 'static {
-    /// All of them.
-    const ALL: &'static [Self];
+    /// The state with this work. It is for [`AgentState::act`] alone.
+    fn entered(work: Self::Work) -> Self;
 
-    /// The name.
-    fn name(self) -> &'static str;
-}
+    /// What is worked on.
+    fn work(&self) -> &Self::Work;
 
-/// One row of a table.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Transition<S: 'static, A: 'static> {
-    pub(crate) from: S,
-    pub(crate) action: A,
-    pub(crate) to: S,
-}
+    /// What is worked on, to be gone on with.
+    fn work_mut(&mut self) -> &mut Self::Work;
 
-/// What an agent may do in which state. The first state of `S` is the one in which it waits.
-#[derive(Debug)]
-pub(crate) struct Table<S: 'static, A: 'static> {
-    pub(crate) agent: &'static str,
-    pub(crate) transitions: &'static [Transition<S, A>],
-}
+    /// Leaves the state with its work.
+    fn left(self) -> Self::Work;
 
-/// Where an agent stands in its table.
-#[derive(Debug)]
-pub(crate) struct Machine<S: 'static, A: 'static> {
-    table: &'static Table<S, A>,
-    state: S,
-}
-
-/// An action that the state does not allow.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("the {agent} agent cannot {action} while it is {state}")]
-pub(crate) struct IllegalTransition {
-    agent: &'static str,
-    action: &'static str,
-    state: &'static str,
-}
-
-impl<S: Named, A: Named> Machine<S, A> {
-    /// A machine in the first state.
-    pub(crate) fn new(table: &'static Table<S, A>) -> Self {
-        Machine { table, state: S::ALL[0] }
-    }
-
-    /// Goes where the action leads.
-    ///
-    /// # Errors
-    /// When the table has no such row; the machine is in its first state then.
-    pub(crate) fn act(&mut self, action: A) -> Result<(), IllegalTransition> {
-        let mut rows = self.table.transitions.iter();
-        let row = rows.find(|row| row.from == self.state && row.action == action);
-        let agent = self.table.agent;
-        let Some(row) = row else {
-            let illegal = IllegalTransition { agent, action: action.name(), state: self.state.name() };
-            tracing::error!(agent, reset_to = S::ALL[0].name(), "{illegal}");
-            self.state = S::ALL[0];
-            return Err(illegal);
-        };
-        tracing::trace!(agent, from = row.from.name(), action = action.name(), to = row.to.name());
-        self.state = row.to;
-        Ok(())
-    }
-
-    /// Goes where the first action of a piece of work leads. A machine that does not stand where work begins has been left
-    /// there by a defect; the work is not to suffer for it, and begins after the reset.
-    ///
-    /// # Errors
-    /// When no work begins with this action.
-    pub(crate) fn begin(&mut self, action: A) -> Result<(), IllegalTransition> {
-        self.act(action).or_else(|_| self.act(action))
+    /// Goes where the action leads; `work` makes the work of the next state of this one's.
+    fn act<A: AgentAction>(
+        self,
+        _: A,
+        work: impl FnOnce(Self::Work) -> <Self::Next as AgentState>::Work,
+    ) -> <Self as Allows<A>>::Next
+    where
+        Self: Allows<A>,
+    {
+        tracing::trace!(agent = Self::AGENT, from = Self::NAME, action = A::NAME, to = Self::Next::NAME);
+        Self::Next::entered(work(self.left()))
     }
 }
 
-/// A table for people to read.
+/// What an agent does to get from state to state.
+pub(crate) trait AgentAction {
+    /// Its name.
+    const NAME: &'static str;
+}
+
+/// Says that a state allows an action, and where that leads.
+pub(crate) trait Allows<A: AgentAction>: AgentState {
+    /// The state that follows.
+    type Next: AgentState;
+}
+
+/// The states of an agent and what leads from one to another, for people to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateTable {
     /// The agent.
@@ -95,15 +65,6 @@ pub struct StateTable {
 }
 
 impl StateTable {
-    pub(crate) fn of<S: Named, A: Named>(table: &Table<S, A>) -> StateTable {
-        let names = |row: &Transition<S, A>| [row.from.name(), row.action.name(), row.to.name()];
-        StateTable {
-            agent: table.agent,
-            states: S::ALL.iter().map(|state| state.name()).collect(),
-            transitions: table.transitions.iter().map(names).collect(),
-        }
-    }
-
     /// The table as a Mermaid state diagram (`stateDiagram-v2`, <https://mermaid.js.org/syntax/stateDiagram.html>).
     pub fn mermaid(&self) -> String {
         let mut diagram = format!("stateDiagram-v2\n    [*] --> {}\n", self.states[0]);
@@ -115,76 +76,140 @@ impl StateTable {
     }
 }
 
-/// Defines the states, the actions and the table of an agent. The first state is the one in which it waits.
+/// The row of a table that says where an action leads.
+pub(crate) fn row<S: Allows<A>, A: AgentAction>() -> [&'static str; 3] {
+    [S::NAME, A::NAME, S::Next::NAME]
+}
+
+/// Defines the states of an agent with their work, its actions, and which action leads where. Between two events the agent
+/// stands in one of the states of `rests`, which are the variants of `State`, and begins in the first; those of `passes` it
+/// enters and leaves while it deals with one event.
 macro_rules! state_machine {
     (
         $agent:literal;
-        $(#[$of_states:meta])* states { $($state:ident = $state_name:literal,)* }
-        $(#[$of_actions:meta])* actions { $($action:ident = $action_name:literal,)* }
+        rests { $first:ident: () = $first_name:literal, $($rest:ident: $rest_work:ty = $rest_name:literal,)* }
+        passes { $($pass:ident: $pass_work:ty = $pass_name:literal,)* }
+        actions { $($action:ident = $action_name:literal,)* }
         transitions { $($from:ident + $by:ident => $to:ident,)* }
     ) => {
-        $(#[$of_states])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum State { $($state,)* }
+        /// Where the agent stands, and what it works on.
+        pub(crate) enum State {
+            $first($first),
+            $($rest($rest),)*
+        }
 
-        $(#[$of_actions])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Action { $($action,)* }
-
-        impl $crate::machine::Named for State {
-            const ALL: &'static [State] = &[$(State::$state,)*];
-
-            fn name(self) -> &'static str {
-                match self { $(State::$state => $state_name,)* }
+        impl Default for State {
+            fn default() -> Self {
+                State::$first($first(()))
             }
         }
 
-        impl $crate::machine::Named for Action {
-            const ALL: &'static [Action] = &[$(Action::$action,)*];
+        $crate::machine::state_machine!(@rest $first $($rest)*);
+        $crate::machine::state_machine!(
+            @state $agent; $first: () = $first_name, $($rest: $rest_work = $rest_name,)* $($pass: $pass_work = $pass_name,)*
+        );
 
-            fn name(self) -> &'static str {
-                match self { $(Action::$action => $action_name,)* }
+        $(
+            #[derive(Debug)]
+            pub(crate) struct $action;
+
+            impl $crate::machine::AgentAction for $action {
+                const NAME: &'static str = $action_name;
+            }
+        )*
+
+        $(
+            impl $crate::machine::Allows<$by> for $from {
+                type Next = $to;
+            }
+        )*
+
+        /// The table of all this.
+        pub(crate) fn table() -> $crate::machine::StateTable {
+            $crate::machine::StateTable {
+                agent: $agent,
+                states: vec![$first_name, $($rest_name,)* $($pass_name,)*],
+                transitions: vec![$($crate::machine::row::<$from, $by>(),)*],
             }
         }
+    };
+    (@rest $($state:ident)*) => {
+        $(
+            impl From<$state> for State {
+                fn from(state: $state) -> Self {
+                    State::$state(state)
+                }
+            }
+        )*
+    };
+    (@state $agent:literal; $($state:ident: $work:ty = $name:literal,)*) => {
+        $(
+            // The work is private to this module, so that no state comes about but by an action.
+            pub(crate) struct $state($work);
 
-        pub(crate) static TABLE: $crate::machine::Table<State, Action> = $crate::machine::Table {
-            agent: $agent,
-            transitions: &[$($crate::machine::Transition { from: State::$from, action: Action::$by, to: State::$to },)*],
-        };
+            impl $crate::machine::AgentState for $state {
+                const AGENT: &'static str = $agent;
+                const NAME: &'static str = $name;
+                type Work = $work;
+
+                fn entered(work: $work) -> Self {
+                    $state(work)
+                }
+
+                fn work(&self) -> &$work {
+                    &self.0
+                }
+
+                fn work_mut(&mut self) -> &mut $work {
+                    &mut self.0
+                }
+
+                fn left(self) -> $work {
+                    self.0
+                }
+            }
+        )*
     };
 }
 pub(crate) use state_machine;
 
 #[cfg(test)]
-impl<S: Named, A: Named> Machine<S, A> {
-    /// A machine in this state, however it came there.
-    pub(crate) fn at(table: &'static Table<S, A>, state: S) -> Self {
-        Machine { table, state }
-    }
+mod tests {
+    use std::collections::BTreeSet;
 
-    /// Where it stands.
-    pub(crate) fn state(&self) -> S {
-        self.state
-    }
-}
+    use crate::tables;
 
-/// That a table has exactly the rows of `diagram`, takes every one of them, and refuses and resets on everything else.
-#[cfg(test)]
-#[track_caller]
-pub(crate) fn check_table<S: Named, A: Named>(table: &'static Table<S, A>, diagram: &str) {
-    assert_eq!(StateTable::of(table).mermaid(), diagram);
-    let mut n_legal = 0;
-    for &from in S::ALL {
-        for &action in A::ALL {
-            let mut machine = Machine::at(table, from);
-            let row = format!("    {} --> ", from.name());
-            let suffix = format!(": {}", action.name());
-            let expected = diagram.lines().find_map(|line| line.strip_prefix(&row)?.strip_suffix(&suffix));
-            let outcome = machine.act(action);
-            assert_eq!(outcome.is_ok(), expected.is_some(), "{} + {}", from.name(), action.name());
-            assert_eq!(machine.state().name(), expected.unwrap_or(S::ALL[0].name()));
-            n_legal += usize::from(outcome.is_ok());
+    /// The states that `steps` lead to from `first`, itself included.
+    fn reached<'a>(first: &'a str, steps: &[(&'a str, &'a str)]) -> BTreeSet<&'a str> {
+        let mut reached = BTreeSet::from([first]);
+        loop {
+            let next = steps.iter().filter(|(from, _)| reached.contains(from)).map(|(_, to)| *to);
+            let more: BTreeSet<&str> = next.chain(reached.iter().copied()).collect();
+            if more == reached {
+                return reached;
+            }
+            reached = more;
         }
     }
-    assert_eq!(n_legal, table.transitions.len(), "a row stands twice or contradicts another");
+
+    #[test]
+    fn every_state_is_reached_and_left_for_the_first_again() {
+        for table in tables() {
+            let states: BTreeSet<&str> = table.states.iter().copied().collect();
+            let steps: Vec<(&str, &str)> = table.transitions.iter().map(|[from, _, to]| (*from, *to)).collect();
+            let back: Vec<(&str, &str)> = steps.iter().map(|(from, to)| (*to, *from)).collect();
+            assert_eq!(reached(table.states[0], &steps), states, "the {} agent has a state out of reach", table.agent);
+            assert_eq!(reached(table.states[0], &back), states, "the {} agent has a dead end", table.agent);
+        }
+    }
+
+    #[test]
+    fn a_table_is_a_diagram() {
+        let table = tables().into_iter().find(|table| table.agent == "generator").map(|table| table.mermaid());
+        let diagram = table.unwrap_or_default();
+        assert!(
+            diagram.starts_with("stateDiagram-v2\n    [*] --> IDLE\n    IDLE --> RECALLING: RECEIVE\n"),
+            "{diagram}"
+        );
+    }
 }

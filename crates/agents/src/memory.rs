@@ -3,7 +3,7 @@
 //! It subscribes before the agents that react to answers, so that an answer is in its mailbox before the answer's grade can
 //! be. When it has nothing else to do it makes the vectors that engrams lack, those that were written without an embedder or
 //! with another one, and then it sees to it that memory is backed up once a day. Whatever the store refuses is logged, and the
-//! agent goes on with the next message; what a store that keeps (see [`MemoryStore::keeping`]) cannot take now is remembered later. Before it stops
+//! agent resumes with the next message; what a store that keeps (see [`MemoryStore::keeping`]) cannot take now is remembered later. Before it stops
 //! it deals with everything that has reached its mailbox.
 
 pub(crate) mod states;
@@ -18,8 +18,8 @@ use hone_protocol::{
     Embed, Envelope, Feedback, Payload, Rating, Response, Reward, Stored, Subject, Timestamp, with_causes,
 };
 
-use self::states::{Action, State, TABLE};
-use crate::machine::{IllegalTransition, Machine};
+use self::states::{AnnotateFeedback, AnnotatePairwise, EmbedOne, Error, Fail, Idle, Reset, State, UpdateScore, Write};
+use crate::machine::{AgentAction, AgentState, Allows};
 use crate::topic::Topic;
 
 /// The agent's name.
@@ -35,13 +35,13 @@ pub fn text_to_embed(query: &str, answer: &str) -> String {
     format!("{query}\n{answer}")
 }
 
-/// So long nobody wants anything of memory before it makes a vector that is lacking.
+/// How long memory is idle before it makes a vector that is lacking.
 const REST: Duration = Duration::from_millis(250);
 
-/// So long nobody wants anything of memory, and no vector is lacking, before it looks whether a backup is due.
+/// How long memory is idle, and no vector is lacking, before it looks whether a backup is due.
 const LONG_REST: Duration = Duration::from_secs(30);
 
-/// So many engrams that lack a vector are looked up at once.
+/// How many engrams that lack a vector are looked up at once.
 const LOOKED_UP: usize = 32;
 
 /// The agent's state.
@@ -49,7 +49,7 @@ pub(crate) struct MemoryAgent {
     bus: Bus,
     store: MemoryStore,
     embedder: Option<Arc<dyn Embed>>,
-    pub(crate) machine: Machine<State, Action>,
+    state: State,
     /// Engrams that lack a vector; none once all were looked at.
     lacking: Option<Vec<Engram>>,
 }
@@ -64,41 +64,46 @@ pub(crate) enum Event {
 impl MemoryAgent {
     pub(crate) fn new(bus: Bus, store: MemoryStore, embedder: Option<Arc<dyn Embed>>) -> Self {
         let lacking = embedder.is_some().then(Vec::new);
-        MemoryAgent { bus, store, embedder, machine: Machine::new(&TABLE), lacking }
+        MemoryAgent { bus, store, embedder, state: State::default(), lacking }
     }
 
-    fn receive(&mut self, message: &Envelope) -> Result<(), IllegalTransition> {
-        let Some(topic) = Topic::of(message) else { return Ok(()) };
+    fn receive(&mut self, message: &Envelope) {
+        let Some(topic) = Topic::of(message) else { return };
         let (store, id) = (self.store.clone(), topic.query_id);
         match &message.payload {
             Payload::ResponseGeneration(response) if !is_nothing(response) => {
-                self.perform(Action::Write, |agent| agent.write(&topic, message, response))
+                self.perform(Write, |agent| agent.write(&topic, message, response))
             }
             Payload::CritiqueResult(critique) if critique.grade.score.is_some() => {
-                self.perform(Action::UpdateScore, |_| store.update_score(id, &critique.grade).map(drop))
+                self.perform(UpdateScore, |_| store.update_score(id, &critique.grade).map(drop))
             }
             Payload::PairwiseResult(comparison) if comparison.preference.judging.failure.is_none() => {
-                self.perform(Action::AnnotatePairwise, |_| store.annotate_pairwise(comparison).map(drop))
+                self.perform(AnnotatePairwise, |_| store.annotate_pairwise(comparison).map(drop))
             }
             Payload::UserFeedback(feedback) => {
-                self.perform(Action::AnnotateFeedback, |agent| agent.take_feedback(&topic, *feedback))
+                self.perform(AnnotateFeedback, |agent| agent.take_feedback(&topic, *feedback))
             }
-            _ => Ok(()),
+            _ => {}
         }
     }
 
     /// Does something with the store, in the state that stands for it.
-    fn perform(
-        &mut self,
-        action: Action,
-        work: impl FnOnce(&mut Self) -> Result<(), MemoryError>,
-    ) -> Result<(), IllegalTransition> {
-        self.machine.begin(action)?;
-        if let Err(error) = work(self) {
-            tracing::error!(?action, "memory has not kept something: {}", with_causes(&error));
-            self.machine.act(Action::Fail)?;
-        }
-        self.machine.act(Action::Reset)
+    fn perform<A, S>(&mut self, action: A, work: impl FnOnce(&mut Self) -> Result<(), MemoryError>)
+    where
+        A: AgentAction,
+        S: AgentState<Work = ()> + Allows<Reset, Next = Idle> + Allows<Fail, Next = Error>,
+        Idle: Allows<A, Next = S>,
+    {
+        let State::Idle(idle) = std::mem::take(&mut self.state);
+        let at_work = idle.act(action, drop);
+        let idle = match work(self) {
+            Ok(()) => at_work.act(Reset, drop),
+            Err(error) => {
+                tracing::error!(action = A::NAME, "memory has not kept something: {}", with_causes(&error));
+                at_work.act(Fail, drop).act(Reset, drop)
+            }
+        };
+        self.state = idle.into();
     }
 
     fn write(&self, topic: &Topic, message: &Envelope, response: &Response) -> Result<(), MemoryError> {
@@ -131,9 +136,9 @@ impl MemoryAgent {
     }
 
     /// Makes one vector that is lacking.
-    fn embed_one(&mut self) -> Result<(), IllegalTransition> {
-        let (Some(embedder), Some(mut lacking)) = (self.embedder.clone(), self.lacking.take()) else { return Ok(()) };
-        self.perform(Action::Embed, |agent| {
+    fn embed_one(&mut self) {
+        let (Some(embedder), Some(mut lacking)) = (self.embedder.clone(), self.lacking.take()) else { return };
+        self.perform(EmbedOne, |agent| {
             if lacking.is_empty() {
                 lacking = agent.store.engrams_without_vector(embedder.model(), LOOKED_UP)?;
                 lacking.reverse();
@@ -144,7 +149,7 @@ impl MemoryAgent {
                 agent.lacking = Some(lacking);
             }
             Ok(())
-        })
+        });
     }
 
     fn take_feedback(&self, topic: &Topic, feedback: Feedback) -> Result<(), MemoryError> {
@@ -174,20 +179,15 @@ impl Agent for MemoryAgent {
     }
 
     fn handle_event(&mut self, event: Event, inbox: &mut Inbox) {
-        // An illegal transition has been logged, and the work was not begun or is done.
-        let _ = match event {
+        match event {
             Event::Message(message) => {
-                inbox.take_up(&message);
-                let outcome = self.receive(&message);
-                inbox.put_down();
-                outcome
+                inbox.claim(&message);
+                self.receive(&message);
+                inbox.release();
             }
             Event::Rest if self.lacking.is_some() => self.embed_one(),
-            Event::Rest => {
-                self.store.back_up_if_due(Timestamp::now());
-                Ok(())
-            }
-        };
+            Event::Rest => self.store.back_up_if_due(Timestamp::now()),
+        }
     }
 
     fn stopped(&mut self, inbox: &mut Inbox) {

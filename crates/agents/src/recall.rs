@@ -12,7 +12,7 @@ use crate::settings::{MemorySettings, shortened};
 /// The tool's name.
 const TOOL: &str = "search_memory";
 
-/// So many times more is searched for than is used, because some of what is found says nothing new.
+/// How many times more is searched for than is used, because some of what is found says nothing new.
 const SPARE: usize = 4;
 
 /// Searches memory on behalf of a model.

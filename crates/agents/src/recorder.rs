@@ -37,11 +37,11 @@ impl Agent for Recorder {
     }
 
     fn handle_event(&mut self, message: Self::Event, inbox: &mut Inbox) {
-        inbox.take_up(&message);
+        inbox.claim(&message);
         if let Err(error) = self.store.append_event(&message) {
             tracing::error!(subject = %message.subject(), "an event is not in the log: {}", with_causes(&error));
         }
-        inbox.put_down();
+        inbox.release();
     }
 
     fn stopped(&mut self, inbox: &mut Inbox) {

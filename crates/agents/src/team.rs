@@ -12,8 +12,8 @@ use hone_protocol::{Embed, Generate, RespondentId, Subject};
 use hone_quality::Judge;
 
 use crate::critic::{self, CriticAgent};
+use crate::extraction::{self, ExtractionAgent, ExtractionParts};
 use crate::generator::{self, GeneratorAgent, GeneratorParts, Respondent};
-use crate::meaning::{self, MeaningAgent, MeaningParts};
 use crate::memory::{self, MemoryAgent};
 use crate::recall::Recaller;
 use crate::recorder::{self, Recorder};
@@ -73,13 +73,13 @@ impl Team {
         let respondents = respondents(parts.respondent_b);
         let recaller = parts.memory.as_ref().and_then(recaller);
         if let Some(memory) = parts.memory {
-            let meaning = MeaningParts {
+            let extraction = ExtractionParts {
                 store: memory.store.clone(),
                 generator: Arc::clone(&parts.generator),
                 settings: Arc::new(memory.settings.clone()),
                 waits_for_grades: parts.judge.is_some(),
             };
-            team.remember(bus, memory, meaning)?;
+            team.remember(bus, memory, extraction)?;
         }
         if let Some(judge) = parts.judge {
             let critics_bus = bus.clone();
@@ -103,7 +103,7 @@ impl Team {
     /// Stops the agents, as dropping the team does.
     pub fn stop(self) {}
 
-    fn remember(&mut self, bus: &Bus, memory: MemoryParts, meaning: MeaningParts) -> io::Result<()> {
+    fn remember(&mut self, bus: &Bus, memory: MemoryParts, extraction: ExtractionParts) -> io::Result<()> {
         let MemoryParts { store, embedder, settings } = memory;
         let records = store.clone();
         self.add(bus, recorder::NAME, recorder::subjects(), move || Recorder::new(records.clone()))?;
@@ -111,7 +111,8 @@ impl Team {
         let make = move || MemoryAgent::new(agents_bus.clone(), store.clone(), embedder.clone());
         self.add(bus, memory::NAME, memory::SUBJECTS.to_vec(), make)?;
         if settings.extract {
-            self.add(bus, meaning::NAME, meaning::SUBJECTS.to_vec(), move || MeaningAgent::new(meaning.clone()))?;
+            let make = move || ExtractionAgent::new(extraction.clone());
+            self.add(bus, extraction::NAME, extraction::SUBJECTS.to_vec(), make)?;
         }
         Ok(())
     }

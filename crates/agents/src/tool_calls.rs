@@ -63,7 +63,7 @@ impl CallScanner {
         certain
     }
 
-    /// Whether calls have come and something follows that is none, so that nothing is gained by hearing more.
+    /// Whether calls have come and other text follows, so that nothing is gained by hearing more.
     pub(crate) fn is_complete(&self) -> bool {
         self.is_followed() && !self.calls().is_empty()
     }

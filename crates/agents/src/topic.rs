@@ -14,7 +14,7 @@ pub(crate) struct Topic {
 }
 
 impl Topic {
-    /// What a message is about; `None` where it names no question. Whoever names no respondent means A.
+    /// What a message is about; `None` where it names no question. A message without a respondent means A.
     pub(crate) fn of(envelope: &Envelope) -> Option<Topic> {
         let query_id = envelope.query_id?;
         Some(Topic {

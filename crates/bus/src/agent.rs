@@ -28,8 +28,8 @@ pub trait Agent {
     /// Cleans up after the last event.
     fn stopped(&mut self, inbox: &mut Inbox);
 
-    /// Takes the place of an agent that panicked while it had `message` in hand. The message is not given to the agent
-    /// again; this is the time to tell whoever waits for an answer to it.
+    /// Takes the place of an agent that panicked while it worked on `message`. The message is not given to the agent
+    /// again; this is the time to tell those that wait for an answer to it.
     fn recover(&mut self, message: &Envelope);
 }
 
@@ -107,7 +107,7 @@ impl<A: Agent, F: FnMut() -> A> Supervisor<F> {
 
     fn live(&mut self) {
         let mut agent = (self.make)();
-        if let Some(message) = self.inbox.put_down() {
+        if let Some(message) = self.inbox.release() {
             agent.recover(&message);
         }
         while let Some(event) = agent.next_event(&mut self.inbox) {
@@ -160,9 +160,9 @@ mod tests {
     use hone_protocol::{Nothing, Payload, SessionId, Stored, Subject};
 
     use super::*;
-    use crate::Overload;
+    use crate::mailbox::Overload;
 
-    /// Reports what happens to it. It panics at number 13, puts odd numbers aside until an even one came, and stops at
+    /// Reports what happens to it. It panics at number 13, defers odd numbers until an even one came, and stops at
     /// nothing but the end.
     struct Reporter {
         report: Sender<String>,
@@ -179,25 +179,25 @@ mod tests {
         }
 
         fn handle_event(&mut self, message: Self::Event, inbox: &mut Inbox) {
-            inbox.take_up(&message);
+            inbox.claim(&message);
             let number = number(&message);
             if number == 13 {
                 panic!("unlucky");
             }
             if number % 2 == 1 {
-                let refused = inbox.put_aside(message).is_err();
+                let refused = inbox.defer(message).is_err();
                 self.report.send(format!("{number} {}", if refused { "refused" } else { "aside" })).unwrap();
             } else {
                 self.report.send(format!("{number}")).unwrap();
-                while let Some(earlier) = inbox.next_waiting() {
+                while let Some(earlier) = inbox.next_deferred() {
                     self.report.send(format!("{} at last", self::number(&earlier))).unwrap();
                 }
             }
-            inbox.put_down();
+            inbox.release();
         }
 
         fn stopped(&mut self, inbox: &mut Inbox) {
-            let left = inbox.take_waiting(|message| number(message) > 4);
+            let left = inbox.take_deferred(|message| number(message) > 4);
             self.report.send(format!("stopped with {} above 4", left.len())).unwrap();
         }
 
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_put_aside_than_the_mailbox_holds() {
+    fn no_more_is_deferred_than_the_mailbox_holds() {
         check(
             2,
             &[3, 5, 7, 2],

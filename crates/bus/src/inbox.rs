@@ -1,26 +1,35 @@
-//! What waits for an agent, and what it has in hand: everything that survives when the agent panics.
+//! What waits for an agent, and what it has claimed: everything that survives when the agent panics.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, RecvError, Select};
 use hone_protocol::Envelope;
 
 use crate::mailbox::Mailbox;
 
-/// An agent's messages. Those that come while it works can be put aside, so that it reads its mailbox, and learns of
+/// An agent's messages. Those that come while it works can be deferred, so that it reads its mailbox, and learns of
 /// cancellations, while work waits.
 pub struct Inbox {
     mailbox: Mailbox,
     stop: Receiver<Infallible>,
-    waiting: VecDeque<Arc<Envelope>>,
-    in_hand: Option<Arc<Envelope>>,
+    deferred: VecDeque<Arc<Envelope>>,
+    claimed: Option<Arc<Envelope>>,
+}
+
+/// What an agent waits for.
+#[derive(Debug)]
+pub enum Wakeup<T> {
+    /// A message has come.
+    Message(Arc<Envelope>),
+    /// The channel of this number has given something of the agent's own work, or is disconnected.
+    Work(usize, Result<T, RecvError>),
 }
 
 impl Inbox {
     pub(crate) fn new(mailbox: Mailbox, stop: Receiver<Infallible>) -> Self {
-        Inbox { mailbox, stop, waiting: VecDeque::new(), in_hand: None }
+        Inbox { mailbox, stop, deferred: VecDeque::new(), claimed: None }
     }
 
     /// The messages that the agent has not seen yet.
@@ -33,37 +42,61 @@ impl Inbox {
         &self.stop
     }
 
+    /// Waits for a message, or for what one of these numbered channels of the agent's own work gives; `None` when the agent
+    /// shall stop. Where several are ready the end comes first, then messages, then the channels in their order.
+    pub fn wait<'a, T: 'a>(&self, work: impl IntoIterator<Item = (usize, &'a Receiver<T>)>) -> Option<Wakeup<T>> {
+        let work: Vec<(usize, &Receiver<T>)> = work.into_iter().collect();
+        let mut select = Select::new_biased();
+        let (stop, message) = (select.recv(&self.stop), select.recv(self.messages()));
+        for (_, channel) in &work {
+            select.recv(channel);
+        }
+        let ready = select.select();
+        match ready.index() {
+            index if index == stop => {
+                // It gives nothing; it is disconnected.
+                let _ = ready.recv(&self.stop);
+                None
+            }
+            index if index == message => ready.recv(self.messages()).ok().map(Wakeup::Message),
+            index => {
+                let (number, channel) = work[index - message - 1];
+                Some(Wakeup::Work(number, ready.recv(channel)))
+            }
+        }
+    }
+
     /// Keeps a message for later.
     ///
     /// # Errors
-    /// With the message, when as many wait already as the mailbox holds.
-    pub fn put_aside(&mut self, message: Arc<Envelope>) -> Result<(), Arc<Envelope>> {
-        if self.waiting.len() >= self.mailbox.capacity() {
+    /// With the message, when as many are deferred already as the mailbox holds.
+    pub fn defer(&mut self, message: Arc<Envelope>) -> Result<(), Arc<Envelope>> {
+        if self.deferred.len() >= self.mailbox.capacity() {
             return Err(message);
         }
-        self.waiting.push_back(message);
+        self.deferred.push_back(message);
         Ok(())
     }
 
-    /// The message that was put aside first.
-    pub fn next_waiting(&mut self) -> Option<Arc<Envelope>> {
-        self.waiting.pop_front()
+    /// The message that was deferred first.
+    pub fn next_deferred(&mut self) -> Option<Arc<Envelope>> {
+        self.deferred.pop_front()
     }
 
-    /// Takes out the messages that were put aside and are meant, oldest first.
-    pub fn take_waiting(&mut self, mut is_meant: impl FnMut(&Envelope) -> bool) -> Vec<Arc<Envelope>> {
-        let (taken, left) = self.waiting.drain(..).partition::<Vec<_>, _>(|message| is_meant(message));
-        self.waiting = left.into();
+    /// Takes out the deferred messages that are meant, oldest first.
+    pub fn take_deferred(&mut self, mut is_meant: impl FnMut(&Envelope) -> bool) -> Vec<Arc<Envelope>> {
+        let (taken, left) = self.deferred.drain(..).partition::<Vec<_>, _>(|message| is_meant(message));
+        self.deferred = left.into();
         taken
     }
 
     /// Says which message the agent works on from now on. Should it panic, the agent that takes its place is told.
-    pub fn take_up(&mut self, message: &Arc<Envelope>) {
-        self.in_hand = Some(Arc::clone(message));
+    pub fn claim(&mut self, message: &Arc<Envelope>) {
+        self.claimed = Some(Arc::clone(message));
     }
 
     /// Says that the work on a message is done. Returns the message, where there was one.
-    pub fn put_down(&mut self) -> Option<Arc<Envelope>> {
-        self.in_hand.take()
+    pub fn release(&mut self) -> Option<Arc<Envelope>> {
+        self.claimed.take()
     }
 }

@@ -13,5 +13,5 @@ mod inbox;
 mod mailbox;
 
 pub use agent::{Agent, AgentHandle, spawn};
-pub use inbox::Inbox;
+pub use inbox::{Inbox, Wakeup};
 pub use mailbox::{Bus, Mailbox, MailboxState, Overload, Overloaded, SessionSet, Subscription};

@@ -7,16 +7,16 @@ use super::grade::{counts, tell_failure};
 use crate::app::App;
 use crate::arguments::CompareArguments;
 use crate::failure::{Outcome, usage};
-use crate::judging::{CompareWork, Courtroom};
+use crate::judging::JudgeSession;
 
 /// Compares.
 ///
 /// # Errors
-/// When a file is not what it should be, or there is no judge to be had.
+/// When a file is not what it should be, or no judge is available.
 pub(crate) fn run(app: &App, arguments: &CompareArguments) -> anyhow::Result<Outcome> {
-    let courtroom = Courtroom::open(app, &arguments.batch)?;
+    let session = JudgeSession::open(app, &arguments.batch)?;
     if let Some((input, output)) = arguments.batch.files() {
-        let summary = courtroom.judge_file::<CompareWork>(input, output)?;
+        let summary = session.judge_file::<CompareTask>(input, output)?;
         tell_failure(app, &summary);
         match arguments.json.json {
             true => app.output.print_json(&summary)?,
@@ -34,7 +34,7 @@ pub(crate) fn run(app: &App, arguments: &CompareArguments) -> anyhow::Result<Out
         return Err(usage("there is nothing to compare: give --query, --a and --b, or --input and --output"));
     };
     let task = CompareTask { query, answer_a, answer_b };
-    let Some(preference) = courtroom.judge_one::<CompareWork>(task)? else { return Ok(Outcome::Interrupted) };
+    let Some(preference) = session.judge_one(task)? else { return Ok(Outcome::Interrupted) };
     if arguments.json.json {
         app.output.print_json(&preference)?;
     } else if preference.judging.failure.is_none() {

@@ -9,31 +9,36 @@ use crate::app::App;
 use crate::arguments::GradeArguments;
 use crate::badge::badge;
 use crate::failure::{Outcome, usage};
+use crate::judging::JudgeSession;
 use crate::judging::batch::Summary;
-use crate::judging::{Courtroom, GradeWork};
 
 /// Grades.
 ///
 /// # Errors
-/// When a file is not what it should be, or there is no judge to be had.
+/// When a file is not what it should be, or no judge is available.
 pub(crate) fn run(app: &App, arguments: &GradeArguments) -> anyhow::Result<Outcome> {
     if let Some(bound) = arguments.at_least.filter(|bound| !(1.0..=5.0).contains(bound)) {
         return Err(usage(format!("--at-least is {bound}: it must be 1 to 5")));
     }
-    let courtroom = Courtroom::open(app, &arguments.batch)?;
+    let session = JudgeSession::open(app, &arguments.batch)?;
     match (arguments.batch.files(), &arguments.query, &arguments.answer) {
-        (Some((input, output)), _, _) => grade_file(app, &courtroom, arguments, input, output),
+        (Some((input, output)), _, _) => grade_file(app, &session, arguments, input, output),
         (None, Some(query), Some(answer)) => {
             let reference = arguments.reference.clone();
             let task = GradeTask { query: query.clone(), answer: answer.clone(), reference };
-            grade_one(app, &courtroom, arguments, task)
+            grade_one(app, &session, arguments, task)
         }
         _ => Err(usage("there is nothing to grade: give --query and --answer, or --input and --output")),
     }
 }
 
-fn grade_one(app: &App, courtroom: &Courtroom, arguments: &GradeArguments, task: GradeTask) -> anyhow::Result<Outcome> {
-    let Some(grade) = courtroom.judge_one::<GradeWork>(task)? else { return Ok(Outcome::Interrupted) };
+fn grade_one(
+    app: &App,
+    session: &JudgeSession,
+    arguments: &GradeArguments,
+    task: GradeTask,
+) -> anyhow::Result<Outcome> {
+    let Some(grade) = session.judge_one(task)? else { return Ok(Outcome::Interrupted) };
     if arguments.json.json {
         app.output.print_json(&grade)?;
     } else {
@@ -47,12 +52,12 @@ fn grade_one(app: &App, courtroom: &Courtroom, arguments: &GradeArguments, task:
 
 fn grade_file(
     app: &App,
-    courtroom: &Courtroom,
+    session: &JudgeSession,
     arguments: &GradeArguments,
     input: &Path,
     output: &Path,
 ) -> anyhow::Result<Outcome> {
-    let summary = courtroom.judge_file::<GradeWork>(input, output)?;
+    let summary = session.judge_file::<GradeTask>(input, output)?;
     tell_failure(app, &summary);
     if arguments.json.json {
         app.output.print_json(&summary)?;

@@ -21,7 +21,7 @@ struct JsonWinner {
     winner: Option<RespondentId>,
 }
 
-/// Prints the verdict as JSON; null if there is no verdict.
+/// Prints the verdict as JSON. If there is none, prints null, says why on stderr, and fails.
 ///
 /// # Errors
 /// When stdin cannot be read.
@@ -31,8 +31,23 @@ pub(crate) fn run(arguments: &VerdictArguments, output: Output) -> anyhow::Resul
     // A judge that was cut off in the middle of a character has still said what it said before.
     let text = String::from_utf8_lossy(&bytes);
     match arguments.mode {
-        VerdictMode::Absolute => output.print_json(&JsonScore { score: parse_score(&text) })?,
-        VerdictMode::Pairwise => output.print_json(&JsonWinner { winner: parse_winner(&text) })?,
+        VerdictMode::Absolute => {
+            let score = parse_score(&text);
+            output.print_json(&JsonScore { score })?;
+            Ok(outcome(output, score.is_some(), "a score from 1 to 5 at its end, such as \"[RESULT] 4\""))
+        }
+        VerdictMode::Pairwise => {
+            let winner = parse_winner(&text);
+            output.print_json(&JsonWinner { winner })?;
+            Ok(outcome(output, winner.is_some(), "one winner, such as \"[RESULT] A\" or \"A. It is right.\""))
+        }
     }
-    Ok(Outcome::Done)
+}
+
+fn outcome(output: Output, is_found: bool, expected: &str) -> Outcome {
+    if is_found {
+        return Outcome::Done;
+    }
+    output.error(&format!("there is no verdict in the text on stdin: expected {expected}"));
+    Outcome::Failed
 }

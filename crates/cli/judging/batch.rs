@@ -1,18 +1,19 @@
 //! A file of tasks, judged into a file of verdicts.
 //!
 //! Each line of the output is a line of the input with the verdict's fields added, in the order of the input. So what is
-//! there after a run that was stopped says where the next one goes on. A line whose verdict is none is judged again: its new
+//! there after a run that was stopped says where the next one resumes. A line without a verdict is judged again: its new
 //! line is added at the end, and takes the old one's place when the run is over.
 
 use std::path::Path;
 
+use hone_quality::Verdict;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::driver::{Driver, Ending};
-use super::lines::{self, Fields, Line, VerdictFile, Written};
+use super::driver::{Completed, Driver};
+use super::lines::{self, Line, VerdictFile, Written, parsed_task};
 use super::setting::{SETTING, Setting};
-use super::work::Work;
+use super::task::{BatchTask, columns};
 use crate::failure::usage;
 use crate::terminal::Output;
 use crate::terminal::progress::Steps;
@@ -68,15 +69,15 @@ impl Summary {
         self.judged == 0 && self.failure.is_some()
     }
 
-    fn count<W: Work>(&mut self, verdict: &W::Verdict) {
-        match &W::judging(verdict).failure {
+    fn count(&mut self, verdict: &impl Verdict) {
+        match &verdict.judging().failure {
             None => self.judged += 1,
             Some(failure) => {
                 self.unscored += 1;
                 self.failure = Some(failure.clone());
             }
         }
-        if let Some(score) = W::score(verdict) {
+        if let Some(score) = verdict.score() {
             self.total_score += u64::from(score);
             self.scored += 1;
             self.mean_score = Some(self.total_score as f64 / self.scored as f64);
@@ -92,18 +93,18 @@ pub(super) struct Files<'a> {
 
 /// Judges the lines of the input that have no verdict in the output yet: those that are not there first, then those for which
 /// an earlier run had none.
-pub(super) fn run<W: Work>(
+pub(super) fn run<T: BatchTask>(
     driver: &Driver<'_>,
     setting: &Setting,
     screen: Output,
     files: Files<'_>,
 ) -> anyhow::Result<Summary> {
-    let batch = Batch::<W>::read(setting, &files)?;
+    let batch = Batch::<T>::read(setting, &files)?;
     let n_lines = batch.lines.len();
     let mut file = VerdictFile::open(files.output)?;
     let written = file.read()?;
     let earlier = batch.earlier(&written)?;
-    file.go_on(&written)?;
+    file.resume(&written)?;
     if !earlier.judged_again.is_empty() {
         file.put_in_place(n_lines, &earlier.judged_again)?;
     }
@@ -112,12 +113,12 @@ pub(super) fn run<W: Work>(
     let first = earlier.verdicts.len();
     let again = earlier.without_verdict();
     let places: Vec<usize> = (first..n_lines).chain(again.iter().copied()).collect();
-    let tasks: Vec<W::Task> = places.iter().map(|place| batch.tasks[*place].clone()).collect();
-    let mut steps = Steps::new(screen, W::UNIT);
+    let tasks: Vec<T> = places.iter().map(|place| batch.tasks[*place].clone()).collect();
+    let mut steps = Steps::new(screen, T::UNIT);
     let mut done = 0;
     steps.show(summary.resumed, n_lines, "");
-    let ending = driver.judge_all::<W>(&tasks, |judged| {
-        summary.count::<W>(&judged.verdict);
+    let completed = driver.judge_all(&tasks, |judged| {
+        summary.count(&judged.verdict);
         summary.cached += usize::from(judged.from_cache);
         file.add(&batch.line(places[judged.index], &judged.verdict)?)?;
         done += 1;
@@ -126,7 +127,7 @@ pub(super) fn run<W: Work>(
         Ok(())
     });
     steps.clear();
-    summary.interrupted = ending? == Ending::Interrupted;
+    summary.interrupted = completed? == Completed::UntilInterrupt;
     let n_again = done.saturating_sub(n_lines - first);
     summary.unscored += again.len() - n_again;
     if n_again > 0 {
@@ -137,18 +138,19 @@ pub(super) fn run<W: Work>(
 }
 
 /// The tasks of a file.
-struct Batch<'a, W: Work> {
+struct Batch<'a, T: BatchTask> {
     setting: &'a Setting,
     output: &'a Path,
     lines: Vec<Line>,
-    tasks: Vec<W::Task>,
+    tasks: Vec<T>,
 }
 
-impl<'a, W: Work> Batch<'a, W> {
-    fn read(setting: &'a Setting, files: &Files<'a>) -> anyhow::Result<Batch<'a, W>> {
+impl<'a, T: BatchTask> Batch<'a, T> {
+    fn read(setting: &'a Setting, files: &Files<'a>) -> anyhow::Result<Batch<'a, T>> {
         let Files { input, output } = *files;
         let lines = lines::read(input)?;
-        let tasks = lines.iter().map(|line| task::<W>(input, line)).collect::<Result<_, _>>()?;
+        let columns = columns::<T>();
+        let tasks = lines.iter().map(|line| task(input, line, &columns)).collect::<Result<_, _>>()?;
         refuse_same_file(input, output)?;
         Ok(Batch { setting, output, lines, tasks })
     }
@@ -158,30 +160,30 @@ impl<'a, W: Work> Batch<'a, W> {
     ///
     /// # Errors
     /// For the first line that this run would not have written.
-    fn earlier(&self, written: &Written) -> anyhow::Result<Earlier<W>> {
+    fn earlier(&self, written: &Written) -> anyhow::Result<Earlier<T>> {
         let mut earlier = Earlier { verdicts: Vec::new(), unjudged: Vec::new(), judged_again: Vec::new() };
         let refused = |number: usize, what: &str| {
             let advice = "give --output another file, or remove this one";
             Err(usage(format!("line {number} of {} {what}: {advice}", self.output.display())))
         };
         for Line { number, object } in &written.lines {
-            let done = W::task(&Fields(object));
+            let done = parsed_task::<T>(object);
             let place = earlier.next_place(self.tasks.len());
             let (Some(place), Ok(done)) = (place, done) else { return refused(*number, FOREIGN) };
-            if W::texts(&self.tasks[place]) != W::texts(&done) {
+            if self.tasks[place] != done {
                 return refused(*number, FOREIGN);
             }
-            let Ok(verdict) = serde_json::from_value::<W::Verdict>(Value::Object(object.clone())) else {
+            let Ok(verdict) = serde_json::from_value::<T::Verdict>(Value::Object(object.clone())) else {
                 return refused(*number, "is no verdict");
             };
-            if !lacks_verdict::<W>(&verdict)
+            if !lacks_verdict(&verdict)
                 && let Some(difference) = self.setting.difference(object)
             {
                 return refused(*number, &difference);
             }
             earlier.add(place, verdict);
         }
-        let is_ours = |place: usize| is_beginning_of::<W>(&written.tail, &self.lines[place].object);
+        let is_ours = |place: usize| is_beginning_of::<T>(&written.tail, &self.lines[place].object);
         match written.tail.is_empty() || earlier.next_place(self.tasks.len()).is_some_and(is_ours) {
             true => Ok(earlier),
             false => refused(written.tail_number, FOREIGN),
@@ -189,7 +191,7 @@ impl<'a, W: Work> Batch<'a, W> {
     }
 
     /// The line of a task with its verdict.
-    fn line(&self, place: usize, verdict: &W::Verdict) -> anyhow::Result<Map<String, Value>> {
+    fn line(&self, place: usize, verdict: &T::Verdict) -> anyhow::Result<Map<String, Value>> {
         let mut object = self.lines[place].object.clone();
         if let Value::Object(fields) = serde_json::to_value(verdict)? {
             object.extend(fields);
@@ -200,16 +202,16 @@ impl<'a, W: Work> Batch<'a, W> {
 }
 
 /// What earlier runs have written.
-struct Earlier<W: Work> {
+struct Earlier<T: BatchTask> {
     /// What they came to, by the place of the task.
-    verdicts: Vec<W::Verdict>,
+    verdicts: Vec<T::Verdict>,
     /// The places of those that were no verdict.
     unjudged: Vec<usize>,
     /// The first of these, to which there are further lines at the end.
     judged_again: Vec<usize>,
 }
 
-impl<W: Work> Earlier<W> {
+impl<T: BatchTask> Earlier<T> {
     /// The place that the next line belongs to; `None` where there can be no further one.
     fn next_place(&self, n_tasks: usize) -> Option<usize> {
         match self.verdicts.len() < n_tasks {
@@ -218,13 +220,13 @@ impl<W: Work> Earlier<W> {
         }
     }
 
-    fn add(&mut self, place: usize, verdict: W::Verdict) {
+    fn add(&mut self, place: usize, verdict: T::Verdict) {
         if place < self.verdicts.len() {
             self.judged_again.push(place);
             self.verdicts[place] = verdict;
             return;
         }
-        if lacks_verdict::<W>(&verdict) {
+        if lacks_verdict(&verdict) {
             self.unjudged.push(place);
         }
         self.verdicts.push(verdict);
@@ -232,39 +234,40 @@ impl<W: Work> Earlier<W> {
 
     /// The places whose tasks are to be judged again.
     fn without_verdict(&self) -> Vec<usize> {
-        (0..self.verdicts.len()).filter(|place| lacks_verdict::<W>(&self.verdicts[*place])).collect()
+        (0..self.verdicts.len()).filter(|place| lacks_verdict(&self.verdicts[*place])).collect()
     }
 
     fn count(&self, summary: &mut Summary) {
-        for verdict in self.verdicts.iter().filter(|verdict| !lacks_verdict::<W>(verdict)) {
-            summary.count::<W>(verdict);
+        for verdict in self.verdicts.iter().filter(|verdict| !lacks_verdict(*verdict)) {
+            summary.count(verdict);
             summary.resumed += 1;
         }
     }
 }
 
-fn lacks_verdict<W: Work>(verdict: &W::Verdict) -> bool {
-    W::judging(verdict).failure.is_some()
+fn lacks_verdict(verdict: &impl Verdict) -> bool {
+    verdict.judging().failure.is_some()
 }
 
-fn task<W: Work>(input: &Path, line: &Line) -> anyhow::Result<W::Task> {
+fn task<T: BatchTask>(input: &Path, line: &Line, columns: &Map<String, Value>) -> anyhow::Result<T> {
     let wrong = |what: String| usage(format!("line {} of {} {what}", line.number, input.display()));
-    if let Some(taken) = line.object.keys().find(|field| is_own::<W>(field)) {
+    if let Some(taken) = line.object.keys().find(|field| is_own(columns, field)) {
         return Err(wrong(format!("has a field {taken:?}, which the verdict is written to: give it another name")));
     }
-    W::task(&Fields(&line.object)).map_err(wrong)
+    parsed_task(&line.object).map_err(wrong)
 }
 
-/// Whether a field is written by a run.
-fn is_own<W: Work>(field: &str) -> bool {
-    field == SETTING || W::FIELDS.contains(&field)
+/// Whether a field is written by a run: one of a verdict's columns, or the setting.
+fn is_own(columns: &Map<String, Value>, field: &str) -> bool {
+    field == SETTING || columns.contains_key(field)
 }
 
 /// Whether `text` is what is left of a line for the task in `object`, as far as that is known before it is judged.
-fn is_beginning_of<W: Work>(text: &[u8], object: &Map<String, Value>) -> bool {
+fn is_beginning_of<T: BatchTask>(text: &[u8], object: &Map<String, Value>) -> bool {
     let mut fields = object.clone();
-    fields.extend(W::FIELDS.iter().map(|field| ((*field).to_owned(), Value::Null)));
-    let known: Map<String, Value> = fields.into_iter().take_while(|(field, _)| !is_own::<W>(field)).collect();
+    let columns = columns::<T>();
+    fields.extend(columns.clone());
+    let known: Map<String, Value> = fields.into_iter().take_while(|(field, _)| !is_own(&columns, field)).collect();
     let mut known = serde_json::to_vec(&known).unwrap_or_default();
     known.pop();
     text.starts_with(&known) || known.starts_with(text)

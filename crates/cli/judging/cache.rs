@@ -4,9 +4,9 @@
 //! format of its KV cache and the bits of its activations. The number of threads is left out. Another number adds the same products up in another order, and
 //! even at temperature 0 the last digits of a probability, and once in a while a score, come out otherwise; both are the
 //! judge's verdict on the answer. So a cached verdict is one that this program has reached in this setting on this device, and not
-//! always the one that it would reach now. Who wants that one gives `--no-cache`.
+//! always the one that it would reach now. `--no-cache` judges anew.
 //!
-//! The cache only saves time. A file that cannot be read is none, and one that cannot be written is told once.
+//! The cache only saves time. A file that cannot be read is ignored, and one that cannot be written is reported once.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use hone_engine::backend::candle::{device_name, open_device};
 use hone_files::create_private_folder;
+use hone_protocol::hexadecimal;
+use hone_quality::Verdict;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::setting::{Setting, hexadecimal};
-use super::work::Work;
+use super::setting::Setting;
+use super::task::BatchTask;
 use crate::app::App;
 
 /// The verdicts of one judge.
@@ -35,7 +37,7 @@ impl VerdictCache {
     /// The verdicts that were reached in `setting`; `None` where its model is not installed.
     ///
     /// # Errors
-    /// When the device is none that there is.
+    /// When the device does not exist.
     pub(super) fn new(app: &App, setting: &Setting) -> anyhow::Result<Option<VerdictCache>> {
         if !setting.is_installed {
             return Ok(None);
@@ -51,19 +53,19 @@ impl VerdictCache {
     }
 
     /// The verdict on a task that was judged before.
-    pub(super) fn find<W: Work>(&self, task: &W::Task) -> Option<W::Verdict> {
-        let text = std::fs::read(self.path_of::<W>(task)).ok()?;
-        let verdict: W::Verdict = serde_json::from_slice(&text).ok()?;
-        W::judging(&verdict).failure.is_none().then_some(verdict)
+    pub(super) fn find<T: BatchTask>(&self, task: &T) -> Option<T::Verdict> {
+        let text = std::fs::read(self.path_of(task)).ok()?;
+        let verdict: T::Verdict = serde_json::from_slice(&text).ok()?;
+        verdict.judging().failure.is_none().then_some(verdict)
     }
 
-    /// Keeps a verdict. One that is none, or that another model gave in the end, is not kept.
-    pub(super) fn keep<W: Work>(&self, task: &W::Task, verdict: &W::Verdict) {
-        let judging = W::judging(verdict);
+    /// Keeps a verdict. A failure, or what another model gave in the judge's place, is not kept.
+    pub(super) fn keep<T: BatchTask>(&self, task: &T, verdict: &T::Verdict) {
+        let judging = verdict.judging();
         if judging.failure.is_some() || judging.judge != self.model {
             return;
         }
-        let path = self.path_of::<W>(task);
+        let path = self.path_of(task);
         if let Err(error) = self.write(&path, verdict)
             && !self.has_failed.swap(true, Ordering::Relaxed)
         {
@@ -80,8 +82,8 @@ impl VerdictCache {
         Ok(())
     }
 
-    fn path_of<W: Work>(&self, task: &W::Task) -> PathBuf {
-        let key = json!([W::KIND, self.judge, W::texts(task)]).to_string();
+    fn path_of<T: BatchTask>(&self, task: &T) -> PathBuf {
+        let key = json!([T::KIND, self.judge, task]).to_string();
         self.folder.join(format!("{}.json", hexadecimal(&Sha256::digest(key))))
     }
 }

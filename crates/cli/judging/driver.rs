@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use crossbeam_channel::{RecvError, Select, TryRecvError};
+use crossbeam_channel::{Receiver, RecvError, Select};
 use hone_protocol::GenerationEvent;
-use hone_quality::Judge;
+use hone_quality::{Judge, JudgeRun, Task};
 
 use super::cache::VerdictCache;
-use super::work::Work;
+use super::task::BatchTask;
 use crate::terminal::interrupt::Interrupt;
 
-/// How it ended.
+/// How far the work came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum Completed {
     /// Everything is judged.
-    Done,
+    All,
     /// A person stopped it.
-    Interrupted,
+    UntilInterrupt,
 }
 
 /// A verdict that has been reached.
@@ -49,23 +49,23 @@ impl Driver<'_> {
     ///
     /// # Errors
     /// Those of `on_verdict`, after which nothing more is judged.
-    pub(super) fn judge_all<W: Work>(
+    pub(super) fn judge_all<T: BatchTask>(
         &self,
-        tasks: &[W::Task],
-        mut on_verdict: impl FnMut(Judged<W::Verdict>) -> anyhow::Result<()>,
-    ) -> anyhow::Result<Ending> {
+        tasks: &[T],
+        mut on_verdict: impl FnMut(Judged<T::Verdict>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Completed> {
         let listening = self.interrupt.listen();
-        let mut running: Vec<(usize, W)> = Vec::new();
+        let mut running: Vec<(usize, JudgeRun<T>)> = Vec::new();
         let mut reached = BTreeMap::new();
         let mut waiting = 0..tasks.len();
         let mut next_to_tell = 0;
         loop {
-            while running.len() < W::IN_FLIGHT
+            while running.len() < T::IN_FLIGHT
                 && let Some(index) = waiting.next()
             {
-                match self.cache.and_then(|cache| cache.find::<W>(&tasks[index])) {
+                match self.cache.and_then(|cache| cache.find(&tasks[index])) {
                     Some(verdict) => drop(reached.insert(index, Judged { index, verdict, from_cache: true })),
-                    None => running.push((index, W::start(self.judge, tasks[index].clone(), self.answered_by))),
+                    None => running.push((index, self.judge.start(tasks[index].clone(), self.answered_by))),
                 }
             }
             while let Some(judged) = reached.remove(&next_to_tell) {
@@ -73,10 +73,10 @@ impl Driver<'_> {
                 next_to_tell += 1;
             }
             if running.is_empty() {
-                return Ok(Ending::Done);
+                return Ok(Completed::All);
             }
             let verdict = match wait(&running, listening.pressed()) {
-                Wakeup::Interrupted => return Ok(Ending::Interrupted),
+                Wakeup::Interrupted => return Ok(Completed::UntilInterrupt),
                 Wakeup::Nothing => None,
                 Wakeup::Event { running: place, channel, event } => {
                     let verdict = running[place].1.take(channel, event);
@@ -85,7 +85,7 @@ impl Driver<'_> {
             };
             if let Some((index, verdict)) = verdict {
                 if let Some(cache) = self.cache {
-                    cache.keep::<W>(&tasks[index], &verdict);
+                    cache.keep(&tasks[index], &verdict);
                 }
                 reached.insert(index, Judged { index, verdict, from_cache: false });
             }
@@ -93,32 +93,25 @@ impl Driver<'_> {
     }
 }
 
-/// Waits for the first event of any of the works, or Ctrl-C.
-fn wait<W: Work>(running: &[(usize, W)], pressed: &crossbeam_channel::Receiver<()>) -> Wakeup {
-    let channels: Vec<(usize, usize, &crossbeam_channel::Receiver<GenerationEvent>)> = running
-        .iter()
-        .enumerate()
-        .flat_map(|(place, (_, work))| work.channels().into_iter().enumerate().map(move |(index, c)| (place, index, c)))
-        .collect();
+/// Waits for the first event of whatever runs, or Ctrl-C.
+fn wait<T: Task>(running: &[(usize, JudgeRun<T>)], pressed: &Receiver<()>) -> Wakeup {
+    let channels_of = |(place, (_, run)): (usize, &'_ (usize, JudgeRun<T>))| -> Vec<_> {
+        run.channels().map(move |(channel, events)| (place, channel, events.clone())).collect()
+    };
+    let channels: Vec<(usize, usize, Receiver<GenerationEvent>)> =
+        running.iter().enumerate().flat_map(channels_of).collect();
     let mut select = Select::new();
-    for (_, _, channel) in &channels {
-        select.recv(channel);
+    for (_, _, events) in &channels {
+        select.recv(events);
     }
     let interrupt = select.recv(pressed);
-    match select.ready() {
-        ready if ready == interrupt => match pressed.try_recv() {
-            Ok(()) => Wakeup::Interrupted,
-            Err(_) => Wakeup::Nothing,
-        },
-        ready => {
-            let (running, channel, receiver) = channels[ready];
-            match receiver.try_recv() {
-                Ok(event) => Wakeup::Event { running, channel, event: Ok(event) },
-                Err(TryRecvError::Disconnected) => Wakeup::Event { running, channel, event: Err(RecvError) },
-                Err(TryRecvError::Empty) => Wakeup::Nothing,
-            }
-        }
+    let ready = select.select();
+    if ready.index() == interrupt {
+        // A channel that is closed stands for a Ctrl-C that can no longer come.
+        return ready.recv(pressed).map_or(Wakeup::Nothing, |()| Wakeup::Interrupted);
     }
+    let (running, channel, events) = &channels[ready.index()];
+    Wakeup::Event { running: *running, channel: *channel, event: ready.recv(events) }
 }
 
 #[cfg(test)]
@@ -129,21 +122,13 @@ mod tests {
 
     use crossbeam_channel::bounded;
     use hone_protocol::scripted::{Script, Scripted};
-    use hone_protocol::{GenerateRequest, Prompt};
-    use hone_quality::{CompareTask, CriticSettings, FenceKey, GradeTask, Rubric};
+    use hone_quality::{CompareTask, CriticSettings, GradeTask, scripted};
 
-    use super::super::work::{CompareWork, GradeWork};
     use super::*;
 
     fn judge(timeout: Duration, respond: impl Fn(&str) -> Script + Send + Sync + 'static) -> (Judge, Arc<Scripted>) {
-        let turn = |request: &GenerateRequest| match &request.prompt {
-            Prompt::Chat(messages) => messages[0].content.clone(),
-            other => panic!("{other:?}"),
-        };
-        let model = Arc::new(Scripted::new(move |request| respond(&turn(request))));
         let settings = CriticSettings { grade_timeout: timeout, ..CriticSettings::shipped() };
-        let rubric = Rubric::shipped("default").unwrap().unwrap();
-        (Judge::new(model.clone(), settings, rubric, FenceKey::from_bytes([0; FenceKey::LENGTH])).unwrap(), model)
+        scripted::judge(settings, move |request| respond(scripted::turn(request)))
     }
 
     fn task(answer: &str) -> GradeTask {
@@ -162,11 +147,11 @@ mod tests {
         let driver = Driver { judge: &judge, answered_by: "x", cache: None, interrupt: &interrupt };
         let answers = ["slow", "a", "b", "c", "d", "slow", "e"].map(task);
         let mut told = Vec::new();
-        let ending = driver.judge_all::<GradeWork>(&answers, |judged| {
+        let ending = driver.judge_all(&answers, |judged| {
             told.push((judged.index, judged.verdict.score, judged.verdict.judging.failure));
             Ok(())
         });
-        assert_eq!(ending.unwrap(), Ending::Done);
+        assert_eq!(ending.unwrap(), Completed::All);
         let late = || Some("timeout".to_owned());
         let expected = [
             (0, None, late()),
@@ -196,7 +181,7 @@ mod tests {
             n_consistent += usize::from(judged.verdict.consistent);
             Ok(())
         };
-        driver.judge_all::<CompareWork>(&vec![task; 5], told).unwrap();
+        driver.judge_all(&vec![task; 5], told).unwrap();
         assert_eq!(n_consistent, 5);
     }
 
@@ -214,8 +199,8 @@ mod tests {
         let (judge, model) = judge(Duration::from_secs(60), respond);
         let interrupt = Interrupt::from_channel(pressed);
         let driver = Driver { judge: &judge, answered_by: "x", cache: None, interrupt: &interrupt };
-        let ending = driver.judge_all::<GradeWork>(&["slow", "slow"].map(task), |_| Ok(()));
-        assert_eq!(ending.unwrap(), Ending::Interrupted);
+        let ending = driver.judge_all(&["slow", "slow"].map(task), |_| Ok(()));
+        assert_eq!(ending.unwrap(), Completed::UntilInterrupt);
         assert!(model.was_cancelled());
     }
 
@@ -225,7 +210,7 @@ mod tests {
         let (_sender, pressed) = bounded(1);
         let interrupt = Interrupt::from_channel(pressed);
         let driver = Driver { judge: &judge, answered_by: "x", cache: None, interrupt: &interrupt };
-        let full = driver.judge_all::<GradeWork>(&vec![task("a"); 50], |_| anyhow::bail!("the disk is full"));
+        let full = driver.judge_all(&vec![task("a"); 50], |_| anyhow::bail!("the disk is full"));
         assert_eq!(full.unwrap_err().to_string(), "the disk is full");
         assert!(model.requests().len() < 10);
     }

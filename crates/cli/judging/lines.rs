@@ -2,37 +2,87 @@
 //!
 //! The file of verdicts may be anybody's until all of it has been looked through: opening and reading change nothing in it.
 
+use std::fmt::{self, Display, Formatter};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use serde::Deserializer;
+use serde::de::value::MapDeserializer;
+use serde::de::{DeserializeOwned, IntoDeserializer, Visitor};
+use serde::forward_to_deserialize_any;
 use serde_json::{Map, Value};
 
 use crate::failure::usage;
 
-/// The fields of one line.
-pub(crate) struct Fields<'a>(pub(super) &'a Map<String, Value>);
+/// The task that the columns of a line describe. Columns that are null are left out.
+///
+/// # Errors
+/// What is missing or wrong, to follow on the line's number.
+pub(super) fn parsed_task<T: DeserializeOwned>(object: &Map<String, Value>) -> Result<T, String> {
+    let columns = object.iter().filter(|(_, value)| !value.is_null());
+    let columns = columns.map(|(name, value)| (name.as_str(), Column { name, value }));
+    T::deserialize(MapDeserializer::new(columns)).map_err(|WrongLine(what)| what)
+}
 
-impl Fields<'_> {
-    /// A text.
-    ///
-    /// # Errors
-    /// Where there is none.
-    pub(super) fn text(&self, name: &str) -> Result<String, String> {
-        self.optional_text(name)?.ok_or_else(|| format!("has no {name:?}"))
+/// A column, which is read as a text.
+struct Column<'a> {
+    name: &'a str,
+    value: &'a Value,
+}
+
+impl<'de> IntoDeserializer<'de, WrongLine> for Column<'_> {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+impl<'de> Deserializer<'de> for Column<'_> {
+    type Error = WrongLine;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, WrongLine> {
+        match self.value {
+            Value::String(text) => visitor.visit_str(text),
+            other => Err(WrongLine(format!("has {other} as {:?}, expected a text", self.name))),
+        }
     }
 
-    /// A text, or none where the field is missing or null.
-    ///
-    /// # Errors
-    /// Where the field is anything else.
-    pub(super) fn optional_text(&self, name: &str) -> Result<Option<String>, String> {
-        match self.0.get(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text.clone())),
-            Some(other) => Err(format!("has {other} as {name:?}, expected a text")),
-        }
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, WrongLine> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, WrongLine> {
+        visitor.visit_unit()
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct seq tuple
+        tuple_struct map struct enum identifier
+    }
+}
+
+/// What is wrong with a line.
+#[derive(Debug)]
+struct WrongLine(String);
+
+impl Display for WrongLine {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WrongLine {}
+
+impl serde::de::Error for WrongLine {
+    fn custom<T: Display>(what: T) -> Self {
+        WrongLine(what.to_string())
+    }
+
+    fn missing_field(name: &'static str) -> Self {
+        WrongLine(format!("has no {name:?}"))
     }
 }
 
@@ -138,11 +188,11 @@ impl VerdictFile {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(super) fn go_on(&mut self, written: &Written) -> anyhow::Result<()> {
-        self.try_go_on(written.tail.len()).with_context(|| format!("cannot write {}", self.path.display()))
+    pub(super) fn resume(&mut self, written: &Written) -> anyhow::Result<()> {
+        self.try_resume(written.tail.len()).with_context(|| format!("cannot write {}", self.path.display()))
     }
 
-    fn try_go_on(&mut self, tail: usize) -> io::Result<()> {
+    fn try_resume(&mut self, tail: usize) -> io::Result<()> {
         let end = self.file.metadata()?.len() - tail as u64;
         if tail > 0 {
             self.file.set_len(end)?;
@@ -166,7 +216,7 @@ impl VerdictFile {
         self.file.write_all(&line).with_context(|| format!("cannot write {}", self.path.display()))
     }
 
-    /// Puts the lines behind the first `n_lines` in the places of earlier ones, `places[0]` first. Whoever is killed
+    /// Puts the lines behind the first `n_lines` in the places of earlier ones, `places[0]` first. A process that is killed
     /// meanwhile leaves the file as it was.
     ///
     /// # Errors
@@ -242,7 +292,7 @@ mod tests {
         assert!(VerdictFile::open(&path).is_err_and(|error| error.to_string().contains("another process")));
         let written = file.read().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), before, "looking changes nothing");
-        file.go_on(&written).unwrap();
+        file.resume(&written).unwrap();
         file.add(&Map::from_iter([("id".to_owned(), Value::from(7))])).unwrap();
         file.finish().unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);

@@ -6,6 +6,7 @@
 use std::time::UNIX_EPOCH;
 
 use hone_models::InstalledModel;
+use hone_protocol::hexadecimal;
 use hone_quality::Judge;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -55,11 +56,6 @@ impl Setting {
             _ => "was judged with another text of the rubric, other prompts, or other settings of the judge".to_owned(),
         })
     }
-}
-
-/// Bytes as hexadecimal digits.
-pub(super) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// What tells a model from another one of the same name: its hash, or where that is not known its place, length and date.

@@ -275,8 +275,8 @@ fn events_come_in_order_and_end_once() {
             GenerationEvent::Failed(error) => error.to_string(),
         })
         .collect();
-    assert_eq!(kinds[..3], ["started", "512/600", "600/600"]);
-    assert_eq!(kinds[3..], ["token", "token", "finished"]);
+    assert_eq!(kinds[..4], ["started", "0/600", "512/600", "600/600"]);
+    assert_eq!(kinds[4..], ["token", "token", "finished"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! An error as one line, for places that keep a text of it and not the error itself.
 //!
-//! An error's own text never repeats its cause: whoever shows it shows the chain, as `anyhow` does with `{:#}`.
+//! An error's own text never repeats its cause: it is shown with the chain of its causes, as `anyhow` does with `{:#}`.
 
 use std::error::Error;
 

@@ -7,26 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::chat::Message;
 use crate::generate::{FinishReason, GenerateError, SamplingOptions, Timings};
-use crate::ids::{EnvelopeId, QueryId, SessionId, Timestamp};
+use crate::ids::{EnvelopeId, QueryId, RespondentId, SessionId, Timestamp};
 use crate::verdict::{Grade, Preference};
-
-/// Who answers a question: the one whose answer is shown, or the one that is compared with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum RespondentId {
-    /// The respondent of the conversation.
-    A,
-    /// The second respondent.
-    B,
-}
-
-impl fmt::Display for RespondentId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            RespondentId::A => "A",
-            RespondentId::B => "B",
-        })
-    }
-}
 
 /// One message on the bus.
 ///
@@ -155,7 +137,7 @@ payloads! {
     PairwiseResult(Comparison) = "pairwise.result",
     /// A person says what they think of an answer.
     UserFeedback(Feedback) = "user.feedback",
-    /// What an answer is worth to whoever gave it.
+    /// What an answer is worth to the respondent that gave it.
     RewardEvent(Reward) = "reward.event",
     /// A conversation has ended: nobody waits for its grades any more.
     SessionClosed(Nothing) = "session.closed",

@@ -288,9 +288,9 @@ pub enum GenerationEvent {
         /// Its token ids.
         prompt_token_ids: Vec<u32>,
     },
-    /// A part of the prompt has been processed.
+    /// The prompt's processing begins, with what stood in the KV cache already; or another part of it has been processed.
     Prefill {
-        /// Prompt tokens done so far.
+        /// Prompt tokens done so far, those from the KV cache included.
         done: usize,
         /// Prompt tokens in all.
         total: usize,
@@ -332,7 +332,9 @@ pub enum FinishReason {
     ContextFull,
 }
 
-/// What a request cost. Seconds are wall-clock time; a speed is 0 where nothing was measured.
+/// What a request cost, or an answer that took several of them: counts and seconds are those of all of them together, and
+/// what a later one reads again of an earlier one is a token of its prompt, too. Seconds are wall-clock time; a speed is 0 where
+/// nothing was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timings {
     /// Tokens of the prompt.
@@ -359,6 +361,33 @@ pub struct Timings {
     /// How many of the guesses were right: each saved a step.
     #[serde(default)]
     pub accepted_tokens: usize,
+}
+
+impl Timings {
+    /// Adds what another request for the same answer cost.
+    pub fn add(&mut self, other: &Timings) {
+        let speed = |seconds: [f64; 2], speeds: [f64; 2]| match seconds[0] + seconds[1] {
+            // Seconds times speed is what was counted: without the cached tokens, and without each request's first token.
+            total if total > 0.0 => (seconds[0] * speeds[0] + seconds[1] * speeds[1]) / total,
+            _ => 0.0,
+        };
+        self.prompt_tokens_per_second = speed(
+            [self.prompt_seconds, other.prompt_seconds],
+            [self.prompt_tokens_per_second, other.prompt_tokens_per_second],
+        );
+        self.generation_tokens_per_second = speed(
+            [self.generation_seconds, other.generation_seconds],
+            [self.generation_tokens_per_second, other.generation_tokens_per_second],
+        );
+        self.prompt_tokens += other.prompt_tokens;
+        self.cached_tokens += other.cached_tokens;
+        self.queue_seconds += other.queue_seconds;
+        self.prompt_seconds += other.prompt_seconds;
+        self.generation_tokens += other.generation_tokens;
+        self.generation_seconds += other.generation_seconds;
+        self.guessed_tokens += other.guessed_tokens;
+        self.accepted_tokens += other.accepted_tokens;
+    }
 }
 
 /// A running request: its events, and the right to cancel it by dropping it.
@@ -389,6 +418,15 @@ impl GenerationSender {
 }
 
 impl Generation {
+    /// Asks `generator`. A request that it refuses at once ends with its first event.
+    pub fn start(generator: &dyn Generate, request: GenerateRequest) -> Generation {
+        generator.generate(request).unwrap_or_else(|error| {
+            let (sender, generation) = Generation::channel();
+            sender.send(GenerationEvent::Failed(error));
+            generation
+        })
+    }
+
     /// A request that has not started yet, and the end through which its generator reports. The channel is unbounded: an
     /// asker that is slow to read never holds the generator up, and a request's own limits bound what can gather.
     pub fn channel() -> (GenerationSender, Generation) {
@@ -566,5 +604,52 @@ mod tests {
         let expected = "it must be a number, or -inf to forbid the token";
         check(bias(f32::INFINITY), &format!("the logit_bias of token 7 is inf: {expected}"));
         check(bias(f32::NAN), &format!("the logit_bias of token 7 is NaN: {expected}"));
+    }
+
+    #[test]
+    fn what_two_requests_cost_is_added_up_and_their_speeds_are_those_of_all_that_was_computed() {
+        let first = Timings {
+            prompt_tokens: 100,
+            cached_tokens: 60,
+            queue_seconds: 0.5,
+            prompt_seconds: 4.0,
+            prompt_tokens_per_second: 10.0,
+            generation_tokens: 5,
+            generation_seconds: 2.0,
+            generation_tokens_per_second: 2.0,
+            guessed_tokens: 3,
+            accepted_tokens: 1,
+        };
+        let second = Timings {
+            prompt_tokens: 130,
+            cached_tokens: 104,
+            queue_seconds: 0.25,
+            prompt_seconds: 1.0,
+            prompt_tokens_per_second: 26.0,
+            generation_tokens: 13,
+            generation_seconds: 2.0,
+            generation_tokens_per_second: 6.0,
+            guessed_tokens: 4,
+            accepted_tokens: 4,
+        };
+        let mut both = Timings::default();
+        both.add(&first);
+        assert_eq!(both, first);
+        both.add(&second);
+        let expected = Timings {
+            prompt_tokens: 230,
+            cached_tokens: 164,
+            queue_seconds: 0.75,
+            prompt_seconds: 5.0,
+            prompt_tokens_per_second: (40.0 + 26.0) / 5.0,
+            generation_tokens: 18,
+            generation_seconds: 4.0,
+            generation_tokens_per_second: (4.0 + 12.0) / 4.0,
+            guessed_tokens: 7,
+            accepted_tokens: 5,
+        };
+        assert_eq!(both, expected);
+        both.add(&Timings::default());
+        assert_eq!(both, expected);
     }
 }

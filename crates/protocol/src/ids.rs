@@ -1,4 +1,4 @@
-//! Names of things that happen once: envelopes, queries, sessions; and when they happened.
+//! Names of things that happen once: envelopes, queries, sessions; who answers; and when something happened.
 
 use std::fmt;
 use std::str::FromStr;
@@ -58,6 +58,24 @@ id! {
 id! {
     /// Names a conversation, from its first question until it is closed.
     SessionId
+}
+
+/// Who answers a question: the one whose answer is shown, or the one that is compared with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum RespondentId {
+    /// The respondent of the conversation.
+    A,
+    /// The second respondent.
+    B,
+}
+
+impl fmt::Display for RespondentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RespondentId::A => "A",
+            RespondentId::B => "B",
+        })
+    }
 }
 
 /// A moment, in milliseconds since the start of 1970 (UTC).

@@ -9,6 +9,7 @@ mod chat;
 mod embed;
 mod envelope;
 mod generate;
+mod hexadecimal;
 mod ids;
 mod model;
 #[cfg(feature = "scripted")]
@@ -20,13 +21,14 @@ pub use chat::{Message, Role, Tool, ToolCall};
 pub use embed::{Embed, EmbedError};
 pub use envelope::{
     Chunk, Comparison, Critique, Envelope, Feedback, Nothing, Payload, Query, Rating, Recall, RecallMode,
-    RecalledEngram, RespondentId, Response, Reward, Stored, Subject, UnknownSubject,
+    RecalledEngram, Response, Reward, Stored, Subject, UnknownSubject,
 };
 pub use generate::{
     Completion, Constraint, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent,
     GenerationSender, InvalidSampling, Lane, LogprobOptions, Prompt, SamplingOptions, Timings, TokenLogprob,
     TokenLogprobs,
 };
-pub use ids::{EnvelopeId, QueryId, SessionId, Timestamp};
+pub use hexadecimal::hexadecimal;
+pub use ids::{EnvelopeId, QueryId, RespondentId, SessionId, Timestamp};
 pub use model::{LocateError, LocateModel, ModelFile};
 pub use verdict::{Grade, Judging, Preference, Suspicion, SuspicionKind};

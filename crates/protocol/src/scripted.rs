@@ -16,10 +16,12 @@ pub struct Script {
     pub logprobs: Vec<TokenLogprobs>,
     /// Text that comes with the end.
     pub held_back: String,
-    /// Why the answer ends; `None` goes on until it is cancelled, or its time limit has passed.
+    /// Why the answer ends; `None` is an answer without end, until it is cancelled or its time limit has passed.
     pub finish_reason: Option<FinishReason>,
     /// What goes wrong after the prompt.
     pub failure: Option<GenerateError>,
+    /// What it cost; the tokens of prompt and answer are counted.
+    pub timings: Timings,
 }
 
 impl Script {
@@ -34,7 +36,7 @@ impl Script {
         Script { failure: Some(error), ..Script::default() }
     }
 
-    /// Says these pieces and goes on without end.
+    /// Says these pieces, and never ends.
     pub fn never_ending(pieces: &[&str]) -> Script {
         Script { finish_reason: None, ..Script::saying(pieces) }
     }
@@ -45,6 +47,7 @@ impl Script {
         }
         let mut events = vec![
             GenerationEvent::Started { prompt_token_ids: vec![1; prompt_tokens] },
+            GenerationEvent::Prefill { done: self.timings.cached_tokens, total: prompt_tokens },
             GenerationEvent::Prefill { done: prompt_tokens, total: prompt_tokens },
         ];
         if let Some(error) = self.failure {
@@ -55,7 +58,7 @@ impl Script {
         let mut logprobs = self.logprobs.into_iter();
         let token = |text: String| GenerationEvent::Token { id: 0, text, logprobs: logprobs.next() };
         events.extend(self.pieces.into_iter().map(token));
-        let timings = Timings { prompt_tokens, generation_tokens, ..Timings::default() };
+        let timings = Timings { prompt_tokens, generation_tokens, ..self.timings };
         let finished = |reason| GenerationEvent::Finished { reason, text: self.held_back, timings };
         events.extend(self.finish_reason.map(finished));
         events

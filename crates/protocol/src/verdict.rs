@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::envelope::RespondentId;
+use crate::ids::RespondentId;
 
 /// What it took to judge, and who did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

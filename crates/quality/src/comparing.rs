@@ -1,18 +1,17 @@
-//! One comparison while it runs.
+//! Comparing: two answers, and which of them is better.
 //!
 //! Judges prefer what stands first, or second. So two requests run at once, one for each order, and the winner comes from
 //! the mean of what both say.
 
-use crossbeam_channel::{Receiver, RecvError, never, select};
-use hone_protocol::{Completion, Constraint, GenerationEvent, Preference, RespondentId};
+use hone_protocol::{Completion, Constraint, Preference, RespondentId};
+use serde::{Deserialize, Serialize};
 
-use crate::grading::with_remark;
-use crate::judge::{CompareTask, Form, Judge};
-use crate::neutralize::neutralized;
+use crate::judge::{Form, Judge};
 use crate::probabilities::{log_odds_of_a, spellings};
-use crate::run::{Attempt, Progress, Run};
-use crate::shorten::shortened;
+use crate::prompt::JudgePrompt;
+use crate::shorten::with_remark;
 use crate::suspicion::Examined;
+use crate::task::{Shown, Task, without_verdict};
 use crate::verdict::winner_of;
 
 /// The letter, and one sentence of reason.
@@ -22,20 +21,77 @@ const VERDICT_TOKENS: usize = 64;
 /// Follows on a reason that was written where B stood first.
 const SWAPPED: &str = "[The judge was shown the answers the other way round: its A is B, and its B is A.]";
 
-/// A comparison while it runs. Whoever holds it takes events from both channels of [`events`](Comparing::events) and hands
-/// them to [`take`](Comparing::take), until that returns the preference. Dropping it cancels both requests within one token.
-#[derive(Debug)]
-pub struct Comparing {
-    judge: Judge,
-    task: CompareTask,
-    /// What the judge may be shown of A's answer and of B's.
-    answers: [String; 2],
-    attempt: Attempt,
-    left_out: usize,
+/// Two answers to compare.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompareTask {
+    /// What was asked.
+    pub query: String,
+    /// What A answered.
+    #[serde(rename = "a")]
+    pub answer_a: String,
+    /// What B answered.
+    #[serde(rename = "b")]
+    pub answer_b: String,
+}
+
+impl Task for CompareTask {
+    type Verdict = Preference;
+
+    fn query(&self) -> &str {
+        &self.query
+    }
+
+    fn answers(&self) -> Vec<&str> {
+        vec![&self.answer_a, &self.answer_b]
+    }
+
     /// A first, B first.
-    runs: [Run; 2],
-    verdicts: [Option<OrderVerdict>; 2],
-    silence: Receiver<GenerationEvent>,
+    fn requests(&self, judge: &Judge, shown: &Shown) -> Vec<(JudgePrompt, Form)> {
+        let templates = &judge.settings().templates;
+        let (a, b) = (shown.answers[0].as_str(), shown.answers[1].as_str());
+        let request = |first, second| {
+            let texts = [("query", shown.query.as_str()), ("answer_a", first), ("answer_b", second)];
+            let form = Form {
+                seed: 0,
+                constraint: Constraint::Regex(VERDICT.to_owned()),
+                max_tokens: VERDICT_TOKENS,
+                named: spellings(&["A", "B"]),
+            };
+            (judge.prompt(&templates.pairwise_system, &templates.pairwise_prompt, &texts), form)
+        };
+        vec![request(a, b), request(b, a)]
+    }
+
+    fn unjudged(_: &Judge, _: &[Examined]) -> Preference {
+        Preference::default()
+    }
+
+    /// One order without a verdict is enough to know that there is no winner.
+    fn conclude(
+        judge: &Judge,
+        said: &[Option<&Completion>],
+        shown: &Shown,
+        unjudged: Preference,
+    ) -> Option<Preference> {
+        let mut orders = Vec::new();
+        for completion in said.iter().flatten() {
+            match order_verdict(completion) {
+                Some(verdict) => orders.push(verdict),
+                None => return Some(without_verdict(unjudged, "the judge wrote no verdict")),
+            }
+        }
+        let [a_first, b_first] = orders.as_slice() else { return None };
+        let log_odds = [a_first.log_odds_of_first, -b_first.log_odds_of_first];
+        let mean = (log_odds[0] + log_odds[1]) / 2.0;
+        let winner = winner(mean, judge.settings().tie_margin);
+        Some(Preference {
+            winner,
+            log_odds: mean,
+            consistent: log_odds[0] * log_odds[1] > 0.0,
+            reason: with_remark(&reason(winner, a_first, b_first), shown.left_out, "answers"),
+            ..unjudged
+        })
+    }
 }
 
 /// What the judge said in one of the orders.
@@ -44,102 +100,6 @@ struct OrderVerdict {
     /// Log-odds of the answer that stood first.
     log_odds_of_first: f64,
     reason: String,
-}
-
-impl Comparing {
-    pub(crate) fn start(judge: Judge, task: CompareTask, answered_by: &str) -> Comparing {
-        let leaves_out = judge.settings().leave_out_suspicious;
-        let answers =
-            [&task.answer_a, &task.answer_b].map(|answer| Examined::of(&task.query, answer, leaves_out).shown);
-        let characters = answers.iter().map(|answer| answer.chars().count()).sum();
-        let attempt = Attempt::first(&judge, answered_by, characters);
-        let (runs, left_out) = ask(&judge, &task, &answers, &attempt);
-        Comparing { judge, task, answers, attempt, left_out, runs, verdicts: [None, None], silence: never() }
-    }
-
-    /// The channels of events; that of an order which has come to its end stays silent. They are others after a
-    /// [`take`](Comparing::take) that had to ask anew: look here before every wait.
-    pub fn events(&self) -> [&Receiver<GenerationEvent>; 2] {
-        let events = |index: usize| match self.verdicts[index] {
-            Some(_) => &self.silence,
-            None => self.runs[index].events(),
-        };
-        [events(0), events(1)]
-    }
-
-    /// Takes in what the channel of this index (0 or 1) gave. Returns the preference when it is certain.
-    pub fn take(&mut self, index: usize, event: Result<GenerationEvent, RecvError>) -> Option<Preference> {
-        if self.verdicts[index].is_some() {
-            return None;
-        }
-        let next = match self.runs[index].take(event) {
-            Progress::Running => return None,
-            Progress::Ended => return self.take_verdict(index),
-            Progress::TooLong(overflow) => self.attempt.shorten(overflow),
-            Progress::Failed(error) => self.attempt.fall_back(&error),
-        };
-        match next {
-            Ok(()) => {
-                self.ask_anew();
-                None
-            }
-            Err(failure) => Some(self.failed(failure)),
-        }
-    }
-
-    /// Ends the comparison without a winner, and says why.
-    pub fn give_up(self, reason: &str) -> Preference {
-        self.failed(reason.to_owned())
-    }
-
-    /// Waits for the preference.
-    pub(crate) fn wait(mut self) -> Preference {
-        loop {
-            let [a_first, b_first] = self.events();
-            let (index, event) = select! {
-                recv(a_first) -> event => (0, event),
-                recv(b_first) -> event => (1, event),
-            };
-            if let Some(preference) = self.take(index, event) {
-                return preference;
-            }
-        }
-    }
-
-    /// Both orders start again: they are to be judged by the same model on the same texts.
-    fn ask_anew(&mut self) {
-        self.runs.iter().for_each(|run| self.attempt.count(run));
-        self.verdicts = [None, None];
-        (self.runs, self.left_out) = ask(&self.judge, &self.task, &self.answers, &self.attempt);
-    }
-
-    fn take_verdict(&mut self, index: usize) -> Option<Preference> {
-        match order_verdict(self.runs[index].completion()) {
-            Some(verdict) => self.verdicts[index] = Some(verdict),
-            None => return Some(self.failed("the judge wrote no verdict".to_owned())),
-        }
-        match &self.verdicts {
-            [Some(a_first), Some(b_first)] => Some(self.conclude(a_first, b_first)),
-            _ => None,
-        }
-    }
-
-    fn conclude(&self, a_first: &OrderVerdict, b_first: &OrderVerdict) -> Preference {
-        let orders = [a_first.log_odds_of_first, -b_first.log_odds_of_first];
-        let log_odds = (orders[0] + orders[1]) / 2.0;
-        let winner = winner(log_odds, self.judge.settings().tie_margin);
-        Preference {
-            winner,
-            log_odds,
-            consistent: orders[0] * orders[1] > 0.0,
-            reason: with_remark(&reason(winner, a_first, b_first), self.left_out, "answers"),
-            judging: self.attempt.judging(&self.runs, None),
-        }
-    }
-
-    fn failed(&self, failure: String) -> Preference {
-        Preference { judging: self.attempt.judging(&self.runs, Some(failure)), ..Preference::default() }
-    }
 }
 
 /// The reason of the order that chose the winner: the one in which A stood first where both did, or neither answer won.
@@ -165,24 +125,6 @@ fn winner(log_odds: f64, tie_margin: f64) -> Option<RespondentId> {
         _ if log_odds < 0.0 => Some(RespondentId::B),
         _ => None,
     }
-}
-
-/// Asks in both orders; beside it, how many characters of the answers the judge is not shown.
-fn ask(judge: &Judge, task: &CompareTask, answers: &[String; 2], attempt: &Attempt) -> ([Run; 2], usize) {
-    let query = neutralized(&task.query);
-    let answers = shortened([&answers[0], &answers[1]], attempt.shown);
-    let left_out = answers.iter().map(|answer| answer.left_out).sum();
-    let [a, b] = answers.map(|answer| neutralized(&answer.text));
-    let ask = |first: &str, second: &str| {
-        let form = Form {
-            seed: 0,
-            constraint: Constraint::Regex(VERDICT.to_owned()),
-            max_tokens: VERDICT_TOKENS,
-            named: spellings(&["A", "B"]),
-        };
-        judge.ask(&attempt.model, judge.pairwise_turn(&query, first, second), form)
-    };
-    ([ask(&a, &b), ask(&b, &a)], left_out)
 }
 
 fn order_verdict(completion: &Completion) -> Option<OrderVerdict> {

@@ -5,9 +5,10 @@
 //! are judged again (a greedy grade stays what it was), and cannot be computed without the key. A text that holds the
 //! boundary by chance gets another one.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
 use hmac::{Hmac, KeyInit, Mac};
+use hone_protocol::hexadecimal;
 use sha2::Sha256;
 
 use crate::neutralize::folded;
@@ -24,7 +25,7 @@ impl FenceKey {
     pub const LENGTH: usize = 32;
 
     /// The key of these bytes, which must come from a source of randomness.
-    pub fn from_bytes(bytes: [u8; FenceKey::LENGTH]) -> FenceKey {
+    pub const fn from_bytes(bytes: [u8; FenceKey::LENGTH]) -> FenceKey {
         FenceKey(bytes)
     }
 
@@ -45,12 +46,7 @@ impl FenceKey {
             mac.update(&(text.len() as u64).to_le_bytes());
             mac.update(text.as_bytes());
         }
-        let mut boundary = String::with_capacity(2 * SHOWN_BYTES);
-        for byte in &mac.finalize().into_bytes()[..SHOWN_BYTES] {
-            // Writing to a String cannot fail.
-            let _ = write!(boundary, "{byte:02x}");
-        }
-        boundary
+        hexadecimal(&mac.finalize().into_bytes()[..SHOWN_BYTES])
     }
 }
 

@@ -29,14 +29,30 @@ pub fn has_place(template: &str, name: &str) -> bool {
 }
 
 /// What stands before the first of these places in a template.
-pub(crate) fn before_places<'a>(template: &'a str, values: &[(&str, &str)]) -> &'a str {
+fn before_places<'a>(template: &'a str, values: &[(&str, &str)]) -> &'a str {
     let is_place = |brace: &usize| values.iter().any(|(name, _)| after_place(&template[*brace..], name).is_some());
     let first = template.match_indices('{').map(|(brace, _)| brace).find(is_place);
     &template[..first.unwrap_or(template.len())]
 }
 
+/// What a judge is asked.
+#[derive(Clone)]
+pub struct JudgePrompt {
+    pub(crate) text: String,
+    /// What it has in common with all of its kind.
+    pub(crate) beginning: String,
+}
+
+impl JudgePrompt {
+    /// The prompt of a system text and a template with these values in its places.
+    pub(crate) fn new(system: &str, template: &str, values: &[(&str, &str)]) -> JudgePrompt {
+        let text = one_turn(system, &fill(template, values));
+        JudgePrompt { text, beginning: one_turn(system, before_places(template, values)) }
+    }
+}
+
 /// Prometheus' form of a chat: the system text, a blank line and the prompt are one turn.
-pub(crate) fn turn(system: &str, prompt: &str) -> String {
+fn one_turn(system: &str, prompt: &str) -> String {
     match system.trim() {
         "" => prompt.to_owned(),
         system => format!("{system}\n\n{prompt}"),
@@ -79,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_turn_is_the_system_text_a_blank_line_and_the_prompt() {
-        assert_eq!(turn("Be fair.\n", "Grade:"), "Be fair.\n\nGrade:");
-        assert_eq!(turn(" \n", "Grade:"), "Grade:");
+        assert_eq!(one_turn("Be fair.\n", "Grade:"), "Be fair.\n\nGrade:");
+        assert_eq!(one_turn(" \n", "Grade:"), "Grade:");
     }
 }

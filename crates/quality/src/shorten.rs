@@ -12,10 +12,10 @@ pub(crate) struct Shortened {
 
 /// The texts with `room` characters between them; whole where they have no more. A text that is shorter than its share leaves
 /// the rest of the share to the others.
-pub(crate) fn shortened<const N: usize>(texts: [&str; N], room: usize) -> [Shortened; N] {
-    let lengths = texts.map(|text| text.chars().count());
+pub(crate) fn shortened<'a>(texts: impl Iterator<Item = &'a str> + Clone, room: usize) -> Vec<Shortened> {
+    let lengths: Vec<usize> = texts.clone().map(|text| text.chars().count()).collect();
     let share = share(&lengths, room);
-    std::array::from_fn(|index| without_middle(texts[index], lengths[index], share))
+    texts.zip(&lengths).map(|(text, length)| without_middle(text, *length, share)).collect()
 }
 
 /// The longest that a text may be, so that all of them together have at most `room` characters.
@@ -45,8 +45,18 @@ fn without_middle(text: &str, length: usize, kept: usize) -> Shortened {
     Shortened { text: format!("{head}\n[… {} left out …]\n{tail}", characters(left_out)), left_out }
 }
 
+/// What the judge wrote, and how much of the `answers` it was not shown.
+pub(crate) fn with_remark(text: &str, left_out: usize, answers: &str) -> String {
+    if left_out == 0 {
+        return text.to_owned();
+    }
+    let what = characters(left_out);
+    let remark = format!("[Left out in the middle of the {answers}, which the judge's context does not hold: {what}.]");
+    format!("{text}\n{remark}").trim_start().to_owned()
+}
+
 /// A number of characters, in words.
-pub(crate) fn characters(count: usize) -> String {
+fn characters(count: usize) -> String {
     match count {
         1 => "1 character".to_owned(),
         count => format!("{count} characters"),
@@ -59,7 +69,9 @@ mod tests {
 
     #[track_caller]
     fn check<const N: usize>(texts: [&str; N], room: usize, expected: [&str; N]) {
-        assert_eq!(shortened(texts, room).map(|shortened| shortened.text), expected.map(str::to_owned));
+        let seen: Vec<String> =
+            shortened(texts.into_iter(), room).into_iter().map(|shortened| shortened.text).collect();
+        assert_eq!(seen, expected);
     }
 
     #[test]

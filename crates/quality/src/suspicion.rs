@@ -33,7 +33,7 @@ pub fn suspicion(query: &str, answer: &str) -> Option<Suspicion> {
 
 /// An answer that was looked at.
 #[derive(Clone, Debug)]
-pub(crate) struct Examined {
+pub struct Examined {
     /// What makes it suspicious.
     pub(crate) suspicion: Option<Suspicion>,
     /// What the judge is shown of it.

@@ -7,6 +7,7 @@
 //! Every form takes a handful of tokens and no token is looked at more than a few times, so the work is linear in the length
 //! of the text.
 
+mod letter;
 mod quoted;
 mod score;
 mod statement;

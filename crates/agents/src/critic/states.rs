@@ -1,19 +1,23 @@
-//! What the critic agent may do in which state.
+//! What the critic agent may do in which state. An answer that nobody wants graded is published ungraded, without the judge.
 
+use hone_protocol::Grade;
+use hone_quality::{CompareTask, GradeTask, JudgeRun};
+
+use super::pairs::{Graded, Pair};
 use crate::machine::state_machine;
 
 state_machine! {
     "critic";
-    /// Where the agent stands.
-    states {
-        Idle = "IDLE",
-        Receiving = "RECEIVING",
-        Grading = "GRADING",
-        Publishing = "PUBLISHING",
-        PairwiseGrading = "PAIRWISE_GRADING",
-        Error = "ERROR",
+    rests {
+        Idle: () = "IDLE",
+        Grading: Box<(Graded, JudgeRun<GradeTask>)> = "GRADING",
+        Comparing: Box<(Pair, JudgeRun<CompareTask>)> = "PAIRWISE_GRADING",
     }
-    /// What it does. An answer that nobody wants graded is published ungraded, without the judge.
+    passes {
+        Receiving: Graded = "RECEIVING",
+        Publishing: (Graded, Grade) = "PUBLISHING",
+        Error: () = "ERROR",
+    }
     actions {
         Receive = "RECEIVE",
         StartGrade = "START_GRADE",
@@ -30,36 +34,9 @@ state_machine! {
         Grading + Publish => Publishing,
         Grading + Fail => Error,
         Publishing + Reset => Idle,
-        Idle + StartPairwise => PairwiseGrading,
-        PairwiseGrading + PublishPairwise => Idle,
-        PairwiseGrading + Fail => Error,
+        Idle + StartPairwise => Comparing,
+        Comparing + PublishPairwise => Idle,
+        Comparing + Fail => Error,
         Error + Reset => Idle,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::machine::check_table;
-
-    #[test]
-    fn every_transition() {
-        check_table(
-            &TABLE,
-            "\
-stateDiagram-v2
-    [*] --> IDLE
-    IDLE --> RECEIVING: RECEIVE
-    RECEIVING --> GRADING: START_GRADE
-    RECEIVING --> PUBLISHING: PUBLISH
-    GRADING --> PUBLISHING: PUBLISH
-    GRADING --> ERROR: FAIL
-    PUBLISHING --> IDLE: RESET
-    IDLE --> PAIRWISE_GRADING: START_PAIRWISE
-    PAIRWISE_GRADING --> IDLE: PUBLISH_PAIRWISE
-    PAIRWISE_GRADING --> ERROR: FAIL
-    ERROR --> IDLE: RESET
-",
-        );
     }
 }

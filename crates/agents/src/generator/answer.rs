@@ -1,7 +1,10 @@
 //! One round of generation as it comes in: reasoning, text, tool calls and cost, told apart.
 
+use std::time::Instant;
+
 use hone_protocol::{Chunk, FinishReason, GenerateError, Generation, GenerationEvent, Timings, ToolCall};
 
+use super::clock::Clock;
 use crate::thinking::{Piece, Splitter};
 use crate::tool_calls::CallScanner;
 
@@ -23,7 +26,7 @@ pub(crate) struct Round {
     separator: &'static str,
     /// The text of this round.
     text: String,
-    timings: Timings,
+    clock: Clock,
     /// Whether the model has said something, or that it says nothing, so that its prompt is known to have fitted.
     pub(crate) has_begun: bool,
 }
@@ -56,33 +59,29 @@ impl Round {
             scanner,
             separator,
             text: String::new(),
-            timings: Timings::default(),
+            clock: Clock::started(Instant::now()),
             has_begun: false,
         }
     }
 
     /// Adds to `answer` what an event brings. Returns what is to be shown, and what the event means.
-    pub(crate) fn take(&mut self, answer: &mut Answer, event: GenerationEvent) -> (Vec<Chunk>, Step) {
+    pub(crate) fn take(&mut self, answer: &mut Answer, event: GenerationEvent, now: Instant) -> (Vec<Chunk>, Step) {
+        self.clock.take(&event, now);
         match event {
-            GenerationEvent::Started { prompt_token_ids } => {
-                self.timings.prompt_tokens = prompt_token_ids.len();
-                (Vec::new(), Step::GoesOn)
-            }
+            GenerationEvent::Started { .. } => (Vec::new(), Step::GoesOn),
             GenerationEvent::Prefill { done, total } => (vec![Chunk::Prefill { done, total }], Step::GoesOn),
             GenerationEvent::Token { text, .. } => {
                 self.has_begun = true;
-                self.timings.generation_tokens += 1;
                 let pieces = self.splitter.push(&text);
                 let chunks = self.show(answer, pieces);
                 let is_complete = self.scanner.as_ref().is_some_and(CallScanner::is_complete);
                 if is_complete { self.end(answer, chunks, FinishReason::Stop) } else { (chunks, Step::GoesOn) }
             }
-            GenerationEvent::Finished { reason, text, timings } => {
+            GenerationEvent::Finished { reason, text, .. } => {
                 let mut pieces = self.splitter.push(&text);
                 pieces.extend(self.splitter.finish());
                 let chunks = self.show(answer, pieces);
                 self.has_begun = true;
-                self.timings = timings;
                 self.end(answer, chunks, reason)
             }
             GenerationEvent::Failed(error) => (Vec::new(), Step::Failed(error)),
@@ -91,7 +90,7 @@ impl Round {
 
     /// Adds the cost of a round that ends here to that of its answer.
     pub(crate) fn settle(self, answer: &mut Answer) {
-        add(&mut answer.timings, &self.timings);
+        answer.timings.add(&self.clock.timings());
     }
 
     fn end(&mut self, answer: &mut Answer, mut chunks: Vec<Chunk>, reason: FinishReason) -> (Vec<Chunk>, Step) {
@@ -128,20 +127,4 @@ impl Round {
         answer.text.push_str(&text);
         Some(Chunk::Text(text))
     }
-}
-
-/// Adds up what two rounds cost. The speeds are those of the sum.
-fn add(sum: &mut Timings, round: &Timings) {
-    let speed = |tokens: usize, seconds: f64| if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
-    let is_first = *sum == Timings::default();
-    if is_first {
-        *sum = *round;
-        return;
-    }
-    sum.prompt_tokens += round.prompt_tokens;
-    sum.prompt_seconds += round.prompt_seconds;
-    sum.prompt_tokens_per_second = speed(sum.prompt_tokens, sum.prompt_seconds);
-    sum.generation_tokens += round.generation_tokens;
-    sum.generation_seconds += round.generation_seconds;
-    sum.generation_tokens_per_second = speed(sum.generation_tokens, sum.generation_seconds);
 }

@@ -1,19 +1,24 @@
-//! What the generator agent may do in which state.
+//! What the generator agent may do in which state. To recall leads back from generating when the model asks memory for
+//! something, or when the prompt has to be put together anew.
 
+use hone_protocol::{GenerateError, Response};
+
+use super::answer::Round;
+use super::question::Question;
 use crate::machine::state_machine;
+use crate::topic::Topic;
 
 state_machine! {
     "generator";
-    /// Where the agent stands.
-    states {
-        Idle = "IDLE",
-        Recalling = "RECALLING",
-        Generating = "GENERATING",
-        Publishing = "PUBLISHING",
-        Error = "ERROR",
+    rests {
+        Idle: () = "IDLE",
+        Generating: Box<(Question, Round)> = "GENERATING",
     }
-    /// What it does. To recall leads back from generating when the model asks memory for something, or when the prompt has
-    /// to be put together anew.
+    passes {
+        Recalling: Question = "RECALLING",
+        Publishing: (Topic, Response) = "PUBLISHING",
+        Error: (Topic, GenerateError) = "ERROR",
+    }
     actions {
         Receive = "RECEIVE",
         Recall = "RECALL",
@@ -30,29 +35,5 @@ state_machine! {
         Generating + Fail => Error,
         Publishing + Reset => Idle,
         Error + Reset => Idle,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::machine::check_table;
-
-    #[test]
-    fn every_transition() {
-        check_table(
-            &TABLE,
-            "\
-stateDiagram-v2
-    [*] --> IDLE
-    IDLE --> RECALLING: RECEIVE
-    RECALLING --> GENERATING: START_GENERATE
-    GENERATING --> RECALLING: RECALL
-    GENERATING --> PUBLISHING: PUBLISH
-    GENERATING --> ERROR: FAIL
-    PUBLISHING --> IDLE: RESET
-    ERROR --> IDLE: RESET
-",
-        );
     }
 }

@@ -4,7 +4,7 @@
 
 mod asking;
 mod cancelling;
-mod meaning;
+mod extraction;
 mod quality_loop;
 mod recalling;
 mod recovering;

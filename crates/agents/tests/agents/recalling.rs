@@ -162,6 +162,37 @@ fn a_model_with_tools_asks_memory_itself() {
 }
 
 #[test]
+fn an_answer_costs_what_all_its_rounds_cost() {
+    let first = Timings {
+        cached_tokens: 1,
+        prompt_seconds: 2.0,
+        prompt_tokens_per_second: 0.5,
+        guessed_tokens: 3,
+        ..Timings::default()
+    };
+    let second = Timings { cached_tokens: 2, prompt_seconds: 1.0, prompt_tokens_per_second: 1.0, ..first };
+    // One round ends by itself after its call, the other is ended because the model goes on talking.
+    for (goes_on, guessed) in [(false, 6), (true, 3)] {
+        let respond = move |request: &GenerateRequest| match messages_of(request).last().unwrap() {
+            told if told.role == Role::Tool => Script { timings: second, ..Script::saying(&["Mia."]) },
+            _ if goes_on => Script { timings: first, ..Script::saying(&[CALL[0], CALL[1], CALL[2], " And so", " on"]) },
+            _ => Script { timings: first, ..Script::saying(&CALL) },
+        };
+        let mut stage = stage(MemoryMode::Auto, respond);
+        let id = stage.ask("What is my cat called?");
+        let answer = stage.wait_about(id, Subject::ResponseGeneration);
+        let timings = response_in(&answer).timings;
+        // A prompt of one message, and one of three: with the call and what the tool said.
+        assert_eq!((timings.prompt_tokens, timings.cached_tokens), (4, 3), "{timings:?}");
+        assert_eq!(timings.generation_tokens, if goes_on { 5 } else { 4 }, "{timings:?}");
+        assert_eq!(timings.guessed_tokens, guessed);
+        if !goes_on {
+            assert_eq!((timings.prompt_seconds, timings.prompt_tokens_per_second), (3.0, 2.0 / 3.0));
+        }
+    }
+}
+
+#[test]
 fn a_model_may_search_three_times() {
     let respond = |request: &GenerateRequest| match request.tools.is_empty() {
         true => Script::saying(&["Enough."]),

@@ -12,7 +12,7 @@ use hone_protocol::{
     Chunk, Critique, Embed, EmbedError, Envelope, Feedback, GenerateRequest, Message, Nothing, Payload, Prompt, Query,
     QueryId, Rating, RespondentId, Response, SamplingOptions, SessionId, Subject,
 };
-use hone_quality::{CriticSettings, Fallback, FenceKey, Judge, Rubric};
+use hone_quality::{CriticSettings, Fallback, scripted};
 use tempfile::TempDir;
 
 /// The model of respondent A, and of the questions.
@@ -110,11 +110,13 @@ impl Plan {
         let judge = self.judge.map(Arc::new);
         let memory =
             MemoryParts { store: store.clone(), embedder: Some(Arc::new(WordEmbedder)), settings: self.settings };
+        let critic =
+            CriticSettings { fallback: Fallback::None, grade_timeout: self.grade_timeout, ..CriticSettings::shipped() };
         let parts = TeamParts {
             generator: Arc::clone(&generator) as _,
             thinking: self.thinking,
             respondent_b: self.respondent_b,
-            judge: judge.as_ref().map(|scripted| judge_over(scripted, self.grade_timeout)),
+            judge: judge.as_ref().map(|model| scripted::judge_over(Arc::clone(model) as _, critic)),
             memory: Some(memory),
         };
         let team = Some(Team::start(&bus, parts).unwrap());
@@ -134,12 +136,6 @@ fn open(folder: &Path, reserved_bytes: u64) -> MemoryStore {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-}
-
-fn judge_over(scripted: &Arc<Scripted>, grade_timeout: Duration) -> Judge {
-    let settings = CriticSettings { fallback: Fallback::None, grade_timeout, ..CriticSettings::shipped() };
-    let rubric = Rubric::shipped(&settings.rubric).unwrap().unwrap();
-    Judge::new(Arc::clone(scripted) as _, settings, rubric, FenceKey::from_bytes([0; FenceKey::LENGTH])).unwrap()
 }
 
 /// What a judge says to a request: `score` where it is to grade, A where it is to compare.

@@ -196,6 +196,7 @@ impl RunningRequest {
         if self.first_run.is_none() {
             self.first_run = Some(Instant::now());
             self.n_cached = self.n_computed;
+            self.report_prefill();
         }
         self.chunk = chunk;
         if self.first_token.is_some() && self.wants_logits() {

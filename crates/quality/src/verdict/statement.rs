@@ -7,8 +7,8 @@
 use hone_protocol::RespondentId;
 
 use super::Found;
+use super::letter::names_alone;
 use super::tail::is_emphasis;
-use super::winner::names_alone;
 
 /// Words for an answer.
 const NOUNS: &[&str] = &["response", "answer", "one"];

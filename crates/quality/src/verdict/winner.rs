@@ -9,16 +9,15 @@ use std::ops::Range;
 use hone_protocol::RespondentId;
 
 use super::Found;
+use super::letter::{is_wrapping, names_alone, stands_alone};
 use super::quoted::is_quoted;
 use super::statement::{decisions, is_left_standing};
-use super::tail::{Kind, Separator, Tail, Token, is_emphasis};
+use super::tail::{Kind, Separator, Tail, Token};
 
 /// Words that a winner can be labelled with.
 const LABELS: &[&str] = &["winner", "verdict", "result"];
 /// Words that may stand before the letter.
 const NOUNS: &[&str] = &["response", "answer"];
-/// Words after the letter that begin its reason.
-const REASONS: &[&str] = &["because", "since"];
 
 /// The winner that `text` names at its end, at its start, or in a sentence that decides.
 pub(crate) fn winner_of(text: &str) -> Option<Found<RespondentId>> {
@@ -103,43 +102,6 @@ fn without_opening(text: &str) -> &str {
     LABELS.iter().find_map(after_label).map_or(text, |rest| rest.trim_start_matches(is_opening))
 }
 
-/// Whether a letter that `rest` follows on is a verdict and no word.
-fn stands_alone(rest: &str) -> bool {
-    let rest = rest.trim_start_matches(is_wrapping);
-    let mut characters = rest.chars();
-    match characters.next() {
-        None | Some('\n' | '\r') => true,
-        Some('.' | ':' | ',' | ';' | '-' | '–' | '—') => characters.next().is_none_or(char::is_whitespace),
-        Some('<') => rest.starts_with("</s>") || rest.starts_with("<|"),
-        Some(first) if first.is_whitespace() => {
-            let rest = rest.trim_start();
-            let word = rest.split(|character: char| !character.is_alphanumeric()).next().unwrap_or_default();
-            let is_reason = REASONS.iter().any(|reason| reason.eq_ignore_ascii_case(word));
-            is_reason || rest.is_empty() || rest.starts_with(['-', '–', '—'])
-        }
-        Some(_) => false,
-    }
-}
-
-/// Whether `letter` stands alone at the start of a sentence or line of `text`, as a second verdict would.
-pub(super) fn names_alone(text: &str, letter: char) -> bool {
-    let mut can_begin = true;
-    for (at, character) in text.char_indices() {
-        if can_begin && character == letter && is_second_verdict(&text[at + letter.len_utf8()..]) {
-            return true;
-        }
-        let passes_over = character.is_whitespace() || is_wrapping(character) || ",:-–—".contains(character);
-        can_begin = ".!?;\n\r".contains(character) || (can_begin && passes_over);
-    }
-    false
-}
-
-/// As [`stands_alone`], but a comma after the letter may begin a sentence about it ("B, however, is wrong").
-fn is_second_verdict(rest: &str) -> bool {
-    let after = rest.trim_start_matches(is_wrapping);
-    stands_alone(rest) && after.strip_prefix(',').is_none_or(|after| after.trim_start().is_empty())
-}
-
 /// Whether `[RESULT` stands anywhere, in any case.
 fn holds_marker(text: &str) -> bool {
     text.split('[').skip(1).any(|after| {
@@ -154,9 +116,4 @@ fn letter_of(token: &Token<'_>) -> Option<RespondentId> {
         Kind::Word("B" | "b") => Some(RespondentId::B),
         _ => None,
     }
-}
-
-/// Whether a character may stand around a letter without changing what it says.
-fn is_wrapping(character: char) -> bool {
-    is_emphasis(character) || matches!(character, '"' | '\'' | '“' | '”' | '(' | ')' | '[' | ']')
 }

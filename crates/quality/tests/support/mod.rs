@@ -7,21 +7,13 @@ use std::sync::Arc;
 
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{
-    Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Prompt, TokenLogprob, TokenLogprobs,
+    Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, TokenLogprob, TokenLogprobs,
 };
-use hone_quality::{CriticSettings, FenceKey, Judge, Rubric};
+use hone_quality::scripted::turn;
+use hone_quality::{CriticSettings, Judge, scripted};
 
 /// The model that gave the answers.
 pub(crate) const ANSWERER: &str = "smollm2:135m";
-
-pub(crate) fn rubric() -> Rubric {
-    Rubric::shipped("default").unwrap().unwrap()
-}
-
-/// A key that a test may know.
-pub(crate) fn key() -> FenceKey {
-    FenceKey::from_bytes([7; FenceKey::LENGTH])
-}
 
 /// The shipped settings, changed.
 pub(crate) fn settings(change: impl FnOnce(&mut CriticSettings)) -> CriticSettings {
@@ -32,23 +24,7 @@ pub(crate) fn settings(change: impl FnOnce(&mut CriticSettings)) -> CriticSettin
 
 /// A judge with the shipped settings, and the model behind it.
 pub(crate) fn judge(respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static) -> (Judge, Arc<Scripted>) {
-    judge_with(CriticSettings::shipped(), respond)
-}
-
-pub(crate) fn judge_with(
-    settings: CriticSettings,
-    respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static,
-) -> (Judge, Arc<Scripted>) {
-    let model = Arc::new(Scripted::new(respond));
-    (Judge::new(model.clone(), settings, rubric(), key()).unwrap(), model)
-}
-
-/// The one turn of a request.
-pub(crate) fn turn(request: &GenerateRequest) -> &str {
-    match &request.prompt {
-        Prompt::Chat(messages) if messages.len() == 1 => &messages[0].content,
-        other => panic!("{other:?} is no single turn"),
-    }
+    scripted::judge(CriticSettings::shipped(), respond)
 }
 
 /// The one turn of a request with its fences taken away, and the boundary that they were made of.

@@ -15,7 +15,7 @@ const FOLDER: &str = "rubrics";
 /// The rubric of this name. A file of the user's wins over a rubric of the same name that is compiled in.
 ///
 /// # Errors
-/// When there is none, which names those that there are, or its file is wrong.
+/// When it does not exist, with the names of those that do, or its file is wrong.
 pub(super) fn find(name: &str, config_folder: Option<&Path>) -> anyhow::Result<Rubric> {
     let folder = config_folder.map(|folder| folder.join(FOLDER));
     if let Some((path, text)) = folder.as_deref().map(|folder| read(folder, name)).transpose()?.flatten() {

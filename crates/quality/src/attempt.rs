@@ -1,13 +1,11 @@
-//! One request to the judge while it runs, and what is tried next when it cannot be answered.
+//! What changes from one attempt at a verdict to the next: who is asked, and how much of the answers is shown.
 
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, RecvError};
-use hone_protocol::{
-    Completion, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Judging,
-};
+use hone_protocol::{GenerateError, Judging};
 
 use crate::judge::Judge;
+use crate::request::{Overflow, Request};
 use crate::settings::Fallback;
 
 /// Answers are not shortened to less than this many characters: what is left would say nothing about them.
@@ -15,100 +13,7 @@ const LEAST_CHARACTERS: usize = 64;
 /// How often a prompt is shortened before the judge gives up.
 const MOST_ATTEMPTS: usize = 8;
 
-/// A request while it runs.
-#[derive(Debug)]
-pub(crate) struct Run {
-    generation: Generation,
-    completion: Completion,
-    context: usize,
-    max_tokens: usize,
-    prompt_characters: usize,
-}
-
-/// What an event has brought about.
-#[derive(Debug)]
-pub(crate) enum Progress {
-    /// It goes on.
-    Running,
-    /// The judge has written all that it will.
-    Ended,
-    /// The prompt leaves the verdict no room.
-    TooLong(Overflow),
-    /// It cannot be answered.
-    Failed(GenerateError),
-}
-
-/// A prompt that is too long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Overflow {
-    /// Its tokens.
-    prompt_tokens: usize,
-    /// Its characters.
-    prompt_characters: usize,
-    /// Tokens that the context holds.
-    context: usize,
-    /// Tokens that the context leaves for it.
-    room: usize,
-}
-
-impl Run {
-    /// Asks. A request that is refused at once is told with the first event.
-    pub(crate) fn start(generator: &dyn Generate, request: GenerateRequest, prompt_characters: usize) -> Run {
-        let (context, max_tokens) = (request.context.unwrap_or(usize::MAX), request.max_tokens.unwrap_or(0));
-        let generation = generator.generate(request).unwrap_or_else(|error| {
-            let (sender, generation) = Generation::channel();
-            sender.send(GenerationEvent::Failed(error));
-            generation
-        });
-        Run { generation, completion: Completion::default(), context, max_tokens, prompt_characters }
-    }
-
-    /// The channel of events.
-    pub(crate) fn events(&self) -> &Receiver<GenerationEvent> {
-        self.generation.events()
-    }
-
-    /// What has come so far.
-    pub(crate) fn completion(&self) -> &Completion {
-        &self.completion
-    }
-
-    /// Takes in the next event.
-    pub(crate) fn take(&mut self, event: Result<GenerationEvent, RecvError>) -> Progress {
-        let event = event.unwrap_or(GenerationEvent::Failed(GenerateError::Stopped));
-        match self.completion.take(event) {
-            Ok(is_last) => self.check_room(is_last),
-            Err(GenerateError::ContextOverflow { prompt_tokens, context_tokens }) => {
-                Progress::TooLong(self.overflow(prompt_tokens, context_tokens))
-            }
-            Err(error) => Progress::Failed(error),
-        }
-    }
-
-    /// A verdict that is cut off is none: the prompt must leave room for all of it. The model's own context, which may be
-    /// smaller than what was asked for, shows only when it is full.
-    fn check_room(&self, is_last: bool) -> Progress {
-        let prompt_tokens = self.completion.prompt_token_ids.len();
-        if prompt_tokens + self.max_tokens > self.context {
-            return Progress::TooLong(self.overflow(prompt_tokens, self.context));
-        }
-        match (is_last, self.completion.finish_reason) {
-            (false, _) => Progress::Running,
-            (true, Some(FinishReason::ContextFull)) => {
-                Progress::TooLong(self.overflow(prompt_tokens, prompt_tokens + self.completion.token_ids.len()))
-            }
-            (true, _) => Progress::Ended,
-        }
-    }
-
-    fn overflow(&self, prompt_tokens: usize, context_tokens: usize) -> Overflow {
-        let context = self.context.min(context_tokens);
-        let room = context.saturating_sub(self.max_tokens);
-        Overflow { prompt_tokens, prompt_characters: self.prompt_characters, context, room }
-    }
-}
-
-/// Who is asked, how much of the answers is shown, and what it has cost so far: what changes from one attempt to the next.
+/// Who is asked, how much of the answers is shown, and what it has cost so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
     judge: Judge,
@@ -124,7 +29,7 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// The first attempt, over answers of so many characters in all.
+    /// The first attempt, over answers that have `characters` characters together.
     pub(crate) fn first(judge: &Judge, answered_by: &str, characters: usize) -> Attempt {
         Attempt {
             judge: judge.clone(),
@@ -184,16 +89,16 @@ impl Attempt {
     }
 
     /// Keeps account of a request that is given up for another one.
-    pub(crate) fn count(&mut self, run: &Run) {
-        self.tokens_before += run.completion.token_ids.len();
-        self.queue_seconds_before += run.completion.timings.queue_seconds;
+    pub(crate) fn count(&mut self, request: &Request) {
+        self.tokens_before += request.completion().token_ids.len();
+        self.queue_seconds_before += request.completion().timings.queue_seconds;
     }
 
     /// What the judging took, with the requests that were not given up. A model that never began on them, as it was not
     /// there or had no time to, is not named: it has judged nothing.
-    pub(crate) fn judging<'a>(&self, runs: impl IntoIterator<Item = &'a Run>, failure: Option<String>) -> Judging {
+    pub(crate) fn judging(&self, requests: &[Request], failure: Option<String>) -> Judging {
         let (mut tokens, mut queue_seconds, mut has_begun) = (0, 0.0_f64, failure.is_none());
-        for Run { completion, .. } in runs {
+        for completion in requests.iter().map(Request::completion) {
             tokens += completion.token_ids.len();
             queue_seconds = queue_seconds.max(completion.timings.queue_seconds);
             has_begun |= !completion.prompt_token_ids.is_empty();

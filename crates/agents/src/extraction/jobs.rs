@@ -1,4 +1,4 @@
-//! Which engrams wait for their meaning to be extracted.
+//! Which engrams wait for their intent and entities to be extracted.
 
 use std::collections::VecDeque;
 

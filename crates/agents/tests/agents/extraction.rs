@@ -24,12 +24,12 @@ fn wait_for_intent(stage: &Stage, id: hone_protocol::QueryId) {
     }
 }
 
-const MEANING: [&str; 2] = [r#"{"intent": "to learn", "#, r#""entities": ["water", "steam"]}"#];
+const EXTRACT: [&str; 2] = [r#"{"intent": "to learn", "#, r#""entities": ["water", "steam"]}"#];
 
 #[test]
 fn intent_and_entities_stand_on_the_engram_after_the_grade() {
     let mut stage = plan(|request| match is_extraction(request) {
-        true => Script::saying(&MEANING),
+        true => Script::saying(&EXTRACT),
         false => Script::saying(&["At 100 °C."]),
     })
     .start();
@@ -52,7 +52,7 @@ fn intent_and_entities_stand_on_the_engram_after_the_grade() {
 fn a_failed_extraction_leaves_them_empty_and_the_next_goes_on() {
     let mut stage = plan(|request| match (is_extraction(request), text_of(request).contains("odd")) {
         (true, true) => Script::saying(&["no json"]),
-        (true, false) => Script::saying(&MEANING),
+        (true, false) => Script::saying(&EXTRACT),
         _ => Script::saying(&["Yes."]),
     })
     .start();
@@ -74,7 +74,7 @@ fn what_a_session_has_left_undone_is_done_in_the_next() {
     before.wait_for_request(&before.generator, is_extraction);
     before.wait_about(left[1], Subject::MemoryStored);
     let mut stage = plan(|request| match is_extraction(request) {
-        true => Script::saying(&MEANING),
+        true => Script::saying(&EXTRACT),
         false => Script::saying(&["Yes."]),
     })
     .start_in(before.leave_folder());
@@ -96,9 +96,9 @@ fn nothing_is_extracted_unless_it_is_asked_for() {
 }
 
 #[test]
-fn without_a_critic_meaning_does_not_wait_for_grades() {
+fn without_a_critic_extraction_does_not_wait_for_grades() {
     let mut plan = plan(|request| match is_extraction(request) {
-        true => Script::saying(&MEANING),
+        true => Script::saying(&EXTRACT),
         false => Script::saying(&["Yes."]),
     });
     plan.judge = None;
@@ -110,9 +110,9 @@ fn without_a_critic_meaning_does_not_wait_for_grades() {
 }
 
 #[test]
-fn both_respondents_answers_have_their_meaning() {
+fn both_respondents_answers_have_their_intent() {
     let mut stage = plan(|request| match is_extraction(request) {
-        true => Script::saying(&MEANING),
+        true => Script::saying(&EXTRACT),
         false => Script::saying(&["Yes."]),
     })
     .judged_by(|request| if is_comparison(request) { Script::saying(&["A"]) } else { verdict(request, 4) })

@@ -1,0 +1,198 @@
+//! The extraction agent: finds out, in the background, what an exchange was after and what it is about.
+//!
+//! The model that answered is asked under a JSON schema, in the background and once the answer has been graded. What a
+//! session leaves undone (somebody asked one question and left, say) is done in the next one with the same model. A
+//! failure leaves intent and entities empty.
+
+mod extract;
+mod jobs;
+pub(crate) mod states;
+
+use std::sync::Arc;
+
+use crossbeam_channel::RecvError;
+use hone_bus::{Agent, Inbox, Wakeup};
+use hone_memory::{Engram, Filters, MemoryStore};
+use hone_protocol::{
+    Completion, Constraint, Envelope, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Lane,
+    Message, Payload, Prompt, QueryId, Role, SamplingOptions, Subject, with_causes,
+};
+use hone_quality::fill;
+
+use self::extract::{parse, schema};
+use self::jobs::Jobs;
+use self::states::{Annotate, Annotating, Extracting, Fail, Idle, Request, Reset, StartExtract, State};
+use crate::machine::{AgentState, Allows};
+use crate::settings::{MemorySettings, shortened};
+use crate::topic::Topic;
+
+/// The agent's name.
+pub(crate) const NAME: &str = "extraction";
+
+/// What the agent listens to.
+pub(crate) const SUBJECTS: [Subject; 2] = [Subject::MemoryStored, Subject::CritiqueResult];
+
+/// How many of the latest engrams are looked at for what was left undone.
+const LOOKED_BACK: usize = 200;
+
+/// What the agent needs from outside.
+#[derive(Clone)]
+pub(crate) struct ExtractionParts {
+    pub(crate) store: MemoryStore,
+    pub(crate) generator: Arc<dyn Generate>,
+    pub(crate) settings: Arc<MemorySettings>,
+    /// Whether there is a critic whose grades are waited for.
+    pub(crate) waits_for_grades: bool,
+}
+
+/// The agent.
+pub(crate) struct ExtractionAgent {
+    parts: ExtractionParts,
+    state: State,
+    jobs: Jobs,
+    /// Whether it was looked for what earlier sessions have left undone.
+    has_looked_back: bool,
+}
+
+impl ExtractionAgent {
+    pub(crate) fn new(parts: ExtractionParts) -> Self {
+        let jobs = Jobs::new(parts.waits_for_grades);
+        ExtractionAgent { parts, state: State::default(), jobs, has_looked_back: false }
+    }
+
+    fn receive(&mut self, message: &Envelope) {
+        let Some(topic) = Topic::of(message) else { return };
+        match message.payload {
+            Payload::MemoryStored(_) => {
+                self.jobs.stored(topic.query_id);
+                self.look_back(topic.query_id);
+            }
+            Payload::CritiqueResult(_) => self.jobs.graded(topic.query_id),
+            _ => {}
+        }
+        self.state = match std::mem::take(&mut self.state) {
+            State::Idle(idle) => self.begin(idle),
+            at_work => at_work,
+        };
+    }
+
+    /// Finds, once, what earlier sessions have left undone with the model that is at work now.
+    fn look_back(&mut self, latest: QueryId) {
+        if std::mem::replace(&mut self.has_looked_back, true) {
+            return;
+        }
+        let store = &self.parts.store;
+        let found = store.get(latest).and_then(|engram| {
+            let model = engram.map(|engram| engram.model);
+            store.list(&Filters { model, ..Filters::default() }, LOOKED_BACK)
+        });
+        match found {
+            Ok(engrams) => {
+                let undone = engrams.iter().filter(|engram| engram.intent.is_none() && engram.query_id != latest);
+                self.jobs.left_over(undone.map(|engram| engram.query_id).rev());
+            }
+            Err(error) => tracing::info!("what was left undone is not known: {}", with_causes(&error)),
+        }
+    }
+
+    /// Begins the next extraction, where one is due.
+    fn begin(&mut self, idle: Idle) -> State {
+        while let Some(query_id) = self.jobs.next() {
+            match self.parts.store.get(query_id) {
+                Ok(Some(engram)) => return self.ask(idle, &engram).into(),
+                Ok(None) => tracing::info!(%query_id, "an engram that is not remembered any more stays without intent"),
+                Err(error) => tell_failure(query_id, &with_causes(&error)),
+            }
+        }
+        idle.into()
+    }
+
+    fn ask(&self, idle: Idle, engram: &Engram) -> Extracting {
+        idle.act(StartExtract, |()| {
+            let generation = Generation::start(&*self.parts.generator, self.request(engram));
+            Box::new(Request { query_id: engram.query_id, generation, completion: Completion::default() })
+        })
+    }
+
+    fn request(&self, engram: &Engram) -> GenerateRequest {
+        let settings = &self.parts.settings;
+        let [query, answer] = [&engram.query, &engram.answer].map(|text| shortened(text, settings.extract_characters));
+        let prompt = fill(&settings.extract_template, &[("query", &query), ("answer", &answer)]);
+        GenerateRequest {
+            sampling: SamplingOptions::default(),
+            max_tokens: Some(settings.extract_tokens),
+            constraint: Some(Constraint::JsonSchema(schema())),
+            lane: Lane::Background,
+            session: Some(engram.session_id),
+            ..GenerateRequest::new(&engram.model, Prompt::Chat(vec![Message::new(Role::User, prompt)]))
+        }
+    }
+
+    fn follow(&mut self, event: Result<GenerationEvent, RecvError>) {
+        self.state = match std::mem::take(&mut self.state) {
+            State::Idle(idle) => idle.into(),
+            State::Extracting(extracting) => self.extract(extracting, event),
+        };
+    }
+
+    fn extract(&mut self, mut extracting: Extracting, event: Result<GenerationEvent, RecvError>) -> State {
+        let event = event.unwrap_or(GenerationEvent::Failed(GenerateError::Stopped));
+        let completion = &mut extracting.work_mut().completion;
+        let extract = match completion.take(event) {
+            Ok(false) => return extracting.into(),
+            Ok(true) => parse(&completion.text),
+            Err(error) => Err(with_causes(&error)),
+        };
+        let idle = match extract {
+            Ok(extract) => self.annotate(extracting.act(Annotate, |request| (request.query_id, extract))),
+            Err(problem) => fail(extracting, |request| (request.query_id, problem)),
+        };
+        self.begin(idle)
+    }
+
+    fn annotate(&self, annotating: Annotating) -> Idle {
+        let (query_id, extract) = annotating.work();
+        let intent = Some(extract.intent.clone()).filter(|intent| !intent.is_empty());
+        match self.parts.store.annotate_meaning(*query_id, intent, extract.entities.clone()) {
+            Ok(_) => annotating.act(Reset, drop),
+            Err(error) => fail(annotating, |(query_id, _)| (query_id, with_causes(&error))),
+        }
+    }
+}
+
+impl Agent for ExtractionAgent {
+    type Event = Wakeup<GenerationEvent>;
+
+    fn next_event(&mut self, inbox: &mut Inbox) -> Option<Self::Event> {
+        let generation = match &self.state {
+            State::Idle(_) => None,
+            State::Extracting(extracting) => Some((0, extracting.work().generation.events())),
+        };
+        inbox.wait(generation)
+    }
+
+    fn handle_event(&mut self, event: Self::Event, _: &mut Inbox) {
+        match event {
+            Wakeup::Message(message) => self.receive(&message),
+            Wakeup::Work(_, event) => self.follow(event),
+        }
+    }
+
+    fn stopped(&mut self, _: &mut Inbox) {
+        self.state = State::default();
+    }
+
+    fn recover(&mut self, _: &Envelope) {}
+}
+
+/// Gives an extraction up, for the reason that `failure` makes of its work.
+fn fail<S>(state: S, failure: impl FnOnce(S::Work) -> (QueryId, String)) -> Idle
+where
+    S: Allows<Fail, Next = states::Error>,
+{
+    state.act(Fail, failure).act(Reset, |(query_id, problem)| tell_failure(query_id, &problem))
+}
+
+fn tell_failure(query_id: QueryId, problem: &str) {
+    tracing::info!(%query_id, "an engram stays without intent and entities: {problem}");
+}

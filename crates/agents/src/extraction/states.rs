@@ -1,0 +1,39 @@
+//! What the extraction agent may do in which state.
+
+use hone_protocol::{Completion, Generation, QueryId};
+
+use super::extract::Extract;
+use crate::machine::state_machine;
+
+/// An extraction while the model writes.
+pub(crate) struct Request {
+    pub(crate) query_id: QueryId,
+    pub(crate) generation: Generation,
+    pub(crate) completion: Completion,
+}
+
+state_machine! {
+    "extraction";
+    rests {
+        Idle: () = "IDLE",
+        Extracting: Box<Request> = "EXTRACTING",
+    }
+    passes {
+        Annotating: (QueryId, Extract) = "ANNOTATING",
+        Error: (QueryId, String) = "ERROR",
+    }
+    actions {
+        StartExtract = "START_EXTRACT",
+        Annotate = "ANNOTATE",
+        Fail = "FAIL",
+        Reset = "RESET",
+    }
+    transitions {
+        Idle + StartExtract => Extracting,
+        Extracting + Annotate => Annotating,
+        Extracting + Fail => Error,
+        Annotating + Reset => Idle,
+        Annotating + Fail => Error,
+        Error + Reset => Idle,
+    }
+}

@@ -1,0 +1,66 @@
+//! A question to a respondent, and what has come of it.
+
+use hone_protocol::{FinishReason, Message, Query, Recall, Response};
+
+use super::answer::{Answer, Round};
+use crate::topic::Topic;
+
+/// A question, and what has come of it.
+pub(crate) struct Question {
+    pub(super) topic: Topic,
+    /// As this respondent takes it.
+    pub(super) query: Query,
+    pub(super) recollection: Recollection,
+    /// What was recalled for the round, until it is known that the prompt fits and the model has seen it.
+    pub(super) recalled: Vec<Recall>,
+    /// The model's calls and what the tool said to them.
+    pub(super) tool_turns: Vec<Message>,
+    pub(super) n_searches: usize,
+    pub(super) answer: Answer,
+}
+
+/// How memory takes part in an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recollection {
+    Tool,
+    Context,
+    Nothing,
+}
+
+impl Question {
+    pub(super) fn new(topic: Topic, query: Query, recollection: Recollection) -> Question {
+        Question {
+            topic,
+            query,
+            recollection,
+            recalled: Vec::new(),
+            tool_turns: Vec::new(),
+            n_searches: 0,
+            answer: Answer::default(),
+        }
+    }
+
+    /// The question after a round, with what the round has cost.
+    pub(super) fn after(mut self, round: Round) -> Question {
+        round.settle(&mut self.answer);
+        self
+    }
+
+    /// The answer as it stands, which ends here.
+    pub(super) fn answered(self, finish_reason: Option<FinishReason>) -> (Topic, Response) {
+        (self.topic, response(&self.query, self.answer, finish_reason))
+    }
+}
+
+/// The message that an answer ends with.
+pub(super) fn response(query: &Query, answer: Answer, finish_reason: Option<FinishReason>) -> Response {
+    Response {
+        query: query.query.clone(),
+        answer: answer.text,
+        thinking: answer.thinking,
+        model: query.model.clone(),
+        sampling: query.sampling.clone(),
+        finish_reason,
+        timings: answer.timings,
+    }
+}

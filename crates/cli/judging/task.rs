@@ -1,0 +1,104 @@
+//! What the judge can be put to on the command line, and the columns that it adds to a line.
+
+use hone_protocol::{Grade, Judging, Preference, RespondentId, Suspicion, SuspicionKind};
+use hone_quality::{CompareTask, GradeTask, Task};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+/// A task that stands on a line of a file, and whose verdict is kept for later.
+pub(crate) trait BatchTask:
+    Task<Verdict: Clone + Serialize + DeserializeOwned> + Clone + PartialEq + Serialize + DeserializeOwned
+{
+    /// Its name in the cache.
+    const KIND: &'static str;
+    /// What a file holds of it.
+    const UNIT: &'static str;
+    /// How many run at once. The engine takes four sequences, and a comparison is two.
+    const IN_FLIGHT: usize;
+
+    /// A verdict with everything that one can have: its columns are those of all.
+    fn full_verdict() -> Self::Verdict;
+}
+
+impl BatchTask for GradeTask {
+    const KIND: &'static str = "grade";
+    const UNIT: &'static str = "answers";
+    const IN_FLIGHT: usize = 4;
+
+    fn full_verdict() -> Grade {
+        Grade {
+            score: Some(1),
+            feedback: String::new(),
+            expected_score: Some(1.0),
+            entropy: Some(0.0),
+            rubric: String::new(),
+            suspicious: Some(Suspicion { kind: SuspicionKind::Other, is_hidden: false, passage: String::new() }),
+            judging: full_judging(),
+        }
+    }
+}
+
+impl BatchTask for CompareTask {
+    const KIND: &'static str = "compare";
+    const UNIT: &'static str = "pairs";
+    const IN_FLIGHT: usize = 2;
+
+    fn full_verdict() -> Preference {
+        Preference {
+            winner: Some(RespondentId::A),
+            log_odds: 0.0,
+            consistent: false,
+            reason: String::new(),
+            judging: full_judging(),
+        }
+    }
+}
+
+fn full_judging() -> Judging {
+    Judging {
+        judge: String::new(),
+        self_graded: false,
+        tokens: 0,
+        seconds: 0.0,
+        queue_seconds: 0.0,
+        failure: Some(String::new()),
+    }
+}
+
+/// The columns that a verdict is written to, in their order.
+pub(super) fn columns<T: BatchTask>() -> Map<String, Value> {
+    match serde_json::to_value(T::full_verdict()) {
+        Ok(Value::Object(columns)) => columns,
+        other => unreachable!("a verdict is an object, not {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
+    use clap::CommandFactory;
+
+    use super::super::setting::SETTING;
+    use super::*;
+    use crate::arguments::Arguments;
+
+    #[track_caller]
+    fn check<T: BatchTask>(command: &str) {
+        let arguments = Arguments::command();
+        let help = arguments.find_subcommand(command).unwrap().get_after_help().unwrap().to_string();
+        let (_, told) = help.split_once("those of the verdict: ").unwrap();
+        let told: Vec<&str> = told.trim_end_matches('.').split(',').map(str::trim).collect();
+        let columns = columns::<T>();
+        let written: Vec<&str> = columns.keys().map(String::as_str).chain([SETTING]).collect();
+        assert_eq!(BTreeSet::from_iter(told), BTreeSet::from_iter(written));
+    }
+
+    #[test]
+    fn the_help_names_the_keys_that_a_line_may_not_have() {
+        check::<GradeTask>("grade");
+        check::<CompareTask>("compare");
+    }
+}

@@ -1,0 +1,103 @@
+//! One request to the judge while it runs.
+
+use crossbeam_channel::{Receiver, RecvError};
+use hone_protocol::{Completion, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent};
+
+/// A request while it runs.
+#[derive(Debug)]
+pub(crate) struct Request {
+    generation: Generation,
+    completion: Completion,
+    has_ended: bool,
+    context: usize,
+    max_tokens: usize,
+    prompt_characters: usize,
+}
+
+/// What an event has brought about.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// More events follow.
+    Running,
+    /// The judge has written all that it will.
+    Ended,
+    /// The prompt leaves the verdict no room.
+    TooLong(Overflow),
+    /// It cannot be answered.
+    Failed(GenerateError),
+}
+
+/// A prompt that is too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overflow {
+    /// Its tokens.
+    pub(crate) prompt_tokens: usize,
+    /// Its characters.
+    pub(crate) prompt_characters: usize,
+    /// Tokens that the context holds.
+    pub(crate) context: usize,
+    /// Tokens that the context leaves for it.
+    pub(crate) room: usize,
+}
+
+impl Request {
+    /// Asks. A request that is refused at once is told with the first event.
+    pub(crate) fn start(generator: &dyn Generate, request: GenerateRequest, prompt_characters: usize) -> Request {
+        let (context, max_tokens) = (request.context.unwrap_or(usize::MAX), request.max_tokens.unwrap_or(0));
+        let generation = Generation::start(generator, request);
+        let completion = Completion::default();
+        Request { generation, completion, has_ended: false, context, max_tokens, prompt_characters }
+    }
+
+    /// The channel of events; `None` where the request has ended and nothing more comes.
+    pub(crate) fn events(&self) -> Option<&Receiver<GenerationEvent>> {
+        (!self.has_ended).then(|| self.generation.events())
+    }
+
+    /// What has come so far.
+    pub(crate) fn completion(&self) -> &Completion {
+        &self.completion
+    }
+
+    /// All that came; `None` where the request has not ended.
+    pub(crate) fn ended(&self) -> Option<&Completion> {
+        self.has_ended.then_some(&self.completion)
+    }
+
+    /// Takes in the next event.
+    pub(crate) fn take(&mut self, event: Result<GenerationEvent, RecvError>) -> Progress {
+        let event = event.unwrap_or(GenerationEvent::Failed(GenerateError::Stopped));
+        match self.completion.take(event) {
+            Ok(is_last) => self.check_room(is_last),
+            Err(GenerateError::ContextOverflow { prompt_tokens, context_tokens }) => {
+                Progress::TooLong(self.overflow(prompt_tokens, context_tokens))
+            }
+            Err(error) => Progress::Failed(error),
+        }
+    }
+
+    /// A verdict that is cut off does not count: the prompt must leave room for all of it. The model's own context, which may be
+    /// smaller than what was asked for, shows only when it is full.
+    fn check_room(&mut self, is_last: bool) -> Progress {
+        let prompt_tokens = self.completion.prompt_token_ids.len();
+        if prompt_tokens + self.max_tokens > self.context {
+            return Progress::TooLong(self.overflow(prompt_tokens, self.context));
+        }
+        match (is_last, self.completion.finish_reason) {
+            (false, _) => Progress::Running,
+            (true, Some(FinishReason::ContextFull)) => {
+                Progress::TooLong(self.overflow(prompt_tokens, prompt_tokens + self.completion.token_ids.len()))
+            }
+            (true, _) => {
+                self.has_ended = true;
+                Progress::Ended
+            }
+        }
+    }
+
+    fn overflow(&self, prompt_tokens: usize, context_tokens: usize) -> Overflow {
+        let context = self.context.min(context_tokens);
+        let room = context.saturating_sub(self.max_tokens);
+        Overflow { prompt_tokens, prompt_characters: self.prompt_characters, context, room }
+    }
+}

@@ -1,0 +1,53 @@
+//! Judges over a model that a test writes.
+
+use std::sync::Arc;
+
+use hone_protocol::scripted::{Script, Scripted};
+use hone_protocol::{Generate, GenerateRequest, Prompt};
+
+use crate::{CriticSettings, FenceKey, Judge, Rubric};
+
+/// A key that a test may know.
+pub const KEY: FenceKey = FenceKey::from_bytes([7; FenceKey::LENGTH]);
+
+/// The shipped rubric.
+///
+/// # Panics
+/// When hone does not ship it, or it is invalid.
+pub fn rubric() -> Rubric {
+    match Rubric::shipped("default") {
+        Some(Ok(rubric)) => rubric,
+        other => panic!("there is no shipped rubric: {other:?}"),
+    }
+}
+
+/// A judge that works with `model` by the shipped rubric.
+///
+/// # Panics
+/// When the settings contradict each other.
+pub fn judge_over(model: Arc<dyn Generate>, settings: CriticSettings) -> Judge {
+    match Judge::new(model, settings, rubric(), KEY) {
+        Ok(judge) => judge,
+        Err(invalid) => panic!("the settings of a test are invalid: {invalid}"),
+    }
+}
+
+/// A judge that says what `respond` makes of a request, and the model behind it.
+pub fn judge(
+    settings: CriticSettings,
+    respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static,
+) -> (Judge, Arc<Scripted>) {
+    let model = Arc::new(Scripted::new(respond));
+    (judge_over(Arc::clone(&model) as _, settings), model)
+}
+
+/// The one turn of a request to a judge.
+///
+/// # Panics
+/// When it is something else.
+pub fn turn(request: &GenerateRequest) -> &str {
+    match &request.prompt {
+        Prompt::Chat(messages) if messages.len() == 1 => &messages[0].content,
+        other => panic!("{other:?} is no single turn"),
+    }
+}
