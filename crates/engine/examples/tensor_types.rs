@@ -25,10 +25,10 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use half::{bf16, f16};
 use hone_engine::backend::DeviceChoice;
+use hone_engine::gguf::dequantize;
 use hone_engine::gguf::{Gguf, TensorInfo, TensorType, Value, WriteValue, Writer};
 use hone_engine::model::{BackendChoice, Model, ModelOptions};
 use hone_engine::perplexity::perplexity;
-use hone_engine::quantized::dequantize;
 use hone_protocol::ModelFile;
 
 /// Tokens of a chunk.
@@ -45,7 +45,7 @@ fn main() {
     let wanted: Vec<String> = rest.get(1).iter().flat_map(|list| list.split(',')).map(str::to_lowercase).collect();
     println!("| type | native | candle | difference |");
     println!("| --- | --- | --- | --- |");
-    for tensor_type in TensorType::all() {
+    for tensor_type in TensorType::ALL.into_iter() {
         let name = tensor_type.name().to_lowercase();
         if !wanted.is_empty() && !wanted.contains(&name) {
             continue;

@@ -22,7 +22,6 @@ use hone_protocol::{Generate, GenerateError, GenerateRequest, Generation, Genera
 use thiserror::Error;
 
 use crate::backend::BackendError;
-use crate::backend::candle::open_device;
 use crate::model::{ModelOptions, Speculation};
 use crate::scheduler::SchedulerSettings;
 use status::EngineStatus;
@@ -96,7 +95,7 @@ impl EngineHandle {
     /// When the device cannot be used.
     pub fn start(options: impl Into<EngineOptions>, locator: Arc<dyn LocateModel>) -> Result<Self, EngineError> {
         let options = options.into();
-        open_device(options.model.device)?;
+        options.model.device.open()?;
         let (sender, receiver) = crossbeam_channel::unbounded();
         let (texts, speculation) = (LoadedTexts::default(), options.model.speculation);
         let worker = Worker::new(options, locator.clone(), texts.clone(), receiver);

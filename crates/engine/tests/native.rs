@@ -6,8 +6,9 @@ mod support;
 
 use std::path::Path;
 
-use hone_engine::backend::{ActivationBits, DeviceChoice, KvCacheFormat};
+use hone_engine::backend::{ActivationBits, DeviceChoice};
 use hone_engine::kv_cache::CachedSequence;
+use hone_engine::kv_cache::KvFormat;
 use hone_engine::logprobs::log_sum_exp;
 use hone_engine::model::{Advance, BackendChoice, Model, ModelOptions};
 use hone_engine::sampler::argmax;
@@ -131,10 +132,10 @@ fn a_cache_in_8_bits_says_nearly_the_same() {
         Model::load(&support::whole(&path), &options).unwrap()
     };
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/kv_cache.rs")).unwrap();
-    let mut model = load(KvCacheFormat::F16);
+    let mut model = load(KvFormat::F16);
     let tokens = model.tokenizer().encode(&text, EncodeOptions::default()).unwrap();
     let exact = logits(&mut model, &tokens[..400]);
-    let differences = differences(&logits(&mut load(KvCacheFormat::Q8_0), &tokens[..400]), &exact);
+    let differences = differences(&logits(&mut load(KvFormat::Q8_0), &tokens[..400]), &exact);
     let mean = differences.iter().sum::<f32>() / differences.len() as f32;
     assert!(mean > 0.0, "the cache is not in 8 bits");
     assert!(mean < 0.05, "log-probabilities differ by {mean} in the mean");
@@ -142,7 +143,7 @@ fn a_cache_in_8_bits_says_nearly_the_same() {
 
 #[test]
 fn candle_has_no_cache_in_8_bits() {
-    let options = ModelOptions { backend: BackendChoice::Candle, kv_cache: KvCacheFormat::Q8_0, ..support::options() };
+    let options = ModelOptions { backend: BackendChoice::Candle, kv_cache: KvFormat::Q8_0, ..support::options() };
     let error = Model::load(&support::whole(&support::smollm2()), &options).err().unwrap().to_string();
     assert_eq!(error, "the candle backend has no KV cache in q8_0: set kv_cache to f16, or use --backend native");
 }

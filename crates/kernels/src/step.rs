@@ -44,7 +44,7 @@ pub struct Sequence<'a> {
     pub tokens: &'a [u32],
     /// Position of the first of them; the cache holds everything before it.
     pub position: usize,
-    /// Its cache blocks in order, of [`BLOCK_POSITIONS`](crate::BLOCK_POSITIONS) positions each, with room for the new
+    /// Its cache blocks in order, of [`BLOCK_TOKENS`](crate::BLOCK_TOKENS) positions each, with room for the new
     /// tokens.
     pub blocks: &'a [u32],
     /// The first of `tokens` that results are wanted of.

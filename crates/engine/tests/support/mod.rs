@@ -6,9 +6,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use hone_engine::backend::{ActivationBits, DeviceChoice, KvCacheFormat};
+use hone_engine::backend::{ActivationBits, DeviceChoice};
 use hone_engine::engine::{EngineHandle, EngineOptions};
 use hone_engine::gguf::Gguf;
+use hone_engine::kv_cache::KvFormat;
 use hone_engine::model::{BackendChoice, Model, ModelOptions, Speculation};
 use hone_engine::synth::{self, Quantization, Shape};
 use hone_engine::template::TemplateHost;
@@ -37,7 +38,7 @@ pub(crate) fn options() -> ModelOptions {
         n_sequences: 4,
         n_threads: None,
         speculation: Speculation::Auto,
-        kv_cache: KvCacheFormat::F16,
+        kv_cache: KvFormat::F16,
         activation_bits: ActivationBits::Eight,
         templates: TemplateHost::InProcess,
     }

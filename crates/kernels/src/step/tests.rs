@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
 use crate::elementwise::tests::{numbers, sized};
-use crate::{Activation, ActivationBits, KvFormat, WeightType};
+use crate::{Activation, ActivationBits, KvFormat, TensorType};
 
 const WIDTH: usize = sized(64, 16);
 const N_KV_HEADS: usize = 2;
@@ -16,7 +16,7 @@ const VOCAB_SIZE: usize = sized(50, 17);
 fn matrix(seed: u32, n_rows: usize, n_columns: usize) -> Matrix {
     let weights = numbers(seed, n_rows * n_columns, 0.3);
     let bytes: Vec<u8> = weights.iter().flat_map(|weight| weight.to_le_bytes()).collect();
-    Matrix::pack(WeightType::F32, n_rows, n_columns, &bytes).unwrap()
+    Matrix::pack(TensorType::F32, n_rows, n_columns, &bytes).unwrap()
 }
 
 /// One layer of a decoder with a bias, a gate and tied embeddings.
