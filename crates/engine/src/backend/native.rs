@@ -71,11 +71,11 @@ impl NativeBackend {
     }
 
     /// Carries out the step, layer by layer, until `pause` says that it is to be suspended.
-    fn go_on(&mut self, pause: &mut dyn FnMut() -> bool) -> Option<Logits<'_>> {
+    fn run_slices(&mut self, pause: &mut dyn FnMut() -> bool) -> Option<Logits<'_>> {
         let n_phases = self.program.n_phases().div_ceil(self.n_slices());
         let mut pool = self.threads.lock();
         self.is_suspended = true;
-        while !self.program.go_on(&mut pool, n_phases) {
+        while !self.program.resume(&mut pool, n_phases) {
             if pause() {
                 return None;
             }
@@ -115,14 +115,14 @@ impl Backend for NativeBackend {
     ) -> Result<Option<Logits<'_>>, BackendError> {
         self.is_suspended = false;
         self.program.begin(&self.threads.lock(), batch.iter().map(sequence))?;
-        Ok(self.go_on(pause))
+        Ok(self.run_slices(pause))
     }
 
     fn resume(&mut self, pause: &mut dyn FnMut() -> bool) -> Result<Option<Logits<'_>>, BackendError> {
         if !self.is_suspended {
             return Err(BackendError::NothingSuspended);
         }
-        Ok(self.go_on(pause))
+        Ok(self.run_slices(pause))
     }
 
     fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError> {

@@ -152,16 +152,16 @@ fn a_step_in_parts_is_the_same_step_and_may_be_given_up() {
     let (mut program, mut pool, mut other) = (program(), pool(2), self::program());
     let expected = program.run(&mut pool, [whole(&tokens, &[0, 1])]).unwrap().to_vec();
     program.begin(&pool, [whole(&tokens[..sized(5, 2)], &[2])]).unwrap();
-    assert!(!program.go_on(&mut pool, 3));
+    assert!(!program.resume(&mut pool, 3));
     program.begin(&pool, [whole(&tokens, &[2, 3])]).unwrap();
     let n_parts = (1..).find(|_| {
         // Steps of other programs come between.
         other.run(&mut pool, [whole(&tokens, &[0, 1])]).unwrap();
-        program.go_on(&mut pool, 2)
+        program.resume(&mut pool, 2)
     });
     assert_eq!(n_parts, Some(program.n_phases().div_ceil(2)));
     assert_close(program.output(), &expected);
-    assert!(program.go_on(&mut pool, 1), "nothing is left");
+    assert!(program.resume(&mut pool, 1), "nothing is left");
     program.begin(&pool, [whole(&[1000], &[0])]).unwrap_err();
     assert!(program.output().is_empty());
 }
