@@ -24,6 +24,7 @@ use sequence::SequenceView;
 use weights::{LayerWeights, ModelWeights};
 
 pub(super) use device::{device_name, open_device};
+pub use weights::candle_type;
 
 /// A decoder's weights and cache on a candle device.
 pub struct CandleBackend {

@@ -81,7 +81,7 @@ impl Place for OnDevice<'_> {
 }
 
 /// The name that candle has for a type, where it has one.
-fn candle_type(tensor_type: TensorType) -> Option<GgmlDType> {
+pub fn candle_type(tensor_type: TensorType) -> Option<GgmlDType> {
     Some(match tensor_type {
         TensorType::F32 => GgmlDType::F32,
         TensorType::F16 => GgmlDType::F16,
