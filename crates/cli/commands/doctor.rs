@@ -8,7 +8,7 @@ mod machine;
 mod memory;
 mod privacy;
 
-use hone_engine::backend::candle::{device_name, open_device};
+use hone_engine::backend::DeviceChoice;
 use hone_engine::model::BackendChoice;
 use hone_models::offline_in_environment;
 use hone_protocol::with_causes;
@@ -112,8 +112,7 @@ impl Engine {
 /// Opens the configured device, and returns what it is.
 fn try_device(config: &EngineConfig) -> Result<String, String> {
     config.backend.parse::<BackendChoice>()?;
-    let device = open_device(config.device.parse()?).map_err(|error| with_causes(&error))?;
-    Ok(device_name(&device))
+    config.device.parse::<DeviceChoice>()?.open().map_err(|error| with_causes(&error))
 }
 
 /// What follows from the facts.

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
-use hone_engine::backend::candle::{device_name, open_device};
 use hone_files::create_private_folder;
 use hone_protocol::hexadecimal;
 use hone_quality::Verdict;
@@ -44,7 +43,7 @@ impl VerdictCache {
         }
         let folder = app.data_folder().join("cache").join("grades");
         let options = app.model_options()?;
-        let device = device_name(&open_device(options.device)?);
+        let device = options.device.open()?;
         let engine = &app.config.engine;
         let computed_by =
             json!([env!("CARGO_PKG_VERSION"), device, engine.backend, engine.kv_cache, engine.activation_bits]);

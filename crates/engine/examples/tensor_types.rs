@@ -21,14 +21,14 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 
-use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::quantized::QTensor;
 use candle_core::{Device, Tensor};
 use half::{bf16, f16};
 use hone_engine::backend::DeviceChoice;
-use hone_engine::gguf::{Gguf, TensorInfo, TensorType, Value, WriteValue, Writer};
+use hone_engine::backend::candle::candle_type;
+use hone_engine::gguf::{Gguf, TensorInfo, TensorType, Value, WriteValue, Writer, dequantize};
 use hone_engine::model::{BackendChoice, Model, ModelOptions};
 use hone_engine::perplexity::perplexity;
-use hone_engine::quantized::dequantize;
 use hone_protocol::ModelFile;
 
 /// Tokens of a chunk.
@@ -45,7 +45,7 @@ fn main() {
     let wanted: Vec<String> = rest.get(1).iter().flat_map(|list| list.split(',')).map(str::to_lowercase).collect();
     println!("| type | native | candle | difference |");
     println!("| --- | --- | --- | --- |");
-    for tensor_type in TensorType::all() {
+    for tensor_type in TensorType::ALL.into_iter() {
         let name = tensor_type.name().to_lowercase();
         if !wanted.is_empty() && !wanted.contains(&name) {
             continue;
@@ -207,16 +207,7 @@ fn encode(tensor_type: TensorType, values: &[f32]) -> Vec<u8> {
         TensorType::F16 => return values.iter().flat_map(|value| f16::from_f32(*value).to_le_bytes()).collect(),
         TensorType::BF16 => return values.iter().flat_map(|value| bf16::from_f32(*value).to_le_bytes()).collect(),
         TensorType::IQ4_NL => return values.chunks_exact(32).flat_map(iq4_nl).collect(),
-        TensorType::Q4_0 => GgmlDType::Q4_0,
-        TensorType::Q4_1 => GgmlDType::Q4_1,
-        TensorType::Q5_0 => GgmlDType::Q5_0,
-        TensorType::Q5_1 => GgmlDType::Q5_1,
-        TensorType::Q8_0 => GgmlDType::Q8_0,
-        TensorType::Q2_K => GgmlDType::Q2K,
-        TensorType::Q3_K => GgmlDType::Q3K,
-        TensorType::Q4_K => GgmlDType::Q4K,
-        TensorType::Q5_K => GgmlDType::Q5K,
-        TensorType::Q6_K => GgmlDType::Q6K,
+        other => candle_type(other).unwrap(),
     };
     let tensor = Tensor::from_slice(values, values.len(), &Device::Cpu).unwrap();
     QTensor::quantize(&tensor, dtype).unwrap().data().unwrap().into_owned()

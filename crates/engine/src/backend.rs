@@ -15,6 +15,8 @@ use thiserror::Error;
 
 use crate::kv_cache::BlockId;
 
+pub use hone_kernels::ActivationBits;
+
 /// What one sequence contributes to a step.
 #[derive(Clone, Debug)]
 pub struct BatchEntry<'a> {
@@ -152,6 +154,21 @@ pub enum DeviceChoice {
     Metal,
 }
 
+impl DeviceChoice {
+    /// Opens the device, and returns the name by which `--device` knows it.
+    ///
+    /// # Errors
+    /// When this binary was not built for it, or the machine does not have it; the message says how to get it.
+    pub fn open(self) -> Result<String, BackendError> {
+        candle::open_device(self).map(|device| candle::device_name(&device))
+    }
+
+    /// Whether models run on the processor where this device is asked for.
+    pub(crate) fn is_processor(self) -> Result<bool, BackendError> {
+        Ok(candle::open_device(self)?.is_cpu())
+    }
+}
+
 impl FromStr for DeviceChoice {
     type Err = String;
 
@@ -166,51 +183,6 @@ impl FromStr for DeviceChoice {
                 .and_then(|ordinal| ordinal.parse().ok())
                 .map(DeviceChoice::Cuda)
                 .ok_or_else(|| format!("unknown device {text:?}: expected auto, cpu, cuda, cuda:N or metal")),
-        }
-    }
-}
-
-/// How keys and values are stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KvCacheFormat {
-    /// In half precision.
-    #[default]
-    F16,
-    /// In 8 bits with a scale for every 32 elements, which takes little more than half of the memory. On the native
-    /// backend only.
-    Q8_0,
-}
-
-impl FromStr for KvCacheFormat {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "f16" => Ok(KvCacheFormat::F16),
-            "q8_0" => Ok(KvCacheFormat::Q8_0),
-            _ => Err(format!("unknown kv_cache {text:?}: expected f16 or q8_0")),
-        }
-    }
-}
-
-/// How finely activations are rounded before they are multiplied with quantized weights.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ActivationBits {
-    /// To 8 bits.
-    #[default]
-    Eight,
-    /// To 16 bits, which says nearly what exact numbers do and takes longer. On the native backend only.
-    Sixteen,
-}
-
-impl TryFrom<u32> for ActivationBits {
-    type Error = String;
-
-    fn try_from(bits: u32) -> Result<Self, String> {
-        match bits {
-            8 => Ok(ActivationBits::Eight),
-            16 => Ok(ActivationBits::Sixteen),
-            _ => Err(format!("activation_bits is {bits}: it must be 8 or 16")),
         }
     }
 }

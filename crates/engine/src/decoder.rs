@@ -11,10 +11,12 @@ mod rope;
 
 use thiserror::Error;
 
-use crate::backend::KvCacheFormat;
 use crate::gguf::{Gguf, GgufError};
+use crate::kv_cache::KvFormat;
 use architecture::ArchitectureRow;
-pub use rope::{RopeStyle, RopeTable};
+pub use hone_kernels::Activation;
+pub use hone_kernels::step::RopePairs;
+pub use rope::RopeTable;
 
 /// Why a file's metadata does not describe a decoder that can be run.
 #[derive(Debug, Error)]
@@ -25,15 +27,6 @@ pub enum SpecError {
     /// A key that every model needs is not there.
     #[error("metadata key {0:?} is missing: the file is no complete model")]
     Missing(String),
-}
-
-/// The function between the two halves of a feed-forward layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// x · sigmoid(x), as in SwiGLU.
-    Silu,
-    /// The tanh approximation of GELU, as in GeGLU.
-    GeluTanh,
 }
 
 /// Where RMS norms stand around attention and feed-forward.
@@ -101,12 +94,8 @@ pub struct DecoderSpec {
 
 impl DecoderSpec {
     /// Bytes that a position takes in the KV cache: a key and a value in every layer.
-    pub fn kv_bytes_per_position(&self, format: KvCacheFormat) -> u64 {
-        let row = match format {
-            KvCacheFormat::F16 => 2 * self.head_dim,
-            KvCacheFormat::Q8_0 => self.head_dim + 2 * self.head_dim.div_ceil(32),
-        };
-        (2 * self.layers.len() * self.n_kv_heads * row) as u64
+    pub fn kv_bytes_per_position(&self, format: KvFormat) -> u64 {
+        (2 * self.layers.len() * self.n_kv_heads * format.n_bytes(self.head_dim)) as u64
     }
 
     /// Reads a model's metadata. `context_length` is how many positions will be used (`None`: those that the model was

@@ -13,7 +13,7 @@ mod worker;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,12 +22,13 @@ use hone_protocol::{Generate, GenerateError, GenerateRequest, Generation, Genera
 use thiserror::Error;
 
 use crate::backend::BackendError;
-use crate::backend::candle::open_device;
 use crate::model::{ModelOptions, Speculation};
 use crate::scheduler::SchedulerSettings;
+use prepare::LocatedRequest;
+use request::RunningRequest;
 use status::EngineStatus;
-use submission::{LoadedTexts, QueuedRequest, Submission};
-use worker::Worker;
+use submission::{LoadedTexts, Submission, prepare};
+use worker::{Loaded, Worker};
 
 /// How the engine works.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,9 +73,8 @@ pub struct EngineHandle {
     locator: Arc<dyn LocateModel>,
     texts: LoadedTexts,
     speculation: Speculation,
-    messages: Sender<Message>,
-    // Declared after the sender: the thread ends when the senders are gone, and is then joined.
-    _thread: Arc<JoinOnDrop>,
+    events: Sender<Event>,
+    _thread: Arc<EngineThread>,
 }
 
 impl fmt::Debug for EngineHandle {
@@ -84,9 +84,17 @@ impl fmt::Debug for EngineHandle {
 }
 
 /// What the thread is told.
-enum Message {
+enum Event {
+    /// A caller asks for an answer.
     Generate(Submission),
+    /// A caller asks what the engine is doing.
     Status(Sender<EngineStatus>),
+    /// No handle is left, so that nobody can ask for more.
+    Closed,
+    /// A model has been loaded, or cannot be.
+    Loaded(Box<Loaded>),
+    /// A request has been prepared, or was wrong and has been told so.
+    Prepared(Option<Box<RunningRequest>>),
 }
 
 impl EngineHandle {
@@ -96,13 +104,13 @@ impl EngineHandle {
     /// When the device cannot be used.
     pub fn start(options: impl Into<EngineOptions>, locator: Arc<dyn LocateModel>) -> Result<Self, EngineError> {
         let options = options.into();
-        open_device(options.model.device)?;
+        options.model.device.open()?;
         let (sender, receiver) = crossbeam_channel::unbounded();
         let (texts, speculation) = (LoadedTexts::default(), options.model.speculation);
-        let worker = Worker::new(options, locator.clone(), texts.clone(), receiver);
+        let worker = Worker::new(options, locator.clone(), texts.clone(), sender.clone(), receiver);
         let thread = std::thread::Builder::new().name("hone-engine".into()).spawn(move || worker.run())?;
-        let thread = Arc::new(JoinOnDrop(Mutex::new(Some(thread))));
-        Ok(EngineHandle { locator, texts, speculation, messages: sender, _thread: thread })
+        let thread = Arc::new(EngineThread { events: sender.clone(), thread: Some(thread) });
+        Ok(EngineHandle { locator, texts, speculation, events: sender, _thread: thread })
     }
 
     /// What the engine is doing.
@@ -111,7 +119,7 @@ impl EngineHandle {
     /// When it has stopped.
     pub fn status(&self) -> Result<EngineStatus, GenerateError> {
         let (answer, status) = crossbeam_channel::bounded(1);
-        self.messages.send(Message::Status(answer)).map_err(|_| GenerateError::Stopped)?;
+        self.events.send(Event::Status(answer)).map_err(|_| GenerateError::Stopped)?;
         status.recv().map_err(|_| GenerateError::Stopped)
     }
 }
@@ -132,26 +140,30 @@ impl Generate for EngineHandle {
         };
         // A caller must be able to cancel a request while its template runs.
         let text = self.texts.get(&file).filter(|text| !text.may_take_long(&request.prompt));
-        let queued = QueuedRequest { request, file, events, arrived };
+        let located = LocatedRequest { request, file, events, arrived };
         let submission = match text {
-            None => Submission::Unprepared(Box::new(queued)),
-            Some(text) => match queued.prepare(&text, self.speculation) {
+            None => Submission::Unprepared(Box::new(located)),
+            Some(text) => match prepare(located, &text, self.speculation) {
                 Some(prepared) => Submission::Prepared(Box::new(prepared)),
                 None => return Ok(generation),
             },
         };
-        self.messages.send(Message::Generate(submission)).map_err(|_| GenerateError::Stopped)?;
+        self.events.send(Event::Generate(submission)).map_err(|_| GenerateError::Stopped)?;
         Ok(generation)
     }
 }
 
-#[derive(Debug)]
-struct JoinOnDrop(Mutex<Option<JoinHandle<()>>>);
+/// The thread, for all handles: it is told when the last of them is dropped, and joined.
+struct EngineThread {
+    events: Sender<Event>,
+    thread: Option<JoinHandle<()>>,
+}
 
-impl Drop for JoinOnDrop {
+impl Drop for EngineThread {
     fn drop(&mut self) {
-        let thread = self.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        if let Some(thread) = thread {
+        // Where the thread has ended already, it need not be told.
+        let _ = self.events.send(Event::Closed);
+        if let Some(thread) = self.thread.take() {
             // The thread catches panics of its own work; one that escapes has been printed already.
             let _ = thread.join();
         }

@@ -11,7 +11,6 @@
 
 mod header;
 mod mapping;
-mod tensor_type;
 mod value;
 mod writer;
 
@@ -22,8 +21,8 @@ use hone_protocol::ModelFile;
 use thiserror::Error;
 
 use header::Entry;
+pub use hone_kernels::{TensorType, dequantize};
 pub use mapping::Mapping;
-pub use tensor_type::TensorType;
 pub use value::{Array, Strings, Value, ValueType};
 pub use writer::{TensorWriter, WriteError, WriteValue, Writer};
 

@@ -11,8 +11,7 @@ use std::collections::BinaryHeap;
 
 use thiserror::Error;
 
-/// Positions of a block.
-pub const BLOCK_TOKENS: usize = 32;
+pub use hone_kernels::{BLOCK_TOKENS, KvFormat};
 
 /// Names a block of the cache.
 pub type BlockId = u32;

@@ -11,7 +11,6 @@ pub mod kv_cache;
 pub mod logprobs;
 pub mod model;
 pub mod perplexity;
-pub mod quantized;
 mod reuse;
 pub mod sampler;
 pub mod scheduler;

@@ -9,14 +9,14 @@ use hone_protocol::ModelFile;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::backend::candle::{CandleBackend, open_device};
+use crate::backend::candle::CandleBackend;
 use crate::backend::native::{ComputeThreads, NativeBackend};
-use crate::backend::{ActivationBits, Backend, BackendError, BatchEntry, DeviceChoice, KvCacheFormat, Logits};
+use crate::backend::{ActivationBits, Backend, BackendError, BatchEntry, DeviceChoice, Logits};
 use crate::constraint::ConstraintError;
 use crate::decoder::{DecoderSpec, SpecError};
 use crate::gguf::{Gguf, GgufError};
 use crate::kv_cache::prefix_tree::PrefixTree;
-use crate::kv_cache::{BLOCK_TOKENS, BlockPool, CacheFull, CachedSequence};
+use crate::kv_cache::{BLOCK_TOKENS, BlockPool, CacheFull, CachedSequence, KvFormat};
 use crate::reuse::recycled;
 use crate::template::{ChatTemplate, TemplateError, TemplateHost};
 use crate::tokenizer::{Tokenizer, TokenizerError};
@@ -86,7 +86,7 @@ pub struct ModelOptions {
     /// Whether tokens are guessed ahead.
     pub speculation: Speculation,
     /// How the KV cache is stored.
-    pub kv_cache: KvCacheFormat,
+    pub kv_cache: KvFormat,
     /// How finely activations are rounded.
     pub activation_bits: ActivationBits,
     /// Who runs the files' chat templates.
@@ -487,7 +487,7 @@ fn load_backend(
             return Err(BackendError::Device(reason.into()));
         }
         BackendChoice::Native => true,
-        BackendChoice::Auto => cfg!(target_arch = "x86_64") && is_processor(options.device)?,
+        BackendChoice::Auto => cfg!(target_arch = "x86_64") && options.device.is_processor()?,
     };
     if is_native {
         let ModelOptions { kv_cache, activation_bits, .. } = *options;
@@ -496,7 +496,7 @@ fn load_backend(
         return Ok(Box::new(backend));
     }
     match options {
-        ModelOptions { kv_cache: KvCacheFormat::Q8_0, .. } => Err(BackendError::Device(
+        ModelOptions { kv_cache: KvFormat::Q8_0, .. } => Err(BackendError::Device(
             "the candle backend has no KV cache in q8_0: set kv_cache to f16, or use --backend native".into(),
         )),
         ModelOptions { activation_bits: ActivationBits::Sixteen, .. } => Err(BackendError::Device(
@@ -506,9 +506,4 @@ fn load_backend(
         )),
         _ => Ok(Box::new(CandleBackend::load(gguf, spec, options.device)?)),
     }
-}
-
-/// Whether models run on the processor where this device is asked for.
-fn is_processor(device: DeviceChoice) -> Result<bool, BackendError> {
-    Ok(open_device(device)?.is_cpu())
 }

@@ -17,6 +17,8 @@
 //!   pauses less urgent ones, which lose their place in the cache and start again with what they had said; after
 //!   [`SchedulerSettings::patience`] in the queue a request keeps its place whatever comes.
 //! - **Pinned prefixes keep their blocks** beside all requests that fit beside them.
+//! - **One budget of memory** is over the weights and KV caches of all models. A model is admitted before it is loaded;
+//!   idle ones leave for it, those first that were not used for longest.
 //! - **A model may leave memory** although less urgent requests wait or run on it, for one that is needed sooner. They are
 //!   [parked](Scheduler::park), and come back when it does.
 //! - **Queues are bounded.** A request that finds a lane's queue full is refused with an estimate of when to try again.
@@ -29,8 +31,9 @@ pub mod cost;
 mod estimate;
 mod lanes;
 pub mod metrics;
+mod plan;
 mod request;
-pub mod residency;
+mod residency;
 mod step;
 mod step_builder;
 
@@ -49,8 +52,9 @@ use step::{RunningStep, SuspendedStep};
 
 pub use admission::Turn;
 pub use estimate::QueuedRequest;
+pub use plan::{Pause, Progress, StepEntry, StepKind, StepPlan};
 pub use request::{Arrival, ParkedRequest};
-pub use step::{Pause, Progress, StepEntry, StepKind, StepPlan};
+pub use residency::{Admission, ModelMemory, OverBudget};
 
 /// Names a request. Later ones have larger numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -142,6 +146,8 @@ pub enum Refusal {
 #[derive(Debug)]
 pub struct Scheduler {
     settings: SchedulerSettings,
+    /// Bytes that all models together may take; nothing bounds them without it.
+    budget: Option<u64>,
     models: BTreeMap<ModelId, ModelState>,
     requests: BTreeMap<RequestId, Request>,
     lanes: Lanes,
@@ -150,10 +156,25 @@ pub struct Scheduler {
     /// Whether the last step was one that a lane had earned while more urgent work waited.
     was_earned: bool,
     metrics: Metrics,
+    /// The latest time that was told.
+    latest: Duration,
 }
 
+/// A model that is in memory, or for which memory has been set apart while it is loaded.
 #[derive(Debug)]
 struct ModelState {
+    memory: ModelMemory,
+    /// Whether it stays in memory whatever comes.
+    is_pinned: bool,
+    /// When the last of its requests left, or it was loaded.
+    last_used: Duration,
+    /// `None` while it is being loaded.
+    ready: Option<ReadyModel>,
+}
+
+/// A model that can run.
+#[derive(Debug)]
+struct ReadyModel {
     traits: ModelTraits,
     /// Blocks of pinned prefixes: requests that fit beside them leave them alone.
     pinned_blocks: usize,
@@ -161,26 +182,35 @@ struct ModelState {
 }
 
 impl Scheduler {
-    /// A scheduler without models.
+    /// A scheduler without models, whose memory nothing bounds.
     pub fn new(settings: SchedulerSettings) -> Self {
+        Self::within(None, settings)
+    }
+
+    /// A scheduler without models, which may take so many bytes together.
+    pub fn within(budget: Option<u64>, settings: SchedulerSettings) -> Self {
         let lanes = Lanes::new(&settings);
         Scheduler {
             settings,
+            budget,
             models: BTreeMap::new(),
             requests: BTreeMap::new(),
             lanes,
             running: None,
             was_earned: false,
             metrics: Metrics::default(),
+            latest: Duration::ZERO,
         }
     }
 
-    /// A model has been loaded.
-    pub fn add_model(&mut self, model: ModelId, traits: ModelTraits) {
-        self.models.insert(model, ModelState { traits, pinned_blocks: 0, suspended: None });
+    /// A model has been loaded. Where memory is bounded, it has been [admitted](Scheduler::admit_model) before.
+    pub fn add_model(&mut self, model: ModelId, traits: ModelTraits, now: Duration) {
+        let state = self.models.entry(model).or_insert_with(|| ModelState::new(ModelMemory::default(), false));
+        state.ready = Some(ReadyModel { traits, pinned_blocks: 0, suspended: None });
+        state.last_used = now;
     }
 
-    /// A model is gone. Returns its requests, which are forgotten.
+    /// A model has left memory, or cannot be loaded. Returns its requests, which are forgotten.
     pub fn remove_model(&mut self, model: ModelId) -> Vec<RequestId> {
         let requests: Vec<RequestId> =
             self.requests.values().filter(|request| request.model == model).map(|request| request.id).collect();
@@ -230,17 +260,15 @@ impl Scheduler {
         self.metrics.lane_mut(parked.0.lane).counts.failed += 1;
     }
 
-    /// How urgent a model is: as its most urgent request, or most urgent where one keeps its place whatever comes; `None`
-    /// where it has no requests.
-    pub fn urgency(&self, model: ModelId) -> Option<Lane> {
-        let requests = self.requests.values().filter(|request| request.model == model);
-        requests.map(|request| if request.is_protected { Lane::Interactive } else { request.lane }).min()
+    /// How urgent what there is to do is; `None` where there is nothing.
+    pub fn urgency(&self) -> Option<Lane> {
+        self.requests.values().map(Request::urgency).min()
     }
 
     /// So many blocks of a model's KV cache are now pinned. A request that needs more than the others has them all the same.
     pub fn set_pinned_blocks(&mut self, model: ModelId, n_blocks: usize) {
-        if let Some(state) = self.models.get_mut(&model) {
-            state.pinned_blocks = n_blocks;
+        if let Some(ready) = self.ready_mut(model) {
+            ready.pinned_blocks = n_blocks;
         }
     }
 
@@ -250,6 +278,7 @@ impl Scheduler {
     /// When it is not taken.
     pub fn arrive(&mut self, id: RequestId, arrival: Arrival, now: Duration) -> Result<(), Refusal> {
         let lane = arrival.lane;
+        self.note(now);
         self.metrics.lane_mut(lane).counts.arrived += 1;
         if let Err(refusal) = self.check_arrival(&arrival, now) {
             self.metrics.lane_mut(lane).counts.refused += 1;
@@ -269,7 +298,8 @@ impl Scheduler {
     }
 
     fn check_arrival(&self, arrival: &Arrival, now: Duration) -> Result<(), Refusal> {
-        let model = self.models.get(&arrival.model).ok_or(Refusal::UnknownModel(arrival.model))?;
+        let model = self.models.get(&arrival.model).and_then(|model| model.ready.as_ref());
+        let model = model.ok_or(Refusal::UnknownModel(arrival.model))?;
         let (needed, available) = (arrival.blocks(), model.traits.kv_blocks);
         if needed > available {
             return Err(Refusal::TooLarge { needed, available });
@@ -339,7 +369,7 @@ impl Scheduler {
 
     /// What the scheduler has learnt of a model's steps.
     pub fn cost(&self, model: ModelId) -> Option<&CostModel> {
-        self.models.get(&model).map(|state| &state.traits.cost)
+        self.models.get(&model)?.ready.as_ref().map(|ready| &ready.traits.cost)
     }
 
     /// Requests of a lane: those that wait for a place in the KV cache, and those that have one.
@@ -364,18 +394,35 @@ impl Scheduler {
         let Some(request) = self.requests.remove(&id) else { return };
         self.lanes.leave(request.lane, request.session);
         self.void_suspended(request.model, id);
+        if let Some(state) = self.models.get_mut(&request.model) {
+            state.last_used = self.latest;
+        }
     }
 
     /// A suspended step ends without a result when one of its requests is no longer there.
     fn void_suspended(&mut self, model: ModelId, id: RequestId) {
-        let Some(state) = self.models.get_mut(&model) else { return };
-        if state.suspended.as_ref().is_some_and(|suspended| suspended.plan.contains(id)) {
-            state.suspended = None;
+        let Some(ready) = self.ready_mut(model) else { return };
+        if ready.suspended.as_ref().is_some_and(|suspended| suspended.plan.contains(id)) {
+            ready.suspended = None;
         }
+    }
+
+    /// The model of a request.
+    fn ready(&self, model: ModelId) -> &ReadyModel {
+        self.models[&model].ready.as_ref().expect("a model that has requests is in memory")
+    }
+
+    fn ready_mut(&mut self, model: ModelId) -> Option<&mut ReadyModel> {
+        self.models.get_mut(&model)?.ready.as_mut()
+    }
+
+    /// Takes note of what time it is.
+    fn note(&mut self, now: Duration) {
+        self.latest = self.latest.max(now);
     }
 }
 
-impl ModelState {
+impl ReadyModel {
     /// Blocks that requests may have together, one of which needs so many.
     fn available_blocks(&self, needed: usize) -> usize {
         let beside_pinned = self.traits.kv_blocks.saturating_sub(self.pinned_blocks);

@@ -20,6 +20,7 @@ mod known;
 mod messages;
 mod process;
 mod rendering;
+mod source;
 pub mod worker;
 
 use std::borrow::Cow;
@@ -31,8 +32,9 @@ use thiserror::Error;
 use crate::gguf::{Gguf, GgufError, Value};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use disguise::{Disguise, Neutral};
-use host::{IsCancelled, Source, Template};
+use host::Template;
 use messages::Request;
+use source::{IsCancelled, Source};
 
 pub use host::TemplateHost;
 pub use messages::Failure;

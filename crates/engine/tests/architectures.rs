@@ -25,10 +25,10 @@ use candle_transformers::models::{gemma2, gemma3, llama, phi3, qwen2, qwen3};
 use hone_engine::backend::candle::CandleBackend;
 use hone_engine::backend::{Backend, BatchEntry, DeviceChoice};
 use hone_engine::decoder::DecoderSpec;
+use hone_engine::gguf::dequantize;
 use hone_engine::gguf::{Gguf, TensorType, WriteValue, Writer};
 use hone_engine::kv_cache::{BlockPool, CachedSequence};
 use hone_engine::logprobs::log_sum_exp;
-use hone_engine::quantized::dequantize;
 use hone_engine::sampler::argmax;
 use hone_engine::synth::{self, Architecture, Quantization, RopeScaling, Shape};
 

@@ -9,14 +9,11 @@ use hone_engine::backend::Logits;
 use hone_engine::kv_cache::CachedSequence;
 use hone_engine::model::{Advance, BackendChoice, Model, ModelOptions};
 use hone_engine::sampler::argmax;
+use support::tokens;
 
 const SHAPES: [&str; 6] = ["tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-gemma2", "tiny-gemma3", "tiny-phi3"];
 
 const BACKENDS: [BackendChoice; 2] = [BackendChoice::Candle, BackendChoice::Native];
-
-fn tokens(seed: u32, n_tokens: usize) -> Vec<u32> {
-    (0..n_tokens as u32).map(|index| (seed * 7919 + index * 104_729) % 40_000).collect()
-}
 
 /// Logits of every position, the prompt cut into chunks of these lengths.
 fn in_chunks(model: &mut Model, prompt: &[u32], lengths: &[usize]) -> Vec<Vec<f32>> {

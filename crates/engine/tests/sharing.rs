@@ -18,6 +18,7 @@ use hone_protocol::{
     Completion, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Lane, Message,
     Prompt, Role,
 };
+use support::tokens;
 
 /// An engine, and small models of random weights for it.
 struct Fixture {
@@ -93,10 +94,6 @@ impl Fixture {
 
 fn path_name(path: &Path) -> String {
     PathBuf::from(path).to_str().unwrap().to_owned()
-}
-
-fn tokens(seed: u32, n_tokens: usize) -> Vec<u32> {
-    (0..n_tokens as u32).map(|index| (seed * 7919 + index * 104_729) % 40_000).collect()
 }
 
 #[test]

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
+use hone_engine::gguf::dequantize;
 use hone_engine::gguf::{Gguf, TensorType, WriteValue, Writer};
-use hone_engine::quantized::dequantize;
 use hone_engine::synth::{self, Architecture, Progress, Quantization, RopeScaling, Shape};
 use hone_protocol::with_causes;
 

@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use hone_kernels::platform::{InstructionSet, Kernels};
-use hone_kernels::{ActivationBits, Activations, Matrix, WeightType, matmul_with};
+use hone_kernels::{ActivationBits, Activations, Matrix, TensorType, matmul_with};
 
 /// Weights that no cache holds.
 const UNCACHED_BYTES: usize = 160 << 20;
@@ -23,7 +23,7 @@ const UNCACHED_BYTES: usize = 160 << 20;
 const TIME_PER_FIGURE: Duration = Duration::from_millis(400);
 
 struct Settings {
-    types: Vec<WeightType>,
+    types: Vec<TensorType>,
     sets: Vec<InstructionSet>,
     shapes: Vec<(usize, usize)>,
     tokens: Vec<usize>,
@@ -36,14 +36,14 @@ fn main() {
     if Kernels::of(InstructionSet::Avx512).is_some() {
         println!("AVX-512 VNNI, one thread, registers only: {:.0} GMAC/s", vnni_peak());
     }
-    for &weight_type in &settings.types {
-        println!("packing {weight_type:?}, one thread: {:.2} GB/s", packing_rate(weight_type));
+    for &tensor_type in &settings.types {
+        println!("packing {tensor_type:?}, one thread: {:.2} GB/s", packing_rate(tensor_type));
     }
     println!("{:<8} {:<14} {:>12} {:>6} {:>8} {:>8}", "type", "set", "shape", "tokens", "GB/s", "GMAC/s");
-    for &weight_type in &settings.types {
+    for &tensor_type in &settings.types {
         for &(n_rows, n_columns) in &settings.shapes {
-            if n_columns % weight_type.block_columns() == 0 {
-                measure_shape(&settings, weight_type, n_rows, n_columns);
+            if n_columns % tensor_type.block_elements() == 0 {
+                measure_shape(&settings, tensor_type, n_rows, n_columns);
             }
         }
     }
@@ -58,7 +58,7 @@ fn read_settings() -> Settings {
     let types = list("--types", "");
     let sets = list("--sets", "");
     Settings {
-        types: select(&WeightType::ALL, &types, |weight_type| format!("{weight_type:?}")),
+        types: select(&TensorType::ALL, &types, |tensor_type| format!("{tensor_type:?}")),
         sets: select(&InstructionSet::ALL, &sets, |set| set.name().to_string()),
         shapes: list("--shapes", "576x576,1536x576,576x1536,49152x576,4096x4096,14336x4096")
             .iter()
@@ -74,14 +74,14 @@ fn select<T: Copy>(all: &[T], wanted: &[String], name: impl Fn(&T) -> String) ->
     all.iter().copied().filter(|item| wanted.is_empty() || wanted.contains(&name(item))).collect()
 }
 
-fn measure_shape(settings: &Settings, weight_type: WeightType, n_rows: usize, n_columns: usize) {
-    let matrices = matrices(weight_type, n_rows, n_columns);
+fn measure_shape(settings: &Settings, tensor_type: TensorType, n_rows: usize, n_columns: usize) {
+    let matrices = matrices(tensor_type, n_rows, n_columns);
     for kernels in settings.sets.iter().filter_map(|&set| Kernels::of(set)) {
         for &n_tokens in &settings.tokens {
             let seconds = best_time(kernels, &matrices, n_tokens);
             println!(
                 "{:<8} {:<14} {:>12} {:>6} {:>8.1} {:>8.1}",
-                format!("{weight_type:?}"),
+                format!("{tensor_type:?}"),
                 kernels.instruction_set().name(),
                 format!("{n_rows}x{n_columns}"),
                 n_tokens,
@@ -93,23 +93,23 @@ fn measure_shape(settings: &Settings, weight_type: WeightType, n_rows: usize, n_
 }
 
 /// Copies of one matrix, so many that they do not fit into a cache.
-fn matrices(weight_type: WeightType, n_rows: usize, n_columns: usize) -> Vec<Matrix> {
-    let n_bytes = n_rows * n_columns / weight_type.block_columns() * weight_type.block_bytes();
+fn matrices(tensor_type: TensorType, n_rows: usize, n_columns: usize) -> Vec<Matrix> {
+    let n_bytes = n_rows * n_columns / tensor_type.block_elements() * tensor_type.block_bytes();
     // Small bytes everywhere make small numbers of all scales, whatever the type.
     let bytes: Vec<u8> = (0..n_bytes).map(|idx| (idx * 7 % 31) as u8).collect();
     let n_copies = (UNCACHED_BYTES / n_bytes).max(2);
-    (0..n_copies).map(|_| Matrix::pack(weight_type, n_rows, n_columns, &bytes).unwrap()).collect()
+    (0..n_copies).map(|_| Matrix::pack(tensor_type, n_rows, n_columns, &bytes).unwrap()).collect()
 }
 
 /// The best rate at which one thread packs weights.
-fn packing_rate(weight_type: WeightType) -> f64 {
+fn packing_rate(tensor_type: TensorType) -> f64 {
     let (n_rows, n_columns) = (256, 4096);
-    let bytes = vec![1; n_rows * n_columns / weight_type.block_columns() * weight_type.block_bytes()];
+    let bytes = vec![1; n_rows * n_columns / tensor_type.block_elements() * tensor_type.block_bytes()];
     let start = Instant::now();
     let mut best = f64::INFINITY;
     while best.is_infinite() || start.elapsed() < TIME_PER_FIGURE {
         let pass = Instant::now();
-        black_box(Matrix::pack(weight_type, n_rows, n_columns, &bytes).unwrap());
+        black_box(Matrix::pack(tensor_type, n_rows, n_columns, &bytes).unwrap());
         best = best.min(pass.elapsed().as_secs_f64());
     }
     bytes.len() as f64 / best / 1e9
@@ -118,7 +118,7 @@ fn packing_rate(weight_type: WeightType) -> f64 {
 /// Seconds for one product: the best of many for every matrix, and the mean of those.
 fn best_time(kernels: &Kernels, matrices: &[Matrix], n_tokens: usize) -> f64 {
     let (n_rows, n_columns) = (matrices[0].n_rows(), matrices[0].n_columns());
-    let mut activations = Activations::new(n_columns, n_tokens, &[matrices[0].weight_type()], ActivationBits::Eight);
+    let mut activations = Activations::new(n_columns, n_tokens, &[matrices[0].tensor_type()], ActivationBits::Eight);
     activations.set_n_tokens(n_tokens);
     let row: Vec<f32> = (0..n_columns).map(|idx| ((idx * 37 % 101) as f32 - 50.0) / 50.0).collect();
     for token in 0..n_tokens {

@@ -10,131 +10,13 @@
 //! takes away two thirds of the error (its square, in SmolLM2) for a tenth more work. With [`ActivationBits::Sixteen`] every
 //! block is refined: what is left of the error is far below that of the weights, for twice the multiplications.
 
-use std::ptr::null_mut;
 use std::slice;
 
-use crate::WeightType;
+use crate::TensorType;
 use crate::buffer::Buffer;
 use crate::matrix::layout::BLOCK;
+use crate::operands::{ActivationBits, ActivationBlock, QuantizedRow, TOKEN_TILE};
 use crate::platform::{self, Kernels};
-
-/// Tokens for which a product reads the weights once.
-pub(crate) const TOKEN_TILE: usize = 64;
-
-/// How finely activations are rounded for products with quantized weights.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ActivationBits {
-    /// To 8 bits per block of 32 columns, and to 16 where one element stands out.
-    #[default]
-    Eight,
-    /// To 16 bits: 8, and 8 more for what the first leave.
-    Sixteen,
-}
-
-/// Thirty-two columns of one token, quantized: `x ≈ scale · quant`.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[repr(C, align(16))]
-pub(crate) struct ActivationBlock {
-    /// Between −127 and 127.
-    pub(crate) quants: [i8; BLOCK],
-    /// What a quant of one stands for.
-    pub(crate) scale: f32,
-    /// `scale` times the sum of the quants: what the minimum of a row is multiplied with.
-    pub(crate) scaled_sum: f32,
-    /// Minus the sum of the first 16 quants and of the last 16: what the offset of the weights is multiplied with.
-    pub(crate) negative_sums: [i32; 2],
-}
-
-/// Where a kernel writes the blocks of one token.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct QuantizedRow {
-    pub(crate) blocks: *mut ActivationBlock,
-    /// What the quants of a refined block leave, quantized; of the other blocks nothing is written here.
-    pub(crate) remainders: *mut ActivationBlock,
-    /// One for a refined block, zero for others.
-    pub(crate) is_refined: *mut u8,
-    /// All three stand this far apart.
-    pub(crate) stride: usize,
-    /// Whether all blocks are refined, or those that need it most.
-    pub(crate) bits: ActivationBits,
-}
-
-impl QuantizedRow {
-    /// Nothing can be written here.
-    pub(crate) const NONE: QuantizedRow = QuantizedRow {
-        blocks: null_mut(),
-        remainders: null_mut(),
-        is_refined: null_mut(),
-        stride: 0,
-        bits: ActivationBits::Eight,
-    };
-
-    /// Quantizes a row, block by block with `quantize`, which writes where it is told. Inlined into the kernels, so that
-    /// the arithmetic here is compiled for their instructions.
-    ///
-    /// # Safety
-    /// The pointers are valid for writes of all blocks of the row.
-    #[inline(always)]
-    pub(crate) unsafe fn fill(&self, row: &[f32], quantize: impl Fn(&[f32; BLOCK], *mut ActivationBlock)) {
-        let mean_energy = energy(row) / row.len().div_ceil(BLOCK) as f32;
-        let (blocks, rest) = row.as_chunks::<BLOCK>();
-        for (idx, elements) in blocks.iter().enumerate() {
-            // SAFETY: the caller's promise.
-            unsafe { self.fill_block(idx, elements, mean_energy, &quantize) };
-        }
-        if !rest.is_empty() {
-            let mut padded = [0.0; BLOCK];
-            padded[..rest.len()].copy_from_slice(rest);
-            // SAFETY: the caller's promise.
-            unsafe { self.fill_block(blocks.len(), &padded, mean_energy, &quantize) };
-        }
-    }
-
-    /// In 8 bits a block is refined when its largest element alone has more energy than a block has in the mean: its step
-    /// is then so wide that its error stands out.
-    ///
-    /// # Safety
-    /// As [`QuantizedRow::fill`], and the row has this block.
-    #[inline(always)]
-    unsafe fn fill_block(
-        &self,
-        idx: usize,
-        elements: &[f32; BLOCK],
-        mean_energy: f32,
-        quantize: &impl Fn(&[f32; BLOCK], *mut ActivationBlock),
-    ) {
-        let at = idx * self.stride;
-        // SAFETY: the caller's promise; the block is read after it has been written.
-        unsafe {
-            let block = self.blocks.add(at);
-            quantize(elements, block);
-            let largest = (*block).scale * 127.0;
-            let is_refined = self.bits == ActivationBits::Sixteen || largest * largest > mean_energy;
-            *self.is_refined.add(at) = u8::from(is_refined);
-            if is_refined {
-                quantize(&remainder(elements, &*block), self.remainders.add(at));
-            }
-        }
-    }
-}
-
-/// The sum of squares, in the same order on every instruction set.
-#[inline(always)]
-fn energy(row: &[f32]) -> f32 {
-    let mut sums = [0.0; 16];
-    let (chunks, rest) = row.as_chunks::<16>();
-    for chunk in chunks {
-        sums.iter_mut().zip(chunk).for_each(|(sum, element)| *sum += element * element);
-    }
-    sums.iter_mut().zip(rest).for_each(|(sum, element)| *sum += element * element);
-    sums.iter().sum()
-}
-
-/// What the quants of a block leave of its elements.
-#[inline(always)]
-fn remainder(elements: &[f32; BLOCK], block: &ActivationBlock) -> [f32; BLOCK] {
-    std::array::from_fn(|idx| elements[idx] - block.scale * f32::from(block.quants[idx]))
-}
 
 /// The quantized form of all tokens.
 struct Quantized {
@@ -181,7 +63,7 @@ pub struct Activations {
 impl Activations {
     /// Room for `max_tokens` tokens, in the forms that matrices of the types `readers` read; for quantized weights they are
     /// rounded to so many `bits`.
-    pub fn new(n_columns: usize, max_tokens: usize, readers: &[WeightType], bits: ActivationBits) -> Activations {
+    pub fn new(n_columns: usize, max_tokens: usize, readers: &[TensorType], bits: ActivationBits) -> Activations {
         let n_blocks = n_columns.div_ceil(BLOCK) * max_tokens;
         let has_floats = readers.iter().any(|reader| reader.is_float());
         let has_quants = readers.iter().any(|reader| !reader.is_float());

@@ -1,13 +1,83 @@
-//! The kernels, an instruction set per module.
+//! The kernels: one table of functions per instruction set, each in a module of its own.
 
 pub(crate) mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-use crate::platform::{InstructionSet, Kernels};
+use std::fmt;
+
+use crate::TensorType;
+use crate::attention::AttentionKernels;
+use crate::elementwise::Elementwise;
+use crate::operands::{Product, QuantizedRow};
+
+/// Instruction sets that there are kernels for, from the plainest to the widest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum InstructionSet {
+    /// Plain Rust, on every architecture.
+    Portable,
+    /// x86-64 with AVX2, FMA and F16C.
+    Avx2,
+    /// AVX2 with the products of bytes of AVX-VNNI.
+    AvxVnni,
+    /// AVX-512 (F, BW, DQ, VL) with VNNI.
+    Avx512,
+}
+
+impl InstructionSet {
+    /// Every instruction set, whether this machine has it or not.
+    pub const ALL: [InstructionSet; 4] =
+        [InstructionSet::Portable, InstructionSet::Avx2, InstructionSet::AvxVnni, InstructionSet::Avx512];
+
+    /// The name to show.
+    pub const fn name(self) -> &'static str {
+        match self {
+            InstructionSet::Portable => "portable",
+            InstructionSet::Avx2 => "AVX2",
+            InstructionSet::AvxVnni => "AVX-VNNI",
+            InstructionSet::Avx512 => "AVX-512 VNNI",
+        }
+    }
+}
+
+/// All functions of one instruction set: a processor family has a table for each of its instruction sets in `arch`,
+/// and nothing else asks which one it is. Tables are handed out only where the machine has the instruction set.
+pub struct Kernels {
+    pub(crate) instruction_set: InstructionSet,
+    /// Quantizes a row.
+    ///
+    /// Safety: the pointers are valid for writes of all blocks of the row, and the machine has the instruction set.
+    pub(crate) quantize_row: unsafe fn(&[f32], &QuantizedRow),
+    /// The products, by weight type.
+    ///
+    /// Safety: see [`Product`]; the machine has the instruction set.
+    pub(crate) products: [unsafe fn(&Product); TensorType::ALL.len()],
+    /// What is done to a row at a time.
+    pub(crate) elementwise: &'static Elementwise,
+    /// Attention.
+    pub(crate) attention: &'static AttentionKernels,
+}
+
+impl Kernels {
+    /// The kernels of one instruction set, where this machine has it.
+    pub fn of(instruction_set: InstructionSet) -> Option<&'static Kernels> {
+        kernels(instruction_set)
+    }
+
+    /// The instruction set that these kernels use.
+    pub fn instruction_set(&self) -> InstructionSet {
+        self.instruction_set
+    }
+}
+
+impl fmt::Debug for Kernels {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Kernels({})", self.instruction_set.name())
+    }
+}
 
 /// The kernels of one instruction set, where this machine has it.
-pub(crate) fn kernels(instruction_set: InstructionSet) -> Option<&'static Kernels> {
+fn kernels(instruction_set: InstructionSet) -> Option<&'static Kernels> {
     if instruction_set == InstructionSet::Portable {
         return Some(&portable::KERNELS);
     }

@@ -1,6 +1,6 @@
 //! Attention of new tokens over the cached keys and values of their sequences.
 //!
-//! The cache is cut into blocks of [`BLOCK_POSITIONS`] positions ([`kv_cache`]). What is to be done in a step is cut into
+//! The cache is cut into blocks of [`BLOCK_TOKENS`] positions ([`kv_cache`]). What is to be done in a step is cut into
 //! tasks of about the same cost ([`plan`]): some tokens of one sequence, one head of keys and values with all query heads
 //! that share it, and a range of blocks. A task goes over its blocks once, with an online softmax (`body`), so that no
 //! matrix of scores ever exists (<https://arxiv.org/abs/2205.14135>). Where a context is cut, the tasks leave partial
@@ -15,7 +15,7 @@ mod tests;
 use kv_cache::KvLayer;
 use plan::{Merge, Task};
 
-pub use kv_cache::{BLOCK_POSITIONS, KvFormat};
+pub use kv_cache::{BLOCK_TOKENS, KvFormat};
 
 /// How the queries of a layer attend.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -9,21 +9,27 @@
 //! A whole decoder is a [`step::Program`]: buffers, products, attention over a cache of keys and values, and what is done
 //! to rows in between. It runs on the threads of a [`pool::Pool`], which are handed a step once, with all of its phases.
 
+#[macro_use]
+mod tensor_type;
+
 mod activations;
 mod arch;
 mod attention;
 mod buffer;
 mod elementwise;
 mod matrix;
+mod operands;
 pub mod platform;
 pub mod pool;
 mod product;
+mod quantized;
 pub mod step;
-mod weight_type;
 
-pub use activations::{ActivationBits, Activations};
-pub use attention::{BLOCK_POSITIONS, KvFormat};
+pub use activations::Activations;
+pub use attention::{BLOCK_TOKENS, KvFormat};
 pub use elementwise::Activation;
 pub use matrix::{Matrix, PackError, ROW_GROUP};
+pub use operands::ActivationBits;
 pub use product::{matmul, matmul_with};
-pub use weight_type::WeightType;
+pub use quantized::{IQ4_NL_VALUES, dequantize};
+pub use tensor_type::{TensorType, UnknownTensorType};

@@ -3,25 +3,26 @@
 //! Packing copies a GGUF tensor once, at loading; the file's own bytes are not needed afterwards. The packed matrix
 //! takes the bytes of the tensor and a few percent more, because only the order of the bits changes ([`layout`]).
 
+pub(crate) mod formats;
 pub(crate) mod layout;
 mod pack;
-mod source;
 pub(crate) mod unpack;
 
 use std::num::NonZeroUsize;
 use std::{fmt, slice};
 
+use formats::quant_layout;
+use layout::BLOCK;
 pub use layout::ROW_GROUP;
-use layout::{BLOCK, QuantLayout};
 use unpack::RowBlock;
 
-use crate::WeightType;
+use crate::TensorType;
 use crate::buffer::Buffer;
 use crate::pool::Pool;
 
 /// A matrix of `n_rows` × `n_columns` weights, packed in groups of [`ROW_GROUP`] rows.
 pub struct Matrix {
-    weight_type: WeightType,
+    tensor_type: TensorType,
     n_rows: usize,
     n_columns: usize,
     buffer: Buffer,
@@ -32,21 +33,21 @@ pub struct Matrix {
 pub enum PackError {
     /// Rows are not whole blocks of the type.
     #[error(
-        "rows of {n_columns} columns are not whole blocks of {weight_type:?}, which hold {block_columns} columns each"
+        "rows of {n_columns} columns are not whole blocks of {tensor_type:?}, which hold {block_elements} columns each"
     )]
     PartialBlock {
         /// The type of the tensor.
-        weight_type: WeightType,
+        tensor_type: TensorType,
         /// Columns of a row.
         n_columns: usize,
         /// Columns that a block of the type holds.
-        block_columns: usize,
+        block_elements: usize,
     },
     /// The bytes given are not those of a tensor of that shape.
-    #[error("a {weight_type:?} tensor of {n_rows} × {n_columns} takes {expected} bytes and not {given}")]
+    #[error("a {tensor_type:?} tensor of {n_rows} × {n_columns} takes {expected} bytes and not {given}")]
     WrongLength {
         /// The type of the tensor.
-        weight_type: WeightType,
+        tensor_type: TensorType,
         /// Rows of the tensor.
         n_rows: usize,
         /// Columns of a row.
@@ -63,8 +64,8 @@ impl Matrix {
     ///
     /// # Errors
     /// When `n_columns` is not a whole number of blocks, or `bytes` does not have the length of such a tensor.
-    pub fn pack(weight_type: WeightType, n_rows: usize, n_columns: usize, bytes: &[u8]) -> Result<Matrix, PackError> {
-        Self::pack_on(&mut Pool::new(NonZeroUsize::MIN), weight_type, n_rows, n_columns, bytes, &|_| {})
+    pub fn pack(tensor_type: TensorType, n_rows: usize, n_columns: usize, bytes: &[u8]) -> Result<Matrix, PackError> {
+        Self::pack_on(&mut Pool::new(NonZeroUsize::MIN), tensor_type, n_rows, n_columns, bytes, &|_| {})
     }
 
     /// As [`Matrix::pack`], on all threads of a pool. `packed` is called with one part of `bytes` after the other, each
@@ -74,28 +75,28 @@ impl Matrix {
     /// As [`Matrix::pack`].
     pub fn pack_on(
         pool: &mut Pool,
-        weight_type: WeightType,
+        tensor_type: TensorType,
         n_rows: usize,
         n_columns: usize,
         bytes: &[u8],
         packed: &(dyn Fn(&[u8]) + Sync),
     ) -> Result<Matrix, PackError> {
-        let block_columns = weight_type.block_columns();
-        if !n_columns.is_multiple_of(block_columns) {
-            return Err(PackError::PartialBlock { weight_type, n_columns, block_columns });
+        let block_elements = tensor_type.block_elements();
+        if !n_columns.is_multiple_of(block_elements) {
+            return Err(PackError::PartialBlock { tensor_type, n_columns, block_elements });
         }
-        let row_bytes = (n_columns / block_columns).checked_mul(weight_type.block_bytes());
+        let row_bytes = (n_columns / block_elements).checked_mul(tensor_type.block_bytes());
         let expected = row_bytes.and_then(|row_bytes| row_bytes.checked_mul(n_rows)).unwrap_or(usize::MAX);
         if expected != bytes.len() {
-            return Err(PackError::WrongLength { weight_type, n_rows, n_columns, expected, given: bytes.len() });
+            return Err(PackError::WrongLength { tensor_type, n_rows, n_columns, expected, given: bytes.len() });
         }
-        let buffer = pack::pack(pool, weight_type, n_rows, n_columns, bytes, packed);
-        Ok(Matrix { weight_type, n_rows, n_columns, buffer })
+        let buffer = pack::pack(pool, tensor_type, n_rows, n_columns, bytes, packed);
+        Ok(Matrix { tensor_type, n_rows, n_columns, buffer })
     }
 
     /// How its weights are encoded.
-    pub fn weight_type(&self) -> WeightType {
-        self.weight_type
+    pub fn tensor_type(&self) -> TensorType {
+        self.tensor_type
     }
 
     /// Rows: the length of a product.
@@ -115,7 +116,7 @@ impl Matrix {
 
     /// Bytes of one group of rows: what a product of [`ROW_GROUP`] rows with one vector reads.
     pub(crate) fn group_bytes(&self) -> usize {
-        layout::group_bytes(self.weight_type, self.n_columns)
+        formats::group_bytes(self.tensor_type, self.n_columns)
     }
 
     /// The packed weights.
@@ -134,13 +135,13 @@ impl Matrix {
         let group_bytes = self.group_bytes();
         let group = &self.as_bytes()[row / ROW_GROUP * group_bytes..][..group_bytes];
         let row_idx = row % ROW_GROUP;
-        if self.weight_type.is_float() {
+        if self.tensor_type.is_float() {
             for (column, weight) in out.iter_mut().enumerate() {
-                *weight = unpack::read_float(self.weight_type, group, column, row_idx);
+                *weight = unpack::read_float(self.tensor_type, group, column, row_idx);
             }
             return;
         }
-        let layout = QuantLayout::of(self.weight_type);
+        let layout = quant_layout(self.tensor_type);
         for (idx, weights) in out.chunks_exact_mut(BLOCK).enumerate() {
             let record = &group[idx / layout.record_blocks() * layout.record_bytes()..][..layout.record_bytes()];
             let block = RowBlock::read(layout, record, idx % layout.record_blocks(), row_idx);
@@ -153,6 +154,6 @@ impl Matrix {
 
 impl fmt::Debug for Matrix {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Matrix({:?}, {} × {})", self.weight_type, self.n_rows, self.n_columns)
+        write!(formatter, "Matrix({:?}, {} × {})", self.tensor_type, self.n_rows, self.n_columns)
     }
 }

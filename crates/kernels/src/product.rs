@@ -3,43 +3,11 @@
 use std::ops::Range;
 use std::ptr::null;
 
-use crate::activations::{ActivationBlock, Activations, QuantizedRow, TOKEN_TILE};
+use crate::activations::Activations;
 use crate::matrix::layout::BLOCK;
 use crate::matrix::{Matrix, ROW_GROUP};
+use crate::operands::{Output, Product, QuantizedRow, TOKEN_TILE};
 use crate::platform::{self, Kernels};
-
-/// Where a product goes: element (token, row) to `pointer + token · stride + row`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Output {
-    pub(crate) pointer: *mut f32,
-    /// Elements from one token to the next.
-    pub(crate) stride: usize,
-    /// Whether the product is added to what stands there, as a residual is.
-    pub(crate) add: bool,
-}
-
-/// One call of a kernel: some groups of rows times the tokens of one tile.
-///
-/// A kernel may read `n_groups · group_bytes` from `weights`, the blocks of `n_tokens` tokens from `quantized` (with
-/// `remainders` and `is_refined`) or `floats` (which of them depends on the weight type; block `b` of token `t` is
-/// number `b · token_stride + t`), and access `n_rows` elements of `n_tokens` rows of `out`. From every block of a tile on
-/// it may read a whole tile's flags in `is_refined`. Whoever builds a `Product` answers for all of that.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Product {
-    pub(crate) weights: *const u8,
-    pub(crate) group_bytes: usize,
-    pub(crate) n_rows: usize,
-    pub(crate) n_blocks: usize,
-    pub(crate) quantized: *const ActivationBlock,
-    /// To be multiplied too, where a block is refined.
-    pub(crate) remainders: *const ActivationBlock,
-    pub(crate) is_refined: *const u8,
-    pub(crate) floats: *const f32,
-    pub(crate) token_stride: usize,
-    /// At most [`TOKEN_TILE`].
-    pub(crate) n_tokens: usize,
-    pub(crate) out: Output,
-}
 
 /// Multiplies the matrix with every token in use: `out[token · n_rows + row]`. On the calling thread alone.
 ///
@@ -66,9 +34,9 @@ pub fn matmul_with(kernels: &Kernels, matrix: &Matrix, activations: &Activations
 pub(crate) fn assert_readable(matrix: &Matrix, activations: &Activations) {
     let (expected, given) = (matrix.n_columns(), activations.n_columns());
     assert_eq!(given, expected, "a matrix of {expected} columns cannot be multiplied with {given} activations");
-    let is_float = matrix.weight_type().is_float();
+    let is_float = matrix.tensor_type().is_float();
     let has_form = if is_float { activations.floats().is_some() } else { activations.is_quantized() };
-    assert!(has_form, "the activations were not made for weights of type {:?}", matrix.weight_type());
+    assert!(has_form, "the activations were not made for weights of type {:?}", matrix.tensor_type());
 }
 
 /// Multiplies some rows of the matrix with some tokens. Several threads may do so at once for different rows.
@@ -91,7 +59,7 @@ pub(crate) unsafe fn matmul_rows(
     if rows.is_empty() {
         return;
     }
-    let kernel = kernels.products[matrix.weight_type() as usize];
+    let kernel = kernels.products[matrix.tensor_type() as usize];
     let group_bytes = matrix.group_bytes();
     let weights = &matrix.as_bytes()[rows.start / ROW_GROUP * group_bytes..];
     let mut token = tokens.start;

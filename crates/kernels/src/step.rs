@@ -44,7 +44,7 @@ pub struct Sequence<'a> {
     pub tokens: &'a [u32],
     /// Position of the first of them; the cache holds everything before it.
     pub position: usize,
-    /// Its cache blocks in order, of [`BLOCK_POSITIONS`](crate::BLOCK_POSITIONS) positions each, with room for the new
+    /// Its cache blocks in order, of [`BLOCK_TOKENS`](crate::BLOCK_TOKENS) positions each, with room for the new
     /// tokens.
     pub blocks: &'a [u32],
     /// The first of `tokens` that results are wanted of.
@@ -143,11 +143,11 @@ impl Program {
         sequences: impl IntoIterator<Item = Sequence<'a>>,
     ) -> Result<&[f32], StepError> {
         self.begin(pool, sequences)?;
-        self.go_on(pool, self.phases.len());
+        self.resume(pool, self.phases.len());
         Ok(self.output())
     }
 
-    /// Begins a step that is then carried out in parts by [`Program::go_on`]. A step that has begun and is not done is
+    /// Begins a step that is then carried out in parts by [`Program::resume`]. A step that has begun and is not done is
     /// given up; what it wrote into the cache at its new positions may be written again.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ impl Program {
     /// # Panics
     /// When a task panics, which is a bug, or when the pool has another number of threads than the one that the step was
     /// begun with.
-    pub fn go_on(&mut self, pool: &mut Pool, n_phases: usize) -> bool {
+    pub fn resume(&mut self, pool: &mut Pool, n_phases: usize) -> bool {
         let phases = self.next_phase..(self.next_phase + n_phases).min(self.phases.len());
         if !phases.is_empty() {
             assert_eq!(pool.n_threads(), self.n_threads, "the work was divided for another pool");

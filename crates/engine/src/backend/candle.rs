@@ -7,6 +7,7 @@ mod attention;
 mod device;
 mod kv_storage;
 mod linear;
+mod sequence;
 mod transcode;
 mod weights;
 
@@ -15,16 +16,15 @@ use candle_nn::ops::rms_norm;
 
 use super::tensors::{AttentionProjections, GatedProjections};
 use super::{Backend, BackendError, BatchEntry, DeviceChoice, Logits};
-use crate::decoder::{Activation, DecoderSpec, RopeStyle, RopeTable};
+use crate::decoder::{Activation, DecoderSpec, RopePairs, RopeTable};
 use crate::gguf::Gguf;
 use crate::kv_cache::BlockId;
-use attention::SequenceView;
 use kv_storage::KvStorage;
+use sequence::SequenceView;
 use weights::{LayerWeights, ModelWeights};
 
-pub use device::{device_name, open_device};
-#[cfg(test)]
-pub(crate) use weights::candle_type;
+pub(super) use device::{device_name, open_device};
+pub use weights::candle_type;
 
 /// A decoder's weights and cache on a candle device.
 pub struct CandleBackend {
@@ -201,7 +201,7 @@ fn soft_cap(values: Tensor, cap: Option<f32>) -> Result<Tensor, BackendError> {
 
 /// Cosine and sine `[n_tokens, n_pairs]` of the tokens of a batch.
 struct Rotation {
-    style: RopeStyle,
+    pairs: RopePairs,
     cosine: Tensor,
     sine: Tensor,
 }
@@ -216,7 +216,7 @@ impl Rotation {
             angles.map(|angle| (angle.sin() * table.magnitude, angle.cos() * table.magnitude)).unzip();
         let shape = (positions.len(), n_pairs);
         Ok(Rotation {
-            style: table.style,
+            pairs: table.pairs,
             cosine: Tensor::from_vec(cosine, shape, device)?,
             sine: Tensor::from_vec(sine, shape, device)?,
         })
@@ -235,9 +235,9 @@ impl Rotation {
 
     fn rotate(&self, heads: &Tensor) -> Result<Tensor, BackendError> {
         let batch = heads.unsqueeze(0)?;
-        let rotated = match self.style {
-            RopeStyle::Interleaved => candle_nn::rotary_emb::rope_i(&batch, &self.cosine, &self.sine)?,
-            RopeStyle::Halves => candle_nn::rotary_emb::rope(&batch, &self.cosine, &self.sine)?,
+        let rotated = match self.pairs {
+            RopePairs::Neighbours => candle_nn::rotary_emb::rope_i(&batch, &self.cosine, &self.sine)?,
+            RopePairs::Halves => candle_nn::rotary_emb::rope(&batch, &self.cosine, &self.sine)?,
         };
         Ok(rotated.i(0)?)
     }

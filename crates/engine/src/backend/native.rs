@@ -13,14 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hone_kernels::pool::{Pool, physical_cores};
 use hone_kernels::step::{Program, Sequence};
-use hone_kernels::{BLOCK_POSITIONS, KvFormat};
 
-use super::{ActivationBits, Backend, BackendError, BatchEntry, KvCacheFormat, Logits};
+use super::{ActivationBits, Backend, BackendError, BatchEntry, Logits};
 use crate::decoder::DecoderSpec;
 use crate::gguf::Gguf;
-use crate::kv_cache::{BLOCK_TOKENS, BlockId};
-
-const _: () = assert!(BLOCK_TOKENS == BLOCK_POSITIONS, "the cache's blocks are those of the kernels");
+use crate::kv_cache::{BlockId, KvFormat};
 
 /// Threads that compute, for all models: they work on one step at a time.
 #[derive(Clone)]
@@ -61,24 +58,24 @@ impl NativeBackend {
     pub fn load(
         gguf: &Gguf,
         spec: &DecoderSpec,
-        kv_cache: KvCacheFormat,
+        kv_cache: KvFormat,
         activation_bits: ActivationBits,
         n_loading: Option<usize>,
         threads: ComputeThreads,
     ) -> Result<Self, BackendError> {
         let weights = weights::load(gguf, spec, &mut Pool::new(or_physical_cores(n_loading)))?;
-        let formats = decoder::Formats { kv_cache: kv_format(kv_cache), activations: kernel_bits(activation_bits) };
+        let formats = decoder::Formats { kv_cache, activations: activation_bits };
         let program = decoder::program(spec, weights, formats);
         let (vocab_size, n_layers) = (spec.vocab_size, spec.layers.len());
         Ok(NativeBackend { program, threads, vocab_size, n_layers, is_suspended: false })
     }
 
     /// Carries out the step, layer by layer, until `pause` says that it is to be suspended.
-    fn go_on(&mut self, pause: &mut dyn FnMut() -> bool) -> Option<Logits<'_>> {
+    fn run_slices(&mut self, pause: &mut dyn FnMut() -> bool) -> Option<Logits<'_>> {
         let n_phases = self.program.n_phases().div_ceil(self.n_slices());
         let mut pool = self.threads.lock();
         self.is_suspended = true;
-        while !self.program.go_on(&mut pool, n_phases) {
+        while !self.program.resume(&mut pool, n_phases) {
             if pause() {
                 return None;
             }
@@ -118,14 +115,14 @@ impl Backend for NativeBackend {
     ) -> Result<Option<Logits<'_>>, BackendError> {
         self.is_suspended = false;
         self.program.begin(&self.threads.lock(), batch.iter().map(sequence))?;
-        Ok(self.go_on(pause))
+        Ok(self.run_slices(pause))
     }
 
     fn resume(&mut self, pause: &mut dyn FnMut() -> bool) -> Result<Option<Logits<'_>>, BackendError> {
         if !self.is_suspended {
             return Err(BackendError::NothingSuspended);
         }
-        Ok(self.go_on(pause))
+        Ok(self.run_slices(pause))
     }
 
     fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError> {
@@ -153,21 +150,5 @@ fn sequence<'a>(entry: &BatchEntry<'a>) -> Sequence<'a> {
         blocks: entry.blocks,
         first_selected: entry.logits.start,
         n_selected: entry.logits.len(),
-    }
-}
-
-/// The name that the kernels have for a format.
-fn kv_format(kv_cache: KvCacheFormat) -> KvFormat {
-    match kv_cache {
-        KvCacheFormat::F16 => KvFormat::F16,
-        KvCacheFormat::Q8_0 => KvFormat::Q8_0,
-    }
-}
-
-/// The name that the kernels have for a precision.
-fn kernel_bits(activation_bits: ActivationBits) -> hone_kernels::ActivationBits {
-    match activation_bits {
-        ActivationBits::Eight => hone_kernels::ActivationBits::Eight,
-        ActivationBits::Sixteen => hone_kernels::ActivationBits::Sixteen,
     }
 }

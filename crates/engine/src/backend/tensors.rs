@@ -8,8 +8,7 @@ use std::collections::BTreeSet;
 
 use super::BackendError;
 use crate::decoder::{DecoderSpec, NormPlacement};
-use crate::gguf::{Gguf, TensorInfo, TensorType};
-use crate::quantized::dequantize;
+use crate::gguf::{Gguf, TensorInfo, TensorType, dequantize};
 
 /// Everything of a model: `M` a matrix, `L` a linear layer, `V` a vector.
 pub(super) struct ModelParts<M, L, V> {

@@ -1,12 +1,12 @@
 //! The architectures that hone runs, a row each.
 
-use super::{Activation, NormPlacement, RopeStyle, SpecError};
+use super::{Activation, NormPlacement, RopePairs, SpecError};
 use crate::gguf::{Gguf, GgufError};
 
 /// What a file's metadata does not say, because its architecture implies it.
 pub(super) struct ArchitectureRow {
     pub(super) name: &'static str,
-    pub(super) rope_style: RopeStyle,
+    pub(super) rope_pairs: RopePairs,
     pub(super) activation: Activation,
     pub(super) norm_placement: NormPlacement,
     pub(super) qk_norm: bool,
@@ -25,7 +25,7 @@ pub(super) struct ArchitectureRow {
 
 const LLAMA: ArchitectureRow = ArchitectureRow {
     name: "llama",
-    rope_style: RopeStyle::Interleaved,
+    rope_pairs: RopePairs::Neighbours,
     activation: Activation::Silu,
     norm_placement: NormPlacement::Before,
     qk_norm: false,
@@ -41,11 +41,11 @@ const LLAMA: ArchitectureRow = ArchitectureRow {
 /// (2) and <https://arxiv.org/abs/2503.19786> (3).
 const ARCHITECTURES: [ArchitectureRow; 6] = [
     LLAMA,
-    ArchitectureRow { name: "qwen2", rope_style: RopeStyle::Halves, ..LLAMA },
-    ArchitectureRow { name: "qwen3", rope_style: RopeStyle::Halves, qk_norm: true, ..LLAMA },
+    ArchitectureRow { name: "qwen2", rope_pairs: RopePairs::Halves, ..LLAMA },
+    ArchitectureRow { name: "qwen3", rope_pairs: RopePairs::Halves, qk_norm: true, ..LLAMA },
     ArchitectureRow {
         name: "gemma2",
-        rope_style: RopeStyle::Halves,
+        rope_pairs: RopePairs::Halves,
         activation: Activation::GeluTanh,
         norm_placement: NormPlacement::BeforeAndAfter,
         scaled_embeddings: true,
@@ -56,7 +56,7 @@ const ARCHITECTURES: [ArchitectureRow; 6] = [
     },
     ArchitectureRow {
         name: "gemma3",
-        rope_style: RopeStyle::Halves,
+        rope_pairs: RopePairs::Halves,
         activation: Activation::GeluTanh,
         norm_placement: NormPlacement::BeforeAndAfter,
         qk_norm: true,
@@ -67,7 +67,7 @@ const ARCHITECTURES: [ArchitectureRow; 6] = [
         wide_scale_layers: Some(62),
         ..LLAMA
     },
-    ArchitectureRow { name: "phi3", rope_style: RopeStyle::Halves, fused_projections: true, ..LLAMA },
+    ArchitectureRow { name: "phi3", rope_pairs: RopePairs::Halves, fused_projections: true, ..LLAMA },
 ];
 
 pub(super) fn lookup(gguf: &Gguf) -> Result<&'static ArchitectureRow, SpecError> {

@@ -4,24 +4,15 @@
 //! <https://arxiv.org/abs/2402.13753>. Llama 3's scaling is stored in its files as one divisor per frequency.
 
 use super::architecture::ArchitectureRow;
-use super::{Keys, SpecError};
+use super::{Keys, RopePairs, SpecError};
 use crate::gguf::GgufError;
-
-/// Which elements of a head form the pairs that are rotated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RopeStyle {
-    /// Neighbours: (0, 1), (2, 3), …
-    Interleaved,
-    /// The two halves: (0, n/2), (1, n/2 + 1), …
-    Halves,
-}
 
 /// A position encoding, ready for use: pair `i` of a head at position `p` is rotated by `p · inverse_frequencies[i]` and
 /// multiplied by `magnitude`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RopeTable {
     /// Which elements form pairs.
-    pub style: RopeStyle,
+    pub pairs: RopePairs,
     /// Radians per position, one for every pair; twice as many elements of a head are rotated, the rest stay.
     pub inverse_frequencies: Vec<f32>,
     /// Multiplies sine and cosine.
@@ -42,11 +33,11 @@ pub(super) fn tables(
     let base = keys.positive_float("rope.freq_base")?.unwrap_or(10_000.0);
     let scaling = Scaling::read(keys, n_dims, context_length)?;
     let (inverse_frequencies, magnitude) = scaling.apply(base, n_dims);
-    let mut tables = vec![RopeTable { style: row.rope_style, inverse_frequencies, magnitude }];
+    let mut tables = vec![RopeTable { pairs: row.rope_pairs, inverse_frequencies, magnitude }];
     if let Some(default_base) = row.local_rope_base {
         let local_base = keys.positive_float("rope.freq_base_swa")?.unwrap_or(default_base);
         let inverse_frequencies = unscaled(local_base, n_dims);
-        tables.push(RopeTable { style: row.rope_style, inverse_frequencies, magnitude: 1.0 });
+        tables.push(RopeTable { pairs: row.rope_pairs, inverse_frequencies, magnitude: 1.0 });
     }
     Ok(tables)
 }

@@ -1,12 +1,22 @@
 //! A request becomes tokens, on the caller's thread, or where its chat template may take long, on one of its own.
 
-use hone_protocol::{GenerateError, GenerateRequest, GenerationSender, Message, Prompt, with_causes};
+use std::time::Instant;
+
+use hone_protocol::{GenerateError, GenerateRequest, GenerationSender, Message, ModelFile, Prompt, with_causes};
 
 use crate::constraint::ConstraintState;
 use crate::model::ModelText;
 use crate::sampler::Sampler;
 use crate::template::TemplateError;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
+
+/// A request whose model has been found.
+pub(super) struct LocatedRequest {
+    pub(super) request: GenerateRequest,
+    pub(super) file: ModelFile,
+    pub(super) events: GenerationSender,
+    pub(super) arrived: Instant,
+}
 
 /// Everything of a request that can turn out wrong, checked.
 pub(super) struct Prepared {

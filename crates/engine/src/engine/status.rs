@@ -4,8 +4,8 @@ use hone_protocol::Lane;
 use serde::{Deserialize, Serialize};
 
 use crate::model::CacheUsage;
+use crate::scheduler::ModelMemory;
 use crate::scheduler::metrics::LaneSummary;
-use crate::scheduler::residency::ModelMemory;
 
 /// What the engine is doing at a moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

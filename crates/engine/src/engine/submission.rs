@@ -2,38 +2,28 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
-use hone_protocol::{GenerateError, GenerateRequest, GenerationEvent, GenerationSender, Lane, ModelFile};
+use hone_protocol::{GenerateError, GenerationEvent, Lane, ModelFile};
 
-use super::prepare::Prepared;
+use super::prepare::{LocatedRequest, Prepared};
 use super::request::RunningRequest;
 use crate::model::{ModelText, Speculation};
 use crate::scheduler::ParkedRequest;
 
-/// A request whose model has been found.
-pub(super) struct QueuedRequest {
-    pub(super) request: GenerateRequest,
-    pub(super) file: ModelFile,
-    pub(super) events: GenerationSender,
-    pub(super) arrived: Instant,
-}
-
-impl QueuedRequest {
-    /// Turns it into tokens and checks it. What is wrong with it is told to whoever asks, and `None` is left.
-    pub(super) fn prepare(self, model: &ModelText, speculation: Speculation) -> Option<RunningRequest> {
-        let events = self.events.clone();
-        let prepare = || Ok(RunningRequest::new(Prepared::new(&self.request, &self.events, model)?, self, speculation));
-        let bug = || Err(GenerateError::Failed("the request failed unexpectedly: this is a bug in hone".into()));
-        let prepared = catch_unwind(AssertUnwindSafe(prepare)).unwrap_or_else(|_| bug());
-        prepared.map_err(|error| events.send(GenerationEvent::Failed(error))).ok()
-    }
+/// Turns a request into tokens and checks it. What is wrong with it is told to the caller, and `None` is left.
+pub(super) fn prepare(located: LocatedRequest, model: &ModelText, speculation: Speculation) -> Option<RunningRequest> {
+    let events = located.events.clone();
+    let prepare =
+        || Ok(RunningRequest::new(Prepared::new(&located.request, &located.events, model)?, located, speculation));
+    let bug = || Err(GenerateError::Failed("the request failed unexpectedly: this is a bug in hone".into()));
+    let prepared = catch_unwind(AssertUnwindSafe(prepare)).unwrap_or_else(|_| bug());
+    prepared.map_err(|error| events.send(GenerationEvent::Failed(error))).ok()
 }
 
 /// A request that is not at its model yet.
 pub(super) enum Submission {
     /// Its model was not in memory when it was asked, so that it could not be turned into tokens.
-    Unprepared(Box<QueuedRequest>),
+    Unprepared(Box<LocatedRequest>),
     /// It comes for the first time.
     Prepared(Box<RunningRequest>),
     /// Its model had to leave memory while it waited or ran.
@@ -43,40 +33,40 @@ pub(super) enum Submission {
 impl Submission {
     pub(super) fn model(&self) -> &str {
         match self {
-            Submission::Unprepared(queued) => &queued.request.model,
+            Submission::Unprepared(located) => &located.request.model,
             Submission::Prepared(request) | Submission::Parked(request, _) => request.model(),
         }
     }
 
     pub(super) fn file(&self) -> &ModelFile {
         match self {
-            Submission::Unprepared(queued) => &queued.file,
+            Submission::Unprepared(located) => &located.file,
             Submission::Prepared(request) | Submission::Parked(request, _) => request.file(),
         }
     }
 
     pub(super) fn lane(&self) -> Lane {
         match self {
-            Submission::Unprepared(queued) => queued.request.lane,
+            Submission::Unprepared(located) => located.request.lane,
             Submission::Prepared(request) | Submission::Parked(request, _) => request.lane(),
         }
     }
 
     /// Whether preparing it may take as long as a chat template is allowed to.
     pub(super) fn may_take_long(&self, model: &ModelText) -> bool {
-        matches!(self, Submission::Unprepared(queued) if model.may_take_long(&queued.request.prompt))
+        matches!(self, Submission::Unprepared(located) if model.may_take_long(&located.request.prompt))
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
         match self {
-            Submission::Unprepared(queued) => queued.events.is_cancelled(),
+            Submission::Unprepared(located) => located.events.is_cancelled(),
             Submission::Prepared(request) | Submission::Parked(request, _) => request.is_cancelled(),
         }
     }
 
     pub(super) fn fail(&self, error: GenerateError) {
         match self {
-            Submission::Unprepared(queued) => queued.events.send(GenerationEvent::Failed(error)),
+            Submission::Unprepared(located) => located.events.send(GenerationEvent::Failed(error)),
             Submission::Prepared(request) | Submission::Parked(request, _) => request.fail(error),
         }
     }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use hone_kernels::UnknownTensorType;
+
 use super::{Array, GgufError, TensorInfo, TensorType, Value, ValueType};
 
 /// What stands before the tensors' bytes.
@@ -142,7 +144,7 @@ fn read_directory_entry(cursor: &mut Cursor<'_>, index: u64, alignment: usize) -
         let dimension = cursor.u64(&field("dimension"))?;
         dimensions.push(usize::try_from(dimension).unwrap_or(usize::MAX));
     }
-    let tensor_type = TensorType::from_id(cursor.u32(&field("type"))?, name)?;
+    let tensor_type = supported(TensorType::from_id(cursor.u32(&field("type"))?), name)?;
     let offset = cursor.u64(&field("offset"))?;
     let n_bytes = checked_n_bytes(name, &dimensions, tensor_type)?;
     if offset % alignment as u64 != 0 {
@@ -150,6 +152,13 @@ fn read_directory_entry(cursor: &mut Cursor<'_>, index: u64, alignment: usize) -
     }
     let offset = usize::try_from(offset).unwrap_or(usize::MAX);
     Ok(TensorInfo { name: name.to_owned(), dimensions, tensor_type, offset, n_bytes })
+}
+
+fn supported(tensor_type: Result<TensorType, UnknownTensorType>, tensor: &str) -> Result<TensorType, GgufError> {
+    tensor_type.map_err(|unknown| GgufError::Unsupported {
+        what: format!("{unknown} of tensor {tensor:?}"),
+        supported: TensorType::ALL.map(TensorType::name).join(", "),
+    })
 }
 
 pub(super) fn checked_n_bytes(name: &str, dimensions: &[usize], tensor_type: TensorType) -> Result<usize, GgufError> {

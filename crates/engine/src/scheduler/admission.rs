@@ -22,6 +22,7 @@ impl Scheduler {
     /// Decides who has a place in the KV cache. A suspended step is void when one of its requests is named as expired or
     /// dropped.
     pub fn turn(&mut self, now: Duration) -> Turn {
+        self.note(now);
         let mut turn = Turn { expired: self.expire(), ..Turn::default() };
         self.admit(now, &mut turn);
         self.call_followers(&mut turn);
@@ -92,7 +93,7 @@ impl Scheduler {
     /// The requests that have to go so that this one has room; `None` where that would not be enough.
     fn make_room(&self, id: RequestId) -> Option<Vec<RequestId>> {
         let request = &self.requests[&id];
-        let available = self.models[&request.model].available_blocks(request.blocks);
+        let available = self.ready(request.model).available_blocks(request.blocks);
         let mut n_blocks = request.blocks + self.reserved_blocks(request.model);
         let mut n_sequences = 1 + self.holders(request.model).count();
         let mut less_urgent: Vec<_> =

@@ -46,7 +46,7 @@ impl Scheduler {
     /// Everything that waits, in the order in which it will be admitted.
     pub fn queue(&self, now: Duration) -> Vec<QueuedRequest> {
         let mut futures: Vec<(ModelId, Future)> =
-            self.models.keys().map(|model| (*model, self.future_of(*model))).collect();
+            self.ready_models().map(|model| (model, self.future_of(model))).collect();
         let mut n_before = [0; Lane::ALL.len()];
         let mut queue = Vec::new();
         for id in self.admission_order(now) {
@@ -68,8 +68,12 @@ impl Scheduler {
         first.map_or(SHORTEST_RETRY, |first| first.wait.max(SHORTEST_RETRY))
     }
 
+    fn ready_models(&self) -> impl Iterator<Item = ModelId> {
+        self.models.iter().filter(|(_, state)| state.ready.is_some()).map(|(id, _)| *id)
+    }
+
     fn future_of(&self, model: ModelId) -> Future {
-        let available = self.models[&model].traits.kv_blocks;
+        let available = self.ready(model).traits.kv_blocks;
         let ends: Vec<(f64, usize)> =
             self.holders(model).map(|request| (self.seconds_left(request), request.blocks)).collect();
         Future {
@@ -82,7 +86,7 @@ impl Scheduler {
 
     /// Seconds that a request is expected to need when nothing more urgent comes between.
     fn seconds_left(&self, request: &Request) -> f64 {
-        let cost = &self.models[&request.model].traits.cost;
+        let cost = &self.ready(request.model).traits.cost;
         let prompt = if request.is_decoding() { 0 } else { request.uncomputed };
         let prefill = cost.seconds(StepShape::prefill(request.computed, prompt));
         let position = request.computed + request.uncomputed;
@@ -109,8 +113,7 @@ impl Scheduler {
             let more_urgent = of_model.filter(|other| other.lane < request.lane);
             more_urgent.map(|other| self.seconds_left(other)).fold(0.0, f64::max)
         };
-        let others: f64 =
-            self.models.keys().filter(|model| **model != request.model).map(|model| longest(*model)).sum();
+        let others: f64 = self.ready_models().filter(|model| *model != request.model).map(longest).sum();
         others + start.max(longest(request.model))
     }
 }

@@ -142,6 +142,11 @@ impl Request {
         }
     }
 
+    /// How urgent it is that its model stays: most urgent where it keeps its place whatever comes.
+    pub(super) fn urgency(&self) -> Lane {
+        if self.is_protected { Lane::Interactive } else { self.lane }
+    }
+
     /// Time in which others had the device does not count.
     pub(super) fn is_expired(&self) -> bool {
         self.time_limit.is_some_and(|limit| self.ran >= limit)

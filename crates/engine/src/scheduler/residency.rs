@@ -5,13 +5,13 @@
 //! stay whatever comes. Pure bookkeeping: nothing here loads or measures anything.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hone_protocol::Lane;
 use thiserror::Error;
 
-use super::ModelId;
+use super::request::Request;
+use super::{ModelId, ModelState, Scheduler};
 
 /// What a model takes, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct OverBudget {
 /// Whether a model may be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Now, when these have been unloaded; they are forgotten here.
+    /// Now, when these have been unloaded.
     Now(Vec<ModelId>),
     /// When what is as urgent has ended.
     Later,
@@ -66,150 +66,117 @@ fn mebibytes(n_bytes: u64) -> u64 {
     n_bytes.div_ceil(1 << 20)
 }
 
-/// The models in memory.
-#[derive(Clone, Debug, Default)]
-pub struct Residency {
-    /// What all models together may take; nothing bounds them without it.
-    budget: Option<u64>,
-    models: BTreeMap<ModelId, Resident>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Resident {
-    memory: ModelMemory,
-    last_used: Duration,
-    /// How urgent its requests are; `None` where it has none.
-    urgency: Option<Lane>,
-    is_pinned: bool,
-}
-
-impl Resident {
-    /// Whether it may go for a model that is wanted so urgently.
-    fn gives_way_to(&self, lane: Lane) -> bool {
-        !self.is_pinned && self.urgency.is_none_or(|urgency| urgency > lane)
+impl ModelState {
+    pub(super) fn new(memory: ModelMemory, is_pinned: bool) -> Self {
+        ModelState { memory, is_pinned, last_used: Duration::ZERO, ready: None }
     }
 }
 
-impl Residency {
-    /// No models, and a budget for them in bytes.
-    pub fn new(budget: Option<u64>) -> Self {
-        Residency { budget, models: BTreeMap::new() }
-    }
-
+impl Scheduler {
     /// What all models together may take.
     pub fn budget(&self) -> Option<u64> {
         self.budget
     }
 
     /// What the models take.
-    pub fn taken(&self) -> u64 {
-        self.models.values().map(|resident| resident.memory.total()).sum()
+    pub fn taken_memory(&self) -> u64 {
+        self.models.values().map(|state| state.memory.total()).sum()
     }
 
     /// Bytes that no model takes.
-    pub fn free(&self) -> u64 {
-        self.budget.map_or(u64::MAX, |budget| budget.saturating_sub(self.taken()))
+    pub fn free_memory(&self) -> u64 {
+        self.budget.map_or(u64::MAX, |budget| budget.saturating_sub(self.taken_memory()))
     }
 
     /// Bytes that a model could have that is wanted so urgently, if everything went that gives way to it.
-    pub fn attainable(&self, lane: Lane) -> u64 {
-        let staying = self.models.values().filter(|resident| !resident.gives_way_to(lane));
-        let taken: u64 = staying.map(|resident| resident.memory.total()).sum();
+    pub fn attainable_memory(&self, lane: Lane) -> u64 {
+        let staying = self.models.iter().filter(|(id, _)| !self.gives_way(**id, lane));
+        let taken: u64 = staying.map(|(_, state)| state.memory.total()).sum();
         self.budget.map_or(u64::MAX, |budget| budget.saturating_sub(taken))
     }
 
-    /// A model is about to be loaded, for a request of this lane. It is as urgent as can be until
-    /// [`Residency::set_urgency`] says otherwise.
+    /// A model is about to be loaded, for a request of this lane. Its memory counts from now on, and until it has been
+    /// [added](Scheduler::add_model) nothing takes that from it. A pinned one stays whatever comes.
     ///
     /// # Errors
     /// When it does not fit beside what is pinned; nothing has changed then.
-    pub fn admit(
+    pub fn admit_model(
         &mut self,
         model: ModelId,
         wanted: ModelMemory,
+        is_pinned: bool,
         lane: Lane,
-        now: Duration,
     ) -> Result<Admission, OverBudget> {
-        let pinned = self.models.values().filter(|resident| resident.is_pinned);
-        let pinned: u64 = pinned.map(|resident| resident.memory.total()).sum();
+        let pinned = self.models.values().filter(|state| state.is_pinned);
+        let pinned: u64 = pinned.map(|state| state.memory.total()).sum();
         if let Some(budget) = self.budget.filter(|budget| wanted.total() > budget.saturating_sub(pinned)) {
             return Err(OverBudget { wanted, budget, pinned });
         }
-        if wanted.total() > self.attainable(lane) {
+        if wanted.total() > self.attainable_memory(lane) {
             return Ok(Admission::Later);
         }
-        let mut unloaded = Vec::new();
-        while self.budget.is_some_and(|budget| self.taken() + wanted.total() > budget) {
-            let Some(first) = self.first_to_go(lane) else { break };
-            self.models.remove(&first);
-            unloaded.push(first);
-        }
-        let urgency = Some(Lane::Interactive);
-        self.models.insert(model, Resident { memory: wanted, last_used: now, urgency, is_pinned: false });
+        let unloaded = self.first_to_go(wanted.total().saturating_sub(self.free_memory()), lane);
+        self.models.insert(model, ModelState::new(wanted, is_pinned));
         Ok(Admission::Now(unloaded))
     }
 
-    fn first_to_go(&self, lane: Lane) -> Option<ModelId> {
-        let candidates = self.models.iter().filter(|(_, resident)| resident.gives_way_to(lane));
-        let order = |resident: &Resident| (resident.urgency.map(Reverse), resident.last_used);
-        candidates.min_by_key(|(_, resident)| order(resident)).map(|(id, _)| *id)
+    /// The models that have to go so that so many bytes become free: the idle ones first, then the least urgent.
+    fn first_to_go(&self, mut n_bytes: u64, lane: Lane) -> Vec<ModelId> {
+        let mut candidates: Vec<ModelId> = self.models.keys().copied().filter(|id| self.gives_way(*id, lane)).collect();
+        candidates.sort_by_key(|id| (self.urgency_of(*id).map(Reverse), self.models[id].last_used));
+        let is_needed = |id: &ModelId| {
+            let is_needed = n_bytes > 0;
+            n_bytes = n_bytes.saturating_sub(self.models[id].memory.total());
+            is_needed
+        };
+        candidates.into_iter().take_while(is_needed).collect()
     }
 
-    /// How urgent a model's requests are; `None` where it has none.
-    pub fn set_urgency(&mut self, model: ModelId, urgency: Option<Lane>, now: Duration) {
-        if let Some(resident) = self.models.get_mut(&model) {
-            if resident.urgency.is_some() || urgency.is_some() {
-                resident.last_used = now;
-            }
-            resident.urgency = urgency;
+    /// Whether a model may go for one that is wanted so urgently.
+    fn gives_way(&self, model: ModelId, lane: Lane) -> bool {
+        !self.models[&model].is_pinned && self.urgency_of(model).is_none_or(|urgency| urgency > lane)
+    }
+
+    /// As urgent as the most urgent of its requests; `None` where it has none. While it is loaded it is as urgent as can be.
+    fn urgency_of(&self, model: ModelId) -> Option<Lane> {
+        if self.models[&model].ready.is_none() {
+            return Some(Lane::Interactive);
         }
+        self.requests.values().filter(|request| request.model == model).map(Request::urgency).min()
     }
 
     /// A model takes less than was thought.
     pub fn set_memory(&mut self, model: ModelId, memory: ModelMemory) {
-        if let Some(resident) = self.models.get_mut(&model) {
-            resident.memory = memory;
+        if let Some(state) = self.models.get_mut(&model) {
+            state.memory = memory;
         }
     }
 
-    /// Pinned models stay, whatever comes.
-    pub fn set_pinned(&mut self, model: ModelId, is_pinned: bool) {
-        if let Some(resident) = self.models.get_mut(&model) {
-            resident.is_pinned = is_pinned;
-        }
-    }
-
-    /// A model is gone.
-    pub fn remove(&mut self, model: ModelId) {
-        self.models.remove(&model);
-    }
-
-    /// When a model was last used; `None` while it has requests.
+    /// When a model was last used; `None` while it has requests or is being loaded.
     pub fn idle_since(&self, model: ModelId) -> Option<Duration> {
-        self.models.get(&model).filter(|resident| resident.urgency.is_none()).map(|resident| resident.last_used)
+        let state = self.models.get(&model).filter(|state| state.ready.is_some())?;
+        let is_busy = self.requests.values().any(|request| request.model == model);
+        (!is_busy).then_some(state.last_used)
     }
 
     /// What a model takes.
     pub fn memory(&self, model: ModelId) -> Option<ModelMemory> {
-        self.models.get(&model).map(|resident| resident.memory)
+        self.models.get(&model).map(|state| state.memory)
     }
 
-    /// Removes the models that have been idle for `keep_alive`, and names them.
-    pub fn expire(&mut self, keep_alive: Duration, now: Duration) -> Vec<ModelId> {
-        let expired: Vec<ModelId> =
-            self.idle().filter(|(_, resident)| resident.last_used + keep_alive <= now).map(|(id, _)| id).collect();
-        self.models.retain(|id, _| !expired.contains(id));
-        expired
+    /// The models that have been idle for `keep_alive`, and are not pinned.
+    pub fn expired_models(&self, keep_alive: Duration, now: Duration) -> Vec<ModelId> {
+        self.idle().filter(|(_, since)| *since + keep_alive <= now).map(|(id, _)| id).collect()
     }
 
     /// When the next model will have been idle for `keep_alive`.
     pub fn next_expiry(&self, keep_alive: Duration) -> Option<Duration> {
-        self.idle().map(|(_, resident)| resident.last_used + keep_alive).min()
+        self.idle().map(|(_, since)| since + keep_alive).min()
     }
 
-    fn idle(&self) -> impl Iterator<Item = (ModelId, &Resident)> {
-        let idle = self.models.iter().filter(|(_, resident)| resident.urgency.is_none() && !resident.is_pinned);
-        idle.map(|(id, one)| (*id, one))
+    fn idle(&self) -> impl Iterator<Item = (ModelId, Duration)> {
+        let unpinned = self.models.iter().filter(|(_, state)| !state.is_pinned);
+        unpinned.filter_map(|(id, _)| Some((*id, self.idle_since(*id)?)))
     }
 }
 
@@ -217,6 +184,8 @@ impl Residency {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::scheduler::cost::CostModel;
+    use crate::scheduler::{Arrival, ModelTraits, RequestId, SchedulerSettings};
 
     fn memory(mebibytes: u64) -> ModelMemory {
         ModelMemory { weights: mebibytes << 20, kv_cache: 0 }
@@ -226,79 +195,101 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    fn load(scheduler: &mut Scheduler, model: u32, is_pinned: bool, now: Duration) {
+        let admission = scheduler.admit_model(ModelId(model), memory(30), is_pinned, Lane::Interactive);
+        assert_eq!(admission, Ok(Admission::Now(vec![])));
+        let traits = ModelTraits { kv_blocks: 8, slices: 1, cost: CostModel::for_weights(1 << 20) };
+        scheduler.add_model(ModelId(model), traits, now);
+    }
+
     /// A budget of 100 MiB with three idle models of 30 MiB, last used in the order 2, 3, 1.
-    fn three() -> Residency {
-        let mut residency = Residency::new(Some(100 << 20));
+    fn three(pinned: Option<u32>) -> Scheduler {
+        let mut scheduler = Scheduler::within(Some(100 << 20), SchedulerSettings::default());
         for (model, used) in [(1, 30), (2, 10), (3, 20)] {
-            assert_eq!(
-                residency.admit(ModelId(model), memory(30), Lane::Interactive, at(0)),
-                Ok(Admission::Now(vec![]))
-            );
-            residency.set_urgency(ModelId(model), None, at(used));
+            load(&mut scheduler, model, pinned == Some(model), at(used));
         }
-        residency
+        scheduler
+    }
+
+    /// A request keeps a model busy.
+    fn arrive(scheduler: &mut Scheduler, model: u32, lane: Lane, now: Duration) {
+        let (model, session, time_limit) = (ModelId(model), None, None);
+        let arrival = Arrival { model, lane, session, prompt_tokens: 1, answer_tokens: 1, time_limit };
+        scheduler.arrive(RequestId(u64::from(model.0)), arrival, now).unwrap();
     }
 
     #[track_caller]
-    fn check(residency: &mut Residency, wanted: u64, lane: Lane, unloaded: &[u32]) {
-        let admission = residency.admit(ModelId(9), memory(wanted), lane, at(60));
-        assert_eq!(admission, Ok(Admission::Now(unloaded.iter().map(|id| ModelId(*id)).collect())));
+    fn check(scheduler: &mut Scheduler, wanted: u64, lane: Lane, unloaded: &[u32]) {
+        let admission = scheduler.admit_model(ModelId(9), memory(wanted), false, lane);
+        let unloaded: Vec<ModelId> = unloaded.iter().map(|id| ModelId(*id)).collect();
+        assert_eq!(admission, Ok(Admission::Now(unloaded.clone())));
+        unloaded.into_iter().for_each(|id| drop(scheduler.remove_model(id)));
+        assert!(scheduler.taken_memory() <= 100 << 20, "{}", scheduler.taken_memory());
     }
 
     #[test]
     fn what_was_not_used_for_longest_goes_first() {
-        let mut residency = three();
-        check(&mut residency, 60, Lane::Background, &[2, 3]);
-        assert_eq!(residency.taken(), 90 << 20);
+        let mut scheduler = three(None);
+        check(&mut scheduler, 60, Lane::Background, &[2, 3]);
+        assert_eq!(scheduler.taken_memory(), 90 << 20);
     }
 
     #[test]
     fn less_urgent_models_go_after_the_idle_ones() {
-        let mut residency = three();
-        residency.set_urgency(ModelId(2), Some(Lane::Background), at(40));
-        residency.set_urgency(ModelId(3), Some(Lane::Batch), at(50));
-        check(&mut residency, 90, Lane::Interactive, &[1, 3, 2]);
+        let mut scheduler = three(None);
+        arrive(&mut scheduler, 2, Lane::Background, at(40));
+        arrive(&mut scheduler, 3, Lane::Batch, at(50));
+        check(&mut scheduler, 90, Lane::Interactive, &[1, 3, 2]);
     }
 
     #[test]
     fn what_is_as_urgent_is_waited_for() {
-        let mut residency = three();
-        residency.set_urgency(ModelId(2), Some(Lane::Background), at(40));
-        let admission = residency.admit(ModelId(9), memory(80), Lane::Background, at(50));
+        let mut scheduler = three(None);
+        arrive(&mut scheduler, 2, Lane::Background, at(40));
+        let admission = scheduler.admit_model(ModelId(9), memory(80), false, Lane::Background);
         assert_eq!(admission, Ok(Admission::Later));
-        assert_eq!((residency.taken(), residency.attainable(Lane::Background)), (90 << 20, 70 << 20));
-        residency.set_urgency(ModelId(2), None, at(60));
-        check(&mut residency, 80, Lane::Background, &[3, 1, 2]);
+        assert_eq!((scheduler.taken_memory(), scheduler.attainable_memory(Lane::Background)), (90 << 20, 70 << 20));
+        scheduler.cancel(RequestId(2));
+        check(&mut scheduler, 80, Lane::Background, &[3, 1, 2]);
+    }
+
+    #[test]
+    fn a_model_that_is_being_loaded_keeps_its_memory() {
+        let mut scheduler = three(None);
+        check(&mut scheduler, 40, Lane::Background, &[2]);
+        let admission = scheduler.admit_model(ModelId(10), memory(70), false, Lane::Interactive);
+        assert_eq!(admission, Ok(Admission::Later));
     }
 
     #[test]
     fn pinned_models_stay_and_the_refusal_states_the_sums() {
-        let mut residency = three();
-        residency.set_pinned(ModelId(2), true);
+        let mut scheduler = three(Some(2));
         let wanted = ModelMemory { weights: 80 << 20, kv_cache: 1 };
-        let refusal = residency.admit(ModelId(9), wanted, Lane::Interactive, at(50)).unwrap_err();
+        let refusal = scheduler.admit_model(ModelId(9), wanted, false, Lane::Interactive).unwrap_err();
         assert_eq!(refusal, OverBudget { wanted, budget: 100 << 20, pinned: 30 << 20 });
         let sums = "it needs 81 MiB (weights 80 MiB, KV cache 1 MiB), and models may use 100 MiB, of which pinned ones have \
                     30 MiB (--pin): raise";
         assert!(refusal.to_string().starts_with(sums), "{refusal}");
-        check(&mut residency, 70, Lane::Batch, &[3, 1]);
+        check(&mut scheduler, 70, Lane::Batch, &[3, 1]);
     }
 
     #[test]
     fn idle_models_leave_after_a_while() {
-        let mut residency = three();
-        residency.set_pinned(ModelId(2), true);
-        assert_eq!(residency.next_expiry(at(5)), Some(at(25)));
-        assert_eq!(residency.expire(at(5), at(24)), []);
-        assert_eq!(residency.expire(at(5), at(25)), [ModelId(3)]);
-        assert_eq!(residency.taken(), 60 << 20);
+        let mut scheduler = three(Some(2));
+        assert_eq!(scheduler.next_expiry(at(5)), Some(at(25)));
+        assert_eq!(scheduler.expired_models(at(5), at(24)), []);
+        assert_eq!(scheduler.expired_models(at(5), at(25)), [ModelId(3)]);
+        arrive(&mut scheduler, 3, Lane::Batch, at(40));
+        assert_eq!(scheduler.expired_models(at(5), at(60)), [ModelId(1)], "one that has requests is not idle");
+        scheduler.cancel(RequestId(3));
+        assert_eq!(scheduler.idle_since(ModelId(3)), Some(at(40)));
     }
 
     #[test]
     fn without_a_budget_everything_stays() {
-        let mut residency = Residency::new(None);
+        let mut scheduler = Scheduler::new(SchedulerSettings::default());
         for model in 0..10 {
-            let admission = residency.admit(ModelId(model), memory(1 << 30), Lane::Batch, at(0));
+            let admission = scheduler.admit_model(ModelId(model), memory(1 << 30), false, Lane::Batch);
             assert_eq!(admission, Ok(Admission::Now(vec![])));
         }
     }

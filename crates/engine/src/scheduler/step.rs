@@ -5,9 +5,10 @@ use std::time::Duration;
 use hone_protocol::Lane;
 
 use super::cost::{CostModel, StepShape};
+use super::plan::{Pause, Progress, StepKind, StepPlan};
 use super::request::Request;
 use super::step_builder::{Candidate, SMALLEST_CHUNK, StepBuilder};
-use super::{ModelId, ModelState, RequestId, Scheduler};
+use super::{ModelId, ReadyModel, RequestId, Scheduler};
 use crate::kv_cache::BLOCK_TOKENS;
 
 /// A step that can be suspended is cut so that it has no more slices of a chunk's length than this: what is lost when it
@@ -15,75 +16,6 @@ use crate::kv_cache::BLOCK_TOKENS;
 const MOST_CHUNKS: usize = 25;
 /// A suspended step is expected to take at least this part of its time again.
 const LEAST_REMAINDER: f64 = 0.05;
-
-/// One step of one model.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StepPlan {
-    /// The model.
-    pub model: ModelId,
-    /// Whether it begins or goes on.
-    pub kind: StepKind,
-    /// The requests that it advances, each once.
-    pub entries: Vec<StepEntry>,
-    /// When it is to be suspended, where the model can be.
-    pub pause: Pause,
-    /// Seconds that it is expected to take.
-    pub seconds: f64,
-}
-
-impl StepPlan {
-    /// Whether a request is part of it.
-    pub fn contains(&self, id: RequestId) -> bool {
-        self.entries.iter().any(|entry| entry.request == id)
-    }
-}
-
-/// Whether a step begins or goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StepKind {
-    /// It begins. A suspended step of the model is void with that.
-    Begin,
-    /// It is the model's suspended step.
-    Resume,
-}
-
-/// What a request contributes to a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StepEntry {
-    /// The request.
-    pub request: RequestId,
-    /// How many of its tokens that are not computed yet, from the first on.
-    pub n_tokens: usize,
-    /// Whether they are all of them, so that the next token can be chosen.
-    pub wants_logits: bool,
-}
-
-/// When a step is to be suspended at the end of a slice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pause {
-    /// It is not.
-    Never,
-    /// When a request has arrived.
-    OnArrival,
-    /// When a request has arrived, or when another slice would take it beyond this much time; after one slice at the
-    /// earliest.
-    After(Duration),
-}
-
-/// Where a request stands after a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// The request.
-    pub request: RequestId,
-    /// Tokens of it that the KV cache holds.
-    pub computed: usize,
-    /// Tokens that are to be computed: what is left of the prompt, or what was chosen last.
-    pub uncomputed: usize,
-    /// Tokens of its answer so far.
-    pub generated: usize,
-    /// Whether it has ended; it is forgotten then.
-    pub has_ended: bool,
-}
 
 /// A step that is being carried out.
 #[derive(Clone, Debug)]
@@ -126,8 +58,9 @@ impl Scheduler {
 
     /// The step of [`Scheduler::plan`] is done; `extra` was computed beyond what was planned.
     pub fn step_done(&mut self, now: Duration, elapsed: Duration, progress: &[Progress], extra: StepShape) {
+        self.note(now);
         let Some(running) = self.running.take() else { return };
-        if let Some(model) = self.models.get_mut(&running.plan.model) {
+        if let Some(model) = self.ready_mut(running.plan.model) {
             model.traits.cost.measure(running.shape + extra, running.spent + elapsed.as_secs_f64());
         }
         self.settle(&running, elapsed.as_secs_f64());
@@ -141,7 +74,7 @@ impl Scheduler {
         let Some(running) = self.running.take() else { return };
         self.settle(&running, elapsed.as_secs_f64());
         let is_whole = running.plan.entries.iter().all(|entry| self.requests.contains_key(&entry.request));
-        if let Some(model) = self.models.get_mut(&running.plan.model) {
+        if let Some(model) = self.ready_mut(running.plan.model) {
             let RunningStep { plan, shape, spent, .. } = running;
             let suspended = SuspendedStep { plan, shape, spent: spent + elapsed.as_secs_f64() };
             model.suspended = is_whole.then_some(suspended);
@@ -217,7 +150,7 @@ impl Scheduler {
             return self.chunk(candidates, top, model);
         }
         let of_lane = |lane: Lane| of(candidates, lane, model);
-        let state = &self.models[&model];
+        let state = self.ready(model);
         let mut builder = StepBuilder::new(&state.traits.cost, self.settings.prefill_tokens);
         self.add_interactive(&mut builder, &state.traits.cost, candidates, &of_lane(top));
         let mut parts = [0.0; Lane::ALL.len()];
@@ -270,7 +203,7 @@ impl Scheduler {
 
     /// A step of a lane that is not interactive, or what is left of one that was suspended.
     fn chunk(&self, candidates: &[Candidate<'_>], lane: Lane, model: ModelId) -> RunningStep {
-        let state = &self.models[&model];
+        let state = self.ready(model);
         if let Some(suspended) = &state.suspended {
             return self.resumed(suspended, lane);
         }
@@ -296,7 +229,7 @@ impl Scheduler {
 
     /// Seconds that a chunk may take whose least work takes `least`. Where that is longer than the budget already, twice
     /// its time is spent on more than the least; where nothing has been measured, no time beyond the least is risked.
-    fn chunk_limit(&self, state: &ModelState, least: f64) -> f64 {
+    fn chunk_limit(&self, state: &ReadyModel, least: f64) -> f64 {
         let budget = self.settings.chunk.as_secs_f64() * state.traits.slices.clamp(1, MOST_CHUNKS) as f64;
         match state.traits.cost.is_measured() {
             false => 0.0,
@@ -309,7 +242,7 @@ impl Scheduler {
     fn resumed(&self, suspended: &SuspendedStep, top: Lane) -> RunningStep {
         let SuspendedStep { plan, shape, spent } = suspended.clone();
         let parts = Lane::ALL.map(|lane| if lane == top { 1.0 } else { 0.0 });
-        let whole = self.models[&plan.model].traits.cost.seconds(shape);
+        let whole = self.ready(plan.model).traits.cost.seconds(shape);
         let seconds = (whole - spent).max(LEAST_REMAINDER * whole);
         let plan = StepPlan { kind: StepKind::Resume, pause: Pause::OnArrival, seconds, ..plan };
         RunningStep { plan, shape, spent, top, parts, had_work: self.lanes_with_work() }
@@ -336,12 +269,12 @@ impl Scheduler {
         if lane == Lane::Interactive {
             return own().next();
         }
-        let free = |model: &ModelId| self.models[model].suspended.is_none();
+        let free = |model: &ModelId| self.ready(*model).suspended.is_none();
         own().find(|model| self.has_suspended(*model, lane)).or_else(|| own().find(free)).or_else(|| own().next())
     }
 
     fn has_suspended(&self, model: ModelId, lane: Lane) -> bool {
-        let suspended = self.models[&model].suspended.as_ref();
+        let suspended = self.ready(model).suspended.as_ref();
         suspended.is_some_and(|step| {
             let mut requests = step.plan.entries.iter().map(|entry| &self.requests[&entry.request]);
             requests.any(|request| self.effective_lane(request) == lane)
@@ -364,7 +297,7 @@ impl Scheduler {
                 );
             }
         }
-        if let Some(model) = self.models.get_mut(&step.plan.model) {
+        if let Some(model) = self.ready_mut(step.plan.model) {
             model.suspended = None;
         }
         self.was_earned = step.parts[step.top as usize] == 0.0;
@@ -413,7 +346,7 @@ impl Scheduler {
     }
 }
 
-impl ModelState {
+impl ReadyModel {
     fn pause(&self) -> Pause {
         if self.traits.slices > 1 { Pause::OnArrival } else { Pause::Never }
     }

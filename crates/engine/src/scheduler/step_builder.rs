@@ -3,8 +3,8 @@
 use hone_protocol::Lane;
 
 use super::cost::{CostModel, StepShape};
+use super::plan::StepEntry;
 use super::request::Request;
-use super::step::StepEntry;
 use super::{ModelId, RequestId};
 
 /// A prompt that does not end sooner is never cut into smaller pieces: each costs a turn of its own.

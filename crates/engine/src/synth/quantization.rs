@@ -34,7 +34,7 @@ pub(super) enum Role {
 impl Quantization {
     /// Every quantization.
     pub fn all() -> impl Iterator<Item = Quantization> {
-        TensorType::all().map(Quantization::Uniform).chain([Quantization::Q4_K_M])
+        TensorType::ALL.into_iter().map(Quantization::Uniform).chain([Quantization::Q4_K_M])
     }
 
     /// The quantization of this name, in lower or upper case.
@@ -61,21 +61,8 @@ impl Quantization {
     /// What `general.file_type` says (`llama_ftype` in `llama.h`).
     pub(super) fn file_type(self) -> u32 {
         match self {
-            Quantization::Uniform(TensorType::F32) => 0,
-            Quantization::Uniform(TensorType::F16) => 1,
-            Quantization::Uniform(TensorType::Q4_0) => 2,
-            Quantization::Uniform(TensorType::Q4_1) => 3,
-            Quantization::Uniform(TensorType::Q8_0) => 7,
-            Quantization::Uniform(TensorType::Q5_0) => 8,
-            Quantization::Uniform(TensorType::Q5_1) => 9,
-            Quantization::Uniform(TensorType::Q2_K) => 10,
-            Quantization::Uniform(TensorType::Q3_K) => 11,
-            Quantization::Uniform(TensorType::Q4_K) => 14,
+            Quantization::Uniform(tensor_type) => tensor_type.file_type(),
             Quantization::Q4_K_M => 15,
-            Quantization::Uniform(TensorType::Q5_K) => 16,
-            Quantization::Uniform(TensorType::Q6_K) => 18,
-            Quantization::Uniform(TensorType::IQ4_NL) => 25,
-            Quantization::Uniform(TensorType::BF16) => 32,
         }
     }
 }

@@ -9,13 +9,13 @@
 //! cores and come out the same on any number of them.
 
 use half::{bf16, f16};
+use hone_kernels::IQ4_NL_VALUES;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use rayon::prelude::*;
 
 use super::layout::Distribution;
 use crate::gguf::TensorType;
-use crate::quantized::IQ4_NL_VALUES;
 
 /// Elements that are drawn at once.
 const PIECE_ELEMENTS: usize = 1 << 18;
@@ -182,7 +182,7 @@ fn q6_k(block: &mut [u8; 210], scale: f32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quantized::dequantize;
+    use crate::gguf::dequantize;
 
     fn drawn(tensor_type: TensorType, distribution: Distribution, n_elements: usize, seed: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn decoded_weights_have_the_mean_and_the_spread_that_were_asked_for() {
         let n_elements = 1 << 20;
-        for tensor_type in TensorType::all() {
+        for tensor_type in TensorType::ALL {
             for standard_deviation in [0.02, 0.001] {
                 let distribution = Distribution { mean: 0.0, standard_deviation };
                 let bytes = drawn(tensor_type, distribution, n_elements, 7);

@@ -8,6 +8,7 @@ use super::TemplateError;
 use super::messages::{Answer, Request};
 use super::process::Workplace;
 use super::rendering::{Engine, mentions};
+use super::source::{IsCancelled, Source};
 
 /// Who runs the chat templates of model files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,14 +27,6 @@ pub enum TemplateHost {
     },
 }
 
-/// A template, with what it is told of the vocabulary.
-#[derive(Clone, Debug)]
-pub(super) struct Source {
-    pub(super) text: String,
-    pub(super) bos: String,
-    pub(super) eos: String,
-}
-
 /// A template and the place where it runs. It is parsed when it is first used.
 #[derive(Debug)]
 pub(super) struct Template {
@@ -47,9 +40,6 @@ enum Place {
     Here(Box<OnceLock<Engine>>),
     Elsewhere(Workplace),
 }
-
-/// Says whether the answer is no longer wanted.
-pub(super) type IsCancelled<'a> = &'a dyn Fn() -> bool;
 
 impl Template {
     /// A template that runs in this process, whatever it does.

@@ -11,8 +11,8 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 
 use super::TemplateError;
-use super::host::{IsCancelled, Source};
 use super::messages::{Answer, Request};
+use super::source::{IsCancelled, Source};
 use super::worker::{MEMORY_BYTES, RENDERING_SECONDS, STACK_BYTES};
 
 /// How often a rendering that has not come at once is looked at: whether it is still wanted, and what it takes.

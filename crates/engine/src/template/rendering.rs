@@ -12,8 +12,8 @@ use minijinja::value::{Kwargs, Value};
 use minijinja::{Environment, Error, ErrorKind, State, context};
 
 use super::conversation;
-use super::host::Source;
 use super::messages::{Answer, Failure, Request};
+use super::source::Source;
 
 const NAME: &str = "chat";
 /// Instructions that one rendering may take; a long conversation takes some thousands.

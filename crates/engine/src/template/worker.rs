@@ -19,9 +19,9 @@ mod confinement;
 use std::io::{self, BufRead, BufWriter, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::host::Source;
 use super::messages::{Answer, Failure, Request};
 use super::rendering::Engine;
+use super::source::Source;
 
 /// Memory that a template may take. A conversation is in it some ten times, in one form or another.
 pub const MEMORY_BYTES: u64 = 256 << 20;

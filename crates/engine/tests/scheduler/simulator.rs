@@ -75,7 +75,7 @@ impl Simulator {
     }
 
     pub(crate) fn add_model(&mut self, model: ModelId, device: Device, kv_blocks: usize, guess: CostModel) {
-        self.scheduler.add_model(model, ModelTraits { kv_blocks, slices: device.slices, cost: guess });
+        self.scheduler.add_model(model, ModelTraits { kv_blocks, slices: device.slices, cost: guess }, self.now);
         self.devices.insert(model, device);
     }
 
@@ -89,7 +89,7 @@ impl Simulator {
 
     pub(crate) fn bring_back(&mut self, model: ModelId, kv_blocks: usize, parked: Vec<ParkedRequest>) {
         let Device { cost, slices } = &self.devices[&model];
-        self.scheduler.add_model(model, ModelTraits { kv_blocks, slices: *slices, cost: cost.clone() });
+        self.scheduler.add_model(model, ModelTraits { kv_blocks, slices: *slices, cost: cost.clone() }, self.now);
         parked.into_iter().for_each(|parked| self.scheduler.unpark(parked, model, self.now));
     }
 

@@ -6,12 +6,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use hone_engine::backend::{ActivationBits, DeviceChoice, KvCacheFormat};
+use hone_engine::backend::DeviceChoice;
 use hone_engine::engine::{EngineHandle, EngineOptions};
 use hone_engine::gguf::Gguf;
-use hone_engine::model::{BackendChoice, Model, ModelOptions, Speculation};
+use hone_engine::model::{Model, ModelOptions};
 use hone_engine::synth::{self, Quantization, Shape};
-use hone_engine::template::TemplateHost;
 use hone_protocol::{LocateError, LocateModel, ModelFile};
 
 /// The built-in model's file.
@@ -28,19 +27,14 @@ pub(crate) fn test_model(name: &str) -> PathBuf {
     path
 }
 
+/// Arbitrary tokens, the same for the same seed.
+pub(crate) fn tokens(seed: u32, n_tokens: usize) -> Vec<u32> {
+    (0..n_tokens as u32).map(|index| (seed * 7919 + index * 104_729) % 40_000).collect()
+}
+
 /// How tests load models.
 pub(crate) fn options() -> ModelOptions {
-    ModelOptions {
-        device: DeviceChoice::Cpu,
-        backend: BackendChoice::Auto,
-        context_length: Some(2048),
-        n_sequences: 4,
-        n_threads: None,
-        speculation: Speculation::Auto,
-        kv_cache: KvCacheFormat::F16,
-        activation_bits: ActivationBits::Eight,
-        templates: TemplateHost::InProcess,
-    }
+    ModelOptions { device: DeviceChoice::Cpu, context_length: Some(2048), n_sequences: 4, ..ModelOptions::default() }
 }
 
 /// All of a file.

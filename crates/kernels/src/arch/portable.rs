@@ -2,35 +2,21 @@
 
 use std::slice;
 
-use crate::WeightType;
-use crate::activations::{ActivationBlock, QuantizedRow, TOKEN_TILE};
+use crate::TensorType;
+
+use crate::arch::{InstructionSet, Kernels};
 use crate::matrix::ROW_GROUP;
-use crate::matrix::layout::{BLOCK, QuantLayout};
+use crate::matrix::formats::quant_layout;
+use crate::matrix::layout::BLOCK;
 use crate::matrix::unpack::{RowBlock, read_float};
-use crate::platform::{InstructionSet, Kernels};
-use crate::product::Product;
+use crate::operands::{ActivationBlock, Product, QuantizedRow, TOKEN_TILE};
 use crate::{attention, elementwise};
 
 /// The portable kernels.
 pub(crate) static KERNELS: Kernels = Kernels {
     instruction_set: InstructionSet::Portable,
     quantize_row,
-    products: [
-        float_product::<{ WeightType::F32 as u8 }>,
-        float_product::<{ WeightType::F16 as u8 }>,
-        float_product::<{ WeightType::BF16 as u8 }>,
-        quant_product::<{ WeightType::Q4_0 as u8 }>,
-        quant_product::<{ WeightType::Q4_1 as u8 }>,
-        quant_product::<{ WeightType::Q5_0 as u8 }>,
-        quant_product::<{ WeightType::Q5_1 as u8 }>,
-        quant_product::<{ WeightType::Q8_0 as u8 }>,
-        quant_product::<{ WeightType::Q2_K as u8 }>,
-        quant_product::<{ WeightType::Q3_K as u8 }>,
-        quant_product::<{ WeightType::Q4_K as u8 }>,
-        quant_product::<{ WeightType::Q5_K as u8 }>,
-        quant_product::<{ WeightType::Q6_K as u8 }>,
-        quant_product::<{ WeightType::IQ4_NL as u8 }>,
-    ],
+    products: products!(float_product, quant_product),
     elementwise: &elementwise::portable::TABLE,
     attention: &attention::portable::TABLE,
 };
@@ -66,8 +52,8 @@ pub(crate) fn steps_per_unit(largest: f32) -> f32 {
 
 /// # Safety
 /// As [`Product`] says.
-unsafe fn quant_product<const WEIGHT_TYPE: u8>(product: &Product) {
-    let layout = QuantLayout::of(WeightType::ALL[usize::from(WEIGHT_TYPE)]);
+unsafe fn quant_product<const TENSOR_TYPE: u8>(product: &Product) {
+    let layout = quant_layout(TensorType::ALL[usize::from(TENSOR_TYPE)]);
     for row in 0..product.n_rows {
         // SAFETY: the row is one of the product's.
         let group = unsafe { group_of(product, row) };
@@ -109,15 +95,15 @@ fn dot(weights: &RowBlock, activation: &ActivationBlock) -> f32 {
 
 /// # Safety
 /// As [`Product`] says.
-unsafe fn float_product<const WEIGHT_TYPE: u8>(product: &Product) {
-    let weight_type = WeightType::ALL[usize::from(WEIGHT_TYPE)];
+unsafe fn float_product<const TENSOR_TYPE: u8>(product: &Product) {
+    let tensor_type = TensorType::ALL[usize::from(TENSOR_TYPE)];
     for row in 0..product.n_rows {
         // SAFETY: the row is one of the product's.
         let group = unsafe { group_of(product, row) };
         let mut sums = [0.0; TOKEN_TILE];
         for block in 0..product.n_blocks {
             let weights: [f32; BLOCK] =
-                std::array::from_fn(|idx| read_float(weight_type, group, block * BLOCK + idx, row % ROW_GROUP));
+                std::array::from_fn(|idx| read_float(tensor_type, group, block * BLOCK + idx, row % ROW_GROUP));
             // SAFETY: the product's tokens have this block, one after the other.
             let activations = unsafe {
                 slice::from_raw_parts(

@@ -3,7 +3,7 @@
 mod avx2;
 mod avx512;
 
-use crate::platform::{InstructionSet, Kernels};
+use crate::arch::{InstructionSet, Kernels};
 
 /// The kernels of one instruction set, where this machine has it.
 pub(super) fn kernels(instruction_set: InstructionSet) -> Option<&'static Kernels> {

@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use super::kv_cache::{BLOCK_POSITIONS, KvFormat, KvLayer, SCALE_ELEMENTS};
+use super::kv_cache::{BLOCK_TOKENS, KvFormat, KvLayer, SCALE_ELEMENTS};
 use super::plan::{Merge, Task};
 use super::{Attention, Geometry};
 use crate::elementwise::body::capped;
@@ -10,7 +10,7 @@ use crate::elementwise::vector::Vector;
 
 /// Blocks between two updates of the softmax.
 const CHUNK_BLOCKS: usize = 4;
-const CHUNK_POSITIONS: usize = CHUNK_BLOCKS * BLOCK_POSITIONS;
+const CHUNK_POSITIONS: usize = CHUNK_BLOCKS * BLOCK_TOKENS;
 
 /// Below every score, and finite, so that differences of two of them are.
 const LOWEST: f32 = -1e30;
@@ -33,7 +33,7 @@ pub(super) fn scratch_floats(geometry: &Geometry, n_rows: usize) -> usize {
 
 /// Two halves take a float's place.
 fn unpacked_floats(geometry: &Geometry) -> usize {
-    geometry.padded_dim() * BLOCK_POSITIONS / 2
+    geometry.padded_dim() * BLOCK_TOKENS / 2
 }
 
 fn parts(geometry: &Geometry, n_rows: usize, scratch: &mut [f32]) -> Parts {
@@ -118,32 +118,32 @@ unsafe fn attend_chunk<V: Vector>(
 ) {
     let Geometry { head_dim, .. } = attention.geometry;
     let (layer, padded_dim) = (attention.layer, attention.geometry.padded_dim());
-    let first_position = chunk.first_block * BLOCK_POSITIONS;
+    let first_position = chunk.first_block * BLOCK_TOKENS;
     let end_position = task.position + task.n_tokens;
     // SAFETY: the scratch has room for the scores of a chunk, and the blocks are there.
     unsafe {
         for (index, block) in chunk.blocks.iter().enumerate() {
             let keys = Panel {
                 start: keys::<V>(layer, *block, task.kv_head, parts.unpacked),
-                stride: BLOCK_POSITIONS,
-                n_columns: BLOCK_POSITIONS,
+                stride: BLOCK_TOKENS,
+                n_columns: BLOCK_TOKENS,
                 depth: head_dim,
                 read_next: layer.values(*block, task.kv_head).cast(),
             };
-            let scores = Rows { start: parts.scores.add(index * BLOCK_POSITIONS), stride: CHUNK_POSITIONS };
+            let scores = Rows { start: parts.scores.add(index * BLOCK_TOKENS), stride: CHUNK_POSITIONS };
             product::<V, false>(Rows { start: parts.queries, stride: head_dim }, &keys, scores, n_rows);
         }
-        softmax::<V>(attention, task, first_position, chunk.blocks.len() * BLOCK_POSITIONS, n_rows, parts);
+        softmax::<V>(attention, task, first_position, chunk.blocks.len() * BLOCK_TOKENS, n_rows, parts);
         for (index, block) in chunk.blocks.iter().enumerate() {
             let next = chunk.next.get(index).unwrap_or(block);
             let values = Panel {
                 start: values::<V>(layer, *block, task.kv_head, parts.unpacked),
                 stride: padded_dim,
                 n_columns: padded_dim,
-                depth: BLOCK_POSITIONS.min(end_position - (first_position + index * BLOCK_POSITIONS)),
+                depth: BLOCK_TOKENS.min(end_position - (first_position + index * BLOCK_TOKENS)),
                 read_next: layer.keys(*next, task.kv_head).cast(),
             };
-            let weights = Rows { start: parts.scores.add(index * BLOCK_POSITIONS), stride: CHUNK_POSITIONS };
+            let weights = Rows { start: parts.scores.add(index * BLOCK_TOKENS), stride: CHUNK_POSITIONS };
             product::<V, true>(weights, &values, Rows { start: parts.results, stride: padded_dim }, n_rows);
         }
     }
@@ -160,7 +160,7 @@ unsafe fn keys<V: Vector>(layer: &KvLayer, block: u32, kv_head: usize, unpacked:
     unsafe {
         let scales = quants.add(layer.key_elements()).cast::<f16>();
         for at in (0..layer.key_elements()).step_by(V::LANES) {
-            let scale_at = at / BLOCK_POSITIONS / SCALE_ELEMENTS * BLOCK_POSITIONS + at % BLOCK_POSITIONS;
+            let scale_at = at / BLOCK_TOKENS / SCALE_ELEMENTS * BLOCK_TOKENS + at % BLOCK_TOKENS;
             let scale = V::load_f16(scales.add(scale_at));
             V::load_i8(quants.add(at).cast()).multiply(scale).store_f16(unpacked.add(at));
         }

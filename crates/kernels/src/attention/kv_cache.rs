@@ -13,11 +13,12 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::slice;
+use std::str::FromStr;
 
 use half::f16;
 
 /// Positions of a block.
-pub const BLOCK_POSITIONS: usize = 32;
+pub const BLOCK_TOKENS: usize = 32;
 
 /// Blocks of a segment: enough for a head's blocks to lie in one piece for a while, few enough for a short answer to
 /// touch little memory.
@@ -42,6 +43,28 @@ pub enum KvFormat {
     F16,
     /// In 8 bits with a scale for every 32 elements: little more than half of the memory.
     Q8_0,
+}
+
+impl KvFormat {
+    /// Bytes that `n_elements` of a key or value take.
+    pub const fn n_bytes(self, n_elements: usize) -> usize {
+        match self {
+            KvFormat::F16 => n_elements * size_of::<f16>(),
+            KvFormat::Q8_0 => n_elements + n_elements.div_ceil(SCALE_ELEMENTS) * size_of::<f16>(),
+        }
+    }
+}
+
+impl FromStr for KvFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "f16" => Ok(KvFormat::F16),
+            "q8_0" => Ok(KvFormat::Q8_0),
+            _ => Err(format!("unknown kv_cache {text:?}: expected f16 or q8_0")),
+        }
+    }
 }
 
 /// One layer's part of the cache. It hands out pointers: who may use which is agreed upon by those who share it.
@@ -83,7 +106,7 @@ impl KvLayer {
         }
     }
 
-    /// Keys of one head: `[head_dim][BLOCK_POSITIONS]` elements, and `[head_dim / 32][BLOCK_POSITIONS]` scales where the
+    /// Keys of one head: `[head_dim][BLOCK_TOKENS]` elements, and `[head_dim / 32][BLOCK_TOKENS]` scales where the
     /// format has them.
     ///
     /// # Panics
@@ -94,7 +117,7 @@ impl KvLayer {
         unsafe { segment.keys.start().add(index * self.key_block_bytes()) }
     }
 
-    /// Values of one head: `[BLOCK_POSITIONS][padded head_dim]` elements, and `[BLOCK_POSITIONS][padded head_dim / 32]`
+    /// Values of one head: `[BLOCK_TOKENS][padded head_dim]` elements, and `[BLOCK_TOKENS][padded head_dim / 32]`
     /// scales where the format has them.
     ///
     /// # Panics
@@ -107,12 +130,12 @@ impl KvLayer {
 
     /// Elements of a block's keys.
     pub(crate) fn key_elements(&self) -> usize {
-        self.head_dim * BLOCK_POSITIONS
+        self.head_dim * BLOCK_TOKENS
     }
 
     /// Elements of a block's values.
     pub(crate) fn value_elements(&self) -> usize {
-        padded(self.head_dim) * BLOCK_POSITIONS
+        padded(self.head_dim) * BLOCK_TOKENS
     }
 
     /// Writes one head's key and value of one position.
@@ -120,7 +143,7 @@ impl KvLayer {
     /// # Safety
     /// Nobody else touches this position of the block at the same time.
     pub(crate) unsafe fn write(&self, block: u32, slot: usize, kv_head: usize, key: &[f16], value: &[f16]) {
-        assert!(slot < BLOCK_POSITIONS && key.len() == self.head_dim && value.len() == self.head_dim);
+        assert!(slot < BLOCK_TOKENS && key.len() == self.head_dim && value.len() == self.head_dim);
         let (keys, values) = (self.keys(block, kv_head), self.values(block, kv_head));
         let value_at = slot * padded(self.head_dim);
         // SAFETY: the slot and the lengths are within the block, and the caller has it to itself.
@@ -129,13 +152,13 @@ impl KvLayer {
                 KvFormat::F16 => {
                     let (keys, values) = (keys.cast::<f16>(), values.cast::<f16>());
                     for (index, element) in key.iter().enumerate() {
-                        *keys.add(index * BLOCK_POSITIONS + slot) = *element;
+                        *keys.add(index * BLOCK_TOKENS + slot) = *element;
                     }
                     std::ptr::copy_nonoverlapping(value.as_ptr(), values.add(value_at), value.len());
                 }
                 KvFormat::Q8_0 => {
                     let scales = keys.add(self.key_elements()).cast::<f16>().add(slot);
-                    write_quants(key, keys.add(slot).cast(), BLOCK_POSITIONS, scales, BLOCK_POSITIONS);
+                    write_quants(key, keys.add(slot).cast(), BLOCK_TOKENS, scales, BLOCK_TOKENS);
                     let scales = values.add(self.value_elements()).cast::<f16>().add(value_at / SCALE_ELEMENTS);
                     write_quants(value, values.add(value_at).cast(), 1, scales, 1);
                 }
@@ -202,7 +225,7 @@ impl KvLayer {
         match self.format {
             KvFormat::F16 => self.key_elements() * size_of::<f16>(),
             KvFormat::Q8_0 => {
-                self.key_elements() + self.head_dim.div_ceil(SCALE_ELEMENTS) * BLOCK_POSITIONS * size_of::<f16>()
+                self.key_elements() + self.head_dim.div_ceil(SCALE_ELEMENTS) * BLOCK_TOKENS * size_of::<f16>()
             }
         }
     }

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::Geometry;
-use super::kv_cache::BLOCK_POSITIONS;
+use super::kv_cache::BLOCK_TOKENS;
 
 /// Queries that a task aims at: enough to use what is loaded of the cache many times, few enough for the nearest cache.
 const TARGET_ROWS: usize = 64;
@@ -120,8 +120,7 @@ fn tiles(geometry: &Geometry, span: &Span) -> impl Iterator<Item = Tile> {
         let start = index * step;
         let n_tokens = step.min(span.n_tokens - start);
         let position = span.position + start;
-        let blocks =
-            geometry.first_visible(position) / BLOCK_POSITIONS..(position + n_tokens).div_ceil(BLOCK_POSITIONS);
+        let blocks = geometry.first_visible(position) / BLOCK_TOKENS..(position + n_tokens).div_ceil(BLOCK_TOKENS);
         Tile { first_row: span.first_row + start, position, n_tokens, blocks }
     })
 }

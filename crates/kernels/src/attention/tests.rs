@@ -42,7 +42,7 @@ impl Case {
         for &(position, n_tokens) in sequences {
             spans.push(Span { first_row: n_rows, position, n_tokens });
             n_rows += n_tokens;
-            let n_own = (position + n_tokens).div_ceil(BLOCK_POSITIONS) as u32;
+            let n_own = (position + n_tokens).div_ceil(BLOCK_TOKENS) as u32;
             blocks.push((0..n_own).rev().map(|index| n_blocks + index).collect());
             n_blocks += n_own;
         }
@@ -58,9 +58,9 @@ impl Case {
             for position in 0..span.position + span.n_tokens {
                 for kv_head in 0..self.geometry.n_kv_heads {
                     let (key, value) = self.key_and_value(sequence, position, kv_head);
-                    let block = self.blocks[sequence][position / BLOCK_POSITIONS];
+                    let block = self.blocks[sequence][position / BLOCK_TOKENS];
                     // SAFETY: nobody else has the layer.
-                    unsafe { self.layer.write(block, position % BLOCK_POSITIONS, kv_head, &key, &value) }
+                    unsafe { self.layer.write(block, position % BLOCK_TOKENS, kv_head, &key, &value) }
                     let doubles = |halves: Vec<f16>| halves.into_iter().map(f64::from).collect();
                     self.cached.insert((sequence, position, kv_head), [key, value].map(doubles));
                 }

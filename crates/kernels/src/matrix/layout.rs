@@ -24,8 +24,6 @@
 //! Floating-point types have records of 32 columns: for every column (F32, F16) its sixteen rows, or for every two
 //! columns (BF16) sixteen pairs, which is what the instruction for products of bfloat16 reads.
 
-use crate::WeightType;
-
 /// Rows that are stored side by side, and that one product computes at once.
 pub const ROW_GROUP: usize = 16;
 
@@ -90,43 +88,12 @@ pub(crate) struct QuantLayout {
     pub(crate) scales: Scales,
     /// What is subtracted from a stored quant: `1 << offset_shift`, nothing where there is no shift.
     pub(crate) offset_shift: Option<u32>,
-    /// Whether a quant is an index into [`CODEBOOK`].
+    /// Whether a quant is an index into [`IQ4_NL_VALUES`](crate::quantized::IQ4_NL_VALUES).
     pub(crate) codebook: bool,
 }
 
-/// The values of IQ4_NL's quants (llama.cpp, `kvalues_iq4nl`).
-pub(crate) const CODEBOOK: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
-
-const NIBBLES: Planes = Planes { bytes: false, nibbles: true, pairs: false, bits: false };
-const NIBBLES_BITS: Planes = Planes { bits: true, ..NIBBLES };
-const NIBBLES_PAIRS: Planes = Planes { pairs: true, ..NIBBLES };
-const PAIRS: Planes = Planes { bytes: false, nibbles: false, pairs: true, bits: false };
-const PAIRS_BITS: Planes = Planes { bits: true, ..PAIRS };
-const BYTES: Planes = Planes { bytes: true, nibbles: false, pairs: false, bits: false };
-
 impl QuantLayout {
-    /// The layout of a quantized type.
-    ///
-    /// # Panics
-    /// For a floating-point type, which has none.
-    pub(crate) const fn of(weight_type: WeightType) -> QuantLayout {
-        match weight_type {
-            WeightType::Q4_0 => QuantLayout::new(NIBBLES, Scales::Block, Some(3)),
-            WeightType::Q4_1 => QuantLayout::new(NIBBLES, Scales::BlockMinimum, None),
-            WeightType::Q5_0 => QuantLayout::new(NIBBLES_BITS, Scales::Block, Some(4)),
-            WeightType::Q5_1 => QuantLayout::new(NIBBLES_BITS, Scales::BlockMinimum, None),
-            WeightType::Q8_0 => QuantLayout::new(BYTES, Scales::Block, Some(7)),
-            WeightType::Q2_K => QuantLayout::new(PAIRS, Scales::SubPairMinimum, None),
-            WeightType::Q3_K => QuantLayout::new(PAIRS_BITS, Scales::SubPair, Some(2)),
-            WeightType::Q4_K => QuantLayout::new(NIBBLES, Scales::SubMinimum, None),
-            WeightType::Q5_K => QuantLayout::new(NIBBLES_BITS, Scales::SubMinimum, None),
-            WeightType::Q6_K => QuantLayout::new(NIBBLES_PAIRS, Scales::SubPair, Some(5)),
-            WeightType::IQ4_NL => QuantLayout { codebook: true, ..QuantLayout::new(NIBBLES, Scales::Block, None) },
-            WeightType::F32 | WeightType::F16 | WeightType::BF16 => panic!("a floating-point type has no quants"),
-        }
-    }
-
-    const fn new(planes: Planes, scales: Scales, offset_shift: Option<u32>) -> QuantLayout {
+    pub(super) const fn new(planes: Planes, scales: Scales, offset_shift: Option<u32>) -> QuantLayout {
         QuantLayout { planes, scales, offset_shift, codebook: false }
     }
 
@@ -158,30 +125,5 @@ impl QuantLayout {
     /// Bytes of a record.
     pub(crate) const fn record_bytes(self) -> usize {
         self.planes_offset() + self.record_blocks() * self.planes.block_bytes()
-    }
-}
-
-/// Bytes that one group of rows takes, for rows of `n_columns`.
-pub(crate) fn group_bytes(weight_type: WeightType, n_columns: usize) -> usize {
-    let n_blocks = n_columns.div_ceil(BLOCK);
-    if weight_type.is_float() {
-        return n_blocks * BLOCK * ROW_GROUP * weight_type.block_bytes();
-    }
-    let layout = QuantLayout::of(weight_type);
-    n_blocks / layout.record_blocks() * layout.record_bytes()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn packed_weights_take_hardly_more_than_the_file() {
-        for weight_type in WeightType::ALL {
-            let packed = group_bytes(weight_type, 4096);
-            let original = ROW_GROUP * 4096 / weight_type.block_columns() * weight_type.block_bytes();
-            assert!(packed >= original, "{weight_type:?}: {packed} < {original}");
-            assert!(packed * 100 <= original * 104, "{weight_type:?}: {packed} against {original}");
-        }
     }
 }

@@ -3,9 +3,9 @@
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 
-use super::layout::{QuantLayout, ROW_GROUP, group_bytes};
-use super::source::SourceBlock;
-use crate::WeightType;
+use super::formats::{SourceBlock, group_bytes, quant_layout};
+use super::layout::{QuantLayout, ROW_GROUP};
+use crate::TensorType;
 use crate::buffer::Buffer;
 use crate::pool::Pool;
 
@@ -17,19 +17,19 @@ const PIECE_BYTES: usize = 512 << 10;
 /// called with every part of `bytes` that is not needed any more.
 pub(super) fn pack(
     pool: &mut Pool,
-    weight_type: WeightType,
+    tensor_type: TensorType,
     n_rows: usize,
     n_columns: usize,
     bytes: &[u8],
     packed: &(dyn Fn(&[u8]) + Sync),
 ) -> Buffer {
-    let group_bytes = group_bytes(weight_type, n_columns);
+    let group_bytes = group_bytes(tensor_type, n_columns);
     let n_groups = n_rows.div_ceil(ROW_GROUP);
     let mut buffer = Buffer::for_weights(n_groups * group_bytes);
     if bytes.is_empty() {
         return buffer;
     }
-    let packer = Packer { weight_type, row_bytes: bytes.len() / n_rows, group_bytes };
+    let packer = Packer { tensor_type, row_bytes: bytes.len() / n_rows, group_bytes };
     let groups_in_a_piece = (PIECE_BYTES / (ROW_GROUP * packer.row_bytes)).max(1);
     let groups_of_a_thread = n_groups.div_ceil(pool.n_threads());
     let n_piece_groups = groups_in_a_piece.min(groups_of_a_thread);
@@ -48,7 +48,7 @@ pub(super) fn pack(
 
 #[derive(Clone, Copy)]
 struct Packer {
-    weight_type: WeightType,
+    tensor_type: TensorType,
     row_bytes: usize,
     group_bytes: usize,
 }
@@ -60,7 +60,7 @@ impl Packer {
         for (group, rows) in groups.zip(source.chunks(ROW_GROUP * self.row_bytes)) {
             let group = zero(group);
             for (row_idx, row) in rows.chunks_exact(self.row_bytes).enumerate() {
-                if self.weight_type.is_float() {
+                if self.tensor_type.is_float() {
                     self.pack_float_row(row, row_idx, group);
                 } else {
                     self.pack_quant_row(row, row_idx, group);
@@ -70,19 +70,19 @@ impl Packer {
     }
 
     fn pack_float_row(self, row: &[u8], row_idx: usize, group: &mut [u8]) {
-        let n_bytes = self.weight_type.block_bytes();
+        let n_bytes = self.tensor_type.block_bytes();
         for (column, element) in row.chunks_exact(n_bytes).enumerate() {
-            let at = n_bytes * float_index(self.weight_type, column, row_idx);
+            let at = n_bytes * float_index(self.tensor_type, column, row_idx);
             group[at..at + n_bytes].copy_from_slice(element);
         }
     }
 
     fn pack_quant_row(self, row: &[u8], row_idx: usize, group: &mut [u8]) {
-        let layout = QuantLayout::of(self.weight_type);
+        let layout = quant_layout(self.tensor_type);
         let mut block = SourceBlock::default();
         let records = group.chunks_exact_mut(layout.record_bytes());
-        for (record, bytes) in records.zip(row.chunks_exact(self.weight_type.block_bytes())) {
-            block.read(self.weight_type, bytes);
+        for (record, bytes) in records.zip(row.chunks_exact(self.tensor_type.block_bytes())) {
+            block.read(self.tensor_type, bytes);
             write_record(&block, layout, row_idx, record);
         }
     }
@@ -95,8 +95,8 @@ fn zero(bytes: &mut [MaybeUninit<u8>]) -> &mut [u8] {
 }
 
 /// Where the element of a floating-point matrix stands in its group, counted in elements.
-pub(super) fn float_index(weight_type: WeightType, column: usize, row_idx: usize) -> usize {
-    if weight_type == WeightType::BF16 {
+pub(super) fn float_index(tensor_type: TensorType, column: usize, row_idx: usize) -> usize {
+    if tensor_type == TensorType::BF16 {
         column / 2 * (2 * ROW_GROUP) + 2 * row_idx + column % 2
     } else {
         column * ROW_GROUP + row_idx

@@ -5,9 +5,10 @@
 
 use half::{bf16, f16};
 
-use super::layout::{BLOCK, CODEBOOK, QuantLayout, ROW_GROUP, Scales};
+use super::layout::{BLOCK, QuantLayout, ROW_GROUP, Scales};
 use super::pack::float_index;
-use crate::WeightType;
+use crate::TensorType;
+use crate::quantized::IQ4_NL_VALUES;
 
 /// Thirty-two columns of one row: `weight = scale · quant + minimum`, with one scale and one minimum per 16 columns.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,7 +29,7 @@ impl RowBlock {
         {
             for (byte, quant) in word.to_le_bytes().into_iter().zip(four) {
                 *quant = if layout.codebook {
-                    i16::from(CODEBOOK[usize::from(byte)])
+                    i16::from(IQ4_NL_VALUES[usize::from(byte)])
                 } else {
                     i16::from(byte) - layout.offset_shift.map_or(0, |shift| 1 << shift)
                 };
@@ -87,13 +88,13 @@ fn read_scales(layout: QuantLayout, record: &[u8], block_idx: usize, row_idx: us
 
 /// One element of a group of a floating-point matrix.
 #[inline]
-pub(crate) fn read_float(weight_type: WeightType, group: &[u8], column: usize, row_idx: usize) -> f32 {
-    let at = weight_type.block_bytes() * float_index(weight_type, column, row_idx);
-    match weight_type {
-        WeightType::F32 => f32::from_le_bytes([group[at], group[at + 1], group[at + 2], group[at + 3]]),
-        WeightType::F16 => f16::from_le_bytes([group[at], group[at + 1]]).to_f32(),
-        WeightType::BF16 => bf16::from_le_bytes([group[at], group[at + 1]]).to_f32(),
-        _ => unreachable!("{weight_type:?} is not a floating-point type"),
+pub(crate) fn read_float(tensor_type: TensorType, group: &[u8], column: usize, row_idx: usize) -> f32 {
+    let at = tensor_type.block_bytes() * float_index(tensor_type, column, row_idx);
+    match tensor_type {
+        TensorType::F32 => f32::from_le_bytes([group[at], group[at + 1], group[at + 2], group[at + 3]]),
+        TensorType::F16 => f16::from_le_bytes([group[at], group[at + 1]]).to_f32(),
+        TensorType::BF16 => bf16::from_le_bytes([group[at], group[at + 1]]).to_f32(),
+        _ => unreachable!("{tensor_type:?} is not a floating-point type"),
     }
 }
 

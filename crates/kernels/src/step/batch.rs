@@ -1,7 +1,7 @@
 //! What a step brings along, checked and spread over its rows.
 
 use super::{RowSet, Sequence, StepError};
-use crate::attention::BLOCK_POSITIONS;
+use crate::attention::BLOCK_TOKENS;
 use crate::attention::plan::Span;
 
 /// The batch of the present step. Kept from step to step for its memory.
@@ -67,9 +67,9 @@ impl Batch {
         self.spans.push(Span { first_row, position, n_tokens: tokens.len() });
         self.selected.extend(first_row + first_selected..first_row + first_selected + n_selected);
         self.tokens.extend_from_slice(tokens);
-        self.row_blocks.extend(positions.clone().map(|position| blocks[position / BLOCK_POSITIONS]));
+        self.row_blocks.extend(positions.clone().map(|position| blocks[position / BLOCK_TOKENS]));
         if !tokens.is_empty() {
-            self.written.extend(&blocks[position / BLOCK_POSITIONS..positions.end.div_ceil(BLOCK_POSITIONS)]);
+            self.written.extend(&blocks[position / BLOCK_TOKENS..positions.end.div_ceil(BLOCK_TOKENS)]);
         }
         self.positions.extend(positions);
         self.blocks.extend_from_slice(blocks);
@@ -106,7 +106,7 @@ impl Batch {
 
     /// Block of a row's position, and its place in the block.
     pub(super) fn slot(&self, row: usize) -> (u32, usize) {
-        (self.row_blocks[row], self.positions[row] % BLOCK_POSITIONS)
+        (self.row_blocks[row], self.positions[row] % BLOCK_TOKENS)
     }
 
     pub(super) fn selected(&self) -> &[usize] {
@@ -129,7 +129,7 @@ fn check(sequence: &Sequence<'_>, vocab_size: usize) -> Result<(), StepError> {
         return Err(StepError::Token { token: *token, vocab_size });
     }
     let n_positions = position.saturating_add(tokens.len());
-    if n_positions.div_ceil(BLOCK_POSITIONS) > blocks.len() {
+    if n_positions.div_ceil(BLOCK_TOKENS) > blocks.len() {
         return Err(StepError::Blocks { n_blocks: blocks.len(), n_positions });
     }
     let end = first_selected.saturating_add(n_selected);

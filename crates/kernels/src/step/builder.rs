@@ -137,7 +137,7 @@ impl ProgramBuilder {
             assert_eq!(weights.n_columns(), input.width, "a product's input is as wide as its matrix");
             assert_eq!(weights.n_rows(), to.width, "a product's output is as wide as its matrix has rows");
             assert!(checked.iter().all(|other| !other.to.overlaps(to)), "outputs of a product overlap");
-            self.quantized[input.index].readers.push(weights.weight_type());
+            self.quantized[input.index].readers.push(weights.tensor_type());
             checked.push(Output { matrix, to, add, first_group: n_groups });
             n_groups += weights.n_rows().div_ceil(ROW_GROUP);
         }

@@ -1,9 +1,9 @@
 //! Buffers with a row per token. They grow with the largest step and are kept.
 
 use super::operation::{Part, RowSet};
-use crate::WeightType;
-use crate::activations::{ActivationBits, Activations};
+use crate::activations::Activations;
 use crate::buffer::Buffer;
+use crate::{ActivationBits, TensorType};
 
 /// Rows of floats.
 pub(super) struct RowMemory {
@@ -67,7 +67,7 @@ pub(super) struct ActivationMemory {
     width: usize,
     bits: ActivationBits,
     /// Types of the matrices that read them.
-    pub(super) readers: Vec<WeightType>,
+    pub(super) readers: Vec<TensorType>,
     activations: Activations,
 }
 

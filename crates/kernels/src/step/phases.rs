@@ -11,7 +11,7 @@ use crate::ROW_GROUP;
 use crate::attention::{self, Attention};
 use crate::platform::Kernels;
 use crate::pool::Phases;
-use crate::product;
+use crate::{operands, product};
 
 /// Rows are handed out in pieces, so that every thread gets this many, if there are enough.
 const ROW_PIECES_PER_THREAD: usize = 4;
@@ -198,7 +198,7 @@ impl Execution<'_> {
         let matrix = &self.program.matrices[output.matrix.0];
         let rows = first_group * ROW_GROUP..(end_group * ROW_GROUP).min(matrix.n_rows());
         let memory = &self.program.rows[output.to.rows.index];
-        let out = product::Output { pointer: memory.pointer(0, output.to), stride: memory.width(), add: output.add };
+        let out = operands::Output { pointer: memory.pointer(0, output.to), stride: memory.width(), add: output.add };
         let tokens = 0..self.n_rows(product.input.set);
         let activations = self.program.activations(product.input);
         // SAFETY: the builder has checked the shapes and has named the matrix among the readers of the activations; the

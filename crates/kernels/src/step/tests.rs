@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
 use crate::elementwise::tests::{numbers, sized};
-use crate::{Activation, ActivationBits, KvFormat, WeightType};
+use crate::{Activation, ActivationBits, KvFormat, TensorType};
 
 const WIDTH: usize = sized(64, 16);
 const N_KV_HEADS: usize = 2;
@@ -16,7 +16,7 @@ const VOCAB_SIZE: usize = sized(50, 17);
 fn matrix(seed: u32, n_rows: usize, n_columns: usize) -> Matrix {
     let weights = numbers(seed, n_rows * n_columns, 0.3);
     let bytes: Vec<u8> = weights.iter().flat_map(|weight| weight.to_le_bytes()).collect();
-    Matrix::pack(WeightType::F32, n_rows, n_columns, &bytes).unwrap()
+    Matrix::pack(TensorType::F32, n_rows, n_columns, &bytes).unwrap()
 }
 
 /// One layer of a decoder with a bias, a gate and tied embeddings.
@@ -152,16 +152,16 @@ fn a_step_in_parts_is_the_same_step_and_may_be_given_up() {
     let (mut program, mut pool, mut other) = (program(), pool(2), self::program());
     let expected = program.run(&mut pool, [whole(&tokens, &[0, 1])]).unwrap().to_vec();
     program.begin(&pool, [whole(&tokens[..sized(5, 2)], &[2])]).unwrap();
-    assert!(!program.go_on(&mut pool, 3));
+    assert!(!program.resume(&mut pool, 3));
     program.begin(&pool, [whole(&tokens, &[2, 3])]).unwrap();
     let n_parts = (1..).find(|_| {
         // Steps of other programs come between.
         other.run(&mut pool, [whole(&tokens, &[0, 1])]).unwrap();
-        program.go_on(&mut pool, 2)
+        program.resume(&mut pool, 2)
     });
     assert_eq!(n_parts, Some(program.n_phases().div_ceil(2)));
     assert_close(program.output(), &expected);
-    assert!(program.go_on(&mut pool, 1), "nothing is left");
+    assert!(program.resume(&mut pool, 1), "nothing is left");
     program.begin(&pool, [whole(&[1000], &[0])]).unwrap_err();
     assert!(program.output().is_empty());
 }

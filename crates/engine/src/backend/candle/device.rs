@@ -8,7 +8,7 @@ use crate::backend::{BackendError, DeviceChoice};
 ///
 /// # Errors
 /// When this binary was not built for it, or the machine does not have it; the message says how to get it.
-pub fn open_device(choice: DeviceChoice) -> Result<Device, BackendError> {
+pub(in crate::backend) fn open_device(choice: DeviceChoice) -> Result<Device, BackendError> {
     match choice {
         DeviceChoice::Cpu => Ok(Device::Cpu),
         DeviceChoice::Cuda(ordinal) => open_cuda(ordinal),
@@ -31,7 +31,7 @@ fn open_fastest() -> Device {
 }
 
 /// The name by which `--device` knows an open device.
-pub fn device_name(device: &Device) -> String {
+pub(in crate::backend) fn device_name(device: &Device) -> String {
     match device.location() {
         DeviceLocation::Cpu => "cpu".to_owned(),
         DeviceLocation::Cuda { gpu_id } => format!("cuda:{gpu_id}"),

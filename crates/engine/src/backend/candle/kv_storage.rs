@@ -5,7 +5,7 @@
 
 use candle_core::{DType, Device, Tensor};
 
-use super::attention::SequenceView;
+use super::sequence::SequenceView;
 use crate::backend::BackendError;
 use crate::kv_cache::{BLOCK_TOKENS, BlockId};
 

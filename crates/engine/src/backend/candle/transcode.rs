@@ -1,13 +1,30 @@
-//! IQ4_NL as Q8_0.
+//! Types that candle does not have, as Q8_0.
 //!
-//! candle does not have IQ4_NL. Its 16 values are 8-bit integers, so that a block says the same, bit for bit, as Q8_0:
-//! the scale stays, and every index is replaced by the value that it stands for.
+//! The 16 values of IQ4_NL are 8-bit integers, so that a block says the same, bit for bit, as Q8_0: the scale stays, and
+//! every index is replaced by the value that it stands for.
 
+use hone_kernels::IQ4_NL_VALUES;
+
+use crate::backend::BackendError;
+use crate::backend::tensors::MatrixTensor;
 use crate::gguf::TensorType;
-use crate::quantized::IQ4_NL_VALUES;
+
+/// The blocks of a matrix as so many Q8_0 blocks.
+///
+/// # Errors
+/// When the type has numbers that Q8_0 does not.
+pub(super) fn to_q8_0(tensor: &MatrixTensor<'_>) -> Result<Vec<u8>, BackendError> {
+    match tensor.tensor_type {
+        TensorType::IQ4_NL => Ok(iq4_nl_to_q8_0(tensor.bytes)),
+        other => Err(BackendError::Tensor {
+            name: tensor.name.clone(),
+            reason: format!("is {other}, which the candle backend cannot compute with: use --backend native"),
+        }),
+    }
+}
 
 /// Whole IQ4_NL blocks to as many Q8_0 blocks.
-pub(super) fn iq4_nl_to_q8_0(blocks: &[u8]) -> Vec<u8> {
+fn iq4_nl_to_q8_0(blocks: &[u8]) -> Vec<u8> {
     let mut transcoded = Vec::with_capacity(blocks.len() / 18 * 34);
     for block in blocks.chunks_exact(TensorType::IQ4_NL.block_bytes()) {
         let (scale, indices) = block.split_at(2);

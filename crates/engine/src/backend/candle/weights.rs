@@ -8,7 +8,7 @@ use candle_core::{Device, Tensor};
 use candle_nn::ops::rms_norm;
 
 use super::linear::Linear;
-use super::transcode::iq4_nl_to_q8_0;
+use super::transcode::to_q8_0;
 use crate::backend::BackendError;
 use crate::backend::tensors::{LayerParts, LinearTensors, MatrixTensor, ModelTensors, Place};
 use crate::decoder::DecoderSpec;
@@ -63,7 +63,7 @@ impl Place for OnDevice<'_> {
     fn matrix(&mut self, tensor: MatrixTensor<'_>) -> Result<Arc<QTensor>, BackendError> {
         let (stored, data) = match candle_type(tensor.tensor_type) {
             Some(stored) => (stored, Cow::Borrowed(tensor.bytes)),
-            None => (GgmlDType::Q8_0, Cow::Owned(iq4_nl_to_q8_0(tensor.bytes))),
+            None => (GgmlDType::Q8_0, Cow::Owned(to_q8_0(&tensor)?)),
         };
         let storage = QStorage::from_data(data, self.0, stored)?;
         Ok(Arc::new(QTensor::new(storage, (tensor.n_rows, tensor.n_columns))?))
@@ -80,8 +80,8 @@ impl Place for OnDevice<'_> {
     }
 }
 
-/// The name that candle has for a type; it does not have IQ4_NL.
-pub(crate) fn candle_type(tensor_type: TensorType) -> Option<GgmlDType> {
+/// The name that candle has for a type, where it has one.
+pub fn candle_type(tensor_type: TensorType) -> Option<GgmlDType> {
     Some(match tensor_type {
         TensorType::F32 => GgmlDType::F32,
         TensorType::F16 => GgmlDType::F16,
@@ -96,6 +96,36 @@ pub(crate) fn candle_type(tensor_type: TensorType) -> Option<GgmlDType> {
         TensorType::Q4_K => GgmlDType::Q4K,
         TensorType::Q5_K => GgmlDType::Q5K,
         TensorType::Q6_K => GgmlDType::Q6K,
-        TensorType::IQ4_NL => return None,
+        _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use hone_kernels::dequantize;
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::{Rng, SeedableRng};
+
+    use super::*;
+
+    /// Any bytes at all, so that every bit of a block counts, scales that are no number included.
+    #[test]
+    fn every_type_that_candle_knows_decodes_to_the_same_bits() {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        for (tensor_type, candle) in TensorType::ALL.into_iter().filter_map(|each| Some((each, candle_type(each)?))) {
+            let n_blocks = 300;
+            let mut bytes = vec![0; n_blocks * tensor_type.block_bytes()];
+            rng.fill_bytes(&mut bytes);
+            let mut ours = vec![0.0; n_blocks * tensor_type.block_elements()];
+            dequantize(tensor_type, &bytes, &mut ours);
+            let storage = QStorage::from_data(bytes.into(), &Device::Cpu, candle).unwrap();
+            let tensor = QTensor::new(storage, ours.len()).unwrap().dequantize(&Device::Cpu).unwrap();
+            for (index, (ours, theirs)) in ours.iter().zip(tensor.to_vec1::<f32>().unwrap()).enumerate() {
+                let same = ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan() || *ours == theirs;
+                assert!(same, "{tensor_type} element {index}: {ours} where candle has {theirs}");
+            }
+        }
+    }
 }

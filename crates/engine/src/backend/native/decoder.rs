@@ -5,13 +5,13 @@
 
 use hone_kernels::step::{
     AttentionOptions, KvLayerId, MatrixId, Part, ProductOutput, Program, ProgramBuilder, QuantizedRows, RopeId,
-    RopePairs, RowOperation, RowSet, Rows, VectorId,
+    RowOperation, RowSet, Rows, VectorId,
 };
-use hone_kernels::{Activation, ActivationBits, KvFormat};
+use hone_kernels::{ActivationBits, KvFormat};
 
 use super::weights::{Linear, Weights};
 use crate::backend::tensors::{AttentionProjections, GatedProjections, LayerParts};
-use crate::decoder::{self, DecoderSpec, RopeStyle};
+use crate::decoder::{DecoderSpec, RopeTable};
 
 /// The forms in which a decoder keeps what it computes.
 #[derive(Clone, Copy)]
@@ -44,12 +44,8 @@ pub(super) fn program(spec: &DecoderSpec, weights: Weights, formats: Formats) ->
     description.logits(&selected, parts.output_norm, output)
 }
 
-fn rope(builder: &mut ProgramBuilder, table: &decoder::RopeTable) -> RopeId {
-    let pairs = match table.style {
-        RopeStyle::Interleaved => RopePairs::Neighbours,
-        RopeStyle::Halves => RopePairs::Halves,
-    };
-    builder.rope(pairs, table.inverse_frequencies.clone(), table.magnitude)
+fn rope(builder: &mut ProgramBuilder, table: &RopeTable) -> RopeId {
+    builder.rope(table.pairs, table.inverse_frequencies.clone(), table.magnitude)
 }
 
 /// The buffers that layers pass on over one set of rows.
@@ -167,11 +163,7 @@ impl Description<'_> {
             }
             GatedProjections::Fused(all) => self.product(stream.input, &[(all, stream.gated.all())]),
         }
-        let activation = match self.spec.activation {
-            decoder::Activation::Silu => Activation::Silu,
-            decoder::Activation::GeluTanh => Activation::GeluTanh,
-        };
-        self.pending.push(RowOperation::Gate { activation, gate, up });
+        self.pending.push(RowOperation::Gate { activation: self.spec.activation, gate, up });
         self.pending.push(RowOperation::Quantize { from: gate, to: stream.gated_input });
         self.flush(stream.set);
         self.add_branch(stream, stream.gated_input, layer.ffn_output, layer.post_ffn_norm);

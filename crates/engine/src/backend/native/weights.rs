@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use hone_kernels::Matrix;
 use hone_kernels::pool::Pool;
 use hone_kernels::step::{MatrixId, ProgramBuilder, VectorId};
-use hone_kernels::{Matrix, WeightType};
 
 use crate::backend::BackendError;
 use crate::backend::tensors::{LinearTensors, MatrixTensor, ModelParts, ModelTensors, Place};
 use crate::decoder::DecoderSpec;
-use crate::gguf::{Gguf, TensorType};
+use crate::gguf::Gguf;
 
 /// A linear layer, by the names that the program knows its parts by.
 #[derive(Clone, Copy)]
@@ -41,7 +41,7 @@ fn pack(gguf: &Gguf, tensors: &ModelTensors<'_>, pool: &mut Pool) -> Result<BTre
     for &MatrixTensor { ref name, n_rows, n_columns, tensor_type, bytes } in matrices {
         gguf.prefetch_behind(bytes);
         let release = |part: &[u8]| gguf.release(part);
-        let matrix = Matrix::pack_on(pool, weight_type(tensor_type), n_rows, n_columns, bytes, &release);
+        let matrix = Matrix::pack_on(pool, tensor_type, n_rows, n_columns, bytes, &release);
         let matrix = matrix.map_err(|error| {
             let reason = format!("cannot be used: {error}");
             BackendError::Tensor { name: name.clone(), reason }
@@ -77,25 +77,5 @@ impl Place for InProgram {
 
     fn vector(&mut self, values: Vec<f32>) -> Result<VectorId, BackendError> {
         Ok(self.builder.vector(values))
-    }
-}
-
-/// The name that the kernels have for a type.
-fn weight_type(tensor_type: TensorType) -> WeightType {
-    match tensor_type {
-        TensorType::F32 => WeightType::F32,
-        TensorType::F16 => WeightType::F16,
-        TensorType::BF16 => WeightType::BF16,
-        TensorType::Q4_0 => WeightType::Q4_0,
-        TensorType::Q4_1 => WeightType::Q4_1,
-        TensorType::Q5_0 => WeightType::Q5_0,
-        TensorType::Q5_1 => WeightType::Q5_1,
-        TensorType::Q8_0 => WeightType::Q8_0,
-        TensorType::Q2_K => WeightType::Q2_K,
-        TensorType::Q3_K => WeightType::Q3_K,
-        TensorType::Q4_K => WeightType::Q4_K,
-        TensorType::Q5_K => WeightType::Q5_K,
-        TensorType::Q6_K => WeightType::Q6_K,
-        TensorType::IQ4_NL => WeightType::IQ4_NL,
     }
 }

@@ -10,8 +10,8 @@ use crate::engine::request::RunningRequest;
 use crate::engine::status::{ModelState, ModelStatus};
 use crate::kv_cache::BLOCK_TOKENS;
 use crate::model::{Advance, Model, ModelError};
+use crate::scheduler::ModelMemory;
 use crate::scheduler::cost::StepShape;
-use crate::scheduler::residency::ModelMemory;
 use crate::scheduler::{ModelId, Progress, RequestId, Scheduler, StepKind, StepPlan};
 use crate::speculation::draft_model::DraftModel;
 

@@ -2,12 +2,11 @@
 
 use hone_protocol::{LocateModel, ModelFile, with_causes};
 
-use super::loading::warn_of_draft;
 use crate::decoder::DecoderSpec;
 use crate::engine::EngineOptions;
 use crate::gguf::Gguf;
 use crate::model::{ModelError, Speculation};
-use crate::scheduler::residency::ModelMemory;
+use crate::scheduler::ModelMemory;
 
 /// A model that was asked for.
 #[derive(Clone, Debug)]
@@ -115,4 +114,8 @@ fn draft_for(file: &ModelFile, options: &EngineOptions, locator: &dyn LocateMode
 
 fn read_spec(file: &ModelFile, options: &EngineOptions) -> Result<DecoderSpec, ModelError> {
     Ok(DecoderSpec::from_gguf(&Gguf::open_region(file)?, options.model.context_length)?)
+}
+
+pub(super) fn warn_of_draft(name: &str, reason: &str) {
+    tracing::warn!("the draft model {name} does not guess: {reason}");
 }

@@ -10,9 +10,8 @@ mod quantize;
 
 use std::arch::x86_64::*;
 
-use crate::WeightType;
-use crate::platform::{InstructionSet, Kernels};
-use crate::product::Output;
+use crate::arch::{InstructionSet, Kernels};
+use crate::operands::Output;
 use crate::{attention, elementwise};
 
 /// Rows of a register: half a group.
@@ -23,28 +22,14 @@ macro_rules! kernels {
         Kernels {
             instruction_set: $instruction_set,
             quantize_row: quantize::quantize_row,
-            products: [
-                float::product::<{ WeightType::F32 as u8 }>,
-                float::product::<{ WeightType::F16 as u8 }>,
-                float::product::<{ WeightType::BF16 as u8 }>,
-                $product::<{ WeightType::Q4_0 as u8 }>,
-                $product::<{ WeightType::Q4_1 as u8 }>,
-                $product::<{ WeightType::Q5_0 as u8 }>,
-                $product::<{ WeightType::Q5_1 as u8 }>,
-                $product::<{ WeightType::Q8_0 as u8 }>,
-                $product::<{ WeightType::Q2_K as u8 }>,
-                $product::<{ WeightType::Q3_K as u8 }>,
-                $product::<{ WeightType::Q4_K as u8 }>,
-                $product::<{ WeightType::Q5_K as u8 }>,
-                $product::<{ WeightType::Q6_K as u8 }>,
-                $product::<{ WeightType::IQ4_NL as u8 }>,
-            ],
+            products: products!(float_product, $product),
             elementwise: &elementwise::avx2::TABLE,
             attention: &attention::avx2::TABLE,
         }
     };
 }
 
+use float::product as float_product;
 use quant::{product, product_vnni};
 
 /// The kernels for AVX2, FMA and F16C.

@@ -10,32 +10,18 @@ mod quantize;
 
 use std::arch::x86_64::*;
 
-use crate::WeightType;
+use crate::arch::{InstructionSet, Kernels};
 use crate::matrix::ROW_GROUP;
-use crate::platform::{InstructionSet, Kernels};
-use crate::product::Output;
+use crate::operands::Output;
 use crate::{attention, elementwise};
+use float::product as float_product;
+use quant::product as quant_product;
 
 /// The kernels for AVX-512.
 pub(super) static KERNELS: Kernels = Kernels {
     instruction_set: InstructionSet::Avx512,
     quantize_row: quantize::quantize_row,
-    products: [
-        float::product::<{ WeightType::F32 as u8 }>,
-        float::product::<{ WeightType::F16 as u8 }>,
-        float::product::<{ WeightType::BF16 as u8 }>,
-        quant::product::<{ WeightType::Q4_0 as u8 }>,
-        quant::product::<{ WeightType::Q4_1 as u8 }>,
-        quant::product::<{ WeightType::Q5_0 as u8 }>,
-        quant::product::<{ WeightType::Q5_1 as u8 }>,
-        quant::product::<{ WeightType::Q8_0 as u8 }>,
-        quant::product::<{ WeightType::Q2_K as u8 }>,
-        quant::product::<{ WeightType::Q3_K as u8 }>,
-        quant::product::<{ WeightType::Q4_K as u8 }>,
-        quant::product::<{ WeightType::Q5_K as u8 }>,
-        quant::product::<{ WeightType::Q6_K as u8 }>,
-        quant::product::<{ WeightType::IQ4_NL as u8 }>,
-    ],
+    products: products!(float_product, quant_product),
     elementwise: &elementwise::avx512::TABLE,
     attention: &attention::avx512::TABLE,
 };

@@ -7,11 +7,12 @@
 use std::arch::x86_64::*;
 
 use super::{HALF, store};
-use crate::WeightType;
-use crate::activations::{ActivationBlock, TOKEN_TILE};
+use crate::TensorType;
 use crate::matrix::ROW_GROUP;
-use crate::matrix::layout::{CODEBOOK, QuantLayout, Scales};
-use crate::product::Product;
+use crate::matrix::formats::quant_layout;
+use crate::matrix::layout::{QuantLayout, Scales};
+use crate::operands::{ActivationBlock, Product, TOKEN_TILE};
+use crate::quantized::IQ4_NL_VALUES;
 
 /// How far ahead of its use a weight is asked for, in bytes: far enough to hide the memory's latency.
 const PREFETCH_BYTES: usize = 4096;
@@ -21,9 +22,9 @@ const PREFETCH_BYTES: usize = 4096;
 /// # Safety
 /// As [`Product`] says; AVX2, FMA and F16C.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn product<const WEIGHT_TYPE: u8>(product: &Product) {
+pub(super) unsafe fn product<const TENSOR_TYPE: u8>(product: &Product) {
     // SAFETY: the caller's promise.
-    unsafe { multiply::<WEIGHT_TYPE, false>(product) }
+    unsafe { multiply::<TENSOR_TYPE, false>(product) }
 }
 
 /// As [`product`], with the byte products of AVX-VNNI.
@@ -31,35 +32,35 @@ pub(super) unsafe fn product<const WEIGHT_TYPE: u8>(product: &Product) {
 /// # Safety
 /// As [`Product`] says; AVX2, FMA, F16C and AVX-VNNI.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-pub(super) unsafe fn product_vnni<const WEIGHT_TYPE: u8>(product: &Product) {
+pub(super) unsafe fn product_vnni<const TENSOR_TYPE: u8>(product: &Product) {
     // SAFETY: the caller's promise.
-    unsafe { multiply::<WEIGHT_TYPE, true>(product) }
+    unsafe { multiply::<TENSOR_TYPE, true>(product) }
 }
 
-const fn layout<const WEIGHT_TYPE: u8>() -> QuantLayout {
-    QuantLayout::of(WeightType::ALL[WEIGHT_TYPE as usize])
+const fn layout<const TENSOR_TYPE: u8>() -> QuantLayout {
+    quant_layout(TensorType::ALL[TENSOR_TYPE as usize])
 }
 
 /// Whether the quants are multiplied as signed numbers.
-const fn is_signed<const WEIGHT_TYPE: u8, const VNNI: bool>() -> bool {
-    let layout = layout::<WEIGHT_TYPE>();
+const fn is_signed<const TENSOR_TYPE: u8, const VNNI: bool>() -> bool {
+    let layout = layout::<TENSOR_TYPE>();
     !VNNI && (layout.planes.bytes || layout.codebook)
 }
 
 /// # Safety
 /// As [`product`]; AVX-VNNI if `VNNI`.
 #[inline(always)]
-unsafe fn multiply<const WEIGHT_TYPE: u8, const VNNI: bool>(product: &Product) {
+unsafe fn multiply<const TENSOR_TYPE: u8, const VNNI: bool>(product: &Product) {
     let mut row = 0;
     while row < product.n_rows {
         // SAFETY: the caller's promise; the group is the product's.
         unsafe {
             match product.n_tokens {
-                1 => group::<WEIGHT_TYPE, VNNI, 1>(product, row, 1),
-                2 => group::<WEIGHT_TYPE, VNNI, 2>(product, row, 2),
-                3 => group::<WEIGHT_TYPE, VNNI, 3>(product, row, 3),
-                4 => group::<WEIGHT_TYPE, VNNI, 4>(product, row, 4),
-                n_tokens => group::<WEIGHT_TYPE, VNNI, TOKEN_TILE>(product, row, n_tokens),
+                1 => group::<TENSOR_TYPE, VNNI, 1>(product, row, 1),
+                2 => group::<TENSOR_TYPE, VNNI, 2>(product, row, 2),
+                3 => group::<TENSOR_TYPE, VNNI, 3>(product, row, 3),
+                4 => group::<TENSOR_TYPE, VNNI, 4>(product, row, 4),
+                n_tokens => group::<TENSOR_TYPE, VNNI, TOKEN_TILE>(product, row, n_tokens),
             }
         }
         row += ROW_GROUP;
@@ -72,12 +73,12 @@ unsafe fn multiply<const WEIGHT_TYPE: u8, const VNNI: bool>(product: &Product) {
 /// # Safety
 /// As [`product`], and the group is the product's; AVX-VNNI if `VNNI`.
 #[inline(always)]
-unsafe fn group<const WEIGHT_TYPE: u8, const VNNI: bool, const MAX_TOKENS: usize>(
+unsafe fn group<const TENSOR_TYPE: u8, const VNNI: bool, const MAX_TOKENS: usize>(
     product: &Product,
     row: usize,
     n_tokens: usize,
 ) {
-    let layout = const { layout::<WEIGHT_TYPE>() };
+    let layout = const { layout::<TENSOR_TYPE>() };
     // SAFETY: the group is the product's, and so are its records and the tokens' blocks.
     unsafe {
         let mut sums = [[_mm256_setzero_ps(); 2]; MAX_TOKENS];
@@ -86,16 +87,16 @@ unsafe fn group<const WEIGHT_TYPE: u8, const VNNI: bool, const MAX_TOKENS: usize
         let mut at = 0;
         for _ in 0..product.n_blocks / layout.record_blocks() {
             for block in 0..layout.record_blocks() {
-                prefetch::<WEIGHT_TYPE>(record, block);
+                prefetch::<TENSOR_TYPE>(record, block);
                 let refined = refined_tokens(product, at, n_tokens);
                 for half in 0..2 {
-                    let weights = BlockWeights::read::<WEIGHT_TYPE, VNNI>(record, block, half);
+                    let weights = BlockWeights::read::<TENSOR_TYPE, VNNI>(record, block, half);
                     for (token, sums) in sums.iter_mut().enumerate() {
                         let quants = product.quantized.add(at + token);
-                        sums[half] = accumulate::<WEIGHT_TYPE, VNNI>(sums[half], &weights, quants);
+                        sums[half] = accumulate::<TENSOR_TYPE, VNNI>(sums[half], &weights, quants);
                         if refined >> token & 1 == 1 {
                             let remainder = product.remainders.add(at + token);
-                            sums[half] = accumulate::<WEIGHT_TYPE, VNNI>(sums[half], &weights, remainder);
+                            sums[half] = accumulate::<TENSOR_TYPE, VNNI>(sums[half], &weights, remainder);
                         }
                     }
                 }
@@ -141,17 +142,17 @@ impl BlockWeights {
     /// # Safety
     /// `record` points to a whole record, which has the block; AVX2 and F16C.
     #[inline(always)]
-    unsafe fn read<const WEIGHT_TYPE: u8, const VNNI: bool>(
+    unsafe fn read<const TENSOR_TYPE: u8, const VNNI: bool>(
         record: *const u8,
         block: usize,
         half: usize,
     ) -> BlockWeights {
-        let layout = const { layout::<WEIGHT_TYPE>() };
+        let layout = const { layout::<TENSOR_TYPE>() };
         // SAFETY: the offsets are those of the layout that the record was written with.
         unsafe {
             let planes = record.add(layout.planes_offset() + block * layout.planes.block_bytes() + half * 4 * HALF);
-            let (scales, minimums) = read_scales::<WEIGHT_TYPE>(record, block, half);
-            BlockWeights { quants: read_quants::<WEIGHT_TYPE, VNNI>(planes), scales, minimums }
+            let (scales, minimums) = read_scales::<TENSOR_TYPE>(record, block, half);
+            BlockWeights { quants: read_quants::<TENSOR_TYPE, VNNI>(planes), scales, minimums }
         }
     }
 }
@@ -159,12 +160,12 @@ impl BlockWeights {
 /// # Safety
 /// As [`BlockWeights::read`].
 #[inline(always)]
-unsafe fn read_scales<const WEIGHT_TYPE: u8>(
+unsafe fn read_scales<const TENSOR_TYPE: u8>(
     record: *const u8,
     block: usize,
     half: usize,
 ) -> ([__m256; 2], [__m256; 2]) {
-    let layout = const { layout::<WEIGHT_TYPE>() };
+    let layout = const { layout::<TENSOR_TYPE>() };
     // SAFETY: the offsets are those of the layout; what a type does not have is not read.
     unsafe {
         let halves = record.add(half * 2 * HALF);
@@ -213,8 +214,8 @@ unsafe fn read_halves(pointer: *const u8) -> __m256 {
 /// # Safety
 /// `planes` points to this half's first word of all planes of a block; AVX2.
 #[inline(always)]
-unsafe fn read_quants<const WEIGHT_TYPE: u8, const VNNI: bool>(planes: *const u8) -> [__m256i; 8] {
-    let layout = const { layout::<WEIGHT_TYPE>() };
+unsafe fn read_quants<const TENSOR_TYPE: u8, const VNNI: bool>(planes: *const u8) -> [__m256i; 8] {
+    let layout = const { layout::<TENSOR_TYPE>() };
     // SAFETY: the offsets are those of the layout; a plane that a type does not have is not read.
     unsafe {
         let mut quants = [_mm256_setzero_si256(); 8];
@@ -248,14 +249,14 @@ unsafe fn read_quants<const WEIGHT_TYPE: u8, const VNNI: bool>(planes: *const u8
             }
         }
         if layout.codebook {
-            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(CODEBOOK.as_ptr().cast()));
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(IQ4_NL_VALUES.as_ptr().cast()));
             for quant in &mut quants {
                 *quant = _mm256_shuffle_epi8(table, *quant);
             }
         }
         // Bytes are stored unsigned and the codebook's values are signed; the other form is an offset of 128 away.
-        if (layout.planes.bytes && is_signed::<WEIGHT_TYPE, VNNI>())
-            || (layout.codebook && !is_signed::<WEIGHT_TYPE, VNNI>())
+        if (layout.planes.bytes && is_signed::<TENSOR_TYPE, VNNI>())
+            || (layout.codebook && !is_signed::<TENSOR_TYPE, VNNI>())
         {
             for quant in &mut quants {
                 *quant = _mm256_xor_si256(*quant, _mm256_set1_epi8(-128));
@@ -298,16 +299,16 @@ unsafe fn merge(quants: __m256i, upper: __m256i, mask: __m256i) -> __m256i {
 /// # Safety
 /// `activation` is valid for reads; AVX2 and FMA, and AVX-VNNI if `VNNI`.
 #[inline(always)]
-unsafe fn accumulate<const WEIGHT_TYPE: u8, const VNNI: bool>(
+unsafe fn accumulate<const TENSOR_TYPE: u8, const VNNI: bool>(
     sums: __m256,
     weights: &BlockWeights,
     activation: *const ActivationBlock,
 ) -> __m256 {
-    let layout = const { layout::<WEIGHT_TYPE>() };
+    let layout = const { layout::<TENSOR_TYPE>() };
     // SAFETY: all reads are inside the activation's block.
     unsafe {
-        let first = dot::<WEIGHT_TYPE, VNNI>(weights, activation, 0);
-        let last = dot::<WEIGHT_TYPE, VNNI>(weights, activation, 1);
+        let first = dot::<TENSOR_TYPE, VNNI>(weights, activation, 0);
+        let last = dot::<TENSOR_TYPE, VNNI>(weights, activation, 1);
         let scale = _mm256_set1_ps((*activation).scale);
         let sums = match layout.scales {
             Scales::Block | Scales::BlockMinimum | Scales::SubMinimum => {
@@ -339,16 +340,16 @@ unsafe fn accumulate<const WEIGHT_TYPE: u8, const VNNI: bool>(
 /// # Safety
 /// As [`accumulate`].
 #[inline(always)]
-unsafe fn dot<const WEIGHT_TYPE: u8, const VNNI: bool>(
+unsafe fn dot<const TENSOR_TYPE: u8, const VNNI: bool>(
     weights: &BlockWeights,
     activation: *const ActivationBlock,
     half: usize,
 ) -> __m256i {
-    let layout = const { layout::<WEIGHT_TYPE>() };
+    let layout = const { layout::<TENSOR_TYPE>() };
     // SAFETY: all reads are inside the activation's block.
     unsafe {
         let mut sums = match layout.offset_shift {
-            _ if is_signed::<WEIGHT_TYPE, VNNI>() => _mm256_setzero_si256(),
+            _ if is_signed::<TENSOR_TYPE, VNNI>() => _mm256_setzero_si256(),
             None if !layout.codebook => _mm256_setzero_si256(),
             shift => {
                 let count = _mm_cvtsi32_si128(shift.unwrap_or(7) as i32);
@@ -363,7 +364,7 @@ unsafe fn dot<const WEIGHT_TYPE: u8, const VNNI: bool>(
             let quants = _mm256_set1_epi32(words.add(word).read());
             if VNNI {
                 sums = _mm256_dpbusd_avx_epi32(sums, weights, quants);
-            } else if is_signed::<WEIGHT_TYPE, VNNI>() {
+            } else if is_signed::<TENSOR_TYPE, VNNI>() {
                 let products = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(quants, weights));
                 sums = _mm256_add_epi32(sums, _mm256_madd_epi16(products, ones));
             } else {
@@ -381,8 +382,8 @@ unsafe fn dot<const WEIGHT_TYPE: u8, const VNNI: bool>(
 
 /// Asks for the weights that stand [`PREFETCH_BYTES`] after this block's, a block's share of the record.
 #[inline(always)]
-unsafe fn prefetch<const WEIGHT_TYPE: u8>(record: *const u8, block: usize) {
-    let layout = const { layout::<WEIGHT_TYPE>() };
+unsafe fn prefetch<const TENSOR_TYPE: u8>(record: *const u8, block: usize) {
+    let layout = const { layout::<TENSOR_TYPE>() };
     let share = layout.record_bytes() / layout.record_blocks();
     let mut at = 0;
     while at < share {

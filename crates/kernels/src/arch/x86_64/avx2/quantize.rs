@@ -2,9 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use crate::activations::{ActivationBlock, QuantizedRow};
 use crate::arch::portable;
 use crate::matrix::layout::BLOCK;
+use crate::operands::{ActivationBlock, QuantizedRow};
 
 /// Quantizes a row to the same quants as the portable version.
 ///

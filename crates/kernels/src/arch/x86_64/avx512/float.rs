@@ -3,10 +3,10 @@
 use std::arch::x86_64::*;
 
 use super::store;
-use crate::WeightType;
+use crate::TensorType;
 use crate::matrix::ROW_GROUP;
 use crate::matrix::layout::BLOCK;
-use crate::product::Product;
+use crate::operands::Product;
 
 /// Groups of rows that are multiplied at once.
 const N_GROUPS: usize = 2;
@@ -19,7 +19,7 @@ const PREFETCH_BYTES: usize = 4096;
 /// # Safety
 /// As [`Product`] says; AVX-512.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-pub(super) unsafe fn product<const WEIGHT_TYPE: u8>(product: &Product) {
+pub(super) unsafe fn product<const TENSOR_TYPE: u8>(product: &Product) {
     let mut row = 0;
     while row < product.n_rows {
         let mut token = 0;
@@ -27,11 +27,11 @@ pub(super) unsafe fn product<const WEIGHT_TYPE: u8>(product: &Product) {
             // SAFETY: the caller's promise; rows and tokens are the product's.
             token += unsafe {
                 match product.n_tokens - token {
-                    12.. => tile::<WEIGHT_TYPE, 12>(product, row, token),
-                    8.. => tile::<WEIGHT_TYPE, 8>(product, row, token),
-                    4.. => tile::<WEIGHT_TYPE, 4>(product, row, token),
-                    2.. => tile::<WEIGHT_TYPE, 2>(product, row, token),
-                    _ => tile::<WEIGHT_TYPE, 1>(product, row, token),
+                    12.. => tile::<TENSOR_TYPE, 12>(product, row, token),
+                    8.. => tile::<TENSOR_TYPE, 8>(product, row, token),
+                    4.. => tile::<TENSOR_TYPE, 4>(product, row, token),
+                    2.. => tile::<TENSOR_TYPE, 2>(product, row, token),
+                    _ => tile::<TENSOR_TYPE, 1>(product, row, token),
                 }
             };
         }
@@ -44,8 +44,8 @@ pub(super) unsafe fn product<const WEIGHT_TYPE: u8>(product: &Product) {
 /// # Safety
 /// As [`product`], and the rows and tokens are the product's.
 #[inline(always)]
-unsafe fn tile<const WEIGHT_TYPE: u8, const N_TOKENS: usize>(product: &Product, row: usize, token: usize) -> usize {
-    let pair_bytes = 2 * ROW_GROUP * WeightType::ALL[usize::from(WEIGHT_TYPE)].block_bytes();
+unsafe fn tile<const TENSOR_TYPE: u8, const N_TOKENS: usize>(product: &Product, row: usize, token: usize) -> usize {
+    let pair_bytes = 2 * ROW_GROUP * TensorType::ALL[usize::from(TENSOR_TYPE)].block_bytes();
     // Where the second group is padding, the first is multiplied twice, and one result is not stored.
     let second = if row + ROW_GROUP < product.n_rows { product.group_bytes } else { 0 };
     // SAFETY: the groups and the tokens' blocks are the product's; a row is padded to whole blocks.
@@ -59,7 +59,7 @@ unsafe fn tile<const WEIGHT_TYPE: u8, const N_TOKENS: usize>(product: &Product, 
                     _mm_prefetch::<_MM_HINT_T0>(weights.wrapping_add(PREFETCH_BYTES + at).cast());
                     _mm_prefetch::<_MM_HINT_T0>(weights.wrapping_add(second + PREFETCH_BYTES + at).cast());
                 }
-                let columns = [read_pair::<WEIGHT_TYPE>(weights), read_pair::<WEIGHT_TYPE>(weights.add(second))];
+                let columns = [read_pair::<TENSOR_TYPE>(weights), read_pair::<TENSOR_TYPE>(weights.add(second))];
                 for (token, sums) in sums.iter_mut().enumerate() {
                     for parity in 0..2 {
                         let element = _mm512_set1_ps(*activations.add(token * BLOCK + column + parity));
@@ -88,15 +88,15 @@ unsafe fn tile<const WEIGHT_TYPE: u8, const N_TOKENS: usize>(product: &Product, 
 /// # Safety
 /// `weights` points to two columns of a group; AVX-512.
 #[inline(always)]
-unsafe fn read_pair<const WEIGHT_TYPE: u8>(weights: *const u8) -> [__m512; 2] {
+unsafe fn read_pair<const TENSOR_TYPE: u8>(weights: *const u8) -> [__m512; 2] {
     // SAFETY: the caller's promise.
     unsafe {
-        match WeightType::ALL[usize::from(WEIGHT_TYPE)] {
-            WeightType::F16 => [
+        match TensorType::ALL[usize::from(TENSOR_TYPE)] {
+            TensorType::F16 => [
                 _mm512_cvtph_ps(_mm256_loadu_si256(weights.cast())),
                 _mm512_cvtph_ps(_mm256_loadu_si256(weights.add(32).cast())),
             ],
-            WeightType::BF16 => {
+            TensorType::BF16 => {
                 let pairs = _mm512_loadu_si512(weights.cast());
                 let upper = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
                 [

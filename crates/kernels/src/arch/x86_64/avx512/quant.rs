@@ -7,11 +7,12 @@
 use std::arch::x86_64::*;
 
 use super::store;
-use crate::WeightType;
-use crate::activations::{ActivationBlock, TOKEN_TILE};
+use crate::TensorType;
 use crate::matrix::ROW_GROUP;
-use crate::matrix::layout::{CODEBOOK, QuantLayout, Scales};
-use crate::product::Product;
+use crate::matrix::formats::quant_layout;
+use crate::matrix::layout::{QuantLayout, Scales};
+use crate::operands::{ActivationBlock, Product, TOKEN_TILE};
+use crate::quantized::IQ4_NL_VALUES;
 
 /// How far ahead of its use a weight is asked for, in bytes: far enough to hide the memory's latency.
 const PREFETCH_BYTES: usize = 4096;
@@ -21,29 +22,29 @@ const PREFETCH_BYTES: usize = 4096;
 /// # Safety
 /// As [`Product`] says; AVX-512 with VNNI.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-pub(super) unsafe fn product<const WEIGHT_TYPE: u8>(product: &Product) {
+pub(super) unsafe fn product<const TENSOR_TYPE: u8>(product: &Product) {
     let mut row = 0;
     while row < product.n_rows {
         // SAFETY: the caller's promise; every group handed on is the product's.
         row += unsafe {
             match product.n_tokens {
-                1 => few_tokens::<WEIGHT_TYPE, 1>(product, row),
-                2 => few_tokens::<WEIGHT_TYPE, 2>(product, row),
-                3 => few_tokens::<WEIGHT_TYPE, 3>(product, row),
-                4 => few_tokens::<WEIGHT_TYPE, 4>(product, row),
-                5 => few_tokens::<WEIGHT_TYPE, 5>(product, row),
-                6 => few_tokens::<WEIGHT_TYPE, 6>(product, row),
-                7 => few_tokens::<WEIGHT_TYPE, 7>(product, row),
-                8 => few_tokens::<WEIGHT_TYPE, 8>(product, row),
-                _ if product.n_rows - row > ROW_GROUP => many_tokens::<WEIGHT_TYPE, 2>(product, row),
-                _ => many_tokens::<WEIGHT_TYPE, 1>(product, row),
+                1 => few_tokens::<TENSOR_TYPE, 1>(product, row),
+                2 => few_tokens::<TENSOR_TYPE, 2>(product, row),
+                3 => few_tokens::<TENSOR_TYPE, 3>(product, row),
+                4 => few_tokens::<TENSOR_TYPE, 4>(product, row),
+                5 => few_tokens::<TENSOR_TYPE, 5>(product, row),
+                6 => few_tokens::<TENSOR_TYPE, 6>(product, row),
+                7 => few_tokens::<TENSOR_TYPE, 7>(product, row),
+                8 => few_tokens::<TENSOR_TYPE, 8>(product, row),
+                _ if product.n_rows - row > ROW_GROUP => many_tokens::<TENSOR_TYPE, 2>(product, row),
+                _ => many_tokens::<TENSOR_TYPE, 1>(product, row),
             }
         };
     }
 }
 
-const fn layout<const WEIGHT_TYPE: u8>() -> QuantLayout {
-    QuantLayout::of(WeightType::ALL[WEIGHT_TYPE as usize])
+const fn layout<const TENSOR_TYPE: u8>() -> QuantLayout {
+    quant_layout(TensorType::ALL[TENSOR_TYPE as usize])
 }
 
 /// Multiplies the group of rows that starts at `row` with `N_TOKENS` tokens, all sums in registers: the weights are one
@@ -52,8 +53,8 @@ const fn layout<const WEIGHT_TYPE: u8>() -> QuantLayout {
 /// # Safety
 /// As [`product`], with `N_TOKENS` tokens, and the group is the product's.
 #[inline(always)]
-unsafe fn few_tokens<const WEIGHT_TYPE: u8, const N_TOKENS: usize>(product: &Product, row: usize) -> usize {
-    let layout = const { layout::<WEIGHT_TYPE>() };
+unsafe fn few_tokens<const TENSOR_TYPE: u8, const N_TOKENS: usize>(product: &Product, row: usize) -> usize {
+    let layout = const { layout::<TENSOR_TYPE>() };
     // SAFETY: the group is the product's, and so are its records and the tokens' blocks.
     unsafe {
         let mut record = product.weights.add(row / ROW_GROUP * product.group_bytes);
@@ -61,12 +62,12 @@ unsafe fn few_tokens<const WEIGHT_TYPE: u8, const N_TOKENS: usize>(product: &Pro
         let mut sums = [[_mm512_setzero_ps()]; N_TOKENS];
         for _ in 0..product.n_blocks / layout.record_blocks() {
             for block in 0..layout.record_blocks() {
-                let weights = read_groups::<WEIGHT_TYPE, 1>(product, record, block);
+                let weights = read_groups::<TENSOR_TYPE, 1>(product, record, block);
                 let refined = refined_tokens(product, at, N_TOKENS);
                 for (token, sums) in sums.iter_mut().enumerate() {
-                    *sums = accumulate::<WEIGHT_TYPE, 1>(*sums, &weights, product.quantized.add(at + token));
+                    *sums = accumulate::<TENSOR_TYPE, 1>(*sums, &weights, product.quantized.add(at + token));
                     if refined >> token & 1 == 1 {
-                        *sums = accumulate::<WEIGHT_TYPE, 1>(*sums, &weights, product.remainders.add(at + token));
+                        *sums = accumulate::<TENSOR_TYPE, 1>(*sums, &weights, product.remainders.add(at + token));
                     }
                 }
                 at += product.token_stride;
@@ -85,8 +86,8 @@ unsafe fn few_tokens<const WEIGHT_TYPE: u8, const N_TOKENS: usize>(product: &Pro
 /// # Safety
 /// As [`product`], and the groups are the product's.
 #[inline(always)]
-unsafe fn many_tokens<const WEIGHT_TYPE: u8, const N_GROUPS: usize>(product: &Product, row: usize) -> usize {
-    let layout = const { layout::<WEIGHT_TYPE>() };
+unsafe fn many_tokens<const TENSOR_TYPE: u8, const N_GROUPS: usize>(product: &Product, row: usize) -> usize {
+    let layout = const { layout::<TENSOR_TYPE>() };
     // SAFETY: the groups are the product's, and so are their records and the tokens' blocks; a tile's tokens have room
     // in `sums`.
     unsafe {
@@ -96,15 +97,15 @@ unsafe fn many_tokens<const WEIGHT_TYPE: u8, const N_GROUPS: usize>(product: &Pr
         let mut at = 0;
         for _ in 0..product.n_blocks / layout.record_blocks() {
             for block in 0..layout.record_blocks() {
-                let weights = read_groups::<WEIGHT_TYPE, N_GROUPS>(product, record, block);
+                let weights = read_groups::<TENSOR_TYPE, N_GROUPS>(product, record, block);
                 for (token, sums) in sums.iter_mut().enumerate() {
-                    *sums = accumulate::<WEIGHT_TYPE, N_GROUPS>(*sums, &weights, product.quantized.add(at + token));
+                    *sums = accumulate::<TENSOR_TYPE, N_GROUPS>(*sums, &weights, product.quantized.add(at + token));
                 }
                 let mut refined = refined_tokens(product, at, product.n_tokens);
                 while refined != 0 {
                     let token = refined.trailing_zeros() as usize;
                     let sums = sums.get_unchecked_mut(token);
-                    *sums = accumulate::<WEIGHT_TYPE, N_GROUPS>(*sums, &weights, product.remainders.add(at + token));
+                    *sums = accumulate::<TENSOR_TYPE, N_GROUPS>(*sums, &weights, product.remainders.add(at + token));
                     refined &= refined - 1;
                 }
                 at += product.token_stride;
@@ -133,7 +134,7 @@ unsafe fn refined_tokens(product: &Product, at: usize, n_tokens: usize) -> u64 {
 /// # Safety
 /// `record` points to a whole record of the first group, which has the block; AVX-512.
 #[inline(always)]
-unsafe fn read_groups<const WEIGHT_TYPE: u8, const N_GROUPS: usize>(
+unsafe fn read_groups<const TENSOR_TYPE: u8, const N_GROUPS: usize>(
     product: &Product,
     record: *const u8,
     block: usize,
@@ -143,8 +144,8 @@ unsafe fn read_groups<const WEIGHT_TYPE: u8, const N_GROUPS: usize>(
         let mut weights = [BlockWeights::zero(); N_GROUPS];
         for (group, weights) in weights.iter_mut().enumerate() {
             let record = record.add(group * product.group_bytes);
-            prefetch::<WEIGHT_TYPE>(record, block);
-            *weights = BlockWeights::read::<WEIGHT_TYPE>(record, block);
+            prefetch::<TENSOR_TYPE>(record, block);
+            *weights = BlockWeights::read::<TENSOR_TYPE>(record, block);
         }
         weights
     }
@@ -188,13 +189,13 @@ impl BlockWeights {
     /// # Safety
     /// `record` points to a whole record, which has the block; AVX-512.
     #[inline(always)]
-    unsafe fn read<const WEIGHT_TYPE: u8>(record: *const u8, block: usize) -> BlockWeights {
-        let layout = const { layout::<WEIGHT_TYPE>() };
+    unsafe fn read<const TENSOR_TYPE: u8>(record: *const u8, block: usize) -> BlockWeights {
+        let layout = const { layout::<TENSOR_TYPE>() };
         // SAFETY: the offsets are those of the layout that the record was written with.
         unsafe {
             let planes = record.add(layout.planes_offset() + block * layout.planes.block_bytes());
-            let (scales, minimums) = read_scales::<WEIGHT_TYPE>(record, block);
-            BlockWeights { quants: read_quants::<WEIGHT_TYPE>(planes), scales, minimums }
+            let (scales, minimums) = read_scales::<TENSOR_TYPE>(record, block);
+            BlockWeights { quants: read_quants::<TENSOR_TYPE>(planes), scales, minimums }
         }
     }
 }
@@ -202,8 +203,8 @@ impl BlockWeights {
 /// # Safety
 /// As [`BlockWeights::read`].
 #[inline(always)]
-unsafe fn read_scales<const WEIGHT_TYPE: u8>(record: *const u8, block: usize) -> ([__m512; 2], [__m512; 2]) {
-    let layout = const { layout::<WEIGHT_TYPE>() };
+unsafe fn read_scales<const TENSOR_TYPE: u8>(record: *const u8, block: usize) -> ([__m512; 2], [__m512; 2]) {
+    let layout = const { layout::<TENSOR_TYPE>() };
     // SAFETY: the offsets are those of the layout; what a type does not have is not read.
     unsafe {
         let scale = read_halves(record);
@@ -257,8 +258,8 @@ unsafe fn read_halves(pointer: *const u8) -> __m512 {
 /// # Safety
 /// `planes` points to all planes of a block; AVX-512.
 #[inline(always)]
-unsafe fn read_quants<const WEIGHT_TYPE: u8>(planes: *const u8) -> [__m512i; 8] {
-    let layout = const { layout::<WEIGHT_TYPE>() };
+unsafe fn read_quants<const TENSOR_TYPE: u8>(planes: *const u8) -> [__m512i; 8] {
+    let layout = const { layout::<TENSOR_TYPE>() };
     // SAFETY: the offsets are those of the layout; a plane that a type does not have is not read.
     unsafe {
         let mut quants = [_mm512_setzero_si512(); 8];
@@ -309,7 +310,7 @@ static CODEBOOK_UNSIGNED: [u8; 16] = {
     let mut values = [0; 16];
     let mut idx = 0;
     while idx < 16 {
-        values[idx] = (CODEBOOK[idx] as u8) ^ 0x80;
+        values[idx] = (IQ4_NL_VALUES[idx] as u8) ^ 0x80;
         idx += 1;
     }
     values
@@ -340,15 +341,15 @@ unsafe fn merge(quants: __m512i, upper: __m512i, mask: __m512i) -> __m512i {
 /// # Safety
 /// `activation` is valid for reads; AVX-512 with VNNI.
 #[inline(always)]
-unsafe fn accumulate<const WEIGHT_TYPE: u8, const N_GROUPS: usize>(
+unsafe fn accumulate<const TENSOR_TYPE: u8, const N_GROUPS: usize>(
     mut sums: [__m512; N_GROUPS],
     weights: &[BlockWeights; N_GROUPS],
     activation: *const ActivationBlock,
 ) -> [__m512; N_GROUPS] {
-    let layout = const { layout::<WEIGHT_TYPE>() };
+    let layout = const { layout::<TENSOR_TYPE>() };
     // SAFETY: all reads are inside the activation's block.
     unsafe {
-        let start = start_of_sums::<WEIGHT_TYPE>(activation);
+        let start = start_of_sums::<TENSOR_TYPE>(activation);
         let quants = activation.cast::<i32>();
         let mut integers = [start; N_GROUPS];
         for word in 0..4 {
@@ -374,7 +375,7 @@ unsafe fn accumulate<const WEIGHT_TYPE: u8, const N_GROUPS: usize>(
                     _mm512_fmadd_ps(both, scale, sums[group])
                 }
             };
-            sums[group] = add_minimums::<WEIGHT_TYPE>(sums[group], weights, activation);
+            sums[group] = add_minimums::<TENSOR_TYPE>(sums[group], weights, activation);
         }
         sums
     }
@@ -385,8 +386,8 @@ unsafe fn accumulate<const WEIGHT_TYPE: u8, const N_GROUPS: usize>(
 /// # Safety
 /// `activation` is valid for reads; AVX-512.
 #[inline(always)]
-unsafe fn start_of_sums<const WEIGHT_TYPE: u8>(activation: *const ActivationBlock) -> [__m512i; 2] {
-    let layout = const { layout::<WEIGHT_TYPE>() };
+unsafe fn start_of_sums<const TENSOR_TYPE: u8>(activation: *const ActivationBlock) -> [__m512i; 2] {
+    let layout = const { layout::<TENSOR_TYPE>() };
     // SAFETY: the caller's promise.
     unsafe {
         let shift = match layout.offset_shift {
@@ -403,12 +404,12 @@ unsafe fn start_of_sums<const WEIGHT_TYPE: u8>(activation: *const ActivationBloc
 /// # Safety
 /// `activation` is valid for reads; AVX-512.
 #[inline(always)]
-unsafe fn add_minimums<const WEIGHT_TYPE: u8>(
+unsafe fn add_minimums<const TENSOR_TYPE: u8>(
     sums: __m512,
     weights: &BlockWeights,
     activation: *const ActivationBlock,
 ) -> __m512 {
-    let layout = const { layout::<WEIGHT_TYPE>() };
+    let layout = const { layout::<TENSOR_TYPE>() };
     // SAFETY: the caller's promise.
     unsafe {
         match layout.scales {
@@ -428,8 +429,8 @@ unsafe fn add_minimums<const WEIGHT_TYPE: u8>(
 
 /// Asks for the weights that stand [`PREFETCH_BYTES`] after this block's, a block's share of the record.
 #[inline(always)]
-unsafe fn prefetch<const WEIGHT_TYPE: u8>(record: *const u8, block: usize) {
-    let layout = const { layout::<WEIGHT_TYPE>() };
+unsafe fn prefetch<const TENSOR_TYPE: u8>(record: *const u8, block: usize) {
+    let layout = const { layout::<TENSOR_TYPE>() };
     let share = layout.record_bytes() / layout.record_blocks();
     let mut at = 0;
     while at < share {

@@ -1,10 +1,49 @@
-//! Reading the blocks of a GGUF row: whatever the type, a block becomes the same plain form before it is packed.
+//! The quantized types: how each is packed, and how the blocks of a GGUF row are read. Whatever the type, a block becomes
+//! the same plain form before it is packed.
 //!
 //! Quants are read four columns at a time as 32-bit words, a byte each, so that bits move in all four at once.
 //! The formats are those of llama.cpp's `ggml-common.h`.
 
-use super::layout::QuantLayout;
-use crate::WeightType;
+use super::layout::{BLOCK, Planes, QuantLayout, ROW_GROUP, Scales};
+use crate::TensorType;
+
+const NIBBLES: Planes = Planes { bytes: false, nibbles: true, pairs: false, bits: false };
+const NIBBLES_BITS: Planes = Planes { bits: true, ..NIBBLES };
+const NIBBLES_PAIRS: Planes = Planes { pairs: true, ..NIBBLES };
+const PAIRS: Planes = Planes { bytes: false, nibbles: false, pairs: true, bits: false };
+const PAIRS_BITS: Planes = Planes { bits: true, ..PAIRS };
+const BYTES: Planes = Planes { bytes: true, nibbles: false, pairs: false, bits: false };
+
+/// The layout of a quantized type.
+///
+/// # Panics
+/// For a floating-point type, which has none.
+pub(crate) const fn quant_layout(tensor_type: TensorType) -> QuantLayout {
+    match tensor_type {
+        TensorType::Q4_0 => QuantLayout::new(NIBBLES, Scales::Block, Some(3)),
+        TensorType::Q4_1 => QuantLayout::new(NIBBLES, Scales::BlockMinimum, None),
+        TensorType::Q5_0 => QuantLayout::new(NIBBLES_BITS, Scales::Block, Some(4)),
+        TensorType::Q5_1 => QuantLayout::new(NIBBLES_BITS, Scales::BlockMinimum, None),
+        TensorType::Q8_0 => QuantLayout::new(BYTES, Scales::Block, Some(7)),
+        TensorType::Q2_K => QuantLayout::new(PAIRS, Scales::SubPairMinimum, None),
+        TensorType::Q3_K => QuantLayout::new(PAIRS_BITS, Scales::SubPair, Some(2)),
+        TensorType::Q4_K => QuantLayout::new(NIBBLES, Scales::SubMinimum, None),
+        TensorType::Q5_K => QuantLayout::new(NIBBLES_BITS, Scales::SubMinimum, None),
+        TensorType::Q6_K => QuantLayout::new(NIBBLES_PAIRS, Scales::SubPair, Some(5)),
+        TensorType::IQ4_NL => QuantLayout { codebook: true, ..QuantLayout::new(NIBBLES, Scales::Block, None) },
+        TensorType::F32 | TensorType::F16 | TensorType::BF16 => panic!("a floating-point type has no quants"),
+    }
+}
+
+/// Bytes that one group of rows takes, for rows of `n_columns`.
+pub(crate) fn group_bytes(tensor_type: TensorType, n_columns: usize) -> usize {
+    let n_blocks = n_columns.div_ceil(BLOCK);
+    if tensor_type.is_float() {
+        return n_blocks * BLOCK * ROW_GROUP * tensor_type.block_bytes();
+    }
+    let layout = quant_layout(tensor_type);
+    n_blocks / layout.record_blocks() * layout.record_bytes()
+}
 
 /// One block of a row, with its quants as stored (unsigned) and not yet multiplied by anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,22 +63,22 @@ const SIGN: u16 = 0x8000;
 
 impl SourceBlock {
     /// Reads one block from the bytes of a GGUF row.
-    pub(super) fn read(&mut self, weight_type: WeightType, bytes: &[u8]) {
-        debug_assert_eq!(bytes.len(), weight_type.block_bytes());
-        match weight_type {
-            WeightType::Q4_0 | WeightType::IQ4_NL => self.read_nibbles(bytes, None, 2),
-            WeightType::Q4_1 => self.read_nibbles(bytes, None, 4),
-            WeightType::Q5_0 => self.read_nibbles(bytes, Some(2), 6),
-            WeightType::Q5_1 => self.read_nibbles(bytes, Some(4), 8),
-            WeightType::Q8_0 => self.read_bytes(bytes),
-            WeightType::Q2_K => self.read_q2_k(bytes),
-            WeightType::Q3_K => self.read_q3_k(bytes),
-            WeightType::Q4_K => self.read_q4_k(bytes),
-            WeightType::Q5_K => self.read_q5_k(bytes),
-            WeightType::Q6_K => self.read_q6_k(bytes),
-            WeightType::F32 | WeightType::F16 | WeightType::BF16 => unreachable!("floats are not read in blocks"),
+    pub(super) fn read(&mut self, tensor_type: TensorType, bytes: &[u8]) {
+        debug_assert_eq!(bytes.len(), tensor_type.block_bytes());
+        match tensor_type {
+            TensorType::Q4_0 | TensorType::IQ4_NL => self.read_nibbles(bytes, None, 2),
+            TensorType::Q4_1 => self.read_nibbles(bytes, None, 4),
+            TensorType::Q5_0 => self.read_nibbles(bytes, Some(2), 6),
+            TensorType::Q5_1 => self.read_nibbles(bytes, Some(4), 8),
+            TensorType::Q8_0 => self.read_bytes(bytes),
+            TensorType::Q2_K => self.read_q2_k(bytes),
+            TensorType::Q3_K => self.read_q3_k(bytes),
+            TensorType::Q4_K => self.read_q4_k(bytes),
+            TensorType::Q5_K => self.read_q5_k(bytes),
+            TensorType::Q6_K => self.read_q6_k(bytes),
+            TensorType::F32 | TensorType::F16 | TensorType::BF16 => unreachable!("floats are not read in blocks"),
         }
-        debug_assert!(QuantLayout::of(weight_type).has_minimum() || self.minimum == 0);
+        debug_assert!(quant_layout(tensor_type).has_minimum() || self.minimum == 0);
     }
 
     /// Types of 32 columns with four bits per quant, and a fifth where `fifth_bits` says where it stands.
@@ -176,4 +215,19 @@ fn half_at(bytes: &[u8], at: usize) -> u16 {
 
 fn word_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_weights_take_hardly_more_than_the_file() {
+        for tensor_type in TensorType::ALL {
+            let packed = group_bytes(tensor_type, 4096);
+            let original = ROW_GROUP * 4096 / tensor_type.block_elements() * tensor_type.block_bytes();
+            assert!(packed >= original, "{tensor_type:?}: {packed} < {original}");
+            assert!(packed * 100 <= original * 104, "{tensor_type:?}: {packed} against {original}");
+        }
+    }
 }

@@ -1,0 +1,105 @@
+//! A request's tokens, and its place in the KV cache.
+
+use std::mem::take;
+
+use crate::kv_cache::CachedSequence;
+use crate::model::{Advance, Model};
+
+/// The tokens of a request, and what the cache holds of them.
+pub(super) struct Place {
+    /// Its part of the cache, while it has one; during a step longer than `n_computed` by what is being computed.
+    sequence: CachedSequence,
+    /// The prompt and the answer so far.
+    tokens: Vec<u32>,
+    /// How many of them the cache holds.
+    n_computed: usize,
+    /// How many more of them the present step computes, guesses among them.
+    chunk: usize,
+    /// How many of the tokens are guesses, which come last, while a step finds out whether they are right.
+    n_guessed: usize,
+}
+
+impl Place {
+    /// Without a place yet.
+    pub(super) fn new(prompt: Vec<u32>) -> Self {
+        Place { sequence: CachedSequence::default(), tokens: prompt, n_computed: 0, chunk: 0, n_guessed: 0 }
+    }
+
+    pub(super) fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// The tokens that the cache holds.
+    pub(super) fn computed(&self) -> &[u32] {
+        &self.tokens[..self.n_computed]
+    }
+
+    pub(super) fn n_uncomputed(&self) -> usize {
+        self.tokens.len() - self.n_computed
+    }
+
+    pub(super) fn sequence(&self) -> &CachedSequence {
+        &self.sequence
+    }
+
+    /// Has a place in the cache, which holds the first of its tokens already.
+    pub(super) fn occupy(&mut self, sequence: CachedSequence) {
+        self.n_computed = sequence.n_tokens();
+        self.sequence = sequence;
+    }
+
+    /// Gives it up: returns the sequence, and the tokens that it holds.
+    pub(super) fn leave(&mut self, model: &mut Model) -> (CachedSequence, &[u32]) {
+        self.undo_step(model);
+        let n_computed = take(&mut self.n_computed);
+        (take(&mut self.sequence), &self.tokens[..n_computed])
+    }
+
+    /// A step computes so many of the tokens that are not in the cache yet.
+    pub(super) fn begin_step(&mut self, chunk: usize) {
+        self.chunk = chunk;
+    }
+
+    /// The step also computes these guesses of what comes next.
+    pub(super) fn guess(&mut self, guesses: &[u32]) {
+        self.tokens.extend_from_slice(guesses);
+        self.n_guessed = guesses.len();
+        self.chunk += guesses.len();
+    }
+
+    /// Whether the step ends with a token to be chosen.
+    pub(super) fn wants_logits(&self) -> bool {
+        self.n_computed + self.chunk == self.tokens.len()
+    }
+
+    /// The step, for the model.
+    pub(super) fn advance(&mut self) -> Advance<'_> {
+        let end = self.n_computed + self.chunk;
+        let n_rows = if self.wants_logits() { 1 + self.n_guessed } else { 0 };
+        let logits = self.chunk - n_rows..self.chunk;
+        Advance { sequence: &mut self.sequence, tokens: &self.tokens[self.n_computed..end], logits }
+    }
+
+    /// The step is done; what it computed of guesses does not count yet. Returns the guesses, which are taken off.
+    pub(super) fn finish_step(&mut self) -> Vec<u32> {
+        let n_guessed = take(&mut self.n_guessed);
+        self.n_computed += take(&mut self.chunk) - n_guessed;
+        self.tokens.split_off(self.tokens.len() - n_guessed)
+    }
+
+    pub(super) fn push(&mut self, token: u32) {
+        self.tokens.push(token);
+    }
+
+    /// So many guesses were right, and are computed already. An answer's last token is not, even where it was guessed.
+    pub(super) fn accept(&mut self, n_right: usize) {
+        self.n_computed = (self.n_computed + n_right).min(self.tokens.len() - 1);
+    }
+
+    /// Forgets what a step has begun to compute, and what it has computed of wrong guesses.
+    pub(super) fn undo_step(&mut self, model: &mut Model) {
+        model.truncate(&mut self.sequence, self.n_computed);
+        self.tokens.truncate(self.tokens.len() - take(&mut self.n_guessed));
+        self.chunk = 0;
+    }
+}

@@ -1,0 +1,71 @@
+//! What a request's caller is told: its answer as text, log-probabilities, and how it ended.
+
+use hone_protocol::{
+    FinishReason, GenerateError, GenerationEvent, GenerationSender, LogprobOptions, Timings, TokenLogprob,
+    TokenLogprobs,
+};
+
+use crate::logprobs::{largest, log_sum_exp};
+use crate::text_stream::TextStream;
+use crate::tokenizer::Tokenizer;
+
+/// The answer so far, and the way to the caller.
+pub(super) struct Reply {
+    pub(super) events: GenerationSender,
+    pub(super) text: TextStream,
+    pub(super) logprobs: LogprobOptions,
+    /// The tokens of the names that log-probabilities are wanted of.
+    pub(super) named_tokens: Vec<u32>,
+    /// The most tokens of the answer.
+    pub(super) max_tokens: usize,
+    /// Whether that is what the context leaves, and not what the request asked for.
+    pub(super) is_bounded_by_context: bool,
+    pub(super) n_generated: usize,
+    pub(super) has_ended: bool,
+}
+
+impl Reply {
+    pub(super) fn fail(&self, error: GenerateError) {
+        self.events.send(GenerationEvent::Failed(error));
+    }
+
+    /// Whether the answer may have no more tokens.
+    pub(super) fn is_full(&self) -> bool {
+        self.n_generated >= self.max_tokens
+    }
+
+    /// Why an answer ends that is full.
+    pub(super) fn length_reason(&self) -> FinishReason {
+        if self.is_bounded_by_context { FinishReason::ContextFull } else { FinishReason::Length }
+    }
+
+    /// Sends a token of the answer.
+    pub(super) fn send_token(&mut self, token: u32, logits: &[f32], tokenizer: &Tokenizer) {
+        self.n_generated += 1;
+        let logprobs = self.logprobs.is_wanted().then(|| self.logprobs_of(token, logits, tokenizer));
+        // A control token that does not end the answer says nothing to a reader.
+        let bytes = if tokenizer.is_control(token) { &[] } else { tokenizer.token_bytes(token) };
+        let text = self.text.push(bytes);
+        self.events.send(GenerationEvent::Token { id: token, text, logprobs });
+    }
+
+    pub(super) fn finish(&mut self, reason: FinishReason, timings: Timings) {
+        let text = self.text.finish();
+        self.events.send(GenerationEvent::Finished { reason, text, timings });
+    }
+
+    fn logprobs_of(&self, token: u32, logits: &[f32], tokenizer: &Tokenizer) -> TokenLogprobs {
+        let total = log_sum_exp(logits);
+        let logprob = |id: u32| logits[id as usize] - total;
+        let row = |id: u32| {
+            let text = String::from_utf8_lossy(tokenizer.token_bytes(id)).into_owned();
+            TokenLogprob { id, logprob: logprob(id), text }
+        };
+        TokenLogprobs {
+            id: token,
+            logprob: logprob(token),
+            top: largest(logits, self.logprobs.top.unwrap_or(0)).into_iter().map(row).collect(),
+            named: self.named_tokens.iter().map(|id| row(*id)).collect(),
+        }
+    }
+}

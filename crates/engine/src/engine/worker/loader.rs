@@ -1,0 +1,415 @@
+//! Models on their way into memory and out of it, and the requests that wait for them.
+//!
+//! Models are loaded each by a thread of its own, while the others run. What was computed with one that leaves is saved by
+//! another thread, whose memory the next one to be loaded waits for.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use hone_protocol::{GenerateError, Lane, LocateModel, ModelFile, with_causes};
+
+use super::resident::ResidentModel;
+use super::residents::Residents;
+use super::saved_prefixes::SavedPrefixes;
+use super::source::{ModelSource, warn_of_draft};
+use super::verified::Verified;
+use crate::backend::native::ComputeThreads;
+use crate::engine::status::{ModelState, ModelStatus};
+use crate::engine::submission::{LoadedTexts, Submission};
+use crate::engine::{EngineOptions, Event};
+use crate::kv_cache::BLOCK_TOKENS;
+use crate::model::{LoadOptions, Model};
+use crate::scheduler::cost::CostModel;
+use crate::scheduler::{Admission, ModelId, ModelTraits, Scheduler};
+use crate::speculation::draft_model::DraftModel;
+
+/// What loading is guessed to take, for those who are told to try again: some time to begin with, and the reading.
+const LOADING_SECONDS: f64 = 1.0;
+const LOADING_BYTES_PER_SECOND: f64 = 1e9;
+
+/// Brings models into memory, and lets them leave.
+pub(super) struct Loader {
+    options: EngineOptions,
+    locator: Arc<dyn LocateModel>,
+    /// The models in memory, for those who prepare requests.
+    texts: LoadedTexts,
+    events: Sender<Event>,
+    threads: ComputeThreads,
+    awaited: Vec<AwaitedModel>,
+    loading: Vec<LoadingModel>,
+    /// Threads that save what was computed with models that leave.
+    leaving: Vec<JoinHandle<()>>,
+    n_models: u32,
+}
+
+/// A model that is not in memory, and the requests that wait for it.
+struct AwaitedModel {
+    source: ModelSource,
+    waiting: Vec<Submission>,
+}
+
+/// A model on its way.
+struct LoadingModel {
+    id: ModelId,
+    awaited: AwaitedModel,
+    thread: JoinHandle<()>,
+}
+
+/// What a loading thread brings.
+pub(in crate::engine) struct Loaded {
+    id: ModelId,
+    model: Result<(Model, Option<DraftModel>), String>,
+}
+
+impl AwaitedModel {
+    /// As urgent as the most urgent request.
+    fn lane(&self) -> Lane {
+        self.waiting.iter().map(Submission::lane).min().unwrap_or(Lane::Batch)
+    }
+}
+
+impl Loader {
+    pub(super) fn new(
+        options: EngineOptions,
+        locator: Arc<dyn LocateModel>,
+        texts: LoadedTexts,
+        events: Sender<Event>,
+    ) -> Self {
+        Loader {
+            threads: ComputeThreads::new(options.model.n_threads),
+            options,
+            locator,
+            texts,
+            events,
+            awaited: Vec::new(),
+            loading: Vec::new(),
+            leaving: Vec::new(),
+            n_models: 0,
+        }
+    }
+
+    /// Whether no request waits for a model.
+    pub(super) fn is_idle(&self) -> bool {
+        self.awaited.is_empty() && self.loading.is_empty()
+    }
+
+    /// Lets a request wait for its model, which is not in memory.
+    pub(super) fn wait_for_model(&mut self, submission: Submission, scheduler: &mut Scheduler) {
+        let (file, lane) = (submission.file().clone(), submission.lane());
+        let (queued, limit) = (self.n_waiting(lane), self.options.scheduler.queue_limits[lane as usize]);
+        // What is parked had been taken already.
+        if queued >= limit && !matches!(submission, Submission::Parked(..)) {
+            scheduler.refuse(lane);
+            return submission.fail(GenerateError::Busy { lane, queued, retry_after: loading_time(&file) });
+        }
+        if let Some(awaited) = self.awaited_model(&file) {
+            return awaited.waiting.push(submission);
+        }
+        match ModelSource::read(file.clone(), submission.model(), &self.options, &*self.locator) {
+            Ok(source) => self.awaited.push(AwaitedModel { source, waiting: vec![submission] }),
+            // Where the file is damaged, what its header makes of that is of no interest.
+            Err(error) => {
+                let damage = self.locator.verify(&file).err().map(|damage| damage.to_string());
+                refuse_all(vec![submission], &damage.unwrap_or_else(|| with_causes(&error)), scheduler);
+            }
+        }
+    }
+
+    /// A model that is on its way or waits for memory.
+    fn awaited_model(&mut self, file: &ModelFile) -> Option<&mut AwaitedModel> {
+        let loading = self.loading.iter_mut().map(|loading| &mut loading.awaited);
+        loading.chain(&mut self.awaited).find(|awaited| awaited.source.file == *file)
+    }
+
+    /// Requests of a lane that wait for models.
+    fn n_waiting(&self, lane: Lane) -> usize {
+        let loading = self.loading.iter().map(|loading| &loading.awaited);
+        let waiting = loading.chain(&self.awaited).flat_map(|awaited| &awaited.waiting);
+        waiting.filter(|submission| submission.lane() == lane).count()
+    }
+
+    /// Has models loaded that there is memory for now, the most urgent first. One that has to wait holds up those that are
+    /// as urgent, so that a large model is not passed by small ones indefinitely.
+    pub(super) fn load_awaited(&mut self, residents: &mut Residents) {
+        if self.awaited.is_empty() {
+            return;
+        }
+        self.drop_cancelled_waiting(&mut residents.scheduler);
+        self.awaited.sort_by_key(AwaitedModel::lane);
+        let (mut held_up, mut held) = (None, Vec::new());
+        for awaited in std::mem::take(&mut self.awaited) {
+            let lane = awaited.lane();
+            let waits =
+                if held_up == Some(lane) { Some(awaited) } else { self.load_if_admitted(awaited, lane, residents) };
+            if let Some(awaited) = waits {
+                held_up = Some(lane);
+                held.push(awaited);
+            }
+        }
+        // Those that have had to leave meanwhile wait behind them.
+        held.append(&mut self.awaited);
+        self.awaited = held;
+    }
+
+    fn drop_cancelled_waiting(&mut self, scheduler: &mut Scheduler) {
+        for awaited in &mut self.awaited {
+            let cancelled = awaited.waiting.extract_if(.., |submission| submission.is_cancelled());
+            for submission in cancelled {
+                if let Submission::Parked(_, parked) = &submission {
+                    scheduler.cancel_parked(parked);
+                }
+            }
+        }
+        self.awaited.retain(|awaited| !awaited.waiting.is_empty());
+    }
+
+    /// Begins to load a model where it is admitted; returns it where it has to wait.
+    fn load_if_admitted(
+        &mut self,
+        mut awaited: AwaitedModel,
+        lane: Lane,
+        residents: &mut Residents,
+    ) -> Option<AwaitedModel> {
+        let id = ModelId(self.n_models);
+        let ModelSource { demand, is_pinned, .. } = awaited.source;
+        let scheduler = &mut residents.scheduler;
+        // Free memory comes first, then that of idle models, then that of others' requests, and a larger cache last.
+        let attainable = scheduler.attainable_memory(lane);
+        let rooms = [scheduler.free_memory(), scheduler.attainable_memory(Lane::Batch), attainable];
+        let room = rooms.into_iter().find(|room| demand.within(*room).0.total() <= *room).unwrap_or(attainable);
+        let (memory, positions) = demand.within(room);
+        let unloaded = match scheduler.admit_model(id, memory, is_pinned, lane) {
+            Ok(Admission::Now(unloaded)) => unloaded,
+            Ok(Admission::Later) => return Some(awaited),
+            Err(error) if let Some(draft) = awaited.source.draft.take() => {
+                warn_of_draft(&draft.path.display().to_string(), &format!("with it, {error}"));
+                awaited.source.demand = demand.alone();
+                return self.load_if_admitted(awaited, lane, residents);
+            }
+            Err(error) => {
+                refuse_all(awaited.waiting, &error.to_string(), scheduler);
+                return None;
+            }
+        };
+        self.n_models += 1;
+        unloaded.into_iter().for_each(|id| self.unload(id, residents));
+        self.begin_loading(id, awaited, lane, positions, &mut residents.scheduler);
+        None
+    }
+
+    /// Has a model loaded that has been admitted. Where that cannot begin, the requests that wait for it are told.
+    fn begin_loading(
+        &mut self,
+        id: ModelId,
+        awaited: AwaitedModel,
+        lane: Lane,
+        cache_positions: usize,
+        scheduler: &mut Scheduler,
+    ) {
+        // Beside steps that are as urgent a single thread loads, and gives way to them.
+        let is_beside = scheduler.urgency().is_some_and(|urgency| urgency <= lane);
+        let n_loading = if is_beside { Some(1) } else { self.options.model.n_threads };
+        let load = LoadOptions { threads: self.threads.clone(), n_loading, cache_positions };
+        match self.spawn_loading(id, &awaited.source, load, is_beside) {
+            Ok(thread) => {
+                tracing::debug!(model = awaited.source.name, "loading");
+                self.loading.push(LoadingModel { id, awaited, thread });
+            }
+            Err(error) => {
+                scheduler.remove_model(id);
+                refuse_all(awaited.waiting, &error.to_string(), scheduler);
+            }
+        }
+    }
+
+    fn spawn_loading(
+        &mut self,
+        id: ModelId,
+        source: &ModelSource,
+        load: LoadOptions,
+        gives_way: bool,
+    ) -> std::io::Result<JoinHandle<()>> {
+        let (options, events, locator) = (self.options.model.clone(), self.events.clone(), self.locator.clone());
+        let (file, draft) = (source.file.clone(), source.draft.clone());
+        let leaving = std::mem::take(&mut self.leaving);
+        std::thread::Builder::new().name("hone-load".into()).spawn(move || {
+            if gives_way {
+                give_way();
+            }
+            // Their memory is counted on.
+            leaving.into_iter().for_each(wait_for);
+            let loaded = catch_unwind(AssertUnwindSafe(|| {
+                let verified = Verified { locator: &*locator, options: &options, load: &load };
+                let model = verified.load(&file)?;
+                let draft = draft.and_then(|draft| load_draft(&draft, &file, &model, &verified));
+                Ok((model, draft))
+            }));
+            let bug = || Err("loading failed unexpectedly: this is a bug in hone".to_owned());
+            let model = loaded.unwrap_or_else(|_| bug());
+            // Without an engine nobody waits for the model.
+            let _ = events.send(Event::Loaded(Box::new(Loaded { id, model })));
+        })
+    }
+
+    /// A model has been loaded, or cannot be: the requests that wait for it are returned, or told.
+    pub(super) fn finish(&mut self, loaded: Loaded, residents: &mut Residents) -> Vec<Submission> {
+        let Some(index) = self.loading.iter().position(|loading| loading.id == loaded.id) else { return Vec::new() };
+        let LoadingModel { id, awaited: AwaitedModel { source, waiting }, thread } = self.loading.swap_remove(index);
+        wait_for(thread);
+        match loaded.model {
+            Ok((model, draft)) => {
+                tracing::debug!(model = source.name, "loaded");
+                self.add(id, source, model, draft, residents);
+                waiting
+            }
+            Err(reason) => {
+                residents.scheduler.remove_model(id);
+                refuse_all(waiting, &reason, &mut residents.scheduler);
+                Vec::new()
+            }
+        }
+    }
+
+    fn add(
+        &self,
+        id: ModelId,
+        source: ModelSource,
+        model: Model,
+        draft: Option<DraftModel>,
+        residents: &mut Residents,
+    ) {
+        let traits = ModelTraits {
+            kv_blocks: model.cache_positions() / BLOCK_TOKENS,
+            slices: model.n_slices(),
+            cost: CostModel::for_weights(source.file.length),
+        };
+        if draft.is_none() && source.draft.is_some() {
+            residents.scheduler.set_memory(id, source.demand.without_draft(model.cache_positions()));
+        }
+        self.texts.insert(source.file.clone(), model.text().clone());
+        let saved = self.options.prefix_folder.as_ref().map(|folder| SavedPrefixes::open(folder, &source.file, &model));
+        let saved = saved.transpose().unwrap_or_else(|error| {
+            tracing::debug!(%error, "what was saved of earlier conversations is unavailable");
+            None
+        });
+        let mut resident = ResidentModel::new(id, source, model);
+        (resident.draft, resident.saved) = (draft, saved);
+        residents.add(resident, traits);
+    }
+
+    /// Unloads models that nobody has used for a while.
+    pub(super) fn unload_idle(&mut self, residents: &mut Residents) {
+        let Some(keep_alive) = self.options.keep_alive else { return };
+        for id in residents.scheduler.expired_models(keep_alive, residents.now()) {
+            self.unload(id, residents);
+        }
+    }
+
+    /// How long until the next model will have been idle for long enough.
+    pub(super) fn next_expiry(&self, residents: &Residents) -> Option<Duration> {
+        let expiry = residents.scheduler.next_expiry(self.options.keep_alive?)?;
+        Some(expiry.saturating_sub(residents.now()))
+    }
+
+    /// Takes memory from a model. Requests that it has wait until it is loaded again.
+    fn unload(&mut self, id: ModelId, residents: &mut Residents) {
+        let Some((mut model, parked)) = residents.remove(id) else { return };
+        self.texts.remove(&model.source.file);
+        let waiting: Vec<Submission> = parked
+            .into_iter()
+            .filter_map(|parked| {
+                model.take_off(parked.id()).map(|request| Submission::Parked(Box::new(request), parked))
+            })
+            .collect();
+        if !waiting.is_empty() {
+            tracing::debug!(model = model.source.name, n_requests = waiting.len(), "makes room for something urgent");
+            self.awaited.push(AwaitedModel { source: model.source.clone(), waiting });
+        }
+        self.save(model);
+    }
+
+    /// Has what was computed with a model saved, where it is worth it, and drops the model.
+    fn save(&mut self, mut model: ResidentModel) {
+        if !model.saves_prefix() {
+            return;
+        }
+        // Writing it takes longer than others should wait for their next tokens.
+        let leave = move || model.save_prefix();
+        self.leaving.retain(|thread| !thread.is_finished());
+        match std::thread::Builder::new().name("hone-leave".into()).spawn(leave) {
+            Ok(thread) => self.leaving.push(thread),
+            Err(error) => tracing::warn!(%error, "what was computed of the conversation is not saved"),
+        }
+    }
+
+    /// Drops a model whose state is not known; its requests fail.
+    pub(super) fn drop_broken(&mut self, id: ModelId, error: &GenerateError, residents: &mut Residents) {
+        let Some((mut model, parked)) = residents.remove(id) else { return };
+        parked.iter().for_each(|parked| residents.scheduler.fail_parked(parked));
+        self.texts.remove(&model.source.file);
+        model.fail_all(error);
+    }
+
+    /// Models that are being loaded, and those that wait for memory.
+    pub(super) fn status(&self, scheduler: &Scheduler) -> Vec<ModelStatus> {
+        let status = |state, memory, awaited: &AwaitedModel| {
+            ModelStatus::awaited(&awaited.source.name, state, memory, awaited.waiting.len())
+        };
+        let loading = self.loading.iter().map(|loading| {
+            status(ModelState::Loading, scheduler.memory(loading.id).unwrap_or_default(), &loading.awaited)
+        });
+        let waiting = self.awaited.iter().map(|one| status(ModelState::Waiting, one.source.demand.within(0).0, one));
+        loading.chain(waiting).collect()
+    }
+
+    /// Waits until everything is saved.
+    pub(super) fn join(self) {
+        self.leaving.into_iter().for_each(wait_for);
+    }
+}
+
+/// How long loading may take.
+fn loading_time(file: &ModelFile) -> Duration {
+    Duration::from_secs_f64(LOADING_SECONDS + file.length as f64 / LOADING_BYTES_PER_SECOND)
+}
+
+/// Tells requests that their model is unavailable.
+fn refuse_all(waiting: Vec<Submission>, reason: &str, scheduler: &mut Scheduler) {
+    for submission in waiting {
+        submission.fail(GenerateError::Model { model: submission.model().to_owned(), reason: reason.to_owned() });
+        if let Submission::Parked(_, parked) = &submission {
+            scheduler.fail_parked(parked);
+        }
+    }
+}
+
+/// Waits until a thread is done. A panic has been printed by it.
+fn wait_for(thread: JoinHandle<()>) {
+    let _ = thread.join();
+}
+
+/// From now on this thread, and those that it starts, run where nothing more urgent wants the core.
+#[cfg(target_os = "linux")]
+fn give_way() {
+    /// A tenth of the weight of a thread that does not give way.
+    const NICENESS: i32 = 10;
+    // On Linux this is the calling thread's alone.
+    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+        tracing::debug!(%error, "loading does not give way to running requests");
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn give_way() {}
+
+/// Loads the model that guesses for `model`. What is wrong with it is a warning: the other answers without it.
+fn load_draft(file: &ModelFile, model_file: &ModelFile, model: &Model, verified: &Verified<'_>) -> Option<DraftModel> {
+    let relative_cost = file.length as f32 / model_file.length.max(1) as f32;
+    let draft = verified
+        .load(file)
+        .and_then(|draft| DraftModel::new(draft, relative_cost, model.tokenizer()).map_err(|error| error.to_string()));
+    draft.inspect_err(|reason| warn_of_draft(&file.path.display().to_string(), reason)).ok()
+}

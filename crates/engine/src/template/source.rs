@@ -1,0 +1,12 @@
+//! What a template is made from, and what everybody who renders one is told.
+
+/// A template, with what it is told of the vocabulary.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub(super) text: String,
+    pub(super) bos: String,
+    pub(super) eos: String,
+}
+
+/// Says whether the answer is no longer wanted.
+pub(super) type IsCancelled<'a> = &'a dyn Fn() -> bool;

@@ -1,0 +1,248 @@
+//! Stored tensor elements as plain numbers, for every [`TensorType`].
+//!
+//! This is the portable reference: slices in, slices out, one formula per format, written for the reader. A quantized
+//! format stores blocks of 32 or 256 elements; each block has its own scale, and what the stored small integers mean is
+//! told beside each function. The layouts are those of `ggml-common.h`, the formulas those of `dequantize_row_*` in
+//! `ggml-quants.c` (<https://github.com/ggml-org/ggml/tree/master/src>). All numbers are little-endian; scales are
+//! half-precision floats.
+//!
+//! In blocks of 32 elements of 4 bits, byte `j` of 16 holds element `j` in its low half and element `j + 16` in its high
+//! half. A fifth bit stands apart: bit `e` of a 32-bit number is that of element `e`. In superblocks of 256 elements, groups
+//! of 16 or 32 have scales of their own, stored as small integers that share one or two half-precision scales.
+
+use half::{bf16, f16};
+
+use crate::TensorType;
+
+/// Decodes the elements of a tensor, or of whole rows or blocks of it.
+///
+/// # Panics
+/// When `out` has no whole number of blocks, or `bytes` are not exactly those of `out.len()` elements.
+pub fn dequantize(tensor_type: TensorType, bytes: &[u8], out: &mut [f32]) {
+    let (block_elements, block_bytes) = (tensor_type.block_elements(), tensor_type.block_bytes());
+    assert!(
+        out.len().is_multiple_of(block_elements) && bytes.len() == out.len() / block_elements * block_bytes,
+        "{} bytes of {tensor_type} for {} elements, where {block_bytes} bytes make {block_elements}",
+        bytes.len(),
+        out.len(),
+    );
+    match tensor_type {
+        TensorType::F32 => each_block(bytes, out, |element, [out]| *out = f32::from_le_bytes(*element)),
+        TensorType::F16 => each_block(bytes, out, |element, [out]| *out = f16::from_le_bytes(*element).to_f32()),
+        TensorType::BF16 => each_block(bytes, out, |element, [out]| *out = bf16::from_le_bytes(*element).to_f32()),
+        TensorType::Q4_0 => each_block(bytes, out, q4_0),
+        TensorType::Q4_1 => each_block(bytes, out, q4_1),
+        TensorType::Q5_0 => each_block(bytes, out, q5_0),
+        TensorType::Q5_1 => each_block(bytes, out, q5_1),
+        TensorType::Q8_0 => each_block(bytes, out, q8_0),
+        TensorType::IQ4_NL => each_block(bytes, out, iq4_nl),
+        TensorType::Q2_K => each_block(bytes, out, q2_k),
+        TensorType::Q3_K => each_block(bytes, out, q3_k),
+        TensorType::Q4_K => each_block(bytes, out, q4_k),
+        TensorType::Q5_K => each_block(bytes, out, q5_k),
+        TensorType::Q6_K => each_block(bytes, out, q6_k),
+    }
+}
+
+fn each_block<const BYTES: usize, const ELEMENTS: usize>(
+    bytes: &[u8],
+    out: &mut [f32],
+    decode: impl Fn(&[u8; BYTES], &mut [f32; ELEMENTS]),
+) {
+    let blocks = bytes.as_chunks().0.iter();
+    blocks.zip(out.as_chunks_mut().0).for_each(|(block, out)| decode(block, out));
+}
+
+/// What the 16 indices of an IQ4_NL element mean, before the block's scale: finer near zero, where most weights are
+/// (`kvalues_iq4nl` in `ggml-common.h`).
+pub const IQ4_NL_VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// Scale `d`, then 4 bits `q` each: `d (q - 8)`.
+fn q4_0(block: &[u8; 18], out: &mut [f32; 32]) {
+    let scale = half_at(block, 0);
+    for (element, out) in out.iter_mut().enumerate() {
+        *out = f32::from(low_bits(&block[2..], element) as i8 - 8) * scale;
+    }
+}
+
+/// Scale `d`, minimum `m`, then 4 bits `q` each: `d q + m`.
+fn q4_1(block: &[u8; 20], out: &mut [f32; 32]) {
+    let (scale, minimum) = (half_at(block, 0), half_at(block, 2));
+    for (element, out) in out.iter_mut().enumerate() {
+        *out = f32::from(low_bits(&block[4..], element)) * scale + minimum;
+    }
+}
+
+/// Scale `d`, the fifth bits, then 4 bits each that make `q` with them: `d (q - 16)`.
+fn q5_0(block: &[u8; 22], out: &mut [f32; 32]) {
+    let scale = half_at(block, 0);
+    for (element, out) in out.iter_mut().enumerate() {
+        let quant = low_bits(&block[6..], element) | fifth_bit(&block[2..6], element);
+        *out = f32::from(quant as i8 - 16) * scale;
+    }
+}
+
+/// Scale `d`, minimum `m`, the fifth bits, then 4 bits each that make `q` with them: `d q + m`.
+fn q5_1(block: &[u8; 24], out: &mut [f32; 32]) {
+    let (scale, minimum) = (half_at(block, 0), half_at(block, 2));
+    for (element, out) in out.iter_mut().enumerate() {
+        let quant = low_bits(&block[8..], element) | fifth_bit(&block[4..8], element);
+        *out = f32::from(quant) * scale + minimum;
+    }
+}
+
+/// Scale `d`, then a signed byte `q` each: `d q`.
+fn q8_0(block: &[u8; 34], out: &mut [f32; 32]) {
+    let scale = half_at(block, 0);
+    for (quant, out) in block[2..].iter().zip(out) {
+        *out = f32::from(*quant as i8) * scale;
+    }
+}
+
+/// Scale `d`, then a 4-bit index `i` each: `d` times [`IQ4_NL_VALUES`]`[i]`.
+fn iq4_nl(block: &[u8; 18], out: &mut [f32; 32]) {
+    let scale = half_at(block, 0);
+    for (element, out) in out.iter_mut().enumerate() {
+        *out = scale * f32::from(IQ4_NL_VALUES[usize::from(low_bits(&block[2..], element))]);
+    }
+}
+
+fn low_bits(halves: &[u8], element: usize) -> u8 {
+    halves[element % 16] >> (element / 16 * 4) & 0x0f
+}
+
+/// The element's bit, at the place of a fifth bit.
+fn fifth_bit(bits: &[u8], element: usize) -> u8 {
+    (bits[element / 8] >> (element % 8) & 1) << 4
+}
+
+/// 16 bytes of group scales, 64 bytes of 2-bit quants `q`, scale `d`, scale of the minimums `m`. A group has 16
+/// elements; the low half of its byte is its scale `s`, the high half its minimum `t`: `d s q - m t`.
+fn q2_k(block: &[u8; 84], out: &mut [f32; 256]) {
+    let (scale, minimum) = (half_at(block, 80), half_at(block, 82));
+    for (group, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+        let group_scale = scale * f32::from(block[group] & 0x0f);
+        let group_minimum = minimum * f32::from(block[group] >> 4);
+        for (index, out) in out.iter_mut().enumerate() {
+            *out = group_scale * f32::from(two_bits(&block[16..80], group * 16 + index)) - group_minimum;
+        }
+    }
+}
+
+/// 32 bytes of third bits, 64 bytes of low 2-bit quants, 12 bytes of group scales, scale `d`. A group has 16 elements;
+/// its scale `s` has 6 bits, its quants `q` have 3: `d (s - 32) (q - 4)`. Bit `i` of third byte `l` is that of element
+/// `32 i + l`.
+fn q3_k(block: &[u8; 110], out: &mut [f32; 256]) {
+    let scale = half_at(block, 108);
+    for (group, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+        let group_scale = scale * f32::from(q3_k_group_scale(&block[96..108], group));
+        for (index, out) in out.iter_mut().enumerate() {
+            let element = group * 16 + index;
+            let third_bit = block[element % 32] >> (element / 32) & 1;
+            let quant = (two_bits(&block[32..96], element) | third_bit << 2) as i8 - 4;
+            *out = group_scale * f32::from(quant);
+        }
+    }
+}
+
+/// Scale `d`, scale of the minimums `m`, 12 bytes of group scales, 128 bytes of 4-bit quants `q`. A group has 32
+/// elements with a 6-bit scale `s` and a 6-bit minimum `t`: `d s q - m t`.
+fn q4_k(block: &[u8; 144], out: &mut [f32; 256]) {
+    for (group, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let (group_scale, group_minimum) = q4_k_group(&block[..16], group);
+        for (index, out) in out.iter_mut().enumerate() {
+            *out = group_scale * f32::from(four_bits(&block[16..], group, index)) - group_minimum;
+        }
+    }
+}
+
+/// As [`q4_k`], with 32 bytes of fifth bits before the quants: bit `g` of byte `l` is that of element `l` of group `g`.
+fn q5_k(block: &[u8; 176], out: &mut [f32; 256]) {
+    for (group, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let (group_scale, group_minimum) = q4_k_group(&block[..16], group);
+        for (index, out) in out.iter_mut().enumerate() {
+            let fifth_bit = block[16 + index] >> group & 1;
+            let quant = four_bits(&block[48..], group, index) | fifth_bit << 4;
+            *out = group_scale * f32::from(quant) - group_minimum;
+        }
+    }
+}
+
+/// 128 bytes of low 4 bits, 64 bytes of high 2 bits, 16 signed bytes of group scales `s`, scale `d`. A group has 16
+/// elements with 6-bit quants `q`: `d s (q - 32)`. Each half of 128 elements has its low bits in 64 bytes (elements
+/// 0..64 in the low halves, 64..128 in the high halves) and its high bits in 32 bytes (element `l` at bits `2 (l / 32)`
+/// of byte `l % 32`).
+fn q6_k(block: &[u8; 210], out: &mut [f32; 256]) {
+    let scale = half_at(block, 208);
+    for (element, out) in out.iter_mut().enumerate() {
+        let (half, place) = (element / 128, element % 128);
+        let low = block[half * 64 + place % 64] >> (place / 64 * 4) & 0x0f;
+        let high = block[128 + half * 32 + place % 32] >> (place / 32 * 2) & 3;
+        let group_scale = f32::from(block[192 + element / 16] as i8);
+        *out = scale * group_scale * f32::from((low | high << 4) as i8 - 32);
+    }
+}
+
+/// Quants of 2 bits: each half of 128 elements has 32 bytes, and byte `l` holds elements `l`, `l + 32`, `l + 64` and
+/// `l + 96` from its lowest bits up.
+fn two_bits(quants: &[u8], element: usize) -> u8 {
+    quants[element / 128 * 32 + element % 32] >> (element % 128 / 32 * 2) & 3
+}
+
+/// Quants of 4 bits: two groups of 32 share 32 bytes, the first in the low halves.
+fn four_bits(quants: &[u8], group: usize, index: usize) -> u8 {
+    quants[group / 2 * 32 + index] >> (group % 2 * 4) & 0x0f
+}
+
+/// The signed scale of a Q3_K group: 4 low bits in the first 8 bytes (groups 0..8 in the low halves), 2 high bits in
+/// the last 4 (group `g` at bits `2 (g / 4)` of byte `g % 4`).
+fn q3_k_group_scale(scales: &[u8], group: usize) -> i8 {
+    let low = scales[group % 8] >> (group / 8 * 4) & 0x0f;
+    let high = scales[8 + group % 4] >> (group / 4 * 2) & 3;
+    (low | high << 4) as i8 - 32
+}
+
+/// Scale and minimum of a group of Q4_K or Q5_K, from the first 16 bytes of the block. Of the 12 bytes after the two
+/// half-precision scales, the first four hold the scales of groups 0..4 in 6 bits, the next four their minimums; groups
+/// 4..8 have 4 bits each in the last four (the scale low, the minimum high) and 2 bits on top of the first eight.
+fn q4_k_group(head: &[u8], group: usize) -> (f32, f32) {
+    let (scale, minimum, packed) = (half_at(head, 0), half_at(head, 2), &head[4..]);
+    let (group_scale, group_minimum) = if group < 4 {
+        (packed[group] & 0x3f, packed[group + 4] & 0x3f)
+    } else {
+        let halves = packed[group + 4];
+        (halves & 0x0f | packed[group - 4] >> 6 << 4, halves >> 4 | packed[group] >> 6 << 4)
+    };
+    (scale * f32::from(group_scale), minimum * f32::from(group_minimum))
+}
+
+/// The half-precision number at `offset`.
+fn half_at(block: &[u8], offset: usize) -> f32 {
+    f16::from_le_bytes([block[offset], block[offset + 1]]).to_f32()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn iq4_nl_looks_its_values_up() {
+        let mut block = [0u8; 18];
+        block[..2].copy_from_slice(&f16::from_f32(0.5).to_le_bytes());
+        block[2] = 0x0f; // element 0 has index 15, element 16 has index 0
+        block[3] = 0x78; // element 1 has index 8, element 17 has index 7
+        block[17] = 0xf1; // element 15 has index 1, element 31 has index 15
+        let mut out = [0.0; 32];
+        dequantize(TensorType::IQ4_NL, &block, &mut out);
+        let mut expected = [-63.5; 32];
+        (expected[0], expected[1], expected[17]) = (56.5, 0.5, -5.0);
+        (expected[15], expected[31]) = (-52.0, 56.5);
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    #[should_panic(expected = "35 bytes of IQ4_NL for 64 elements, where 18 bytes make 32")]
+    fn lengths_must_fit() {
+        dequantize(TensorType::IQ4_NL, &[0; 35], &mut [0.0; 64]);
+    }
+}
