@@ -89,7 +89,7 @@ mod tests {
     fn check<T: BatchTask>(command: &str) {
         let arguments = Arguments::command();
         let help = arguments.find_subcommand(command).unwrap().get_after_help().unwrap().to_string();
-        let (_, told) = help.split_once("those of the verdict: ").unwrap();
+        let (_, told) = help.split_once("which are not allowed: ").unwrap();
         let told: Vec<&str> = told.trim_end_matches('.').split(',').map(str::trim).collect();
         let columns = columns::<T>();
         let written: Vec<&str> = columns.keys().map(String::as_str).chain([SETTING]).collect();
