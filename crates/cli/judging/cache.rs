@@ -83,6 +83,6 @@ impl VerdictCache {
 
     fn path_of<T: BatchTask>(&self, task: &T) -> PathBuf {
         let key = json!([T::KIND, self.judge, task]).to_string();
-        self.folder.join(format!("{}.json", hexadecimal(&Sha256::digest(key))))
+        self.folder.join(format!("{}.json", hexadecimal(Sha256::digest(key))))
     }
 }

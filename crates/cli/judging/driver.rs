@@ -95,11 +95,10 @@ impl Driver<'_> {
 
 /// Waits for the first event of whatever runs, or Ctrl-C.
 fn wait<T: Task>(running: &[(usize, JudgeRun<T>)], pressed: &Receiver<()>) -> Wakeup {
-    let channels_of = |(place, (_, run)): (usize, &'_ (usize, JudgeRun<T>))| -> Vec<_> {
-        run.channels().map(move |(channel, events)| (place, channel, events.clone())).collect()
-    };
-    let channels: Vec<(usize, usize, Receiver<GenerationEvent>)> =
-        running.iter().enumerate().flat_map(channels_of).collect();
+    let mut channels = Vec::new();
+    for (place, (_, run)) in running.iter().enumerate() {
+        channels.extend(run.channels().map(|(channel, events)| (place, channel, events)));
+    }
     let mut select = Select::new();
     for (_, _, events) in &channels {
         select.recv(events);
@@ -110,8 +109,8 @@ fn wait<T: Task>(running: &[(usize, JudgeRun<T>)], pressed: &Receiver<()>) -> Wa
         // A channel that is closed stands for a Ctrl-C that can no longer come.
         return ready.recv(pressed).map_or(Wakeup::Nothing, |()| Wakeup::Interrupted);
     }
-    let (running, channel, events) = &channels[ready.index()];
-    Wakeup::Event { running: *running, channel: *channel, event: ready.recv(events) }
+    let (running, channel, events) = channels[ready.index()];
+    Wakeup::Event { running, channel, event: ready.recv(events) }
 }
 
 #[cfg(test)]

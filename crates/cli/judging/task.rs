@@ -77,8 +77,6 @@ pub(super) fn columns<T: BatchTask>() -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::collections::BTreeSet;
-
     use clap::CommandFactory;
 
     use super::super::setting::SETTING;
@@ -93,7 +91,7 @@ mod tests {
         let told: Vec<&str> = told.trim_end_matches('.').split(',').map(str::trim).collect();
         let columns = columns::<T>();
         let written: Vec<&str> = columns.keys().map(String::as_str).chain([SETTING]).collect();
-        assert_eq!(BTreeSet::from_iter(told), BTreeSet::from_iter(written));
+        assert_eq!(told, written);
     }
 
     #[test]

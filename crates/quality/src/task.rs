@@ -7,7 +7,7 @@ use crate::prompt::JudgePrompt;
 use crate::suspicion::Examined;
 
 /// Something that a judge can be asked. What a kind of verdict needs is said here; running requests, time and what is done
-/// when the judge cannot answer is the same for all, and stands in [`JudgeRun`](crate::JudgeRun).
+/// when the judge cannot answer is the same for all, and stands in `JudgeRun`.
 pub trait Task {
     /// What comes of it.
     type Verdict: Verdict;
