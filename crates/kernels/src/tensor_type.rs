@@ -7,11 +7,12 @@ use std::fmt;
 use thiserror::Error;
 
 /// Calls a macro with all rows: documentation, type, whether its elements are `float`s or `quant`s, its id in a file, the
-/// elements and bytes of a block, and the number by which `general.file_type` names a file of this type (`llama_ftype` in
+/// elements and bytes of a block, and the number that `general.file_type` has in files of this type (`llama_ftype` in
 /// `llama.h`).
 macro_rules! for_each_tensor_type {
     ($callback:ident $($arguments:tt)*) => {
         $callback! { ($($arguments)*)
+            // Documentation, type, kind, id, elements and bytes of a block, file type.
             "IEEE single precision." F32 float 0, 1, 4, 0;
             "IEEE half precision." F16 float 1, 1, 2, 1;
             "bfloat16." BF16 float 30, 1, 2, 32;
@@ -86,11 +87,11 @@ macro_rules! products {
 
 macro_rules! product_table {
     (($float:ident, $quant:ident) $($doc:literal $name:ident $kind:ident $($number:literal),*;)*) => {
-        [$(product!($kind, $float, $quant, $name)),*]
+        [$(product_of!($kind, $float, $quant, $name)),*]
     };
 }
 
-macro_rules! product {
+macro_rules! product_of {
     (float, $float:ident, $quant:ident, $name:ident) => {
         $float::<{ $crate::TensorType::$name as u8 }>
     };
