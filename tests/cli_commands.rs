@@ -93,7 +93,7 @@ fn the_kept_kv_cache_is_listed_and_removed() {
     let run = home.run(&["rm", "--kv"]);
     assert_eq!((run.code, run.stdout.as_str()), (0, "the kept KV cache is removed (0 B freed)\n"));
     assert!(home.path("data/kv/mine.txt").exists());
-    check_failure(&home, &["rm"], 2, "--kv");
+    check_failure(&home, &["rm"], 2, "MODEL");
 }
 
 /// A directory was said to be missing, and reading a pipe would have waited for a writer.
