@@ -6,17 +6,21 @@
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
+tools=$PWD/target/port-tools
 
 check_windows() {
     if ! command -v x86_64-w64-mingw32-g++ >/dev/null; then
         echo 'the check for Windows needs x86_64-w64-mingw32-g++: install g++-mingw-w64-x86-64 (so it is called in Debian)' >&2
         return 1
     fi
-    cargo check --workspace --tests --locked --target x86_64-pc-windows-gnu
+    # usearch includes it by the name that file systems of Windows find it by.
+    mkdir -p "$tools/include"
+    echo '#include <windows.h>' >"$tools/include/Windows.h"
+    CXXFLAGS_x86_64_pc_windows_gnu=-I$tools/include \
+        cargo check --workspace --tests --locked --target x86_64-pc-windows-gnu
 }
 
 check_macos() {
-    local tools=$PWD/target/port-tools
     if [ ! -x "$tools/bin/cargo-zigbuild" ]; then
         python3 -m pip install --quiet --disable-pip-version-check --target "$tools" ziglang==0.17.1 cargo-zigbuild==0.24.0
     fi

@@ -243,7 +243,7 @@ fn events_are_read_where_nothing_can_be_written() {
     let run = home.run(&["events"]);
     assert!(run.stdout.contains("session.closed"), "{}", run.stderr);
     assert!(run.stderr.contains("a copy of memory is read"), "{}", run.stderr);
-    check_failure(&home, &["events", "--follow"], 1, "owner.lock");
+    check_failure(&home, &["events", "--follow"], 1, "cannot be used");
 }
 
 #[test]
