@@ -9,14 +9,15 @@ cd "$(dirname "$0")/.."
 tools=$PWD/target/port-tools
 
 check_windows() {
-    if ! command -v x86_64-w64-mingw32-g++ >/dev/null; then
-        echo 'the check for Windows needs x86_64-w64-mingw32-g++: install g++-mingw-w64-x86-64 (so it is called in Debian)' >&2
+    if ! command -v x86_64-w64-mingw32-g++-posix >/dev/null; then
+        echo 'the check for Windows needs x86_64-w64-mingw32-g++-posix: install g++-mingw-w64-x86-64 (so it is called in Debian)' >&2
         return 1
     fi
     # usearch includes it by the name that file systems of Windows find it by.
     mkdir -p "$tools/include"
     echo '#include <windows.h>' >"$tools/include/Windows.h"
-    CXXFLAGS_x86_64_pc_windows_gnu=-I$tools/include \
+    # Its other variant has no threads for C++.
+    CXX_x86_64_pc_windows_gnu=x86_64-w64-mingw32-g++-posix CXXFLAGS_x86_64_pc_windows_gnu=-I$tools/include \
         cargo check --workspace --tests --locked --target x86_64-pc-windows-gnu
 }
 
