@@ -85,7 +85,7 @@ fn the_kept_kv_cache_is_listed_and_removed() {
     home.write("data/kv/0b.part", &[1; 500]);
     home.write("data/kv/mine.txt", b"mine");
     let run = home.run(&["list"]);
-    assert!(run.stderr.contains("3.5 kB") && run.stderr.contains("hone rm --kv"), "{}", run.stderr);
+    assert!(run.stderr.contains("3.50 kB") && run.stderr.contains("hone rm --kv"), "{}", run.stderr);
     let kept = serde_json::json!([{"kv_cache": {"files": 2, "bytes": 3500}}]);
     assert_eq!(home.json(&["list", "--json"]), kept);
     assert_eq!(home.json(&["rm", "--kv", "--json"]), kept);
@@ -93,7 +93,7 @@ fn the_kept_kv_cache_is_listed_and_removed() {
     let run = home.run(&["rm", "--kv"]);
     assert_eq!((run.code, run.stdout.as_str()), (0, "the kept KV cache is removed (0 B freed)\n"));
     assert!(home.path("data/kv/mine.txt").exists());
-    check_failure(&home, &["rm"], 2, "--kv");
+    check_failure(&home, &["rm"], 2, "MODEL");
 }
 
 /// A directory was said to be missing, and reading a pipe would have waited for a writer.
@@ -113,7 +113,9 @@ fn what_is_no_file_is_called_what_it_is() {
             &["pull", path],
             &["bundle", "--model", path, "--output", "never-written"],
         ] {
-            check_failure(&home, arguments, 1, &complaint);
+            let run = home.run_with_stdin(arguments, b"What is a tide?");
+            assert!(run.stderr.contains(&complaint), "hone {arguments:?} said {}", run.stderr);
+            assert_eq!((run.code, run.stdout.as_str()), (1, ""), "hone {arguments:?}");
         }
     };
     home.write("folder/file", b"");

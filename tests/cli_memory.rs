@@ -229,6 +229,23 @@ fn events_are_shown_by_conversation() {
     check_failure(&home, &["events", "--type", "critique"], 2, "critique.result");
 }
 
+/// Other commands that only read could do with a copy; this one insisted on writing.
+#[test]
+fn events_are_read_where_nothing_can_be_written() {
+    let home = Home::new();
+    let store = memory(&home);
+    store.append_event(&event(1, 1, Payload::SessionClosed(Nothing {}))).unwrap();
+    drop(store);
+    let lock = home.path("data/memory/owner.lock");
+    std::fs::remove_file(&lock).unwrap();
+    // Nobody can write to a folder as to a file, not even root.
+    std::fs::create_dir(&lock).unwrap();
+    let run = home.run(&["events"]);
+    assert!(run.stdout.contains("session.closed"), "{}", run.stderr);
+    assert!(run.stderr.contains("a copy of memory is read"), "{}", run.stderr);
+    check_failure(&home, &["events", "--follow"], 1, "cannot be used");
+}
+
 #[test]
 fn events_are_followed_and_memory_is_read_while_somebody_else_has_it_open() {
     let home = Home::new();

@@ -648,7 +648,6 @@ mod tests {
         check_refused("chat --model-b x", "--respondent-b");
         check_refused("story run", "FILE");
         check_refused("rm", "MODEL");
-        check_refused("rm --json", "--kv");
         check_refused("bench contention --judge j --model a --generator b", "cannot be used with");
         check_refused("grade --query Q", "--answer");
         check_refused("grade --input x", "--output");

@@ -31,6 +31,7 @@ pub fn create_private_folder(path: &Path) -> io::Result<()> {
     }
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());
     above.map_or(Ok(()), create_private_folder)?;
+    #[cfg_attr(not(unix), allow(unused_mut, reason = "rights are set on Unix alone"))]
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, FOLDER);

@@ -3,7 +3,6 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use hone_models::{Bundle, BundleError, InstalledModel, Place, Store, StoreError, write_bundle};
@@ -198,7 +197,7 @@ fn a_bundled_program_still_runs() {
     let echo = ["/bin/echo", "/usr/bin/echo"].map(Path::new).into_iter().find(|path| path.exists()).unwrap();
     write_bundle(echo, &scene.models(&["large"]), &scene.output, &mut |_| ()).unwrap();
     assert_eq!(fs::metadata(&scene.output).unwrap().permissions().mode() & 0o777, 0o755);
-    let said = Command::new(&scene.output).arg("still here").output().unwrap();
+    let said = std::process::Command::new(&scene.output).arg("still here").output().unwrap();
     assert_eq!(said.stdout, b"still here\n");
 }
 
