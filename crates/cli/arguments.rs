@@ -561,7 +561,6 @@ pub(crate) struct CompletionsArguments {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use clap::CommandFactory;
 
     use super::*;

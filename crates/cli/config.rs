@@ -196,7 +196,6 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// Loads with one user's file, one variable and no flags, and gives what `key` became or the error.

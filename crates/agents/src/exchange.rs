@@ -187,7 +187,6 @@ fn place(respondent: RespondentId) -> usize {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use hone_protocol::{
         Feedback, Judging, Nothing, Preference, RecallMode, SamplingOptions, SessionId, Stored, Timings,
     };

@@ -153,7 +153,6 @@ fn text_of(panic: &(dyn Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::sync::Arc;
 
     use crossbeam_channel::{Receiver, select_biased};

@@ -259,7 +259,6 @@ impl Subscriber {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::thread;
 
     use hone_protocol::{Nothing, Payload, Stored};

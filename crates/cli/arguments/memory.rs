@@ -230,7 +230,6 @@ fn moment(text: &str) -> Result<Timestamp, String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

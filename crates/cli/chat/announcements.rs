@@ -258,7 +258,6 @@ impl Drop for Listener {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use hone_protocol::{Judging, Payload, SessionId};
 
     use super::super::scripted::{saying, stack};

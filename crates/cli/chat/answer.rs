@@ -203,7 +203,6 @@ fn tell_what_was_left_out(session: &Session, before: usize, screen: &mut dyn Scr
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::sync::Arc;
 
     use hone_protocol::Prompt;

@@ -1,7 +1,5 @@
 //! A stack whose model a test writes, and a screen that remembers what it was shown.
 
-#![allow(clippy::unwrap_used)]
-
 use std::sync::Arc;
 
 use crossbeam_channel::{Sender, bounded};

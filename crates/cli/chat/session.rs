@@ -225,7 +225,6 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::scripted::session;
     use super::*;
 

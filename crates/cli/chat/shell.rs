@@ -295,7 +295,6 @@ fn first_line(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::sync::Arc;
 
     use hone_protocol::scripted::{Script, Scripted};

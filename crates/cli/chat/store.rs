@@ -127,7 +127,6 @@ fn name_from(day: Date, question: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use time::Month;
 
     use super::super::scripted::session;

@@ -61,7 +61,6 @@ fn parse_ids(input: &str, n_tokens: usize) -> anyhow::Result<Vec<u32>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -56,7 +56,6 @@ fn read(path: &Path) -> io::Result<[u8; FenceKey::LENGTH]> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -55,7 +55,6 @@ fn names(folder: Option<&Path>) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const KINDNESS: &str = "criterion = 'Is it kind?'\nscores = ['a', 'b', 'c', 'd', 'e']";

@@ -115,7 +115,6 @@ fn wait<T: Task>(running: &[(usize, JudgeRun<T>)], pressed: &Receiver<()>) -> Wa
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::sync::Arc;
     use std::time::Duration;
 

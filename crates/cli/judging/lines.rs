@@ -279,7 +279,6 @@ fn is_at(_: &File, _: &Path) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// What is in a file after it was opened and a line was added.

@@ -76,7 +76,6 @@ pub(super) fn columns<T: BatchTask>() -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use clap::CommandFactory;
 
     use super::super::setting::SETTING;

@@ -102,7 +102,6 @@ impl Story {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// What is said of a file with this text.

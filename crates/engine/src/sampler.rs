@@ -191,7 +191,6 @@ fn check(options: &SamplingOptions, vocab_size: usize) -> Result<(), InvalidSamp
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// Logits whose probabilities are 0.5, 0.25, 0.125, 0.0625, 0.0625.

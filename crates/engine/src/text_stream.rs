@@ -101,8 +101,6 @@ fn start_at_end(text: &str, stop: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     /// Pushes `bytes` cut in every way into pieces of one length, and all at once.

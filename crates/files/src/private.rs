@@ -143,6 +143,7 @@ fn narrow(file: &File) -> io::Result<()> {
 #[cfg(all(test, unix))]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
     use std::os::unix::fs::PermissionsExt;
 
     use tempfile::TempDir;

@@ -56,7 +56,6 @@ fn is_older(modified: io::Result<SystemTime>, age: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -242,7 +242,6 @@ fn digits(sum: &Sha256) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn engram(id: u128) -> Map<String, Value> {

@@ -200,7 +200,6 @@ impl Request {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::engram::tests::{example, graded};
 

@@ -258,7 +258,6 @@ pub(crate) fn field(name: &str, value: Value) -> Map<String, Value> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    #![allow(clippy::unwrap_used)]
     use hone_protocol::SuspicionKind;
 
     use super::*;

@@ -98,7 +98,6 @@ pub(crate) fn make_private(folder: &Path) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn names(folder: &Path) -> Vec<String> {

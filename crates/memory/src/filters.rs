@@ -82,7 +82,6 @@ impl EventFilter {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use hone_protocol::{Feedback, Nothing, Payload, Rating};
 
     use super::*;

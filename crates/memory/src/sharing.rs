@@ -404,6 +404,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(all(test, unix))]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
     use std::os::unix::net::UnixListener;
 
     use super::wire::{OwnerMessage, ReceivedRequest, receive, send};

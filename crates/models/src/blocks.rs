@@ -145,7 +145,6 @@ impl BlockHashing {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::io::Write;
 
     use super::*;

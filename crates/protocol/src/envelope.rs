@@ -329,7 +329,6 @@ pub struct Reward {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// `payload` in an envelope, as its JSON without ids and time; and that this JSON is read back.

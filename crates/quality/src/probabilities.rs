@@ -87,7 +87,6 @@ fn logprob_of(row: &TokenLogprobs, name: &str) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// A position where `chosen` was chosen and the names have these probabilities.

@@ -92,7 +92,6 @@ impl Rubric {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[track_caller]

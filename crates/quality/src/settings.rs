@@ -252,7 +252,6 @@ fn fence(template: String) -> Result<String, InvalidSettings> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// What is said of the shipped settings with one key set to another value.

@@ -141,7 +141,6 @@ fn field(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::Spread;
     use super::*;
 

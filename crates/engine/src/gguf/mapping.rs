@@ -125,8 +125,6 @@ fn release(_map: &Mmap, _range: Range<usize>) {}
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     #[test]

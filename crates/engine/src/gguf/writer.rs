@@ -326,8 +326,6 @@ fn put_array_start(bytes: &mut Vec<u8>, element_type: ValueType, len: usize) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     fn check_error<T: std::fmt::Debug>(result: Result<T, WriteError>, expected: &str) {

@@ -168,7 +168,6 @@ impl CostModel {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const TRUE: [f64; 4] = [6e-3, 1e-3, 5e-4, 2e-7];

@@ -182,7 +182,6 @@ impl Scheduler {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::scheduler::cost::CostModel;
     use crate::scheduler::{Arrival, ModelTraits, RequestId, SchedulerSettings};

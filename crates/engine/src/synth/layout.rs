@@ -288,8 +288,6 @@ fn llama3_divisors(shape: &Shape) -> Vec<f32> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     /// The tensor `rope_freqs.weight` of the Llama 3.2 1B files: 1 for the first pairs, 32 for the last.

@@ -103,8 +103,6 @@ fn fallback(wanted: TensorType, row_elements: usize) -> TensorType {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     #[test]

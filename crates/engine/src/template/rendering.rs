@@ -177,8 +177,6 @@ fn without_generation_marks(source: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use hone_protocol::Role;
 
     use super::*;

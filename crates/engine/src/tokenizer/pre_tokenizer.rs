@@ -353,8 +353,6 @@ fn cut_digits_in_threes(piece: &str, offset: usize, parts: &mut Vec<Range<usize>
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     fn check(name: &str, text: &str, expected: &[&str]) {

@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used)]
-
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -67,7 +67,6 @@ fn common_digits(a: QueryId, b: QueryId) -> usize {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -75,7 +75,6 @@ pub(super) fn receive<T: DeserializeOwned>(mut stream: impl Read) -> io::Result<
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

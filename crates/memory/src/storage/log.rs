@@ -362,7 +362,6 @@ fn number(bytes: &mut &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::storage::{Batch, Storage};
 

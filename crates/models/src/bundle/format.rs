@@ -256,7 +256,6 @@ fn damaged(reason: impl Into<String>) -> FormatError {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use std::io::Write;
 
     use super::*;

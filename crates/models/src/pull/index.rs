@@ -136,7 +136,6 @@ fn basic_authorization(address: &Url) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

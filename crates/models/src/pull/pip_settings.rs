@@ -177,7 +177,6 @@ fn parse(text: &str) -> Vec<(String, String, String)> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// What variables and files come to; the files are given the weakest first.

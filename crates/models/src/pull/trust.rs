@@ -84,7 +84,6 @@ fn is_excepted(address: &Url, list: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn check(address: &str, variables: &[(&str, &str)], expected: Option<&str>) {

@@ -102,8 +102,6 @@ pub fn candle_type(tensor_type: TensorType) -> Option<GgmlDType> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use hone_kernels::dequantize;
     use rand_chacha::ChaCha8Rng;
     use rand_chacha::rand_core::{Rng, SeedableRng};

@@ -143,7 +143,6 @@ fn link(href: &str) -> Option<Link> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn links(media_type: &str, text: &str) -> Vec<(String, String, bool)> {
