@@ -215,7 +215,7 @@ fn moment(text: &str) -> Result<Timestamp, String> {
     }
     let (date, clock) = text.split_once(['T', ' ']).unwrap_or((text, "0:0"));
     let numbers = |text: &str, separator: char| -> Option<Vec<u16>> {
-        text.split(separator).map(|part| part.parse().ok()).collect()
+        text.split(separator).map(|part| part.parse::<u16>().ok()).collect()
     };
     let parsed = || {
         let (date, clock) = (numbers(date, '-')?, numbers(clock, ':')?);

@@ -156,7 +156,7 @@ fn q2_k(block: &mut [u8; 84], scale: f32) {
 }
 
 /// Groups get a scale of 32 to 63, and a minimum that is the same number. (How their bits are packed:
-/// [`quantized`](crate::quantized).)
+/// `dequantize`.)
 fn q4_k_head(head: &mut [u8], scale: f32, center: f32) {
     set_scale_and_minimum(head, 0, scale, center);
     let packed = &mut head[4..];
