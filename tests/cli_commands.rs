@@ -146,7 +146,7 @@ fn chat_says_why_there_is_no_answer() {
     check_failure(&home, &["chat", "Why?"], 1, "HONE_OFFLINE");
     check_failure(&home, &["chat", "Why?", "--model", "smolm2:135m"], 1, "smollm2:135m");
     check_failure(&home, &["chat", "Why?", "--model", "./no.gguf"], 1, "./no.gguf");
-    check_failure(&home, &["chat", "Why?", "--resume"], 1, "no conversation is saved");
+    check_failure(&home, &["chat", "Why?", "--resume"], 1, "there is no saved conversation to continue");
     check_failure(&home, &["chat", "Why?", "--resume", "tides"], 1, "\"tides\"");
     check_failure(&home, &["chat", "Why?", "--resume", "../tides"], 1, "\"../tides\" is no name");
     check_failure(&home, &["chat", "Why?", "--resume", "Why is it so?"], 2, "--resume= \"QUESTION\"");
