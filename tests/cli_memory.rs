@@ -172,7 +172,7 @@ fn an_import_says_which_lines_are_wrong_and_writes_none() {
     check_failure(&other, &["memory", "import", broken.to_str().unwrap()], 1, "line 4: ");
     check(&other, &["memory", "list"], "");
     let differing = other.write("differing.jsonl", exported.as_bytes());
-    check_failure(&home, &["memory", "import", differing.to_str().unwrap()], 1, "line 2: another engram is remembered");
+    check_failure(&home, &["memory", "import", differing.to_str().unwrap()], 1, "line 2: another engram has its id");
     check_failure(&home, &["memory", "import", "/no/such/file"], 1, "/no/such/file");
     check_failure(&home, &["memory", "export", "/no/such/folder/file"], 1, "/no/such/folder/file");
 }

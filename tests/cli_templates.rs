@@ -164,7 +164,7 @@ fn commands_that_need_no_template_run_without_it() {
     assert!(generate.stderr.contains(complaint), "{}", generate.stderr);
     let pulled = home.run(&["pull", model, "--name", "hostile"]);
     assert_eq!(pulled.code, 0, "{}", pulled.stderr);
-    assert!(pulled.stderr.contains("cannot chat") && pulled.stderr.contains(complaint), "{}", pulled.stderr);
+    assert!(pulled.stderr.contains("but not chat") && pulled.stderr.contains(complaint), "{}", pulled.stderr);
     let doctor = home.run(&["doctor", "--model", "hostile"]);
     let said = format!("{}{}", doctor.stdout, doctor.stderr);
     assert!(doctor.code == 1 && said.contains(complaint), "{said}");

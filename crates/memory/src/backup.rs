@@ -12,7 +12,7 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use hone_files::{create_private_folder, sync_folder};
-use hone_protocol::{QueryId, Timestamp};
+use hone_protocol::{QueryId, Timestamp, hexadecimal};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -237,7 +237,7 @@ fn moment_of(file: &Path) -> Option<u64> {
 }
 
 fn digits(sum: &Sha256) -> String {
-    sum.clone().finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(sum.clone().finalize())
 }
 
 #[cfg(test)]

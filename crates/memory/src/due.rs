@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hone_files::{create_private_folder, sync_folder};
-use hone_protocol::QueryId;
+use hone_protocol::{QueryId, hexadecimal};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -175,8 +175,7 @@ pub(crate) fn with_sum(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn sum_line(bytes: &[u8]) -> String {
-    let digits: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    digits + "\n"
+    hexadecimal(Sha256::digest(bytes)) + "\n"
 }
 
 /// The number at the start of a file name; `None` if the file is not part of the list.

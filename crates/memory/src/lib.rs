@@ -28,6 +28,7 @@ mod fresh_store;
 pub mod fuzzing;
 mod index;
 mod local;
+mod lock;
 mod options;
 mod records;
 mod repair;

@@ -21,7 +21,7 @@ mod wire;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,7 @@ use crate::due::DueList;
 use crate::error::MemoryError;
 use crate::files::{Purpose, make_private, remove_unfinished};
 use crate::local::Local;
+use crate::lock::lock;
 use crate::options::MemoryOptions;
 use crate::request::{Reply, Request};
 use crate::storage::of_io;
@@ -395,10 +396,6 @@ pub(crate) struct Unreachable {
 fn held(folder: &Path, reason: &str) -> MemoryError {
     let process = owner_of(folder).map_or_else(|| "(unknown id)".to_owned(), |owner| owner.process.to_string());
     MemoryError::Held { folder: folder.to_owned(), process, reason: reason.to_owned() }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(all(test, unix))]

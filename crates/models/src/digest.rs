@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 
+use hone_protocol::hexadecimal;
 use sha2::{Digest as _, Sha256};
 
 use crate::blocks::{BlockHashing, Blocks};
@@ -37,7 +38,7 @@ impl Hashing {
 
     /// The digest of the bytes so far.
     pub(crate) fn digest(&self) -> Digest {
-        let sha256 = hexadecimal(&self.hasher.clone().finalize());
+        let sha256 = hexadecimal(self.hasher.clone().finalize());
         Digest { sha256, size: self.size, blocks: self.blocks.digests() }
     }
 
@@ -102,11 +103,6 @@ pub(crate) fn copy_hashed(
 /// Whether a text is a SHA-256 in the form that this crate writes.
 pub(crate) fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
-}
-
-/// Lower-case hexadecimal.
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

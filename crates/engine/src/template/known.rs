@@ -1,6 +1,7 @@
 //! Templates of models in the catalog, which have been read and run in this process: a process of their own would only
 //! make the first answer later.
 
+use hone_protocol::hexadecimal;
 use sha2::{Digest, Sha256};
 
 /// The SHA-256 of each template's text.
@@ -11,7 +12,6 @@ const KNOWN: [&str; 1] = [
 
 /// Whether a template is one that has been read.
 pub(super) fn is_known(template: &str) -> bool {
-    let hash = Sha256::digest(template.as_bytes());
-    let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = hexadecimal(Sha256::digest(template.as_bytes()));
     KNOWN.contains(&hash.as_str())
 }

@@ -4,9 +4,9 @@ use std::io;
 use std::path::Path;
 
 use super::Local;
-use super::opened::lock;
 use crate::due::{self, DueList};
 use crate::error::MemoryError;
+use crate::lock::lock;
 use crate::storage::of_io;
 
 impl Local {

@@ -3,10 +3,11 @@
 use hone_protocol::{Comparison, Grade, QueryId, Rating};
 use serde_json::{Map, Value};
 
-use super::opened::{Draft, Opened, lock};
+use super::opened::{Draft, Opened};
 use crate::engram::{Engram, field, grade_fields, pairwise_fields};
 use crate::error::MemoryError;
 use crate::filters::Filters;
+use crate::lock::lock;
 use crate::records::{
     Head, Numbered, StoredVector, damaged, engram_key, from_json, id_of, keys_of_all, to_json, vector_key,
 };

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use hone_protocol::{Envelope, EnvelopeId, Subject};
 
-use super::opened::{Opened, lock};
+use super::opened::Opened;
 use crate::error::MemoryError;
 use crate::filters::EventFilter;
+use crate::lock::lock;
 use crate::records::{Numbered, from_json, number_of, to_json};
 
 /// How far back the log is searched for a repeated event.

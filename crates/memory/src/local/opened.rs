@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use hone_protocol::QueryId;
 
@@ -12,6 +12,7 @@ use crate::error::MemoryError;
 use crate::files::{INDEX_FILE, Purpose, STORAGE_FOLDER, write_file};
 use crate::fresh_store::finish_interrupted;
 use crate::index::VectorIndex;
+use crate::lock::lock;
 use crate::options::MemoryOptions;
 use crate::records::{
     Change, FORMAT, HEAD_KEY, Head, Numbered, StoredVector, from_json, keys_of_all, model_key, to_json, vector_key,
@@ -305,9 +306,4 @@ fn rebuild(storage: &Storage, head: &Head, file: PathBuf, model: &str) -> Result
     }
     index.caught_up(head.last_change);
     Ok(index)
-}
-
-/// Locks a mutex, even after a panic: the guarded data changes in one step, or storage is marked as broken.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,11 +2,12 @@
 
 use hone_protocol::{QueryId, RecalledEngram};
 
-use super::opened::{Opened, lock};
+use super::opened::Opened;
 use crate::engram::Engram;
 use crate::error::MemoryError;
 use crate::filters::Filters;
 use crate::index::Neighbour;
+use crate::lock::lock;
 use crate::options::Ranking;
 use crate::records::{Numbered, StoredVector, id_of, keys_of_all};
 use crate::request::Vector;

@@ -11,11 +11,12 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use hone_protocol::hexadecimal;
 use sha2::{Digest, Sha256};
 
 use super::owner::OwnerNote;
@@ -23,6 +24,7 @@ use super::wire::{OwnerMessage, ReceivedRequest, SentRequest, VERSION, frame, re
 use super::{NoAnswer, Unreachable};
 use crate::error::MemoryError;
 use crate::local::Local;
+use crate::lock::lock;
 use crate::request::{Reply, Request};
 use hone_files::create_private_folder;
 
@@ -344,8 +346,7 @@ pub fn socket_path(folder: &Path, inside: &str, name: &str) -> io::Result<PathBu
         inside
     } else {
         let sum = Sha256::digest(inside.as_os_str().as_encoded_bytes());
-        let sum: String = sum.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        std::env::temp_dir().join(format!("hone-{sum}"))
+        std::env::temp_dir().join(format!("hone-{}", hexadecimal(&sum[..8])))
     };
     create_private_folder(&private)?;
     // In the folder for temporary files another user may have created it first.
@@ -357,8 +358,4 @@ pub fn socket_path(folder: &Path, inside: &str, name: &str) -> io::Result<PathBu
     // A copied folder may have lost its permissions.
     fs::set_permissions(&private, fs::Permissions::from_mode(0o700))?;
     Ok(private.join(name))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use hone_files::{create_private_file, create_private_folder};
-use hone_protocol::ModelFile;
+use hone_protocol::{ModelFile, hexadecimal};
 use sha2::{Digest, Sha256};
 
 use crate::kv_cache::{BLOCK_TOKENS, CacheFull};
@@ -98,7 +98,7 @@ impl SavedPrefixes {
         }
         create_private_folder(&self.folder)?;
         let sum = Sha256::digest(tokens.iter().flat_map(|token| token.to_le_bytes()).collect::<Vec<u8>>());
-        let name: String = self.fingerprint[..4].iter().chain(&sum[..8]).map(|byte| format!("{byte:02x}")).collect();
+        let name = hexadecimal(&self.fingerprint[..4]) + &hexadecimal(&sum[..8]);
         let path = self.folder.join(format!("{name}.kv"));
         let unfinished = path.with_extension("part");
         let written = self.write(&unfinished, tokens, model).and_then(|()| fs::rename(&unfinished, &path));
