@@ -1,5 +1,5 @@
-//! What the engine saved of conversations, so that they resume without being computed again: how much room it takes, and
-//! how to free it. The engine does without whatever is gone, also in processes that run.
+//! The KV caches that the engine saved of conversations, so that they resume without being computed again: their size, and
+//! how to remove them. Running processes cope with their removal.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -8,45 +8,52 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 /// The saved prefixes of a folder, as `--json` prints them.
-#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct SavedPrefixes {
-    /// How many there are.
+    /// The number of files.
     pub(crate) files: usize,
-    /// What they take.
+    /// Their size in bytes.
     pub(crate) bytes: u64,
 }
 
 impl SavedPrefixes {
-    /// Looks what is in the folder, which need not exist.
-    pub(crate) fn in_folder(folder: &Path) -> SavedPrefixes {
-        let sizes = files(folder).map(|(_, size)| size);
-        sizes
-            .fold(SavedPrefixes::default(), |sum, size| SavedPrefixes { files: sum.files + 1, bytes: sum.bytes + size })
-    }
-
-    /// Removes what is in the folder, and says what that was.
+    /// Counts what is in the folder, which need not exist.
     ///
     /// # Errors
-    /// When a file cannot be removed.
+    /// When the folder cannot be read.
+    pub(crate) fn in_folder(folder: &Path) -> io::Result<SavedPrefixes> {
+        let sizes = files(folder)?.into_iter().map(|(_, bytes)| bytes);
+        Ok(sizes.fold(SavedPrefixes::default(), SavedPrefixes::with))
+    }
+
+    /// Removes what is in the folder, and returns what that was.
+    ///
+    /// # Errors
+    /// When the folder cannot be read or a file cannot be removed.
     pub(crate) fn remove(folder: &Path) -> io::Result<SavedPrefixes> {
         let mut removed = SavedPrefixes::default();
-        for (path, size) in files(folder) {
+        for (path, bytes) in files(folder)? {
             match fs::remove_file(&path) {
                 // The engine of another process replaced it.
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                result => result?,
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                result => removed = result.map(|()| removed.with(bytes))?,
             }
-            removed = SavedPrefixes { files: removed.files + 1, bytes: removed.bytes + size };
         }
         Ok(removed)
     }
+
+    fn with(self, bytes: u64) -> SavedPrefixes {
+        SavedPrefixes { files: self.files + 1, bytes: self.bytes + bytes }
+    }
 }
 
-/// The files that hold prefixes, whole ones and such as are being written, with their sizes.
-fn files(folder: &Path) -> impl Iterator<Item = (PathBuf, u64)> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+/// The files that hold prefixes, complete or being written, with their sizes.
+fn files(folder: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
     let is_prefix = |path: &Path| path.extension().is_some_and(|extension| extension == "kv" || extension == "part");
-    entries
-        .filter(move |entry| is_prefix(&entry.path()))
-        .filter_map(|entry| Some((entry.path(), entry.metadata().ok()?.len())))
+    let files = entries.flatten().filter(|entry| is_prefix(&entry.path()));
+    Ok(files.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?.len()))).collect())
 }

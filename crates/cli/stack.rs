@@ -5,6 +5,9 @@ use hone_agents::{Asker, Expected, Team, TeamParts};
 use hone_bus::Bus;
 use hone_memory::MemoryStore;
 
+/// How many messages a terminal may leave unread: more than two answers have pieces.
+const UNREAD: usize = 32_768;
+
 /// The running agents. Dropping it stops them, after memory has written what it was told.
 pub(crate) struct Stack {
     bus: Bus,
@@ -26,9 +29,9 @@ impl Stack {
         Ok(Stack { bus, store, expected, _team: team })
     }
 
-    /// A line to the agents, for a client of this name.
+    /// A line to the agents, for a client of this name. It holds every piece of a long answer while nobody scrolls on.
     pub(crate) fn asker(&self, name: &str) -> Asker {
-        Asker::new(&self.bus, name, self.expected)
+        Asker::with_capacity(&self.bus, name, self.expected, UNREAD)
     }
 
     /// What was remembered, where anything is.

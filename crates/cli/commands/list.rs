@@ -1,7 +1,7 @@
 //! `hone list`: the installed models, and with `--all` the rest of the catalog.
 
+use anyhow::Context;
 use hone_models::{CatalogModel, InstalledModel, Listing};
-use serde::Serialize;
 
 use super::describe::{JsonModel, place_name, role_name};
 use crate::app::App;
@@ -9,14 +9,6 @@ use crate::arguments::ListArguments;
 use crate::failure::Outcome;
 use crate::saved_prefixes::SavedPrefixes;
 use crate::terminal::bytes;
-
-/// An entry of `--json`: the models, followed by the KV caches of conversations, if there are any.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum JsonEntry<'a> {
-    Model(JsonModel<'a>),
-    KvCache { kv_cache: &'a SavedPrefixes },
-}
 
 /// Prints the list.
 ///
@@ -28,12 +20,10 @@ pub(crate) fn run(app: &App, arguments: &ListArguments) -> anyhow::Result<Outcom
     let is_missing = |model: &&CatalogModel| !listing.models.iter().any(|installed| installed.name == model.name);
     let missing: Vec<&CatalogModel> =
         if arguments.all { catalog.models.iter().filter(is_missing).collect() } else { Vec::new() };
-    let kept = SavedPrefixes::in_folder(&app.prefix_folder());
     if arguments.json.json {
         let installed = listing.models.iter().map(|model| JsonModel::installed(model, catalog));
-        let models = installed.chain(missing.iter().map(|model| JsonModel::known(model))).map(JsonEntry::Model);
-        let kept = (kept.files > 0).then_some(JsonEntry::KvCache { kv_cache: &kept });
-        app.output.print_json(&models.chain(kept).collect::<Vec<_>>())?;
+        let models = installed.chain(missing.iter().map(|model| JsonModel::known(model)));
+        app.output.print_json(&models.collect::<Vec<_>>())?;
         return Ok(Outcome::Done);
     }
     let role = |model: &InstalledModel| catalog.find(&model.name).map_or("", |known| role_name(known.role));
@@ -50,6 +40,8 @@ pub(crate) fn run(app: &App, arguments: &ListArguments) -> anyhow::Result<Outcom
         app.output.print_table(&rows)?;
     }
     remark(app, &listing);
+    let folder = app.prefix_folder();
+    let kept = SavedPrefixes::in_folder(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
     if kept.files > 0 {
         let size = bytes(kept.bytes);
         app.output.note(&format!("kept KV cache of saved conversations: {size}, which `hone rm --kv` frees"));

@@ -223,7 +223,9 @@ impl VerdictFile {
     /// When the new file cannot be written beside the old one.
     pub(super) fn put_in_place(&mut self, n_lines: usize, places: &[usize]) -> anyhow::Result<()> {
         let failure = || format!("cannot write a new file in the place of {}", self.path.display());
-        let text = std::fs::read(&self.path).with_context(failure)?;
+        // Where locks are mandatory, only the handle that holds it may read.
+        let mut text = Vec::new();
+        self.file.rewind().and_then(|()| self.file.read_to_end(&mut text)).with_context(failure)?;
         let mut lines: Vec<&[u8]> =
             text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).collect();
         let later = lines.split_off(n_lines.min(lines.len()));

@@ -82,6 +82,9 @@ impl Player<'_> {
         }
         let mut failures = watch.failures();
         let answer = watch.answer();
+        if answer.is_none() && watch.reply(RespondentId::A).failure.is_none() {
+            failures.push("there is no answer".to_string());
+        }
         let said = answer.clone().unwrap_or_default().to_lowercase();
         let missing = turn.expected_content.iter().filter(|text| !said.contains(&text.to_lowercase()));
         failures.extend(missing.map(|text| format!("the answer does not hold {text:?}: {answer:?}")));

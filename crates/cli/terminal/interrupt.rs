@@ -3,6 +3,7 @@
 //! It is one only while something listens. At any other time (a download, the loading of a model) it ends the process, as it
 //! would have without us.
 
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -61,13 +62,17 @@ impl Interrupt {
     }
 }
 
-/// Gives the terminal back before SIGTERM or SIGHUP ends the process as it would have without us.
+/// Gives the terminal back before SIGTERM ends the process as it would have without us. Without a keyboard there is nothing to
+/// give back, and a caller who has the signal ignored keeps that.
 #[cfg(unix)]
 fn restore_before_termination() -> anyhow::Result<()> {
-    use signal_hook::consts::{SIGHUP, SIGTERM};
+    use signal_hook::consts::SIGTERM;
     use signal_hook::low_level::emulate_default_handler;
 
-    let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGTERM]).context("cannot listen for SIGTERM")?;
+    if !std::io::stdin().is_terminal() {
+        return Ok(());
+    }
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM]).context("cannot listen for SIGTERM")?;
     let wait = move || {
         for signal in signals.forever() {
             keyboard::restore();

@@ -60,6 +60,8 @@ pub(crate) struct Output {
     /// Whether somebody reads stderr as it is written; progress is shown only then.
     pub(crate) stderr_is_terminal: bool,
     colors_wanted: bool,
+    /// Whether the terminal is not one that only prints.
+    moves_cursor: bool,
 }
 
 impl Output {
@@ -71,13 +73,14 @@ impl Output {
             stdout_is_terminal: std::io::stdout().is_terminal(),
             stderr_is_terminal: std::io::stderr().is_terminal(),
             colors_wanted: !no_color && !dumb,
+            moves_cursor: !dumb,
         }
     }
 
     /// Streams that lead to no terminal.
     #[cfg(test)]
     pub(crate) fn plain() -> Output {
-        Output { stdout_is_terminal: false, stderr_is_terminal: false, colors_wanted: false }
+        Output { stdout_is_terminal: false, stderr_is_terminal: false, colors_wanted: false, moves_cursor: false }
     }
 
     /// Whether text on stderr is coloured.
@@ -171,7 +174,7 @@ impl Output {
     /// When stdout cannot be written.
     pub(crate) fn print_wrapped(self, text: &str, wrap: &mut Wrap) -> anyhow::Result<()> {
         let text = self.for_stdout(text);
-        match self.screen_columns() {
+        match self.screen_columns().filter(|_| self.moves_cursor) {
             // The last column stays free: a cursor behind it would not go back as far as it is told to.
             Some(columns) => write_at_once(&wrap.feed(&text, columns.saturating_sub(1).max(1))),
             None => write_at_once(&text),
@@ -214,7 +217,7 @@ mod tests {
     #[test]
     fn a_model_cannot_drive_the_terminal() {
         let text = "a\u{1b}[2Jb\n\tc\u{7}\r\u{9b}";
-        let output = |stdout_is_terminal| Output { stdout_is_terminal, stderr_is_terminal: false, colors_wanted: true };
+        let output = |stdout_is_terminal| Output { stdout_is_terminal, stderr_is_terminal: false, ..Output::plain() };
         assert_eq!(output(true).for_stdout(text), "a␛[2Jb\n\tc␇<U+009B>");
         assert_eq!(output(false).for_stdout(text), text, "a script is given every byte");
     }

@@ -225,8 +225,12 @@ impl Store {
         let lock = if left.is_empty() { None } else { self.lock_file(REMOVED).ok() };
         let Some(_lock) = lock.filter(|lock| lock.try_lock().is_ok()).map(ModelLock) else { return };
         for name in left {
-            let swept = fs::remove_dir_all(self.folder.join(&name));
-            swept.unwrap_or_else(|error| tracing::warn!(name, %error, "a removed model still takes space"));
+            match fs::remove_dir_all(self.folder.join(&name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(name, %error, "a removed model still takes space");
+                }
+                _ => {}
+            }
         }
     }
 
@@ -287,7 +291,7 @@ impl Store {
         create_private_folder(&folder).map_err(|error| io_error(&folder, error))?;
         let path = folder.join(name);
         let options = &mut File::options();
-        open_private(&path, options.create(true).append(true)).map_err(|error| io_error(&path, error))
+        open_private(&path, options.read(true).create(true).append(true)).map_err(|error| io_error(&path, error))
     }
 
     /// The error for a name that is neither known nor installed, with what the user probably meant.

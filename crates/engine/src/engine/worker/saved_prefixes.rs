@@ -265,7 +265,11 @@ fn make_room(folder: &Path) -> io::Result<()> {
         if n_bytes <= MOST_BYTES {
             break;
         }
-        fs::remove_file(path)?;
+        match fs::remove_file(path) {
+            // Another process has made room, too.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         n_bytes -= length;
     }
     Ok(())
