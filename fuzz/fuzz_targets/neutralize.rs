@@ -35,7 +35,7 @@ fn prompt(query: &str, answer: &str) -> String {
     let rubric = Rubric::shipped("default").expect("it is shipped").expect("it is sound");
     let key = FenceKey::from_bytes([7; FenceKey::LENGTH]);
     let judge = Judge::new(model.clone(), CriticSettings::shipped(), rubric, key).expect("the settings are sound");
-    judge.grade(GradeTask { query: query.to_owned(), answer: answer.to_owned(), reference: None }, "");
+    judge.judge(GradeTask { query: query.to_owned(), answer: answer.to_owned(), reference: None }, "");
     turn(&model.requests()[0])
 }
 
