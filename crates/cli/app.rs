@@ -106,7 +106,7 @@ impl App {
     /// Starts the engine as the configuration says.
     ///
     /// # Errors
-    /// When the device or the backend cannot be had.
+    /// When the device or the backend is unavailable.
     pub(crate) fn generator(&self) -> anyhow::Result<Arc<dyn Generate>> {
         self.start_engine(self.engine_options()?)
     }
@@ -122,7 +122,7 @@ impl App {
     /// How the engine works, as the configuration says.
     ///
     /// # Errors
-    /// When the device or the backend is none that there is.
+    /// When the device or the backend does not exist.
     pub(crate) fn engine_options(&self) -> anyhow::Result<EngineOptions> {
         let engine = &self.config.engine;
         let draft = Some(&engine.draft).filter(|name| !name.is_empty()).cloned();
@@ -140,7 +140,7 @@ impl App {
     /// files) is told of, and what is to be remembered is kept until it can.
     ///
     /// # Errors
-    /// When the engine or the judge cannot be had.
+    /// When the engine or the judge is unavailable.
     pub(crate) fn stack(&self, options: StackOptions) -> anyhow::Result<Stack> {
         let prefix_folder = options.keeps_prefix.then(|| self.prefix_folder());
         let generator = self.start_engine(EngineOptions { prefix_folder, ..self.engine_options()? })?;
@@ -226,7 +226,7 @@ impl App {
     /// How models are loaded, as the configuration says.
     ///
     /// # Errors
-    /// When the device or the backend is none that there is.
+    /// When the device or the backend does not exist.
     pub(crate) fn model_options(&self) -> anyhow::Result<ModelOptions> {
         let engine = &self.config.engine;
         let parsed = |error: String| usage(error);

@@ -18,7 +18,7 @@ pub(crate) fn badge(grade: &Grade) -> Option<Line> {
     Some(Line::marked(color, format!("{mark} {score}{suspicious}"), ""))
 }
 
-/// A score as a mark with its colour, and as text; where there is none, both are blank.
+/// A score as a mark with its colour, and as text; without a score, both are blank.
 pub(crate) fn parts(score: Option<u8>, self_graded: bool) -> (Color, &'static str, String) {
     let Some(score) = score else { return (Color::Default, " ", "   ".to_string()) };
     let color = match score {

@@ -32,7 +32,7 @@ const SUBJECTS: [Subject; 6] = [
 /// What is announced.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Announced {
-    /// Badges, and why there is none.
+    /// Badges, and why an answer has none.
     pub(crate) badges: bool,
     /// Every event but the pieces of answers.
     pub(crate) events: bool,

@@ -163,7 +163,7 @@ impl Session {
         self.open = Some(OpenQuestion { question, replaces: None, left_out_before: self.left_out });
     }
 
-    /// Opens the last question again; `false` where there is none.
+    /// Opens the last question again; `false` if nothing was asked.
     pub(crate) fn ask_again(&mut self) -> bool {
         let Some(last) = self.exchanges.pop() else { return false };
         let (question, left_out_before) = (last.question.clone(), self.left_out);

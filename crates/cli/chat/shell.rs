@@ -24,7 +24,7 @@ pub(crate) trait ModelShelf {
     /// Sees to it that `name` can be loaded, which may mean to fetch it.
     ///
     /// # Errors
-    /// When it cannot be had; the message says why.
+    /// When it is unavailable; the message says why.
     fn provide(&self, name: &str) -> anyhow::Result<()>;
 
     /// Names to offer.

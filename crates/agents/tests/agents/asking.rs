@@ -90,7 +90,7 @@ fn a_client_that_vanishes_takes_its_questions_back() {
     let mut stage = Plan::answering(|_| Script::never_ending(&["on", " and"])).start();
     let mut asker = new(&stage, "vanishing", Expected::default());
     let session = SessionId::fresh();
-    let id = asker.ask(session, query("for ever?")).id();
+    let id = asker.ask(session, query("forever?")).id();
     stage.wait_about(id, Subject::ResponseChunk);
     drop(asker);
     let ended = stage.wait_about(id, Subject::ResponseGeneration);
