@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/hone-bench
 repeats=${BENCH_REPEATS:-3}
 threads=${BENCH_THREADS:-$(nproc)}
-llama_cpp_python='llama-cpp-python==0.3.16'
+llama_cpp_python='llama-cpp-python==0.3.36'
 hone=target/release/hone
 samples=$(mktemp)
 trap 'rm -f "$samples"' EXIT
@@ -26,7 +26,7 @@ say() { printf '%s\n' "$*" >&2; }
 build_llama_cpp() {
     say "building llama.cpp in $cache"
     mkdir -p "$cache/source" "$cache/llama.cpp"
-    python3 -m pip download --quiet --no-deps --no-binary :all: --dest "$cache" "$llama_cpp_python"
+    python3 -m pip download --quiet --no-deps --no-binary llama-cpp-python --dest "$cache" "$llama_cpp_python"
     tar -xzf "$cache"/llama_cpp_python-*.tar.gz --strip-components 1 -C "$cache/source"
     if ! command -v cmake >/dev/null; then
         python3 -m pip install --quiet --target "$cache/tools" cmake

@@ -246,7 +246,10 @@ impl VerdictFile {
         }
         new.as_file().set_permissions(self.file.metadata()?.permissions())?;
         new.as_file().sync_all()?;
-        Ok(new.persist(&self.path)?)
+        let (file, path) = new.into_parts();
+        // Unlike `persist`, this also replaces a file that is open on Windows.
+        std::fs::rename(&path, &self.path)?;
+        Ok(file)
     }
 
     /// Waits until all that was added is on the disk.

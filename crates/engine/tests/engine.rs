@@ -10,8 +10,8 @@ use hone_engine::engine::EngineHandle;
 use hone_engine::gguf::Gguf;
 use hone_engine::model::ModelOptions;
 use hone_protocol::{
-    Completion, Constraint, FinishReason, Generate, GenerateError, GenerateRequest, GenerationEvent, LogprobOptions,
-    Message, Prompt, Role, SamplingOptions, Tool,
+    Completion, Constraint, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent,
+    LogprobOptions, Message, Prompt, Role, SamplingOptions, Tool,
 };
 
 /// An engine over a small model of random weights.
@@ -211,6 +211,12 @@ fn impossible_requests_are_refused_and_the_engine_goes_on() {
     check_refused(|request| GenerateRequest { sampling: sampling(-1.0), ..request }, "temperature is -1");
     let constraint = Some(Constraint::Regex("[".into()));
     check_refused(|request| GenerateRequest { constraint, ..request }, "regular expression");
+    let forced = |text: &str| Some(text.to_owned());
+    check_refused(|request| GenerateRequest { forced_answer: forced(""), ..request }, "the forced answer is empty");
+    let constraint = Some(Constraint::Choice(vec!["yes".into()]));
+    check_refused(|request| GenerateRequest { forced_answer: forced("yes"), constraint, ..request }, "constraint");
+    let long = forced(&"sea ".repeat(3000));
+    check_refused(|request| GenerateRequest { forced_answer: long, ..request }, "2048");
 }
 
 #[test]
@@ -339,4 +345,28 @@ fn the_built_in_model_gives_its_verdict_whatever_it_writes_before() {
     }
     let cut = ask(24, 26, 0.0);
     assert_eq!((cut.finish_reason, cut.token_ids.len()), (Some(FinishReason::Length), 26));
+}
+
+/// Several answers, so that steps hold tokens of more than one.
+#[test]
+fn a_forced_answer_has_the_log_probabilities_that_it_has_where_it_is_chosen() {
+    let engine = support::engine(support::options());
+    let request = |question: &str| GenerateRequest {
+        max_tokens: Some(60),
+        logprobs: LogprobOptions { top: Some(0), named: Vec::new() },
+        ..GenerateRequest::new(name(&support::smollm2()), Prompt::Chat(vec![Message::new(Role::User, question)]))
+    };
+    let questions = ["Is fire hot?", "Name three colours of leaves.", "What is rain?"];
+    let chosen = questions.map(|question| engine.generate(request(question)).unwrap().complete().unwrap());
+    let forced = std::array::from_fn(|index: usize| {
+        let forced_answer = Some(chosen[index].text.clone());
+        engine.generate(GenerateRequest { forced_answer, max_tokens: None, ..request(questions[index]) }).unwrap()
+    });
+    for (chosen, forced) in std::iter::zip(chosen, forced.map(|generation: Generation| generation.complete().unwrap()))
+    {
+        assert_eq!((&forced.text, &forced.token_ids), (&chosen.text, &chosen.token_ids));
+        assert_eq!(forced.logprobs, chosen.logprobs);
+        assert_eq!(forced.finish_reason, Some(FinishReason::Stop));
+        assert_eq!(forced.timings.guessed_tokens, 0);
+    }
 }

@@ -7,6 +7,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use hone_engine::engine::status::{EngineStatus, ModelState};
@@ -15,8 +16,8 @@ use hone_engine::kv_cache::BLOCK_TOKENS;
 use hone_engine::model::ModelOptions;
 use hone_engine::scheduler::SchedulerSettings;
 use hone_protocol::{
-    Completion, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Lane, Message,
-    Prompt, Role,
+    Completion, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Lane, LocateError,
+    LocateModel, Message, ModelFile, Prompt, Role,
 };
 use support::tokens;
 
@@ -260,6 +261,37 @@ fn a_model_waits_while_another_is_used_as_urgently() {
     for generation in waiting {
         assert_eq!(generation.complete().unwrap().token_ids.len(), 12);
     }
+    fixture.check_balanced();
+}
+
+/// Finds models by path; each is loaded when the test says so.
+struct HeldUp(Mutex<mpsc::Receiver<()>>);
+
+impl LocateModel for HeldUp {
+    fn locate(&self, name: &str) -> Result<ModelFile, LocateError> {
+        Ok(support::whole(Path::new(name)))
+    }
+
+    fn verify(&self, _: &ModelFile) -> Result<(), LocateError> {
+        let _ = self.0.lock().unwrap().recv();
+        Ok(())
+    }
+}
+
+#[test]
+fn requests_that_are_cancelled_while_their_model_is_loaded_make_room_for_others() {
+    let scheduler = SchedulerSettings { queue_limits: [1, 1, 1], ..SchedulerSettings::default() };
+    let options = EngineOptions { scheduler, ..support::options().into() };
+    let (load, held_up) = mpsc::channel();
+    let mut fixture = Fixture::with(options.clone());
+    fixture.engine = EngineHandle::start(options, Arc::new(HeldUp(Mutex::new(held_up)))).unwrap();
+    let cancelled = fixture.start(fixture.request(tokens(1, 20)));
+    let refused = fixture.start(fixture.request(tokens(2, 20))).complete().unwrap_err();
+    assert!(matches!(refused, GenerateError::Busy { queued: 1, .. }), "{refused}");
+    drop(cancelled);
+    let accepted = fixture.start(fixture.request(tokens(3, 20)));
+    load.send(()).unwrap();
+    assert_eq!(accepted.complete().unwrap().token_ids.len(), 12);
     fixture.check_balanced();
 }
 

@@ -40,6 +40,9 @@ pub struct GenerateRequest {
     pub stop: Vec<String>,
     /// The form that the answer is held to.
     pub constraint: Option<Constraint>,
+    /// The answer, where it is given instead of chosen (teacher forcing): its tokens arrive as if the model had chosen them,
+    /// with their log-probabilities where asked for. It cannot be combined with a constraint.
+    pub forced_answer: Option<String>,
     /// Which log-probabilities to report beside every token.
     pub logprobs: LogprobOptions,
     /// The text that the last message of a chat begins with, as those of many requests do: what has been computed of it
@@ -65,6 +68,7 @@ impl GenerateRequest {
             tools: Vec::new(),
             stop: Vec::new(),
             constraint: None,
+            forced_answer: None,
             logprobs: LogprobOptions::default(),
             common_beginning: None,
             lane: Lane::default(),

@@ -25,15 +25,26 @@ pub(super) struct Prepared {
     pub(super) n_common: usize,
     /// Positions that the context leaves for the answer.
     room: usize,
-    pub(super) sampler: Sampler,
-    pub(super) constraint: Option<ConstraintState>,
+    pub(super) choice: Choice,
     pub(super) named_tokens: Vec<u32>,
+}
+
+/// What chooses the tokens of the answer.
+pub(super) enum Choice {
+    /// The sampler, among the tokens that the constraint allows.
+    Sampled(Box<Sampler>, Option<ConstraintState>),
+    /// Nothing: these are the tokens.
+    Forced(Vec<u32>),
 }
 
 impl Prepared {
     /// The most tokens of the answer.
     pub(super) fn max_tokens(&self, request: &GenerateRequest) -> usize {
-        request.max_tokens.unwrap_or(usize::MAX).min(self.room)
+        let wanted = request.max_tokens.unwrap_or(usize::MAX).min(self.room);
+        match &self.choice {
+            Choice::Forced(tokens) => wanted.min(tokens.len()),
+            Choice::Sampled(..) => wanted,
+        }
     }
 
     /// Tokenizes the prompt and checks it and the options.
@@ -48,16 +59,30 @@ impl Prepared {
         if room == 0 {
             return Err(GenerateError::ContextOverflow { prompt_tokens: prompt.len(), context_tokens });
         }
-        let sampler = Sampler::new(request.sampling.clone(), model.vocab_size()).map_err(refused)?;
+        let choice = choice(request, model)?;
+        if let Choice::Forced(tokens) = &choice
+            && tokens.len() > room
+        {
+            return Err(GenerateError::ContextOverflow { prompt_tokens: prompt.len() + tokens.len(), context_tokens });
+        }
         let named_tokens = named_tokens(&request.logprobs.named, model.tokenizer());
-        let constraint = match &request.constraint {
-            Some(constraint) => {
-                Some(model.constraints().and_then(|factory| factory.start(constraint)).map_err(refused)?)
-            }
-            None => None,
-        };
         let n_common = common_tokens(request, events, &prompt, model)?;
-        Ok(Prepared { prompt, n_common, room, sampler, constraint, named_tokens })
+        Ok(Prepared { prompt, n_common, room, choice, named_tokens })
+    }
+}
+
+fn choice(request: &GenerateRequest, model: &ModelText) -> Result<Choice, GenerateError> {
+    let start = |constraint| model.constraints().and_then(|factory| factory.start(constraint)).map_err(refused);
+    match (&request.forced_answer, &request.constraint) {
+        (None, constraint) => {
+            let sampler = Sampler::new(request.sampling.clone(), model.vocab_size()).map_err(refused)?;
+            Ok(Choice::Sampled(Box::new(sampler), constraint.as_ref().map(start).transpose()?))
+        }
+        (Some(answer), None) => {
+            let tokens = model.tokenizer().encode(answer, EncodeOptions::default()).map_err(refused)?;
+            if tokens.is_empty() { Err(refused("the forced answer is empty")) } else { Ok(Choice::Forced(tokens)) }
+        }
+        (Some(_), Some(_)) => Err(refused("a forced answer cannot be held to a constraint: give one of them")),
     }
 }
 

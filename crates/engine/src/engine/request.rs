@@ -13,7 +13,6 @@ use super::prepare::{LocatedRequest, Prepared};
 use crate::kv_cache::CachedSequence;
 use crate::model::{Advance, Model, Speculation};
 use crate::scheduler::{Arrival, ModelId, Progress, RequestId};
-use crate::speculation::Drafter;
 use crate::speculation::draft_model::DraftModel;
 use crate::text_stream::TextStream;
 use crate::tokenizer::Tokenizer;
@@ -43,8 +42,7 @@ impl RunningRequest {
     pub(super) fn new(prepared: Prepared, located: LocatedRequest, speculation: Speculation) -> Self {
         let LocatedRequest { request, file, events, arrived } = located;
         let max_tokens = prepared.max_tokens(&request);
-        let Prepared { prompt, n_common, sampler, constraint, named_tokens, .. } = prepared;
-        let drafter = (speculation == Speculation::Auto).then(|| Drafter::new(&prompt));
+        let Prepared { prompt, n_common, choice, named_tokens, .. } = prepared;
         let reply = Reply {
             events,
             text: TextStream::new(request.stop),
@@ -62,7 +60,7 @@ impl RunningRequest {
             session: request.session,
             n_prompt: prompt.len(),
             n_common,
-            decoding: Decoding::new(sampler, constraint, drafter, &prompt),
+            decoding: Decoding::new(choice, speculation, &prompt),
             place: Place::new(prompt),
             reply,
             clock: Clock::new(arrived, request.time_limit),
@@ -260,7 +258,7 @@ impl RunningRequest {
     }
 
     fn timings(&self) -> Timings {
-        let (guessed, guessed_right) = self.decoding.guesses;
+        let (guessed, guessed_right) = self.decoding.guesses();
         let counts = Counts { prompt: self.n_prompt, generated: self.reply.n_generated, guessed, guessed_right };
         self.clock.timings(&counts)
     }

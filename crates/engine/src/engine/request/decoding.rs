@@ -1,35 +1,102 @@
-//! How a request's next token is chosen: sampled within its constraint, and guessed ahead.
+//! How a request's next token is chosen: sampled within its constraint and guessed ahead, or given by the caller.
 
 use hone_protocol::GenerateError;
 
 use crate::constraint::{ConstraintError, ConstraintState, Taken};
+use crate::engine::prepare::Choice;
+use crate::model::Speculation;
 use crate::sampler::Sampler;
 use crate::scheduler::RequestId;
 use crate::speculation::Drafter;
 use crate::speculation::draft_model::DraftModel;
 
 /// What chooses a request's tokens.
-pub(super) struct Decoding {
+pub(super) enum Decoding {
+    /// The sampler.
+    Sampled(Box<Sampling>),
+    /// Nothing: the caller gave the answer.
+    Forced {
+        /// The tokens of the answer.
+        tokens: Vec<u32>,
+        /// How many of them have been taken.
+        n_taken: usize,
+    },
+}
+
+/// A sampler, what it may choose from, and what guesses its choices.
+pub(super) struct Sampling {
     sampler: Sampler,
     constraint: Option<ConstraintState>,
     drafter: Option<Drafter>,
     /// Guesses in all, and how many of them were right.
-    pub(super) guesses: (usize, usize),
+    guesses: (usize, usize),
 }
 
 impl Decoding {
-    pub(super) fn new(
-        mut sampler: Sampler,
-        constraint: Option<ConstraintState>,
-        drafter: Option<Drafter>,
-        prompt: &[u32],
-    ) -> Self {
-        prompt.iter().for_each(|token| sampler.observe(*token));
-        Decoding { sampler, constraint, drafter, guesses: (0, 0) }
+    pub(super) fn new(choice: Choice, speculation: Speculation, prompt: &[u32]) -> Self {
+        match choice {
+            Choice::Sampled(mut sampler, constraint) => {
+                prompt.iter().for_each(|token| sampler.observe(*token));
+                let drafter = (speculation == Speculation::Auto).then(|| Drafter::new(prompt));
+                Decoding::Sampled(Box::new(Sampling { sampler: *sampler, constraint, drafter, guesses: (0, 0) }))
+            }
+            Choice::Forced(tokens) => Decoding::Forced { tokens, n_taken: 0 },
+        }
     }
 
     /// The next token.
     pub(super) fn choose(&mut self, logits: &[f32]) -> Result<u32, GenerateError> {
+        match self {
+            Decoding::Sampled(sampling) => sampling.choose(logits),
+            Decoding::Forced { tokens, n_taken } => Ok(tokens[*n_taken]),
+        }
+    }
+
+    /// Takes note of a token of the answer.
+    pub(super) fn observe(&mut self, token: u32) {
+        match self {
+            Decoding::Sampled(sampling) => sampling.observe(token),
+            Decoding::Forced { n_taken, .. } => *n_taken += 1,
+        }
+    }
+
+    /// At most `most` guesses of what comes next, none of which the constraint refuses. A forced answer is known.
+    pub(super) fn draft(&mut self, most: usize, model: Option<(&mut DraftModel, RequestId)>) -> &[u32] {
+        match self {
+            Decoding::Sampled(sampling) => sampling.draft(most, model),
+            Decoding::Forced { tokens, n_taken } => {
+                let left = &tokens[*n_taken..];
+                &left[..most.min(left.len())]
+            }
+        }
+    }
+
+    /// Takes note of how many guesses of a step were right.
+    pub(super) fn learn(&mut self, n_guessed: usize, n_right: usize) {
+        if let Decoding::Sampled(sampling) = self {
+            sampling.learn(n_guessed, n_right);
+        }
+    }
+
+    /// Whether nothing more can come.
+    pub(super) fn is_complete(&self) -> bool {
+        match self {
+            Decoding::Sampled(sampling) => sampling.constraint.as_ref().is_some_and(ConstraintState::is_complete),
+            Decoding::Forced { tokens, n_taken } => *n_taken == tokens.len(),
+        }
+    }
+
+    /// Guesses in all, and how many of them were right.
+    pub(super) fn guesses(&self) -> (usize, usize) {
+        match self {
+            Decoding::Sampled(sampling) => sampling.guesses,
+            Decoding::Forced { .. } => (0, 0),
+        }
+    }
+}
+
+impl Sampling {
+    fn choose(&mut self, logits: &[f32]) -> Result<u32, GenerateError> {
         let failed = |error: ConstraintError| GenerateError::Failed(error.to_string());
         let no_choice = || GenerateError::Failed("the model's logits are no numbers: its file is damaged".into());
         let Some(constraint) = &mut self.constraint else {
@@ -45,14 +112,12 @@ impl Decoding {
         }
     }
 
-    /// Takes note of a token of the answer.
-    pub(super) fn observe(&mut self, token: u32) {
+    fn observe(&mut self, token: u32) {
         self.sampler.observe(token);
         self.drafter.iter_mut().for_each(|drafter| drafter.observe(token));
     }
 
-    /// Guesses of what comes next, at most so many, and none that the constraint would refuse.
-    pub(super) fn draft(&mut self, most: usize, model: Option<(&mut DraftModel, RequestId)>) -> &[u32] {
+    fn draft(&mut self, most: usize, model: Option<(&mut DraftModel, RequestId)>) -> &[u32] {
         let Some(drafter) = &mut self.drafter else { return &[] };
         let drafted = drafter.draft(most, model);
         let n_allowed = match &mut self.constraint {
@@ -62,16 +127,10 @@ impl Decoding {
         &drafted[..n_allowed]
     }
 
-    /// Takes note of how many guesses of a step were right.
-    pub(super) fn learn(&mut self, n_guessed: usize, n_right: usize) {
+    fn learn(&mut self, n_guessed: usize, n_right: usize) {
         if let Some(drafter) = self.drafter.as_mut().filter(|_| n_guessed > 0) {
             drafter.learn(n_guessed, n_right);
             self.guesses = (self.guesses.0 + n_guessed, self.guesses.1 + n_right);
         }
-    }
-
-    /// Whether the constraint allows nothing more.
-    pub(super) fn is_complete(&self) -> bool {
-        self.constraint.as_ref().is_some_and(ConstraintState::is_complete)
     }
 }

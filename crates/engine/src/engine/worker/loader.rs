@@ -98,6 +98,8 @@ impl Loader {
 
     /// Lets a request wait for its model, which is not in memory.
     pub(super) fn wait_for_model(&mut self, submission: Submission, scheduler: &mut Scheduler) {
+        // Requests that nobody waits for any more make room for this one.
+        self.drop_cancelled(scheduler);
         let (file, lane) = (submission.file().clone(), submission.lane());
         let (queued, limit) = (self.n_waiting(lane), self.options.scheduler.queue_limits[lane as usize]);
         // What is parked had been taken already.
@@ -134,10 +136,7 @@ impl Loader {
     /// Has models loaded that there is memory for now, the most urgent first. One that has to wait holds up those that are
     /// as urgent, so that a large model is not passed by small ones indefinitely.
     pub(super) fn load_awaited(&mut self, residents: &mut Residents) {
-        if self.awaited.is_empty() {
-            return;
-        }
-        self.drop_cancelled_waiting(&mut residents.scheduler);
+        self.drop_cancelled(&mut residents.scheduler);
         self.awaited.sort_by_key(AwaitedModel::lane);
         let (mut held_up, mut held) = (None, Vec::new());
         for awaited in std::mem::take(&mut self.awaited) {
@@ -154,8 +153,11 @@ impl Loader {
         self.awaited = held;
     }
 
-    fn drop_cancelled_waiting(&mut self, scheduler: &mut Scheduler) {
-        for awaited in &mut self.awaited {
+    /// Drops requests that were cancelled. A model that is being loaded is kept even if none is left: the next request
+    /// finds it in memory.
+    fn drop_cancelled(&mut self, scheduler: &mut Scheduler) {
+        let loading = self.loading.iter_mut().map(|loading| &mut loading.awaited);
+        for awaited in loading.chain(&mut self.awaited) {
             let cancelled = awaited.waiting.extract_if(.., |submission| submission.is_cancelled());
             for submission in cancelled {
                 if let Submission::Parked(_, parked) = &submission {
