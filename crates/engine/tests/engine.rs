@@ -162,7 +162,7 @@ fn penalties_may_look_as_far_back_as_they_like() {
     assert!(fixture.complete(GenerateRequest { sampling, ..fixture.request() }).is_ok());
 }
 
-/// Writes the fixture's model again with some of its bytes changed.
+/// Rewrites the fixture's model with some of its bytes changed.
 fn damage(fixture: &Fixture, change: impl FnOnce(&Gguf, &mut Vec<u8>)) {
     let mut bytes = std::fs::read(&fixture.model).unwrap();
     change(&Gguf::open(&fixture.model).unwrap(), &mut bytes);

@@ -15,13 +15,13 @@ use hone_protocol::{Message, ModelFile, Role};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// What opening may allocate beyond the file's own size: the directory and the metadata take more room as tables than as
-/// bytes, and the files here have about fifty entries.
+/// What opening may allocate beyond the file's own size: the directory and the metadata take more room as tables than
+/// as bytes, and the files here have about fifty entries.
 const ALLOWANCE: usize = 32 << 10;
-/// The same of opening and of everything that can be read: decoder, tokenizer, template.
+/// The same for opening and reading everything: decoder, tokenizer, template.
 const ALLOWANCE_OF_ALL: usize = 64 << 20;
 
-/// Opens `bytes`, reads everything that a file that opens gives access to, and checks what both allocated.
+/// Opens `bytes`, reads everything that a valid file gives access to, and checks what both allocated.
 fn open(bytes: Vec<u8>) -> Result<Gguf, GgufError> {
     let n_bytes = bytes.len();
     let (result, allocated) = peak_of(|| Gguf::from_bytes(bytes));
@@ -36,7 +36,7 @@ fn open(bytes: Vec<u8>) -> Result<Gguf, GgufError> {
 fn read_everything(gguf: &Gguf) {
     for (key, value) in gguf.metadata() {
         assert!(value.to_string().len() < 1000, "{key} is shown at length");
-        // What type a value has is the file's affair; that it can be asked for as any type is ours.
+        // The file decides which type a value has; asking for it as any type must not fail badly.
         let _ = (gguf.string(key), gguf.unsigned(key), gguf.float(key), gguf.boolean(key));
         let _ = (gguf.strings(key), gguf.floats(key), gguf.integers(key));
     }
@@ -197,7 +197,7 @@ impl Raw {
     }
 }
 
-/// The metadata is one array of this element type and length, and then whatever is added.
+/// Metadata that consists of one array with this element type and length.
 fn array(element_type: u32, len: u64) -> Raw {
     Raw::header(3, 0, 1).string(b"some.list").u32(9).u32(element_type).u64(len)
 }

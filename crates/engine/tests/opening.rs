@@ -1,5 +1,5 @@
-//! What opening costs: files that are made to cost more than they weigh, and files with the largest vocabularies. None takes
-//! more than its size and 64 MiB, header, decoder, tokenizer and template together.
+//! The cost of opening: files crafted to cost more than their size, and files with the largest vocabularies. None takes
+//! more than its size and 64 MiB, including header, decoder, tokenizer and template.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ const ALLOWANCE: usize = 64 << 20;
 const TEXT: &str = "Grüße, 世界! <|im_end|> The quick brown fox jumps over the lazy dog.\n\n    12345 ";
 const SPECIAL: EncodeOptions = EncodeOptions { parse_special: true, add_special: true };
 
-/// Opens a file and everything in it. The first complaint, where there is one.
+/// Opens a file and everything in it. Returns the first error, if any.
 fn open(bytes: Vec<u8>) -> Result<(), String> {
     let gguf = Gguf::from_bytes(bytes).map_err(|error| error.to_string())?;
     let _ = DecoderSpec::from_gguf(&gguf, None);
@@ -44,7 +44,7 @@ fn check(what: &str, bytes: Vec<u8>, complaint: Option<&str>) {
     }
 }
 
-/// Byte-level BPE with these tokens beside the first, which are ordinary.
+/// Byte-level BPE with these tokens in addition to the first ones, which are ordinary.
 fn byte_level(tokens: &[String], types: &[i32], merges: &[String]) -> Metadata {
     let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
     let merges: Vec<&str> = merges.iter().map(String::as_str).collect();
@@ -125,7 +125,7 @@ fn tensors_cost_what_they_weigh() {
     check("65 536 tensors", directory(65_536), Some("tokenizer.ggml.model"));
 }
 
-/// Byte-level BPE of so many tokens, each but the letters of an earlier one and a letter.
+/// Byte-level BPE with `n_tokens` tokens. Each, except the letters, is an earlier one followed by a letter.
 fn large_byte_level(n_tokens: usize) -> Vec<u8> {
     let (letters, mut tokens, mut merges) = (letters(), letters(), Vec::new());
     for index in 0..n_tokens - letters.len() {

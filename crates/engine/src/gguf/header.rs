@@ -6,7 +6,7 @@ use hone_kernels::UnknownTensorType;
 
 use super::{Array, GgufError, TensorInfo, TensorType, Value, ValueType};
 
-/// What stands before the tensors' bytes.
+/// The contents of a file before the tensors' bytes.
 pub(super) struct Header {
     /// In the order of the keys.
     pub(super) metadata: Vec<Entry>,
@@ -14,7 +14,7 @@ pub(super) struct Header {
     pub(super) tensors: Vec<TensorInfo>,
 }
 
-/// A metadata entry. Its texts stay in the file.
+/// A metadata entry. Its strings stay in the file.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     key: Range<usize>,
@@ -42,7 +42,7 @@ impl Entry {
     }
 }
 
-/// A text that has been checked.
+/// A string that has been checked.
 fn text<'g>(file: &'g [u8], range: &Range<usize>) -> &'g str {
     std::str::from_utf8(&file[range.clone()]).unwrap_or_default()
 }
@@ -53,18 +53,18 @@ pub(super) fn find<'g>(metadata: &'g [Entry], file: &'g [u8], key: &str) -> Opti
     metadata.get(index)
 }
 
-/// The most tensors: those of the largest models are some thousands.
+/// The most tensors: the largest models have a few thousand.
 const MAX_TENSORS: u64 = 65_536;
-/// The most metadata keys: the files of known models have less than a hundred.
+/// The most metadata keys: the files of known models have fewer than a hundred.
 const MAX_ENTRIES: u64 = 65_536;
 /// The longest key that the format allows, in bytes.
 pub(super) const MAX_KEY_BYTES: u64 = 65_535;
-/// The longest tensor name; the format says 64, some writers are longer.
+/// The longest tensor name; the format says 64, but some writers exceed it.
 const MAX_NAME_BYTES: u64 = 256;
 pub(super) const MAX_DIMENSIONS: u32 = 4;
 const MAX_ARRAY_NESTING: usize = 4;
 pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
-/// The format demands a multiple of 8; above this no alignment makes sense.
+/// The format demands a multiple of 8; alignments above this make no sense.
 const ALIGNMENTS: std::ops::RangeInclusive<u64> = 8..=1 << 20;
 /// Fewest bytes of a metadata entry: length of the key, type, one byte of value.
 const MIN_ENTRY_BYTES: u64 = 8 + 4 + 1;
@@ -177,7 +177,7 @@ pub(super) fn checked_n_bytes(name: &str, dimensions: &[usize], tensor_type: Ten
         .ok_or_else(|| invalid("has more elements than can be counted".into()))
 }
 
-/// Makes the offsets absolute and checks that every tensor lies within the file and on bytes of its own.
+/// Makes the offsets absolute and checks that tensors lie within the file and do not overlap.
 fn place_tensors(directory: &mut [TensorInfo], data_start: usize, file_len: usize) -> Result<(), GgufError> {
     directory.sort_unstable_by_key(|tensor| tensor.offset);
     let mut taken_to = data_start;
@@ -236,7 +236,7 @@ impl<'a> Cursor<'a> {
         Ok(u64::from(high) << 32 | u64::from(low))
     }
 
-    /// Reads how many things follow, each of which has at least `min_bytes` bytes.
+    /// Reads the count of items that follow, each of which takes at least `min_bytes` bytes.
     fn count(&mut self, field: &str, min_bytes: u64) -> Result<u64, GgufError> {
         let count = self.u64(field)?;
         let available = self.file.len() - self.position;
@@ -251,7 +251,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads how many things follow, of which there may be so many.
+    /// Reads the count of items that follow, of which there may be at most `most`.
     fn count_up_to(&mut self, most: u64, field: &str, min_bytes: u64) -> Result<u64, GgufError> {
         match self.count(field, min_bytes)? {
             count if count > most => Err(GgufError::invalid(field, format!("is {count}: there may be {most}"))),

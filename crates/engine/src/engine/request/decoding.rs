@@ -13,7 +13,7 @@ pub(super) struct Decoding {
     sampler: Sampler,
     constraint: Option<ConstraintState>,
     drafter: Option<Drafter>,
-    /// Guesses in all, and how many of them were right.
+    /// The number of guesses, and how many of them were right.
     pub(super) guesses: (usize, usize),
 }
 
@@ -45,13 +45,13 @@ impl Decoding {
         }
     }
 
-    /// Takes note of a token of the answer.
+    /// Records a token of the answer.
     pub(super) fn observe(&mut self, token: u32) {
         self.sampler.observe(token);
         self.drafter.iter_mut().for_each(|drafter| drafter.observe(token));
     }
 
-    /// Guesses of what comes next, at most so many, and none that the constraint would refuse.
+    /// Guesses at most `most` of the next tokens, none of which the constraint would refuse.
     pub(super) fn draft(&mut self, most: usize, model: Option<(&mut DraftModel, RequestId)>) -> &[u32] {
         let Some(drafter) = &mut self.drafter else { return &[] };
         let drafted = drafter.draft(most, model);
@@ -62,7 +62,7 @@ impl Decoding {
         &drafted[..n_allowed]
     }
 
-    /// Takes note of how many guesses of a step were right.
+    /// Records how many guesses of a step were right.
     pub(super) fn learn(&mut self, n_guessed: usize, n_right: usize) {
         if let Some(drafter) = self.drafter.as_mut().filter(|_| n_guessed > 0) {
             drafter.learn(n_guessed, n_right);
