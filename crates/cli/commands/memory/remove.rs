@@ -16,7 +16,7 @@ struct JsonRemoved {
 }
 
 pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryRmArguments) -> anyhow::Result<Outcome> {
-    // Nothing is removed unless every id is one.
+    // Nothing is removed unless every id is valid.
     let mut ids = arguments.ids.iter().map(|id| store.resolve(id)).collect::<Result<Vec<_>, _>>()?;
     ids.sort_unstable();
     ids.dedup();
