@@ -32,6 +32,7 @@ struct Shared {
 impl Judge {
     /// A judge that uses `generator` in the background, and fences the texts it is shown with boundaries derived from
     /// `key`.
+    ///
     /// # Errors
     /// When the settings contradict each other.
     pub fn new(
