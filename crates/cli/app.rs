@@ -164,12 +164,12 @@ impl App {
         let (store, error) = MemoryStore::keeping(folder, self.memory_options());
         if let Some(error) = error {
             self.output.note(&match store.check_keeping() {
-                Ok(()) => format!("{error}; what is said now is kept, and remembered as soon as that is possible"),
+                Ok(()) => format!("{error}; new answers are kept, and remembered as soon as possible"),
                 Err(reason) => format!("nothing is remembered: {error}; nor can it be kept for later: {reason}"),
             });
         }
         let embedder = self.embedder().inspect_err(|error| {
-            self.output.note(&format!("answers are remembered, and nothing is recalled: {error:#}"));
+            self.output.note(&format!("answers are remembered, but nothing is recalled: {error:#}"));
         });
         MemoryParts { store, embedder: embedder.ok(), settings: self.config.memory.settings.clone() }
     }

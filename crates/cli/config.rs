@@ -372,7 +372,7 @@ mod tests {
             "HONE_CRITIC_ABSOLUTE_PROMPT",
             "{query} {rubric}",
             "critic.absolute_prompt (HONE_CRITIC_ABSOLUTE_PROMPT): absolute_prompt has no place for the answer: write \
-             {answer} where it shall stand",
+             {answer} where it belongs",
         );
     }
 

@@ -17,7 +17,7 @@ pub(crate) fn start(verbose: u8, output: Output) -> anyhow::Result<()> {
     let wanted = std::env::var("HONE_LOG").ok().filter(|filter| !filter.is_empty());
     let filter = match wanted {
         Some(filter) => EnvFilter::try_new(&filter).map_err(|error| {
-            usage(format!("HONE_LOG is {filter:?}, which is no filter such as hone=debug: {error}"))
+            usage(format!("HONE_LOG is {filter:?}, which is not a filter such as hone=debug: {error}"))
         })?,
         None => EnvFilter::new(filter_of(verbose)),
     };

@@ -25,7 +25,7 @@ pub(crate) fn apply(engine: &EngineConfig) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let mut command = Command::new(program);
     command.args(std::env::args_os().skip(1)).env(VARIABLE, threads.to_string());
-    start_instead(command).context("cannot start again with the number of threads that was asked for")
+    start_instead(command).context("cannot restart with the requested number of threads")
 }
 
 fn may_run_on_candle(engine: &EngineConfig) -> bool {

@@ -91,7 +91,7 @@ impl ExtractionAgent {
                 let undone = engrams.iter().filter(|engram| engram.intent.is_none() && engram.query_id != latest);
                 self.jobs.left_over(undone.map(|engram| engram.query_id).rev());
             }
-            Err(error) => tracing::info!("what was left undone is not known: {}", with_causes(&error)),
+            Err(error) => tracing::info!("cannot find the extractions left undone: {}", with_causes(&error)),
         }
     }
 
@@ -100,7 +100,7 @@ impl ExtractionAgent {
         while let Some(query_id) = self.jobs.next() {
             match self.parts.store.get(query_id) {
                 Ok(Some(engram)) => return self.ask(idle, &engram).into(),
-                Ok(None) => tracing::info!(%query_id, "an engram that is not remembered any more stays without intent"),
+                Ok(None) => tracing::info!(%query_id, "an engram was removed before its intent was extracted"),
                 Err(error) => tell_failure(query_id, &with_causes(&error)),
             }
         }

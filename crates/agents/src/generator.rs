@@ -246,7 +246,7 @@ impl GeneratorAgent {
             (GenerateError::ContextOverflow { .. } | GenerateError::Request(_), recollection)
                 if recollection == Recollection::Tool || !question.recalled.is_empty() =>
             {
-                tracing::debug!("the prompt is put together again without memory: {error}");
+                tracing::debug!("the prompt is rebuilt without memory: {error}");
                 Recollection::Nothing
             }
             _ => return self.give_up(generating, error, inbox).into(),

@@ -99,7 +99,7 @@ impl MemoryAgent {
         let idle = match work(self) {
             Ok(()) => at_work.act(Reset, drop),
             Err(error) => {
-                tracing::error!(action = A::NAME, "memory has not kept something: {}", with_causes(&error));
+                tracing::error!(action = A::NAME, "memory could not store something: {}", with_causes(&error));
                 at_work.act(Fail, drop).act(Reset, drop)
             }
         };

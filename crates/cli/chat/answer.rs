@@ -175,7 +175,7 @@ fn close(session: &mut Session, id: QueryId, response: Response, screen: &mut dy
         Some(FinishReason::Length) => {
             let tokens = timings.generation_tokens;
             screen.note(&format!(
-                "the answer was cut after {tokens} tokens: --max-tokens 0 (or /set max_tokens 0) lifts the bound"
+                "the answer was cut after {tokens} tokens: --max-tokens 0 (or /set max_tokens 0) lifts the limit"
             ));
         }
         Some(FinishReason::ContextFull) => {
@@ -184,7 +184,7 @@ fn close(session: &mut Session, id: QueryId, response: Response, screen: &mut dy
         Some(FinishReason::Stop | FinishReason::StopText) => {}
         None if answer.is_empty() => {
             session.withdraw();
-            screen.note("stopped before the answer began: the question was taken back");
+            screen.note("stopped before the answer began: the question was withdrawn");
             return Ending::Interrupted;
         }
         None => screen.note("stopped"),
@@ -197,7 +197,9 @@ fn tell_what_was_left_out(session: &Session, before: usize, screen: &mut dyn Scr
     let now = session.left_out();
     if now > before {
         let exchanges = if now == 1 { "exchange" } else { "exchanges" };
-        screen.note(&format!("the context is too small for all: the model was not shown the {now} oldest {exchanges}"));
+        screen.note(&format!(
+            "the conversation exceeds the context: the model was not shown the {now} oldest {exchanges}"
+        ));
     }
 }
 
@@ -243,7 +245,7 @@ mod tests {
         check(
             0,
             &cut(FinishReason::Length),
-            "a|end\nnote: the answer was cut after 1 tokens: --max-tokens 0 (or /set max_tokens 0) lifts the bound\nAnswered",
+            "a|end\nnote: the answer was cut after 1 tokens: --max-tokens 0 (or /set max_tokens 0) lifts the limit\nAnswered",
         );
         check(
             0,
@@ -259,12 +261,12 @@ mod tests {
         check(
             2,
             &holding(3),
-            "a|end\nnote: the context is too small for all: the model was not shown the 1 oldest exchange\nAnswered",
+            "a|end\nnote: the conversation exceeds the context: the model was not shown the 1 oldest exchange\nAnswered",
         );
         check(
             3,
             &holding(2),
-            "a|end\nnote: the context is too small for all: the model was not shown the 3 oldest exchanges\nAnswered",
+            "a|end\nnote: the conversation exceeds the context: the model was not shown the 3 oldest exchanges\nAnswered",
         );
     }
 

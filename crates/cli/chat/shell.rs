@@ -222,7 +222,7 @@ pub(crate) fn resumed(session: &Session) -> String {
         1 => "1 exchange".to_string(),
         count => format!("{count} exchanges"),
     };
-    format!("going on with {}, {exchanges} so far (/show shows them)", session.name().unwrap_or_default())
+    format!("resuming {}, {exchanges} so far (/show shows them)", session.name().unwrap_or_default())
 }
 
 const SAMPLING: &str = "sampling.";
@@ -441,7 +441,7 @@ mod tests {
         assert_eq!(seen, ["DAY-is-it-blue"]);
         let name = store.names().unwrap().remove(0);
         let seen = type_lines(&generator, &store, &[&format!("/load {name}"), "Why?"]);
-        assert_eq!(seen, ["note: going on with DAY-is-it-blue, 2 exchanges so far (/show shows them)", "yes|end"]);
+        assert_eq!(seen, ["note: resuming DAY-is-it-blue, 2 exchanges so far (/show shows them)", "yes|end"]);
         assert_eq!(last_prompt(&generator), "Is it blue? yes Really? yes Why?");
         assert_eq!(store.load(&name).unwrap().exchanges.len(), 3);
         let seen =

@@ -53,7 +53,7 @@ impl ConversationStore {
             text => text.with_context(|| format!("cannot read {}", path.display()))?,
         };
         let conversation: Conversation = serde_json::from_str(&text)
-            .with_context(|| format!("{} is no conversation that this version can read", path.display()))?;
+            .with_context(|| format!("{} is not a conversation that this version can read", path.display()))?;
         if conversation.format != FORMAT {
             let found = conversation.format;
             bail!("{} has format {found}, and this version reads format {FORMAT}", path.display());
@@ -100,7 +100,7 @@ impl ConversationStore {
         let too_long = name.chars().count() > LONGEST_NAME + 10;
         if name.trim().is_empty() || name.starts_with('.') || too_long || !name.chars().all(allowed) {
             bail!(
-                "{name:?} is no name for a conversation: use letters, digits, '-', '_' and '.', at most {LONGEST_NAME}"
+                "{name:?} is not a valid name for a conversation: use letters, digits, '-', '_' and '.', at most {LONGEST_NAME}"
             );
         }
         Ok(self.folder.join(format!("{name}.json")))

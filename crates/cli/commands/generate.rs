@@ -84,7 +84,7 @@ fn constraint(arguments: &GenerateArguments) -> anyhow::Result<Option<Constraint
 
 fn read_schema(file: &Path) -> anyhow::Result<serde_json::Value> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the schema {}", file.display()))?;
-    serde_json::from_str(&text).map_err(|error| usage(format!("the schema {} is no JSON: {error}", file.display())))
+    serde_json::from_str(&text).map_err(|error| usage(format!("the schema {} is not JSON: {error}", file.display())))
 }
 
 fn print_as_it_comes(output: Output, generation: &Generation) -> anyhow::Result<Completion> {

@@ -36,7 +36,7 @@ pub(crate) fn run(app: &App, arguments: &ShowArguments) -> anyhow::Result<Outcom
         let mut rows = known.map(known_rows).unwrap_or_default();
         match &installed {
             Some(model) => rows.extend(installed_rows(model, gguf)),
-            None => rows.push(row("installed", &format!("no: `hone pull {}` fetches it", arguments.name))),
+            None => rows.push(row("installed", &format!("no: `hone pull {}` downloads it", arguments.name))),
         }
         app.output.print_table(&rows)?;
     }

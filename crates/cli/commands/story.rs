@@ -35,7 +35,7 @@ fn play_alone(app: &App, story: &Story) -> anyhow::Result<Report> {
     for (key, value) in &story.config {
         config.set(key, value.clone(), Source::Story(story.id.clone()))?;
     }
-    let folder = tempfile::tempdir().context("cannot make a folder for the story's memory")?;
+    let folder = tempfile::tempdir().context("cannot create a folder for the story's memory")?;
     let respondent_b = story.respondent_b.then_some((None, TEMPERATURE_B));
     let app = app.with_config(config);
     let options =

@@ -16,7 +16,7 @@ const NAME: &str = "judge.key";
 /// When the system cannot provide randomness.
 pub(super) fn fence_key(data_folder: &Path) -> anyhow::Result<FenceKey> {
     let mut fresh = [0; FenceKey::LENGTH];
-    getrandom::fill(&mut fresh).map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
+    getrandom::fill(&mut fresh).map_err(|error| anyhow::anyhow!("the system provides no random numbers: {error}"))?;
     let key = kept(data_folder, &fresh).unwrap_or_else(|error| {
         tracing::warn!(
             "the key {NAME} cannot be kept in {}: {error}; grades may differ a little",

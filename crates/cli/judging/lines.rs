@@ -114,7 +114,7 @@ fn parsed(number: usize, line: &[u8]) -> serde_json::Result<Line> {
 }
 
 fn no_object(path: &Path, number: usize, error: &serde_json::Error) -> anyhow::Error {
-    usage(format!("line {number} of {} is no JSON object: {error}", path.display()))
+    usage(format!("line {number} of {} is not a JSON object: {error}", path.display()))
 }
 
 /// The contents of the file of verdicts when a run begins.
@@ -145,8 +145,8 @@ impl VerdictFile {
         // A device or a pipe may be endless, and holds nothing that a run could resume from.
         let is_other = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
         if is_other || path == Path::new("-") {
-            let advice = "verdicts are kept in a file, from which the next run goes on";
-            return Err(usage(format!("--output is {}, which is no regular file: {advice}", path.display())));
+            let advice = "verdicts are kept in a file, from which the next run resumes";
+            return Err(usage(format!("--output is {}, which is not a regular file: {advice}", path.display())));
         }
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(path).with_context(failure)?;
@@ -222,7 +222,7 @@ impl VerdictFile {
     /// # Errors
     /// When the new file cannot be written next to the old one.
     pub(super) fn put_in_place(&mut self, n_lines: usize, places: &[usize]) -> anyhow::Result<()> {
-        let failure = || format!("cannot write a new file in the place of {}", self.path.display());
+        let failure = || format!("cannot replace {} with a new file", self.path.display());
         // Where locks are mandatory, only the handle that holds the lock may read.
         let mut text = Vec::new();
         self.file.rewind().and_then(|()| self.file.read_to_end(&mut text)).with_context(failure)?;
@@ -261,7 +261,7 @@ impl VerdictFile {
 fn lock(file: &File, path: &Path) -> anyhow::Result<()> {
     match file.try_lock() {
         Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => bail!("another process writes to {}: wait for it", path.display()),
+        Err(TryLockError::WouldBlock) => bail!("another process is writing to {}: wait for it", path.display()),
         Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
     }
 }
@@ -344,12 +344,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for path in [folder.path(), Path::new("-")] {
             let error = VerdictFile::open(path).err().unwrap().to_string();
-            assert!(error.contains("which is no regular file"), "{error}");
+            assert!(error.contains("which is not a regular file"), "{error}");
         }
         #[cfg(unix)]
         {
             let error = VerdictFile::open(Path::new("/dev/null")).err().unwrap().to_string();
-            assert!(error.starts_with("--output is /dev/null, which is no regular file: "), "{error}");
+            assert!(error.starts_with("--output is /dev/null, which is not a regular file: "), "{error}");
         }
     }
 
@@ -358,9 +358,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("in.jsonl");
         for (text, expected) in [
-            (&b"{}\n\n[1]\n"[..], "line 3 of ~/in.jsonl is no JSON object: "),
-            (b"{}\n{\n{}", "line 2 of ~/in.jsonl is no JSON object: "),
-            (b"\xff", "line 1 of ~/in.jsonl is no JSON object: "),
+            (&b"{}\n\n[1]\n"[..], "line 3 of ~/in.jsonl is not a JSON object: "),
+            (b"{}\n{\n{}", "line 2 of ~/in.jsonl is not a JSON object: "),
+            (b"\xff", "line 1 of ~/in.jsonl is not a JSON object: "),
         ] {
             std::fs::write(&path, text).unwrap();
             let error = read(&path).err().unwrap().to_string().replace(folder.path().to_str().unwrap(), "~");

@@ -87,7 +87,7 @@ impl Player<'_> {
         }
         let said = answer.clone().unwrap_or_default().to_lowercase();
         let missing = turn.expected_content.iter().filter(|text| !said.contains(&text.to_lowercase()));
-        failures.extend(missing.map(|text| format!("the answer does not hold {text:?}: {answer:?}")));
+        failures.extend(missing.map(|text| format!("the answer does not contain {text:?}: {answer:?}")));
         failures.extend(turn.engrams.iter().flat_map(|engram| self.check_engram(engram, &watch)));
         self.history.push(Message::new(Role::User, &turn.query));
         self.history.push(Message::new(Role::Assistant, answer.clone().unwrap_or_default()));

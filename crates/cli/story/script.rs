@@ -84,15 +84,15 @@ impl Story {
     pub(crate) fn read(path: &Path) -> anyhow::Result<Story> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let story: Story =
-            toml::from_str(&text).map_err(|error| usage(format!("{} is no story: {error}", path.display())))?;
+            toml::from_str(&text).map_err(|error| usage(format!("{} is not a story: {error}", path.display())))?;
         let expectations = story.turns.iter().flat_map(|turn| &turn.events);
         if story.turns.is_empty() {
-            return Err(usage(format!("{} is no story: it has no turns", path.display())));
+            return Err(usage(format!("{} is not a story: it has no turns", path.display())));
         }
         if let Some(event) = expectations.into_iter().find(|event| !(0.0..=86_400.0).contains(&event.within_seconds)) {
             let seconds = event.within_seconds;
             return Err(usage(format!(
-                "{} is no story: within_seconds is {seconds}, it must be 0 to 86400",
+                "{} is not a story: within_seconds is {seconds}, it must be 0 to 86400",
                 path.display()
             )));
         }

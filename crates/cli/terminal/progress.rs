@@ -32,12 +32,12 @@ impl Transfers {
         match event {
             Event::Progress { phase, file, done, total } => self.advance(*phase, file, *done, *total),
             Event::Source { source } => self.remark(&format!("from {source}")),
-            Event::Waiting => self.remark("another process fetches this model: waiting for it"),
+            Event::Waiting => self.remark("another process is downloading this model: waiting for it"),
             Event::Retrying { reason, after } => {
                 self.remark(&format!("{reason}: trying again in {} s", after.as_secs_f64().ceil()));
             }
             Event::Unchecked { from } => self
-                .remark(&format!("{from} could not be checked: neither the catalog nor the server gives a hash of it")),
+                .remark(&format!("{from} could not be verified: neither the catalog nor the server provides a hash")),
             Event::Damaged { reason } => self.remark(reason),
             Event::SourceFailed { source, reason } => self.remark(&format!("{source}: {reason}")),
         }

@@ -53,13 +53,13 @@ pub enum ConstraintError {
         reason: String,
     },
     /// A chosen token does not fit the form.
-    #[error("token {token} does not fit the form that the answer is held to")]
+    #[error("token {token} does not fit the answer's constraint")]
     Refused {
         /// The token.
         token: u32,
     },
     /// The form took more work than allowed for one token.
-    #[error("the form that the answer is held to is too involved: {0}; simplify it")]
+    #[error("the answer's constraint is too complex: {0}; simplify it")]
     TooInvolved(String),
 }
 
@@ -99,7 +99,7 @@ impl ConstraintFactory {
             return Err(wrong(error));
         }
         if !matcher.grammar_warnings().is_empty() {
-            tracing::warn!("the {form} is not followed in every point: {}", matcher.grammar_warnings().join("; "));
+            tracing::warn!("the {form} is only partly enforced: {}", matcher.grammar_warnings().join("; "));
         }
         let mask = TokenMask { allowed: SimpleVob::alloc(self.n_tokens), n_tokens: self.n_tokens };
         let state = ConstraintState {

@@ -25,7 +25,7 @@ pub enum SpecError {
     #[error(transparent)]
     Gguf(#[from] GgufError),
     /// A key that every model needs is missing.
-    #[error("metadata key {0:?} is missing: the file is no complete model")]
+    #[error("metadata key {0:?} is missing: the file is not a complete model")]
     Missing(String),
 }
 

@@ -83,7 +83,7 @@ pub enum TemplateError {
     )]
     Missing,
     /// The request has tools, and the template does not mention any.
-    #[error("the model's chat template knows no tools")]
+    #[error("the model's chat template does not support tools")]
     NoTools,
     /// The prompt could not be tokenized.
     #[error(transparent)]

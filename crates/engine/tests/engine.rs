@@ -178,7 +178,7 @@ fn logits_that_are_no_numbers_are_a_failure_and_no_answer() {
         bytes[norm.offset..norm.offset + 4].copy_from_slice(&f32::NAN.to_le_bytes());
     });
     let error = fixture.complete(fixture.request()).unwrap_err().to_string();
-    assert!(error.contains("logits are no numbers"), "{error}");
+    assert!(error.contains("logits are not numbers"), "{error}");
 }
 
 #[test]

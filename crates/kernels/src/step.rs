@@ -79,7 +79,7 @@ pub enum StepError {
         block: u32,
     },
     /// Results are wanted of tokens that do not exist.
-    #[error("results of tokens up to {end} are wanted of a sequence with {n_tokens} new tokens")]
+    #[error("results are requested for tokens up to {end} of a sequence with {n_tokens} new tokens")]
     Selection {
         /// End of the selected range.
         end: usize,

@@ -517,7 +517,7 @@ pub enum GenerateError {
     #[error("{0}")]
     Request(String),
     /// The request has tools, but the model's chat template does not support them.
-    #[error("the chat template of model {model:?} knows no tools")]
+    #[error("the chat template of model {model:?} does not support tools")]
     NoTools {
         /// The name in the request.
         model: String,

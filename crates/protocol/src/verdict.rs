@@ -85,11 +85,11 @@ impl fmt::Display for Suspicion {
         let what = match self.kind {
             SuspicionKind::ImitatesVerdict => "it imitates a verdict",
             SuspicionKind::ImitatesPrompt => "it imitates the judge's prompt",
-            SuspicionKind::ControlTokens => "it holds control tokens",
+            SuspicionKind::ControlTokens => "it contains control tokens",
             SuspicionKind::OrdersGrader => "it tells the grader what to do",
             SuspicionKind::ClaimsScore => "it claims a score",
-            SuspicionKind::HiddenText => "it holds invisible text",
-            SuspicionKind::Other => "it speaks to the judge",
+            SuspicionKind::HiddenText => "it contains invisible text",
+            SuspicionKind::Other => "it addresses the judge",
         };
         let how = if self.is_hidden && self.kind != SuspicionKind::HiddenText { " in disguise" } else { "" };
         write!(f, "{what}{how}: “{}”", self.passage)

@@ -85,7 +85,7 @@ pub enum InvalidSettings {
         expected: &'static str,
     },
     /// A prompt without a place for what the judge is to judge.
-    #[error("{key} has no place for the {place}: write {{{place}}} where it shall stand")]
+    #[error("{key} has no place for the {place}: write {{{place}}} where it belongs")]
     Place {
         /// The key in the configuration.
         key: &'static str,
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_prompt_without_what_is_to_be_judged_is_refused() {
-        let place = |key, place| format!("{key} has no place for the {place}: write {{{place}}} where it shall stand");
+        let place = |key, place| format!("{key} has no place for the {place}: write {{{place}}} where it belongs");
         check_refused("absolute_prompt", "{query} {rubric}", &place("absolute_prompt", "answer"));
         let no_reference = place("absolute_reference_prompt", "reference");
         check_refused("absolute_reference_prompt", "{query} {rubric} {answer}", &no_reference);
@@ -317,7 +317,7 @@ mod tests {
         let open = "fence has no boundary on one side of the text: write {boundary} before and after {text}";
         check_refused("fence", "{boundary}\n{text}", open);
         check_refused("fence", "{text}\n{boundary}", open);
-        check_refused("fence", "{boundary}", "fence has no place for the text: write {text} where it shall stand");
+        check_refused("fence", "{boundary}", "fence has no place for the text: write {text} where it belongs");
     }
 
     #[test]

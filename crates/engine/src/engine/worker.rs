@@ -192,7 +192,7 @@ impl Worker {
         match std::thread::Builder::new().name("hone-prepare".into()).spawn(prepare_all) {
             Ok(_) => self.n_preparing += n_requests,
             // The requests are dropped with the thread; their callers find the channels closed.
-            Err(error) => tracing::error!(%error, n_requests, "requests are lost: no thread can be made"),
+            Err(error) => tracing::error!(%error, n_requests, "requests are lost: no thread can be created"),
         }
     }
 

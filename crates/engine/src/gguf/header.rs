@@ -113,7 +113,7 @@ fn read_metadata(cursor: &mut Cursor<'_>, n_entries: u64) -> Result<Vec<Entry>, 
     let file = cursor.file;
     metadata.sort_unstable_by(|first, second| first.key(file).cmp(second.key(file)));
     match metadata.windows(2).find(|pair| pair[0].key(file) == pair[1].key(file)) {
-        Some(twice) => Err(GgufError::invalid(format!("metadata key {:?}", twice[0].key(file)), "stands twice")),
+        Some(twice) => Err(GgufError::invalid(format!("metadata key {:?}", twice[0].key(file)), "appears twice")),
         None => Ok(metadata),
     }
 }
@@ -167,7 +167,7 @@ pub(super) fn checked_n_bytes(name: &str, dimensions: &[usize], tensor_type: Ten
         return Err(invalid("has a dimension of 0".into()));
     }
     if !dimensions[0].is_multiple_of(tensor_type.block_elements()) {
-        let reason = format!("has rows that are no whole blocks of {} ({tensor_type})", tensor_type.block_elements());
+        let reason = format!("has rows that are not whole blocks of {} ({tensor_type})", tensor_type.block_elements());
         return Err(invalid(reason));
     }
     dimensions
@@ -204,7 +204,7 @@ fn place_tensors(directory: &mut [TensorInfo], data_start: usize, file_len: usiz
 fn in_order_of_names(mut directory: Vec<TensorInfo>) -> Result<Vec<TensorInfo>, GgufError> {
     directory.sort_unstable_by(|first, second| first.name.cmp(&second.name));
     match directory.windows(2).find(|pair| pair[0].name == pair[1].name) {
-        Some(twice) => Err(GgufError::invalid(format!("tensor {:?}", twice[0].name), "stands twice in the directory")),
+        Some(twice) => Err(GgufError::invalid(format!("tensor {:?}", twice[0].name), "appears twice in the directory")),
         None => Ok(directory),
     }
 }
@@ -254,7 +254,7 @@ impl<'a> Cursor<'a> {
     /// Reads the count of items that follow, of which there may be at most `most`.
     fn count_up_to(&mut self, most: u64, field: &str, min_bytes: u64) -> Result<u64, GgufError> {
         match self.count(field, min_bytes)? {
-            count if count > most => Err(GgufError::invalid(field, format!("is {count}: there may be {most}"))),
+            count if count > most => Err(GgufError::invalid(field, format!("is {count}: the limit is {most}"))),
             count => Ok(count),
         }
     }
@@ -262,10 +262,10 @@ impl<'a> Cursor<'a> {
     fn string(&mut self, field: &str, max_bytes: u64) -> Result<&'a str, GgufError> {
         let length = self.u64(field)?;
         if length > max_bytes {
-            return Err(GgufError::invalid(field, format!("has {length} bytes: there may be {max_bytes}")));
+            return Err(GgufError::invalid(field, format!("has {length} bytes: the limit is {max_bytes}")));
         }
         let bytes = self.take(field, length)?;
-        std::str::from_utf8(bytes).map_err(|error| GgufError::invalid(field, format!("is no text: {error}")))
+        std::str::from_utf8(bytes).map_err(|error| GgufError::invalid(field, format!("is not text: {error}")))
     }
 
     fn value(&mut self, key: &str, value_type: ValueType) -> Result<Stored, GgufError> {

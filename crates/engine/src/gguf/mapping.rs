@@ -36,7 +36,7 @@ impl Mapping {
         if end.is_none_or(|end| end > length) {
             return Err(GgufError::invalid(
                 region.path.display().to_string(),
-                format!("has {length} bytes, and the model should lie at {} +{}", region.offset, region.length),
+                format!("has {length} bytes, but the model should be at {} +{}", region.offset, region.length),
             ));
         }
         map(&file, &region.path, region.offset, region.length)

@@ -214,7 +214,7 @@ impl Array {
         if self.len <= MAX_ENTRIES {
             return Ok(());
         }
-        Err(GgufError::invalid(key, format!("has {} entries: there may be {MAX_ENTRIES}", self.len)))
+        Err(GgufError::invalid(key, format!("has {} entries: the limit is {MAX_ENTRIES}", self.len)))
     }
 
     fn mismatch(&self, key: &str, expected: &str) -> GgufError {
@@ -249,7 +249,7 @@ impl<'g> Iterator for Strings<'g> {
         (self.rest, self.next) = (tail, index + 1);
         Some(
             std::str::from_utf8(bytes)
-                .map_err(|error| GgufError::invalid(format!("{}[{index}]", self.key), format!("is no text: {error}"))),
+                .map_err(|error| GgufError::invalid(format!("{}[{index}]", self.key), format!("is not text: {error}"))),
         )
     }
 

@@ -171,7 +171,7 @@ impl Writer {
     fn add_key(&mut self, key: &str) -> Result<(), WriteError> {
         let invalid = |reason: String| Err(WriteError::invalid(format!("metadata key {key:?}"), reason));
         if key == "general.alignment" {
-            return invalid("is the writer's own: leave it out".into());
+            return invalid("is set by the writer: leave it out".into());
         }
         if key.is_empty() || key.len() as u64 > MAX_KEY_BYTES {
             return invalid(format!("has {} bytes: it must have 1 to {MAX_KEY_BYTES}", key.len()));

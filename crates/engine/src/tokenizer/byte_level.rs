@@ -100,7 +100,7 @@ static BYTES: LazyLock<Vec<Option<u8>>> = LazyLock::new(|| {
 fn read_merges(gguf: &Gguf, entries: &Entries) -> Result<Merges, TokenizerError> {
     let lines = gguf.each_string(MERGES)?.ok_or(TokenizerError::Missing { key: MERGES })?;
     if lines.len() > MAX_MERGES {
-        let reason = format!("has {} entries: there may be {MAX_MERGES}", lines.len());
+        let reason = format!("has {} entries: the limit is {MAX_MERGES}", lines.len());
         return Err(TokenizerError::invalid(MERGES, reason));
     }
     let mut merges = Merges::with_capacity(lines.len());

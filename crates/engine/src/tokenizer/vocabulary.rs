@@ -125,7 +125,7 @@ impl Entries {
             return Err(TokenizerError::invalid(TOKENS, "has 0 entries"));
         }
         if n_bytes > MAX_TEXT_BYTES {
-            let reason = format!("has {n_bytes} bytes of text: there may be {MAX_TEXT_BYTES}");
+            let reason = format!("has {n_bytes} bytes of text: the limit is {MAX_TEXT_BYTES}");
             return Err(TokenizerError::invalid(TOKENS, reason));
         }
         let mut entries = Entries {
@@ -228,7 +228,7 @@ impl Vocabulary {
             match kind {
                 TokenKind::Normal => bytes.push(&bytes_of(text)),
                 TokenKind::Byte => bytes.push(&[byte_of_token_text(text).ok_or_else(|| {
-                    let reason = format!("is {text:?}, which is no byte: it must look like <0x0A>");
+                    let reason = format!("is {text:?}, which is not a byte: it must look like <0x0A>");
                     TokenizerError::invalid(format!("{TOKENS}[{id}]"), reason)
                 })?]),
                 TokenKind::Unused => bytes.push(&[]),

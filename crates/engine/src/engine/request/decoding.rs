@@ -31,7 +31,7 @@ impl Decoding {
     /// The next token.
     pub(super) fn choose(&mut self, logits: &[f32]) -> Result<u32, GenerateError> {
         let failed = |error: ConstraintError| GenerateError::Failed(error.to_string());
-        let no_choice = || GenerateError::Failed("the model's logits are no numbers: its file is damaged".into());
+        let no_choice = || GenerateError::Failed("the model's logits are not numbers: its file is damaged".into());
         let Some(constraint) = &mut self.constraint else {
             return self.sampler.sample(logits, |_| ()).ok_or_else(no_choice);
         };

@@ -293,7 +293,7 @@ impl Loader {
         self.texts.insert(source.file.clone(), model.text().clone());
         let saved = self.options.prefix_folder.as_ref().map(|folder| SavedPrefixes::open(folder, &source.file, &model));
         let saved = saved.transpose().unwrap_or_else(|error| {
-            tracing::debug!(%error, "what was saved of earlier conversations is unavailable");
+            tracing::debug!(%error, "saved prefixes of earlier conversations are unavailable");
             None
         });
         let mut resident = ResidentModel::new(id, source, model);
@@ -342,7 +342,7 @@ impl Loader {
         self.leaving.retain(|thread| !thread.is_finished());
         match std::thread::Builder::new().name("hone-leave".into()).spawn(leave) {
             Ok(thread) => self.leaving.push(thread),
-            Err(error) => tracing::warn!(%error, "what was computed of the conversation is not saved"),
+            Err(error) => tracing::warn!(%error, "the computed prefix of the conversation is not saved"),
         }
     }
 

@@ -79,7 +79,7 @@ impl ResidentModel {
     pub(super) fn save_prefix(&mut self) {
         let Some(saved) = &mut self.saved else { return };
         if let Err(error) = saved.save(&self.latest, &mut self.model) {
-            tracing::warn!(%error, "what was computed of the conversation is not saved: it will be computed again");
+            tracing::warn!(%error, "the computed prefix of the conversation is not saved: it will be computed again");
         }
     }
 

@@ -104,7 +104,7 @@ fn draft_for(file: &ModelFile, options: &EngineOptions, locator: &dyn LocateMode
     let draft = match locator.locate(name) {
         Ok(draft) => Some(draft).filter(|draft| draft != file)?,
         Err(error) => {
-            tracing::warn!("no draft model guesses: {error}");
+            tracing::warn!("no draft model is used: {error}");
             return None;
         }
     };
@@ -117,5 +117,5 @@ fn read_spec(file: &ModelFile, options: &EngineOptions) -> Result<DecoderSpec, M
 }
 
 pub(super) fn warn_of_draft(name: &str, reason: &str) {
-    tracing::warn!("the draft model {name} does not guess: {reason}");
+    tracing::warn!("the draft model {name} is not used: {reason}");
 }
