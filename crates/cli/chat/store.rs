@@ -100,7 +100,8 @@ impl ConversationStore {
         let too_long = name.chars().count() > LONGEST_NAME + 10;
         if name.trim().is_empty() || name.starts_with('.') || too_long || !name.chars().all(allowed) {
             bail!(
-                "{name:?} is not a valid name for a conversation: use letters, digits, '-', '_' and '.', at most {LONGEST_NAME}"
+                "{name:?} is not a valid name for a conversation: use letters, digits, '-', '_' and '.', \
+                 at most {LONGEST_NAME}"
             );
         }
         Ok(self.folder.join(format!("{name}.json")))

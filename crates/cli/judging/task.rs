@@ -12,7 +12,7 @@ pub(crate) trait BatchTask:
 {
     /// Its name in the cache.
     const KIND: &'static str;
-    /// The unit of such a file.
+    /// What a file contains, for the progress bar.
     const UNIT: &'static str;
     /// How many run concurrently. The engine takes four sequences, and a comparison takes two.
     const IN_FLIGHT: usize;

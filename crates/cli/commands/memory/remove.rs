@@ -36,7 +36,8 @@ pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryRmArguments)
     if is_any_removed {
         let conversations = app.data_folder().join("conversations");
         app.output.note(&format!(
-            "the event log still shows that there was an answer, but not its text; saved conversations are unchanged, in {}",
+            "the event log still shows that there was an answer, but not its text; saved conversations are \
+             unchanged, in {}",
             conversations.display()
         ));
     }
