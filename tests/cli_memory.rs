@@ -354,7 +354,7 @@ fn an_answer_that_a_damaged_memory_cannot_take_is_remembered_after_the_repair() 
     damage(&home);
     let run = ask(&home);
     assert!(run.code == 0 && !run.stdout.is_empty(), "{}", run.stderr);
-    assert!(run.stderr.contains("what is said now is kept, and remembered as soon as"), "{}", run.stderr);
+    assert!(run.stderr.contains("new answers are kept, and remembered as soon as"), "{}", run.stderr);
     let repaired = home.json_with_code(&["memory", "repair", "--json"], 1);
     assert!(repaired["due"].as_u64().unwrap() >= 3, "{repaired:#}");
     let listed = home.json(&["memory", "list", "--json"]);

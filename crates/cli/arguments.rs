@@ -569,7 +569,7 @@ mod tests {
         Arguments::try_parse_from(std::iter::once("hone").chain(line.split_whitespace()))
     }
 
-    /// The overrides that a command line gives.
+    /// The overrides from a command line.
     #[track_caller]
     fn check(line: &str, expected: &[&str]) {
         let overrides = parse(line).unwrap().command.overrides();
@@ -578,7 +578,7 @@ mod tests {
         assert_eq!(seen, expected, "{line}");
     }
 
-    /// A command line that is refused, and a word that the refusal must hold.
+    /// Checks that a command line is refused with an error that contains a word.
     #[track_caller]
     fn check_refused(line: &str, word: &str) {
         let error = parse(line).unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! The badge of a grade: `● 4/5`, green for 4 and 5, amber for 3, red for 1 and 2; a hollow `○` where the model graded its
-//! own answer, and a `‼` behind the score where the answer looks as if it wanted to influence its judge. An answer without a
+//! The badge of a grade: `● 4/5`, green for 4 and 5, amber for 3, red for 1 and 2; a hollow `○` if the model graded its
+//! own answer, and a `‼` after the score if the answer looks as if it tried to influence its judge. An answer without a
 //! score has no badge.
 
 use hone_protocol::Grade;
@@ -7,10 +7,10 @@ use nu_ansi_term::Color;
 
 use crate::terminal::Line;
 
-/// Follows on the score of a suspicious answer.
+/// Appended to the score of a suspicious answer.
 pub(crate) const SUSPICIOUS: &str = " ‼";
 
-/// The badge as a line; `None` where there is no score.
+/// The badge as a line; `None` if there is no score.
 pub(crate) fn badge(grade: &Grade) -> Option<Line> {
     grade.score?;
     let (color, mark, score) = parts(grade.score, grade.judging.self_graded);

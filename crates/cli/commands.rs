@@ -36,7 +36,7 @@ use crate::threads;
 /// Runs a command.
 ///
 /// # Errors
-/// What the command could not do.
+/// When the command fails.
 pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
     let places = Places::of_this_process();
     let loaded = Config::load(&places, command.overrides());
@@ -67,7 +67,7 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Makes what a command works with from a valid configuration.
+/// Creates the app from a valid configuration.
 fn start(loaded: anyhow::Result<(Config, Vec<String>)>, runs_a_model: bool, output: Output) -> anyhow::Result<App> {
     let (config, warnings) = loaded?;
     for warning in warnings {

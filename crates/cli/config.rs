@@ -30,7 +30,7 @@ const SECTIONS: [(&str, &str); 5] = [
     ("memory", include_str!("../../config/memory.toml")),
 ];
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "source", content = "name", rename_all = "lowercase")]
 pub(crate) enum Source {
@@ -44,9 +44,9 @@ pub(crate) enum Source {
     Flag(&'static str),
     /// The models that are part of this executable.
     Bundle,
-    /// A command typed into the chat, or the conversation that it resumed.
+    /// A `/set` command in the chat, or the conversation that it resumed.
     Chat,
-    /// A story that is played.
+    /// The story being played.
     Story(String),
 }
 
@@ -69,7 +69,7 @@ impl fmt::Display for Source {
 pub(crate) struct Entry {
     /// Its value.
     pub(crate) value: Value,
-    /// Who set it last.
+    /// The source that set it last.
     #[serde(flatten)]
     pub(crate) source: Source,
 }
@@ -85,7 +85,7 @@ pub(crate) struct Override {
     pub(crate) value: Value,
 }
 
-/// What is in force.
+/// The effective configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     /// The model and what it runs on.
@@ -94,7 +94,7 @@ pub(crate) struct Config {
     pub(crate) sampling: SamplingConfig,
     /// The terminal chat.
     pub(crate) chat: ChatConfig,
-    /// What is remembered.
+    /// Memory.
     pub(crate) memory: MemoryConfig,
     /// The judge.
     pub(crate) critic: CriticSettings,
@@ -102,10 +102,10 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// The defaults alone.
+    /// Only the defaults.
     ///
     /// # Errors
-    /// Only when a file of `config/` is wrong, which a test would have shown.
+    /// Only when a file of `config/` is invalid, which a test would have shown.
     pub(crate) fn defaults() -> anyhow::Result<Config> {
         let mut entries = BTreeMap::new();
         for (section, text) in SECTIONS {
@@ -116,10 +116,10 @@ impl Config {
         Config::from_entries(entries).map_err(anyhow::Error::msg)
     }
 
-    /// Defaults, then the user's files, then variables, then `flags`. Beside it, what deserves a warning.
+    /// Loads the defaults, then the user's files, then variables, then `flags`. Also returns warnings.
     ///
     /// # Errors
-    /// For the first key that does not exist or whose value is wrong, named together with its place.
+    /// For the first key that does not exist or whose value is invalid, with the place where it was set.
     pub(crate) fn load(places: &Places, flags: Vec<Override>) -> anyhow::Result<(Config, Vec<String>)> {
         let mut config = Config::defaults()?;
         let mut warnings = Vec::new();
@@ -136,7 +136,7 @@ impl Config {
         &self.entries
     }
 
-    /// Who set `key` last; `None` where there is no such key.
+    /// The source that set `key` last; `None` if the key does not exist.
     pub(crate) fn source_of(&self, key: &str) -> Option<&Source> {
         self.entries.get(key).map(|entry| &entry.source)
     }
@@ -144,7 +144,7 @@ impl Config {
     /// Gives `key` a value.
     ///
     /// # Errors
-    /// When there is no such key, or the value has the wrong type or lies outside its range; nothing is changed then.
+    /// When the key does not exist, or the value has the wrong type or is out of range; nothing is changed then.
     pub(crate) fn set(&mut self, key: &str, value: Value, source: Source) -> anyhow::Result<()> {
         let Some(entry) = self.entries.get(key) else {
             return Err(usage(format!("unknown key {key} ({source}): {}", self.known_keys_near(key))));
@@ -157,7 +157,7 @@ impl Config {
         Ok(())
     }
 
-    /// Gives `key` the value that `text` stands for, where a type must be guessed from the key: variables and `/set`.
+    /// Sets `key` to the value in `text`, for sources without types: variables and `/set`.
     ///
     /// # Errors
     /// As [`Config::set`].
@@ -198,7 +198,7 @@ impl Config {
 mod tests {
     use super::*;
 
-    /// Loads with one user's file, one variable and no flags, and gives what `key` became or the error.
+    /// Loads one user file, one variable and no flags, and returns the value of `key` or the error.
     fn check(files: &[(&str, &str)], variables: &[(&str, &str)], flags: Vec<Override>, key: &str, expected: &str) {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in files {
@@ -372,7 +372,7 @@ mod tests {
             "HONE_CRITIC_ABSOLUTE_PROMPT",
             "{query} {rubric}",
             "critic.absolute_prompt (HONE_CRITIC_ABSOLUTE_PROMPT): absolute_prompt has no place for the answer: write \
-             {answer} where it shall stand",
+             {answer} where it belongs",
         );
     }
 

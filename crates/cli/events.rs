@@ -5,7 +5,7 @@ use hone_protocol::{Envelope, Payload};
 use crate::badge;
 use crate::describe::{moment, on_one_line, rating};
 
-/// An event on one line: when, what about, whose answer, and its content in a few words.
+/// An event on one line: the time, the subject, the respondent, and its content in a few words.
 pub(crate) fn event_line(envelope: &Envelope) -> String {
     let (at, subject) = (moment(envelope.at), envelope.subject());
     let respondent = envelope.respondent_id.map_or_else(|| " ".to_string(), |respondent| respondent.to_string());

@@ -17,8 +17,8 @@ use crate::failure::usage;
 /// The judge that the configuration describes.
 ///
 /// # Errors
-/// When its rubric is not to be found, its settings contradict each other, or it was named on the command line, has nobody
-/// to stand in for it and is not installed.
+/// When its rubric does not exist, its settings contradict each other, or it was named on the command line, is not
+/// installed and has no fallback.
 pub(crate) fn judge(
     config: &Config,
     store: &Store,
@@ -34,8 +34,8 @@ pub(crate) fn judge(
     Judge::new(generator, settings, rubric, key).map_err(|invalid| usage(format!("the section critic: {invalid}")))
 }
 
-/// The judge's settings. The answering model stands in for the judge that is shipped as the default; for one that was named
-/// on the command line it does so only where somebody has said that it shall.
+/// The judge's settings. The answering model stands in for the default judge; for a judge named on the command line, it
+/// does so only if the fallback is configured explicitly.
 fn settings(config: &Config) -> CriticSettings {
     let is_fallback_chosen = config.source_of("critic.fallback") != Some(&Source::Default);
     let fallback = match is_named_by_hand(config) && !is_fallback_chosen {

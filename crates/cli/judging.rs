@@ -1,4 +1,4 @@
-//! The judge on the command line: put to work on one task or on a file of them.
+//! The judge on the command line: applied to one task or to a file of tasks.
 
 pub(crate) mod batch;
 mod cache;
@@ -22,7 +22,7 @@ use driver::{Driver, Judged};
 use setting::Setting;
 use task::BatchTask;
 
-/// A judge with the engine that it runs on and what else a command needs to judge: the cache, Ctrl-C, the progress.
+/// A judge with its engine and what else a command needs for judging: the cache, Ctrl-C, the progress display.
 pub(crate) struct JudgeSession {
     judge: Judge,
     answered_by: String,
@@ -33,11 +33,11 @@ pub(crate) struct JudgeSession {
 }
 
 impl JudgeSession {
-    /// Starts the engine and makes the judge. The model that stands in for a judge which is not installed is fetched first
-    /// where it is not here either.
+    /// Starts the engine and creates the judge. If the judge is not installed, the model that stands in for it is
+    /// downloaded first if necessary.
     ///
     /// # Errors
-    /// When there is no judge to be made, or no engine to be started.
+    /// When the judge cannot be created, or the engine cannot be started.
     pub(crate) fn open(app: &App, arguments: &BatchFlags) -> anyhow::Result<JudgeSession> {
         let answered_by = &app.config.engine.model;
         let lane = if arguments.files().is_some() { Lane::Batch } else { Lane::Interactive };
@@ -59,10 +59,10 @@ impl JudgeSession {
         })
     }
 
-    /// Judges one task; `None` where a person stopped it.
+    /// Judges one task; `None` if the user stopped it.
     ///
     /// # Errors
-    /// None of the judge's: a verdict says itself what failed.
+    /// Not for failures of the judge, which are part of the verdict.
     pub(crate) fn judge_one<T: BatchTask>(&self, task: T) -> anyhow::Result<Option<T::Verdict>> {
         let spinner = progress::spinner(self.output, "judging");
         let mut verdict = None;
@@ -74,11 +74,12 @@ impl JudgeSession {
         ending.map(|_| verdict)
     }
 
-    /// Judges the lines of a file that have no verdict in `output` yet, and writes them there in the order of the input.
+    /// Judges the lines of a file that have no verdict in `output` yet, and writes the verdicts in the order of the
+    /// input.
     ///
     /// # Errors
-    /// When a line of either file is not what it should be, in which case nothing is judged and nothing changed, or a file
-    /// cannot be read or written.
+    /// When a line of either file is invalid, in which case nothing is judged or changed, or a file cannot be read or
+    /// written.
     pub(crate) fn judge_file<T: BatchTask>(&self, input: &Path, output: &Path) -> anyhow::Result<batch::Summary> {
         batch::run::<T>(&self.driver(), &self.setting, self.output, batch::Files { input, output })
     }

@@ -12,7 +12,7 @@ use crate::judging::JudgeSession;
 /// Compares.
 ///
 /// # Errors
-/// When a file is not what it should be, or no judge is available.
+/// When a file is not valid, or no judge is available.
 pub(crate) fn run(app: &App, arguments: &CompareArguments) -> anyhow::Result<Outcome> {
     let session = JudgeSession::open(app, &arguments.batch)?;
     if let Some((input, output)) = arguments.batch.files() {

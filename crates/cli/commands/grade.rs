@@ -15,7 +15,7 @@ use crate::judging::batch::Summary;
 /// Grades.
 ///
 /// # Errors
-/// When a file is not what it should be, or no judge is available.
+/// When a file is not valid, or no judge is available.
 pub(crate) fn run(app: &App, arguments: &GradeArguments) -> anyhow::Result<Outcome> {
     if let Some(bound) = arguments.at_least.filter(|bound| !(1.0..=5.0).contains(bound)) {
         return Err(usage(format!("--at-least is {bound}: it must be 1 to 5")));
@@ -73,7 +73,7 @@ fn grade_file(
     })
 }
 
-/// Says why lines are left without a verdict.
+/// Says why lines have no verdict.
 pub(super) fn tell_failure(app: &App, summary: &Summary) {
     if let Some(failure) = &summary.failure {
         let Summary { lines, unscored, .. } = summary;
@@ -83,7 +83,7 @@ pub(super) fn tell_failure(app: &App, summary: &Summary) {
     }
 }
 
-/// How many lines of a file came to what.
+/// A summary of a file's lines.
 pub(super) fn counts(summary: &Summary, verb: &str) -> String {
     let Summary { lines, judged, unscored, resumed, cached, interrupted, .. } = summary;
     let mut text = format!("{judged} of {lines} {verb}");
@@ -101,7 +101,7 @@ pub(super) fn counts(summary: &Summary, verb: &str) -> String {
     text
 }
 
-/// No score is no pass of a threshold, and no result either.
+/// Without a score, the result neither passes a threshold nor counts as a result.
 fn outcome(score: Option<f64>, at_least: Option<f64>) -> Outcome {
     match (score, at_least) {
         (None, _) => Outcome::Failed,

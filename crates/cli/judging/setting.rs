@@ -1,7 +1,7 @@
-//! What verdicts depend on beside the texts: the judge's model, its settings, its prompts and its rubric.
+//! What verdicts depend on in addition to the texts: the judge's model, settings, prompts and rubric.
 //!
-//! Verdicts of two settings cannot be set beside each other. So a file of verdicts says on each line in which setting it was
-//! reached, as a digest, and the cache has the setting in its key.
+//! Verdicts from two settings cannot be compared. So each line in a file of verdicts contains a digest of its setting,
+//! and the cache has the setting in its key.
 
 use std::time::UNIX_EPOCH;
 
@@ -20,19 +20,19 @@ const SHOWN_BYTES: usize = 8;
 
 /// The setting of a run.
 pub(super) struct Setting {
-    /// The model that is to give the verdicts.
+    /// The judge's model.
     pub(super) model: String,
     /// Everything about the judge that its verdicts depend on.
     pub(super) judge: Value,
-    /// The digest of that.
+    /// The digest of it.
     pub(super) digest: String,
-    /// Whether the model is there.
+    /// Whether the model is installed.
     pub(super) is_installed: bool,
     rubric: String,
 }
 
 impl Setting {
-    /// The setting of `judge` where `model` gives the verdicts.
+    /// The setting of `judge` if `model` gives the verdicts.
     pub(super) fn new(app: &App, judge: &Judge, model: &str) -> Setting {
         let installed = app.store.show(model).ok();
         let self_graded = model == app.config.engine.model;
@@ -43,7 +43,7 @@ impl Setting {
         Setting { model: model.to_owned(), judge, digest, is_installed, rubric }
     }
 
-    /// How the verdict of `line` was reached otherwise than this run would reach it; `None` where it was not.
+    /// How the setting of `line` differs from this one; `None` if it does not.
     pub(super) fn difference(&self, line: &Map<String, Value>) -> Option<String> {
         let text = |name: &str| line.get(name).and_then(Value::as_str);
         if text(SETTING) == Some(&self.digest) {
@@ -58,7 +58,7 @@ impl Setting {
     }
 }
 
-/// What tells a model from another one of the same name: its hash, or where that is not known its place, length and date.
+/// Identifies a model among others of the same name: by its hash, or if that is unknown by its path, length and date.
 fn identity(model: &InstalledModel) -> Value {
     let file = |file: &hone_models::InstalledFile| match &file.sha256 {
         Some(sha256) => json!([file.name, sha256]),

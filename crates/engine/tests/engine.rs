@@ -162,7 +162,7 @@ fn penalties_may_look_as_far_back_as_they_like() {
     assert!(fixture.complete(GenerateRequest { sampling, ..fixture.request() }).is_ok());
 }
 
-/// Writes the fixture's model again with some of its bytes changed.
+/// Rewrites the fixture's model with some of its bytes changed.
 fn damage(fixture: &Fixture, change: impl FnOnce(&Gguf, &mut Vec<u8>)) {
     let mut bytes = std::fs::read(&fixture.model).unwrap();
     change(&Gguf::open(&fixture.model).unwrap(), &mut bytes);
@@ -178,7 +178,7 @@ fn logits_that_are_no_numbers_are_a_failure_and_no_answer() {
         bytes[norm.offset..norm.offset + 4].copy_from_slice(&f32::NAN.to_le_bytes());
     });
     let error = fixture.complete(fixture.request()).unwrap_err().to_string();
-    assert!(error.contains("logits are no numbers"), "{error}");
+    assert!(error.contains("logits are not numbers"), "{error}");
 }
 
 #[test]

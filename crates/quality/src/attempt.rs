@@ -1,4 +1,4 @@
-//! What changes from one attempt at a verdict to the next: who is asked, and how much of the answers is shown.
+//! What changes between attempts at a verdict: the model that is asked, and how much of the answers is shown.
 
 use std::time::Instant;
 
@@ -8,19 +8,19 @@ use crate::judge::Judge;
 use crate::request::{Overflow, Request};
 use crate::settings::Fallback;
 
-/// Answers are not shortened to less than this many characters: what is left would say nothing about them.
+/// Answers are not shortened to fewer characters than this: the rest would be meaningless.
 const LEAST_CHARACTERS: usize = 64;
 /// How often a prompt is shortened before the judge gives up.
 const MOST_ATTEMPTS: usize = 8;
 
-/// Who is asked, how much of the answers is shown, and what it has cost so far.
+/// The model that is asked, how much of the answers is shown, and the cost so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
     judge: Judge,
     answered_by: String,
     /// The model that is asked.
     pub(crate) model: String,
-    /// Characters of the answers that are shown, in all.
+    /// Total characters of the answers that are shown.
     pub(crate) shown: usize,
     n_shortened: usize,
     tokens_before: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// The first attempt, over answers that have `characters` characters together.
+    /// The first attempt, for answers with `characters` characters in total.
     pub(crate) fn first(judge: &Judge, answered_by: &str, characters: usize) -> Attempt {
         Attempt {
             judge: judge.clone(),
@@ -43,7 +43,7 @@ impl Attempt {
         }
     }
 
-    /// Shows less of the answers.
+    /// Shortens the shown answers.
     ///
     /// # Errors
     /// When that would not help.
@@ -51,8 +51,9 @@ impl Attempt {
         let Overflow { prompt_tokens, prompt_characters, context, room } = overflow;
         let excess = prompt_tokens.saturating_sub(room);
         let characters_per_token = prompt_characters as f64 / prompt_tokens.max(1) as f64;
-        // The average says what would fit, if the answers were like the rest of the prompt. Since they may not be, a little
-        // more is taken out, and one attempt never takes out nearly everything or nearly nothing.
+        // The average gives the length that would fit if the answers had as many characters per token as the rest of
+        // the prompt. Since they may not, a little more is removed, and one attempt never removes nearly everything or
+        // nearly nothing.
         let fitting = self.shown as f64 - excess as f64 * characters_per_token;
         let shown = ((0.9 * fitting - 40.0).max(0.0) as usize).clamp(self.shown / 4, self.shown - self.shown / 4);
         if room == 0 || shown < LEAST_CHARACTERS || self.n_shortened == MOST_ATTEMPTS {
@@ -66,10 +67,10 @@ impl Attempt {
         Ok(())
     }
 
-    /// Lets the answering model stand in for the judge where the judge cannot be loaded.
+    /// Makes the answering model stand in for the judge if the judge cannot be loaded.
     ///
     /// # Errors
-    /// What keeps the judge from judging, where nobody can stand in.
+    /// The judge's failure, if no model can stand in.
     pub(crate) fn fall_back(&mut self, error: &GenerateError) -> Result<(), String> {
         match error {
             GenerateError::Model { .. } => {}
@@ -88,14 +89,14 @@ impl Attempt {
         Err(error.to_string())
     }
 
-    /// Keeps account of a request that is given up for another one.
+    /// Adds the cost of a request that is given up for another one.
     pub(crate) fn count(&mut self, request: &Request) {
         self.tokens_before += request.completion().token_ids.len();
         self.queue_seconds_before += request.completion().timings.queue_seconds;
     }
 
-    /// What the judging took, with the requests that were not given up. A model that never began on them, as it was not
-    /// there or had no time to, is not named: it has judged nothing.
+    /// The cost of the judging, including the requests that were not given up. A model that never started on them,
+    /// because it was missing or had no time, is not named: it has judged nothing.
     pub(crate) fn judging(&self, requests: &[Request], failure: Option<String>) -> Judging {
         let (mut tokens, mut queue_seconds, mut has_begun) = (0, 0.0_f64, failure.is_none());
         for completion in requests.iter().map(Request::completion) {

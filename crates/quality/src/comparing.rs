@@ -1,7 +1,7 @@
-//! Comparing: two answers, and which of them is better.
+//! Comparing: decides which of two answers is better.
 //!
-//! Judges prefer what stands first, or second. So two requests run at once, one for each order, and the winner comes from
-//! the mean of what both say.
+//! Judges favor the answer in a certain position. So two requests run at once, one for each order, and the winner comes
+//! from the mean of both verdicts.
 
 use hone_protocol::{Completion, Constraint, Preference, RespondentId};
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use crate::verdict::winner_of;
 const VERDICT: &str = " ?[AB][.:] [^\\n]{1,200}";
 /// Tokens of the letter and the sentence.
 const VERDICT_TOKENS: usize = 64;
-/// Follows on a reason that was written where B stood first.
+/// Appended to a reason that was written with B first.
 const SWAPPED: &str = "[The judge was shown the answers the other way round: its A is B, and its B is A.]";
 
 /// Two answers to compare.
@@ -45,7 +45,7 @@ impl Task for CompareTask {
         vec![&self.answer_a, &self.answer_b]
     }
 
-    /// A first, B first.
+    /// One request with A first, one with B first.
     fn requests(&self, judge: &Judge, shown: &Shown) -> Vec<(JudgePrompt, Form)> {
         let templates = &judge.settings().templates;
         let (a, b) = (shown.answers[0].as_str(), shown.answers[1].as_str());
@@ -66,7 +66,7 @@ impl Task for CompareTask {
         Preference::default()
     }
 
-    /// One order without a verdict is enough to know that there is no winner.
+    /// If one order has no verdict, there is no winner.
     fn conclude(
         judge: &Judge,
         said: &[Option<&Completion>],
@@ -94,16 +94,16 @@ impl Task for CompareTask {
     }
 }
 
-/// What the judge said in one of the orders.
+/// The judge's verdict in one of the orders.
 #[derive(Clone, Debug)]
 struct OrderVerdict {
-    /// Log-odds of the answer that stood first.
+    /// Log-odds of the first answer.
     log_odds_of_first: f64,
     reason: String,
 }
 
-/// The reason of the order that chose the winner: the one in which A stood first where both did, or neither answer won.
-/// The letters of the other order are the wrong way round, which is said behind its reason.
+/// The reason given in the order that chose the winner; if both did, or neither answer won, the one with A first. In
+/// the other order the letters are swapped, which a note after the reason says.
 fn reason(winner: Option<RespondentId>, a_first: &OrderVerdict, b_first: &OrderVerdict) -> String {
     let was_chosen_a_first = match winner {
         Some(RespondentId::A) => a_first.log_odds_of_first > 0.0,
@@ -117,7 +117,7 @@ fn reason(winner: Option<RespondentId>, a_first: &OrderVerdict, b_first: &OrderV
     }
 }
 
-/// The better answer by the odds of A; `None` where they are too even.
+/// The better answer by the odds of A; `None` if they are too even.
 fn winner(log_odds: f64, tie_margin: f64) -> Option<RespondentId> {
     match log_odds {
         _ if log_odds.abs() < tie_margin => None,
@@ -139,7 +139,7 @@ fn order_verdict(completion: &Completion) -> Option<OrderVerdict> {
     })
 }
 
-/// The letter and the reason of a text that has the form it was held to.
+/// The letter and the reason of a text that was constrained to the form.
 fn in_form(text: &str) -> Option<(&'static str, &str)> {
     let (letter, reason) =
         text.strip_prefix('A').map(|reason| ("A", reason)).or(text.strip_prefix('B').map(|reason| ("B", reason)))?;
@@ -147,7 +147,7 @@ fn in_form(text: &str) -> Option<(&'static str, &str)> {
     (has_form && !reason.contains('\n')).then_some((letter, reason))
 }
 
-/// The letter and the reason of a text that was not held to a form.
+/// The letter and the reason of an unconstrained text.
 fn parsed(text: &str) -> Option<(&'static str, &str)> {
     let found = winner_of(text)?;
     let letter = match found.verdict {

@@ -1,4 +1,4 @@
-//! Grading: one answer, a score from 1 to 5 and the reasons for it.
+//! Grading: gives an answer a score from 1 to 5 and the reasons for it.
 
 use hone_protocol::{Completion, Constraint, Grade};
 use serde::{Deserialize, Serialize};
@@ -12,9 +12,9 @@ use crate::suspicion::Examined;
 use crate::task::{Shown, Task, without_verdict};
 use crate::verdict::score_at_end;
 
-/// What stands before the score.
+/// Precedes the score.
 const MARKER: &str = "[RESULT]";
-/// Tokens of the marker and the score, also for a tokenizer that has a token for every byte.
+/// Tokens of the marker and the score, even for a tokenizer with one token per byte.
 const TAIL_TOKENS: usize = 16;
 
 /// An answer to grade.
@@ -24,7 +24,7 @@ pub struct GradeTask {
     pub query: String,
     /// What was answered.
     pub answer: String,
-    /// An answer that deserves a 5, where there is one.
+    /// An answer that deserves a 5, if there is one.
     #[serde(default)]
     pub reference: Option<String>,
 }
@@ -40,7 +40,7 @@ impl Task for GradeTask {
         vec![&self.answer]
     }
 
-    /// The same question, asked as often as the settings say.
+    /// The same question, repeated as often as the settings say.
     fn requests(&self, judge: &Judge, shown: &Shown) -> Vec<(JudgePrompt, Form)> {
         let prompt = prompt(judge, shown, self.reference.as_deref().map(neutralized).as_deref());
         let feedback_tokens = judge.settings().feedback_tokens;
@@ -94,7 +94,7 @@ fn prompt(judge: &Judge, shown: &Shown, reference: Option<&str>) -> JudgePrompt 
     judge.prompt(&templates.absolute_system, template, &texts)
 }
 
-/// What the judge says to one request.
+/// The judge's response to one request.
 struct Sample<'a> {
     score: u8,
     feedback: &'a str,
@@ -107,7 +107,7 @@ fn sample_of(completion: &Completion) -> Option<Sample<'_>> {
     Some(Sample { score: found.verdict, feedback: &completion.text[..found.place.start], distribution })
 }
 
-/// The first sample of the score that most of them give; of several such scores, the one nearest to the mean.
+/// The first sample with the most frequent score; among equally frequent scores, the one nearest to the mean.
 fn most_frequent<'a>(samples: &'a [Sample<'a>]) -> Option<&'a Sample<'a>> {
     let mean = samples.iter().map(|sample| f64::from(sample.score)).sum::<f64>() / samples.len() as f64;
     let n_votes = |score: u8| samples.iter().filter(|sample| sample.score == score).count();
@@ -119,7 +119,7 @@ fn most_frequent<'a>(samples: &'a [Sample<'a>]) -> Option<&'a Sample<'a>> {
     samples.iter().reduce(|best, other| if is_better(best, other) { other } else { best })
 }
 
-/// The feedback without the label that the prompt ends with, should the judge repeat it.
+/// The feedback without the label that the prompt ends with, in case the judge repeats it.
 fn without_label(text: &str) -> &str {
     const LABEL: &str = "feedback:";
     let bare = text.trim_start_matches(['#', '*', ' ']);

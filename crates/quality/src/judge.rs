@@ -14,7 +14,7 @@ use crate::request::Request;
 use crate::rubric::Rubric;
 use crate::settings::{CriticSettings, InvalidSettings};
 
-/// Grades and compares answers. A clone is the same judge.
+/// Grades and compares answers. Clones share one judge.
 #[derive(Clone)]
 pub struct Judge {
     shared: Arc<Shared>,
@@ -30,7 +30,8 @@ struct Shared {
 }
 
 impl Judge {
-    /// A judge that works with `generator`, in the background, and puts fences made with `key` around what it is shown.
+    /// A judge that uses `generator` in the background, and fences the texts it is shown with boundaries derived from
+    /// `key`.
     ///
     /// # Errors
     /// When the settings contradict each other.
@@ -45,7 +46,7 @@ impl Judge {
         Ok(Judge { shared: Arc::new(Shared { generator, settings, rubric, key, has_told }), lane: Lane::Background })
     }
 
-    /// The same judge, whose verdicts are needed that soon.
+    /// The same judge, with its requests in this lane.
     pub fn in_lane(self, lane: Lane) -> Judge {
         Judge { lane, ..self }
     }
@@ -55,7 +56,7 @@ impl Judge {
         &self.shared.settings
     }
 
-    /// What it grades by.
+    /// The rubric that it grades by.
     pub fn rubric(&self) -> &Rubric {
         &self.shared.rubric
     }
@@ -82,7 +83,7 @@ impl Judge {
         Request::start(&*self.shared.generator, request, prompt_characters)
     }
 
-    /// A prompt with these texts, which are neutralized already, in their places, each in its fence.
+    /// A prompt with these neutralized texts in their places, each in its fence.
     pub(crate) fn prompt(&self, system: &str, template: &str, texts: &[(&str, &str)]) -> JudgePrompt {
         let judged: Vec<&str> = texts.iter().map(|(_, text)| *text).collect();
         let boundary = self.shared.key.boundary(&judged);
@@ -94,7 +95,7 @@ impl Judge {
         JudgePrompt::new(system, template, &values)
     }
 
-    /// Logs what is wrong with the judge, the first time.
+    /// Logs a problem with the judge the first time it occurs.
     pub(crate) fn tell_once(&self, what: &str) {
         if !self.shared.has_told.swap(true, Ordering::Relaxed) {
             tracing::info!("{what}");
@@ -111,9 +112,9 @@ impl fmt::Debug for Judge {
     }
 }
 
-/// The form that a verdict is held to.
+/// The form that constrains a verdict.
 pub struct Form {
-    /// Of the random choices, where the judge has a temperature: it says the same about the same answer every time.
+    /// Seed of the random choices, if the judge has a temperature: the same answer always gets the same verdict.
     pub(crate) seed: u64,
     pub(crate) constraint: Constraint,
     pub(crate) max_tokens: usize,

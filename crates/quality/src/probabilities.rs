@@ -1,13 +1,13 @@
-//! What the judge's log-probabilities say beyond its verdict: how sure it was.
+//! What the judge's log-probabilities say beyond its verdict: how confident it was.
 
 use hone_protocol::{TokenLogprob, TokenLogprobs};
 
 /// Log-odds of a verdict whose probabilities the generator did not report, in nats: 99 to 1.
 const UNREPORTED_LOG_ODDS: f64 = 4.6;
-/// Log-odds never lie further from 0: a probability of 0 has none that could be written down.
+/// Limit on log-odds: those of a probability of 0 would be infinite.
 const LARGEST_LOG_ODDS: f64 = 100.0;
 
-/// Both spellings of every name: tokenizers have tokens with a space in front, without, or both.
+/// Both spellings of every name: tokenizers have tokens with a leading space, without one, or both.
 pub(crate) fn spellings(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).chain(names.iter().map(|name| format!(" {name}"))).collect()
 }
@@ -17,14 +17,14 @@ pub(crate) fn spellings(names: &[&str]) -> Vec<String> {
 pub(crate) struct ScoreDistribution([f64; 5]);
 
 impl ScoreDistribution {
-    /// The mean of several; `None` of none.
+    /// The mean of several; `None` if there are none.
     pub(crate) fn mean(distributions: &[ScoreDistribution]) -> Option<ScoreDistribution> {
         let share = 1.0 / distributions.len() as f64;
         let mean = |score: usize| distributions.iter().map(|distribution| distribution.0[score] * share).sum();
         (!distributions.is_empty()).then(|| ScoreDistribution(std::array::from_fn(mean)))
     }
 
-    /// The mean of the scores 1 to 5, weighted with their probabilities.
+    /// The mean of the scores 1 to 5, weighted by their probabilities.
     pub(crate) fn expected_score(&self) -> f64 {
         (1..=5).zip(self.0).map(|(score, probability)| f64::from(score) * probability).sum()
     }
@@ -32,16 +32,16 @@ impl ScoreDistribution {
     /// Entropy in nats.
     pub(crate) fn entropy(&self) -> f64 {
         let surprise = |probability: f64| if probability > 0.0 { -probability * probability.ln() } else { 0.0 };
-        // Certainty would otherwise come out as a negative zero.
+        // Certainty would otherwise yield a negative zero.
         self.0.into_iter().map(surprise).sum::<f64>().max(0.0)
     }
 }
 
-/// The distribution of the scores at the last position where the judge chose `score`; `None` where the generator reported
+/// The distribution of the scores at the last position where the judge chose `score`; `None` if the generator reported
 /// none.
 ///
-/// The probability of a score is that of both its spellings. The five are divided by their sum: the softmax over the score
-/// tokens alone, as if no other token could have been chosen.
+/// The probability of a score is the sum over both its spellings. The five are normalized by their sum: the softmax
+/// over the score tokens alone, as if no other token could have been chosen.
 pub(crate) fn score_distribution(rows: &[TokenLogprobs], score: u8) -> Option<ScoreDistribution> {
     let score = score.to_string();
     let row = rows.iter().rev().find(|row| chosen(row) == Some(&score))?;
@@ -56,8 +56,8 @@ pub(crate) fn score_distribution(rows: &[TokenLogprobs], score: u8) -> Option<Sc
     Some(ScoreDistribution(weights.map(|weight| weight / total)))
 }
 
-/// Natural logarithm of the odds of the letter A over B where the judge chose `letter` first; those of a judge that is
-/// nearly sure where the generator reported no probabilities.
+/// Natural logarithm of the odds of the letter A over B at the first position where the judge chose `letter`. If the
+/// generator reported no probabilities, a nearly certain judge is assumed.
 pub(crate) fn log_odds_of_a(rows: &[TokenLogprobs], letter: &str) -> f64 {
     let row = rows.iter().find(|row| chosen(row) == Some(letter));
     let log_odds = row.map(|row| logprob_of(row, "A") - logprob_of(row, "B")).filter(|log_odds| !log_odds.is_nan());
@@ -65,7 +65,7 @@ pub(crate) fn log_odds_of_a(rows: &[TokenLogprobs], letter: &str) -> f64 {
     log_odds.unwrap_or(unreported).clamp(-LARGEST_LOG_ODDS, LARGEST_LOG_ODDS)
 }
 
-/// The name of the token that was chosen, where it is one of those that were asked for.
+/// The name of the chosen token, if it is one of those requested.
 fn chosen(row: &TokenLogprobs) -> Option<&str> {
     row.named.iter().find(|named| named.id == row.id).map(|named| named.text.trim())
 }
@@ -89,7 +89,7 @@ fn logprob_of(row: &TokenLogprobs, name: &str) -> f64 {
 mod tests {
     use super::*;
 
-    /// A position where `chosen` was chosen and the names have these probabilities.
+    /// A position where `chosen` was chosen and the names had these probabilities.
     fn row(chosen: &str, probabilities: &[(&str, f32)]) -> TokenLogprobs {
         let named: Vec<TokenLogprob> = (10..)
             .zip(probabilities)

@@ -1,4 +1,4 @@
-//! What is configured about the judge, checked.
+//! The judge's configuration, validated.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ const SHIPPED: &str = include_str!("../../../config/critic.toml");
 const LONGEST_TIMEOUT: f64 = 604_800.0;
 /// The most gradings of one answer.
 const MOST_SAMPLES: usize = 64;
-/// The least context, in tokens: less holds no prompt.
+/// The smallest context in tokens: less cannot hold a prompt.
 const LEAST_CONTEXT: usize = 256;
 
-/// Who grades, by what, and with which prompts. Read from TOML (`config/critic.toml` has every key) it is checked.
+/// The judge's model, rubric and prompts. They are validated when read from TOML (`config/critic.toml` has every key).
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "CriticFile")]
 pub struct CriticSettings {
@@ -26,70 +26,70 @@ pub struct CriticSettings {
     pub temperature: f32,
     /// The most tokens of the judge's prompt and verdict together.
     pub context: usize,
-    /// How long a grading may take; time in which it waits does not count.
+    /// How long a grading may take, not counting time spent waiting.
     pub grade_timeout: Duration,
     /// Name of the rubric.
     pub rubric: String,
-    /// Who grades where the judge cannot be loaded.
+    /// What grades if the judge cannot be loaded.
     pub fallback: Fallback,
-    /// How often an answer is graded; the grade is what most of the gradings say.
+    /// How often an answer is graded; the most frequent score wins.
     pub samples: usize,
     /// The most tokens of feedback before the verdict.
     pub feedback_tokens: usize,
-    /// Two answers are a tie where the log-odds between them, in nats, are smaller than this.
+    /// Two answers are a tie if the log-odds between them, in nats, are smaller than this.
     pub tie_margin: f64,
-    /// Whether passages of an answer that speak to the judge are kept from it.
+    /// Whether passages that address the judge are hidden from it.
     pub leave_out_suspicious: bool,
     /// The prompts.
     pub templates: Templates,
 }
 
-/// Who grades where the judge cannot be loaded.
+/// What grades if the judge cannot be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fallback {
-    /// The model that answered; the grade says that it is self-graded.
+    /// The model that answered; the grade is marked as self-graded.
     Generator,
-    /// Nobody: the answer stays without a score.
+    /// Nothing: the answer stays without a score.
     None,
 }
 
 /// The judge's prompts, with places such as `{query}` for texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Templates {
-    /// What stands around every judged text, with a place for `text` and, before and after it, places for `boundary`.
+    /// The fence around every judged text, with a place for `text` and, before and after it, places for `boundary`.
     pub fence: String,
-    /// Instructions before a grading.
+    /// Instructions for a grading.
     pub absolute_system: String,
-    /// A grading, with places for `query`, `answer` and `rubric`.
+    /// The prompt of a grading, with places for `query`, `answer` and `rubric`.
     pub absolute_prompt: String,
-    /// The same with a place for `reference`.
+    /// The same, with a place for `reference`.
     pub absolute_reference_prompt: String,
-    /// Instructions before a comparison.
+    /// Instructions for a comparison.
     pub pairwise_system: String,
-    /// A comparison, with places for `query`, `answer_a` and `answer_b`, and one for `rubric` where it is wanted.
+    /// The prompt of a comparison, with places for `query`, `answer_a` and `answer_b`, and optionally `rubric`.
     pub pairwise_prompt: String,
 }
 
-/// A setting that cannot be used.
+/// An invalid setting.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum InvalidSettings {
-    /// A value out of its range.
+    /// A value out of range.
     #[error("{key} is {value}: it must be {expected}")]
     Value {
         /// The key in the configuration.
         key: &'static str,
         /// Its value.
         value: String,
-        /// What it can be.
+        /// The allowed values.
         expected: &'static str,
     },
-    /// A prompt that would not show the judge what it is to judge.
-    #[error("{key} has no place for the {place}: write {{{place}}} where it shall stand")]
+    /// A prompt without a place for what the judge is to judge.
+    #[error("{key} has no place for the {place}: write {{{place}}} where it belongs")]
     Place {
         /// The key in the configuration.
         key: &'static str,
-        /// What is missing.
+        /// The missing place.
         place: &'static str,
     },
     /// A fence that is open on one side.
@@ -106,7 +106,7 @@ pub enum InvalidSettings {
         /// Tokens of context.
         context: usize,
     },
-    /// Several gradings that would all say the same.
+    /// Several gradings that would all be identical.
     #[error("samples is {samples} and temperature is 0, at which all of them say the same: raise the temperature")]
     SameSamples {
         /// How often an answer would be graded.
@@ -118,12 +118,12 @@ impl CriticSettings {
     /// The settings that hone ships with.
     ///
     /// # Panics
-    /// When `config/critic.toml` is wrong, which a test would have shown.
+    /// When `config/critic.toml` is invalid, which a test would have shown.
     pub fn shipped() -> CriticSettings {
         toml::from_str(SHIPPED).expect("config/critic.toml is checked by a test")
     }
 
-    /// Checks what holds between several values, each of which is sound by itself.
+    /// Checks constraints between several values that are each valid.
     ///
     /// # Errors
     /// When they contradict each other.
@@ -139,7 +139,7 @@ impl CriticSettings {
     }
 }
 
-/// The settings as the file has them.
+/// The settings as stored in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CriticFile {
@@ -238,7 +238,7 @@ fn with_places(key: &'static str, template: String, places: &[&'static str]) -> 
     }
 }
 
-/// A fence has its boundary on both sides of the text.
+/// Checks that a fence has its boundary on both sides of the text.
 fn fence(template: String) -> Result<String, InvalidSettings> {
     const KEY: &str = "fence";
     let Some((before, after)) = template.split_once("{text}") else {
@@ -254,7 +254,7 @@ fn fence(template: String) -> Result<String, InvalidSettings> {
 mod tests {
     use super::*;
 
-    /// What is said of the shipped settings with one key set to another value.
+    /// The error for the shipped settings with one key set to another value.
     #[track_caller]
     fn check_refused(key: &str, value: impl Into<toml::Value>, expected: &str) {
         let mut table: toml::Table = SHIPPED.parse().unwrap();
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_prompt_without_what_is_to_be_judged_is_refused() {
-        let place = |key, place| format!("{key} has no place for the {place}: write {{{place}}} where it shall stand");
+        let place = |key, place| format!("{key} has no place for the {place}: write {{{place}}} where it belongs");
         check_refused("absolute_prompt", "{query} {rubric}", &place("absolute_prompt", "answer"));
         let no_reference = place("absolute_reference_prompt", "reference");
         check_refused("absolute_reference_prompt", "{query} {rubric} {answer}", &no_reference);
@@ -317,7 +317,7 @@ mod tests {
         let open = "fence has no boundary on one side of the text: write {boundary} before and after {text}";
         check_refused("fence", "{boundary}\n{text}", open);
         check_refused("fence", "{text}\n{boundary}", open);
-        check_refused("fence", "{boundary}", "fence has no place for the text: write {text} where it shall stand");
+        check_refused("fence", "{boundary}", "fence has no place for the text: write {text} where it belongs");
     }
 
     #[test]
