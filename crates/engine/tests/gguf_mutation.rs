@@ -347,8 +347,8 @@ fn files_and_regions_that_cannot_be_read_are_named() {
     read_everything(&gguf);
     assert_eq!(gguf.n_bytes(), model.len());
     let message = region(start, model.len() + 1).unwrap_err().to_string();
-    assert!(message.contains("model.gguf") && message.contains("should lie at 65536"), "{message}");
+    assert!(message.contains("model.gguf") && message.contains("should be at 65536"), "{message}");
     let message = region(usize::MAX, 2).unwrap_err().to_string();
-    assert!(message.contains("should lie at 18446744073709551615 +2"), "{message}");
+    assert!(message.contains("should be at 18446744073709551615 +2"), "{message}");
     assert!(Gguf::open(&path).unwrap_err().to_string().contains("not a GGUF file"));
 }

@@ -412,7 +412,7 @@ mod tests {
         check_error(writer.tensor("u", &[], TensorType::F32), "tensor \"u\" has 0 dimensions");
         check_error(writer.tensor("u", &[1; 5], TensorType::F32), "tensor \"u\" has 5 dimensions");
         check_error(writer.tensor("u", &[0], TensorType::F32), "has a dimension of 0");
-        check_error(writer.tensor("u", &[48], TensorType::Q8_0), "no whole blocks of 32 (Q8_0)");
+        check_error(writer.tensor("u", &[48], TensorType::Q8_0), "not whole blocks of 32 (Q8_0)");
         check_error(writer.tensor("u", &[usize::MAX, 2], TensorType::F32), "more elements than can be counted");
         check_error(writer.tensor("u", &[usize::MAX / 4], TensorType::F32), "longer than can be counted");
     }
