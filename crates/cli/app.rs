@@ -11,7 +11,7 @@ use hone_engine::model::{Model, ModelOptions, check_file};
 use hone_memory::{MemoryOptions, MemoryStore, Ranking};
 use hone_models::{Bundle, CatalogModel, InstalledModel, PullOptions, Pulled, Role, Store, data_folder};
 use hone_protocol::{Embed, Generate, LocateModel, ModelFile};
-use hone_quality::Judge;
+use hone_quality::{Judge, Rubric};
 
 use sysinfo::System;
 
@@ -158,6 +158,14 @@ impl App {
     /// not installed.
     pub(crate) fn judge(&self, generator: Arc<dyn Generate>) -> anyhow::Result<Judge> {
         judge::judge(&self.config, &self.store, &self.data_folder, generator)
+    }
+
+    /// The rubric that the configuration names.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub(crate) fn rubric(&self) -> anyhow::Result<Rubric> {
+        judge::rubric(&self.config)
     }
 
     fn memory(&self, folder: &Path) -> MemoryParts {

@@ -14,6 +14,7 @@ mod doctor;
 mod events;
 mod generate;
 mod grade;
+mod judge;
 mod list;
 mod memory;
 mod perplexity;
@@ -53,6 +54,7 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::Bench(arguments) => bench::run(&app(loaded)?, &arguments),
         Command::Story(arguments) => story::run(&app(loaded)?, &arguments),
         Command::Grade(arguments) => grade::run(&app(loaded)?, &arguments),
+        Command::Judge(arguments) => judge::run(&app(loaded)?, &arguments),
         Command::Compare(arguments) => compare::run(&app(loaded)?, &arguments),
         Command::Synth(arguments) => synth::run(&app(loaded)?, &arguments),
         Command::Config(arguments) => config::run(&app(loaded)?, &arguments),

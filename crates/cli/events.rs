@@ -26,7 +26,7 @@ fn summary(payload: &Payload) -> String {
         Payload::MemoryStored(stored) => format!("engram {}", stored.sequence),
         Payload::CritiqueResult(critique) => {
             let judging = &critique.grade.judging;
-            let (_, mark, score) = badge::parts(critique.grade.score, judging.self_graded);
+            let (_, mark, score) = badge::parts(critique.grade.score, Some(judging));
             match &judging.failure {
                 Some(failure) => format!("unscored: {failure}"),
                 None => {

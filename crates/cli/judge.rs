@@ -1,6 +1,8 @@
 //! The judge that the configuration describes: its settings, its rubric, and the key of its fences.
 
+pub(crate) mod identity;
 mod key;
+pub(crate) mod marks;
 mod rubrics;
 
 use std::path::Path;
@@ -9,8 +11,9 @@ use std::sync::Arc;
 use anyhow::Context;
 use hone_models::Store;
 use hone_protocol::Generate;
-use hone_quality::{CriticSettings, Fallback, Judge};
+use hone_quality::{CriticSettings, Fallback, Judge, LIKELIHOOD, Rubric, Standing, Standings};
 
+use self::marks::{Asked, MarksStore};
 use crate::config::{Config, Places, Source};
 use crate::failure::usage;
 
@@ -26,12 +29,51 @@ pub(crate) fn judge(
     generator: Arc<dyn Generate>,
 ) -> anyhow::Result<Judge> {
     let settings = settings(config);
-    let rubric = rubrics::find(&settings.rubric, Places::of_this_process().folder())?;
-    if is_named_by_hand(config) && settings.fallback == Fallback::None {
+    let rubric = rubric(config)?;
+    let asks_model = settings.model != LIKELIHOOD;
+    if is_named_by_hand(config) && settings.fallback == Fallback::None && asks_model {
         store.show(&settings.model).with_context(|| format!("cannot judge with {:?}", settings.model))?;
     }
     let key = key::fence_key(data_folder)?;
-    Judge::new(generator, settings, rubric, key).map_err(|invalid| usage(format!("the section critic: {invalid}")))
+    let judge = Judge::new(generator, settings, rubric, key)
+        .map_err(|invalid| usage(format!("the section critic: {invalid}")))?;
+    judge.set_standings(standings(config, store, data_folder, &judge));
+    Ok(judge)
+}
+
+/// The rubric that the configuration names.
+///
+/// # Errors
+/// When it does not exist.
+pub(crate) fn rubric(config: &Config) -> anyhow::Result<Rubric> {
+    rubrics::find(&config.critic.rubric, Places::of_this_process().folder())
+}
+
+/// Which verdicts may be shown, by the marks of the models that the judge may ask.
+fn standings(config: &Config, store: &Store, data_folder: &Path, judge: &Judge) -> Standings {
+    let settings = judge.settings();
+    if !settings.examination {
+        return Standings::default();
+    }
+    let marks = MarksStore::new(data_folder);
+    let of_model = |model: &str| match marks.find(store, &Asked { model, critic: settings, rubric: judge.rubric() }) {
+        // What is not installed cannot be asked, which is said when it is.
+        None if store.show(model).is_err() => Standing::Unchecked,
+        None => {
+            Standing::Barred(format!("{model} has not taken its examination yet: `hone judge exam {model}` starts it"))
+        }
+        Some(examined) if examined.marks.passes(settings.least_auc) => Standing::Passed,
+        Some(examined) => Standing::Barred(format!(
+            "{model} did not pass its examination: it tells good answers from bad ones with an AUC of {}, and the lower end \
+             must be above {}",
+            examined.marks.auc, settings.least_auc
+        )),
+    };
+    Standings {
+        judge: of_model(&settings.model),
+        generator: of_model(&config.engine.model),
+        likelihood: Standing::Passed,
+    }
 }
 
 /// The judge's settings. The answering model stands in for the default judge; for a judge named on the command line, it
@@ -45,6 +87,7 @@ fn settings(config: &Config) -> CriticSettings {
     CriticSettings { fallback, ..config.critic.clone() }
 }
 
-fn is_named_by_hand(config: &Config) -> bool {
+/// Whether the judge was named on the command line.
+pub(crate) fn is_named_by_hand(config: &Config) -> bool {
     matches!(config.source_of("critic.model"), Some(Source::Flag(_)))
 }

@@ -69,8 +69,9 @@ impl CriticAgent {
             model: response.model.clone(),
             score: None,
         });
-        match why_not(response) {
-            Some(reason) => self.publish(receiving.act(Publish, |graded| (graded, ungraded(reason))), inbox).into(),
+        let reason = why_not(response).map(str::to_owned).or_else(|| self.judge.refusal(&response.model));
+        match reason {
+            Some(reason) => self.publish(receiving.act(Publish, |graded| (graded, ungraded(&reason))), inbox).into(),
             None => self.grade(receiving).into(),
         }
     }

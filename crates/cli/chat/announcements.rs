@@ -12,7 +12,7 @@ use crossbeam_channel::{Sender, bounded, select_biased};
 use hone_agents::{Asker, Change, Exchange};
 use hone_protocol::{Comparison, Critique, Envelope, GenerateError, Grade, Preference, QueryId, RespondentId, Subject};
 
-use crate::badge::badge;
+use crate::badge::{badge, judge_name};
 use crate::describe::on_one_line;
 use crate::events::event_line;
 use crate::stack::Stack;
@@ -212,8 +212,7 @@ fn explain_grade(grade: &Grade, row: &mut impl FnMut(&str, String)) {
     if judging.judge.is_empty() {
         return;
     }
-    let self_graded = if judging.self_graded { " (grades its own answer)" } else { "" };
-    row("judge", format!("{}{self_graded}", judging.judge));
+    row("judge", judge_name(judging));
     row("rubric", grade.rubric.clone());
     let waited = if judging.queue_seconds >= 0.1 {
         format!(", {:.1} s of it waiting", judging.queue_seconds)

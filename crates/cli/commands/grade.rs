@@ -7,7 +7,7 @@ use hone_quality::GradeTask;
 
 use crate::app::App;
 use crate::arguments::GradeArguments;
-use crate::badge::badge;
+use crate::badge::{badge, judge_name};
 use crate::failure::{Outcome, usage};
 use crate::judging::JudgeSession;
 use crate::judging::batch::Summary;
@@ -125,7 +125,7 @@ fn print_grade(app: &App, grade: &Grade) -> anyhow::Result<()> {
     let mut details = Vec::new();
     details.extend(grade.expected_score.map(|expected| format!("expected score {expected:.2}")));
     details.push(format!("rubric {}", grade.rubric));
-    details.push(format!("judge {}{}", judging.judge, if judging.self_graded { " (self-graded)" } else { "" }));
+    details.push(format!("judge {}", judge_name(judging)));
     details.push(format!("{:.1} s", judging.seconds));
     app.output.print_line(&details.join(" · "))
 }

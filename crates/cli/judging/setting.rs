@@ -3,15 +3,13 @@
 //! Verdicts from two settings cannot be compared. So each line in a file of verdicts contains a digest of its setting,
 //! and the cache has the setting in its key.
 
-use std::time::UNIX_EPOCH;
-
-use hone_models::InstalledModel;
 use hone_protocol::hexadecimal;
 use hone_quality::Judge;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::app::App;
+use crate::judge::identity::{identity, settings};
 
 /// The field of a line that holds the digest.
 pub(super) const SETTING: &str = "setting";
@@ -38,7 +36,12 @@ impl Setting {
         let self_graded = model == app.config.engine.model;
         let is_installed = installed.is_some();
         let rubric = judge.rubric().name.clone();
-        let judge = json!([model, installed.map(|installed| identity(&installed)), self_graded, settings(judge)]);
+        let judge = json!([
+            model,
+            installed.map(|installed| identity(&installed)),
+            self_graded,
+            settings(judge.settings(), judge.rubric())
+        ]);
         let digest = hexadecimal(&Sha256::digest(judge.to_string())[..SHOWN_BYTES]);
         Setting { model: model.to_owned(), judge, digest, is_installed, rubric }
     }
@@ -56,41 +59,6 @@ impl Setting {
             _ => "was judged with another text of the rubric, other prompts, or other settings of the judge".to_owned(),
         })
     }
-}
-
-/// Identifies a model among others of the same name: by its hash, or if that is unknown by its path, length and date.
-fn identity(model: &InstalledModel) -> Value {
-    let file = |file: &hone_models::InstalledFile| match &file.sha256 {
-        Some(sha256) => json!([file.name, sha256]),
-        None => {
-            let modified = std::fs::metadata(&file.location.path).and_then(|metadata| metadata.modified()).ok();
-            let nanoseconds =
-                modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map(|since| since.as_nanos());
-            json!([file.location.path, file.location.length, nanoseconds.map(|count| count.to_string())])
-        }
-    };
-    model.files.iter().map(file).collect()
-}
-
-fn settings(judge: &Judge) -> Value {
-    let settings = judge.settings();
-    let templates = &settings.templates;
-    json!([
-        settings.temperature,
-        settings.samples,
-        settings.context,
-        settings.feedback_tokens,
-        settings.tie_margin,
-        settings.leave_out_suspicious,
-        templates.fence,
-        templates.absolute_system,
-        templates.absolute_prompt,
-        templates.absolute_reference_prompt,
-        templates.pairwise_system,
-        templates.pairwise_prompt,
-        judge.rubric().name,
-        judge.rubric().text(),
-    ])
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The tasks for a judge on the command line, and the columns that they add to a line.
 
-use hone_protocol::{Grade, Judging, Preference, RespondentId, Suspicion, SuspicionKind};
+use hone_protocol::{Grade, Judging, JudgingMethod, Preference, RespondentId, Suspicion, SuspicionKind};
 use hone_quality::{CompareTask, GradeTask, Task};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -62,6 +62,7 @@ fn full_judging() -> Judging {
         tokens: 0,
         seconds: 0.0,
         queue_seconds: 0.0,
+        method: JudgingMethod::Likelihood,
         failure: Some(String::new()),
     }
 }

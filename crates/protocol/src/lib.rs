@@ -31,4 +31,4 @@ pub use generate::{
 pub use hexadecimal::hexadecimal;
 pub use ids::{EnvelopeId, QueryId, RespondentId, SessionId, Timestamp};
 pub use model::{LocateError, LocateModel, ModelFile};
-pub use verdict::{Grade, Judging, Preference, Suspicion, SuspicionKind};
+pub use verdict::{Grade, Judging, JudgingMethod, Preference, Suspicion, SuspicionKind};

@@ -20,9 +20,29 @@ pub struct Judging {
     /// The seconds of it in which the judge had other work; they do not count towards its time limit.
     #[serde(default)]
     pub queue_seconds: f64,
+    /// How the verdict was reached.
+    #[serde(default, skip_serializing_if = "JudgingMethod::is_prompted")]
+    pub method: JudgingMethod,
     /// Why there is no verdict; `None` if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+}
+
+/// How a verdict was reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JudgingMethod {
+    /// A model was asked for it.
+    #[default]
+    Prompted,
+    /// From the log-probabilities of the answer, and rules.
+    Likelihood,
+}
+
+impl JudgingMethod {
+    fn is_prompted(&self) -> bool {
+        *self == JudgingMethod::Prompted
+    }
 }
 
 /// An answer's grade.

@@ -1,12 +1,14 @@
 //! What changes between attempts at a verdict: the model that is asked, and how much of the answers is shown.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use hone_protocol::{GenerateError, Judging};
+use hone_protocol::{GenerateError, Judging, JudgingMethod};
 
+use crate::fallback::FallbackJudge;
 use crate::judge::Judge;
+use crate::likelihood::Likelihood;
 use crate::request::{Overflow, Request};
-use crate::settings::Fallback;
 
 /// Answers are not shortened to fewer characters than this: the rest would be meaningless.
 const LEAST_CHARACTERS: usize = 64;
@@ -20,6 +22,8 @@ pub(crate) struct Attempt {
     answered_by: String,
     /// The model that is asked.
     pub(crate) model: String,
+    /// The judge that looks at what the model finds likely; `None` if the model is asked for a verdict.
+    pub(crate) likelihood: Option<Arc<Likelihood>>,
     /// Total characters of the answers that are shown.
     pub(crate) shown: usize,
     n_shortened: usize,
@@ -31,10 +35,13 @@ pub(crate) struct Attempt {
 impl Attempt {
     /// The first attempt, for answers with `characters` characters in total.
     pub(crate) fn first(judge: &Judge, answered_by: &str, characters: usize) -> Attempt {
+        let likelihood = judge.first_likelihood(answered_by);
+        let configured = judge.settings().model.as_str();
         Attempt {
             judge: judge.clone(),
             answered_by: answered_by.to_owned(),
-            model: judge.settings().model.clone(),
+            model: likelihood.as_ref().map_or(configured, |likelihood| &likelihood.name).to_owned(),
+            likelihood,
             shown: characters,
             n_shortened: 0,
             tokens_before: 0,
@@ -67,7 +74,12 @@ impl Attempt {
         Ok(())
     }
 
-    /// Makes the answering model stand in for the judge if the judge cannot be loaded.
+    /// The model that gave the first of the answers.
+    pub(crate) fn answered_by(&self) -> &str {
+        &self.answered_by
+    }
+
+    /// Makes the configured fallback stand in for the judge if the judge cannot be loaded.
     ///
     /// # Errors
     /// The judge's failure, if no model can stand in.
@@ -77,16 +89,29 @@ impl Attempt {
             GenerateError::TimedOut { .. } => return Err("timeout".to_owned()),
             error => return Err(error.to_string()),
         }
-        let settings = self.judge.settings();
-        let is_judge = self.model == settings.model;
-        let has_other = !self.answered_by.is_empty() && self.answered_by != self.model;
-        if settings.fallback == Fallback::Generator && is_judge && has_other {
-            self.judge.tell_once(&format!("{error}: {} grades its own answers instead", self.answered_by));
-            self.model = self.answered_by.clone();
-            return Ok(());
+        let fallback = match self.model == self.judge.settings().model {
+            true => self.judge.fallback(&self.answered_by),
+            false => Err(String::new()),
+        };
+        match fallback {
+            Ok(FallbackJudge::Generator) => {
+                self.judge.tell_once(&format!("{error}: {} grades its own answers instead", self.answered_by));
+                self.model = self.answered_by.clone();
+                Ok(())
+            }
+            Ok(FallbackJudge::Likelihood(likelihood)) => {
+                self.judge.tell_once(&format!("{error}: the likelihood judge grades instead"));
+                self.model = likelihood.name.clone();
+                self.likelihood = Some(likelihood);
+                Ok(())
+            }
+            Err(reason) => {
+                let separator = if reason.is_empty() { "" } else { "; " };
+                let failure = format!("{error}{separator}{reason}");
+                self.judge.tell_once(&format!("{failure}: answers stay without a score"));
+                Err(failure)
+            }
         }
-        self.judge.tell_once(&format!("{error}: answers stay without a score"));
-        Err(error.to_string())
     }
 
     /// Adds the cost of a request that is given up for another one.
@@ -111,6 +136,7 @@ impl Attempt {
             seconds: self.started.elapsed().as_secs_f64(),
             queue_seconds: self.queue_seconds_before + queue_seconds,
             failure,
+            method: self.likelihood.as_ref().map_or(JudgingMethod::Prompted, |_| JudgingMethod::Likelihood),
         }
     }
 }

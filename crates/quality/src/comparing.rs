@@ -7,6 +7,7 @@ use hone_protocol::{Completion, Constraint, Preference, RespondentId};
 use serde::{Deserialize, Serialize};
 
 use crate::judge::{Form, Judge};
+use crate::likelihood::Opinion;
 use crate::probabilities::{log_odds_of_a, spellings};
 use crate::prompt::JudgePrompt;
 use crate::shorten::with_remark;
@@ -91,6 +92,15 @@ impl Task for CompareTask {
             reason: with_remark(&reason(winner, a_first, b_first), shown.left_out, "answers"),
             ..unjudged
         })
+    }
+
+    /// The likelihood judge sees each answer by itself, so that no order can matter.
+    fn weigh(judge: &Judge, opinions: &[Opinion], unjudged: Preference) -> Preference {
+        let [a, b] = opinions else { return unjudged };
+        let log_odds = a.log_odds - b.log_odds;
+        let winner = winner(log_odds, judge.settings().tie_margin);
+        let reason = format!("A: {} B: {}", a.reason(), b.reason());
+        Preference { winner, log_odds, consistent: true, reason, ..unjudged }
     }
 }
 

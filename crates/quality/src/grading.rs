@@ -4,6 +4,7 @@ use hone_protocol::{Completion, Constraint, Grade};
 use serde::{Deserialize, Serialize};
 
 use crate::judge::{Form, Judge};
+use crate::likelihood::Opinion;
 use crate::neutralize::neutralized;
 use crate::probabilities::{ScoreDistribution, score_distribution, spellings};
 use crate::prompt::JudgePrompt;
@@ -80,6 +81,17 @@ impl Task for GradeTask {
             entropy: distribution.map(|distribution| distribution.entropy()),
             ..unjudged
         })
+    }
+
+    fn weigh(_: &Judge, opinions: &[Opinion], unjudged: Grade) -> Grade {
+        let Some(opinion) = opinions.first() else { return unjudged };
+        let expected_score = 1.0 + 4.0 * opinion.probability();
+        Grade {
+            score: Some(expected_score.round() as u8),
+            feedback: opinion.reason(),
+            expected_score: Some(expected_score),
+            ..unjudged
+        }
     }
 }
 

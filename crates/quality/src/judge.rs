@@ -1,24 +1,28 @@
 //! A judge: a model, its settings and a rubric.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use hone_protocol::{
     Constraint, Generate, GenerateRequest, Lane, LogprobOptions, Message, Prompt, Role, SamplingOptions,
 };
 
 use crate::fence::FenceKey;
+use crate::likelihood::{Fit, Likelihood};
 use crate::prompt::{JudgePrompt, fill};
 use crate::request::Request;
 use crate::rubric::Rubric;
 use crate::settings::{CriticSettings, InvalidSettings};
+use crate::standing::Standings;
 
 /// Grades and compares answers. Clones share one judge.
 #[derive(Clone)]
 pub struct Judge {
     shared: Arc<Shared>,
     lane: Lane,
+    /// Whether the author of the answers is unknown, so that they count as nobody's own.
+    is_author_unknown: bool,
 }
 
 struct Shared {
@@ -26,6 +30,8 @@ struct Shared {
     settings: CriticSettings,
     rubric: Rubric,
     key: FenceKey,
+    likelihood: Option<Arc<Likelihood>>,
+    standings: RwLock<Standings>,
     has_told: AtomicBool,
 }
 
@@ -42,13 +48,45 @@ impl Judge {
         key: FenceKey,
     ) -> Result<Judge, InvalidSettings> {
         settings.check_together()?;
-        let has_told = AtomicBool::new(false);
-        Ok(Judge { shared: Arc::new(Shared { generator, settings, rubric, key, has_told }), lane: Lane::Background })
+        let likelihood = Likelihood::of_model(&settings.likelihood_model).map(Arc::new);
+        let (standings, has_told) = (RwLock::default(), AtomicBool::new(false));
+        let shared = Shared { generator, settings, rubric, key, likelihood, standings, has_told };
+        Ok(Judge { shared: Arc::new(shared), lane: Lane::Background, is_author_unknown: false })
     }
 
     /// The same judge, with its requests in this lane.
     pub fn in_lane(self, lane: Lane) -> Judge {
         Judge { lane, ..self }
+    }
+
+    /// The same judge, for answers whose author is unknown: the model that stands in for the judge did not write them.
+    pub fn of_unknown_authors(self) -> Judge {
+        Judge { is_author_unknown: true, ..self }
+    }
+
+    /// Whether verdicts may be shown.
+    pub fn standings(&self) -> Standings {
+        self.shared.standings.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes which verdicts may be shown, from the next answer on.
+    pub fn set_standings(&self, standings: Standings) {
+        *self.shared.standings.write().unwrap_or_else(PoisonError::into_inner) = standings;
+    }
+
+    /// The likelihood judge, if there are coefficients for the configured model.
+    pub(crate) fn likelihood(&self) -> Option<Arc<Likelihood>> {
+        self.shared.likelihood.clone()
+    }
+
+    /// Whether an answer of the model `answered_by` is the likelihood judge's own.
+    pub(crate) fn is_own(&self, likelihood: &Likelihood, answered_by: &str) -> bool {
+        !self.is_author_unknown && likelihood.name == answered_by
+    }
+
+    /// How the likelihood judge judges answers of the model `answered_by`.
+    pub(crate) fn fit<'a>(&self, likelihood: &'a Likelihood, answered_by: &str) -> &'a Fit {
+        if self.is_own(likelihood, answered_by) { &likelihood.own } else { &likelihood.foreign }
     }
 
     /// Its settings.
@@ -81,6 +119,14 @@ impl Judge {
             ..GenerateRequest::new(model, Prompt::Chat(vec![Message::new(Role::User, prompt.text)]))
         };
         Request::start(&*self.shared.generator, request, prompt_characters)
+    }
+
+    /// Asks for the log-probabilities of an answer.
+    pub(crate) fn ask_for_likelihood(&self, request: GenerateRequest) -> Request {
+        let answer_characters = request.forced_answer.as_ref().map_or(0, |answer| answer.chars().count());
+        let settings = self.settings();
+        let request = GenerateRequest { lane: self.lane, time_limit: Some(settings.grade_timeout), ..request };
+        Request::start(&*self.shared.generator, request, answer_characters)
     }
 
     /// A prompt with these neutralized texts in their places, each in its fence.

@@ -1,10 +1,11 @@
 //! A grading or comparison in progress: events in, a verdict out.
 
 use crossbeam_channel::{Receiver, RecvError, Select};
-use hone_protocol::GenerationEvent;
+use hone_protocol::{Completion, GenerationEvent};
 
 use crate::attempt::Attempt;
 use crate::judge::Judge;
+use crate::likelihood::{self, Evidence, Opinion};
 use crate::neutralize::neutralized;
 use crate::request::{Progress, Request};
 use crate::shorten::shortened;
@@ -106,7 +107,24 @@ impl<T: Task> JudgeRun<T> {
 
     fn conclude(&self) -> Option<T::Verdict> {
         let said: Vec<_> = self.requests.iter().map(Request::ended).collect();
-        T::conclude(&self.judge, &said, &self.shown, self.unjudged()).map(|verdict| self.accounted(verdict))
+        let verdict = match &self.attempt.likelihood {
+            None => T::conclude(&self.judge, &said, &self.shown, self.unjudged()),
+            Some(likelihood) => {
+                let said: Vec<&Completion> = said.into_iter().collect::<Option<_>>()?;
+                let fit = self.judge.fit(likelihood, self.attempt.answered_by());
+                let opinions: Vec<Opinion> = self.evidence(&said).map(|evidence| fit.opinion(&evidence)).collect();
+                Some(T::weigh(&self.judge, &opinions, self.unjudged()))
+            }
+        };
+        verdict.map(|verdict| self.accounted(verdict))
+    }
+
+    /// What the likelihood judge's requests say about each answer.
+    fn evidence<'a>(&'a self, said: &'a [&'a Completion]) -> impl Iterator<Item = Evidence<'a>> {
+        let answers = self.task.answers().into_iter().zip(&self.examined).zip(said.chunks_exact(2));
+        answers.map(|((answer, examined), said)| {
+            Evidence::of(self.task.query(), answer, examined.suspicion.is_some(), [said[0], said[1]])
+        })
     }
 
     fn failed(&self, failure: &str) -> T::Verdict {
@@ -132,7 +150,16 @@ fn ask<T: Task>(judge: &Judge, task: &T, examined: &[Examined], attempt: &Attemp
         left_out: answers.iter().map(|answer| answer.left_out).sum(),
         answers: answers.iter().map(|answer| neutralized(&answer.text)).collect(),
     };
-    let requests = task.requests(judge, &shown).into_iter();
-    let requests = requests.map(|(prompt, form)| judge.ask(&attempt.model, prompt, form)).collect();
+    let requests = match &attempt.likelihood {
+        None => {
+            let requests = task.requests(judge, &shown).into_iter();
+            requests.map(|(prompt, form)| judge.ask(&attempt.model, prompt, form)).collect()
+        }
+        Some(judging) => {
+            let answers = task.answers().into_iter();
+            let requests = answers.flat_map(|answer| likelihood::requests(&judging.name, task.query(), answer));
+            requests.map(|request| judge.ask_for_likelihood(request)).collect()
+        }
+    };
     (shown, requests)
 }

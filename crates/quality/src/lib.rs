@@ -9,11 +9,15 @@
 //! A judge that is missing, slow or incoherent is not an error. Its grade has no score and says why.
 
 mod attempt;
+mod auc;
 mod comparing;
+pub mod examination;
+mod fallback;
 mod fence;
 mod grading;
 mod judge;
 mod judge_run;
+mod likelihood;
 mod neutralize;
 mod probabilities;
 mod prompt;
@@ -23,19 +27,23 @@ mod rubric;
 pub mod scripted;
 mod settings;
 mod shorten;
+mod standing;
 mod suspicion;
 mod task;
 mod verdict;
 
+pub use auc::{Auc, area_under_curve};
 pub use comparing::CompareTask;
 pub use fence::FenceKey;
 pub use grading::GradeTask;
 pub use judge::Judge;
 pub use judge_run::JudgeRun;
+pub use likelihood::{Fit, LIKELIHOOD, Likelihood, features_of};
 pub use neutralize::neutralized;
 pub use prompt::{fill, has_place};
 pub use rubric::{InvalidRubric, Rubric};
 pub use settings::{CriticSettings, Fallback, InvalidSettings, Templates};
+pub use standing::{Standing, Standings};
 pub use suspicion::suspicion;
 pub use task::{Task, Verdict};
 pub use verdict::{parse_score, parse_winner};

@@ -32,6 +32,12 @@ pub struct CriticSettings {
     pub rubric: String,
     /// What grades if the judge cannot be loaded.
     pub fallback: Fallback,
+    /// Whether only verdicts of judges that have passed their examination are shown.
+    pub examination: bool,
+    /// A judge passes if the lower end of the interval of its area under the curve is above this.
+    pub least_auc: f64,
+    /// The model whose log-probabilities the likelihood judge looks at.
+    pub likelihood_model: String,
     /// How often an answer is graded; the most frequent score wins.
     pub samples: usize,
     /// The most tokens of feedback before the verdict.
@@ -48,6 +54,8 @@ pub struct CriticSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fallback {
+    /// The likelihood judge, where it tells good answers from bad ones well enough.
+    Likelihood,
     /// The model that answered; the grade is marked as self-graded.
     Generator,
     /// Nothing: the answer stays without a score.
@@ -149,6 +157,9 @@ struct CriticFile {
     grade_timeout: f64,
     rubric: String,
     fallback: Fallback,
+    examination: bool,
+    least_auc: f64,
+    likelihood_model: String,
     samples: i64,
     feedback_tokens: i64,
     tie_margin: f64,
@@ -177,6 +188,9 @@ impl TryFrom<CriticFile> for CriticSettings {
             grade_timeout: Duration::from_secs_f64(timeout),
             rubric: named("rubric", file.rubric)?,
             fallback: file.fallback,
+            examination: file.examination,
+            least_auc: check("least_auc", file.least_auc, "0.5 to 1", |value| (0.5..=1.0).contains(&value))?,
+            likelihood_model: named("likelihood_model", file.likelihood_model)?,
             samples: Some(tokens("samples", file.samples, 1, "1 to 64")?)
                 .filter(|samples| *samples <= MOST_SAMPLES)
                 .ok_or_else(|| InvalidSettings::Value {
@@ -267,7 +281,7 @@ mod tests {
     fn the_shipped_settings_are_those_of_the_seed() {
         let settings = CriticSettings::shipped();
         assert_eq!((settings.model.as_str(), settings.temperature, settings.context), ("prometheus:7b", 0.0, 4096));
-        assert_eq!((settings.grade_timeout, settings.fallback), (Duration::from_secs(30), Fallback::Generator));
+        assert_eq!((settings.grade_timeout, settings.fallback), (Duration::from_secs(30), Fallback::Likelihood));
         assert!(settings.templates.absolute_prompt.starts_with("###Task Description:\nAn instruction"));
         for (prompt, end) in [
             (&settings.templates.absolute_prompt, "\n\n###Feedback:"),
@@ -293,12 +307,16 @@ mod tests {
         check_refused("context", -1, "context is -1: it must be 256 or more");
         check_refused("feedback_tokens", 0, "feedback_tokens is 0: it must be 1 or more");
         check_refused("model", " ", "model is empty: it must be a name");
-        check_refused("fallback", "somebody", "unknown variant `somebody`, expected `generator` or `none`");
+        check_refused(
+            "fallback",
+            "somebody",
+            "unknown variant `somebody`, expected one of `likelihood`, `generator`, `none`",
+        );
         check_refused(
             "tone",
             "kind",
             "unknown field `tone`, expected one of `model`, `temperature`, `context`, \
-            `grade_timeout`, `rubric`, `fallback`, `samples`, `feedback_tokens`, `tie_margin`, `leave_out_suspicious`, \
+            `grade_timeout`, `rubric`, `fallback`, `examination`, `least_auc`, `likelihood_model`, `samples`, `feedback_tokens`, `tie_margin`, `leave_out_suspicious`, \
             `fence`, `absolute_system`, `absolute_prompt`, `absolute_reference_prompt`, `pairwise_system`, `pairwise_prompt`",
         );
     }

@@ -3,6 +3,7 @@
 use hone_protocol::{Completion, Grade, Judging, Preference};
 
 use crate::judge::{Form, Judge};
+use crate::likelihood::Opinion;
 use crate::prompt::JudgePrompt;
 use crate::suspicion::Examined;
 
@@ -32,6 +33,9 @@ pub trait Task {
         shown: &Shown,
         unjudged: Self::Verdict,
     ) -> Option<Self::Verdict>;
+
+    /// Derives the verdict from the likelihood judge's opinions of the answers.
+    fn weigh(judge: &Judge, opinions: &[Opinion], unjudged: Self::Verdict) -> Self::Verdict;
 }
 
 /// What the judge is shown.

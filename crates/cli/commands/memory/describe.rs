@@ -1,7 +1,7 @@
 //! Engrams as lines of text.
 
 use hone_memory::MemoryStore;
-use hone_protocol::QueryId;
+use hone_protocol::{Judging, QueryId};
 
 use crate::app::App;
 use crate::badge;
@@ -14,7 +14,7 @@ const MARK_COLUMNS: usize = 2;
 pub(super) struct Line {
     pub(super) query_id: QueryId,
     pub(super) score: Option<u8>,
-    pub(super) self_graded: bool,
+    pub(super) judging: Option<Judging>,
     /// The cells after the id.
     pub(super) cells: Vec<String>,
 }
@@ -28,7 +28,7 @@ pub(super) fn print_lines(app: &App, store: &MemoryStore, lines: Vec<Line>) -> a
     let n_digits = store.abbreviate(&ids)?.into_iter().max().unwrap_or(0);
     let (mut marks, mut rows) = (Vec::new(), Vec::new());
     for line in lines {
-        let (color, mark, score) = badge::parts(line.score, line.self_graded);
+        let (color, mark, score) = badge::parts(line.score, line.judging.as_ref());
         marks.push((color, mark));
         rows.push([vec![score, first_digits(&line.query_id.to_string(), n_digits)], line.cells].concat());
     }

@@ -79,7 +79,7 @@ fn line(store: &MemoryStore, recalled: RecalledEngram) -> anyhow::Result<Line> {
     Ok(Line {
         query_id: recalled.query_id,
         score: recalled.score,
-        self_graded: grade.is_some_and(|grade| grade.judging.self_graded),
+        judging: grade.map(|grade| grade.judging),
         cells: vec![number(recalled.relevance), number(recalled.similarity), on_one_line(&recalled.query)],
     })
 }

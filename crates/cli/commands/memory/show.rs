@@ -51,9 +51,9 @@ fn rows(engram: &Engram) -> Vec<Vec<String>> {
 
 /// The score, and how it was determined.
 fn score(grade: &Grade) -> String {
-    let (_, mark, score) = badge::parts(grade.score, grade.judging.self_graded);
+    let (_, mark, score) = badge::parts(grade.score, Some(&grade.judging));
     let expected = grade.expected_score.map(|expected| format!("expected {expected:.2}"));
-    let judge = if grade.judging.self_graded { "itself" } else { &grade.judging.judge };
+    let judge = badge::judge_name(&grade.judging);
     let by = format!("by {judge} for {} in {:.1} s", grade.rubric, grade.judging.seconds);
     let remarks: Vec<String> = expected.into_iter().chain([by]).collect();
     format!("{mark} {score} ({})", remarks.join(", "))
