@@ -10,21 +10,21 @@ use hone_protocol::{
     Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, TokenLogprob, TokenLogprobs,
 };
 use hone_quality::scripted::turn;
-use hone_quality::{CriticSettings, Judge, scripted};
+use hone_quality::{CriticSettings, Fallback, Judge, scripted};
 
 /// The model that gave the answers.
 pub(crate) const ANSWERER: &str = "smollm2:135m";
 
 /// The shipped settings, changed.
 pub(crate) fn settings(change: impl FnOnce(&mut CriticSettings)) -> CriticSettings {
-    let mut settings = CriticSettings::shipped();
+    let mut settings = CriticSettings { fallback: Fallback::Generator, ..CriticSettings::shipped() };
     change(&mut settings);
     settings
 }
 
-/// A judge with the shipped settings, and the model behind it.
+/// A judge with the shipped settings, for which the answering model stands in, and the model behind it.
 pub(crate) fn judge(respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static) -> (Judge, Arc<Scripted>) {
-    scripted::judge(CriticSettings::shipped(), respond)
+    scripted::judge(settings(|_| ()), respond)
 }
 
 /// The single turn of a request with its fences removed, and the boundary that they used.
