@@ -45,7 +45,12 @@ fn the_likelihood_judge_grades_the_answers_of_its_own_model() {
     assert!((1..=5).contains(&grade["score"].as_i64().unwrap()), "{grade}");
     assert!(grade["feedback"].as_str().unwrap().starts_with("What decided, in log-odds: "), "{grade}");
     let run = home.run(&["chat", "What is the capital of France?", "--grade", "-m", MODEL, "-N", "40"]);
-    assert!(run.stderr.contains("/5 likelihood") || run.stdout.contains("/5 likelihood"), "{run:?}");
+    assert!(
+        run.stderr.contains("/5 likelihood") || run.stdout.contains("/5 likelihood"),
+        "{}{}",
+        run.stdout,
+        run.stderr
+    );
 }
 
 #[test]
@@ -69,7 +74,7 @@ fn a_judge_that_guesses_does_not_pass_and_does_not_grade() {
     let rows = home.json(&["judge", "list", "--json"]);
     assert_eq!(row(&rows, MODEL, "")["passed"], false);
     let run = home.run(&["chat", "Is fire hot?", "--grade", "--judge", MODEL, "-m", &smollm2(), "-N", "20"]);
-    assert!(run.stderr.contains("did not pass its examination"), "{run:?}");
+    assert!(run.stderr.contains("did not pass its examination"), "{}{}", run.stdout, run.stderr);
     let grade = ["grade", "--query", "Is fire hot?", "--answer", "Yes.", "--judge", MODEL];
     assert!(home.run(&grade).stderr.contains("do not rely on these grades"));
 }

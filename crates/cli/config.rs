@@ -366,7 +366,7 @@ mod tests {
         wrong(
             "HONE_CRITIC_FALLBACK",
             "hope",
-            "critic.fallback (HONE_CRITIC_FALLBACK): unknown variant `hope`, expected `generator` or `none`",
+            "critic.fallback (HONE_CRITIC_FALLBACK): unknown variant `hope`, expected one of `likelihood`, `generator`, `none`",
         );
         wrong(
             "HONE_CRITIC_ABSOLUTE_PROMPT",
