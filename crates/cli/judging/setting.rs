@@ -74,7 +74,6 @@ fn identity(model: &InstalledModel) -> Value {
 
 fn settings(judge: &Judge) -> Value {
     let settings = judge.settings();
-    let templates = &settings.templates;
     json!([
         settings.temperature,
         settings.samples,
@@ -82,14 +81,10 @@ fn settings(judge: &Judge) -> Value {
         settings.feedback_tokens,
         settings.tie_margin,
         settings.leave_out_suspicious,
-        templates.fence,
-        templates.absolute_system,
-        templates.absolute_prompt,
-        templates.absolute_reference_prompt,
-        templates.pairwise_system,
-        templates.pairwise_prompt,
+        settings.fence,
+        judge.profile(),
         judge.rubric().name,
-        judge.rubric().text(),
+        judge.profile().written(judge.rubric()),
     ])
 }
 

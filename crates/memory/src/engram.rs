@@ -122,6 +122,7 @@ struct FlatEngram {
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct FlatGrade {
     critic_score: Option<u8>,
+    critic_raw_score: Option<String>,
     expected_score: Option<f64>,
     score_entropy: Option<f64>,
     feedback: Option<String>,
@@ -188,6 +189,7 @@ impl From<&Grade> for FlatGrade {
     fn from(grade: &Grade) -> Self {
         FlatGrade {
             critic_score: grade.score,
+            critic_raw_score: grade.raw_score.clone(),
             expected_score: grade.expected_score,
             score_entropy: grade.entropy,
             feedback: Some(grade.feedback.clone()),
@@ -215,6 +217,7 @@ impl FlatGrade {
                 failure: self.judging_failure,
             },
             score: self.critic_score,
+            raw_score: self.critic_raw_score,
             feedback: self.feedback.unwrap_or_default(),
             expected_score: self.expected_score,
             entropy: self.score_entropy,
@@ -289,6 +292,7 @@ pub(crate) mod tests {
     pub(crate) fn graded(score: u8) -> Grade {
         Grade {
             score: Some(score),
+            raw_score: Some(score.to_string()),
             feedback: format!("It deserves {score}."),
             expected_score: Some(f64::from(score) - 0.25),
             entropy: Some(0.5),

@@ -5,7 +5,6 @@ use hone_protocol::GenerationEvent;
 
 use crate::attempt::Attempt;
 use crate::judge::Judge;
-use crate::neutralize::neutralized;
 use crate::request::{Progress, Request};
 use crate::shorten::shortened;
 use crate::suspicion::Examined;
@@ -127,9 +126,9 @@ impl<T: Task> JudgeRun<T> {
 fn ask<T: Task>(judge: &Judge, task: &T, examined: &[Examined], attempt: &Attempt) -> (Shown, Vec<Request>) {
     let answers = shortened(examined.iter().map(|examined| examined.shown.as_str()), attempt.shown);
     let shown = Shown {
-        query: neutralized(task.query()),
+        query: judge.neutralized(task.query()),
         left_out: answers.iter().map(|answer| answer.left_out).sum(),
-        answers: answers.iter().map(|answer| neutralized(&answer.text)).collect(),
+        answers: answers.iter().map(|answer| judge.neutralized(&answer.text)).collect(),
     };
     let requests = task.requests(judge, &shown).into_iter();
     let requests = requests.map(|(prompt, form)| judge.ask(&attempt.model, prompt, form)).collect();

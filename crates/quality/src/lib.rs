@@ -1,6 +1,6 @@
 //! How answers are graded and compared: rubrics, the judge's prompts, and what becomes of what the judge writes.
 //!
-//! A [`Judge`] is a model (any [`Generate`](hone_protocol::Generate)), its settings and a rubric. What it can be asked is a
+//! A [`Judge`] is a model (any [`Generate`](hone_protocol::Generate)), its settings, its [`JudgeProfile`] and a rubric. What it can be asked is a
 //! [`Task`]: a [`GradeTask`] becomes a request, and the events that come back a [`Grade`](hone_protocol::Grade); a
 //! [`CompareTask`] two requests, one for each order, and a [`Preference`](hone_protocol::Preference). Both run as a
 //! [`JudgeRun`]: events in, a verdict out. There is no thread here: its holder takes the events from channels and hands them
@@ -11,11 +11,13 @@
 mod attempt;
 mod comparing;
 mod fence;
+mod form;
 mod grading;
 mod judge;
 mod judge_run;
 mod neutralize;
 mod probabilities;
+mod profile;
 mod prompt;
 mod request;
 mod rubric;
@@ -33,9 +35,10 @@ pub use grading::GradeTask;
 pub use judge::Judge;
 pub use judge_run::JudgeRun;
 pub use neutralize::neutralized;
+pub use profile::{InvalidProfile, JudgeProfile, JudgeProfiles};
 pub use prompt::{fill, has_place};
 pub use rubric::{InvalidRubric, Rubric};
-pub use settings::{CriticSettings, Fallback, InvalidSettings, Templates};
+pub use settings::{CriticSettings, Fallback, InvalidSettings};
 pub use suspicion::suspicion;
 pub use task::{Task, Verdict};
 pub use verdict::{parse_score, parse_winner};

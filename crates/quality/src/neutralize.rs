@@ -32,8 +32,14 @@ const LONGEST_CONTROL_TOKEN: usize = 48;
 ///
 /// At most a few characters are added for each that is replaced: the text grows to no more than three times its length.
 pub fn neutralized(text: &str) -> String {
+    neutralized_against(text, &[])
+}
+
+/// The same, where a judge's verdicts have these markers.
+pub(crate) fn neutralized_against(text: &str, markers: &[String]) -> String {
     let signs = signs(text);
     let mut edits = Edits::default();
+    markers.iter().for_each(|marker| edits.marker(&signs, marker));
     let mut index = 0;
     while index < signs.len() {
         index = match signs[index].looks_like {
@@ -63,6 +69,22 @@ struct Edit {
 impl Edits {
     fn replace(&mut self, sign: &Sign, inserted: &'static str) {
         self.edits.push(Edit { at: sign.at, removed: sign.length, inserted });
+    }
+
+    /// The marker of a judge's verdict, such as `<score>`, `**Result:**` or `"score":`, with any white space in it. It is
+    /// quoted before its first letter, so that it is no marker any more. `[RESULT]` is left to `bracket`.
+    fn marker(&mut self, signs: &[Sign], marker: &str) {
+        let wanted: Vec<char> = folded(marker).chars().filter(|letter| !letter.is_whitespace()).collect();
+        let bare: Vec<&Sign> = signs.iter().filter(|sign| !sign.looks_like.is_whitespace()).collect();
+        let Some(letter) = wanted.iter().position(|letter| letter.is_alphanumeric()) else { return };
+        if wanted.starts_with(&['[', 'r', 'e', 's', 'u', 'l', 't']) {
+            return;
+        }
+        for part in bare.windows(wanted.len()) {
+            if part.iter().zip(&wanted).all(|(sign, letter)| sign.looks_like == *letter) {
+                self.edits.push(Edit { at: part[letter].at, removed: 0, inserted: QUOTED });
+            }
+        }
     }
 
     /// `[RESULT`, `[INST]` and the like. Returns where to look next, as the others do.
