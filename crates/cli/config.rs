@@ -454,42 +454,51 @@ mod tests {
 
     #[test]
     fn a_profile_that_is_wrong_is_named_with_its_key_and_file() {
-        let wrong = |text: &str, expected| check(&[("judges.toml", text)], &[], vec![], "", expected);
-        let of_mine = |key: &str, what: &str| {
-            format!("judges.mine.{key} (~/judges.toml): the judge profile \"mine\" cannot be used: {what}")
+        let wrong = |text: &str, key: &str, what: &str| {
+            let named = format!("judges.mine.{key} (~/judges.toml)");
+            let expected = format!("{named}: the judge profile \"mine\" cannot be used: {what}");
+            check(&[("judges.toml", &format!("[mine]\n{text}"))], &[], vec![], "", &expected);
         };
-        wrong("[mine]\ncontext = 5", &of_mine("context", "context is 5: it must be 256 or more"));
+        wrong("context = 5", "context", "context is 5: it must be 256 or more");
+        wrong("temperature = -1", "temperature", "temperature is -1: it must be 0 or more");
         wrong(
-            "[mine]\ntemperature = 'hot'",
-            "judges.mine.temperature (~/judges.toml) is the string \"hot\", expected a number",
+            "grade_timeout = 0",
+            "grade_timeout",
+            "grade_timeout is 0: it must be above 0 and at most 604800 (seconds)",
         );
-        wrong("[mine]\nlike = 'yours'", &of_mine("like", "like is \"yours\", and no profile has this name"));
-        wrong("[mine]\nlike = 'mine'", &of_mine("like", "like leads in a circle: mine and mine"));
+        wrong("thinking_tokens = -1", "thinking_tokens", "thinking_tokens is -1: it must be 0 or more");
+        wrong("like = 'yours'", "like", "like is \"yours\", and no profile has this name");
+        wrong("like = 'mine'", "like", "like leads in a circle: mine and mine");
+        wrong("scores = ['1']", "scores", "scores has 1 texts, expected 2 to 100, from the worst to the best");
+        wrong("scores = ['a', 'a']", "scores", "scores has \"a\" twice");
         wrong(
-            "[mine]\nscores = ['1']",
-            &of_mine("scores", "scores has 1 texts, expected 2 to 100, from the worst to the best"),
-        );
-        wrong("[mine]\nscores = ['a', 'a']", &of_mine("scores", "scores has \"a\" twice"));
-        wrong(
-            "[mine]\nchoices = ['a', 'b', 'c']",
-            &of_mine("choices", "choices has 3 texts, expected 2: for the first answer and for the second"),
-        );
-        wrong(
-            "[mine]\nscore_form = 'song'",
-            &of_mine("score_form", "unknown variant `song`, expected one of `marker`, `tag`, `json`, `first`"),
+            "choices = ['a', 'b', 'c']",
+            "choices",
+            "choices has 3 texts, expected 2: for the first answer and for the second",
         );
         wrong(
-            "[mine]\nscore_place = ' '",
-            &of_mine("score_place", "score_place is \" \": it must be a text such as [RESULT]"),
+            "score_form = 'song'",
+            "score_form",
+            "unknown variant `song`, expected one of `marker`, `tag`, `json`, `first`",
+        );
+        wrong("score_place = ' '", "score_place", "score_place is \" \": it must be a text such as [RESULT]");
+        wrong(
+            "choice_form = 'json'\nchoice_place = 'a..b'",
+            "choice_place",
+            "choice_place is \"a..b\": it must be a key, or keys with points between them",
         );
         wrong(
-            "[mine]\nabsolute_system = '{answer}'",
-            &of_mine("absolute_system", "absolute_system has a place for the answer, which belongs in the prompt"),
+            "rubric_score = '{score}'",
+            "rubric_score",
+            "rubric_score has no place for the meaning: write {meaning} where it shall stand",
         );
-        wrong(
-            "['my judge']\nmodels = []",
-            "judges.my judge.models (~/judges.toml): the judge profile \"my judge\" cannot be used: its name may hold letters, digits and underscores only",
-        );
+        let misplaced = "absolute_system has a place for the answer, which belongs in the prompt";
+        wrong("absolute_system = '{answer}'", "absolute_system", misplaced);
+        let number = "judges.mine.temperature (~/judges.toml) is the string \"hot\", expected a number";
+        check(&[("judges.toml", "[mine]\ntemperature = 'hot'")], &[], vec![], "", number);
+        let name = "judges.my judge.models (~/judges.toml): the judge profile \"my judge\" cannot be used: its name may hold \
+                    letters, digits and underscores only";
+        check(&[("judges.toml", "['my judge']\nmodels = []")], &[], vec![], "", name);
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("judges.toml"), "[mine]\ntone = 'kind'").unwrap();
         let places = Places::new(Some(folder.path().to_path_buf()), vec![]);

@@ -47,7 +47,12 @@ impl VerdictForm {
         }
     }
 
+    /// A text that was held to the form always has the marker once and the label behind it, whatever stands before: an open
+    /// quotation mark, for one. Any other text is read as what a judge might have written freely.
     fn result<'a>(&self, text: &'a str) -> Option<(usize, Cow<'a, str>)> {
+        if let Some(found) = self.after_marker(text) {
+            return Some(found);
+        }
         if self.labels.are(&["1", "2", "3", "4", "5"]) {
             let found = score_at_end(text)?;
             return Some((usize::from(found.verdict) - 1, text[..found.place.start].into()));
@@ -55,7 +60,7 @@ impl VerdictForm {
         if self.labels.are(&["A", "B"]) {
             return winner(text);
         }
-        self.after_marker(text)
+        None
     }
 
     fn after_marker<'a>(&self, text: &'a str) -> Option<(usize, Cow<'a, str>)> {
@@ -82,12 +87,13 @@ impl VerdictForm {
     }
 
     fn first<'a>(&self, text: &'a str) -> Option<(usize, Cow<'a, str>)> {
-        let text = text.trim();
+        let text = text.trim_start();
         let mut labels = self.labels.names().iter().enumerate();
         let in_form = labels.find_map(|(index, label)| {
             let reason = text.strip_prefix(label.as_str())?;
-            let has_form = reason.is_empty() || reason.starts_with(". ") || reason.starts_with(": ");
-            (has_form && !reason.contains('\n')).then_some((index, reason))
+            let is_one_line = !reason.trim_end().contains('\n');
+            let has_form = is_one_line && (reason.starts_with(". ") || reason.starts_with(": "));
+            (has_form || reason.trim().is_empty()).then_some((index, reason))
         });
         match in_form {
             Some((label, reason)) => Some((label, without_marks(reason).into())),
