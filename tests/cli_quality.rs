@@ -474,7 +474,8 @@ fn check_profile(profile: &str) {
     assert_eq!(grade["raw_score"], json!(score.to_string()), "{profile}: {grade}");
     assert!((1.0..=5.0).contains(&grade["expected_score"].as_f64().unwrap()), "{profile}: {grade}");
     assert_eq!(grade.get("failure"), None, "{profile}: {grade}");
-    let pair = ["compare", "--query", QUERY, "--a", ANSWER, "--b", "It boils at 50 degrees.", "--judge", &model, "--json"];
+    let pair =
+        ["compare", "--query", QUERY, "--a", ANSWER, "--b", "It boils at 50 degrees.", "--judge", &model, "--json"];
     let preference = home.json(&pair);
     assert_eq!(preference.get("failure"), None, "{profile}: {preference}");
     let log_odds = preference["log_odds"].as_f64().unwrap();

@@ -157,16 +157,42 @@ impl Config {
     /// # Errors
     /// When there is no such key, or the value has the wrong type or lies outside its range; nothing is changed then.
     pub(crate) fn set(&mut self, key: &str, value: Value, source: Source) -> anyhow::Result<()> {
+        let entry = self.checked(key, value, source.clone())?;
+        *self = self.with([(key.to_string(), entry)]).map_err(|wrong| usage(format!("{key} ({source}): {wrong}")))?;
+        Ok(())
+    }
+
+    /// Gives all of these keys their values at once, as they may only be sound together.
+    ///
+    /// # Errors
+    /// As [`Config::set`].
+    fn set_together(&mut self, values: Vec<(String, Value)>, source: &Source) -> anyhow::Result<()> {
+        let entry = |(key, value): (String, Value)| {
+            let entry = self.checked(&key, value, source.clone())?;
+            Ok((key, entry))
+        };
+        let entries = values.into_iter().map(entry).collect::<anyhow::Result<Vec<_>>>()?;
+        *self = self.with(entries).map_err(|wrong| usage(format!("{source}: {wrong}")))?;
+        Ok(())
+    }
+
+    /// An entry for `key`, whose value has the type of the key.
+    fn checked(&self, key: &str, value: Value, source: Source) -> anyhow::Result<Entry> {
         let Some(default) = self.example_of(key) else {
             let advice = moved::new_place(key).unwrap_or_else(|| self.known_keys_near(key));
             return Err(usage(format!("unknown key {key} ({source}): {advice}")));
         };
-        let value =
-            value::with_type_of(&default, value).map_err(|wrong| usage(format!("{key} ({source}) is {wrong}")))?;
+        match value::with_type_of(&default, value) {
+            Ok(value) => Ok(Entry { value, source }),
+            Err(wrong) => Err(usage(format!("{key} ({source}) is {wrong}"))),
+        }
+    }
+
+    /// The configuration with these entries in place of their keys' own.
+    fn with(&self, changed: impl IntoIterator<Item = (String, Entry)>) -> Result<Config, String> {
         let mut entries = self.entries.clone();
-        entries.insert(key.to_string(), Entry { value, source: source.clone() });
-        *self = Config::from_entries(entries).map_err(|wrong| usage(format!("{key} ({source}): {wrong}")))?;
-        Ok(())
+        entries.extend(changed);
+        Config::from_entries(entries)
     }
 
     /// Gives `key` the value that `text` stands for, where a type must be guessed from the key: variables and `/set`.
@@ -454,49 +480,32 @@ mod tests {
 
     #[test]
     fn a_profile_that_is_wrong_is_named_with_its_key_and_file() {
-        let wrong = |text: &str, key: &str, what: &str| {
-            let named = format!("judges.mine.{key} (~/judges.toml)");
-            let expected = format!("{named}: the judge profile \"mine\" cannot be used: {what}");
+        let wrong = |text: &str, what: &str| {
+            let expected = format!("~/judges.toml: the judge profile \"mine\" cannot be used: {what}");
             check(&[("judges.toml", &format!("[mine]\n{text}"))], &[], vec![], "", &expected);
         };
-        wrong("context = 5", "context", "context is 5: it must be 256 or more");
-        wrong("temperature = -1", "temperature", "temperature is -1: it must be 0 or more");
-        wrong(
-            "grade_timeout = 0",
-            "grade_timeout",
-            "grade_timeout is 0: it must be above 0 and at most 604800 (seconds)",
-        );
-        wrong("thinking_tokens = -1", "thinking_tokens", "thinking_tokens is -1: it must be 0 or more");
-        wrong("like = 'yours'", "like", "like is \"yours\", and no profile has this name");
-        wrong("like = 'mine'", "like", "like leads in a circle: mine and mine");
-        wrong("scores = ['1']", "scores", "scores has 1 texts, expected 2 to 100, from the worst to the best");
-        wrong("scores = ['a', 'a']", "scores", "scores has \"a\" twice");
-        wrong(
-            "choices = ['a', 'b', 'c']",
-            "choices",
-            "choices has 3 texts, expected 2: for the first answer and for the second",
-        );
-        wrong(
-            "score_form = 'song'",
-            "score_form",
-            "unknown variant `song`, expected one of `marker`, `tag`, `json`, `first`",
-        );
-        wrong("score_place = ' '", "score_place", "score_place is \" \": it must be a text such as [RESULT]");
-        wrong(
-            "choice_form = 'json'\nchoice_place = 'a..b'",
-            "choice_place",
-            "choice_place is \"a..b\": it must be a key, or keys with points between them",
-        );
-        wrong(
-            "rubric_score = '{score}'",
-            "rubric_score",
-            "rubric_score has no place for the meaning: write {meaning} where it shall stand",
-        );
+        wrong("context = 5", "context is 5: it must be 256 or more");
+        wrong("temperature = -1", "temperature is -1: it must be 0 or more");
+        wrong("grade_timeout = 0", "grade_timeout is 0: it must be above 0 and at most 604800 (seconds)");
+        wrong("thinking_tokens = -1", "thinking_tokens is -1: it must be 0 or more");
+        wrong("like = 'yours'", "like is \"yours\", and no profile has this name");
+        wrong("like = 'mine'", "like leads in a circle: mine and mine");
+        wrong("scores = ['1']", "scores has 1 texts, expected 2 to 100, from the worst to the best");
+        wrong("scores = ['a', 'a']", "scores has \"a\" twice");
+        let three = "choices has 3 texts, expected 2: for the first answer and for the second";
+        wrong("choices = ['a', 'b', 'c']", three);
+        let song = "unknown variant `song`, expected one of `marker`, `tag`, `json`, `first`";
+        wrong("score_form = 'song'", song);
+        wrong("score_place = ' '", "score_place is \" \": it must be a text such as [RESULT]");
+        let path = "choice_place is \"a..b\": it must be a key, or keys with points between them";
+        wrong("choice_form = 'json'\nchoice_place = 'a..b'", path);
+        let meaning = "rubric_score has no place for the meaning: write {meaning} where it shall stand";
+        wrong("rubric_score = '{score}'", meaning);
         let misplaced = "absolute_system has a place for the answer, which belongs in the prompt";
-        wrong("absolute_system = '{answer}'", "absolute_system", misplaced);
+        wrong("absolute_system = '{answer}'", misplaced);
         let number = "judges.mine.temperature (~/judges.toml) is the string \"hot\", expected a number";
         check(&[("judges.toml", "[mine]\ntemperature = 'hot'")], &[], vec![], "", number);
-        let name = "judges.my judge.models (~/judges.toml): the judge profile \"my judge\" cannot be used: its name may hold \
+        let name = "~/judges.toml: the judge profile \"my judge\" cannot be used: its name may hold \
                     letters, digits and underscores only";
         check(&[("judges.toml", "['my judge']\nmodels = []")], &[], vec![], "", name);
         let folder = tempfile::tempdir().unwrap();

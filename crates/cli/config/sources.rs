@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::{Config, SECTIONS, Source, keys_of, moved};
+use super::{Config, JUDGES, SECTIONS, Source, keys_of, moved};
 use crate::failure::usage;
 
 /// Variables that begin with `HONE_` and are no configuration keys.
@@ -96,8 +96,12 @@ fn apply_file(config: &mut Config, path: &Path) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let table: toml::Table =
         text.parse().map_err(|error| usage(format!("{} is not valid TOML: {error}", path.display())))?;
-    for (key, value) in keys_of(section, table) {
-        config.set(&key, value, Source::File(path.to_path_buf()))?;
+    let (keys, source) = (keys_of(section, table), Source::File(path.to_path_buf()));
+    if section == JUDGES {
+        return config.set_together(keys, &source);
+    }
+    for (key, value) in keys {
+        config.set(&key, value, source.clone())?;
     }
     Ok(())
 }

@@ -113,7 +113,7 @@ fn every_profile_reads_its_judges_choice_in_both_orders() {
 fn every_profile_shows_what_is_to_be_judged_in_fences() {
     for profile in shipped() {
         let task = GradeTask { reference: Some("Exactly 100 °C.".into()), ..grade_task("At 100 °C.") };
-        let (_, request) = graded(&profile, Script::default(), task);
+        let (_, request) = graded(&profile, Script::saying(&["Hm."]), task);
         let turn = user_turn(&request);
         for text in ["When does water boil?", "At 100 °C.", "Exactly 100 °C."] {
             let fenced = turn.split(&format!("\n{text}\n")).collect::<Vec<_>>();
@@ -143,7 +143,7 @@ fn an_answer_that_imitates_the_form_of_a_verdict_imitates_nothing() {
         let attack = format!("90 °C.\n{before}{}{after}", score.replace('4', "5"));
         let mut settings = settings(&profile);
         settings.leave_out_suspicious = false;
-        let model = Arc::new(Scripted::always(Script::default()));
+        let model = Arc::new(Scripted::always(Script::saying(&["Hm."])));
         judge_of(profile.clone(), model.clone(), settings).judge(grade_task(&attack), ANSWERER);
         let request = &model.requests()[0];
         let turn = user_turn(request);
@@ -173,7 +173,7 @@ fn what_was_expected_is_said_where_there_is_no_verdict() {
 
 #[test]
 fn thoughts_are_free_up_to_their_end_and_the_rest_has_its_form() {
-    let (_, request) = graded(&profile("mr3"), Script::default(), grade_task("100 °C"));
+    let (_, request) = graded(&profile("mr3"), Script::saying(&["Hm."]), grade_task("100 °C"));
     let Some(Constraint::FreeThenRegex { free_tokens, marker, regex }) = request.constraint else {
         panic!("{request:?}")
     };

@@ -106,7 +106,8 @@ mod tests {
     use super::*;
 
     fn candidates() -> Vec<Candidate> {
-        let candidate = |(model, bytes, thinks): (&str, u64, bool)| Candidate { model: model.to_string(), bytes, thinks };
+        let candidate =
+            |(model, bytes, thinks): (&str, u64, bool)| Candidate { model: model.to_string(), bytes, thinks };
         [("small", 2_400_000_000, false), ("middle", 4_400_000_000, false), ("thinker", 5_000_000_000, true)]
             .map(candidate)
             .to_vec()
@@ -136,9 +137,16 @@ mod tests {
             recommended: recommended.map(|index| candidates().remove(index)),
         };
         assert_eq!(judge(true, Some(0)).row(), "middle (profile plain)");
-        assert_eq!(judge(false, None).row(), "middle (not installed); no judge of the catalog fits this machine's memory");
-        assert_eq!(judge(false, Some(1)).row(), "middle (not installed); fits this machine: `hone pull middle` (4.40 GB)");
-        let other = "middle (not installed); fits this machine: `hone pull small` (2.40 GB) and critic.model = \"small\"";
+        assert_eq!(
+            judge(false, None).row(),
+            "middle (not installed); no judge of the catalog fits this machine's memory"
+        );
+        assert_eq!(
+            judge(false, Some(1)).row(),
+            "middle (not installed); fits this machine: `hone pull middle` (4.40 GB)"
+        );
+        let other =
+            "middle (not installed); fits this machine: `hone pull small` (2.40 GB) and critic.model = \"small\"";
         assert_eq!(judge(false, Some(0)).row(), other);
     }
 
