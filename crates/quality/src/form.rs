@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use labels::Labels;
 
-/// The longest reasons that a constraint holds, in characters: longer ones would make its automaton too large.
-const MOST_CHARACTERS: usize = 1000;
-/// Bytes of a character at most, and so tokens.
+/// The longest reasons that are a part of a form, in characters: the context must have room for all that they could take.
+const MOST_CHARACTERS: usize = 400;
+/// The most bytes of a character, and so the most tokens.
 const TOKENS_PER_CHARACTER: usize = 4;
 /// Tokens of what stands around a label besides its marker, also for a tokenizer that has a token for every byte.
 const SPARE_TOKENS: usize = 7;
