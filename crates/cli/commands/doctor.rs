@@ -1,6 +1,6 @@
 //! `hone doctor`: checks this machine and this installation for problems.
 //!
-//! Facts are collected first and then assessed by [`judge`], which is pure. A problem says what is wrong and what to do
+//! Facts are collected first and then assessed by [`judge()`], which is pure. A problem says what is wrong and what to do
 //! next; a remark is merely worth knowing. Only problems make the command fail.
 
 mod installation;

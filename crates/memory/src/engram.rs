@@ -325,6 +325,7 @@ pub(crate) mod tests {
         let check = |name: &str, expected: Value| assert_eq!(json[name], expected, "{name}");
         check("type", "episodic".into());
         check("critic_score", 4.into());
+        check("critic_raw_score", "4".into());
         check("expected_score", 3.75.into());
         check("feedback", "It deserves 4.".into());
         check("judge", "prometheus:7b".into());
@@ -351,6 +352,14 @@ pub(crate) mod tests {
         let later = text.replace("claims_score", "flatters");
         let read = serde_json::from_str::<Engram>(&later).unwrap().grade.unwrap().suspicious.unwrap();
         assert_eq!(read.kind, SuspicionKind::Other, "a kind of a later version is read");
+    }
+
+    #[test]
+    fn what_an_earlier_version_wrote_is_read() {
+        let mut json = serde_json::to_value(example(3)).unwrap();
+        json.as_object_mut().unwrap().remove("critic_raw_score").unwrap();
+        let grade = serde_json::from_value::<Engram>(json).unwrap().grade.unwrap();
+        assert_eq!(grade, Grade { raw_score: None, ..graded(4) });
     }
 
     #[test]

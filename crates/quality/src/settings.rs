@@ -111,7 +111,7 @@ impl CriticSettings {
         toml::from_str(SHIPPED).expect("config/critic.toml is checked by a test")
     }
 
-    /// The settings for a judge of this profile, which says what those keys are of which `is_set` knows nothing.
+    /// The settings for a judge of this profile: the keys that nobody has set, as `is_set` tells, take its values.
     pub fn for_profile(mut self, profile: &JudgeProfile, is_set: impl Fn(&str) -> bool) -> CriticSettings {
         if !is_set("temperature") {
             self.temperature = profile.temperature;
