@@ -1,10 +1,10 @@
 //! How answers are graded and compared: rubrics, the judge's prompts, and what becomes of what the judge writes.
 //!
-//! A [`Judge`] is a model (any [`Generate`](hone_protocol::Generate)), its settings, its [`JudgeProfile`] and a rubric. What it can be asked is a
-//! [`Task`]: a [`GradeTask`] becomes a request, and the events that come back a [`Grade`](hone_protocol::Grade); a
-//! [`CompareTask`] two requests, one for each order, and a [`Preference`](hone_protocol::Preference). Both run as a
-//! [`JudgeRun`]: events in, a verdict out. There is no thread here: its holder takes the events from channels and hands them
-//! on, and can so wait for other things at the same time.
+//! A [`Judge`] is a model (any [`Generate`](hone_protocol::Generate)), its settings, its [`JudgeProfile`] and a rubric. What
+//! it can be asked is a [`Task`]: a [`GradeTask`] becomes a request, and the events that come back a
+//! [`Grade`](hone_protocol::Grade); a [`CompareTask`] two requests, one for each order, and a
+//! [`Preference`](hone_protocol::Preference). Both run as a [`JudgeRun`]: events in, a verdict out. There is no thread here:
+//! its holder takes the events from channels and hands them on, and can so wait for other things at the same time.
 //!
 //! A judge that is missing, slow or talks nonsense is no error. Its grade has no score and says why.
 

@@ -210,6 +210,14 @@ fn label_in(form: &VerdictForm, text: &str) -> usize {
     }
 }
 
+/// The tokens of free text, and the part of the text that is held to an expression.
+fn held<'a>(form: &VerdictForm, text: &'a str) -> (usize, &'a str) {
+    match form.constraint(FEEDBACK_TOKENS) {
+        Constraint::FreeThenRegex { free_tokens, marker, .. } => (free_tokens, &text[text.find(&marker).unwrap()..]),
+        _ => (0, text),
+    }
+}
+
 #[test]
 fn what_a_constraint_allows_is_read_as_what_it_says() {
     for (form, n_outputs) in forms() {
@@ -218,8 +226,10 @@ fn what_a_constraint_allows_is_read_as_what_it_says() {
             let text = allowed(&form, &mut random);
             let reading = form.read(&text).unwrap_or_else(|expected| panic!("{form:?}: {text:?} is not {expected}"));
             assert_eq!(reading.label, label_in(&form, &text), "{form:?}: {text:?}");
-            let bytes = text.len();
-            assert!(form.kind == Kind::First || bytes > 0 && form.max_tokens(FEEDBACK_TOKENS) > 0);
+            // A token for every byte is the most that it can take. A sentence may be cut off; its label stands before it.
+            let (free_tokens, held) = held(&form, &text);
+            let room = form.max_tokens(FEEDBACK_TOKENS) - free_tokens;
+            assert!(form.kind == Kind::First || held.len() <= room, "{form:?}: {} of {room} in {text:?}", held.len());
         }
     }
 }
