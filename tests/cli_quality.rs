@@ -456,8 +456,56 @@ fn config_shows_the_judge() {
     let home = Home::new().variable("HONE_CRITIC_MODEL", "mine:7b");
     let entries = home.json(&["config", "--json"]);
     assert_eq!(entries["critic.model"], json!({"value": "mine:7b", "source": "variable", "name": "HONE_CRITIC_MODEL"}));
-    assert!(entries["critic.absolute_prompt"]["value"].as_str().unwrap().starts_with("###Task Description:\n"));
+    let prompt = &entries["judges.prometheus.absolute_prompt"]["value"];
+    assert!(prompt.as_str().unwrap().starts_with("###Task Description:\n"));
     let table = home.run(&["config"]).stdout;
-    let prompt = table.lines().find(|line| line.starts_with("critic.absolute_prompt ")).unwrap();
+    let prompt = table.lines().find(|line| line.starts_with("judges.prometheus.absolute_prompt ")).unwrap();
     assert!(prompt.contains("###Task Description: An instruction") && prompt.ends_with("…  default"), "{prompt}");
+}
+
+/// What the real model says as a judge of this profile, which thinks and explains itself briefly.
+fn check_profile(profile: &str) {
+    let home = home().variable("HONE_CRITIC_PROFILE", profile);
+    home.write("config/judges.toml", b"[mr3]\nthinking_tokens = 24");
+    let model = smollm2();
+    let grade = home.json(&["grade", "--query", QUERY, "--answer", ANSWER, "--judge", &model, "--json"]);
+    let score = grade["score"].as_u64().unwrap_or_else(|| panic!("{profile}: {grade}"));
+    assert!((1..=5).contains(&score), "{profile}: {grade}");
+    assert_eq!(grade["raw_score"], json!(score.to_string()), "{profile}: {grade}");
+    assert!((1.0..=5.0).contains(&grade["expected_score"].as_f64().unwrap()), "{profile}: {grade}");
+    assert_eq!(grade.get("failure"), None, "{profile}: {grade}");
+    let pair =
+        ["compare", "--query", QUERY, "--a", ANSWER, "--b", "It boils at 50 degrees.", "--judge", &model, "--json"];
+    let preference = home.json(&pair);
+    assert_eq!(preference.get("failure"), None, "{profile}: {preference}");
+    let log_odds = preference["log_odds"].as_f64().unwrap();
+    assert!(log_odds.abs() < 100.0 && log_odds.abs() != 4.6, "the odds are the model's own: {profile}: {preference}");
+}
+
+#[test]
+fn the_built_in_model_gives_a_verdict_under_every_profile() {
+    for profile in ["plain", "prometheus", "prometheus_letter_first", "mr3", "selene", "flow_judge"] {
+        check_profile(profile);
+    }
+}
+
+#[test]
+fn a_judge_of_ones_own_is_a_table_in_a_file() {
+    let home = home().variable("HONE_CRITIC_PROFILE", "mine").variable("HONE_CRITIC_FEEDBACK_TOKENS", "1000");
+    let mine = "[mine]\nscores = ['0', '1']\nscore_form = 'json'\nscore_place = 'verdict.passes'\n\
+                score_reasons = 'verdict.why'\nrubric_score = '{score} means: {meaning}'";
+    home.write("config/judges.toml", mine.as_bytes());
+    let model = smollm2();
+    let arguments = ["grade", "--query", QUERY, "--answer", ANSWER, "--judge", &model];
+    let grade = home.json(&[&arguments[..], &["--json"]].concat());
+    let expected = if grade["raw_score"] == json!("1") { 5 } else { 1 };
+    assert_eq!(grade["score"], json!(expected), "{grade}");
+    assert!(grade["entropy"].as_f64().unwrap() <= 2f64.ln(), "{grade}");
+    let shown = home.run(&arguments).stdout;
+    let differs = grade["raw_score"].as_str() != Some(expected.to_string().as_str());
+    assert_eq!(shown.contains("on the judge's scale"), differs, "{shown}");
+    let unknown = home.variable("HONE_CRITIC_PROFILE", "yours");
+    let run = unknown.run(&arguments);
+    let told = "critic.profile is \"yours\", and there is no such profile: there are flow_judge, mine, mr3, plain, prometheus,";
+    assert!(run.code == 2 && run.stderr.contains(told), "{}", run.stderr);
 }

@@ -29,8 +29,8 @@ pub(crate) use shared::{
 const GRADE_KEYS: &str = "\
 Each line of --input is an object with the string keys query and answer, and optionally reference.
 Other keys are copied to the output, except these keys of the verdict, which are not allowed: score,
-feedback, expected_score, entropy, rubric, suspicious, judge, self_graded, tokens, seconds,
-queue_seconds, method, failure, setting.";
+raw_score, feedback, expected_score, entropy, rubric, suspicious, judge, self_graded, tokens,
+seconds, queue_seconds, method, failure, setting.";
 
 /// The format of the file that `hone compare --input` reads.
 const COMPARE_KEYS: &str = "\

@@ -5,6 +5,7 @@
 //! these is a call of [`Config::set`], which validates the value at once, so that an error can name the key and where it was
 //! set.
 
+mod moved;
 mod sections;
 mod sources;
 mod value;
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use hone_quality::CriticSettings;
+use hone_quality::{CriticSettings, JudgeProfiles};
 use serde::Serialize;
 use toml::Value;
 
@@ -22,13 +23,21 @@ pub(crate) use sections::{ChatConfig, EngineConfig, MemoryConfig, SamplingConfig
 pub(crate) use sources::Places;
 
 /// A section's name, which is also the stem of its file, and its defaults.
-const SECTIONS: [(&str, &str); 5] = [
+const SECTIONS: [(&str, &str); 6] = [
     ("engine", include_str!("../../config/engine.toml")),
     ("sampling", include_str!("../../config/sampling.toml")),
     ("chat", include_str!("../../config/chat.toml")),
     ("critic", include_str!("../../config/critic.toml")),
+    (JUDGES, include_str!("../../config/judges.toml")),
     ("memory", include_str!("../../config/memory.toml")),
 ];
+
+/// The section whose keys stand in tables, one for each profile of a judge: `judges.PROFILE.KEY`.
+const JUDGES: &str = "judges";
+/// The profile that has every key.
+const PLAIN: &str = "plain";
+/// The key by which a profile names the one that it is like; `plain` alone has none.
+const LIKE: &str = "like";
 
 /// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -98,6 +107,8 @@ pub(crate) struct Config {
     pub(crate) memory: MemoryConfig,
     /// The judge.
     pub(crate) critic: CriticSettings,
+    /// How each kind of judge is asked and answers.
+    pub(crate) judges: JudgeProfiles,
     entries: BTreeMap<String, Entry>,
 }
 
@@ -109,8 +120,8 @@ impl Config {
     pub(crate) fn defaults() -> anyhow::Result<Config> {
         let mut entries = BTreeMap::new();
         for (section, text) in SECTIONS {
-            for (name, value) in text.parse::<toml::Table>()? {
-                entries.insert(format!("{section}.{name}"), Entry { value, source: Source::Default });
+            for (key, value) in keys_of(section, text.parse::<toml::Table>()?) {
+                entries.insert(key, Entry { value, source: Source::Default });
             }
         }
         Config::from_entries(entries).map_err(anyhow::Error::msg)
@@ -146,15 +157,42 @@ impl Config {
     /// # Errors
     /// When the key does not exist, or the value has the wrong type or is out of range; nothing is changed then.
     pub(crate) fn set(&mut self, key: &str, value: Value, source: Source) -> anyhow::Result<()> {
-        let Some(entry) = self.entries.get(key) else {
-            return Err(usage(format!("unknown key {key} ({source}): {}", self.known_keys_near(key))));
-        };
-        let value =
-            value::with_type_of(&entry.value, value).map_err(|wrong| usage(format!("{key} ({source}) is {wrong}")))?;
-        let mut entries = self.entries.clone();
-        entries.insert(key.to_string(), Entry { value, source: source.clone() });
-        *self = Config::from_entries(entries).map_err(|wrong| usage(format!("{key} ({source}): {wrong}")))?;
+        let entry = self.checked(key, value, source.clone())?;
+        *self = self.with([(key.to_string(), entry)]).map_err(|wrong| usage(format!("{key} ({source}): {wrong}")))?;
         Ok(())
+    }
+
+    /// Gives all of these keys their values at once, as they may only be sound together.
+    ///
+    /// # Errors
+    /// As [`Config::set`].
+    fn set_together(&mut self, values: Vec<(String, Value)>, source: &Source) -> anyhow::Result<()> {
+        let entry = |(key, value): (String, Value)| {
+            let entry = self.checked(&key, value, source.clone())?;
+            Ok((key, entry))
+        };
+        let entries = values.into_iter().map(entry).collect::<anyhow::Result<Vec<_>>>()?;
+        *self = self.with(entries).map_err(|wrong| usage(format!("{source}: {wrong}")))?;
+        Ok(())
+    }
+
+    /// An entry for `key`, whose value has the type of the key.
+    fn checked(&self, key: &str, value: Value, source: Source) -> anyhow::Result<Entry> {
+        let Some(default) = self.example_of(key) else {
+            let advice = moved::new_place(key).unwrap_or_else(|| self.known_keys_near(key));
+            return Err(usage(format!("unknown key {key} ({source}): {advice}")));
+        };
+        match value::with_type_of(&default, value) {
+            Ok(value) => Ok(Entry { value, source }),
+            Err(wrong) => Err(usage(format!("{key} ({source}) is {wrong}"))),
+        }
+    }
+
+    /// The configuration with these entries in place of their keys' own.
+    fn with(&self, changed: impl IntoIterator<Item = (String, Entry)>) -> Result<Config, String> {
+        let mut entries = self.entries.clone();
+        entries.extend(changed);
+        Config::from_entries(entries)
     }
 
     /// Sets `key` to the value in `text`, for sources without types: variables and `/set`.
@@ -162,28 +200,46 @@ impl Config {
     /// # Errors
     /// As [`Config::set`].
     pub(crate) fn set_text(&mut self, key: &str, text: &str, source: Source) -> anyhow::Result<()> {
-        let value = match self.entries.get(key) {
-            Some(entry) => value::from_text(&entry.value, text),
+        let value = match self.example_of(key) {
+            Some(default) => value::from_text(&default, text),
             None => Value::String(text.to_string()),
         };
         self.set(key, value, source)
+    }
+
+    /// A value of the type that `key` has; `None` where there is no such key. A profile of a judge has the keys of `plain`,
+    /// and any name.
+    fn example_of(&self, key: &str) -> Option<Value> {
+        if let Some(entry) = self.entries.get(key) {
+            return Some(entry.value.clone());
+        }
+        let (profile, name) = key.strip_prefix(JUDGES)?.strip_prefix('.')?.split_once('.')?;
+        match name {
+            LIKE if profile != PLAIN => Some(Value::String(PLAIN.to_string())),
+            name => self.entries.get(&format!("{JUDGES}.{PLAIN}.{name}")).map(|entry| entry.value.clone()),
+        }
     }
 
     fn from_entries(entries: BTreeMap<String, Entry>) -> Result<Config, String> {
         let mut tables = toml::Table::new();
         for (key, entry) in &entries {
             let (section, name) = key.split_once('.').ok_or_else(|| format!("key {key} has no section"))?;
-            let table = tables.entry(section).or_insert_with(|| Value::Table(toml::Table::new()));
-            if let Value::Table(table) = table {
-                table.insert(name.to_string(), entry.value.clone());
+            let mut table = table_in(&mut tables, section);
+            let mut last = name;
+            if let Some((profile, name)) = name.split_once('.').filter(|_| section == JUDGES) {
+                (table, last) = (table_in(table, profile), name);
             }
+            table.insert(last.to_string(), entry.value.clone());
         }
         let sections = sections::Sections::read(tables)?;
-        let sections::Sections { engine, sampling, chat, critic, memory } = sections;
-        Ok(Config { engine, sampling, chat, critic, memory, entries })
+        let sections::Sections { engine, sampling, chat, critic, judges, memory } = sections;
+        Ok(Config { engine, sampling, chat, critic, judges, memory, entries })
     }
 
     fn known_keys_near(&self, key: &str) -> String {
+        if key.strip_prefix(JUDGES).is_some_and(|rest| rest.starts_with('.')) {
+            return format!("known are {}", self.profile_keys().join(", "));
+        }
         let section = key.split('.').next().unwrap_or_default();
         let mut near: Vec<&str> =
             self.entries.keys().filter(|known| known.split('.').next() == Some(section)).map(String::as_str).collect();
@@ -191,6 +247,35 @@ impl Config {
             near = self.entries.keys().map(String::as_str).collect();
         }
         format!("known are {}", near.join(", "))
+    }
+
+    /// The keys that every profile of a judge has.
+    fn profile_keys(&self) -> Vec<&str> {
+        let of_plain = format!("{JUDGES}.{PLAIN}.");
+        self.entries.keys().filter_map(|key| key.strip_prefix(&of_plain)).chain([LIKE]).collect()
+    }
+}
+
+/// The keys of a section's file, with their values.
+fn keys_of(section: &str, file: toml::Table) -> Vec<(String, Value)> {
+    let flat = |(name, value): (String, Value)| match value {
+        Value::Table(profile) if section == JUDGES => {
+            profile.into_iter().map(|(key, value)| (format!("{section}.{name}.{key}"), value)).collect()
+        }
+        value => vec![(format!("{section}.{name}"), value)],
+    };
+    file.into_iter().flat_map(flat).collect()
+}
+
+/// The table under this key, which is made where it is missing.
+fn table_in<'a>(tables: &'a mut toml::Table, key: &str) -> &'a mut toml::Table {
+    let value = tables.entry(key).or_insert_with(|| Value::Table(toml::Table::new()));
+    if !value.is_table() {
+        *value = Value::Table(toml::Table::new());
+    }
+    match value {
+        Value::Table(table) => table,
+        _ => unreachable!("it was made a table"),
     }
 }
 
@@ -254,7 +339,7 @@ mod tests {
             &[],
             vec![],
             "chat.system",
-            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml, critic.toml, memory.toml",
+            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml, critic.toml, judges.toml, memory.toml",
         );
     }
 
@@ -342,15 +427,16 @@ mod tests {
     #[test]
     fn the_judge_is_configured_like_everything_else() {
         let prompt = "\"\"\"\n{query}\n{answer_a}\n{answer_b}\n\"\"\"";
-        let file = format!("model = 'mine:7b'\ngrade_timeout = 5\npairwise_prompt = {prompt}");
-        let shown = format!("{prompt} from ~/critic.toml");
+        let judges = format!("[prometheus]\npairwise_prompt = {prompt}");
+        let shown = format!("{prompt} from ~/judges.toml");
         let check = |variables: &[(&str, &str)], key, expected| {
-            check(&[("critic.toml", &file)], variables, vec![], key, expected);
+            let files = [("critic.toml", "model = 'mine:7b'\ngrade_timeout = 5"), ("judges.toml", &judges)];
+            check(&files, variables, vec![], key, expected);
         };
         check(&[], "critic.model", "\"mine:7b\" from ~/critic.toml");
         check(&[("HONE_CRITIC_MODEL", "x.gguf")], "critic.model", "\"x.gguf\" from HONE_CRITIC_MODEL");
         check(&[], "critic.grade_timeout", "5.0 from ~/critic.toml");
-        check(&[], "critic.pairwise_prompt", &shown);
+        check(&[], "judges.prometheus.pairwise_prompt", &shown);
         let wrong = |name, text, expected| check(&[(name, text)], "", expected);
         wrong(
             "HONE_CRITIC_GRADE_TIMEOUT",
@@ -369,11 +455,74 @@ mod tests {
             "critic.fallback (HONE_CRITIC_FALLBACK): unknown variant `hope`, expected one of `likelihood`, `generator`, `none`",
         );
         wrong(
-            "HONE_CRITIC_ABSOLUTE_PROMPT",
+            "HONE_JUDGES_PROMETHEUS_ABSOLUTE_PROMPT",
             "{query} {rubric}",
-            "critic.absolute_prompt (HONE_CRITIC_ABSOLUTE_PROMPT): absolute_prompt has no place for the answer: write \
-             {answer} where it belongs",
+            "judges.prometheus.absolute_prompt (HONE_JUDGES_PROMETHEUS_ABSOLUTE_PROMPT): the judge profile \"prometheus\" \
+             cannot be used: absolute_prompt has no place for the answer: write {answer} where it shall stand",
         );
+    }
+
+    #[test]
+    fn a_profile_of_ones_own_is_what_differs_from_another() {
+        let file = "[mine]\nlike = 'prometheus'\nscores = ['0', '1']\ntemperature = 1\n[flow_judge]\ncontext = 1024";
+        let own = |variables: &[(&str, &str)], key, expected| {
+            check(&[("judges.toml", file)], variables, vec![], key, expected);
+        };
+        own(&[], "judges.mine.like", "\"prometheus\" from ~/judges.toml");
+        own(&[], "judges.mine.temperature", "1.0 from ~/judges.toml");
+        own(&[], "judges.flow_judge.context", "1024 from ~/judges.toml");
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("judges.toml"), file).unwrap();
+        let (config, _) = Config::load(&Places::new(Some(folder.path().to_path_buf()), vec![]), vec![]).unwrap();
+        let mine = config.judges.get("mine").unwrap();
+        assert_eq!((mine.temperature, mine.context), (1.0, config.judges.get("prometheus").unwrap().context));
+    }
+
+    #[test]
+    fn a_profile_that_is_wrong_is_named_with_its_key_and_file() {
+        let wrong = |text: &str, what: &str| {
+            let expected = format!("~/judges.toml: the judge profile \"mine\" cannot be used: {what}");
+            check(&[("judges.toml", &format!("[mine]\n{text}"))], &[], vec![], "", &expected);
+        };
+        wrong("context = 5", "context is 5: it must be 256 or more");
+        wrong("temperature = -1", "temperature is -1: it must be 0 or more");
+        wrong("grade_timeout = 0", "grade_timeout is 0: it must be above 0 and at most 604800 (seconds)");
+        wrong("thinking_tokens = -1", "thinking_tokens is -1: it must be 0 or more");
+        wrong("like = 'yours'", "like is \"yours\", and no profile has this name");
+        wrong("like = 'mine'", "like leads in a circle: mine and mine");
+        wrong("scores = ['1']", "scores has 1 texts, expected 2 to 100, from the worst to the best");
+        wrong("scores = ['a', 'a']", "scores has \"a\" twice");
+        let three = "choices has 3 texts, expected 2: for the first answer and for the second";
+        wrong("choices = ['a', 'b', 'c']", three);
+        let song = "unknown variant `song`, expected one of `marker`, `tag`, `json`, `first`";
+        wrong("score_form = 'song'", song);
+        wrong("score_place = ' '", "score_place is \" \": it must be a text such as [RESULT]");
+        let path = "choice_place is \"a..b\": it must be a key, or keys with points between them";
+        wrong("choice_form = 'json'\nchoice_place = 'a..b'", path);
+        let meaning = "rubric_score has no place for the meaning: write {meaning} where it shall stand";
+        wrong("rubric_score = '{score}'", meaning);
+        let misplaced = "absolute_system has a place for the answer, which belongs in the prompt";
+        wrong("absolute_system = '{answer}'", misplaced);
+        let number = "judges.mine.temperature (~/judges.toml) is the string \"hot\", expected a number";
+        check(&[("judges.toml", "[mine]\ntemperature = 'hot'")], &[], vec![], "", number);
+        let name = "~/judges.toml: the judge profile \"my judge\" cannot be used: its name may hold \
+                    letters, digits and underscores only";
+        check(&[("judges.toml", "['my judge']\nmodels = []")], &[], vec![], "", name);
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("judges.toml"), "[mine]\ntone = 'kind'").unwrap();
+        let places = Places::new(Some(folder.path().to_path_buf()), vec![]);
+        let error = Config::load(&places, vec![]).unwrap_err().to_string();
+        assert!(error.starts_with("unknown key judges.mine.tone ("), "{error}");
+        assert!(error.contains("judges.toml): known are about, absolute_prompt, "), "{error}");
+    }
+
+    #[test]
+    fn a_prompt_in_its_old_place_is_refused_with_the_new_one() {
+        let advice = "the prompts are now those of the judge's profile: set pairwise_prompt in judges.toml, under [prometheus] \
+                      for Prometheus, or under a name of your own that critic.profile names";
+        let refused = |place| format!("unknown key critic.pairwise_prompt ({place}): {advice}");
+        check(&[("critic.toml", "pairwise_prompt = 'x'")], &[], vec![], "", &refused("~/critic.toml"));
+        check(&[], &[("HONE_CRITIC_PAIRWISE_PROMPT", "x")], vec![], "", &refused("HONE_CRITIC_PAIRWISE_PROMPT"));
     }
 
     #[test]

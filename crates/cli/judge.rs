@@ -1,4 +1,4 @@
-//! The judge that the configuration describes: its settings, its rubric, and the key of its fences.
+//! The judge that the configuration describes: its settings, its profile, its rubric, and the key of its fences.
 
 pub(crate) mod identity;
 mod key;
@@ -9,9 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use hone_models::Store;
+use hone_models::{Catalog, Store};
 use hone_protocol::Generate;
-use hone_quality::{CriticSettings, Fallback, Judge, LIKELIHOOD, Rubric, Standing, Standings};
+use hone_quality::{CriticSettings, Fallback, Judge, JudgeProfile, LIKELIHOOD, Rubric, Standing, Standings};
 
 use self::marks::{Asked, MarksStore};
 use crate::config::{Config, Places, Source};
@@ -20,22 +20,23 @@ use crate::failure::usage;
 /// The judge that the configuration describes.
 ///
 /// # Errors
-/// When its rubric does not exist, its settings contradict each other, or it was named on the command line, is not
-/// installed and has no fallback.
+/// When its rubric or its profile does not exist, its settings contradict each other, or it was named on the command line,
+/// is not installed and has no fallback.
 pub(crate) fn judge(
     config: &Config,
     store: &Store,
     data_folder: &Path,
     generator: Arc<dyn Generate>,
 ) -> anyhow::Result<Judge> {
-    let settings = settings(config);
+    let profile = profile(config, store.catalog(), &config.critic.model)?;
+    let settings = settings(config, profile);
     let rubric = rubric(config)?;
     let asks_model = settings.model != LIKELIHOOD;
     if is_named_by_hand(config) && settings.fallback == Fallback::None && asks_model {
         store.show(&settings.model).with_context(|| format!("cannot judge with {:?}", settings.model))?;
     }
     let key = key::fence_key(data_folder)?;
-    let judge = Judge::new(generator, settings, rubric, key)
+    let judge = Judge::new(generator, settings, profile.clone(), rubric, key)
         .map_err(|invalid| usage(format!("the section critic: {invalid}")))?;
     judge.set_standings(standings(config, store, data_folder, &judge));
     Ok(judge)
@@ -56,12 +57,16 @@ fn standings(config: &Config, store: &Store, data_folder: &Path, judge: &Judge) 
         return Standings::default();
     }
     let marks = MarksStore::new(data_folder);
-    let of_model = |model: &str| match marks.find(store, &Asked { model, critic: settings, rubric: judge.rubric() }) {
+    let profile = judge.profile();
+    let of_model = |model: &str| match marks
+        .find(store, &Asked { model, critic: settings, profile, rubric: judge.rubric() })
+    {
         // What is not installed cannot be asked, which is said when it is.
         None if store.show(model).is_err() => Standing::Unchecked,
-        None => {
-            Standing::Barred(format!("{model} has not taken its examination yet: `hone judge exam {model}` starts it"))
-        }
+        None => Standing::Barred(format!(
+            "{model} has not taken its examination as {} yet: `hone judge exam {model} --profile {}` starts it",
+            profile.name, profile.name
+        )),
         Some(examined) if examined.marks.passes(settings.least_auc) => Standing::Passed,
         Some(examined) => Standing::Barred(format!(
             "{model} did not pass its examination: it tells good answers from bad ones with an AUC of {}, and the lower end \
@@ -76,15 +81,32 @@ fn standings(config: &Config, store: &Store, data_folder: &Path, judge: &Judge) 
     }
 }
 
+/// The profile that was chosen for the judge, or else the one that the catalog gives the model, or else the one that suits
+/// its name.
+///
+/// # Errors
+/// When there is no profile of the name that was chosen.
+pub(crate) fn profile<'a>(config: &'a Config, catalog: &Catalog, model: &str) -> anyhow::Result<&'a JudgeProfile> {
+    let chosen = Some(config.critic.profile.as_str()).filter(|name| !name.trim().is_empty());
+    let of_catalog = || catalog.find(model).and_then(|known| known.judge_profile.as_deref());
+    let chosen = chosen.filter(|_| model == config.critic.model);
+    let Some(name) = chosen.or_else(of_catalog) else { return Ok(config.judges.for_model(model)) };
+    config.judges.get(name).ok_or_else(|| {
+        let names: Vec<&str> = config.judges.iter().map(|profile| profile.name.as_str()).collect();
+        usage(format!("critic.profile is {name:?}, which does not exist: the profiles are {}", names.join(", ")))
+    })
+}
+
 /// The judge's settings. The answering model stands in for the default judge; for a judge named on the command line, it
 /// does so only if the fallback is configured explicitly.
-fn settings(config: &Config) -> CriticSettings {
+pub(crate) fn settings(config: &Config, profile: &JudgeProfile) -> CriticSettings {
     let is_fallback_chosen = config.source_of("critic.fallback") != Some(&Source::Default);
     let fallback = match is_named_by_hand(config) && !is_fallback_chosen {
         true => Fallback::None,
         false => config.critic.fallback,
     };
-    CriticSettings { fallback, ..config.critic.clone() }
+    let is_set = |key: &str| config.source_of(&format!("critic.{key}")) != Some(&Source::Default);
+    CriticSettings { fallback, ..config.critic.clone() }.for_profile(profile, is_set)
 }
 
 /// Whether the judge was named on the command line.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GenerateRequest, Prompt};
-use hone_quality::{CriticSettings, FenceKey, GradeTask, Judge, Rubric, neutralized, suspicion};
+use hone_quality::{CriticSettings, FenceKey, GradeTask, Judge, JudgeProfile, Rubric, neutralized, suspicion};
 use libfuzzer_sys::fuzz_target;
 
 /// Begins the line before a judged text.
@@ -34,7 +34,9 @@ fn prompt(query: &str, answer: &str) -> String {
     let model = Arc::new(Scripted::always(Script::saying(&["[RESULT] 1"])));
     let rubric = Rubric::shipped("default").expect("it is shipped").expect("it is sound");
     let key = FenceKey::from_bytes([7; FenceKey::LENGTH]);
-    let judge = Judge::new(model.clone(), CriticSettings::shipped(), rubric, key).expect("the settings are sound");
+    let profile = JudgeProfile::shipped("prometheus").expect("it is shipped");
+    let settings = CriticSettings::shipped();
+    let judge = Judge::new(model.clone(), settings, profile, rubric, key).expect("the settings are sound");
     judge.judge(GradeTask { query: query.to_owned(), answer: answer.to_owned(), reference: None }, "");
     turn(&model.requests()[0])
 }

@@ -41,6 +41,9 @@ pub(crate) struct JudgeExamArguments {
     /// The rubric to grade by: a built-in one, or one in the folder `rubrics` beside the configuration
     #[arg(long, value_name = "NAME")]
     pub(crate) rubric: Option<String>,
+    /// The profile that says how the judge is asked; defaults to the one of its model
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
     #[command(flatten)]
@@ -65,6 +68,7 @@ impl JudgeArguments {
                 arguments.engine.add_to(overrides);
                 super::shared::add(overrides, "critic.model", "JUDGE", arguments.judge.clone());
                 super::shared::add(overrides, "critic.rubric", "--rubric", arguments.rubric.clone());
+                super::shared::add(overrides, "critic.profile", "--profile", arguments.profile.clone());
             }
             JudgeCommand::Features(arguments) => arguments.engine.add_to(overrides),
         }

@@ -276,7 +276,7 @@ mod tests {
         let feedback = "Because.".to_string();
         let (expected_score, entropy) = (Some(3.5), Some(0.25));
         let rubric = "default".to_string();
-        let grade = Grade { score, feedback, expected_score, entropy, rubric, suspicious: None, judging };
+        let grade = Grade { score, feedback, expected_score, entropy, rubric, judging, ..Grade::default() };
         let critique = Critique { query: "Why\n?".to_string(), answer: "a".to_string(), grade };
         Envelope::new("critic", SessionId::from_bits(9), Payload::CritiqueResult(critique)).about(id, id, respondent)
     }

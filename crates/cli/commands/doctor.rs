@@ -1,9 +1,10 @@
 //! `hone doctor`: checks this machine and this installation for problems.
 //!
-//! Facts are collected first and then assessed by [`judge`], which is pure. A problem says what is wrong and what to do
+//! Facts are collected first and then assessed by [`judge()`], which is pure. A problem says what is wrong and what to do
 //! next; a remark is merely worth knowing. Only problems make the command fail.
 
 mod installation;
+mod judge;
 mod machine;
 mod memory;
 mod privacy;
@@ -16,6 +17,7 @@ use nu_ansi_term::Color;
 use serde::Serialize;
 
 use self::installation::Installation;
+use self::judge::{Judge, Room};
 use self::machine::Machine;
 use self::memory::Memory;
 use self::privacy::Privacy;
@@ -43,11 +45,15 @@ pub(crate) fn run(
         Ok((config, warnings)) => (config, Vec::new(), warnings),
         Err(error) => (Config::defaults()?, vec![format!("{error:#}")], Vec::new()),
     };
+    let machine = Machine::look();
+    let engine = Engine::new(&config.engine);
+    let installation = Installation::look(places, &config.engine.model, arguments.deep);
     let facts = Facts {
         version: env!("CARGO_PKG_VERSION"),
-        machine: Machine::look(),
-        engine: Engine::new(&config.engine),
-        installation: Installation::look(places, &config.engine.model, arguments.deep),
+        judge: Judge::look(&config, room(&machine, &engine, &installation)),
+        machine,
+        engine,
+        installation,
         privacy: Privacy::mend(),
         remembered: Memory::look(&config.memory.embedder),
         offline: offline_in_environment(),
@@ -74,9 +80,17 @@ struct Facts {
     engine: Engine,
     #[serde(flatten)]
     installation: Installation,
+    judge: Judge,
     privacy: Privacy,
     remembered: Memory,
     offline: bool,
+}
+
+/// What a judge has to fit; `None` where the system does not say how much memory it has.
+fn room(machine: &Machine, engine: &Engine, installation: &Installation) -> Option<Room> {
+    let generator_bytes = installation.model_size.or(installation.known_model_size).unwrap_or_default();
+    let is_accelerated = engine.opened.as_ref().is_some_and(|device| !device.starts_with("cpu"));
+    machine.memory_bytes.map(|memory_bytes| Room { memory_bytes, generator_bytes, is_accelerated })
 }
 
 /// The device and backend that a model would use.
@@ -273,6 +287,7 @@ fn rows(facts: &Facts) -> Vec<Vec<String>> {
         row("backend", engine.backend.clone()),
         row("threads", threads),
         row("model", engine.model.clone()),
+        row("judge", facts.judge.row()),
         row("store", format!("{}{free}", installation.store_folder)),
         row("models", list(&installation.models)),
         row("remembered", remembered(&facts.remembered)),
@@ -328,6 +343,7 @@ mod tests {
                 free_bytes: Some(2_000_000_000),
                 ..Installation::default()
             },
+            judge: Judge::default(),
             privacy: Privacy::default(),
             remembered: Memory::default(),
             offline: false,

@@ -123,6 +123,7 @@ fn print_grade(app: &App, grade: &Grade) -> anyhow::Result<()> {
     let Some(_) = grade.score else { return Ok(()) };
     let judging = &grade.judging;
     let mut details = Vec::new();
+    details.extend(grade.raw_score_of_its_own().map(|raw| format!("{raw} on the judge's scale")));
     details.extend(grade.expected_score.map(|expected| format!("expected score {expected:.2}")));
     details.push(format!("rubric {}", grade.rubric));
     details.push(format!("judge {}", judge_name(judging)));

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::app::App;
 use crate::arguments::{JudgeArguments, JudgeCommand, JudgeExamArguments, JudgeFeaturesArguments, JudgeListArguments};
 use crate::failure::{Outcome, usage};
+use crate::judge;
 use crate::judge::marks::{Asked, MarksStore};
 use crate::judging::JudgeSession;
 
@@ -65,7 +66,8 @@ fn rows(app: &App) -> anyhow::Result<Vec<Row>> {
     let mut seen = std::collections::BTreeSet::new();
     names.retain(|name| seen.insert(name.clone()));
     let rubric = app.rubric()?;
-    let mut rows: Vec<Row> = names.into_iter().map(|name| prompted(app, &rubric, name)).collect();
+    let mut rows: Vec<Row> =
+        names.into_iter().map(|name| prompted(app, &rubric, name)).collect::<anyhow::Result<_>>()?;
     let is_shown = |row: &Row| row.passed.is_some() || is_judge(app, &row.judge);
     rows.retain(is_shown);
     rows.extend(likelihood(app));
@@ -77,18 +79,20 @@ fn is_judge(app: &App, name: &str) -> bool {
     name == app.config.critic.model || app.store.catalog().find(name).is_some_and(|model| model.role == Role::Judge)
 }
 
-fn prompted(app: &App, rubric: &Rubric, name: String) -> Row {
-    let asked = Asked { model: &name, critic: &app.config.critic, rubric };
+fn prompted(app: &App, rubric: &Rubric, name: String) -> anyhow::Result<Row> {
+    let profile = judge::profile(&app.config, app.store.catalog(), &name)?;
+    let critic = judge::settings(&app.config, profile);
+    let asked = Asked { model: &name, critic: &critic, profile, rubric };
     let examined = MarksStore::new(app.data_folder()).find(&app.store, &asked);
     let marks = examined.map(|examined| examined.marks);
-    Row {
+    Ok(Row {
         installed: app.store.show(&name).is_ok(),
         answers: String::new(),
         auc: marks.as_ref().map(|marks| marks.auc),
         passed: marks.as_ref().map(|marks| marks.passes(app.config.critic.least_auc)),
         judge: name,
         marks,
-    }
+    })
 }
 
 /// The likelihood judge, for its own model's answers and for those of others.
@@ -144,7 +148,9 @@ fn exam(app: &App, arguments: &JudgeExamArguments) -> anyhow::Result<Outcome> {
     let passed = marks.passes(critic.least_auc);
     // The marks of the likelihood judge come with its coefficients, since they depend on who answered.
     if critic.model != LIKELIHOOD {
-        let asked = Asked { model: &critic.model, critic, rubric: session.judge().rubric() };
+        let judge = session.judge();
+        let (profile, rubric) = (judge.profile(), judge.rubric());
+        let asked = Asked { model: &critic.model, critic: judge.settings(), profile, rubric };
         MarksStore::new(app.data_folder()).keep(&app.store, &asked, &marks)?;
     }
     if arguments.json.json {

@@ -70,6 +70,7 @@ fn known_rows(model: &CatalogModel) -> Vec<Vec<String>> {
         row("licence", &model.licence),
         row("size", &bytes(model.size())),
     ];
+    rows.extend(model.judge_profile.as_ref().map(|profile| row("profile", profile)));
     for source in &model.sources {
         let remark = if source.is_confirmed() { "" } else { " (not confirmed)" };
         rows.push(row("from", &format!("{}{remark}", source.label())));

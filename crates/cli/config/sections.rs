@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hone_agents::MemorySettings;
 use hone_protocol::SamplingOptions;
-use hone_quality::CriticSettings;
+use hone_quality::{CriticSettings, JudgeProfiles};
 use serde::{Deserialize, Deserializer};
 
 /// The most threads allowed: far more than useful, but few enough to start.
@@ -19,6 +19,7 @@ pub(super) struct Sections {
     pub(super) chat: ChatConfig,
     pub(super) memory: MemoryConfig,
     pub(super) critic: CriticSettings,
+    pub(super) judges: JudgeProfiles,
 }
 
 impl Sections {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::{Config, SECTIONS, Source};
+use super::{Config, JUDGES, SECTIONS, Source, keys_of, moved};
 use crate::failure::usage;
 
 /// Variables that begin with `HONE_` but are not configuration keys.
@@ -70,7 +70,7 @@ pub(super) fn apply_files(config: &mut Config, places: &Places, warnings: &mut V
 
 /// Applies `HONE_SECTION_KEY` variables.
 pub(super) fn apply_variables(config: &mut Config, places: &Places, warnings: &mut Vec<String>) -> anyhow::Result<()> {
-    let keys: Vec<String> = config.entries().keys().cloned().collect();
+    let keys: Vec<String> = config.entries().keys().cloned().chain(moved::keys().map(str::to_owned)).collect();
     let mut variables: Vec<_> = places.variables.iter().filter(|(name, _)| name.starts_with("HONE_")).collect();
     variables.sort();
     for (name, text) in variables {
@@ -96,8 +96,12 @@ fn apply_file(config: &mut Config, path: &Path) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let table: toml::Table =
         text.parse().map_err(|error| usage(format!("{} is not valid TOML: {error}", path.display())))?;
-    for (name, value) in table {
-        config.set(&format!("{section}.{name}"), value, Source::File(path.to_path_buf()))?;
+    let (keys, source) = (keys_of(section, table), Source::File(path.to_path_buf()));
+    if section == JUDGES {
+        return config.set_together(keys, &source);
+    }
+    for (key, value) in keys {
+        config.set(&key, value, source.clone())?;
     }
     Ok(())
 }

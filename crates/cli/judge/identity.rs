@@ -3,7 +3,7 @@
 use std::time::UNIX_EPOCH;
 
 use hone_models::{InstalledFile, InstalledModel};
-use hone_quality::{CriticSettings, Rubric};
+use hone_quality::{CriticSettings, JudgeProfile, Rubric};
 use serde_json::{Value, json};
 
 /// Identifies a model among others of the same name: by its hash, or if that is unknown by its path, length and date.
@@ -20,9 +20,8 @@ pub(crate) fn identity(model: &InstalledModel) -> Value {
     model.files.iter().map(file).collect()
 }
 
-/// The settings, prompts and rubric of a judge.
-pub(crate) fn settings(settings: &CriticSettings, rubric: &Rubric) -> Value {
-    let templates = &settings.templates;
+/// The settings, profile and rubric of a judge.
+pub(crate) fn settings(settings: &CriticSettings, profile: &JudgeProfile, rubric: &Rubric) -> Value {
     json!([
         settings.temperature,
         settings.samples,
@@ -30,13 +29,9 @@ pub(crate) fn settings(settings: &CriticSettings, rubric: &Rubric) -> Value {
         settings.feedback_tokens,
         settings.tie_margin,
         settings.leave_out_suspicious,
-        templates.fence,
-        templates.absolute_system,
-        templates.absolute_prompt,
-        templates.absolute_reference_prompt,
-        templates.pairwise_system,
-        templates.pairwise_prompt,
+        settings.fence,
+        profile,
         rubric.name,
-        rubric.text(),
+        profile.written(rubric),
     ])
 }

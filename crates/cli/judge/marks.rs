@@ -7,7 +7,7 @@ use hone_files::create_private_folder;
 use hone_models::Store;
 use hone_protocol::hexadecimal;
 use hone_quality::examination::{Marks, Set};
-use hone_quality::{CriticSettings, Rubric};
+use hone_quality::{CriticSettings, JudgeProfile, Rubric};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -24,8 +24,10 @@ pub(crate) struct MarksStore {
 pub(crate) struct Asked<'a> {
     /// The model.
     pub(crate) model: &'a str,
-    /// The settings and prompts.
+    /// The settings.
     pub(crate) critic: &'a CriticSettings,
+    /// How it is asked.
+    pub(crate) profile: &'a JudgeProfile,
     /// The rubric.
     pub(crate) rubric: &'a Rubric,
 }
@@ -70,10 +72,10 @@ impl MarksStore {
 
     /// The file is named after everything that the grades depend on, and after the questions.
     fn path_of(&self, store: &Store, asked: &Asked<'_>) -> Option<PathBuf> {
-        let Asked { model, critic, rubric } = *asked;
+        let Asked { model, critic, profile, rubric } = *asked;
         let installed = store.show(model).ok()?;
         let questions: Vec<_> = Set::shipped().questions.iter().map(|question| format!("{question:?}")).collect();
-        let key = json!([model, identity(&installed), settings(critic, rubric), questions]).to_string();
+        let key = json!([model, identity(&installed), settings(critic, profile, rubric), questions]).to_string();
         Some(self.folder.join(format!("{}.json", hexadecimal(Sha256::digest(key)))))
     }
 }

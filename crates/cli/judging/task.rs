@@ -29,6 +29,7 @@ impl BatchTask for GradeTask {
     fn full_verdict() -> Grade {
         Grade {
             score: Some(1),
+            raw_score: Some(String::new()),
             feedback: String::new(),
             expected_score: Some(1.0),
             entropy: Some(0.0),

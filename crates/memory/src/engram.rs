@@ -122,6 +122,7 @@ struct FlatEngram {
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct FlatGrade {
     critic_score: Option<u8>,
+    critic_raw_score: Option<String>,
     expected_score: Option<f64>,
     score_entropy: Option<f64>,
     feedback: Option<String>,
@@ -189,6 +190,7 @@ impl From<&Grade> for FlatGrade {
     fn from(grade: &Grade) -> Self {
         FlatGrade {
             critic_score: grade.score,
+            critic_raw_score: grade.raw_score.clone(),
             expected_score: grade.expected_score,
             score_entropy: grade.entropy,
             feedback: Some(grade.feedback.clone()),
@@ -218,6 +220,7 @@ impl FlatGrade {
                 failure: self.judging_failure,
             },
             score: self.critic_score,
+            raw_score: self.critic_raw_score,
             feedback: self.feedback.unwrap_or_default(),
             expected_score: self.expected_score,
             entropy: self.score_entropy,
@@ -292,6 +295,7 @@ pub(crate) mod tests {
     pub(crate) fn graded(score: u8) -> Grade {
         Grade {
             score: Some(score),
+            raw_score: Some(score.to_string()),
             feedback: format!("It deserves {score}."),
             expected_score: Some(f64::from(score) - 0.25),
             entropy: Some(0.5),
@@ -324,6 +328,7 @@ pub(crate) mod tests {
         let check = |name: &str, expected: Value| assert_eq!(json[name], expected, "{name}");
         check("type", "episodic".into());
         check("critic_score", 4.into());
+        check("critic_raw_score", "4".into());
         check("expected_score", 3.75.into());
         check("feedback", "It deserves 4.".into());
         check("judge", "prometheus:7b".into());
@@ -350,6 +355,14 @@ pub(crate) mod tests {
         let later = text.replace("claims_score", "flatters");
         let read = serde_json::from_str::<Engram>(&later).unwrap().grade.unwrap().suspicious.unwrap();
         assert_eq!(read.kind, SuspicionKind::Other, "a kind of a later version is read");
+    }
+
+    #[test]
+    fn what_an_earlier_version_wrote_is_read() {
+        let mut json = serde_json::to_value(example(3)).unwrap();
+        json.as_object_mut().unwrap().remove("critic_raw_score").unwrap();
+        let grade = serde_json::from_value::<Engram>(json).unwrap().grade.unwrap();
+        assert_eq!(grade, Grade { raw_score: None, ..graded(4) });
     }
 
     #[test]

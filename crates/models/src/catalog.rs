@@ -69,6 +69,8 @@ pub struct CatalogModel {
     pub context: u32,
     /// The licence of the weights.
     pub licence: String,
+    /// The profile of `judges.toml` by which it is asked for verdicts, if it is made for that.
+    pub judge_profile: Option<String>,
     /// Its files; one for a GGUF.
     pub files: Vec<CatalogFile>,
     /// Its sources, in the order in which to try them.
@@ -81,7 +83,7 @@ pub struct CatalogModel {
 pub struct CatalogFile {
     /// Its name within the model, with `/` between folders.
     pub name: String,
-    /// Its size in bytes; rounded if the catalog has no hash.
+    /// Its size in bytes; rounded where no exact size is on record.
     pub size: u64,
     /// Its SHA-256 in lower-case hexadecimal, if it is known.
     pub sha256: Option<String>,
@@ -235,6 +237,7 @@ struct RawModel {
     quantization: String,
     context: u32,
     licence: String,
+    judge_profile: Option<String>,
     size: Option<u64>,
     sha256: Option<String>,
     files: Option<Vec<CatalogFile>>,
@@ -282,6 +285,7 @@ impl RawModel {
             quantization: self.quantization,
             context: self.context,
             licence: self.licence,
+            judge_profile: self.judge_profile,
             files,
             sources,
         })

@@ -472,6 +472,7 @@ fn hub_model(name: &str, file: &HubFile) -> CatalogModel {
         quantization: String::new(),
         context: 0,
         licence: String::new(),
+        judge_profile: None,
         files: vec![CatalogFile { name: SINGLE_FILE.to_owned(), size: 0, sha256: None }],
         sources: vec![file.source()],
     }

@@ -50,11 +50,15 @@ impl JudgingMethod {
 pub struct Grade {
     /// 1 to 5; `None` is unscored, which is neither a pass nor a 0.
     pub score: Option<u8>,
+    /// The score as the judge wrote it, on the scale of its own; `None` where there is no score, and in records of versions
+    /// that knew one scale only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_score: Option<String>,
     /// The judge's reasons, without the verdict at their end.
     pub feedback: String,
-    /// The mean of the scores 1 to 5, weighted by the judge's probabilities.
+    /// The mean of the judge's scores on the scale from 1 to 5, weighted by its probabilities.
     pub expected_score: Option<f64>,
-    /// Entropy of these probabilities, in nats: 0 is certain, `ln 5` a guess.
+    /// Entropy of these probabilities, in nats: 0 is certain, the logarithm of the number of scores a guess.
     pub entropy: Option<f64>,
     /// The rubric used.
     pub rubric: String,
@@ -64,6 +68,14 @@ pub struct Grade {
     /// The cost.
     #[serde(flatten)]
     pub judging: Judging,
+}
+
+impl Grade {
+    /// The score as the judge wrote it, where that is another text than the score from 1 to 5.
+    pub fn raw_score_of_its_own(&self) -> Option<&str> {
+        let score = self.score.map(|score| score.to_string());
+        self.raw_score.as_deref().filter(|raw| score.as_deref() != Some(raw))
+    }
 }
 
 /// A passage of an answer that addresses its judge instead of the person who asked.

@@ -3,22 +3,17 @@
 //! Judges favor the answer in a certain position. So two requests run at once, one for each order, and the winner comes
 //! from the mean of both verdicts.
 
-use hone_protocol::{Completion, Constraint, Preference, RespondentId};
+use hone_protocol::{Completion, Preference, RespondentId};
 use serde::{Deserialize, Serialize};
 
 use crate::judge::{Form, Judge};
 use crate::likelihood::Opinion;
-use crate::probabilities::{log_odds_of_a, spellings};
+use crate::probabilities::log_odds_of_first;
 use crate::prompt::JudgePrompt;
 use crate::shorten::with_remark;
 use crate::suspicion::Examined;
-use crate::task::{Shown, Task, without_verdict};
-use crate::verdict::winner_of;
+use crate::task::{Shown, Task, no_verdict, without_label, without_verdict};
 
-/// The letter, and one sentence of reason.
-const VERDICT: &str = " ?[AB][.:] [^\\n]{1,200}";
-/// Tokens of the letter and the sentence.
-const VERDICT_TOKENS: usize = 64;
 /// Appended to a reason that was written with B first.
 const SWAPPED: &str = "[The judge was shown the answers the other way round: its A is B, and its B is A.]";
 
@@ -48,17 +43,12 @@ impl Task for CompareTask {
 
     /// One request with A first, one with B first.
     fn requests(&self, judge: &Judge, shown: &Shown) -> Vec<(JudgePrompt, Form)> {
-        let templates = &judge.settings().templates;
+        let profile = judge.profile();
         let (a, b) = (shown.answers[0].as_str(), shown.answers[1].as_str());
         let request = |first, second| {
             let texts = [("query", shown.query.as_str()), ("answer_a", first), ("answer_b", second)];
-            let form = Form {
-                seed: 0,
-                constraint: Constraint::Regex(VERDICT.to_owned()),
-                max_tokens: VERDICT_TOKENS,
-                named: spellings(&["A", "B"]),
-            };
-            (judge.prompt(&templates.pairwise_system, &templates.pairwise_prompt, &texts), form)
+            let prompt = judge.prompt(&profile.pairwise_system, &profile.pairwise_prompt, &texts);
+            (prompt, judge.form(&profile.choice, 0))
         };
         vec![request(a, b), request(b, a)]
     }
@@ -76,9 +66,9 @@ impl Task for CompareTask {
     ) -> Option<Preference> {
         let mut orders = Vec::new();
         for completion in said.iter().flatten() {
-            match order_verdict(completion) {
-                Some(verdict) => orders.push(verdict),
-                None => return Some(without_verdict(unjudged, "the judge wrote no verdict")),
+            match order_verdict(judge, completion) {
+                Ok(verdict) => orders.push(verdict),
+                Err(expected) => return Some(without_verdict(unjudged, &no_verdict(&expected))),
             }
         }
         let [a_first, b_first] = orders.as_slice() else { return None };
@@ -137,33 +127,12 @@ fn winner(log_odds: f64, tie_margin: f64) -> Option<RespondentId> {
     }
 }
 
-fn order_verdict(completion: &Completion) -> Option<OrderVerdict> {
-    let text = completion.text.trim();
-    let (letter, reason) = in_form(text).or_else(|| parsed(text))?;
-    Some(OrderVerdict {
-        log_odds_of_first: log_odds_of_a(&completion.logprobs, letter),
-        reason: reason
-            .trim_start_matches(|mark: char| mark.is_whitespace() || "*.:,;-–—".contains(mark))
-            .trim()
-            .to_owned(),
+/// What the judge said, or what was expected of it where it named no winner.
+fn order_verdict(judge: &Judge, completion: &Completion) -> Result<OrderVerdict, String> {
+    let form = &judge.profile().choice;
+    let reading = form.read(&completion.text)?;
+    Ok(OrderVerdict {
+        log_odds_of_first: log_odds_of_first(form, &completion.logprobs, reading.label),
+        reason: without_label(reading.reasons.trim()).trim().to_owned(),
     })
-}
-
-/// The letter and the reason of a text that was constrained to the form.
-fn in_form(text: &str) -> Option<(&'static str, &str)> {
-    let (letter, reason) =
-        text.strip_prefix('A').map(|reason| ("A", reason)).or(text.strip_prefix('B').map(|reason| ("B", reason)))?;
-    let has_form = reason.is_empty() || reason.starts_with(". ") || reason.starts_with(": ");
-    (has_form && !reason.contains('\n')).then_some((letter, reason))
-}
-
-/// The letter and the reason of an unconstrained text.
-fn parsed(text: &str) -> Option<(&'static str, &str)> {
-    let found = winner_of(text)?;
-    let letter = match found.verdict {
-        RespondentId::A => "A",
-        RespondentId::B => "B",
-    };
-    let (before, after) = (&text[..found.place.start], &text[found.place.end..]);
-    Some((letter, if before.is_empty() { after } else { before }))
 }

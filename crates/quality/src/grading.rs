@@ -1,22 +1,15 @@
 //! Grading: gives an answer a score from 1 to 5 and the reasons for it.
 
-use hone_protocol::{Completion, Constraint, Grade};
+use hone_protocol::{Completion, Grade};
 use serde::{Deserialize, Serialize};
 
 use crate::judge::{Form, Judge};
 use crate::likelihood::Opinion;
-use crate::neutralize::neutralized;
-use crate::probabilities::{ScoreDistribution, score_distribution, spellings};
+use crate::probabilities::Distribution;
 use crate::prompt::JudgePrompt;
 use crate::shorten::with_remark;
 use crate::suspicion::Examined;
-use crate::task::{Shown, Task, without_verdict};
-use crate::verdict::score_at_end;
-
-/// Precedes the score.
-const MARKER: &str = "[RESULT]";
-/// Tokens of the marker and the score, even for a tokenizer with one token per byte.
-const TAIL_TOKENS: usize = 16;
+use crate::task::{Shown, Task, no_verdict, without_label, without_verdict};
 
 /// An answer to grade.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,20 +36,10 @@ impl Task for GradeTask {
 
     /// The same question, repeated as often as the settings say.
     fn requests(&self, judge: &Judge, shown: &Shown) -> Vec<(JudgePrompt, Form)> {
-        let prompt = prompt(judge, shown, self.reference.as_deref().map(neutralized).as_deref());
-        let feedback_tokens = judge.settings().feedback_tokens;
-        let form = |seed| Form {
-            seed,
-            constraint: Constraint::FreeThenRegex {
-                free_tokens: feedback_tokens,
-                marker: MARKER.to_owned(),
-                regex: " ?[1-5]".to_owned(),
-            },
-            max_tokens: feedback_tokens + TAIL_TOKENS,
-            named: spellings(&["1", "2", "3", "4", "5"]),
-        };
+        let reference = self.reference.as_deref().map(|reference| judge.neutralized(reference));
+        let prompt = prompt(judge, shown, reference.as_deref());
         let seeds = 0..judge.settings().samples as u64;
-        seeds.map(|seed| (prompt.clone(), form(seed))).collect()
+        seeds.map(|seed| (prompt.clone(), judge.form(&judge.profile().score, seed))).collect()
     }
 
     fn unjudged(judge: &Judge, examined: &[Examined]) -> Grade {
@@ -64,21 +47,26 @@ impl Task for GradeTask {
         Grade { rubric: judge.rubric().name.clone(), suspicious, ..Grade::default() }
     }
 
-    fn conclude(_: &Judge, said: &[Option<&Completion>], shown: &Shown, unjudged: Grade) -> Option<Grade> {
+    fn conclude(judge: &Judge, said: &[Option<&Completion>], shown: &Shown, unjudged: Grade) -> Option<Grade> {
         let said: Vec<&Completion> = said.iter().copied().collect::<Option<_>>()?;
         let feedback = |text: &str| with_remark(without_label(text.trim()), shown.left_out, "answer");
-        let samples: Vec<Sample<'_>> = said.iter().filter_map(|completion| sample_of(completion)).collect();
-        let distributions: Vec<ScoreDistribution> = samples.iter().filter_map(|sample| sample.distribution).collect();
-        let distribution = ScoreDistribution::mean(&distributions);
+        let read: Vec<Result<Sample, String>> = said.iter().map(|completion| sample_of(judge, completion)).collect();
+        let samples: Vec<&Sample> = read.iter().flatten().collect();
+        let distributions: Vec<Distribution> =
+            samples.iter().filter_map(|sample| sample.distribution.clone()).collect();
         let Some(chosen) = most_frequent(&samples) else {
             let feedback = said.first().map_or_else(String::new, |first| feedback(&first.text));
-            return Some(without_verdict(Grade { feedback, ..unjudged }, "the judge wrote no verdict"));
+            let expected = read.into_iter().find_map(Result::err).unwrap_or_default();
+            return Some(without_verdict(Grade { feedback, ..unjudged }, &no_verdict(&expected)));
         };
+        let labels = &judge.profile().score.labels;
+        let distribution = Distribution::mean(&distributions);
         Some(Grade {
-            score: Some(chosen.score),
-            feedback: feedback(chosen.feedback),
-            expected_score: distribution.map(|distribution| distribution.expected_score()),
-            entropy: distribution.map(|distribution| distribution.entropy()),
+            score: Some(labels.score(chosen.label).round() as u8),
+            raw_score: labels.names().get(chosen.label).cloned(),
+            feedback: feedback(&chosen.reasons),
+            expected_score: distribution.as_ref().map(|distribution| distribution.expected_score(labels)),
+            entropy: distribution.as_ref().map(Distribution::entropy),
             ..unjudged
         })
     }
@@ -96,47 +84,40 @@ impl Task for GradeTask {
 }
 
 fn prompt(judge: &Judge, shown: &Shown, reference: Option<&str>) -> JudgePrompt {
-    let templates = &judge.settings().templates;
+    let profile = judge.profile();
     let template = match reference {
-        Some(_) => &templates.absolute_reference_prompt,
-        None => &templates.absolute_prompt,
+        Some(_) => &profile.absolute_reference_prompt,
+        None => &profile.absolute_prompt,
     };
     let mut texts = vec![("query", shown.query.as_str()), ("answer", shown.answers[0].as_str())];
     texts.extend(reference.map(|reference| ("reference", reference)));
-    judge.prompt(&templates.absolute_system, template, &texts)
+    judge.prompt(&profile.absolute_system, template, &texts)
 }
 
-/// The judge's response to one request.
-struct Sample<'a> {
-    score: u8,
-    feedback: &'a str,
-    distribution: Option<ScoreDistribution>,
+/// What the judge says to one request.
+struct Sample {
+    /// The index of the score among those of the judge's profile.
+    label: usize,
+    reasons: String,
+    distribution: Option<Distribution>,
 }
 
-fn sample_of(completion: &Completion) -> Option<Sample<'_>> {
-    let found = score_at_end(&completion.text)?;
-    let distribution = score_distribution(&completion.logprobs, found.verdict);
-    Some(Sample { score: found.verdict, feedback: &completion.text[..found.place.start], distribution })
+/// The sample, or what was expected of the judge where it gave no verdict.
+fn sample_of(judge: &Judge, completion: &Completion) -> Result<Sample, String> {
+    let form = &judge.profile().score;
+    let reading = form.read(&completion.text)?;
+    let distribution = Distribution::of(form, &completion.logprobs, reading.label);
+    Ok(Sample { label: reading.label, reasons: reading.reasons.into_owned(), distribution })
 }
 
-/// The first sample with the most frequent score; among equally frequent scores, the one nearest to the mean.
-fn most_frequent<'a>(samples: &'a [Sample<'a>]) -> Option<&'a Sample<'a>> {
-    let mean = samples.iter().map(|sample| f64::from(sample.score)).sum::<f64>() / samples.len() as f64;
-    let n_votes = |score: u8| samples.iter().filter(|sample| sample.score == score).count();
-    let is_better = |best: &Sample<'_>, other: &Sample<'_>| {
-        let distance = |sample: &Sample<'_>| (f64::from(sample.score) - mean).abs();
-        let votes = n_votes(other.score).cmp(&n_votes(best.score));
+/// The first sample of the score that most of them give; of several such scores, the one nearest to the mean.
+fn most_frequent<'a>(samples: &[&'a Sample]) -> Option<&'a Sample> {
+    let mean = samples.iter().map(|sample| sample.label as f64).sum::<f64>() / samples.len() as f64;
+    let n_votes = |label: usize| samples.iter().filter(|sample| sample.label == label).count();
+    let is_better = |best: &Sample, other: &Sample| {
+        let distance = |sample: &Sample| (sample.label as f64 - mean).abs();
+        let votes = n_votes(other.label).cmp(&n_votes(best.label));
         votes.is_gt() || votes.is_eq() && distance(other) < distance(best)
     };
-    samples.iter().reduce(|best, other| if is_better(best, other) { other } else { best })
-}
-
-/// The feedback without the label that the prompt ends with, in case the judge repeats it.
-fn without_label(text: &str) -> &str {
-    const LABEL: &str = "feedback:";
-    let bare = text.trim_start_matches(['#', '*', ' ']);
-    match bare.get(..LABEL.len()) {
-        Some(start) if start.eq_ignore_ascii_case(LABEL) => bare[LABEL.len()..].trim_start_matches('*').trim_start(),
-        _ => text,
-    }
+    samples.iter().copied().reduce(|best, other| if is_better(best, other) { other } else { best })
 }

@@ -1,4 +1,4 @@
-//! A judge: a model, its settings and a rubric.
+//! A judge: a model, its settings, its profile and a rubric.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,10 @@ use hone_protocol::{
 };
 
 use crate::fence::FenceKey;
+use crate::form::VerdictForm;
 use crate::likelihood::{Fit, Likelihood};
+use crate::neutralize::neutralized_against;
+use crate::profile::JudgeProfile;
 use crate::prompt::{JudgePrompt, fill};
 use crate::request::Request;
 use crate::rubric::Rubric;
@@ -28,6 +31,7 @@ pub struct Judge {
 struct Shared {
     generator: Arc<dyn Generate>,
     settings: CriticSettings,
+    profile: JudgeProfile,
     rubric: Rubric,
     key: FenceKey,
     likelihood: Option<Arc<Likelihood>>,
@@ -36,21 +40,22 @@ struct Shared {
 }
 
 impl Judge {
-    /// A judge that uses `generator` in the background, and fences the texts it is shown with boundaries derived from
-    /// `key`.
+    /// A judge that uses `generator` in the background, is asked as `profile` says, and fences the texts it is shown with
+    /// boundaries derived from `key`.
     ///
     /// # Errors
     /// When the settings contradict each other.
     pub fn new(
         generator: Arc<dyn Generate>,
         settings: CriticSettings,
+        profile: JudgeProfile,
         rubric: Rubric,
         key: FenceKey,
     ) -> Result<Judge, InvalidSettings> {
-        settings.check_together()?;
+        settings.check_together(&profile)?;
         let likelihood = Likelihood::of_model(&settings.likelihood_model).map(Arc::new);
         let (standings, has_told) = (RwLock::default(), AtomicBool::new(false));
-        let shared = Shared { generator, settings, rubric, key, likelihood, standings, has_told };
+        let shared = Shared { generator, settings, profile, rubric, key, likelihood, standings, has_told };
         Ok(Judge { shared: Arc::new(shared), lane: Lane::Background, is_author_unknown: false })
     }
 
@@ -94,6 +99,11 @@ impl Judge {
         &self.shared.settings
     }
 
+    /// How it is asked, and in which form it answers.
+    pub fn profile(&self) -> &JudgeProfile {
+        &self.shared.profile
+    }
+
     /// The rubric that it grades by.
     pub fn rubric(&self) -> &Rubric {
         &self.shared.rubric
@@ -102,7 +112,9 @@ impl Judge {
     /// Asks `model` for a verdict.
     pub(crate) fn ask(&self, model: &str, prompt: JudgePrompt, form: Form) -> Request {
         let settings = self.settings();
-        let prompt_characters = prompt.text.chars().count();
+        let prompt_characters = prompt.characters();
+        let system = prompt.system.map(|system| Message::new(Role::System, system));
+        let messages = system.into_iter().chain([Message::new(Role::User, prompt.text)]).collect();
         let request = GenerateRequest {
             sampling: SamplingOptions {
                 temperature: settings.temperature,
@@ -116,7 +128,7 @@ impl Judge {
             common_beginning: Some(prompt.beginning),
             lane: self.lane,
             time_limit: Some(settings.grade_timeout),
-            ..GenerateRequest::new(model, Prompt::Chat(vec![Message::new(Role::User, prompt.text)]))
+            ..GenerateRequest::new(model, Prompt::Chat(messages))
         };
         Request::start(&*self.shared.generator, request, prompt_characters)
     }
@@ -129,16 +141,35 @@ impl Judge {
         Request::start(&*self.shared.generator, request, answer_characters)
     }
 
-    /// A prompt with these neutralized texts in their places, each in its fence.
+    /// A text in which nothing is left that the judge could take for a part of its prompt or of a verdict.
+    pub(crate) fn neutralized(&self, text: &str) -> String {
+        let profile = self.profile();
+        neutralized_against(text, &[profile.score.markers(), profile.choice.markers()].concat())
+    }
+
+    /// A prompt with these texts, which are neutralized already, in their places, each in its fence.
     pub(crate) fn prompt(&self, system: &str, template: &str, texts: &[(&str, &str)]) -> JudgePrompt {
         let judged: Vec<&str> = texts.iter().map(|(_, text)| *text).collect();
         let boundary = self.shared.key.boundary(&judged);
-        let fence = |text| fill(&self.settings().templates.fence, &[("boundary", &boundary), ("text", text)]);
+        let fence = |text| fill(&self.settings().fence, &[("boundary", &boundary), ("text", text)]);
         let fenced: Vec<(&str, String)> = texts.iter().map(|(name, text)| (*name, fence(text))).collect();
-        let rubric = self.rubric().text();
-        let mut values = vec![("rubric", rubric.as_str()), ("boundary", boundary.as_str())];
+        let (criterion, scores) = self.profile().written(self.rubric());
+        let rubric = format!("{criterion}\n{scores}");
+        let mut values = vec![("rubric", rubric.as_str()), ("criterion", &criterion), ("scores", &scores)];
+        values.push(("boundary", &boundary));
         values.extend(fenced.iter().map(|(name, text)| (*name, text.as_str())));
-        JudgePrompt::new(system, template, &values)
+        JudgePrompt::new(system, self.profile().system_message, template, &values)
+    }
+
+    /// What holds the judge to a form of its profile, in one of several attempts that differ in their `seed`.
+    pub(crate) fn form(&self, verdict: &VerdictForm, seed: u64) -> Form {
+        let feedback_tokens = self.settings().feedback_tokens;
+        Form {
+            seed,
+            constraint: verdict.constraint(feedback_tokens),
+            max_tokens: verdict.max_tokens(feedback_tokens),
+            named: verdict.named(),
+        }
     }
 
     /// Logs a problem with the judge the first time it occurs.
@@ -153,6 +184,7 @@ impl fmt::Debug for Judge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Judge")
             .field("settings", &self.shared.settings)
+            .field("profile", &self.shared.profile.name)
             .field("rubric", &self.shared.rubric)
             .finish_non_exhaustive()
     }

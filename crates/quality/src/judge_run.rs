@@ -6,7 +6,6 @@ use hone_protocol::{Completion, GenerationEvent};
 use crate::attempt::Attempt;
 use crate::judge::Judge;
 use crate::likelihood::{self, Evidence, Opinion};
-use crate::neutralize::neutralized;
 use crate::request::{Progress, Request};
 use crate::shorten::shortened;
 use crate::suspicion::Examined;
@@ -146,9 +145,9 @@ impl<T: Task> JudgeRun<T> {
 fn ask<T: Task>(judge: &Judge, task: &T, examined: &[Examined], attempt: &Attempt) -> (Shown, Vec<Request>) {
     let answers = shortened(examined.iter().map(|examined| examined.shown.as_str()), attempt.shown);
     let shown = Shown {
-        query: neutralized(task.query()),
+        query: judge.neutralized(task.query()),
         left_out: answers.iter().map(|answer| answer.left_out).sum(),
-        answers: answers.iter().map(|answer| neutralized(&answer.text)).collect(),
+        answers: answers.iter().map(|answer| judge.neutralized(&answer.text)).collect(),
     };
     let requests = match &attempt.likelihood {
         None => {

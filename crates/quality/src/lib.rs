@@ -1,10 +1,10 @@
 //! How answers are graded and compared: rubrics, the judge's prompts, and the parsing of what the judge writes.
 //!
-//! A [`Judge`] is a model (any [`Generate`](hone_protocol::Generate)), its settings and a rubric. What it can be asked
-//! is a [`Task`]: a [`GradeTask`] becomes a request, whose events become a [`Grade`](hone_protocol::Grade); a
-//! [`CompareTask`] becomes two requests, one for each order, and a [`Preference`](hone_protocol::Preference). Both run
-//! as a [`JudgeRun`]: events in, a verdict out. There is no thread here: its holder takes the events from channels and
-//! passes them on, so it can wait for other things at the same time.
+//! A [`Judge`] is a model (any [`Generate`](hone_protocol::Generate)), its settings, its [`JudgeProfile`] and a rubric. What
+//! it can be asked is a [`Task`]: a [`GradeTask`] becomes a request, and the events that come back a
+//! [`Grade`](hone_protocol::Grade); a [`CompareTask`] two requests, one for each order, and a
+//! [`Preference`](hone_protocol::Preference). Both run as a [`JudgeRun`]: events in, a verdict out. There is no thread here:
+//! its holder takes the events from channels and hands them on, and can so wait for other things at the same time.
 //!
 //! A judge that is missing, slow or incoherent is not an error. Its grade has no score and says why.
 
@@ -14,12 +14,14 @@ mod comparing;
 pub mod examination;
 mod fallback;
 mod fence;
+mod form;
 mod grading;
 mod judge;
 mod judge_run;
 mod likelihood;
 mod neutralize;
 mod probabilities;
+mod profile;
 mod prompt;
 mod request;
 mod rubric;
@@ -40,9 +42,10 @@ pub use judge::Judge;
 pub use judge_run::JudgeRun;
 pub use likelihood::{Fit, LIKELIHOOD, Likelihood, features_of};
 pub use neutralize::neutralized;
+pub use profile::{InvalidProfile, JudgeProfile, JudgeProfiles};
 pub use prompt::{fill, has_place};
 pub use rubric::{InvalidRubric, Rubric};
-pub use settings::{CriticSettings, Fallback, InvalidSettings, Templates};
+pub use settings::{CriticSettings, Fallback, InvalidSettings};
 pub use standing::{Standing, Standings};
 pub use suspicion::suspicion;
 pub use task::{Task, Verdict};

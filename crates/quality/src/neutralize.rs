@@ -32,8 +32,14 @@ const LONGEST_CONTROL_TOKEN: usize = 48;
 ///
 /// Each replacement adds at most a few characters: the text grows to at most three times its length.
 pub fn neutralized(text: &str) -> String {
+    neutralized_against(text, &[])
+}
+
+/// The same, where a judge's verdicts have these markers.
+pub(crate) fn neutralized_against(text: &str, markers: &[String]) -> String {
     let signs = signs(text);
     let mut edits = Edits::default();
+    markers.iter().for_each(|marker| edits.marker(&signs, marker));
     let mut index = 0;
     while index < signs.len() {
         index = match signs[index].looks_like {
@@ -65,7 +71,23 @@ impl Edits {
         self.edits.push(Edit { at: sign.at, removed: sign.length, inserted });
     }
 
-    /// `[RESULT`, `[INST]` and the like. Returns where to continue, like the other methods.
+    /// The marker of a judge's verdict, such as `<score>`, `**Result:**` or `"score":`, with any white space in it. It is
+    /// quoted before its first letter, so that it is no marker any more. `[RESULT]` is left to `bracket`.
+    fn marker(&mut self, signs: &[Sign], marker: &str) {
+        let wanted: Vec<char> = folded(marker).chars().filter(|letter| !letter.is_whitespace()).collect();
+        let bare: Vec<&Sign> = signs.iter().filter(|sign| !sign.looks_like.is_whitespace()).collect();
+        let Some(letter) = wanted.iter().position(|letter| letter.is_alphanumeric()) else { return };
+        if wanted.starts_with(&['[', 'r', 'e', 's', 'u', 'l', 't']) {
+            return;
+        }
+        for part in bare.windows(wanted.len()) {
+            if part.iter().zip(&wanted).all(|(sign, letter)| sign.looks_like == *letter) {
+                self.edits.push(Edit { at: part[letter].at, removed: 0, inserted: QUOTED });
+            }
+        }
+    }
+
+    /// `[RESULT`, `[INST]` and the like. Returns where to look next, as the others do.
     fn bracket(&mut self, signs: &[Sign], index: usize) -> usize {
         let rest = &signs[index + 1..];
         let is_result = after_letters(rest, "result").is_some_and(opens_verdict);

@@ -1,93 +1,103 @@
 //! What the judge's log-probabilities say beyond its verdict: how confident it was.
 
-use hone_protocol::{TokenLogprob, TokenLogprobs};
+use hone_protocol::TokenLogprobs;
+
+use crate::form::{Kind, Labels, VerdictForm};
 
 /// Log-odds of a verdict whose probabilities the generator did not report, in nats: 99 to 1.
 const UNREPORTED_LOG_ODDS: f64 = 4.6;
 /// Limit on log-odds: those of a probability of 0 would be infinite.
 const LARGEST_LOG_ODDS: f64 = 100.0;
 
-/// Both spellings of every name: tokenizers have tokens with a leading space, without one, or both.
-pub(crate) fn spellings(names: &[&str]) -> Vec<String> {
-    names.iter().map(|name| (*name).to_owned()).chain(names.iter().map(|name| format!(" {name}"))).collect()
-}
+/// Probabilities of the labels.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Distribution(Vec<f64>);
 
-/// Probabilities of the five scores.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct ScoreDistribution([f64; 5]);
-
-impl ScoreDistribution {
-    /// The mean of several; `None` if there are none.
-    pub(crate) fn mean(distributions: &[ScoreDistribution]) -> Option<ScoreDistribution> {
-        let share = 1.0 / distributions.len() as f64;
-        let mean = |score: usize| distributions.iter().map(|distribution| distribution.0[score] * share).sum();
-        (!distributions.is_empty()).then(|| ScoreDistribution(std::array::from_fn(mean)))
+impl Distribution {
+    /// That of the labels where the judge chose `label` as its verdict; `None` where the generator reported none.
+    ///
+    /// The probability of a label is that of all its spellings. They are divided by their sum: the softmax over the labels
+    /// alone, as if no other token could have been chosen.
+    pub(crate) fn of(form: &VerdictForm, rows: &[TokenLogprobs], label: usize) -> Option<Distribution> {
+        let row = position(form, rows, label)?;
+        let logprobs: Vec<Option<f64>> = (0..form.labels.len()).map(|label| logprob_of(form, row, label)).collect();
+        let logprobs = logprobs.into_iter().collect::<Option<Vec<f64>>>()?;
+        let largest = logprobs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = logprobs.iter().map(|logprob| (logprob - largest).exp()).collect();
+        let total: f64 = weights.iter().sum();
+        largest.is_finite().then(|| Distribution(weights.iter().map(|weight| weight / total).collect()))
     }
 
-    /// The mean of the scores 1 to 5, weighted by their probabilities.
-    pub(crate) fn expected_score(&self) -> f64 {
-        (1..=5).zip(self.0).map(|(score, probability)| f64::from(score) * probability).sum()
+    /// The mean of several over the same labels; `None` of none.
+    pub(crate) fn mean(distributions: &[Distribution]) -> Option<Distribution> {
+        let n_labels = distributions.first()?.0.len();
+        let share = 1.0 / distributions.len() as f64;
+        let mean = |label: usize| distributions.iter().map(|distribution| distribution.0[label] * share).sum();
+        Some(Distribution((0..n_labels).map(mean).collect()))
+    }
+
+    /// The mean of the labels' scores on the scale from 1 to 5, weighted with their probabilities.
+    pub(crate) fn expected_score(&self, labels: &Labels) -> f64 {
+        self.0.iter().enumerate().map(|(label, probability)| labels.score(label) * probability).sum()
     }
 
     /// Entropy in nats.
     pub(crate) fn entropy(&self) -> f64 {
-        let surprise = |probability: f64| if probability > 0.0 { -probability * probability.ln() } else { 0.0 };
-        // Certainty would otherwise yield a negative zero.
-        self.0.into_iter().map(surprise).sum::<f64>().max(0.0)
+        let surprise = |probability: &f64| if *probability > 0.0 { -probability * probability.ln() } else { 0.0 };
+        // Certainty would otherwise come out as a negative zero.
+        self.0.iter().map(surprise).sum::<f64>().max(0.0)
     }
 }
 
-/// The distribution of the scores at the last position where the judge chose `score`; `None` if the generator reported
-/// none.
-///
-/// The probability of a score is the sum over both its spellings. The five are normalized by their sum: the softmax
-/// over the score tokens alone, as if no other token could have been chosen.
-pub(crate) fn score_distribution(rows: &[TokenLogprobs], score: u8) -> Option<ScoreDistribution> {
-    let score = score.to_string();
-    let row = rows.iter().rev().find(|row| chosen(row) == Some(&score))?;
-    let logprobs = ["1", "2", "3", "4", "5"].map(|name| logprob_of(row, name));
-    let largest = logprobs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let is_complete = ["1", "2", "3", "4", "5"].iter().all(|name| named(row, name).next().is_some());
-    if !(is_complete && largest.is_finite()) {
-        return None;
-    }
-    let weights = logprobs.map(|logprob| (logprob - largest).exp());
-    let total: f64 = weights.iter().sum();
-    Some(ScoreDistribution(weights.map(|weight| weight / total)))
-}
-
-/// Natural logarithm of the odds of the letter A over B at the first position where the judge chose `letter`. If the
-/// generator reported no probabilities, a nearly certain judge is assumed.
-pub(crate) fn log_odds_of_a(rows: &[TokenLogprobs], letter: &str) -> f64 {
-    let row = rows.iter().find(|row| chosen(row) == Some(letter));
-    let log_odds = row.map(|row| logprob_of(row, "A") - logprob_of(row, "B")).filter(|log_odds| !log_odds.is_nan());
-    let unreported = if letter == "A" { UNREPORTED_LOG_ODDS } else { -UNREPORTED_LOG_ODDS };
+/// Natural logarithm of the odds of the first label over the second where the judge chose `label` as its verdict; those of
+/// a judge that is nearly sure where the generator reported no probabilities.
+pub(crate) fn log_odds_of_first(form: &VerdictForm, rows: &[TokenLogprobs], label: usize) -> f64 {
+    let logprob = |row, label| logprob_of(form, row, label).unwrap_or(f64::NEG_INFINITY);
+    let log_odds =
+        position(form, rows, label).map(|row| logprob(row, 0) - logprob(row, 1)).filter(|log_odds| !log_odds.is_nan());
+    let unreported = if label == 0 { UNREPORTED_LOG_ODDS } else { -UNREPORTED_LOG_ODDS };
     log_odds.unwrap_or(unreported).clamp(-LARGEST_LOG_ODDS, LARGEST_LOG_ODDS)
 }
 
-/// The name of the chosen token, if it is one of those requested.
-fn chosen(row: &TokenLogprobs) -> Option<&str> {
-    row.named.iter().find(|named| named.id == row.id).map(|named| named.text.trim())
+/// The first position where `label` was chosen, where the verdict stands first, and the last where it stands at the end.
+fn position<'a>(form: &VerdictForm, rows: &'a [TokenLogprobs], label: usize) -> Option<&'a TokenLogprobs> {
+    let mut positions = rows.iter().filter(|row| chosen(form, row) == Some(label));
+    if form.kind == Kind::First { positions.next() } else { positions.next_back() }
 }
 
-/// The tokens that spell a name.
-fn named<'a>(row: &'a TokenLogprobs, name: &str) -> impl Iterator<Item = &'a TokenLogprob> {
-    row.named.iter().filter(move |named| named.text.trim() == name)
+/// The label that was chosen, where the token is one of those that spell labels.
+fn chosen(form: &VerdictForm, row: &TokenLogprobs) -> Option<usize> {
+    row.named.iter().find(|named| named.id == row.id).and_then(|named| form.label_of(&named.text))
 }
 
-/// Natural logarithm of the probability of a name in any of its spellings.
-fn logprob_of(row: &TokenLogprobs, name: &str) -> f64 {
-    let logprobs: Vec<f64> = named(row, name).map(|named| f64::from(named.logprob)).collect();
+/// Natural logarithm of the probability of a label in any of its spellings; `None` where no token spells it.
+fn logprob_of(form: &VerdictForm, row: &TokenLogprobs, label: usize) -> Option<f64> {
+    let spelled = row.named.iter().filter(|named| form.label_of(&named.text) == Some(label));
+    let logprobs: Vec<f64> = spelled.map(|named| f64::from(named.logprob)).collect();
     let largest = logprobs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    match largest.is_finite() {
+    (!logprobs.is_empty()).then(|| match largest.is_finite() {
         true => largest + logprobs.iter().map(|logprob| (logprob - largest).exp()).sum::<f64>().ln(),
         false => f64::NEG_INFINITY,
-    }
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use hone_protocol::TokenLogprob;
+
     use super::*;
+    use crate::form::Thinking;
+
+    /// The form of Prometheus' scores, or of a letter that stands first.
+    fn form(kind: Kind, labels: &[&str]) -> VerdictForm {
+        let labels = Labels::new(labels.iter().map(|label| (*label).to_owned()).collect());
+        let thinking = Thinking { tokens: 0, end: String::new() };
+        VerdictForm { kind, place: "[RESULT]".to_owned(), reason_place: String::new(), labels, thinking }
+    }
+
+    fn scores() -> VerdictForm {
+        form(Kind::Marker, &["1", "2", "3", "4", "5"])
+    }
 
     /// A position where `chosen` was chosen and the names had these probabilities.
     fn row(chosen: &str, probabilities: &[(&str, f32)]) -> TokenLogprobs {
@@ -101,7 +111,8 @@ mod tests {
 
     #[track_caller]
     fn check(rows: &[TokenLogprobs], expected: Option<(f64, f64)>) {
-        let seen = score_distribution(rows, 4).map(|seen| (seen.expected_score(), seen.entropy()));
+        let form = scores();
+        let seen = Distribution::of(&form, rows, 3).map(|seen| (seen.expected_score(&form.labels), seen.entropy()));
         let is_close = |(a, b): ((f64, f64), (f64, f64))| (a.0 - b.0).abs() < 1e-5 && (a.1 - b.1).abs() < 1e-5;
         assert!(seen.is_some() == expected.is_some(), "{seen:?}");
         assert!(seen.zip(expected).is_none_or(is_close), "{seen:?} is not {expected:?}");
@@ -142,7 +153,8 @@ mod tests {
 
     #[track_caller]
     fn check_odds(rows: &[TokenLogprobs], letter: &str, expected: f64) {
-        let seen = log_odds_of_a(rows, letter);
+        let form = form(Kind::First, &["A", "B"]);
+        let seen = log_odds_of_first(&form, rows, usize::from(letter == "B"));
         assert!((seen - expected).abs() < 1e-5, "{seen} is not {expected}");
     }
 

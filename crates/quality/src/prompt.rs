@@ -38,20 +38,39 @@ fn before_places<'a>(template: &'a str, values: &[(&str, &str)]) -> &'a str {
 /// A prompt to a judge.
 #[derive(Clone)]
 pub struct JudgePrompt {
+    /// The system text, where it is a message of its own.
+    pub(crate) system: Option<String>,
+    /// The turn of the user.
     pub(crate) text: String,
-    /// The part that it shares with all prompts of its kind.
+    /// What the turn has in common with all of its kind.
     pub(crate) beginning: String,
 }
 
 impl JudgePrompt {
-    /// The prompt for a system text and a template with these values in its places.
-    pub(crate) fn new(system: &str, template: &str, values: &[(&str, &str)]) -> JudgePrompt {
-        let text = one_turn(system, &fill(template, values));
-        JudgePrompt { text, beginning: one_turn(system, before_places(template, values)) }
+    /// The prompt of a system text and a template with these values in the places of both.
+    pub(crate) fn new(system: &str, system_message: bool, template: &str, values: &[(&str, &str)]) -> JudgePrompt {
+        let filled = fill(system, values);
+        let (own, before) = match system_message && !filled.trim().is_empty() {
+            true => (Some(filled.trim().to_owned()), ""),
+            false => (None, filled.as_str()),
+        };
+        let text = one_turn(before, &fill(template, values));
+        let beginning = match before_places(system, values) {
+            _ if own.is_some() => before_places(template, values).to_owned(),
+            whole if whole == system => one_turn(before, before_places(template, values)),
+            part => part.to_owned(),
+        };
+        JudgePrompt { system: own, text, beginning }
+    }
+
+    /// Characters of all of it.
+    pub(crate) fn characters(&self) -> usize {
+        let system = self.system.as_deref().unwrap_or_default();
+        system.chars().count() + self.text.chars().count()
     }
 }
 
-/// Prometheus' chat format: the system text, a blank line and the prompt form one turn.
+/// The system text, a blank line and the prompt are one turn, for models whose chats have no system text.
 fn one_turn(system: &str, prompt: &str) -> String {
     match system.trim() {
         "" => prompt.to_owned(),
@@ -97,5 +116,18 @@ mod tests {
     fn a_turn_is_the_system_text_a_blank_line_and_the_prompt() {
         assert_eq!(one_turn("Be fair.\n", "Grade:"), "Be fair.\n\nGrade:");
         assert_eq!(one_turn(" \n", "Grade:"), "Grade:");
+    }
+
+    #[test]
+    fn a_system_text_is_a_message_of_its_own_where_the_judge_has_one() {
+        let values = [("a", "A"), ("rubric", "R")];
+        let prompt = JudgePrompt::new("Be fair: {rubric}", true, "Grade {a}", &values);
+        let seen = (prompt.system.as_deref(), prompt.text.as_str(), prompt.beginning.as_str());
+        assert_eq!(seen, (Some("Be fair: R"), "Grade A", "Grade "));
+        assert_eq!(prompt.characters(), 17);
+        let prompt = JudgePrompt::new("Be fair: {rubric}", false, "Grade {a}", &values);
+        let seen = (prompt.system.as_deref(), prompt.text.as_str(), prompt.beginning.as_str());
+        assert_eq!(seen, (None, "Be fair: R\n\nGrade A", "Be fair: "));
+        assert_eq!(JudgePrompt::new("", true, "Grade {a}", &values).system, None);
     }
 }

@@ -1,7 +1,5 @@
 //! What an answer is graded by: a criterion, and what each score from 1 to 5 means for it.
 
-use std::fmt::Write;
-
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -78,21 +76,12 @@ impl Rubric {
     pub fn shipped_names() -> impl Iterator<Item = &'static str> {
         SHIPPED.iter().map(|(name, _)| *name)
     }
-
-    /// The rubric in the wording that Prometheus was trained on.
-    pub fn text(&self) -> String {
-        let mut text = format!("[{}]", self.criterion.trim());
-        for (index, score) in self.scores.iter().enumerate() {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "\nScore {}: {}", index + 1, score.trim());
-        }
-        text
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::JudgeProfile;
 
     #[track_caller]
     fn check_refused(text: &str, expected: &str) {
@@ -108,7 +97,9 @@ mod tests {
             Score 3: The response is partially correct but incomplete or unclear.\n\
             Score 4: The response is mostly correct with minor gaps.\n\
             Score 5: The response is accurate, complete, and clearly explained.";
-        assert_eq!(Rubric::shipped("default").unwrap().unwrap().text(), expected);
+        let (criterion, scores) =
+            JudgeProfile::shipped("prometheus").unwrap().written(&Rubric::shipped("default").unwrap().unwrap());
+        assert_eq!(format!("{criterion}\n{scores}"), expected);
     }
 
     #[test]

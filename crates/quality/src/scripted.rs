@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{Generate, GenerateRequest, Prompt};
 
-use crate::{CriticSettings, FenceKey, Judge, Rubric};
+use crate::{CriticSettings, FenceKey, Judge, JudgeProfile, Rubric};
 
 /// A key that tests may know.
 pub const KEY: FenceKey = FenceKey::from_bytes([7; FenceKey::LENGTH]);
@@ -21,12 +21,31 @@ pub fn rubric() -> Rubric {
     }
 }
 
-/// A judge that uses `model` and the shipped rubric.
+/// The shipped profile of this name.
+///
+/// # Panics
+/// When hone does not ship it.
+pub fn profile(name: &str) -> JudgeProfile {
+    match JudgeProfile::shipped(name) {
+        Some(profile) => profile,
+        None => panic!("there is no profile {name:?}"),
+    }
+}
+
+/// A judge that works with `model` by the shipped rubric, and is asked as Prometheus is.
 ///
 /// # Panics
 /// When the settings contradict each other.
 pub fn judge_over(model: Arc<dyn Generate>, settings: CriticSettings) -> Judge {
-    match Judge::new(model, settings, rubric(), KEY) {
+    judge_of(profile("prometheus"), model, settings)
+}
+
+/// A judge of this profile that works with `model` by the shipped rubric.
+///
+/// # Panics
+/// When the settings contradict each other.
+pub fn judge_of(profile: JudgeProfile, model: Arc<dyn Generate>, settings: CriticSettings) -> Judge {
+    match Judge::new(model, settings, profile, rubric(), KEY) {
         Ok(judge) => judge,
         Err(invalid) => panic!("the settings of a test are invalid: {invalid}"),
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::profile::JudgeProfile;
 use crate::prompt::has_place;
 
 /// The settings that hone ships with.
@@ -16,12 +17,14 @@ const MOST_SAMPLES: usize = 64;
 /// The smallest context in tokens: less cannot hold a prompt.
 const LEAST_CONTEXT: usize = 256;
 
-/// The judge's model, rubric and prompts. They are validated when read from TOML (`config/critic.toml` has every key).
+/// Who grades, by what, and how much of it. Read from TOML (`config/critic.toml` has every key) it is checked.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "CriticFile")]
 pub struct CriticSettings {
     /// Name or path of the judge's model.
     pub model: String,
+    /// Name of the judge's profile; empty for the one that its model has.
+    pub profile: String,
     /// Divides the judge's logits; 0 takes the likeliest token.
     pub temperature: f32,
     /// The most tokens of the judge's prompt and verdict together.
@@ -46,8 +49,8 @@ pub struct CriticSettings {
     pub tie_margin: f64,
     /// Whether passages that address the judge are hidden from it.
     pub leave_out_suspicious: bool,
-    /// The prompts.
-    pub templates: Templates,
+    /// What stands around every judged text, with a place for `text` and, before and after it, places for `boundary`.
+    pub fence: String,
 }
 
 /// What grades if the judge cannot be loaded.
@@ -60,23 +63,6 @@ pub enum Fallback {
     Generator,
     /// Nothing: the answer stays without a score.
     None,
-}
-
-/// The judge's prompts, with places such as `{query}` for texts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Templates {
-    /// The fence around every judged text, with a place for `text` and, before and after it, places for `boundary`.
-    pub fence: String,
-    /// Instructions for a grading.
-    pub absolute_system: String,
-    /// The prompt of a grading, with places for `query`, `answer` and `rubric`.
-    pub absolute_prompt: String,
-    /// The same, with a place for `reference`.
-    pub absolute_reference_prompt: String,
-    /// Instructions for a comparison.
-    pub pairwise_system: String,
-    /// The prompt of a comparison, with places for `query`, `answer_a` and `answer_b`, and optionally `rubric`.
-    pub pairwise_prompt: String,
 }
 
 /// An invalid setting.
@@ -92,7 +78,7 @@ pub enum InvalidSettings {
         /// The allowed values.
         expected: &'static str,
     },
-    /// A prompt without a place for what the judge is to judge.
+    /// A fence without a place for what the judge is to judge.
     #[error("{key} has no place for the {place}: write {{{place}}} where it belongs")]
     Place {
         /// The key in the configuration.
@@ -105,12 +91,14 @@ pub enum InvalidSettings {
     OpenFence,
     /// Two values that leave no room for a prompt.
     #[error(
-        "feedback_tokens is {feedback_tokens} and context is {context}: raise the context or lower feedback_tokens, so \
-         that half of the context is left for the prompt"
+        "feedback_tokens is {feedback_tokens}{} and context is {context}: raise the context or lower feedback_tokens, so \
+         that half of the context is left for the prompt", and_thoughts(.thinking_tokens)
     )]
     NoRoom {
         /// Tokens of feedback.
         feedback_tokens: usize,
+        /// Tokens of thoughts, as the profile of the judge has them.
+        thinking_tokens: usize,
         /// Tokens of context.
         context: usize,
     },
@@ -131,14 +119,29 @@ impl CriticSettings {
         toml::from_str(SHIPPED).expect("config/critic.toml is checked by a test")
     }
 
-    /// Checks constraints between several values that are each valid.
+    /// The settings for a judge of this profile: the keys that nobody has set, as `is_set` tells, take its values.
+    pub fn for_profile(mut self, profile: &JudgeProfile, is_set: impl Fn(&str) -> bool) -> CriticSettings {
+        if !is_set("temperature") {
+            self.temperature = profile.temperature;
+        }
+        if !is_set("context") {
+            self.context = profile.context;
+        }
+        if !is_set("grade_timeout") {
+            self.grade_timeout = profile.grade_timeout;
+        }
+        self
+    }
+
+    /// Checks what holds between several values, each of which is sound by itself.
     ///
     /// # Errors
     /// When they contradict each other.
-    pub(crate) fn check_together(&self) -> Result<(), InvalidSettings> {
+    pub(crate) fn check_together(&self, profile: &JudgeProfile) -> Result<(), InvalidSettings> {
         let CriticSettings { feedback_tokens, context, .. } = *self;
-        if feedback_tokens > context / 2 {
-            return Err(InvalidSettings::NoRoom { feedback_tokens, context });
+        let thinking_tokens = profile.thinking_tokens();
+        if feedback_tokens + thinking_tokens > context / 2 {
+            return Err(InvalidSettings::NoRoom { feedback_tokens, thinking_tokens, context });
         }
         match self.samples > 1 && self.temperature == 0.0 {
             true => Err(InvalidSettings::SameSamples { samples: self.samples }),
@@ -152,6 +155,7 @@ impl CriticSettings {
 #[serde(deny_unknown_fields)]
 struct CriticFile {
     model: String,
+    profile: String,
     temperature: f64,
     context: i64,
     grade_timeout: f64,
@@ -165,11 +169,6 @@ struct CriticFile {
     tie_margin: f64,
     leave_out_suspicious: bool,
     fence: String,
-    absolute_system: String,
-    absolute_prompt: String,
-    absolute_reference_prompt: String,
-    pairwise_system: String,
-    pairwise_prompt: String,
 }
 
 impl TryFrom<CriticFile> for CriticSettings {
@@ -181,6 +180,7 @@ impl TryFrom<CriticFile> for CriticSettings {
         })?;
         Ok(CriticSettings {
             model: named("model", file.model)?,
+            profile: file.profile,
             temperature: check("temperature", file.temperature, "0 or more", |value| {
                 (0.0..=f64::from(f32::MAX)).contains(&value)
             })? as f32,
@@ -201,22 +201,7 @@ impl TryFrom<CriticFile> for CriticSettings {
             feedback_tokens: tokens("feedback_tokens", file.feedback_tokens, 1, "1 or more")?,
             tie_margin: check("tie_margin", file.tie_margin, "0 or more", |value| value.is_finite() && value >= 0.0)?,
             leave_out_suspicious: file.leave_out_suspicious,
-            templates: Templates {
-                fence: fence(file.fence)?,
-                absolute_system: file.absolute_system,
-                absolute_prompt: with_places("absolute_prompt", file.absolute_prompt, &["query", "answer", "rubric"])?,
-                absolute_reference_prompt: with_places(
-                    "absolute_reference_prompt",
-                    file.absolute_reference_prompt,
-                    &["query", "answer", "rubric", "reference"],
-                )?,
-                pairwise_system: file.pairwise_system,
-                pairwise_prompt: with_places(
-                    "pairwise_prompt",
-                    file.pairwise_prompt,
-                    &["query", "answer_a", "answer_b"],
-                )?,
-            },
+            fence: fence(file.fence)?,
         })
     }
 }
@@ -245,10 +230,10 @@ fn named(key: &'static str, name: String) -> Result<String, InvalidSettings> {
     }
 }
 
-fn with_places(key: &'static str, template: String, places: &[&'static str]) -> Result<String, InvalidSettings> {
-    match places.iter().find(|place| !has_place(&template, place)) {
-        Some(place) => Err(InvalidSettings::Place { key, place }),
-        None => Ok(template),
+fn and_thoughts(thinking_tokens: &usize) -> String {
+    match thinking_tokens {
+        0 => String::new(),
+        tokens => format!(", the judge thinks for {tokens} tokens"),
     }
 }
 
@@ -277,20 +262,23 @@ mod tests {
         assert_eq!(error.message(), expected);
     }
 
+    fn prometheus() -> JudgeProfile {
+        JudgeProfile::shipped("prometheus").unwrap()
+    }
+
     #[test]
     fn the_shipped_settings_are_those_of_the_seed() {
         let settings = CriticSettings::shipped();
         assert_eq!((settings.model.as_str(), settings.temperature, settings.context), ("prometheus:7b", 0.0, 4096));
         assert_eq!((settings.grade_timeout, settings.fallback), (Duration::from_secs(30), Fallback::Likelihood));
-        assert!(settings.templates.absolute_prompt.starts_with("###Task Description:\nAn instruction"));
-        for (prompt, end) in [
-            (&settings.templates.absolute_prompt, "\n\n###Feedback:"),
-            (&settings.templates.absolute_reference_prompt, "\n\n###Feedback:"),
-            (&settings.templates.pairwise_prompt, "\n\n###Verdict:"),
-        ] {
-            assert!(prompt.ends_with(end), "{prompt}");
+        let profile = prometheus();
+        assert!(profile.absolute_prompt.starts_with("###Task Description:\nAn instruction"));
+        for prompt in [&profile.absolute_prompt, &profile.absolute_reference_prompt, &profile.pairwise_prompt] {
+            assert!(prompt.ends_with("\n\n###Feedback:"), "{prompt}");
         }
-        assert_eq!(settings.check_together(), Ok(()));
+        let letter_first = JudgeProfile::shipped("prometheus_letter_first").unwrap();
+        assert!(letter_first.pairwise_prompt.ends_with("\n\n###Verdict:"), "{}", letter_first.pairwise_prompt);
+        assert_eq!(settings.check_together(&profile), Ok(()));
     }
 
     #[test]
@@ -315,19 +303,10 @@ mod tests {
         check_refused(
             "tone",
             "kind",
-            "unknown field `tone`, expected one of `model`, `temperature`, `context`, \
+            "unknown field `tone`, expected one of `model`, `profile`, `temperature`, `context`, \
             `grade_timeout`, `rubric`, `fallback`, `examination`, `least_auc`, `likelihood_model`, `samples`, `feedback_tokens`, `tie_margin`, `leave_out_suspicious`, \
-            `fence`, `absolute_system`, `absolute_prompt`, `absolute_reference_prompt`, `pairwise_system`, `pairwise_prompt`",
+            `fence`",
         );
-    }
-
-    #[test]
-    fn a_prompt_without_what_is_to_be_judged_is_refused() {
-        let place = |key, place| format!("{key} has no place for the {place}: write {{{place}}} where it belongs");
-        check_refused("absolute_prompt", "{query} {rubric}", &place("absolute_prompt", "answer"));
-        let no_reference = place("absolute_reference_prompt", "reference");
-        check_refused("absolute_reference_prompt", "{query} {rubric} {answer}", &no_reference);
-        check_refused("pairwise_prompt", "{query} {answer_a} {answer}", &place("pairwise_prompt", "answer_b"));
     }
 
     #[test]
@@ -341,7 +320,20 @@ mod tests {
     #[test]
     fn feedback_must_leave_room_for_the_prompt() {
         let settings = CriticSettings { feedback_tokens: 2049, ..CriticSettings::shipped() };
-        let error = settings.check_together().unwrap_err().to_string();
+        let error = settings.check_together(&prometheus()).unwrap_err().to_string();
         assert!(error.starts_with("feedback_tokens is 2049 and context is 4096: "), "{error}");
+        let settings = CriticSettings { context: 2048, ..CriticSettings::shipped() };
+        let error = settings.check_together(&JudgeProfile::shipped("mr3").unwrap()).unwrap_err().to_string();
+        let expected = "feedback_tokens is 256, the judge thinks for 1024 tokens and context is 2048: ";
+        assert!(error.starts_with(expected), "{error}");
+    }
+
+    #[test]
+    fn a_profile_says_what_is_not_set() {
+        let profile = JudgeProfile::shipped("mr3").unwrap();
+        let settings = CriticSettings::shipped().for_profile(&profile, |_| false);
+        let said = (profile.temperature, profile.context, profile.grade_timeout);
+        assert_eq!((settings.temperature, settings.context, settings.grade_timeout), said);
+        assert_eq!(CriticSettings::shipped().for_profile(&profile, |_| true), CriticSettings::shipped());
     }
 }

@@ -94,3 +94,19 @@ pub(crate) fn without_verdict<V: Verdict>(mut verdict: V, failure: &str) -> V {
     verdict.judging_mut().failure = Some(failure.to_owned());
     verdict
 }
+
+/// Says that the judge wrote no verdict, and what was expected of it.
+pub(crate) fn no_verdict(expected: &str) -> String {
+    format!("the judge wrote no verdict: expected {expected}")
+}
+
+/// Reasons without the label that prompts ask for, or end with.
+pub(crate) fn without_label(text: &str) -> &str {
+    const LABELS: [&str; 2] = ["feedback:", "reasoning:"];
+    let bare = text.trim_start_matches(['#', '*', ' ']);
+    let is_label = |label: &&&str| bare.get(..label.len()).is_some_and(|start| start.eq_ignore_ascii_case(label));
+    match LABELS.iter().find(is_label) {
+        Some(label) => bare[label.len()..].trim_start_matches('*').trim_start(),
+        None => text,
+    }
+}

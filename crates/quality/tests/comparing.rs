@@ -1,4 +1,5 @@
-//! Every possible outcome of a comparison, with a model scripted here.
+//! Every way that a comparison can go, with a model that is written here and names the letter first. The other forms of a
+//! choice are in `profiles.rs`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,10 +9,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hone_protocol::scripted::{Script, Scripted};
-use hone_protocol::{Constraint, GenerateError, GenerateRequest, Preference, RespondentId};
-use hone_quality::scripted::{judge_over, turn};
-use hone_quality::{CompareTask, CriticSettings, Fallback, scripted};
-use support::{ANSWERER, Broken, Counting, judge, missing, row, settings, unfenced};
+use hone_protocol::{Constraint, Generate, GenerateError, GenerateRequest, Preference, RespondentId};
+use hone_quality::scripted::{judge_of, profile, turn};
+use hone_quality::{CompareTask, CriticSettings, Fallback, Judge};
+use support::{ANSWERER, Broken, Counting, missing, row, settings, unfenced};
+
+fn letter_first(model: Arc<dyn Generate>, settings: CriticSettings) -> Judge {
+    judge_of(profile("prometheus_letter_first"), model, settings)
+}
+
+fn judge_with(
+    settings: CriticSettings,
+    respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static,
+) -> (Judge, Arc<Scripted>) {
+    let model = Arc::new(Scripted::new(respond));
+    (letter_first(Arc::clone(&model) as _, settings), model)
+}
+
+fn judge(respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static) -> (Judge, Arc<Scripted>) {
+    judge_with(CriticSettings::shipped(), respond)
+}
 
 fn task() -> CompareTask {
     CompareTask { query: "What boils at 100 °C?".into(), answer_a: "Water.".into(), answer_b: "Iron.".into() }
@@ -75,8 +92,8 @@ fn a_judge_without_probabilities_is_nearly_sure() {
 fn no_margin_leaves_only_even_odds_a_tie() {
     let settings = settings(|settings| settings.tie_margin = 0.0);
     let respond = |request: &GenerateRequest| if is_a_first(request) { saying("A", 0.6) } else { saying("A", 0.599) };
-    assert_eq!(scripted::judge(settings.clone(), respond).0.judge(task(), ANSWERER).winner, Some(RespondentId::A));
-    assert_eq!(scripted::judge(settings, |_| saying("A", 0.6)).0.judge(task(), ANSWERER).winner, None);
+    assert_eq!(judge_with(settings.clone(), respond).0.judge(task(), ANSWERER).winner, Some(RespondentId::A));
+    assert_eq!(judge_with(settings, |_| saying("A", 0.6)).0.judge(task(), ANSWERER).winner, None);
 }
 
 #[test]
@@ -113,7 +130,7 @@ fn a_comparison_that_no_model_has_begun_names_no_judge() {
     assert_eq!(judge_of(silent.judge(task(), ANSWERER)), nobody);
     assert_eq!(judge_of(silent.start(task(), ANSWERER).give_up("shutdown")), nobody);
     let none = settings(|settings| settings.fallback = Fallback::None);
-    assert_eq!(judge_of(scripted::judge(none, |request| missing(&request.model)).0.judge(task(), ANSWERER)), nobody);
+    assert_eq!(judge_of(judge_with(none, |request| missing(&request.model)).0.judge(task(), ANSWERER)), nobody);
     let began = preference(saying("A", 0.9), Script::saying(&["A or B"]));
     assert_eq!(judge_of(began), ("prometheus:7b".to_owned(), false));
 }
@@ -144,7 +161,7 @@ fn both_orders_are_asked_at_once_in_their_form() {
 fn a_judge_that_names_no_winner_is_a_failure() {
     let preference = preference(saying("A. Right.", 0.9), Script::saying(&["A or B"]));
     assert_eq!((preference.winner, preference.log_odds, preference.consistent), (None, 0.0, false));
-    assert_eq!(preference.judging.failure.unwrap(), "the judge wrote no verdict");
+    assert_eq!(preference.judging.failure.unwrap(), "the judge wrote no verdict: expected one of A, B at its start");
 }
 
 #[test]
@@ -159,7 +176,7 @@ fn the_answering_model_compares_for_a_missing_judge_in_both_orders() {
     assert!(preference.judging.self_graded && preference.consistent);
     assert_eq!(model.requests().len(), 4);
     let (judge, _) =
-        scripted::judge(settings(|settings| settings.fallback = Fallback::None), |request| missing(&request.model));
+        judge_with(settings(|settings| settings.fallback = Fallback::None), |request| missing(&request.model));
     let failure = judge.judge(task(), ANSWERER).judging.failure.unwrap();
     assert!(failure.contains("hone pull prometheus:7b"), "{failure}");
 }
@@ -167,7 +184,7 @@ fn the_answering_model_compares_for_a_missing_judge_in_both_orders() {
 #[test]
 fn a_broken_judge_is_a_failure() {
     for generator in [Broken::Refusing, Broken::Losing] {
-        let judge = judge_over(Arc::new(generator), CriticSettings::shipped());
+        let judge = letter_first(Arc::new(generator), CriticSettings::shipped());
         assert_eq!(judge.judge(task(), ANSWERER).judging.failure.unwrap(), "the engine has stopped");
     }
     let preference = preference(saying("A", 0.9), Script::failing(GenerateError::Failed("no card".into())));
@@ -177,8 +194,8 @@ fn a_broken_judge_is_a_failure() {
 #[test]
 fn a_comparison_that_takes_too_long_is_given_up() {
     let settings = settings(|settings| settings.grade_timeout = Duration::from_millis(20));
-    // One order has its verdict; the other never ends.
-    let (judge, model) = scripted::judge(settings, |request| match is_a_first(request) {
+    // One order has its verdict; the other never comes to an end.
+    let (judge, model) = judge_with(settings, |request| match is_a_first(request) {
         true => saying("A", 0.9),
         false => Script::never_ending(&[]),
     });
@@ -213,7 +230,7 @@ fn answers_that_the_context_does_not_hold_are_shown_without_their_middle_in_both
     });
     let scripted = Scripted::always(saying("A. Right.", 0.5));
     let model = Arc::new(Counting { context: 100_000, scripted });
-    let judge = judge_over(model.clone(), settings);
+    let judge = letter_first(model.clone(), settings);
     let preference = judge.judge(CompareTask { answer_a: "a".repeat(9000), ..task() }, ANSWERER);
     assert_eq!(preference.judging.failure, None);
     let requests = model.scripted.requests();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{Constraint, GenerateError, GenerateRequest, Grade};
-use hone_quality::scripted::{KEY, judge_over, rubric, turn};
+use hone_quality::scripted::{KEY, judge_over, profile, rubric, turn};
 use hone_quality::{CriticSettings, Fallback, GradeTask, Judge, Rubric, scripted};
 use support::{ANSWERER, Broken, Counting, judge, missing, row, settings, unfenced};
 
@@ -56,7 +56,10 @@ fn a_judge_that_was_held_to_no_form_and_gives_no_verdict_leaves_the_answer_unsco
     check(&["I like it. [RESULT] 45"], None, "I like it. [RESULT] 45");
     check(&["Feedback: I like it"], None, "I like it");
     check(&[], None, "");
-    assert_eq!(graded(&["Hm."]).judging.failure.unwrap(), "the judge wrote no verdict");
+    assert_eq!(
+        graded(&["Hm."]).judging.failure.unwrap(),
+        "the judge wrote no verdict: expected [RESULT] and one of 1, 2, 3, 4, 5 at its end"
+    );
 }
 
 #[test]
@@ -296,15 +299,26 @@ fn a_question_that_fills_the_context_is_a_failure() {
 fn settings_that_leave_no_room_make_no_judge() {
     let settings = settings(|settings| settings.feedback_tokens = 4000);
     let model = Arc::new(Scripted::always(Script::default()));
-    assert!(Judge::new(model, settings, rubric(), KEY).unwrap_err().to_string().contains("feedback_tokens is 4000"));
+    assert!(
+        Judge::new(model, settings, profile("prometheus"), rubric(), KEY)
+            .unwrap_err()
+            .to_string()
+            .contains("feedback_tokens is 4000")
+    );
 }
 
 #[test]
 fn a_rubric_of_ones_own_is_what_is_graded_by() {
     let text = "criterion = 'Is it kind?'\nscores = ['a', 'b', 'c', 'd', 'e']";
     let model = Arc::new(Scripted::always(Script::saying(&["[RESULT] 3"])));
-    let judge =
-        Judge::new(model.clone(), CriticSettings::shipped(), Rubric::parse("kindness", text).unwrap(), KEY).unwrap();
+    let judge = Judge::new(
+        model.clone(),
+        CriticSettings::shipped(),
+        profile("prometheus"),
+        Rubric::parse("kindness", text).unwrap(),
+        KEY,
+    )
+    .unwrap();
     assert_eq!(judge.judge(task("Hi"), ANSWERER).rubric, "kindness");
     let requests = model.requests();
     assert!(turn(&requests[0]).contains("\n[Is it kind?]\nScore 1: a\nScore 2: b\n"));
@@ -331,6 +345,6 @@ fn several_gradings_of_one_answer_are_one_grade() {
     assert_eq!(graded(&[5, 3, 4, 2]), Some(3), "the nearest to the mean of 3.5, and the first of such");
     assert_eq!(graded(&[1]), Some(1));
     let same = settings(|settings| settings.samples = 3);
-    let refused = Judge::new(Arc::new(Scripted::always(Script::default())), same, rubric(), KEY);
+    let refused = Judge::new(Arc::new(Scripted::always(Script::default())), same, profile("prometheus"), rubric(), KEY);
     assert!(refused.unwrap_err().to_string().starts_with("samples is 3 and temperature is 0"));
 }

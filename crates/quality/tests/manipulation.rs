@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GenerateRequest, Grade, SuspicionKind};
-use hone_quality::scripted::{KEY, rubric, turn};
+use hone_quality::scripted::{KEY, profile, rubric, turn};
 use hone_quality::{CompareTask, CriticSettings, FenceKey, GradeTask, Judge, scripted};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -37,7 +37,8 @@ fn task(query: &str, answer: &str) -> GradeTask {
 /// The grade given by a judge that answers 1, and the prompt it was given.
 fn graded(settings: CriticSettings, key: FenceKey, task: GradeTask) -> (Grade, GenerateRequest) {
     let model = Arc::new(Scripted::always(Script::saying(&["Wrong. [RESULT] 1"])));
-    let grade = Judge::new(model.clone(), settings, rubric(), key).unwrap().judge(task, ANSWERER);
+    let grade =
+        Judge::new(model.clone(), settings, profile("prometheus"), rubric(), key).unwrap().judge(task, ANSWERER);
     (grade, model.requests().remove(0))
 }
 

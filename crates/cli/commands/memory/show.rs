@@ -55,6 +55,7 @@ fn score(grade: &Grade) -> String {
     let expected = grade.expected_score.map(|expected| format!("expected {expected:.2}"));
     let judge = badge::judge_name(&grade.judging);
     let by = format!("by {judge} for {} in {:.1} s", grade.rubric, grade.judging.seconds);
-    let remarks: Vec<String> = expected.into_iter().chain([by]).collect();
+    let raw = grade.raw_score_of_its_own().map(|raw| format!("{raw} on the judge's scale"));
+    let remarks: Vec<String> = raw.into_iter().chain(expected).chain([by]).collect();
     format!("{mark} {score} ({})", remarks.join(", "))
 }

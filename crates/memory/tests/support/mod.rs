@@ -70,6 +70,7 @@ pub(crate) fn id(number: u64) -> QueryId {
 pub(crate) fn grade(score: Option<u8>) -> Grade {
     Grade {
         score,
+        raw_score: score.map(|score| score.to_string()),
         feedback: format!("It deserves {score:?}."),
         expected_score: score.map(|score| f64::from(score) - 0.25),
         entropy: Some(0.5),

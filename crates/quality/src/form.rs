@@ -1,0 +1,196 @@
+//! The form of a verdict: where it stands in what a judge writes, and with which labels.
+//!
+//! A form is used three times: it becomes the [`Constraint`] that the judge is held to, so that every verdict parses; it
+//! reads the verdict; and it names the tokens whose probabilities say how sure the judge was. A text that was not held to the
+//! form is refused, with what was expected, unless it can be read in one way only.
+
+mod json;
+mod labels;
+mod read;
+
+use hone_protocol::Constraint;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use labels::Labels;
+
+/// The longest reasons that are a part of a form, in characters: the context must have room for all that they could take.
+const MOST_CHARACTERS: usize = 400;
+/// The most bytes of a character, and so the most tokens.
+const TOKENS_PER_CHARACTER: usize = 4;
+/// Tokens of what stands around a label besides its marker, also for a tokenizer that has a token for every byte.
+const SPARE_TOKENS: usize = 7;
+/// Tokens of a label with one sentence of reason behind it.
+const SENTENCE_TOKENS: usize = 64;
+/// One sentence of reason, behind a label.
+const SENTENCE: &str = "[.:] [^\\n]{1,200}";
+/// White space around the label in a tag, and between the parts of a verdict.
+const SPACE: &str = "[ \\n]?";
+/// The marker whose spellings [`verdict`](crate::verdict) knows.
+const RESULT: &str = "[RESULT]";
+
+/// Where a verdict stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    /// Reasons, a marker, the label.
+    Marker,
+    /// Reasons, and the label in a tag of its own.
+    Tag,
+    /// An object with the reasons and the label.
+    Json,
+    /// The label, and one sentence of reason.
+    First,
+}
+
+/// The thoughts that a judge writes before its verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Thinking {
+    /// The most tokens of them; 0 for a judge that does not think first.
+    pub(crate) tokens: usize,
+    /// The text that ends them.
+    pub(crate) end: String,
+}
+
+/// Where a verdict stands, and with which labels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct VerdictForm {
+    pub(crate) kind: Kind,
+    /// The marker, the name of the tag, or the path in the object; empty for a label that stands first.
+    pub(crate) place: String,
+    /// The name of the tag or the path of the reasons; empty where they have none of their own.
+    pub(crate) reason_place: String,
+    pub(crate) labels: Labels,
+    pub(crate) thinking: Thinking,
+}
+
+impl VerdictForm {
+    /// What holds a judge to the form. Reasons before a marker are free text, which costs nothing per token; behind thoughts,
+    /// which are free text too, they are a part of the form.
+    pub(crate) fn constraint(&self, feedback_tokens: usize) -> Constraint {
+        let free = |free_tokens, marker: &str, regex| Constraint::FreeThenRegex {
+            free_tokens,
+            marker: marker.to_owned(),
+            regex,
+        };
+        let labels = self.labels.regex();
+        match self.kind {
+            _ if self.thinks() => free(self.thinking.tokens, &self.thinking.end, self.after_thoughts(feedback_tokens)),
+            Kind::Marker => free(feedback_tokens, &self.place, format!(" ?{labels}")),
+            Kind::Tag => free(feedback_tokens, &opening(&self.place), self.in_tag()),
+            Kind::Json => Constraint::Regex(self.object(feedback_tokens)),
+            Kind::First => Constraint::Regex(format!(" ?{labels}{SENTENCE}")),
+        }
+    }
+
+    /// The tokens that a judge needs for the longest text of the form.
+    pub(crate) fn max_tokens(&self, feedback_tokens: usize) -> usize {
+        let reasons = TOKENS_PER_CHARACTER * characters(feedback_tokens);
+        let tail = self.place.len() + self.labels.longest() + SPARE_TOKENS;
+        let tags = 2 * (self.place.len() + self.reason_place.len()) + 3 * SPARE_TOKENS;
+        match self.kind {
+            Kind::First if self.thinks() => self.thinking.tokens + self.thinking.end.len() + SENTENCE_TOKENS,
+            _ if self.thinks() => self.thinking.tokens + self.thinking.end.len() + reasons + tail + tags,
+            Kind::Marker => feedback_tokens + tail,
+            Kind::Tag => feedback_tokens + tail + tags,
+            Kind::Json => reasons + tail + tags,
+            Kind::First => SENTENCE_TOKENS,
+        }
+    }
+
+    /// The tokens that can be the label, or the part of it in which the labels differ.
+    pub(crate) fn named(&self) -> Vec<String> {
+        self.labels.spellings(self.around()).map(|(text, _)| text).collect()
+    }
+
+    /// The index of the label that a token spells.
+    pub(crate) fn label_of(&self, token: &str) -> Option<usize> {
+        self.labels.spellings(self.around()).find(|(text, _)| text == token).map(|(_, label)| label)
+    }
+
+    /// What a text could imitate a verdict with.
+    pub(crate) fn markers(&self) -> Vec<String> {
+        let mut markers = match self.kind {
+            Kind::Marker => vec![self.place.clone()],
+            Kind::Tag => vec![opening(&self.place), closing(&self.place)],
+            Kind::Json => vec![format!("\"{}\":", json::key(&self.place))],
+            Kind::First => Vec::new(),
+        };
+        if self.thinks() {
+            markers.push(self.thinking.end.clone());
+        }
+        markers
+    }
+
+    pub(crate) fn thinks(&self) -> bool {
+        self.thinking.tokens > 0
+    }
+
+    /// What a verdict looks like, for a person.
+    pub(crate) fn expected(&self) -> String {
+        let label = format!("one of {}", self.labels.names().join(", "));
+        let verdict = match self.kind {
+            Kind::Marker => format!("{} and {label} at its end", self.place),
+            Kind::Tag => format!("{} with {label} at its end", opening(&self.place)),
+            Kind::Json => format!("a JSON object with {label} as {}", self.place),
+            Kind::First => format!("{label} at its start"),
+        };
+        if self.thinks() { format!("{} and then {verdict}", self.thinking.end) } else { verdict }
+    }
+
+    /// The form of everything behind the thoughts.
+    fn after_thoughts(&self, feedback_tokens: usize) -> String {
+        let labels = self.labels.regex();
+        let n = characters(feedback_tokens);
+        let form = match self.kind {
+            Kind::Marker => format!("{}{{0,{n}}}{} ?{labels}", not_first_of(&self.place), regex::escape(&self.place)),
+            Kind::Tag if self.reason_place.is_empty() => opening(&self.place) + &self.in_tag(),
+            Kind::Tag => {
+                let reasons = format!("{}[^<]{{1,{n}}}{}", opening(&self.reason_place), closing(&self.reason_place));
+                format!("{reasons}{SPACE}{}{}", opening(&self.place), self.in_tag())
+            }
+            Kind::Json => self.object(feedback_tokens),
+            Kind::First => format!("{labels}{SENTENCE}"),
+        };
+        format!("[ \\n]{{0,2}}{form}")
+    }
+
+    /// The label in its tag, which is open, and the tag's end.
+    fn in_tag(&self) -> String {
+        format!("{SPACE}{}{SPACE}{}", self.labels.regex(), closing(&self.place))
+    }
+
+    fn object(&self, feedback_tokens: usize) -> String {
+        let layout = json::Layout::Written(characters(feedback_tokens));
+        json::object(&self.reason_place, &self.place, &self.labels, &layout)
+    }
+
+    /// The characters that stand right before and behind a label and could share a token with it.
+    fn around(&self) -> Option<(char, char)> {
+        match self.kind {
+            Kind::Json => Some(('"', '"')),
+            Kind::Tag => Some(('>', '<')),
+            Kind::Marker | Kind::First => None,
+        }
+    }
+}
+
+fn characters(feedback_tokens: usize) -> usize {
+    feedback_tokens.clamp(1, MOST_CHARACTERS)
+}
+
+fn opening(tag: &str) -> String {
+    format!("<{tag}>")
+}
+
+fn closing(tag: &str) -> String {
+    format!("</{tag}>")
+}
+
+/// Matches every character but the one that the marker begins with.
+fn not_first_of(marker: &str) -> String {
+    let first: String = marker.chars().take(1).collect();
+    format!("[^{}]", regex::escape(&first))
+}
+
+#[cfg(test)]
+mod tests;

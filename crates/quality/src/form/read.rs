@@ -1,0 +1,127 @@
+//! Reads the verdict out of what a judge wrote.
+//!
+//! `[RESULT]` with the scores 1 to 5 or the letters A and B is read by [`crate::verdict`], which knows how judges vary it.
+//! Every other form is read strictly: once, at its place, and with nothing behind it.
+
+use std::borrow::Cow;
+
+use hone_protocol::RespondentId;
+use regex::Regex;
+
+use super::json::{self, Layout};
+use super::{Kind, RESULT, VerdictForm, closing, opening};
+use crate::verdict::{score_at_end, winner_of};
+
+/// A verdict that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reading<'a> {
+    /// The index of its label.
+    pub(crate) label: usize,
+    /// What the judge wrote besides, without its thoughts.
+    pub(crate) reasons: Cow<'a, str>,
+}
+
+impl VerdictForm {
+    /// The verdict in a text, and the reasons for it.
+    ///
+    /// # Errors
+    /// What was expected, where there is no verdict, or more than one.
+    pub(crate) fn read<'a>(&self, text: &'a str) -> Result<Reading<'a>, String> {
+        let missing = || self.expected();
+        let text = self.without_thoughts(text).ok_or_else(missing)?;
+        let found = match self.kind {
+            Kind::Marker if self.place == RESULT => self.result(text),
+            Kind::Marker => self.after_marker(text),
+            Kind::Tag => self.tagged(text),
+            Kind::Json => self.member(text),
+            Kind::First => self.first(text),
+        };
+        found.map(|(label, reasons)| Reading { label, reasons }).ok_or_else(missing)
+    }
+
+    /// What follows on the thoughts, whose end is in every text that was held to the form.
+    fn without_thoughts<'a>(&self, text: &'a str) -> Option<&'a str> {
+        match self.thinks() {
+            true => text.split_once(&self.thinking.end).map(|(_, verdict)| verdict),
+            false => Some(text),
+        }
+    }
+
+    /// A text that was held to the form always has the marker once and the label behind it, whatever stands before: an open
+    /// quotation mark, for one. Any other text is read as what a judge might have written freely.
+    fn result<'a>(&self, text: &'a str) -> Option<(usize, Cow<'a, str>)> {
+        if let Some(found) = self.after_marker(text) {
+            return Some(found);
+        }
+        if self.labels.are(&["1", "2", "3", "4", "5"]) {
+            let found = score_at_end(text)?;
+            return Some((usize::from(found.verdict) - 1, text[..found.place.start].into()));
+        }
+        if self.labels.are(&["A", "B"]) {
+            return winner(text);
+        }
+        None
+    }
+
+    fn after_marker<'a>(&self, text: &'a str) -> Option<(usize, Cow<'a, str>)> {
+        let (reasons, label) = once(text, &self.place)?;
+        Some((self.labels.index_of(label.trim())?, reasons.into()))
+    }
+
+    fn tagged<'a>(&self, text: &'a str) -> Option<(usize, Cow<'a, str>)> {
+        let (reasons, rest) = once(text, &opening(&self.place))?;
+        let (label, rest) = once(rest, &closing(&self.place))?;
+        let label = self.labels.index_of(label.trim()).filter(|_| rest.trim().is_empty())?;
+        let own = once(reasons, &opening(&self.reason_place))
+            .and_then(|(_, own)| own.split_once(&closing(&self.reason_place)))
+            .filter(|_| !self.reason_place.is_empty());
+        Some((label, own.map_or(reasons, |(own, _)| own).into()))
+    }
+
+    fn member<'a>(&self, text: &'a str) -> Option<(usize, Cow<'a, str>)> {
+        let object = json::object(&self.reason_place, &self.place, &self.labels, &Layout::Read);
+        let found = Regex::new(&format!(r"^\s*{object}\s*$")).ok()?.captures(text)?;
+        let label = found.name("quoted").or(found.name("bare"))?;
+        let reasons = found.name("reasons").and_then(|quoted| serde_json::from_str(quoted.as_str()).ok());
+        Some((self.labels.index_of(label.as_str())?, Cow::Owned(reasons.unwrap_or_default())))
+    }
+
+    fn first<'a>(&self, text: &'a str) -> Option<(usize, Cow<'a, str>)> {
+        let text = text.trim_start();
+        let mut labels = self.labels.names().iter().enumerate();
+        let in_form = labels.find_map(|(index, label)| {
+            let reason = text.strip_prefix(label.as_str())?;
+            let is_one_line = !reason.trim_end().contains('\n');
+            let has_form = is_one_line && (reason.starts_with(". ") || reason.starts_with(": "));
+            (has_form || reason.trim().is_empty()).then_some((index, reason))
+        });
+        match in_form {
+            Some((label, reason)) => Some((label, without_marks(reason).into())),
+            None if self.labels.are(&["A", "B"]) => winner(text),
+            None => None,
+        }
+    }
+}
+
+/// The winner of a text that was not held to a form.
+fn winner(text: &str) -> Option<(usize, Cow<'_, str>)> {
+    let text = text.trim();
+    let found = winner_of(text)?;
+    let label = match found.verdict {
+        RespondentId::A => 0,
+        RespondentId::B => 1,
+    };
+    let (before, after) = (&text[..found.place.start], &text[found.place.end..]);
+    Some((label, without_marks(if before.is_empty() { after } else { before }).into()))
+}
+
+/// A reason without what connects it with its verdict.
+fn without_marks(reason: &str) -> &str {
+    reason.trim_start_matches(|mark: char| mark.is_whitespace() || "*.:,;-–—".contains(mark)).trim()
+}
+
+/// What stands before and behind the only place where `marker` stands.
+fn once<'a>(text: &'a str, marker: &str) -> Option<(&'a str, &'a str)> {
+    let (before, after) = text.split_once(marker)?;
+    (!after.contains(marker)).then_some((before, after))
+}

@@ -1,0 +1,142 @@
+//! How a kind of judge is asked and answers: a row of `config/judges.toml`.
+//!
+//! Judges are trained on one way of asking and one form of verdict, and grade worse in any other. So what differs between them
+//! is data: templates, how rubrics are written, the form of the verdict, whether they think first. A profile that does not
+//! say everything takes the rest from the one that it is `like`, or else from `plain`.
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::form::VerdictForm;
+use crate::rubric::Rubric;
+
+/// The profiles that hone ships with.
+const SHIPPED: &str = include_str!("../../../config/judges.toml");
+/// The profile of a model that no other is for, which also says which keys a profile has.
+const PLAIN: &str = "plain";
+
+/// How a kind of judge is asked, and in which form it answers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct JudgeProfile {
+    /// Its name.
+    pub name: String,
+    /// What it is for, and where its authors describe it.
+    pub about: String,
+    /// Parts of the names of the models that it is for, in lower case.
+    pub models: Vec<String>,
+    /// Divides the judge's logits; 0 takes the likeliest token.
+    pub temperature: f32,
+    /// The most tokens of the judge's prompt, its thoughts and its verdict together.
+    pub context: usize,
+    /// How long a grading may take.
+    pub grade_timeout: Duration,
+    /// Whether the system text is a message of its own; otherwise it stands before the prompt, in one turn.
+    pub(crate) system_message: bool,
+    pub(crate) rubric: RubricForm,
+    pub(crate) absolute_system: String,
+    pub(crate) absolute_prompt: String,
+    pub(crate) absolute_reference_prompt: String,
+    pub(crate) pairwise_system: String,
+    pub(crate) pairwise_prompt: String,
+    /// The form of a score.
+    pub(crate) score: VerdictForm,
+    /// The form of a choice between two answers.
+    pub(crate) choice: VerdictForm,
+}
+
+/// How rubrics are written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct RubricForm {
+    /// The criterion, with a place for `criterion`.
+    pub(crate) criterion: String,
+    /// What a score means, with places for `score` and `meaning`.
+    pub(crate) score: String,
+}
+
+/// A profile that cannot be used.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("the judge profile {name:?} cannot be used: {reason}")]
+pub struct InvalidProfile {
+    /// Its name.
+    pub name: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// All profiles, by name.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "BTreeMap<String, toml::Table>")]
+pub struct JudgeProfiles(BTreeMap<String, JudgeProfile>);
+
+impl JudgeProfiles {
+    /// The profiles that hone ships with.
+    ///
+    /// # Panics
+    /// When `config/judges.toml` is wrong, which a test would have shown.
+    pub fn shipped() -> JudgeProfiles {
+        toml::from_str(SHIPPED).expect("config/judges.toml is checked by a test")
+    }
+
+    /// The profile of this name.
+    pub fn get(&self, name: &str) -> Option<&JudgeProfile> {
+        self.0.get(name)
+    }
+
+    /// All of them, in alphabetical order.
+    pub fn iter(&self) -> impl Iterator<Item = &JudgeProfile> {
+        self.0.values()
+    }
+
+    /// The profile for the model of this name or path: the one with the longest text among its `models` that the name or the
+    /// file's name holds; else the one for any instruct model.
+    pub fn for_model(&self, model: &str) -> &JudgeProfile {
+        let name = model.rsplit(['/', '\\']).next().unwrap_or(model).to_lowercase();
+        let length = |profile: &JudgeProfile| {
+            profile.models.iter().filter(|part| name.contains(part.as_str())).map(String::len).max()
+        };
+        let best =
+            self.iter().filter_map(|profile| Some((length(profile)?, profile))).max_by_key(|(length, _)| *length);
+        best.map_or(&self.0[PLAIN], |(_, profile)| profile)
+    }
+}
+
+impl JudgeProfile {
+    /// The shipped profile of this name.
+    pub fn shipped(name: &str) -> Option<JudgeProfile> {
+        JudgeProfiles::shipped().0.remove(name)
+    }
+
+    /// The most tokens that the judge thinks before its verdict; 0 for one that does not.
+    pub fn thinking_tokens(&self) -> usize {
+        self.score.thinking.tokens
+    }
+
+    /// The same profile, whose judge thinks no longer than this; one that does not think is left as it is.
+    pub fn thinking_at_most(mut self, tokens: usize) -> JudgeProfile {
+        for form in [&mut self.score, &mut self.choice] {
+            form.thinking.tokens = form.thinking.tokens.min(tokens.max(1));
+        }
+        self
+    }
+
+    /// The criterion of a rubric, and what each score means, as this judge reads them. Where it has other scores than 1 to 5,
+    /// each means what the nearest of those does.
+    pub fn written(&self, rubric: &Rubric) -> (String, String) {
+        let labels = &self.score.labels;
+        let criterion = crate::prompt::fill(&self.rubric.criterion, &[("criterion", rubric.criterion.trim())]);
+        let line = |(index, label): (usize, &String)| {
+            let meaning = &rubric.scores[labels.score(index).round() as usize - 1];
+            crate::prompt::fill(&self.rubric.score, &[("score", label), ("meaning", meaning.trim())])
+        };
+        let lines: Vec<String> = labels.names().iter().enumerate().map(line).collect();
+        (criterion, lines.join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests;
