@@ -8,11 +8,14 @@
 //!                   └───────────────────────────────────► memory ──► memory.stored
 //! ```
 //!
+//! Answers that were left without their grades are graded by the backlog agent, while nobody waits.
+//!
 //! Agents know each other through the [bus](hone_bus) alone. A [`Team`] starts and stops them. Each is in one of a few
 //! states, which carry its work, and may do there what its table says ([`tables`]). It sleeps until a message, its own work or
 //! a deadline comes, and hears its mailbox before it resumes its work, so that a cancellation takes effect within one token.
 
 mod asker;
+mod backlog;
 mod critic;
 mod exchange;
 mod extraction;
@@ -37,5 +40,11 @@ pub use thinking::ThinkingSettings;
 
 /// The state machine of every agent.
 pub fn tables() -> Vec<StateTable> {
-    vec![generator::states::table(), critic::states::table(), memory::states::table(), extraction::states::table()]
+    vec![
+        generator::states::table(),
+        critic::states::table(),
+        memory::states::table(),
+        backlog::states::table(),
+        extraction::states::table(),
+    ]
 }

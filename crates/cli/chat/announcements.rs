@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use anyhow::Context;
 use crossbeam_channel::{Sender, bounded, select_biased};
-use hone_agents::{Asker, Change, Exchange};
+use hone_agents::{Asker, Change, Exchange, Expected};
 use hone_protocol::{Comparison, Critique, Envelope, GenerateError, Grade, Preference, QueryId, RespondentId, Subject};
 
 use crate::badge::badge;
@@ -20,9 +20,10 @@ use crate::terminal::Line;
 use crate::terminal::lines::Lines;
 
 /// What badges and explanations are made of.
-const SUBJECTS: [Subject; 6] = [
+const SUBJECTS: [Subject; 7] = [
     Subject::QueryReceived,
     Subject::QueryCancelled,
+    Subject::ResponseGeneration,
     Subject::ResponseFailed,
     Subject::MemoryRecalled,
     Subject::CritiqueResult,
@@ -101,6 +102,11 @@ impl Announcements {
         let thread = std::thread::Builder::new().name("announcements".to_string()).spawn(listen);
         let thread = thread.context("cannot start the thread that listens for grades")?;
         Ok(Listener { stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// The questions of which not all has come that can be expected.
+    pub(crate) fn n_pending(&self, expected: Expected) -> usize {
+        self.lock().exchanges.values().filter(|exchange| !exchange.is_complete(expected)).count()
     }
 
     /// Why an answer got its grade, what had been recalled for it, and how it compared.

@@ -11,11 +11,17 @@
 //! includes. When memory is opened, later changes are added to the index; if its checksum, model or numbers do not match, it
 //! is rebuilt.
 //!
+//! # Backlog
+//!
+//! An answer whose grade is due says so on its engram, from the write that adds it to the write that grades it; see
+//! [`Due`]. A [`Holder`] claims such answers, so that no two processes grade the same one.
+//!
 //! # Processes
 //!
 //! Any number of processes of one user can open a memory. The first owns the folder and serves the others over a Unix socket
 //! in it. When it exits, another process becomes the owner with its next request.
 
+mod backlog;
 mod backup;
 mod commits;
 mod due;
@@ -39,7 +45,8 @@ mod statistics;
 mod storage;
 mod store;
 
-pub use engram::{Engram, EngramKind};
+pub use backlog::{BacklogEntry, Due, Holder};
+pub use engram::{Compared, Engram, EngramKind};
 pub use error::{MemoryError, TransferError};
 pub use filters::{EventFilter, Filters};
 pub use options::{MemoryOptions, Ranking};

@@ -9,10 +9,12 @@
 //! | `c` change | [`Change`]: an engram whose vector was added, replaced or removed |
 //! | `m` model | the number of dimensions of that embedding model's vectors; a vector of another number is one that lacks |
 //! | `x` event | an envelope as JSON |
+//! | `d` sequence | which engram something is due of, and who works on it, as JSON |
+//! | `l` holder | until when what it works on is its own, as JSON |
 //!
 //! Numbers in keys are 8 bytes, most significant first, so that they sort; in values they are least significant first.
 
-use hone_protocol::QueryId;
+use hone_protocol::{HolderId, QueryId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +53,8 @@ pub(crate) enum Numbered {
     Engram,
     Change,
     Event,
+    /// Of the sequence number of the engram that something is due of.
+    Due,
 }
 
 impl Numbered {
@@ -60,6 +64,7 @@ impl Numbered {
             Numbered::Engram => b's',
             Numbered::Change => b'c',
             Numbered::Event => b'x',
+            Numbered::Due => b'd',
         };
         [&[kind], number.to_be_bytes().as_slice()].concat()
     }
@@ -81,6 +86,11 @@ pub(crate) fn engram_key(id: QueryId) -> Vec<u8> {
 /// The key of an engram's vector.
 pub(crate) fn vector_key(id: QueryId) -> Vec<u8> {
     [b"v", id.as_bytes().as_slice()].concat()
+}
+
+/// The key of the lease of a process.
+pub(crate) fn lease_key(holder: HolderId) -> Vec<u8> {
+    [b"l", holder.as_bytes().as_slice()].concat()
 }
 
 /// The key of an embedding model's dimensions.

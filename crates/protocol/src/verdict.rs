@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::RespondentId;
+use crate::prospect::Prospect;
 
 /// What it took to judge, and who did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -23,6 +24,18 @@ pub struct Judging {
     /// Why there is no verdict; `None` where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+}
+
+impl Judging {
+    /// What says that there is no verdict, and why.
+    pub fn failed(reason: impl Into<String>) -> Judging {
+        Judging { failure: Some(reason.into()), ..Judging::default() }
+    }
+
+    /// What can still come of it; `None` where there is a verdict.
+    pub fn prospect(&self) -> Option<Prospect> {
+        self.failure.as_deref().map(Prospect::of)
+    }
 }
 
 /// An answer's grade.
@@ -44,6 +57,13 @@ pub struct Grade {
     /// What it took.
     #[serde(flatten)]
     pub judging: Judging,
+}
+
+impl Grade {
+    /// The grade of an answer that has no score, for this reason.
+    pub fn unscored(reason: impl Into<String>) -> Grade {
+        Grade { judging: Judging::failed(reason), ..Grade::default() }
+    }
 }
 
 /// A passage of an answer that speaks to its judge, where it should speak to who asked.

@@ -58,6 +58,8 @@ pub(crate) fn engram(number: u64) -> Engram {
         pairwise_winner: None,
         user_feedback: None,
         correlation_id: id(number),
+        compared: None,
+        due: None,
     }
 }
 
