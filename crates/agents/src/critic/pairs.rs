@@ -208,12 +208,12 @@ mod tests {
     #[test]
     fn what_is_withdrawn_is_forgotten() {
         let mut buffer = PairBuffer::default();
-        buffer.take(graded(RespondentId::A, 1));
-        buffer.take(graded(RespondentId::A, 2));
+        buffer.pair(graded(RespondentId::A, 1));
+        buffer.pair(graded(RespondentId::A, 2));
         buffer.withdraw(Withdrawal::Query(QueryId::from_bits(1)));
-        assert_eq!(questions_of(buffer.take(graded(RespondentId::B, 1))), None);
-        assert_eq!(questions_of(buffer.take(graded(RespondentId::B, 2))), Some(QueryId::from_bits(2)));
-        buffer.take(graded(RespondentId::A, 3));
+        assert_eq!(questions_of(buffer.pair(graded(RespondentId::B, 1))), None);
+        assert_eq!(questions_of(buffer.pair(graded(RespondentId::B, 2))), Some(QueryId::from_bits(2)));
+        buffer.pair(graded(RespondentId::A, 3));
         buffer.withdraw(Withdrawal::Session(SessionId::from_bits(1)));
         assert!(buffer.waiting.is_empty());
     }
