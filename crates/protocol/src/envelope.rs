@@ -334,7 +334,7 @@ pub enum Rating {
 pub struct Reward {
     /// From -1 to 1.
     pub reward: f64,
-    /// The model that answered; empty where the answer is not remembered.
+    /// The model that answered.
     pub model: String,
 }
 
