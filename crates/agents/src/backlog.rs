@@ -86,7 +86,7 @@ impl BacklogAgent {
         let agent =
             BacklogAgent { parts, state, open, claimed, not_before: Instant::now() + REST, pause: SHORTEST_PAUSE };
         if let Some(engram) = agent.put_down() {
-            agent.tell_grade(&engram, Grade::unscored(FAILED));
+            agent.tell_failure(&engram);
         }
         agent
     }
@@ -163,7 +163,7 @@ impl BacklogAgent {
         match self.pair_of(&engram) {
             Ok(Some(pair)) => compare(&self.parts.judge, idle, engram, pair).into(),
             Ok(None) => {
-                self.tell_uncompared(&engram);
+                self.tell_uncompared(&engram, ALONE);
                 idle.into()
             }
             Err(error) => {
@@ -249,8 +249,19 @@ impl BacklogAgent {
         topic_of(engram).publish(&self.parts.bus, NAME, Payload::CritiqueResult(critique));
     }
 
-    fn tell_uncompared(&self, b: &Engram) {
-        let preference = Preference { judging: Judging::failed(ALONE), ..Preference::default() };
+    /// Says that the agent has panicked, so that the answer is free again.
+    fn tell_failure(&self, engram: &Engram) {
+        let due = engram.due.clone().unwrap_or_default();
+        if due.grade {
+            self.tell_grade(engram, Grade::unscored(FAILED));
+        }
+        if due.comparison {
+            self.tell_uncompared(engram, FAILED);
+        }
+    }
+
+    fn tell_uncompared(&self, b: &Engram, reason: &str) {
+        let preference = Preference { judging: Judging::failed(reason), ..Preference::default() };
         self.tell_preference(b, preference, (None, b.score()));
     }
 
