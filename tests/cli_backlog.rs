@@ -136,8 +136,9 @@ fn part_of_the_backlog_is_graded_and_nulls_where_somebody_asks() {
     assert_eq!(home.json(&["grade", "--due", "--since", "2026-02-02", "--json"])["graded"], 1);
     let store = MemoryStore::open(&home.path("data/memory"), MemoryOptions::default()).unwrap();
     let left = store.backlog().unwrap();
-    left.iter().for_each(|entry| drop(store.update_score(entry.query_id, &Grade::unscored(NO_VERDICT)).unwrap()));
-    left.iter().for_each(|entry| drop(store.update_score(entry.query_id, &Grade::unscored(NO_VERDICT)).unwrap()));
+    for entry in left.iter().chain(&left) {
+        store.update_score(entry.query_id, &Grade::unscored(NO_VERDICT)).unwrap();
+    }
     drop(store);
     assert_eq!(home.json(&["grade", "--due", "--json"])["due"], 0);
     assert_eq!(home.json(&["grade", "--due", "--regrade-null", "--json"])["graded"], 2);

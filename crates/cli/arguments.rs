@@ -349,10 +349,10 @@ pub(crate) struct GradeArguments {
     #[arg(long, conflicts_with = "input")]
     pub(crate) due: bool,
     /// Only answers since this time: 2026-01-31, 2026-01-31T18:30 (UTC), or 30m, 12h, 7d ago
-    #[arg(long, value_name = "TIME", requires = "due", value_parser = memory::moment)]
+    #[arg(long, value_name = "TIME", requires = "due", conflicts_with_all = ["query", "input"], value_parser = memory::moment)]
     pub(crate) since: Option<Timestamp>,
     /// Also grade answers that were to stay without a score: because grading was off, or the judge wrote no verdict
-    #[arg(long, requires = "due")]
+    #[arg(long, requires = "due", conflicts_with_all = ["query", "input"])]
     pub(crate) regrade_null: bool,
     #[command(flatten)]
     pub(crate) batch: BatchFlags,

@@ -81,7 +81,7 @@ fn a_chat_that_does_not_work_off_the_backlog_leaves_it_alone() {
 
 #[test]
 fn a_question_comes_before_what_is_due() {
-    let mut first = plan().judged_by(patient).start();
+    let first = plan().judged_by(patient).start();
     let hard = first.ask("hard?");
     first.wait_for_judge("hard?");
     first.close();
