@@ -70,8 +70,8 @@ fn a_question_without_grade_leaves_its_answer_due_and_the_backlog_is_worked_off(
     ask(&home, "Is fire hot?", &[]);
     assert_eq!(stats(&home)["grades_due"], 1);
     let shown = home.run(&["memory", "stats"]);
-    assert!(shown.stdout.contains("1 answers; `hone grade --due` judges them"), "{}", shown.stdout);
-    assert!(home.run(&["ps"]).stderr.contains("1 remembered answers are due for a grade"));
+    assert!(shown.stdout.contains("1 (`hone grade --due`)"), "{}", shown.stdout);
+    assert!(home.run(&["ps"]).stderr.contains("due for a grade: 1; "));
     let graded = home.json(&["grade", "--due", "--json"]);
     assert_eq!(
         (&graded["due"], &graded["graded"], &graded["still_due"]),

@@ -62,12 +62,12 @@ fn tell_due(app: &App, remembered: &Remembered) {
     let backlog = remembered.memory.as_ref().and_then(|memory| memory.backlog().ok()).unwrap_or_default();
     match backlog.iter().filter(|entry| entry.due.grade).count() {
         0 => {}
-        1 => app.output.note(&format!("1 answer is not graded yet: {GRADED_LATER}")),
-        n_due => app.output.note(&format!("{n_due} answers are not graded yet: {GRADED_LATER}")),
+        1 => app.output.note("1 answer is not graded yet: the next idle chat grades it, or `hone grade --due` now"),
+        n_due => app.output.note(&format!(
+            "{n_due} answers are not graded yet: the next idle chat grades them, or `hone grade --due` now"
+        )),
     }
 }
-
-const GRADED_LATER: &str = "the next chat grades it while it is idle, or `hone grade --due` now";
 
 fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> anyhow::Result<Outcome> {
     let json = arguments.json.json;

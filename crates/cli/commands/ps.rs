@@ -30,8 +30,9 @@ pub(crate) fn run(app: &App, arguments: &PsArguments) -> anyhow::Result<Outcome>
         }
     }
     if grades_due > 0 {
-        app.output
-            .note(&format!("{grades_due} remembered answers are due for a grade: `hone grade --due` grades them"));
+        app.output.note(&format!(
+            "remembered answers that are due for a grade: {grades_due}; `hone grade --due` grades them"
+        ));
     }
     Ok(Outcome::Done)
 }

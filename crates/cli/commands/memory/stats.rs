@@ -69,10 +69,9 @@ fn facts(statistics: &Statistics) -> Vec<Vec<String>> {
     if statistics.due > 0 {
         rows.push(row("due", format!("{} that memory could not accept yet", statistics.due)));
     }
-    let due = [(statistics.grades_due, "answers"), (statistics.comparisons_due, "pairs of answers")];
-    for ((count, what), name) in due.into_iter().zip(["grades due", "comparisons due"]) {
+    for (name, count) in [("grades due", statistics.grades_due), ("comparisons due", statistics.comparisons_due)] {
         if count > 0 {
-            rows.push(row(name, format!("{count} {what}; `hone grade --due` judges them")));
+            rows.push(row(name, format!("{count} (`hone grade --due`)")));
         }
     }
     rows.push(row("on disk", bytes(statistics.storage_bytes)));

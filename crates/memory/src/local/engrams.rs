@@ -1,5 +1,6 @@
 //! Engrams: adding, reading, updating, removing, counting and verifying.
 
+use hone_protocol::prospect::{CANCELLED, SESSION_CLOSED, STOPPED};
 use hone_protocol::{Comparison, Grade, QueryId, Rating};
 use serde_json::{Map, Value};
 
@@ -67,8 +68,9 @@ impl Opened {
     }
 
     pub(super) fn update_score(&self, id: QueryId, grade: &Grade) -> Result<Update, MemoryError> {
-        // Whoever has graded it goes on to compare it.
-        let holding = |due: &Due| if due.comparison { Holding::AsBefore } else { Holding::Free };
+        // Who has graded an answer compares it next, unless nobody waits for it any more.
+        let is_left = matches!(grade.judging.failure.as_deref(), Some(CANCELLED | SESSION_CLOSED | STOPPED));
+        let holding = |due: &Due| if due.comparison && !is_left { Holding::AsBefore } else { Holding::Free };
         self.write(|draft| draft.merge_judged(id, "its score", holding, |stored| after_grading(stored, grade)))
     }
 

@@ -212,9 +212,14 @@ fn who_graded_an_answer_holds_it_until_it_is_compared() {
     store.remember_held(due(3), None, Some(holder.id())).unwrap();
     store.update_score(id(3), &grade(Some(4))).unwrap();
     assert_eq!(backlog(&store), [(3, true)]);
+    store.update_score(id(3), &unscored("timeout")).unwrap();
+    assert_eq!(backlog(&store), [(3, true)]);
     let judging = Judging::failed("timeout");
     store.annotate_pairwise(&comparison(2, 3, Preference { judging, ..Preference::default() })).unwrap();
     assert_eq!(backlog(&store), [(3, false)]);
+    assert_eq!(holder.claim_next().unwrap().map(|engram| engram.query_id), Some(id(3)));
+    store.update_score(id(3), &unscored(SESSION_CLOSED)).unwrap();
+    assert_eq!(backlog(&store), [(3, false)], "who has left compares nothing");
 }
 
 /// A process that claims an answer and is killed.
