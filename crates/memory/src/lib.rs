@@ -32,7 +32,9 @@ mod filters;
 mod fresh_store;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod holder;
 mod index;
+mod judged;
 mod local;
 mod lock;
 mod options;
@@ -45,10 +47,11 @@ mod statistics;
 mod storage;
 mod store;
 
-pub use backlog::{BacklogEntry, Due, Holder};
+pub use backlog::{BacklogEntry, Due};
 pub use engram::{Compared, Engram, EngramKind};
 pub use error::{MemoryError, TransferError};
 pub use filters::{EventFilter, Filters};
+pub use holder::Holder;
 pub use options::{MemoryOptions, Ranking};
 pub use repair::{Repaired, repair};
 pub use request::Update;

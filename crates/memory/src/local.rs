@@ -29,7 +29,6 @@ use crate::options::MemoryOptions;
 use crate::request::{Reply, Request};
 use crate::statistics::Statistics;
 
-pub(crate) use backlog::Lease;
 pub(crate) use transfer::parse_line;
 
 /// Memory whose folder no other process has open.

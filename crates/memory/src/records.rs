@@ -17,6 +17,7 @@
 use hone_protocol::{HolderId, QueryId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::error::MemoryError;
 
@@ -171,6 +172,12 @@ impl Change {
         let (sequence, id) = bytes.split_first_chunk::<8>().ok_or_else(|| damaged("a change", "it is too short"))?;
         Ok(Change { sequence: u64::from_le_bytes(*sequence), id: id_of(id)? })
     }
+}
+
+/// The sequence number in an engram's fields.
+pub(crate) fn sequence_of(fields: &Map<String, Value>) -> Result<u64, MemoryError> {
+    let sequence = fields.get("sequence").and_then(Value::as_u64);
+    sequence.ok_or_else(|| damaged("an engram", "it has no sequence number"))
 }
 
 /// Parses a JSON record.

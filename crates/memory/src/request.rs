@@ -5,11 +5,10 @@ use hone_protocol::{Comparison, Envelope, Grade, HolderId, QueryId, Rating, Reca
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::backlog::{BacklogEntry, Wanted};
+use crate::backlog::{BacklogEntry, Lease, Wanted};
 use crate::engram::Engram;
 use crate::error::MemoryError;
 use crate::filters::{EventFilter, Filters};
-use crate::local::Lease;
 use crate::options::Ranking;
 use crate::statistics::{Statistics, Verification};
 

@@ -10,9 +10,10 @@ use hone_protocol::{Envelope, Payload, QueryId, RespondentId};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::backlog::{DUE, Due, after_grading, is_final_comparison, still_due};
+use crate::backlog::{DUE, Due};
 use crate::backup::Backup;
 use crate::engram::{Engram, field, grade_fields, pairwise_fields};
+use crate::judged::{after_grading, is_final_comparison, still_due};
 use crate::records::{StoredVector, id_of};
 use crate::request::Vector;
 use crate::storage::log::{LogContent, Record};

@@ -7,12 +7,12 @@ use hone_protocol::{HolderId, QueryId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::engrams::sequence_of;
 use super::opened::{Draft, Opened};
-use crate::backlog::{BacklogEntry, Due, Wanted, due_in, is_in_force};
+use crate::backlog::{BacklogEntry, Due, Lease, Wanted, is_in_force};
 use crate::engram::Engram;
 use crate::error::MemoryError;
-use crate::records::{Numbered, from_json, keys_of_all, lease_key, to_json};
+use crate::judged::due_in;
+use crate::records::{Numbered, from_json, keys_of_all, lease_key, sequence_of, to_json};
 use crate::request::Update;
 
 /// A record of the backlog.
@@ -25,19 +25,6 @@ pub(super) struct Filed {
     /// Who works on it, or did so when it was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     holder: Option<HolderId>,
-}
-
-/// A process that claims answers, and for how long if nothing more is heard of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Lease {
-    pub(crate) holder: HolderId,
-    pub(crate) milliseconds: u64,
-}
-
-impl Lease {
-    pub(crate) fn new(holder: HolderId, length: Duration) -> Lease {
-        Lease { holder, milliseconds: u64::try_from(length.as_millis()).unwrap_or(u64::MAX) }
-    }
 }
 
 /// Who works on what is still due of an engram.

@@ -4,15 +4,16 @@ use hone_protocol::prospect::{CANCELLED, SESSION_CLOSED, STOPPED};
 use hone_protocol::{Comparison, Grade, QueryId, Rating};
 use serde_json::{Map, Value};
 
-use super::backlog::{Holding, Lease};
+use super::backlog::Holding;
 use super::opened::{Draft, Opened};
-use crate::backlog::{DUE, Due, after_grading, due_after_comparing, due_in, is_final_comparison};
+use crate::backlog::{DUE, Due, Lease};
 use crate::engram::{Engram, field, grade_fields, pairwise_fields};
 use crate::error::MemoryError;
 use crate::filters::Filters;
+use crate::judged::{after_grading, due_after_comparing, due_in, is_final_comparison};
 use crate::lock::lock;
 use crate::records::{
-    Head, Numbered, StoredVector, damaged, engram_key, from_json, id_of, keys_of_all, to_json, vector_key,
+    Head, Numbered, StoredVector, damaged, engram_key, from_json, id_of, keys_of_all, sequence_of, to_json, vector_key,
 };
 use crate::request::{Update, Vector};
 use crate::statistics::{Statistics, Verification};
@@ -337,11 +338,6 @@ pub(super) fn all_sequences() -> std::ops::RangeInclusive<Vec<u8>> {
 
 pub(super) fn fields_of(engram: &Engram) -> Result<Map<String, Value>, MemoryError> {
     from_json("an engram", &to_json("an engram", engram)?)
-}
-
-pub(super) fn sequence_of(fields: &Map<String, Value>) -> Result<u64, MemoryError> {
-    let sequence = fields.get("sequence").and_then(Value::as_u64);
-    sequence.ok_or_else(|| damaged("an engram", "it has no sequence number"))
 }
 
 /// Whether a remembered engram has all of `fields`. Fields that were added since then do not count, nor do what is due and

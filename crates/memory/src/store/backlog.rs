@@ -5,10 +5,9 @@ use std::time::Duration;
 use hone_protocol::{HolderId, QueryId};
 
 use super::{MemoryStore, unexpected};
-use crate::backlog::{BacklogEntry, Wanted};
+use crate::backlog::{BacklogEntry, Lease, Wanted};
 use crate::engram::Engram;
 use crate::error::MemoryError;
-use crate::local::Lease;
 use crate::request::{Reply, Request, Update, Vector};
 
 impl MemoryStore {
