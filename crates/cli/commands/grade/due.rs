@@ -4,7 +4,7 @@
 //! elsewhere is waited for, since its process may have been killed. Every verdict is stored before the next is waited for:
 //! what is stopped resumes where it was.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::RecvTimeoutError;
@@ -26,6 +26,9 @@ use crate::terminal::progress::Steps;
 
 /// Answers that are claimed at once: enough to keep the judge busy, and few enough to leave some to others.
 const CLAIMED_AT_ONCE: usize = 8;
+
+/// How often an answer is tried at which the judge fails.
+const MOST_TRIES: usize = 2;
 
 /// How often it is looked whether answers that another process holds are free.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -73,7 +76,8 @@ pub(super) fn run(app: &App, arguments: &GradeArguments) -> anyhow::Result<Outco
         let session = JudgeSession::open_for_backlog(app)?;
         let steps = Steps::new(app.output, "answers");
         let holder = Holder::new(&store)?;
-        let mut work = Work { app, arguments, store: &store, session, holder, summary, steps, tried: BTreeSet::new() };
+        let mut work =
+            Work { app, arguments, store: &store, session, holder, summary, steps, failures: BTreeMap::new() };
         let worked = work.work_off();
         work.steps.clear();
         worked?;
@@ -143,8 +147,8 @@ struct Work<'a> {
     holder: Holder,
     summary: Summary,
     steps: Steps,
-    /// Answers for which the judge has failed, and which are not tried again in this run.
-    tried: BTreeSet<QueryId>,
+    /// How often the judge has failed at answers.
+    failures: BTreeMap<QueryId, usize>,
 }
 
 impl Work<'_> {
@@ -161,14 +165,15 @@ impl Work<'_> {
             if is_news {
                 last_news = Instant::now();
             }
-            for chunk in free.chunks(CLAIMED_AT_ONCE) {
+            let n_free = free.len();
+            for chunk in self.in_chunks(free) {
                 let claimed = self.holder.claim(chunk.iter().map(|entry| entry.query_id).collect())?;
                 if self.judge(claimed)? == Completed::UntilInterrupt {
                     self.summary.interrupted = true;
                     return Ok(());
                 }
             }
-            if free.is_empty() {
+            if n_free == 0 {
                 if n_held_before == 0 {
                     self.app.output.note(&format!("another hone works on {}: waiting for it", held.len()));
                 }
@@ -181,9 +186,20 @@ impl Work<'_> {
         }
     }
 
+    /// The answers in the portions in which they are judged: several at once, and then, each alone, those at which the judge has
+    /// failed. A judge that was too slow for one among others may have the time for it alone.
+    fn in_chunks(&self, free: Vec<BacklogEntry>) -> Vec<Vec<BacklogEntry>> {
+        let (failed, fresh): (Vec<_>, Vec<_>) =
+            free.into_iter().partition(|entry| self.failures.contains_key(&entry.query_id));
+        match fresh.is_empty() {
+            true => failed.into_iter().map(|entry| vec![entry]).collect(),
+            false => fresh.chunks(CLAIMED_AT_ONCE).map(<[_]>::to_vec).collect(),
+        }
+    }
+
     fn left(&self) -> anyhow::Result<Vec<BacklogEntry>> {
         let mut entries = wanted(self.store, self.arguments)?;
-        entries.retain(|entry| !self.tried.contains(&entry.query_id));
+        entries.retain(|entry| self.failures.get(&entry.query_id).is_none_or(|count| *count < MOST_TRIES));
         Ok(entries)
     }
 
@@ -210,17 +226,17 @@ impl Work<'_> {
         let due: Vec<&Engram> = engrams.iter().filter(|it| it.due.as_ref().is_some_and(|due| due.grade)).collect();
         let task = |it: &&Engram| GradeTask { query: it.query.clone(), answer: it.answer.clone(), reference: None };
         let tasks: Vec<GradeTask> = due.iter().map(task).collect();
-        let Work { session, store, summary, steps, tried, .. } = self;
+        let Work { session, store, summary, steps, failures, .. } = self;
         session.judge_all(&tasks, model, |index, grade: Grade| {
             let engram = due[index];
             store.update_score(engram.query_id, &grade)?;
             summary.count(&grade);
             if is_failed(&grade.judging) {
-                tried.insert(engram.query_id);
+                *failures.entry(engram.query_id).or_default() += 1;
             }
             let critique = Critique { query: engram.query.clone(), answer: engram.answer.clone(), grade };
             record(store, engram, Payload::CritiqueResult(critique));
-            steps.show(summary.graded + summary.ungraded + tried.len(), summary.due, &summary.remark());
+            steps.show(summary.graded + summary.ungraded, summary.due, &summary.remark());
             Ok(())
         })
     }
@@ -239,7 +255,7 @@ impl Work<'_> {
             answer_b: b.answer.clone(),
         };
         let tasks: Vec<CompareTask> = pairs.iter().map(task).collect();
-        let Work { session, store, summary, tried, .. } = self;
+        let Work { session, store, summary, failures, .. } = self;
         session.judge_all(&tasks, model, |index, preference: Preference| {
             let (a, b) = &pairs[index];
             match &preference.judging.failure {
@@ -247,7 +263,7 @@ impl Work<'_> {
                 Some(failure) => summary.failure = Some(failure.clone()),
             }
             if is_failed(&preference.judging) {
-                tried.insert(b.query_id);
+                *failures.entry(b.query_id).or_default() += 1;
             }
             let scores =
                 [a, *b].map(|engram| Ok::<_, anyhow::Error>(store.get(engram.query_id)?.and_then(|it| it.score())));
