@@ -25,7 +25,7 @@ use support::{Home, Run, smollm2};
 use terminal::Terminal;
 
 /// A home in which a judge has all the time that it takes on a busy machine.
-fn home() -> Home {
+fn unhurried() -> Home {
     Home::new().variable("HONE_CRITIC_GRADE_TIMEOUT", "3600")
 }
 
@@ -71,7 +71,7 @@ fn remember_due(home: &Home, n: u64) {
 
 #[test]
 fn a_question_without_grade_leaves_its_answer_due_and_the_backlog_is_worked_off() {
-    let home = home();
+    let home = unhurried();
     ask(&home, "Is fire hot?", &[]);
     assert_eq!(stats(&home)["grades_due"], 1);
     let shown = home.run(&["memory", "stats"]);
@@ -94,13 +94,13 @@ fn a_question_without_grade_leaves_its_answer_due_and_the_backlog_is_worked_off(
 
 #[test]
 fn nothing_is_due_where_grading_or_memory_is_off() {
-    let home = home();
+    let home = unhurried();
     ask(&home, "Is fire hot?", &["--no-grade"]);
     assert_eq!(stats(&home)["grades_due"], 0);
     let home = home.variable("HONE_CHAT_GRADE", "false");
     ask(&home, "Is ice cold?", &[]);
     assert_eq!((&stats(&home)["grades_due"], engrams(&home).len()), (&json!(0), 2));
-    let forgetful = home().variable("HONE_MEMORY_REMEMBER", "false");
+    let forgetful = unhurried().variable("HONE_MEMORY_REMEMBER", "false");
     ask(&forgetful, "Is fire hot?", &[]);
     assert!(!forgetful.path("data/memory").exists());
     assert_eq!(home.json(&["grade", "--due", "--json"])["due"], 0);
@@ -108,7 +108,7 @@ fn nothing_is_due_where_grading_or_memory_is_off() {
 
 #[test]
 fn two_answers_without_a_judge_are_said_to_be_uncompared_and_compared_later() {
-    let home = home();
+    let home = unhurried();
     let run = ask(&home, "Is the sky blue?", &["--respondent-b"]);
     assert!(run.stderr.contains("not compared: --grade"), "{}", run.stderr);
     let due = stats(&home);
@@ -122,7 +122,7 @@ fn two_answers_without_a_judge_are_said_to_be_uncompared_and_compared_later() {
 
 #[test]
 fn a_judge_that_is_missing_leaves_all_due_and_fails() {
-    let home = home().variable("HONE_CRITIC_FALLBACK", "none");
+    let home = unhurried().variable("HONE_CRITIC_FALLBACK", "none");
     remember_due(&home, 2);
     let run = home.run(&["grade", "--due"]);
     assert_eq!(run.code, 1, "{}", run.stderr);
@@ -135,7 +135,7 @@ fn a_judge_that_is_missing_leaves_all_due_and_fails() {
 
 #[test]
 fn part_of_the_backlog_is_graded_and_nulls_where_somebody_asks() {
-    let home = home();
+    let home = unhurried();
     remember_due(&home, 3);
     // The answers are of the 31st of January 2026 and the days that follow.
     assert_eq!(home.json(&["grade", "--due", "--since", "2026-02-02", "--json"])["graded"], 1);
@@ -161,7 +161,7 @@ fn start(home: &Home, arguments: &[&str]) -> Child {
 
 #[test]
 fn ctrl_c_stops_the_work_and_what_is_graded_stays() {
-    let home = home();
+    let home = unhurried();
     remember_due(&home, 40);
     let child = start(&home, &["grade", "--due", "--json"]);
     let process = child.id().to_string();
@@ -182,7 +182,7 @@ fn ctrl_c_stops_the_work_and_what_is_graded_stays() {
 
 #[test]
 fn two_processes_share_the_backlog_and_grade_nothing_twice() {
-    let home = home();
+    let home = unhurried();
     remember_due(&home, 24);
     let children = [0, 1].map(|_| start(&home, &["grade", "--due", "--json"]));
     let graded = children.map(|child| {
@@ -202,7 +202,7 @@ fn two_processes_share_the_backlog_and_grade_nothing_twice() {
 
 #[test]
 fn an_idle_chat_grades_what_is_due_and_one_that_is_left_says_what_is_not_graded() {
-    let home = home();
+    let home = unhurried();
     remember_due(&home, 3);
     let mut chat = Terminal::chat(&home, &[]);
     chat.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
@@ -223,7 +223,7 @@ fn an_idle_chat_grades_what_is_due_and_one_that_is_left_says_what_is_not_graded(
 
 #[test]
 fn a_chat_waits_for_its_grades_where_it_is_asked_to() {
-    let home = home();
+    let home = unhurried();
     let mut chat = Terminal::chat(&home, &["--wait-grades", "--max-tokens", "8"]);
     chat.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
     for question in ["Is fire hot?\r", "Is ice cold?\r"] {
@@ -257,7 +257,7 @@ fn kill_within(child: &mut Child, random: &mut ChaCha8Rng, milliseconds: u64) ->
 fn no_grade_is_lost_whatever_is_killed() {
     let seed = std::env::var("HONE_TORTURE_SEED").map_or(1, |seed| seed.parse().unwrap());
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let home = home();
+    let home = unhurried();
     let (mut acknowledged, mut n_kills) = (BTreeSet::new(), 0);
     // The first to open memory owns it.
     let mut owner = start(&home, &["events", "--follow", "--json"]);
