@@ -43,6 +43,8 @@ fn engram(number: u64, grade: Option<Grade>) -> Engram {
         pairwise_winner: None,
         user_feedback: None,
         correlation_id: id(number),
+        compared: None,
+        due: None,
     }
 }
 

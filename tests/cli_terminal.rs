@@ -3,89 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 mod support;
+#[path = "support/terminal.rs"]
+mod terminal;
 
-use std::io::{Read, Write};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
-use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
-use support::{Home, smollm2};
-
-/// Far longer than anything here takes, so that only a missing thing runs into it.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A terminal of 60 lines of 100 columns with a chat in it.
-struct Terminal {
-    keyboard: Arc<Mutex<Box<dyn Write + Send>>>,
-    screen: Arc<Mutex<vt100::Parser>>,
-    master: Arc<Mutex<Box<dyn MasterPty + Send>>>,
-    child: Box<dyn Child + Send + Sync>,
-}
-
-impl Terminal {
-    fn chat(home: &Home, arguments: &[&str]) -> Terminal {
-        let size = PtySize { rows: 60, cols: 100, ..PtySize::default() };
-        let pair = native_pty_system().openpty(size).unwrap();
-        let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_hone"));
-        command.args([&["chat", "--model", &smollm2(), "--temperature", "0"], arguments].concat());
-        command.env("HONE_HOME", home.path("data"));
-        command.env("HONE_CONFIG", home.path("config"));
-        command.env("HONE_OFFLINE", "1");
-        command.env("TERM", "xterm-256color");
-        let child = pair.slave.spawn_command(command).unwrap();
-        let keyboard = Arc::new(Mutex::new(pair.master.take_writer().unwrap()));
-        let screen = Arc::new(Mutex::new(vt100::Parser::new(size.rows, size.cols, 200)));
-        let mut output = pair.master.try_clone_reader().unwrap();
-        let (answers, shown) = (Arc::clone(&keyboard), Arc::clone(&screen));
-        let master = Arc::new(Mutex::new(pair.master));
-        let kept = Arc::clone(&master);
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(count @ 1..) = output.read(&mut bytes) {
-                let mut screen = shown.lock().unwrap();
-                screen.process(&bytes[..count]);
-                // The line editor asks where the cursor is, as terminals can be asked.
-                if bytes[..count].windows(4).any(|window| window == b"\x1b[6n") {
-                    let (row, column) = screen.screen().cursor_position();
-                    write!(answers.lock().unwrap(), "\x1b[{};{}R", row + 1, column + 1).unwrap();
-                }
-            }
-            // The master lives as long as somebody reads from it.
-            drop(kept);
-        });
-        Terminal { keyboard, screen, master, child }
-    }
-
-    fn type_text(&self, text: &str) {
-        self.keyboard.lock().unwrap().write_all(text.as_bytes()).unwrap();
-    }
-
-    fn lines(&self) -> Vec<String> {
-        let screen = self.screen.lock().unwrap();
-        let (_, columns) = screen.screen().size();
-        screen.screen().rows(0, columns).map(|line| line.trim_end().to_string()).collect()
-    }
-
-    /// Waits until the screen's lines are as `wanted` says, and returns them.
-    #[track_caller]
-    fn wait_for(&self, what: &str, wanted: impl Fn(&[String]) -> bool) -> Vec<String> {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let lines = self.lines();
-            if wanted(&lines) {
-                return lines;
-            }
-            assert!(Instant::now() < until, "no {what} on the screen:\n{}", lines.join("\n"));
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-    }
-}
+use support::Home;
+use terminal::Terminal;
 
 fn position(lines: &[String], start: &str) -> Option<usize> {
     lines.iter().position(|line| line.starts_with(start))

@@ -36,6 +36,10 @@ pub(crate) struct StackOptions {
     pub(crate) respondent_b: Option<(Option<String>, f32)>,
     /// The folder of the memory, if it is not the user's.
     pub(crate) memory: Option<PathBuf>,
+    /// Whether the grades of answers are due that this process does not grade.
+    pub(crate) grades_due: bool,
+    /// Whether due answers from earlier are graded while nobody waits.
+    pub(crate) works_off_backlog: bool,
     /// Whether the computed prefix of the conversation is saved for when it is resumed.
     pub(crate) keeps_prefix: bool,
 }
@@ -147,8 +151,9 @@ impl App {
         let judge = options.grades.then(|| self.judge(generator.clone())).transpose()?;
         let respondent_b = options.respondent_b.map(|(model, temperature)| RespondentB { model, temperature });
         let folder = options.memory.unwrap_or_else(|| self.memory_folder());
-        let memory = self.config.memory.remember.then(|| self.memory(&folder));
-        Stack::start(TeamParts { generator, thinking: ThinkingSettings::default(), respondent_b, judge, memory })
+        let memory = self.config.memory.remember.then(|| self.memory(&folder, options.grades_due));
+        let (thinking, works_off_backlog) = (ThinkingSettings::default(), options.works_off_backlog);
+        Stack::start(TeamParts { generator, thinking, respondent_b, judge, memory, works_off_backlog })
     }
 
     /// The judge that the configuration describes.
@@ -168,7 +173,7 @@ impl App {
         judge::rubric(&self.config)
     }
 
-    fn memory(&self, folder: &Path) -> MemoryParts {
+    fn memory(&self, folder: &Path, grades_due: bool) -> MemoryParts {
         let (store, error) = MemoryStore::keeping(folder, self.memory_options());
         if let Some(error) = error {
             self.output.note(&match store.check_keeping() {
@@ -179,7 +184,7 @@ impl App {
         let embedder = self.embedder().inspect_err(|error| {
             self.output.note(&format!("answers are remembered, but nothing is recalled: {error:#}"));
         });
-        MemoryParts { store, embedder: embedder.ok(), settings: self.config.memory.settings.clone() }
+        MemoryParts { store, embedder: embedder.ok(), settings: self.config.memory.settings.clone(), grades_due }
     }
 
     /// The folder of the user's memory; it need not exist yet.

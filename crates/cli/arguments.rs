@@ -13,6 +13,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use hone_protocol::Timestamp;
 
 use crate::config::Override;
 pub(crate) use bench::{BenchArguments, BenchCommand, ContentionArguments, SharingArguments};
@@ -63,7 +64,7 @@ pub(crate) enum Command {
     Perplexity(PerplexityArguments),
     /// Measure the speed of prompt processing and generation
     Bench(BenchArguments),
-    /// Grade an answer, or a file of answers, from 1 to 5
+    /// Grade an answer, a file of answers, or the remembered answers that are due, from 1 to 5
     #[command(after_help = GRADE_KEYS)]
     Grade(GradeArguments),
     /// Compare two answers, or a file of pairs, and choose the better one
@@ -208,6 +209,9 @@ pub(crate) struct ChatQualityFlags {
     /// Do not grade answers
     #[arg(long)]
     pub(crate) no_grade: bool,
+    /// Before leaving, wait until every answer of the chat is graded
+    #[arg(long, conflicts_with = "no_grade")]
+    pub(crate) wait_grades: bool,
     /// The model that grades
     #[arg(long, value_name = "MODEL")]
     pub(crate) judge: Option<String>,
@@ -325,8 +329,8 @@ pub(crate) struct GradeArguments {
         long,
         value_name = "TEXT",
         allow_hyphen_values = true,
-        required_unless_present = "input",
-        conflicts_with = "input"
+        required_unless_present_any = ["input", "due"],
+        conflicts_with_all = ["input", "due"]
     )]
     pub(crate) query: Option<String>,
     /// What was answered
@@ -334,12 +338,12 @@ pub(crate) struct GradeArguments {
         long,
         value_name = "TEXT",
         allow_hyphen_values = true,
-        required_unless_present = "input",
-        conflicts_with = "input"
+        required_unless_present_any = ["input", "due"],
+        conflicts_with_all = ["input", "due"]
     )]
     pub(crate) answer: Option<String>,
     /// An answer that deserves a 5
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "input")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with_all = ["input", "due"])]
     pub(crate) reference: Option<String>,
     /// The rubric to grade by: a built-in one, or one in the folder `rubrics` beside the configuration
     #[arg(long, value_name = "NAME")]
@@ -347,6 +351,15 @@ pub(crate) struct GradeArguments {
     /// Exit with 3 if the score, or the mean of the scores, is below this
     #[arg(long, value_name = "SCORE")]
     pub(crate) at_least: Option<f64>,
+    /// Grade the remembered answers that are due: those that a chat, a judge or a kill left without a grade
+    #[arg(long, conflicts_with = "input")]
+    pub(crate) due: bool,
+    /// Only answers since this time: 2026-01-31, 2026-01-31T18:30 (UTC), or 30m, 12h, 7d ago
+    #[arg(long, value_name = "TIME", requires = "due", conflicts_with_all = ["query", "input"], value_parser = memory::moment)]
+    pub(crate) since: Option<Timestamp>,
+    /// Also grade answers that were to stay without a score: because grading was off, or the judge wrote no verdict
+    #[arg(long, requires = "due", conflicts_with_all = ["query", "input"])]
+    pub(crate) regrade_null: bool,
     #[command(flatten)]
     pub(crate) batch: BatchFlags,
     #[command(flatten)]

@@ -332,7 +332,7 @@ mod tests {
             &[],
             vec![],
             "chat.system",
-            "unknown key chat.sytem (~/chat.toml): known are chat.grade, chat.history_lines, chat.save, chat.system",
+            "unknown key chat.sytem (~/chat.toml): known are chat.grade, chat.grade_due, chat.history_lines, chat.save, chat.system",
         );
         check(
             &[("egnine.toml", "")],

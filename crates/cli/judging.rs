@@ -22,6 +22,7 @@ use crate::terminal::Output;
 use crate::terminal::interrupt::Interrupt;
 use crate::terminal::progress::{self, Steps};
 use cache::VerdictCache;
+pub(crate) use driver::Completed;
 use driver::{Driver, Judged};
 use setting::Setting;
 use task::BatchTask;
@@ -65,6 +66,42 @@ impl JudgeSession {
             interrupt: Interrupt::install()?,
             output: app.output,
         })
+    }
+
+    /// Starts the engine and makes the judge for answers that nobody waits for.
+    ///
+    /// # Errors
+    /// See [`JudgeSession::open`].
+    pub(crate) fn open_for_backlog(app: &App) -> anyhow::Result<JudgeSession> {
+        let judge = app.judge(app.generator()?)?.in_lane(Lane::Batch);
+        let setting = Setting::new(app, &judge, &judge.settings().model);
+        let answered_by = app.config.engine.model.clone();
+        Ok(JudgeSession {
+            judge,
+            answered_by,
+            setting,
+            cache: None,
+            interrupt: Interrupt::install()?,
+            output: app.output,
+        })
+    }
+
+    /// Ctrl-C.
+    pub(crate) fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
+    }
+
+    /// Judges answers of one model, and hands the verdicts on in their order, each with the place of its task.
+    ///
+    /// # Errors
+    /// Those of `on_verdict`, after which nothing more is judged.
+    pub(crate) fn judge_all<T: BatchTask>(
+        &self,
+        tasks: &[T],
+        answered_by: &str,
+        mut on_verdict: impl FnMut(usize, T::Verdict) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Completed> {
+        Driver { answered_by, ..self.driver() }.judge_all(tasks, |judged| on_verdict(judged.index, judged.verdict))
     }
 
     /// Creates the judge for its examination: it is asked whatever earlier marks say, and nothing stands in for it.

@@ -3,20 +3,22 @@
 //! It drives the judge's generation from its own loop, alongside its mailbox: a cancellation ends a grading within one
 //! token, and answers that arrive in the meantime are deferred. Every answer leads to exactly one `critique.result`,
 //! whose score is null if the answer could not be graded, was not worth it, or is no longer wanted.
+//! Two answers that are worth a verdict lead to exactly one `pairwise.result`, whether or not they could be graded.
 
-mod pairs;
+pub(crate) mod pairs;
 pub(crate) mod states;
 
 use std::sync::Arc;
 
 use crossbeam_channel::RecvError;
 use hone_bus::{Agent, Bus, Inbox, Wakeup};
+use hone_protocol::prospect::{STOPPED, TOO_MANY};
 use hone_protocol::{
     Comparison, Critique, Envelope, GenerationEvent, Grade, Judging, Payload, Preference, Response, Subject,
 };
-use hone_quality::{CompareTask, GradeTask, Judge};
+use hone_quality::{GradeTask, Judge};
 
-use self::pairs::{Graded, Pair, PairBuffer};
+use self::pairs::{Graded, NextPair, Pair, SharedPairs};
 use self::states::{
     Comparing, Fail, Grading, Idle, Publish, PublishPairwise, Publishing, Receive, Receiving, Reset, StartGrade,
     StartPairwise, State,
@@ -36,12 +38,15 @@ pub(crate) struct CriticAgent {
     bus: Bus,
     judge: Judge,
     state: State,
-    pairs: PairBuffer,
+    pairs: SharedPairs,
 }
 
 impl CriticAgent {
-    pub(crate) fn new(bus: Bus, judge: Judge) -> Self {
-        CriticAgent { bus, judge, state: State::default(), pairs: PairBuffer::default() }
+    /// A critic, which begins with the comparison that the one before has failed at.
+    pub(crate) fn new(bus: Bus, judge: Judge, pairs: SharedPairs) -> Self {
+        let mut critic = CriticAgent { bus, judge, state: State::default(), pairs };
+        critic.resume();
+        critic
     }
 
     fn receive(&mut self, message: Arc<Envelope>, inbox: &mut Inbox) {
@@ -52,7 +57,7 @@ impl CriticAgent {
             State::Idle(idle) => self.begin(idle, &message, inbox),
             at_work => {
                 if let Err(refused) = inbox.defer(message) {
-                    self.leave_ungraded(&refused, "too many answers wait for their grades");
+                    self.leave_ungraded(&refused, TOO_MANY, Pairing::Compare);
                 }
                 at_work
             }
@@ -62,16 +67,12 @@ impl CriticAgent {
     fn begin(&mut self, idle: Idle, message: &Arc<Envelope>, inbox: &mut Inbox) -> State {
         let Some((topic, response)) = answer_in(message) else { return idle.into() };
         inbox.claim(message);
-        let receiving = idle.act(Receive, |()| Graded {
-            topic,
-            query: response.query.clone(),
-            answer: response.answer.clone(),
-            model: response.model.clone(),
-            score: None,
-        });
-        let reason = why_not(response).map(str::to_owned).or_else(|| self.judge.refusal(&response.model));
-        match reason {
-            Some(reason) => self.publish(receiving.act(Publish, |graded| (graded, ungraded(&reason))), inbox).into(),
+        let receiving = idle.act(Receive, |()| unscored(topic, response));
+        match response.why_not_judged() {
+            Some(reason) => {
+                let idle = self.publish(receiving.act(Publish, |graded| (graded, Grade::unscored(reason))), inbox);
+                self.next_comparison(idle)
+            }
             None => self.grade(receiving).into(),
         }
     }
@@ -92,13 +93,16 @@ impl CriticAgent {
                 None => grading.into(),
             },
             State::Comparing(mut comparing) => match comparing.work_mut().1.take(channel, event) {
-                Some(preference) => self.prefer(comparing, preference).into(),
+                Some(preference) => {
+                    let idle = self.prefer(comparing, preference);
+                    self.next_comparison(idle)
+                }
                 None => comparing.into(),
             },
         };
     }
 
-    /// Publishes the judge's grade, and starts a comparison if both answers to the question are now graded.
+    /// Publishes the judge's grade, and starts a comparison if both answers to the question have been judged.
     fn conclude(&mut self, grading: Grading, grade: Grade, inbox: &mut Inbox) -> State {
         let graded = Graded { score: grade.score, ..grading.work().0.clone() };
         let idle = match grade.judging.failure {
@@ -109,10 +113,33 @@ impl CriticAgent {
             }
             None => self.publish(grading.act(Publish, |work| (work.0, grade)), inbox),
         };
-        match graded.score.and_then(|_| self.pairs.take(graded)) {
-            Some(pair) => self.compare(idle, pair).into(),
-            None => idle.into(),
+        self.pairs.lock().add(graded);
+        self.next_comparison(idle)
+    }
+
+    /// Compares the next pair, where nothing else is being done.
+    fn resume(&mut self) {
+        self.state = match std::mem::take(&mut self.state) {
+            State::Idle(idle) => self.next_comparison(idle),
+            at_work => at_work,
+        };
+    }
+
+    /// Compares the next pair that is complete.
+    fn next_comparison(&self, idle: Idle) -> State {
+        loop {
+            let next = self.pairs.lock().begin();
+            match next {
+                Some(NextPair::Compare(pair)) => return self.compare(idle, pair).into(),
+                Some(NextPair::GiveUp(pair)) => self.leave_uncompared(&pair, FAILED),
+                None => return idle.into(),
+            }
         }
+    }
+
+    fn leave_uncompared(&self, pair: &Pair, reason: &str) {
+        let judging = Judging::failed(reason);
+        self.tell_preference(pair, Preference { judging, ..Preference::default() });
     }
 
     fn publish(&self, publishing: Publishing, inbox: &mut Inbox) -> Idle {
@@ -131,17 +158,13 @@ impl CriticAgent {
 
     fn compare(&self, idle: Idle, pair: Pair) -> Comparing {
         idle.act(StartPairwise, |()| {
-            let task = CompareTask {
-                query: pair.a.query.clone(),
-                answer_a: pair.a.answer.clone(),
-                answer_b: pair.b.answer.clone(),
-            };
-            let run = self.judge.start(task, &pair.a.model);
+            let run = self.judge.start(pair.task(), &pair.a.model);
             Box::new((pair, run))
         })
     }
 
     fn prefer(&self, comparing: Comparing, preference: Preference) -> Idle {
+        self.pairs.lock().end();
         match preference.judging.failure {
             None => comparing.act(PublishPairwise, |work| self.tell_preference(&work.0, preference)),
             Some(_) => comparing.act(Fail, |work| self.tell_preference(&work.0, preference)).act(Reset, drop),
@@ -172,6 +195,7 @@ impl CriticAgent {
                 self.publish(publishing, inbox)
             }
             State::Comparing(comparing) => {
+                self.pairs.lock().end();
                 comparing.act(Fail, |work| self.tell_preference(&work.0, work.1.give_up(reason))).act(Reset, drop)
             }
         };
@@ -188,21 +212,28 @@ impl CriticAgent {
     }
 
     fn withdraw(&mut self, withdrawal: Withdrawal, inbox: &mut Inbox) {
-        self.pairs.withdraw(withdrawal);
+        let withdrawn = self.pairs.lock().withdraw(withdrawal);
+        withdrawn.iter().for_each(|pair| self.leave_uncompared(pair, withdrawal.reason()));
         let is_concerned = |message: &Envelope| Topic::of(message).is_some_and(|topic| withdrawal.concerns(&topic));
         for message in inbox.take_deferred(is_concerned) {
-            self.leave_ungraded(&message, withdrawal.reason());
+            self.leave_ungraded(&message, withdrawal.reason(), Pairing::Leave);
         }
         if self.topic().is_some_and(|topic| withdrawal.concerns(topic)) {
             self.end_work(withdrawal.reason(), inbox);
+            self.resume();
         }
     }
 
-    fn leave_ungraded(&self, message: &Envelope, reason: &str) {
-        if let Some((topic, response)) = answer_in(message) {
-            let (query, answer) = (response.query.clone(), response.answer.clone());
-            let critique = Critique { query, answer, grade: ungraded(reason) };
-            topic.publish(&self.bus, NAME, Payload::CritiqueResult(critique));
+    /// Says why an answer has no grade.
+    fn leave_ungraded(&self, message: &Envelope, reason: &str, pairing: Pairing) {
+        let Some((topic, response)) = answer_in(message) else { return };
+        let (query, answer) = (response.query.clone(), response.answer.clone());
+        // What can never be graded says so, whatever else keeps it from its grade.
+        let why_not = response.why_not_judged();
+        let critique = Critique { query, answer, grade: Grade::unscored(why_not.unwrap_or(reason)) };
+        topic.publish(&self.bus, NAME, Payload::CritiqueResult(critique));
+        if pairing == Pairing::Compare && why_not.is_none() {
+            self.pairs.lock().add(unscored(topic, response));
         }
     }
 }
@@ -232,32 +263,36 @@ impl Agent for CriticAgent {
         self.end_work(STOPPED, inbox);
         let mut left = inbox.take_deferred(|_| true);
         left.extend(inbox.messages().try_iter());
-        left.iter().for_each(|message| self.leave_ungraded(message, STOPPED));
+        left.iter().for_each(|message| self.leave_ungraded(message, STOPPED, Pairing::Leave));
+        let left = self.pairs.lock().take_complete();
+        left.iter().for_each(|pair| self.leave_uncompared(pair, STOPPED));
     }
 
     fn recover(&mut self, message: &Envelope) {
-        self.leave_ungraded(message, "the critic failed at this answer and was started again");
+        self.leave_ungraded(message, FAILED, Pairing::Compare);
+        self.resume();
     }
 }
 
-const STOPPED: &str = "the critic was stopped";
+/// Why there is no verdict where the critic has panicked.
+pub(crate) const FAILED: &str = "the critic failed at this answer and was started again";
+
+/// Whether an answer without a grade is compared all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pairing {
+    Compare,
+    /// Nobody waits for it.
+    Leave,
+}
+
+fn unscored(topic: Topic, response: &Response) -> Graded {
+    let Response { query, answer, model, .. } = response.clone();
+    Graded { topic, query, answer, model, score: None }
+}
 
 fn answer_in(message: &Envelope) -> Option<(Topic, &Response)> {
     match &message.payload {
         Payload::ResponseGeneration(response) => Some((Topic::of(message)?, response)),
         _ => None,
     }
-}
-
-/// Why an answer is not worth a grade.
-fn why_not(response: &Response) -> Option<&'static str> {
-    if response.finish_reason.is_none() {
-        return Some("cancelled");
-    }
-    response.answer.trim().is_empty().then_some("the answer is empty")
-}
-
-/// The grade of an answer that was not shown to the judge.
-fn ungraded(reason: &str) -> Grade {
-    Grade { judging: Judging { failure: Some(reason.to_owned()), ..Judging::default() }, ..Grade::default() }
 }

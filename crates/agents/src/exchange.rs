@@ -37,8 +37,8 @@ impl Reply {
         self.response.is_some() || self.failure.is_some()
     }
 
-    fn is_scored(&self) -> bool {
-        self.grade.as_ref().is_some_and(|grade| grade.score.is_some())
+    fn is_worth_comparing(&self) -> bool {
+        self.response.as_ref().is_some_and(|response| response.why_not_judged().is_none())
     }
 }
 
@@ -121,15 +121,15 @@ impl Exchange {
         self.is_cancelled
     }
 
-    /// Whether everything that can be expected has arrived. An answer that a respondent failed to give is neither
-    /// graded nor compared, and only two scored answers are compared.
+    /// Whether everything that can be expected has arrived. An answer that a respondent failed to give or to finish is neither
+    /// graded nor compared. Answers that could not be graded are compared all the same.
     pub fn is_complete(&self, expected: Expected) -> bool {
         let respondents = if expected.respondent_b { &self.replies[..] } else { &self.replies[..1] };
         let have_ended = respondents.iter().all(Reply::has_ended);
         let mut answered = respondents.iter().filter(|reply| reply.response.is_some());
         let are_graded = !expected.grades || answered.all(|reply| reply.grade.is_some());
-        let compares = expected.respondent_b && expected.grades && respondents.iter().all(Reply::is_scored);
-        have_ended && are_graded && (!compares || self.comparison.is_some())
+        let compares = expected.respondent_b && expected.grades && respondents.iter().all(Reply::is_worth_comparing);
+        have_ended && are_graded && (!compares || self.is_cancelled || self.comparison.is_some())
     }
 
     /// Processes a message.
@@ -188,7 +188,7 @@ fn place(respondent: RespondentId) -> usize {
 #[cfg(test)]
 mod tests {
     use hone_protocol::{
-        Feedback, Judging, Nothing, Preference, RecallMode, SamplingOptions, SessionId, Stored, Timings,
+        Feedback, FinishReason, Judging, Nothing, Preference, RecallMode, SamplingOptions, SessionId, Stored, Timings,
     };
 
     use super::*;
@@ -204,7 +204,7 @@ mod tests {
             thinking: String::new(),
             model: "m".to_owned(),
             sampling: SamplingOptions::default(),
-            finish_reason: None,
+            finish_reason: Some(FinishReason::Stop),
             timings: Timings::default(),
         })
     }
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn two_answers_are_compared_where_both_have_a_score() {
+    fn two_answers_are_compared_even_where_one_has_no_score() {
         let exchange = check(
             COMPARED,
             "A answers because => A answered because
@@ -340,7 +340,8 @@ mod tests {
             "B answers so => B answered so
              B graded => B graded None
              A answers because => A answered because
-             A graded 4 => A graded Some(4) !",
+             A graded 4 => A graded Some(4)
+             A compared => A is better !",
         );
         check(
             COMPARED,

@@ -8,12 +8,15 @@
 //!                   └───────────────────────────────────► memory ──► memory.stored
 //! ```
 //!
+//! Answers that were left without a grade are graded by the backlog agent while nobody waits.
+//!
 //! Agents communicate only through the [bus](hone_bus). A [`Team`] starts and stops them. Each is in one of a few
 //! states, which carry its work, and may take only the actions in its table ([`tables`]). It sleeps until a message,
 //! its own work or a deadline comes, and reads its mailbox before it resumes its work, so that a cancellation takes
 //! effect within one token.
 
 mod asker;
+mod backlog;
 mod critic;
 mod exchange;
 mod extraction;
@@ -38,5 +41,11 @@ pub use thinking::ThinkingSettings;
 
 /// The state tables of all agents.
 pub fn tables() -> Vec<StateTable> {
-    vec![generator::states::table(), critic::states::table(), memory::states::table(), extraction::states::table()]
+    vec![
+        generator::states::table(),
+        critic::states::table(),
+        memory::states::table(),
+        backlog::states::table(),
+        extraction::states::table(),
+    ]
 }

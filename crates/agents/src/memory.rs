@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use crossbeam_channel::{after, select_biased};
 use hone_bus::{Agent, Bus, Inbox};
-use hone_memory::{Engram, MemoryError, MemoryStore, Update};
+use hone_memory::{Due, Engram, MemoryError, MemoryStore, Update};
 use hone_protocol::{
-    Embed, Envelope, Feedback, Payload, Rating, Response, Reward, Stored, Subject, Timestamp, with_causes,
+    Critique, Embed, Envelope, Feedback, Grade, HolderId, Payload, Rating, RespondentId, Response, Reward, Stored,
+    Subject, Timestamp, with_causes,
 };
 
 use self::states::{AnnotateFeedback, AnnotatePairwise, EmbedOne, Error, Fail, Idle, Reset, State, UpdateScore, Write};
@@ -49,9 +50,21 @@ pub(crate) struct MemoryAgent {
     bus: Bus,
     store: MemoryStore,
     embedder: Option<Arc<dyn Embed>>,
+    judging: Judging,
     state: State,
     /// Engrams without a vector; `None` once all have been looked at.
     lacking: Option<Vec<Engram>>,
+}
+
+/// What is to come of the answers that are remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judging {
+    /// Nobody wants them graded.
+    Never,
+    /// They are due: who has the time grades them.
+    Later,
+    /// This process grades them, and holds them until it has.
+    By(HolderId),
 }
 
 /// The events that it handles.
@@ -62,9 +75,9 @@ pub(crate) enum Event {
 }
 
 impl MemoryAgent {
-    pub(crate) fn new(bus: Bus, store: MemoryStore, embedder: Option<Arc<dyn Embed>>) -> Self {
+    pub(crate) fn new(bus: Bus, store: MemoryStore, embedder: Option<Arc<dyn Embed>>, judging: Judging) -> Self {
         let lacking = embedder.is_some().then(Vec::new);
-        MemoryAgent { bus, store, embedder, state: State::default(), lacking }
+        MemoryAgent { bus, store, embedder, judging, state: State::default(), lacking }
     }
 
     fn receive(&mut self, message: &Envelope) {
@@ -74,10 +87,10 @@ impl MemoryAgent {
             Payload::ResponseGeneration(response) if !is_nothing(response) => {
                 self.perform(Write, |agent| agent.write(&topic, message, response))
             }
-            Payload::CritiqueResult(critique) if critique.grade.score.is_some() => {
+            Payload::CritiqueResult(critique) if says_something(critique) => {
                 self.perform(UpdateScore, |_| store.update_score(id, &critique.grade).map(drop))
             }
-            Payload::PairwiseResult(comparison) if comparison.preference.judging.failure.is_none() => {
+            Payload::PairwiseResult(comparison) => {
                 self.perform(AnnotatePairwise, |_| store.annotate_pairwise(comparison).map(drop))
             }
             Payload::UserFeedback(feedback) => {
@@ -113,14 +126,29 @@ impl MemoryAgent {
             correlation_id: topic.correlation_id,
             ..Engram::new(topic.query_id, topic.session_id, response)
         };
+        let engram = self.with_prospect(engram, response);
         let vector = self.vector_of(&engram);
-        let sequence = self.store.remember(engram, vector)?;
+        let holder = match self.judging {
+            Judging::By(holder) => Some(holder),
+            Judging::Never | Judging::Later => None,
+        };
+        let sequence = self.store.remember_held(engram, vector, holder)?;
         if sequence == 0 {
             tracing::info!(query_id = %topic.query_id, "an answer is kept, and remembered when memory can be reached");
             return Ok(());
         }
         topic.publish(&self.bus, NAME, Payload::MemoryStored(Stored { sequence }));
         Ok(())
+    }
+
+    /// The engram with what is due of it, or with the reason why it will never have a grade. Of the two answers to a question,
+    /// respondent B's says that they are to be compared.
+    fn with_prospect(&self, engram: Engram, response: &Response) -> Engram {
+        match (self.judging, response.why_not_judged()) {
+            (Judging::Never, _) => engram,
+            (_, Some(reason)) => Engram { grade: Some(Grade::unscored(reason)), ..engram },
+            (_, None) => Engram { due: Some(Due::fresh(engram.respondent_id == RespondentId::B)), ..engram },
+        }
     }
 
     /// The engram's vector. Without one it is still remembered, but cannot be found by its meaning.
@@ -153,7 +181,8 @@ impl MemoryAgent {
     }
 
     fn take_feedback(&self, topic: &Topic, feedback: Feedback) -> Result<(), MemoryError> {
-        if self.store.annotate_feedback(topic.query_id, feedback.rating)? == Update::Kept {
+        // An unknown answer has earned nobody a reward, and who gave one that is kept for later is not known yet.
+        if self.store.annotate_feedback(topic.query_id, feedback.rating)? != Update::Merged {
             return Ok(());
         }
         let model = self.store.get(topic.query_id)?.map(|engram| engram.model).unwrap_or_default();
@@ -199,6 +228,12 @@ impl Agent for MemoryAgent {
     fn recover(&mut self, message: &Envelope) {
         tracing::error!(subject = %message.subject(), query_id = ?message.query_id, "memory has lost a message");
     }
+}
+
+/// Whether a critique says something of an answer that is remembered: a score, or why there is none.
+fn says_something(critique: &Critique) -> bool {
+    let Critique { answer, grade, .. } = critique;
+    grade.score.is_some() || (grade.judging.failure.is_some() && !answer.trim().is_empty())
 }
 
 /// Whether an answer was cancelled before it had any content.

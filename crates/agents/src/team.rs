@@ -7,14 +7,16 @@ use std::io;
 use std::sync::Arc;
 
 use hone_bus::{Agent, AgentHandle, Bus, Overload, Subscription, spawn};
-use hone_memory::MemoryStore;
+use hone_memory::{Holder, MemoryStore};
 use hone_protocol::{Embed, Generate, RespondentId, Subject};
 use hone_quality::Judge;
 
+use crate::backlog::{self, BacklogAgent, BacklogParts};
+use crate::critic::pairs::SharedPairs;
 use crate::critic::{self, CriticAgent};
 use crate::extraction::{self, ExtractionAgent, ExtractionParts};
 use crate::generator::{self, GeneratorAgent, GeneratorParts, Respondent};
-use crate::memory::{self, MemoryAgent};
+use crate::memory::{self, Judging, MemoryAgent};
 use crate::recall::Recaller;
 use crate::recorder::{self, Recorder};
 use crate::settings::MemorySettings;
@@ -35,6 +37,8 @@ pub struct TeamParts {
     pub judge: Option<Judge>,
     /// Where answers are remembered, if at all.
     pub memory: Option<MemoryParts>,
+    /// Whether the judge also grades answers from earlier whose grades are due, while nobody waits.
+    pub works_off_backlog: bool,
 }
 
 /// How the second respondent differs from the first.
@@ -54,6 +58,8 @@ pub struct MemoryParts {
     pub embedder: Option<Arc<dyn Embed>>,
     /// How memory is used.
     pub settings: MemorySettings,
+    /// Whether the grades of answers are due that no judge of this team gives.
+    pub grades_due: bool,
 }
 
 /// Running agents. Dropping it stops them and waits until their threads have ended, by which time all answers are
@@ -61,6 +67,8 @@ pub struct MemoryParts {
 pub struct Team {
     /// In the order in which they started.
     agents: Vec<AgentHandle>,
+    /// What the team works on; it is free again when the agents have stopped.
+    _holder: Option<Arc<Holder>>,
 }
 
 impl Team {
@@ -69,7 +77,11 @@ impl Team {
     /// # Errors
     /// When the system cannot create a thread.
     pub fn start(bus: &Bus, parts: TeamParts) -> io::Result<Team> {
-        let mut team = Team { agents: Vec::new() };
+        let grades = parts.judge.is_some();
+        let held = parts.memory.as_ref().filter(|_| grades);
+        let holder = held.map(|memory| Holder::new(&memory.store)).transpose()?.map(Arc::new);
+        let mut team = Team { agents: Vec::new(), _holder: holder.clone() };
+        let store = parts.memory.as_ref().map(|memory| memory.store.clone());
         let respondents = respondents(parts.respondent_b);
         let recaller = parts.memory.as_ref().and_then(recaller);
         if let Some(memory) = parts.memory {
@@ -79,11 +91,20 @@ impl Team {
                 settings: Arc::new(memory.settings.clone()),
                 waits_for_grades: parts.judge.is_some(),
             };
-            team.remember(bus, memory, extraction)?;
+            let judging = match &holder {
+                Some(holder) => Judging::By(holder.id()),
+                None if memory.grades_due => Judging::Later,
+                None => Judging::Never,
+            };
+            team.remember(bus, memory, judging, extraction)?;
         }
         if let Some(judge) = parts.judge {
-            let critics_bus = bus.clone();
-            let make = move || CriticAgent::new(critics_bus.clone(), judge.clone());
+            if let (Some(store), Some(holder), true) = (store, holder, parts.works_off_backlog) {
+                let (bus, judge, in_hand) = (bus.clone(), judge.clone(), Arc::default());
+                team.work_off(BacklogParts { bus, store, judge, holder, in_hand })?;
+            }
+            let (critics_bus, pairs) = (bus.clone(), SharedPairs::default());
+            let make = move || CriticAgent::new(critics_bus.clone(), judge.clone(), pairs.clone());
             team.add(bus, critic::NAME, critic::SUBJECTS.to_vec(), make)?;
         }
         for respondent in respondents {
@@ -103,12 +124,23 @@ impl Team {
     /// Stops the agents, as dropping the team does.
     pub fn stop(self) {}
 
-    fn remember(&mut self, bus: &Bus, memory: MemoryParts, extraction: ExtractionParts) -> io::Result<()> {
-        let MemoryParts { store, embedder, settings } = memory;
+    fn work_off(&mut self, parts: BacklogParts) -> io::Result<()> {
+        let bus = parts.bus.clone();
+        self.add(&bus, backlog::NAME, backlog::SUBJECTS.to_vec(), move || BacklogAgent::new(parts.clone()))
+    }
+
+    fn remember(
+        &mut self,
+        bus: &Bus,
+        memory: MemoryParts,
+        judging: Judging,
+        extraction: ExtractionParts,
+    ) -> io::Result<()> {
+        let MemoryParts { store, embedder, settings, .. } = memory;
         let records = store.clone();
         self.add(bus, recorder::NAME, recorder::subjects(), move || Recorder::new(records.clone()))?;
         let agents_bus = bus.clone();
-        let make = move || MemoryAgent::new(agents_bus.clone(), store.clone(), embedder.clone());
+        let make = move || MemoryAgent::new(agents_bus.clone(), store.clone(), embedder.clone(), judging);
         self.add(bus, memory::NAME, memory::SUBJECTS.to_vec(), make)?;
         if settings.extract {
             let make = move || ExtractionAgent::new(extraction.clone());

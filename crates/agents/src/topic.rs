@@ -1,7 +1,7 @@
 //! The question that a message is about, and what withdraws it.
 
 use hone_bus::Bus;
-use hone_protocol::{Envelope, Payload, QueryId, RespondentId, SessionId};
+use hone_protocol::{Envelope, Payload, QueryId, RespondentId, SessionId, prospect};
 
 /// A question to one respondent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +64,8 @@ impl Withdrawal {
     /// The reason for the missing grade.
     pub(crate) fn reason(self) -> &'static str {
         match self {
-            Withdrawal::Query(_) => "cancelled",
-            Withdrawal::Session(_) => "the session was closed",
+            Withdrawal::Query(_) => prospect::CANCELLED,
+            Withdrawal::Session(_) => prospect::SESSION_CLOSED,
         }
     }
 }

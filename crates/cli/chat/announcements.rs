@@ -9,8 +9,9 @@ use std::thread::JoinHandle;
 
 use anyhow::Context;
 use crossbeam_channel::{Sender, bounded, select_biased};
-use hone_agents::{Asker, Change, Exchange};
-use hone_protocol::{Comparison, Critique, Envelope, GenerateError, Grade, Preference, QueryId, RespondentId, Subject};
+use hone_agents::{Asker, Change, Exchange, Expected};
+use hone_memory::{Compared, Engram};
+use hone_protocol::{Critique, Envelope, GenerateError, Grade, Judging, Preference, QueryId, RespondentId, Subject};
 
 use crate::badge::{badge, judge_name};
 use crate::describe::on_one_line;
@@ -20,9 +21,10 @@ use crate::terminal::Line;
 use crate::terminal::lines::Lines;
 
 /// The subjects that badges and explanations need.
-const SUBJECTS: [Subject; 6] = [
+const SUBJECTS: [Subject; 7] = [
     Subject::QueryReceived,
     Subject::QueryCancelled,
+    Subject::ResponseGeneration,
     Subject::ResponseFailed,
     Subject::MemoryRecalled,
     Subject::CritiqueResult,
@@ -103,6 +105,11 @@ impl Announcements {
         Ok(Listener { stop: Some(stop), thread: Some(thread) })
     }
 
+    /// The questions of which not all has come that can be expected.
+    pub(crate) fn n_pending(&self, expected: Expected) -> usize {
+        self.lock().exchanges.values().filter(|exchange| !exchange.is_complete(expected)).count()
+    }
+
     /// Why an answer got its grade, what was recalled for it, and how it compared.
     ///
     /// # Errors
@@ -122,8 +129,12 @@ impl Announcements {
             None if stack.expected().grades => row("score", "not graded yet".to_string()),
             None => row("score", "not graded: grading is off (--grade)".to_string()),
         }
-        if let Some(comparison) = exchange.and_then(Exchange::comparison) {
-            explain_comparison(comparison, &mut row);
+        let preference = match exchange.and_then(Exchange::comparison) {
+            Some(comparison) => Some(comparison.preference.clone()),
+            None => remembered()?.and_then(|engram| preference_on(&engram)),
+        };
+        if let Some(preference) = preference {
+            explain_comparison(&preference, &mut row);
         }
         for recalled in exchange.iter().flat_map(|exchange| exchange.recalls()).flat_map(|recall| &recall.engrams) {
             let score = recalled.score.map_or_else(|| "unscored".to_string(), |score| format!("{score}/5"));
@@ -222,8 +233,19 @@ fn explain_grade(grade: &Grade, row: &mut impl FnMut(&str, String)) {
     row("time", format!("{:.1} s{waited}, {} tokens", judging.seconds, judging.tokens));
 }
 
-fn explain_comparison(comparison: &Comparison, row: &mut impl FnMut(&str, String)) {
-    row("compared", comparison_text(&comparison.preference));
+fn explain_comparison(preference: &Preference, row: &mut impl FnMut(&str, String)) {
+    row("compared", comparison_text(preference));
+    if !preference.reason.is_empty() {
+        row("reason", preference.reason.clone());
+    }
+}
+
+/// What a comparison said, as respondent A's engram knows it; `None` if there was none.
+fn preference_on(engram: &Engram) -> Option<Preference> {
+    let Compared { log_odds, consistent, reason, judge, failure, .. } = engram.compared.clone()?;
+    let winner = engram.pairwise_winner.map(|is_better| if is_better { RespondentId::A } else { RespondentId::B });
+    let judging = Judging { judge, failure, ..Judging::default() };
+    Some(Preference { winner, log_odds, consistent, reason, judging })
 }
 
 /// Why there is no second answer.
@@ -257,7 +279,7 @@ impl Drop for Listener {
 
 #[cfg(test)]
 mod tests {
-    use hone_protocol::{Judging, Payload, SessionId};
+    use hone_protocol::{Comparison, Payload, SessionId};
 
     use super::super::scripted::{saying, stack};
     use super::*;

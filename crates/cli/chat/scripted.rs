@@ -18,7 +18,8 @@ use crate::terminal::interrupt::Interrupt;
 pub(crate) fn stack(generator: &Arc<Scripted>) -> Stack {
     let thinking = ThinkingSettings::default();
     let generator = generator.clone();
-    Stack::start(TeamParts { generator, thinking, respondent_b: None, judge: None, memory: None }).unwrap()
+    let (respondent_b, judge, memory, works_off_backlog) = (None, None, None, false);
+    Stack::start(TeamParts { generator, thinking, respondent_b, judge, memory, works_off_backlog }).unwrap()
 }
 
 /// The agents with a scripted model, and a line to them.

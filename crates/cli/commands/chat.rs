@@ -5,8 +5,10 @@
 //! 130. With `--grade` the command waits for the grade, and with `--respondent-b` for the second answer and the comparison.
 
 use std::io::{IsTerminal, Read};
+use std::time::Duration;
 
 use anyhow::Context;
+use crossbeam_channel::RecvTimeoutError;
 use hone_agents::Exchange;
 use hone_memory::MemoryStore;
 use hone_protocol::{Comparison, FinishReason, Grade, RespondentId, Timings};
@@ -26,21 +28,48 @@ use crate::failure::{Outcome, usage};
 use crate::logging;
 use crate::terminal::interrupt::Interrupt;
 use crate::terminal::lines::Lines;
+use crate::terminal::progress;
+
+/// How often it is looked whether the last grade has come.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Chats. Fails if anything that was said could be neither remembered nor kept for later.
 ///
 /// # Errors
 /// When there is no question, no model, or no answer.
 pub(crate) fn run(app: &App, arguments: ChatArguments) -> anyhow::Result<Outcome> {
-    let mut memory = None;
-    let outcome = chat(app, arguments, &mut memory)?;
-    // The agents have stopped, so everything to be remembered has been processed.
-    let Some(loss) = memory.and_then(|memory| memory.loss()) else { return Ok(outcome) };
+    let mut remembered = Remembered::default();
+    let outcome = chat(app, arguments, &mut remembered)?;
+    // The agents have stopped, and with them everything that was to be remembered has been dealt with.
+    if remembered.tells_due {
+        tell_due(app, &remembered);
+    }
+    let Some(loss) = remembered.memory.and_then(|memory| memory.loss()) else { return Ok(outcome) };
     app.output.error(&format!("not everything is remembered: {loss}"));
     Ok(if outcome == Outcome::Done { Outcome::Failed } else { outcome })
 }
 
-fn chat(app: &App, arguments: ChatArguments, memory: &mut Option<MemoryStore>) -> anyhow::Result<Outcome> {
+/// What outlives the agents.
+#[derive(Default)]
+struct Remembered {
+    memory: Option<MemoryStore>,
+    /// Whether a person is told how many answers were left without their grades.
+    tells_due: bool,
+}
+
+/// Says how many answers wait for their grades.
+fn tell_due(app: &App, remembered: &Remembered) {
+    let backlog = remembered.memory.as_ref().and_then(|memory| memory.backlog().ok()).unwrap_or_default();
+    match backlog.iter().filter(|entry| entry.due.grade).count() {
+        0 => {}
+        1 => app.output.note("1 answer is not graded yet: the next idle chat grades it, or `hone grade --due` now"),
+        n_due => app.output.note(&format!(
+            "{n_due} answers are not graded yet: the next idle chat grades them, or `hone grade --due` now"
+        )),
+    }
+}
+
+fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> anyhow::Result<Outcome> {
     let json = arguments.json.json;
     let question = question(arguments.question, json)?;
     let store = ConversationStore::new(app.data_folder().join("conversations"));
@@ -52,13 +81,17 @@ fn chat(app: &App, arguments: ChatArguments, memory: &mut Option<MemoryStore>) -
     }
     app.installed(session.model())?;
     let quality = arguments.quality;
-    let grades = if question.is_some() { quality.grade } else { session.config().chat.grade };
+    let chat_config = &session.config().chat;
+    let (grades_due, is_one_shot) = (chat_config.grade, question.is_some());
+    let works_off_backlog = !is_one_shot && chat_config.grade_due;
+    let grades = if is_one_shot { quality.grade || quality.wait_grades } else { grades_due };
     let respondent_b = respondent_b(app, &quality)?;
     if question.is_none() {
         provide_embedder(app);
     }
-    let stack = app.stack(StackOptions { grades, respondent_b, memory: None, keeps_prefix })?;
-    *memory = stack.store().cloned();
+    let options = StackOptions { grades, respondent_b, memory: None, grades_due, works_off_backlog, keeps_prefix };
+    let stack = app.stack(options)?;
+    *remembered = Remembered { memory: stack.store().cloned(), tells_due: grades && !is_one_shot };
     let announcements = Announcements::new(Lines::new(app.output));
     let asker = stack.asker("terminal");
     let announced = Announced { badges: question.is_none(), events: quality.monitor };
@@ -75,7 +108,7 @@ fn chat(app: &App, arguments: ChatArguments, memory: &mut Option<MemoryStore>) -
     };
     let outcome = match question {
         Some(question) => answer_once(app, &mut shell, question, json),
-        None => talk(app, &mut shell),
+        None => talk(app, &mut shell, quality.wait_grades),
     };
     announcements.lines.release();
     drop(shell);
@@ -200,6 +233,9 @@ fn answer_once(app: &App, shell: &mut Shell<'_>, question: String, json: bool) -
         if let Some(error) = &exchange.reply(RespondentId::B).failure {
             app.output.note(&no_answer_b(error));
         }
+        if exchange.comparison().is_none() && exchange.reply(RespondentId::B).response.is_some() {
+            app.output.note(NOT_COMPARED);
+        }
         app.output.print_json(&JsonAnswer::new(session, answered, &exchange))?;
     } else {
         show_verdicts(app, &exchange);
@@ -222,6 +258,9 @@ fn show_grade(app: &App, grade: &Grade) {
     }
 }
 
+/// What a person is told who has asked for two answers and for no judge.
+const NOT_COMPARED: &str = "not compared: --grade has the two answers graded and compared";
+
 /// Prints the grade, the second respondent's answer, and how the two compare.
 fn show_verdicts(app: &App, exchange: &Exchange) {
     if let Some(grade) = &exchange.reply(RespondentId::A).grade {
@@ -234,12 +273,14 @@ fn show_verdicts(app: &App, exchange: &Exchange) {
     if let Some(error) = &b.failure {
         app.output.note(&no_answer_b(error));
     }
-    if let Some(comparison) = exchange.comparison() {
-        app.output.note(&format!("the answer: {}", comparison_text(&comparison.preference)));
+    match exchange.comparison() {
+        Some(comparison) => app.output.note(&format!("the answer: {}", comparison_text(&comparison.preference))),
+        None if b.response.is_some() => app.output.note(NOT_COMPARED),
+        None => {}
     }
 }
 
-fn talk(app: &App, shell: &mut Shell<'_>) -> anyhow::Result<Outcome> {
+fn talk(app: &App, shell: &mut Shell<'_>, waits_for_grades: bool) -> anyhow::Result<Outcome> {
     let mut screen = Terminal::new(app.output);
     match shell.session.name() {
         Some(_) => screen.note(&resumed(&shell.session)),
@@ -250,5 +291,20 @@ fn talk(app: &App, shell: &mut Shell<'_>) -> anyhow::Result<Outcome> {
     let ended = repl::run(shell, &mut screen, app.data_folder().join("history.txt"), app.output);
     drop(diverted);
     shell.announcements.lines.release();
+    if waits_for_grades && ended.is_ok() {
+        wait_for_grades(app, shell);
+    }
     ended.map(|()| Outcome::Done)
+}
+
+/// Waits until all has come of the answers that can be expected. Ctrl-C leaves what is missing due.
+fn wait_for_grades(app: &App, shell: &Shell<'_>) {
+    let listening = shell.interrupt.listen();
+    let spinner = progress::spinner(app.output, "waiting for grades; Ctrl-C leaves without them");
+    while shell.announcements.n_pending(shell.asker.expected()) > 0 {
+        if listening.pressed().recv_timeout(LOOK_INTERVAL) != Err(RecvTimeoutError::Timeout) {
+            break;
+        }
+    }
+    spinner.finish_and_clear();
 }

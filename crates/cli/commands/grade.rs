@@ -1,4 +1,6 @@
-//! `hone grade`: the judge's grade for one answer, or for those in a file.
+//! `hone grade`: the judge's grade for one answer, for those in a file, or for those in memory that are due.
+
+mod due;
 
 use std::path::Path;
 
@@ -20,6 +22,9 @@ pub(crate) fn run(app: &App, arguments: &GradeArguments) -> anyhow::Result<Outco
     if let Some(bound) = arguments.at_least.filter(|bound| !(1.0..=5.0).contains(bound)) {
         return Err(usage(format!("--at-least is {bound}: it must be 1 to 5")));
     }
+    if arguments.due {
+        return due::run(app, arguments);
+    }
     let session = JudgeSession::open(app, &arguments.batch)?;
     match (arguments.batch.files(), &arguments.query, &arguments.answer) {
         (Some((input, output)), _, _) => grade_file(app, &session, arguments, input, output),
@@ -28,7 +33,7 @@ pub(crate) fn run(app: &App, arguments: &GradeArguments) -> anyhow::Result<Outco
             let task = GradeTask { query: query.clone(), answer: answer.clone(), reference };
             grade_one(app, &session, arguments, task)
         }
-        _ => Err(usage("there is nothing to grade: give --query and --answer, or --input and --output")),
+        _ => Err(usage("there is nothing to grade: give --query and --answer, --input and --output, or --due")),
     }
 }
 

@@ -2,6 +2,9 @@
 
 use hone_engine::engine::status::{EngineStatus, LaneStatus, ModelState, ModelStatus, QueuedStatus};
 
+use hone_memory::MemoryStore;
+use serde::Serialize;
+
 use crate::app::App;
 use crate::arguments::PsArguments;
 use crate::failure::Outcome;
@@ -14,8 +17,11 @@ use crate::terminal::bytes;
 /// When nothing can be printed.
 pub(crate) fn run(app: &App, arguments: &PsArguments) -> anyhow::Result<Outcome> {
     let running = processes(app.data_folder());
+    let grades_due = n_grades_due(app);
     if arguments.json.json {
-        app.output.print_json(&running)?;
+        let with_due = |process| JsonProcess { process, grades_due };
+        app.output.print_json(&running.iter().map(with_due).collect::<Vec<_>>())?;
+        return Ok(Outcome::Done);
     } else if running.is_empty() {
         app.output.note("no hone is running");
     } else {
@@ -23,7 +29,31 @@ pub(crate) fn run(app: &App, arguments: &PsArguments) -> anyhow::Result<Outcome>
             print(app, process)?;
         }
     }
+    if grades_due > 0 {
+        app.output.note(&format!(
+            "remembered answers that are due for a grade: {grades_due}; `hone grade --due` grades them"
+        ));
+    }
     Ok(Outcome::Done)
+}
+
+/// What `--json` prints of a process.
+#[derive(Serialize)]
+struct JsonProcess<'a> {
+    #[serde(flatten)]
+    process: &'a RunningProcess,
+    /// Remembered answers whose grades are due, which the processes share.
+    grades_due: usize,
+}
+
+/// Remembered answers whose grades are due. A memory that cannot be read is not what was asked about.
+fn n_grades_due(app: &App) -> usize {
+    if !app.memory_folder().is_dir() {
+        return 0;
+    }
+    let backlog = MemoryStore::open(&app.memory_folder(), app.memory_options()).and_then(|store| store.backlog());
+    let backlog = backlog.inspect_err(|error| tracing::debug!(%error, "nobody knows what is due")).unwrap_or_default();
+    backlog.iter().filter(|entry| entry.due.grade).count()
 }
 
 fn print(app: &App, running: &RunningProcess) -> anyhow::Result<()> {

@@ -38,8 +38,14 @@ fn play_alone(app: &App, story: &Story) -> anyhow::Result<Report> {
     let folder = tempfile::tempdir().context("cannot create a folder for the story's memory")?;
     let respondent_b = story.respondent_b.then_some((None, TEMPERATURE_B));
     let app = app.with_config(config);
-    let options =
-        StackOptions { grades: true, respondent_b, memory: Some(folder.path().to_path_buf()), keeps_prefix: false };
+    let options = StackOptions {
+        grades: true,
+        respondent_b,
+        memory: Some(folder.path().to_path_buf()),
+        grades_due: false,
+        works_off_backlog: false,
+        keeps_prefix: false,
+    };
     let stack = app.stack(options)?;
     Ok(play(story, &stack, &app.config))
 }

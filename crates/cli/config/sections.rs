@@ -134,6 +134,8 @@ pub(crate) struct ChatConfig {
     pub(crate) save: bool,
     /// Whether the answers of a conversation are graded.
     pub(crate) grade: bool,
+    /// Whether a conversation grades due answers from earlier while nobody waits.
+    pub(crate) grade_due: bool,
 }
 
 /// What is remembered, and how it is recalled.

@@ -5,11 +5,13 @@
 //! version does not know are kept.
 
 use hone_protocol::{
-    Comparison, FinishReason, Grade, Judging, JudgingMethod, QueryId, Rating, RespondentId, Response, SamplingOptions,
-    SessionId, Suspicion, Timestamp,
+    Comparison, FinishReason, Grade, Judging, JudgingMethod, Preference, QueryId, Rating, RespondentId, Response,
+    SamplingOptions, SessionId, Suspicion, Timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
+
+use crate::backlog::Due;
 
 /// What kind of memory an engram is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +61,28 @@ pub struct Engram {
     pub user_feedback: Option<Rating>,
     /// The question as it was received: the `query_id` of respondent A's engram.
     pub correlation_id: QueryId,
+    /// What came of the comparison with the other respondent's answer; `None` if they were not compared.
+    pub compared: Option<Compared>,
+    /// What of its judging is due; `None` if nothing is.
+    pub due: Option<Due>,
+}
+
+/// What came of a comparison of two answers, as it stands on both engrams. Which one won is [`Engram::pairwise_winner`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Compared {
+    /// The engram of the other answer.
+    pub with: QueryId,
+    /// Natural logarithm of the odds of A's answer over B's.
+    pub log_odds: f64,
+    /// Whether the judge preferred the same answer in both orders.
+    pub consistent: bool,
+    /// The judge's reason.
+    pub reason: String,
+    /// The model that judged.
+    pub judge: String,
+    /// Why there is no verdict; `None` where there is one, which is a tie if neither answer won.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 impl Engram {
@@ -82,6 +106,8 @@ impl Engram {
             pairwise_winner: None,
             user_feedback: None,
             correlation_id: query_id,
+            compared: None,
+            due: None,
         }
     }
 
@@ -116,6 +142,10 @@ struct FlatEngram {
     pairwise_winner: Option<bool>,
     user_feedback: Option<Rating>,
     correlation_id: QueryId,
+    #[serde(default)]
+    compared: Option<Compared>,
+    #[serde(default)]
+    due: Option<Due>,
 }
 
 /// The parts of a grade under their names on an engram. The engram has a grade if it has a judge.
@@ -158,6 +188,8 @@ impl From<Engram> for FlatEngram {
             pairwise_winner: engram.pairwise_winner,
             user_feedback: engram.user_feedback,
             correlation_id: engram.correlation_id,
+            compared: engram.compared,
+            due: engram.due,
         }
     }
 }
@@ -182,6 +214,8 @@ impl From<FlatEngram> for Engram {
             pairwise_winner: flat.pairwise_winner,
             user_feedback: flat.user_feedback,
             correlation_id: flat.correlation_id,
+            compared: flat.compared,
+            due: flat.due,
         }
     }
 }
@@ -247,15 +281,27 @@ pub(crate) fn grade_fields(grade: &Grade) -> Map<String, Value> {
     }
 }
 
-/// The field on both engrams that says which one was better. It is absent without a verdict, which is not a tie.
+/// The fields on both engrams that say which one was better, and why. The first is absent without a verdict, which is not a
+/// tie; the second then says what failed.
 pub(crate) fn pairwise_fields(comparison: &Comparison) -> [(QueryId, Map<String, Value>); 2] {
-    let preference = &comparison.preference;
-    let fields = |respondent: RespondentId| match (preference.winner, &preference.judging.failure) {
-        (None, Some(_)) => Map::new(),
-        (winner, _) => field("pairwise_winner", winner.map(|winner| winner == respondent).into()),
+    let Comparison { query_id_a, query_id_b, preference, .. } = comparison;
+    let fields = |respondent: RespondentId, with: QueryId| {
+        let mut fields = field(COMPARED, serde_json::to_value(compared(with, preference)).unwrap_or_default());
+        if preference.judging.failure.is_none() {
+            fields.insert("pairwise_winner".to_owned(), preference.winner.map(|winner| winner == respondent).into());
+        }
+        fields
     };
-    [(comparison.query_id_a, fields(RespondentId::A)), (comparison.query_id_b, fields(RespondentId::B))]
+    [(*query_id_a, fields(RespondentId::A, *query_id_b)), (*query_id_b, fields(RespondentId::B, *query_id_a))]
 }
+
+fn compared(with: QueryId, preference: &Preference) -> Compared {
+    let Preference { log_odds, consistent, reason, judging, .. } = preference.clone();
+    Compared { with, log_odds, consistent, reason, judge: judging.judge, failure: judging.failure }
+}
+
+/// The field of an engram that says what came of a comparison.
+const COMPARED: &str = "compared";
 
 /// A single field.
 pub(crate) fn field(name: &str, value: Value) -> Map<String, Value> {
@@ -289,6 +335,15 @@ pub(crate) mod tests {
             pairwise_winner: full.then_some(true),
             user_feedback: full.then_some(Rating::Good),
             correlation_id: QueryId::from_bits(number),
+            compared: full.then(|| Compared {
+                with: QueryId::from_bits(number + 1),
+                log_odds: 0.5,
+                consistent: true,
+                reason: "It is shorter.".to_owned(),
+                judge: "prometheus:7b".to_owned(),
+                failure: None,
+            }),
+            due: full.then(|| Due { comparison: true, reason: Some("timeout".to_owned()), ..Due::default() }),
         }
     }
 

@@ -11,11 +11,17 @@
 //! includes. When memory is opened, later changes are added to the index; if its checksum, model or numbers do not match, it
 //! is rebuilt.
 //!
+//! # Backlog
+//!
+//! An answer whose grade is due says so on its engram, from the write that adds it to the write that grades it; see
+//! [`Due`]. A [`Holder`] claims such answers, so that no two processes grade the same one.
+//!
 //! # Processes
 //!
 //! Any number of processes of one user can open a memory. The first owns the folder and serves the others over a Unix socket
 //! in it. When it exits, another process becomes the owner with its next request.
 
+mod backlog;
 mod backup;
 mod commits;
 mod due;
@@ -26,7 +32,9 @@ mod filters;
 mod fresh_store;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod holder;
 mod index;
+mod judged;
 mod local;
 mod lock;
 mod options;
@@ -39,9 +47,11 @@ mod statistics;
 mod storage;
 mod store;
 
-pub use engram::{Engram, EngramKind};
+pub use backlog::{BacklogEntry, Due};
+pub use engram::{Compared, Engram, EngramKind};
 pub use error::{MemoryError, TransferError};
 pub use filters::{EventFilter, Filters};
+pub use holder::Holder;
 pub use options::{MemoryOptions, Ranking};
 pub use repair::{Repaired, repair};
 pub use request::Update;

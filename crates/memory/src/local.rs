@@ -5,6 +5,7 @@
 //! share the next one. If storage fails it is closed, and the next request opens it again: acknowledged writes are on disk,
 //! and others are gone from memory too.
 
+mod backlog;
 mod backup;
 mod due;
 mod engrams;
@@ -128,7 +129,9 @@ impl Local {
 
     fn answer_from(&self, opened: &Opened, request: &Request, is_repeated: bool) -> Result<Reply, MemoryError> {
         Ok(match request {
-            Request::Remember { engram, vector } => Reply::Number(opened.remember(engram, vector.clone())?),
+            Request::Remember { engram, vector, lease } => {
+                Reply::Number(opened.remember(engram, vector.clone(), *lease)?)
+            }
             Request::SetVector { id, vector } => Reply::Updates(vec![opened.set_vector(*id, vector.clone())?]),
             Request::Get { id } => Reply::Engram(opened.get(*id)?.map(Box::new)),
             Request::Fields { id } => Reply::Fields(opened.fields(*id)?),
@@ -165,6 +168,11 @@ impl Local {
                 let seen = self.watermark.last().max(*after);
                 Reply::News { events: opened.events(filter, *after, seen)?, seen }
             }
+            Request::Backlog => Reply::Backlog(opened.backlog()?),
+            Request::Claim { lease, wanted } => Reply::Engrams(opened.claim(*lease, wanted)?),
+            Request::Renew { lease } => Reply::Number(opened.renew(*lease)?),
+            Request::Release { holder } => Reply::Number(opened.release(*holder)?),
+            Request::MakeDue { ids } => Reply::Updates(opened.make_due(ids)?),
         })
     }
 }

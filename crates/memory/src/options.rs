@@ -1,5 +1,7 @@
 //! The options of memory.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 /// The options of memory.
@@ -18,6 +20,8 @@ pub struct MemoryOptions {
     pub reserved_bytes: u64,
     /// The number of daily backups to keep; 0 for none.
     pub backups: usize,
+    /// How long a claim on a due answer lasts if its process is not heard of any more. A process that works renews its claims.
+    pub lease: Duration,
 }
 
 impl Default for MemoryOptions {
@@ -28,6 +32,7 @@ impl Default for MemoryOptions {
             changes_until_save: 256,
             reserved_bytes: 16 << 20,
             backups: 7,
+            lease: Duration::from_secs(30),
         }
     }
 }

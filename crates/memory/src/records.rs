@@ -9,12 +9,15 @@
 //! | `c` change | [`Change`]: an engram whose vector was added, replaced or removed |
 //! | `m` model | the number of dimensions of that embedding model's vectors; any other vectors count as missing |
 //! | `x` event | an envelope as JSON |
+//! | `d` sequence | which engram something is due of, and who works on it, as JSON |
+//! | `l` holder | until when what it works on is its own, as JSON |
 //!
 //! Numbers in keys are 8 bytes, most significant first, so that they sort; in values they are least significant first.
 
-use hone_protocol::QueryId;
+use hone_protocol::{HolderId, QueryId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::error::MemoryError;
 
@@ -51,6 +54,8 @@ pub(crate) enum Numbered {
     Engram,
     Change,
     Event,
+    /// Of the sequence number of the engram that something is due of.
+    Due,
 }
 
 impl Numbered {
@@ -60,6 +65,7 @@ impl Numbered {
             Numbered::Engram => b's',
             Numbered::Change => b'c',
             Numbered::Event => b'x',
+            Numbered::Due => b'd',
         };
         [&[kind], number.to_be_bytes().as_slice()].concat()
     }
@@ -81,6 +87,11 @@ pub(crate) fn engram_key(id: QueryId) -> Vec<u8> {
 /// The key of an engram's vector.
 pub(crate) fn vector_key(id: QueryId) -> Vec<u8> {
     [b"v", id.as_bytes().as_slice()].concat()
+}
+
+/// The key of the lease of a process.
+pub(crate) fn lease_key(holder: HolderId) -> Vec<u8> {
+    [b"l", holder.as_bytes().as_slice()].concat()
 }
 
 /// The key of an embedding model's dimensions.
@@ -161,6 +172,12 @@ impl Change {
         let (sequence, id) = bytes.split_first_chunk::<8>().ok_or_else(|| damaged("a change", "it is too short"))?;
         Ok(Change { sequence: u64::from_le_bytes(*sequence), id: id_of(id)? })
     }
+}
+
+/// The sequence number in an engram's fields.
+pub(crate) fn sequence_of(fields: &Map<String, Value>) -> Result<u64, MemoryError> {
+    let sequence = fields.get("sequence").and_then(Value::as_u64);
+    sequence.ok_or_else(|| damaged("an engram", "it has no sequence number"))
 }
 
 /// Parses a JSON record.

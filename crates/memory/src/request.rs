@@ -1,10 +1,11 @@
 //! Requests to memory and their replies, as data: the owner's process answers the same requests for itself and, over its
 //! socket, for its clients.
 
-use hone_protocol::{Comparison, Envelope, Grade, QueryId, Rating, RecalledEngram};
+use hone_protocol::{Comparison, Envelope, Grade, HolderId, QueryId, Rating, RecalledEngram};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::backlog::{BacklogEntry, Lease, Wanted};
 use crate::engram::Engram;
 use crate::error::MemoryError;
 use crate::filters::{EventFilter, Filters};
@@ -71,29 +72,101 @@ pub enum Update {
 /// A request to memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
-    Remember { engram: Box<Engram>, vector: Option<Vector> },
-    SetVector { id: QueryId, vector: Vector },
-    Get { id: QueryId },
-    Fields { id: QueryId },
-    UpdateScore { id: QueryId, grade: Grade },
-    AnnotatePairwise { comparison: Comparison },
-    AnnotateFeedback { id: QueryId, rating: Rating },
-    AnnotateMeaning { id: QueryId, intent: Option<String>, entities: Vec<String> },
-    Search { vector: Vector, n: usize, filters: Filters, ranking: Ranking },
-    List { filters: Filters, n: usize },
-    Remove { ids: Vec<QueryId> },
-    WithoutVector { model: String, n: usize },
-    Resolve { prefix: String },
-    Abbreviate { ids: Vec<QueryId> },
+    Remember {
+        engram: Box<Engram>,
+        vector: Option<Vector>,
+        /// Of the process that works on what is due of it.
+        #[serde(default)]
+        lease: Option<Lease>,
+    },
+    SetVector {
+        id: QueryId,
+        vector: Vector,
+    },
+    Get {
+        id: QueryId,
+    },
+    Fields {
+        id: QueryId,
+    },
+    UpdateScore {
+        id: QueryId,
+        grade: Grade,
+    },
+    AnnotatePairwise {
+        comparison: Comparison,
+    },
+    AnnotateFeedback {
+        id: QueryId,
+        rating: Rating,
+    },
+    AnnotateMeaning {
+        id: QueryId,
+        intent: Option<String>,
+        entities: Vec<String>,
+    },
+    Search {
+        vector: Vector,
+        n: usize,
+        filters: Filters,
+        ranking: Ranking,
+    },
+    List {
+        filters: Filters,
+        n: usize,
+    },
+    Remove {
+        ids: Vec<QueryId>,
+    },
+    WithoutVector {
+        model: String,
+        n: usize,
+    },
+    Resolve {
+        prefix: String,
+    },
+    Abbreviate {
+        ids: Vec<QueryId>,
+    },
     Statistics,
     Verify,
-    Export { after: u64, n: usize },
-    Compare { engrams: Vec<ExportedEngram> },
-    Import { engrams: Vec<ExportedEngram> },
-    AppendEvent { envelope: Box<Envelope> },
-    Events { filter: EventFilter, after: Option<u64> },
+    Export {
+        after: u64,
+        n: usize,
+    },
+    Compare {
+        engrams: Vec<ExportedEngram>,
+    },
+    Import {
+        engrams: Vec<ExportedEngram>,
+    },
+    AppendEvent {
+        envelope: Box<Envelope>,
+    },
+    Events {
+        filter: EventFilter,
+        after: Option<u64>,
+    },
     LastEvent,
-    AwaitEvents { filter: EventFilter, after: u64, milliseconds: u64 },
+    AwaitEvents {
+        filter: EventFilter,
+        after: u64,
+        milliseconds: u64,
+    },
+    Backlog,
+    Claim {
+        lease: Lease,
+        wanted: Wanted,
+    },
+    Renew {
+        lease: Lease,
+    },
+    Release {
+        holder: HolderId,
+    },
+    MakeDue {
+        ids: Vec<QueryId>,
+    },
 }
 
 impl Request {
@@ -122,7 +195,12 @@ impl Request {
             | Request::Import { .. }
             | Request::Events { .. }
             | Request::LastEvent
-            | Request::AwaitEvents { .. } => false,
+            | Request::AwaitEvents { .. }
+            | Request::Backlog
+            | Request::Claim { .. }
+            | Request::Renew { .. }
+            | Request::Release { .. }
+            | Request::MakeDue { .. } => false,
         }
     }
 }
@@ -148,6 +226,7 @@ pub(crate) enum Reply {
     },
     Standings(Vec<Standing>),
     Events(Vec<(u64, Envelope)>),
+    Backlog(Vec<BacklogEntry>),
     /// Events, and the number up to which all were examined.
     News {
         events: Vec<(u64, Envelope)>,

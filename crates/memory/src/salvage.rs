@@ -10,8 +10,10 @@ use hone_protocol::{Envelope, Payload, QueryId, RespondentId};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::backlog::{DUE, Due};
 use crate::backup::Backup;
 use crate::engram::{Engram, field, grade_fields, pairwise_fields};
+use crate::judged::{after_grading, is_final_comparison, still_due};
 use crate::records::{StoredVector, id_of};
 use crate::request::Vector;
 use crate::storage::log::{LogContent, Record};
@@ -95,7 +97,7 @@ impl Salvage {
     pub(crate) fn add_what_events_say(&mut self) {
         let mut events: Vec<(u64, Envelope)> = self.events.values().filter_map(parsed).collect();
         events.sort_by_key(|(number, event)| (*number, event.at));
-        let mut annotations: BTreeMap<QueryId, Map<String, Value>> = BTreeMap::new();
+        let mut annotations = BTreeMap::new();
         let mut responses = Vec::new();
         for (_, event) in events {
             match &event.payload {
@@ -106,9 +108,7 @@ impl Salvage {
                     Some(_) if response.finish_reason.is_none() && response.answer.trim().is_empty() => {}
                     _ => responses.extend(engram_of(&event)),
                 },
-                _ => annotations_of(&event).into_iter().for_each(|(id, fields)| {
-                    annotations.entry(id).or_default().extend(fields);
-                }),
+                _ => annotate(&mut annotations, &event),
             }
         }
         for (id, engram) in responses {
@@ -118,6 +118,7 @@ impl Salvage {
         for (id, fields) in annotations {
             if let Some((_, engram)) = self.engrams.get_mut(&id) {
                 complete(engram, fields);
+                engram.extend(still_due(engram));
             }
         }
     }
@@ -220,18 +221,25 @@ fn fields_of(engram: &Engram) -> Option<Map<String, Value>> {
     }
 }
 
-/// What an event says about engrams.
-fn annotations_of(event: &Envelope) -> Vec<(QueryId, Map<String, Value>)> {
+/// Adds what an event says about engrams to what earlier ones have said.
+fn annotate(annotations: &mut BTreeMap<QueryId, Map<String, Value>>, event: &Envelope) {
     match (&event.payload, event.query_id) {
-        (Payload::CritiqueResult(critique), Some(id)) if critique.grade.score.is_some() => {
-            vec![(id, grade_fields(&critique.grade))]
+        (Payload::CritiqueResult(critique), Some(id)) => {
+            let said = annotations.entry(id).or_default();
+            // Where there is a judge, a grade is due until it has come.
+            said.entry(DUE).or_insert_with(|| Due::fresh(false).into_value());
+            said.extend(after_grading(said, &critique.grade));
         }
-        (Payload::PairwiseResult(comparison), _) => pairwise_fields(comparison).into(),
+        (Payload::PairwiseResult(comparison), _) if is_final_comparison(None, comparison) => {
+            for (id, fields) in pairwise_fields(comparison) {
+                annotations.entry(id).or_default().extend(fields);
+            }
+        }
         (Payload::UserFeedback(feedback), Some(id)) => {
             let rating = serde_json::to_value(feedback.rating).unwrap_or_default();
-            vec![(id, field("user_feedback", rating))]
+            annotations.entry(id).or_default().extend(field("user_feedback", rating));
         }
-        _ => Vec::new(),
+        _ => {}
     }
 }
 

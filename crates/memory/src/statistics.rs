@@ -35,6 +35,12 @@ pub struct Statistics {
     /// Requests on the due list.
     #[serde(default)]
     pub due: u64,
+    /// Answers whose grade is due.
+    #[serde(default)]
+    pub grades_due: u64,
+    /// Pairs of answers whose comparison is due.
+    #[serde(default)]
+    pub comparisons_due: u64,
 }
 
 impl Statistics {
@@ -50,6 +56,8 @@ impl Statistics {
             self.respondents.entry(engram.respondent_id.to_string()).or_default(),
         ];
         tallies.iter_mut().for_each(|tally| tally.count(engram));
+        self.grades_due += u64::from(engram.due.as_ref().is_some_and(|due| due.grade));
+        self.comparisons_due += u64::from(engram.due.as_ref().is_some_and(|due| due.comparison));
         let score = engram.score().and_then(|score| usize::from(score).checked_sub(1));
         if let Some(count) = score.and_then(|index| self.scores.get_mut(index)) {
             *count += 1;

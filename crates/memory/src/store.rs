@@ -1,5 +1,17 @@
 //! The public interface of memory.
 
+// Above the modules below it, so that they see it.
+macro_rules! expect {
+    ($reply:expr, $pattern:pat => $result:expr) => {
+        match $reply? {
+            $pattern => Ok($result),
+            other => Err(unexpected(&other)),
+        }
+    };
+}
+
+mod backlog;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead, Write};
@@ -35,6 +47,8 @@ pub struct MemoryStore {
     ranking: Ranking,
     /// Whether requests that fail now are kept and applied later.
     keeps: bool,
+    /// How long a claim lasts that is not renewed.
+    lease: Duration,
     /// The folder of a copy that is read, to be removed after it is closed.
     _copy: Option<Arc<TempDir>>,
 }
@@ -48,15 +62,6 @@ pub struct Imported {
     pub already_there: u64,
 }
 
-macro_rules! expect {
-    ($reply:expr, $pattern:pat => $result:expr) => {
-        match $reply? {
-            $pattern => Ok($result),
-            other => Err(unexpected(&other)),
-        }
-    };
-}
-
 impl MemoryStore {
     /// Opens the memory in `folder`, or creates one there. Other processes may have it open too; the owner's options then
     /// apply to the index and the disk.
@@ -65,9 +70,9 @@ impl MemoryStore {
     /// When the folder cannot be read or written, holds the memory of a later version of hone, or is in use by a process
     /// that does not respond.
     pub fn open(folder: &Path, options: MemoryOptions) -> Result<MemoryStore, MemoryError> {
-        let (embedding_model, ranking) = (options.embedding_model.as_str().into(), options.ranking);
+        let (embedding_model, ranking, lease) = parts_of(&options);
         let shared = Arc::new(Shared::open(folder, options)?);
-        Ok(MemoryStore { shared, embedding_model, ranking, keeps: false, _copy: None })
+        Ok(MemoryStore { shared, embedding_model, ranking, lease, keeps: false, _copy: None })
     }
 
     /// Opens the memory in `folder` for reading only. If it cannot be opened because nothing can be written to it, as on a
@@ -95,10 +100,10 @@ impl MemoryStore {
     /// the number 0. If memory cannot be reached at present, the reason is returned as well; opening is retried from time to
     /// time.
     pub fn keeping(folder: &Path, options: MemoryOptions) -> (MemoryStore, Option<MemoryError>) {
-        let (embedding_model, ranking) = (options.embedding_model.as_str().into(), options.ranking);
+        let (embedding_model, ranking, lease) = parts_of(&options);
         let (shared, error) = Shared::open_or_defer(folder, options);
         let shared = Arc::new(shared);
-        (MemoryStore { shared, embedding_model, ranking, keeps: true, _copy: None }, error)
+        (MemoryStore { shared, embedding_model, ranking, lease, keeps: true, _copy: None }, error)
     }
 
     /// Makes a backup on a background thread, if the last one is a day old and this process owns memory. It does not block,
@@ -131,12 +136,7 @@ impl MemoryStore {
     /// # Errors
     /// [`MemoryError::Conflict`] if another engram is remembered under its id.
     pub fn remember(&self, engram: Engram, vector: Option<Vec<f32>>) -> Result<u64, MemoryError> {
-        let vector = vector.and_then(|values| {
-            let vector = self.vector(values);
-            let id = engram.query_id;
-            vector.inspect_err(|error| tracing::warn!(%id, %error, "an answer is remembered without its vector")).ok()
-        });
-        self.number(Request::Remember { engram: Box::new(engram), vector })
+        self.remember_held(engram, vector, None)
     }
 
     /// Replaces the vector of an engram with one of the current embedding model.
@@ -163,8 +163,8 @@ impl MemoryStore {
         expect!(self.ask(Request::Fields { id }), Reply::Fields(fields) => fields)
     }
 
-    /// Sets the grade of an engram. A grade without a score changes nothing: an answer keeps its earlier score, if it had
-    /// one.
+    /// Sets the grade of an engram, which is then no longer due. A grade without a score changes no earlier score: if it was
+    /// not given for a reason that is final, the answer stays in the backlog, and otherwise the reason stands on the engram.
     ///
     /// # Errors
     /// When it cannot be written; a missing engram is only logged as a warning.
@@ -172,8 +172,8 @@ impl MemoryStore {
         self.update_or_keep(Request::UpdateScore { id, grade: grade.clone() })
     }
 
-    /// Records on A's and B's engrams which of the two was better. After a tie neither is; a comparison without a verdict
-    /// changes nothing.
+    /// Records on A's and B's engrams which of the two was better, and why. After a tie neither is. A comparison without a
+    /// verdict changes nothing, unless the reason is final.
     ///
     /// # Errors
     /// When they cannot be written; a missing engram is only logged as a warning.
@@ -371,6 +371,11 @@ impl MemoryStore {
         Ok(updates.first().copied().unwrap_or(Update::Missing))
     }
 
+    fn vector_or_warn(&self, id: QueryId, values: Vec<f32>) -> Option<Vector> {
+        let vector = self.vector(values);
+        vector.inspect_err(|error| tracing::warn!(%id, %error, "an answer is remembered without its vector")).ok()
+    }
+
     fn vector(&self, values: Vec<f32>) -> Result<Vector, MemoryError> {
         Vector { model: self.embedding_model.to_string(), values }.normalized()
     }
@@ -464,6 +469,11 @@ impl EventFollower {
         self.after = seen;
         Ok(events)
     }
+}
+
+/// The options that go with requests, and do not depend on who owns memory.
+fn parts_of(options: &MemoryOptions) -> (Arc<str>, Ranking, Duration) {
+    (options.embedding_model.as_str().into(), options.ranking, options.lease)
 }
 
 /// A copy of memory; `None` if there is nothing to copy, or no room for it.

@@ -6,8 +6,10 @@ mod support;
 
 use std::fs;
 
-use hone_memory::{EventFilter, Filters, MemoryError, MemoryOptions, MemoryStore, Update};
-use hone_protocol::{Comparison, Envelope, Nothing, Payload, Preference, QueryId, Rating, RespondentId, SessionId};
+use hone_memory::{Due, Engram, EventFilter, Filters, MemoryError, MemoryOptions, MemoryStore, Update};
+use hone_protocol::{
+    Comparison, Envelope, Grade, Nothing, Payload, Preference, QueryId, Rating, RespondentId, SessionId,
+};
 use support::{Home, engram, grade, id, vector};
 
 /// Options with which every write finds the disk full.
@@ -62,6 +64,23 @@ fn what_a_full_disk_refuses_is_remembered_when_there_is_room() {
     for _ in 0..2 {
         check_all(&home.open());
     }
+}
+
+#[test]
+fn a_grade_that_is_due_is_kept_with_its_answer() {
+    let home = Home::new();
+    let (store, _) = MemoryStore::keeping(home.folder.path(), full());
+    for number in [1, 2] {
+        let engram = Engram { due: Some(Due::fresh(false)), ..engram(number) };
+        assert_eq!(store.remember(engram, None), Ok(0));
+        assert_eq!(store.update_score(id(number), &Grade::unscored("timeout")), Ok(Update::Kept));
+    }
+    assert_eq!(store.update_score(id(1), &grade(Some(5))), Ok(Update::Kept));
+    drop(store);
+    let store = home.open();
+    let backlog = store.backlog().unwrap();
+    assert_eq!(backlog.iter().map(|entry| (entry.query_id, entry.due.failures)).collect::<Vec<_>>(), [(id(2), 1)]);
+    assert_eq!(store.get(id(1)).unwrap().unwrap().score(), Some(5));
 }
 
 #[test]

@@ -17,8 +17,9 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use hone_memory::{Engram, EventFilter, Filters, MemoryOptions, MemoryStore};
-use hone_protocol::{Comparison, Preference, Rating, RespondentId};
+use hone_memory::{Compared, Due, Engram, EventFilter, Filters, Holder, MemoryOptions, MemoryStore};
+use hone_protocol::prospect::CANCELLED;
+use hone_protocol::{Comparison, Grade, Preference, Rating, RespondentId};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
@@ -47,14 +48,41 @@ fn options() -> MemoryOptions {
 /// An operation on memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum Operation {
-    Remember { number: u64, with_vector: bool },
-    Score { number: u64, score: u8 },
-    Feedback { number: u64 },
-    Meaning { number: u64 },
-    Compare { a: u64, b: u64 },
-    Revector { number: u64 },
-    Remove { number: u64 },
-    Event { number: u64 },
+    Remember {
+        number: u64,
+        with_vector: bool,
+    },
+    Score {
+        number: u64,
+        score: u8,
+    },
+    Feedback {
+        number: u64,
+    },
+    Meaning {
+        number: u64,
+    },
+    Compare {
+        a: u64,
+        b: u64,
+    },
+    Revector {
+        number: u64,
+    },
+    Remove {
+        number: u64,
+    },
+    Event {
+        number: u64,
+    },
+    /// The judge gives no score, for a reason that is final or not.
+    Null {
+        number: u64,
+        is_final: bool,
+    },
+    Claim {
+        number: u64,
+    },
 }
 
 impl Operation {
@@ -65,7 +93,7 @@ impl Operation {
         }
         let number = first + u64::from(random.next_u32()) % (next - first);
         let other = first + (number + 1 - first) % (next - first);
-        match random.next_u32() % 16 {
+        match random.next_u32() % 19 {
             0..6 => Operation::Remember { number: next, with_vector: !random.next_u32().is_multiple_of(4) },
             6..9 => Operation::Score { number, score: (random.next_u32() % 5) as u8 + 1 },
             9 => Operation::Feedback { number },
@@ -73,6 +101,8 @@ impl Operation {
             11 if other != number => Operation::Compare { a: number, b: other },
             12 => Operation::Revector { number },
             13 => Operation::Remove { number },
+            14 | 15 => Operation::Null { number, is_final: random.next_u32().is_multiple_of(2) },
+            16 => Operation::Claim { number },
             _ => Operation::Event { number },
         }
     }
@@ -92,6 +122,16 @@ impl Operation {
             Operation::Revector { number } => store.set_vector(id(number), vector(number + 1, DIMENSIONS)).map(drop),
             Operation::Remove { number } => store.remove(&[id(number)]).map(drop),
             Operation::Event { number } => store.append_event(&event(number)).map(drop),
+            Operation::Null { number, is_final } => store.update_score(id(number), &unscored(is_final)).map(drop),
+            Operation::Claim { number } => {
+                let holder = Holder::new(store).unwrap();
+                let claimed = holder.claim(vec![id(number)]).map(drop);
+                if number % 2 == 0 {
+                    // It holds what it has claimed until the process is killed.
+                    std::mem::forget(holder);
+                }
+                claimed
+            }
         }
         .unwrap();
     }
@@ -108,17 +148,36 @@ impl Operation {
             Operation::Remember { number, .. } => {
                 engrams.insert(number, original(number));
             }
-            Operation::Score { number, score } => change(number, &|engram| engram.grade = Some(grade(Some(score)))),
+            Operation::Score { number, score } => change(number, &|engram| {
+                engram.grade = Some(grade(Some(score)));
+                engram.due = None;
+            }),
             Operation::Feedback { number } => change(number, &|engram| engram.user_feedback = Some(Rating::Bad)),
             Operation::Meaning { number } => change(number, &|engram| {
                 engram.intent = Some("sums".into());
                 engram.entities = vec!["one".into()];
             }),
             Operation::Compare { a, b } => {
-                change(a, &|engram| engram.pairwise_winner = Some(true));
-                change(b, &|engram| engram.pairwise_winner = Some(false));
+                for (it, other, is_winner) in [(a, b, true), (b, a, false)] {
+                    change(it, &|engram| {
+                        engram.pairwise_winner = Some(is_winner);
+                        engram.compared = Some(compared(other));
+                    });
+                }
             }
-            Operation::Revector { .. } => {}
+            Operation::Null { number, is_final: true } => change(number, &|engram| {
+                if engram.score().is_none() {
+                    engram.grade = Some(unscored(true));
+                }
+                engram.due = None;
+            }),
+            Operation::Null { number, is_final: false } => change(number, &|engram| {
+                if let Some(due) = &mut engram.due {
+                    due.failures += 1;
+                    due.reason = Some("timeout".into());
+                }
+            }),
+            Operation::Revector { .. } | Operation::Claim { .. } => {}
             Operation::Remove { number } => drop(engrams.remove(&number)),
             Operation::Event { number } => expected.events.push(number),
         }
@@ -142,7 +201,18 @@ enum Said {
 /// An engram as it is first remembered. Some are so long that storage puts them into separate files.
 fn original(number: u64) -> Engram {
     let repetitions = if number % 50 == 7 { 70_000 } else { 20 };
-    Engram { answer: "It depends. ".repeat(repetitions), ..engram(number) }
+    // Every other answer is to be graded.
+    let due = number.is_multiple_of(2).then(|| Due::fresh(false));
+    Engram { answer: "It depends. ".repeat(repetitions), due, ..engram(number) }
+}
+
+fn unscored(is_final: bool) -> Grade {
+    Grade::unscored(if is_final { CANCELLED } else { "timeout" })
+}
+
+fn compared(with: u64) -> Compared {
+    let (reason, judge) = (String::new(), String::new());
+    Compared { with: id(with), log_odds: 0.0, consistent: false, reason, judge, failure: None }
 }
 
 fn comparison(a: u64, b: u64) -> Comparison {
@@ -206,7 +276,8 @@ impl KillTime {
 
 /// Runs a process and kills it; returns what it printed.
 fn run_and_kill(folder: &Path, seed: u64, next: &[u64], kill_time: &KillTime) -> Vec<Said> {
-    let mut child = start_child(folder, &[("HONE_TEST_SEED", seed.to_string()), ("HONE_TEST_NEXT", json(next))]);
+    let mut child =
+        start_child(folder, "child", &[("HONE_TEST_SEED", seed.to_string()), ("HONE_TEST_NEXT", json(next))]);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     while lines.next().unwrap().unwrap() != "begun" {}
     // A line that was cut short by the kill is ignored.
@@ -265,6 +336,11 @@ fn check(folder: &Path, expected: &mut [Expected], about: Vec<Option<Operation>>
     copy_folder(folder, copy.path());
     let store = MemoryStore::open(copy.path(), options()).unwrap();
     assert_eq!(store.verify().unwrap().problems, [""; 0], "kill {kill}");
+    let mut due: Vec<_> = store.backlog().unwrap().iter().map(|entry| entry.query_id).collect();
+    let engrams = store.list(&Filters::default(), usize::MAX).unwrap();
+    due.reverse();
+    let is_due = |engram: &&Engram| engram.due.is_some();
+    assert_eq!(due, engrams.iter().filter(is_due).map(|it| it.query_id).collect::<Vec<_>>(), "kill {kill}");
     let found = found_in(&store);
     for ((expected, found), about) in expected.iter_mut().zip(found).zip(about) {
         if *expected != found {

@@ -9,8 +9,12 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hone_memory::{Engram, EventFilter, Filters, MemoryError, MemoryOptions, MemoryStore, Repaired, Source, repair};
-use hone_protocol::{Critique, Envelope, Payload, Query, RespondentId, Response, SamplingOptions, Timestamp, Timings};
+use hone_memory::{
+    Due, Engram, EventFilter, Filters, MemoryError, MemoryOptions, MemoryStore, Repaired, Source, repair,
+};
+use hone_protocol::{
+    Critique, Envelope, Grade, Payload, Query, QueryId, RespondentId, Response, SamplingOptions, Timestamp, Timings,
+};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use support::{copy_folder, engram, grade, id, vector};
@@ -65,7 +69,8 @@ fn filled() -> TempDir {
             let [received, answered, graded] = events_of(&original);
             store.append_event(&received).unwrap();
             store.append_event(&answered).unwrap();
-            store.remember(Engram { grade: None, ..original.clone() }, Some(vector(number, 48))).unwrap();
+            let ungraded = Engram { grade: None, due: Some(Due::fresh(false)), ..original.clone() };
+            store.remember(ungraded, Some(vector(number, 48))).unwrap();
             store.update_score(id(number), &original.grade.unwrap()).unwrap();
             store.append_event(&graded).unwrap();
         }
@@ -243,6 +248,52 @@ fn a_repair_keeps_the_old_store_and_can_be_interrupted() {
     fs::write(path("repairing/complete"), "").unwrap();
     assert_eq!(n_whole(&open(memory.path()).unwrap()), ANSWERS);
     assert!(!path("repairing").exists());
+}
+
+/// What is due comes back with its answer, whether the backup or the events know of it, and a grade ends it.
+#[test]
+fn what_is_due_stays_due() {
+    let memory = TempDir::new().unwrap();
+    let store = open(memory.path()).unwrap();
+    for number in 0..4 {
+        let due = (number != 3).then(|| Due::fresh(false));
+        store.remember(Engram { due, grade: None, ..original(number) }, None).unwrap();
+        for event in &events_of(&original(number))[..2] {
+            store.append_event(event).unwrap();
+        }
+    }
+    let critique = |number: u64, grade: Grade| {
+        let [_, _, graded] = events_of(&Engram { grade: Some(grade), ..original(number) });
+        store.append_event(&graded).unwrap();
+    };
+    store.back_up_if_due(Timestamp::now());
+    while files(memory.path(), ".jsonl.gz").is_empty() {
+        std::thread::yield_now();
+    }
+    // Graded and left ungraded after the backup; its events say so, and so does the damaged log.
+    store.update_score(id(1), &grade(Some(3))).unwrap();
+    critique(1, grade(Some(3)));
+    store.update_score(id(2), &Grade::unscored("timeout")).unwrap();
+    critique(2, Grade::unscored("timeout"));
+    drop(store);
+    for wiped in [false, true] {
+        if wiped {
+            fs::remove_dir_all(memory.path().join("store")).unwrap();
+        } else {
+            let path = memory.path().join("store/db");
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[2000] ^= 1;
+            fs::write(path, bytes).unwrap();
+        }
+        let report = repaired(memory.path(), &[]);
+        assert!(!report.was_whole && report.lost.is_empty(), "{report:?}");
+        let store = open(memory.path()).unwrap();
+        let due: Vec<QueryId> = store.backlog().unwrap().iter().map(|entry| entry.query_id).collect();
+        // The backup was made before the grade.
+        let expected = if wiped { vec![id(0), id(1), id(2)] } else { vec![id(0), id(2)] };
+        assert_eq!(due, expected);
+        assert_eq!(store.verify().unwrap().problems, [""; 0]);
+    }
 }
 
 #[test]

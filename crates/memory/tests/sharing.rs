@@ -227,7 +227,7 @@ impl Other {
     /// Starts a process in a role, on numbers from `first` on; forwards the numbers that it prints.
     fn start(folder: &Path, role: &str, first: u64, lines: &Sender<(String, u64)>) -> Other {
         let variables = [("HONE_TEST_ROLE", role.to_owned()), ("HONE_TEST_FIRST", first.to_string())];
-        let mut process = start_child(folder, &variables);
+        let mut process = start_child(folder, "child", &variables);
         let output = BufReader::new(process.stdout.take().unwrap());
         let (lines, role) = (lines.clone(), role.to_owned());
         let sent_as = role.clone();

@@ -86,7 +86,7 @@ enum Said {
 fn start(folder: &Path, index: u64, first: u64, questions: u64, said: &Sender<Said>) -> Child {
     let end = index * NUMBERS_PER_PROCESS + questions;
     let numbers = [("HONE_TEST_FIRST", first.to_string()), ("HONE_TEST_END", end.to_string())];
-    let mut process = start_child(folder, &numbers);
+    let mut process = start_child(folder, "child", &numbers);
     let output = BufReader::new(process.stdout.take().unwrap());
     let said = said.clone();
     thread::spawn(move || {

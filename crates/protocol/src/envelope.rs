@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::chat::Message;
 use crate::generate::{FinishReason, GenerateError, SamplingOptions, Timings};
 use crate::ids::{EnvelopeId, QueryId, RespondentId, SessionId, Timestamp};
+use crate::prospect;
 use crate::verdict::{Grade, Preference};
 
 /// One message on the bus.
@@ -224,6 +225,16 @@ pub struct Response {
     pub finish_reason: Option<FinishReason>,
     /// What it cost.
     pub timings: Timings,
+}
+
+impl Response {
+    /// Why it is not worth a verdict; `None` where it is.
+    pub fn why_not_judged(&self) -> Option<&'static str> {
+        match self.finish_reason {
+            None => Some(prospect::CANCELLED),
+            Some(_) => self.answer.trim().is_empty().then_some(prospect::EMPTY),
+        }
+    }
 }
 
 /// The recollections that memory gave to an answer.

@@ -60,6 +60,11 @@ id! {
     SessionId
 }
 
+id! {
+    /// Names a process, or a part of one, that holds work which no other shall do meanwhile.
+    HolderId
+}
+
 /// Who answers a question: the one whose answer is shown, or the one that is compared with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RespondentId {

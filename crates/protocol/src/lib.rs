@@ -12,6 +12,7 @@ mod generate;
 mod hexadecimal;
 mod ids;
 mod model;
+pub mod prospect;
 #[cfg(feature = "scripted")]
 pub mod scripted;
 mod verdict;
@@ -29,6 +30,7 @@ pub use generate::{
     TokenLogprobs,
 };
 pub use hexadecimal::hexadecimal;
-pub use ids::{EnvelopeId, QueryId, RespondentId, SessionId, Timestamp};
+pub use ids::{EnvelopeId, HolderId, QueryId, RespondentId, SessionId, Timestamp};
 pub use model::{LocateError, LocateModel, ModelFile};
+pub use prospect::Prospect;
 pub use verdict::{Grade, Judging, JudgingMethod, Preference, Suspicion, SuspicionKind};

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::RespondentId;
+use crate::prospect::Prospect;
 
 /// The cost of a verdict, and the model that gave it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -45,6 +46,18 @@ impl JudgingMethod {
     }
 }
 
+impl Judging {
+    /// What says that there is no verdict, and why.
+    pub fn failed(reason: impl Into<String>) -> Judging {
+        Judging { failure: Some(reason.into()), ..Judging::default() }
+    }
+
+    /// What can still come of it; `None` where there is a verdict.
+    pub fn prospect(&self) -> Option<Prospect> {
+        self.failure.as_deref().map(Prospect::of)
+    }
+}
+
 /// An answer's grade.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Grade {
@@ -75,6 +88,11 @@ impl Grade {
     pub fn raw_score_of_its_own(&self) -> Option<&str> {
         let score = self.score.map(|score| score.to_string());
         self.raw_score.as_deref().filter(|raw| score.as_deref() != Some(raw))
+    }
+
+    /// The grade of an answer that has no score, for this reason.
+    pub fn unscored(reason: impl Into<String>) -> Grade {
+        Grade { judging: Judging::failed(reason), ..Grade::default() }
     }
 }
 

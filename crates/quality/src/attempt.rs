@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use hone_protocol::prospect::NO_ROOM;
 use hone_protocol::{GenerateError, Judging, JudgingMethod};
 
 use crate::fallback::FallbackJudge;
@@ -66,7 +67,7 @@ impl Attempt {
         if room == 0 || shown < LEAST_CHARACTERS || self.n_shortened == MOST_ATTEMPTS {
             return Err(format!(
                 "the prompt has {prompt_tokens} tokens, and the judge's context of {context} leaves room for {room}: \
-                 raise critic.context, or shorten the question or the rubric"
+                 {NO_ROOM}"
             ));
         }
         self.n_shortened += 1;

@@ -1,6 +1,6 @@
 //! A grading or comparison in progress: events in, a verdict out.
 
-use crossbeam_channel::{Receiver, RecvError, Select};
+use crossbeam_channel::{Receiver, RecvError, Select, bounded};
 use hone_protocol::{Completion, GenerationEvent};
 
 use crate::attempt::Attempt;
@@ -35,6 +35,17 @@ pub struct JudgeRun<T> {
     attempt: Attempt,
     shown: Shown,
     requests: Vec<Request>,
+    refusal: Option<Refusal>,
+}
+
+/// The number of the channel that tells of a refusal.
+const REFUSED: usize = usize::MAX;
+
+/// Why no judge may be asked. Its channel is closed, so that a holder that waits wakes up at once.
+#[derive(Debug)]
+struct Refusal {
+    reason: String,
+    closed: Receiver<GenerationEvent>,
 }
 
 impl<T: Task> JudgeRun<T> {
@@ -44,18 +55,27 @@ impl<T: Task> JudgeRun<T> {
         let examined: Vec<Examined> = answers.map(|answer| Examined::of(task.query(), answer, leaves_out)).collect();
         let characters = examined.iter().map(|examined| examined.shown.chars().count()).sum();
         let attempt = Attempt::first(&judge, answered_by, characters);
-        let (shown, requests) = ask(&judge, &task, &examined, &attempt);
-        JudgeRun { judge, task, examined, attempt, shown, requests }
+        let refusal = judge.refusal(answered_by).map(|reason| Refusal { reason, closed: bounded(0).1 });
+        let (shown, mut requests) = (shown(&judge, &task, &examined, &attempt), Vec::new());
+        if refusal.is_none() {
+            requests = ask(&judge, &task, &shown, &attempt);
+        }
+        JudgeRun { judge, task, examined, attempt, shown, requests, refusal }
     }
 
     /// The event channels, each with its number. They may change with every [`take`](JudgeRun::take), so get them again
     /// before every wait.
     pub fn channels(&self) -> impl Iterator<Item = (usize, &Receiver<GenerationEvent>)> {
-        self.requests.iter().enumerate().filter_map(|(number, request)| Some((number, request.events()?)))
+        let requests = self.requests.iter().enumerate();
+        let refusal = self.refusal.iter().map(|refusal| (REFUSED, &refusal.closed));
+        requests.filter_map(|(number, request)| Some((number, request.events()?))).chain(refusal)
     }
 
     /// Processes what the channel with this number returned. Returns the verdict once it is certain.
     pub fn take(&mut self, channel: usize, event: Result<GenerationEvent, RecvError>) -> Option<T::Verdict> {
+        if let Some(refusal) = self.refusal.take() {
+            return Some(self.failed(&refusal.reason));
+        }
         let request = self.requests.get_mut(channel).filter(|request| request.events().is_some())?;
         let next = match request.take(event) {
             Progress::Running => return None,
@@ -101,7 +121,8 @@ impl<T: Task> JudgeRun<T> {
     /// Restarts all requests, so that the same model answers all of them on the same texts.
     fn ask_anew(&mut self) {
         self.requests.iter().for_each(|request| self.attempt.count(request));
-        (self.shown, self.requests) = ask(&self.judge, &self.task, &self.examined, &self.attempt);
+        self.shown = shown(&self.judge, &self.task, &self.examined, &self.attempt);
+        self.requests = ask(&self.judge, &self.task, &self.shown, &self.attempt);
     }
 
     fn conclude(&self) -> Option<T::Verdict> {
@@ -142,16 +163,20 @@ impl<T: Task> JudgeRun<T> {
     }
 }
 
-fn ask<T: Task>(judge: &Judge, task: &T, examined: &[Examined], attempt: &Attempt) -> (Shown, Vec<Request>) {
+/// What a judge is shown of the answers in this attempt.
+fn shown<T: Task>(judge: &Judge, task: &T, examined: &[Examined], attempt: &Attempt) -> Shown {
     let answers = shortened(examined.iter().map(|examined| examined.shown.as_str()), attempt.shown);
-    let shown = Shown {
+    Shown {
         query: judge.neutralized(task.query()),
         left_out: answers.iter().map(|answer| answer.left_out).sum(),
         answers: answers.iter().map(|answer| judge.neutralized(&answer.text)).collect(),
-    };
-    let requests = match &attempt.likelihood {
+    }
+}
+
+fn ask<T: Task>(judge: &Judge, task: &T, shown: &Shown, attempt: &Attempt) -> Vec<Request> {
+    match &attempt.likelihood {
         None => {
-            let requests = task.requests(judge, &shown).into_iter();
+            let requests = task.requests(judge, shown).into_iter();
             requests.map(|(prompt, form)| judge.ask(&attempt.model, prompt, form)).collect()
         }
         Some(judging) => {
@@ -159,6 +184,5 @@ fn ask<T: Task>(judge: &Judge, task: &T, examined: &[Examined], attempt: &Attemp
             let requests = answers.flat_map(|answer| likelihood::requests(&judging.name, task.query(), answer));
             requests.map(|request| judge.ask_for_likelihood(request)).collect()
         }
-    };
-    (shown, requests)
+    }
 }

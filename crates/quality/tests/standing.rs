@@ -80,6 +80,8 @@ fn nobody_grades_answers_that_no_judge_can_tell_apart() {
     let barred = || examined(Standing::Barred("able guesses".into()));
     let refusal = judge("able", Fallback::Likelihood, barred()).refusal("another:7b").unwrap();
     assert!(refusal.starts_with("able guesses; ") && refusal.contains("answers of others"), "{refusal}");
+    let grade = judge("able", Fallback::Likelihood, barred()).judge(task("That is right."), "another:7b");
+    assert_eq!((grade.score, grade.judging.failure), (None, Some(refusal)));
     assert_eq!(judge("able", Fallback::None, barred()).refusal(ANSWERER).as_deref(), Some("able guesses"));
     let missing = judge("missing", Fallback::Generator, examined(Standing::Unchecked));
     let grade = missing.judge(task("That is right."), ANSWERER);

@@ -1,13 +1,21 @@
-//! Graded answers that wait for the other respondent's answer to the same question.
+//! Answers that wait for the other respondent's answer to the same question, and pairs that wait to be compared.
+//!
+//! All of it outlives a critic that panics: the next one takes up the comparison that the last one was at.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hone_quality::CompareTask;
 
 use crate::topic::{Topic, Withdrawal};
 
 /// The most questions that wait; the oldest is evicted to make room.
 pub(crate) const CAPACITY: usize = 100;
 
-/// An answer and its score.
+/// How often a comparison is begun.
+const MOST_ATTEMPTS: usize = 2;
+
+/// An answer and its score, where it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Graded {
     pub(crate) topic: Topic,
@@ -24,16 +32,74 @@ pub(crate) struct Pair {
     pub(crate) b: Graded,
 }
 
-/// The waiting answers, oldest first.
+impl Pair {
+    /// What the judge is asked about it.
+    pub(crate) fn task(&self) -> CompareTask {
+        let (query, [answer_a, answer_b]) =
+            (self.a.query.clone(), [&self.a, &self.b].map(|graded| graded.answer.clone()));
+        CompareTask { query, answer_a, answer_b }
+    }
+}
+
+/// What every critic of a team has in common.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedPairs(Arc<Mutex<PairBuffer>>);
+
+impl SharedPairs {
+    /// A critic that panicked has left it consistent.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, PairBuffer> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The answers and the pairs that wait, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct PairBuffer {
     waiting: VecDeque<Graded>,
+    complete: VecDeque<Pair>,
+    /// The pair that is being compared, and how often that was begun.
+    current: Option<(Pair, usize)>,
+}
+
+/// What is to be done with the next pair.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NextPair {
+    /// It is compared.
+    Compare(Pair),
+    /// It stays uncompared: critics have failed at it.
+    GiveUp(Pair),
 }
 
 impl PairBuffer {
-    /// Adds an answer; returns the pair that it completes. It does not matter which of the two comes first. A later
-    /// answer of the same respondent to the same question replaces the earlier one.
-    pub(crate) fn take(&mut self, graded: Graded) -> Option<Pair> {
+    /// Takes in an answer; a pair that it completes waits to be compared.
+    pub(crate) fn add(&mut self, graded: Graded) {
+        let complete = self.pair(graded);
+        self.complete.extend(complete);
+    }
+
+    /// The pair to compare now: the one at which a critic has failed, or else the next one.
+    pub(crate) fn begin(&mut self) -> Option<NextPair> {
+        let (pair, attempts) = self.current.take().or_else(|| Some((self.complete.pop_front()?, 0)))?;
+        if attempts == MOST_ATTEMPTS {
+            return Some(NextPair::GiveUp(pair));
+        }
+        self.current = Some((pair.clone(), attempts + 1));
+        Some(NextPair::Compare(pair))
+    }
+
+    /// The pair that was being compared is dealt with.
+    pub(crate) fn end(&mut self) {
+        self.current = None;
+    }
+
+    /// Takes out every complete pair.
+    pub(crate) fn take_complete(&mut self) -> Vec<Pair> {
+        self.complete.drain(..).collect()
+    }
+
+    /// The pair that an answer completes. It does not matter which of the two comes first. Another answer of the same
+    /// respondent to the same question takes the place of the one before.
+    fn pair(&mut self, graded: Graded) -> Option<Pair> {
         let same_question = |other: &Graded| other.topic.correlation_id == graded.topic.correlation_id;
         let earlier = self.waiting.iter().position(same_question).and_then(|index| self.waiting.remove(index));
         match earlier {
@@ -53,9 +119,12 @@ impl PairBuffer {
         }
     }
 
-    /// Removes withdrawn answers.
-    pub(crate) fn withdraw(&mut self, withdrawal: Withdrawal) {
+    /// Forgets what nobody waits for any more, and returns the complete pairs of it.
+    pub(crate) fn withdraw(&mut self, withdrawal: Withdrawal) -> Vec<Pair> {
         self.waiting.retain(|graded| !withdrawal.concerns(&graded.topic));
+        let (withdrawn, kept) = self.complete.drain(..).partition(|pair| withdrawal.concerns(&pair.a.topic));
+        self.complete = kept;
+        withdrawn.into_iter().collect()
     }
 }
 
@@ -87,7 +156,7 @@ mod tests {
         let mut buffer = PairBuffer::default();
         let completed: Vec<Option<QueryId>> = answers
             .iter()
-            .map(|(respondent, question)| questions_of(buffer.take(graded(*respondent, *question))))
+            .map(|(respondent, question)| questions_of(buffer.pair(graded(*respondent, *question))))
             .collect();
         let expected: Vec<Option<QueryId>> =
             expected.iter().map(|question| question.map(|question| QueryId::from_bits(question as u128))).collect();
@@ -101,6 +170,25 @@ mod tests {
         check(&[(B, 1), (A, 1)], &[None, Some(1)]);
         check(&[(A, 1), (A, 2), (B, 2), (B, 1), (B, 1)], &[None, None, Some(2), Some(1), None]);
         check(&[(A, 1), (A, 1), (B, 1), (B, 1)], &[None, None, Some(1), None]);
+    }
+
+    #[test]
+    fn a_comparison_is_begun_twice_at_most() {
+        use RespondentId::{A, B};
+        let mut buffer = PairBuffer::default();
+        [(A, 1), (B, 1), (A, 2), (B, 2)].into_iter().for_each(|(who, question)| buffer.add(graded(who, question)));
+        let begun = |next: Option<NextPair>| match next {
+            Some(NextPair::Compare(pair)) => (questions_of(Some(pair)), true),
+            Some(NextPair::GiveUp(pair)) => (questions_of(Some(pair)), false),
+            None => (None, false),
+        };
+        let question = |question| Some(QueryId::from_bits(question));
+        assert_eq!(begun(buffer.begin()), (question(1), true));
+        assert_eq!(begun(buffer.begin()), (question(1), true), "the critic has panicked");
+        assert_eq!(begun(buffer.begin()), (question(1), false));
+        assert_eq!(begun(buffer.begin()), (question(2), true));
+        buffer.end();
+        assert_eq!(begun(buffer.begin()), (None, false));
     }
 
     #[test]
@@ -120,12 +208,12 @@ mod tests {
     #[test]
     fn what_is_withdrawn_is_forgotten() {
         let mut buffer = PairBuffer::default();
-        buffer.take(graded(RespondentId::A, 1));
-        buffer.take(graded(RespondentId::A, 2));
+        buffer.pair(graded(RespondentId::A, 1));
+        buffer.pair(graded(RespondentId::A, 2));
         buffer.withdraw(Withdrawal::Query(QueryId::from_bits(1)));
-        assert_eq!(questions_of(buffer.take(graded(RespondentId::B, 1))), None);
-        assert_eq!(questions_of(buffer.take(graded(RespondentId::B, 2))), Some(QueryId::from_bits(2)));
-        buffer.take(graded(RespondentId::A, 3));
+        assert_eq!(questions_of(buffer.pair(graded(RespondentId::B, 1))), None);
+        assert_eq!(questions_of(buffer.pair(graded(RespondentId::B, 2))), Some(QueryId::from_bits(2)));
+        buffer.pair(graded(RespondentId::A, 3));
         buffer.withdraw(Withdrawal::Session(SessionId::from_bits(1)));
         assert!(buffer.waiting.is_empty());
     }

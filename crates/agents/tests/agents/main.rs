@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod asking;
+mod backlog;
 mod cancelling;
 mod extraction;
 mod quality_loop;

@@ -101,7 +101,12 @@ fn a_missing_judge_leaves_the_answer_unscored_and_the_rest_as_it_was() {
         }
     }
     let heard = stage.stop();
-    assert_eq!(count(&heard, Subject::PairwiseResult), 0);
+    let failures = heard.iter().filter_map(|envelope| match &envelope.payload {
+        Payload::PairwiseResult(comparison) => comparison.preference.judging.failure.as_deref(),
+        _ => None,
+    });
+    let failures: Vec<&str> = failures.collect();
+    assert!(failures.len() == 2 && failures.iter().all(|it| it.contains("not installed")), "{failures:?}");
     let engrams = heard.iter().filter(|envelope| envelope.subject() == Subject::MemoryStored);
     let scores: Vec<Option<u8>> = engrams.map(|stored| stage.engram(stored.query_id.unwrap()).score()).collect();
     assert_eq!(scores, [None; 4]);
@@ -174,7 +179,7 @@ fn feedback_stands_on_the_engram_and_becomes_a_reward() {
     };
     assert_eq!(reward(good), Some((1.0, MODEL.to_owned())));
     assert_eq!(reward(bad), Some((-1.0, MODEL.to_owned())));
-    assert_eq!(reward(unknown), Some((1.0, String::new())));
+    assert_eq!(reward(unknown), None, "an unknown answer earns nothing");
     assert_eq!(stage.engram(good).user_feedback, Some(Rating::Good));
     assert_eq!(stage.engram(bad).user_feedback, Some(Rating::Bad));
     assert_eq!(stage.engram(good).score(), Some(4));

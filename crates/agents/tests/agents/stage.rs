@@ -58,6 +58,9 @@ pub(crate) struct Plan {
     pub(crate) thinking: ThinkingSettings,
     /// Bytes of the disk that memory must leave free.
     pub(crate) reserved_bytes: u64,
+    /// Whether the grades of answers are due that nobody on this stage gives.
+    pub(crate) grades_due: bool,
+    pub(crate) works_off_backlog: bool,
 }
 
 impl Plan {
@@ -72,6 +75,8 @@ impl Plan {
             settings: memory_settings(MemoryMode::Off),
             thinking: ThinkingSettings::default(),
             reserved_bytes: 0,
+            grades_due: false,
+            works_off_backlog: false,
         }
     }
 
@@ -108,8 +113,12 @@ impl Plan {
         let store = open(folder.path(), self.reserved_bytes);
         let generator = Arc::new(self.generator);
         let judge = self.judge.map(Arc::new);
-        let memory =
-            MemoryParts { store: store.clone(), embedder: Some(Arc::new(WordEmbedder)), settings: self.settings };
+        let memory = MemoryParts {
+            store: store.clone(),
+            embedder: Some(Arc::new(WordEmbedder)),
+            settings: self.settings,
+            grades_due: self.grades_due,
+        };
         let critic =
             CriticSettings { fallback: Fallback::None, grade_timeout: self.grade_timeout, ..CriticSettings::shipped() };
         let parts = TeamParts {
@@ -118,6 +127,7 @@ impl Plan {
             respondent_b: self.respondent_b,
             judge: judge.as_ref().map(|model| scripted::judge_over(Arc::clone(model) as _, critic)),
             memory: Some(memory),
+            works_off_backlog: self.works_off_backlog,
         };
         let team = Some(Team::start(&bus, parts).unwrap());
         Stage { team, ears, heard: Vec::new(), bus, store, generator, judge, session: SessionId::fresh(), folder }

@@ -1,6 +1,6 @@
 //! `hone memory show`: everything known about one answer.
 
-use hone_memory::{Engram, MemoryStore};
+use hone_memory::{Due, Engram, MemoryStore};
 use hone_protocol::Grade;
 
 use crate::app::App;
@@ -31,7 +31,6 @@ pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryShowArgument
 }
 
 fn rows(engram: &Engram) -> Vec<Vec<String>> {
-    let winner = |is_winner| if is_winner { "the better of two" } else { "the worse of two" };
     let values = [
         ("id", Some(engram.query_id.to_string())),
         ("sequence", Some(engram.sequence.to_string())),
@@ -41,7 +40,12 @@ fn rows(engram: &Engram) -> Vec<Vec<String>> {
         ("model", Some(engram.model.clone())),
         ("score", Some(engram.grade.as_ref().map_or_else(|| "none".to_string(), score))),
         ("suspicious", engram.grade.as_ref().and_then(|grade| Some(grade.suspicious.as_ref()?.to_string()))),
-        ("compared", engram.pairwise_winner.map(|is_winner| winner(is_winner).to_string())),
+        ("due", engram.due.as_ref().map(due)),
+        ("compared", compared(engram)),
+        (
+            "reason",
+            engram.compared.as_ref().map(|compared| compared.reason.clone()).filter(|reason| !reason.is_empty()),
+        ),
         ("person", engram.user_feedback.map(|feedback| rating(feedback).to_string())),
         ("intent", engram.intent.clone()),
         ("entities", Some(engram.entities.join(", ")).filter(|entities| !entities.is_empty())),
@@ -49,8 +53,34 @@ fn rows(engram: &Engram) -> Vec<Vec<String>> {
     values.into_iter().filter_map(|(name, value)| Some(vec![name.to_string(), value?])).collect()
 }
 
-/// The score, and how it was determined.
+/// How the answer compares with the other respondent's; `None` if they were never compared.
+fn compared(engram: &Engram) -> Option<String> {
+    let verdict = match engram.pairwise_winner {
+        Some(true) => "the better of two",
+        Some(false) => "the worse of two",
+        None => "as good as the other",
+    };
+    let Some(compared) = &engram.compared else { return engram.pairwise_winner.map(|_| verdict.to_string()) };
+    if let Some(failure) = &compared.failure {
+        return Some(format!("no verdict: {failure}"));
+    }
+    let orders = if compared.consistent { "both orders agree" } else { "the orders disagree" };
+    Some(format!("{verdict} (log-odds of A {:+.2}, {orders}, by {})", compared.log_odds, compared.judge))
+}
+
+/// What of the judging is due, and why it has not been done.
+fn due(due: &Due) -> String {
+    let parts = [("grade", due.grade), ("comparison", due.comparison)];
+    let parts: Vec<&str> = parts.into_iter().filter_map(|(name, is_due)| is_due.then_some(name)).collect();
+    let reason = due.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+    format!("{}{reason}", parts.join(", "))
+}
+
+/// The score, and how it came about, or why there is none.
 fn score(grade: &Grade) -> String {
+    if let (None, Some(failure)) = (grade.score, &grade.judging.failure) {
+        return format!("none: {failure}");
+    }
     let (_, mark, score) = badge::parts(grade.score, Some(&grade.judging));
     let expected = grade.expected_score.map(|expected| format!("expected {expected:.2}"));
     let judge = badge::judge_name(&grade.judging);

@@ -69,6 +69,11 @@ fn facts(statistics: &Statistics) -> Vec<Vec<String>> {
     if statistics.due > 0 {
         rows.push(row("due", format!("{} that memory could not accept yet", statistics.due)));
     }
+    for (name, count) in [("grades due", statistics.grades_due), ("comparisons due", statistics.comparisons_due)] {
+        if count > 0 {
+            rows.push(row(name, format!("{count} (`hone grade --due`)")));
+        }
+    }
     rows.push(row("on disk", bytes(statistics.storage_bytes)));
     rows
 }

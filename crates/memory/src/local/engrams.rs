@@ -1,15 +1,19 @@
 //! Engrams: adding, reading, updating, removing, counting and verifying.
 
+use hone_protocol::prospect::{CANCELLED, SESSION_CLOSED, STOPPED};
 use hone_protocol::{Comparison, Grade, QueryId, Rating};
 use serde_json::{Map, Value};
 
+use super::backlog::Holding;
 use super::opened::{Draft, Opened};
+use crate::backlog::{DUE, Due, Lease};
 use crate::engram::{Engram, field, grade_fields, pairwise_fields};
 use crate::error::MemoryError;
 use crate::filters::Filters;
+use crate::judged::{after_grading, due_after_comparing, due_in, is_final_comparison};
 use crate::lock::lock;
 use crate::records::{
-    Head, Numbered, StoredVector, damaged, engram_key, from_json, id_of, keys_of_all, to_json, vector_key,
+    Head, Numbered, StoredVector, damaged, engram_key, from_json, id_of, keys_of_all, sequence_of, to_json, vector_key,
 };
 use crate::request::{Update, Vector};
 use crate::statistics::{Statistics, Verification};
@@ -18,14 +22,19 @@ use crate::statistics::{Statistics, Verification};
 const MOST_PROBLEMS: usize = 100;
 
 impl Opened {
-    pub(super) fn remember(&self, engram: &Engram, vector: Option<Vector>) -> Result<u64, MemoryError> {
+    pub(super) fn remember(
+        &self,
+        engram: &Engram,
+        vector: Option<Vector>,
+        lease: Option<Lease>,
+    ) -> Result<u64, MemoryError> {
         let fields = fields_of(engram)?;
         self.write(|draft| match draft.fields(engram.query_id)? {
             Some(stored) if says_all_of(&stored, &fields) => sequence_of(&stored),
             Some(_) => Err(MemoryError::Conflict { id: engram.query_id }),
             None => {
                 vector.iter().try_for_each(|vector| draft.settle_dimensions(vector))?;
-                draft.add(engram.query_id, fields, vector)
+                draft.add(engram.query_id, fields, vector, lease)
             }
         })
     }
@@ -60,16 +69,30 @@ impl Opened {
     }
 
     pub(super) fn update_score(&self, id: QueryId, grade: &Grade) -> Result<Update, MemoryError> {
-        // A grade without a score says nothing about an answer; an earlier grade stays.
-        let fields = if grade.score.is_some() { grade_fields(grade) } else { Map::new() };
-        self.write(|draft| draft.merge(id, fields, "its score"))
+        // Who has graded an answer compares it next, unless nobody waits for it any more.
+        let is_left = matches!(grade.judging.failure.as_deref(), Some(CANCELLED | SESSION_CLOSED | STOPPED));
+        let holding = |due: &Due| if due.comparison && !is_left { Holding::AsBefore } else { Holding::Free };
+        self.write(|draft| draft.merge_judged(id, "its score", holding, |stored| after_grading(stored, grade)))
     }
 
     pub(super) fn annotate_pairwise(&self, comparison: &Comparison) -> Result<[Update; 2], MemoryError> {
-        let annotations = pairwise_fields(comparison);
+        let [(a, of_a), (b, of_b)] = pairwise_fields(comparison);
         self.write(|draft| {
-            let [a, b] = annotations.map(|(id, fields)| draft.merge(id, fields, "what it was compared with"));
-            Ok([a?, b?])
+            let what = "what it was compared with";
+            let is_final = is_final_comparison(draft.fields(b)?.as_ref(), comparison);
+            let said = |fields: Map<String, Value>| if is_final { fields } else { Map::new() };
+            let updated_a = draft.merge(a, said(of_a), what)?;
+            let updated_b = draft.merge_judged(
+                b,
+                what,
+                |_| Holding::Free,
+                |stored| {
+                    let mut fields = said(of_b);
+                    fields.extend(due_after_comparing(stored, comparison));
+                    fields
+                },
+            )?;
+            Ok([updated_a, updated_b])
         })
     }
 
@@ -180,7 +203,8 @@ impl Opened {
                 Ok(engram) if engram.query_id != id => "it has another id".to_owned(),
                 Ok(engram) if engram.sequence > head.last_engram => "its sequence number is too high".to_owned(),
                 Ok(engram) => match self.storage.get(&Numbered::Engram.key(engram.sequence))? {
-                    Some(named) if named == id.as_bytes() => continue,
+                    Some(named) if named == id.as_bytes() && self.is_filed(&engram)? => continue,
+                    Some(named) if named == id.as_bytes() => "its grade is due, but not in the backlog".to_owned(),
                     _ => "its sequence number refers to another engram".to_owned(),
                 },
             };
@@ -228,18 +252,20 @@ impl Draft<'_> {
         bytes.map(|bytes| from_json(&format!("engram {id}"), &bytes)).transpose()
     }
 
-    /// Adds a new engram and assigns its sequence number.
+    /// Adds a new engram and assigns its sequence number. What is due of it is held by the holder of the lease.
     pub(super) fn add(
         &mut self,
         id: QueryId,
         mut fields: Map<String, Value>,
         vector: Option<Vector>,
+        lease: Option<Lease>,
     ) -> Result<u64, MemoryError> {
         self.head.last_engram += 1;
         let sequence = self.head.last_engram;
         fields.insert("sequence".to_owned(), sequence.into());
-        self.batch.insert(engram_key(id), to_json("an engram", &fields)?);
+        self.put(id, &fields)?;
         self.batch.insert(Numbered::Engram.key(sequence), id.as_bytes().to_vec());
+        self.file(id, &fields, lease.into())?;
         if vector.is_some() {
             self.set_vector(sequence, id, vector)?;
         }
@@ -252,9 +278,37 @@ impl Draft<'_> {
         let is_news = fields.iter().any(|(name, value)| stored.get(name) != Some(value));
         if is_news {
             stored.extend(fields);
-            self.batch.insert(engram_key(id), to_json("an engram", &stored)?);
+            self.put(id, &stored)?;
         }
         Ok(Update::Merged)
+    }
+
+    /// Sets what a judge's verdict changes in the fields of an engram, and keeps the backlog in step.
+    fn merge_judged(
+        &mut self,
+        id: QueryId,
+        what: &str,
+        holding: impl FnOnce(&Due) -> Holding,
+        changes: impl FnOnce(&Map<String, Value>) -> Map<String, Value>,
+    ) -> Result<Update, MemoryError> {
+        let Some(mut stored) = self.fields(id)? else { return Ok(missing(id, what)) };
+        let fields = changes(&stored);
+        let is_about_due = fields.contains_key(DUE);
+        if fields.iter().any(|(name, value)| stored.get(name) != Some(value)) {
+            stored.extend(fields);
+            self.put(id, &stored)?;
+        }
+        if is_about_due {
+            let holding = holding(&due_in(&stored).unwrap_or_default());
+            self.file(id, &stored, holding)?;
+        }
+        Ok(Update::Merged)
+    }
+
+    /// Writes all fields of an engram.
+    pub(super) fn put(&mut self, id: QueryId, fields: &Map<String, Value>) -> Result<(), MemoryError> {
+        self.batch.insert(engram_key(id), to_json("an engram", fields)?);
+        Ok(())
     }
 
     fn remove(&mut self, id: QueryId) -> Result<Update, MemoryError> {
@@ -262,6 +316,9 @@ impl Draft<'_> {
         let sequence = sequence_of(&stored)?;
         self.batch.remove(engram_key(id));
         self.batch.remove(Numbered::Engram.key(sequence));
+        if due_in(&stored).is_some() {
+            self.batch.remove(Numbered::Due.key(sequence));
+        }
         if self.storage.get(&vector_key(id))?.is_some() {
             self.set_vector(sequence, id, None)?;
         }
@@ -283,17 +340,15 @@ pub(super) fn fields_of(engram: &Engram) -> Result<Map<String, Value>, MemoryErr
     from_json("an engram", &to_json("an engram", engram)?)
 }
 
-pub(super) fn sequence_of(fields: &Map<String, Value>) -> Result<u64, MemoryError> {
-    let sequence = fields.get("sequence").and_then(Value::as_u64);
-    sequence.ok_or_else(|| damaged("an engram", "it has no sequence number"))
-}
-
-/// Whether a remembered engram has all of `fields`. Fields that were added since then do not count: it is the same answer,
-/// remembered again by a process that did not receive the acknowledgement.
+/// Whether a remembered engram has all of `fields`. Fields that were added since then do not count, nor do what is due and
+/// the grade, which change: it is the same answer, remembered again by a process that did not receive the acknowledgement.
 fn says_all_of(stored: &Map<String, Value>, fields: &Map<String, Value>) -> bool {
     let says_nothing = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+    let of_grade = grade_fields(&Grade::default());
     fields
         .iter()
-        .filter(|(name, value)| *name != "sequence" && !says_nothing(value))
+        .filter(|(name, value)| {
+            *name != "sequence" && *name != DUE && !of_grade.contains_key(*name) && !says_nothing(value)
+        })
         .all(|(name, value)| stored.get(name) == Some(value))
 }

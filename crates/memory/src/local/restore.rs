@@ -52,7 +52,7 @@ impl Opened {
                 let fits = |vector: &&Vector| draft.fits(vector).unwrap_or(false);
                 let vector = salvage.vectors.get(id).filter(fits).cloned();
                 n_vectors += u64::from(vector.is_some());
-                draft.add(*id, (*engram).clone(), vector)?;
+                draft.add(*id, (*engram).clone(), vector, None)?;
             }
             Ok(n_vectors)
         })

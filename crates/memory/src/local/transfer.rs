@@ -41,7 +41,7 @@ impl Opened {
                     Standing::AlreadyThere => {}
                     Standing::Refused(_) => return Err(MemoryError::Conflict { id }),
                     Standing::New => {
-                        draft.add(id, exported.engram.clone(), exported.vector.clone())?;
+                        draft.add(id, exported.engram.clone(), exported.vector.clone(), None)?;
                         n_imported += 1;
                     }
                 }

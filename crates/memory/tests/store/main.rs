@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod backlog;
 mod engrams;
 mod events;
 mod opening;

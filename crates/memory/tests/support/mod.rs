@@ -58,6 +58,8 @@ pub(crate) fn engram(number: u64) -> Engram {
         pairwise_winner: None,
         user_feedback: None,
         correlation_id: id(number),
+        compared: None,
+        due: None,
     }
 }
 
@@ -119,10 +121,10 @@ pub(crate) fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// Runs the ignored test `child` of this test program in a process of its own, whose stdout can be read.
-pub(crate) fn start_child(folder: &Path, variables: &[(&str, String)]) -> Child {
+/// Runs an ignored test of this test program in a process of its own, whose stdout can be read.
+pub(crate) fn start_child(folder: &Path, name: &str, variables: &[(&str, String)]) -> Child {
     Command::new(env::current_exe().unwrap())
-        .args(["--exact", "child", "--ignored", "--quiet", "--nocapture"])
+        .args(["--exact", name, "--ignored", "--quiet", "--nocapture"])
         .env("HONE_TEST_FOLDER", folder)
         .envs(variables.iter().map(|(name, value)| (name, value)))
         .stdout(Stdio::piped())

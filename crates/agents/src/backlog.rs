@@ -1,0 +1,339 @@
+//! The backlog agent: grades, while nobody waits for anything, the answers whose grades are due from earlier.
+//!
+//! It claims one answer after the other in memory, so that no other process grades the same, and puts the judge to it in the
+//! batch lane. As soon as somebody asks something it drops what the judge is doing; the answer keeps its place. What it says
+//! of an answer is what the critic would have said: `critique.result`, and `pairwise.result` where a comparison is due.
+
+mod open_questions;
+pub(crate) mod states;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{RecvError, after, select_biased};
+use hone_bus::{Agent, Bus, Inbox, Wakeup};
+use hone_memory::{Due, Engram, Holder, MemoryError, MemoryStore};
+use hone_protocol::prospect::ALONE;
+use hone_protocol::{
+    Comparison, Critique, Envelope, GenerationEvent, Grade, Judging, Lane, Payload, Preference, Prospect, Subject,
+    with_causes,
+};
+use hone_quality::{GradeTask, Judge};
+
+use self::open_questions::OpenQuestions;
+use self::states::{
+    Comparing, Grading, Idle, Publish, PublishPairwise, Reset, StartGrade, StartPairwise, State, Withdraw,
+};
+use crate::critic::FAILED;
+use crate::critic::pairs::{Graded, Pair};
+use crate::machine::AgentState;
+use crate::topic::Topic;
+
+/// The agent's name.
+pub(crate) const NAME: &str = "backlog";
+
+/// What the agent listens to: whether somebody waits.
+pub(crate) const SUBJECTS: [Subject; 4] =
+    [Subject::QueryReceived, Subject::ResponseFailed, Subject::CritiqueResult, Subject::SessionClosed];
+
+/// How long nothing is said before the agent takes up an answer.
+const REST: Duration = Duration::from_secs(2);
+
+/// How long after it has found nothing to do the agent looks again.
+const LONG_REST: Duration = Duration::from_secs(60);
+
+/// How long the agent leaves a judge alone that cannot work, at first; twice as long after every further failure.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The longest such pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+
+/// What the agent needs from outside.
+#[derive(Clone)]
+pub(crate) struct BacklogParts {
+    pub(crate) bus: Bus,
+    pub(crate) store: MemoryStore,
+    pub(crate) judge: Judge,
+    pub(crate) holder: Arc<Holder>,
+    /// What the agent is working on, which outlives its panics.
+    pub(crate) in_hand: Arc<Mutex<Option<Engram>>>,
+}
+
+/// The agent.
+pub(crate) struct BacklogAgent {
+    parts: BacklogParts,
+    state: State,
+    open: OpenQuestions,
+    /// Answers that were claimed and are not judged.
+    claimed: VecDeque<Engram>,
+    /// When the next answer may be taken up.
+    not_before: Instant,
+    pause: Duration,
+}
+
+/// What can happen to the agent.
+pub(crate) enum Event {
+    Heard(Wakeup<GenerationEvent>),
+    /// Nobody has said anything for a while.
+    Rest,
+}
+
+impl BacklogAgent {
+    pub(crate) fn new(parts: BacklogParts) -> Self {
+        let parts = BacklogParts { judge: parts.judge.in_lane(Lane::Batch), ..parts };
+        let (state, open, claimed) = (State::default(), OpenQuestions::default(), VecDeque::new());
+        let agent =
+            BacklogAgent { parts, state, open, claimed, not_before: Instant::now() + REST, pause: SHORTEST_PAUSE };
+        if let Some(engram) = agent.put_down() {
+            agent.tell_failure(&engram);
+        }
+        agent
+    }
+
+    fn receive(&mut self, message: &Envelope) {
+        if message.sender == NAME {
+            return;
+        }
+        self.wait_for(REST);
+        if self.open.take(message) {
+            self.make_room();
+        }
+    }
+
+    /// Drops what the judge is doing. The answer is taken up again later.
+    fn make_room(&mut self) {
+        let (idle, engram) = match std::mem::take(&mut self.state) {
+            State::Idle(idle) => (idle, None),
+            State::Grading(grading) => {
+                let engram = grading.work().0.clone();
+                (grading.act(Withdraw, drop), Some(engram))
+            }
+            State::Comparing(comparing) => {
+                let engram = comparing.work().0.clone();
+                (comparing.act(Withdraw, drop), Some(engram))
+            }
+        };
+        self.put_down();
+        self.claimed.extend(engram);
+        self.state = idle.into();
+    }
+
+    /// Takes up the next answer.
+    fn begin(&mut self) {
+        let claimed = self.claimed.pop_front();
+        let next = match &claimed {
+            Some(engram) => self.parts.store.get(engram.query_id),
+            None => self.parts.holder.claim_next(),
+        };
+        match next {
+            Ok(Some(engram)) => self.take_up(engram),
+            Ok(None) if claimed.is_some() => {}
+            Ok(None) => self.wait_for(LONG_REST),
+            Err(error) => {
+                tracing::info!("due answers stay ungraded: {}", with_causes(&error));
+                self.wait_for(LONG_REST);
+            }
+        }
+    }
+
+    fn take_up(&mut self, engram: Engram) {
+        let due = engram.due.clone().unwrap_or_default();
+        self.pick_up(&engram);
+        self.state = match std::mem::take(&mut self.state) {
+            State::Idle(idle) if due.grade => self.grade(idle, engram).into(),
+            State::Idle(idle) if due.comparison => self.compare_or_not(idle, engram),
+            other => other,
+        };
+        if matches!(self.state, State::Idle(_)) {
+            self.put_down();
+        }
+    }
+
+    fn grade(&self, idle: Idle, engram: Engram) -> Grading {
+        idle.act(StartGrade, |()| {
+            let task = GradeTask { query: engram.query.clone(), answer: engram.answer.clone(), reference: None };
+            let run = self.parts.judge.start(task, &engram.model);
+            Box::new((engram, run))
+        })
+    }
+
+    /// Compares an answer of respondent B with that of A, where there is one.
+    fn compare_or_not(&mut self, idle: Idle, engram: Engram) -> State {
+        match self.pair_of(&engram) {
+            Ok(Some(pair)) => compare(&self.parts.judge, idle, engram, pair).into(),
+            Ok(None) => {
+                self.tell_uncompared(&engram, ALONE);
+                idle.into()
+            }
+            Err(error) => {
+                tracing::info!("two answers stay uncompared: {}", with_causes(&error));
+                self.claimed.push_back(engram);
+                self.wait_for(LONG_REST);
+                idle.into()
+            }
+        }
+    }
+
+    /// The answer with respondent A's answer to the same question; `None` where that is not there, or was never finished.
+    fn pair_of(&self, b: &Engram) -> Result<Option<Pair>, MemoryError> {
+        let a = self.parts.store.other_answer(b)?;
+        Ok(a.map(|a| Pair { a: graded(&a), b: graded(b) }))
+    }
+
+    fn follow(&mut self, channel: usize, event: Result<GenerationEvent, RecvError>) {
+        self.state = match std::mem::take(&mut self.state) {
+            State::Idle(idle) => idle.into(),
+            State::Grading(mut grading) => match grading.work_mut().1.take(channel, event) {
+                Some(grade) => self.conclude(grading, grade),
+                None => grading.into(),
+            },
+            State::Comparing(mut comparing) => match comparing.work_mut().2.take(channel, event) {
+                Some(preference) => self.prefer(comparing, preference).into(),
+                None => comparing.into(),
+            },
+        };
+    }
+
+    fn conclude(&mut self, grading: Grading, grade: Grade) -> State {
+        self.note(&grade.judging);
+        let publishing = grading.act(Publish, |work| (work.0, grade));
+        let engram = publishing.work().0.clone();
+        let idle = publishing.act(Reset, |(engram, grade)| {
+            if self.is_still_due(&engram, |due| due.grade) {
+                self.tell_grade(&engram, grade);
+            }
+        });
+        if engram.due.as_ref().is_some_and(|due| due.comparison) {
+            return self.compare_or_not(idle, engram);
+        }
+        self.put_down();
+        idle.into()
+    }
+
+    fn prefer(&mut self, comparing: Comparing, preference: Preference) -> Idle {
+        self.note(&preference.judging);
+        let idle = comparing.act(PublishPairwise, |work| {
+            let (engram, pair, _) = *work;
+            if self.is_still_due(&engram, |due| due.comparison) {
+                self.tell_preference(&engram, preference, (pair.a.score, pair.b.score));
+            }
+        });
+        self.put_down();
+        idle
+    }
+
+    /// Whether nobody else has judged an answer meanwhile, who took this process for a dead one.
+    fn is_still_due(&self, engram: &Engram, is_due: impl Fn(&Due) -> bool) -> bool {
+        match self.parts.store.get(engram.query_id) {
+            Ok(stored) => stored.and_then(|stored| stored.due).is_some_and(|due| is_due(&due)),
+            Err(_) => true,
+        }
+    }
+
+    /// A judge that cannot work is left alone for a while.
+    fn note(&mut self, judging: &Judging) {
+        if judging.prospect() == Some(Prospect::Failed) {
+            self.wait_for(self.pause);
+            self.pause = (2 * self.pause).min(LONGEST_PAUSE);
+        } else {
+            self.pause = SHORTEST_PAUSE;
+        }
+    }
+
+    fn tell_grade(&self, engram: &Engram, grade: Grade) {
+        if let Some(failure) = &grade.judging.failure {
+            tracing::info!(query_id = %engram.query_id, "a due answer is not graded: {failure}");
+        }
+        let critique = Critique { query: engram.query.clone(), answer: engram.answer.clone(), grade };
+        topic_of(engram).publish(&self.parts.bus, NAME, Payload::CritiqueResult(critique));
+    }
+
+    /// Says that the agent has panicked, so that the answer is free again.
+    fn tell_failure(&self, engram: &Engram) {
+        let due = engram.due.clone().unwrap_or_default();
+        if due.grade {
+            self.tell_grade(engram, Grade::unscored(FAILED));
+        }
+        if due.comparison {
+            self.tell_uncompared(engram, FAILED);
+        }
+    }
+
+    fn tell_uncompared(&self, b: &Engram, reason: &str) {
+        let preference = Preference { judging: Judging::failed(reason), ..Preference::default() };
+        self.tell_preference(b, preference, (None, b.score()));
+    }
+
+    fn tell_preference(&self, b: &Engram, preference: Preference, (score_a, score_b): (Option<u8>, Option<u8>)) {
+        let (asked, query_id_b) = (b.correlation_id, b.query_id);
+        let comparison =
+            Comparison { original_query_id: asked, query_id_a: asked, query_id_b, score_a, score_b, preference };
+        let topic = Topic { query_id: asked, respondent_id: hone_protocol::RespondentId::A, ..topic_of(b) };
+        topic.publish(&self.parts.bus, NAME, Payload::PairwiseResult(comparison));
+    }
+
+    fn wait_for(&mut self, rest: Duration) {
+        self.not_before = self.not_before.max(Instant::now() + rest);
+    }
+
+    fn pick_up(&self, engram: &Engram) {
+        *self.parts.in_hand.lock().unwrap_or_else(PoisonError::into_inner) = Some(engram.clone());
+    }
+
+    fn put_down(&self) -> Option<Engram> {
+        self.parts.in_hand.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Agent for BacklogAgent {
+    type Event = Event;
+
+    fn next_event(&mut self, inbox: &mut Inbox) -> Option<Event> {
+        let heard = match &self.state {
+            State::Idle(_) if self.open.is_empty() => {
+                let rest = after(self.not_before.saturating_duration_since(Instant::now()));
+                return select_biased! {
+                    recv(inbox.stop()) -> _ => None,
+                    recv(inbox.messages()) -> message => message.ok().map(Wakeup::Message).map(Event::Heard),
+                    recv(rest) -> _ => Some(Event::Rest),
+                };
+            }
+            State::Idle(_) => inbox.wait([]),
+            State::Grading(grading) => inbox.wait(grading.work().1.channels()),
+            State::Comparing(comparing) => inbox.wait(comparing.work().2.channels()),
+        };
+        heard.map(Event::Heard)
+    }
+
+    fn handle_event(&mut self, event: Event, _: &mut Inbox) {
+        match event {
+            Event::Heard(Wakeup::Message(message)) => self.receive(&message),
+            Event::Heard(Wakeup::Work(channel, event)) => self.follow(channel, event),
+            Event::Rest => self.begin(),
+        }
+    }
+
+    fn stopped(&mut self, _: &mut Inbox) {
+        self.make_room();
+    }
+
+    fn recover(&mut self, _: &Envelope) {}
+}
+
+fn compare(judge: &Judge, idle: Idle, engram: Engram, pair: Pair) -> Comparing {
+    idle.act(StartPairwise, |()| {
+        let run = judge.start(pair.task(), &pair.a.model);
+        Box::new((engram, pair, run))
+    })
+}
+
+fn topic_of(engram: &Engram) -> Topic {
+    let Engram { session_id, query_id, correlation_id, respondent_id, .. } = *engram;
+    Topic { session_id, query_id, correlation_id, respondent_id }
+}
+
+fn graded(engram: &Engram) -> Graded {
+    let Engram { query, answer, model, .. } = engram.clone();
+    Graded { topic: topic_of(engram), query, answer, model, score: engram.score() }
+}

@@ -1,0 +1,335 @@
+//! `hone grade --due`: the answers in memory whose grades, or comparisons, are due.
+//!
+//! Each answer is claimed before it is judged, so another hone that works off the same backlog judges others; what is claimed
+//! elsewhere is waited for, since its process may have been killed. Every verdict is stored before the next is waited for:
+//! what is stopped resumes where it was.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::RecvTimeoutError;
+use hone_memory::{BacklogEntry, Engram, Filters, Holder, MemoryStore};
+use hone_protocol::prospect::ALONE;
+use hone_protocol::{
+    Comparison, Critique, Envelope, Grade, Judging, Payload, Preference, Prospect, QueryId, RespondentId,
+};
+use hone_quality::{CompareTask, GradeTask};
+use serde::Serialize;
+
+use super::outcome;
+use crate::app::App;
+use crate::arguments::GradeArguments;
+use crate::commands::memory;
+use crate::failure::Outcome;
+use crate::judging::{Completed, JudgeSession};
+use crate::terminal::progress::Steps;
+
+/// Answers that are claimed at once: enough to keep the judge busy, and few enough to leave some to others.
+const CLAIMED_AT_ONCE: usize = 8;
+
+/// How often an answer is tried at which the judge fails.
+const MOST_TRIES: usize = 2;
+
+/// How often it is looked whether answers that another process holds are free.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How long answers are waited for that another process holds, after the last of them was judged or freed.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Who says in the event log what came of it.
+const SENDER: &str = "grade";
+
+/// What came of the backlog.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Summary {
+    /// Answers of which something was due.
+    due: usize,
+    /// Answers that have a grade now.
+    graded: usize,
+    /// Pairs that are compared now.
+    compared: usize,
+    /// Answers that stay without a score, for a reason that is final.
+    ungraded: usize,
+    /// Answers of which something is still due.
+    still_due: usize,
+    /// Those of them that another process works on.
+    held: usize,
+    /// The mean of the scores, where there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mean_score: Option<f64>,
+    /// Whether a person stopped it.
+    interrupted: bool,
+    /// Why the last answer of which something is still due was not judged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
+}
+
+/// Judges what is due.
+pub(super) fn run(app: &App, arguments: &GradeArguments) -> anyhow::Result<Outcome> {
+    let store = memory::open(app)?;
+    if arguments.regrade_null {
+        make_due(&store, arguments)?;
+    }
+    let entries = wanted(&store, arguments)?;
+    let mut summary = Summary { due: entries.len(), ..Summary::default() };
+    if !entries.is_empty() {
+        let session = JudgeSession::open_for_backlog(app)?;
+        let steps = Steps::new(app.output, "answers");
+        let holder = Holder::new(&store)?;
+        let mut work =
+            Work { app, arguments, store: &store, session, holder, summary, steps, failures: BTreeMap::new() };
+        let worked = work.work_off();
+        work.steps.clear();
+        worked?;
+        summary = work.finish()?;
+    }
+    tell(app, arguments, &summary)?;
+    Ok(match (summary.interrupted, summary.still_due, arguments.at_least) {
+        (true, _, _) => Outcome::Interrupted,
+        (false, 0, None) => Outcome::Done,
+        (false, _, None) => Outcome::Failed,
+        (false, _, Some(_)) => outcome(summary.mean_score, arguments.at_least),
+    })
+}
+
+/// The grades of all finished answers that have no score are due, whatever the reason.
+fn make_due(store: &MemoryStore, arguments: &GradeArguments) -> anyhow::Result<()> {
+    let filters = Filters { scored: Some(false), finished: Some(true), since: arguments.since, ..Filters::default() };
+    let engrams = store.list(&filters, usize::MAX)?;
+    let judgeable = engrams.iter().filter(|engram| !engram.answer.trim().is_empty());
+    let ids: Vec<QueryId> = judgeable.map(|engram| engram.query_id).collect();
+    store.make_due(&ids)?;
+    Ok(())
+}
+
+fn wanted(store: &MemoryStore, arguments: &GradeArguments) -> anyhow::Result<Vec<BacklogEntry>> {
+    let mut entries = store.backlog()?;
+    entries.retain(|entry| arguments.since.is_none_or(|since| entry.at >= since));
+    Ok(entries)
+}
+
+fn tell(app: &App, arguments: &GradeArguments, summary: &Summary) -> anyhow::Result<()> {
+    let Summary { due, graded, compared, ungraded, still_due, held, mean_score, interrupted, failure } = summary;
+    if let Some(failure) = failure.as_ref().filter(|_| !interrupted && *still_due > 0) {
+        app.output
+            .error(&format!("{still_due} of {due} stay due, the last one: {failure}; the same command tries again"));
+    } else if *held > 0 && !interrupted {
+        app.output.error(&format!("{held} of {due} are held by another hone; the same command tries again"));
+    }
+    if arguments.json.json {
+        return app.output.print_json(summary);
+    }
+    if *due == 0 {
+        return app.output.print_line("nothing is due");
+    }
+    let mut text = format!("{graded} of {due} graded");
+    let mut add = |count: usize, what: &str| {
+        if count > 0 {
+            text.push_str(&format!(", {count} {what}"));
+        }
+    };
+    add(*compared, "compared");
+    add(*ungraded, "without a score for good");
+    add(*still_due, "still due");
+    text.extend(mean_score.map(|mean| format!(", mean {mean:.2}")));
+    if *interrupted {
+        text.push_str(", stopped: the same command continues from here");
+    }
+    app.output.print_line(&text)
+}
+
+/// The backlog while it is worked off.
+struct Work<'a> {
+    app: &'a App,
+    arguments: &'a GradeArguments,
+    store: &'a MemoryStore,
+    session: JudgeSession,
+    holder: Holder,
+    summary: Summary,
+    steps: Steps,
+    /// How often the judge has failed at answers.
+    failures: BTreeMap<QueryId, usize>,
+}
+
+impl Work<'_> {
+    /// Judges until nothing is due that can be judged, or a person stops it.
+    fn work_off(&mut self) -> anyhow::Result<()> {
+        let mut last_news = Instant::now();
+        let mut n_held_before = 0;
+        loop {
+            let (held, free): (Vec<_>, Vec<_>) = self.left()?.into_iter().partition(|entry| entry.is_held);
+            let is_news = !free.is_empty() || held.len() != n_held_before;
+            if held.is_empty() && free.is_empty() || !is_news && last_news.elapsed() > PATIENCE {
+                return Ok(());
+            }
+            if is_news {
+                last_news = Instant::now();
+            }
+            let n_free = free.len();
+            for chunk in self.in_chunks(free) {
+                let claimed = self.holder.claim(chunk.iter().map(|entry| entry.query_id).collect())?;
+                if self.judge(claimed)? == Completed::UntilInterrupt {
+                    self.summary.interrupted = true;
+                    return Ok(());
+                }
+            }
+            if n_free == 0 {
+                if n_held_before == 0 {
+                    self.app.output.note(&format!("another hone works on {}: waiting for it", held.len()));
+                }
+                n_held_before = held.len();
+                if self.is_stopped_while_waiting() {
+                    self.summary.interrupted = true;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// The answers in the portions in which they are judged: several at once, and then, each alone, those at which the judge has
+    /// failed. A judge that was too slow for one among others may have the time for it alone.
+    fn in_chunks(&self, free: Vec<BacklogEntry>) -> Vec<Vec<BacklogEntry>> {
+        let (failed, fresh): (Vec<_>, Vec<_>) =
+            free.into_iter().partition(|entry| self.failures.contains_key(&entry.query_id));
+        match fresh.is_empty() {
+            true => failed.into_iter().map(|entry| vec![entry]).collect(),
+            false => fresh.chunks(CLAIMED_AT_ONCE).map(<[_]>::to_vec).collect(),
+        }
+    }
+
+    fn left(&self) -> anyhow::Result<Vec<BacklogEntry>> {
+        let mut entries = wanted(self.store, self.arguments)?;
+        entries.retain(|entry| self.failures.get(&entry.query_id).is_none_or(|count| *count < MOST_TRIES));
+        Ok(entries)
+    }
+
+    fn is_stopped_while_waiting(&self) -> bool {
+        let listening = self.session.interrupt().listen();
+        listening.pressed().recv_timeout(LOOK_INTERVAL) != Err(RecvTimeoutError::Timeout)
+    }
+
+    fn judge(&mut self, claimed: Vec<Engram>) -> anyhow::Result<Completed> {
+        // The model that answered stands in for a judge that is not installed.
+        let mut by_model: BTreeMap<String, Vec<Engram>> = BTreeMap::new();
+        claimed.into_iter().for_each(|engram| by_model.entry(engram.model.clone()).or_default().push(engram));
+        for (model, engrams) in by_model {
+            if self.grade(&model, &engrams)? == Completed::UntilInterrupt
+                || self.compare(&model, &engrams)? == Completed::UntilInterrupt
+            {
+                return Ok(Completed::UntilInterrupt);
+            }
+        }
+        Ok(Completed::All)
+    }
+
+    fn grade(&mut self, model: &str, engrams: &[Engram]) -> anyhow::Result<Completed> {
+        let due: Vec<&Engram> = engrams.iter().filter(|it| it.due.as_ref().is_some_and(|due| due.grade)).collect();
+        let task = |it: &&Engram| GradeTask { query: it.query.clone(), answer: it.answer.clone(), reference: None };
+        let tasks: Vec<GradeTask> = due.iter().map(task).collect();
+        let Work { session, store, summary, steps, failures, .. } = self;
+        session.judge_all(&tasks, model, |index, grade: Grade| {
+            let engram = due[index];
+            store.update_score(engram.query_id, &grade)?;
+            summary.count(&grade);
+            if is_failed(&grade.judging) {
+                *failures.entry(engram.query_id).or_default() += 1;
+            }
+            let critique = Critique { query: engram.query.clone(), answer: engram.answer.clone(), grade };
+            record(store, engram, Payload::CritiqueResult(critique));
+            steps.show(summary.graded + summary.ungraded, summary.due, &summary.remark());
+            Ok(())
+        })
+    }
+
+    fn compare(&mut self, model: &str, engrams: &[Engram]) -> anyhow::Result<Completed> {
+        let mut pairs = Vec::new();
+        for b in engrams.iter().filter(|it| it.due.as_ref().is_some_and(|due| due.comparison)) {
+            match self.store.other_answer(b)? {
+                Some(a) => pairs.push((a, b)),
+                None => self.tell_alone(b)?,
+            }
+        }
+        let task = |(a, b): &(Engram, &Engram)| CompareTask {
+            query: b.query.clone(),
+            answer_a: a.answer.clone(),
+            answer_b: b.answer.clone(),
+        };
+        let tasks: Vec<CompareTask> = pairs.iter().map(task).collect();
+        let Work { session, store, summary, failures, .. } = self;
+        session.judge_all(&tasks, model, |index, preference: Preference| {
+            let (a, b) = &pairs[index];
+            match &preference.judging.failure {
+                None => summary.compared += 1,
+                Some(failure) => summary.failure = Some(failure.clone()),
+            }
+            if is_failed(&preference.judging) {
+                *failures.entry(b.query_id).or_default() += 1;
+            }
+            let scores =
+                [a, *b].map(|engram| Ok::<_, anyhow::Error>(store.get(engram.query_id)?.and_then(|it| it.score())));
+            let [score_a, score_b] = scores;
+            tell_comparison(store, b, preference, [score_a?, score_b?])
+        })
+    }
+
+    fn tell_alone(&self, b: &Engram) -> anyhow::Result<()> {
+        let preference = Preference { judging: Judging::failed(ALONE), ..Preference::default() };
+        tell_comparison(self.store, b, preference, [None, b.score()])
+    }
+
+    /// What is left when the work has ended.
+    fn finish(self) -> anyhow::Result<Summary> {
+        let Work { store, arguments, holder, summary, .. } = self;
+        drop(holder);
+        let left = wanted(store, arguments)?;
+        let held = left.iter().filter(|entry| entry.is_held).count();
+        Ok(Summary { still_due: left.len(), held, ..summary })
+    }
+}
+
+impl Summary {
+    fn count(&mut self, grade: &Grade) {
+        match (grade.score, grade.judging.prospect()) {
+            (Some(score), _) => {
+                let sum = self.mean_score.unwrap_or_default() * self.graded as f64 + f64::from(score);
+                self.graded += 1;
+                self.mean_score = Some(sum / self.graded as f64);
+            }
+            (None, Some(Prospect::Final)) => self.ungraded += 1,
+            (None, _) => self.failure.clone_from(&grade.judging.failure),
+        }
+    }
+
+    fn remark(&self) -> String {
+        self.mean_score.map(|mean| format!("mean {mean:.2}")).unwrap_or_default()
+    }
+}
+
+/// Whether the judge could not work.
+fn is_failed(judging: &Judging) -> bool {
+    judging.prospect() == Some(Prospect::Failed)
+}
+
+fn tell_comparison(
+    store: &MemoryStore,
+    b: &Engram,
+    preference: Preference,
+    [score_a, score_b]: [Option<u8>; 2],
+) -> anyhow::Result<()> {
+    let (asked, query_id_b) = (b.correlation_id, b.query_id);
+    let comparison =
+        Comparison { original_query_id: asked, query_id_a: asked, query_id_b, score_a, score_b, preference };
+    store.annotate_pairwise(&comparison)?;
+    let a = Engram { query_id: asked, respondent_id: RespondentId::A, ..b.clone() };
+    record(store, &a, Payload::PairwiseResult(comparison));
+    Ok(())
+}
+
+/// Adds what was said of an answer to the event log, which a repair reads. The verdict is stored already.
+fn record(store: &MemoryStore, engram: &Engram, payload: Payload) {
+    let Engram { session_id, query_id, correlation_id, respondent_id, .. } = *engram;
+    let envelope = Envelope::new(SENDER, session_id, payload).about(query_id, correlation_id, respondent_id);
+    if let Err(error) = store.append_event(&envelope) {
+        tracing::warn!("an event is not in the log: {error}");
+    }
+}

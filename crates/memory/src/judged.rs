@@ -1,0 +1,108 @@
+//! What a judge's verdict changes on an engram, and what is due of it then.
+
+use hone_protocol::{Comparison, Grade};
+use serde_json::{Map, Value};
+
+use crate::backlog::{DUE, Due};
+use crate::engram::grade_fields;
+
+/// What is due according to an engram's fields.
+pub(crate) fn due_in(fields: &Map<String, Value>) -> Option<Due> {
+    let due: Due = serde_json::from_value(fields.get(DUE)?.clone()).ok()?;
+    Some(due).filter(|due| !due.is_empty())
+}
+
+/// The fields that change when an answer was graded, or could not be. A grade without a score changes no earlier score, and
+/// stands on the engram only where its reason is final.
+pub(crate) fn after_grading(stored: &Map<String, Value>, grade: &Grade) -> Map<String, Value> {
+    let is_scored = stored.get("critic_score").is_some_and(|score| !score.is_null());
+    let mut due = due_in(stored).unwrap_or_default();
+    let is_final = match &grade.judging.failure {
+        _ if grade.score.is_some() => {
+            due.judged();
+            true
+        }
+        Some(failure) => due.fail(failure),
+        None => false,
+    };
+    let stands = is_final && (grade.score.is_some() || !is_scored);
+    let mut fields = if stands { grade_fields(grade) } else { Map::new() };
+    if due_in(stored).is_some() {
+        due.grade &= !is_final;
+        fields.extend(due.into_fields());
+    }
+    fields
+}
+
+/// What is still due of an engram that was put together from several sources: no grade that one of them has.
+pub(crate) fn still_due(engram: &Map<String, Value>) -> Map<String, Value> {
+    let is_there = |name: &str| engram.get(name).is_some_and(|value| !value.is_null());
+    let Some(due) = due_in(engram) else { return Map::new() };
+    let due = Due {
+        grade: due.grade && !is_there("critic_score"),
+        comparison: due.comparison && !is_there("compared"),
+        ..due
+    };
+    due.into_fields()
+}
+
+/// Whether what a comparison says is to stand on the engrams: a verdict, or the final reason why there is none.
+/// `stored` is the engram of respondent B, on which the comparison is due.
+pub(crate) fn is_final_comparison(stored: Option<&Map<String, Value>>, comparison: &Comparison) -> bool {
+    let mut due = stored.and_then(due_in).unwrap_or_default();
+    comparison.preference.judging.failure.as_ref().is_none_or(|failure| due.fail(failure))
+}
+
+/// The field that changes on respondent B's engram when the answers were compared, or could not be.
+pub(crate) fn due_after_comparing(stored: &Map<String, Value>, comparison: &Comparison) -> Map<String, Value> {
+    let Some(mut due) = due_in(stored) else { return Map::new() };
+    let is_final = match &comparison.preference.judging.failure {
+        None => true,
+        Some(failure) => due.fail(failure),
+    };
+    due.comparison &= !is_final;
+    due.into_fields()
+}
+
+#[cfg(test)]
+mod tests {
+    use hone_protocol::prospect::{CANCELLED, NO_VERDICT, SESSION_CLOSED};
+
+    use super::*;
+    use crate::engram::tests::graded;
+
+    /// What stands on an engram after these verdicts on it, where its grade was due at first.
+    #[track_caller]
+    fn check(grades: &[Grade], expected: (Option<u8>, Option<&str>, Option<(u32, &str)>)) {
+        let mut stored = Due::fresh(false).into_fields();
+        for grade in grades {
+            stored.extend(after_grading(&stored, grade));
+        }
+        let due = due_in(&stored);
+        let score = stored.get("critic_score").and_then(Value::as_u64).map(|score| score as u8);
+        let failure = stored.get("judging_failure").and_then(Value::as_str);
+        let due = due.as_ref().map(|due| (due.failures, due.reason.as_deref().unwrap_or_default()));
+        assert_eq!((score, failure, due), expected);
+    }
+
+    #[test]
+    fn a_null_stands_only_where_it_is_final() {
+        let unscored = Grade::unscored;
+        check(&[], (None, None, Some((0, ""))));
+        check(&[graded(4)], (Some(4), None, None));
+        check(&[unscored(CANCELLED)], (None, Some(CANCELLED), None));
+        check(&[unscored(SESSION_CLOSED)], (None, None, Some((0, SESSION_CLOSED))));
+        check(&[unscored("timeout"), unscored("timeout")], (None, None, Some((2, "timeout"))));
+        check(&[unscored("timeout"), graded(2)], (Some(2), None, None));
+        check(&[unscored(NO_VERDICT)], (None, None, Some((1, NO_VERDICT))));
+        check(&[unscored(NO_VERDICT), unscored("timeout"), graded(2)], (Some(2), None, None));
+        check(&[unscored(NO_VERDICT), unscored(NO_VERDICT)], (None, Some(NO_VERDICT), None));
+        check(&[graded(4), unscored(CANCELLED)], (Some(4), None, None));
+        check(&[graded(4), unscored("timeout")], (Some(4), None, None));
+    }
+
+    #[test]
+    fn what_is_not_due_does_not_become_so_by_a_failure() {
+        assert_eq!(after_grading(&Map::new(), &Grade::unscored("timeout")), Map::new());
+    }
+}

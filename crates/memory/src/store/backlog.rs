@@ -1,0 +1,76 @@
+//! The backlog: what is due, and who works on it.
+
+use std::time::Duration;
+
+use hone_protocol::{HolderId, QueryId};
+
+use super::{MemoryStore, unexpected};
+use crate::backlog::{BacklogEntry, Lease, Wanted};
+use crate::engram::Engram;
+use crate::error::MemoryError;
+use crate::request::{Reply, Request, Update, Vector};
+
+impl MemoryStore {
+    /// The same as [`MemoryStore::remember`] for an answer whose [due](Engram::due) grade `holder` works on from the start.
+    ///
+    /// # Errors
+    /// See [`MemoryStore::remember`].
+    pub fn remember_held(
+        &self,
+        engram: Engram,
+        vector: Option<Vec<f32>>,
+        holder: Option<HolderId>,
+    ) -> Result<u64, MemoryError> {
+        let vector: Option<Vector> = vector.and_then(|values| self.vector_or_warn(engram.query_id, values));
+        let lease = holder.map(|holder| self.lease_of(holder));
+        self.number(Request::Remember { engram: Box::new(engram), vector, lease })
+    }
+
+    /// The answers of which something is due, oldest first.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn backlog(&self) -> Result<Vec<BacklogEntry>, MemoryError> {
+        expect!(self.ask(Request::Backlog), Reply::Backlog(entries) => entries)
+    }
+
+    /// Makes the grades of answers due that have no score.
+    ///
+    /// # Errors
+    /// When that cannot be written; missing engrams are only said to be so.
+    pub fn make_due(&self, ids: &[QueryId]) -> Result<Vec<Update>, MemoryError> {
+        expect!(self.ask(Request::MakeDue { ids: ids.to_vec() }), Reply::Updates(updates) => updates)
+    }
+
+    /// The answer of respondent A to the question that `b` answers too; `None` if it is not there, or cannot be compared.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn other_answer(&self, b: &Engram) -> Result<Option<Engram>, MemoryError> {
+        let a = self.get(b.correlation_id)?.filter(|a| a.query_id != b.query_id);
+        Ok(a.filter(|a| a.finish_reason.is_some() && !a.answer.trim().is_empty()))
+    }
+
+    pub(crate) fn claim(&self, holder: HolderId, wanted: Wanted) -> Result<Vec<Engram>, MemoryError> {
+        let lease = self.lease_of(holder);
+        expect!(self.ask(Request::Claim { lease, wanted }), Reply::Engrams(engrams) => engrams)
+    }
+
+    pub(crate) fn renew(&self, holder: HolderId) -> Result<u64, MemoryError> {
+        let lease = self.lease_of(holder);
+        expect!(self.ask(Request::Renew { lease }), Reply::Number(n_held) => n_held)
+    }
+
+    pub(crate) fn release(&self, holder: HolderId) -> Result<u64, MemoryError> {
+        expect!(self.ask(Request::Release { holder }), Reply::Number(n_held) => n_held)
+    }
+
+    /// How long a claim lasts that is not renewed.
+    pub(crate) fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    fn lease_of(&self, holder: HolderId) -> Lease {
+        Lease::new(holder, self.lease)
+    }
+}
