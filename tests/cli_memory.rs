@@ -43,6 +43,9 @@ fn engram(number: u64, grade: Option<Grade>) -> Engram {
         pairwise_winner: None,
         user_feedback: None,
         correlation_id: id(number),
+        source: None,
+        is_update: false,
+        facts_extracted: false,
     }
 }
 

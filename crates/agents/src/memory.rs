@@ -2,7 +2,7 @@
 //!
 //! It subscribes before the agents that react to answers, so that an answer is in its mailbox before the answer's grade can
 //! be. When it has nothing else to do it makes the vectors that engrams lack, those that were written without an embedder or
-//! with another one, and then it sees to it that memory is backed up once a day. Whatever the store refuses is logged, and the
+//! with another one, looks for facts in questions that an earlier version remembered, and then it sees to it that memory is backed up once a day. Whatever the store refuses is logged, and the
 //! agent resumes with the next message; what a store that keeps (see [`MemoryStore::keeping`]) cannot take now is remembered later. Before it stops
 //! it deals with everything that has reached its mailbox.
 
@@ -15,11 +15,12 @@ use crossbeam_channel::{after, select_biased};
 use hone_bus::{Agent, Bus, Inbox};
 use hone_memory::{Engram, MemoryError, MemoryStore, Update};
 use hone_protocol::{
-    Embed, Envelope, Feedback, Payload, Rating, Response, Reward, Stored, Subject, Timestamp, with_causes,
+    Envelope, Feedback, Payload, Rating, Response, Reward, Stored, Subject, Timestamp, with_causes,
 };
 
-use self::states::{AnnotateFeedback, AnnotatePairwise, EmbedOne, Error, Fail, Idle, Reset, State, UpdateScore, Write};
+use self::states::{AddFacts, AnnotateFeedback, AnnotatePairwise, EmbedOne, Error, Fail, Idle, Reset, State, UpdateScore, Write};
 use crate::machine::{AgentAction, AgentState, Allows};
+use crate::remembering::Rememberer;
 use crate::topic::Topic;
 
 /// The agent's name.
@@ -28,12 +29,6 @@ pub(crate) const NAME: &str = "memory";
 /// What the agent listens to.
 pub(crate) const SUBJECTS: [Subject; 4] =
     [Subject::ResponseGeneration, Subject::CritiqueResult, Subject::PairwiseResult, Subject::UserFeedback];
-
-/// The text that stands for an exchange where texts are compared by meaning. A model that reads only the beginning of a
-/// text reads the question.
-pub fn text_to_embed(query: &str, answer: &str) -> String {
-    format!("{query}\n{answer}")
-}
 
 /// How long memory is idle before it makes a vector that is lacking.
 const REST: Duration = Duration::from_millis(250);
@@ -47,11 +42,12 @@ const LOOKED_UP: usize = 32;
 /// The agent's state.
 pub(crate) struct MemoryAgent {
     bus: Bus,
-    store: MemoryStore,
-    embedder: Option<Arc<dyn Embed>>,
+    rememberer: Rememberer,
     state: State,
     /// Engrams that lack a vector; none once all were looked at.
     lacking: Option<Vec<Engram>>,
+    /// Engrams of earlier versions, whose questions were not searched for facts; none once all were.
+    unsearched: Option<Vec<Engram>>,
 }
 
 /// What can happen to it.
@@ -62,14 +58,19 @@ pub(crate) enum Event {
 }
 
 impl MemoryAgent {
-    pub(crate) fn new(bus: Bus, store: MemoryStore, embedder: Option<Arc<dyn Embed>>) -> Self {
-        let lacking = embedder.is_some().then(Vec::new);
-        MemoryAgent { bus, store, embedder, state: State::default(), lacking }
+    pub(crate) fn new(bus: Bus, rememberer: Rememberer) -> Self {
+        let lacking = rememberer.embedder.is_some().then(Vec::new);
+        let unsearched = rememberer.takes_facts.then(Vec::new);
+        MemoryAgent { bus, rememberer, state: State::default(), lacking, unsearched }
+    }
+
+    fn store(&self) -> &MemoryStore {
+        &self.rememberer.store
     }
 
     fn receive(&mut self, message: &Envelope) {
         let Some(topic) = Topic::of(message) else { return };
-        let (store, id) = (self.store.clone(), topic.query_id);
+        let (store, id) = (self.store().clone(), topic.query_id);
         match &message.payload {
             Payload::ResponseGeneration(response) if !is_nothing(response) => {
                 self.perform(Write, |agent| agent.write(&topic, message, response))
@@ -113,8 +114,7 @@ impl MemoryAgent {
             correlation_id: topic.correlation_id,
             ..Engram::new(topic.query_id, topic.session_id, response)
         };
-        let vector = self.vector_of(&engram);
-        let sequence = self.store.remember(engram, vector)?;
+        let sequence = self.rememberer.remember(engram)?;
         if sequence == 0 {
             tracing::info!(query_id = %topic.query_id, "an answer is kept, and remembered when memory can be reached");
             return Ok(());
@@ -123,40 +123,50 @@ impl MemoryAgent {
         Ok(())
     }
 
-    /// The engram's vector; without one it is remembered all the same, and cannot be found by its meaning.
-    fn vector_of(&self, engram: &Engram) -> Option<Vec<f32>> {
-        let embedder = self.embedder.as_ref()?;
-        match embedder.embed(&[&text_to_embed(&engram.query, &engram.answer)]) {
-            Ok(vectors) => vectors.into_iter().next(),
-            Err(error) => {
-                tracing::error!("an engram has no vector and cannot be recalled: {}", with_causes(&error));
-                None
-            }
-        }
-    }
-
     /// Makes one vector that is lacking.
     fn embed_one(&mut self) {
-        let (Some(embedder), Some(mut lacking)) = (self.embedder.clone(), self.lacking.take()) else { return };
+        let (Some(embedder), Some(mut lacking)) = (self.rememberer.embedder.clone(), self.lacking.take()) else { return };
         self.perform(EmbedOne, |agent| {
             if lacking.is_empty() {
-                lacking = agent.store.engrams_without_vector(embedder.model(), LOOKED_UP)?;
+                lacking = agent.store().engrams_without_vector(embedder.model(), LOOKED_UP)?;
                 lacking.reverse();
             }
             let Some(engram) = lacking.pop() else { return Ok(()) };
-            if let Some(vector) = agent.vector_of(&engram) {
-                agent.store.set_vector(engram.query_id, vector)?;
+            if let Some(vector) = agent.rememberer.vector_of(&engram) {
+                agent.store().set_vector(engram.query_id, vector)?;
                 agent.lacking = Some(lacking);
             }
             Ok(())
         });
     }
 
+    /// Searches one question of an earlier version for facts.
+    fn add_facts_of_one(&mut self) {
+        let Some(mut unsearched) = self.unsearched.take() else { return };
+        self.perform(AddFacts, |agent| {
+            if unsearched.is_empty() {
+                unsearched = agent.store().engrams_without_facts(LOOKED_UP)?;
+                unsearched.reverse();
+            }
+            let Some(engram) = unsearched.pop() else { return Ok(()) };
+            agent.rememberer.add_facts(&engram)?;
+            agent.unsearched = Some(unsearched);
+            Ok(())
+        });
+    }
+
+    /// Records a person's rating, and what it is worth as a reward. An answer that is not remembered gets none: nothing could
+    /// learn from it.
     fn take_feedback(&self, topic: &Topic, feedback: Feedback) -> Result<(), MemoryError> {
-        if self.store.annotate_feedback(topic.query_id, feedback.rating)? == Update::Kept {
-            return Ok(());
+        match self.store().annotate_feedback(topic.query_id, feedback.rating)? {
+            Update::Merged => {}
+            Update::Kept => return Ok(()),
+            Update::Missing => {
+                tracing::warn!(query_id = %topic.query_id, "a rating of an answer that is not remembered is refused");
+                return Ok(());
+            }
         }
-        let model = self.store.get(topic.query_id)?.map(|engram| engram.model).unwrap_or_default();
+        let model = self.store().get(topic.query_id)?.map(|engram| engram.model).unwrap_or_default();
         let reward = match feedback.rating {
             Rating::Good => 1.0,
             Rating::Bad => -1.0,
@@ -170,7 +180,8 @@ impl Agent for MemoryAgent {
     type Event = Event;
 
     fn next_event(&mut self, inbox: &mut Inbox) -> Option<Event> {
-        let rest = after(if self.lacking.is_some() { REST } else { LONG_REST });
+        let has_work = self.lacking.is_some() || self.unsearched.is_some();
+        let rest = after(if has_work { REST } else { LONG_REST });
         select_biased! {
             recv(inbox.stop()) -> _ => None,
             recv(inbox.messages()) -> message => message.ok().map(Event::Message),
@@ -186,7 +197,8 @@ impl Agent for MemoryAgent {
                 inbox.release();
             }
             Event::Rest if self.lacking.is_some() => self.embed_one(),
-            Event::Rest => self.store.back_up_if_due(Timestamp::now()),
+            Event::Rest if self.unsearched.is_some() => self.add_facts_of_one(),
+            Event::Rest => self.store().back_up_if_due(Timestamp::now()),
         }
     }
 

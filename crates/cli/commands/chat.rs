@@ -90,7 +90,7 @@ fn chat(app: &App, arguments: ChatArguments, memory: &mut Option<MemoryStore>) -
 /// Fetches the model that memory searches with, where it is not here yet. A chat without it goes on and recalls nothing.
 fn provide_embedder(app: &App) {
     let memory = &app.config.memory;
-    if !memory.remember || app.embedder().is_ok() {
+    if !memory.is_used() || app.embedder().is_ok() {
         return;
     }
     if let Err(error) = app.installed(&memory.embedder) {

@@ -58,6 +58,9 @@ pub(crate) fn engram(number: u64) -> Engram {
         pairwise_winner: None,
         user_feedback: None,
         correlation_id: id(number),
+        source: None,
+        is_update: false,
+        facts_extracted: false,
     }
 }
 
