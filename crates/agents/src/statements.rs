@@ -57,6 +57,13 @@ const SUBJECTS: [&str; 16] =
 /// What a sentence that begins with one of these is about stands in another one.
 const DANGLING: [&str; 8] = ["that", "thats", "this", "these", "those", "it", "its", "there"];
 
+/// Words that begin a phrase which only says what the question is about ("In French cooking, what is a roux?").
+const PREPOSITIONS: [&str; 14] =
+    ["about", "as", "at", "between", "by", "for", "from", "given", "in", "of", "on", "under", "with", "within"];
+
+/// The most words of such a phrase.
+const LONGEST_PHRASE: usize = 4;
+
 /// Words of the first person.
 const FIRST_PERSON: [&str; 18] = [
     "i", "im", "ive", "id", "ill", "my", "me", "mine", "myself", "meself", "we", "weve", "were", "wed", "our", "ours",
@@ -192,7 +199,8 @@ fn statement(sentence: &str, place: Range<usize>) -> Option<Statement> {
     let end = place.start + words.last()?.place.end;
     let closing = sentence[end..].chars().take_while(|letter| CLOSING.contains(letter)).map(char::len_utf8).sum::<usize>();
     let text = sentence[place.start..end + closing].to_owned();
-    let is_whole = words.len() >= FEWEST_WORDS && text.chars().count() <= LONGEST;
+    let is_phrase = words.len() <= LONGEST_PHRASE && PREPOSITIONS.contains(&words[0].text.as_str());
+    let is_whole = words.len() >= FEWEST_WORDS && text.chars().count() <= LONGEST && !is_phrase;
     is_whole.then(|| Statement { text, is_update: says_change(&words) })
 }
 
@@ -263,6 +271,7 @@ mod tests {
             "",
             "```\nlet x = my_own_variable;\n```",
             "And the other one?",
+            "In French cooking, what is a roux?",
         ] {
             check(text, &[]);
         }
