@@ -174,7 +174,7 @@ fn feedback_stands_on_the_engram_and_becomes_a_reward() {
     };
     assert_eq!(reward(good), Some((1.0, MODEL.to_owned())));
     assert_eq!(reward(bad), Some((-1.0, MODEL.to_owned())));
-    assert_eq!(reward(unknown), Some((1.0, String::new())));
+    assert_eq!(reward(unknown), None, "nothing is known of that answer");
     assert_eq!(stage.engram(good).user_feedback, Some(Rating::Good));
     assert_eq!(stage.engram(bad).user_feedback, Some(Rating::Bad));
     assert_eq!(stage.engram(good).score(), Some(4));

@@ -5,6 +5,7 @@
 mod engrams;
 mod events;
 mod opening;
+mod recall;
 mod search;
 #[path = "../support/mod.rs"]
 mod support;
