@@ -15,7 +15,11 @@ use clap_complete::Shell;
 
 use crate::config::Override;
 pub(crate) use bench::{BenchArguments, BenchCommand, ContentionArguments, SharingArguments};
-pub(crate) use memory::{EventsArguments, MemoryArguments, MemoryCommand, MemoryEvalArguments, MemoryExportArguments, MemoryImportArguments, MemoryListArguments, MemoryRepairArguments, MemoryRmArguments, MemorySearchArguments, MemoryShowArguments, MemoryStatsArguments, Split};
+pub(crate) use memory::{
+    EventsArguments, MemoryArguments, MemoryCommand, MemoryEvalArguments, MemoryExportArguments, MemoryImportArguments,
+    MemoryListArguments, MemoryRepairArguments, MemoryRmArguments, MemorySearchArguments, MemoryShowArguments,
+    MemoryStatsArguments, Split,
+};
 pub(crate) use shared::{
     BatchFlags, ContextFlag, EngineFlags, JsonFlag, JudgeFlag, ModelFlag, SamplingFlags, SpeculationFlag,
 };

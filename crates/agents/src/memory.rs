@@ -14,11 +14,11 @@ use std::time::Duration;
 use crossbeam_channel::{after, select_biased};
 use hone_bus::{Agent, Bus, Inbox};
 use hone_memory::{Engram, MemoryError, MemoryStore, Update};
-use hone_protocol::{
-    Envelope, Feedback, Payload, Rating, Response, Reward, Stored, Subject, Timestamp, with_causes,
-};
+use hone_protocol::{Envelope, Feedback, Payload, Rating, Response, Reward, Stored, Subject, Timestamp, with_causes};
 
-use self::states::{AddFacts, AnnotateFeedback, AnnotatePairwise, EmbedOne, Error, Fail, Idle, Reset, State, UpdateScore, Write};
+use self::states::{
+    AddFacts, AnnotateFeedback, AnnotatePairwise, EmbedOne, Error, Fail, Idle, Reset, State, UpdateScore, Write,
+};
 use crate::machine::{AgentAction, AgentState, Allows};
 use crate::remembering::Rememberer;
 use crate::topic::Topic;
@@ -125,7 +125,9 @@ impl MemoryAgent {
 
     /// Makes one vector that is lacking.
     fn embed_one(&mut self) {
-        let (Some(embedder), Some(mut lacking)) = (self.rememberer.embedder.clone(), self.lacking.take()) else { return };
+        let (Some(embedder), Some(mut lacking)) = (self.rememberer.embedder.clone(), self.lacking.take()) else {
+            return;
+        };
         self.perform(EmbedOne, |agent| {
             if lacking.is_empty() {
                 lacking = agent.store().engrams_without_vector(embedder.model(), LOOKED_UP)?;

@@ -33,7 +33,8 @@ impl Rememberer {
         }
         let statements = statements_of(&engram);
         let text = engram.text();
-        let texts: Vec<&str> = statements.iter().map(|statement| statement.text.as_str()).chain([text.as_str()]).collect();
+        let texts: Vec<&str> =
+            statements.iter().map(|statement| statement.text.as_str()).chain([text.as_str()]).collect();
         let mut vectors = self.vectors(&texts);
         let vector = vectors.pop().flatten();
         self.store.remember_with_facts(engram, vector, facts(statements, vectors))

@@ -28,23 +28,63 @@ const RELATIVES: [&str; 6] = ["when", "where", "which", "who", "whom", "whose"];
 /// Verbs that begin a question, or the question's clause.
 const AUXILIARIES: [&str; 36] = [
     "am", "is", "are", "was", "were", "do", "does", "did", "can", "could", "will", "would", "shall", "should", "may",
-    "might", "must", "has", "have", "had", "isnt", "arent", "wasnt", "werent", "dont", "doesnt", "didnt", "cant", "couldnt",
-    "wont", "wouldnt", "shouldnt", "hasnt", "havent", "hadnt", "aint",
+    "might", "must", "has", "have", "had", "isnt", "arent", "wasnt", "werent", "dont", "doesnt", "didnt", "cant",
+    "couldnt", "wont", "wouldnt", "shouldnt", "hasnt", "havent", "hadnt", "aint",
 ];
 
 /// Verbs that begin a request.
 const IMPERATIVES: [&str; 44] = [
-    "act", "add", "answer", "calculate", "check", "compare", "compute", "continue", "convert", "correct", "create",
-    "define", "describe", "draft", "explain", "find", "fix", "generate", "give", "help", "imagine", "improve", "let",
-    "list", "make", "name", "pick", "plan", "pretend", "proofread", "recommend", "rewrite", "shorten", "show", "solve",
-    "suggest", "summarise", "summarize", "teach", "tell", "translate", "turn", "write", "remind",
+    "act",
+    "add",
+    "answer",
+    "calculate",
+    "check",
+    "compare",
+    "compute",
+    "continue",
+    "convert",
+    "correct",
+    "create",
+    "define",
+    "describe",
+    "draft",
+    "explain",
+    "find",
+    "fix",
+    "generate",
+    "give",
+    "help",
+    "imagine",
+    "improve",
+    "let",
+    "list",
+    "make",
+    "name",
+    "pick",
+    "plan",
+    "pretend",
+    "proofread",
+    "recommend",
+    "rewrite",
+    "shorten",
+    "show",
+    "solve",
+    "suggest",
+    "summarise",
+    "summarize",
+    "teach",
+    "tell",
+    "translate",
+    "turn",
+    "write",
+    "remind",
 ];
 
 /// Words before a statement or a question that say nothing themselves.
 const FILLERS: [&str; 34] = [
-    "so", "and", "but", "then", "ok", "okay", "hey", "hi", "hello", "also", "now", "an", "or", "well", "just", "really",
-    "oh", "right", "alright", "thanks", "cheers", "please", "sorry", "mate", "good", "morning", "evening", "btw", "no",
-    "yes", "yeah", "remember", "note", "anyway",
+    "so", "and", "but", "then", "ok", "okay", "hey", "hi", "hello", "also", "now", "an", "or", "well", "just",
+    "really", "oh", "right", "alright", "thanks", "cheers", "please", "sorry", "mate", "good", "morning", "evening",
+    "btw", "no", "yes", "yeah", "remember", "note", "anyway",
 ];
 
 /// Conjunctions after which a clause begins, where one of the words of [`SUBJECTS`] or of a question follows.
@@ -66,8 +106,42 @@ const LONGEST_PHRASE: usize = 4;
 
 /// Words of the first person.
 const FIRST_PERSON: [&str; 18] = [
-    "i", "im", "ive", "id", "ill", "my", "me", "mine", "myself", "meself", "we", "weve", "were", "wed", "our", "ours",
-    "us", "ourselves",
+    "i",
+    "im",
+    "ive",
+    "id",
+    "ill",
+    "my",
+    "me",
+    "mine",
+    "myself",
+    "meself",
+    "we",
+    "weve",
+    "were",
+    "wed",
+    "our",
+    "ours",
+    "us",
+    "ourselves",
+];
+
+/// Relatives who are one's own where nobody else's are meant, and what asks for something that was said.
+const OWN: [&str; 14] = [
+    "mum",
+    "mom",
+    "mam",
+    "mummy",
+    "mommy",
+    "dad",
+    "daddy",
+    "wife",
+    "husband",
+    "girlfriend",
+    "boyfriend",
+    "missus",
+    "remind",
+    "remember",
 ];
 
 /// Verbs after which "me" is only the one who is answered.
@@ -123,7 +197,7 @@ pub(crate) fn is_personal(question: &str) -> bool {
             "me" => !TELLING.contains(&before(1)),
             // "How do I change a tyre?" is not about the one who asks.
             "i" | "we" => !(AUXILIARIES.contains(&before(1)) && before(2) == "how"),
-            word => word != "were" && FIRST_PERSON.contains(&word),
+            word => word != "were" && (FIRST_PERSON.contains(&word) || OWN.contains(&word)),
         }
     })
 }
@@ -159,7 +233,8 @@ fn sentences(text: &str) -> Vec<String> {
         if letter != '\n' {
             found.last_mut().into_iter().for_each(|sentence| sentence.push(letter));
         }
-        let is_end = matches!(letter, '.' | '!' | '?' | ';' | ':') && letters.peek().is_none_or(|next| next.is_whitespace());
+        let is_end =
+            matches!(letter, '.' | '!' | '?' | ';' | ':') && letters.peek().is_none_or(|next| next.is_whitespace());
         if is_end || letter == '\n' {
             found.push(String::new());
         }
@@ -175,7 +250,7 @@ fn statement_in(sentence: &str) -> Option<Statement> {
     let mut stated: Option<Range<usize>> = None;
     for (index, clause) in clauses.iter().enumerate() {
         let clause = &words[clause.clone()];
-        let Some(first) = clause.iter().find(|word| !FILLERS.contains(&word.text.as_str())) else { continue };
+        let Some(first) = first_of_substance(clause) else { continue };
         let is_last = index + 1 == clauses.len();
         if (end == '?' && is_last) || begins_question(&first.text, stated.is_some(), end) {
             break;
@@ -189,6 +264,17 @@ fn statement_in(sentence: &str) -> Option<Statement> {
     statement(sentence, stated?)
 }
 
+/// The first word of a clause that says something: not a filler, nor the "that" in "remember that".
+fn first_of_substance(clause: &[Word]) -> Option<&Word> {
+    let is_told = |word: &Word| word.text == "remember" || word.text == "note";
+    let says_nothing = |index: usize| {
+        let word = &clause[index];
+        let follows_told = word.text == "that" && index.checked_sub(1).is_some_and(|before| is_told(&clause[before]));
+        FILLERS.contains(&word.text.as_str()) || follows_told
+    };
+    (0..clause.len()).find(|index| !says_nothing(*index)).map(|index| &clause[index])
+}
+
 /// The statement at this place, without the conjunction before the question; none if it is too short, or too long to have been
 /// said.
 fn statement(sentence: &str, place: Range<usize>) -> Option<Statement> {
@@ -197,7 +283,8 @@ fn statement(sentence: &str, place: Range<usize>) -> Option<Statement> {
         words.pop();
     }
     let end = place.start + words.last()?.place.end;
-    let closing = sentence[end..].chars().take_while(|letter| CLOSING.contains(letter)).map(char::len_utf8).sum::<usize>();
+    let closing =
+        sentence[end..].chars().take_while(|letter| CLOSING.contains(letter)).map(char::len_utf8).sum::<usize>();
     let text = sentence[place.start..end + closing].to_owned();
     let is_phrase = words.len() <= LONGEST_PHRASE && PREPOSITIONS.contains(&words[0].text.as_str());
     let is_whole = words.len() >= FEWEST_WORDS && text.chars().count() <= LONGEST && !is_phrase;
@@ -211,7 +298,8 @@ fn begins_question(first: &str, after_statement: bool, end: char) -> bool {
         return !(after_statement && RELATIVES.contains(&first) && end != '?');
     }
     let is_closed = matches!(end, '.' | '!' | ';' | ':');
-    (AUXILIARIES.contains(&first) && !(after_statement && is_closed)) || (IMPERATIVES.contains(&first) && !after_statement)
+    (AUXILIARIES.contains(&first) && !(after_statement && is_closed))
+        || (IMPERATIVES.contains(&first) && !after_statement)
 }
 
 /// The clauses of a sentence, as ranges of its words.
@@ -225,14 +313,16 @@ fn begins_clause(sentence: &str, words: &[Word], index: usize) -> bool {
     let Some(before) = index.checked_sub(1).map(|index| &words[index]) else { return true };
     let word = words[index].text.as_str();
     let gap = &sentence[before.place.end..words[index].place.start];
-    let is_separate = gap.contains(", ") || gap.contains(" ,") || [" - ", "–", "—"].iter().any(|dash| gap.contains(dash));
+    let is_separate =
+        gap.contains(", ") || gap.contains(" ,") || [" - ", "–", "—"].iter().any(|dash| gap.contains(dash));
     let starts = |word| SUBJECTS.contains(&word) || INTERROGATIVES.contains(&word) || AUXILIARIES.contains(&word);
     is_separate || (CONJUNCTIONS.contains(&before.text.as_str()) && starts(word))
 }
 
 fn says_change(words: &[Word]) -> bool {
     let pairs = words.windows(2).map(|pair| (pair[0].text.as_str(), pair[1].text.as_str()));
-    words.iter().any(|word| CHANGES.contains(&word.text.as_str())) || pairs.into_iter().any(|pair| CHANGES_OF_TWO.contains(&pair))
+    words.iter().any(|word| CHANGES.contains(&word.text.as_str()))
+        || pairs.into_iter().any(|pair| CHANGES_OF_TWO.contains(&pair))
 }
 
 #[cfg(test)]
@@ -252,7 +342,10 @@ mod tests {
         check("Hi! We moved to Oslo. Our street is Storgata.", &["We moved to Oslo", "Our street is Storgata"]);
         check("my cats called tom, wot do i do", &["my cats called tom"]);
         check("rent is 900 a month and i earn 2000, is that too much", &["rent is 900 a month and i earn 2000"]);
-        check("My uncle Leo, who was a baker, left me a shop. How?", &["My uncle Leo, who was a baker, left me a shop"]);
+        check(
+            "My uncle Leo, who was a baker, left me a shop. How?",
+            &["My uncle Leo, who was a baker, left me a shop"],
+        );
         check("A friend of ours, Tom, is ill; can he eat nuts?", &["A friend of ours, Tom, is ill"]);
         check("I work at Acme (the big one), any tips?", &["I work at Acme (the big one)"]);
         check("Ich wohne in Berlin. Wie alt ist die Stadt?", &["Ich wohne in Berlin"]);
@@ -300,6 +393,7 @@ mod tests {
         check("who am i dating", true);
         check("Would it suit me?", true);
         check("Which one did we settle on?", true);
+        check("where does mum live", true);
         check("How do I change a tyre?", false);
         check("Tell me a joke", false);
         check("Who were the Romans?", false);

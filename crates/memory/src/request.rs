@@ -97,31 +97,93 @@ pub(crate) enum Request {
         #[serde(default)]
         facts: Option<Vec<StatedFact>>,
     },
-    SetVector { id: QueryId, vector: Vector },
-    Get { id: QueryId },
-    Fields { id: QueryId },
-    UpdateScore { id: QueryId, grade: Grade },
-    AnnotatePairwise { comparison: Comparison },
-    AnnotateFeedback { id: QueryId, rating: Rating },
-    AnnotateMeaning { id: QueryId, intent: Option<String>, entities: Vec<String> },
-    Search { vector: Vector, n: usize, filters: Filters, ranking: Ranking },
-    Recall { question: Box<Question>, n: usize, filters: Filters, ranking: Ranking },
-    List { filters: Filters, n: usize },
-    Remove { ids: Vec<QueryId> },
-    WithoutVector { model: String, n: usize },
-    WithoutFacts { n: usize },
-    AddFacts { id: QueryId, facts: Vec<StatedFact> },
-    Resolve { prefix: String },
-    Abbreviate { ids: Vec<QueryId> },
+    SetVector {
+        id: QueryId,
+        vector: Vector,
+    },
+    Get {
+        id: QueryId,
+    },
+    Fields {
+        id: QueryId,
+    },
+    UpdateScore {
+        id: QueryId,
+        grade: Grade,
+    },
+    AnnotatePairwise {
+        comparison: Comparison,
+    },
+    AnnotateFeedback {
+        id: QueryId,
+        rating: Rating,
+    },
+    AnnotateMeaning {
+        id: QueryId,
+        intent: Option<String>,
+        entities: Vec<String>,
+    },
+    Search {
+        vector: Vector,
+        n: usize,
+        filters: Filters,
+        ranking: Ranking,
+    },
+    Recall {
+        question: Box<Question>,
+        n: usize,
+        filters: Filters,
+        ranking: Ranking,
+    },
+    List {
+        filters: Filters,
+        n: usize,
+    },
+    Remove {
+        ids: Vec<QueryId>,
+    },
+    WithoutVector {
+        model: String,
+        n: usize,
+    },
+    WithoutFacts {
+        n: usize,
+    },
+    AddFacts {
+        id: QueryId,
+        facts: Vec<StatedFact>,
+    },
+    Resolve {
+        prefix: String,
+    },
+    Abbreviate {
+        ids: Vec<QueryId>,
+    },
     Statistics,
     Verify,
-    Export { after: u64, n: usize },
-    Compare { engrams: Vec<ExportedEngram> },
-    Import { engrams: Vec<ExportedEngram> },
-    AppendEvent { envelope: Box<Envelope> },
-    Events { filter: EventFilter, after: Option<u64> },
+    Export {
+        after: u64,
+        n: usize,
+    },
+    Compare {
+        engrams: Vec<ExportedEngram>,
+    },
+    Import {
+        engrams: Vec<ExportedEngram>,
+    },
+    AppendEvent {
+        envelope: Box<Envelope>,
+    },
+    Events {
+        filter: EventFilter,
+        after: Option<u64>,
+    },
     LastEvent,
-    AwaitEvents { filter: EventFilter, after: u64, milliseconds: u64 },
+    AwaitEvents {
+        filter: EventFilter,
+        after: u64,
+        milliseconds: u64,
+    },
 }
 
 impl Request {

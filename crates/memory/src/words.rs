@@ -112,11 +112,11 @@ fn words(text: &str) -> impl Iterator<Item = String> {
 /// English words that occur in every other question and say nothing about its subject.
 fn is_common(word: &str) -> bool {
     const COMMON: [&str; 71] = [
-        "a", "about", "an", "and", "any", "are", "as", "at", "be", "been", "but", "by", "can", "could", "d", "did", "do",
-        "does", "for", "from", "had", "has", "have", "how", "i", "if", "in", "is", "it", "its", "ll", "m", "me", "mine",
-        "my", "no", "not", "of", "on", "or", "our", "re", "s", "shall", "should", "so", "t", "that", "the", "their",
-        "there", "this", "to", "us", "ve", "was", "we", "were", "what", "when", "where", "which", "who", "whom", "whose",
-        "why", "will", "with", "would", "you", "your",
+        "a", "about", "an", "and", "any", "are", "as", "at", "be", "been", "but", "by", "can", "could", "d", "did",
+        "do", "does", "for", "from", "had", "has", "have", "how", "i", "if", "in", "is", "it", "its", "ll", "m", "me",
+        "mine", "my", "no", "not", "of", "on", "or", "our", "re", "s", "shall", "should", "so", "t", "that", "the",
+        "their", "there", "this", "to", "us", "ve", "was", "we", "were", "what", "when", "where", "which", "who",
+        "whom", "whose", "why", "will", "with", "would", "you", "your",
     ];
     COMMON.binary_search(&word).is_ok()
 }

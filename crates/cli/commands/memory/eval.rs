@@ -64,7 +64,12 @@ fn show_details(app: &App, asked: &[Asked]) -> anyhow::Result<()> {
         app.output.print_line(&visible(&format!("{person} {}: {}", probe.kind, probe.text)))?;
         let rows = recalled.iter().zip(items).map(|(recalled, item)| {
             let said = on_one_line(&recalled.query);
-            vec!["  ".to_owned() + item.verdict(), labelled("similarity", recalled.similarity), labelled("words", recalled.words), said]
+            vec![
+                "  ".to_owned() + item.verdict(),
+                labelled("similarity", recalled.similarity),
+                labelled("words", recalled.words),
+                said,
+            ]
         });
         app.output.print_table(&rows.collect::<Vec<_>>())?;
     }
@@ -112,12 +117,13 @@ fn settings(configured: &MemorySettings, file: Option<&Path>) -> anyhow::Result<
     let Some(path) = file else { return Ok(vec![configured.clone()]) };
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
-    lines.map(|(number, line)| {
-        let replaced: Replaced =
-            serde_json::from_str(line).with_context(|| format!("{}, line {number}", path.display()))?;
-        let settings = replaced.applied_to(configured);
-        settings.check().with_context(|| format!("{}, line {number}", path.display()))?;
-        Ok(settings)
-    })
-    .collect()
+    lines
+        .map(|(number, line)| {
+            let replaced: Replaced =
+                serde_json::from_str(line).with_context(|| format!("{}, line {number}", path.display()))?;
+            let settings = replaced.applied_to(configured);
+            settings.check().with_context(|| format!("{}, line {number}", path.display()))?;
+            Ok(settings)
+        })
+        .collect()
 }

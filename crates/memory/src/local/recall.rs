@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use hone_protocol::{QueryId, RecalledEngram};
+use hone_protocol::RecalledEngram;
 
 use super::engrams::all_sequences;
 use super::opened::Opened;
@@ -26,6 +26,10 @@ const CANDIDATES: usize = 128;
 
 /// Merged candidates per wanted engram that are compared with each other.
 const POOL_PER_RESULT: usize = 4;
+
+/// The similarity of an exchange, as a share of that of a fact stated in it, from which the exchange stands for both: it holds
+/// the statement, too, and the answer may be what is asked for.
+const EXCHANGE_INSTEAD: f32 = 0.9;
 
 /// The constant of reciprocal rank fusion, as its authors set it.
 const FUSION: f32 = 60.0;
@@ -192,12 +196,15 @@ fn keep_similar(matches: &mut Vec<Match>, matching: &Matching) {
     matches.retain(|found| found.similarity >= least || found.share() >= matching.words_threshold);
 }
 
-/// Keeps the best of each exchange; and of engrams that say nearly the same the newest, at the place of the best.
+/// Keeps the best of each exchange, or the exchange instead of a fact that is hardly more similar; and of engrams that say nearly the same the newest, at the place of the best.
 fn keep_one_of_each(matches: &mut Vec<Match>, duplicate: f32) {
     let mut kept: Vec<Match> = Vec::new();
-    let mut exchanges: HashSet<QueryId> = HashSet::new();
     for found in matches.drain(..) {
-        if !exchanges.insert(found.engram.exchange()) {
+        if let Some(other) = kept.iter_mut().find(|other| other.engram.exchange() == found.engram.exchange()) {
+            let is_near = found.similarity >= EXCHANGE_INSTEAD * other.similarity;
+            if other.is_fact() && !found.is_fact() && is_near {
+                *other = found;
+            }
             continue;
         }
         let says_the_same = |other: &&mut Match| {

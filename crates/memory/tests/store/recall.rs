@@ -73,7 +73,9 @@ fn what_helps_nobody_is_left_out() {
 fn names_and_numbers_are_found_by_their_words() {
     let home = Home::new();
     let store = home.open();
-    store.remember(answered(1, "Which grout suits the tile AZ-5518?", "A flexible one."), Some(with_cosine(0.1))).unwrap();
+    store
+        .remember(answered(1, "Which grout suits the tile AZ-5518?", "A flexible one."), Some(with_cosine(0.1)))
+        .unwrap();
     check(&store, question("AZ-5518", &[]), &["Which grout suits the tile AZ-5518?"]);
     check(&store, question("AZ-9999", &[]), &[]);
     // Without a vector, too; and the index follows what is written and removed.
@@ -119,11 +121,28 @@ fn facts_stand_for_their_exchange_and_the_newest_comes_first() {
 }
 
 #[test]
+fn a_fact_does_not_take_the_place_of_the_answer_that_was_given() {
+    let home = Home::new();
+    let store = home.open();
+    for (number, cosine, expected) in [(1, 0.76, "I oil a deck, which oil?"), (2, 0.6, "I oil a deck")] {
+        let exchange = answered(number, "I oil a deck, which oil?", "Take linseed oil.");
+        store.remember_with_facts(exchange, Some(with_cosine(cosine)), vec![fact("I oil a deck", false, 0.8)]).unwrap();
+        check(&store, question("a thing", &[]), &[expected]);
+        store.remove(&[id(number)]).unwrap();
+    }
+}
+
+#[test]
 fn of_engrams_that_say_the_same_the_newest_stands() {
     let home = Home::new();
     let store = home.open();
     for (number, answer, cosine) in [(1, "No.", 0.801), (2, "Yes.", 0.8)] {
-        store.remember(answered(number, &format!("Is fire hot{}", "?".repeat(number as usize)), answer), Some(with_cosine(cosine))).unwrap();
+        store
+            .remember(
+                answered(number, &format!("Is fire hot{}", "?".repeat(number as usize)), answer),
+                Some(with_cosine(cosine)),
+            )
+            .unwrap();
     }
     check(&store, question("a thing", &[]), &["Is fire hot??"]);
 }

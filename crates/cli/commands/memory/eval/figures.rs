@@ -108,7 +108,10 @@ impl Report {
     /// How well facts were taken.
     pub(super) fn extraction_line(&self) -> String {
         let Extraction { stated, found } = self.extraction;
-        format!("{} facts were taken from {} turns; {found} of {stated} statements that probes ask for are among them", self.facts, self.turns)
+        format!(
+            "{} facts were taken from {} turns; {found} of {stated} statements that probes ask for are among them",
+            self.facts, self.turns
+        )
     }
 }
 
@@ -153,9 +156,8 @@ impl Figures {
 fn estimate(counts: Vec<(f64, f64)>) -> Option<Estimate> {
     let value = ratio(counts.iter())?;
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let mut values: Vec<f64> = (0..RESAMPLES)
-        .filter_map(|_| ratio((0..counts.len()).map(|_| &counts[random.below(counts.len())])))
-        .collect();
+    let mut values: Vec<f64> =
+        (0..RESAMPLES).filter_map(|_| ratio((0..counts.len()).map(|_| &counts[random.below(counts.len())]))).collect();
     values.sort_by(f64::total_cmp);
     let [low, high] = BOUNDS.map(|bound| values[bound.min(values.len() - 1)]);
     Some(Estimate { value, low, high })

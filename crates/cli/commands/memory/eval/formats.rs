@@ -42,8 +42,19 @@ pub(super) fn read(name: &str, text: &str) -> anyhow::Result<RecallSet> {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
-    Session { person: String, session: u64, turns: Vec<OwnTurn> },
-    Probe { person: String, probe: String, kind: String, expects: Vec<String>, rejects: Vec<String>, sources: Vec<(u64, usize)> },
+    Session {
+        person: String,
+        session: u64,
+        turns: Vec<OwnTurn>,
+    },
+    Probe {
+        person: String,
+        probe: String,
+        kind: String,
+        expects: Vec<String>,
+        rejects: Vec<String>,
+        sources: Vec<(u64, usize)>,
+    },
 }
 
 #[derive(Deserialize)]
@@ -56,15 +67,12 @@ struct OwnTurn {
 fn own(text: &str) -> anyhow::Result<Vec<Person>> {
     let mut persons: BTreeMap<String, Person> = BTreeMap::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
-        let line: Line = serde_json::from_str(line).with_context(|| format!("line {number} is no session and no probe"))?;
+        let line: Line =
+            serde_json::from_str(line).with_context(|| format!("line {number} is no session and no probe"))?;
         match line {
             Line::Session { person, session, turns } => {
-                let turn = |turn: OwnTurn| Turn {
-                    session,
-                    user: turn.user,
-                    assistant: turn.assistant,
-                    outcome: turn.outcome,
-                };
+                let turn =
+                    |turn: OwnTurn| Turn { session, user: turn.user, assistant: turn.assistant, outcome: turn.outcome };
                 of(&mut persons, person).turns.extend(turns.into_iter().map(turn));
             }
             Line::Probe { person, probe, kind, expects, rejects, sources } => {
@@ -198,7 +206,8 @@ fn locomo_turns(conversation: &Map<String, Value>) -> anyhow::Result<(Vec<Turn>,
         for said in Vec::<Said>::deserialize(said)? {
             let is_first = said.speaker == first;
             if is_first || !is_open {
-                let turn = Turn { session, user: String::new(), assistant: String::new(), outcome: AnswerOutcome::Answered };
+                let turn =
+                    Turn { session, user: String::new(), assistant: String::new(), outcome: AnswerOutcome::Answered };
                 turns.push(turn);
             }
             is_open = is_first;
@@ -263,7 +272,8 @@ mod tests {
         let refusal = |text: &str| format!("{:#}", read("x", text).unwrap_err());
         assert!(refusal("[{\"a\": 1}]").contains("neither LongMemEval's"), "{}", refusal("[{\"a\": 1}]"));
         assert!(refusal("{\"a\": 1}").contains("line 1 is no session and no probe"));
-        let early = r#"{"person": "p", "probe": "x", "kind": "direct", "expects": ["y"], "rejects": [], "sources": [[1, 0]]}"#;
+        let early =
+            r#"{"person": "p", "probe": "x", "kind": "direct", "expects": ["y"], "rejects": [], "sources": [[1, 0]]}"#;
         assert!(refusal(early).contains("does not stand before it"), "{}", refusal(early));
     }
 }

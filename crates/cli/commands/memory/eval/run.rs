@@ -95,11 +95,7 @@ impl Memories {
     ///
     /// # Errors
     /// When memory cannot be read.
-    pub(super) fn ask<'a>(
-        &self,
-        set: &'a RecallSet,
-        settings: &MemorySettings,
-    ) -> anyhow::Result<Vec<Asked<'a>>> {
+    pub(super) fn ask<'a>(&self, set: &'a RecallSet, settings: &MemorySettings) -> anyhow::Result<Vec<Asked<'a>>> {
         let mut asked = Vec::new();
         for (person, memory) in set.persons.iter().zip(&self.memories) {
             let (store, embedder) = (memory.store.clone(), self.embedder.clone());
