@@ -43,6 +43,14 @@ struct Match {
     vector: Vec<f32>,
     words: Option<WordMatch>,
     fused: f32,
+    /// What was stated in it, if it is a fact or stands for one.
+    stated: Option<Stated>,
+}
+
+/// A statement as it is compared with others.
+struct Stated {
+    vector: Vec<f32>,
+    is_update: bool,
 }
 
 impl Opened {
@@ -77,22 +85,19 @@ impl Opened {
     ) -> Result<Vec<Match>, MemoryError> {
         let near = self.candidates(&question.vector, n, filters, ranking)?;
         let mut matches: BTreeMap<u64, Match> = BTreeMap::new();
-        for Candidate { engram, similarity, relevance } in near {
-            let vector = self.vector_of(&engram, &question.vector)?;
-            let found = Match { similarity, relevance, vector, words: None, fused: 0.0, engram };
-            matches.insert(found.engram.sequence, found);
+        for candidate in near {
+            let vector = self.vector_of(&candidate.engram, &question.vector)?;
+            matches.insert(candidate.engram.sequence, Match::new(candidate, vector, None));
         }
-        for found in self.words_of(&question.text)? {
-            if let Some(known) = matches.get_mut(&found.sequence) {
-                known.words = Some(found);
-            } else if let Some(engram) = self.numbered(found.sequence)?.filter(|engram| filters.accept(engram)) {
+        for words in self.words_of(&question.text)? {
+            if let Some(known) = matches.get_mut(&words.sequence) {
+                known.words = Some(words);
+            } else if let Some(engram) = self.numbered(words.sequence)?.filter(|engram| filters.accept(engram)) {
                 let vector = self.vector_of(&engram, &question.vector)?;
                 let similarity = cosine(&vector, &question.vector.values);
                 let relevance = ranking.relevance(similarity, &engram);
-                matches.insert(
-                    found.sequence,
-                    Match { similarity, relevance, vector, words: Some(found), fused: 0.0, engram },
-                );
+                let candidate = Candidate { engram, similarity, relevance };
+                matches.insert(words.sequence, Match::new(candidate, vector, Some(words)));
             }
         }
         let is_near = |found: &Match| filters.min_similarity.is_none_or(|least| found.similarity >= least);
@@ -116,9 +121,12 @@ impl Opened {
     fn index_words(&self) -> Result<WordIndex, MemoryError> {
         let mut words = WordIndex::default();
         for record in self.storage.range(all_sequences()) {
-            // Engrams that are removed meanwhile are left out.
-            if let Some(engram) = self.get(id_of(&record?.1)?)? {
-                words.set(engram.sequence, Some(&engram.text()));
+            // Engrams that are removed meanwhile are left out, and so are those that cannot be read.
+            match self.get(id_of(&record?.1)?) {
+                Ok(Some(engram)) => words.set(engram.sequence, Some(&engram.text())),
+                Ok(None) => {}
+                Err(error @ MemoryError::Damaged { .. }) => tracing::warn!(%error, "an engram has no words"),
+                Err(error) => return Err(error),
             }
         }
         Ok(words)
@@ -149,6 +157,13 @@ impl Opened {
 }
 
 impl Match {
+    fn new(candidate: Candidate, vector: Vec<f32>, words: Option<WordMatch>) -> Match {
+        let Candidate { engram, similarity, relevance } = candidate;
+        let is_fact = engram.kind == EngramKind::Fact;
+        let stated = is_fact.then(|| Stated { vector: vector.clone(), is_update: engram.is_update });
+        Match { engram, similarity, relevance, vector, words, fused: 0.0, stated }
+    }
+
     fn share(&self) -> f32 {
         self.words.map_or(0.0, |words| words.share)
     }
@@ -159,11 +174,9 @@ impl Match {
 
     /// Whether it was stated after the other one, about the same thing.
     fn supersedes(&self, other: &Match, matching: &Matching) -> bool {
-        let least = if self.engram.is_update { matching.changed_statement } else { matching.same_statement };
-        self.is_fact()
-            && other.is_fact()
-            && self.engram.sequence > other.engram.sequence
-            && cosine(&self.vector, &other.vector) >= least
+        let (Some(newer), Some(older)) = (&self.stated, &other.stated) else { return false };
+        let least = if newer.is_update { matching.changed_statement } else { matching.same_statement };
+        self.engram.sequence > other.engram.sequence && cosine(&newer.vector, &older.vector) >= least
     }
 
     fn into_recalled(self) -> RecalledEngram {
@@ -203,7 +216,8 @@ fn keep_one_of_each(matches: &mut Vec<Match>, duplicate: f32) {
         if let Some(other) = kept.iter_mut().find(|other| other.engram.exchange() == found.engram.exchange()) {
             let is_near = found.similarity >= EXCHANGE_INSTEAD * other.similarity;
             if other.is_fact() && !found.is_fact() && is_near {
-                *other = found;
+                let stated = other.stated.take();
+                *other = Match { stated, ..found };
             }
             continue;
         }

@@ -130,6 +130,14 @@ fn a_fact_does_not_take_the_place_of_the_answer_that_was_given() {
         check(&store, question("a thing", &[]), &[expected]);
         store.remove(&[id(number)]).unwrap();
     }
+    // Where it stands for the fact, it is as new as the fact.
+    for (number, query, text, cosine) in
+        [(3, "I drive a Saab, ok?", "I drive a Saab", 0.9), (4, "I drive a Volvo now, ok?", "I drive a Volvo now", 0.7)]
+    {
+        let facts = vec![fact(text, number == 4, cosine)];
+        store.remember_with_facts(answered(number, query, "Fine."), Some(with_cosine(cosine - 0.01)), facts).unwrap();
+    }
+    check(&store, question("a thing", &[]), &["I drive a Volvo now, ok?", "I drive a Saab, ok?"]);
 }
 
 #[test]
