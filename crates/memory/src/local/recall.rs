@@ -188,7 +188,7 @@ impl Match {
 }
 
 /// Merges the two rankings, and sorts by the result; the latest first among equals.
-fn fuse(matches: &mut Vec<Match>, words_weight: f32) {
+fn fuse(matches: &mut [Match], words_weight: f32) {
     matches.sort_by(|a, b| b.relevance.total_cmp(&a.relevance).then(b.engram.sequence.cmp(&a.engram.sequence)));
     for (rank, found) in (1_u16..).zip(matches.iter_mut()) {
         found.fused = 1.0 / (FUSION + f32::from(rank));
@@ -235,7 +235,7 @@ fn keep_one_of_each(matches: &mut Vec<Match>, duplicate: f32) {
 }
 
 /// Moves every statement before the first one that it supersedes.
-fn newest_first(matches: &mut Vec<Match>, matching: &Matching) {
+fn newest_first(matches: &mut [Match], matching: &Matching) {
     for index in 1..matches.len() {
         let place = (0..index).find(|place| matches[index].supersedes(&matches[*place], matching));
         if let Some(place) = place {
