@@ -45,6 +45,9 @@ fn engram(number: u64, grade: Option<Grade>) -> Engram {
         correlation_id: id(number),
         compared: None,
         due: None,
+        source: None,
+        is_update: false,
+        facts_extracted: false,
     }
 }
 

@@ -53,6 +53,26 @@ fn a_badge_appears_under_its_answer_and_spoils_no_line_that_is_being_typed() {
 }
 
 #[test]
+fn an_incognito_chat_leaves_no_trace() {
+    let home = Home::new();
+    home.write("data/history.txt", b"typed before\n");
+    let mut terminal = Terminal::chat(&home, &["--incognito", "--no-grade", "--max-tokens", "8"]);
+    terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
+    terminal.type_text("Say yes.\r");
+    let has_room_for_more =
+        |lines: &[String]| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == ">");
+    terminal.wait_for("prompt after the answer", |lines| {
+        lines.iter().any(|line| line == "> Say yes.") && has_room_for_more(lines)
+    });
+    terminal.type_text("\u{4}");
+    assert!(terminal.child.wait().unwrap().success());
+    assert_eq!(std::fs::read_to_string(home.path("data/history.txt")).unwrap(), "typed before\n");
+    for name in ["memory", "conversations", "kv"] {
+        assert!(!home.path("data").join(name).exists(), "{name}");
+    }
+}
+
+#[test]
 fn a_long_text_that_is_pasted_is_asked_at_once() {
     let home = Home::new();
     let mut terminal = Terminal::chat(&home, &["--no-grade", "--max-tokens", "8"]);

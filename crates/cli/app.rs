@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use hone_agents::{MemoryParts, RespondentB, TeamParts, ThinkingSettings};
-use hone_engine::embedder::Embedder;
+use hone_engine::embedder::{Embedder, Prefixes};
 use hone_engine::engine::{EngineHandle, EngineOptions};
 use hone_engine::model::{Model, ModelOptions, check_file};
 use hone_memory::{MemoryOptions, MemoryStore, Ranking};
@@ -151,7 +151,7 @@ impl App {
         let judge = options.grades.then(|| self.judge(generator.clone())).transpose()?;
         let respondent_b = options.respondent_b.map(|(model, temperature)| RespondentB { model, temperature });
         let folder = options.memory.unwrap_or_else(|| self.memory_folder());
-        let memory = self.config.memory.remember.then(|| self.memory(&folder, options.grades_due));
+        let memory = self.config.memory.is_used().then(|| self.memory(&folder, options.grades_due));
         let (thinking, works_off_backlog) = (ThinkingSettings::default(), options.works_off_backlog);
         Stack::start(TeamParts { generator, thinking, respondent_b, judge, memory, works_off_backlog })
     }
@@ -202,7 +202,12 @@ impl App {
         let memory = &self.config.memory;
         MemoryOptions {
             embedding_model: memory.embedder.clone(),
-            ranking: Ranking { score_weight: memory.score_weight },
+            ranking: Ranking {
+                person_weight: memory.person_weight,
+                comparison_weight: memory.comparison_weight,
+                score_weight: memory.score_weight,
+                self_score_weight: memory.self_score_weight,
+            },
             backups: memory.backups,
             ..MemoryOptions::default()
         }
@@ -216,12 +221,18 @@ impl App {
         let name = &self.config.memory.embedder;
         let folder = Path::new(name);
         if folder.is_dir() {
-            return Ok(Arc::new(Embedder::in_folder(name, folder)?));
+            return Ok(Arc::new(Embedder::in_folder(name, folder)?.with_prefixes(self.prefixes())));
         }
         let files = self.store.locate_files(name)?;
         let embedder = Embedder::open(name, files.into_iter().map(|file| (file.name, file.location)))?;
         let store = self.store.clone();
+        let embedder = embedder.with_prefixes(self.prefixes());
         Ok(Arc::new(embedder.verified_by(move |file| store.verify(file).map_err(|error| error.to_string()))))
+    }
+
+    fn prefixes(&self) -> Prefixes {
+        let memory = &self.config.memory;
+        Prefixes { query: memory.query_prefix.clone(), passage: memory.passage_prefix.clone() }
     }
 
     /// Loads the configured model on this thread, for commands that measure it.

@@ -19,8 +19,9 @@ use crate::config::Override;
 pub(crate) use bench::{BenchArguments, BenchCommand, ContentionArguments, SharingArguments};
 pub(crate) use judge::{JudgeArguments, JudgeCommand, JudgeExamArguments, JudgeFeaturesArguments, JudgeListArguments};
 pub(crate) use memory::{
-    EventsArguments, MemoryArguments, MemoryCommand, MemoryExportArguments, MemoryImportArguments, MemoryListArguments,
-    MemoryRepairArguments, MemoryRmArguments, MemorySearchArguments, MemoryShowArguments, MemoryStatsArguments,
+    EventsArguments, MemoryArguments, MemoryCommand, MemoryEvalArguments, MemoryExportArguments, MemoryImportArguments,
+    MemoryListArguments, MemoryRepairArguments, MemoryRmArguments, MemorySearchArguments, MemoryShowArguments,
+    MemoryStatsArguments, Split,
 };
 pub(crate) use shared::{
     BatchFlags, ContextFlag, EngineFlags, JsonFlag, JudgeFlag, ModelFlag, SamplingFlags, SpeculationFlag,
@@ -129,6 +130,11 @@ impl Command {
                 arguments.sampling.add_to(&mut overrides);
                 shared::add(&mut overrides, "chat.system", "--system", arguments.system.clone());
                 arguments.quality.add_to(&mut overrides);
+                if arguments.incognito {
+                    shared::add(&mut overrides, "memory.mode", "--incognito", Some("off"));
+                    shared::add(&mut overrides, "chat.save", "--incognito", Some(false));
+                    shared::add(&mut overrides, "chat.history_lines", "--incognito", Some(0));
+                }
             }
             Command::Generate(arguments) => {
                 arguments.engine.add_to(&mut overrides);
@@ -185,6 +191,9 @@ pub(crate) struct ChatArguments {
     /// Continue a saved conversation: the one with this name, or else the latest
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     pub(crate) resume: Option<String>,
+    /// Leave no trace: remember nothing, save no conversation, and keep nothing that is typed in the history
+    #[arg(long, conflicts_with = "resume")]
+    pub(crate) incognito: bool,
     #[command(flatten)]
     pub(crate) quality: ChatQualityFlags,
     #[command(flatten)]

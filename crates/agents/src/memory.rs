@@ -2,7 +2,7 @@
 //!
 //! It subscribes before the agents that react to answers, so that an answer is in its mailbox before the answer's grade
 //! can be. When idle, it first computes missing vectors, for engrams written without an embedder or with a different
-//! one, and then has memory backed up once a day. Errors of the store are logged, and the agent resumes with the next
+//! one, then searches questions from earlier versions for facts, and then has memory backed up once a day. Errors of the store are logged, and the agent resumes with the next
 //! message; what a store that keeps (see [`MemoryStore::keeping`]) cannot take now is written later. Before it stops,
 //! it processes everything in its mailbox.
 
@@ -15,12 +15,15 @@ use crossbeam_channel::{after, select_biased};
 use hone_bus::{Agent, Bus, Inbox};
 use hone_memory::{Due, Engram, MemoryError, MemoryStore, Update};
 use hone_protocol::{
-    Critique, Embed, Envelope, Feedback, Grade, HolderId, Payload, Rating, RespondentId, Response, Reward, Stored,
-    Subject, Timestamp, with_causes,
+    Critique, Envelope, Feedback, Grade, HolderId, Payload, Rating, RespondentId, Response, Reward, Stored, Subject,
+    Timestamp, with_causes,
 };
 
-use self::states::{AnnotateFeedback, AnnotatePairwise, EmbedOne, Error, Fail, Idle, Reset, State, UpdateScore, Write};
+use self::states::{
+    AddFacts, AnnotateFeedback, AnnotatePairwise, EmbedOne, Error, Fail, Idle, Reset, State, UpdateScore, Write,
+};
 use crate::machine::{AgentAction, AgentState, Allows};
+use crate::remembering::Rememberer;
 use crate::topic::Topic;
 
 /// The agent's name.
@@ -29,12 +32,6 @@ pub(crate) const NAME: &str = "memory";
 /// The subjects that the agent subscribes to.
 pub(crate) const SUBJECTS: [Subject; 4] =
     [Subject::ResponseGeneration, Subject::CritiqueResult, Subject::PairwiseResult, Subject::UserFeedback];
-
-/// The text of an exchange that is embedded. The question comes first, for models that read only the beginning of a
-/// text.
-pub fn text_to_embed(query: &str, answer: &str) -> String {
-    format!("{query}\n{answer}")
-}
 
 /// How long the agent is idle before it computes a missing vector.
 const REST: Duration = Duration::from_millis(250);
@@ -48,12 +45,13 @@ const LOOKED_UP: usize = 32;
 /// The agent's state.
 pub(crate) struct MemoryAgent {
     bus: Bus,
-    store: MemoryStore,
-    embedder: Option<Arc<dyn Embed>>,
+    rememberer: Rememberer,
     judging: Judging,
     state: State,
     /// Engrams without a vector; `None` once all have been looked at.
     lacking: Option<Vec<Engram>>,
+    /// Engrams of earlier versions, whose questions were not searched for facts; none once all were.
+    unsearched: Option<Vec<Engram>>,
 }
 
 /// What is to come of the answers that are remembered.
@@ -75,14 +73,19 @@ pub(crate) enum Event {
 }
 
 impl MemoryAgent {
-    pub(crate) fn new(bus: Bus, store: MemoryStore, embedder: Option<Arc<dyn Embed>>, judging: Judging) -> Self {
-        let lacking = embedder.is_some().then(Vec::new);
-        MemoryAgent { bus, store, embedder, judging, state: State::default(), lacking }
+    pub(crate) fn new(bus: Bus, rememberer: Rememberer, judging: Judging) -> Self {
+        let lacking = rememberer.embedder.is_some().then(Vec::new);
+        let unsearched = rememberer.takes_facts.then(Vec::new);
+        MemoryAgent { bus, rememberer, judging, state: State::default(), lacking, unsearched }
+    }
+
+    fn store(&self) -> &MemoryStore {
+        &self.rememberer.store
     }
 
     fn receive(&mut self, message: &Envelope) {
         let Some(topic) = Topic::of(message) else { return };
-        let (store, id) = (self.store.clone(), topic.query_id);
+        let (store, id) = (self.store().clone(), topic.query_id);
         match &message.payload {
             Payload::ResponseGeneration(response) if !is_nothing(response) => {
                 self.perform(Write, |agent| agent.write(&topic, message, response))
@@ -127,12 +130,11 @@ impl MemoryAgent {
             ..Engram::new(topic.query_id, topic.session_id, response)
         };
         let engram = self.with_prospect(engram, response);
-        let vector = self.vector_of(&engram);
         let holder = match self.judging {
             Judging::By(holder) => Some(holder),
             Judging::Never | Judging::Later => None,
         };
-        let sequence = self.store.remember_held(engram, vector, holder)?;
+        let sequence = self.rememberer.remember(engram, holder)?;
         if sequence == 0 {
             tracing::info!(query_id = %topic.query_id, "an answer is kept, and remembered when memory can be reached");
             return Ok(());
@@ -151,41 +153,52 @@ impl MemoryAgent {
         }
     }
 
-    /// The engram's vector. Without one it is still remembered, but cannot be found by its meaning.
-    fn vector_of(&self, engram: &Engram) -> Option<Vec<f32>> {
-        let embedder = self.embedder.as_ref()?;
-        match embedder.embed(&[&text_to_embed(&engram.query, &engram.answer)]) {
-            Ok(vectors) => vectors.into_iter().next(),
-            Err(error) => {
-                tracing::error!("an engram has no vector and cannot be recalled: {}", with_causes(&error));
-                None
-            }
-        }
-    }
-
     /// Computes one missing vector.
     fn embed_one(&mut self) {
-        let (Some(embedder), Some(mut lacking)) = (self.embedder.clone(), self.lacking.take()) else { return };
+        let (Some(embedder), Some(mut lacking)) = (self.rememberer.embedder.clone(), self.lacking.take()) else {
+            return;
+        };
         self.perform(EmbedOne, |agent| {
             if lacking.is_empty() {
-                lacking = agent.store.engrams_without_vector(embedder.model(), LOOKED_UP)?;
+                lacking = agent.store().engrams_without_vector(embedder.model(), LOOKED_UP)?;
                 lacking.reverse();
             }
             let Some(engram) = lacking.pop() else { return Ok(()) };
-            if let Some(vector) = agent.vector_of(&engram) {
-                agent.store.set_vector(engram.query_id, vector)?;
+            if let Some(vector) = agent.rememberer.vector_of(&engram) {
+                agent.store().set_vector(engram.query_id, vector)?;
                 agent.lacking = Some(lacking);
             }
             Ok(())
         });
     }
 
+    /// Searches one question of an earlier version for facts.
+    fn add_facts_of_one(&mut self) {
+        let Some(mut unsearched) = self.unsearched.take() else { return };
+        self.perform(AddFacts, |agent| {
+            if unsearched.is_empty() {
+                unsearched = agent.store().engrams_without_facts(LOOKED_UP)?;
+                unsearched.reverse();
+            }
+            let Some(engram) = unsearched.pop() else { return Ok(()) };
+            agent.rememberer.add_facts(&engram)?;
+            agent.unsearched = Some(unsearched);
+            Ok(())
+        });
+    }
+
+    /// Records a person's rating, and what it is worth as a reward. An answer that is not remembered gets none: nothing could
+    /// learn from it.
     fn take_feedback(&self, topic: &Topic, feedback: Feedback) -> Result<(), MemoryError> {
-        // An unknown answer has earned nobody a reward, and who gave one that is kept for later is not known yet.
-        if self.store.annotate_feedback(topic.query_id, feedback.rating)? != Update::Merged {
-            return Ok(());
+        match self.store().annotate_feedback(topic.query_id, feedback.rating)? {
+            Update::Merged => {}
+            Update::Kept => return Ok(()),
+            Update::Missing => {
+                tracing::warn!(query_id = %topic.query_id, "a rating of an answer that is not remembered is refused");
+                return Ok(());
+            }
         }
-        let model = self.store.get(topic.query_id)?.map(|engram| engram.model).unwrap_or_default();
+        let model = self.store().get(topic.query_id)?.map(|engram| engram.model).unwrap_or_default();
         let reward = match feedback.rating {
             Rating::Good => 1.0,
             Rating::Bad => -1.0,
@@ -199,7 +212,8 @@ impl Agent for MemoryAgent {
     type Event = Event;
 
     fn next_event(&mut self, inbox: &mut Inbox) -> Option<Event> {
-        let rest = after(if self.lacking.is_some() { REST } else { LONG_REST });
+        let has_work = self.lacking.is_some() || self.unsearched.is_some();
+        let rest = after(if has_work { REST } else { LONG_REST });
         select_biased! {
             recv(inbox.stop()) -> _ => None,
             recv(inbox.messages()) -> message => message.ok().map(Event::Message),
@@ -215,7 +229,8 @@ impl Agent for MemoryAgent {
                 inbox.release();
             }
             Event::Rest if self.lacking.is_some() => self.embed_one(),
-            Event::Rest => self.store.back_up_if_due(Timestamp::now()),
+            Event::Rest if self.unsearched.is_some() => self.add_facts_of_one(),
+            Event::Rest => self.store().back_up_if_due(Timestamp::now()),
         }
     }
 

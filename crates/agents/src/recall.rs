@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hone_memory::{Filters, MemoryStore};
+use hone_memory::{Filters, MemoryStore, RecallQuestion};
 use hone_protocol::{Embed, Message, RecalledEngram, Role, Tool, ToolCall, with_causes};
 use hone_quality::fill;
 use serde_json::json;
@@ -12,47 +12,46 @@ use crate::settings::{MemorySettings, shortened};
 /// The tool's name.
 const TOOL: &str = "search_memory";
 
-/// How many times more results are requested than used, because some of them are redundant.
-const SPARE: usize = 4;
-
 /// Searches memory on behalf of a model.
 #[derive(Clone)]
-pub(crate) struct Recaller {
-    pub(crate) store: MemoryStore,
-    pub(crate) embedder: Arc<dyn Embed>,
-    pub(crate) settings: Arc<MemorySettings>,
+pub struct Recaller {
+    /// What is searched.
+    pub store: MemoryStore,
+    /// What makes a vector of the question.
+    pub embedder: Arc<dyn Embed>,
+    /// What is similar enough, and the texts around it.
+    pub settings: Arc<MemorySettings>,
 }
 
 impl Recaller {
-    /// What memory holds about `search`, best first. Exchanges already in the `conversation` are left out, and so are
-    /// other answers to the same question. A failure is logged and finds nothing: an answer without recollections is
-    /// better than none.
-    pub(crate) fn search(&self, search: &str, conversation: &[Message]) -> Vec<RecalledEngram> {
-        let found = self.embed(search).and_then(|vector| {
-            // An answer that the user stopped is not one they wanted.
-            let filters =
-                Filters { min_similarity: Some(self.settings.threshold), finished: Some(true), ..Filters::default() };
-            let n_wanted = self.settings.n_recalled.saturating_mul(SPARE);
-            self.store.search(&vector, n_wanted, &filters).map_err(|error| with_causes(&error))
+    /// What memory holds about `search`, best first: facts that the person stated and exchanges that may help. Left out is what
+    /// was cut short, stopped, marked bad or not shown, and what the `conversation` holds already. A failure is logged and
+    /// finds nothing: an answer without recollections is better than none.
+    pub fn search(&self, search: &str, conversation: &[Message]) -> Vec<RecalledEngram> {
+        let found = self.question(search, conversation).and_then(|question| {
+            let filters = Filters {
+                facts: true,
+                worth_recalling: true,
+                unhelpful: self.settings.unhelpful.clone(),
+                ..Filters::default()
+            };
+            self.store.recall(question, self.settings.n_recalled, &filters).map_err(|error| with_causes(&error))
         });
-        let found = found.unwrap_or_else(|error| {
+        found.unwrap_or_else(|error| {
             tracing::error!("memory cannot be searched: {error}");
             Vec::new()
-        });
-        let mut known: Vec<&str> = conversation.iter().map(|message| message.content.as_str()).collect();
-        let mut kept: Vec<&RecalledEngram> = Vec::new();
-        for engram in &found {
-            if kept.len() < self.settings.n_recalled && !known.contains(&engram.query.as_str()) {
-                known.push(&engram.query);
-                kept.push(engram);
-            }
-        }
-        kept.into_iter().cloned().collect()
+        })
     }
 
-    fn embed(&self, text: &str) -> Result<Vec<f32>, String> {
-        let vectors = self.embedder.embed(&[text]).map_err(|error| with_causes(&error))?;
-        vectors.into_iter().next().ok_or_else(|| format!("{} gave no vector", self.embedder.model()))
+    fn question(&self, search: &str, conversation: &[Message]) -> Result<RecallQuestion, String> {
+        let asked = conversation.iter().filter(|message| message.role == Role::User);
+        Ok(RecallQuestion {
+            text: search.to_owned(),
+            vector: self.embedder.embed_query(search).map_err(|error| with_causes(&error))?,
+            known: asked.map(|message| message.content.clone()).collect(),
+            matching: self.settings.matching(search),
+            keeps_all: false,
+        })
     }
 
     /// The question, preceded by the recollections. They are placed here rather than in the instructions before the
@@ -96,12 +95,21 @@ impl Recaller {
             if room == 0 {
                 break;
             }
-            let exchange = [("query", engram.query.as_str()), ("answer", engram.answer.as_str())];
-            let memory = shortened(&fill(&self.settings.memory_template, &exchange), room);
+            let memory = shortened(&self.written(engram), room);
             room -= memory.chars().count().min(room);
             memories.push(memory.lines().map(|line| format!("> {line}")).collect::<Vec<_>>().join("\n"));
         }
         memories.join("\n\n")
+    }
+
+    fn written(&self, engram: &RecalledEngram) -> String {
+        match engram.is_fact {
+            true => fill(&self.settings.fact_template, &[("statement", engram.query.as_str())]),
+            false => {
+                let exchange = [("query", engram.query.as_str()), ("answer", engram.answer.as_str())];
+                fill(&self.settings.memory_template, &exchange)
+            }
+        }
     }
 }
 

@@ -1,8 +1,11 @@
 //! How memory is used: what is recalled, and the texts around it.
 
+use hone_memory::Matching;
 use hone_quality::has_place;
 use serde::Deserialize;
 use thiserror::Error;
+
+use crate::statements::is_personal;
 
 /// Whether and how recollections reach the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -12,7 +15,7 @@ pub enum MemoryMode {
     Auto,
     /// As a tool only; models whose chat template does not support tools get none.
     Tool,
-    /// Not at all. Answers are still remembered.
+    /// Not at all.
     Off,
 }
 
@@ -27,12 +30,32 @@ pub struct MemorySettings {
     pub mode: MemoryMode,
     /// The minimum cosine similarity of a recollection to the question, -1 to 1.
     pub threshold: f32,
+    /// The same for a question about the person who asks it.
+    pub personal_threshold: f32,
+    /// The least similarity of a recollection as a share of the most similar one's, 0 to 1.
+    pub nearness: f32,
+    /// The share of the question's words, each weighted by its rarity, that makes up for a lower similarity.
+    pub words_threshold: f32,
+    /// The weight of the ranking by words, beside that by meaning.
+    pub words_weight: f32,
+    /// The least similarity of two recollections that say the same; the newer one stands.
+    pub duplicate: f32,
+    /// The least similarity of two facts about the same thing; the newer one comes first.
+    pub same_statement: f32,
+    /// The same where the newer one says that something has changed.
+    pub changed_statement: f32,
+    /// Answers whose first words hold one of these are not recalled: that nothing was known does not help.
+    pub unhelpful: Vec<String>,
     /// The most recollections at a time.
     pub n_recalled: usize,
     /// The most characters of recollections at a time, without the text around them.
     pub recalled_characters: usize,
-    /// One recollection; holds `{query}` and `{answer}`.
+    /// Whether facts that the user states are remembered by themselves.
+    pub facts: bool,
+    /// One recalled exchange; holds `{query}` and `{answer}`.
     pub memory_template: String,
+    /// One recalled fact; holds `{statement}`.
+    pub fact_template: String,
     /// The paragraph before the conversation; holds `{memories}`.
     pub context_template: String,
     /// What the tool does and when to call it, for the model.
@@ -63,7 +86,18 @@ impl MemorySettings {
             true => Ok(()),
             false => Err(InvalidMemorySettings { setting, expected }),
         };
-        check("threshold", (-1.0..=1.0).contains(&self.threshold), "must be -1 to 1")?;
+        for (setting, cosine) in [
+            ("threshold", self.threshold),
+            ("personal_threshold", self.personal_threshold),
+            ("duplicate", self.duplicate),
+            ("same_statement", self.same_statement),
+            ("changed_statement", self.changed_statement),
+        ] {
+            check(setting, (-1.0..=1.0).contains(&cosine), "must be -1 to 1")?;
+        }
+        check("nearness", (0.0..=1.0).contains(&self.nearness), "must be 0 to 1")?;
+        check("words_threshold", self.words_threshold > 0.0, "must be more than 0; above 1 it admits nothing")?;
+        check("words_weight", (0.0..=10.0).contains(&self.words_weight), "must be 0 to 10")?;
         check("n_recalled", self.n_recalled > 0, "must be 1 or more; mode \"off\" recalls nothing")?;
         check("recalled_characters", self.recalled_characters > 0, "must be 1 or more; mode \"off\" recalls nothing")?;
         check("extract_characters", self.extract_characters > 0, "must be 1 or more")?;
@@ -71,9 +105,25 @@ impl MemorySettings {
         let holds = |template: &str, names: &[&str]| names.iter().all(|name| has_place(template, name));
         let exchange = ["query", "answer"];
         check("memory_template", holds(&self.memory_template, &exchange), "must hold {query} and {answer}")?;
+        check("fact_template", holds(&self.fact_template, &["statement"]), "must hold {statement}")?;
         check("extract_template", holds(&self.extract_template, &exchange), "must hold {query} and {answer}")?;
         check("context_template", holds(&self.context_template, &["memories"]), "must hold {memories}")?;
         check("tool_template", holds(&self.tool_template, &["memories"]), "must hold {memories}")
+    }
+}
+
+impl MemorySettings {
+    /// What is similar enough to this question.
+    pub fn matching(&self, question: &str) -> Matching {
+        Matching {
+            threshold: if is_personal(question) { self.personal_threshold } else { self.threshold },
+            nearness: self.nearness,
+            words_threshold: self.words_threshold,
+            words_weight: self.words_weight,
+            duplicate: self.duplicate,
+            same_statement: self.same_statement,
+            changed_statement: self.changed_statement,
+        }
     }
 }
 
@@ -101,6 +151,16 @@ pub(crate) fn settings_for_tests() -> MemorySettings {
     MemorySettings {
         mode: MemoryMode::Auto,
         threshold: 0.3,
+        personal_threshold: 0.3,
+        nearness: 0.5,
+        words_threshold: 0.9,
+        words_weight: 0.25,
+        duplicate: 0.95,
+        same_statement: 0.6,
+        changed_statement: 0.4,
+        unhelpful: Vec::new(),
+        facts: false,
+        fact_template: "Said: {statement}".to_owned(),
         n_recalled: 3,
         recalled_characters: 200,
         memory_template: "Asked: {query}\nAnswered: {answer}".to_owned(),
@@ -132,6 +192,9 @@ mod tests {
         check(|_| (), "");
         check(|settings| settings.threshold = 1.5, "threshold must be -1 to 1");
         check(|settings| settings.threshold = f32::NAN, "threshold must be -1 to 1");
+        check(|settings| settings.same_statement = -1.5, "same_statement must be -1 to 1");
+        check(|settings| settings.nearness = 2.0, "nearness must be 0 to 1");
+        check(|settings| settings.fact_template.clear(), "fact_template must hold {statement}");
         check(|settings| settings.n_recalled = 0, "n_recalled must be 1 or more; mode \"off\" recalls nothing");
         check(|settings| settings.extract_tokens = 0, "extract_tokens must be 1 or more");
         check(|settings| settings.memory_template = "{query}".into(), "memory_template must hold {query} and {answer}");

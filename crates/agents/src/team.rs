@@ -19,6 +19,7 @@ use crate::generator::{self, GeneratorAgent, GeneratorParts, Respondent};
 use crate::memory::{self, Judging, MemoryAgent};
 use crate::recall::Recaller;
 use crate::recorder::{self, Recorder};
+use crate::remembering::Rememberer;
 use crate::settings::MemorySettings;
 use crate::thinking::ThinkingSettings;
 
@@ -140,7 +141,8 @@ impl Team {
         let records = store.clone();
         self.add(bus, recorder::NAME, recorder::subjects(), move || Recorder::new(records.clone()))?;
         let agents_bus = bus.clone();
-        let make = move || MemoryAgent::new(agents_bus.clone(), store.clone(), embedder.clone(), judging);
+        let rememberer = Rememberer { store, embedder, takes_facts: settings.facts };
+        let make = move || MemoryAgent::new(agents_bus.clone(), rememberer.clone(), judging);
         self.add(bus, memory::NAME, memory::SUBJECTS.to_vec(), make)?;
         if settings.extract {
             let make = move || ExtractionAgent::new(extraction.clone());

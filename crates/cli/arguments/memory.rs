@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use hone_memory::Filters;
 use hone_protocol::{RespondentId, SessionId, Subject, Timestamp};
+use serde::Serialize;
 use time::{Date, Month};
 
 use super::JsonFlag;
@@ -34,6 +35,8 @@ pub(crate) enum MemoryCommand {
     Rm(MemoryRmArguments),
     /// Show statistics
     Stats(MemoryStatsArguments),
+    /// Measure how much of what was said is recalled, and how much that should not be
+    Eval(MemoryEvalArguments),
     /// Rebuild a damaged memory from everything that can still be read; the old files are kept
     Repair(MemoryRepairArguments),
 }
@@ -47,7 +50,7 @@ pub(crate) struct MemorySearchArguments {
     /// Maximum number of answers
     #[arg(short, value_name = "N", default_value_t = 10)]
     pub(crate) n: usize,
-    /// Only answers to questions at least this similar, -1 to 1
+    /// Only answers at least this similar to the question, -1 to 1
     #[arg(long, value_name = "COSINE", allow_negative_numbers = true)]
     pub(crate) min_similarity: Option<f32>,
     #[command(flatten)]
@@ -118,6 +121,36 @@ pub(crate) struct MemoryStatsArguments {
     pub(crate) json: JsonFlag,
 }
 
+/// Flags of `hone memory eval`.
+#[derive(Debug, Args)]
+pub(crate) struct MemoryEvalArguments {
+    /// Conversations and probes, in hone's own format (as tests/data/recall.jsonl), LongMemEval's or LoCoMo's; by default the
+    /// set that hone's settings were fitted on
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Only one half of a set in hone's own format
+    #[arg(long, value_name = "SPLIT")]
+    pub(crate) split: Option<Split>,
+    /// Measure once for each line of FILE: a JSON object of settings, such as {"threshold": 0.4}, that replace the configured ones
+    #[arg(long, value_name = "FILE")]
+    pub(crate) settings: Option<PathBuf>,
+    /// Also print every probe with what was recalled for it
+    #[arg(long)]
+    pub(crate) details: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// The half of a set that settings are fitted on, and the one that only measures them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Split {
+    /// What settings are fitted on
+    Fitted,
+    /// What only measures them
+    HeldOut,
+}
+
 /// Flags of `hone memory repair`.
 #[derive(Debug, Args)]
 pub(crate) struct MemoryRepairArguments {
@@ -153,6 +186,9 @@ pub(crate) struct FilterFlags {
     /// Only answers without a score
     #[arg(long)]
     pub(crate) unscored: bool,
+    /// Also facts that you stated, besides answers
+    #[arg(long)]
+    pub(crate) facts: bool,
     /// Only exchanges that contain this text, ignoring case
     #[arg(long, value_name = "TEXT")]
     pub(crate) text: Option<String>,
@@ -170,6 +206,7 @@ impl FilterFlags {
             until: self.until,
             scored: (self.scored || self.unscored).then_some(self.scored),
             text: self.text.clone(),
+            facts: self.facts,
             ..Filters::default()
         }
     }

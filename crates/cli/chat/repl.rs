@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fs::OpenOptions;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use hone_files::{create_private_folder, open_private};
@@ -83,14 +83,25 @@ fn handle(shell: &mut Shell<'_>, text: &str, screen: &mut dyn Screen, typed: &mu
 /// How many lines may wait to be printed above the one being typed.
 const ANNOUNCEMENTS: usize = 64;
 
+/// Lines that can be recalled within a chat that keeps no history.
+const LINES_WITHOUT_FILE: usize = 1_000;
+
+/// What was typed before. Without lines to keep, the file is neither read nor written.
+fn typed_before(history_lines: usize, file: &Path) -> anyhow::Result<FileBackedHistory> {
+    if history_lines == 0 {
+        return Ok(FileBackedHistory::new(LINES_WITHOUT_FILE)?);
+    }
+    let failure = || format!("cannot keep the history of what is typed in {}", file.display());
+    file.parent().map_or(Ok(()), create_private_folder).with_context(failure)?;
+    // The history is written in place: a file that exists keeps its permissions.
+    open_private(file, OpenOptions::new().append(true).create(true)).with_context(failure)?;
+    FileBackedHistory::with_file(history_lines, file.to_owned()).with_context(failure)
+}
+
 const MENU: &str = "completions";
 
 fn editor(history_lines: usize, history: PathBuf, output: Output) -> anyhow::Result<Reedline> {
-    let failure = || format!("cannot keep the history of what is typed in {}", history.display());
-    history.parent().map_or(Ok(()), create_private_folder).with_context(failure)?;
-    // The history is written in place, so an existing file keeps its permissions.
-    open_private(&history, OpenOptions::new().append(true).create(true)).with_context(failure)?;
-    let history = FileBackedHistory::with_file(history_lines, history.clone()).with_context(failure)?;
+    let history = typed_before(history_lines, &history)?;
     let mut keys = default_emacs_keybindings();
     let complete = vec![ReedlineEvent::Menu(MENU.to_string()), ReedlineEvent::MenuNext];
     keys.add_binding(KeyModifiers::NONE, KeyCode::Tab, ReedlineEvent::UntilFound(complete));

@@ -123,7 +123,7 @@ fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> any
 /// Downloads the embedding model if it is not installed. Without it, a chat continues but recalls nothing.
 fn provide_embedder(app: &App) {
     let memory = &app.config.memory;
-    if !memory.remember || app.embedder().is_ok() {
+    if !memory.is_used() || app.embedder().is_ok() {
         return;
     }
     if let Err(error) = app.installed(&memory.embedder) {

@@ -1,6 +1,7 @@
 //! `hone memory`: searches, lists and manages what is remembered.
 
 mod describe;
+mod eval;
 mod list;
 mod remove;
 mod repair;
@@ -28,6 +29,7 @@ pub(crate) fn run(app: &App, arguments: &MemoryArguments) -> anyhow::Result<Outc
         MemoryCommand::Import(arguments) => transfer::import(app, &open(app)?, arguments),
         MemoryCommand::Rm(arguments) => remove::run(app, &open(app)?, arguments),
         MemoryCommand::Stats(arguments) => stats::run(app, &open_to_read(app)?, arguments),
+        MemoryCommand::Eval(arguments) => eval::run(app, arguments),
         MemoryCommand::Repair(arguments) => repair::run(app, arguments),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hone_agents::MemorySettings;
+use hone_agents::{MemoryMode, MemorySettings};
 use hone_protocol::SamplingOptions;
 use hone_quality::{CriticSettings, JudgeProfiles};
 use serde::{Deserialize, Deserializer};
@@ -145,8 +145,15 @@ pub(crate) struct MemoryConfig {
     pub(crate) remember: bool,
     /// The model that turns texts into vectors: its name, or the path of its folder.
     pub(crate) embedder: String,
-    /// The weight of a grade in the ranking of recollections.
+    /// What stands before a question and before a text for the embedder, as its card says.
+    pub(crate) query_prefix: String,
+    pub(crate) passage_prefix: String,
+    /// How much a person's rating, a comparison, a judge's grade and the generator's own grade count in the order of what is
+    /// recalled.
+    pub(crate) person_weight: f32,
+    pub(crate) comparison_weight: f32,
     pub(crate) score_weight: f32,
+    pub(crate) self_score_weight: f32,
     /// How many daily backups are kept.
     #[serde(deserialize_with = "not_negative")]
     pub(crate) backups: usize,
@@ -156,9 +163,21 @@ pub(crate) struct MemoryConfig {
 }
 
 impl MemoryConfig {
+    /// Whether a chat reads and writes memory.
+    pub(crate) fn is_used(&self) -> bool {
+        self.remember && self.settings.mode != MemoryMode::Off
+    }
+
     fn check(&self) -> Result<(), String> {
-        if !(0.0..1.0).contains(&self.score_weight) {
-            return Err(format!("score_weight is {}: it must be 0 or more and below 1", self.score_weight));
+        for (name, weight) in [
+            ("person_weight", self.person_weight),
+            ("comparison_weight", self.comparison_weight),
+            ("score_weight", self.score_weight),
+            ("self_score_weight", self.self_score_weight),
+        ] {
+            if !(0.0..1.0).contains(&weight) {
+                return Err(format!("{name} is {weight}: it must be 0 or more and below 1"));
+            }
         }
         self.settings.check().map_err(|invalid| invalid.to_string())
     }

@@ -36,6 +36,16 @@ pub struct Embedder {
     weights: ModelFile,
     encoder: Mutex<Option<Arc<Encoder>>>,
     verify: Box<Verify>,
+    prefixes: Prefixes,
+}
+
+/// What stands before a text, as the model's card says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prefixes {
+    /// Before a question that texts are searched with.
+    pub query: String,
+    /// Before a text that is searched.
+    pub passage: String,
 }
 
 /// Checks a file's bytes against those that were installed; the error says what is wrong.
@@ -62,6 +72,7 @@ impl Embedder {
             weights: find(WEIGHTS)?,
             encoder: Mutex::new(None),
             verify: Box::new(|_| Ok(())),
+            prefixes: Prefixes::default(),
         })
     }
 
@@ -69,6 +80,22 @@ impl Embedder {
     #[must_use]
     pub fn verified_by(self, verify: impl Fn(&ModelFile) -> Result<(), String> + Send + Sync + 'static) -> Self {
         Embedder { verify: Box::new(verify), ..self }
+    }
+
+    /// The same, with these texts before questions and passages.
+    #[must_use]
+    pub fn with_prefixes(self, prefixes: Prefixes) -> Self {
+        Embedder { prefixes, ..self }
+    }
+
+    fn embed_after(&self, prefix: &str, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let failed = |reason| EmbedError { model: self.name.clone(), reason };
+        if texts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let prefixed: Vec<String> = texts.iter().map(|text| format!("{prefix}{text}")).collect();
+        let texts: Vec<&str> = prefixed.iter().map(String::as_str).collect();
+        self.encoder().and_then(|encoder| encoder.embed(&texts)).map_err(failed)
     }
 
     /// Opens the model in a folder.
@@ -99,11 +126,13 @@ impl Embed for Embedder {
     }
 
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
-        let failed = |reason| EmbedError { model: self.name.clone(), reason };
-        if texts.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.encoder().and_then(|encoder| encoder.embed(texts)).map_err(failed)
+        self.embed_after(&self.prefixes.passage, texts)
+    }
+
+    fn embed_query(&self, question: &str) -> Result<Vec<f32>, EmbedError> {
+        let vectors = self.embed_after(&self.prefixes.query, &[question])?;
+        let none = || EmbedError { model: self.name.clone(), reason: "it gave no vector".to_owned() };
+        vectors.into_iter().next().ok_or_else(none)
     }
 }
 

@@ -203,7 +203,7 @@ mod tests {
     use crate::engram::tests::{example, graded};
 
     fn remember(number: u128) -> Request {
-        Request::Remember { engram: Box::new(example(number)), vector: None, lease: None }
+        Request::Remember { engram: Box::new(example(number)), vector: None, facts: None, lease: None }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use hone_protocol::{
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use crate::backlog::Due;
 
@@ -20,6 +21,8 @@ pub enum EngramKind {
     /// Something that happened: a question and its answer.
     #[default]
     Episodic,
+    /// Something that the user stated in a question, in the user's words. It is its `query`; its `answer` is empty.
+    Fact,
 }
 
 /// An answer, and what is known about it.
@@ -65,6 +68,12 @@ pub struct Engram {
     pub compared: Option<Compared>,
     /// What of its judging is due; `None` if nothing is.
     pub due: Option<Due>,
+    /// The exchange that a fact was stated in.
+    pub source: Option<QueryId>,
+    /// Whether a fact says that something has changed.
+    pub is_update: bool,
+    /// Whether the question was searched for facts.
+    pub facts_extracted: bool,
 }
 
 /// What came of a comparison of two answers, as it stands on both engrams. Which one won is [`Engram::pairwise_winner`].
@@ -108,6 +117,60 @@ impl Engram {
             correlation_id: query_id,
             compared: None,
             due: None,
+            source: None,
+            is_update: false,
+            facts_extracted: false,
+        }
+    }
+
+    /// A fact that was stated in the question of `source`. Facts of one exchange are numbered from 0; their ids follow from
+    /// it, so that remembering one again changes nothing.
+    pub fn fact(source: &Engram, number: usize, text: &str, is_update: bool) -> Engram {
+        Engram {
+            query_id: Engram::fact_id(source.query_id, number),
+            kind: EngramKind::Fact,
+            query: text.to_owned(),
+            answer: String::new(),
+            intent: None,
+            entities: Vec::new(),
+            grade: None,
+            pairwise_winner: None,
+            user_feedback: None,
+            compared: None,
+            due: None,
+            source: Some(source.query_id),
+            is_update,
+            facts_extracted: false,
+            ..source.clone()
+        }
+    }
+
+    /// The id of a fact of an exchange.
+    pub(crate) fn fact_id(source: QueryId, number: usize) -> QueryId {
+        let digest = Sha256::new().chain_update(source.as_bytes()).chain_update(number.to_le_bytes()).finalize();
+        let (bytes, _) = digest.split_first_chunk::<16>().unwrap_or((&[0; 16], &[]));
+        QueryId::from_bits(u128::from_be_bytes(*bytes))
+    }
+
+    /// Whether it may help to answer another question: what was cut short or stopped, what a person marked bad, and what
+    /// respondent B answered, which nobody saw, does not.
+    pub fn is_worth_recalling(&self) -> bool {
+        let is_complete = matches!(self.finish_reason, Some(FinishReason::Stop | FinishReason::StopText));
+        self.kind == EngramKind::Fact
+            || (is_complete && self.user_feedback != Some(Rating::Bad) && self.respondent_id == RespondentId::A)
+    }
+
+    /// The exchange that it is, or was stated in.
+    pub(crate) fn exchange(&self) -> QueryId {
+        self.source.unwrap_or(self.correlation_id)
+    }
+
+    /// What stands for it where texts are compared by their words or their meaning: a fact's statement alone, or question
+    /// and answer. A model that reads only the beginning of a text reads the question.
+    pub fn text(&self) -> String {
+        match self.kind {
+            EngramKind::Fact => self.query.clone(),
+            EngramKind::Episodic => format!("{}\n{}", self.query, self.answer),
         }
     }
 
@@ -146,6 +209,12 @@ struct FlatEngram {
     compared: Option<Compared>,
     #[serde(default)]
     due: Option<Due>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<QueryId>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    is_update: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    facts_extracted: bool,
 }
 
 /// The parts of a grade under their names on an engram. The engram has a grade if it has a judge.
@@ -190,6 +259,9 @@ impl From<Engram> for FlatEngram {
             correlation_id: engram.correlation_id,
             compared: engram.compared,
             due: engram.due,
+            source: engram.source,
+            is_update: engram.is_update,
+            facts_extracted: engram.facts_extracted,
         }
     }
 }
@@ -216,6 +288,9 @@ impl From<FlatEngram> for Engram {
             correlation_id: flat.correlation_id,
             compared: flat.compared,
             due: flat.due,
+            source: flat.source,
+            is_update: flat.is_update,
+            facts_extracted: flat.facts_extracted,
         }
     }
 }
@@ -262,6 +337,10 @@ impl FlatGrade {
             suspicious: self.suspicious,
         })
     }
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// The sampling options that this version knows; a later version may have written more.
@@ -344,6 +423,9 @@ pub(crate) mod tests {
                 failure: None,
             }),
             due: full.then(|| Due { comparison: true, reason: Some("timeout".to_owned()), ..Due::default() }),
+            source: None,
+            is_update: false,
+            facts_extracted: false,
         }
     }
 

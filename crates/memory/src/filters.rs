@@ -3,9 +3,9 @@
 use hone_protocol::{Envelope, QueryId, RespondentId, SessionId, Subject, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::engram::Engram;
+use crate::engram::{Engram, EngramKind};
 
-/// Which engrams to include. The default includes all.
+/// Which engrams to include. The default includes all answers, and no facts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Filters {
     /// Only engrams of this conversation.
@@ -28,6 +28,15 @@ pub struct Filters {
     pub finished: Option<bool>,
     /// Only exchanges with this text in the question or the answer, ignoring case.
     pub text: Option<String>,
+    /// Also facts that the user stated, besides answers.
+    #[serde(default)]
+    pub facts: bool,
+    /// Only what may help to answer another question; see [`Engram::is_worth_recalling`].
+    #[serde(default)]
+    pub worth_recalling: bool,
+    /// No answers whose first words hold one of these phrases, ignoring case.
+    #[serde(default)]
+    pub unhelpful: Vec<String>,
     /// At least this cosine similarity to the query, -1 to 1; used by searches only.
     pub min_similarity: Option<f32>,
 }
@@ -45,8 +54,20 @@ impl Filters {
             && self.until.is_none_or(|until| engram.at < until)
             && self.scored.is_none_or(|scored| score.is_some() == scored)
             && self.finished.is_none_or(|finished| engram.finish_reason.is_some() == finished)
+            && (self.facts || engram.kind == EngramKind::Episodic)
+            && !begins_with_one_of(&engram.answer, &self.unhelpful)
+            && (!self.worth_recalling || engram.is_worth_recalling())
             && self.text.as_ref().is_none_or(|text| holds(engram, text))
     }
+}
+
+/// The characters of an answer that say whether it helps.
+const FIRST_WORDS: usize = 60;
+
+fn begins_with_one_of(answer: &str, phrases: &[String]) -> bool {
+    let beginning: String = answer.chars().take(FIRST_WORDS).collect();
+    let beginning = beginning.to_lowercase().replace('’', "'");
+    phrases.iter().any(|phrase| beginning.contains(&phrase.to_lowercase()))
 }
 
 fn holds(engram: &Engram, text: &str) -> bool {

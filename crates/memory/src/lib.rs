@@ -46,17 +46,18 @@ mod sharing;
 mod statistics;
 mod storage;
 mod store;
+mod words;
 
 pub use backlog::{BacklogEntry, Due};
 pub use engram::{Compared, Engram, EngramKind};
 pub use error::{MemoryError, TransferError};
 pub use filters::{EventFilter, Filters};
 pub use holder::Holder;
-pub use options::{MemoryOptions, Ranking};
+pub use options::{Matching, MemoryOptions, Ranking};
 pub use repair::{Repaired, repair};
 pub use request::Update;
 pub use salvage::Source;
 #[cfg(unix)]
 pub use sharing::socket_path;
 pub use statistics::{Statistics, Tally, Verification};
-pub use store::{EventFollower, Imported, MemoryStore};
+pub use store::{EventFollower, Fact, Imported, MemoryStore, RecallQuestion};

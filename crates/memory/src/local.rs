@@ -10,9 +10,11 @@ mod backup;
 mod due;
 mod engrams;
 mod events;
+mod facts;
 mod forgetting;
 mod ids;
 mod opened;
+mod recall;
 mod recent_events;
 mod restore;
 mod search;
@@ -24,6 +26,7 @@ use std::sync::{Mutex, PoisonError, RwLock};
 use crate::due::DueList;
 use crate::error::MemoryError;
 use crate::local::events::Watermark;
+use crate::local::facts::with_facts;
 use crate::local::opened::Opened;
 use crate::options::MemoryOptions;
 use crate::request::{Reply, Request};
@@ -129,8 +132,8 @@ impl Local {
 
     fn answer_from(&self, opened: &Opened, request: &Request, is_repeated: bool) -> Result<Reply, MemoryError> {
         Ok(match request {
-            Request::Remember { engram, vector, lease } => {
-                Reply::Number(opened.remember(engram, vector.clone(), *lease)?)
+            Request::Remember { engram, vector, facts, lease } => {
+                Reply::Number(opened.remember(engram, vector.clone(), facts.as_deref(), *lease)?)
             }
             Request::SetVector { id, vector } => Reply::Updates(vec![opened.set_vector(*id, vector.clone())?]),
             Request::Get { id } => Reply::Engram(opened.get(*id)?.map(Box::new)),
@@ -144,13 +147,18 @@ impl Local {
             Request::Search { vector, n, filters, ranking } => {
                 Reply::Recalled(opened.search(vector, *n, filters, ranking)?)
             }
+            Request::Recall { question, n, filters, ranking } => {
+                Reply::Recalled(opened.recall(question, *n, filters, ranking)?)
+            }
             Request::List { filters, n } => Reply::Engrams(opened.list(filters, *n)?),
             Request::Remove { ids } => {
                 let updates = opened.remove(ids)?;
-                self.forget_in_backups(ids);
+                self.forget_in_backups(&with_facts(ids));
                 Reply::Updates(updates)
             }
             Request::WithoutVector { model, n } => Reply::Engrams(opened.without_vector(model, *n)?),
+            Request::WithoutFacts { n } => Reply::Engrams(opened.without_facts(*n)?),
+            Request::AddFacts { id, facts } => Reply::Updates(vec![opened.add_facts(*id, facts)?]),
             Request::Resolve { prefix } => Reply::Ids(opened.ids_with_prefix(prefix)?),
             Request::Abbreviate { ids } => Reply::Lengths(opened.abbreviate(ids)?),
             Request::Statistics => {

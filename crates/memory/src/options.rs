@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use hone_protocol::Rating;
 use serde::{Deserialize, Serialize};
+
+use crate::engram::Engram;
 
 /// The options of memory.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,52 +42,107 @@ impl Default for MemoryOptions {
 
 /// How a search result is ranked:
 ///
-/// `relevance = similarity * (1 + score_weight * (score - 3) / 2)`
+/// `relevance = similarity * (1 + weight * mark)`
 ///
-/// The best grade, 5, raises a similarity by `score_weight` and the worst, 1, lowers it by as much. A grade of 3, or no
-/// grade, leaves it unchanged. A negative similarity is not weighted: a good grade would push it further down.
+/// The mark is 1 for the best, -1 for the worst, and comes from the first of these that there is: the person's rating, a
+/// comparison with another answer, the grade of a judge (`(score - 3) / 2`), the generator's grade of its own answer. Each has a
+/// weight of its own. An answer without a mark keeps its similarity, and so does a negative similarity: a good mark would push
+/// it further down.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ranking {
-    /// The weight of the grade, from 0 (none) to 1.
+    /// The weight of a person's rating, from 0 (none) to 1; and so are those that follow.
+    pub person_weight: f32,
+    /// The weight of a comparison.
+    pub comparison_weight: f32,
+    /// The weight of a judge's grade.
     pub score_weight: f32,
+    /// The weight of a grade that the generator gave itself.
+    pub self_score_weight: f32,
 }
 
 impl Default for Ranking {
     fn default() -> Self {
-        Ranking { score_weight: 0.2 }
+        Ranking { person_weight: 0.3, comparison_weight: 0.25, score_weight: 0.2, self_score_weight: 0.05 }
     }
 }
 
 impl Ranking {
-    /// The relevance of an engram with this similarity and score.
-    pub fn relevance(&self, similarity: f32, score: Option<u8>) -> f32 {
-        match score {
-            Some(score) if similarity > 0.0 => similarity * (1.0 + self.weight() * (f32::from(score) - 3.0) / 2.0),
+    /// The relevance of an engram with this similarity.
+    pub fn relevance(&self, similarity: f32, engram: &Engram) -> f32 {
+        match self.weighted_mark(engram) {
+            Some(mark) if similarity > 0.0 => similarity * (1.0 + mark),
             _ => similarity,
         }
     }
 
     /// The highest relevance that an engram of this similarity can have.
     pub(crate) fn highest_relevance(&self, similarity: f32) -> f32 {
-        self.relevance(similarity, Some(5))
+        let weights = [self.person_weight, self.comparison_weight, self.score_weight, self.self_score_weight];
+        similarity.max(similarity * (1.0 + weights.into_iter().map(sound).fold(0.0, f32::max)))
     }
 
-    /// Outside of 0 to 1, a good grade could count against an answer.
-    fn weight(&self) -> f32 {
-        self.score_weight.clamp(0.0, 1.0)
+    fn weighted_mark(&self, engram: &Engram) -> Option<f32> {
+        let rated = engram.user_feedback.map(|rating| (self.person_weight, of_best(rating == Rating::Good)));
+        let compared = || engram.pairwise_winner.map(|is_winner| (self.comparison_weight, of_best(is_winner)));
+        let graded = || {
+            let grade = engram.grade.as_ref()?;
+            let weight = if grade.judging.self_graded { self.self_score_weight } else { self.score_weight };
+            Some((weight, (f32::from(grade.score?) - 3.0) / 2.0))
+        };
+        rated.or_else(compared).or_else(graded).map(|(weight, mark)| sound(weight) * mark)
     }
+}
+
+fn of_best(is_best: bool) -> f32 {
+    if is_best { 1.0 } else { -1.0 }
+}
+
+/// Outside of 0 to 1, a good mark could count against an answer.
+fn sound(weight: f32) -> f32 {
+    weight.clamp(0.0, 1.0)
+}
+
+/// What is similar enough to be recalled, and how engrams are told from each other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Matching {
+    /// The least cosine similarity to the question, -1 to 1.
+    pub threshold: f32,
+    /// The least similarity as a share of the most similar engram's, 0 to 1.
+    pub nearness: f32,
+    /// The share of the question's words, each weighted by its rarity, that makes up for a lower similarity.
+    pub words_threshold: f32,
+    /// The weight of the ranking by words, beside that by meaning.
+    pub words_weight: f32,
+    /// The least similarity of two engrams that say the same; only the newer one is recalled.
+    pub duplicate: f32,
+    /// The least similarity of two facts about the same thing; the newer one comes first.
+    pub same_statement: f32,
+    /// The same where the newer one says that something has changed.
+    pub changed_statement: f32,
 }
 
 #[cfg(test)]
 mod tests {
+    use hone_protocol::{Grade, Judging};
+
     use super::*;
+    use crate::engram::tests::{example, graded};
+
+    fn unmarked() -> Engram {
+        Engram { grade: None, pairwise_winner: None, user_feedback: None, ..example(2) }
+    }
+
+    fn scored(score: Option<u8>) -> Engram {
+        Engram { grade: score.map(graded), ..unmarked() }
+    }
 
     #[track_caller]
     fn check(score_weight: f32, similarity: f32, score: Option<u8>, expected: f32) {
-        let relevance = Ranking { score_weight }.relevance(similarity, score);
+        let ranking = Ranking { score_weight, ..Ranking::default() };
+        let relevance = ranking.relevance(similarity, &scored(score));
         assert!((relevance - expected).abs() < 1e-6, "{relevance}");
-        assert!(relevance <= Ranking { score_weight }.highest_relevance(similarity) + 1e-6);
+        assert!(relevance <= ranking.highest_relevance(similarity) + 1e-6);
     }
 
     #[test]
@@ -98,5 +156,22 @@ mod tests {
         check(1.0, 0.5, Some(1), 0.0);
         check(9.0, 0.5, Some(5), 1.0);
         check(0.2, -0.5, Some(5), -0.5);
+    }
+
+    #[test]
+    fn a_person_counts_before_a_comparison_and_a_comparison_before_grades() {
+        let ranking = Ranking { person_weight: 0.4, comparison_weight: 0.3, score_weight: 0.2, self_score_weight: 0.1 };
+        let check = |engram: &Engram, expected: f32| {
+            let relevance = ranking.relevance(1.0, engram);
+            assert!((relevance - expected).abs() < 1e-6, "{relevance}, not {expected}");
+        };
+        let judging = Judging { self_graded: true, ..Judging::default() };
+        let self_graded = Engram { grade: Some(Grade { judging, ..graded(5) }), ..unmarked() };
+        check(&self_graded, 1.1);
+        check(&scored(Some(5)), 1.2);
+        let lost = Engram { pairwise_winner: Some(false), ..scored(Some(5)) };
+        check(&lost, 0.7);
+        check(&Engram { user_feedback: Some(Rating::Good), ..lost.clone() }, 1.4);
+        check(&Engram { user_feedback: Some(Rating::Bad), pairwise_winner: Some(true), ..lost }, 0.6);
     }
 }

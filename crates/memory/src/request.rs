@@ -9,7 +9,7 @@ use crate::backlog::{BacklogEntry, Lease, Wanted};
 use crate::engram::Engram;
 use crate::error::MemoryError;
 use crate::filters::{EventFilter, Filters};
-use crate::options::Ranking;
+use crate::options::{Matching, Ranking};
 use crate::statistics::{Statistics, Verification};
 
 /// A vector and its embedding model.
@@ -37,6 +37,25 @@ impl Vector {
         let values = self.values.iter().map(|value| (f64::from(*value) / length) as f32).collect();
         Ok(Vector { values, ..self })
     }
+}
+
+/// A fact that the user stated in a question, as it is sent to the owner.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StatedFact {
+    pub(crate) text: String,
+    pub(crate) is_update: bool,
+    pub(crate) vector: Option<Vector>,
+}
+
+/// What is to be recalled for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Question {
+    pub(crate) text: String,
+    pub(crate) vector: Vector,
+    /// Texts that the conversation holds already.
+    pub(crate) known: Vec<String>,
+    pub(crate) matching: Matching,
+    pub(crate) keeps_all: bool,
 }
 
 /// A line of an export: an engram with all of its fields, and its vector.
@@ -78,6 +97,9 @@ pub(crate) enum Request {
         /// Of the process that works on what is due of it.
         #[serde(default)]
         lease: Option<Lease>,
+        /// What the user stated in the question; `None` if it was not searched for facts.
+        #[serde(default)]
+        facts: Option<Vec<StatedFact>>,
     },
     SetVector {
         id: QueryId,
@@ -111,6 +133,12 @@ pub(crate) enum Request {
         filters: Filters,
         ranking: Ranking,
     },
+    Recall {
+        question: Box<Question>,
+        n: usize,
+        filters: Filters,
+        ranking: Ranking,
+    },
     List {
         filters: Filters,
         n: usize,
@@ -121,6 +149,13 @@ pub(crate) enum Request {
     WithoutVector {
         model: String,
         n: usize,
+    },
+    WithoutFacts {
+        n: usize,
+    },
+    AddFacts {
+        id: QueryId,
+        facts: Vec<StatedFact>,
     },
     Resolve {
         prefix: String,
@@ -183,9 +218,12 @@ impl Request {
             | Request::Fields { .. }
             | Request::AnnotateMeaning { .. }
             | Request::Search { .. }
+            | Request::Recall { .. }
             | Request::List { .. }
             | Request::Remove { .. }
             | Request::WithoutVector { .. }
+            | Request::WithoutFacts { .. }
+            | Request::AddFacts { .. }
             | Request::Resolve { .. }
             | Request::Abbreviate { .. }
             | Request::Statistics

@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use hone_protocol::Rating;
 use serde::{Deserialize, Serialize};
 
-use crate::engram::Engram;
+use crate::engram::{Engram, EngramKind};
 
 /// Figures about memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
-    /// All engrams.
+    /// All answers.
     pub all: Tally,
+    /// Facts that the user stated, which count nowhere else.
+    #[serde(default)]
+    pub facts: u64,
     /// The number of engrams with each score, from 1 to 5.
     pub scores: [u64; 5],
     /// Engrams by the model that answered.
@@ -46,10 +49,14 @@ pub struct Statistics {
 impl Statistics {
     /// Engrams without a vector of the current embedding model, which semantic search cannot find.
     pub fn without_vector(&self, model: &str) -> u64 {
-        self.all.engrams.saturating_sub(self.vectors.get(model).copied().unwrap_or_default())
+        (self.all.engrams + self.facts).saturating_sub(self.vectors.get(model).copied().unwrap_or_default())
     }
 
     pub(crate) fn count(&mut self, engram: &Engram) {
+        if engram.kind == EngramKind::Fact {
+            self.facts += 1;
+            return;
+        }
         let mut tallies = [
             &mut self.all,
             self.models.entry(engram.model.clone()).or_default(),

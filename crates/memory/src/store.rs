@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hone_protocol::{Comparison, Envelope, Grade, QueryId, Rating, RecalledEngram, Timestamp};
+use hone_protocol::{Comparison, Envelope, Grade, HolderId, QueryId, Rating, RecalledEngram, Timestamp};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
@@ -28,8 +28,8 @@ use crate::error::{MemoryError, TransferError};
 use crate::files::STORAGE_FOLDER;
 use crate::filters::{EventFilter, Filters};
 use crate::local::parse_line;
-use crate::options::{MemoryOptions, Ranking};
-use crate::request::{ExportedEngram, Reply, Request, Standing, Update, Vector};
+use crate::options::{Matching, MemoryOptions, Ranking};
+use crate::request::{ExportedEngram, Question, Reply, Request, Standing, StatedFact, Update, Vector};
 use crate::sharing::Shared;
 use crate::statistics::{Statistics, Verification};
 
@@ -60,6 +60,32 @@ pub struct Imported {
     pub added: u64,
     /// Engrams that were already there, unchanged.
     pub already_there: u64,
+}
+
+/// Something that the user stated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fact {
+    /// The statement, in the user's words.
+    pub text: String,
+    /// Whether it says that something has changed.
+    pub is_update: bool,
+    /// Its vector by the current embedding model.
+    pub vector: Option<Vec<f32>>,
+}
+
+/// What is to be recalled for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecallQuestion {
+    /// The question.
+    pub text: String,
+    /// Its vector by the current embedding model.
+    pub vector: Vec<f32>,
+    /// Texts that the conversation holds already; what was said with them is not recalled.
+    pub known: Vec<String>,
+    /// What is similar enough.
+    pub matching: Matching,
+    /// Whether an exchange and the facts stated in it may all be recalled, and so may engrams that say the same.
+    pub keeps_all: bool,
 }
 
 impl MemoryStore {
@@ -136,7 +162,60 @@ impl MemoryStore {
     /// # Errors
     /// [`MemoryError::Conflict`] if another engram is remembered under its id.
     pub fn remember(&self, engram: Engram, vector: Option<Vec<f32>>) -> Result<u64, MemoryError> {
-        self.remember_held(engram, vector, None)
+        self.remember_exchange(engram, vector, None, None)
+    }
+
+    /// Remembers an answer as [`MemoryStore::remember`] does, and in the same write what the user stated in its question, if it
+    /// was searched for facts: each fact is an engram of its own, which is removed with the answer. If the grade of the answer is
+    /// [due](Engram::due), `holder` works on it from the start.
+    ///
+    /// # Errors
+    /// [`MemoryError::Conflict`] if another engram is remembered under its id.
+    pub fn remember_exchange(
+        &self,
+        engram: Engram,
+        vector: Option<Vec<f32>>,
+        facts: Option<Vec<Fact>>,
+        holder: Option<HolderId>,
+    ) -> Result<u64, MemoryError> {
+        let vector = vector.and_then(|values| self.usable_vector(engram.query_id, values));
+        let facts = facts.map(|facts| self.stated(engram.query_id, facts));
+        let lease = holder.map(|holder| self.lease_of(holder));
+        self.number(Request::Remember { engram: Box::new(engram), vector, facts, lease })
+    }
+
+    /// Remembers what the user stated in the question of an answer that is remembered already.
+    ///
+    /// # Errors
+    /// When it cannot be written; a missing engram is only logged as a warning.
+    pub fn add_facts(&self, id: QueryId, facts: Vec<Fact>) -> Result<Update, MemoryError> {
+        self.update(Request::AddFacts { id, facts: self.stated(id, facts) })
+    }
+
+    /// The first `n` answers whose questions were not searched for facts, oldest first: an earlier version has remembered
+    /// them.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn engrams_without_facts(&self, n: usize) -> Result<Vec<Engram>, MemoryError> {
+        expect!(self.ask(Request::WithoutFacts { n }), Reply::Engrams(engrams) => engrams)
+    }
+
+    /// At most `n` engrams that may help to answer a question, best first: those that are similar to it in meaning or hold its
+    /// words, each exchange once, the newest of statements about the same thing first.
+    ///
+    /// # Errors
+    /// When the vector has length zero.
+    pub fn recall(
+        &self,
+        question: RecallQuestion,
+        n: usize,
+        filters: &Filters,
+    ) -> Result<Vec<RecalledEngram>, MemoryError> {
+        let RecallQuestion { text, vector, known, matching, keeps_all } = question;
+        let question = Box::new(Question { text, vector: self.vector(vector)?, known, matching, keeps_all });
+        let (filters, ranking) = (filters.clone(), self.ranking);
+        expect!(self.ask(Request::Recall { question, n, filters, ranking }), Reply::Recalled(found) => found)
     }
 
     /// Replaces the vector of an engram with one of the current embedding model.
@@ -371,9 +450,17 @@ impl MemoryStore {
         Ok(updates.first().copied().unwrap_or(Update::Missing))
     }
 
-    fn vector_or_warn(&self, id: QueryId, values: Vec<f32>) -> Option<Vector> {
+    fn usable_vector(&self, id: QueryId, values: Vec<f32>) -> Option<Vector> {
         let vector = self.vector(values);
         vector.inspect_err(|error| tracing::warn!(%id, %error, "an answer is remembered without its vector")).ok()
+    }
+
+    fn stated(&self, id: QueryId, facts: Vec<Fact>) -> Vec<StatedFact> {
+        let stated = |Fact { text, is_update, vector }: Fact| {
+            let vector = vector.and_then(|values| self.usable_vector(id, values));
+            StatedFact { text, is_update, vector }
+        };
+        facts.into_iter().map(stated).collect()
     }
 
     fn vector(&self, values: Vec<f32>) -> Result<Vector, MemoryError> {

@@ -13,6 +13,16 @@ pub trait Embed: Send + Sync {
     /// # Errors
     /// When the model cannot be loaded or run.
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError>;
+
+    /// The vector of a question that texts are searched with. Some models are trained to be told the one from the other.
+    ///
+    /// # Errors
+    /// When the model cannot be loaded or computed.
+    fn embed_query(&self, question: &str) -> Result<Vec<f32>, EmbedError> {
+        let vectors = self.embed(&[question])?;
+        let none = || EmbedError { model: self.model().to_owned(), reason: "it gave no vector".to_owned() };
+        vectors.into_iter().next().ok_or_else(none)
+    }
 }
 
 /// Why there are no vectors.

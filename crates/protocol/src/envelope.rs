@@ -258,7 +258,7 @@ pub enum RecallMode {
     Tool,
 }
 
-/// A past exchange that was recalled.
+/// A past exchange, or a fact stated in one, that was recalled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecalledEngram {
     /// Its id.
@@ -271,8 +271,14 @@ pub struct RecalledEngram {
     pub score: Option<u8>,
     /// Cosine similarity to the search text, -1 to 1.
     pub similarity: f32,
-    /// The value it was ranked by: the similarity weighted with the score.
+    /// The similarity weighted with what a person, a comparison or a judge thinks of the answer.
     pub relevance: f32,
+    /// The share of the question's words that it holds, each weighted by its rarity, 0 to 1.
+    #[serde(default)]
+    pub words: f32,
+    /// Whether it is a fact that the user stated: the statement is its `query`, and it has no answer.
+    #[serde(default)]
+    pub is_fact: bool,
 }
 
 /// An answer was stored durably.

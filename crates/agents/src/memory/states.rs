@@ -13,6 +13,7 @@ state_machine! {
         AnnotatingPairwise: () = "ANNOTATING_PAIRWISE",
         AnnotatingFeedback: () = "ANNOTATING_FEEDBACK",
         Embedding: () = "EMBEDDING",
+        AddingFacts: () = "ADDING_FACTS",
         Error: () = "ERROR",
     }
     actions {
@@ -21,6 +22,7 @@ state_machine! {
         AnnotatePairwise = "ANNOTATE_PAIRWISE",
         AnnotateFeedback = "ANNOTATE_FEEDBACK",
         EmbedOne = "EMBED",
+        AddFacts = "ADD_FACTS",
         Fail = "FAIL",
         Reset = "RESET",
     }
@@ -30,6 +32,7 @@ state_machine! {
         Idle + AnnotatePairwise => AnnotatingPairwise,
         Idle + AnnotateFeedback => AnnotatingFeedback,
         Idle + EmbedOne => Embedding,
+        Idle + AddFacts => AddingFacts,
         Writing + Reset => Idle,
         Writing + Fail => Error,
         UpdatingScore + Reset => Idle,
@@ -40,6 +43,8 @@ state_machine! {
         AnnotatingFeedback + Fail => Error,
         Embedding + Reset => Idle,
         Embedding + Fail => Error,
+        AddingFacts + Reset => Idle,
+        AddingFacts + Fail => Error,
         Error + Reset => Idle,
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hone_agents::MemoryMode;
-use hone_memory::Engram;
+use hone_memory::{Engram, Filters};
 use hone_protocol::scripted::Script;
 use hone_protocol::{
     FinishReason, GenerateError, GenerateRequest, Message, Payload, QueryId, Recall, RecallMode, Response, Role,
@@ -260,6 +260,56 @@ fn mode_off_recalls_nothing_and_remembers_all_the_same() {
     stage.stop();
     assert_eq!(stage.generator.requests().len(), 1);
     assert_eq!(stage.engram(id).model, MODEL);
+}
+
+#[test]
+fn what_a_person_states_is_recalled_as_they_said_it() {
+    let with_facts = |respond: fn(&GenerateRequest) -> Script| {
+        let mut plan = Plan::answering(respond).recalling(MemoryMode::Auto);
+        plan.settings.facts = true;
+        plan
+    };
+    let mut before = with_facts(|_| Script::saying(&["Carrots are fine for dogs, in small pieces."])).start();
+    let id = before.ask("My cat is called Mia, may she eat carrots?");
+    before.wait_about(id, Subject::CritiqueResult);
+    let mut stage = with_facts(without_tools).start_in(before.leave_folder());
+    let id = stage.ask("What is my cat called?");
+    let answer = stage.wait_about(id, Subject::ResponseGeneration);
+    assert_eq!(response_in(&answer).answer, "Mia.");
+    let requests = stage.generator.requests();
+    let turn = messages_of(&requests[1]).last().unwrap();
+    assert!(turn.content.contains("> Stated: My cat is called Mia\n\n"), "{}", turn.content);
+    let heard = stage.stop();
+    let recalled: Vec<_> = recalls_in(&heard).into_iter().flat_map(|recall| recall.engrams).collect();
+    assert!(recalled.len() == 1 && recalled[0].is_fact, "{recalled:#?}");
+}
+
+#[test]
+fn questions_of_an_earlier_version_are_searched_for_facts() {
+    let before = Plan::answering(without_tools).start();
+    let told = Response {
+        query: "My cat is called Mia, is that so?".to_owned(),
+        answer: "It is.".to_owned(),
+        thinking: String::new(),
+        model: MODEL.to_owned(),
+        sampling: SamplingOptions::default(),
+        finish_reason: Some(FinishReason::Stop),
+        timings: Timings::default(),
+    };
+    let id = QueryId::fresh();
+    before.store.remember(Engram::new(id, SessionId::fresh(), &told), None).unwrap();
+    let mut plan = Plan::answering(without_tools);
+    plan.settings.facts = true;
+    let stage = plan.start_in(before.leave_folder());
+    let begin = Instant::now();
+    while !stage.store.engrams_without_facts(1).unwrap().is_empty() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it was never searched");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let engrams = stage.store.list(&Filters { facts: true, ..Filters::default() }, 9).unwrap();
+    assert_eq!(engrams[0].query, "My cat is called Mia");
+    assert_eq!((engrams[0].source, engrams.len()), (Some(id), 2));
+    assert_eq!(stage.store.engrams_without_vector("words", 9).unwrap(), []);
 }
 
 #[test]

@@ -1,8 +1,6 @@
-//! `hone memory search`: answers to similar questions, best first.
+//! `hone memory search`: answers that are similar to a question in meaning, or hold its words, best first.
 
-use anyhow::Context;
-use hone_agents::text_to_embed;
-use hone_memory::{Engram, Filters, MemoryStore};
+use hone_memory::{Engram, Filters, Matching, MemoryStore, RecallQuestion};
 use hone_protocol::{Embed, RecalledEngram};
 
 use super::describe::{Line, print_lines};
@@ -20,24 +18,45 @@ const MADE_AT_ONCE: usize = 8;
 
 pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemorySearchArguments) -> anyhow::Result<Outcome> {
     let embedder = app.embedder()?;
-    let vectors = embedder.embed(&[&arguments.query])?;
-    let vector = vectors.first().context("the embedding model gave no vector")?;
+    let matching = app.config.memory.settings.matching(&arguments.query);
+    let question = RecallQuestion {
+        text: arguments.query.clone(),
+        vector: embedder.embed_query(&arguments.query)?,
+        known: Vec::new(),
+        matching: Matching { threshold: -1.0, nearness: 0.0, ..matching.clone() },
+        keeps_all: true,
+    };
     let filters = Filters { min_similarity: arguments.min_similarity, ..arguments.filters.filters() };
-    let mut found = store.search(vector, arguments.n, &filters)?;
+    let mut found = store.recall(question.clone(), arguments.n, &filters)?;
     // The search has determined which vectors are missing.
     if make_lacking_vectors(app, store, &*embedder)? {
-        found = store.search(vector, arguments.n, &filters)?;
+        found = store.recall(question, arguments.n, &filters)?;
     }
     if arguments.json.json {
         app.output.print_json(&found)?;
         return Ok(Outcome::Done);
     }
-    if found.is_empty() {
-        app.output.note("nothing similar is remembered");
+    if let Some(note) = note_on(&found, &matching) {
+        app.output.note(&note);
     }
     let lines = found.into_iter().map(|recalled| line(store, recalled)).collect::<anyhow::Result<_>>()?;
     print_lines(app, store, lines)?;
     Ok(Outcome::Done)
+}
+
+/// What is to be said about results that a chat would not recall.
+fn note_on(found: &[RecalledEngram], matching: &Matching) -> Option<String> {
+    let is_similar = |recalled: &RecalledEngram| {
+        recalled.similarity >= matching.threshold || recalled.words >= matching.words_threshold
+    };
+    match found {
+        [] => Some("nothing similar is remembered".to_owned()),
+        found if found.iter().any(is_similar) => None,
+        _ => Some(format!(
+            "nothing is similar enough for a chat to recall it, which takes a similarity of {:.2}; these are the closest",
+            matching.threshold
+        )),
+    }
 }
 
 /// Computes the missing vectors, if they are few; otherwise says how many answers cannot be found.
@@ -63,7 +82,7 @@ fn make_vectors(app: &App, store: &MemoryStore, embedder: &dyn Embed, lacking: &
     let mut steps = Steps::new(app.output, "answers");
     for (n_done, engrams) in (0..).step_by(MADE_AT_ONCE).zip(lacking.chunks(MADE_AT_ONCE)) {
         steps.show(n_done, lacking.len(), "");
-        let texts: Vec<String> = engrams.iter().map(|engram| text_to_embed(&engram.query, &engram.answer)).collect();
+        let texts: Vec<String> = engrams.iter().map(Engram::text).collect();
         let vectors = embedder.embed(&texts.iter().map(String::as_str).collect::<Vec<_>>())?;
         for (engram, vector) in engrams.iter().zip(vectors) {
             store.set_vector(engram.query_id, vector)?;
@@ -75,11 +94,25 @@ fn make_vectors(app: &App, store: &MemoryStore, embedder: &dyn Embed, lacking: &
 
 fn line(store: &MemoryStore, recalled: RecalledEngram) -> anyhow::Result<Line> {
     let grade = store.get(recalled.query_id)?.and_then(|engram| engram.grade);
-    let number = |number: f32| format!("{number:.3}");
+    let (asked, answered) = match recalled.is_fact {
+        true => ("stated", String::new()),
+        false => ("asked", format!("answered: {}", on_one_line(&recalled.answer))),
+    };
     Ok(Line {
         query_id: recalled.query_id,
         score: recalled.score,
         judging: grade.map(|grade| grade.judging),
-        cells: vec![number(recalled.relevance), number(recalled.similarity), on_one_line(&recalled.query)],
+        cells: vec![
+            labelled("similarity", recalled.similarity),
+            labelled("words", recalled.words),
+            labelled("relevance", recalled.relevance),
+            format!("{asked}: {}", on_one_line(&recalled.query)),
+            answered,
+        ],
     })
+}
+
+/// A score with its name.
+pub(super) fn labelled(name: &str, score: f32) -> String {
+    format!("{name} {score:.2}")
 }

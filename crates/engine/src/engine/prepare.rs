@@ -32,7 +32,7 @@ pub(super) struct Prepared {
 /// What chooses the tokens of the answer.
 pub(super) enum Choice {
     /// The sampler, among the tokens that the constraint allows.
-    Sampled(Box<Sampler>, Option<ConstraintState>),
+    Sampled(Box<Sampler>, Option<Box<ConstraintState>>),
     /// Nothing: these are the tokens.
     Forced(Vec<u32>),
 }
@@ -76,7 +76,7 @@ fn choice(request: &GenerateRequest, model: &ModelText) -> Result<Choice, Genera
     match (&request.forced_answer, &request.constraint) {
         (None, constraint) => {
             let sampler = Sampler::new(request.sampling.clone(), model.vocab_size()).map_err(refused)?;
-            Ok(Choice::Sampled(Box::new(sampler), constraint.as_ref().map(start).transpose()?))
+            Ok(Choice::Sampled(Box::new(sampler), constraint.as_ref().map(start).transpose()?.map(Box::new)))
         }
         (Some(answer), None) => {
             let tokens = model.tokenizer().encode(answer, EncodeOptions::default()).map_err(refused)?;

@@ -5,6 +5,7 @@ use hone_protocol::{Comparison, Grade, QueryId, Rating};
 use serde_json::{Map, Value};
 
 use super::backlog::Holding;
+use super::facts::facts_extracted;
 use super::opened::{Draft, Opened};
 use crate::backlog::{DUE, Due, Lease};
 use crate::engram::{Engram, field, grade_fields, pairwise_fields};
@@ -15,7 +16,7 @@ use crate::lock::lock;
 use crate::records::{
     Head, Numbered, StoredVector, damaged, engram_key, from_json, id_of, keys_of_all, sequence_of, to_json, vector_key,
 };
-use crate::request::{Update, Vector};
+use crate::request::{StatedFact, Update, Vector};
 use crate::statistics::{Statistics, Verification};
 
 /// The most problems that a verification lists.
@@ -26,16 +27,24 @@ impl Opened {
         &self,
         engram: &Engram,
         vector: Option<Vector>,
+        facts: Option<&[StatedFact]>,
         lease: Option<Lease>,
     ) -> Result<u64, MemoryError> {
-        let fields = fields_of(engram)?;
-        self.write(|draft| match draft.fields(engram.query_id)? {
-            Some(stored) if says_all_of(&stored, &fields) => sequence_of(&stored),
-            Some(_) => Err(MemoryError::Conflict { id: engram.query_id }),
-            None => {
-                vector.iter().try_for_each(|vector| draft.settle_dimensions(vector))?;
-                draft.add(engram.query_id, fields, vector, lease)
-            }
+        let mut fields = fields_of(engram)?;
+        if facts.is_some() {
+            fields.extend(facts_extracted());
+        }
+        self.write(|draft| {
+            let sequence = match draft.fields(engram.query_id)? {
+                Some(stored) if says_all_of(&stored, &fields) => return sequence_of(&stored),
+                Some(_) => return Err(MemoryError::Conflict { id: engram.query_id }),
+                None => {
+                    vector.iter().try_for_each(|vector| draft.settle_dimensions(vector))?;
+                    draft.add(engram.query_id, fields, vector, lease)?
+                }
+            };
+            draft.add_facts(engram, facts.unwrap_or_default())?;
+            Ok(sequence)
         })
     }
 
@@ -114,9 +123,13 @@ impl Opened {
 
     pub(super) fn remove(&self, ids: &[QueryId]) -> Result<Vec<Update>, MemoryError> {
         self.write(|draft| {
+            let mut removed = Vec::new();
             let updates: Vec<Update> = ids.iter().map(|id| draft.remove(*id)).collect::<Result<_, _>>()?;
-            let removed = ids.iter().zip(&updates).filter(|(_, update)| **update == Update::Merged);
-            draft.blank_events(&removed.map(|(id, _)| *id).collect::<Vec<_>>())?;
+            for (id, _) in ids.iter().zip(&updates).filter(|(_, update)| **update == Update::Merged) {
+                removed.push(*id);
+                removed.extend(draft.remove_facts(*id)?);
+            }
+            draft.blank_events(&removed)?;
             Ok(updates)
         })
     }
@@ -266,6 +279,7 @@ impl Draft<'_> {
         self.put(id, &fields)?;
         self.batch.insert(Numbered::Engram.key(sequence), id.as_bytes().to_vec());
         self.file(id, &fields, lease.into())?;
+        self.texts.push((sequence, Some(text_of(&fields))));
         if vector.is_some() {
             self.set_vector(sequence, id, vector)?;
         }
@@ -273,7 +287,7 @@ impl Draft<'_> {
     }
 
     /// Sets fields of an engram; all others stay, including those that this version does not know.
-    fn merge(&mut self, id: QueryId, fields: Map<String, Value>, what: &str) -> Result<Update, MemoryError> {
+    pub(super) fn merge(&mut self, id: QueryId, fields: Map<String, Value>, what: &str) -> Result<Update, MemoryError> {
         let Some(mut stored) = self.fields(id)? else { return Ok(missing(id, what)) };
         let is_news = fields.iter().any(|(name, value)| stored.get(name) != Some(value));
         if is_news {
@@ -311,7 +325,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn remove(&mut self, id: QueryId) -> Result<Update, MemoryError> {
+    pub(super) fn remove(&mut self, id: QueryId) -> Result<Update, MemoryError> {
         let Some(stored) = self.fields(id)? else { return Ok(Update::Missing) };
         let sequence = sequence_of(&stored)?;
         self.batch.remove(engram_key(id));
@@ -319,6 +333,7 @@ impl Draft<'_> {
         if due_in(&stored).is_some() {
             self.batch.remove(Numbered::Due.key(sequence));
         }
+        self.texts.push((sequence, None));
         if self.storage.get(&vector_key(id))?.is_some() {
             self.set_vector(sequence, id, None)?;
         }
@@ -326,9 +341,14 @@ impl Draft<'_> {
     }
 }
 
-fn missing(id: QueryId, what: &str) -> Update {
+pub(super) fn missing(id: QueryId, what: &str) -> Update {
     tracing::warn!(%id, "the engram does not exist: {what} is not remembered");
     Update::Missing
+}
+
+/// The text of an engram for the index of words; empty if this version cannot read it.
+fn text_of(fields: &Map<String, Value>) -> String {
+    serde_json::from_value(Value::Object(fields.clone())).map_or_else(|_| String::new(), |engram: Engram| engram.text())
 }
 
 /// The ids by sequence number.

@@ -19,12 +19,15 @@ use crate::records::{
 };
 use crate::request::Vector;
 use crate::storage::{Batch, Storage, of_io};
+use crate::words::WordIndex;
 
 /// Open storage and index.
 pub(super) struct Opened {
     folder: PathBuf,
     pub(super) storage: Storage,
     pub(super) index: Mutex<VectorIndex>,
+    /// The index of words, once a search has needed it.
+    pub(super) words: Mutex<Option<WordIndex>>,
     /// Held while writing.
     head: Mutex<Head>,
     pub(super) recent_events: Mutex<RecentEvents>,
@@ -40,6 +43,8 @@ pub(super) struct Draft<'a> {
     pub(super) batch: Batch,
     pub(super) head: Head,
     vectors: Vec<(Change, Option<StoredVector>)>,
+    /// Texts that were added or removed, by sequence number.
+    pub(super) texts: Vec<(u64, Option<String>)>,
     /// Dimensions of embedding models that this draft sets.
     dimensions: BTreeMap<String, usize>,
     /// The embedding model whose vectors have changed their dimensions.
@@ -63,6 +68,7 @@ impl Opened {
             folder: folder.to_owned(),
             storage,
             index: Mutex::new(index),
+            words: Mutex::default(),
             head: Mutex::new(head),
             recent_events: Mutex::default(),
             commits: Commits::default(),
@@ -85,7 +91,7 @@ impl Opened {
         let mut head = lock(&self.head);
         let mut draft = Draft::new(&self.storage, *head);
         let result = build(&mut draft)?;
-        let Draft { mut batch, head: new_head, vectors, resettled_model, .. } = draft;
+        let Draft { mut batch, head: new_head, vectors, texts, resettled_model, .. } = draft;
         if !batch.is_empty() {
             batch.insert(HEAD_KEY.to_vec(), to_json("the head of memory", &new_head)?);
             self.storage.apply(batch)?;
@@ -95,6 +101,7 @@ impl Opened {
                 Some(model) if model == lock(&self.index).model() => self.rebuild_index(&new_head)?,
                 _ => self.update_index(first_change, vectors)?,
             }
+            self.update_words(&texts);
         }
         let write = self.commits.applied();
         drop(head);
@@ -117,6 +124,12 @@ impl Opened {
             updated.inspect_err(|_| self.storage.mark_broken())?;
         }
         Ok(())
+    }
+
+    fn update_words(&self, texts: &[(u64, Option<String>)]) {
+        if let Some(words) = lock(&self.words).as_mut() {
+            texts.iter().for_each(|(sequence, text)| words.set(*sequence, text.as_deref()));
+        }
     }
 
     fn rebuild_index(&self, head: &Head) -> Result<(), MemoryError> {
@@ -171,7 +184,7 @@ impl Drop for Opened {
 impl<'a> Draft<'a> {
     fn new(storage: &'a Storage, head: Head) -> Draft<'a> {
         let (batch, vectors, dimensions) = (Batch::default(), Vec::new(), BTreeMap::new());
-        Draft { storage, batch, head, vectors, dimensions, resettled_model: None }
+        Draft { storage, batch, head, vectors, texts: Vec::new(), dimensions, resettled_model: None }
     }
 
     /// Sets the dimensions of a model to those of a vector that the model has just made. Vectors with other dimensions,

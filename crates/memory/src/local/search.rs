@@ -3,7 +3,7 @@
 use hone_protocol::{QueryId, RecalledEngram};
 
 use super::opened::Opened;
-use crate::engram::Engram;
+use crate::engram::{Engram, EngramKind};
 use crate::error::MemoryError;
 use crate::filters::Filters;
 use crate::index::Neighbour;
@@ -30,6 +30,18 @@ impl Opened {
         filters: &Filters,
         ranking: &Ranking,
     ) -> Result<Vec<RecalledEngram>, MemoryError> {
+        let found = self.candidates(vector, n, filters, ranking)?;
+        Ok(found.into_iter().map(Candidate::into_recalled).collect())
+    }
+
+    /// The same with everything that is known about them.
+    pub(super) fn candidates(
+        &self,
+        vector: &Vector,
+        n: usize,
+        filters: &Filters,
+        ranking: &Ranking,
+    ) -> Result<Vec<Candidate>, MemoryError> {
         let mut found = Found { n, ranking, best: Vec::new() };
         if n == 0 {
             return Ok(found.best);
@@ -105,21 +117,34 @@ impl Opened {
     }
 }
 
+/// An engram that was found by its vector.
+pub(super) struct Candidate {
+    pub(super) engram: Engram,
+    pub(super) similarity: f32,
+    pub(super) relevance: f32,
+}
+
+impl Candidate {
+    fn into_recalled(self) -> RecalledEngram {
+        let (score, is_fact) = (self.engram.score(), self.engram.kind == EngramKind::Fact);
+        let Candidate { engram: Engram { query_id, query, answer, .. }, similarity, relevance } = self;
+        RecalledEngram { query_id, query, answer, score, similarity, relevance, words: 0.0, is_fact }
+    }
+}
+
 /// The best results so far.
 struct Found<'a> {
     n: usize,
     ranking: &'a Ranking,
-    best: Vec<RecalledEngram>,
+    best: Vec<Candidate>,
 }
 
 impl Found<'_> {
     fn add(&mut self, engram: Engram, similarity: f32) {
-        let score = engram.score();
-        let relevance = self.ranking.relevance(similarity, score);
+        let relevance = self.ranking.relevance(similarity, &engram);
         // Among equals, the first one found stays first.
         let place = self.best.partition_point(|other| other.relevance >= relevance);
-        let Engram { query_id, query, answer, .. } = engram;
-        self.best.insert(place, RecalledEngram { query_id, query, answer, score, similarity, relevance });
+        self.best.insert(place, Candidate { engram, similarity, relevance });
         self.best.truncate(self.n);
     }
 
@@ -131,7 +156,7 @@ impl Found<'_> {
 }
 
 /// The cosine of the angle between two vectors of length 1; 0 if their dimensions differ.
-fn cosine(a: &[f32], b: &[f32]) -> f32 {
+pub(super) fn cosine(a: &[f32], b: &[f32]) -> f32 {
     if a.len() != b.len() {
         return 0.0;
     }

@@ -8,24 +8,9 @@ use super::{MemoryStore, unexpected};
 use crate::backlog::{BacklogEntry, Lease, Wanted};
 use crate::engram::Engram;
 use crate::error::MemoryError;
-use crate::request::{Reply, Request, Update, Vector};
+use crate::request::{Reply, Request, Update};
 
 impl MemoryStore {
-    /// The same as [`MemoryStore::remember`] for an answer whose [due](Engram::due) grade `holder` works on from the start.
-    ///
-    /// # Errors
-    /// See [`MemoryStore::remember`].
-    pub fn remember_held(
-        &self,
-        engram: Engram,
-        vector: Option<Vec<f32>>,
-        holder: Option<HolderId>,
-    ) -> Result<u64, MemoryError> {
-        let vector: Option<Vector> = vector.and_then(|values| self.vector_or_warn(engram.query_id, values));
-        let lease = holder.map(|holder| self.lease_of(holder));
-        self.number(Request::Remember { engram: Box::new(engram), vector, lease })
-    }
-
     /// The answers of which something is due, oldest first.
     ///
     /// # Errors
@@ -70,7 +55,7 @@ impl MemoryStore {
         self.lease
     }
 
-    fn lease_of(&self, holder: HolderId) -> Lease {
+    pub(super) fn lease_of(&self, holder: HolderId) -> Lease {
         Lease::new(holder, self.lease)
     }
 }

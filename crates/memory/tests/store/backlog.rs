@@ -98,7 +98,7 @@ fn an_answer_that_its_own_process_grades_is_held_from_the_start() {
     let home = Home::new();
     let store = home.open();
     let holder = Holder::new(&store).unwrap();
-    store.remember_held(due(2), None, Some(holder.id())).unwrap();
+    store.remember_exchange(due(2), None, None, Some(holder.id())).unwrap();
     assert_eq!(backlog(&store), [(2, true)]);
     assert_eq!(Holder::new(&store).unwrap().claim_next(), Ok(None));
     drop(holder);
@@ -129,7 +129,7 @@ fn what_is_due_moves_with_an_export() {
     let [from, to] = [Home::new(), Home::new()];
     let store = from.open();
     let holder = Holder::new(&store).unwrap();
-    store.remember_held(due(3), None, Some(holder.id())).unwrap();
+    store.remember_exchange(due(3), None, None, Some(holder.id())).unwrap();
     store.remember(due(4), None).unwrap();
     store.update_score(id(4), &grade(Some(4))).unwrap();
     let mut lines = Vec::new();
@@ -209,7 +209,7 @@ fn who_graded_an_answer_holds_it_until_it_is_compared() {
     let home = Home::new();
     let store = home.open();
     let holder = Holder::new(&store).unwrap();
-    store.remember_held(due(3), None, Some(holder.id())).unwrap();
+    store.remember_exchange(due(3), None, None, Some(holder.id())).unwrap();
     store.update_score(id(3), &grade(Some(4))).unwrap();
     assert_eq!(backlog(&store), [(3, true)]);
     store.update_score(id(3), &unscored("timeout")).unwrap();

@@ -35,7 +35,16 @@ fn a_forgotten_answer_is_forgotten_by_the_event_log() {
     };
     let recalled = |number: u64| {
         let Engram { query_id, query, answer, .. } = engram(number);
-        RecalledEngram { query_id, query, answer, score: None, similarity: 0.9, relevance: 0.9 }
+        RecalledEngram {
+            query_id,
+            query,
+            answer,
+            score: None,
+            similarity: 0.9,
+            relevance: 0.9,
+            words: 0.0,
+            is_fact: false,
+        }
     };
     let search = "What was 1 of 2?".to_owned();
     let recall = Recall { mode: RecallMode::Context, search, engrams: vec![recalled(1), recalled(3)] };

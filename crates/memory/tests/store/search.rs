@@ -9,7 +9,10 @@ use crate::{check_whole, exported_line, numbers};
 #[track_caller]
 fn check_search(answers: &[(f32, Option<u8>)], n: usize, filters: Filters, score_weight: f32, expected: &[usize]) {
     let home = Home::new();
-    let store = home.open_with(MemoryOptions { ranking: Ranking { score_weight }, ..MemoryOptions::default() });
+    let store = home.open_with(MemoryOptions {
+        ranking: Ranking { score_weight, ..Ranking::default() },
+        ..MemoryOptions::default()
+    });
     for (number, (similarity, score)) in (0..).zip(answers) {
         store.remember(engram(number), Some(with_cosine(*similarity))).unwrap();
         store.update_score(id(number), &grade(*score)).unwrap();

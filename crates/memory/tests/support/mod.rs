@@ -60,6 +60,9 @@ pub(crate) fn engram(number: u64) -> Engram {
         correlation_id: id(number),
         compared: None,
         due: None,
+        source: None,
+        is_update: false,
+        facts_extracted: false,
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) enum Decoding {
 /// A sampler, what it may choose from, and what guesses its choices.
 pub(super) struct Sampling {
     sampler: Sampler,
-    constraint: Option<ConstraintState>,
+    constraint: Option<Box<ConstraintState>>,
     drafter: Option<Drafter>,
     /// The number of guesses, and how many of them were right.
     guesses: (usize, usize),
@@ -81,7 +81,9 @@ impl Decoding {
     /// Whether nothing more can come.
     pub(super) fn is_complete(&self) -> bool {
         match self {
-            Decoding::Sampled(sampling) => sampling.constraint.as_ref().is_some_and(ConstraintState::is_complete),
+            Decoding::Sampled(sampling) => {
+                sampling.constraint.as_ref().is_some_and(|constraint| constraint.is_complete())
+            }
             Decoding::Forced { tokens, n_taken } => *n_taken == tokens.len(),
         }
     }

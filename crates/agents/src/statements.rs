@@ -1,0 +1,401 @@
+//! What a person states about themselves and their world, found in what they type; and whether a question is about it.
+//!
+//! "My dog is called Rex, is it fine for him to eat carrots?" states one thing and asks another. Each sentence is read clause
+//! by clause up to the one in which its question begins; what stands before it is the statement, in the person's own words. No
+//! model is asked: the rules are a few lists of English words. In other languages the marks of punctuation remain, so a
+//! sentence that does not end with a question mark counts as a statement.
+
+use std::ops::Range;
+
+/// Longer statements are rather pasted than said.
+const LONGEST: usize = 300;
+
+/// The fewest words of a statement.
+const FEWEST_WORDS: usize = 3;
+
+/// With more statements than these, a text is rather pasted than said, and only what is in the first person counts.
+const MOST_SAID: usize = 4;
+
+/// Words that begin a question.
+const INTERROGATIVES: [&str; 26] = [
+    "how", "hows", "what", "whats", "when", "whens", "where", "wheres", "which", "who", "whom", "whos", "whose", "why",
+    "whys", "wat", "wats", "wot", "wots", "wen", "wer", "wich", "wher", "wud", "cud", "any",
+];
+
+/// Those of them that can also begin a relative clause.
+const RELATIVES: [&str; 6] = ["when", "where", "which", "who", "whom", "whose"];
+
+/// Verbs that begin a question, or the question's clause.
+const AUXILIARIES: [&str; 36] = [
+    "am", "is", "are", "was", "were", "do", "does", "did", "can", "could", "will", "would", "shall", "should", "may",
+    "might", "must", "has", "have", "had", "isnt", "arent", "wasnt", "werent", "dont", "doesnt", "didnt", "cant",
+    "couldnt", "wont", "wouldnt", "shouldnt", "hasnt", "havent", "hadnt", "aint",
+];
+
+/// Verbs that begin a request.
+const IMPERATIVES: [&str; 44] = [
+    "act",
+    "add",
+    "answer",
+    "calculate",
+    "check",
+    "compare",
+    "compute",
+    "continue",
+    "convert",
+    "correct",
+    "create",
+    "define",
+    "describe",
+    "draft",
+    "explain",
+    "find",
+    "fix",
+    "generate",
+    "give",
+    "help",
+    "imagine",
+    "improve",
+    "let",
+    "list",
+    "make",
+    "name",
+    "pick",
+    "plan",
+    "pretend",
+    "proofread",
+    "recommend",
+    "rewrite",
+    "shorten",
+    "show",
+    "solve",
+    "suggest",
+    "summarise",
+    "summarize",
+    "teach",
+    "tell",
+    "translate",
+    "turn",
+    "write",
+    "remind",
+];
+
+/// Words before a statement or a question that say nothing themselves.
+const FILLERS: [&str; 34] = [
+    "so", "and", "but", "then", "ok", "okay", "hey", "hi", "hello", "also", "now", "an", "or", "well", "just",
+    "really", "oh", "right", "alright", "thanks", "cheers", "please", "sorry", "mate", "good", "morning", "evening",
+    "btw", "no", "yes", "yeah", "remember", "note", "anyway",
+];
+
+/// Conjunctions after which a clause begins, where one of the words of [`SUBJECTS`] or of a question follows.
+const CONJUNCTIONS: [&str; 5] = ["and", "but", "so", "or", "because"];
+
+/// Words that begin a clause after a conjunction, besides those of a question.
+const SUBJECTS: [&str; 16] =
+    ["i", "im", "ive", "id", "my", "me", "we", "weve", "our", "he", "hes", "she", "shes", "it", "they", "theyve"];
+
+/// What a sentence that begins with one of these is about stands in another one.
+const DANGLING: [&str; 8] = ["that", "thats", "this", "these", "those", "it", "its", "there"];
+
+/// Words that begin a phrase which only says what the question is about ("In French cooking, what is a roux?").
+const PREPOSITIONS: [&str; 14] =
+    ["about", "as", "at", "between", "by", "for", "from", "given", "in", "of", "on", "under", "with", "within"];
+
+/// The most words of such a phrase.
+const LONGEST_PHRASE: usize = 4;
+
+/// Words of the first person.
+const FIRST_PERSON: [&str; 18] = [
+    "i",
+    "im",
+    "ive",
+    "id",
+    "ill",
+    "my",
+    "me",
+    "mine",
+    "myself",
+    "meself",
+    "we",
+    "weve",
+    "were",
+    "wed",
+    "our",
+    "ours",
+    "us",
+    "ourselves",
+];
+
+/// Relatives who are one's own where nobody else's are meant, and what asks for something that was said.
+const OWN: [&str; 14] = [
+    "mum",
+    "mom",
+    "mam",
+    "mummy",
+    "mommy",
+    "dad",
+    "daddy",
+    "wife",
+    "husband",
+    "girlfriend",
+    "boyfriend",
+    "missus",
+    "remind",
+    "remember",
+];
+
+/// Verbs after which "me" is only the one who is answered.
+const TELLING: [&str; 12] =
+    ["tell", "give", "show", "write", "let", "help", "teach", "send", "make", "find", "explain", "excuse"];
+
+/// Words that say that something has changed.
+const CHANGES: [&str; 16] = [
+    "now", "nowadays", "moved", "switched", "changed", "replaced", "swapped", "upgraded", "new", "anymore", "instead",
+    "lately", "quit", "recently", "finally", "became",
+];
+
+/// Pairs of words that say so.
+const CHANGES_OF_TWO: [(&str, &str); 8] = [
+    ("no", "longer"),
+    ("any", "more"),
+    ("these", "days"),
+    ("gave", "up"),
+    ("given", "up"),
+    ("down", "to"),
+    ("up", "to"),
+    ("used", "to"),
+];
+
+/// What belongs to the word before it.
+const CLOSING: [char; 6] = [')', '"', '”', '%', '€', '°'];
+
+/// Something that a person stated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Statement {
+    /// In the person's own words.
+    pub(crate) text: String,
+    /// Whether it says that something has changed.
+    pub(crate) is_update: bool,
+}
+
+/// What is stated in a text that somebody typed.
+pub(crate) fn statements_in(text: &str) -> Vec<Statement> {
+    let prose = text.split("```").step_by(2);
+    let mut found: Vec<Statement> = prose.flat_map(sentences).filter_map(|sentence| statement_in(&sentence)).collect();
+    if found.len() > MOST_SAID {
+        found.retain(|statement| words(&statement.text).iter().any(|word| FIRST_PERSON.contains(&word.text.as_str())));
+    }
+    found
+}
+
+/// Whether a question is about the person who asks it.
+pub(crate) fn is_personal(question: &str) -> bool {
+    let words: Vec<String> = words(question).into_iter().map(|word| word.text).collect();
+    (0..words.len()).any(|index| {
+        let before = |n: usize| index.checked_sub(n).map_or("", |index| words[index].as_str());
+        match words[index].as_str() {
+            "me" => !TELLING.contains(&before(1)),
+            // "How do I change a tyre?" is not about the one who asks.
+            "i" | "we" => !(AUXILIARIES.contains(&before(1)) && before(2) == "how"),
+            word => word != "were" && (FIRST_PERSON.contains(&word) || OWN.contains(&word)),
+        }
+    })
+}
+
+/// A word in lower case and without apostrophes, and where it stands.
+struct Word {
+    text: String,
+    place: Range<usize>,
+}
+
+fn words(text: &str) -> Vec<Word> {
+    let is_part = |letter: char| letter.is_alphanumeric() || is_apostrophe(letter);
+    let mut found = Vec::new();
+    let mut rest = 0;
+    while let Some(begin) = text[rest..].find(is_part).map(|begin| rest + begin) {
+        let end = text[begin..].find(|letter| !is_part(letter)).map_or(text.len(), |end| begin + end);
+        let word: String = text[begin..end].chars().filter(|letter| !is_apostrophe(*letter)).collect();
+        found.push(Word { text: word.to_lowercase(), place: begin..end });
+        rest = end;
+    }
+    found
+}
+
+fn is_apostrophe(letter: char) -> bool {
+    matches!(letter, '\'' | '’')
+}
+
+/// The sentences of a text, each with the mark that ends it.
+fn sentences(text: &str) -> Vec<String> {
+    let mut found = vec![String::new()];
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        if letter != '\n' {
+            found.last_mut().into_iter().for_each(|sentence| sentence.push(letter));
+        }
+        let is_end =
+            matches!(letter, '.' | '!' | '?' | ';' | ':') && letters.peek().is_none_or(|next| next.is_whitespace());
+        if is_end || letter == '\n' {
+            found.push(String::new());
+        }
+    }
+    found.into_iter().map(|sentence| sentence.trim().to_owned()).filter(|sentence| !sentence.is_empty()).collect()
+}
+
+/// What a sentence states before its question begins, if it states something.
+fn statement_in(sentence: &str) -> Option<Statement> {
+    let end = sentence.chars().last()?;
+    let words = words(sentence);
+    let clauses = clauses(sentence, &words);
+    let mut stated: Option<Range<usize>> = None;
+    for (index, clause) in clauses.iter().enumerate() {
+        let clause = &words[clause.clone()];
+        let Some(first) = first_of_substance(clause) else { continue };
+        let is_last = index + 1 == clauses.len();
+        if (end == '?' && is_last) || begins_question(&first.text, stated.is_some(), end) {
+            break;
+        }
+        if stated.is_none() && DANGLING.contains(&first.text.as_str()) {
+            return None;
+        }
+        let begin = stated.map_or(clause[0].place.start, |stated| stated.start);
+        stated = Some(begin..clause.last()?.place.end);
+    }
+    statement(sentence, stated?)
+}
+
+/// The first word of a clause that says something: not a filler, nor the "that" in "remember that".
+fn first_of_substance(clause: &[Word]) -> Option<&Word> {
+    let is_told = |word: &Word| word.text == "remember" || word.text == "note";
+    let says_nothing = |index: usize| {
+        let word = &clause[index];
+        let follows_told = word.text == "that" && index.checked_sub(1).is_some_and(|before| is_told(&clause[before]));
+        FILLERS.contains(&word.text.as_str()) || follows_told
+    };
+    (0..clause.len()).find(|index| !says_nothing(*index)).map(|index| &clause[index])
+}
+
+/// The statement at this place, without the conjunction before the question; none if it is too short, or too long to have been
+/// said.
+fn statement(sentence: &str, place: Range<usize>) -> Option<Statement> {
+    let mut words = words(&sentence[place.clone()]);
+    while words.last().is_some_and(|word| CONJUNCTIONS.contains(&word.text.as_str())) {
+        words.pop();
+    }
+    let end = place.start + words.last()?.place.end;
+    let closing =
+        sentence[end..].chars().take_while(|letter| CLOSING.contains(letter)).map(char::len_utf8).sum::<usize>();
+    let text = sentence[place.start..end + closing].to_owned();
+    let is_phrase = words.len() <= LONGEST_PHRASE && PREPOSITIONS.contains(&words[0].text.as_str());
+    let is_whole = words.len() >= FEWEST_WORDS && text.chars().count() <= LONGEST && !is_phrase;
+    is_whole.then(|| Statement { text, is_update: says_change(&words) })
+}
+
+/// Whether a clause that begins with this word is a question or a request. After a statement, `end` tells a question from a
+/// relative clause and from a verb after its apposition: people who type no marks do not use either.
+fn begins_question(first: &str, after_statement: bool, end: char) -> bool {
+    if INTERROGATIVES.contains(&first) {
+        return !(after_statement && RELATIVES.contains(&first) && end != '?');
+    }
+    let is_closed = matches!(end, '.' | '!' | ';' | ':');
+    (AUXILIARIES.contains(&first) && !(after_statement && is_closed))
+        || (IMPERATIVES.contains(&first) && !after_statement)
+}
+
+/// The clauses of a sentence, as ranges of its words.
+fn clauses(sentence: &str, words: &[Word]) -> Vec<Range<usize>> {
+    let mut begins: Vec<usize> = (0..words.len()).filter(|index| begins_clause(sentence, words, *index)).collect();
+    begins.push(words.len());
+    begins.windows(2).map(|pair| pair[0]..pair[1]).collect()
+}
+
+fn begins_clause(sentence: &str, words: &[Word], index: usize) -> bool {
+    let Some(before) = index.checked_sub(1).map(|index| &words[index]) else { return true };
+    let word = words[index].text.as_str();
+    let gap = &sentence[before.place.end..words[index].place.start];
+    let is_separate =
+        gap.contains(", ") || gap.contains(" ,") || [" - ", "–", "—"].iter().any(|dash| gap.contains(dash));
+    let starts = |word| SUBJECTS.contains(&word) || INTERROGATIVES.contains(&word) || AUXILIARIES.contains(&word);
+    is_separate || (CONJUNCTIONS.contains(&before.text.as_str()) && starts(word))
+}
+
+fn says_change(words: &[Word]) -> bool {
+    let pairs = words.windows(2).map(|pair| (pair[0].text.as_str(), pair[1].text.as_str()));
+    words.iter().any(|word| CHANGES.contains(&word.text.as_str()))
+        || pairs.into_iter().any(|pair| CHANGES_OF_TWO.contains(&pair))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &[&str]) {
+        let found: Vec<String> = statements_in(text).into_iter().map(|statement| statement.text).collect();
+        assert_eq!(found, expected, "{text:?}");
+    }
+
+    #[test]
+    fn statements_are_told_from_questions() {
+        check("My dog is called Rex and my name is Anna, is it fine?", &["My dog is called Rex and my name is Anna"]);
+        check("I'm allergic to nuts so what else could I eat?", &["I'm allergic to nuts"]);
+        check("Hi! We moved to Oslo. Our street is Storgata.", &["We moved to Oslo", "Our street is Storgata"]);
+        check("my cats called tom, wot do i do", &["my cats called tom"]);
+        check("rent is 900 a month and i earn 2000, is that too much", &["rent is 900 a month and i earn 2000"]);
+        check(
+            "My uncle Leo, who was a baker, left me a shop. How?",
+            &["My uncle Leo, who was a baker, left me a shop"],
+        );
+        check("A friend of ours, Tom, is ill; can he eat nuts?", &["A friend of ours, Tom, is ill"]);
+        check("I work at Acme (the big one), any tips?", &["I work at Acme (the big one)"]);
+        check("Ich wohne in Berlin. Wie alt ist die Stadt?", &["Ich wohne in Berlin"]);
+        check("Remember that my locker is 12.", &["Remember that my locker is 12"]);
+    }
+
+    #[test]
+    fn questions_requests_and_remarks_state_nothing() {
+        for text in [
+            "What is my dog called?",
+            "ok really, when is a mutex fine in async code",
+            "Write a poem about my dog.",
+            "That's not right.",
+            "Thanks mate!",
+            "no",
+            "",
+            "```\nlet x = my_own_variable;\n```",
+            "And the other one?",
+            "In French cooking, what is a roux?",
+        ] {
+            check(text, &[]);
+        }
+    }
+
+    #[test]
+    fn of_a_pasted_text_only_the_first_person_counts() {
+        let pasted = "The sea is blue today. The sky is grey. The sun is far away. A ship is there. My boat is red.";
+        check(pasted, &["My boat is red"]);
+    }
+
+    #[test]
+    fn changes_are_told() {
+        let check = |text: &str, expected: bool| {
+            assert_eq!(statements_in(text).first().map(|statement| statement.is_update), Some(expected), "{text:?}");
+        };
+        check("The manager is Oskar now.", true);
+        check("I no longer eat meat.", true);
+        check("My manager is Berit.", false);
+    }
+
+    #[test]
+    fn questions_about_the_person_are_told() {
+        let check = |question: &str, expected: bool| assert_eq!(is_personal(question), expected, "{question:?}");
+        check("What is my dog called?", true);
+        check("who am i dating", true);
+        check("Would it suit me?", true);
+        check("Which one did we settle on?", true);
+        check("where does mum live", true);
+        check("How do I change a tyre?", false);
+        check("Tell me a joke", false);
+        check("Who were the Romans?", false);
+    }
+}

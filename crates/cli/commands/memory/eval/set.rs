@@ -1,0 +1,82 @@
+//! A set of conversations and of probes that ask for what was said in them.
+
+use std::collections::BTreeSet;
+
+use crate::arguments::Split;
+
+/// A set.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RecallSet {
+    pub(super) name: String,
+    pub(super) persons: Vec<Person>,
+}
+
+/// Someone with a memory of their own.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Person {
+    pub(super) name: String,
+    /// Which half of the set; `None` where a set is not divided.
+    pub(super) split: Option<Split>,
+    /// In the order in which they were said.
+    pub(super) turns: Vec<Turn>,
+    pub(super) probes: Vec<Probe>,
+}
+
+/// A question and its answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Turn {
+    pub(super) session: u64,
+    pub(super) user: String,
+    pub(super) assistant: String,
+    pub(super) outcome: AnswerOutcome,
+}
+
+/// How an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum AnswerOutcome {
+    Answered,
+    /// It reached the limit of its length.
+    Cut,
+    /// The person stopped it.
+    Stopped,
+    /// The person marked it bad.
+    Bad,
+}
+
+/// A question that something said before answers, or nothing does.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Probe {
+    pub(super) text: String,
+    pub(super) kind: String,
+    pub(super) evidence: Evidence,
+    /// The turns in which it was said, as indices; of a change the last one counts.
+    pub(super) sources: Vec<usize>,
+}
+
+/// What tells that the right thing was recalled.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Evidence {
+    /// It holds one of `expects`; what holds one of `rejects` alone misleads.
+    Texts { expects: Vec<String>, rejects: Vec<String> },
+    /// It was said in one of these turns.
+    Turns(BTreeSet<usize>),
+    /// Nothing should be recalled.
+    Nothing,
+}
+
+impl RecallSet {
+    /// The persons of one half.
+    pub(super) fn only(mut self, split: Option<Split>) -> RecallSet {
+        self.persons.retain(|person| split.is_none() || person.split == split);
+        self
+    }
+
+    pub(super) fn n_probes(&self) -> usize {
+        self.persons.iter().map(|person| person.probes.len()).sum()
+    }
+
+    pub(super) fn n_turns(&self) -> usize {
+        self.persons.iter().map(|person| person.turns.len()).sum()
+    }
+}

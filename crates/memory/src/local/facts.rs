@@ -1,0 +1,77 @@
+//! Facts that the user stated: each an engram of its own, added with the exchange that it was stated in and removed with it.
+
+use hone_protocol::QueryId;
+use serde_json::{Map, Value};
+
+use super::engrams::{all_sequences, fields_of, missing};
+use super::opened::{Draft, Opened};
+use crate::engram::{Engram, EngramKind, field};
+use crate::error::MemoryError;
+use crate::records::id_of;
+use crate::request::{StatedFact, Update};
+
+/// The most facts of one exchange.
+const MOST_FACTS: usize = 8;
+
+impl Opened {
+    /// Adds the facts of an exchange that was remembered without looking for them.
+    pub(super) fn add_facts(&self, id: QueryId, facts: &[StatedFact]) -> Result<Update, MemoryError> {
+        self.write(|draft| {
+            let Some(source) = self.get(id)? else { return Ok(missing(id, "what was stated in it")) };
+            draft.add_facts(&source, facts)?;
+            draft.merge(id, facts_extracted(), "that it was searched for facts")
+        })
+    }
+
+    /// The first `n` exchanges whose questions were not searched for facts, oldest first.
+    pub(super) fn without_facts(&self, n: usize) -> Result<Vec<Engram>, MemoryError> {
+        let mut found = Vec::new();
+        for record in self.storage.range(all_sequences()) {
+            if found.len() >= n {
+                break;
+            }
+            let is_left = |engram: &Engram| engram.kind == EngramKind::Episodic && !engram.facts_extracted;
+            found.extend(self.get(id_of(&record?.1)?)?.filter(is_left));
+        }
+        Ok(found)
+    }
+}
+
+impl Draft<'_> {
+    /// Adds the facts that are not there yet.
+    pub(super) fn add_facts(&mut self, source: &Engram, facts: &[StatedFact]) -> Result<(), MemoryError> {
+        for (number, StatedFact { text, is_update, vector }) in facts.iter().take(MOST_FACTS).enumerate() {
+            let fact = Engram::fact(source, number, text, *is_update);
+            if self.fields(fact.query_id)?.is_none() {
+                vector.iter().try_for_each(|vector| self.settle_dimensions(vector))?;
+                self.add(fact.query_id, fields_of(&fact)?, vector.clone(), None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the facts of an exchange, and returns their ids.
+    pub(super) fn remove_facts(&mut self, source: QueryId) -> Result<Vec<QueryId>, MemoryError> {
+        let mut removed = Vec::new();
+        for id in facts_of(source) {
+            if self.remove(id)? == Update::Merged {
+                removed.push(id);
+            }
+        }
+        Ok(removed)
+    }
+}
+
+/// These engrams and every fact that could have been stated in them.
+pub(super) fn with_facts(ids: &[QueryId]) -> Vec<QueryId> {
+    ids.iter().flat_map(|id| std::iter::once(*id).chain(facts_of(*id))).collect()
+}
+
+fn facts_of(source: QueryId) -> impl Iterator<Item = QueryId> {
+    (0..MOST_FACTS).map(move |number| Engram::fact_id(source, number))
+}
+
+/// The field that says that a question was searched for facts.
+pub(super) fn facts_extracted() -> Map<String, Value> {
+    field("facts_extracted", true.into())
+}

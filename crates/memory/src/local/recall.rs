@@ -1,0 +1,245 @@
+//! Recall: what may help to answer a question, found by meaning and by words.
+//!
+//! The nearest vectors and the texts with the question's words are ranked separately and merged by reciprocal rank fusion
+//! (Cormack, Clarke and Büttcher, *Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning Methods*, SIGIR
+//! 2009): a rank `r` of either list adds `weight / (60 + r)`. What is not similar enough by either measure is left out, every
+//! exchange appears once, and of statements about the same thing the newest comes first.
+
+use std::collections::{BTreeMap, HashSet};
+
+use hone_protocol::RecalledEngram;
+
+use super::engrams::all_sequences;
+use super::opened::Opened;
+use super::search::{Candidate, cosine};
+use crate::engram::{Engram, EngramKind};
+use crate::error::MemoryError;
+use crate::filters::Filters;
+use crate::lock::lock;
+use crate::options::{Matching, Ranking};
+use crate::records::{Numbered, id_of};
+use crate::request::{Question, Vector};
+use crate::words::{WordIndex, WordMatch};
+
+/// The fewest candidates by meaning that are merged, and the most by words.
+const CANDIDATES: usize = 128;
+
+/// Merged candidates per wanted engram that are compared with each other.
+const POOL_PER_RESULT: usize = 4;
+
+/// The similarity of an exchange, as a share of that of a fact stated in it, from which the exchange stands for both: it holds
+/// the statement, too, and the answer may be what is asked for.
+const EXCHANGE_INSTEAD: f32 = 0.9;
+
+/// The constant of reciprocal rank fusion, as its authors set it.
+const FUSION: f32 = 60.0;
+
+/// A candidate with everything that decides about it.
+struct Match {
+    engram: Engram,
+    similarity: f32,
+    relevance: f32,
+    /// Its vector; none if it was found by its words and has none.
+    vector: Vec<f32>,
+    words: Option<WordMatch>,
+    fused: f32,
+    /// What was stated in it, if it is a fact or stands for one.
+    stated: Option<Stated>,
+}
+
+/// A statement as it is compared with others.
+struct Stated {
+    vector: Vec<f32>,
+    is_update: bool,
+}
+
+impl Opened {
+    /// At most `n` engrams that may help to answer a question, best first.
+    pub(super) fn recall(
+        &self,
+        question: &Question,
+        n: usize,
+        filters: &Filters,
+        ranking: &Ranking,
+    ) -> Result<Vec<RecalledEngram>, MemoryError> {
+        let mut matches = self.matches(question, n.max(CANDIDATES), filters, ranking)?;
+        fuse(&mut matches, question.matching.words_weight);
+        keep_similar(&mut matches, &question.matching);
+        self.leave_out_known(&mut matches, &question.known)?;
+        if !question.keeps_all {
+            keep_one_of_each(&mut matches, question.matching.duplicate);
+        }
+        matches.truncate(n.saturating_mul(POOL_PER_RESULT));
+        newest_first(&mut matches, &question.matching);
+        matches.truncate(n);
+        Ok(matches.into_iter().map(Match::into_recalled).collect())
+    }
+
+    /// Everything that is near by meaning or has words of the question.
+    fn matches(
+        &self,
+        question: &Question,
+        n: usize,
+        filters: &Filters,
+        ranking: &Ranking,
+    ) -> Result<Vec<Match>, MemoryError> {
+        let near = self.candidates(&question.vector, n, filters, ranking)?;
+        let mut matches: BTreeMap<u64, Match> = BTreeMap::new();
+        for candidate in near {
+            let vector = self.vector_of(&candidate.engram, &question.vector)?;
+            matches.insert(candidate.engram.sequence, Match::new(candidate, vector, None));
+        }
+        for words in self.words_of(&question.text)? {
+            if let Some(known) = matches.get_mut(&words.sequence) {
+                known.words = Some(words);
+            } else if let Some(engram) = self.numbered(words.sequence)?.filter(|engram| filters.accept(engram)) {
+                let vector = self.vector_of(&engram, &question.vector)?;
+                let similarity = cosine(&vector, &question.vector.values);
+                let relevance = ranking.relevance(similarity, &engram);
+                let candidate = Candidate { engram, similarity, relevance };
+                matches.insert(words.sequence, Match::new(candidate, vector, Some(words)));
+            }
+        }
+        let is_near = |found: &Match| filters.min_similarity.is_none_or(|least| found.similarity >= least);
+        Ok(matches.into_values().filter(is_near).collect())
+    }
+
+    /// An engram's vector of the question's model; empty without one.
+    fn vector_of(&self, engram: &Engram, question: &Vector) -> Result<Vec<f32>, MemoryError> {
+        let vector = self.vector(engram.query_id)?.filter(|vector| vector.model == question.model);
+        Ok(vector.map_or_else(Vec::new, |vector| vector.values))
+    }
+
+    fn words_of(&self, question: &str) -> Result<Vec<WordMatch>, MemoryError> {
+        let mut words = lock(&self.words);
+        if words.is_none() {
+            *words = Some(self.index_words()?);
+        }
+        Ok(words.as_ref().map_or_else(Vec::new, |words| words.best(question, CANDIDATES)))
+    }
+
+    fn index_words(&self) -> Result<WordIndex, MemoryError> {
+        let mut words = WordIndex::default();
+        for record in self.storage.range(all_sequences()) {
+            // Engrams that are removed meanwhile are left out, and so are those that cannot be read.
+            match self.get(id_of(&record?.1)?) {
+                Ok(Some(engram)) => words.set(engram.sequence, Some(&engram.text())),
+                Ok(None) => {}
+                Err(error @ MemoryError::Damaged { .. }) => tracing::warn!(%error, "an engram has no words"),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(words)
+    }
+
+    fn numbered(&self, sequence: u64) -> Result<Option<Engram>, MemoryError> {
+        let Some(id) = self.storage.get(&Numbered::Engram.key(sequence))? else { return Ok(None) };
+        self.get(id_of(&id)?)
+    }
+
+    /// Leaves out what the conversation holds already: exchanges with a question of it, and facts that were stated in one.
+    fn leave_out_known(&self, matches: &mut Vec<Match>, known: &[String]) -> Result<(), MemoryError> {
+        if known.is_empty() {
+            return Ok(());
+        }
+        let known: HashSet<&str> = known.iter().map(String::as_str).collect();
+        let mut kept = Vec::new();
+        for found in matches.drain(..) {
+            let source = found.engram.source.map(|source| self.get(source)).transpose()?.flatten();
+            let question = source.as_ref().map_or(&found.engram.query, |source| &source.query);
+            if !known.contains(question.as_str()) {
+                kept.push(found);
+            }
+        }
+        *matches = kept;
+        Ok(())
+    }
+}
+
+impl Match {
+    fn new(candidate: Candidate, vector: Vec<f32>, words: Option<WordMatch>) -> Match {
+        let Candidate { engram, similarity, relevance } = candidate;
+        let is_fact = engram.kind == EngramKind::Fact;
+        let stated = is_fact.then(|| Stated { vector: vector.clone(), is_update: engram.is_update });
+        Match { engram, similarity, relevance, vector, words, fused: 0.0, stated }
+    }
+
+    fn share(&self) -> f32 {
+        self.words.map_or(0.0, |words| words.share)
+    }
+
+    fn is_fact(&self) -> bool {
+        self.engram.kind == EngramKind::Fact
+    }
+
+    /// Whether it was stated after the other one, about the same thing.
+    fn supersedes(&self, other: &Match, matching: &Matching) -> bool {
+        let (Some(newer), Some(older)) = (&self.stated, &other.stated) else { return false };
+        let least = if newer.is_update { matching.changed_statement } else { matching.same_statement };
+        self.engram.sequence > other.engram.sequence && cosine(&newer.vector, &older.vector) >= least
+    }
+
+    fn into_recalled(self) -> RecalledEngram {
+        let share = self.share();
+        let (score, is_fact) = (self.engram.score(), self.is_fact());
+        let Match { engram: Engram { query_id, query, answer, .. }, similarity, relevance, .. } = self;
+        RecalledEngram { query_id, query, answer, score, similarity, relevance, words: share, is_fact }
+    }
+}
+
+/// Merges the two rankings, and sorts by the result; the latest first among equals.
+fn fuse(matches: &mut [Match], words_weight: f32) {
+    matches.sort_by(|a, b| b.relevance.total_cmp(&a.relevance).then(b.engram.sequence.cmp(&a.engram.sequence)));
+    for (rank, found) in (1_u16..).zip(matches.iter_mut()) {
+        found.fused = 1.0 / (FUSION + f32::from(rank));
+    }
+    let score = |found: &Match| found.words.map_or(0.0, |words| words.score);
+    let mut by_words: Vec<&mut Match> = matches.iter_mut().filter(|found| found.words.is_some()).collect();
+    by_words.sort_by(|a, b| score(b).total_cmp(&score(a)));
+    for (rank, found) in (1_u16..).zip(by_words) {
+        found.fused += words_weight / (FUSION + f32::from(rank));
+    }
+    matches.sort_by(|a, b| b.fused.total_cmp(&a.fused));
+}
+
+/// Leaves out what is not similar enough, to the question or beside the most similar.
+fn keep_similar(matches: &mut Vec<Match>, matching: &Matching) {
+    let highest = matches.iter().map(|found| found.similarity).fold(0.0, f32::max);
+    let least = matching.threshold.max(matching.nearness * highest);
+    matches.retain(|found| found.similarity >= least || found.share() >= matching.words_threshold);
+}
+
+/// Keeps the best of each exchange, or the exchange instead of a fact that is hardly more similar; and of engrams that say nearly the same the newest, at the place of the best.
+fn keep_one_of_each(matches: &mut Vec<Match>, duplicate: f32) {
+    let mut kept: Vec<Match> = Vec::new();
+    for found in matches.drain(..) {
+        if let Some(other) = kept.iter_mut().find(|other| other.engram.exchange() == found.engram.exchange()) {
+            let is_near = found.similarity >= EXCHANGE_INSTEAD * other.similarity;
+            if other.is_fact() && !found.is_fact() && is_near {
+                let stated = other.stated.take();
+                *other = Match { stated, ..found };
+            }
+            continue;
+        }
+        let says_the_same = |other: &&mut Match| {
+            other.is_fact() == found.is_fact()
+                && (other.engram.query == found.engram.query || cosine(&other.vector, &found.vector) >= duplicate)
+        };
+        match kept.iter_mut().find(says_the_same) {
+            Some(other) if other.engram.sequence < found.engram.sequence => *other = found,
+            Some(_) => {}
+            None => kept.push(found),
+        }
+    }
+    *matches = kept;
+}
+
+/// Moves every statement before the first one that it supersedes.
+fn newest_first(matches: &mut [Match], matching: &Matching) {
+    for index in 1..matches.len() {
+        let place = (0..index).find(|place| matches[index].supersedes(&matches[*place], matching));
+        if let Some(place) = place {
+            matches[place..=index].rotate_right(1);
+        }
+    }
+}

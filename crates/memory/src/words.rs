@@ -1,0 +1,174 @@
+//! An inverted index of words, ranked with BM25 (Robertson and Zaragoza, *The Probabilistic Relevance Framework: BM25 and
+//! Beyond*, 2009), for what vectors are bad at: names, numbers and rare words.
+//!
+//! It is kept in memory only: it is made of the engrams at the first search that needs it, and follows every write from then
+//! on. So nothing on disk has to be kept consistent with storage. It is hone's own because the `bm25` crate tells the score of
+//! a text but not which share of the question it holds, by which a match is told from a chance word, and fixes the mean length
+//! of all texts at the start; tantivy would keep a second set of files beside sled.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// How fast repetitions of a word lose their weight, and how much long texts are discounted: the usual values.
+const K1: f32 = 1.2;
+const B: f32 = 0.75;
+
+/// Words of texts, by the engrams' sequence numbers.
+#[derive(Debug, Default)]
+pub(crate) struct WordIndex {
+    /// For each word, how often it occurs in which texts.
+    postings: HashMap<String, HashMap<u64, u32>>,
+    /// The words of each text; the number of all of them counts repetitions.
+    texts: BTreeMap<u64, Text>,
+    n_words: u64,
+}
+
+#[derive(Debug)]
+struct Text {
+    words: HashSet<String>,
+    n_words: u32,
+}
+
+/// A text that has words of the question.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct WordMatch {
+    /// The engram's sequence number.
+    pub(crate) sequence: u64,
+    /// The BM25 score.
+    pub(crate) score: f32,
+    /// The share of the question's words that the text has, 0 to 1, each weighted by its rarity.
+    pub(crate) share: f32,
+}
+
+impl WordIndex {
+    /// Replaces or removes the text of an engram.
+    pub(crate) fn set(&mut self, sequence: u64, text: Option<&str>) {
+        self.remove(sequence);
+        let Some(text) = text else { return };
+        let mut counts: HashMap<String, u32> = HashMap::new();
+        for word in words(text) {
+            *counts.entry(word).or_default() += 1;
+        }
+        let n_words = counts.values().sum();
+        self.n_words += u64::from(n_words);
+        self.texts.insert(sequence, Text { words: counts.keys().cloned().collect(), n_words });
+        for (word, count) in counts {
+            self.postings.entry(word).or_default().insert(sequence, count);
+        }
+    }
+
+    /// The `n` texts that match the question best, best first; the latest first among equals.
+    pub(crate) fn best(&self, question: &str, n: usize) -> Vec<WordMatch> {
+        let asked: HashSet<String> = words(question).filter(|word| !is_common(word)).collect();
+        let rarity: Vec<(&String, f32)> = asked.iter().map(|word| (word, self.rarity(word))).collect();
+        let all: f32 = rarity.iter().map(|(_, rarity)| rarity).sum();
+        let mut found: BTreeMap<u64, WordMatch> = BTreeMap::new();
+        for (word, rarity) in rarity {
+            for (sequence, count) in self.postings.get(word).into_iter().flatten() {
+                let matched =
+                    found.entry(*sequence).or_insert(WordMatch { sequence: *sequence, score: 0.0, share: 0.0 });
+                matched.score += rarity * self.saturated(*count, *sequence);
+                matched.share += rarity / all;
+            }
+        }
+        let mut found: Vec<WordMatch> = found.into_values().rev().collect();
+        found.sort_by(|a, b| b.score.total_cmp(&a.score));
+        found.truncate(n);
+        found
+    }
+
+    fn remove(&mut self, sequence: u64) {
+        let Some(text) = self.texts.remove(&sequence) else { return };
+        self.n_words -= u64::from(text.n_words);
+        for word in text.words {
+            if let Some(texts) = self.postings.get_mut(&word) {
+                texts.remove(&sequence);
+                if texts.is_empty() {
+                    self.postings.remove(&word);
+                }
+            }
+        }
+    }
+
+    /// The inverse document frequency of a word, which is never negative.
+    fn rarity(&self, word: &str) -> f32 {
+        let n_with = self.postings.get(word).map_or(0, HashMap::len) as f32;
+        (1.0 + (self.texts.len() as f32 - n_with + 0.5) / (n_with + 0.5)).ln()
+    }
+
+    /// The weight of a word that occurs so often in a text of that length.
+    fn saturated(&self, count: u32, sequence: u64) -> f32 {
+        let mean = self.n_words as f32 / self.texts.len().max(1) as f32;
+        let length = self.texts.get(&sequence).map_or(mean, |text| text.n_words as f32);
+        let count = count as f32;
+        count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * length / mean.max(1.0)))
+    }
+}
+
+/// The words of a text, in lower case. What punctuation joins (`AZ-5518`, `user@host`) counts as its parts.
+fn words(text: &str) -> impl Iterator<Item = String> {
+    text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase)
+}
+
+/// English words that occur in every other question and say nothing about its subject.
+fn is_common(word: &str) -> bool {
+    const COMMON: [&str; 71] = [
+        "a", "about", "an", "and", "any", "are", "as", "at", "be", "been", "but", "by", "can", "could", "d", "did",
+        "do", "does", "for", "from", "had", "has", "have", "how", "i", "if", "in", "is", "it", "its", "ll", "m", "me",
+        "mine", "my", "no", "not", "of", "on", "or", "our", "re", "s", "shall", "should", "so", "t", "that", "the",
+        "their", "there", "this", "to", "us", "ve", "was", "we", "were", "what", "when", "where", "which", "who",
+        "whom", "whose", "why", "will", "with", "would", "you", "your",
+    ];
+    COMMON.binary_search(&word).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sequence numbers of the texts found, best first, with the share of the question that the first one holds.
+    #[track_caller]
+    fn check(index: &WordIndex, question: &str, expected: &[u64], share: f32) {
+        let found = index.best(question, 9);
+        assert_eq!(found.iter().map(|found| found.sequence).collect::<Vec<_>>(), expected, "{found:?}");
+        assert!((found.first().map_or(0.0, |found| found.share) - share).abs() < 1e-3, "{found:?}");
+    }
+
+    #[test]
+    fn names_and_numbers_are_found() {
+        let mut index = WordIndex::default();
+        for (sequence, text) in [
+            (1, "The tile is AZ-5518-V, from Ovar."),
+            (2, "The tile of the kitchen is KR-2204-M."),
+            (3, "Inês und Gaspar werden neun."),
+        ] {
+            index.set(sequence, Some(text));
+        }
+        check(&index, "What is az-5518-v?", &[1], 1.0);
+        check(&index, "INÊS?", &[3], 1.0);
+        check(&index, "kitchen tile", &[2, 1], 1.0);
+        check(&index, "the what is of", &[], 0.0);
+        check(&index, "nothing like that", &[], 0.0);
+        index.set(1, Some("The tile is red."));
+        check(&index, "5518", &[], 0.0);
+        index.set(2, None);
+        check(&index, "tile", &[1], 1.0);
+    }
+
+    #[test]
+    fn rare_words_count_for_more_and_the_latest_comes_first() {
+        let mut index = WordIndex::default();
+        (1..=9).for_each(|sequence| index.set(sequence, Some("the bike is red")));
+        index.set(10, Some("the bike is stolen"));
+        let found = index.best("stolen bike", 3);
+        assert_eq!(found.iter().map(|found| found.sequence).collect::<Vec<_>>(), [10, 9, 8]);
+        assert!(found[1].share < 0.1, "{found:?}");
+    }
+
+    #[test]
+    fn common_words_are_sorted() {
+        for word in ["a", "your", "what", "m"] {
+            assert!(is_common(word), "{word}");
+        }
+        assert!(!is_common("bike") && !is_common("5518"));
+    }
+}
