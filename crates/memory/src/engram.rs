@@ -328,6 +328,11 @@ pub(crate) fn pairwise_fields(comparison: &Comparison) -> [(QueryId, Map<String,
     [(comparison.query_id_a, fields(RespondentId::A)), (comparison.query_id_b, fields(RespondentId::B))]
 }
 
+/// The field that says that a question was searched for facts.
+pub(crate) fn facts_extracted() -> Map<String, Value> {
+    field("facts_extracted", true.into())
+}
+
 /// A single field.
 pub(crate) fn field(name: &str, value: Value) -> Map<String, Value> {
     std::iter::once((name.to_owned(), value)).collect()

@@ -3,9 +3,8 @@
 use hone_protocol::{Comparison, Grade, QueryId, Rating};
 use serde_json::{Map, Value};
 
-use super::facts::facts_extracted;
 use super::opened::{Draft, Opened};
-use crate::engram::{Engram, field, grade_fields, pairwise_fields};
+use crate::engram::{Engram, facts_extracted, field, grade_fields, pairwise_fields};
 use crate::error::MemoryError;
 use crate::filters::Filters;
 use crate::lock::lock;
