@@ -382,6 +382,11 @@ fn compared(with: QueryId, preference: &Preference) -> Compared {
 /// The field of an engram that says what came of a comparison.
 const COMPARED: &str = "compared";
 
+/// The field that says that a question was searched for facts.
+pub(crate) fn facts_extracted() -> Map<String, Value> {
+    field("facts_extracted", true.into())
+}
+
 /// A single field.
 pub(crate) fn field(name: &str, value: Value) -> Map<String, Value> {
     std::iter::once((name.to_owned(), value)).collect()

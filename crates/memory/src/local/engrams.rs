@@ -5,10 +5,9 @@ use hone_protocol::{Comparison, Grade, QueryId, Rating};
 use serde_json::{Map, Value};
 
 use super::backlog::Holding;
-use super::facts::facts_extracted;
 use super::opened::{Draft, Opened};
 use crate::backlog::{DUE, Due, Lease};
-use crate::engram::{Engram, field, grade_fields, pairwise_fields};
+use crate::engram::{Engram, facts_extracted, field, grade_fields, pairwise_fields};
 use crate::error::MemoryError;
 use crate::filters::Filters;
 use crate::judged::{after_grading, due_after_comparing, due_in, is_final_comparison};

@@ -1,11 +1,10 @@
 //! Facts that the user stated: each an engram of its own, added with the exchange that it was stated in and removed with it.
 
 use hone_protocol::QueryId;
-use serde_json::{Map, Value};
 
 use super::engrams::{all_sequences, fields_of, missing};
 use super::opened::{Draft, Opened};
-use crate::engram::{Engram, EngramKind, field};
+use crate::engram::{Engram, EngramKind, facts_extracted};
 use crate::error::MemoryError;
 use crate::records::id_of;
 use crate::request::{StatedFact, Update};
@@ -69,9 +68,4 @@ pub(super) fn with_facts(ids: &[QueryId]) -> Vec<QueryId> {
 
 fn facts_of(source: QueryId) -> impl Iterator<Item = QueryId> {
     (0..MOST_FACTS).map(move |number| Engram::fact_id(source, number))
-}
-
-/// The field that says that a question was searched for facts.
-pub(super) fn facts_extracted() -> Map<String, Value> {
-    field("facts_extracted", true.into())
 }
