@@ -148,7 +148,7 @@ fn chat_says_why_there_is_no_answer() {
     check_failure(&home, &["chat", "Why?", "--model", "./no.gguf"], 1, "./no.gguf");
     check_failure(&home, &["chat", "Why?", "--resume"], 1, "there is no saved conversation to continue");
     check_failure(&home, &["chat", "Why?", "--resume", "tides"], 1, "\"tides\"");
-    check_failure(&home, &["chat", "Why?", "--resume", "../tides"], 1, "\"../tides\" is no name");
+    check_failure(&home, &["chat", "Why?", "--resume", "../tides"], 1, "\"../tides\" is not a valid name");
     check_failure(&home, &["chat", "Why?", "--resume", "Why is it so?"], 2, "--resume= \"QUESTION\"");
 }
 

@@ -106,7 +106,11 @@ fn an_answer_is_shown_by_the_first_digits_of_its_id() {
         assert!(run.stdout.contains(expected), "{}", run.stdout);
     }
     assert!(run.stdout.ends_with("answer\nIt is 1.␛[2J\n\nfeedback\nShort and right.\n"), "{:?}", run.stdout);
-    assert!(home.run(&["memory", "show", &id(2).to_string()]).stdout.contains("○ 2/5 (expected 3.75, by itself"));
+    assert!(
+        home.run(&["memory", "show", &id(2).to_string()])
+            .stdout
+            .contains("○ 2/5 (expected 3.75, by prometheus:7b (self-graded)")
+    );
     assert!(home.run(&["memory", "show", &id(3).to_string()]).stdout.contains("score       none"));
     assert_eq!(home.json(&["memory", "show", &id(1).to_string(), "--json"])["type"], "episodic");
     check_failure(&home, &["memory", "show", "019900"], 1, "several ids begin with these digits");
@@ -354,7 +358,7 @@ fn an_answer_that_a_damaged_memory_cannot_take_is_remembered_after_the_repair() 
     damage(&home);
     let run = ask(&home);
     assert!(run.code == 0 && !run.stdout.is_empty(), "{}", run.stderr);
-    assert!(run.stderr.contains("what is said now is kept, and remembered as soon as"), "{}", run.stderr);
+    assert!(run.stderr.contains("new answers are kept, and remembered as soon as"), "{}", run.stderr);
     let repaired = home.json_with_code(&["memory", "repair", "--json"], 1);
     assert!(repaired["due"].as_u64().unwrap() >= 3, "{repaired:#}");
     let listed = home.json(&["memory", "list", "--json"]);

@@ -407,7 +407,7 @@ fn check_refused(input: &str, output: &str, complaint: &str) {
 #[test]
 fn a_file_with_a_broken_line_is_refused_as_a_whole() {
     let good = "{\"query\": \"Q\", \"answer\": \"A\"}\n";
-    check_refused(&format!("{good}{{\n"), "", "line 2 of ~/in.jsonl is no JSON object");
+    check_refused(&format!("{good}{{\n"), "", "line 2 of ~/in.jsonl is not a JSON object");
     check_refused(&format!("{good}\n{{\"query\": \"Q\"}}"), "", "line 3 of ~/in.jsonl has no \"answer\"");
     check_refused("{\"query\": 1, \"answer\": \"A\"}", "", "line 1 of ~/in.jsonl has 1 as \"query\", expected a text");
     let taken = "{\"query\": \"Q\", \"answer\": \"A\", \"score\": 1}";
@@ -420,7 +420,7 @@ fn a_file_with_a_broken_line_is_refused_as_a_whole() {
     check_refused(good, "[1, 2]", &format!("line 1 of ~/out.jsonl {advice}"));
     check_refused(good, "{\"query\":\"other", &format!("line 1 of ~/out.jsonl {advice}"));
     check_refused(good, "{\"mine\":1}", &format!("line 1 of ~/out.jsonl {advice}"));
-    check_refused(good, "my notes\nand more", "line 1 of ~/out.jsonl is no JSON object");
+    check_refused(good, "my notes\nand more", "line 1 of ~/out.jsonl is not a JSON object");
     check_refused("", "my notes", &format!("line 1 of ~/out.jsonl {advice}"));
 }
 
@@ -447,7 +447,7 @@ fn what_was_used_wrongly_is_told() {
     assert!(same.code == 2 && same.stderr.contains("give another output"), "{}", same.stderr);
     for output in ["-", "/dev/null", home.path("").to_str().unwrap()] {
         let other = home.run(&["grade", "--input", input, "--output", output]);
-        assert!(other.code == 2 && other.stderr.contains("which is no regular file"), "{}", other.stderr);
+        assert!(other.code == 2 && other.stderr.contains("which is not a regular file"), "{}", other.stderr);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a command works with: the configuration in force, the streams, the models, and the engine where it needs one.
+//! What commands work with: the effective configuration, the streams, the models, and the engine if needed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use hone_engine::model::{Model, ModelOptions, check_file};
 use hone_memory::{MemoryOptions, MemoryStore, Ranking};
 use hone_models::{Bundle, CatalogModel, InstalledModel, PullOptions, Pulled, Role, Store, data_folder};
 use hone_protocol::{Embed, Generate, LocateModel, ModelFile};
-use hone_quality::Judge;
+use hone_quality::{Judge, Rubric};
 
 use sysinfo::System;
 
@@ -25,28 +25,28 @@ use crate::templates;
 use crate::terminal::Output;
 use crate::terminal::progress::Transfers;
 
-/// Contexts of full length that the KV cache has room for; the room is taken when it is first used.
+/// Full-length contexts that the KV cache has room for; memory is taken only when it is first used.
 const PARALLEL_SEQUENCES: usize = 4;
 
 /// How the agents are started.
 pub(crate) struct StackOptions {
     /// Whether answers are graded.
     pub(crate) grades: bool,
-    /// The second respondent's model, where it is not the first one's, and temperature.
+    /// The second respondent's model, if it differs from the first one's, and temperature.
     pub(crate) respondent_b: Option<(Option<String>, f32)>,
-    /// The folder of the memory, where it is not the user's.
+    /// The folder of the memory, if it is not the user's.
     pub(crate) memory: Option<PathBuf>,
-    /// Whether what is computed of the conversation is saved for the day when it goes on.
+    /// Whether the computed prefix of the conversation is saved for when it is resumed.
     pub(crate) keeps_prefix: bool,
 }
 
 /// What a command is given.
 pub(crate) struct App {
-    /// What is in force.
+    /// The effective configuration.
     pub(crate) config: Config,
-    /// What stdout and stderr lead to.
+    /// The process's output streams.
     pub(crate) output: Output,
-    /// The models that are here, and those that are known.
+    /// The installed models and the catalog.
     pub(crate) store: Arc<Store>,
     data_folder: PathBuf,
 }
@@ -55,7 +55,7 @@ impl App {
     /// Finds the user's data folder and the models in it and in this executable; creates nothing.
     ///
     /// # Errors
-    /// When there is no data folder to be found, or the models inside this executable are damaged.
+    /// When the data folder cannot be determined, or the models inside this executable are damaged.
     pub(crate) fn new(mut config: Config, output: Output) -> anyhow::Result<App> {
         let data_folder = data_folder()?;
         let executable = std::env::current_exe().context("cannot find this program's own file")?;
@@ -67,15 +67,15 @@ impl App {
         Ok(App { config, output, store: Arc::new(store.with_bundle(bundle)), data_folder })
     }
 
-    /// The folder of what hone keeps; it need not exist yet.
+    /// The folder for hone's data; it need not exist yet.
     pub(crate) fn data_folder(&self) -> &Path {
         &self.data_folder
     }
 
-    /// The model behind `name`, fetched first where it is one of the catalog and not here yet.
+    /// The model with this name; downloads it first if it is in the catalog but not installed.
     ///
     /// # Errors
-    /// When it is not known, or cannot be fetched.
+    /// When it is not known, or cannot be downloaded.
     pub(crate) fn installed(&self, name: &str) -> anyhow::Result<InstalledModel> {
         match self.store.show(name) {
             Err(hone_models::StoreError::NotInstalled(_)) if self.store.catalog().find(name).is_some() => {
@@ -85,25 +85,25 @@ impl App {
         }
     }
 
-    /// Fetches a model and shows how it goes on.
+    /// Downloads a model and shows the progress.
     ///
     /// # Errors
-    /// When it is not known, or cannot be fetched.
+    /// When it is not known, or cannot be downloaded.
     pub(crate) fn pull(&self, reference: &str, options: &PullOptions) -> anyhow::Result<Pulled> {
         let mut transfers = Transfers::new(self.output);
         Ok(self.store.pull(reference, options, &mut |event| transfers.show(event))?)
     }
 
-    /// The file of the model behind `name`, fetched first where it is one of the catalog and not here yet.
+    /// The file of the model with this name; downloads it first if it is in the catalog but not installed.
     ///
     /// # Errors
-    /// When it is not known, cannot be fetched, or is no single file.
+    /// When it is not known, cannot be downloaded, or is not a single file.
     pub(crate) fn model_file(&self, name: &str) -> anyhow::Result<ModelFile> {
         self.installed(name)?;
         Ok(self.store.locate(name)?)
     }
 
-    /// Starts the engine as the configuration says.
+    /// Starts the engine according to the configuration.
     ///
     /// # Errors
     /// When the device or the backend is unavailable.
@@ -119,7 +119,7 @@ impl App {
         Ok(Arc::new(VisibleEngine::new(engine, &self.data_folder)))
     }
 
-    /// How the engine works, as the configuration says.
+    /// The engine's options according to the configuration.
     ///
     /// # Errors
     /// When the device or the backend does not exist.
@@ -131,13 +131,13 @@ impl App {
         Ok(EngineOptions { draft, memory, keep_alive, pinned, ..self.model_options()?.into() })
     }
 
-    /// The same with other settings.
+    /// The same with a different configuration.
     pub(crate) fn with_config(&self, config: Config) -> App {
         App { config, output: self.output, store: self.store.clone(), data_folder: self.data_folder.clone() }
     }
 
-    /// Starts the agents as the configuration says. Memory that cannot be opened (another version's, a full disk, damaged
-    /// files) is told of, and what is to be remembered is kept until it can.
+    /// Starts the agents according to the configuration. If memory cannot be opened (another version's, a full disk,
+    /// damaged files), this is reported, and what is to be remembered is kept until it can be.
     ///
     /// # Errors
     /// When the engine or the judge is unavailable.
@@ -154,22 +154,30 @@ impl App {
     /// The judge that the configuration describes.
     ///
     /// # Errors
-    /// When its rubric does not exist, its settings contradict each other, or it was named on the command line and is not
-    /// installed.
+    /// When its rubric does not exist, its settings contradict each other, or it was named on the command line and is
+    /// not installed.
     pub(crate) fn judge(&self, generator: Arc<dyn Generate>) -> anyhow::Result<Judge> {
         judge::judge(&self.config, &self.store, &self.data_folder, generator)
+    }
+
+    /// The rubric that the configuration names.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub(crate) fn rubric(&self) -> anyhow::Result<Rubric> {
+        judge::rubric(&self.config)
     }
 
     fn memory(&self, folder: &Path) -> MemoryParts {
         let (store, error) = MemoryStore::keeping(folder, self.memory_options());
         if let Some(error) = error {
             self.output.note(&match store.check_keeping() {
-                Ok(()) => format!("{error}; what is said now is kept, and remembered as soon as that is possible"),
+                Ok(()) => format!("{error}; new answers are kept, and remembered as soon as possible"),
                 Err(reason) => format!("nothing is remembered: {error}; nor can it be kept for later: {reason}"),
             });
         }
         let embedder = self.embedder().inspect_err(|error| {
-            self.output.note(&format!("answers are remembered, and nothing is recalled: {error:#}"));
+            self.output.note(&format!("answers are remembered, but nothing is recalled: {error:#}"));
         });
         MemoryParts { store, embedder: embedder.ok(), settings: self.config.memory.settings.clone() }
     }
@@ -179,12 +187,12 @@ impl App {
         self.data_folder.join("memory")
     }
 
-    /// The folder of what is computed of saved conversations; it need not exist yet.
+    /// The folder of saved prefixes; it need not exist yet.
     pub(crate) fn prefix_folder(&self) -> PathBuf {
         self.data_folder.join("kv")
     }
 
-    /// How memory is opened, as the configuration says.
+    /// Memory's options according to the configuration.
     pub(crate) fn memory_options(&self) -> MemoryOptions {
         let memory = &self.config.memory;
         MemoryOptions {
@@ -211,10 +219,10 @@ impl App {
         Ok(Arc::new(embedder.verified_by(move |file| store.verify(file).map_err(|error| error.to_string()))))
     }
 
-    /// Loads the configured model into this thread, for commands that measure it.
+    /// Loads the configured model on this thread, for commands that measure it.
     ///
     /// # Errors
-    /// When it cannot be fetched or loaded.
+    /// When it cannot be downloaded or loaded.
     pub(crate) fn load_model(&self, context_length: Option<usize>) -> anyhow::Result<Model> {
         let name = &self.config.engine.model;
         let file = self.model_file(name)?;
@@ -223,7 +231,7 @@ impl App {
         Model::load(&file, &options).with_context(|| format!("cannot load model {name:?}"))
     }
 
-    /// How models are loaded, as the configuration says.
+    /// The options for loading models according to the configuration.
     ///
     /// # Errors
     /// When the device or the backend does not exist.
@@ -262,18 +270,18 @@ impl ModelShelf for App {
     }
 }
 
-/// Bytes that models may take where nobody says how many: what is free, less a reserve for everything else.
+/// The default memory limit for models: what is free, minus a reserve for everything else.
 fn free_memory() -> Option<u64> {
     const LEAST_RESERVE: u64 = 512 << 20;
     let mut system = System::new().ok()?;
     system.refresh_memory();
-    // A container may be given less than the machine has.
+    // A container may have less memory than the machine.
     let of_group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.free_memory);
     let free = system.available_memory().min(of_group);
     Some(free - free.min(LEAST_RESERVE.max(free / 10)))
 }
 
-/// A bundle answers with a model of its own, unless somebody chose another one.
+/// A bundle answers with its own model, unless another one was chosen.
 fn prefer_bundled_model(config: &mut Config, bundle: &Bundle, store: &Store) -> anyhow::Result<()> {
     let chosen = config.source_of("engine.model") != Some(&Source::Default);
     if chosen || bundle.find(&config.engine.model).is_some() {

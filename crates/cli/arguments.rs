@@ -5,6 +5,7 @@
 //! [`Config`](crate::config::Config).
 
 mod bench;
+mod judge;
 mod memory;
 mod shared;
 
@@ -15,6 +16,7 @@ use clap_complete::Shell;
 
 use crate::config::Override;
 pub(crate) use bench::{BenchArguments, BenchCommand, ContentionArguments, SharingArguments};
+pub(crate) use judge::{JudgeArguments, JudgeCommand, JudgeExamArguments, JudgeFeaturesArguments, JudgeListArguments};
 pub(crate) use memory::{
     EventsArguments, MemoryArguments, MemoryCommand, MemoryExportArguments, MemoryImportArguments, MemoryListArguments,
     MemoryRepairArguments, MemoryRmArguments, MemorySearchArguments, MemoryShowArguments, MemoryStatsArguments,
@@ -28,13 +30,13 @@ const GRADE_KEYS: &str = "\
 Each line of --input is an object with the string keys query and answer, and optionally reference.
 Other keys are copied to the output, except these keys of the verdict, which are not allowed: score,
 raw_score, feedback, expected_score, entropy, rubric, suspicious, judge, self_graded, tokens,
-seconds, queue_seconds, failure, setting.";
+seconds, queue_seconds, method, failure, setting.";
 
 /// The format of the file that `hone compare --input` reads.
 const COMPARE_KEYS: &str = "\
 Each line of --input is an object with the string keys query, a and b. Other keys are copied to the
 output, except these keys of the verdict, which are not allowed: winner, log_odds, consistent,
-reason, judge, self_graded, tokens, seconds, queue_seconds, failure, setting.";
+reason, judge, self_graded, tokens, seconds, queue_seconds, method, failure, setting.";
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -67,6 +69,8 @@ pub(crate) enum Command {
     /// Compare two answers, or a file of pairs, and choose the better one
     #[command(after_help = COMPARE_KEYS)]
     Compare(CompareArguments),
+    /// Examine judges and list their marks
+    Judge(JudgeArguments),
     /// Extract the verdict from a judge's output on stdin
     Verdict(VerdictArguments),
     /// Write a model with random weights
@@ -108,6 +112,7 @@ impl Command {
                 | Command::Bench(_)
                 | Command::Grade(_)
                 | Command::Compare(_)
+                | Command::Judge(_)
                 | Command::Story(_)
         )
     }
@@ -133,6 +138,7 @@ impl Command {
             Command::Tokenize(arguments) => arguments.model.add_to(&mut overrides),
             Command::Perplexity(arguments) => arguments.engine.add_to(&mut overrides),
             Command::Bench(arguments) => arguments.add_to(&mut overrides),
+            Command::Judge(arguments) => arguments.add_to(&mut overrides),
             Command::Story(arguments) => arguments.engine.add_to(&mut overrides),
             Command::Doctor(arguments) => arguments.engine.add_to(&mut overrides),
             Command::Config(arguments) => {
@@ -569,7 +575,7 @@ mod tests {
         Arguments::try_parse_from(std::iter::once("hone").chain(line.split_whitespace()))
     }
 
-    /// The overrides that a command line gives.
+    /// The overrides from a command line.
     #[track_caller]
     fn check(line: &str, expected: &[&str]) {
         let overrides = parse(line).unwrap().command.overrides();
@@ -578,7 +584,7 @@ mod tests {
         assert_eq!(seen, expected, "{line}");
     }
 
-    /// A command line that is refused, and a word that the refusal must hold.
+    /// Checks that a command line is refused with an error that contains a word.
     #[track_caller]
     fn check_refused(line: &str, word: &str) {
         let error = parse(line).unwrap_err().to_string();

@@ -1,10 +1,9 @@
 //! A conversation in the terminal.
 //!
-//! The core is pure: [`session`] holds the conversation and knows which turn is open, [`input`] and [`slash`] read what was
-//! typed, [`answer`] turns what the agents say about one question into an answer, [`announcements`] hears what comes of it later.
-//! Around it, [`shell`] does what a line asks for,
-//! [`store`] keeps conversations on disk, [`screen`] is what the person sees, and only [`repl`] knows a keyboard. All
-//! but the last run in tests against a scripted model.
+//! The core is pure: [`session`] holds the conversation and tracks the open question, [`input`] and [`slash`] parse
+//! what was typed, [`answer`] turns the agents' messages about a question into an answer, and [`announcements`] reports
+//! what follows later. Around it, [`shell`] executes each line, [`store`] keeps conversations on disk, [`screen`] is
+//! what the user sees, and only [`repl`] uses a keyboard. All but the last run in tests against a scripted model.
 
 pub(crate) mod announcements;
 pub(crate) mod answer;

@@ -14,6 +14,7 @@ mod doctor;
 mod events;
 mod generate;
 mod grade;
+mod judge;
 mod list;
 mod memory;
 mod perplexity;
@@ -36,7 +37,7 @@ use crate::threads;
 /// Runs a command.
 ///
 /// # Errors
-/// What the command could not do.
+/// When the command fails.
 pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
     let places = Places::of_this_process();
     let loaded = Config::load(&places, command.overrides());
@@ -53,6 +54,7 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::Bench(arguments) => bench::run(&app(loaded)?, &arguments),
         Command::Story(arguments) => story::run(&app(loaded)?, &arguments),
         Command::Grade(arguments) => grade::run(&app(loaded)?, &arguments),
+        Command::Judge(arguments) => judge::run(&app(loaded)?, &arguments),
         Command::Compare(arguments) => compare::run(&app(loaded)?, &arguments),
         Command::Synth(arguments) => synth::run(&app(loaded)?, &arguments),
         Command::Config(arguments) => config::run(&app(loaded)?, &arguments),
@@ -67,7 +69,7 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Makes what a command works with from a valid configuration.
+/// Creates the app from a valid configuration.
 fn start(loaded: anyhow::Result<(Config, Vec<String>)>, runs_a_model: bool, output: Output) -> anyhow::Result<App> {
     let (config, warnings) = loaded?;
     for warning in warnings {

@@ -39,7 +39,7 @@ const PLAIN: &str = "plain";
 /// The key by which a profile names the one that it is like; `plain` alone has none.
 const LIKE: &str = "like";
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "source", content = "name", rename_all = "lowercase")]
 pub(crate) enum Source {
@@ -53,9 +53,9 @@ pub(crate) enum Source {
     Flag(&'static str),
     /// The models that are part of this executable.
     Bundle,
-    /// A command typed into the chat, or the conversation that it resumed.
+    /// A `/set` command in the chat, or the conversation that it resumed.
     Chat,
-    /// A story that is played.
+    /// The story being played.
     Story(String),
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for Source {
 pub(crate) struct Entry {
     /// Its value.
     pub(crate) value: Value,
-    /// Who set it last.
+    /// The source that set it last.
     #[serde(flatten)]
     pub(crate) source: Source,
 }
@@ -94,7 +94,7 @@ pub(crate) struct Override {
     pub(crate) value: Value,
 }
 
-/// What is in force.
+/// The effective configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     /// The model and what it runs on.
@@ -103,7 +103,7 @@ pub(crate) struct Config {
     pub(crate) sampling: SamplingConfig,
     /// The terminal chat.
     pub(crate) chat: ChatConfig,
-    /// What is remembered.
+    /// Memory.
     pub(crate) memory: MemoryConfig,
     /// The judge.
     pub(crate) critic: CriticSettings,
@@ -113,10 +113,10 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// The defaults alone.
+    /// Only the defaults.
     ///
     /// # Errors
-    /// Only when a file of `config/` is wrong, which a test would have shown.
+    /// Only when a file of `config/` is invalid, which a test would have shown.
     pub(crate) fn defaults() -> anyhow::Result<Config> {
         let mut entries = BTreeMap::new();
         for (section, text) in SECTIONS {
@@ -127,10 +127,10 @@ impl Config {
         Config::from_entries(entries).map_err(anyhow::Error::msg)
     }
 
-    /// Defaults, then the user's files, then variables, then `flags`. Beside it, what deserves a warning.
+    /// Loads the defaults, then the user's files, then variables, then `flags`. Also returns warnings.
     ///
     /// # Errors
-    /// For the first key that does not exist or whose value is wrong, named together with its place.
+    /// For the first key that does not exist or whose value is invalid, with the place where it was set.
     pub(crate) fn load(places: &Places, flags: Vec<Override>) -> anyhow::Result<(Config, Vec<String>)> {
         let mut config = Config::defaults()?;
         let mut warnings = Vec::new();
@@ -147,7 +147,7 @@ impl Config {
         &self.entries
     }
 
-    /// Who set `key` last; `None` where there is no such key.
+    /// The source that set `key` last; `None` if the key does not exist.
     pub(crate) fn source_of(&self, key: &str) -> Option<&Source> {
         self.entries.get(key).map(|entry| &entry.source)
     }
@@ -155,7 +155,7 @@ impl Config {
     /// Gives `key` a value.
     ///
     /// # Errors
-    /// When there is no such key, or the value has the wrong type or lies outside its range; nothing is changed then.
+    /// When the key does not exist, or the value has the wrong type or is out of range; nothing is changed then.
     pub(crate) fn set(&mut self, key: &str, value: Value, source: Source) -> anyhow::Result<()> {
         let entry = self.checked(key, value, source.clone())?;
         *self = self.with([(key.to_string(), entry)]).map_err(|wrong| usage(format!("{key} ({source}): {wrong}")))?;
@@ -195,7 +195,7 @@ impl Config {
         Config::from_entries(entries)
     }
 
-    /// Gives `key` the value that `text` stands for, where a type must be guessed from the key: variables and `/set`.
+    /// Sets `key` to the value in `text`, for sources without types: variables and `/set`.
     ///
     /// # Errors
     /// As [`Config::set`].
@@ -283,7 +283,7 @@ fn table_in<'a>(tables: &'a mut toml::Table, key: &str) -> &'a mut toml::Table {
 mod tests {
     use super::*;
 
-    /// Loads with one user's file, one variable and no flags, and gives what `key` became or the error.
+    /// Loads one user file, one variable and no flags, and returns the value of `key` or the error.
     fn check(files: &[(&str, &str)], variables: &[(&str, &str)], flags: Vec<Override>, key: &str, expected: &str) {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in files {
@@ -452,13 +452,13 @@ mod tests {
         wrong(
             "HONE_CRITIC_FALLBACK",
             "hope",
-            "critic.fallback (HONE_CRITIC_FALLBACK): unknown variant `hope`, expected `generator` or `none`",
+            "critic.fallback (HONE_CRITIC_FALLBACK): unknown variant `hope`, expected one of `likelihood`, `generator`, `none`",
         );
         wrong(
             "HONE_JUDGES_PROMETHEUS_ABSOLUTE_PROMPT",
             "{query} {rubric}",
             "judges.prometheus.absolute_prompt (HONE_JUDGES_PROMETHEUS_ABSOLUTE_PROMPT): the judge profile \"prometheus\" \
-             cannot be used: absolute_prompt has no place for the answer: write {answer} where it shall stand",
+             cannot be used: absolute_prompt has no place for the answer: write {answer} where it belongs",
         );
     }
 
@@ -499,7 +499,7 @@ mod tests {
         wrong("score_place = ' '", "score_place is \" \": it must be a text such as [RESULT]");
         let path = "choice_place is \"a..b\": it must be a key, or keys with points between them";
         wrong("choice_form = 'json'\nchoice_place = 'a..b'", path);
-        let meaning = "rubric_score has no place for the meaning: write {meaning} where it shall stand";
+        let meaning = "rubric_score has no place for the meaning: write {meaning} where it belongs";
         wrong("rubric_score = '{score}'", meaning);
         let misplaced = "absolute_system has a place for the answer, which belongs in the prompt";
         wrong("absolute_system = '{answer}'", misplaced);

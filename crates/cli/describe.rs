@@ -1,12 +1,12 @@
-//! How moments, texts and ratings are written for people, on one line.
+//! Formats times, texts and ratings for people, on one line.
 
 use hone_protocol::{Rating, Timestamp};
 use time::OffsetDateTime;
 
-/// The most characters of a text on a line that it shares.
+/// The most characters of a text that shares its line.
 const LONGEST_TEXT: usize = 72;
 
-/// A moment, in UTC and to the second.
+/// A time, in UTC and to the second.
 pub(crate) fn moment(at: Timestamp) -> String {
     let seconds = i64::try_from(at.0 / 1_000).unwrap_or(i64::MAX);
     match OffsetDateTime::from_unix_timestamp(seconds) {
@@ -27,7 +27,7 @@ pub(crate) fn on_one_line(text: &str) -> String {
     }
 }
 
-/// What a person said, as a word.
+/// A rating as a word.
 pub(crate) fn rating(rating: Rating) -> &'static str {
     match rating {
         Rating::Good => "good",

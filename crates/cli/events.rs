@@ -5,7 +5,7 @@ use hone_protocol::{Envelope, Payload};
 use crate::badge;
 use crate::describe::{moment, on_one_line, rating};
 
-/// An event on one line: when, what about, whose answer, and its content in a few words.
+/// An event on one line: the time, the subject, the respondent, and its content in a few words.
 pub(crate) fn event_line(envelope: &Envelope) -> String {
     let (at, subject) = (moment(envelope.at), envelope.subject());
     let respondent = envelope.respondent_id.map_or_else(|| " ".to_string(), |respondent| respondent.to_string());
@@ -26,7 +26,7 @@ fn summary(payload: &Payload) -> String {
         Payload::MemoryStored(stored) => format!("engram {}", stored.sequence),
         Payload::CritiqueResult(critique) => {
             let judging = &critique.grade.judging;
-            let (_, mark, score) = badge::parts(critique.grade.score, judging.self_graded);
+            let (_, mark, score) = badge::parts(critique.grade.score, Some(judging));
             match &judging.failure {
                 Some(failure) => format!("unscored: {failure}"),
                 None => {

@@ -1,7 +1,7 @@
-//! How a command ends, and what the process tells its caller about it.
+//! How a command ends, and the exit code of the process.
 //!
-//! Exit codes: 0 done, 1 failed, 2 used wrongly, 3 below a threshold that was asked for, 130 interrupted (128 and the number
-//! of SIGINT, as shells count). A reader of our output that goes away is no failure.
+//! Exit codes: 0 success, 1 failure, 2 wrong usage, 3 below the requested threshold, 130 interrupted (128 plus the
+//! number of SIGINT, as in shells). A closed output pipe is not a failure.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -10,21 +10,21 @@ use hone_engine::perplexity::PerplexityError;
 use hone_models::PullError;
 use hone_protocol::GenerateError;
 
-/// The end of a command that met no error.
+/// The outcome of a command that returned no error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It did what was asked.
+    /// It succeeded.
     Done,
-    /// It has told that something is wrong, and what.
+    /// It has reported a problem.
     Failed,
-    /// It did what was asked, and the result is below the threshold that was asked for.
+    /// It succeeded, but the result is below the requested threshold.
     BelowThreshold,
-    /// A person stopped it.
+    /// The user stopped it.
     Interrupted,
 }
 
 impl Outcome {
-    /// What the process exits with.
+    /// The exit code.
     pub(crate) fn exit_code(self) -> u8 {
         match self {
             Outcome::Done => 0,
@@ -35,7 +35,7 @@ impl Outcome {
     }
 }
 
-/// The command was used wrongly: the caller has to change something before it can work.
+/// Wrong usage: the caller must change something for the command to work.
 #[derive(Debug)]
 pub(crate) struct UsageError(String);
 
@@ -47,12 +47,12 @@ impl fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
-/// An error that says that the command was used wrongly.
+/// An error for wrong usage.
 pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(UsageError(message.into()))
 }
 
-/// What the process exits with after `error`; 0 where only the reader of our output is gone.
+/// The exit code after `error`; 0 if the only problem is a closed output pipe.
 pub(crate) fn exit_code_of(error: &anyhow::Error) -> u8 {
     if error.is::<UsageError>() || error.chain().any(is_wrong_use) {
         2
@@ -63,7 +63,7 @@ pub(crate) fn exit_code_of(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// Whether a part of hone has found out, later than the arguments are checked, that it was asked for what cannot be.
+/// Whether an error that was found after parsing the arguments means that the request was invalid.
 fn is_wrong_use(cause: &(dyn std::error::Error + 'static)) -> bool {
     matches!(cause.downcast_ref(), Some(GenerateError::Request(_)))
         || matches!(cause.downcast_ref(), Some(PullError::Malformed(_)))

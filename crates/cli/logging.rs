@@ -1,4 +1,5 @@
-//! Logs of every crate, on stderr: warnings always, more with `--verbose`, and what `HONE_LOG` asks for above both.
+//! Logs of every crate, on stderr: warnings by default, more with `--verbose`, and in addition what `HONE_LOG` asks
+//! for.
 
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,34 +12,34 @@ use crate::terminal::{Line, Output};
 /// Starts to log.
 ///
 /// # Errors
-/// When `HONE_LOG` is no filter.
+/// When `HONE_LOG` is not a valid filter.
 pub(crate) fn start(verbose: u8, output: Output) -> anyhow::Result<()> {
     let wanted = std::env::var("HONE_LOG").ok().filter(|filter| !filter.is_empty());
     let filter = match wanted {
         Some(filter) => EnvFilter::try_new(&filter).map_err(|error| {
-            usage(format!("HONE_LOG is {filter:?}, which is no filter such as hone=debug: {error}"))
+            usage(format!("HONE_LOG is {filter:?}, which is not a filter such as hone=debug: {error}"))
         })?,
         None => EnvFilter::new(filter_of(verbose)),
     };
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(move || LineWriter { line: Vec::new(), output })
-        // A log line quotes files and servers: it leaves through the same exit as every other text.
+        // Log lines quote files and servers, so they are made safe like all other text.
         .with_ansi(false)
         .with_target(verbose > 0)
         .without_time();
     subscriber.try_init().map_err(|error| anyhow::anyhow!("cannot start to log: {error}"))
 }
 
-/// Where log lines go instead of stderr, while there is such a place.
+/// Where log lines are sent instead of stderr, if diverted.
 static DIVERSION: Mutex<Option<Diversion>> = Mutex::new(None);
 
 type Diversion = Box<dyn Fn(String) + Send>;
 
-/// Log lines go to stderr again when it is dropped.
+/// Dropping it sends log lines to stderr again.
 pub(crate) struct Diverted(());
 
-/// Hands every log line to `take` from now on: a screen with a line that is being typed is not to be written to.
+/// Sends every log line to `take` from now on, so that logs do not disturb a line that is being typed.
 pub(crate) fn divert(take: impl Fn(String) + Send + 'static) -> Diverted {
     *diversion() = Some(Box::new(take));
     Diverted(())
@@ -54,7 +55,7 @@ fn diversion() -> MutexGuard<'static, Option<Diversion>> {
     DIVERSION.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gathers a log line, and sends it on when it is whole.
+/// Collects a log line, and sends it when it is complete.
 struct LineWriter {
     line: Vec<u8>,
     output: Output,
@@ -81,7 +82,7 @@ impl Drop for LineWriter {
     }
 }
 
-/// The filter for how often `--verbose` was given.
+/// The filter for the number of `--verbose` flags.
 fn filter_of(verbose: u8) -> &'static str {
     match verbose {
         0 => "warn",

@@ -1,8 +1,8 @@
 //! `hone` on the command line: the composition root, where arguments and configuration become the parts that the other
 //! crates provide, wired together.
 //!
-//! [`arguments`] says what can be typed, [`config`] what is in force, [`app`] what a command is given, [`commands`] what
-//! each command does. How a command ends and what the process exits with is [`failure`]'s.
+//! [`arguments`] defines the command line, [`config`] the effective configuration, [`app`] what commands work with, and
+//! [`commands`] the commands themselves. [`failure`] defines outcomes and exit codes.
 
 mod app;
 mod arguments;
@@ -33,7 +33,7 @@ use crate::failure::{Outcome, exit_code_of, is_broken_pipe};
 use crate::terminal::Output;
 
 fn main() -> ExitCode {
-    // Before anything is read or started: this process is somebody's helper, and is to be small and quick.
+    // Comes first, before anything is read or started: a template worker must be small and fast.
     if templates::is_worker() {
         return templates::work();
     }

@@ -1,7 +1,7 @@
-//! The hones that are running: each shows what its engine does to whoever asks over a Unix socket of its own.
+//! Running hone processes: each publishes its engine's status on its own Unix socket.
 //!
-//! The sockets lie in one folder that only this person may enter, named after their processes. What cannot be asked is
-//! not running any more. Where there are no Unix sockets, nothing is shown.
+//! The sockets are in one folder that only this user may enter, named after their processes. A process that does not
+//! respond is considered gone. Without Unix sockets, nothing is published.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use hone_engine::engine::status::EngineStatus;
 use hone_protocol::{Generate, GenerateError, GenerateRequest, Generation};
 use serde::{Deserialize, Serialize};
 
-/// What a running hone says about itself.
+/// The published status of a process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct RunningProcess {
     /// Its process id.
@@ -22,15 +22,15 @@ pub(crate) struct RunningProcess {
     pub(crate) status: EngineStatus,
 }
 
-/// An engine that others can look at while it exists.
+/// An engine whose status is published while it exists.
 pub(crate) struct VisibleEngine {
-    // Declared first: nobody looks any more when the engine ends.
+    // Declared first, so that publishing ends before the engine does.
     _window: Option<window::Window>,
     engine: EngineHandle,
 }
 
 impl VisibleEngine {
-    /// Opens the window. An engine that cannot be looked at works all the same.
+    /// Starts publishing. If that fails, the engine still works.
     pub(crate) fn new(engine: EngineHandle, data_folder: &Path) -> VisibleEngine {
         let window = window::Window::open(data_folder, engine.clone());
         let window = window.inspect_err(|error| tracing::debug!(%error, "`hone ps` cannot see this process"));
@@ -44,7 +44,7 @@ impl Generate for VisibleEngine {
     }
 }
 
-/// Everything that runs over this data folder, by process id.
+/// All processes that use this data folder, by process id.
 pub(crate) fn processes(data_folder: &Path) -> Vec<RunningProcess> {
     let mut found = window::look_into_all(data_folder);
     found.sort_by_key(|running| running.process);
@@ -70,10 +70,10 @@ mod window {
 
     use super::RunningProcess;
 
-    /// Longer than an engine's step takes.
+    /// Longer than any step of an engine takes.
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// Answers everybody who connects with what the engine is doing, until it is dropped.
+    /// Answers every connection with the engine's status, until it is dropped.
     pub(super) struct Window {
         address: PathBuf,
         is_closing: Arc<AtomicBool>,
@@ -84,7 +84,7 @@ mod window {
         pub(super) fn open(data_folder: &Path, engine: EngineHandle) -> io::Result<Window> {
             create_private_folder(data_folder)?;
             let address = address(data_folder, process::id())?;
-            // A process of the same number is gone.
+            // An earlier process with the same id is gone.
             let _ = fs::remove_file(&address);
             let listener = UnixListener::bind(&address)?;
             fs::set_permissions(&address, Permissions::from_mode(0o600))?;
@@ -96,9 +96,9 @@ mod window {
                         return;
                     }
                     match visitor {
-                        // A visitor that went away is no failure.
+                        // A client that disconnects is not a failure.
                         Ok(visitor) => drop(show(&visitor, &engine)),
-                        // Where there are no file descriptors left, there may be some later.
+                        // If the process is out of file descriptors, some may be freed later.
                         Err(_) => thread::sleep(Duration::from_millis(50)),
                     }
                 }
@@ -113,7 +113,7 @@ mod window {
             self.is_closing.store(true, Ordering::SeqCst);
             let reached = UnixStream::connect(&self.address);
             let _ = fs::remove_file(&self.address);
-            // Where its socket was removed the thread cannot be woken, and ends with the process.
+            // If its socket was removed, the thread cannot be woken, and ends with the process.
             if let (Ok(_), Some(thread)) = (reached, self.thread.take()) {
                 let _ = thread.join();
             }
@@ -143,7 +143,7 @@ mod window {
             Ok(stream) => stream,
             Err(error) => {
                 if error.kind() == io::ErrorKind::ConnectionRefused {
-                    // Its process was ended by force.
+                    // Its process was killed.
                     let _ = fs::remove_file(address);
                 }
                 return None;

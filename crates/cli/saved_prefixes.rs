@@ -34,7 +34,7 @@ impl SavedPrefixes {
         let mut removed = SavedPrefixes::default();
         for (path, bytes) in files(folder)? {
             match fs::remove_file(&path) {
-                // The engine of another process replaced it.
+                // Another process's engine has replaced it.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 result => removed = result.map(|()| removed.with(bytes))?,
             }

@@ -1,4 +1,4 @@
-//! The bus with the agents on it: what a chat or a story asks, by an [`Asker`] of its own.
+//! The bus with its agents, for a chat or a story; each client has its own [`Asker`].
 
 use anyhow::Context;
 use hone_agents::{Asker, Expected, Team, TeamParts};
@@ -20,7 +20,7 @@ impl Stack {
     /// Starts the agents.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system cannot create a thread.
     pub(crate) fn start(parts: TeamParts) -> anyhow::Result<Stack> {
         let bus = Bus::new();
         let store = parts.memory.as_ref().map(|memory| memory.store.clone());
@@ -29,17 +29,17 @@ impl Stack {
         Ok(Stack { bus, store, expected, _team: team })
     }
 
-    /// A line to the agents, for a client of this name. It holds every piece of a long answer while nobody scrolls on.
+    /// A line to the agents for a client. It can hold every piece of a long answer while the terminal is blocked.
     pub(crate) fn asker(&self, name: &str) -> Asker {
         Asker::with_capacity(&self.bus, name, self.expected, UNREAD)
     }
 
-    /// What was remembered, where anything is.
+    /// The memory, if enabled.
     pub(crate) fn store(&self) -> Option<&MemoryStore> {
         self.store.as_ref()
     }
 
-    /// What comes of every question where nothing goes wrong.
+    /// What follows every question if nothing goes wrong.
     pub(crate) fn expected(&self) -> Expected {
         self.expected
     }

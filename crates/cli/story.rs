@@ -1,7 +1,7 @@
-//! Stories: what a person asks, and what must come of it: answers, events on the bus, engrams in memory.
+//! Stories: a user's questions, and what is expected to follow: answers, events on the bus, engrams in memory.
 //!
-//! [`script`] is the file's form, [`check`] compares fields with what is expected of them, and [`run`] plays a story
-//! against the whole stack. A story that does not hold is a finding with its reasons and never an error.
+//! [`script`] defines the file format, [`check`] compares fields with expectations, and [`run`] plays a story against
+//! the whole stack. A story that does not hold is a finding with its reasons, never an error.
 
 pub(crate) mod check;
 pub(crate) mod run;

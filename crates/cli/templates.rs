@@ -1,7 +1,7 @@
 //! `hone template-worker`: the process in which a model file's chat template runs.
 //!
-//! hone starts it by itself, out of its own executable, and nobody types it; so it is no command of [`arguments`], and
-//! comes before them.
+//! hone starts it itself, from its own executable; users never type it. So it is not a command of [`arguments`], and is
+//! handled before them.
 //!
 //! [`arguments`]: crate::arguments
 
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use hone_engine::template::{TemplateHost, worker};
 
-/// What makes this program a template's process.
+/// The argument that makes this program a template's process.
 const WORKER: &str = "template-worker";
 /// On Linux: this program's executable, even after another version has taken its place.
 const THIS_PROGRAM: &str = "/proc/self/exe";
@@ -21,7 +21,7 @@ pub(crate) fn is_worker() -> bool {
     std::env::args_os().nth(1).is_some_and(|argument| argument == WORKER)
 }
 
-/// Runs templates until nobody asks any more.
+/// Runs templates until there are no more requests.
 pub(crate) fn work() -> ExitCode {
     match worker::serve() {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,9 +1,9 @@
-//! The terminal as one room: what is printed, what moves while somebody waits, what is typed, and Ctrl-C.
+//! The terminal as a whole: what is printed, progress displays, what is typed, and Ctrl-C.
 //!
-//! [`output`] is the one exit of text, which makes visible what could drive the terminal, and breaks an answer's lines
-//! between words; [`lines`] lets a line through when
-//! it spoils neither an answer nor a line that is being typed; [`progress`] shows bars, [`interrupt`] turns Ctrl-C into an
-//! event and leaves the terminal as it was when the process is ended, [`keyboard`] keeps what is typed off the screen.
+//! [`output`] is the only exit for text; it makes visible what could control the terminal, and wraps an answer's lines
+//! between words. [`lines`] prints a line when that disturbs neither an answer nor a line being typed, [`progress`]
+//! shows bars, [`interrupt`] turns Ctrl-C into an event and restores the terminal when the process is terminated, and
+//! [`keyboard`] keeps what is typed off the screen.
 
 pub(crate) mod interrupt;
 pub(crate) mod keyboard;

@@ -1,8 +1,8 @@
-//! How many threads compute on the candle backend.
+//! The number of compute threads of the candle backend.
 //!
-//! candle reads that from the environment when it first computes, and the environment of a running process cannot be
-//! changed safely. So where the configuration names another number, the process starts itself again with the variable
-//! set, before it has read or written anything. The native backend is simply told.
+//! candle reads it from the environment when it first computes, and the environment of a running process cannot be
+//! changed safely. So if the configuration specifies a different number, the process restarts itself with the variable
+//! set, before it has read or written anything. The native backend is configured directly.
 
 use std::process::Command;
 
@@ -10,13 +10,13 @@ use anyhow::Context;
 
 use crate::config::EngineConfig;
 
-/// What candle and its matrix products read.
+/// The variable that candle and its matrix products read.
 const VARIABLE: &str = "RAYON_NUM_THREADS";
 
-/// Sees to it that as many threads compute as the configuration says; returns when they do.
+/// Makes sure that the configured number of threads is used; returns once it is.
 ///
 /// # Errors
-/// When the process cannot be started again.
+/// When the process cannot be restarted.
 pub(crate) fn apply(engine: &EngineConfig) -> anyhow::Result<()> {
     let Some(threads) = engine.threads.filter(|_| may_run_on_candle(engine)) else { return Ok(()) };
     if std::env::var(VARIABLE).is_ok_and(|value| value == threads.to_string()) {
@@ -25,7 +25,7 @@ pub(crate) fn apply(engine: &EngineConfig) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let mut command = Command::new(program);
     command.args(std::env::args_os().skip(1)).env(VARIABLE, threads.to_string());
-    start_instead(command).context("cannot start again with the number of threads that was asked for")
+    start_instead(command).context("cannot restart with the requested number of threads")
 }
 
 fn may_run_on_candle(engine: &EngineConfig) -> bool {

@@ -18,6 +18,7 @@ pub(crate) struct Home {
 }
 
 /// How a command ended.
+#[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: i32,
     pub(crate) stdout: String,
@@ -56,6 +57,9 @@ impl Home {
             .env("HONE_HOME", self.path("data"))
             .env("HONE_CONFIG", self.path("config"))
             .env("HONE_OFFLINE", "1")
+            // The built-in model stands in for the judge, which it does not pass an examination for.
+            .env("HONE_CRITIC_EXAMINATION", "false")
+            .env("HONE_CRITIC_FALLBACK", "generator")
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

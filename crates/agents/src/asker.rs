@@ -1,4 +1,4 @@
-//! A client's line to the agents: it asks, and hears what comes of its own questions.
+//! A client's line to the agents: it asks questions, and receives the messages about them.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use thiserror::Error;
 
 use crate::exchange::{Exchange, Expected};
 
-/// How many messages wait for a client that is busy.
+/// How many messages may wait for a busy client.
 const CAPACITY: usize = 4096;
 
-/// Asks for one client, of which there may be many beside it. Its mailbox hears only the conversations that it has asked in;
-/// messages of others are never put into it. Dropping it closes these conversations, which stops what is still being
-/// answered for a client that is gone.
+/// Asks questions for one client, of which there may be many. Its mailbox receives only the conversations that it has
+/// asked in, never those of other clients. Dropping it closes these conversations, which stops work on answers for a
+/// client that is gone.
 ///
-/// The mailbox is bounded, and nothing in it is ever dropped: a client that lets more messages wait than it holds is cut off
-/// after them ([`TooSlow`]). It hears again from its next question on.
+/// The mailbox is bounded, but no message in it is ever dropped: a client that lets more messages wait than it holds is
+/// cut off after them ([`TooSlow`]). Its next question reconnects it.
 pub struct Asker {
     name: String,
     bus: Bus,
@@ -26,33 +26,33 @@ pub struct Asker {
     expected: Expected,
 }
 
-/// A client was cut off: more messages waited for it than its mailbox holds.
+/// A client was cut off because more messages waited for it than its mailbox holds.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("the reader is too slow: {capacity} messages were waiting for it, and it was cut off")]
 pub struct TooSlow {
-    /// What the mailbox holds.
+    /// The capacity of the mailbox.
     pub capacity: usize,
 }
 
 impl Asker {
-    /// A client of the agents on `bus`, of which `expected` comes. It may leave 4096 messages unread.
+    /// A client of the agents on `bus`, which produce what `expected` says. It may leave 4096 messages unread.
     pub fn new(bus: &Bus, name: &str, expected: Expected) -> Asker {
         Asker::with_capacity(bus, name, expected, CAPACITY)
     }
 
-    /// The same, with another number of messages that it may leave unread.
+    /// The same, with a different number of messages that it may leave unread.
     pub fn with_capacity(bus: &Bus, name: &str, expected: Expected, capacity: usize) -> Asker {
         let sessions = SessionSet::default();
         let mailbox = subscribe(bus, name, &sessions, Subject::ALL, capacity, Overload::Close);
         Asker { name: name.to_owned(), bus: bus.clone(), mailbox, sessions, expected }
     }
 
-    /// What comes of its questions where nothing goes wrong.
+    /// What follows each question if nothing goes wrong.
     pub fn expected(&self) -> Expected {
         self.expected
     }
 
-    /// Asks in a conversation.
+    /// Asks a question in a conversation.
     pub fn ask(&mut self, session: SessionId, query: Query) -> Exchange {
         if self.mailbox.has_overflowed() {
             let capacity = self.mailbox.capacity();
@@ -64,27 +64,27 @@ impl Asker {
         Exchange::new(id)
     }
 
-    /// What comes of its questions, earlier ones too. It is disconnected where the client was cut off.
+    /// Messages about its questions, including earlier ones. The channel is disconnected if the client was cut off.
     pub fn heard(&self) -> &Receiver<Arc<Envelope>> {
         self.mailbox.receiver()
     }
 
-    /// What a client is told that finds [`heard`](Asker::heard) disconnected.
+    /// The error for a client that finds [`heard`](Asker::heard) disconnected.
     pub fn too_slow(&self) -> TooSlow {
         TooSlow { capacity: self.mailbox.capacity() }
     }
 
-    /// Another mailbox for the same conversations, which loses its oldest messages where nobody reads it.
+    /// Another mailbox for the same conversations, which drops its oldest messages when it is full.
     pub fn listen(&self, name: &str, subjects: &[Subject]) -> Mailbox {
         subscribe(&self.bus, name, &self.sessions, subjects, CAPACITY, Overload::DropOldest)
     }
 
-    /// Withdraws a question: the rest of its answer, and its grade.
+    /// Withdraws a question, with the rest of its answer and its grade.
     pub fn cancel(&self, session: SessionId, id: QueryId) {
         self.publish(session, id, Payload::QueryCancelled(Nothing {}));
     }
 
-    /// Says what a person thinks of an answer, which may have been given in another process.
+    /// Rates an answer, which may have been given in another process.
     pub fn rate(&self, session: SessionId, id: QueryId, rating: Rating) {
         self.sessions.insert(session);
         self.publish(session, id, Payload::UserFeedback(Feedback { rating }));
@@ -95,7 +95,7 @@ impl Asker {
     }
 
     fn send(&self, envelope: Envelope) {
-        // Its own mailbox is cut off where it is full; mailboxes of others are theirs to bear.
+        // Its own mailbox is cut off when full; the overload of other mailboxes is not its concern.
         if let Err(overloaded) = self.bus.publish(envelope) {
             tracing::warn!(sender = self.name, "{overloaded}");
         }

@@ -1,8 +1,8 @@
 //! The critic agent: has every answer graded, and both answers to one question compared.
 //!
-//! It drives the judge's generation from its own loop, beside its mailbox: a cancellation ends a
-//! grading within one token, and answers that come meanwhile are deferred. Every answer ends with exactly one
-//! `critique.result`, whose score is null where the answer could not be graded, was not worth it, or nobody waits any more.
+//! It drives the judge's generation from its own loop, alongside its mailbox: a cancellation ends a grading within one
+//! token, and answers that arrive in the meantime are deferred. Every answer leads to exactly one `critique.result`,
+//! whose score is null if the answer could not be graded, was not worth it, or is no longer wanted.
 
 mod pairs;
 pub(crate) mod states;
@@ -27,7 +27,7 @@ use crate::topic::{Topic, Withdrawal};
 /// The agent's name.
 pub(crate) const NAME: &str = "critic";
 
-/// What the agent listens to.
+/// The subjects that the agent subscribes to.
 pub(crate) const SUBJECTS: [Subject; 3] =
     [Subject::ResponseGeneration, Subject::QueryCancelled, Subject::SessionClosed];
 
@@ -69,8 +69,9 @@ impl CriticAgent {
             model: response.model.clone(),
             score: None,
         });
-        match why_not(response) {
-            Some(reason) => self.publish(receiving.act(Publish, |graded| (graded, ungraded(reason))), inbox).into(),
+        let reason = why_not(response).map(str::to_owned).or_else(|| self.judge.refusal(&response.model));
+        match reason {
+            Some(reason) => self.publish(receiving.act(Publish, |graded| (graded, ungraded(&reason))), inbox).into(),
             None => self.grade(receiving).into(),
         }
     }
@@ -97,7 +98,7 @@ impl CriticAgent {
         };
     }
 
-    /// Publishes the judge's grade, and compares where both answers to a question are graded now.
+    /// Publishes the judge's grade, and starts a comparison if both answers to the question are now graded.
     fn conclude(&mut self, grading: Grading, grade: Grade, inbox: &mut Inbox) -> State {
         let graded = Graded { score: grade.score, ..grading.work().0.clone() };
         let idle = match grade.judging.failure {
@@ -162,7 +163,7 @@ impl CriticAgent {
         pair.a.topic.publish(&self.bus, NAME, Payload::PairwiseResult(comparison));
     }
 
-    /// Ends what the judge is doing, for a reason that is no failure of the judge.
+    /// Ends the judge's current work, for a reason that is not the judge's failure.
     fn end_work(&mut self, reason: &str, inbox: &mut Inbox) {
         let idle = match std::mem::take(&mut self.state) {
             State::Idle(idle) => idle,
@@ -177,7 +178,7 @@ impl CriticAgent {
         self.state = idle.into();
     }
 
-    /// What the judge is working on.
+    /// The question that the judge is working on.
     fn topic(&self) -> Option<&Topic> {
         match &self.state {
             State::Idle(_) => None,
@@ -256,7 +257,7 @@ fn why_not(response: &Response) -> Option<&'static str> {
     response.answer.trim().is_empty().then_some("the answer is empty")
 }
 
-/// The grade of an answer that the judge was not asked about.
+/// The grade of an answer that was not shown to the judge.
 fn ungraded(reason: &str) -> Grade {
     Grade { judging: Judging { failure: Some(reason.to_owned()), ..Judging::default() }, ..Grade::default() }
 }

@@ -1,15 +1,15 @@
-//! What comes of one question, folded from the messages about it.
+//! The outcome of one question, folded from the messages about it.
 //!
-//! Whoever asks or watches (a terminal, a script, a story, a server) takes every message into an [`Exchange`] and shows the
-//! [`Change`] that it makes. The fold is pure, and the order of messages from different agents does not matter: a grade
-//! may come before the answer's own message where its reader subscribed late.
+//! Every observer (a terminal, a script, a story, a server) feeds messages to an [`Exchange`] and shows the [`Change`]
+//! that each makes. The fold is pure, and the order of messages from different agents does not matter: a grade may come
+//! before the answer's own message if its reader subscribed late.
 
 use hone_protocol::{
     Chunk, Comparison, Critique, Envelope, GenerateError, Grade, Payload, Query, QueryId, Rating, Recall, RespondentId,
     Response,
 };
 
-/// What comes of every question where nothing goes wrong.
+/// What follows every question if nothing goes wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
     /// Every answer is graded.
@@ -18,7 +18,7 @@ pub struct Expected {
     pub respondent_b: bool,
 }
 
-/// What one respondent made of a question.
+/// One respondent's reply to a question.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reply {
     /// The question as this respondent knows it; the engram of its answer has the same id.
@@ -32,7 +32,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Whether the respondent has nothing more to say.
+    /// Whether the respondent is done.
     pub fn has_ended(&self) -> bool {
         self.response.is_some() || self.failure.is_some()
     }
@@ -42,7 +42,7 @@ impl Reply {
     }
 }
 
-/// A question, and what has come of it so far.
+/// A question and its outcome so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
     id: QueryId,
@@ -53,10 +53,10 @@ pub struct Exchange {
     is_cancelled: bool,
 }
 
-/// What a message has changed.
+/// The effect of a message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Change<'a> {
-    /// Nothing: it is about another question, or about what an exchange does not hold.
+    /// Nothing: the message is about another question, or about something an exchange does not track.
     Nothing,
     /// The question was asked.
     Asked(&'a Query),
@@ -66,20 +66,20 @@ pub enum Change<'a> {
     Answered(RespondentId, &'a Response),
     /// A respondent could not answer.
     Failed(RespondentId, &'a GenerateError),
-    /// Memory has given something to a respondent.
+    /// Memory has given recollections to a respondent.
     Recalled(RespondentId, &'a Recall),
     /// A respondent's answer was graded, or could not be.
     Graded(RespondentId, &'a Critique),
     /// The two answers were compared, or could not be.
     Compared(&'a Comparison),
-    /// A person has said what they think of the answer.
+    /// A person has rated the answer.
     Rated(Rating),
     /// The question was withdrawn.
     Cancelled,
 }
 
 impl Exchange {
-    /// The question with this id, of which nothing has come yet.
+    /// The question with this id, without any messages yet.
     pub fn new(id: QueryId) -> Exchange {
         Exchange {
             id,
@@ -91,27 +91,27 @@ impl Exchange {
         }
     }
 
-    /// What the question is called.
+    /// The question's id.
     pub fn id(&self) -> QueryId {
         self.id
     }
 
-    /// What a respondent made of it.
+    /// A respondent's reply.
     pub fn reply(&self, respondent: RespondentId) -> &Reply {
         &self.replies[place(respondent)]
     }
 
-    /// What memory gave to respondent A, in the order in which it was asked.
+    /// What memory gave to respondent A, in the order of the searches.
     pub fn recalls(&self) -> &[Recall] {
         &self.recalls
     }
 
-    /// How the two answers compare.
+    /// The comparison of the two answers.
     pub fn comparison(&self) -> Option<&Comparison> {
         self.comparison.as_ref()
     }
 
-    /// What a person thinks of the answer.
+    /// A person's rating of the answer.
     pub fn rating(&self) -> Option<Rating> {
         self.rating
     }
@@ -121,8 +121,8 @@ impl Exchange {
         self.is_cancelled
     }
 
-    /// Whether all that can be expected has come. An answer that a respondent did not give is neither graded nor compared, and
-    /// only two scored answers are compared.
+    /// Whether everything that can be expected has arrived. An answer that a respondent failed to give is neither
+    /// graded nor compared, and only two scored answers are compared.
     pub fn is_complete(&self, expected: Expected) -> bool {
         let respondents = if expected.respondent_b { &self.replies[..] } else { &self.replies[..1] };
         let have_ended = respondents.iter().all(Reply::has_ended);
@@ -132,7 +132,7 @@ impl Exchange {
         have_ended && are_graded && (!compares || self.comparison.is_some())
     }
 
-    /// Takes note of a message.
+    /// Processes a message.
     pub fn take<'a>(&mut self, envelope: &'a Envelope) -> Change<'a> {
         if envelope.correlation_id.or(envelope.query_id) != Some(self.id) {
             return Change::Nothing;
@@ -226,7 +226,7 @@ mod tests {
         })
     }
 
-    /// A message by its line of a scenario: who, what, and perhaps a text.
+    /// The message for a line of a scenario: who, what, and an optional text.
     fn message(line: &str) -> Envelope {
         let mut words = line.split(' ');
         let (who, what, text) = (words.next().unwrap(), words.next().unwrap(), words.next());
@@ -261,7 +261,7 @@ mod tests {
         Envelope::new("tester", SessionId::from_bits(9), payload).about(id, correlation, respondent)
     }
 
-    /// What a change is, in a word or two.
+    /// A change in a word or two.
     fn named(change: Change<'_>) -> String {
         match change {
             Change::Nothing => "-".to_owned(),
@@ -278,7 +278,7 @@ mod tests {
         }
     }
 
-    /// Lines `message => change`; a `!` at the end says that the exchange is complete from there on.
+    /// Checks lines `message => change`; a `!` at the end says that the exchange is complete from there on.
     #[track_caller]
     fn check(expected: Expected, scenario: &str) -> Exchange {
         let mut exchange = Exchange::new(QUESTION);

@@ -1,8 +1,8 @@
-//! The extraction agent: finds out, in the background, what an exchange was after and what it is about.
+//! The extraction agent: determines, in the background, the intent of an exchange and the entities in it.
 //!
-//! The model that answered is asked under a JSON schema, in the background and once the answer has been graded. What a
-//! session leaves undone (somebody asked one question and left, say) is done in the next one with the same model. A
-//! failure leaves intent and entities empty.
+//! The model that answered is asked under a JSON schema, in the background, once the answer has been graded. Work that
+//! a session leaves undone (say, the user asked one question and left) is done in the next session with the same model.
+//! After a failure, intent and entities stay empty.
 
 mod extract;
 mod jobs;
@@ -29,10 +29,10 @@ use crate::topic::Topic;
 /// The agent's name.
 pub(crate) const NAME: &str = "extraction";
 
-/// What the agent listens to.
+/// The subjects that the agent subscribes to.
 pub(crate) const SUBJECTS: [Subject; 2] = [Subject::MemoryStored, Subject::CritiqueResult];
 
-/// How many of the latest engrams are looked at for what was left undone.
+/// How many of the latest engrams are checked for undone work.
 const LOOKED_BACK: usize = 200;
 
 /// What the agent needs from outside.
@@ -41,7 +41,7 @@ pub(crate) struct ExtractionParts {
     pub(crate) store: MemoryStore,
     pub(crate) generator: Arc<dyn Generate>,
     pub(crate) settings: Arc<MemorySettings>,
-    /// Whether there is a critic whose grades are waited for.
+    /// Whether there is a critic whose grades should come first.
     pub(crate) waits_for_grades: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct ExtractionAgent {
     parts: ExtractionParts,
     state: State,
     jobs: Jobs,
-    /// Whether it was looked for what earlier sessions have left undone.
+    /// Whether the agent has looked for work left undone by earlier sessions.
     has_looked_back: bool,
 }
 
@@ -76,7 +76,7 @@ impl ExtractionAgent {
         };
     }
 
-    /// Finds, once, what earlier sessions have left undone with the model that is at work now.
+    /// Finds, once, the work that earlier sessions with the current model left undone.
     fn look_back(&mut self, latest: QueryId) {
         if std::mem::replace(&mut self.has_looked_back, true) {
             return;
@@ -91,16 +91,16 @@ impl ExtractionAgent {
                 let undone = engrams.iter().filter(|engram| engram.intent.is_none() && engram.query_id != latest);
                 self.jobs.left_over(undone.map(|engram| engram.query_id).rev());
             }
-            Err(error) => tracing::info!("what was left undone is not known: {}", with_causes(&error)),
+            Err(error) => tracing::info!("cannot find the extractions left undone: {}", with_causes(&error)),
         }
     }
 
-    /// Begins the next extraction, where one is due.
+    /// Begins the next extraction, if one is due.
     fn begin(&mut self, idle: Idle) -> State {
         while let Some(query_id) = self.jobs.next() {
             match self.parts.store.get(query_id) {
                 Ok(Some(engram)) => return self.ask(idle, &engram).into(),
-                Ok(None) => tracing::info!(%query_id, "an engram that is not remembered any more stays without intent"),
+                Ok(None) => tracing::info!(%query_id, "an engram was removed before its intent was extracted"),
                 Err(error) => tell_failure(query_id, &with_causes(&error)),
             }
         }
@@ -185,7 +185,7 @@ impl Agent for ExtractionAgent {
     fn recover(&mut self, _: &Envelope) {}
 }
 
-/// Gives an extraction up, for the reason that `failure` makes of its work.
+/// Gives up an extraction, for the reason that `failure` derives from its work.
 fn fail<S>(state: S, failure: impl FnOnce(S::Work) -> (QueryId, String)) -> Idle
 where
     S: Allows<Fail, Next = states::Error>,

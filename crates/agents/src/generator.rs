@@ -1,7 +1,8 @@
 //! The generator agent: answers questions, one after the other.
 //!
-//! There is one type for both respondents; they differ in their [`Respondent`] alone. While an answer is generated the agent
-//! listens to its mailbox first, so that a cancellation ends the answer within one token, and defers further questions. Every question ends with exactly one `response.generation` or `response.failed`.
+//! One type serves both respondents; they differ only in their [`Respondent`]. While an answer is generated, the agent
+//! checks its mailbox first, so that a cancellation ends the answer within one token, and defers further questions.
+//! Every question leads to exactly one `response.generation` or `response.failed`.
 
 mod answer;
 mod clock;
@@ -29,13 +30,13 @@ use crate::thinking::ThinkingSettings;
 use crate::tool_calls::CallScanner;
 use crate::topic::{Topic, Withdrawal};
 
-/// How often the model may ask memory for something in one answer.
+/// How often the model may search memory in one answer.
 const MOST_SEARCHES: usize = 3;
 
-/// What the agent listens to.
+/// The subjects that the agent subscribes to.
 pub(crate) const SUBJECTS: [Subject; 3] = [Subject::QueryReceived, Subject::QueryCancelled, Subject::SessionClosed];
 
-/// Who answers, and how it differs from what the question asks for.
+/// A respondent, and the settings that override the question's.
 #[derive(Clone, Debug)]
 pub(crate) struct Respondent {
     pub(crate) id: RespondentId,
@@ -44,7 +45,7 @@ pub(crate) struct Respondent {
     pub(crate) temperature: Option<f32>,
 }
 
-/// What an agent needs from outside.
+/// The dependencies of an agent.
 #[derive(Clone)]
 pub(crate) struct GeneratorParts {
     pub(crate) bus: Bus,
@@ -58,7 +59,7 @@ pub(crate) struct GeneratorParts {
 pub(crate) struct GeneratorAgent {
     parts: GeneratorParts,
     state: State,
-    /// Models whose chat templates know no tools.
+    /// Models whose chat templates do not support tools.
     without_tools: HashSet<String>,
 }
 
@@ -95,7 +96,7 @@ impl GeneratorAgent {
         self.ask(idle.act(Receive, |()| question)).into()
     }
 
-    /// The question as this respondent knows it: A's is the one that was received, B's gets an id of its own.
+    /// The question as this respondent knows it: A's is the received one, B's gets its own id.
     fn topic_of(&self, message: &Envelope) -> Topic {
         let received = message.query_id.unwrap_or_else(QueryId::fresh);
         let respondent_id = self.parts.respondent.id;
@@ -190,7 +191,7 @@ impl GeneratorAgent {
         }
     }
 
-    /// Does what the model asks of the tool, and lets it resume.
+    /// Carries out the model's tool calls, and lets it resume.
     fn use_memory(&self, generating: Generating, calls: Vec<ToolCall>, text: String) -> Generating {
         self.ask(generating.act(Recall, |work| {
             let (question, round) = *work;
@@ -234,7 +235,7 @@ impl GeneratorAgent {
         idle
     }
 
-    /// Tries again without what may have caused the error, or gives the question up.
+    /// Retries without what may have caused the error, or gives up the question.
     fn fail(&mut self, generating: Generating, error: GenerateError, inbox: &mut Inbox) -> State {
         let question = &generating.work().0;
         let recollection = match (&error, question.recollection) {
@@ -245,7 +246,7 @@ impl GeneratorAgent {
             (GenerateError::ContextOverflow { .. } | GenerateError::Request(_), recollection)
                 if recollection == Recollection::Tool || !question.recalled.is_empty() =>
             {
-                tracing::debug!("the prompt is put together again without memory: {error}");
+                tracing::debug!("the prompt is rebuilt without memory: {error}");
                 Recollection::Nothing
             }
             _ => return self.give_up(generating, error, inbox).into(),
@@ -261,7 +262,7 @@ impl GeneratorAgent {
 
     fn give_up(&self, generating: Generating, error: GenerateError, inbox: &mut Inbox) -> Idle {
         let idle = generating.act(Fail, |work| (work.0.topic, error)).act(Reset, |(topic, error)| {
-            // The asker is told, and may try again with less.
+            // The client is told, and may retry with a smaller request.
             tracing::info!(respondent = %topic.respondent_id, query_id = %topic.query_id, "no answer: {error}");
             self.tell(&topic, Payload::ResponseFailed(error));
         });
@@ -269,7 +270,7 @@ impl GeneratorAgent {
         idle
     }
 
-    /// Ends what nobody waits for any more.
+    /// Ends work that is no longer wanted.
     fn withdraw(&mut self, withdrawal: Withdrawal, inbox: &mut Inbox) {
         let is_concerned = |message: &Envelope| Topic::of(message).is_some_and(|topic| withdrawal.concerns(&topic));
         for message in inbox.take_deferred(is_concerned) {
@@ -278,7 +279,7 @@ impl GeneratorAgent {
         self.end_work(inbox, |topic| withdrawal.concerns(topic));
     }
 
-    /// Ends the answer that is being generated, where it is meant.
+    /// Ends the current answer if `is_meant` accepts it.
     fn end_work(&mut self, inbox: &mut Inbox, is_meant: impl Fn(&Topic) -> bool) {
         self.state = match std::mem::take(&mut self.state) {
             State::Generating(generating) if is_meant(&generating.work().0.topic) => {

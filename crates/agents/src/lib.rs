@@ -8,9 +8,10 @@
 //!                   └───────────────────────────────────► memory ──► memory.stored
 //! ```
 //!
-//! Agents know each other through the [bus](hone_bus) alone. A [`Team`] starts and stops them. Each is in one of a few
-//! states, which carry its work, and may do there what its table says ([`tables`]). It sleeps until a message, its own work or
-//! a deadline comes, and hears its mailbox before it resumes its work, so that a cancellation takes effect within one token.
+//! Agents communicate only through the [bus](hone_bus). A [`Team`] starts and stops them. Each is in one of a few
+//! states, which carry its work, and may take only the actions in its table ([`tables`]). It sleeps until a message,
+//! its own work or a deadline comes, and reads its mailbox before it resumes its work, so that a cancellation takes
+//! effect within one token.
 
 mod asker;
 mod critic;
@@ -35,7 +36,7 @@ pub use settings::{InvalidMemorySettings, MemoryMode, MemorySettings};
 pub use team::{MemoryParts, RespondentB, Team, TeamParts};
 pub use thinking::ThinkingSettings;
 
-/// The state machine of every agent.
+/// The state tables of all agents.
 pub fn tables() -> Vec<StateTable> {
     vec![generator::states::table(), critic::states::table(), memory::states::table(), extraction::states::table()]
 }

@@ -1,8 +1,9 @@
-//! State machines whose states carry their work, and the tables that people read of them.
+//! State machines whose states carry their work, and readable tables of them.
 //!
-//! A state is a type that owns the work that is done in it, and [`AgentState::act`] is the only way from one to the next: it
-//! consumes the one and gives the other. Which actions a state [`Allows`] is said once, in [`state_machine!`]: an action that
-//! it does not allow does not compile, and the table that `hone config --agents` prints is read from the same rows.
+//! A state is a type that owns its work, and [`AgentState::act`] is the only way from one to the next: it consumes the
+//! one and returns the other. The actions that a state [`Allows`] are listed once, in [`state_machine!`]: an action
+//! that is not listed does not compile, and the table printed by `hone config --agents` is generated from the same
+//! rows.
 
 use std::fmt::Write;
 
@@ -12,22 +13,22 @@ pub(crate) trait AgentState: Sized {
     const AGENT: &'static str;
     /// The state's name.
     const NAME: &'static str;
-    /// What is worked on in it.
+    /// The type of its work.
     type Work;
 
-    /// The state with this work. It is for [`AgentState::act`] alone.
+    /// The state with this work. Only [`AgentState::act`] may call this.
     fn entered(work: Self::Work) -> Self;
 
-    /// What is worked on.
+    /// The work.
     fn work(&self) -> &Self::Work;
 
-    /// What is worked on, to be gone on with.
+    /// The work, to be continued.
     fn work_mut(&mut self) -> &mut Self::Work;
 
-    /// Leaves the state with its work.
+    /// Leaves the state and returns its work.
     fn left(self) -> Self::Work;
 
-    /// Goes where the action leads; `work` makes the work of the next state of this one's.
+    /// Performs an action; `work` turns this state's work into that of the next.
     fn act<A: AgentAction>(
         self,
         _: A,
@@ -41,22 +42,22 @@ pub(crate) trait AgentState: Sized {
     }
 }
 
-/// What an agent does to get from state to state.
+/// An action that takes an agent from state to state.
 pub(crate) trait AgentAction {
     /// Its name.
     const NAME: &'static str;
 }
 
-/// Says that a state allows an action, and where that leads.
+/// Declares that a state allows an action, and which state follows.
 pub(crate) trait Allows<A: AgentAction>: AgentState {
     /// The state that follows.
     type Next: AgentState;
 }
 
-/// The states of an agent and what leads from one to another, for people to read.
+/// The states and transitions of an agent, for people to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateTable {
-    /// The agent.
+    /// The agent's name.
     pub agent: &'static str,
     /// Its states; it begins in the first.
     pub states: Vec<&'static str>,
@@ -76,14 +77,14 @@ impl StateTable {
     }
 }
 
-/// The row of a table that says where an action leads.
+/// The table row for an action in a state.
 pub(crate) fn row<S: Allows<A>, A: AgentAction>() -> [&'static str; 3] {
     [S::NAME, A::NAME, S::Next::NAME]
 }
 
-/// Defines the states of an agent with their work, its actions, and which action leads where. Between two events the agent
-/// stands in one of the states of `rests`, which are the variants of `State`, and begins in the first; those of `passes` it
-/// enters and leaves while it deals with one event.
+/// Defines an agent's states with their work, its actions, and which action leads where. The states in `rests` are the
+/// variants of `State`, in which the agent waits between events; it begins in the first. The states in `passes` are
+/// entered and left while one event is handled.
 macro_rules! state_machine {
     (
         $agent:literal;
@@ -92,7 +93,7 @@ macro_rules! state_machine {
         actions { $($action:ident = $action_name:literal,)* }
         transitions { $($from:ident + $by:ident => $to:ident,)* }
     ) => {
-        /// Where the agent stands, and what it works on.
+        /// The agent's current state, with its work.
         pub(crate) enum State {
             $first($first),
             $($rest($rest),)*
@@ -124,7 +125,7 @@ macro_rules! state_machine {
             }
         )*
 
-        /// The table of all this.
+        /// The table of this state machine.
         pub(crate) fn table() -> $crate::machine::StateTable {
             $crate::machine::StateTable {
                 agent: $agent,
@@ -144,7 +145,7 @@ macro_rules! state_machine {
     };
     (@state $agent:literal; $($state:ident: $work:ty = $name:literal,)*) => {
         $(
-            // The work is private to this module, so that no state comes about but by an action.
+            // The work is private to this module, so that states are entered only through actions.
             pub(crate) struct $state($work);
 
             impl $crate::machine::AgentState for $state {
@@ -179,7 +180,7 @@ mod tests {
 
     use crate::tables;
 
-    /// The states that `steps` lead to from `first`, itself included.
+    /// The states that `steps` reach from `first`, including `first`.
     fn reached<'a>(first: &'a str, steps: &[(&'a str, &'a str)]) -> BTreeSet<&'a str> {
         let mut reached = BTreeSet::from([first]);
         loop {

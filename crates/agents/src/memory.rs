@@ -1,10 +1,10 @@
 //! The memory agent: writes engrams, and what is learnt about them later.
 //!
-//! It subscribes before the agents that react to answers, so that an answer is in its mailbox before the answer's grade can
-//! be. When it has nothing else to do it makes the vectors that engrams lack, those that were written without an embedder or
-//! with another one, and then it sees to it that memory is backed up once a day. Whatever the store refuses is logged, and the
-//! agent resumes with the next message; what a store that keeps (see [`MemoryStore::keeping`]) cannot take now is remembered later. Before it stops
-//! it deals with everything that has reached its mailbox.
+//! It subscribes before the agents that react to answers, so that an answer is in its mailbox before the answer's grade
+//! can be. When idle, it first computes missing vectors, for engrams written without an embedder or with a different
+//! one, and then has memory backed up once a day. Errors of the store are logged, and the agent resumes with the next
+//! message; what a store that keeps (see [`MemoryStore::keeping`]) cannot take now is written later. Before it stops,
+//! it processes everything in its mailbox.
 
 pub(crate) mod states;
 
@@ -25,23 +25,23 @@ use crate::topic::Topic;
 /// The agent's name.
 pub(crate) const NAME: &str = "memory";
 
-/// What the agent listens to.
+/// The subjects that the agent subscribes to.
 pub(crate) const SUBJECTS: [Subject; 4] =
     [Subject::ResponseGeneration, Subject::CritiqueResult, Subject::PairwiseResult, Subject::UserFeedback];
 
-/// The text that stands for an exchange where texts are compared by meaning. A model that reads only the beginning of a
-/// text reads the question.
+/// The text of an exchange that is embedded. The question comes first, for models that read only the beginning of a
+/// text.
 pub fn text_to_embed(query: &str, answer: &str) -> String {
     format!("{query}\n{answer}")
 }
 
-/// How long memory is idle before it makes a vector that is lacking.
+/// How long the agent is idle before it computes a missing vector.
 const REST: Duration = Duration::from_millis(250);
 
-/// How long memory is idle, and no vector is lacking, before it looks whether a backup is due.
+/// How long the agent is idle, with no vector missing, before it checks whether a backup is due.
 const LONG_REST: Duration = Duration::from_secs(30);
 
-/// How many engrams that lack a vector are looked up at once.
+/// How many engrams without a vector are looked up at once.
 const LOOKED_UP: usize = 32;
 
 /// The agent's state.
@@ -50,14 +50,14 @@ pub(crate) struct MemoryAgent {
     store: MemoryStore,
     embedder: Option<Arc<dyn Embed>>,
     state: State,
-    /// Engrams that lack a vector; none once all were looked at.
+    /// Engrams without a vector; `None` once all have been looked at.
     lacking: Option<Vec<Engram>>,
 }
 
-/// What can happen to it.
+/// The events that it handles.
 pub(crate) enum Event {
     Message(Arc<Envelope>),
-    /// Nothing has, for a while.
+    /// Nothing happened for a while.
     Rest,
 }
 
@@ -87,7 +87,7 @@ impl MemoryAgent {
         }
     }
 
-    /// Does something with the store, in the state that stands for it.
+    /// Performs an operation on the store, in the corresponding state.
     fn perform<A, S>(&mut self, action: A, work: impl FnOnce(&mut Self) -> Result<(), MemoryError>)
     where
         A: AgentAction,
@@ -99,7 +99,7 @@ impl MemoryAgent {
         let idle = match work(self) {
             Ok(()) => at_work.act(Reset, drop),
             Err(error) => {
-                tracing::error!(action = A::NAME, "memory has not kept something: {}", with_causes(&error));
+                tracing::error!(action = A::NAME, "memory could not store something: {}", with_causes(&error));
                 at_work.act(Fail, drop).act(Reset, drop)
             }
         };
@@ -123,7 +123,7 @@ impl MemoryAgent {
         Ok(())
     }
 
-    /// The engram's vector; without one it is remembered all the same, and cannot be found by its meaning.
+    /// The engram's vector. Without one it is still remembered, but cannot be found by its meaning.
     fn vector_of(&self, engram: &Engram) -> Option<Vec<f32>> {
         let embedder = self.embedder.as_ref()?;
         match embedder.embed(&[&text_to_embed(&engram.query, &engram.answer)]) {
@@ -135,7 +135,7 @@ impl MemoryAgent {
         }
     }
 
-    /// Makes one vector that is lacking.
+    /// Computes one missing vector.
     fn embed_one(&mut self) {
         let (Some(embedder), Some(mut lacking)) = (self.embedder.clone(), self.lacking.take()) else { return };
         self.perform(EmbedOne, |agent| {
@@ -201,7 +201,7 @@ impl Agent for MemoryAgent {
     }
 }
 
-/// Whether an answer was cancelled before anything came of it.
+/// Whether an answer was cancelled before it had any content.
 fn is_nothing(response: &Response) -> bool {
     response.finish_reason.is_none() && response.answer.trim().is_empty()
 }

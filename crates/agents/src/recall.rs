@@ -1,4 +1,4 @@
-//! Recollections for an answer: found by meaning, kept within bounds, and marked as data.
+//! Recollections for an answer: found by meaning, limited in size, and marked as data.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::settings::{MemorySettings, shortened};
 /// The tool's name.
 const TOOL: &str = "search_memory";
 
-/// How many times more is searched for than is used, because some of what is found says nothing new.
+/// How many times more results are requested than used, because some of them are redundant.
 const SPARE: usize = 4;
 
 /// Searches memory on behalf of a model.
@@ -24,12 +24,12 @@ pub(crate) struct Recaller {
 }
 
 impl Recaller {
-    /// What memory holds about `search`, best first. Exchanges that stand in the `conversation` already are left out, and
-    /// so are other answers to the same question. A failure is logged and finds nothing: an answer without recollections
-    /// is better than none.
+    /// What memory holds about `search`, best first. Exchanges already in the `conversation` are left out, and so are
+    /// other answers to the same question. A failure is logged and finds nothing: an answer without recollections is
+    /// better than none.
     pub(crate) fn search(&self, search: &str, conversation: &[Message]) -> Vec<RecalledEngram> {
         let found = self.embed(search).and_then(|vector| {
-            // What a person stopped was not what they wanted to hear.
+            // An answer that the user stopped is not one they wanted.
             let filters =
                 Filters { min_similarity: Some(self.settings.threshold), finished: Some(true), ..Filters::default() };
             let n_wanted = self.settings.n_recalled.saturating_mul(SPARE);
@@ -55,9 +55,9 @@ impl Recaller {
         vectors.into_iter().next().ok_or_else(|| format!("{} gave no vector", self.embedder.model()))
     }
 
-    /// The question with the recollections before it. They stand here and not in the instructions before the
-    /// conversation, since what the KV cache holds of the conversation stays of use so, and since some chat templates know
-    /// no instructions.
+    /// The question, preceded by the recollections. They are placed here rather than in the instructions before the
+    /// conversation, so that the conversation's KV cache stays valid, and because some chat templates do not support
+    /// instructions.
     pub(crate) fn in_context(&self, engrams: &[RecalledEngram], query: &str) -> String {
         if engrams.is_empty() {
             return query.to_owned();
@@ -66,7 +66,7 @@ impl Recaller {
         format!("{paragraph}\n\n{query}")
     }
 
-    /// The tool, as a model is told of it.
+    /// The tool's description for a model.
     pub(crate) fn tool(&self) -> Tool {
         Tool {
             name: TOOL.to_owned(),
@@ -79,7 +79,7 @@ impl Recaller {
         }
     }
 
-    /// What the tool says about what it found.
+    /// The tool's result message.
     pub(crate) fn tool_result(&self, engrams: &[RecalledEngram]) -> Message {
         let text = match engrams {
             [] => self.settings.tool_found_nothing.clone(),
@@ -88,7 +88,7 @@ impl Recaller {
         Message::new(Role::Tool, text)
     }
 
-    /// The recollections within the bound, every line quoted.
+    /// The recollections, truncated to the limit, with every line quoted.
     fn quoted(&self, engrams: &[RecalledEngram]) -> String {
         let mut room = self.settings.recalled_characters;
         let mut memories = Vec::new();
@@ -105,7 +105,7 @@ impl Recaller {
     }
 }
 
-/// What a call of the tool searches for, or what is wrong with the call.
+/// The search text of a tool call, or what is wrong with the call.
 pub(crate) fn search_of(call: &ToolCall) -> Result<&str, String> {
     if call.name != TOOL {
         return Err(format!("There is no tool {:?}, only {TOOL:?}.", call.name));

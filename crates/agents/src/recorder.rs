@@ -1,4 +1,4 @@
-//! The recorder: keeps every message but the pieces of answers in the event log.
+//! The recorder: writes every message except answer chunks to the event log.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use hone_protocol::{Envelope, Subject, with_causes};
 /// The agent's name.
 pub(crate) const NAME: &str = "recorder";
 
-/// What the agent listens to.
+/// The subjects that the agent subscribes to.
 pub(crate) fn subjects() -> Vec<Subject> {
     Subject::ALL.iter().copied().filter(|subject| *subject != Subject::ResponseChunk).collect()
 }
 
-/// The agent, which has no state but the store's.
+/// The agent, which has no state beyond the store.
 pub(crate) struct Recorder {
     store: MemoryStore,
 }

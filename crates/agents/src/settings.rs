@@ -8,24 +8,24 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemoryMode {
-    /// As a tool where the model's chat template knows tools, and otherwise as context.
+    /// As a tool if the model's chat template supports tools, and otherwise as context.
     Auto,
-    /// As a tool, and not at all where the model's chat template knows none.
+    /// As a tool only; models whose chat template does not support tools get none.
     Tool,
-    /// Not at all. Answers are remembered all the same.
+    /// Not at all. Answers are still remembered.
     Off,
 }
 
 /// How memory is used.
 ///
-/// Templates name what they hold in braces. Recollections are put into them line by line behind `> `, so that none of
-/// their own lines can be mistaken for the text around them.
+/// Templates name their contents in braces. Recollections are inserted line by line behind `> `, so that none of their
+/// own lines can be mistaken for the text around them.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemorySettings {
     /// Whether and how recollections reach the model.
     pub mode: MemoryMode,
-    /// The least cosine similarity of a recollection with the question, -1 to 1.
+    /// The minimum cosine similarity of a recollection to the question, -1 to 1.
     pub threshold: f32,
     /// The most recollections at a time.
     pub n_recalled: usize,
@@ -35,21 +35,21 @@ pub struct MemorySettings {
     pub memory_template: String,
     /// The paragraph before the conversation; holds `{memories}`.
     pub context_template: String,
-    /// What the tool does and when to call it.
+    /// What the tool does and when to call it, for the model.
     pub tool_description: String,
-    /// What the tool's argument is.
+    /// The description of the tool's argument.
     pub tool_query_description: String,
-    /// What the tool says; holds `{memories}`.
+    /// The tool's result; holds `{memories}`.
     pub tool_template: String,
-    /// What the tool says when nothing was found.
+    /// The tool's result when nothing was found.
     pub tool_found_nothing: String,
-    /// Whether intent and entities are extracted from what is remembered.
+    /// Whether intent and entities are extracted from remembered exchanges.
     pub extract: bool,
-    /// What the model is asked for them; holds `{query}` and `{answer}`.
+    /// The extraction prompt; holds `{query}` and `{answer}`.
     pub extract_template: String,
-    /// The most characters of the question, and of the answer, that are put into it.
+    /// The most characters of the question, and of the answer, that are inserted into it.
     pub extract_characters: usize,
-    /// The most tokens that the model may write about them.
+    /// The most tokens that the model may generate for an extraction.
     pub extract_tokens: usize,
 }
 
@@ -57,7 +57,7 @@ impl MemorySettings {
     /// Checks every setting.
     ///
     /// # Errors
-    /// For the first that is out of its range, or lacks what it has to hold.
+    /// For the first setting that is out of range, or lacks a required place.
     pub fn check(&self) -> Result<(), InvalidMemorySettings> {
         let check = |setting, is_sound: bool, expected| match is_sound {
             true => Ok(()),
@@ -77,17 +77,17 @@ impl MemorySettings {
     }
 }
 
-/// A setting of memory that cannot be used.
+/// An invalid setting of memory.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{setting} {expected}")]
 pub struct InvalidMemorySettings {
     /// The setting.
     pub setting: &'static str,
-    /// What it has to be.
+    /// What it must be.
     pub expected: &'static str,
 }
 
-/// The beginning of a text, at most `n_characters` long; where something is cut off, it ends with an ellipsis.
+/// The beginning of a text, at most `n_characters` long; if it is truncated, it ends with an ellipsis.
 pub(crate) fn shortened(text: &str, n_characters: usize) -> String {
     if text.chars().count() <= n_characters {
         return text.to_owned();

@@ -1,7 +1,7 @@
-//! The agents together: who runs beside whom, and in which order they start and stop.
+//! All agents together, and the order in which they start and stop.
 //!
-//! Agents that write down what happens subscribe first, so that they have a message before anybody can react to it.
-//! They stop last: what the others say while they stop is still remembered and recorded.
+//! Agents that record what happens subscribe first, so that they receive a message before any agent can react to it.
+//! They stop last, so that messages sent by stopping agents are still remembered and recorded.
 
 use std::io;
 use std::sync::Arc;
@@ -20,54 +20,54 @@ use crate::recorder::{self, Recorder};
 use crate::settings::MemorySettings;
 use crate::thinking::ThinkingSettings;
 
-/// How many messages wait for an agent, and as many more inside it.
+/// How many messages may wait in an agent's mailbox, and as many deferred ones.
 const CAPACITY: usize = 256;
 
-/// What a team is made of.
+/// The parts of a team.
 pub struct TeamParts {
-    /// What answers.
+    /// The generator of answers.
     pub generator: Arc<dyn Generate>,
     /// How models mark their reasoning.
     pub thinking: ThinkingSettings,
-    /// The second respondent, where answers are compared.
+    /// The second respondent, if answers are compared.
     pub respondent_b: Option<RespondentB>,
-    /// What grades; without it there are no grades.
+    /// The judge; `None` means no grades.
     pub judge: Option<Judge>,
-    /// Where answers are remembered.
+    /// Where answers are remembered, if at all.
     pub memory: Option<MemoryParts>,
 }
 
 /// How the second respondent differs from the first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RespondentB {
-    /// Its model; `None` takes that of the question.
+    /// Its model; `None` means that of the question.
     pub model: Option<String>,
     /// Its temperature.
     pub temperature: f32,
 }
 
-/// What memory is made of.
+/// The parts of memory.
 pub struct MemoryParts {
     /// Where engrams and events are kept.
     pub store: MemoryStore,
-    /// What makes vectors of texts; without it engrams have none, and nothing is recalled.
+    /// The embedder of texts; without one, engrams have no vectors and nothing is recalled.
     pub embedder: Option<Arc<dyn Embed>>,
     /// How memory is used.
     pub settings: MemorySettings,
 }
 
-/// Running agents. Dropping it stops them, waits until their threads have ended, and with that until everything that was
-/// answered is remembered. Mailboxes with [`Overload::Wait`] have to be read or dropped meanwhile.
+/// Running agents. Dropping it stops them and waits until their threads have ended, by which time all answers are
+/// remembered. Mailboxes with [`Overload::Wait`] must be read or dropped in the meantime.
 pub struct Team {
     /// In the order in which they started.
     agents: Vec<AgentHandle>,
 }
 
 impl Team {
-    /// Starts the agents. They hear what is published from the moment this returns.
+    /// Starts the agents. They receive everything that is published after this returns.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system cannot create a thread.
     pub fn start(bus: &Bus, parts: TeamParts) -> io::Result<Team> {
         let mut team = Team { agents: Vec::new() };
         let respondents = respondents(parts.respondent_b);

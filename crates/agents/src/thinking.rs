@@ -1,7 +1,7 @@
-//! Reasoning apart from the answer: text between think tags, found while it streams.
+//! Separates reasoning from the answer: finds text between think tags while it streams.
 //!
-//! Tags come in any number of pieces. Text is passed on as soon as it cannot be the beginning of a tag any more, so
-//! that at most one incomplete tag is held back.
+//! Tags may arrive in any number of pieces. Text is passed on as soon as it can no longer be the beginning of a tag, so
+//! at most one incomplete tag is held back.
 
 use serde::Deserialize;
 
@@ -9,15 +9,15 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThinkingSettings {
-    /// What opens the reasoning, and what closes it.
+    /// Pairs of opening and closing tags.
     pub tags: Vec<(String, String)>,
-    /// Parts of names of models whose chat template has opened the first of the tags already, so that their answers begin
-    /// with reasoning. Letters count as equal whether small or large.
+    /// Substrings of the names of models whose chat template already opens the first of the tags, so that their answers
+    /// begin with reasoning. Case is ignored.
     pub opened_by_template: Vec<String>,
 }
 
 impl Default for ThinkingSettings {
-    /// `<think>` and `</think>`, opened already by DeepSeek-R1 and its distillations and by QwQ.
+    /// `<think>` and `</think>`, already opened by DeepSeek-R1 and its distillations and by QwQ.
     fn default() -> Self {
         ThinkingSettings {
             tags: vec![("<think>".to_owned(), "</think>".to_owned())],
@@ -38,7 +38,7 @@ impl ThinkingSettings {
     }
 }
 
-/// A piece of what a model says.
+/// A piece of a model's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     /// Reasoning.
@@ -47,20 +47,20 @@ pub(crate) enum Piece {
     Text(String),
 }
 
-/// Tells reasoning from answer in one stream of text.
+/// Separates reasoning from the answer in one stream of text.
 #[derive(Debug)]
 pub(crate) struct Splitter {
     tags: Vec<(String, String)>,
-    /// The tag that is open.
+    /// The open tag, if any.
     inside: Option<usize>,
     /// Text that may be the beginning of a tag.
     held: String,
-    /// Whether the part that is open has had nothing but white space, which is left out beside tags.
+    /// Whether the open part has contained only white space, which is dropped next to tags.
     at_start: bool,
 }
 
 impl Splitter {
-    /// What has become certain with more text.
+    /// Adds text, and returns the pieces that have become certain.
     pub(crate) fn push(&mut self, text: &str) -> Vec<Piece> {
         self.held.push_str(text);
         let mut pieces = Vec::new();
@@ -77,7 +77,7 @@ impl Splitter {
         pieces
     }
 
-    /// What was held back until the end.
+    /// Returns what was held back until the end.
     pub(crate) fn finish(&mut self) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let held = std::mem::take(&mut self.held);
@@ -85,26 +85,27 @@ impl Splitter {
         pieces
     }
 
-    /// Where the next tag stands, how long it is, and which tag is open after it.
+    /// The position of the next tag, its length, and the tag that is open after it.
     fn next_tag(&self) -> Option<(usize, usize, Option<usize>)> {
         let found = self.awaited().filter_map(|(tag, leads_to)| Some((self.held.find(tag)?, tag.len(), leads_to)));
         found.min_by_key(|(start, ..)| *start)
     }
 
-    /// The tags that mean something now, and which tag is open after each.
+    /// The tags that are recognized now, and which tag is open after each.
     fn awaited(&self) -> impl Iterator<Item = (&str, Option<usize>)> {
         let closing = self.inside.map(|open| (self.tags[open].1.as_str(), None));
         let opening = self.tags.iter().enumerate().map(|(index, (open, _))| (open.as_str(), Some(index)));
         closing.into_iter().chain(opening.filter(|_| self.inside.is_none()))
     }
 
-    /// Bytes at the end of the text that is held that may be the beginning of a tag.
+    /// Length in bytes of the end of the held text that may be the beginning of a tag.
     fn longest_beginning(&self) -> usize {
         self.awaited().map(|(tag, _)| overlap(&self.held, tag)).max().unwrap_or(0)
     }
 
     fn emit(&mut self, text: &str, pieces: &mut Vec<Piece>) {
-        // White space around tags belongs to neither side; before an answer without tags there is none to speak of.
+        // White space next to tags belongs to neither side; leading white space of an answer without tags does not
+        // matter.
         let text = if self.at_start { text.trim_start() } else { text };
         if text.is_empty() {
             return;
@@ -115,7 +116,7 @@ impl Splitter {
     }
 }
 
-/// Length in bytes of the longest end of `text` that `mark` begins with, without being all of it.
+/// Length in bytes of the longest proper prefix of `mark` that `text` ends with.
 pub(crate) fn overlap(text: &str, mark: &str) -> usize {
     let lengths = (1..mark.len()).rev().filter(|length| mark.is_char_boundary(*length));
     lengths.into_iter().find(|length| text.ends_with(&mark[..*length])).unwrap_or(0)
@@ -125,7 +126,8 @@ pub(crate) fn overlap(text: &str, mark: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// `[thinking]` and text of an answer, the same in one piece, in pieces of every length, and in single characters.
+    /// Checks `[thinking]` and text of an answer given in one piece, in pieces of every length, and in single
+    /// characters.
     #[track_caller]
     fn check_model(model: &str, answer: &str, expected: &str) {
         let mut settings = ThinkingSettings::default();

@@ -1,8 +1,8 @@
-//! Tool calls in what a model says, found while it streams.
+//! Finds tool calls in a model's output while it streams.
 //!
-//! Models write calls in the forms that they were trained on: `<tool_call>{…}</tool_call>` (Hermes, Qwen), a bare JSON
-//! object or array as the whole answer (Llama 3, Mistral, the latter perhaps after `[TOOL_CALLS]`). Text that may be a call is held back until it
-//! is certain; everything else is passed on at once.
+//! Models write calls in the forms that they were trained on: `<tool_call>{…}</tool_call>` (Hermes, Qwen), or a bare
+//! JSON object or array as the whole answer (Llama 3, and Mistral, sometimes after `[TOOL_CALLS]`). Text that may be a
+//! call is held back until it is certain; everything else is passed on at once.
 
 use hone_protocol::ToolCall;
 use serde_json::Value;
@@ -13,13 +13,13 @@ const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
 const MISTRAL: &str = "[TOOL_CALLS]";
 
-/// What a bare call may begin with.
+/// The keys that a bare call may begin with.
 const FIRST_KEYS: [&str; 6] = ["name", "arguments", "parameters", "type", "function", "id"];
 
-/// More text than this, in bytes, is no call.
+/// Text longer than this, in bytes, is not a call.
 const LONGEST_CALL: usize = 16 * 1024;
 
-/// Watches one stream of text for calls.
+/// Scans one stream of text for calls.
 #[derive(Debug)]
 pub(crate) struct CallScanner {
     /// The tools that may be called without a tag around the call.
@@ -30,25 +30,25 @@ pub(crate) struct CallScanner {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// Nothing but white space so far.
+    /// Only white space so far.
     Undecided,
-    /// Text that may yet hold a tagged call.
+    /// Text that may still contain a tagged call.
     Text,
-    /// What is held begins with the tag.
+    /// The held text begins with the tag.
     Tagged,
-    /// What is held may be bare JSON.
+    /// The held text may be bare JSON.
     Bare,
     /// There is no call.
     Refused,
 }
 
 impl CallScanner {
-    /// A scanner for calls of the tools with these names.
+    /// A scanner for calls of these tools.
     pub(crate) fn new(known: Vec<String>) -> Self {
         CallScanner { known, form: Form::Undecided, held: String::new() }
     }
 
-    /// The text that has become certain to be none of a call.
+    /// Adds text, and returns the text that is certain not to belong to a call.
     pub(crate) fn push(&mut self, text: &str) -> String {
         self.held.push_str(text);
         if self.form == Form::Undecided || self.form == Form::Bare {
@@ -63,12 +63,12 @@ impl CallScanner {
         certain
     }
 
-    /// Whether calls have come and other text follows, so that nothing is gained by hearing more.
+    /// Whether calls have arrived and other text follows, so that generating more is pointless.
     pub(crate) fn is_complete(&self) -> bool {
         self.is_followed() && !self.calls().is_empty()
     }
 
-    /// The calls, and the text that was held back and turned out to be none of them.
+    /// The calls, and the held text that turned out not to belong to one.
     pub(crate) fn finish(self) -> (Vec<ToolCall>, String) {
         let calls = self.calls();
         let text = if calls.is_empty() { self.held } else { String::new() };
@@ -83,7 +83,7 @@ impl CallScanner {
         }
     }
 
-    /// Whether something stands after what may be calls.
+    /// Whether other text follows the possible calls.
     fn is_followed(&self) -> bool {
         match self.form {
             Form::Tagged => self.held.rsplit_once(CLOSE).is_some_and(|(_, rest)| {
@@ -145,19 +145,19 @@ fn bare(text: &str) -> &str {
 
 fn tagged_calls(text: &str) -> Vec<ToolCall> {
     let parts = text.split(OPEN).skip(1);
-    // The end of the turn closes the last call as well as its tag does.
+    // The end of the turn can replace the closing tag of the last call.
     let bodies = parts.map(|part| part.split_once(CLOSE).map_or(part, |(body, _)| body));
     bodies.filter_map(|body| serde_json::from_str(body).ok()).flat_map(calls_of).collect()
 }
 
-/// The calls at the beginning of a text, where all of them name a known tool: JSON that somebody asked for is no call.
+/// The calls at the beginning of a text, if all of them name a known tool: JSON that the user asked for is not a call.
 fn bare_calls(text: &str, known: &[String]) -> Vec<ToolCall> {
     let mut values = serde_json::Deserializer::from_str(bare(text)).into_iter::<Value>();
     let calls = values.next().and_then(Result::ok).map(calls_of).unwrap_or_default();
     if calls.iter().all(|call| known.contains(&call.name)) { calls } else { Vec::new() }
 }
 
-/// The calls that a JSON value stands for; none where any of it is something else.
+/// The calls in a JSON value; empty if any part of it is something else.
 fn calls_of(value: Value) -> Vec<ToolCall> {
     let values = match value {
         Value::Array(values) => values,
@@ -167,7 +167,7 @@ fn calls_of(value: Value) -> Vec<ToolCall> {
 }
 
 fn call_of(mut value: Value) -> Option<ToolCall> {
-    // The form of OpenAI's API puts the call one level deeper.
+    // OpenAI's format nests the call one level deeper.
     if value["function"].is_object() {
         value = value["function"].take();
     }
@@ -186,7 +186,7 @@ fn call_of(mut value: Value) -> Option<ToolCall> {
 mod tests {
     use super::*;
 
-    /// What is shown of an answer and which calls are found in it, in one piece and in pieces of every length.
+    /// Checks the visible text and the calls found in an answer, in one piece and in pieces of every length.
     #[track_caller]
     fn check(answer: &str, shown: &str, calls: &[(&str, &str)]) {
         let characters: Vec<char> = answer.chars().collect();

@@ -1,4 +1,4 @@
-//! Which question a message is about, and what withdraws it.
+//! The question that a message is about, and what withdraws it.
 
 use hone_bus::Bus;
 use hone_protocol::{Envelope, Payload, QueryId, RespondentId, SessionId};
@@ -8,13 +8,13 @@ use hone_protocol::{Envelope, Payload, QueryId, RespondentId, SessionId};
 pub(crate) struct Topic {
     pub(crate) session_id: SessionId,
     pub(crate) query_id: QueryId,
-    /// The question as it was received; what the two respondents' answers to it have in common.
+    /// The question as received, shared by both respondents' answers to it.
     pub(crate) correlation_id: QueryId,
     pub(crate) respondent_id: RespondentId,
 }
 
 impl Topic {
-    /// What a message is about; `None` where it names no question. A message without a respondent means A.
+    /// The question that a message is about; `None` if it names none. A message without a respondent means A.
     pub(crate) fn of(envelope: &Envelope) -> Option<Topic> {
         let query_id = envelope.query_id?;
         Some(Topic {
@@ -25,7 +25,7 @@ impl Topic {
         })
     }
 
-    /// Publishes a message about this question. Messages that others lose are theirs to bear, and are logged.
+    /// Publishes a message about this question. Messages lost by other mailboxes are only logged.
     pub(crate) fn publish(&self, bus: &Bus, sender: &str, payload: Payload) {
         let envelope = Envelope::new(sender, self.session_id, payload);
         if let Err(overloaded) = bus.publish(envelope.about(self.query_id, self.correlation_id, self.respondent_id)) {
@@ -34,17 +34,17 @@ impl Topic {
     }
 }
 
-/// Nobody waits any more for what belongs to a question or a conversation.
+/// A question or a conversation is no longer wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Withdrawal {
-    /// The question with this id: A's stands for both respondents, B's own for B alone.
+    /// The question with this id: A's id means both respondents, B's only B.
     Query(QueryId),
     /// Every question of the conversation.
     Session(SessionId),
 }
 
 impl Withdrawal {
-    /// What a message withdraws.
+    /// The withdrawal in a message, if any.
     pub(crate) fn of(envelope: &Envelope) -> Option<Withdrawal> {
         match envelope.payload {
             Payload::QueryCancelled(_) => envelope.query_id.map(Withdrawal::Query),
@@ -53,7 +53,7 @@ impl Withdrawal {
         }
     }
 
-    /// Whether the question is withdrawn by it.
+    /// Whether it withdraws the question.
     pub(crate) fn concerns(self, topic: &Topic) -> bool {
         match self {
             Withdrawal::Query(id) => id == topic.query_id || id == topic.correlation_id,
@@ -61,7 +61,7 @@ impl Withdrawal {
         }
     }
 
-    /// Why there is no grade then.
+    /// The reason for the missing grade.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Withdrawal::Query(_) => "cancelled",

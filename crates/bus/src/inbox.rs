@@ -37,13 +37,13 @@ impl Inbox {
         self.mailbox.receiver()
     }
 
-    /// Disconnected when the agent shall stop.
+    /// Disconnected when the agent should stop.
     pub fn stop(&self) -> &Receiver<Infallible> {
         &self.stop
     }
 
     /// Waits for a message, or for what one of these numbered channels of the agent's own work gives; `None` when the agent
-    /// shall stop. Where several are ready the end comes first, then messages, then the channels in their order.
+    /// should stop. If several are ready, the end comes first, then messages, then the channels in their order.
     pub fn wait<'a, T: 'a>(&self, work: impl IntoIterator<Item = (usize, &'a Receiver<T>)>) -> Option<Wakeup<T>> {
         let work: Vec<(usize, &Receiver<T>)> = work.into_iter().collect();
         let mut select = Select::new_biased();

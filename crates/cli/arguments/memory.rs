@@ -205,7 +205,7 @@ fn respondent(text: &str) -> Result<RespondentId, String> {
 
 /// Parses a time as people write it.
 fn moment(text: &str) -> Result<Timestamp, String> {
-    let wrong = || "a moment is 2026-01-31, 2026-01-31T18:30, or 30m, 12h, 7d ago".to_string();
+    let wrong = || "a time is 2026-01-31, 2026-01-31T18:30, or 30m, 12h, 7d ago".to_string();
     let units = [('m', 60), ('h', 3_600), ('d', 86_400)];
     if let Some((count, seconds)) = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(*unit)?, seconds)))
     {

@@ -87,7 +87,7 @@ pub(crate) struct BatchFlags {
 }
 
 impl BatchFlags {
-    /// Input and output, where a file is to be judged.
+    /// Input and output, if a file is to be judged.
     pub(crate) fn files(&self) -> Option<(&Path, &Path)> {
         self.input.as_deref().zip(self.output.as_deref())
     }
@@ -192,7 +192,7 @@ impl SamplingFlags {
     }
 }
 
-/// Notes that `flag` sets `key`, if it was given.
+/// Records that `flag` sets `key`, if it was given.
 pub(super) fn add(
     overrides: &mut Vec<Override>,
     key: &'static str,

@@ -1,7 +1,7 @@
-//! What is announced of an answer after it was given: its grade, a comparison, what had been recalled for it.
+//! Announcements about an answer after it was given: its grade, a comparison, the recollections it used.
 //!
-//! These come at any time, also while the next question is being typed or the next answer streams by. A thread hears them,
-//! folds them into the [exchanges](Exchange) that they belong to, and hands the lines that announce them to the terminal.
+//! These arrive at any time, even while the next question is being typed or the next answer is streaming. A thread
+//! receives them, folds them into their [exchanges](Exchange), and passes the resulting lines to the terminal.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,14 @@ use crossbeam_channel::{Sender, bounded, select_biased};
 use hone_agents::{Asker, Change, Exchange};
 use hone_protocol::{Comparison, Critique, Envelope, GenerateError, Grade, Preference, QueryId, RespondentId, Subject};
 
-use crate::badge::badge;
+use crate::badge::{badge, judge_name};
 use crate::describe::on_one_line;
 use crate::events::event_line;
 use crate::stack::Stack;
 use crate::terminal::Line;
 use crate::terminal::lines::Lines;
 
-/// What badges and explanations are made of.
+/// The subjects that badges and explanations need.
 const SUBJECTS: [Subject; 6] = [
     Subject::QueryReceived,
     Subject::QueryCancelled,
@@ -32,51 +32,51 @@ const SUBJECTS: [Subject; 6] = [
 /// What is announced.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Announced {
-    /// Badges, and why an answer has none.
+    /// Badges, and the reasons for missing ones.
     pub(crate) badges: bool,
-    /// Every event but the pieces of answers.
+    /// Every event except pieces of answers.
     pub(crate) events: bool,
 }
 
-/// What came of the questions so far, and where it is announced. Clones are the same.
+/// The outcomes of the questions so far, and where to announce them. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Announcements {
     board: Arc<Mutex<Board>>,
-    /// Where lines go.
+    /// Where the lines are printed.
     pub(crate) lines: Lines,
 }
 
 #[derive(Default)]
 struct Board {
     exchanges: HashMap<QueryId, Exchange>,
-    /// The question that was asked last.
+    /// The latest question.
     latest: Option<QueryId>,
-    /// Why there was no grade, when a person was last told.
+    /// The reason for a missing grade that the user was told last.
     told: Option<Line>,
 }
 
 /// Why an answer got its grade.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Explanation {
-    /// Facts, each with its name.
+    /// Named facts.
     pub(crate) rows: Vec<Vec<String>>,
-    /// What the judge says.
+    /// The judge's feedback.
     pub(crate) feedback: Option<String>,
 }
 
-/// The thread that listens; dropping it ends and joins it, after what has been said already.
+/// The listening thread. Dropping it ends and joins the thread, after all earlier messages have been processed.
 pub(crate) struct Listener {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Announcements {
-    /// Nothing has come yet.
+    /// No announcements yet.
     pub(crate) fn new(lines: Lines) -> Announcements {
         Announcements { board: Arc::default(), lines }
     }
 
-    /// Listens to what comes of the questions of `asker` until the listener is dropped.
+    /// Listens to messages about the questions of `asker` until the listener is dropped.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -103,7 +103,7 @@ impl Announcements {
         Ok(Listener { stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Why an answer got its grade, what had been recalled for it, and how it compared.
+    /// Why an answer got its grade, what was recalled for it, and how it compared.
     ///
     /// # Errors
     /// When memory cannot be read.
@@ -149,7 +149,7 @@ impl Announcements {
 }
 
 impl Board {
-    /// Takes note of an event; what to announce of it.
+    /// Processes an event, and returns what to announce.
     fn take(&mut self, envelope: &Envelope) -> Option<Line> {
         let id = envelope.correlation_id?;
         let change = self.exchanges.entry(id).or_insert_with(|| Exchange::new(id)).take(envelope);
@@ -166,7 +166,7 @@ impl Board {
         }
     }
 
-    /// The badge of an answer; for any but the last one with its question.
+    /// The badge of an answer, with its question unless it is the latest one.
     fn badge(&self, id: QueryId, critique: &Critique) -> Option<Line> {
         let badge = badge(&critique.grade)?;
         if self.latest == Some(id) {
@@ -175,14 +175,14 @@ impl Board {
         Some(badge.with_text(on_one_line(&critique.query)))
     }
 
-    /// Why there is no grade, unless it was said of the answer before or a person stopped it.
+    /// Why there is no grade, unless the same was said of the answer before or the user stopped it.
     fn failure(&mut self, id: QueryId, grade: &Grade) -> Option<Line> {
         let is_stopped = self.exchanges.get(&id).is_some_and(Exchange::is_cancelled);
         let failure = grade.judging.failure.as_ref().filter(|_| !is_stopped)?;
         self.once(format!("not graded: {failure}"))
     }
 
-    /// What has not just been said.
+    /// The text as a line, unless it has just been announced.
     fn once(&mut self, text: String) -> Option<Line> {
         let line = Line::plain(text);
         if self.told.as_ref() == Some(&line) {
@@ -208,12 +208,11 @@ fn explain_grade(grade: &Grade, row: &mut impl FnMut(&str, String)) {
         row("suspicious", suspicion.to_string());
     }
     let judging = &grade.judging;
-    // Where no judge had begun there is nothing more to tell.
+    // If no judge had begun, there is nothing more to report.
     if judging.judge.is_empty() {
         return;
     }
-    let self_graded = if judging.self_graded { " (grades its own answer)" } else { "" };
-    row("judge", format!("{}{self_graded}", judging.judge));
+    row("judge", judge_name(judging));
     row("rubric", grade.rubric.clone());
     let waited = if judging.queue_seconds >= 0.1 {
         format!(", {:.1} s of it waiting", judging.queue_seconds)
@@ -250,7 +249,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A listener that panicked has said so already.
+            // A listener that panicked has already said so.
             let _ = thread.join();
         }
     }
@@ -267,7 +266,7 @@ mod tests {
     const FIRST: QueryId = QueryId::from_bits(1);
     const SECOND: QueryId = QueryId::from_bits(2);
 
-    /// Nobody's terminal, so that nothing is coloured.
+    /// Output without a terminal, so that nothing is coloured.
     fn output() -> Output {
         Output::plain()
     }
@@ -282,7 +281,7 @@ mod tests {
         Envelope::new("critic", SessionId::from_bits(9), Payload::CritiqueResult(critique)).about(id, id, respondent)
     }
 
-    /// The lines announced after `envelopes`, where the question asked last is the second.
+    /// The lines announced after `envelopes`, where the latest question is the second one.
     #[track_caller]
     fn check(envelopes: &[Envelope], expected: &[&str]) {
         let mut board = Board { latest: Some(SECOND), ..Board::default() };

@@ -1,4 +1,4 @@
-//! The answer to the open question of a session: asked for, shown as it comes, stopped by Ctrl-C, kept.
+//! Answers the open question of a session: requests the answer, streams it, stops it on Ctrl-C, and keeps it.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::screen::Screen;
 use super::session::Session;
 use crate::terminal::interrupt::{Interrupt, Listening};
 
-/// How long nothing may come before the person is shown that something is going on.
+/// How long nothing may happen before the user sees an indication of activity.
 const PATIENCE: Duration = Duration::from_millis(400);
 
-/// What a person is told whose answer the context did not hold.
+/// The message when an answer did not fit the context.
 pub(crate) const CONTEXT_FULL: &str =
     "the answer was cut because the context is full: --context may make room for more";
 
@@ -22,15 +22,15 @@ pub(crate) const CONTEXT_FULL: &str =
 pub(crate) enum Ending {
     /// With an answer.
     Answered,
-    /// By Ctrl-C, with what had come until then.
+    /// By Ctrl-C, with the answer so far.
     Interrupted,
 }
 
-/// Answers the open question of `session` and closes it. Where the prompt does not fit, the oldest exchanges are left out
-/// one by one, and the person is told how many.
+/// Answers the open question of `session` and closes it. If the prompt does not fit, the oldest exchanges are left out
+/// one by one, and the user is told how many.
 ///
 /// # Errors
-/// When there is no answer; the question is withdrawn then.
+/// When there is no answer; the question is then withdrawn.
 pub(crate) fn answer(
     session: &mut Session,
     asker: &mut Asker,
@@ -45,7 +45,7 @@ pub(crate) fn answer(
             outcome => break outcome,
         }
     };
-    // The screen is put in order even where the answer failed, and the first error is the one to report.
+    // The screen is restored even if the answer failed, and the first error is the one to report.
     let ended = screen.end();
     let (exchange, response) = match outcome {
         Ok(answered) => answered,
@@ -59,10 +59,10 @@ pub(crate) fn answer(
     Ok((close(session, exchange.id(), response, screen), exchange))
 }
 
-/// Waits for all that comes of an answered question. `false` where Ctrl-C came first.
+/// Waits for everything that follows an answered question. Returns `false` if Ctrl-C came first.
 ///
 /// # Errors
-/// When more has come than could wait for this.
+/// When more messages have arrived than the mailbox holds.
 pub(crate) fn wait_for_verdicts(
     exchange: &mut Exchange,
     asker: &Asker,
@@ -77,7 +77,7 @@ pub(crate) fn wait_for_verdicts(
     Ok(true)
 }
 
-/// Why an attempt ended without an answer: the model or the screen.
+/// The cause of an attempt that ended without an answer: the model or the screen.
 #[derive(Debug)]
 enum Trouble {
     Generate(GenerateError),
@@ -126,7 +126,7 @@ fn attempt(
     Ok((exchange, followed?))
 }
 
-/// Shows an answer until it ends. Ctrl-C cancels it, and its end with what has come follows at once.
+/// Streams an answer until it ends. Ctrl-C cancels it, which ends it at once with the text so far.
 fn follow(
     exchange: &mut Exchange,
     asker: &Asker,
@@ -158,7 +158,7 @@ fn follow(
     }
 }
 
-/// Shows a piece of the answer; whether it is one that a person can read.
+/// Shows a piece of the answer; returns whether it contains visible text.
 fn show(chunk: &Chunk, screen: &mut dyn Screen) -> anyhow::Result<bool> {
     match chunk {
         Chunk::Prefill { done, total } => screen.prompt_progress(*done, *total),
@@ -168,14 +168,14 @@ fn show(chunk: &Chunk, screen: &mut dyn Screen) -> anyhow::Result<bool> {
     Ok(!matches!(chunk, Chunk::Prefill { .. }))
 }
 
-/// Keeps the answer, and says so where it is not what was asked for.
+/// Keeps the answer, and tells the user if it is incomplete.
 fn close(session: &mut Session, id: QueryId, response: Response, screen: &mut dyn Screen) -> Ending {
     let Response { answer, finish_reason, timings, .. } = response;
     match finish_reason {
         Some(FinishReason::Length) => {
             let tokens = timings.generation_tokens;
             screen.note(&format!(
-                "the answer was cut after {tokens} tokens: --max-tokens 0 (or /set max_tokens 0) lifts the bound"
+                "the answer was cut after {tokens} tokens: --max-tokens 0 (or /set max_tokens 0) lifts the limit"
             ));
         }
         Some(FinishReason::ContextFull) => {
@@ -184,7 +184,7 @@ fn close(session: &mut Session, id: QueryId, response: Response, screen: &mut dy
         Some(FinishReason::Stop | FinishReason::StopText) => {}
         None if answer.is_empty() => {
             session.withdraw();
-            screen.note("stopped before the answer began: the question was taken back");
+            screen.note("stopped before the answer began: the question was withdrawn");
             return Ending::Interrupted;
         }
         None => screen.note("stopped"),
@@ -197,7 +197,9 @@ fn tell_what_was_left_out(session: &Session, before: usize, screen: &mut dyn Scr
     let now = session.left_out();
     if now > before {
         let exchanges = if now == 1 { "exchange" } else { "exchanges" };
-        screen.note(&format!("the context is too small for all: the model was not shown the {now} oldest {exchanges}"));
+        screen.note(&format!(
+            "the conversation exceeds the context: the model was not shown the {now} oldest {exchanges}"
+        ));
     }
 }
 
@@ -211,7 +213,7 @@ mod tests {
     use super::super::scripted::{Recorder, agents, holding, interrupt_never, interrupt_now, saying, session};
     use super::*;
 
-    /// Asks `question` after `exchanges` exchanges, and gives what was seen and how it ended.
+    /// Asks `question` after `exchanges` exchanges, and returns what was shown and how it ended.
     #[track_caller]
     fn check(exchanges: usize, generator: &Arc<Scripted>, expected: &str) {
         let mut session = session(exchanges);
@@ -243,7 +245,7 @@ mod tests {
         check(
             0,
             &cut(FinishReason::Length),
-            "a|end\nnote: the answer was cut after 1 tokens: --max-tokens 0 (or /set max_tokens 0) lifts the bound\nAnswered",
+            "a|end\nnote: the answer was cut after 1 tokens: --max-tokens 0 (or /set max_tokens 0) lifts the limit\nAnswered",
         );
         check(
             0,
@@ -254,17 +256,17 @@ mod tests {
 
     #[test]
     fn the_oldest_exchanges_make_room_and_the_person_is_told() {
-        // Two messages for each exchange, and the question.
+        // Two messages per exchange, and the question.
         check(2, &holding(5), "a|end\nAnswered");
         check(
             2,
             &holding(3),
-            "a|end\nnote: the context is too small for all: the model was not shown the 1 oldest exchange\nAnswered",
+            "a|end\nnote: the conversation exceeds the context: the model was not shown the 1 oldest exchange\nAnswered",
         );
         check(
             3,
             &holding(2),
-            "a|end\nnote: the context is too small for all: the model was not shown the 3 oldest exchanges\nAnswered",
+            "a|end\nnote: the conversation exceeds the context: the model was not shown the 3 oldest exchanges\nAnswered",
         );
     }
 

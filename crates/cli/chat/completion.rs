@@ -1,8 +1,8 @@
-//! What the Tab key offers: commands, and what they take.
+//! Completions for the Tab key: commands and their arguments.
 
 use super::slash::COMMANDS;
 
-/// Names that commands take.
+/// Names that commands accept.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Candidates {
     /// For `/model`.
@@ -13,20 +13,20 @@ pub(crate) struct Candidates {
     pub(crate) settings: Vec<String>,
 }
 
-/// One way to go on.
+/// A possible completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// Where in the line the text goes, in bytes; it replaces everything from there to the cursor.
+    /// Where in the line the text is inserted, in bytes; it replaces everything from there to the cursor.
     pub(crate) start: usize,
     /// The text.
     pub(crate) text: String,
     /// What it does.
     pub(crate) description: Option<&'static str>,
-    /// Whether something may follow.
+    /// Whether more may follow.
     pub(crate) goes_on: bool,
 }
 
-/// The ways to go on at the end of `line`, which is what stands before the cursor.
+/// The completions for `line`, which is the text before the cursor.
 pub(crate) fn offers(line: &str, candidates: &Candidates) -> Vec<Offer> {
     let Some(command) = line.strip_prefix('/') else { return Vec::new() };
     let Some((name, rest)) = command.split_once(' ') else { return commands_from(command) };
@@ -58,7 +58,7 @@ fn commands_from(beginning: &str) -> Vec<Offer> {
 mod tests {
     use super::*;
 
-    /// What the line could become.
+    /// The completed lines.
     #[track_caller]
     fn check(line: &str, expected: &[&str]) {
         let list = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();

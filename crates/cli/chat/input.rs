@@ -1,7 +1,7 @@
-//! What a typed text is: a question, a command, or nothing yet.
+//! Classifies typed text: a question, a command, or incomplete.
 //!
-//! A text goes on over several lines inside a ``` fence, inside `"""`, and after a backslash at the end of a line. `"""` and
-//! the backslash are notation and are taken away; a fence belongs to the question.
+//! A text continues over several lines inside a ``` fence, inside `"""`, and after a backslash at the end of a line.
+//! `"""` and the backslash are notation and are removed; a fence belongs to the question.
 
 use super::slash::SlashCommand;
 
@@ -10,15 +10,15 @@ use super::slash::SlashCommand;
 pub(crate) enum Input {
     /// Only white space.
     Nothing,
-    /// Something for the model.
+    /// A question for the model.
     Question(String),
-    /// Something for us.
+    /// A command for the chat.
     Command(SlashCommand),
-    /// A command that cannot be understood, and why.
+    /// An invalid command, and why.
     Wrong(String),
 }
 
-/// Whether `text` can be handed over, or more lines belong to it.
+/// Whether `text` is complete, rather than continued on more lines.
 pub(crate) fn is_complete(text: &str) -> bool {
     let trimmed = text.trim();
     if let Some(block) = trimmed.strip_prefix(BLOCK) {
@@ -28,14 +28,14 @@ pub(crate) fn is_complete(text: &str) -> bool {
     fences % 2 == 0 && !text.trim_end_matches(' ').ends_with('\\')
 }
 
-/// Reads a complete text.
+/// Parses a complete text.
 pub(crate) fn parse(text: &str) -> Input {
     let trimmed = text.trim();
     if let Some(block) = trimmed.strip_prefix(BLOCK) {
         return question(block.strip_suffix(BLOCK).unwrap_or(block));
     }
     match trimmed.strip_prefix('/') {
-        // Two slashes are the way to ask a question that begins with one.
+        // Two slashes begin a question that starts with one.
         Some(rest) if rest.starts_with('/') => question(rest),
         Some(rest) => SlashCommand::parse(&joined(rest)).map_or_else(Input::Wrong, Input::Command),
         None => question(&joined(trimmed)),
@@ -49,7 +49,7 @@ fn question(text: &str) -> Input {
     if text.is_empty() { Input::Nothing } else { Input::Question(text.to_string()) }
 }
 
-/// The text without the backslashes that only say that a line goes on.
+/// The text without the backslashes that only mark continued lines.
 fn joined(text: &str) -> String {
     text.replace("\\\n", "\n")
 }

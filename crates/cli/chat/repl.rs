@@ -1,4 +1,4 @@
-//! The keyboard: reads lines with history, completion and continuation, and hands them to the shell.
+//! The keyboard: reads lines with history, completion and continuation, and passes them to the shell.
 
 use std::borrow::Cow;
 use std::fs::OpenOptions;
@@ -22,10 +22,10 @@ use super::typeahead::Typed;
 use crate::terminal::keyboard::Quiet;
 use crate::terminal::{Line, Output};
 
-/// Talks until the person leaves. `history` is the file of what was typed before.
+/// Chats until the user leaves. `history` is the file of earlier input.
 ///
 /// # Errors
-/// When the terminal cannot be used any more.
+/// When the terminal can no longer be used.
 pub(crate) fn run(
     shell: &mut Shell<'_>,
     screen: &mut dyn Screen,
@@ -40,7 +40,7 @@ pub(crate) fn run(
     loop {
         let text = if let Some(text) = typed.inputs.pop_front() {
             output.announce(&Line::plain(format!("> {}", text.replace('\n', "\n… "))));
-            // The chat goes on without the line in its history.
+            // The chat continues without the line in its history.
             let _ = editor.history_mut().save(HistoryItem::from_command_line(&text));
             text
         } else {
@@ -55,7 +55,7 @@ pub(crate) fn run(
                 Signal::Success(text) => text,
                 Signal::CtrlD => return Ok(()),
                 signal => {
-                    // The editor is given no host command and no break signal.
+                    // The editor receives no host command and no break signal.
                     if matches!(signal, Signal::CtrlC) {
                         screen.note("Ctrl-D or /exit leaves");
                     }
@@ -69,7 +69,7 @@ pub(crate) fn run(
     }
 }
 
-/// Does what `text` asks for. What is typed meanwhile is done next.
+/// Executes `text`. What is typed in the meantime is executed next.
 fn handle(shell: &mut Shell<'_>, text: &str, screen: &mut dyn Screen, typed: &mut Typed) -> anyhow::Result<Flow> {
     let quiet = Quiet::begin();
     let flow = shell.handle(text, screen);
@@ -80,7 +80,7 @@ fn handle(shell: &mut Shell<'_>, text: &str, screen: &mut dyn Screen, typed: &mu
     flow
 }
 
-/// How many lines can wait to be printed above the one that is being typed.
+/// How many lines may wait to be printed above the one being typed.
 const ANNOUNCEMENTS: usize = 64;
 
 const MENU: &str = "completions";
@@ -88,7 +88,7 @@ const MENU: &str = "completions";
 fn editor(history_lines: usize, history: PathBuf, output: Output) -> anyhow::Result<Reedline> {
     let failure = || format!("cannot keep the history of what is typed in {}", history.display());
     history.parent().map_or(Ok(()), create_private_folder).with_context(failure)?;
-    // The history is written in place: a file that exists keeps its permissions.
+    // The history is written in place, so an existing file keeps its permissions.
     open_private(&history, OpenOptions::new().append(true).create(true)).with_context(failure)?;
     let history = FileBackedHistory::with_file(history_lines, history.clone()).with_context(failure)?;
     let mut keys = default_emacs_keybindings();

@@ -1,47 +1,47 @@
-//! What a person sees of an answer while it comes.
+//! What the user sees of an answer while it streams.
 
 use indicatif::ProgressBar;
 
 use crate::terminal::{Output, Wrap, progress};
 
-/// Prompts of fewer tokens than this are read too quickly for a bar to be of use.
+/// Shorter prompts are processed too quickly for a progress bar to be useful.
 const LONG_PROMPT: usize = 256;
 
-/// Where an answer goes.
+/// The display of an answer.
 pub(crate) trait Screen {
-    /// Nothing has come for a while.
+    /// Nothing has arrived for a while.
     fn waiting(&mut self);
-    /// `done` of the `total` tokens of the prompt have been read.
+    /// `done` of the `total` tokens of the prompt have been processed.
     fn prompt_progress(&mut self, done: usize, total: usize);
-    /// A piece of what the model thinks before it answers.
+    /// A piece of the model's reasoning.
     fn thinking(&mut self, text: &str);
     /// A piece of the answer.
     ///
     /// # Errors
-    /// When nobody can read it any more.
+    /// When the output has no reader any more.
     fn text(&mut self, text: &str) -> anyhow::Result<()>;
-    /// The answer has ended, be it with an error.
+    /// The answer has ended, perhaps with an error.
     ///
     /// # Errors
-    /// When nobody can read it any more.
+    /// When the output has no reader any more.
     fn end(&mut self) -> anyhow::Result<()>;
-    /// Information that was asked for: several lines, perhaps.
+    /// Information that the user requested, perhaps on several lines.
     ///
     /// # Errors
-    /// When nobody can read it any more.
+    /// When the output has no reader any more.
     fn say(&mut self, text: &str) -> anyhow::Result<()>;
-    /// Information that was asked for, as rows of a table.
+    /// Information that the user requested, as rows of a table.
     ///
     /// # Errors
-    /// When nobody can read it any more.
+    /// When the output has no reader any more.
     fn say_rows(&mut self, rows: &[Vec<String>]) -> anyhow::Result<()>;
-    /// A remark that was not asked for.
+    /// A remark that the user did not request.
     fn note(&mut self, text: &str);
-    /// Something went wrong, and the chat goes on.
+    /// Something failed, but the chat continues.
     fn error(&mut self, text: &str);
 }
 
-/// The answer on stdout as it comes, everything else on stderr.
+/// Streams the answer to stdout, and everything else to stderr.
 pub(crate) struct Terminal {
     output: Output,
     shows_answer: bool,
@@ -69,12 +69,12 @@ impl Terminal {
         }
     }
 
-    /// Shows no text of answers, for a caller who prints them in another form.
+    /// Does not print answers, for a caller that prints them in another form.
     pub(crate) fn without_answers(output: Output) -> Terminal {
         Terminal { shows_answer: false, ..Terminal::new(output) }
     }
 
-    /// Ends the line of what was thought.
+    /// Ends the line of reasoning.
     fn end_thinking(&mut self) {
         if std::mem::take(&mut self.is_thinking) {
             self.output.note("");

@@ -1,4 +1,4 @@
-//! A stack whose model a test writes, and a screen that remembers what it was shown.
+//! A stack whose model is scripted by a test, and a screen that records what it was shown.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::stack::Stack;
 use crate::terminal::Output;
 use crate::terminal::interrupt::Interrupt;
 
-/// The agents around `generator`, without judge and memory.
+/// The agents with `generator`, without judge and memory.
 pub(crate) fn stack(generator: &Arc<Scripted>) -> Stack {
     let thinking = ThinkingSettings::default();
     let generator = generator.clone();
     Stack::start(TeamParts { generator, thinking, respondent_b: None, judge: None, memory: None }).unwrap()
 }
 
-/// The agents around a scripted model, and a line to them.
+/// The agents with a scripted model, and a line to them.
 pub(crate) struct Agents {
     pub(crate) asker: Asker,
     /// Dropped last.
@@ -38,7 +38,7 @@ pub(crate) fn saying(pieces: &[&str]) -> Arc<Scripted> {
     Arc::new(Scripted::always(Script::saying(pieces)))
 }
 
-/// A model that says "a" to prompts of at most this many messages.
+/// A model that says "a" to prompts of at most `messages` messages.
 pub(crate) fn holding(messages: usize) -> Arc<Scripted> {
     Arc::new(Scripted::new(move |request| match &request.prompt {
         Prompt::Chat(prompt) if prompt.len() <= messages => Script::saying(&["a"]),
@@ -50,7 +50,7 @@ pub(crate) fn holding(messages: usize) -> Arc<Scripted> {
     }))
 }
 
-/// Remembers what was shown: pieces of an answer on one line, each closed by `|`.
+/// Records what was shown: the pieces of an answer on one line, each closed by `|`.
 #[derive(Default)]
 pub(crate) struct Recorder {
     pub(crate) seen: Vec<String>,
@@ -59,7 +59,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Presses Ctrl-C after so many pieces; after none, while the prompt is read.
+    /// Presses Ctrl-C after `pieces` pieces; with 0, while the prompt is processed.
     pub(crate) fn pressing(press: Sender<()>, pieces: usize) -> Recorder {
         Recorder { press_after: Some((pieces, press)), ..Recorder::default() }
     }
@@ -114,7 +114,7 @@ impl Screen for Recorder {
     }
 }
 
-/// A session of so many exchanges.
+/// A session with this many exchanges.
 pub(crate) fn session(exchanges: usize) -> Session {
     let mut session = Session::new(Config::defaults().unwrap());
     for number in 1..=exchanges {
@@ -129,7 +129,7 @@ pub(crate) fn interrupt_never() -> Interrupt {
     Interrupt::from_channel(crossbeam_channel::never())
 }
 
-/// A Ctrl-C, and what presses it.
+/// A Ctrl-C, and a sender that presses it.
 pub(crate) fn interrupt_now() -> (Interrupt, Sender<()>) {
     let (sender, receiver) = bounded(1);
     (Interrupt::from_channel(receiver), sender)

@@ -1,14 +1,14 @@
-//! The state of a chat: what was said, which settings are in force, and the question that is being answered.
+//! The state of a chat: the conversation, the effective settings, and the question that is being answered.
 //!
 //! A question is opened by [`Session::ask`] or [`Session::ask_again`] and closed by [`Session::finish`] or
-//! [`Session::withdraw`]; only whole exchanges are kept, so that a conversation always alternates. Nothing here does I/O.
+//! [`Session::withdraw`]. Only complete exchanges are kept, so a conversation always alternates. Nothing here does I/O.
 
 use hone_protocol::{FinishReason, Message, Query, QueryId, Role, SessionId, Timings};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, Source};
 
-/// The version of the form that conversations are saved in.
+/// The format version of saved conversations.
 pub(crate) const FORMAT: u32 = 1;
 
 /// A question and its answer.
@@ -19,24 +19,24 @@ pub(crate) struct Exchange {
     pub(crate) question: String,
     /// What was answered.
     pub(crate) answer: String,
-    /// Who answered.
+    /// The model that answered.
     pub(crate) model: String,
-    /// Why the answer ended; `None` where a person stopped it.
+    /// Why the answer ended; `None` if the user stopped it.
     pub(crate) finish_reason: Option<FinishReason>,
     /// What it cost.
     pub(crate) timings: Timings,
-    /// What the exchange is called on the bus and in memory; `None` in conversations saved before there was a memory.
+    /// The exchange's id on the bus and in memory; `None` in conversations saved before memory existed.
     #[serde(default)]
     pub(crate) query_id: Option<QueryId>,
 }
 
-/// What was said, in the form in which it is saved.
+/// A conversation as it is saved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Conversation {
-    /// [`FORMAT`] of the program that wrote it.
+    /// The [`FORMAT`] of the program that wrote it.
     pub(crate) format: u32,
-    /// The model that is to answer next.
+    /// The model for the next answer.
     pub(crate) model: String,
     /// Instructions before the conversation; empty leaves them to the model's template.
     pub(crate) system: String,
@@ -58,27 +58,27 @@ pub(crate) struct Session {
 #[derive(Debug)]
 struct OpenQuestion {
     question: String,
-    /// The exchange that this one is to replace, which comes back when the question is withdrawn.
+    /// The exchange that this one replaces, which is restored if the question is withdrawn.
     replaces: Option<Exchange>,
-    /// How many exchanges were left out before; as many again when the question is withdrawn.
+    /// How many exchanges were left out before, restored if the question is withdrawn.
     left_out_before: usize,
 }
 
 impl Session {
-    /// A conversation in which nothing has been said.
+    /// An empty conversation.
     pub(crate) fn new(config: Config) -> Session {
         Session { id: SessionId::fresh(), config, exchanges: Vec::new(), open: None, name: None, left_out: 0 }
     }
 
-    /// What the conversation is called on the bus and in memory.
+    /// The conversation's id on the bus and in memory.
     pub(crate) fn id(&self) -> SessionId {
         self.id
     }
 
-    /// Goes on with a saved conversation: its exchanges, and its model and instructions where no flag names others.
+    /// Resumes a saved conversation: its exchanges, and its model and instructions unless flags override them.
     ///
     /// # Errors
-    /// When the conversation's settings are not valid any more.
+    /// When the conversation's settings are no longer valid.
     pub(crate) fn resume(&mut self, name: String, conversation: Conversation) -> anyhow::Result<()> {
         for (key, value) in [("engine.model", conversation.model), ("chat.system", conversation.system)] {
             if !matches!(self.config.source_of(key), Some(Source::Flag(_))) {
@@ -91,7 +91,7 @@ impl Session {
         Ok(())
     }
 
-    /// The settings in force.
+    /// The effective settings.
     pub(crate) fn config(&self) -> &Config {
         &self.config
     }
@@ -106,12 +106,12 @@ impl Session {
         &self.exchanges
     }
 
-    /// How many of the oldest exchanges the prompt leaves out, because the context does not hold them.
+    /// How many of the oldest exchanges the prompt leaves out, because they do not fit the context.
     pub(crate) fn left_out(&self) -> usize {
         self.left_out
     }
 
-    /// What the conversation is saved as, once it has a name.
+    /// The name under which the conversation is saved, if it has one.
     pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -134,10 +134,10 @@ impl Session {
     /// Changes a setting.
     ///
     /// # Errors
-    /// When there is no such key or the value does not fit it.
+    /// When the key does not exist or the value is not valid for it.
     pub(crate) fn set(&mut self, key: &str, text: &str) -> anyhow::Result<()> {
         self.config.set_text(key, text, Source::Chat)?;
-        // Another model or shorter instructions may leave room for what was left out.
+        // Another model or shorter instructions may make room for what was left out.
         self.left_out = 0;
         Ok(())
     }
@@ -151,7 +151,7 @@ impl Session {
         self.left_out = 0;
     }
 
-    /// Takes the last exchange back, if there is one.
+    /// Removes and returns the last exchange, if there is one.
     pub(crate) fn undo(&mut self) -> Option<Exchange> {
         let undone = self.exchanges.pop();
         self.left_out = 0;
@@ -163,7 +163,7 @@ impl Session {
         self.open = Some(OpenQuestion { question, replaces: None, left_out_before: self.left_out });
     }
 
-    /// Opens the last question again; `false` if nothing was asked.
+    /// Opens the last question again; returns `false` if there is none.
     pub(crate) fn ask_again(&mut self) -> bool {
         let Some(last) = self.exchanges.pop() else { return false };
         let (question, left_out_before) = (last.question.clone(), self.left_out);
@@ -171,7 +171,7 @@ impl Session {
         true
     }
 
-    /// What to ask the respondents; `None` where no question is open.
+    /// The query for the respondents; `None` if no question is open.
     pub(crate) fn query(&self) -> Option<Query> {
         let open = self.open.as_ref()?;
         let mut history = Vec::new();
@@ -193,14 +193,14 @@ impl Session {
         })
     }
 
-    /// Leaves one more of the oldest exchanges out of the prompt; `false` where none is left to leave out.
+    /// Leaves one more of the oldest exchanges out of the prompt; returns `false` if none is left.
     pub(crate) fn leave_out_oldest(&mut self) -> bool {
         let can = self.left_out < self.exchanges.len();
         self.left_out += usize::from(can);
         can
     }
 
-    /// Closes the open question with its answer, which is remembered as `query_id`.
+    /// Closes the open question with its answer, which is remembered under `query_id`.
     pub(crate) fn finish(
         &mut self,
         query_id: QueryId,

@@ -1,4 +1,4 @@
-//! Does what a line of the chat asks for: answers a question, or obeys a command.
+//! Executes a line of the chat: answers a question, or runs a command.
 //!
 //! The keyboard and the screen stay outside, so that a whole chat runs in a test.
 
@@ -19,26 +19,26 @@ use crate::failure::is_broken_pipe;
 use crate::stack::Stack;
 use crate::terminal::interrupt::Interrupt;
 
-/// The models that a chat can change to.
+/// The models that a chat can switch to.
 pub(crate) trait ModelShelf {
-    /// Sees to it that `name` can be loaded, which may mean to fetch it.
+    /// Makes sure that `name` can be loaded, downloading it if necessary.
     ///
     /// # Errors
     /// When it is unavailable; the message says why.
     fn provide(&self, name: &str) -> anyhow::Result<()>;
 
-    /// Names to offer.
+    /// Names for completion.
     fn names(&self) -> Vec<String>;
 }
 
-/// Whether the chat goes on.
+/// Whether the chat continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// It does.
     Continue,
-    /// It does, but what was to come next is taken back, as the answer was.
+    /// It does, but pending input is discarded along with the answer.
     Interrupted,
-    /// The person wants to leave.
+    /// The user wants to leave.
     Leave,
 }
 
@@ -46,13 +46,13 @@ pub(crate) enum Flow {
 pub(crate) struct Shell<'a> {
     /// The conversation.
     pub(crate) session: Session,
-    /// Who answers, grades and remembers.
+    /// The agents that answer, grade and remember.
     pub(crate) stack: &'a Stack,
-    /// The line to them.
+    /// The line to the agents.
     pub(crate) asker: Asker,
-    /// What came of the answers after they were given.
+    /// The outcomes of earlier answers.
     pub(crate) announcements: &'a Announcements,
-    /// The models to change to.
+    /// The models to switch to.
     pub(crate) models: &'a dyn ModelShelf,
     /// Where conversations are kept.
     pub(crate) store: &'a ConversationStore,
@@ -61,10 +61,10 @@ pub(crate) struct Shell<'a> {
 }
 
 impl Shell<'_> {
-    /// Does what `text` asks for. What goes wrong is shown, and the chat goes on.
+    /// Executes `text`. Errors are shown, and the chat continues.
     ///
     /// # Errors
-    /// When nobody reads the screen any more.
+    /// When the screen has no reader any more.
     pub(crate) fn handle(&mut self, text: &str, screen: &mut dyn Screen) -> anyhow::Result<Flow> {
         let done = match input::parse(text) {
             Input::Nothing => return Ok(Flow::Continue),
@@ -85,7 +85,7 @@ impl Shell<'_> {
         }
     }
 
-    /// Names that commands take at this moment.
+    /// The names that commands currently accept.
     pub(crate) fn candidates(&self) -> Candidates {
         let settings = self.session.config().entries().keys().filter_map(|key| key.strip_prefix(SAMPLING));
         Candidates {
@@ -130,7 +130,7 @@ impl Shell<'_> {
         Ok(if ending == Ending::Interrupted { Flow::Interrupted } else { Flow::Continue })
     }
 
-    /// What the last answer is called.
+    /// The id of the last answer.
     fn last_answer(&self) -> anyhow::Result<QueryId> {
         let Some(last) = self.session.exchanges().last() else { anyhow::bail!("nothing has been answered yet") };
         last.query_id.context("the last answer was given before answers were graded and remembered")
@@ -216,13 +216,13 @@ impl Shell<'_> {
     }
 }
 
-/// What to tell a person whose conversation goes on.
+/// The message for a user who resumes a conversation.
 pub(crate) fn resumed(session: &Session) -> String {
     let exchanges = match session.exchanges().len() {
         1 => "1 exchange".to_string(),
         count => format!("{count} exchanges"),
     };
-    format!("going on with {}, {exchanges} so far (/show shows them)", session.name().unwrap_or_default())
+    format!("resuming {}, {exchanges} so far (/show shows them)", session.name().unwrap_or_default())
 }
 
 const SAMPLING: &str = "sampling.";
@@ -317,7 +317,7 @@ mod tests {
         }
     }
 
-    /// Types `lines` into a chat without history, and gives what was seen; today's date reads DAY.
+    /// Types `lines` into a new chat, and returns what was shown, with today's date as DAY.
     #[track_caller]
     fn check(generator: &Arc<Scripted>, lines: &[&str], expected: &str) {
         let folder = tempfile::tempdir().unwrap();
@@ -441,7 +441,7 @@ mod tests {
         assert_eq!(seen, ["DAY-is-it-blue"]);
         let name = store.names().unwrap().remove(0);
         let seen = type_lines(&generator, &store, &[&format!("/load {name}"), "Why?"]);
-        assert_eq!(seen, ["note: going on with DAY-is-it-blue, 2 exchanges so far (/show shows them)", "yes|end"]);
+        assert_eq!(seen, ["note: resuming DAY-is-it-blue, 2 exchanges so far (/show shows them)", "yes|end"]);
         assert_eq!(last_prompt(&generator), "Is it blue? yes Really? yes Why?");
         assert_eq!(store.load(&name).unwrap().exchanges.len(), 3);
         let seen =

@@ -1,4 +1,4 @@
-//! The commands that begin with a slash: what they are called, and how they are read.
+//! The commands that begin with a slash, and how they are parsed.
 
 use hone_protocol::Rating;
 
@@ -19,23 +19,23 @@ pub(crate) enum SlashCommand {
     Clear,
     /// Save the conversation, under this name or the one it has.
     Save(Option<String>),
-    /// Go on with a saved conversation, or list them.
+    /// Resume a saved conversation, or list them.
     Load(Option<String>),
-    /// Answer the last question once more.
+    /// Answer the last question again.
     Regen,
     /// Take the last exchange back.
     Undo,
-    /// Show what the answers cost.
+    /// Show the cost of the answers.
     Stats,
     /// Show why the last answer got its grade, and what was recalled for it.
     Why,
-    /// Say that the last answer was good or bad.
+    /// Rate the last answer as good or bad.
     Rate(Rating),
     /// Leave.
     Exit,
 }
 
-/// How a command is offered: its name, what it takes, and what it does.
+/// The description of a command: its name, its argument, and what it does.
 pub(crate) struct Description {
     pub(crate) name: &'static str,
     pub(crate) takes: &'static str,
@@ -46,19 +46,15 @@ pub(crate) struct Description {
 pub(crate) const COMMANDS: [Description; 15] = [
     describe("help", "", "list the commands"),
     describe("model", "[NAME]", "show the model, or change it"),
-    describe(
-        "system",
-        "[TEXT]",
-        "show the instructions before the conversation, or change them (\"\" takes them away)",
-    ),
+    describe("system", "[TEXT]", "show the instructions before the conversation, or change them (\"\" removes them)"),
     describe("set", "[KEY [VALUE]]", "show the sampling settings, or change one"),
     describe("show", "", "show the conversation and its settings"),
     describe("clear", "", "start a new conversation"),
     describe("save", "[NAME]", "save the conversation, under another name if one is given"),
-    describe("load", "[NAME]", "go on with a saved conversation, or list them"),
-    describe("regen", "", "answer the last question once more"),
-    describe("undo", "", "take the last question and its answer back"),
-    describe("stats", "", "show what the answers cost"),
+    describe("load", "[NAME]", "resume a saved conversation, or list them"),
+    describe("regen", "", "answer the last question again"),
+    describe("undo", "", "remove the last question and its answer"),
+    describe("stats", "", "show the cost of the answers"),
     describe("why", "", "show why the last answer got its grade, and what was recalled for it"),
     describe("good", "", "say that the last answer was good"),
     describe("bad", "", "say that the last answer was bad"),
@@ -66,10 +62,10 @@ pub(crate) const COMMANDS: [Description; 15] = [
 ];
 
 impl SlashCommand {
-    /// Reads a command, without its slash.
+    /// Parses a command, without its slash.
     ///
     /// # Errors
-    /// When there is no such command, or it takes something else.
+    /// When the command does not exist, or its argument is not valid.
     pub(crate) fn parse(text: &str) -> Result<SlashCommand, String> {
         let (name, rest) = split(text);
         let argument = (!rest.is_empty()).then(|| rest.to_string());

@@ -1,4 +1,4 @@
-//! Conversations on disk: one JSON file each, written whole beside the old one and put in its place by a rename.
+//! Conversations on disk: one JSON file each, replaced by renaming a complete new file over the old one.
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use time::Date;
 
 use super::session::{Conversation, FORMAT};
 
-/// The longest name of a conversation, in characters; file systems hold at least this many.
+/// The longest name of a conversation, in characters; file systems support at least this many.
 const LONGEST_NAME: usize = 60;
 
 /// A folder of conversations.
@@ -20,7 +20,7 @@ pub(crate) struct ConversationStore {
 }
 
 impl ConversationStore {
-    /// Those in `folder`, which need not exist.
+    /// The conversations in `folder`, which need not exist.
     pub(crate) fn new(folder: PathBuf) -> ConversationStore {
         ConversationStore { folder }
     }
@@ -28,7 +28,7 @@ impl ConversationStore {
     /// Writes a conversation.
     ///
     /// # Errors
-    /// When the name is none for a file, or the file cannot be written; what stood there is kept then.
+    /// When the name is not valid for a file, or the file cannot be written; the previous file is then kept.
     pub(crate) fn save(&self, name: &str, conversation: &Conversation) -> anyhow::Result<()> {
         let path = self.path_of(name)?;
         let failure = || format!("cannot save the conversation as {}", path.display());
@@ -45,7 +45,7 @@ impl ConversationStore {
     /// Reads a conversation.
     ///
     /// # Errors
-    /// When there is none of that name, or its file cannot be understood.
+    /// When it does not exist, or its file cannot be parsed.
     pub(crate) fn load(&self, name: &str) -> anyhow::Result<Conversation> {
         let path = self.path_of(name)?;
         let text = match std::fs::read_to_string(&path) {
@@ -53,7 +53,7 @@ impl ConversationStore {
             text => text.with_context(|| format!("cannot read {}", path.display()))?,
         };
         let conversation: Conversation = serde_json::from_str(&text)
-            .with_context(|| format!("{} is no conversation that this version can read", path.display()))?;
+            .with_context(|| format!("{} is not a conversation that this version can read", path.display()))?;
         if conversation.format != FORMAT {
             let found = conversation.format;
             bail!("{} has format {found}, and this version reads format {FORMAT}", path.display());
@@ -61,7 +61,7 @@ impl ConversationStore {
         Ok(conversation)
     }
 
-    /// The names of all conversations, the one written last first.
+    /// The names of all conversations, the most recently written first.
     ///
     /// # Errors
     /// When the folder cannot be listed.
@@ -88,7 +88,7 @@ impl ConversationStore {
         self.path_of(name).is_ok_and(|path| path.exists())
     }
 
-    /// A name that is not taken, from the day and the first words.
+    /// An unused name made of the day and the first words.
     pub(crate) fn fresh_name(&self, day: Date, question: &str) -> String {
         let base = name_from(day, question);
         let numbered = (2..).map(|number| format!("{base}-{number}"));
@@ -100,14 +100,15 @@ impl ConversationStore {
         let too_long = name.chars().count() > LONGEST_NAME + 10;
         if name.trim().is_empty() || name.starts_with('.') || too_long || !name.chars().all(allowed) {
             bail!(
-                "{name:?} is no name for a conversation: use letters, digits, '-', '_' and '.', at most {LONGEST_NAME}"
+                "{name:?} is not a valid name for a conversation: use letters, digits, '-', '_' and '.', \
+                 at most {LONGEST_NAME}"
             );
         }
         Ok(self.folder.join(format!("{name}.json")))
     }
 }
 
-/// The name behind a file of the store; none for what is not a conversation.
+/// The name of a file in the store; `None` if it is not a conversation.
 fn name_of(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?.strip_suffix(".json")?;
     (!name.starts_with('.')).then(|| name.to_string())

@@ -1,21 +1,21 @@
-//! What was typed while nobody read the keyboard: keys become lines.
+//! Input typed while the keyboard was not being read: turns keys into lines.
 
 use std::collections::VecDeque;
 
 use super::input::is_complete;
 use crate::terminal::is_active;
 
-/// Lines that were typed ahead.
+/// Input that was typed ahead.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Typed {
-    /// Those that were ended, each a whole input.
+    /// Finished lines, each a complete input.
     pub(crate) inputs: VecDeque<String>,
-    /// What was not ended.
+    /// The unfinished line.
     pub(crate) rest: String,
 }
 
 impl Typed {
-    /// Goes on with these keys.
+    /// Adds these keys.
     pub(crate) fn press(&mut self, keys: &str) {
         let mut keys = keys.chars();
         while let Some(key) = keys.next() {
@@ -35,7 +35,7 @@ impl Typed {
     }
 }
 
-/// Cursor and function keys have no meaning where no line is seen.
+/// Cursor and function keys have no meaning while no line is shown.
 fn skip_escape_sequence(keys: &mut std::str::Chars<'_>) {
     match keys.clone().next() {
         Some('[') => drop(keys.skip(1).find(|key| ('@'..='~').contains(key))),
@@ -53,7 +53,7 @@ mod tests {
     fn check(keys: &str, inputs: &[&str], rest: &str) {
         let inputs = inputs.iter().map(|input| (*input).to_owned()).collect();
         let mut typed = Typed::default();
-        // It makes no difference when the keys are read.
+        // The result does not depend on when the keys are read.
         keys.split_inclusive(['a', '!']).for_each(|keys| typed.press(keys));
         assert_eq!(typed, Typed { inputs, rest: rest.to_owned() });
     }

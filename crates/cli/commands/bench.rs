@@ -101,7 +101,7 @@ fn measure(app: &App, run: &Run<'_>) -> anyhow::Result<Vec<Row>> {
     let mut model = Model::load(&file, &options).with_context(|| format!("cannot load model {:?}", run.model))?;
     if n_positions > model.context_length() {
         let context = model.context_length();
-        return Err(usage(format!("the model's context holds {context} tokens, and {n_positions} are asked for")));
+        return Err(usage(format!("the model's context holds {context} tokens, but {n_positions} are needed")));
     }
     let mut steps = Steps::new(app.output, "runs");
     let rows = run.tests.iter().map(|test| measure_test(run, &mut model, test, &mut steps)).collect();

@@ -18,7 +18,7 @@ struct JsonBundle<'a> {
     models: Vec<&'a str>,
 }
 
-/// Writes the bundle. Models of the catalog that are not here are fetched first.
+/// Writes the bundle. Models of the catalog that are not installed are downloaded first.
 ///
 /// # Errors
 /// When a model is unavailable, or the file cannot be written.

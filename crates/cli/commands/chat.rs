@@ -27,14 +27,14 @@ use crate::logging;
 use crate::terminal::interrupt::Interrupt;
 use crate::terminal::lines::Lines;
 
-/// Chats. Where something that was said could be neither remembered nor kept for later, it has failed.
+/// Chats. Fails if anything that was said could be neither remembered nor kept for later.
 ///
 /// # Errors
 /// When there is no question, no model, or no answer.
 pub(crate) fn run(app: &App, arguments: ChatArguments) -> anyhow::Result<Outcome> {
     let mut memory = None;
     let outcome = chat(app, arguments, &mut memory)?;
-    // The agents have stopped, and with them everything that was to be remembered has been dealt with.
+    // The agents have stopped, so everything to be remembered has been processed.
     let Some(loss) = memory.and_then(|memory| memory.loss()) else { return Ok(outcome) };
     app.output.error(&format!("not everything is remembered: {loss}"));
     Ok(if outcome == Outcome::Done { Outcome::Failed } else { outcome })
@@ -80,14 +80,14 @@ fn chat(app: &App, arguments: ChatArguments, memory: &mut Option<MemoryStore>) -
     announcements.lines.release();
     drop(shell);
     if quality.monitor {
-        // Events that the agents send while they stop are announced, too.
+        // Events that stopping agents send are announced, too.
         drop(stack);
     }
     drop(listener);
     outcome
 }
 
-/// Fetches the model that memory searches with, where it is not here yet. A chat without it goes on and recalls nothing.
+/// Downloads the embedding model if it is not installed. Without it, a chat continues but recalls nothing.
 fn provide_embedder(app: &App) {
     let memory = &app.config.memory;
     if !memory.remember || app.embedder().is_ok() {
@@ -98,7 +98,7 @@ fn provide_embedder(app: &App) {
     }
 }
 
-/// The second respondent's model and temperature, where one is asked for.
+/// The second respondent's model and temperature, if one is requested.
 fn respondent_b(app: &App, quality: &ChatQualityFlags) -> anyhow::Result<Option<(Option<String>, f32)>> {
     if !quality.respondent_b {
         return Ok(None);
@@ -149,7 +149,7 @@ impl<'a> JsonAnswer<'a> {
     }
 }
 
-/// The one question to answer; none where a person is there to type.
+/// The single question to answer; `None` for an interactive chat.
 fn question(argument: Option<String>, json: bool) -> anyhow::Result<Option<String>> {
     let from_stdin = argument.is_none() && !std::io::stdin().is_terminal();
     let text = match argument {
@@ -222,7 +222,7 @@ fn show_grade(app: &App, grade: &Grade) {
     }
 }
 
-/// The grade, what the second respondent answered, and how the answer compares.
+/// Prints the grade, the second respondent's answer, and how the two compare.
 fn show_verdicts(app: &App, exchange: &Exchange) {
     if let Some(grade) = &exchange.reply(RespondentId::A).grade {
         show_grade(app, grade);

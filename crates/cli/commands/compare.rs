@@ -6,13 +6,14 @@ use hone_quality::CompareTask;
 use super::grade::{counts, tell_failure};
 use crate::app::App;
 use crate::arguments::CompareArguments;
+use crate::badge::judge_name;
 use crate::failure::{Outcome, usage};
 use crate::judging::JudgeSession;
 
 /// Compares.
 ///
 /// # Errors
-/// When a file is not what it should be, or no judge is available.
+/// When a file is not valid, or no judge is available.
 pub(crate) fn run(app: &App, arguments: &CompareArguments) -> anyhow::Result<Outcome> {
     let session = JudgeSession::open(app, &arguments.batch)?;
     if let Some((input, output)) = arguments.batch.files() {
@@ -60,9 +61,6 @@ fn print_preference(app: &App, preference: &Preference) -> anyhow::Result<()> {
         app.output.print_line(reason)?;
     }
     let agreement = if *consistent { "both orders agree" } else { "the orders disagree" };
-    let self_graded = if judging.self_graded { " (self-graded)" } else { "" };
-    let (judge, seconds) = (&judging.judge, judging.seconds);
-    app.output.print_line(&format!(
-        "log-odds of A {log_odds:+.2} · {agreement} · judge {judge}{self_graded} · {seconds:.1} s"
-    ))
+    let (judge, seconds) = (judge_name(judging), judging.seconds);
+    app.output.print_line(&format!("log-odds of A {log_odds:+.2} · {agreement} · judge {judge} · {seconds:.1} s"))
 }

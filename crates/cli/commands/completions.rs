@@ -12,7 +12,7 @@ use crate::failure::Outcome;
 /// # Errors
 /// When stdout cannot be written.
 pub(crate) fn run(arguments: &CompletionsArguments) -> anyhow::Result<Outcome> {
-    // Generated into memory first, because the generator answers a closed pipe with a panic.
+    // Generated into memory first, because the generator panics when a pipe is closed.
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Arguments::command(), "hone", &mut script);
     std::io::stdout().write_all(&script)?;

@@ -36,7 +36,7 @@ struct JsonFile<'a> {
 }
 
 impl<'a> JsonModel<'a> {
-    /// A model that is here, with what the catalog knows about it.
+    /// An installed model, with what the catalog knows about it.
     pub(crate) fn installed(model: &'a InstalledModel, catalog: &'a Catalog) -> JsonModel<'a> {
         let files = model.files.iter().map(|file| JsonFile {
             name: &file.name,
@@ -58,7 +58,7 @@ impl<'a> JsonModel<'a> {
         }
     }
 
-    /// A model that is known and not here.
+    /// A known model that is not installed.
     pub(crate) fn known(model: &'a CatalogModel) -> JsonModel<'a> {
         let files = model.files.iter().map(|file| JsonFile {
             name: &file.name,
@@ -90,22 +90,22 @@ impl<'a> JsonModel<'a> {
     }
 }
 
-/// What a GGUF file says of itself; `None` where it does not say it.
+/// What a GGUF file says about itself; `None` for what it does not say.
 #[derive(Debug, Serialize)]
 pub(crate) struct GgufFacts {
     /// The name of its architecture.
     pub(crate) architecture: Option<String>,
-    /// What its makers call it.
+    /// The name given by its makers.
     pub(crate) title: Option<String>,
-    /// How many numbers its tensors hold.
+    /// The number of elements in its tensors.
     pub(crate) n_parameters: usize,
     /// The longest context it was trained for, in tokens.
     pub(crate) context_length: Option<u64>,
-    /// Its decoder blocks.
+    /// The number of its decoder blocks.
     pub(crate) block_count: Option<u64>,
-    /// Its tokens.
+    /// The number of its tokens.
     pub(crate) vocabulary_size: Option<usize>,
-    /// How many of its tensors have each type.
+    /// The number of tensors of each type.
     pub(crate) tensor_types: BTreeMap<&'static str, usize>,
 }
 
@@ -113,7 +113,7 @@ impl GgufFacts {
     /// Reads the header of `file`.
     ///
     /// # Errors
-    /// When it is no GGUF file, or a broken one.
+    /// When it is not a GGUF file, or is broken.
     pub(crate) fn read(file: &ModelFile) -> Result<GgufFacts, GgufError> {
         let gguf = Gguf::open_region(file)?;
         let architecture = gguf.string("general.architecture")?.map(str::to_string);
@@ -141,7 +141,7 @@ impl GgufFacts {
     }
 }
 
-/// What a model is for, in one word.
+/// A model's role, in one word.
 pub(crate) fn role_name(role: Role) -> &'static str {
     match role {
         Role::Generator => "generator",
@@ -150,7 +150,7 @@ pub(crate) fn role_name(role: Role) -> &'static str {
     }
 }
 
-/// What holds a model, in one word.
+/// A model's place, in one word.
 pub(crate) fn place_name(place: Place) -> &'static str {
     match place {
         Place::Store => "store",

@@ -26,12 +26,12 @@ use crate::config::{Config, EngineConfig, Places};
 use crate::failure::Outcome;
 use crate::terminal::{Line, Output, bytes};
 
-/// The processor's name, as `hone doctor` and `hone bench` tell it.
+/// The processor's name, as shown by `hone doctor` and `hone bench`.
 pub(super) fn processor_name() -> String {
     Machine::look().processor
 }
 
-/// Looks and reports.
+/// Collects the facts and reports.
 ///
 /// # Errors
 /// When stdout cannot be written.
@@ -72,7 +72,7 @@ pub(crate) fn run(
     Ok(if findings.problems.is_empty() { Outcome::Done } else { Outcome::Failed })
 }
 
-/// Everything that was seen.
+/// Everything that was found.
 #[derive(Debug, Serialize)]
 struct Facts {
     version: &'static str,
@@ -93,7 +93,7 @@ fn room(machine: &Machine, engine: &Engine, installation: &Installation) -> Opti
     machine.memory_bytes.map(|memory_bytes| Room { memory_bytes, generator_bytes, is_accelerated })
 }
 
-/// What a model would run on.
+/// The device and backend that a model would use.
 #[derive(Debug, Serialize)]
 struct Engine {
     model: String,
@@ -103,7 +103,7 @@ struct Engine {
     built_for: Vec<&'static str>,
     /// The device that opened.
     opened: Option<String>,
-    /// Why none did, or why the backend cannot be used.
+    /// Why no device opened, or why the backend cannot be used.
     problem: Option<String>,
 }
 
@@ -123,20 +123,20 @@ impl Engine {
     }
 }
 
-/// Opens the configured device, and returns what it is.
+/// Opens the configured device, and returns its name.
 fn try_device(config: &EngineConfig) -> Result<String, String> {
     config.backend.parse::<BackendChoice>()?;
     config.device.parse::<DeviceChoice>()?.open().map_err(|error| with_causes(&error))
 }
 
-/// What follows from the facts.
+/// The conclusions from the facts.
 #[derive(Debug, Default, PartialEq, Serialize)]
 struct Findings {
     problems: Vec<Problem>,
     remarks: Vec<String>,
 }
 
-/// Something wrong.
+/// A problem.
 #[derive(Debug, PartialEq, Serialize)]
 struct Problem {
     what: String,
@@ -314,7 +314,7 @@ fn list(items: &[impl AsRef<str>]) -> String {
 mod tests {
     use super::*;
 
-    /// What is found on a sound machine with the model installed, after `change`.
+    /// The conclusions for a sound machine with the model installed, after `change`.
     #[track_caller]
     fn check(change: impl FnOnce(&mut Facts), problems: &[&str], remarks: &[&str]) {
         let mut facts = Facts {

@@ -13,13 +13,13 @@ use crate::events::event_line;
 use crate::failure::Outcome;
 use crate::terminal::Output;
 
-/// Events that have passed, before those that are followed.
+/// Past events to show before following.
 const LATEST_BEFORE_FOLLOWING: usize = 10;
 
-/// How long one wait for events takes at most; the next one follows at once.
+/// The longest single wait for events; the next one follows at once.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// What `--json` prints of an event.
+/// The JSON of an event.
 #[derive(Serialize)]
 struct JsonEvent<'a> {
     sequence: u64,
@@ -30,9 +30,9 @@ struct JsonEvent<'a> {
 /// Prints the events; follows them until the process is ended.
 ///
 /// # Errors
-/// When memory cannot be read, or stdout not be written.
+/// When memory cannot be read, or stdout cannot be written.
 pub(crate) fn run(app: &App, arguments: &EventsArguments) -> anyhow::Result<Outcome> {
-    // Nothing happens to a copy, which there would be no use in following.
+    // A copy never changes, so following it would be useless.
     let store = if arguments.follow { open(app)? } else { open_to_read(app)? };
     let last = arguments.last.or(arguments.follow.then_some(LATEST_BEFORE_FOLLOWING));
     let filter = EventFilter {
@@ -41,7 +41,8 @@ pub(crate) fn run(app: &App, arguments: &EventsArguments) -> anyhow::Result<Outc
         last,
         ..EventFilter::default()
     };
-    // Followed from before the log is read, so that nothing is missed between; what was read is then left out.
+    // Starts following before the log is read, so that nothing in between is missed; events already read are then left
+    // out.
     let mut follower = arguments.follow.then(|| store.follow_events(&filter, None)).transpose()?;
     let mut printer = Printer { output: app.output, json: arguments.json, session: None };
     let events = store.events(&filter, None)?;

@@ -15,14 +15,14 @@ use crate::chat::answer::CONTEXT_FULL;
 use crate::failure::{Outcome, usage};
 use crate::terminal::Output;
 
-/// Reads the prompt and prints what the model makes of it.
+/// Reads the prompt and prints the model's continuation.
 ///
 /// # Errors
 /// When the prompt cannot be read, or the model cannot be run.
 pub(crate) fn run(app: &App, arguments: &GenerateArguments) -> anyhow::Result<Outcome> {
     let request = request(app, arguments)?;
     app.installed(&request.model)?;
-    // An engine without a handle has finished its work before the last handle is gone: this one outlives the answer.
+    // This handle outlives the answer, because an engine ends with its last handle.
     let generator = app.generator()?;
     let generation = generator.generate(request)?;
     let completion = if arguments.json.json {
@@ -84,7 +84,7 @@ fn constraint(arguments: &GenerateArguments) -> anyhow::Result<Option<Constraint
 
 fn read_schema(file: &Path) -> anyhow::Result<serde_json::Value> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the schema {}", file.display()))?;
-    serde_json::from_str(&text).map_err(|error| usage(format!("the schema {} is no JSON: {error}", file.display())))
+    serde_json::from_str(&text).map_err(|error| usage(format!("the schema {} is not JSON: {error}", file.display())))
 }
 
 fn print_as_it_comes(output: Output, generation: &Generation) -> anyhow::Result<Completion> {

@@ -7,7 +7,7 @@ use hone_quality::GradeTask;
 
 use crate::app::App;
 use crate::arguments::GradeArguments;
-use crate::badge::badge;
+use crate::badge::{badge, judge_name};
 use crate::failure::{Outcome, usage};
 use crate::judging::JudgeSession;
 use crate::judging::batch::Summary;
@@ -15,7 +15,7 @@ use crate::judging::batch::Summary;
 /// Grades.
 ///
 /// # Errors
-/// When a file is not what it should be, or no judge is available.
+/// When a file is not valid, or no judge is available.
 pub(crate) fn run(app: &App, arguments: &GradeArguments) -> anyhow::Result<Outcome> {
     if let Some(bound) = arguments.at_least.filter(|bound| !(1.0..=5.0).contains(bound)) {
         return Err(usage(format!("--at-least is {bound}: it must be 1 to 5")));
@@ -73,7 +73,7 @@ fn grade_file(
     })
 }
 
-/// Says why lines are left without a verdict.
+/// Says why lines have no verdict.
 pub(super) fn tell_failure(app: &App, summary: &Summary) {
     if let Some(failure) = &summary.failure {
         let Summary { lines, unscored, .. } = summary;
@@ -83,7 +83,7 @@ pub(super) fn tell_failure(app: &App, summary: &Summary) {
     }
 }
 
-/// How many lines of a file came to what.
+/// A summary of a file's lines.
 pub(super) fn counts(summary: &Summary, verb: &str) -> String {
     let Summary { lines, judged, unscored, resumed, cached, interrupted, .. } = summary;
     let mut text = format!("{judged} of {lines} {verb}");
@@ -101,7 +101,7 @@ pub(super) fn counts(summary: &Summary, verb: &str) -> String {
     text
 }
 
-/// No score is no pass of a threshold, and no result either.
+/// Without a score, the result neither passes a threshold nor counts as a result.
 fn outcome(score: Option<f64>, at_least: Option<f64>) -> Outcome {
     match (score, at_least) {
         (None, _) => Outcome::Failed,
@@ -126,7 +126,7 @@ fn print_grade(app: &App, grade: &Grade) -> anyhow::Result<()> {
     details.extend(grade.raw_score_of_its_own().map(|raw| format!("{raw} on the judge's scale")));
     details.extend(grade.expected_score.map(|expected| format!("expected score {expected:.2}")));
     details.push(format!("rubric {}", grade.rubric));
-    details.push(format!("judge {}{}", judging.judge, if judging.self_graded { " (self-graded)" } else { "" }));
+    details.push(format!("judge {}", judge_name(judging)));
     details.push(format!("{:.1} s", judging.seconds));
     app.output.print_line(&details.join(" · "))
 }

@@ -53,7 +53,7 @@ fn row(name: &str, size: u64, role: &str, place: &str, source: &str) -> Vec<Stri
     vec![name.to_string(), bytes(size), role.to_string(), place.to_string(), source.to_string()]
 }
 
-/// What the table does not say.
+/// Prints remarks about what the table does not show.
 fn remark(app: &App, listing: &Listing) {
     if listing.models.is_empty() {
         app.output.note("no model is installed: `hone list --all` shows those that `hone pull` can download");

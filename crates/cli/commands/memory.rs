@@ -15,10 +15,10 @@ use crate::app::App;
 use crate::arguments::{MemoryArguments, MemoryCommand};
 use crate::failure::Outcome;
 
-/// Does what was asked.
+/// Runs the subcommand.
 ///
 /// # Errors
-/// When memory cannot be read or written, or what was asked for is not there.
+/// When memory cannot be read or written, or the requested answer does not exist.
 pub(crate) fn run(app: &App, arguments: &MemoryArguments) -> anyhow::Result<Outcome> {
     match &arguments.command {
         MemoryCommand::Search(arguments) => search::run(app, &open_to_read(app)?, arguments),
@@ -32,10 +32,10 @@ pub(crate) fn run(app: &App, arguments: &MemoryArguments) -> anyhow::Result<Outc
     }
 }
 
-/// Memory in the user's data folder, to be read; a copy of it where its disk is full or cannot be written to.
+/// Opens memory in the user's data folder for reading, or a copy of it if its disk is full or not writable.
 ///
 /// # Errors
-/// When it cannot be opened, nor copied.
+/// When it can be neither opened nor copied.
 pub(super) fn open_to_read(app: &App) -> anyhow::Result<MemoryStore> {
     let (store, reason) = MemoryStore::open_to_read(&app.memory_folder(), app.memory_options())?;
     if let Some(reason) = reason {
@@ -44,7 +44,7 @@ pub(super) fn open_to_read(app: &App) -> anyhow::Result<MemoryStore> {
     Ok(store)
 }
 
-/// Memory in the user's data folder.
+/// Opens memory in the user's data folder.
 ///
 /// # Errors
 /// When it cannot be opened.

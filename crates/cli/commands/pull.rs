@@ -14,10 +14,10 @@ use crate::failure::Outcome;
 use crate::templates;
 use crate::terminal::bytes;
 
-/// Fetches the model.
+/// Downloads the model.
 ///
 /// # Errors
-/// When it is not known, or cannot be fetched.
+/// When it is not known, or cannot be downloaded.
 pub(crate) fn run(app: &App, arguments: PullArguments) -> anyhow::Result<Outcome> {
     let options = PullOptions { name: arguments.name, ..PullOptions::from_environment() };
     if app.store.catalog().find(&arguments.reference).is_none() {
@@ -33,7 +33,7 @@ pub(crate) fn run(app: &App, arguments: PullArguments) -> anyhow::Result<Outcome
     Ok(Outcome::Done)
 }
 
-/// A file of one's own is looked at before it is copied: what cannot be run is of no use in the store.
+/// Checks a local file before it is copied: a file that cannot be run is useless in the store.
 fn check_own_file(app: &App, path: &Path) -> anyhow::Result<()> {
     let Ok(metadata) = path.metadata() else { return Ok(()) };
     if !metadata.is_file() {

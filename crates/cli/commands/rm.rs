@@ -1,4 +1,4 @@
-//! `hone rm`: removes models from the store, and what was computed of saved conversations.
+//! `hone rm`: removes models from the store, and the saved KV caches of conversations.
 
 use std::io::{IsTerminal, stdin};
 
@@ -12,7 +12,7 @@ use crate::running::{RunningProcess, processes};
 use crate::saved_prefixes::SavedPrefixes;
 use crate::terminal::bytes;
 
-/// What `--json` prints of each model, and at the end of what was computed of conversations.
+/// The JSON of each removed model, and finally of the removed caches.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum JsonRemoved<'a> {
@@ -20,7 +20,7 @@ enum JsonRemoved<'a> {
     KvCache { kv_cache: SavedPrefixes },
 }
 
-/// Removes the models, in the order in which they are named, and then what was computed of conversations.
+/// Removes the models, in the order in which they are named, and then the saved caches.
 ///
 /// # Errors
 /// At the first that cannot be removed.
@@ -49,7 +49,7 @@ pub(crate) fn run(app: &App, arguments: &RmArguments) -> anyhow::Result<Outcome>
     Ok(Outcome::Done)
 }
 
-/// Has a person say whether a model may go that running hones use; without a person it may not.
+/// Asks whether to remove a model used by running processes; without a terminal, refuses.
 fn confirm(app: &App, name: &str, running: &[RunningProcess]) -> anyhow::Result<()> {
     let uses = |process: &&RunningProcess| process.status.models.iter().any(|model| model.name == name);
     let users: Vec<String> = running

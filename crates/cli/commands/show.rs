@@ -11,10 +11,10 @@ use crate::arguments::ShowArguments;
 use crate::failure::Outcome;
 use crate::terminal::bytes;
 
-/// Prints what is known; a file that cannot be read as a model is a failure.
+/// Prints what is known about the model; a file that cannot be read as a model is a failure.
 ///
 /// # Errors
-/// When nothing is known under that name.
+/// When the name is unknown.
 pub(crate) fn run(app: &App, arguments: &ShowArguments) -> anyhow::Result<Outcome> {
     let catalog = app.store.catalog();
     let known = catalog.find(&arguments.name);
@@ -36,14 +36,14 @@ pub(crate) fn run(app: &App, arguments: &ShowArguments) -> anyhow::Result<Outcom
         let mut rows = known.map(known_rows).unwrap_or_default();
         match &installed {
             Some(model) => rows.extend(installed_rows(model, gguf)),
-            None => rows.push(row("installed", &format!("no: `hone pull {}` fetches it", arguments.name))),
+            None => rows.push(row("installed", &format!("no: `hone pull {}` downloads it", arguments.name))),
         }
         app.output.print_table(&rows)?;
     }
     Ok(if is_broken { Outcome::Failed } else { Outcome::Done })
 }
 
-/// What `--json` prints: the model, what its GGUF file says, or why that cannot be read.
+/// The JSON: the model, and the contents of its GGUF header, or why that cannot be read.
 #[derive(Serialize)]
 struct JsonShow<'a> {
     #[serde(flatten)]
@@ -52,7 +52,7 @@ struct JsonShow<'a> {
     problem: Option<String>,
 }
 
-/// What the model's file says; `None` where it is not one GGUF file.
+/// The contents of the model's GGUF header; `None` if it is not a single GGUF file.
 fn gguf_facts(model: &InstalledModel) -> Option<Result<GgufFacts, String>> {
     match model.files.as_slice() {
         [file] => Some(GgufFacts::read(&file.location).map_err(|error| with_causes(&error))),

@@ -9,16 +9,17 @@ use crate::failure::Outcome;
 use crate::story::run::{Report, play};
 use crate::story::script::Story;
 
-/// The second respondent's temperature, as `hone chat --respondent-b` has it.
+/// The second respondent's temperature, as for `hone chat --respondent-b`.
 const TEMPERATURE_B: f32 = 0.5;
 
-/// Does what was asked.
+/// Runs the subcommand.
 ///
 /// # Errors
-/// When a file is no story, or the stack cannot be started. A story that does not hold is told and fails the command.
+/// When a file is not a story, or the stack cannot be started. A story that does not hold is reported and fails the
+/// command.
 pub(crate) fn run(app: &App, arguments: &StoryArguments) -> anyhow::Result<Outcome> {
     let StoryCommand::Run(arguments) = &arguments.command;
-    // All are read before the first is played.
+    // All stories are read before the first is played.
     let stories = arguments.files.iter().map(|file| Story::read(file)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut all_hold = true;
     for story in stories {
@@ -34,7 +35,7 @@ fn play_alone(app: &App, story: &Story) -> anyhow::Result<Report> {
     for (key, value) in &story.config {
         config.set(key, value.clone(), Source::Story(story.id.clone()))?;
     }
-    let folder = tempfile::tempdir().context("cannot make a folder for the story's memory")?;
+    let folder = tempfile::tempdir().context("cannot create a folder for the story's memory")?;
     let respondent_b = story.respondent_b.then_some((None, TEMPERATURE_B));
     let app = app.with_config(config);
     let options =

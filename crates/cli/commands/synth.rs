@@ -22,7 +22,7 @@ struct JsonSynth {
 /// Writes the file.
 ///
 /// # Errors
-/// When shape or quantization are not known, the tokenizer cannot be read, or the file cannot be written.
+/// When shape or quantization are unknown, the tokenizer cannot be read, or the file cannot be written.
 pub(crate) fn run(app: &App, arguments: &SynthArguments) -> anyhow::Result<Outcome> {
     let shape = Shape::named(&arguments.shape).map_err(|error| usage(error.to_string()))?;
     let quantization = Quantization::named(&arguments.quant).map_err(|error| usage(error.to_string()))?;

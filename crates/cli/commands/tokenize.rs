@@ -12,7 +12,7 @@ use crate::failure::{Outcome, usage};
 /// Prints ids, or with `--decode` the text of the ids on stdin.
 ///
 /// # Errors
-/// When the model has no tokenizer that hone knows, or stdin does not hold what is expected.
+/// When the model has no supported tokenizer, or stdin is not valid.
 pub(crate) fn run(app: &App, arguments: &TokenizeArguments) -> anyhow::Result<Outcome> {
     let name = &app.config.engine.model;
     let model = app.model_file(name)?;
@@ -48,7 +48,8 @@ fn decode(app: &App, tokenizer: &Tokenizer, input: &str, arguments: &TokenizeArg
     Ok(Outcome::Done)
 }
 
-/// Ids between spaces, commas, line breaks and brackets, as `hone tokenize` prints them with and without `--json`.
+/// Parses ids separated by spaces, commas, line breaks and brackets, as `hone tokenize` prints them with and without
+/// `--json`.
 fn parse_ids(input: &str, n_tokens: usize) -> anyhow::Result<Vec<u32>> {
     let words = input.split(|character: char| character.is_whitespace() || "[],".contains(character));
     let id = |word: &str| match word.parse::<u32>() {

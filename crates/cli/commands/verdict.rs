@@ -28,7 +28,7 @@ struct JsonWinner {
 pub(crate) fn run(arguments: &VerdictArguments, output: Output) -> anyhow::Result<Outcome> {
     let mut bytes = Vec::new();
     std::io::stdin().read_to_end(&mut bytes).context("cannot read stdin")?;
-    // A judge that was cut off in the middle of a character has still said what it said before.
+    // If the judge was cut off in the middle of a character, the text before it still counts.
     let text = String::from_utf8_lossy(&bytes);
     match arguments.mode {
         VerdictMode::Absolute => {

@@ -7,7 +7,7 @@ use hone_protocol::SamplingOptions;
 use hone_quality::{CriticSettings, JudgeProfiles};
 use serde::{Deserialize, Deserializer};
 
-/// The most threads that can be asked for: far more than help, and few enough to be started.
+/// The most threads allowed: far more than useful, but few enough to start.
 const MOST_THREADS: i64 = 1024;
 
 /// All sections.
@@ -23,10 +23,10 @@ pub(super) struct Sections {
 }
 
 impl Sections {
-    /// Reads and checks every value.
+    /// Reads and validates every value.
     ///
     /// # Errors
-    /// What is wrong with the first value that does not fit.
+    /// The problem with the first invalid value.
     pub(super) fn read(tables: toml::Table) -> Result<Sections, String> {
         let sections: Sections = tables.try_into().map_err(|error: toml::de::Error| error.message().to_string())?;
         sections.sampling.check()?;
@@ -45,7 +45,7 @@ pub(crate) struct EngineConfig {
     pub(crate) device: String,
     /// `auto`, `candle` or `native`.
     pub(crate) backend: String,
-    /// Name or path of a model that guesses for `model`; empty where none does.
+    /// Name or path of a draft model for `model`; empty for none.
     pub(crate) draft: String,
     /// `auto` or `off`.
     pub(crate) speculation: String,
@@ -53,18 +53,18 @@ pub(crate) struct EngineConfig {
     pub(crate) kv_cache: String,
     /// 8 or 16.
     pub(crate) activation_bits: u32,
-    /// Threads that compute; `None` takes one for each physical core.
+    /// Compute threads; `None` means one per physical core.
     #[serde(deserialize_with = "threads")]
     pub(crate) threads: Option<usize>,
-    /// Bytes that all models together may take; `None` takes what is free.
+    /// Bytes that all models together may take; `None` means the free memory.
     #[serde(deserialize_with = "size")]
     pub(crate) memory_limit: Option<u64>,
-    /// How long an idle model stays loaded; `None` is indefinitely.
+    /// How long an idle model stays loaded; `None` means indefinitely.
     #[serde(deserialize_with = "seconds_or_none")]
     pub(crate) keep_alive: Option<Duration>,
-    /// Names or paths of models that stay in memory once they are loaded.
+    /// Names or paths of models that are never unloaded once loaded.
     pub(crate) pinned: Vec<String>,
-    /// Tokens of context to make room for; `None` takes all that the model was trained for.
+    /// Context length in tokens; `None` means the length that the model was trained for.
     #[serde(deserialize_with = "positive_or_none")]
     pub(crate) context: Option<usize>,
 }
@@ -73,7 +73,7 @@ pub(crate) struct EngineConfig {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SamplingConfig {
-    /// As in [`SamplingOptions`], and so are those that follow.
+    /// As in [`SamplingOptions`], like the fields that follow.
     pub(crate) temperature: f32,
     #[serde(deserialize_with = "not_negative")]
     pub(crate) top_k: usize,
@@ -88,7 +88,7 @@ pub(crate) struct SamplingConfig {
     pub(crate) seed: Option<u64>,
     #[serde(deserialize_with = "biases")]
     pub(crate) logit_bias: Vec<(u32, f32)>,
-    /// The most tokens of an answer; `None` leaves the end to the model and its context.
+    /// The most tokens of an answer; `None` means no limit other than the model and its context.
     #[serde(deserialize_with = "positive_or_none")]
     pub(crate) max_tokens: Option<usize>,
     /// An answer ends before the first of these texts.
@@ -96,7 +96,7 @@ pub(crate) struct SamplingConfig {
 }
 
 impl SamplingConfig {
-    /// The part of it that is about the choice of a token.
+    /// The sampling options among them.
     pub(crate) fn options(&self) -> SamplingOptions {
         SamplingOptions {
             temperature: self.temperature,
@@ -127,28 +127,28 @@ impl SamplingConfig {
 pub(crate) struct ChatConfig {
     /// Instructions before every conversation; empty leaves them to the model's own template.
     pub(crate) system: String,
-    /// How many lines of input the history keeps.
+    /// How many lines of input the history holds.
     #[serde(deserialize_with = "not_negative")]
     pub(crate) history_lines: usize,
-    /// Whether conversations are saved as they go on.
+    /// Whether conversations are saved as they proceed.
     pub(crate) save: bool,
     /// Whether the answers of a conversation are graded.
     pub(crate) grade: bool,
 }
 
-/// What is remembered, and how it comes back.
+/// What is remembered, and how it is recalled.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct MemoryConfig {
     /// Whether answers are remembered at all.
     pub(crate) remember: bool,
     /// The model that turns texts into vectors: its name, or the path of its folder.
     pub(crate) embedder: String,
-    /// How much a grade counts in the order of what is recalled.
+    /// The weight of a grade in the ranking of recollections.
     pub(crate) score_weight: f32,
     /// How many daily backups are kept.
     #[serde(deserialize_with = "not_negative")]
     pub(crate) backups: usize,
-    /// How the agents use it.
+    /// How the agents use memory.
     #[serde(flatten)]
     pub(crate) settings: MemorySettings,
 }

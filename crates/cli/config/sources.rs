@@ -7,10 +7,10 @@ use anyhow::Context;
 use super::{Config, JUDGES, SECTIONS, Source, keys_of, moved};
 use crate::failure::usage;
 
-/// Variables that begin with `HONE_` and are no configuration keys.
+/// Variables that begin with `HONE_` but are not configuration keys.
 const RESERVED_VARIABLES: [&str; 5] = ["HONE_HOME", "HONE_OFFLINE", "HONE_LOG", "HONE_CONFIG", "HONE_TEST_MODELS"];
 
-/// Where configuration is looked for.
+/// The places where configuration is found.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     folder: Option<PathBuf>,
@@ -18,12 +18,12 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// The user's folder, where there is one, and the environment's variables.
+    /// The user's folder, if any, and the environment's variables.
     pub(crate) fn new(folder: Option<PathBuf>, variables: Vec<(String, String)>) -> Places {
         Places { folder, variables }
     }
 
-    /// Those of this process: `HONE_CONFIG`, or else `hone` in `XDG_CONFIG_HOME`, or else in `~/.config`.
+    /// The places of this process: `HONE_CONFIG`, or else `hone` in `XDG_CONFIG_HOME`, or else in `~/.config`.
     pub(crate) fn of_this_process() -> Places {
         let variables = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -31,7 +31,7 @@ impl Places {
         Places::new(user_folder(), variables)
     }
 
-    /// The user's folder, where there is one; it need not exist.
+    /// The user's folder, if any; it need not exist.
     pub(crate) fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
@@ -39,7 +39,7 @@ impl Places {
     /// The configuration files in the user's folder, in alphabetical order.
     ///
     /// # Errors
-    /// When the folder is there and cannot be listed.
+    /// When the folder exists but cannot be listed.
     pub(crate) fn files(&self) -> anyhow::Result<Vec<PathBuf>> {
         let Some(folder) = self.folder.as_deref().filter(|folder| folder.exists()) else { return Ok(Vec::new()) };
         let listing = || format!("cannot list the configuration folder {}", folder.display());
@@ -55,7 +55,7 @@ impl Places {
     }
 }
 
-/// Sets what the user's files say.
+/// Applies the user's files.
 pub(super) fn apply_files(config: &mut Config, places: &Places, warnings: &mut Vec<String>) -> anyhow::Result<()> {
     if let Some(folder) = places.folder.as_ref().filter(|folder| !folder.exists())
         && places.variables.iter().any(|(name, _)| name == "HONE_CONFIG")
@@ -68,7 +68,7 @@ pub(super) fn apply_files(config: &mut Config, places: &Places, warnings: &mut V
     Ok(())
 }
 
-/// Sets what `HONE_SECTION_KEY` variables say.
+/// Applies `HONE_SECTION_KEY` variables.
 pub(super) fn apply_variables(config: &mut Config, places: &Places, warnings: &mut Vec<String>) -> anyhow::Result<()> {
     let keys: Vec<String> = config.entries().keys().cloned().chain(moved::keys().map(str::to_owned)).collect();
     let mut variables: Vec<_> = places.variables.iter().filter(|(name, _)| name.starts_with("HONE_")).collect();
@@ -114,7 +114,7 @@ fn user_folder() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("HONE_CONFIG").filter(|value| !value.is_empty()) {
         return Some(PathBuf::from(folder));
     }
-    // The XDG specification asks to ignore a relative path.
+    // The XDG specification says to ignore relative paths.
     let configured = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let base = configured.or_else(|| std::env::home_dir().map(|home| home.join(".config")))?;
     Some(base.join("hone"))

@@ -1,11 +1,11 @@
-//! Values, checked against the type of a key's default.
+//! Values, validated against the type of a key's default.
 
 use toml::Value;
 
-/// `value` as the type of `default`; an integer stands for a float too.
+/// `value` as the type of `default`; an integer is accepted as a float too.
 ///
 /// # Errors
-/// What the value is and what was expected, to follow on "KEY is".
+/// The actual and the expected type, to complete a sentence that begins with "KEY is".
 pub(super) fn with_type_of(default: &Value, value: Value) -> Result<Value, String> {
     match (default, value) {
         (Value::Float(_), Value::Integer(integer)) => Ok(Value::Float(integer as f64)),
@@ -14,8 +14,8 @@ pub(super) fn with_type_of(default: &Value, value: Value) -> Result<Value, Strin
     }
 }
 
-/// What `text` stands for where a value like `default` is meant. What cannot be read so stays a string, which
-/// [`with_type_of`] then refuses.
+/// Parses `text` as the type of `default`. Text that cannot be parsed stays a string, which [`with_type_of`] then
+/// refuses.
 pub(super) fn from_text(default: &Value, text: &str) -> Value {
     let as_string = || Value::String(text.to_string());
     match default {
@@ -27,7 +27,7 @@ pub(super) fn from_text(default: &Value, text: &str) -> Value {
     }
 }
 
-/// A TOML array, or else the one text that a list shall hold.
+/// A TOML array, or else a list with the text as its only element.
 fn list_from_text(text: &str) -> Value {
     let array = text.trim_start().starts_with('[').then(|| text.parse::<Value>().ok()).flatten();
     array.unwrap_or_else(|| Value::Array(vec![Value::String(text.to_string())]))

@@ -1,6 +1,6 @@
-//! The key of the fences around what is judged: made once, kept in the data folder, for nobody else to read.
+//! The key of the fences around judged texts: made once, and kept in the data folder, readable only by its owner.
 //!
-//! As long as it stays, the same answer gets the same grade. Where it cannot be kept, this process has a key of its own.
+//! As long as it is kept, the same answer gets the same grade. If it cannot be kept, this process uses its own key.
 
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
@@ -13,10 +13,10 @@ const NAME: &str = "judge.key";
 /// The key of this installation.
 ///
 /// # Errors
-/// When the system has no randomness to give.
+/// When the system cannot provide randomness.
 pub(super) fn fence_key(data_folder: &Path) -> anyhow::Result<FenceKey> {
     let mut fresh = [0; FenceKey::LENGTH];
-    getrandom::fill(&mut fresh).map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))?;
+    getrandom::fill(&mut fresh).map_err(|error| anyhow::anyhow!("the system provides no random numbers: {error}"))?;
     let key = kept(data_folder, &fresh).unwrap_or_else(|error| {
         tracing::warn!(
             "the key {NAME} cannot be kept in {}: {error}; grades may differ a little",
@@ -27,7 +27,7 @@ pub(super) fn fence_key(data_folder: &Path) -> anyhow::Result<FenceKey> {
     Ok(FenceKey::from_bytes(key))
 }
 
-/// The key that is there, or `fresh`, which is there from now on. Of several processes that make one, the first wins.
+/// The existing key, or else `fresh`, which is stored. If several processes create one, the first wins.
 fn kept(folder: &Path, fresh: &[u8; FenceKey::LENGTH]) -> io::Result<[u8; FenceKey::LENGTH]> {
     let path = folder.join(NAME);
     match read(&path) {

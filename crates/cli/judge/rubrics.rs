@@ -1,4 +1,4 @@
-//! Rubrics by name: the user's own, then those that are compiled in.
+//! Rubrics by name: the user's own, then the compiled-in ones.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -12,10 +12,10 @@ use crate::failure::usage;
 /// The folder of the user's rubrics within the configuration folder.
 const FOLDER: &str = "rubrics";
 
-/// The rubric of this name. A file of the user's wins over a rubric of the same name that is compiled in.
+/// The rubric with this name. A user's file takes precedence over a compiled-in rubric.
 ///
 /// # Errors
-/// When it does not exist, with the names of those that do, or its file is wrong.
+/// When it does not exist (the error lists the names of existing ones), or its file is invalid.
 pub(super) fn find(name: &str, config_folder: Option<&Path>) -> anyhow::Result<Rubric> {
     let folder = config_folder.map(|folder| folder.join(FOLDER));
     if let Some((path, text)) = folder.as_deref().map(|folder| read(folder, name)).transpose()?.flatten() {
@@ -27,7 +27,7 @@ pub(super) fn find(name: &str, config_folder: Option<&Path>) -> anyhow::Result<R
     }
 }
 
-/// The user's rubric of this name and the file that holds it.
+/// The user's rubric with this name and its file.
 fn read(folder: &Path, name: &str) -> anyhow::Result<Option<(PathBuf, String)>> {
     let is_name = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '_');
     if name.is_empty() || !name.chars().all(is_name) {
@@ -41,7 +41,7 @@ fn read(folder: &Path, name: &str) -> anyhow::Result<Option<(PathBuf, String)>> 
     }
 }
 
-/// All names that a rubric could have been asked for by.
+/// The names of all available rubrics.
 fn names(folder: Option<&Path>) -> String {
     let files = folder.and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();
     let of_file = |path: PathBuf| {
@@ -59,7 +59,7 @@ mod tests {
 
     const KINDNESS: &str = "criterion = 'Is it kind?'\nscores = ['a', 'b', 'c', 'd', 'e']";
 
-    /// The criterion of a rubric, or why there is none, where the user has these files.
+    /// The criterion of a rubric, or the error, given these user files.
     #[track_caller]
     fn check(files: &[(&str, &str)], name: &str, expected: &str) {
         let folder = tempfile::tempdir().unwrap();

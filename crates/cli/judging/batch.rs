@@ -1,8 +1,8 @@
 //! A file of tasks, judged into a file of verdicts.
 //!
-//! Each line of the output is a line of the input with the verdict's fields added, in the order of the input. So what is
-//! there after a run that was stopped says where the next one resumes. A line without a verdict is judged again: its new
-//! line is added at the end, and takes the old one's place when the run is over.
+//! Each line of the output is a line of the input with the verdict's fields added, in the order of the input. So the
+//! output of an interrupted run shows where the next one resumes. A line without a verdict is judged again: its new
+//! line is appended, and replaces the old one at the end of the run.
 
 use std::path::Path;
 
@@ -18,28 +18,28 @@ use crate::failure::usage;
 use crate::terminal::Output;
 use crate::terminal::progress::Steps;
 
-/// What is said of a line of the output that is not one of ours.
+/// Said of a line of the output that this run would not have written.
 const FOREIGN: &str = "does not belong to the input";
 
-/// What is in the output when a run has ended.
+/// The contents of the output after a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Summary {
     /// Tasks of the input.
     pub(crate) lines: usize,
     /// Tasks with a verdict.
     pub(crate) judged: usize,
-    /// Tasks for which the judge gave none.
+    /// Tasks without a verdict.
     pub(crate) unscored: usize,
-    /// Verdicts that were in the output before.
+    /// Verdicts that were already in the output.
     pub(crate) resumed: usize,
     /// Verdicts that were taken from the cache.
     pub(crate) cached: usize,
-    /// The mean of the scores, where there are any.
+    /// The mean of the scores, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mean_score: Option<f64>,
-    /// Whether a person stopped it.
+    /// Whether the user stopped it.
     pub(crate) interrupted: bool,
-    /// Why the last task that has no verdict has none.
+    /// Why the last task without a verdict has none.
     #[serde(skip)]
     pub(crate) failure: Option<String>,
     #[serde(skip)]
@@ -64,7 +64,7 @@ impl Summary {
         }
     }
 
-    /// Whether there were tasks, and not one of them has a verdict.
+    /// Whether there were tasks, but none has a verdict.
     pub(crate) fn is_fruitless(&self) -> bool {
         self.judged == 0 && self.failure.is_some()
     }
@@ -85,14 +85,14 @@ impl Summary {
     }
 }
 
-/// Where the tasks are, and where their verdicts go.
+/// The file of tasks and the file of verdicts.
 pub(super) struct Files<'a> {
     pub(super) input: &'a Path,
     pub(super) output: &'a Path,
 }
 
-/// Judges the lines of the input that have no verdict in the output yet: those that are not there first, then those for which
-/// an earlier run had none.
+/// Judges the lines of the input that have no verdict in the output yet: first those that are missing, then those for
+/// which an earlier run had none.
 pub(super) fn run<T: BatchTask>(
     driver: &Driver<'_>,
     setting: &Setting,
@@ -155,8 +155,8 @@ impl<'a, T: BatchTask> Batch<'a, T> {
         Ok(Batch { setting, output, lines, tasks })
     }
 
-    /// Looks through what is in the output already: each line belongs to the task of the same place. Those that follow on the
-    /// last task are a run's that was stopped before they took the places of the lines without a verdict.
+    /// Examines the existing output: each line belongs to the task at the same place. Lines after the last task come
+    /// from a run that was interrupted before they replaced the lines without a verdict.
     ///
     /// # Errors
     /// For the first line that this run would not have written.
@@ -201,18 +201,18 @@ impl<'a, T: BatchTask> Batch<'a, T> {
     }
 }
 
-/// What earlier runs have written.
+/// The results of earlier runs.
 struct Earlier<T: BatchTask> {
-    /// What they came to, by the place of the task.
+    /// The verdicts, by the place of the task.
     verdicts: Vec<T::Verdict>,
-    /// The places of those that were no verdict.
+    /// The places of results without a verdict.
     unjudged: Vec<usize>,
-    /// The first of these, to which there are further lines at the end.
+    /// The first of these, which have new lines at the end.
     judged_again: Vec<usize>,
 }
 
 impl<T: BatchTask> Earlier<T> {
-    /// The place that the next line belongs to; `None` where there can be no further one.
+    /// The place that the next line belongs to; `None` if no more lines can follow.
     fn next_place(&self, n_tasks: usize) -> Option<usize> {
         match self.verdicts.len() < n_tasks {
             true => Some(self.verdicts.len()),
@@ -232,7 +232,7 @@ impl<T: BatchTask> Earlier<T> {
         self.verdicts.push(verdict);
     }
 
-    /// The places whose tasks are to be judged again.
+    /// The places of tasks to judge again.
     fn without_verdict(&self) -> Vec<usize> {
         (0..self.verdicts.len()).filter(|place| lacks_verdict(&self.verdicts[*place])).collect()
     }
@@ -262,7 +262,7 @@ fn is_own(columns: &Map<String, Value>, field: &str) -> bool {
     field == SETTING || columns.contains_key(field)
 }
 
-/// Whether `text` is what is left of a line for the task in `object`, as far as that is known before it is judged.
+/// Whether `text` is the truncated line of the task in `object`, as far as that is known before it is judged.
 fn is_beginning_of<T: BatchTask>(text: &[u8], object: &Map<String, Value>) -> bool {
     let mut fields = object.clone();
     let columns = columns::<T>();

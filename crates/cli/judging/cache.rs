@@ -1,10 +1,10 @@
 //! Verdicts of earlier runs: a small JSON file each, named after a hash of what the verdict depends on.
 //!
-//! That is the texts, the judge's [`Setting`], and what computes: the program's version, the device, the backend, the
-//! format of its KV cache and the bits of its activations. The number of threads is left out. Another number adds the same products up in another order, and
-//! even at temperature 0 the last digits of a probability, and once in a while a score, come out otherwise; both are the
-//! judge's verdict on the answer. So a cached verdict is one that this program has reached in this setting on this device, and not
-//! always the one that it would reach now. `--no-cache` judges anew.
+//! That is the texts, the judge's [`Setting`], and how it is computed: the program's version, the device, the backend,
+//! the format of its KV cache and the bits of its activations. The number of threads is left out: it changes the order
+//! in which the same products are added up, so even at temperature 0 the last digits of a probability, and occasionally
+//! a score, differ; both are the judge's verdict on the answer. So a cached verdict is one that this program has
+//! reached in this setting on this device, and not always the one that it would reach now. `--no-cache` judges anew.
 //!
 //! The cache only saves time. A file that cannot be read is ignored, and one that cannot be written is reported once.
 
@@ -25,15 +25,15 @@ use crate::app::App;
 /// The verdicts of one judge.
 pub(super) struct VerdictCache {
     folder: PathBuf,
-    /// The judge as far as its verdicts depend on it, and what it runs on.
+    /// What the verdicts depend on: the judge, and what it runs on.
     judge: Value,
-    /// The model that is to give the verdicts.
+    /// The judge's model.
     model: String,
     has_failed: AtomicBool,
 }
 
 impl VerdictCache {
-    /// The verdicts that were reached in `setting`; `None` where its model is not installed.
+    /// The cached verdicts for `setting`; `None` if its model is not installed.
     ///
     /// # Errors
     /// When the device does not exist.
@@ -51,14 +51,14 @@ impl VerdictCache {
         Ok(Some(VerdictCache { folder, judge, model: setting.model.clone(), has_failed: AtomicBool::new(false) }))
     }
 
-    /// The verdict on a task that was judged before.
+    /// The cached verdict on a task, if any.
     pub(super) fn find<T: BatchTask>(&self, task: &T) -> Option<T::Verdict> {
         let text = std::fs::read(self.path_of(task)).ok()?;
         let verdict: T::Verdict = serde_json::from_slice(&text).ok()?;
         verdict.judging().failure.is_none().then_some(verdict)
     }
 
-    /// Keeps a verdict. A failure, or what another model gave in the judge's place, is not kept.
+    /// Stores a verdict. Failures, and verdicts of another model in the judge's place, are not stored.
     pub(super) fn keep<T: BatchTask>(&self, task: &T, verdict: &T::Verdict) {
         let judging = verdict.judging();
         if judging.failure.is_some() || judging.judge != self.model {

@@ -1,4 +1,4 @@
-//! Works through tasks, several at once, and hands the verdicts on in the order of the tasks.
+//! Works through tasks, several at once, and delivers the verdicts in the order of the tasks.
 
 use std::collections::BTreeMap;
 
@@ -10,26 +10,26 @@ use super::cache::VerdictCache;
 use super::task::BatchTask;
 use crate::terminal::interrupt::Interrupt;
 
-/// How far the work came.
+/// How far the work got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completed {
     /// Everything is judged.
     All,
-    /// A person stopped it.
+    /// The user stopped it.
     UntilInterrupt,
 }
 
-/// A verdict that has been reached.
+/// A verdict and its origin.
 pub(super) struct Judged<V> {
-    /// Which of the tasks it is about.
+    /// The index of its task.
     pub(super) index: usize,
-    /// What the judge says.
+    /// The verdict.
     pub(super) verdict: V,
-    /// Whether an earlier run had reached it.
+    /// Whether it came from the cache.
     pub(super) from_cache: bool,
 }
 
-/// A judge and what it works with.
+/// A judge and its surroundings.
 pub(super) struct Driver<'a> {
     pub(super) judge: &'a Judge,
     pub(super) answered_by: &'a str,
@@ -37,7 +37,7 @@ pub(super) struct Driver<'a> {
     pub(super) interrupt: &'a Interrupt,
 }
 
-/// What a wait has brought.
+/// The result of a wait.
 enum Wakeup {
     Event { running: usize, channel: usize, event: Result<GenerationEvent, RecvError> },
     Interrupted,
@@ -45,10 +45,10 @@ enum Wakeup {
 }
 
 impl Driver<'_> {
-    /// Judges all tasks. Verdicts reach `on_verdict` in the order of the tasks.
+    /// Judges all tasks. Verdicts are passed to `on_verdict` in the order of the tasks.
     ///
     /// # Errors
-    /// Those of `on_verdict`, after which nothing more is judged.
+    /// Those of `on_verdict`, after which judging stops.
     pub(super) fn judge_all<T: BatchTask>(
         &self,
         tasks: &[T],
@@ -93,7 +93,7 @@ impl Driver<'_> {
     }
 }
 
-/// Waits for the first event of whatever runs, or Ctrl-C.
+/// Waits for the first event of any running task, or Ctrl-C.
 fn wait<T: Task>(running: &[(usize, JudgeRun<T>)], pressed: &Receiver<()>) -> Wakeup {
     let mut channels = Vec::new();
     for (place, (_, run)) in running.iter().enumerate() {
@@ -106,7 +106,7 @@ fn wait<T: Task>(running: &[(usize, JudgeRun<T>)], pressed: &Receiver<()>) -> Wa
     let interrupt = select.recv(pressed);
     let ready = select.select();
     if ready.index() == interrupt {
-        // A channel that is closed stands for a Ctrl-C that can no longer come.
+        // If the channel is closed, no Ctrl-C can come any more.
         return ready.recv(pressed).map_or(Wakeup::Nothing, |()| Wakeup::Interrupted);
     }
     let (running, channel, events) = channels[ready.index()];
@@ -188,7 +188,7 @@ mod tests {
         let (sender, pressed) = bounded(1);
         let respond = move |turn: &str| match turn.contains("slow") {
             true => {
-                // By the time of the first wait it is pressed.
+                // It is already pressed at the first wait.
                 let _ = sender.try_send(());
                 Script::never_ending(&[])
             }

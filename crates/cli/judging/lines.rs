@@ -1,6 +1,6 @@
 //! Files with a JSON object on each line: tasks that are read, verdicts that are added.
 //!
-//! The file of verdicts may be anybody's until all of it has been looked through: opening and reading change nothing in it.
+//! The file of verdicts may not be ours until all of it has been examined: opening and reading it change nothing.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -16,17 +16,17 @@ use serde_json::{Map, Value};
 
 use crate::failure::usage;
 
-/// The task that the columns of a line describe. Columns that are null are left out.
+/// The task in the columns of a line. Columns that are null are ignored.
 ///
 /// # Errors
-/// What is missing or wrong, to follow on the line's number.
+/// What is missing or invalid, to follow the line's number.
 pub(super) fn parsed_task<T: DeserializeOwned>(object: &Map<String, Value>) -> Result<T, String> {
     let columns = object.iter().filter(|(_, value)| !value.is_null());
     let columns = columns.map(|(name, value)| (name.as_str(), Column { name, value }));
     T::deserialize(MapDeserializer::new(columns)).map_err(|WrongLine(what)| what)
 }
 
-/// A column, which is read as a text.
+/// A column that is read as text.
 struct Column<'a> {
     name: &'a str,
     value: &'a Value,
@@ -88,7 +88,7 @@ impl serde::de::Error for WrongLine {
 
 /// One line of a file.
 pub(super) struct Line {
-    /// From 1.
+    /// The number, from 1.
     pub(super) number: usize,
     pub(super) object: Map<String, Value>,
 }
@@ -96,7 +96,7 @@ pub(super) struct Line {
 /// All lines of a file; blank ones are left out.
 ///
 /// # Errors
-/// For the first line that is no JSON object.
+/// For the first line that is not a JSON object.
 pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Line>> {
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut lines = Vec::new();
@@ -114,43 +114,43 @@ fn parsed(number: usize, line: &[u8]) -> serde_json::Result<Line> {
 }
 
 fn no_object(path: &Path, number: usize, error: &serde_json::Error) -> anyhow::Error {
-    usage(format!("line {number} of {} is no JSON object: {error}", path.display()))
+    usage(format!("line {number} of {} is not a JSON object: {error}", path.display()))
 }
 
-/// What is in the file of verdicts when a run begins.
+/// The contents of the file of verdicts when a run begins.
 #[derive(Default)]
 pub(super) struct Written {
     /// Its lines; blank ones are left out.
     pub(super) lines: Vec<Line>,
-    /// A last line without an end that is no JSON object, as a run leaves it which is cut off while it writes.
+    /// An incomplete last line that is not a JSON object, as left by a run that was interrupted while writing.
     pub(super) tail: Vec<u8>,
     /// The number of that line, from 1.
     pub(super) tail_number: usize,
 }
 
-/// The file of verdicts, which one process at a time writes to. It is only ever added to; a line that replaces an earlier one
-/// takes its place when all is written, in a new file that is then given the name of the old one.
+/// The file of verdicts, which one process at a time writes to. Lines are only ever appended; those that replace
+/// earlier lines are moved to their places at the end, in a new file that is renamed over the old one.
 pub(super) struct VerdictFile {
     path: PathBuf,
     file: File,
 }
 
 impl VerdictFile {
-    /// Opens or creates the file, and changes nothing in it.
+    /// Opens or creates the file, without changing its contents.
     ///
     /// # Errors
-    /// When it is no regular file, cannot be read or written, or another process writes to it.
+    /// When it is not a regular file, cannot be read or written, or another process is writing to it.
     pub(super) fn open(path: &Path) -> anyhow::Result<VerdictFile> {
         let failure = || format!("cannot write {}", path.display());
-        // A device or a pipe can be without end, and holds nothing that a run could go on from.
+        // A device or a pipe may be endless, and holds nothing that a run could resume from.
         let is_other = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
         if is_other || path == Path::new("-") {
-            let advice = "verdicts are kept in a file, from which the next run goes on";
-            return Err(usage(format!("--output is {}, which is no regular file: {advice}", path.display())));
+            let advice = "verdicts are kept in a file, from which the next run resumes";
+            return Err(usage(format!("--output is {}, which is not a regular file: {advice}", path.display())));
         }
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(path).with_context(failure)?;
-        // Behind a link it is the file that is replaced, not the link.
+        // For a link, its target is replaced, not the link.
         let path = std::fs::canonicalize(path).with_context(failure)?;
         lock(&file, &path)?;
         if !is_at(&file, &path).with_context(failure)? {
@@ -159,10 +159,10 @@ impl VerdictFile {
         Ok(VerdictFile { path, file })
     }
 
-    /// Reads what is in it.
+    /// Reads its contents.
     ///
     /// # Errors
-    /// When it cannot be read, or a line is no JSON object.
+    /// When it cannot be read, or a line is not a JSON object.
     pub(super) fn read(&self) -> anyhow::Result<Written> {
         let mut reader = BufReader::new(&self.file);
         let mut written = Written::default();
@@ -184,7 +184,7 @@ impl VerdictFile {
         Ok(written)
     }
 
-    /// Makes it ready for more lines: a last line that was not finished is cut off, and one that only lacks its end gets it.
+    /// Prepares it for more lines: removes an incomplete last line, and ends one that only lacks a line break.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -216,14 +216,14 @@ impl VerdictFile {
         self.file.write_all(&line).with_context(|| format!("cannot write {}", self.path.display()))
     }
 
-    /// Puts the lines behind the first `n_lines` in the places of earlier ones, `places[0]` first. A process that is killed
-    /// meanwhile leaves the file as it was.
+    /// Moves the lines after the first `n_lines` to the places of earlier ones, starting with `places[0]`. If the
+    /// process is killed in the meantime, the file is unchanged.
     ///
     /// # Errors
-    /// When the new file cannot be written beside the old one.
+    /// When the new file cannot be written next to the old one.
     pub(super) fn put_in_place(&mut self, n_lines: usize, places: &[usize]) -> anyhow::Result<()> {
-        let failure = || format!("cannot write a new file in the place of {}", self.path.display());
-        // Where locks are mandatory, only the handle that holds it may read.
+        let failure = || format!("cannot replace {} with a new file", self.path.display());
+        // Where locks are mandatory, only the handle that holds the lock may read.
         let mut text = Vec::new();
         self.file.rewind().and_then(|()| self.file.read_to_end(&mut text)).with_context(failure)?;
         let mut lines: Vec<&[u8]> =
@@ -252,7 +252,7 @@ impl VerdictFile {
         Ok(file)
     }
 
-    /// Waits until all that was added is on the disk.
+    /// Waits until all added lines are on disk.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -264,12 +264,12 @@ impl VerdictFile {
 fn lock(file: &File, path: &Path) -> anyhow::Result<()> {
     match file.try_lock() {
         Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => bail!("another process writes to {}: wait for it", path.display()),
+        Err(TryLockError::WouldBlock) => bail!("another process is writing to {}: wait for it", path.display()),
         Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
     }
 }
 
-/// Whether an open file is still the one at `path`: the process that had locked it may have replaced it meanwhile.
+/// Whether an open file is still the one at `path`: the process that had locked it may have replaced it.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
@@ -286,7 +286,7 @@ fn is_at(_: &File, _: &Path) -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    /// What is in a file after it was opened and a line was added.
+    /// The contents of a file after it was opened and a line was added.
     #[track_caller]
     fn check(before: &[u8], expected: &str) {
         let folder = tempfile::tempdir().unwrap();
@@ -347,12 +347,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for path in [folder.path(), Path::new("-")] {
             let error = VerdictFile::open(path).err().unwrap().to_string();
-            assert!(error.contains("which is no regular file"), "{error}");
+            assert!(error.contains("which is not a regular file"), "{error}");
         }
         #[cfg(unix)]
         {
             let error = VerdictFile::open(Path::new("/dev/null")).err().unwrap().to_string();
-            assert!(error.starts_with("--output is /dev/null, which is no regular file: "), "{error}");
+            assert!(error.starts_with("--output is /dev/null, which is not a regular file: "), "{error}");
         }
     }
 
@@ -361,9 +361,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("in.jsonl");
         for (text, expected) in [
-            (&b"{}\n\n[1]\n"[..], "line 3 of ~/in.jsonl is no JSON object: "),
-            (b"{}\n{\n{}", "line 2 of ~/in.jsonl is no JSON object: "),
-            (b"\xff", "line 1 of ~/in.jsonl is no JSON object: "),
+            (&b"{}\n\n[1]\n"[..], "line 3 of ~/in.jsonl is not a JSON object: "),
+            (b"{}\n{\n{}", "line 2 of ~/in.jsonl is not a JSON object: "),
+            (b"\xff", "line 1 of ~/in.jsonl is not a JSON object: "),
         ] {
             std::fs::write(&path, text).unwrap();
             let error = read(&path).err().unwrap().to_string().replace(folder.path().to_str().unwrap(), "~");

@@ -1,17 +1,15 @@
-//! What verdicts depend on beside the texts: the judge's model, its settings, its prompts and its rubric.
+//! What verdicts depend on in addition to the texts: the judge's model, settings, prompts and rubric.
 //!
-//! Verdicts of two settings cannot be set beside each other. So a file of verdicts says on each line in which setting it was
-//! reached, as a digest, and the cache has the setting in its key.
+//! Verdicts from two settings cannot be compared. So each line in a file of verdicts contains a digest of its setting,
+//! and the cache has the setting in its key.
 
-use std::time::UNIX_EPOCH;
-
-use hone_models::InstalledModel;
 use hone_protocol::hexadecimal;
 use hone_quality::Judge;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::app::App;
+use crate::judge::identity::{identity, settings};
 
 /// The field of a line that holds the digest.
 pub(super) const SETTING: &str = "setting";
@@ -20,30 +18,35 @@ const SHOWN_BYTES: usize = 8;
 
 /// The setting of a run.
 pub(super) struct Setting {
-    /// The model that is to give the verdicts.
+    /// The judge's model.
     pub(super) model: String,
     /// Everything about the judge that its verdicts depend on.
     pub(super) judge: Value,
-    /// The digest of that.
+    /// The digest of it.
     pub(super) digest: String,
-    /// Whether the model is there.
+    /// Whether the model is installed.
     pub(super) is_installed: bool,
     rubric: String,
 }
 
 impl Setting {
-    /// The setting of `judge` where `model` gives the verdicts.
+    /// The setting of `judge` if `model` gives the verdicts.
     pub(super) fn new(app: &App, judge: &Judge, model: &str) -> Setting {
         let installed = app.store.show(model).ok();
         let self_graded = model == app.config.engine.model;
         let is_installed = installed.is_some();
         let rubric = judge.rubric().name.clone();
-        let judge = json!([model, installed.map(|installed| identity(&installed)), self_graded, settings(judge)]);
+        let judge = json!([
+            model,
+            installed.map(|installed| identity(&installed)),
+            self_graded,
+            settings(judge.settings(), judge.profile_for(model), judge.rubric())
+        ]);
         let digest = hexadecimal(&Sha256::digest(judge.to_string())[..SHOWN_BYTES]);
         Setting { model: model.to_owned(), judge, digest, is_installed, rubric }
     }
 
-    /// How the verdict of `line` was reached otherwise than this run would reach it; `None` where it was not.
+    /// How the setting of `line` differs from this one; `None` if it does not.
     pub(super) fn difference(&self, line: &Map<String, Value>) -> Option<String> {
         let text = |name: &str| line.get(name).and_then(Value::as_str);
         if text(SETTING) == Some(&self.digest) {
@@ -56,36 +59,6 @@ impl Setting {
             _ => "was judged with another text of the rubric, other prompts, or other settings of the judge".to_owned(),
         })
     }
-}
-
-/// What tells a model from another one of the same name: its hash, or where that is not known its place, length and date.
-fn identity(model: &InstalledModel) -> Value {
-    let file = |file: &hone_models::InstalledFile| match &file.sha256 {
-        Some(sha256) => json!([file.name, sha256]),
-        None => {
-            let modified = std::fs::metadata(&file.location.path).and_then(|metadata| metadata.modified()).ok();
-            let nanoseconds =
-                modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map(|since| since.as_nanos());
-            json!([file.location.path, file.location.length, nanoseconds.map(|count| count.to_string())])
-        }
-    };
-    model.files.iter().map(file).collect()
-}
-
-fn settings(judge: &Judge) -> Value {
-    let settings = judge.settings();
-    json!([
-        settings.temperature,
-        settings.samples,
-        settings.context,
-        settings.feedback_tokens,
-        settings.tie_margin,
-        settings.leave_out_suspicious,
-        settings.fence,
-        judge.profile(),
-        judge.rubric().name,
-        judge.profile().written(judge.rubric()),
-    ])
 }
 
 #[cfg(test)]

@@ -1,23 +1,23 @@
-//! What the judge can be put to on the command line, and the columns that it adds to a line.
+//! The tasks for a judge on the command line, and the columns that they add to a line.
 
-use hone_protocol::{Grade, Judging, Preference, RespondentId, Suspicion, SuspicionKind};
+use hone_protocol::{Grade, Judging, JudgingMethod, Preference, RespondentId, Suspicion, SuspicionKind};
 use hone_quality::{CompareTask, GradeTask, Task};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// A task that stands on a line of a file, and whose verdict is kept for later.
+/// A task that can be read from a file, and whose verdict can be cached.
 pub(crate) trait BatchTask:
     Task<Verdict: Clone + Serialize + DeserializeOwned> + Clone + PartialEq + Serialize + DeserializeOwned
 {
     /// Its name in the cache.
     const KIND: &'static str;
-    /// What a file holds of it.
+    /// What a file contains, for the progress bar.
     const UNIT: &'static str;
-    /// How many run at once. The engine takes four sequences, and a comparison is two.
+    /// How many run concurrently. The engine takes four sequences, and a comparison takes two.
     const IN_FLIGHT: usize;
 
-    /// A verdict with everything that one can have: its columns are those of all.
+    /// A verdict with all optional parts, which determines the columns of all verdicts.
     fn full_verdict() -> Self::Verdict;
 }
 
@@ -63,11 +63,12 @@ fn full_judging() -> Judging {
         tokens: 0,
         seconds: 0.0,
         queue_seconds: 0.0,
+        method: JudgingMethod::Likelihood,
         failure: Some(String::new()),
     }
 }
 
-/// The columns that a verdict is written to, in their order.
+/// The columns that a verdict is written to, in order.
 pub(super) fn columns<T: BatchTask>() -> Map<String, Value> {
     match serde_json::to_value(T::full_verdict()) {
         Ok(Value::Object(columns)) => columns,

@@ -1,30 +1,30 @@
-//! What a field must be, and whether it is.
+//! Expectations of fields, and checks against them.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What is expected of a field: a value that it equals, or rules that it follows.
+/// What is expected of a field: a value that it equals, or rules that it satisfies.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Expectation {
-    /// This very value.
+    /// Exactly this value.
     Equals(Value),
     /// All of these.
     Follows(Box<Rules>),
 }
 
-/// Rules for a value; what is not said does not matter.
+/// Rules for a value; unset ones do not apply.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Rules {
-    /// What kind of value it is.
+    /// The kind of value.
     is: Option<Kind>,
-    /// The least number.
+    /// The smallest allowed number.
     min: Option<f64>,
-    /// The greatest number.
+    /// The largest allowed number.
     max: Option<f64>,
-    /// A text that it holds, in any case.
+    /// A text that it must contain, ignoring case.
     contains: Option<String>,
-    /// The values that it may be.
+    /// The allowed values.
     one_of: Option<Vec<Value>>,
 }
 
@@ -42,7 +42,7 @@ enum Kind {
     List,
     /// True or false.
     Boolean,
-    /// Nothing: null, or no such field.
+    /// Null or missing.
     Null,
 }
 
@@ -58,7 +58,7 @@ impl<'de> Deserialize<'de> for Expectation {
 }
 
 impl Expectation {
-    /// What is wrong with the field at `path` of `object`; `None` where nothing is. A text `$name` stands for the field
+    /// What is wrong with the field at `path` of `object`; `None` if nothing is. The text `$name` refers to the field
     /// `name` of `known`.
     pub(crate) fn fault(&self, object: &Value, path: &str, known: &Value) -> Option<String> {
         let value = path.split('.').try_fold(object, |value, name| value.get(name)).unwrap_or(&Value::Null);
@@ -74,7 +74,7 @@ impl Expectation {
 }
 
 impl Rules {
-    /// The first rule that `value` does not follow, in words.
+    /// The first rule that `value` violates, in words.
     fn broken_by(&self, value: &Value) -> Option<String> {
         let number = value.as_f64();
         let text = value.as_str().map(str::to_lowercase);
@@ -104,7 +104,7 @@ impl Kind {
     }
 }
 
-/// Numbers are equal where their values are, whichever of them was written with a point.
+/// Numbers are compared by value, whether or not they were written with a decimal point.
 fn equal(a: &Value, b: &Value) -> bool {
     match (a.as_f64(), b.as_f64()) {
         (Some(a), Some(b)) => a == b,
@@ -117,7 +117,7 @@ fn resolve<'a>(expected: &'a Value, known: &'a Value) -> &'a Value {
     name.and_then(|name| known.get(name)).unwrap_or(expected)
 }
 
-/// A value that fits on a line.
+/// A value, truncated to fit on a line.
 fn shortened(value: &Value) -> String {
     const LONGEST: usize = 120;
     let text = value.to_string();

@@ -1,4 +1,4 @@
-//! Plays a story against the stack, and says what did not hold.
+//! Plays a story against the stack, and reports what did not hold.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use super::script::{ExpectedEngram, ExpectedEvent, Story, Turn};
 use crate::config::Config;
 use crate::stack::Stack;
 
-/// How long memory may take to write what an event has told it.
+/// How long memory may take to write the effects of an event.
 const WRITING: Duration = Duration::from_secs(10);
-/// How long to wait before looking at memory again.
+/// How long to wait before checking memory again.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// How a story went.
+/// The result of a story.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     id: String,
@@ -25,7 +25,7 @@ pub(crate) struct Report {
     turns: Vec<TurnReport>,
 }
 
-/// How a turn went.
+/// The result of a turn.
 #[derive(Debug, Serialize)]
 pub(crate) struct TurnReport {
     query: String,
@@ -35,7 +35,7 @@ pub(crate) struct TurnReport {
 }
 
 impl Report {
-    /// Its lines for a person: whether it holds, and what does not.
+    /// The result as lines for the user: whether the story holds, and what does not.
     pub(crate) fn lines(&self) -> Vec<String> {
         let seconds: f64 = self.turns.iter().map(|turn| turn.seconds).sum();
         let verdict = if self.passed { "holds" } else { "does not hold" };
@@ -61,7 +61,7 @@ struct Player<'a> {
     stack: &'a Stack,
     asker: Asker,
     config: &'a Config,
-    /// The story's number of the conversation, and what it is called on the bus.
+    /// The story's number of the conversation, and its id on the bus.
     session: (u32, SessionId),
     history: Vec<Message>,
 }
@@ -87,7 +87,7 @@ impl Player<'_> {
         }
         let said = answer.clone().unwrap_or_default().to_lowercase();
         let missing = turn.expected_content.iter().filter(|text| !said.contains(&text.to_lowercase()));
-        failures.extend(missing.map(|text| format!("the answer does not hold {text:?}: {answer:?}")));
+        failures.extend(missing.map(|text| format!("the answer does not contain {text:?}: {answer:?}")));
         failures.extend(turn.engrams.iter().flat_map(|engram| self.check_engram(engram, &watch)));
         self.history.push(Message::new(Role::User, &turn.query));
         self.history.push(Message::new(Role::Assistant, answer.clone().unwrap_or_default()));
@@ -130,21 +130,21 @@ impl Player<'_> {
     }
 }
 
-/// What of a turn's expectations has come so far.
+/// The progress of a turn's expectations.
 struct Watch<'a> {
     exchange: Exchange,
     turn: &'a Turn,
     asked: Instant,
-    /// The event that fits each expectation.
+    /// The event that matched each expectation.
     found: Vec<Option<Value>>,
 }
 
 impl Watch<'_> {
-    /// Until when something is still to be seen; `None` where everything is.
+    /// The deadline of what is still expected; `None` if nothing is.
     fn waits_until(&self) -> Option<Instant> {
         let open = self.turn.events.iter().zip(&self.found).filter(|(_, found)| found.is_none());
         let deadline = open.map(|(event, _)| self.deadline(event)).max();
-        // The answer is wanted even where the story expects no event.
+        // The answer is awaited even if the story expects no event.
         let answer = self.answer().is_none().then(|| self.asked + Duration::from_secs(600));
         let until = deadline.max(answer)?;
         (self.reply(RespondentId::A).failure.is_none() && Instant::now() < until).then_some(until)
@@ -191,7 +191,7 @@ impl Watch<'_> {
         failed.chain(events).collect()
     }
 
-    /// What expectations can refer to.
+    /// The values that expectations can refer to.
     fn known(&self) -> Value {
         json!({ "query_id": self.exchange.id() })
     }

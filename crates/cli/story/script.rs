@@ -1,4 +1,4 @@
-//! The form of a story's file.
+//! The format of a story's file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,32 +18,32 @@ pub(crate) struct Story {
     pub(crate) id: String,
     /// What it is about, in a sentence.
     pub(crate) title: String,
-    /// Whether a second respondent takes part.
+    /// Whether there is a second respondent.
     #[serde(default)]
     pub(crate) respondent_b: bool,
     /// Configuration keys, `section.name`, that this story sets.
     #[serde(default)]
     pub(crate) config: BTreeMap<String, toml::Value>,
-    /// What is asked, in order.
+    /// The questions, in order.
     pub(crate) turns: Vec<Turn>,
 }
 
-/// One question and what must come of it.
+/// A question and what is expected to follow it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Turn {
-    /// The conversation; another number than in the turn before begins a new one.
+    /// The number of the conversation; a number that differs from the previous turn's begins a new one.
     #[serde(default)]
     pub(crate) session: u32,
     /// What is asked.
     pub(crate) query: String,
-    /// Texts that the answer holds, in any case.
+    /// Texts that the answer must contain, ignoring case.
     #[serde(default)]
     pub(crate) expected_content: Vec<String>,
-    /// Events that must come, or must not.
+    /// Events that must occur, or must not.
     #[serde(default)]
     pub(crate) events: Vec<ExpectedEvent>,
-    /// Engrams that must be there afterwards.
+    /// Engrams that must exist afterwards.
     #[serde(default)]
     pub(crate) engrams: Vec<ExpectedEngram>,
 }
@@ -54,14 +54,14 @@ pub(crate) struct Turn {
 pub(crate) struct ExpectedEvent {
     /// What it is about.
     pub(crate) subject: Subject,
-    /// Whose answer it is about; any, where it is not said.
+    /// The respondent of the event; any if unset.
     pub(crate) respondent: Option<RespondentId>,
-    /// Seconds after the question until which it must have come, or must not have come.
+    /// The deadline in seconds after the question, by which it must have occurred, or must not have.
     pub(crate) within_seconds: f64,
-    /// Whether it must not come.
+    /// Whether it must not occur.
     #[serde(default)]
     pub(crate) absent: bool,
-    /// What its fields must be, each named by its path, such as `payload.score`.
+    /// Expectations of its fields, each named by its path, such as `payload.score`.
     #[serde(default)]
     pub(crate) fields: BTreeMap<String, Expectation>,
 }
@@ -70,9 +70,9 @@ pub(crate) struct ExpectedEvent {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExpectedEngram {
-    /// Whose answer it remembers.
+    /// The respondent of the answer.
     pub(crate) respondent: RespondentId,
-    /// What its fields must be.
+    /// Expectations of its fields.
     pub(crate) fields: BTreeMap<String, Expectation>,
 }
 
@@ -80,19 +80,19 @@ impl Story {
     /// Reads a story.
     ///
     /// # Errors
-    /// When the file cannot be read, or is no story.
+    /// When the file cannot be read, or is not a story.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Story> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let story: Story =
-            toml::from_str(&text).map_err(|error| usage(format!("{} is no story: {error}", path.display())))?;
+            toml::from_str(&text).map_err(|error| usage(format!("{} is not a story: {error}", path.display())))?;
         let expectations = story.turns.iter().flat_map(|turn| &turn.events);
         if story.turns.is_empty() {
-            return Err(usage(format!("{} is no story: it has no turns", path.display())));
+            return Err(usage(format!("{} is not a story: it has no turns", path.display())));
         }
         if let Some(event) = expectations.into_iter().find(|event| !(0.0..=86_400.0).contains(&event.within_seconds)) {
             let seconds = event.within_seconds;
             return Err(usage(format!(
-                "{} is no story: within_seconds is {seconds}, it must be 0 to 86400",
+                "{} is not a story: within_seconds is {seconds}, it must be 0 to 86400",
                 path.display()
             )));
         }
@@ -104,7 +104,7 @@ impl Story {
 mod tests {
     use super::*;
 
-    /// What is said of a file with this text.
+    /// The error for a file with this text.
     #[track_caller]
     fn check(text: &str, expected: &str) {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -1,7 +1,7 @@
-//! Ctrl-C as an event that an answer can wait for beside its tokens.
+//! Ctrl-C as an event that can be awaited together with an answer's tokens.
 //!
-//! It is one only while something listens. At any other time (a download, the loading of a model) it ends the process, as it
-//! would have without us.
+//! This applies only while something listens. At any other time (a download, the loading of a model) Ctrl-C ends the
+//! process, as it would by default.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -20,23 +20,23 @@ pub(crate) struct Interrupt {
     listening: Arc<AtomicBool>,
 }
 
-/// While this lives, Ctrl-C is a message.
+/// While this exists, Ctrl-C is an event.
 #[derive(Debug)]
 pub(crate) struct Listening<'a> {
     interrupt: &'a Interrupt,
 }
 
 impl Interrupt {
-    /// Takes Ctrl-C away from the operating system.
+    /// Installs the handler for Ctrl-C.
     ///
     /// # Errors
-    /// When the system refuses, or it was done before.
+    /// When the system refuses, or it is already installed.
     pub(crate) fn install() -> anyhow::Result<Interrupt> {
         let (sender, pressed) = bounded(1);
         let interrupt = Interrupt { pressed, listening: Arc::default() };
         let listening = Arc::clone(&interrupt.listening);
         let handler = move || {
-            // A second Ctrl-C that finds the first one unheeded ends the process too.
+            // A second Ctrl-C ends the process too, if the first was not handled.
             if !listening.load(Ordering::SeqCst) || sender.try_send(()).is_err() {
                 keyboard::restore();
                 std::process::exit(i32::from(Outcome::Interrupted.exit_code()));
@@ -48,13 +48,13 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// One that a test presses.
+    /// A Ctrl-C that a test presses.
     #[cfg(test)]
     pub(crate) fn from_channel(pressed: Receiver<()>) -> Interrupt {
         Interrupt { pressed, listening: Arc::default() }
     }
 
-    /// Listens from now on; what was pressed before is forgotten.
+    /// Listens from now on; earlier presses are forgotten.
     pub(crate) fn listen(&self) -> Listening<'_> {
         while self.pressed.try_recv().is_ok() {}
         self.listening.store(true, Ordering::SeqCst);
@@ -62,8 +62,8 @@ impl Interrupt {
     }
 }
 
-/// Gives the terminal back before SIGTERM ends the process as it would have without us. Without a keyboard there is nothing to
-/// give back, and a caller who has the signal ignored keeps that.
+/// Restores the terminal before SIGTERM ends the process with its default action. Without a keyboard there is nothing
+/// to restore. If the caller ignores the signal, it stays ignored.
 #[cfg(unix)]
 fn restore_before_termination() -> anyhow::Result<()> {
     use signal_hook::consts::SIGTERM;
@@ -76,7 +76,7 @@ fn restore_before_termination() -> anyhow::Result<()> {
     let wait = move || {
         for signal in signals.forever() {
             keyboard::restore();
-            // It fails for signals that cannot be caught only.
+            // It fails only for signals that cannot be caught.
             let _ = emulate_default_handler(signal);
         }
     };
@@ -85,7 +85,7 @@ fn restore_before_termination() -> anyhow::Result<()> {
 }
 
 impl Listening<'_> {
-    /// The channel, for waiting on it beside others.
+    /// The channel, for waiting on it together with others.
     pub(crate) fn pressed(&self) -> &Receiver<()> {
         &self.interrupt.pressed
     }

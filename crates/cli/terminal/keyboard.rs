@@ -1,10 +1,10 @@
-//! The keyboard while nobody reads it: what is typed waits in the terminal and is not echoed into what is being printed.
+//! The keyboard while it is not being read: input waits in the terminal and is not echoed into what is being printed.
 
-/// While this exists, the terminal is quiet. Ctrl-C works as ever, and takes back what was typed before it.
+/// While this exists, the terminal does not echo. Ctrl-C works as usual, and discards what was typed before it.
 pub(crate) struct Quiet(#[cfg(unix)] Option<terminal::Quiet>);
 
 impl Quiet {
-    /// From now on, where the input is a terminal.
+    /// Begins now, if the input is a terminal.
     pub(crate) fn begin() -> Quiet {
         #[cfg(unix)]
         return Quiet(terminal::Quiet::begin());
@@ -12,7 +12,7 @@ impl Quiet {
         Quiet()
     }
 
-    /// What was typed since, and ends the quiet.
+    /// Ends the quiet, and returns what was typed since.
     pub(crate) fn keys(self) -> String {
         #[cfg(unix)]
         return self.0.map(|quiet| quiet.keys()).unwrap_or_default();
@@ -21,9 +21,9 @@ impl Quiet {
     }
 }
 
-/// Gives the terminal back as it was, for a process that ends where it stands: echo, whole lines, no raw mode.
+/// Restores the terminal for a process that ends immediately: echo, whole lines, no raw mode.
 pub(crate) fn restore() {
-    // A terminal that is gone needs no care.
+    // A terminal that is gone needs no restoring.
     let _ = crossterm::terminal::disable_raw_mode();
     #[cfg(unix)]
     terminal::restore();
@@ -43,24 +43,24 @@ mod terminal {
         quiet: Termios,
     }
 
-    /// How the terminal was before it became quiet.
+    /// The terminal's settings before it became quiet.
     static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
     pub(super) fn restore() {
         if let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // A terminal that is gone needs no care.
+            // A terminal that is gone needs no restoring.
             let _ = tcsetattr(stdin(), OptionalActions::Now, &before);
         }
     }
 
     impl Quiet {
-        /// Where the input is a terminal.
+        /// Begins, if the input is a terminal.
         pub(super) fn begin() -> Option<Quiet> {
             let keyboard = stdin();
             let before = tcgetattr(&keyboard).ok()?;
             let mut quiet = before.clone();
             quiet.local_modes -= LocalModes::ECHO | LocalModes::ICANON;
-            // Reading returns at once with what is there.
+            // Reads return at once with what is available.
             quiet.special_codes[SpecialCodeIndex::VMIN] = 0;
             quiet.special_codes[SpecialCodeIndex::VTIME] = 0;
             *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
@@ -68,10 +68,10 @@ mod terminal {
             Some(Quiet { keyboard, quiet })
         }
 
-        /// What was typed and has not been read.
+        /// What was typed but not read.
         pub(super) fn keys(&self) -> String {
             let (mut keys, mut part) = (Vec::new(), [0; 1024]);
-            // A shell that had stopped the process may have set the terminal anew, so that reading would wait.
+            // A shell that suspended the process may have reset the terminal, in which case reading would block.
             if tcsetattr(&self.keyboard, OptionalActions::Now, &self.quiet).is_err() {
                 return String::new();
             }

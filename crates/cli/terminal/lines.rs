@@ -1,14 +1,14 @@
-//! Lines that come at any time (grades, events, the log), let through when they spoil nothing.
+//! Lines that arrive at any time (grades, events, the log), printed when they disturb nothing.
 //!
-//! They go above a line that is being typed, wait while an answer is written to the screen, and are printed at once at any
-//! other time. Where stderr is no terminal there is nothing to spoil.
+//! They are printed above a line being typed, wait while an answer is being printed, and otherwise appear at once. If
+//! stderr is not a terminal, there is nothing to disturb.
 
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Line, Output};
 
-/// Where such lines go. Clones are the same place.
+/// The destination of such lines. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Lines {
     output: Output,
@@ -18,51 +18,51 @@ pub(crate) struct Lines {
 #[derive(Default)]
 struct State {
     screen: Screen,
-    /// Lines that wait for the screen.
+    /// Lines waiting for the screen.
     held: Vec<Line>,
     /// The latest line of the log.
     logged: Option<Line>,
 }
 
-/// Who has the screen.
+/// The current user of the screen.
 #[derive(Default)]
 enum Screen {
-    /// Nobody.
+    /// None.
     #[default]
     Free,
-    /// An answer, or what else a command prints.
+    /// An answer, or other output of a command.
     Busy,
-    /// A person who types; the channel prints above their line.
+    /// The user is typing; the channel prints above their line.
     Typing(SyncSender<String>),
 }
 
 impl Lines {
-    /// Nobody has the screen yet.
+    /// Starts with the screen free.
     pub(crate) fn new(output: Output) -> Lines {
         Lines { output, state: Arc::default() }
     }
 
-    /// From now on lines wait.
+    /// Holds lines back from now on.
     pub(crate) fn hold(&self) {
         self.lock().screen = Screen::Busy;
     }
 
-    /// From now on a line is being typed, and `printer` prints above it. What waited is printed first.
+    /// A line is being typed from now on, and `printer` prints above it. Lines held back are printed first.
     pub(crate) fn begin_typing(&self, printer: SyncSender<String>) {
         self.give_screen(Screen::Typing(printer));
     }
 
-    /// From now on nobody has the screen. What waited is printed.
+    /// The screen is free from now on. Lines held back are printed.
     pub(crate) fn release(&self) {
         self.give_screen(Screen::Free);
     }
 
-    /// Shows a line as soon as it spoils nothing.
+    /// Prints a line as soon as it disturbs nothing.
     pub(crate) fn announce(&self, line: Line) {
         self.lock().announce(line, self.output);
     }
 
-    /// The same for a line of the log, once where it says the same again and again.
+    /// The same for a log line; immediate repetitions are printed once.
     pub(crate) fn announce_log(&self, text: String) {
         let line = Line::plain(text);
         let mut state = self.lock();
@@ -90,7 +90,7 @@ impl State {
         match &self.screen {
             Screen::Busy if output.stderr_is_terminal => self.held.push(line),
             Screen::Free | Screen::Busy => output.announce(&line),
-            // A prompt that is gone or overrun keeps nothing: the line waits for the next one.
+            // If the prompt is gone or its channel is full, the line waits for the next one.
             Screen::Typing(printer) => {
                 if printer.try_send(output.rendered(&line)).is_err() {
                     self.held.push(line);
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// Announces to a prompt that takes one line at a time; what it was given, and what waits.
+    /// Announces to a prompt that takes one line at a time; returns what it received, and what waits.
     #[track_caller]
     fn check(lines: &Lines, shown: &Receiver<String>, expected: &[&str], held: &[&str]) {
         assert_eq!(shown.try_iter().collect::<Vec<_>>(), expected);

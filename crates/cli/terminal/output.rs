@@ -1,7 +1,8 @@
-//! What a person or a script sees: results on stdout, everything else on stderr, colours only where they are wanted.
+//! The output for users and scripts: results on stdout, everything else on stderr, colours only where supported.
 //!
 //! Texts come from models, files and servers and are not trusted: none of them reaches a terminal with its control
-//! characters. All printing goes through [`Output`], and what it prints through [`visible()`]: that is the one exit.
+//! characters. All printing goes through [`Output`], and everything it prints through [`visible()`]: there is no other
+//! exit.
 
 mod table;
 mod visible;
@@ -16,7 +17,7 @@ use super::wrap::Wrap;
 use table::table;
 pub(crate) use visible::{is_active, visible};
 
-/// A line for a person: a mark of our own making, which may be coloured, and a text that is not trusted.
+/// A line for the user: a mark of our own, which may be coloured, and an untrusted text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Line {
     mark: Option<(Color, String)>,
@@ -29,17 +30,17 @@ impl Line {
         Line { mark: None, text: text.into() }
     }
 
-    /// A coloured mark with a text behind it, which may be empty.
+    /// A coloured mark followed by a text, which may be empty.
     pub(crate) fn marked(color: Color, mark: impl Into<String>, text: impl Into<String>) -> Line {
         Line { mark: Some((color, mark.into())), text: text.into() }
     }
 
-    /// The same line with another text behind its mark.
+    /// The same line with another text after its mark.
     pub(crate) fn with_text(self, text: impl Into<String>) -> Line {
         Line { text: text.into(), ..self }
     }
 
-    /// The line as a terminal may be given it.
+    /// The line in a form that is safe for a terminal.
     fn render(&self, colored: bool) -> String {
         let text = visible(&self.text);
         match &self.mark {
@@ -52,20 +53,20 @@ impl Line {
     }
 }
 
-/// What the two streams lead to.
+/// The destinations of the two streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Output {
-    /// Whether somebody reads stdout as it is written.
+    /// Whether stdout is a terminal.
     pub(crate) stdout_is_terminal: bool,
-    /// Whether somebody reads stderr as it is written; progress is shown only then.
+    /// Whether stderr is a terminal; progress is shown only then.
     pub(crate) stderr_is_terminal: bool,
     colors_wanted: bool,
-    /// Whether the terminal is not one that only prints.
+    /// Whether the terminal supports cursor movement.
     moves_cursor: bool,
 }
 
 impl Output {
-    /// Looks at the streams of this process and at `NO_COLOR`.
+    /// Examines the streams of this process and `NO_COLOR`.
     pub(crate) fn of_this_process() -> Output {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
@@ -77,7 +78,7 @@ impl Output {
         }
     }
 
-    /// Streams that lead to no terminal.
+    /// Streams without a terminal.
     #[cfg(test)]
     pub(crate) fn plain() -> Output {
         Output { stdout_is_terminal: false, stderr_is_terminal: false, colors_wanted: false, moves_cursor: false }
@@ -88,26 +89,26 @@ impl Output {
         self.colors_wanted && self.stderr_is_terminal
     }
 
-    /// A remark beside the result, on stderr.
+    /// A remark in addition to the result, on stderr.
     pub(crate) fn note(self, text: &str) {
         self.to_stderr(Style::new().dimmed(), text);
     }
 
     /// A line on stderr.
     pub(crate) fn announce(self, line: &Line) {
-        // Nobody is left to be told when stderr itself fails.
+        // If stderr itself fails, there is no one to tell.
         let _ = writeln!(std::io::stderr(), "{}", self.rendered(line));
     }
 
-    /// A line as it may be written to the terminal behind stderr, for an editor that prints it above what is being typed.
+    /// A line in the form written to the terminal of stderr, for an editor that prints it above the line being typed.
     pub(crate) fn rendered(self, line: &Line) -> String {
         line.render(self.colors_stderr())
     }
 
-    /// A piece of a remark, on stderr, without a line break of its own.
+    /// A piece of a remark, on stderr, without a line break.
     pub(crate) fn note_piece(self, text: &str) {
         let text = self.styled(Style::new().dimmed(), text);
-        // Nobody is left to be told when stderr itself fails.
+        // If stderr itself fails, there is no one to tell.
         let _ = write!(std::io::stderr(), "{text}");
     }
 
@@ -119,7 +120,7 @@ impl Output {
     /// Prints one line of the result.
     ///
     /// # Errors
-    /// When stdout cannot be written, which `println!` would answer with a panic.
+    /// When stdout cannot be written, for which `println!` would panic.
     pub(crate) fn print_line(self, text: &str) -> anyhow::Result<()> {
         Ok(writeln!(std::io::stdout(), "{}", self.for_stdout(text))?)
     }
@@ -133,7 +134,7 @@ impl Output {
         Ok(writeln!(std::io::stdout(), "{}", line.render(colored))?)
     }
 
-    /// Prints rows as lines whose columns are aligned; on a terminal no line is wider than the screen.
+    /// Prints rows as lines with aligned columns; on a terminal no line is wider than the screen.
     ///
     /// # Errors
     /// When stdout cannot be written.
@@ -141,12 +142,12 @@ impl Output {
         self.print_line(&self.table(rows, 0).join("\n"))
     }
 
-    /// The lines of a table, for a caller who puts something of `reserved` columns before each.
+    /// The lines of a table, for a caller that puts something `reserved` columns wide before each.
     pub(crate) fn table(self, rows: &[Vec<String>], reserved: usize) -> Vec<String> {
         table(rows, self.screen_columns().map(|columns| columns.saturating_sub(reserved)))
     }
 
-    /// The width of the terminal behind stdout, where it is one and says so.
+    /// The width of the terminal of stdout, if it is one and its width is known.
     fn screen_columns(self) -> Option<usize> {
         let columns = if self.stdout_is_terminal { crossterm::terminal::size().ok()?.0 } else { 0 };
         Some(usize::from(columns)).filter(|columns| *columns > 0)
@@ -160,7 +161,7 @@ impl Output {
         self.print_line(&serde_json::to_string(value)?)
     }
 
-    /// Prints a piece of a text, at once and without a line break of its own.
+    /// Prints a piece of a text at once, without a line break.
     ///
     /// # Errors
     /// When stdout cannot be written.
@@ -168,25 +169,25 @@ impl Output {
         write_at_once(&self.for_stdout(text))
     }
 
-    /// The same for a text to be read: on a terminal its lines are broken between words. `wrap` is where it has got to.
+    /// The same for prose: on a terminal, lines are wrapped between words. `wrap` tracks the position.
     ///
     /// # Errors
     /// When stdout cannot be written.
     pub(crate) fn print_wrapped(self, text: &str, wrap: &mut Wrap) -> anyhow::Result<()> {
         let text = self.for_stdout(text);
         match self.screen_columns().filter(|_| self.moves_cursor) {
-            // The last column stays free: a cursor behind it would not go back as far as it is told to.
+            // The last column stays free: a cursor beyond it would not move back as far as it is told to.
             Some(columns) => write_at_once(&wrap.feed(&text, columns.saturating_sub(1).max(1))),
             None => write_at_once(&text),
         }
     }
 
-    /// What stdout is given of `text`: every byte, unless it is a terminal, which the text could drive.
+    /// The form of `text` for stdout: unchanged, unless stdout is a terminal, which the text could control.
     fn for_stdout(self, text: &str) -> Cow<'_, str> {
         if self.stdout_is_terminal { visible(text) } else { Cow::Borrowed(text) }
     }
 
-    /// Text as stderr is given it.
+    /// Text in the form for stderr.
     fn styled(self, style: Style, text: &str) -> String {
         let text = visible(text);
         if self.colors_stderr() { style.paint(text).to_string() } else { text.into_owned() }
@@ -194,7 +195,7 @@ impl Output {
 
     fn to_stderr(self, style: Style, text: &str) {
         let text = self.styled(style, text);
-        // Nobody is left to be told when stderr itself fails.
+        // If stderr itself fails, there is no one to tell.
         let _ = writeln!(std::io::stderr(), "{text}");
     }
 }
@@ -205,7 +206,7 @@ fn write_at_once(text: &str) -> anyhow::Result<()> {
     Ok(stdout.flush()?)
 }
 
-/// A number of bytes as people read it, with decimal units.
+/// A number of bytes for people, with decimal units.
 pub(crate) fn bytes(count: u64) -> String {
     indicatif::DecimalBytes(count).to_string()
 }

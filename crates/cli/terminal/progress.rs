@@ -1,4 +1,4 @@
-//! Progress on stderr, only where somebody watches: bars for transfers, a passing line while a prompt is read.
+//! Progress on stderr, only on a terminal: bars for transfers, a temporary line while a prompt is processed.
 
 use std::time::Duration;
 
@@ -22,22 +22,22 @@ struct TransferBar {
 }
 
 impl Transfers {
-    /// Nothing has happened yet.
+    /// No transfers yet.
     pub(crate) fn new(output: Output) -> Transfers {
         Transfers { output, bar: None }
     }
 
-    /// Shows that `event` has happened.
+    /// Shows an event.
     pub(crate) fn show(&mut self, event: &Event) {
         match event {
             Event::Progress { phase, file, done, total } => self.advance(*phase, file, *done, *total),
             Event::Source { source } => self.remark(&format!("from {source}")),
-            Event::Waiting => self.remark("another process fetches this model: waiting for it"),
+            Event::Waiting => self.remark("another process is downloading this model: waiting for it"),
             Event::Retrying { reason, after } => {
                 self.remark(&format!("{reason}: trying again in {} s", after.as_secs_f64().ceil()));
             }
             Event::Unchecked { from } => self
-                .remark(&format!("{from} could not be checked: neither the catalog nor the server gives a hash of it")),
+                .remark(&format!("{from} could not be verified: neither the catalog nor the server provides a hash")),
             Event::Damaged { reason } => self.remark(reason),
             Event::SourceFailed { source, reason } => self.remark(&format!("{source}: {reason}")),
         }
@@ -53,7 +53,7 @@ impl Transfers {
         if !continues {
             self.close();
             let bar = transfer(self.output, verb(phase), total).with_position(done);
-            // What an earlier run has done says nothing about this run's speed.
+            // Bytes from an earlier run say nothing about this run's speed.
             bar.reset_eta();
             self.bar = Some(TransferBar { phase, file: file.to_string(), bar });
         }
@@ -81,7 +81,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Nothing is done yet.
+    /// No steps yet.
     pub(crate) fn new(output: Output, unit: &str) -> Steps {
         Steps { bar: bar(output, "", Some(0), &format!("{{bar:30}} {{pos}}/{{len}} {unit} {{eta}} {{msg}}")) }
     }
@@ -93,7 +93,7 @@ impl Steps {
         self.bar.set_message(remark.to_string());
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
     }
@@ -104,14 +104,14 @@ pub(crate) fn prompt(output: Output, total: u64) -> ProgressBar {
     bar(output, "reading the prompt", Some(total), "{msg} {bar:30} {pos}/{len} tokens {eta}")
 }
 
-/// A line that moves while something of unknown length goes on.
+/// An animated line for work of unknown length.
 pub(crate) fn spinner(output: Output, label: &str) -> ProgressBar {
     let spinner = bar(output, label, None, "{spinner} {msg}");
     spinner.enable_steady_tick(TICK);
     spinner
 }
 
-/// A bar for bytes that shows rate and time left.
+/// A bar for bytes that shows rate and remaining time.
 fn transfer(output: Output, label: &str, total: Option<u64>) -> ProgressBar {
     let template = match total {
         Some(_) => "{msg} {wide_bar} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}",
@@ -121,7 +121,7 @@ fn transfer(output: Output, label: &str, total: Option<u64>) -> ProgressBar {
 }
 
 fn bar(output: Output, label: &str, total: Option<u64>, template: &str) -> ProgressBar {
-    // The templates are constants of this file, and the default style stands in for one that is wrong.
+    // The templates are constants of this file; the default style replaces an invalid one.
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::with_draw_target(total, target(output)).with_style(style).with_message(label.to_string())
 }

@@ -1,25 +1,25 @@
-//! Breaks the lines of a streamed text between words.
+//! Wraps the lines of a streamed text between words.
 //!
-//! Pieces are shown as they come, so that nobody waits for the end of a word. A word that turns out not to fit is taken off
-//! its line and begins the next one.
+//! Pieces are shown as they arrive, without waiting for the end of a word. A word that turns out not to fit is removed
+//! from its line and begins the next one.
 
 use unicode_width::UnicodeWidthChar;
 
 /// Columns from one tab stop to the next.
 const TAB: usize = 8;
 
-/// Where the cursor is in a text that is being wrapped.
+/// The cursor's position in a text that is being wrapped.
 #[derive(Debug, Default)]
 pub(crate) struct Wrap {
     column: usize,
-    /// The part of the last word that is on the screen already.
+    /// The part of the last word that is already on the screen.
     word: String,
     word_width: usize,
 }
 
 impl Wrap {
-    /// What to write so that `text`, which holds no control characters but tabs and line ends, goes on in lines of at most
-    /// `width` columns.
+    /// What to write so that `text`, which contains no control characters except tabs and line breaks, continues in
+    /// lines of at most `width` columns.
     pub(super) fn feed(&mut self, text: &str, width: usize) -> String {
         let mut written = String::with_capacity(text.len() + 16);
         for character in text.chars() {
@@ -57,7 +57,7 @@ impl Wrap {
         self.column += columns;
     }
 
-    /// Takes the word to the next line; one that is longer than a line is broken where the line ends.
+    /// Moves the word to the next line; a word longer than a line is broken at the line's end.
     fn move_word(&mut self, columns: usize, width: usize, written: &mut String) {
         let (word, word_width) = (std::mem::take(&mut self.word), self.word_width);
         let stands_alone = word_width == self.column;
@@ -65,7 +65,7 @@ impl Wrap {
             return self.break_line(written);
         }
         if word_width > 0 {
-            // Back to where the word begins, and clear the rest of the line.
+            // Moves back to the beginning of the word, and clears the rest of the line.
             written.push_str(&format!("\u{1b}[{word_width}D\u{1b}[K"));
         }
         written.push('\n');
@@ -78,7 +78,7 @@ impl Wrap {
 mod tests {
     use super::*;
 
-    /// The rows of a screen of 11 columns after `text`, in pieces of every length.
+    /// The rows of a screen of 11 columns after `text`, given in pieces of every length.
     #[track_caller]
     fn check(text: &str, expected: &[&str]) {
         for length in 1..=text.chars().count() {

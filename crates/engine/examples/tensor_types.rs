@@ -1,19 +1,19 @@
-//! What a tensor type costs in perplexity, and how far the two backends are apart in it.
+//! What a tensor type costs in perplexity, and by how much the two backends differ.
 //!
 //! ```text
 //! cargo run --release -p hone-engine --example tensor_types -- MODEL.gguf TEXT FOLDER [N_CHUNKS] [TYPE,TYPE,…]
 //! ```
 //!
-//! Writes the model's weights into FOLDER in every tensor type (files that are there already are kept). The perplexity of
-//! the text follows for each, on the native backend and on candle, which computes prompts without rounding activations:
-//! what lies between the two is what the rounding costs.
+//! Writes the model's weights into FOLDER in every tensor type (existing files are kept), then measures the perplexity
+//! of the text for each: on the native backend, and on candle, which computes prompts without rounding activations. The
+//! difference between the two is the cost of rounding.
 //!
-//! The K types need rows of whole blocks of 256, and small models do not have them. So widths are filled up with zeros and
-//! heads that attend to nothing, and the norms' weights are lowered by as much as a longer row lowers its mean square:
-//! what the model computes stays the same.
+//! The K types need rows of whole blocks of 256, which small models do not have. So widths are padded with zeros and
+//! with heads that attend to nothing, and the norms' weights are lowered by as much as a longer row lowers its mean
+//! square. What the model computes stays the same.
 //!
-//! Q2_K in every matrix leaves nothing of a small model. As in llama.cpp's own mixes it stands in a part of them, the others
-//! are in Q4_K.
+//! Q2_K in every matrix ruins a small model. As in llama.cpp's own mixes, only some matrices use it; the others are in
+//! Q4_K.
 
 #![allow(clippy::unwrap_used, reason = "a tool for developers, which may end where it stands")]
 
@@ -31,7 +31,7 @@ use hone_engine::model::{BackendChoice, Model, ModelOptions};
 use hone_engine::perplexity::perplexity;
 use hone_protocol::ModelFile;
 
-/// Tokens of a chunk.
+/// Tokens per chunk.
 const CONTEXT: usize = 512;
 /// The widest block of a tensor type.
 const BLOCK: usize = 256;
@@ -74,7 +74,7 @@ fn decode_text(model: &Model, tokens: &[u32]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The type that a tensor is stored in where `tensor_type` is what is to be judged.
+/// The type in which a tensor is stored when `tensor_type` is under test.
 fn stored_type(tensor: &TensorInfo, tensor_type: TensorType) -> TensorType {
     match tensor_type {
         _ if tensor.dimensions.len() == 1 => TensorType::F32,
@@ -83,14 +83,14 @@ fn stored_type(tensor: &TensorInfo, tensor_type: TensorType) -> TensorType {
     }
 }
 
-/// Gate and up of every other layer's feed-forward.
+/// Whether this is the gate or up matrix of every other layer's feed-forward.
 fn bears_two_bits(name: &str) -> bool {
     let mut parts = name.split('.').skip(1);
     let layer = parts.next().and_then(|layer| layer.parse::<usize>().ok());
     layer.is_some_and(|layer| layer % 2 == 1) && parts.next().is_some_and(|part| ["ffn_gate", "ffn_up"].contains(&part))
 }
 
-/// Writes the widened model with its matrices in one type, if the file is not there.
+/// Writes the widened model with its matrices in one type, unless the file exists.
 fn write_once(source: &Gguf, path: &Path, tensor_type: TensorType) {
     if path.exists() {
         return;
@@ -116,7 +116,7 @@ fn write_once(source: &Gguf, path: &Path, tensor_type: TensorType) {
     std::fs::rename(partial, path).unwrap();
 }
 
-/// How wide a Llama model is, and becomes.
+/// The widths of a Llama model, from which the padded ones follow.
 struct Widths {
     architecture: String,
     hidden: usize,
@@ -138,7 +138,7 @@ impl Widths {
         self.hidden.next_multiple_of(BLOCK)
     }
 
-    /// Groups of query heads are added until all queries are whole blocks.
+    /// The number of KV heads after padding: groups of query heads are added until the queries fill whole blocks.
     fn wide_kv_heads(&self) -> usize {
         let group = self.n_heads / self.n_kv_heads;
         (self.n_kv_heads..).find(|n_kv_heads| (n_kv_heads * group * self.head_dim).is_multiple_of(BLOCK)).unwrap()
@@ -148,7 +148,7 @@ impl Widths {
         self.n_heads / self.n_kv_heads * self.wide_kv_heads()
     }
 
-    /// What a width of the source becomes.
+    /// The padded form of a width of the source.
     fn widened(&self, name: &str, axis: usize, width: usize) -> usize {
         match (name.rsplit('.').nth(1).unwrap_or(""), axis) {
             ("attn_q", 1) | ("attn_output", 0) => self.wide_heads() * self.head_dim,
@@ -163,7 +163,7 @@ impl Widths {
         widths.map(|(axis, width)| self.widened(&tensor.name, axis, *width)).collect()
     }
 
-    /// The tensor's numbers in its new shape.
+    /// The tensor's values in its new shape.
     fn values(&self, source: &Gguf, tensor: &TensorInfo) -> Vec<f32> {
         let values = decode(tensor.tensor_type, source.tensor_bytes(tensor), tensor.n_elements());
         let (from, to) = (&tensor.dimensions, self.dimensions(tensor));

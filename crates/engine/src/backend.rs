@@ -1,4 +1,4 @@
-//! What runs a decoder on a device.
+//! Runs a decoder on a device.
 //!
 //! A backend owns a model's weights and the storage of its KV cache, and knows nothing of requests: it advances a ragged
 //! batch of sequences by one step and hands back the logits that were asked for. Which cache blocks belong to which
@@ -20,18 +20,19 @@ pub use hone_kernels::ActivationBits;
 /// What one sequence contributes to a step.
 #[derive(Clone, Debug)]
 pub struct BatchEntry<'a> {
-    /// Tokens to process: a part of a prompt, or the one that was sampled last.
+    /// Tokens to process: a part of a prompt, or the token sampled last.
     pub tokens: &'a [u32],
     /// Position of the first of them in the sequence; the cache holds everything before it.
     pub position: usize,
-    /// The sequence's cache blocks, in order, with room for the new tokens; those written to belong to it alone.
+    /// The sequence's cache blocks, in order, with room for the new tokens. The blocks that are written to belong to it
+    /// alone.
     pub blocks: &'a [BlockId],
-    /// For which of `tokens` (by index) logits are wanted.
+    /// Indices into `tokens` for which logits are wanted.
     pub logits: Range<usize>,
 }
 
-/// Logits of a step, rows in the order in which the entries asked for them. They lie in the backend's memory, until its
-/// next step.
+/// Logits of a step, with rows in the order in which the entries asked for them. They live in the backend's memory
+/// until its next step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Logits<'a> {
     values: &'a [f32],
@@ -53,31 +54,31 @@ impl<'a> Logits<'a> {
 
 /// Runs one decoder on one device.
 pub trait Backend: Send {
-    /// The name that `--backend` knows it by.
+    /// The backend's name, as accepted by `--backend`.
     fn name(&self) -> &'static str;
 
-    /// The device that it runs on, by the name that `--device` knows it by.
+    /// The device it runs on, named as `--device` accepts it.
     fn device_name(&self) -> String;
 
-    /// Threads that compute.
+    /// Number of compute threads.
     fn n_threads(&self) -> usize;
 
-    /// Advances every entry by its tokens: writes their keys and values into the cache and computes the logits wanted.
-    /// Entries are of different sequences.
+    /// Advances every entry by its tokens: writes their keys and values into the cache and computes the requested
+    /// logits. Every entry belongs to a different sequence.
     ///
     /// # Errors
-    /// When the device fails (out of memory, for one). The cache's content at the new positions is then undefined.
+    /// When the device fails (for example, out of memory). The cache's content at the new positions is then undefined.
     fn forward(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits<'_>, BackendError>;
 
-    /// In how many parts, about equally long, a step can be carried out with other models' steps between; 1 where it
-    /// cannot be suspended.
+    /// Number of parts of about equal length into which a step can be divided, so that other models' steps can run in
+    /// between; 1 if a step cannot be suspended.
     fn n_slices(&self) -> usize {
         1
     }
 
-    /// As [`Backend::forward`]; but when `pause` says so at the end of a part, the step is suspended and `None` returned.
-    /// It goes on with [`Backend::resume`]. Another step's beginning makes it void: what it wrote at the new positions is
-    /// written again when they are computed again.
+    /// Like [`Backend::forward`], except that when `pause` returns true at the end of a part, the step is suspended and
+    /// `None` is returned. [`Backend::resume`] continues it. Starting another step discards it: what it wrote at the
+    /// new positions is overwritten when those positions are computed again.
     ///
     /// # Errors
     /// As [`Backend::forward`].
@@ -89,10 +90,10 @@ pub trait Backend: Send {
         self.forward(batch).map(Some)
     }
 
-    /// Goes on with the step that is suspended.
+    /// Resumes the suspended step.
     ///
     /// # Errors
-    /// When none is, or as [`Backend::forward`].
+    /// When no step is suspended, or as [`Backend::forward`].
     fn resume(&mut self, _pause: &mut dyn FnMut() -> bool) -> Result<Option<Logits<'_>>, BackendError> {
         Err(BackendError::NothingSuspended)
     }
@@ -103,7 +104,7 @@ pub trait Backend: Send {
     /// When the device fails.
     fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError>;
 
-    /// Bytes of a cache block in all layers, where blocks can be taken out of the device and put back; 0 where they cannot.
+    /// Bytes of a cache block across all layers, if blocks can be copied out of the device and back; otherwise 0.
     fn block_bytes(&self) -> usize {
         0
     }
@@ -111,7 +112,7 @@ pub trait Backend: Send {
     /// Appends a cache block's content to `out`.
     fn read_block(&self, _block: BlockId, _out: &mut Vec<u8>) {}
 
-    /// Puts the content that [`Backend::read_block`] gave into a cache block.
+    /// Restores the content that [`Backend::read_block`] returned into a cache block.
     fn write_block(&mut self, _block: BlockId, _content: &[u8]) {}
 }
 
@@ -132,10 +133,10 @@ pub enum BackendError {
     /// A computation failed.
     #[error("computing failed")]
     Compute(#[from] candle_core::Error),
-    /// There is no step to go on with.
+    /// There is no step to resume.
     #[error("no step is suspended")]
     NothingSuspended,
-    /// A batch is not sound.
+    /// The batch is not valid.
     #[error("the batch cannot be computed: {0}")]
     Step(#[from] hone_kernels::step::StepError),
 }
@@ -143,7 +144,7 @@ pub enum BackendError {
 /// The device that a user asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// The fastest that is there.
+    /// The fastest available.
     #[default]
     Auto,
     /// The processor.
@@ -155,15 +156,15 @@ pub enum DeviceChoice {
 }
 
 impl DeviceChoice {
-    /// Opens the device, and returns the name by which `--device` knows it.
+    /// Opens the device and returns its name, as accepted by `--device`.
     ///
     /// # Errors
-    /// When this binary was not built for it, or the machine does not have it; the message says how to get it.
+    /// When this binary was not built for it, or the machine does not have it; the message says what to do.
     pub fn open(self) -> Result<String, BackendError> {
         candle::open_device(self).map(|device| candle::device_name(&device))
     }
 
-    /// Whether models run on the processor where this device is asked for.
+    /// Whether models run on the processor when this device is requested.
     pub(crate) fn is_processor(self) -> Result<bool, BackendError> {
         Ok(candle::open_device(self)?.is_cpu())
     }

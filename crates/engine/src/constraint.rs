@@ -1,14 +1,15 @@
-//! Holds what a model writes to a form: one of several texts, a regular expression, a JSON schema, or free text that ends
-//! in a form.
+//! Constrains what a model writes to a form: one of several texts, a regular expression, a JSON schema, or free text
+//! that ends in a form.
 //!
-//! Before every token the constraint says which tokens may come next, and all others are taken out of the choice; so what
-//! is written always has the form, up to where it was cut off. `llguidance` does the parsing, over a trie of the bytes of
-//! all tokens that is built once for a vocabulary. The work for one token is bounded: a form that is too involved is an
-//! error and never a standstill.
+//! Before every token the constraint says which tokens may come next, and all others are excluded; so what is written
+//! always has the form, up to where it was cut off. `llguidance` does the parsing, over a trie of the bytes of all
+//! tokens that is built once per vocabulary. The work per token is bounded: a form that is too complex is an error and
+//! never a hang.
 //!
-//! Free text costs nothing per token: its bytes are watched for the marker, and the parser comes in where the marker is
-//! written, or where it is put because the free text is over. The parser's own form is the marker and what follows it, and
-//! it is told of the part that stands there already; so a marker begun by the model is completed and not doubled.
+//! Free text costs nothing per token: its bytes are watched for the marker, and the parser takes over once the marker
+//! is written, or inserted because the free text has ended. The parser's grammar is the marker and what follows it, and
+//! the parser is told which part is already written, so that a marker begun by the model is completed rather than
+//! doubled.
 
 mod free_text;
 
@@ -30,7 +31,7 @@ const MAX_TOKEN_BYTES: usize = 1000;
 /// The trie holds no more nodes than this, and no more tokens.
 const MAX_TRIE_NODES: usize = (1 << 22) - 1;
 
-/// Why a form cannot be held to.
+/// Why a form cannot be enforced.
 #[derive(Debug, Error)]
 pub enum ConstraintError {
     /// The vocabulary is beyond what the trie of tokens can hold.
@@ -40,10 +41,10 @@ pub enum ConstraintError {
     Vocabulary {
         /// Number of tokens.
         n_tokens: usize,
-        /// Their bytes in all.
+        /// Their total number of bytes.
         n_bytes: usize,
     },
-    /// The form itself is wrong, or uses what is not supported.
+    /// The form itself is invalid, or uses an unsupported feature.
     #[error("the {form} cannot be used: {reason}")]
     Form {
         /// What was given: a choice, a regular expression, a JSON schema.
@@ -51,14 +52,14 @@ pub enum ConstraintError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A token was chosen that does not fit the form.
-    #[error("token {token} does not fit the form that the answer is held to")]
+    /// A chosen token does not fit the form.
+    #[error("token {token} does not fit the answer's constraint")]
     Refused {
         /// The token.
         token: u32,
     },
-    /// The form took more work than is allowed for one token.
-    #[error("the form that the answer is held to is too involved: {0}; simplify it")]
+    /// The form took more work than allowed for one token.
+    #[error("the answer's constraint is too complex: {0}; simplify it")]
     TooInvolved(String),
 }
 
@@ -69,7 +70,7 @@ pub struct ConstraintFactory {
 }
 
 impl ConstraintFactory {
-    /// Builds the trie of the vocabulary's tokens. It takes a moment; do it once for a model, when it is first needed.
+    /// Builds the trie of the vocabulary's tokens. This takes a moment; do it once per model, when it is first needed.
     ///
     /// # Errors
     /// When the vocabulary is too large.
@@ -84,10 +85,10 @@ impl ConstraintFactory {
         Ok(ConstraintFactory { parsers, n_tokens: tokenizer.n_tokens() })
     }
 
-    /// Starts a text that is held to `constraint`.
+    /// Starts a text constrained by `constraint`.
     ///
     /// # Errors
-    /// When the form is wrong, uses what is not supported, or is too involved.
+    /// When the form is invalid, uses an unsupported feature, or is too complex.
     pub fn start(&self, constraint: &Constraint) -> Result<ConstraintState, ConstraintError> {
         let form = form_name(constraint);
         let wrong = |reason: String| ConstraintError::Form { form, reason };
@@ -98,7 +99,7 @@ impl ConstraintFactory {
             return Err(wrong(error));
         }
         if !matcher.grammar_warnings().is_empty() {
-            tracing::warn!("the {form} is not followed in every point: {}", matcher.grammar_warnings().join("; "));
+            tracing::warn!("the {form} is only partly enforced: {}", matcher.grammar_warnings().join("; "));
         }
         let mask = TokenMask { allowed: SimpleVob::alloc(self.n_tokens), n_tokens: self.n_tokens };
         let state = ConstraintState {
@@ -115,7 +116,7 @@ impl ConstraintFactory {
     }
 }
 
-/// A text that is held to a form, as far as it has been written.
+/// The state of a constrained text that is being written.
 #[derive(Clone)]
 pub struct ConstraintState {
     matcher: Matcher,
@@ -134,19 +135,20 @@ struct FreeText {
     n_left: usize,
 }
 
-/// What became of a token that was chosen.
+/// What happened to a chosen token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It is a part of the text now.
+    /// It was appended to the text.
     Appended,
-    /// It is not, and what may come next has changed: another token is to be chosen in its place. The model wanted to end
-    /// free text, to which the marker is added, or wrote the marker and something after it in one token that does not fit.
+    /// It was not appended, and the allowed tokens have changed: choose another. Either the model wanted to end the
+    /// free text, in which case the marker is now required, or it wrote, in one token, the marker and something after
+    /// it that does not fit.
     ChooseAgain,
 }
 
 impl ConstraintState {
-    /// The tokens that may come next; `None` stands for all. Tokens that end the model's turn are among them where the
-    /// text may end here.
+    /// The tokens that may come next; `None` stands for all. If the text may end here, they include the tokens that end
+    /// the model's turn.
     ///
     /// # Errors
     /// When the form takes too much work.
@@ -161,10 +163,10 @@ impl ConstraintState {
         Ok(Some(&self.mask))
     }
 
-    /// Takes a token that was chosen among those allowed.
+    /// Accepts a token that was chosen among those allowed.
     ///
     /// # Errors
-    /// When it is not among them, which leaves the text as it was, or when the form takes too much work.
+    /// When the token is not allowed, which leaves the text as it was, or when the form takes too much work.
     pub fn accept(&mut self, token: u32) -> Result<Taken, ConstraintError> {
         if self.mask_is_current && !self.mask.allows(token) {
             return Err(ConstraintError::Refused { token });
@@ -180,8 +182,8 @@ impl ConstraintState {
         Ok(Taken::Appended)
     }
 
-    /// How many of these tokens, from the first on, may come next one after the other, as far as that is easily known: in
-    /// free text it is not, and all are thought to be.
+    /// How many of these tokens, from the first on, are allowed one after the other, as far as that is cheap to tell:
+    /// in free text, where it is not, all are assumed to be.
     pub fn n_allowed(&mut self, tokens: &[u32]) -> usize {
         match &self.free {
             Some(_) => tokens.len(),
@@ -205,7 +207,7 @@ impl ConstraintState {
         Ok(self.is_complete() || self.matcher.is_accepting().map_err(|error| too_involved(&error))?)
     }
 
-    /// The same, with free text before the form, whose parser begins with the marker.
+    /// The same form after free text; its parser begins with the marker.
     fn with_free_text(mut self, n_tokens: usize, marker: &str) -> Result<Self, ConstraintError> {
         let watch = MarkerWatch::new(marker.as_bytes());
         if self.parser_after(watch.marker())?.is_none() {
@@ -242,7 +244,7 @@ impl ConstraintState {
         Ok(Taken::Appended)
     }
 
-    /// Goes over to the form after the beginning of the marker that is written already.
+    /// Switches to the form, after the beginning of the marker that is already written.
     fn end_free_text(&mut self, written: &[u8]) -> Result<(), ConstraintError> {
         let matcher = self.parser_after(written)?.expect("the marker was written whole when the text was begun");
         self.begin_form(matcher);
@@ -254,7 +256,7 @@ impl ConstraintState {
         self.mask_is_current = false;
     }
 
-    /// The parser after a text has been written, whatever its tokens; `None` where the text does not fit.
+    /// The parser's state after a text, however tokenized; `None` if the text does not fit.
     fn parser_after(&self, text: &[u8]) -> Result<Option<Matcher>, ConstraintError> {
         let trie = self.tokens.tok_trie();
         let tokens = trie.greedy_tokenize(text);
@@ -264,7 +266,7 @@ impl ConstraintState {
         Ok((n_bytes == text.len() && n_accepted == tokens.len()).then_some(matcher))
     }
 
-    /// Allows all tokens but those that complete the marker and go on in a way that does not fit.
+    /// Forbids tokens that complete the marker and continue in a way that does not fit.
     fn forbid_wrong_ends(&mut self, free: &FreeText) -> Result<(), ConstraintError> {
         let tokens = self.tokens.clone();
         let mut allowed = SimpleVob::alloc_ones(self.mask.n_tokens);
@@ -281,7 +283,7 @@ impl ConstraintState {
     }
 }
 
-/// The text that a reader sees of a token.
+/// A token's text, as a reader sees it.
 fn text_of(tokens: &TokEnv, token: u32) -> &[u8] {
     match tokens.tok_trie().token(token) {
         [TokTrie::SPECIAL_TOKEN_MARKER, _, ..] => &[],
@@ -327,7 +329,7 @@ fn token_trie(tokenizer: &Tokenizer) -> Result<TokTrie, ConstraintError> {
     let mut ends: Vec<u32> = tokenizer.eos().into_iter().collect();
     ends.extend(tokenizer.end_of_generation_tokens().filter(|id| Some(*id) != tokenizer.eos()));
     if ends.is_empty() {
-        // The trie wants a token that ends the text. This one is past the vocabulary and can never be chosen.
+        // The trie requires a token that ends the text. This one is outside the vocabulary and can never be chosen.
         ends.push(words.len() as u32);
         words.push(special_word(b"<|end|>"));
     }
@@ -335,7 +337,7 @@ fn token_trie(tokenizer: &Tokenizer) -> Result<TokTrie, ConstraintError> {
     Ok(TokTrie::from(&information, &words).with_eos_tokens(&ends))
 }
 
-/// The bytes of a token as the trie wants them: names of special tokens are marked, so that no text matches them.
+/// The bytes of a token as the trie expects them: names of special tokens are marked, so that no text matches them.
 fn trie_word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
     let bytes = tokenizer.token_bytes(id);
     match bytes.len() {
@@ -390,7 +392,7 @@ fn escaped(text: &str) -> String {
     expression
 }
 
-/// The expression without the anchors around it, which say nothing where it matches the text as a whole.
+/// The expression without its outer anchors, which are redundant because it must match the whole text.
 fn without_anchors(expression: &str) -> Result<&str, String> {
     let n_backslashes = |text: &str| text.len() - text.trim_end_matches('\\').len();
     let inner = expression.strip_prefix('^').unwrap_or(expression);
@@ -405,8 +407,8 @@ fn without_anchors(expression: &str) -> Result<&str, String> {
     }
 }
 
-/// The schema with the wish that its JSON stands on one line with a space after each comma and colon: white space that is
-/// free to choose leads small models astray. A schema that brings such wishes of its own keeps them.
+/// The schema with a request for JSON on one line with a space after each comma and colon: free choice of white space
+/// leads small models astray. A schema with such options of its own keeps them.
 fn on_one_line(schema: &Value) -> Value {
     const KEY: &str = "x-guidance";
     let layout = json!({"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": "});
@@ -421,7 +423,7 @@ fn on_one_line(schema: &Value) -> Value {
     }
 }
 
-/// What an error says, without the traces that follow it.
+/// An error's message, without the traces that follow it.
 fn first_lines(error: &impl std::fmt::Display) -> String {
     let text = error.to_string();
     let text = text.split("<backtrace>").next().unwrap_or_default();

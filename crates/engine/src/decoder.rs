@@ -1,8 +1,8 @@
 //! One transformer decoder, described by data.
 //!
-//! A [`DecoderSpec`] is read from a file's metadata and says everything that a backend must know to run the model: sizes,
-//! where the norms stand, how positions are rotated, which layers see only a window. A new dense architecture is a row in
-//! the table of [`architecture`](self) and not a new forward pass.
+//! A [`DecoderSpec`] is read from a file's metadata and says everything that a backend must know to run the model:
+//! sizes, where the norms are placed, how positions are rotated, which layers see only a window. A new dense
+//! architecture is a row in the table of [`architecture`](self) and not a new forward pass.
 //!
 //! Metadata keys and their meaning: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
@@ -24,8 +24,8 @@ pub enum SpecError {
     /// A value is missing, has the wrong type, or is not supported.
     #[error(transparent)]
     Gguf(#[from] GgufError),
-    /// A key that every model needs is not there.
-    #[error("metadata key {0:?} is missing: the file is no complete model")]
+    /// A key that every model needs is missing.
+    #[error("metadata key {0:?} is missing: the file is not a complete model")]
     Missing(String),
 }
 
@@ -41,7 +41,7 @@ pub enum NormPlacement {
 /// One layer, where layers differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerSpec {
-    /// A token sees this many positions, its own among them; `None` sees all before it.
+    /// A token sees this many positions, including its own; `None` means all positions before it.
     pub window: Option<usize>,
     /// Index into [`DecoderSpec::ropes`].
     pub rope: usize,
@@ -50,7 +50,7 @@ pub struct LayerSpec {
 /// Everything that a backend must know to run a decoder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecoderSpec {
-    /// Name of the architecture, as `general.architecture` has it.
+    /// Name of the architecture, as in `general.architecture`.
     pub architecture: &'static str,
     /// One entry per layer.
     pub layers: Vec<LayerSpec>,
@@ -70,7 +70,7 @@ pub struct DecoderSpec {
     pub context_length: usize,
     /// Added to the mean square in RMS norms.
     pub norm_epsilon: f32,
-    /// Where norms stand.
+    /// Where norms are placed.
     pub norm_placement: NormPlacement,
     /// Whether queries and keys are normed per head before they are rotated.
     pub qk_norm: bool,
@@ -93,13 +93,13 @@ pub struct DecoderSpec {
 }
 
 impl DecoderSpec {
-    /// Bytes that a position takes in the KV cache: a key and a value in every layer.
+    /// Bytes per position in the KV cache: a key and a value in every layer.
     pub fn kv_bytes_per_position(&self, format: KvFormat) -> u64 {
         (2 * self.layers.len() * self.n_kv_heads * format.n_bytes(self.head_dim)) as u64
     }
 
-    /// Reads a model's metadata. `context_length` is how many positions will be used (`None`: those that the model was
-    /// trained for); some position encodings depend on it.
+    /// Reads a model's metadata. `context_length` is the number of positions to be used (`None`: those that the model
+    /// was trained for); some position encodings depend on it.
     ///
     /// # Errors
     /// When the architecture is not supported, or a value is missing, of the wrong type or out of range.

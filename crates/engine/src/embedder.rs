@@ -1,11 +1,11 @@
-//! Texts as vectors, by a sentence encoder on the processor.
+//! Turns texts into vectors with a sentence encoder on the processor.
 //!
-//! The model is a BERT with mean pooling, as all-MiniLM-L6-v2 and its relatives are: three files, of which the store knows
-//! the names. They are read when the first text comes, so that a program that never embeds never pays for it; a file that
-//! turns out broken is an error then, and the next text tries again.
+//! The model is a BERT with mean pooling, like all-MiniLM-L6-v2 and its relatives: three files, whose names the store
+//! knows. They are read when the first text arrives, so that a program that never embeds pays nothing; a file that
+//! turns out to be broken is an error then, and the next text tries again.
 //!
-//! Texts of the same number of tokens are computed together, which is up to twice as fast as one by one where they are
-//! short; padding would cost longer texts what it gains the short ones.
+//! Texts with the same number of tokens are computed together, which for short texts is up to twice as fast as one by
+//! one; padding would cost longer texts what it gains the short ones.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use tokenizers::{PostProcessor, Tokenizer, TruncationParams};
 
 use crate::gguf::Mapping;
 
-/// Tokens of a text that count, the two at its ends among them; the model was not trained on more.
+/// The most tokens of a text that are used, including the two at its ends; the model was not trained on more.
 const MAX_TOKENS: usize = 256;
 
 /// The most texts that are computed together; more gain nothing.
@@ -38,14 +38,14 @@ pub struct Embedder {
     verify: Box<Verify>,
 }
 
-/// Says what is wrong with a file, if its bytes are not those that were installed.
+/// Checks a file's bytes against those that were installed; the error says what is wrong.
 type Verify = dyn Fn(&ModelFile) -> Result<(), String> + Send + Sync;
 
 impl Embedder {
-    /// A model of these files, each with its name within the model; those that are not needed are left alone.
+    /// Opens a model from these files, each with its name within the model; unneeded files are ignored.
     ///
     /// # Errors
-    /// When one that is needed is missing.
+    /// When a required file is missing.
     pub fn open(name: &str, files: impl IntoIterator<Item = (String, ModelFile)>) -> Result<Self, EmbedError> {
         let files: Vec<(String, ModelFile)> = files.into_iter().collect();
         let find = |wanted: &str| match files.iter().find(|(name, _)| name == wanted) {
@@ -65,16 +65,16 @@ impl Embedder {
         })
     }
 
-    /// The same, with what checks its files before they are used.
+    /// The same, with a check of its files before they are used.
     #[must_use]
     pub fn verified_by(self, verify: impl Fn(&ModelFile) -> Result<(), String> + Send + Sync + 'static) -> Self {
         Embedder { verify: Box::new(verify), ..self }
     }
 
-    /// A model of the files in a folder.
+    /// Opens the model in a folder.
     ///
     /// # Errors
-    /// When one that is needed is missing.
+    /// When a required file is missing.
     pub fn in_folder(name: &str, folder: &Path) -> Result<Self, EmbedError> {
         let file = |name: &str| {
             let path = folder.join(name);
@@ -153,7 +153,7 @@ impl Encoder {
         Ok(vectors)
     }
 
-    /// The mean over all tokens of the last layer, for texts of the same number of tokens.
+    /// The mean of the last layer over all tokens, for texts with the same number of tokens.
     fn mean_states(&self, rows: &[&[u32]]) -> candle_core::Result<Vec<Vec<f32>>> {
         let ids = Tensor::from_vec(rows.concat(), (rows.len(), rows[0].len()), &Device::Cpu)?;
         let states = self.model.forward(&ids, &ids.zeros_like()?, None)?;
@@ -181,7 +181,7 @@ fn tokenizer(bytes: &[u8], max_tokens: usize) -> Result<Tokenizer, String> {
     Ok(tokenizer)
 }
 
-/// Refuses shapes that candle would not check before it divides by them.
+/// Refuses shapes by which candle would divide without checking.
 fn check_config(config: &Config) -> Result<(), String> {
     let (hidden, heads) = (config.hidden_size, config.num_attention_heads);
     if heads == 0 || hidden == 0 || !hidden.is_multiple_of(heads) {
@@ -193,7 +193,7 @@ fn check_config(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// What `parse` makes of a file.
+/// Reads a file and parses it.
 fn read<T>(file: &ModelFile, parse: impl FnOnce(&[u8]) -> Result<T, String>) -> Result<T, String> {
     let mapping = Mapping::region(file).map_err(|error| with_causes(&error))?;
     parse(mapping.bytes()).map_err(|reason| cannot_use(file, &reason))

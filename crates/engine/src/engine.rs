@@ -1,9 +1,10 @@
 //! The engine thread: owns the device and the loaded models, and works on all requests at once.
 //!
-//! Callers hold an [`EngineHandle`]. A request is turned into tokens on the caller's thread where its model is in memory,
-//! so that the engine's is not held up, or on one of its own where the model's chat template may take long; it goes in over a channel and its events come back over another. What the thread
-//! does between is a loop of steps, each of which advances requests of one model by a token or a part of their
-//! prompts. Which, the [scheduler](crate::scheduler) says. Models are loaded beside that, each on a thread of its own.
+//! Callers hold an [`EngineHandle`]. If its model is in memory, a request is turned into tokens on the caller's thread,
+//! so that the engine's is not held up, or on a thread of its own if the model's chat template may take long. It goes
+//! in over a channel, and its events come back over another. In between, the thread runs a loop of steps, each of which
+//! advances requests of one model by a token or a part of their prompts; the [scheduler](crate::scheduler) picks which.
+//! Models are loaded concurrently, each on a thread of its own.
 
 mod prepare;
 mod request;
@@ -35,18 +36,18 @@ use worker::{Loaded, Worker};
 pub struct EngineOptions {
     /// How models are loaded.
     pub model: ModelOptions,
-    /// Name of a small model that guesses for others of the same vocabulary.
+    /// Name of a small model that drafts tokens for others with the same vocabulary.
     pub draft: Option<String>,
-    /// How they share the device.
+    /// How models and requests share the device.
     pub scheduler: SchedulerSettings,
-    /// Bytes that the weights and KV caches of all models together may take; nothing bounds them without it.
+    /// Bytes that the weights and KV caches of all models together may take; `None` means unlimited.
     pub memory: Option<u64>,
-    /// How long a model stays in memory that nobody uses; for ever without it.
+    /// How long an unused model stays in memory; `None` means indefinitely.
     pub keep_alive: Option<Duration>,
-    /// Names of models that stay in memory, once loaded, whatever comes.
+    /// Names of models that are never unloaded once loaded.
     pub pinned: Vec<String>,
-    /// Where what was computed of the latest conversation is saved when a model leaves memory, and found again; without it
-    /// nothing is saved.
+    /// Where the computed prefix of the latest conversation is saved when a model leaves memory, and looked up again;
+    /// `None` saves nothing.
     pub prefix_folder: Option<PathBuf>,
 }
 
@@ -62,12 +63,12 @@ pub enum EngineError {
     /// The device cannot be used.
     #[error(transparent)]
     Device(#[from] BackendError),
-    /// The thread could not be made.
+    /// The thread could not be started.
     #[error("cannot start the engine thread")]
     Thread(#[from] std::io::Error),
 }
 
-/// A way to the engine thread. Clones lead to the same thread, which ends when the last of them is dropped.
+/// A handle to the engine thread. Clones lead to the same thread, which ends when the last of them is dropped.
 #[derive(Clone)]
 pub struct EngineHandle {
     locator: Arc<dyn LocateModel>,
@@ -83,22 +84,22 @@ impl fmt::Debug for EngineHandle {
     }
 }
 
-/// What the thread is told.
+/// What the thread is notified of.
 enum Event {
-    /// A caller asks for an answer.
+    /// A caller requests an answer.
     Generate(Submission),
     /// A caller asks what the engine is doing.
     Status(Sender<EngineStatus>),
-    /// No handle is left, so that nobody can ask for more.
+    /// No handle is left, so no more requests can come.
     Closed,
-    /// A model has been loaded, or cannot be.
+    /// A model has been loaded, or loading failed.
     Loaded(Box<Loaded>),
-    /// A request has been prepared, or was wrong and has been told so.
+    /// A request has been prepared, or was invalid and its caller has been told.
     Prepared(Option<Box<RunningRequest>>),
 }
 
 impl EngineHandle {
-    /// Starts the engine. Models are found through `locator` and loaded when they are first asked for.
+    /// Starts the engine. Models are found through `locator` and loaded when they are first requested.
     ///
     /// # Errors
     /// When the device cannot be used.
@@ -125,7 +126,7 @@ impl EngineHandle {
 }
 
 impl Generate for EngineHandle {
-    /// Takes a moment where the model is in memory: the prompt is tokenized on this thread, unless its chat template is
+    /// Takes a moment if the model is in memory: the prompt is tokenized on this thread, unless its chat template is
     /// unknown and may take long.
     fn generate(&self, request: GenerateRequest) -> Result<Generation, GenerateError> {
         let arrived = Instant::now();
@@ -153,7 +154,7 @@ impl Generate for EngineHandle {
     }
 }
 
-/// The thread, for all handles: it is told when the last of them is dropped, and joined.
+/// The thread, shared by all handles: when the last of them is dropped, it is told to end and joined.
 struct EngineThread {
     events: Sender<Event>,
     thread: Option<JoinHandle<()>>,
@@ -161,10 +162,10 @@ struct EngineThread {
 
 impl Drop for EngineThread {
     fn drop(&mut self) {
-        // Where the thread has ended already, it need not be told.
+        // A thread that has already ended need not be told.
         let _ = self.events.send(Event::Closed);
         if let Some(thread) = self.thread.take() {
-            // The thread catches panics of its own work; one that escapes has been printed already.
+            // The thread catches panics of its own work; one that escapes has already been printed.
             let _ = thread.join();
         }
     }

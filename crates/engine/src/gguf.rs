@@ -1,11 +1,12 @@
 //! GGUF model files, versions 2 and 3: metadata, tensor directory, and the tensors' bytes, memory-mapped.
 //!
-//! A file comes from somewhere else and is not trusted. The header is walked once, front to back, and everything in it is
-//! checked against the bytes that are really there before anything is allocated for it: a count that cannot fit, a length
-//! past the end, a product that overflows, overlapping tensors. What is wrong is an error that names the field. Arrays
-//! (a vocabulary has hundreds of thousands of strings) and texts stay in the mapping and are decoded where they are used.
-//! A file may have 65 536 tensors, as many metadata keys, and a million entries in an array that is read: far more than
-//! any model's, and little enough that opening a file takes its size plus 64 MiB at most, tokenizer and template included.
+//! A file comes from an unknown source and is not trusted. The header is walked once, front to back, and everything in
+//! it is checked against the bytes actually present before anything is allocated for it: a count that cannot fit, a
+//! length past the end, a product that overflows, overlapping tensors. Each such error names the field. Arrays (a
+//! vocabulary has hundreds of thousands of strings) and strings stay in the mapping and are decoded where they are
+//! used. A file may have 65 536 tensors, as many metadata keys, and a million entries in an array that is read: far
+//! more than any model has, and few enough that opening a file takes its size plus at most 64 MiB, including tokenizer
+//! and template.
 //!
 //! The format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
@@ -26,7 +27,7 @@ pub use mapping::Mapping;
 pub use value::{Array, Strings, Value, ValueType};
 pub use writer::{TensorWriter, WriteError, WriteValue, Writer};
 
-/// So far ahead of what is being read the disk is kept busy.
+/// How far ahead of the current position the disk is asked to read.
 const READ_AHEAD: usize = 64 << 20;
 
 /// Why a file cannot be read as GGUF.
@@ -37,10 +38,10 @@ pub enum GgufError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// It is some other kind of file.
+    /// It is not a GGUF file.
     #[error("not a GGUF file: it starts with the bytes {found:02x?} and not with \"GGUF\"")]
     Magic {
         /// The first bytes, four at most.
@@ -53,14 +54,14 @@ pub enum GgufError {
     Truncated {
         /// What was being read.
         field: String,
-        /// Where, in bytes from the start.
+        /// The offset in bytes from the start.
         offset: usize,
-        /// Bytes that it needs.
+        /// Bytes required.
         needed: u64,
-        /// Bytes that there are.
+        /// Bytes available.
         available: usize,
     },
-    /// A field has a value that no sound file has.
+    /// A field has a value that no valid file has.
     #[error("{field} {reason}")]
     Invalid {
         /// The field.
@@ -68,12 +69,12 @@ pub enum GgufError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The file is sound and holds something that hone cannot run.
+    /// The file is valid, but holds something that hone cannot run.
     #[error("{what} is not supported; supported are {supported}")]
     Unsupported {
         /// What the file holds.
         what: String,
-        /// What could be there instead.
+        /// What hone supports instead.
         supported: String,
     },
 }
@@ -89,7 +90,7 @@ impl GgufError {
 pub struct TensorInfo {
     /// Name, unique in the file.
     pub name: String,
-    /// Dimensions in GGUF order: the first is the length of a row, and rows lie one after the other.
+    /// Dimensions in GGUF order: the first is the length of a row, and rows are contiguous.
     pub dimensions: Vec<usize>,
     /// How the elements are stored.
     pub tensor_type: TensorType,
@@ -118,7 +119,7 @@ impl Gguf {
     /// Maps a whole file and checks its header.
     ///
     /// # Errors
-    /// When it cannot be read, or is not a sound GGUF file.
+    /// When it cannot be read, or is not a valid GGUF file.
     pub fn open(path: &Path) -> Result<Self, GgufError> {
         Self::from_mapping(Mapping::whole_file(path)?)
     }
@@ -131,10 +132,10 @@ impl Gguf {
         Self::from_mapping(Mapping::region(file)?)
     }
 
-    /// Checks the header of bytes that lie in memory.
+    /// Checks the header of bytes in memory.
     ///
     /// # Errors
-    /// When they are not a sound GGUF file.
+    /// When they are not a valid GGUF file.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, GgufError> {
         Self::from_mapping(Mapping::in_memory(bytes))
     }
@@ -155,7 +156,7 @@ impl Gguf {
         self.tensors.iter()
     }
 
-    /// The directory's entry of a tensor.
+    /// The directory entry of a tensor.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
         let index = self.tensors.binary_search_by(|tensor| tensor.name.as_str().cmp(name)).ok()?;
         self.tensors.get(index)
@@ -166,18 +167,19 @@ impl Gguf {
         &self.mapping.bytes()[tensor.offset..tensor.offset + tensor.n_bytes]
     }
 
-    /// Has the system read what stands behind a part of the file, as many bytes as are worth it, while the part is used.
+    /// Asks the system to read the bytes that follow a part of the file, as far ahead as is useful, while the part is
+    /// in use.
     pub(crate) fn prefetch_behind(&self, part: &[u8]) {
         let start = part.as_ptr().addr().saturating_sub(self.mapping.bytes().as_ptr().addr());
         self.mapping.prefetch(start..start + part.len() + READ_AHEAD);
     }
 
-    /// Gives the memory of a part of a tensor's bytes back to the system, until they are read again.
+    /// Returns the memory of a part of a tensor's bytes to the system; it is mapped again when next read.
     pub(crate) fn release(&self, part: &[u8]) {
         self.mapping.release(part);
     }
 
-    /// How many bytes the file has.
+    /// Size of the file in bytes.
     pub fn n_bytes(&self) -> usize {
         self.mapping.bytes().len()
     }
@@ -191,65 +193,65 @@ impl Gguf {
     /// The string under `key`, if there is one.
     ///
     /// # Errors
-    /// When the key holds something else.
+    /// When the key holds another type.
     pub fn string(&self, key: &str) -> Result<Option<&str>, GgufError> {
         self.typed(key, "a string", Value::as_str)
     }
 
-    /// The number under `key`, of any integer type and not negative.
+    /// The number under `key`, of any integer type and not negative, if there is one.
     ///
     /// # Errors
-    /// When the key holds something else.
+    /// When the key holds another type.
     pub fn unsigned(&self, key: &str) -> Result<Option<u64>, GgufError> {
         self.typed(key, "an integer that is not negative", Value::as_u64)
     }
 
-    /// The number under `key`, of any numeric type, finite.
+    /// The number under `key`, of any numeric type and finite, if there is one.
     ///
     /// # Errors
-    /// When the key holds something else.
+    /// When the key holds another type.
     pub fn float(&self, key: &str) -> Result<Option<f32>, GgufError> {
         self.typed(key, "a finite number", Value::as_f32)
     }
 
-    /// The truth value under `key`.
+    /// The boolean under `key`, if there is one.
     ///
     /// # Errors
-    /// When the key holds something else.
+    /// When the key holds another type.
     pub fn boolean(&self, key: &str) -> Result<Option<bool>, GgufError> {
         self.typed(key, "a bool", Value::as_bool)
     }
 
-    /// The strings under `key`.
+    /// The strings under `key`, if there are any.
     ///
     /// # Errors
-    /// When the key holds something else, or a string is not UTF-8.
+    /// When the key holds another type, or a string is not UTF-8.
     pub fn strings(&self, key: &str) -> Result<Option<Vec<&str>>, GgufError> {
         self.each_string(key)?.map(|strings| strings.collect()).transpose()
     }
 
-    /// The strings under `key`, one after the other.
+    /// Iterates over the strings under `key`.
     ///
     /// # Errors
-    /// When the key holds something else, or more than are read. A string may be an error, too, where it is not UTF-8.
+    /// When the key holds another type, or too many entries. Each string may itself be an error if it is not UTF-8.
     pub fn each_string<'g>(&'g self, key: &str) -> Result<Option<Strings<'g>>, GgufError> {
         let Some(array) = self.typed(key, "an array", Value::as_array)? else { return Ok(None) };
         array.each_string(key, self.mapping.bytes()).map(Some)
     }
 
-    /// The numbers under `key`, as 32-bit floats.
+    /// The numbers under `key`, as 32-bit floats, if there are any.
     ///
     /// # Errors
-    /// When the key holds something else.
+    /// When the key holds another type.
     pub fn floats(&self, key: &str) -> Result<Option<Vec<f32>>, GgufError> {
         let Some(array) = self.typed(key, "an array", Value::as_array)? else { return Ok(None) };
         array.floats(key, self.mapping.bytes()).map(Some)
     }
 
-    /// The integers under `key`.
+    /// The integers under `key`, if there are any.
     ///
     /// # Errors
-    /// When the key holds something else.
+    /// When the key holds another type.
     pub fn integers(&self, key: &str) -> Result<Option<Vec<i64>>, GgufError> {
         let Some(array) = self.typed(key, "an array", Value::as_array)? else { return Ok(None) };
         array.integers(key, self.mapping.bytes()).map(Some)
@@ -265,7 +267,7 @@ impl Gguf {
         match convert(value) {
             Some(converted) => Ok(Some(converted)),
             None => {
-                // Written without a fraction, a float reads as the integer that is expected.
+                // Printed without a fraction, the float would look like the expected integer.
                 let kind = if matches!(value, Value::Float(_)) { "the float " } else { "" };
                 Err(GgufError::invalid(key, format!("is {kind}{value} where {expected} is expected")))
             }

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 pub use hone_kernels::{BLOCK_TOKENS, KvFormat};
 
-/// Names a block of the cache.
+/// Identifies a block of the cache.
 pub type BlockId = u32;
 
 /// A sequence's part of the cache. Returned to its pool with [`BlockPool::release`].
@@ -41,7 +41,7 @@ impl CachedSequence {
     "the KV cache is full: {needed} more blocks of {BLOCK_TOKENS} tokens are needed and {free} of {capacity} are free"
 )]
 pub struct CacheFull {
-    /// Blocks that are missing for the request.
+    /// Additional blocks that the request needs.
     pub needed: usize,
     /// Blocks that are free.
     pub free: usize,
@@ -62,9 +62,10 @@ pub struct BlockCopy {
 #[derive(Debug)]
 pub struct BlockPool {
     capacity: usize,
-    /// Of the blocks that have ever been taken; the rest have never been touched.
+    /// Counts for all blocks that have ever been taken; the rest have never been touched.
     reference_counts: Vec<u32>,
-    /// Blocks that were taken and given back. Lowest first, so that a lone sequence's blocks lie one after the other.
+    /// Blocks that were taken and returned. The lowest is reused first, so that a lone sequence's blocks stay
+    /// contiguous.
     returned: BinaryHeap<Reverse<BlockId>>,
 }
 
@@ -97,8 +98,8 @@ impl BlockPool {
         }
     }
 
-    /// Appends `n_tokens` positions to a sequence. Where its last block is shared, the caller must carry out the copy
-    /// that is returned before it writes.
+    /// Appends `n_tokens` positions to a sequence. If its last block is shared, the caller must carry out the returned
+    /// copy before it writes.
     ///
     /// # Errors
     /// When the pool is full; nothing has changed then.
@@ -120,7 +121,7 @@ impl BlockPool {
         Ok(copy)
     }
 
-    /// A second sequence with the same content; both may go on separately.
+    /// A second sequence with the same content; both may continue independently.
     pub fn fork(&mut self, sequence: &CachedSequence) -> CachedSequence {
         for block in &sequence.blocks {
             self.reference_counts[*block as usize] += 1;
@@ -128,7 +129,7 @@ impl BlockPool {
         CachedSequence { blocks: sequence.blocks.clone(), n_tokens: sequence.n_tokens }
     }
 
-    /// Forgets everything from position `n_tokens` on.
+    /// Drops everything from position `n_tokens` on.
     pub fn truncate(&mut self, sequence: &mut CachedSequence, n_tokens: usize) {
         if n_tokens >= sequence.n_tokens {
             return;
@@ -139,7 +140,7 @@ impl BlockPool {
         sequence.n_tokens = n_tokens;
     }
 
-    /// Takes a sequence's blocks back.
+    /// Returns a sequence's blocks to the pool.
     pub fn release(&mut self, mut sequence: CachedSequence) {
         self.truncate(&mut sequence, 0);
     }
@@ -150,7 +151,7 @@ impl BlockPool {
         n_blocks - sequence.blocks.len() + usize::from(self.shared_last(sequence, n_tokens).is_some())
     }
 
-    /// A sequence's last block, where more positions would be written into it and others hold it too.
+    /// A sequence's last block, if more positions would be written into it and other sequences hold it too.
     fn shared_last(&self, sequence: &CachedSequence, n_tokens: usize) -> Option<BlockId> {
         let writes_into_last = !sequence.n_tokens.is_multiple_of(BLOCK_TOKENS) && n_tokens > 0;
         sequence.blocks.last().copied().filter(|block| writes_into_last && self.is_shared(*block))
@@ -160,7 +161,7 @@ impl BlockPool {
         self.reference_counts[block as usize] > 1
     }
 
-    /// A free block; the caller has counted them.
+    /// Takes a free block; the caller has checked that there is one.
     fn take(&mut self) -> BlockId {
         match self.returned.pop() {
             Some(Reverse(block)) => {

@@ -2,7 +2,7 @@
 
 use crate::sampler::argmax;
 
-/// Logarithm of the sum of the exponentials, computed so that nothing overflows.
+/// Logarithm of the sum of the exponentials, computed without overflow.
 pub fn log_sum_exp(logits: &[f32]) -> f32 {
     let largest = logits.get(argmax(logits) as usize).copied().unwrap_or(f32::NEG_INFINITY);
     let sum: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();

@@ -48,10 +48,10 @@ impl std::str::FromStr for BackendChoice {
     }
 }
 
-/// Whether tokens are guessed and computed before it is known that they come.
+/// Whether tokens are guessed and computed in advance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Speculation {
-    /// Where it helps. What is generated is the same with and without.
+    /// Guess where it helps. The generated text is the same with and without.
     #[default]
     Auto,
     /// Never.
@@ -77,19 +77,19 @@ pub struct ModelOptions {
     pub device: DeviceChoice,
     /// What runs them.
     pub backend: BackendChoice,
-    /// Positions of a context, at most as many as the model was trained for; `None` takes them all.
+    /// Positions of a context, at most as many as the model was trained for; `None` uses all of those.
     pub context_length: Option<usize>,
-    /// How many sequences of full length the KV cache has room for; at least one.
+    /// How many full-length sequences the KV cache has room for; at least one.
     pub n_sequences: usize,
-    /// Threads that compute, where the backend is our own; `None` takes one for every physical core.
+    /// Compute threads, for our own backend; `None` uses one per physical core.
     pub n_threads: Option<usize>,
     /// Whether tokens are guessed ahead.
     pub speculation: Speculation,
     /// How the KV cache is stored.
     pub kv_cache: KvFormat,
-    /// How finely activations are rounded.
+    /// How activations are rounded.
     pub activation_bits: ActivationBits,
-    /// Who runs the files' chat templates.
+    /// Where the files' chat templates run.
     pub templates: TemplateHost,
 }
 
@@ -99,7 +99,7 @@ impl ModelOptions {
         self.context_of(spec).saturating_mul(self.n_sequences.max(1))
     }
 
-    /// Positions of a model's context: those wanted, but no more than it was trained for.
+    /// Positions of a model's context: those requested, but no more than it was trained for.
     pub fn context_of(&self, spec: &DecoderSpec) -> usize {
         self.context_length.map_or(spec.context_length, |wanted| wanted.min(spec.context_length))
     }
@@ -121,7 +121,7 @@ pub enum ModelError {
     Backend(#[from] BackendError),
     #[error(transparent)]
     CacheFull(#[from] CacheFull),
-    /// The vocabulary and the weights are of different models.
+    /// The vocabulary and the weights belong to different models.
     #[error("the vocabulary has {vocabulary} tokens and the embeddings have {embeddings} rows")]
     VocabularyMismatch {
         /// Tokens of the tokenizer.
@@ -137,26 +137,26 @@ pub struct Advance<'a> {
     pub sequence: &'a mut CachedSequence,
     /// The tokens.
     pub tokens: &'a [u32],
-    /// For which of them (by index) logits are wanted.
+    /// Indices of the tokens whose logits are wanted.
     pub logits: std::ops::Range<usize>,
 }
 
-/// How a model is loaded beside others.
+/// How a model is loaded alongside others.
 #[derive(Clone)]
 pub struct LoadOptions {
     /// Threads that compute all models' steps.
     pub threads: ComputeThreads,
-    /// Threads that load this one; `None` takes one for every physical core.
+    /// Threads that load this model; `None` uses one per physical core.
     pub n_loading: Option<usize>,
     /// Positions that the KV cache has room for.
     pub cache_positions: usize,
 }
 
-/// Whether a file is a model that can be loaded, as far as its header tells. One that can only continue text is one, too:
-/// the value says why it cannot chat.
+/// Checks whether a file is a model that can be loaded, as far as its header tells. This includes models that can only
+/// continue text; the value then says why they cannot chat.
 ///
 /// # Errors
-/// What is wrong with it.
+/// When the file cannot be loaded; the error says why.
 pub fn check_file(file: &ModelFile, templates: &TemplateHost) -> Result<Result<(), TemplateError>, ModelError> {
     let gguf = Gguf::open_region(file)?;
     let spec = DecoderSpec::from_gguf(&gguf, None)?;
@@ -177,11 +177,11 @@ pub struct CacheUsage {
     pub capacity: usize,
     /// Blocks that hold nothing.
     pub free: usize,
-    /// Blocks that are kept for prompts to come; sequences may share them.
+    /// Blocks kept for future prompts; sequences may share them.
     pub kept: usize,
-    /// Those of them that stay whatever comes.
+    /// Kept blocks that are never evicted.
     pub pinned: usize,
-    /// Blocks that were given up because others needed them, so far.
+    /// Blocks evicted so far to make room for others.
     pub evicted: u64,
 }
 
@@ -213,7 +213,7 @@ impl Model {
         Self::load_spec(&gguf, spec, options, &beside)
     }
 
-    /// Loads a model from its file beside others.
+    /// Loads a model from its file alongside others.
     ///
     /// # Errors
     /// When the file is broken or not supported, or the device cannot be used.
@@ -229,7 +229,7 @@ impl Model {
         options: &ModelOptions,
         beside: &LoadOptions,
     ) -> Result<Self, ModelError> {
-        // A vocabulary is built by one thread: while others pack the weights, it costs no time.
+        // One thread builds the vocabulary while others pack the weights, so it costs no time.
         let (text, backend) = std::thread::scope(|scope| {
             let text = scope.spawn(|| ModelText::from_gguf(gguf, &spec, options.context_of(&spec), &options.templates));
             let backend = load_backend(gguf, &spec, options, beside);
@@ -246,12 +246,12 @@ impl Model {
         })
     }
 
-    /// What the decoder looks like.
+    /// The decoder's specification.
     pub fn spec(&self) -> &DecoderSpec {
         &self.spec
     }
 
-    /// What lies between text and the model's tokens.
+    /// Converts between text and the model's tokens.
     pub fn text(&self) -> &Arc<ModelText> {
         &self.text
     }
@@ -266,17 +266,17 @@ impl Model {
         self.backend.name()
     }
 
-    /// The device that it runs on, by the name that `--device` knows it by.
+    /// The device that it runs on, named as `--device` accepts it.
     pub fn device_name(&self) -> String {
         self.backend.device_name()
     }
 
-    /// Threads that compute.
+    /// Number of compute threads.
     pub fn n_threads(&self) -> usize {
         self.backend.n_threads()
     }
 
-    /// How finely activations are rounded.
+    /// How activations are rounded.
     pub fn activation_bits(&self) -> ActivationBits {
         self.activation_bits
     }
@@ -286,12 +286,12 @@ impl Model {
         self.text.context_length()
     }
 
-    /// Appends tokens to sequences, all in one step, and returns the logits wanted, in the order of the entries. What is
-    /// kept for prompts to come makes room where it must.
+    /// Appends tokens to sequences, all in one step, and returns the requested logits, in the order of the entries.
+    /// Blocks kept for future prompts are evicted if there is no room.
     ///
     /// # Errors
-    /// When the cache has no room or the device fails; the sequences may then have been extended by tokens that were not
-    /// computed, and should be released.
+    /// When the cache has no room or the device fails. The sequences may then have been extended by tokens that were
+    /// not computed, and should be released.
     pub fn advance(&mut self, entries: &mut [Advance<'_>]) -> Result<Logits<'_>, ModelError> {
         let mut batch = recycled(std::mem::take(&mut self.batch));
         self.extend(entries, &mut batch)?;
@@ -300,8 +300,9 @@ impl Model {
         Ok(logits?)
     }
 
-    /// As [`Model::advance`]; but when `pause` says so at the end of a slice, the step is suspended and `None` returned.
-    /// The next step makes a suspended one void; its sequences are then to be truncated to where they were.
+    /// Like [`Model::advance`], except that when `pause` returns true at the end of a slice, the step is suspended and
+    /// `None` is returned. The next step discards a suspended one; its sequences must then be truncated to their
+    /// previous length.
     ///
     /// # Errors
     /// As [`Model::advance`].
@@ -317,7 +318,7 @@ impl Model {
         Ok(logits?)
     }
 
-    /// Extends the sequences, and says what the backend is to compute.
+    /// Extends the sequences and collects the backend's batch.
     fn extend<'a>(
         &mut self,
         entries: &'a mut [Advance<'_>],
@@ -327,7 +328,7 @@ impl Model {
             let position = entry.sequence.n_tokens();
             if let Err(full) = self.cache.check(entry.sequence, entry.tokens.len()) {
                 let has_room = self.prefixes.make_room(&mut self.cache, full.needed);
-                // A request that could not run at all otherwise comes before what would make others faster.
+                // A request that could not run otherwise takes precedence over blocks that only make others faster.
                 if !has_room {
                     self.prefixes.unpin_all();
                     self.prefixes.make_room(&mut self.cache, full.needed);
@@ -342,25 +343,25 @@ impl Model {
         Ok(())
     }
 
-    /// Goes on with the step that is suspended.
+    /// Resumes the suspended step.
     ///
     /// # Errors
-    /// When none is, or the device fails.
+    /// When no step is suspended, or the device fails.
     pub fn resume(&mut self, pause: &mut dyn FnMut() -> bool) -> Result<Option<Logits<'_>>, ModelError> {
         Ok(self.backend.resume(pause)?)
     }
 
-    /// In how many slices, about equally long, a step is carried out.
+    /// The number of slices, about equally long, in which a step is carried out.
     pub fn n_slices(&self) -> usize {
         self.backend.n_slices()
     }
 
-    /// How many of the first tokens the cache holds from sequences that were kept.
+    /// How many of the first tokens are cached from kept sequences.
     pub fn cached_tokens(&self, tokens: &[u32]) -> usize {
         self.prefixes.cached_tokens(tokens)
     }
 
-    /// A sequence with as many of the first tokens as the cache holds from sequences that were kept.
+    /// A sequence with as many of the first tokens as are cached from kept sequences.
     ///
     /// # Errors
     /// When the device fails.
@@ -376,23 +377,23 @@ impl Model {
         }
     }
 
-    /// Keeps a sequence that has ended, whose tokens these are, for prompts that begin alike. No more is kept in all than
-    /// a context holds, so that memory does not grow with the number of conversations.
+    /// Keeps a finished sequence with these tokens for prompts with the same beginning. In total, no more is kept than
+    /// one context holds, so that memory does not grow with the number of conversations.
     pub fn keep(&mut self, tokens: &[u32], sequence: CachedSequence) {
         self.prefixes.keep(&mut self.cache, tokens, sequence);
         let n_blocks = self.context_length().div_ceil(BLOCK_TOKENS);
         self.prefixes.shrink_to(&mut self.cache, n_blocks);
     }
 
-    /// Bytes that a block of the KV cache has outside of the device; 0 where blocks cannot be taken out.
+    /// Bytes of a KV cache block outside the device; 0 if blocks cannot be copied out.
     pub fn block_bytes(&self) -> usize {
         self.backend.block_bytes()
     }
 
-    /// Hands the content of every whole block that is kept of these tokens to `take`, one after the other.
+    /// Passes the content of every kept whole block of these tokens to `take`, in order.
     ///
     /// # Errors
-    /// That of `take`, after which it is not called again.
+    /// The error of `take`, after which it is not called again.
     pub fn read_kept<E>(&mut self, tokens: &[u32], mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let n_whole = self.cached_tokens(tokens) / BLOCK_TOKENS * BLOCK_TOKENS;
         let found = self.prefixes.find(&mut self.cache, &tokens[..n_whole]);
@@ -406,11 +407,11 @@ impl Model {
         outcome
     }
 
-    /// Keeps what was computed of these tokens elsewhere; there are as many as fill whole blocks, whose content `give`
-    /// puts into its argument, one after the other.
+    /// Keeps blocks of these tokens that were computed elsewhere. The tokens must fill whole blocks; `give` fills its
+    /// argument with the content of one block after the other.
     ///
     /// # Errors
-    /// When the cache has no room, or that of `give`; nothing is kept then.
+    /// When the cache has no room, or `give` fails; nothing is kept then.
     pub fn keep_content<E: From<CacheFull>>(
         &mut self,
         tokens: &[u32],
@@ -432,12 +433,12 @@ impl Model {
         outcome
     }
 
-    /// What is kept of these tokens stays, whatever comes, until it is unpinned. Returns how many tokens that are.
+    /// Protects what is kept of these tokens from eviction until it is unpinned. Returns the number of pinned tokens.
     pub fn pin(&mut self, tokens: &[u32]) -> usize {
         self.prefixes.pin(tokens)
     }
 
-    /// Takes a pin back, of as many tokens as [`Model::pin`] said.
+    /// Undoes one pin, of as many tokens as [`Model::pin`] returned.
     pub fn unpin(&mut self, tokens: &[u32]) {
         self.prefixes.unpin(tokens);
     }
@@ -453,22 +454,22 @@ impl Model {
         }
     }
 
-    /// A second sequence with the same content; both may go on separately.
+    /// A second sequence with the same content; both may continue independently.
     pub fn fork(&mut self, sequence: &CachedSequence) -> CachedSequence {
         self.cache.fork(sequence)
     }
 
-    /// Forgets everything from position `n_tokens` on.
+    /// Drops everything from position `n_tokens` on.
     pub fn truncate(&mut self, sequence: &mut CachedSequence, n_tokens: usize) {
         self.cache.truncate(sequence, n_tokens);
     }
 
-    /// Takes a sequence's part of the cache back.
+    /// Returns a sequence's blocks to the cache.
     pub fn release(&mut self, sequence: CachedSequence) {
         self.cache.release(sequence);
     }
 
-    /// Positions that the cache has room for in all.
+    /// Positions that the whole cache has room for.
     pub fn cache_positions(&self) -> usize {
         self.cache.capacity() * BLOCK_TOKENS
     }

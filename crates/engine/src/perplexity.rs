@@ -1,9 +1,9 @@
 //! Perplexity of a text, as llama.cpp defines it.
 //!
-//! The text's tokens are cut into chunks of one context each, without overlap; what does not fill a chunk at the end is
-//! left out. In each chunk the first half is context only, and every token of the second half but the first is scored.
-//! Where the model's metadata asks for a BOS token, it takes the place of every chunk's first token. The perplexity is
-//! the exponential of the mean negative log-probability.
+//! The text's tokens are cut into chunks of one context each, without overlap; an incomplete chunk at the end is left
+//! out. In each chunk the first half is context only, and every token of the second half except the first is scored. If
+//! the model's metadata asks for a BOS token, it replaces every chunk's first token. The perplexity is the exponential
+//! of the mean negative log-probability.
 //! (<https://github.com/ggml-org/llama.cpp/blob/master/tools/perplexity/perplexity.cpp>)
 
 use thiserror::Error;
@@ -37,9 +37,9 @@ pub enum PerplexityError {
     /// The context cannot be used.
     #[error("a context of {context} tokens cannot be used: it must be 4 to {limit}, the model's context")]
     Context {
-        /// As asked for.
+        /// The requested context.
         context: usize,
-        /// What the model has.
+        /// The model's context.
         limit: usize,
     },
     /// There is too little text.
@@ -66,7 +66,7 @@ struct Score {
     count: usize,
 }
 
-/// Computes the perplexity of `text` in chunks of `context` tokens; `progress` sees it after every chunk.
+/// Computes the perplexity of `text` in chunks of `context` tokens; `progress` is called after every chunk.
 ///
 /// # Errors
 /// When the context does not suit the model or the text, or the model fails.
@@ -99,7 +99,7 @@ pub fn perplexity(
     Ok(result)
 }
 
-/// Scores a chunk in pieces, so that the logits of a long context need not all be there at once.
+/// Scores a chunk in pieces, so that the logits of a long context need not all be in memory at once.
 fn score_chunk(model: &mut Model, chunk: &[u32], score: &mut Score) -> Result<(), ModelError> {
     let mut sequence = CachedSequence::default();
     let starts = (0..chunk.len()).step_by(PIECE_TOKENS);

@@ -1,7 +1,7 @@
-//! Memory that is kept from step to step.
+//! Reuses memory from step to step.
 
-/// An empty vector with the memory of another, whose elements may have borrowed what is gone by now. The two types must be
-/// of the same size: then the standard library collects in place, and nothing is allocated.
+/// An empty vector with the memory of another, whose elements may borrow data that no longer exists. The two types must
+/// have the same size: then the standard library collects in place, without allocating.
 pub(crate) fn recycled<T, U>(mut elements: Vec<T>) -> Vec<U> {
     const { assert!(size_of::<T>() == size_of::<U>() && align_of::<T>() == align_of::<U>()) };
     elements.clear();

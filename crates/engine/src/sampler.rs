@@ -1,8 +1,8 @@
 //! Chooses the next token from the logits.
 //!
-//! The steps, in this order: penalties, bias, constraint, then top-k, top-p and min-p over the probabilities that are
-//! left, and the temperature last, as llama.cpp orders them. Temperature 0 takes the likeliest token that the first three
-//! left, the lowest id where several are equal.
+//! The steps, in this order: penalties, bias, constraint, then top-k, top-p and min-p over the remaining probabilities,
+//! and the temperature last, as in llama.cpp. Temperature 0 takes the likeliest token left by the first three, with the
+//! lowest id among equals.
 
 use hone_protocol::{InvalidSampling, SamplingOptions};
 use rand_chacha::ChaCha8Rng;
@@ -15,7 +15,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 pub struct Sampler {
     options: SamplingOptions,
     random: ChaCha8Rng,
-    /// The tokens that penalties look at, oldest first, and how often each is among them.
+    /// The tokens that penalties consider, oldest first, and how often each occurs.
     recent: VecDeque<u32>,
     counts: HashMap<u32, usize>,
     adjusted: Vec<f32>,
@@ -47,7 +47,7 @@ impl Sampler {
         })
     }
 
-    /// Lets the penalties know of a token of the prompt or the answer.
+    /// Tells the penalties about a token of the prompt or the answer.
     pub fn observe(&mut self, token: u32) {
         if self.options.penalty_window == 0 || !self.has_penalties() {
             return;
@@ -59,8 +59,8 @@ impl Sampler {
         *self.counts.entry(token).or_default() += 1;
     }
 
-    /// Chooses a token from the model's logits; `constrain` sets those of forbidden tokens to negative infinity. `None`
-    /// where there is nothing to choose from: every token is forbidden, or a logit is no number.
+    /// Chooses a token from the model's logits; `constrain` sets those of forbidden tokens to negative infinity.
+    /// Returns `None` if there is nothing to choose from: every token is forbidden, or a logit is NaN.
     pub fn sample(&mut self, logits: &[f32], constrain: impl FnOnce(&mut [f32])) -> Option<u32> {
         self.adjusted.clear();
         self.adjusted.extend_from_slice(logits);
@@ -115,7 +115,7 @@ impl Sampler {
                 return candidate.id;
             }
         }
-        // Rounding may leave a remainder; the last candidate stands for it.
+        // Rounding may leave a remainder, which goes to the last candidate.
         self.candidates.last().map_or(0, |candidate| candidate.id)
     }
 
@@ -175,7 +175,7 @@ fn softmax(candidates: &mut [Candidate], temperature: f32) {
     candidates.iter_mut().for_each(|candidate| candidate.probability /= sum);
 }
 
-/// A seed that differs from run to run, from the keys that the standard library draws for its hash tables.
+/// A seed that differs from run to run, taken from the random keys of the standard library's hash tables.
 fn fresh_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -1,27 +1,28 @@
 //! What runs next: one device, several models, requests of three lanes.
 //!
-//! The scheduler is pure. It is told what happens and when (a request arrives, a step is done), and answers with what to
-//! do: a [`Turn`] says whose KV cache is to be made or dropped, a [`StepPlan`] which tokens of which requests the next
-//! step computes. It owns no tensors, no clock and no threads, so that every rule is tested with simulated time.
+//! The scheduler is pure. It is told what happens and when (a request arrives, a step is done), and answers with what
+//! to do: a [`Turn`] says which requests get or lose a place in the KV cache, a [`StepPlan`] which tokens of which
+//! requests the next step computes. It owns no tensors, no clock and no threads, so every rule can be tested with
+//! simulated time.
 //!
-//! A step runs one model and mixes prompts and answers of several requests. The rules, in the order of their weight:
+//! A step runs one model and mixes prompts and answers of several requests. The rules, by precedence:
 //!
-//! - **Interactive work comes first at every step.** What is less urgent fills the time in which there is none, in chunks
-//!   that fit a time budget by the [cost model](cost) of the model, so that interactive work never waits longer than one
-//!   chunk. Where a model can be suspended inside a step, the chunk is a slice of the step and not the step.
-//! - **Nothing starves.** A lane below the one that runs earns a share of the time, and when it has earned a chunk it is
-//!   given one; never two in a row while somebody more urgent waits. Where it uses the same model, it joins the step
-//!   with as many tokens as it has earned the time for.
-//! - **Sessions take turns** within a lane: the one that has been given least time comes first.
-//! - **The KV cache is reserved** for all that a request may come to need before it starts. A request that finds no room
-//!   pauses less urgent ones, which lose their place in the cache and start again with what they had said; after
-//!   [`SchedulerSettings::patience`] in the queue a request keeps its place whatever comes.
-//! - **Pinned prefixes keep their blocks** beside all requests that fit beside them.
-//! - **One budget of memory** is over the weights and KV caches of all models. A model is admitted before it is loaded;
-//!   idle ones leave for it, those first that were not used for longest.
-//! - **A model may leave memory** although less urgent requests wait or run on it, for one that is needed sooner. They are
-//!   [parked](Scheduler::park), and come back when it does.
-//! - **Queues are bounded.** A request that finds a lane's queue full is refused with an estimate of when to try again.
+//! - **Interactive work comes first at every step.** Less urgent work fills the gaps, in chunks that fit a time budget
+//!   according to the model's [cost model](cost), so that interactive work never waits longer than one chunk. If a
+//!   model can be suspended inside a step, the chunk is a slice of the step rather than the whole step.
+//! - **Nothing starves.** A lane below the one that runs earns a share of the time. When it has earned a chunk it is
+//!   given one, but never two in a row while more urgent work waits. If it uses the same model, it joins the step with
+//!   as many tokens as it has earned the time for.
+//! - **Sessions take turns** within a lane: the one that has been given the least time comes first.
+//! - **The KV cache is reserved** for everything a request may come to need before it starts. A request that finds no
+//!   room pauses less urgent ones, which lose their place in the cache and later continue after the text they had
+//!   generated; after [`SchedulerSettings::patience`] in the queue a request can no longer be paused.
+//! - **Pinned prefixes keep their blocks** as long as the requests fit into the rest of the cache.
+//! - **One memory budget** covers the weights and KV caches of all models. A model is admitted before it is loaded;
+//!   idle models are unloaded to make room, the least recently used first.
+//! - **A model may be unloaded** while less urgent requests wait or run on it, if another is needed sooner. Its
+//!   requests are [parked](Scheduler::park), and return when it does.
+//! - **Queues are bounded.** If a lane's queue is full, a request is refused with an estimate of when to try again.
 //!
 //! The order of calls: [`Scheduler::turn`], then [`Scheduler::start`] or [`Scheduler::follow`] for every request that it
 //! names, then [`Scheduler::plan`], and after the step [`Scheduler::step_done`] or [`Scheduler::step_suspended`].
@@ -56,11 +57,11 @@ pub use plan::{Pause, Progress, StepEntry, StepKind, StepPlan};
 pub use request::{Arrival, ParkedRequest};
 pub use residency::{Admission, ModelMemory, OverBudget};
 
-/// Names a request. Later ones have larger numbers.
+/// Identifies a request. Later ones have larger numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// Names a loaded model.
+/// Identifies a loaded model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModelId(pub u32);
 
@@ -71,18 +72,19 @@ pub struct SchedulerSettings {
     pub chunk: Duration,
     /// The longest that a part of an interactive prompt should hold up other interactive requests' next tokens.
     pub interactive_chunk: Duration,
-    /// The longest that a part of an interactive prompt should take where no other request is held up by it: a
-    /// cancellation, and whoever comes then, waits so long at most.
+    /// The longest that a part of an interactive prompt should take if it holds up no other request: cancellations and
+    /// new requests wait at most this long.
     pub longest_step: Duration,
     /// The most prompt tokens of a step.
     pub prefill_tokens: usize,
-    /// The most requests of one model that hold a place in its KV cache at a time.
+    /// The most requests per model that hold a place in its KV cache at a time.
     pub sequences: usize,
-    /// Part of the time that is the background lane's however much interactive work there is; below 1.
+    /// Share of the time guaranteed to the background lane, however much interactive work there is; below 1.
     pub background_share: f64,
-    /// Part of the time that is the batch lane's however much else there is; below 1.
+    /// Share of the time guaranteed to the batch lane, however much other work there is; below 1.
     pub batch_share: f64,
-    /// How long a request waits for a place in the KV cache before it comes before all others and keeps what it gets.
+    /// How long a request waits for a place in the KV cache before it goes ahead of all others and can no longer be
+    /// paused.
     pub patience: Duration,
     /// The most requests that wait for a place in the KV cache, in the order of [`Lane::ALL`].
     pub queue_limits: [usize; Lane::ALL.len()],
@@ -104,19 +106,19 @@ impl Default for SchedulerSettings {
     }
 }
 
-/// What the scheduler has to know of a model.
+/// What the scheduler needs to know about a model.
 #[derive(Clone, Debug)]
 pub struct ModelTraits {
     /// Blocks of its KV cache.
     pub kv_blocks: usize,
-    /// In how many parts, about equally long, a step can be carried out with other models' steps between; 1 where a
-    /// step cannot be suspended.
+    /// Number of parts of about equal length into which a step can be divided, so that other models' steps can run in
+    /// between; 1 if a step cannot be suspended.
     pub slices: usize,
-    /// What its steps are believed to cost before any has been measured.
+    /// Estimated cost of its steps before any has been measured.
     pub cost: CostModel,
 }
 
-/// Why a request is not taken.
+/// Why a request is refused.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
     /// Its lane's queue is full.
@@ -124,7 +126,7 @@ pub enum Refusal {
     QueueFull {
         /// The lane.
         lane: Lane,
-        /// Requests that wait in it.
+        /// Requests waiting in it.
         queued: usize,
         /// An estimate of when one of them will have left the queue.
         retry_after: Duration,
@@ -132,62 +134,62 @@ pub enum Refusal {
     /// The KV cache could never hold it.
     #[error("the request needs {needed} blocks of the KV cache, which has {available}: shorten it")]
     TooLarge {
-        /// Blocks that it may come to need.
+        /// Blocks that the request may come to need.
         needed: usize,
-        /// Blocks that there are.
+        /// Blocks available.
         available: usize,
     },
-    /// There is no such model.
+    /// The model is not loaded.
     #[error("model {} is not loaded", .0.0)]
     UnknownModel(ModelId),
 }
 
-/// What the scheduler knows, and all that it decides from.
+/// The scheduler's state, from which it decides everything.
 #[derive(Debug)]
 pub struct Scheduler {
     settings: SchedulerSettings,
-    /// Bytes that all models together may take; nothing bounds them without it.
+    /// Bytes that all models together may take; `None` means unlimited.
     budget: Option<u64>,
     models: BTreeMap<ModelId, ModelState>,
     requests: BTreeMap<RequestId, Request>,
     lanes: Lanes,
     /// The step that is being carried out.
     running: Option<RunningStep>,
-    /// Whether the last step was one that a lane had earned while more urgent work waited.
+    /// Whether the last step was an earned one that ran while more urgent work waited.
     was_earned: bool,
     metrics: Metrics,
-    /// The latest time that was told.
+    /// The latest time reported to the scheduler.
     latest: Duration,
 }
 
-/// A model that is in memory, or for which memory has been set apart while it is loaded.
+/// A model that is in memory, or that has memory reserved while it is loaded.
 #[derive(Debug)]
 struct ModelState {
     memory: ModelMemory,
-    /// Whether it stays in memory whatever comes.
+    /// Whether it is never unloaded.
     is_pinned: bool,
-    /// When the last of its requests left, or it was loaded.
+    /// When its last request left, or when it was loaded.
     last_used: Duration,
     /// `None` while it is being loaded.
     ready: Option<ReadyModel>,
 }
 
-/// A model that can run.
+/// A model that is ready to run.
 #[derive(Debug)]
 struct ReadyModel {
     traits: ModelTraits,
-    /// Blocks of pinned prefixes: requests that fit beside them leave them alone.
+    /// Blocks of pinned prefixes, left alone by requests that fit into the other blocks.
     pinned_blocks: usize,
     suspended: Option<SuspendedStep>,
 }
 
 impl Scheduler {
-    /// A scheduler without models, whose memory nothing bounds.
+    /// A scheduler without models and without a memory limit.
     pub fn new(settings: SchedulerSettings) -> Self {
         Self::within(None, settings)
     }
 
-    /// A scheduler without models, which may take so many bytes together.
+    /// A scheduler without models, whose models may take `budget` bytes together.
     pub fn within(budget: Option<u64>, settings: SchedulerSettings) -> Self {
         let lanes = Lanes::new(&settings);
         Scheduler {
@@ -203,14 +205,14 @@ impl Scheduler {
         }
     }
 
-    /// A model has been loaded. Where memory is bounded, it has been [admitted](Scheduler::admit_model) before.
+    /// A model has been loaded. If memory is bounded, it must have been [admitted](Scheduler::admit_model) before.
     pub fn add_model(&mut self, model: ModelId, traits: ModelTraits, now: Duration) {
         let state = self.models.entry(model).or_insert_with(|| ModelState::new(ModelMemory::default(), false));
         state.ready = Some(ReadyModel { traits, pinned_blocks: 0, suspended: None });
         state.last_used = now;
     }
 
-    /// A model has left memory, or cannot be loaded. Returns its requests, which are forgotten.
+    /// A model has been unloaded, or cannot be loaded. Returns its requests, which are forgotten.
     pub fn remove_model(&mut self, model: ModelId) -> Vec<RequestId> {
         let requests: Vec<RequestId> =
             self.requests.values().filter(|request| request.model == model).map(|request| request.id).collect();
@@ -222,7 +224,7 @@ impl Scheduler {
         requests
     }
 
-    /// Takes the requests off a model that is about to leave memory. It may come back under another id.
+    /// Takes the requests off a model that is about to be unloaded. It may return under another id.
     pub fn park(&mut self, model: ModelId, now: Duration) -> Vec<ParkedRequest> {
         let ids = self.requests.values().filter(|request| request.model == model).map(|request| request.id);
         let parked: Vec<RequestId> = ids.collect();
@@ -250,7 +252,7 @@ impl Scheduler {
         self.requests.insert(request.id, request);
     }
 
-    /// A parked request is taken back.
+    /// A parked request is cancelled.
     pub fn cancel_parked(&mut self, parked: &ParkedRequest) {
         self.metrics.lane_mut(parked.0.lane).counts.cancelled += 1;
     }
@@ -260,22 +262,22 @@ impl Scheduler {
         self.metrics.lane_mut(parked.0.lane).counts.failed += 1;
     }
 
-    /// How urgent what there is to do is; `None` where there is nothing.
+    /// The most urgent lane with work; `None` if there is no work.
     pub fn urgency(&self) -> Option<Lane> {
         self.requests.values().map(Request::urgency).min()
     }
 
-    /// So many blocks of a model's KV cache are now pinned. A request that needs more than the others has them all the same.
+    /// `n_blocks` of a model's KV cache are now pinned. A request that does not fit into the others may still use them.
     pub fn set_pinned_blocks(&mut self, model: ModelId, n_blocks: usize) {
         if let Some(ready) = self.ready_mut(model) {
             ready.pinned_blocks = n_blocks;
         }
     }
 
-    /// A request comes in. `id` must be larger than those of all requests before.
+    /// A request arrives. `id` must be larger than those of all earlier requests.
     ///
     /// # Errors
-    /// When it is not taken.
+    /// When it is refused.
     pub fn arrive(&mut self, id: RequestId, arrival: Arrival, now: Duration) -> Result<(), Refusal> {
         let lane = arrival.lane;
         self.note(now);
@@ -290,7 +292,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A request is not even let in.
+    /// Counts a request that was refused before it reached the scheduler.
     pub fn refuse(&mut self, lane: Lane) {
         let counts = &mut self.metrics.lane_mut(lane).counts;
         counts.arrived += 1;
@@ -316,7 +318,8 @@ impl Scheduler {
         self.requests.values().filter(|request| request.lane == lane && request.is_queued()).count()
     }
 
-    /// A request is taken back. A suspended step that it is part of is void: the others' part of it is computed again.
+    /// A request is cancelled. If it is part of a suspended step, that step is discarded and the others' part of it is
+    /// computed again.
     pub fn cancel(&mut self, id: RequestId) {
         if let Some(request) = self.requests.get(&id) {
             self.metrics.lane_mut(request.lane).counts.cancelled += 1;
@@ -324,7 +327,7 @@ impl Scheduler {
         }
     }
 
-    /// Something went wrong with a request, which is forgotten.
+    /// A request failed and is forgotten.
     pub fn fail(&mut self, id: RequestId) {
         if let Some(request) = self.requests.get(&id) {
             self.metrics.lane_mut(request.lane).counts.failed += 1;
@@ -332,15 +335,15 @@ impl Scheduler {
         }
     }
 
-    /// A request that a [`Turn`] named starts; `cached` tokens of its prompt, but not all, were found in the KV cache.
+    /// A request named by a [`Turn`] starts; `cached` tokens of its prompt, but not all, were found in the KV cache.
     pub fn start(&mut self, id: RequestId, cached: usize) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         debug_assert!(cached < request.uncomputed, "a token is left to be computed");
         request.become_running(cached);
     }
 
-    /// A request that a [`Turn`] named waits until `leader` has computed the first `n_tokens` of its prompt, which both
-    /// have in common. A turn names it again when that is so, or when the leader is gone.
+    /// A request named by a [`Turn`] waits until `leader` has computed the first `n_tokens` of its prompt, which both
+    /// share. A turn names it again when that has happened, or when the leader is gone.
     pub fn follow(&mut self, id: RequestId, leader: RequestId, n_tokens: usize) {
         if let Some(request) = self.requests.get_mut(&id) {
             request.phase = Phase::Following { leader, n_tokens };
@@ -352,34 +355,34 @@ impl Scheduler {
         self.requests.is_empty()
     }
 
-    /// Whether a request is known: it waits or runs.
+    /// Whether a request is waiting or running.
     pub fn contains(&self, id: RequestId) -> bool {
         self.requests.contains_key(&id)
     }
 
-    /// Whether a request's tokens are being computed: it has a place in the KV cache and waits for nobody.
+    /// Whether a request can be advanced: it has a place in the KV cache and does not follow another.
     pub fn is_running(&self, id: RequestId) -> bool {
         self.requests.get(&id).is_some_and(Request::is_running)
     }
 
-    /// Blocks of a model's KV cache that are reserved for requests.
+    /// Blocks of a model's KV cache reserved for requests.
     pub fn reserved_blocks(&self, model: ModelId) -> usize {
         self.holders(model).map(|request| request.blocks).sum()
     }
 
-    /// What the scheduler has learnt of a model's steps.
+    /// The cost model learnt from a model's steps.
     pub fn cost(&self, model: ModelId) -> Option<&CostModel> {
         self.models.get(&model)?.ready.as_ref().map(|ready| &ready.traits.cost)
     }
 
-    /// Requests of a lane: those that wait for a place in the KV cache, and those that have one.
+    /// Requests of a lane: the number waiting for a place in the KV cache, and the number that have one.
     pub fn n_requests(&self, lane: Lane) -> (usize, usize) {
         let all = self.requests.values().filter(|request| request.lane == lane).count();
         let queued = self.n_queued(lane);
         (queued, all - queued)
     }
 
-    /// What the lanes' requests have gone through.
+    /// Statistics of all lanes.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
@@ -389,7 +392,7 @@ impl Scheduler {
         self.requests.values().filter(move |request| request.model == model && !request.is_queued())
     }
 
-    /// Removes a request from everything that knows it.
+    /// Removes every trace of a request.
     fn forget(&mut self, id: RequestId) {
         let Some(request) = self.requests.remove(&id) else { return };
         self.lanes.leave(request.lane, request.session);
@@ -399,7 +402,7 @@ impl Scheduler {
         }
     }
 
-    /// A suspended step ends without a result when one of its requests is no longer there.
+    /// Discards a suspended step if this request is part of it.
     fn void_suspended(&mut self, model: ModelId, id: RequestId) {
         let Some(ready) = self.ready_mut(model) else { return };
         if ready.suspended.as_ref().is_some_and(|suspended| suspended.plan.contains(id)) {
@@ -416,14 +419,14 @@ impl Scheduler {
         self.models.get_mut(&model)?.ready.as_mut()
     }
 
-    /// Takes note of what time it is.
+    /// Records the current time.
     fn note(&mut self, now: Duration) {
         self.latest = self.latest.max(now);
     }
 }
 
 impl ReadyModel {
-    /// Blocks that requests may have together, one of which needs so many.
+    /// Blocks available to all requests together, if one of them needs `needed`.
     fn available_blocks(&self, needed: usize) -> usize {
         let beside_pinned = self.traits.kv_blocks.saturating_sub(self.pinned_blocks);
         if needed > beside_pinned { self.traits.kv_blocks } else { beside_pinned }

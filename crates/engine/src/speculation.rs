@@ -1,46 +1,47 @@
-//! Guesses what comes next from what is there already, so that one step can compute several tokens.
+//! Guesses what comes next from the existing text, so that one step can compute several tokens.
 //!
-//! Text repeats itself: an answer quotes its question, code names its variables again. Where the last tokens stood before,
-//! the tokens that followed them then are a good guess at what follows now (prompt lookup,
-//! <https://github.com/apoorvumang/prompt-lookup-decoding>). The step that would compute one token computes the guessed ones
-//! too; the sampler then goes through the rows as it would have gone through single steps, and as soon as it chooses
-//! something else than was guessed, the rest is thrown away. So a guess never changes an answer, only its time.
+//! Text repeats itself: an answer quotes its question, code names its variables again. If the last tokens occurred
+//! before, the tokens that followed them then are a good guess at what follows now (prompt lookup,
+//! <https://github.com/apoorvumang/prompt-lookup-decoding>). The step that would compute one token also computes the
+//! guessed ones; the sampler then goes through the rows as it would have gone through single steps, and as soon as it
+//! chooses a token that differs from the guess, the rest is thrown away. So a guess never changes an answer, only its
+//! time.
 //!
-//! Where nothing repeats itself, a second and smaller model may guess, if there is one ([`draft_model`]).
+//! Where nothing repeats itself, a second, smaller model may guess, if there is one ([`draft_model`]).
 //!
-//! A guessed token costs a part of a step. Whether that pays is reckoned up for every request and each way of guessing:
-//! where it does not, guessing rests, longer each time.
+//! A guessed token costs a fraction of a step. Whether that pays is tracked for every request and each way of guessing:
+//! if it does not, guessing pauses, longer each time.
 
 pub(crate) mod draft_model;
 
 use crate::scheduler::RequestId;
 use draft_model::DraftModel;
 
-/// The longest run of tokens that is looked for. A longer one finds the same places nearly always.
+/// The longest run of tokens that is searched for. A longer one would nearly always find the same places.
 const LONGEST_MATCH: usize = 8;
-/// The shortest that is taken for more than chance.
+/// The shortest run that is considered more than chance.
 const SHORTEST_MATCH: usize = 2;
 
 /// The fewest and the most tokens that are guessed at once.
 const DRAFT_LENGTHS: std::ops::RangeInclusive<usize> = 1..=12;
 
-/// What it costs to compute a guessed token, in steps; a right one saves one.
+/// The cost of computing a guessed token, in steps; a right one saves one.
 const COST: f32 = 0.2;
-/// Steps that guessing may lose before it rests, and the most that it can have saved up.
+/// The steps that guessing may lose before it pauses, and the most that it can save up.
 const CREDIT: f32 = 2.0;
-/// What it may lose after a rest.
+/// The steps that it may lose after a pause.
 const CREDIT_AFTER_REST: f32 = 0.4;
-/// Tokens of the first rest; every rest is twice as long as the one before.
+/// Tokens of the first pause; every pause is twice as long as the one before.
 const FIRST_REST: usize = 16;
 
-/// Guesses for one request.
+/// Makes guesses for one request.
 #[derive(Debug)]
 pub(crate) struct Drafter {
     /// The prompt and the answer so far.
     tokens: Vec<u32>,
     lookup: Pace,
     model: Pace,
-    /// The present guess, and whether the draft model made it.
+    /// The current guess, and whether the draft model made it.
     drafted: Vec<u32>,
     is_of_model: bool,
 }
@@ -56,14 +57,14 @@ impl Drafter {
         }
     }
 
-    /// Takes note of a token of the answer.
+    /// Records a token of the answer.
     pub(crate) fn observe(&mut self, token: u32) {
         self.tokens.push(token);
         self.lookup.pass_token();
         self.model.pass_token();
     }
 
-    /// Tokens that may come next, at most `most`.
+    /// Guesses at most `most` of the next tokens.
     pub(crate) fn draft(&mut self, most: usize, model: Option<(&mut DraftModel, RequestId)>) -> &[u32] {
         self.drafted.clear();
         self.look_up(most);
@@ -75,7 +76,7 @@ impl Drafter {
         &self.drafted
     }
 
-    /// Takes note of how many of the first `n_drafted` tokens of the guess were right.
+    /// Records how many of the first `n_drafted` guessed tokens were right.
     pub(crate) fn learn(&mut self, n_drafted: usize, n_accepted: usize) {
         match self.is_of_model {
             true => self.model.learn(n_drafted, n_accepted),
@@ -94,7 +95,7 @@ impl Drafter {
         }
     }
 
-    /// Where the text goes on after the longest run that it ends with and that stood there before; the latest of several.
+    /// The index after the longest earlier occurrence of the tokens that end the text; the latest of several.
     fn continuation(&self) -> Option<usize> {
         let last = *self.tokens.last()?;
         let mut best = (SHORTEST_MATCH - 1, None);
@@ -113,14 +114,14 @@ impl Drafter {
         best.1
     }
 
-    /// How many tokens before `end` are those at the end of the text, up to the longest run that is looked for.
+    /// How many tokens before `end` match those at the end of the text, up to the longest run that is searched for.
     fn match_length(&self, end: usize) -> usize {
         let before = self.tokens[..end].iter().rev();
         before.zip(self.tokens.iter().rev()).take(LONGEST_MATCH).take_while(|(a, b)| a == b).count()
     }
 }
 
-/// How much is guessed: more after guesses that were right, and nothing for a while where it does not pay.
+/// How much is guessed: more after right guesses, and nothing for a while if it does not pay.
 #[derive(Debug)]
 struct Pace {
     /// What a guessed token costs, in steps.

@@ -1,6 +1,6 @@
-//! Measures how fast a model runs, as llama-bench does: a prompt of so many tokens, or so many tokens generated, of one
-//! sequence or of several side by side, from an empty context or at some depth. The tokens are arbitrary; sampling is not
-//! part of what is measured.
+//! Measures how fast a model runs, as llama-bench does: a prompt of `n` tokens, or `n` generated tokens, for one
+//! sequence or several side by side, from an empty context or at some depth. The tokens are arbitrary; sampling is not
+//! measured.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ const PROMPT_CHUNK: usize = 512;
 pub struct SpeedTest {
     /// What every sequence does.
     pub work: Work,
-    /// Tokens that every sequence has behind it; they are not measured.
+    /// Tokens that precede the measurement in every sequence; computing them is not measured.
     pub depth: usize,
     /// Sequences side by side; at least one.
     pub batch: usize,
@@ -25,14 +25,14 @@ pub struct SpeedTest {
 /// What a sequence does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// A prompt of so many tokens is processed.
+    /// A prompt of this many tokens is processed.
     Prompt(usize),
-    /// So many tokens are generated, one after the other.
+    /// This many tokens are generated, one after the other.
     Generation(usize),
 }
 
 impl SpeedTest {
-    /// Tokens that a run computes of one sequence.
+    /// Tokens per sequence that a run computes.
     pub fn n_tokens(&self) -> usize {
         match self.work {
             Work::Prompt(n_tokens) | Work::Generation(n_tokens) => n_tokens,
@@ -44,7 +44,7 @@ impl SpeedTest {
         self.depth + self.n_tokens()
     }
 
-    /// The short name that llama-bench gives it, and what it has no name for: `pp512`, `tg64 @ d2048`, `tg32 x8`.
+    /// The name llama-bench gives it, extended for batches: `pp512`, `tg64 @ d2048`, `tg32 x8`.
     pub fn name(&self) -> String {
         let work = match self.work {
             Work::Prompt(n_tokens) => format!("pp{n_tokens}"),
@@ -55,8 +55,9 @@ impl SpeedTest {
         work + &depth + &batch
     }
 
-    /// Runs the test once uncounted, which touches weights and makes buffers, and then `repetitions` times; gives tokens
-    /// per second of all sequences together, for each run. `progress` sees how many are done.
+    /// Runs the test once unmeasured, which touches weights and allocates buffers, and then `repetitions` times.
+    /// Returns the tokens per second of all sequences together, for each run. `progress` is told how many runs are
+    /// done.
     ///
     /// # Errors
     /// When the model's context or its cache is too small for it, or the model fails.
@@ -95,7 +96,7 @@ impl SpeedTest {
     }
 }
 
-/// Appends so many tokens to every sequence, and computes the logits of the last.
+/// Appends this many tokens to every sequence, and computes the logits of the last.
 fn prompt(model: &mut Model, sequences: &mut [CachedSequence], n_tokens: usize) -> Result<(), ModelError> {
     let tokens: Vec<u32> = (0..n_tokens).map(|index| arbitrary_token(model, index)).collect();
     let chunk_tokens = (PROMPT_CHUNK / sequences.len().max(1)).max(1);

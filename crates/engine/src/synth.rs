@@ -1,11 +1,11 @@
 //! Model files of any size without a download: a real model's shape, another file's tokenizer, random weights.
 //!
-//! Speed, memory and loading depend on shapes and formats and not on what the weights say, so a synthesized 7B measures
-//! what a real one would; and a tiny model of each architecture lets tests run the whole engine in milliseconds. The
-//! weights are drawn so that a forward pass stays in the range of a trained model: norms of about 1, hidden states that
-//! neither vanish nor explode over the layers, logits that spread over a few units.
+//! Speed, memory and loading depend on shapes and formats, not on the values of the weights, so a synthesized 7B
+//! measures what a real one would; and a tiny model of each architecture lets tests run the whole engine in
+//! milliseconds. The weights are drawn so that a forward pass stays in the range of a trained model: norms of about 1,
+//! hidden states that neither vanish nor explode over the layers, logits that spread over a few units.
 //!
-//! Quantized weights are never quantized: their blocks are drawn directly, which makes gigabytes in seconds.
+//! No weights are quantized: the blocks are drawn directly, which makes gigabytes in seconds.
 //! The same shape, quantization, vocabulary and seed give the same file on every machine.
 
 mod layout;
@@ -30,23 +30,23 @@ const TOKENS: &str = "tokenizer.ggml.tokens";
 /// Why a model cannot be synthesized.
 #[derive(Debug, Error)]
 pub enum SynthError {
-    /// No such shape.
+    /// The shape does not exist.
     #[error("there is no shape {name:?}; there are {known}")]
     UnknownShape {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The known names.
         known: String,
     },
-    /// No such quantization.
+    /// The quantization does not exist.
     #[error("there is no quantization {name:?}; there are {known}")]
     UnknownQuantization {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The known names.
         known: String,
     },
-    /// The file with the tokenizer has none.
+    /// The file given for its tokenizer has none.
     #[error("the vocabulary cannot be used")]
     Vocabulary(#[source] GgufError),
     /// The operating system refused.
@@ -54,7 +54,7 @@ pub enum SynthError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The model cannot be laid out as a file.
@@ -71,7 +71,7 @@ pub struct Summary {
     pub n_parameters: u64,
 }
 
-/// How far a file has been written.
+/// Progress of writing a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes so far.
@@ -80,13 +80,13 @@ pub struct Progress {
     pub total_bytes: u64,
 }
 
-/// Writes a model to the file `output`, with the tokenizer of `vocabulary` (every `tokenizer.*` key; its number of
-/// tokens is the model's). `progress` is called after every few megabytes.
+/// Writes a model to the file `output`, with the tokenizer of `vocabulary` (every `tokenizer.*` key; the model has as
+/// many tokens as it). `progress` is called every few megabytes.
 ///
-/// The file appears under its name when it is complete, and replaces one that was there.
+/// The file appears under its name once it is complete, replacing any existing file.
 ///
 /// # Errors
-/// When `vocabulary` has no tokens, or the file cannot be written; nothing is left behind then.
+/// When `vocabulary` has no tokens, or the file cannot be written; nothing is left behind.
 pub fn write(
     shape: &Shape,
     quantization: Quantization,
@@ -108,10 +108,10 @@ pub fn write(
     Ok(summary)
 }
 
-/// Writes a model as [`write()`] does, to anything that takes bytes.
+/// Writes a model like [`write()`], to any output.
 ///
 /// # Errors
-/// When `vocabulary` has no tokens, or the output refuses.
+/// When `vocabulary` has no tokens, or writing fails.
 pub fn write_to(
     shape: &Shape,
     quantization: Quantization,

@@ -1,16 +1,16 @@
-//! Conversations as the text that a model was trained on, and that text as token ids.
+//! Renders conversations as the text that a model was trained on, and that text as token ids.
 //!
-//! The template is a Jinja program in the model's metadata, and comes from a stranger. It can reach nothing but the
-//! conversation, and runs in a [process of its own](worker) within 256 MiB of memory, 64 MiB of stack and 5 seconds for a
-//! rendering, of which minijinja may take two million steps; what takes more is an error of that request. The process is
-//! started when the template is first used: who only continues text never meets it. Where a file has no template, one of
-//! the well-known forms stands in, chosen by the control tokens that the vocabulary has; those, and the templates of the
-//! catalog's files, are known and run in this process.
+//! The template is a Jinja program in the model's metadata, and is not trusted. It can access nothing but the
+//! conversation, and runs in a [process of its own](worker) within 256 MiB of memory, 64 MiB of stack and 5 seconds per
+//! rendering, of which minijinja may execute two million instructions; exceeding a limit fails that request. The
+//! process is started when the template is first used, so plain text continuation never starts it. A file without a
+//! template gets one of the well-known formats, chosen by the control tokens in its vocabulary; those, and the
+//! templates of the catalog's files, are known and run in this process.
 //!
-//! What people and tools write stays text. A message that contains the name of a control token (`<|im_end|>`) reaches the
-//! model as these letters: the name is replaced by a character for private use while the template runs, and put back as
-//! text that is not searched for control tokens. A template that makes such a name of other text (`<|IM_END|>` in lower
-//! case) has that conversation refused.
+//! What people and tools write stays text. If a message contains the name of a control token (`<|im_end|>`), the model
+//! sees these letters: the name is replaced by a private-use character while the template runs, and put back as text in
+//! which control tokens are not recognized. If a template makes such a name out of other text (`<|IM_END|>` in lower
+//! case), the conversation is refused.
 
 mod conversation;
 mod disguise;
@@ -40,7 +40,7 @@ pub use host::TemplateHost;
 pub use messages::Failure;
 
 const KEY: &str = "tokenizer.chat_template";
-/// The longest template. Those of well-known models have up to some twenty kilobytes.
+/// The longest template. Those of well-known models have up to about twenty kilobytes.
 const MAX_TEMPLATE_BYTES: usize = 1 << 20;
 
 /// Why a conversation cannot be turned into a prompt.
@@ -52,19 +52,19 @@ pub enum TemplateError {
     /// The template is not valid Jinja, or refuses the conversation.
     #[error("the model's chat template fails {0}")]
     Failed(Failure),
-    /// The template is longer than any that is known.
+    /// The template is too long.
     #[error("{KEY} has {n_bytes} bytes: a chat template may have {MAX_TEMPLATE_BYTES}")]
     TooLong {
         /// Its length.
         n_bytes: usize,
     },
-    /// The template costs more than a template may.
+    /// The template exceeds a limit.
     #[error("the model's chat template {0}: use a file with another one, or give plain text to continue")]
     Exceeded(String),
-    /// The process in which the template should run cannot be used.
+    /// The process in which the template should run is unavailable.
     #[error("cannot run the model's chat template in a process of its own")]
     Process(#[source] std::io::Error),
-    /// The template makes a control token of what somebody wrote.
+    /// The template makes a control token out of a message's text.
     #[error(
         "the model's chat template turns text of the conversation into the control token {name:?}: reword it, or use a \
          file with another template"
@@ -73,17 +73,17 @@ pub enum TemplateError {
         /// The token's name.
         name: String,
     },
-    /// Nobody waits for the prompt any more.
+    /// The request was cancelled.
     #[error("the request was cancelled")]
     Cancelled,
-    /// The file has no template and its vocabulary is of no well-known chat format.
+    /// The file has no template and its vocabulary matches no well-known chat format.
     #[error(
         "the file has no {KEY}, and its vocabulary has the control tokens of no well-known chat format: it is not made \
          for conversations; give it plain text to continue"
     )]
     Missing,
-    /// There are tools, and the template does not mention any.
-    #[error("the model's chat template knows no tools")]
+    /// The request has tools, and the template does not mention any.
+    #[error("the model's chat template does not support tools")]
     NoTools,
     /// The prompt could not be tokenized.
     #[error(transparent)]
@@ -94,14 +94,14 @@ pub enum TemplateError {
 #[derive(Debug)]
 pub struct ChatTemplate {
     plain: Template,
-    /// The one for conversations with tools, where the file has one of its own.
+    /// The template for conversations with tools, if the file has a separate one.
     with_tools: Option<Template>,
-    /// Whether it is known to leave text as it is.
+    /// Whether it is a known template that passes text through unchanged.
     is_known: bool,
 }
 
 impl ChatTemplate {
-    /// The template in the file's metadata, or the one that its vocabulary suggests. It is not parsed yet:
+    /// The template in the file's metadata, or the one that its vocabulary suggests. It is not parsed yet;
     /// [`ChatTemplate::check`] does that.
     ///
     /// # Errors
@@ -128,25 +128,25 @@ impl ChatTemplate {
         Ok(ChatTemplate { plain: Template::here(source(text, tokenizer)?), with_tools: None, is_known: true })
     }
 
-    /// Whether rendering may take as long as a template is allowed to, and should hold nobody up.
+    /// Whether rendering may take up to the time limit, and so should not block others.
     pub(crate) fn may_take_long(&self) -> bool {
         self.plain.is_elsewhere()
     }
 
-    /// Whether the template can be used at all.
+    /// Checks whether the template can be used at all.
     ///
     /// # Errors
-    /// When it does not parse, or costs too much.
+    /// When it does not parse, or exceeds a limit.
     pub fn check(&self) -> Result<(), TemplateError> {
         let templates = std::iter::once(&self.plain).chain(&self.with_tools);
         templates.into_iter().try_for_each(|template| template.ask(&Request::Check, &|| false).map(drop))
     }
 
-    /// The text of a conversation, up to where the model's next turn begins. Where the template refuses a system message,
-    /// its text stands before the first user message.
+    /// The text of a conversation, up to where the model's next turn begins. If the template refuses a system message,
+    /// its text is put before the first user message.
     ///
     /// # Errors
-    /// When the template fails or refuses the conversation, or there are tools and it knows none.
+    /// When the template fails or refuses the conversation, or does not support the given tools.
     pub fn render(&self, messages: &[Message], tools: &[Tool]) -> Result<String, TemplateError> {
         self.render_unless(messages, tools, &|| false)
     }
@@ -171,11 +171,11 @@ impl ChatTemplate {
         })
     }
 
-    /// The token ids of a conversation, up to where the model's next turn begins, with one BOS where the model wants one.
+    /// The token ids of a conversation, up to where the model's next turn begins, with one BOS if the model wants one.
     /// Control tokens come from the template alone, never from the text of a message or a tool.
     ///
     /// # Errors
-    /// As [`ChatTemplate::render`], and when the template makes a control token of a text.
+    /// As [`ChatTemplate::render`], and when the template makes a control token out of a text.
     pub fn encode_chat(
         &self,
         tokenizer: &Tokenizer,
@@ -185,7 +185,7 @@ impl ChatTemplate {
         self.encode_chat_unless(tokenizer, messages, tools, &|| false)
     }
 
-    /// As [`ChatTemplate::encode_chat`], until the request is cancelled.
+    /// Like [`ChatTemplate::encode_chat`], but stops when the request is cancelled.
     pub(crate) fn encode_chat_unless(
         &self,
         tokenizer: &Tokenizer,
@@ -204,8 +204,8 @@ impl ChatTemplate {
         Ok(tokenizer.encode_prompt(&text, &literal)?)
     }
 
-    /// Checks that the control tokens `found` in what was rendered of a conversation come from the template: a neutral
-    /// version of the conversation has as many of each.
+    /// Checks that the control tokens `found` in the rendered conversation come from the template: a neutral version of
+    /// the conversation must have as many of each.
     fn check_control_tokens(
         &self,
         found: &[u32],
@@ -244,7 +244,7 @@ fn source(text: &str, tokenizer: &Tokenizer) -> Result<Source, TemplateError> {
     Ok(Source { text: text.to_owned(), bos: name(tokenizer.bos()), eos: name(tokenizer.eos()) })
 }
 
-/// The template under its plain key, or of the named ones the default, or the first.
+/// The template under its plain key; otherwise, of the named ones, the default or the first.
 fn stored_template(gguf: &Gguf) -> Result<Option<&str>, TemplateError> {
     for key in [KEY, "tokenizer.chat_template.default"] {
         if let Some(source) = gguf.string(key)? {
@@ -255,7 +255,7 @@ fn stored_template(gguf: &Gguf) -> Result<Option<&str>, TemplateError> {
     Ok(named.find_map(|(_, value)| if let Value::String(source) = value { Some(source) } else { None }))
 }
 
-/// The conversation with its system messages at the head of the first user message; `None` where there are none.
+/// The conversation with its system messages prepended to the first user message; `None` if there are none.
 fn without_system(messages: &[Message]) -> Option<Vec<Message>> {
     let (system, mut others): (Vec<Message>, Vec<Message>) =
         messages.iter().cloned().partition(|message| message.role == Role::System);

@@ -1,8 +1,8 @@
-//! Turns the bytes of tokens, as they come, into text that may be shown.
+//! Turns the bytes of tokens, as they arrive, into text that may be shown.
 //!
-//! A token may end in the middle of a character, and the text so far may be the start of a stop text. Both are held back
-//! until it is certain what they are, so that nothing shown ever has to be taken back. What comes out does not depend on
-//! how the bytes are cut into tokens.
+//! A token may end in the middle of a character, and the text so far may be the start of a stop string. Both are held
+//! back until it is certain what they are, so that nothing shown ever has to be retracted. The output does not depend
+//! on how the bytes are cut into tokens.
 
 use std::ops::Range;
 
@@ -10,22 +10,22 @@ use std::ops::Range;
 #[derive(Clone, Debug, Default)]
 pub struct TextStream {
     stop: Vec<String>,
-    /// The first bytes of a character whose last have not come.
+    /// The first bytes of an incomplete character.
     unfinished: Vec<u8>,
-    /// Text that may be the start of a stop text.
+    /// Text that may be the start of a stop string.
     held: String,
     stopped: bool,
 }
 
 impl TextStream {
-    /// A stream that ends before the first of the texts in `stop`. Empty ones are left out of account.
+    /// A stream that ends before the first of the strings in `stop`. Empty ones are ignored.
     pub fn new(stop: Vec<String>) -> Self {
         let stop = stop.into_iter().filter(|text| !text.is_empty()).collect();
         TextStream { stop, ..TextStream::default() }
     }
 
-    /// Takes a token's bytes and gives the text that has become certain: whole characters only, U+FFFD for bytes that are
-    /// no UTF-8, and nothing that belongs to a stop text or follows it.
+    /// Takes a token's bytes and returns the text that has become certain: whole characters only, U+FFFD for bytes that
+    /// are not UTF-8, and nothing that belongs to a stop string or follows it.
     pub fn push(&mut self, bytes: &[u8]) -> String {
         if self.stopped {
             return String::new();
@@ -34,12 +34,12 @@ impl TextStream {
         self.release()
     }
 
-    /// Whether a stop text has appeared.
+    /// Whether a stop string has appeared.
     pub fn stopped(&self) -> bool {
         self.stopped
     }
 
-    /// Gives what was held back, when no more bytes will come.
+    /// Returns what was held back, once no more bytes will come.
     pub fn finish(&mut self) -> String {
         if !std::mem::take(&mut self.unfinished).is_empty() {
             self.held.push(char::REPLACEMENT_CHARACTER);
@@ -81,14 +81,14 @@ impl TextStream {
         std::mem::replace(&mut self.held, uncertain)
     }
 
-    /// The stop text that is complete first.
+    /// The stop string that is completed first.
     fn first_stop(&self) -> Option<Range<usize>> {
         let found = self.stop.iter().filter_map(|stop| self.held.find(stop).map(|start| start..start + stop.len()));
         found.min_by_key(|place| (place.end, place.start))
     }
 }
 
-/// Whether more bytes could make a character of these.
+/// Whether more bytes could complete these to a character.
 fn is_unfinished(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }

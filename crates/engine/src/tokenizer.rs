@@ -1,12 +1,12 @@
-//! Text to token ids and back, from the vocabulary in a model's own metadata.
+//! Converts text to token ids and back, using the vocabulary in a model's own metadata.
 //!
-//! Two kinds of vocabulary: byte-level BPE (`gpt2`: Llama 3, Qwen, SmolLM) and SentencePiece BPE (`llama`: Llama 2,
-//! Mistral, Phi-3, Gemma). Everything follows llama.cpp, so that a file tokenizes the same here and there: special tokens
-//! are cut out of the text first, and each stretch of text between them is tokenized on its own.
+//! There are two kinds of vocabulary: byte-level BPE (`gpt2`: Llama 3, Qwen, SmolLM) and SentencePiece BPE (`llama`:
+//! Llama 2, Mistral, Phi-3, Gemma). Everything follows llama.cpp, so that a file tokenizes the same in both: special
+//! tokens are cut out of the text first, and each stretch of text between them is tokenized on its own.
 //!
-//! The metadata is not trusted: lists whose lengths disagree, ids outside the vocabulary and merges of tokens that do not
-//! exist are errors that name the field. What a tokenizer takes is a few dozen bytes for every token and merge, and their
-//! number, their bytes and the length of a special token are bounded far above those of real models.
+//! The metadata is not trusted: lists whose lengths disagree, ids outside the vocabulary and merges of tokens that do
+//! not exist are errors that name the field. A tokenizer takes a few dozen bytes for every token and merge; their
+//! number, their bytes and the length of a special token are limited, far above those of real models.
 
 mod byte_level;
 mod merging;
@@ -45,18 +45,18 @@ pub enum TokenizerError {
         key: &'static str,
         /// What the file says.
         found: String,
-        /// What it could say instead.
+        /// What hone supports instead.
         supported: String,
     },
-    /// The vocabulary contradicts itself.
+    /// The vocabulary is inconsistent.
     #[error("{field} {reason}")]
     Invalid {
-        /// The metadata key, with an index where one entry is meant.
+        /// The metadata key, with an index if the error concerns one entry.
         field: String,
         /// What is wrong.
         reason: String,
     },
-    /// A text could not be cut into words.
+    /// A text could not be split into words.
     #[error("tokenizing failed: {0}")]
     Failed(String),
 }
@@ -74,9 +74,9 @@ impl TokenizerError {
 /// How a text is turned into tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EncodeOptions {
-    /// Whether the names of control tokens in the text (`<|im_start|>`) become those tokens. Where it is off they stay text.
+    /// Whether the names of control tokens in the text (`<|im_start|>`) become those tokens. If false, they stay text.
     pub parse_special: bool,
-    /// Whether the tokens that the metadata asks for (BOS, EOS) are added around the text.
+    /// Whether to add the tokens that the metadata asks for (BOS, EOS) around the text.
     pub add_special: bool,
 }
 
@@ -99,7 +99,7 @@ impl Tokenizer {
     /// Builds the tokenizer that the file's metadata describes. The file needs no tensors.
     ///
     /// # Errors
-    /// When there is none, when it is of an unknown kind, or when it contradicts itself.
+    /// When there is none, when its kind is not supported, or when it is inconsistent.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
         const KEY: &str = "tokenizer.ggml.model";
         let model = gguf.string(KEY)?.ok_or(TokenizerError::Missing { key: KEY })?;
@@ -151,7 +151,7 @@ impl Tokenizer {
     /// The token ids of `text`.
     ///
     /// # Errors
-    /// When the text cannot be cut into words, which happens to no text that is known.
+    /// When the text cannot be split into words; no text is known for which this happens.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = Vec::new();
         if options.add_special && self.special_ids.adds_bos {
@@ -164,8 +164,8 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The token ids of `text`, in which the names of control tokens become those tokens except where they touch one of
-    /// the `literal` byte ranges. BOS stands in front where the metadata asks for it, once.
+    /// The token ids of `text`. Names of control tokens become those tokens, except where they touch one of the
+    /// `literal` byte ranges. A single BOS comes first if the metadata asks for it.
     pub(crate) fn encode_prompt(&self, text: &str, literal: &[Range<usize>]) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = Vec::new();
         let fragments = self.special_texts.cut(self.entries(), text, true, literal);
@@ -193,8 +193,8 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The text of `tokens`. Bytes that are no UTF-8 become U+FFFD. Control tokens are left out unless `show_special`.
-    /// The space that a SentencePiece vocabulary puts before a text is taken off again.
+    /// The text of `tokens`. Bytes that are not UTF-8 become U+FFFD. Control tokens are left out unless `show_special`.
+    /// The space that a SentencePiece vocabulary puts before a text is removed.
     pub fn decode(&self, tokens: &[u32], show_special: bool) -> String {
         let mut bytes = Vec::new();
         let mut leading_space = self.adds_space_prefix();
@@ -207,8 +207,8 @@ impl Tokenizer {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The bytes that a token stands for, which may be a part of a character. A control token's are its name, an unused
-    /// or unknown id has none.
+    /// The bytes that a token stands for, which may be a part of a character. For a control token they are its name; an
+    /// unused or unknown id has none.
     pub fn token_bytes(&self, id: u32) -> &[u8] {
         self.vocabulary.bytes(id)
     }
@@ -244,12 +244,12 @@ impl Tokenizer {
         self.special_ids.eos
     }
 
-    /// Whether [`Tokenizer::encode`] puts BOS in front where special tokens are to be added.
+    /// Whether [`Tokenizer::encode`] puts BOS in front when special tokens are to be added.
     pub fn adds_bos(&self) -> bool {
         self.special_ids.adds_bos && self.special_ids.bos.is_some()
     }
 
-    /// Whether a token steers the model and is no part of the text (`<|im_start|>`, `<s>`, `<unk>`).
+    /// Whether a token steers the model and is not part of the text (`<|im_start|>`, `<s>`, `<unk>`).
     pub fn is_control(&self, id: u32) -> bool {
         matches!(self.entries().kind(id), TokenKind::Control | TokenKind::Unknown)
     }
@@ -269,19 +269,19 @@ impl Tokenizer {
         matches!(self.algorithm, Algorithm::SentencePiece(_))
     }
 
-    /// The names of control tokens that stand in `text`, with the place of each.
+    /// The byte ranges of control token names in `text`.
     pub(crate) fn control_names_in(&self, text: &str) -> Vec<Range<usize>> {
         self.special_texts.control_names_in(self.entries(), text)
     }
 
-    /// The control tokens that `text` becomes, but for names that touch one of the `literal` byte ranges.
+    /// The control tokens that `text` yields, except for names that touch one of the `literal` byte ranges.
     pub(crate) fn control_tokens_in(&self, text: &str, literal: &[Range<usize>]) -> Vec<u32> {
         let fragments = self.special_texts.cut(self.entries(), text, true, literal);
         let token = |fragment| if let Fragment::Token(id) = fragment { Some(id) } else { None };
         fragments.into_iter().filter_map(token).filter(|id| self.is_control(*id)).collect()
     }
 
-    /// Every character of a control token's name, in every case.
+    /// All characters that occur in control tokens' names, in both cases.
     pub(crate) fn control_letters(&self) -> &BTreeSet<char> {
         self.special_texts.control_letters()
     }

@@ -1,4 +1,4 @@
-//! Generating allocates nothing per token once it is under way.
+//! Generating allocates nothing per token once it is warmed up.
 
 #![allow(clippy::unwrap_used)]
 
@@ -47,7 +47,7 @@ fn a_token_allocates_nothing() {
     let warm = SamplingOptions { temperature: 1.0, seed: Some(1), top_k: 40, ..SamplingOptions::default() };
     let samplers = [SamplingOptions::default(), warm].map(|options| Sampler::new(options, vocab_size).unwrap());
     let mut generation = Generation { sequences: Default::default(), samplers, tokens: [[5], [7]] };
-    // The cache grows by a block now and then; within a block nothing is new.
+    // The cache grows by a block now and then; within a block nothing is allocated.
     for _ in 0..2 * BLOCK_TOKENS + 1 {
         generation.step(&mut model);
     }

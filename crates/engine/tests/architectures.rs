@@ -1,8 +1,8 @@
-//! The decoder against candle-transformers' own models of each architecture: small random weights in F32, the same in
-//! both, log-probabilities of every token at every position.
+//! The decoder against candle-transformers' own models of each architecture: the same small random weights in F32 in
+//! both, comparing the log-probabilities of every token at every position.
 //!
 //! candle's models run one token at a time with their own caches, which is how they are used; ours runs the whole
-//! sequence in one step. Ours keeps keys and values in half precision and theirs do not, so a small difference is to be
+//! sequence in one step. Ours keeps keys and values in half precision and theirs do not, so a small difference is
 //! expected.
 //!
 //! Where candle departs from the definition (Hugging Face transformers, and llama.cpp, which agree with each other),
@@ -34,8 +34,8 @@ use hone_engine::synth::{self, Architecture, Quantization, RopeScaling, Shape};
 
 const VOCAB_SIZE: usize = 300;
 const N_TOKENS: usize = 40;
-/// What half-precision keys and values may cost, where logits have a standard deviation of 3. (With keys and values in
-/// single precision the largest difference is 3e-5.)
+/// The error allowed for half-precision keys and values, where logits have a standard deviation of 3. (With keys and
+/// values in single precision the largest difference is 3e-5.)
 const TOLERANCE: f32 = 2e-2;
 /// The same as a root mean square over all tokens and positions.
 const TOLERANCE_ON_AVERAGE: f32 = 2.5e-3;
@@ -112,7 +112,7 @@ fn token_by_token(mut forward: impl FnMut(&Tensor, usize) -> candle_core::Result
     tokens().iter().enumerate().map(row).collect()
 }
 
-/// Runs every beginning of the sequence anew; `forward` takes all tokens of it.
+/// Runs every prefix of the sequence anew; `forward` takes all of its tokens.
 fn beginning_by_beginning(mut forward: impl FnMut(&Tensor) -> candle_core::Result<Tensor>) -> Rows {
     let row = |length: usize| {
         let input = Tensor::new(&tokens()[..length], &Device::Cpu).unwrap().unsqueeze(0).unwrap();
@@ -150,7 +150,7 @@ fn check_same(ours: &Rows, theirs: &Rows) {
     assert!(on_average < TOLERANCE_ON_AVERAGE, "{on_average} on average");
 }
 
-/// They agree up to a position, and clearly not from there on.
+/// Checks that they agree up to a position, and clearly differ from there on.
 #[track_caller]
 fn check_same_before(position: usize, ours: &Rows, theirs: &Rows) {
     let differences = differences(ours, theirs);
@@ -159,7 +159,7 @@ fn check_same_before(position: usize, ours: &Rows, theirs: &Rows) {
     assert!(after.iter().all(|difference| *difference > 2.0 * TOLERANCE), "{differences:?}");
 }
 
-/// The model's weights under the names that Hugging Face gives them, and in its conventions.
+/// The model's weights under Hugging Face's names and in its conventions.
 struct HuggingFace {
     shape: Shape,
     tensors: HashMap<String, Tensor>,
@@ -210,7 +210,8 @@ impl HuggingFace {
         format!("model.layers.{layer}.{name}.{kind}")
     }
 
-    /// Undoes what conversion to GGUF did: Gemma's norm weights lack the 1, Llama's queries and keys are not permuted.
+    /// Undoes what conversion to GGUF did: Gemma's norm weights are stored without the 1, and Llama's queries and keys
+    /// are not permuted.
     fn convention(shape: &Shape, gguf_name: &str, weights: Tensor) -> Tensor {
         match shape.architecture {
             Architecture::Gemma2 | Architecture::Gemma3 if gguf_name.ends_with("norm.weight") => {
@@ -324,7 +325,7 @@ impl HuggingFace {
         token_by_token(|token, position| model.forward(token, position))
     }
 
-    /// With the shape's window in every layer, which candle must be told as one less.
+    /// With the shape's window in every layer, which has to be passed to candle reduced by one.
     fn gemma2_local(&self) -> Rows {
         let mut model = self.gemma2(Some(self.shape.sliding_window.unwrap() - 1));
         beginning_by_beginning(|tokens| {
@@ -383,7 +384,7 @@ impl HuggingFace {
         token_by_token(|token, position| model.forward(token, position))
     }
 
-    /// Multiplies what the rows of the queries in fused projections give.
+    /// Multiplies the queries of fused projections by a factor.
     fn with_queries_times(mut self, factor: f64) -> Self {
         let query_width = self.shape.n_heads * self.shape.head_dim;
         for (_, weights) in self.tensors.iter_mut().filter(|(name, _)| name.ends_with("qkv_proj.weight")) {
@@ -395,7 +396,7 @@ impl HuggingFace {
     }
 }
 
-/// Rows of a head from pairs (0, n/2), (1, n/2 + 1), … in neighbouring places to one half after the other.
+/// Moves the rows of a head from interleaved pairs to one half after the other: (0, n/2), (1, n/2 + 1), ….
 fn unpermuted(weights: &Tensor, n_heads: usize) -> Tensor {
     let (n_rows, row) = weights.dims2().unwrap();
     let pairs = weights.reshape((n_heads, n_rows / n_heads / 2, 2, row)).unwrap();
@@ -430,7 +431,7 @@ fn llama_with_scaled_frequencies_agrees() {
     check_same_before(1, &ours, &theirs.llama(None));
 }
 
-/// candle has no linear scaling, but its Llama 3 scaling divides every frequency where the original context is so short
+/// candle has no linear scaling, but its Llama 3 scaling divides every frequency if the original context is so short
 /// that all of them count as low.
 #[test]
 fn llama_with_linear_scaling_agrees() {
@@ -470,7 +471,8 @@ fn gemma2_agrees_within_the_window() {
     check_same_before(shape.sliding_window.unwrap(), &ours(&gguf, None), &theirs.gemma2_global());
 }
 
-/// Attention of the layers with a window is silenced by a norm of zeros behind it: what is left sees everything.
+/// Attention of the layers with a window is silenced by zero weights in the norm after it: the remaining layers see
+/// everything.
 #[test]
 fn gemma2_agrees_where_only_layers_without_a_window_attend() {
     let shape = shape("tiny-gemma2");
@@ -499,7 +501,7 @@ fn gemma3_agrees() {
     check_same_before(1, &ours, &theirs.gemma3(10_000.0, 7));
 }
 
-/// The larger Gemma 3 stretch positions by 8, in global layers only; candle does not know of it.
+/// The larger Gemma 3 models stretch positions by 8, in global layers only; candle does not support that.
 #[test]
 fn gemma3_scales_positions_in_global_layers_only() {
     let mut shape = shape("tiny-gemma3");
@@ -532,8 +534,8 @@ fn phi3_with_a_part_of_each_head_rotated_agrees() {
     check_same_before(1, &ours, &theirs.phi3(None, None));
 }
 
-/// Which factors hold is decided by the length of the context, as in llama.cpp. candle is given their reciprocals, and
-/// the magnitude of queries and keys goes into the weights of its queries, squared.
+/// The length of the context decides which factors apply, as in llama.cpp. candle is given their reciprocals, and the
+/// magnitude of queries and keys goes into the weights of its queries, squared.
 #[test]
 fn phi3_with_longrope_agrees() {
     let shape = shape("tiny-phi3-longrope");
@@ -558,8 +560,8 @@ fn phi3_with_longrope_agrees() {
     check_same_before(1, &ours(&gguf, None), &short);
 }
 
-/// What a synthesized model is for: logits that spread like a trained model's, at every position, and not one token that
-/// always wins.
+/// The purpose of a synthesized model: logits that spread like a trained model's, at every position, rather than one
+/// token that always wins.
 #[test]
 fn synthesized_models_have_logits_like_trained_ones() {
     for shape in Shape::all().iter().filter(|shape| shape.name.starts_with("tiny-")) {

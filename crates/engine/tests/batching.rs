@@ -1,5 +1,5 @@
-//! Sequences that run together, forked, truncated, in chunks and in slices, and those that begin with what was kept of
-//! others, give what each gives alone.
+//! Sequences that run together, are forked, truncated, chunked or sliced, or begin with kept parts of others, give the
+//! same results as each does alone.
 
 #![allow(clippy::unwrap_used)]
 
@@ -63,8 +63,8 @@ fn chunks_of_a_prompt_add_up() {
     });
 }
 
-/// On the native backend not a bit of a token's logits depends on how its prompt was cut into steps, on what else a step
-/// computed, or on the number of threads.
+/// On the native backend, not a bit of a token's logits depends on how its prompt was cut into steps, on what else a
+/// step computed, or on the number of threads.
 #[test]
 fn the_native_backend_computes_the_same_bits_whatever_runs_beside() {
     let prompt = tokens(1, 700);
@@ -98,7 +98,7 @@ fn ragged_sequences_run_together_as_they_run_alone() {
         let alone: Vec<Vec<f32>> =
             prompts.iter().flat_map(|prompt| in_chunks(model, prompt, &[prompt.len()])).collect();
         let mut sequences = [CachedSequence::default(), CachedSequence::default(), CachedSequence::default()];
-        // The first has half of its prompt behind it already.
+        // Half of the first prompt has been computed already.
         let first = Advance { sequence: &mut sequences[0], tokens: &prompts[0][..20], logits: 0..20 };
         let mut together: Vec<Vec<f32>> = model.advance(&mut [first]).unwrap().rows().map(<[f32]>::to_vec).collect();
         let rests = [&prompts[0][20..], &prompts[1], &prompts[2]];
@@ -181,10 +181,10 @@ fn a_step_in_slices_is_the_same_step_and_may_be_given_up() {
             model.advance_in_slices(&mut [entry], &mut || true).unwrap().map(|logits| rows(&logits))
         };
         let whole = match step(model, &mut sequence) {
-            // A backend that cannot be suspended is done at once.
+            // A backend that cannot be suspended finishes at once.
             Some(rows) => rows,
             None => {
-                // Another step makes the suspended one void; it is begun again, and goes on slice by slice.
+                // Another step discards the suspended one; it is begun again, and continues slice by slice.
                 in_chunks(model, &other, &[20]);
                 model.truncate(&mut sequence, 0);
                 assert!(model.resume(&mut || false).is_err(), "{shape}: nothing is suspended");

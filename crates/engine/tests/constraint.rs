@@ -47,8 +47,8 @@ impl Vocabulary {
         self.factory.start(constraint).unwrap_or_else(|error| panic!("{constraint:?}: {error}"))
     }
 
-    /// A text of random allowed tokens, which ends where it may with a probability of one in four, or as soon as only the
-    /// end is allowed. `None` where it has not ended after `MAX_TOKENS`.
+    /// A text of random allowed tokens. Where it may end, it does so with a probability of one in four, or when nothing
+    /// else is allowed. `None` if it has not ended after `MAX_TOKENS`.
     fn random_text(&self, constraint: &Constraint, random: &mut Random) -> Option<String> {
         let mut state = self.start(constraint);
         let mut ids = Vec::new();
@@ -230,8 +230,8 @@ fn verdict(free_tokens: usize) -> Constraint {
     Constraint::FreeThenRegex { free_tokens, marker, regex }
 }
 
-/// A model that wishes to write tokens one after the other, and then to end its turn: what it comes to write, when the
-/// first allowed token stands in for each that is not allowed. `None` stands for the end of the turn.
+/// What a model comes to write that wishes to write these tokens one after the other and then end its turn: each token
+/// that is not allowed is replaced by the first allowed one. `None` stands for the end of the turn.
 fn written(vocabulary: &Vocabulary, constraint: &Constraint, wishes: &[Option<u32>]) -> String {
     let tokenizer = &vocabulary.tokenizer;
     let mut state = vocabulary.start(constraint);
@@ -294,7 +294,7 @@ fn the_marker_is_put_where_the_free_text_is_long_enough() {
 fn a_token_may_hold_the_marker_and_more_only_where_the_rest_fits() {
     let vocabulary = smollm2();
     let token = |text: &str| vocabulary.tokenizer.token_with_text(text);
-    // Tokens of the vocabulary that hold a bracket and something after it.
+    // Tokens of the vocabulary that consist of a bracket and something after it.
     let (wrong, right) = (token("],").unwrap(), token("](").unwrap());
     let constraint =
         |regex: &str| Constraint::FreeThenRegex { free_tokens: 50, marker: "[R]".to_owned(), regex: regex.to_owned() };

@@ -23,7 +23,7 @@ const RECORDED: [(&str, [f32; 8]); 5] = [
     ("", [-0.11884, 0.0483, -0.00255, -0.01101, 0.05195, 0.01029, 0.11543, 0.0007]),
 ];
 
-/// The vector of 400 times "word ", of which 256 tokens count.
+/// The vector of "word " repeated 400 times, of which 256 tokens count.
 const LONG: [f32; 8] = [-0.00812, -0.09559, -0.03867, 0.04966, -0.04379, 0.02372, -0.01814, -0.02021];
 
 /// The cosines of the first three texts: first and second, first and third, second and third.
@@ -76,7 +76,7 @@ fn a_long_text_counts_with_its_beginning() {
     assert_eq!(vectors[0], vectors[1]);
 }
 
-/// The model's files in a folder of their own, with one of them changed; what is said when it is used.
+/// The error that appears when the model is used after one of its files was changed.
 fn complaint(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> String {
     let scratch = support::scratch();
     for name in ["config.json", "tokenizer.json", "model.safetensors"] {

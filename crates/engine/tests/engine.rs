@@ -162,7 +162,7 @@ fn penalties_may_look_as_far_back_as_they_like() {
     assert!(fixture.complete(GenerateRequest { sampling, ..fixture.request() }).is_ok());
 }
 
-/// Writes the fixture's model again with some of its bytes changed.
+/// Rewrites the fixture's model with some of its bytes changed.
 fn damage(fixture: &Fixture, change: impl FnOnce(&Gguf, &mut Vec<u8>)) {
     let mut bytes = std::fs::read(&fixture.model).unwrap();
     change(&Gguf::open(&fixture.model).unwrap(), &mut bytes);
@@ -178,7 +178,7 @@ fn logits_that_are_no_numbers_are_a_failure_and_no_answer() {
         bytes[norm.offset..norm.offset + 4].copy_from_slice(&f32::NAN.to_le_bytes());
     });
     let error = fixture.complete(fixture.request()).unwrap_err().to_string();
-    assert!(error.contains("logits are no numbers"), "{error}");
+    assert!(error.contains("logits are not numbers"), "{error}");
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn impossible_requests_are_refused_and_the_engine_goes_on() {
     let constraint = Some(Constraint::Choice(vec!["yes".into()]));
     check_refused(|request| GenerateRequest { forced_answer: forced("yes"), constraint, ..request }, "constraint");
     let long = forced(&"sea ".repeat(3000));
-    check_refused(|request| GenerateRequest { forced_answer: long, ..request }, "2048");
+    check_refused(|request| GenerateRequest { forced_answer: long, ..request }, "holds 512");
 }
 
 #[test]
@@ -358,12 +358,12 @@ fn a_forced_answer_has_the_log_probabilities_that_it_has_where_it_is_chosen() {
     };
     let questions = ["Is fire hot?", "Name three colours of leaves.", "What is rain?"];
     let chosen = questions.map(|question| engine.generate(request(question)).unwrap().complete().unwrap());
-    let forced = std::array::from_fn(|index: usize| {
+    let forced: [Generation; 3] = std::array::from_fn(|index| {
         let forced_answer = Some(chosen[index].text.clone());
         engine.generate(GenerateRequest { forced_answer, max_tokens: None, ..request(questions[index]) }).unwrap()
     });
-    for (chosen, forced) in std::iter::zip(chosen, forced.map(|generation: Generation| generation.complete().unwrap()))
-    {
+    for (chosen, forced) in std::iter::zip(chosen, forced) {
+        let forced = forced.complete().unwrap();
         assert_eq!((&forced.text, &forced.token_ids), (&chosen.text, &chosen.token_ids));
         assert_eq!(forced.logprobs, chosen.logprobs);
         assert_eq!(forced.finish_reason, Some(FinishReason::Stop));

@@ -15,13 +15,13 @@ use hone_protocol::{Message, ModelFile, Role};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// What opening may allocate beyond the file's own size: the directory and the metadata take more room as tables than as
-/// bytes, and the files here have about fifty entries.
+/// What opening may allocate beyond the file's own size: the directory and the metadata take more room as tables than
+/// as bytes, and the files here have about fifty entries.
 const ALLOWANCE: usize = 32 << 10;
-/// The same of opening and of everything that can be read: decoder, tokenizer, template.
+/// The same for opening and reading everything: decoder, tokenizer, template.
 const ALLOWANCE_OF_ALL: usize = 64 << 20;
 
-/// Opens `bytes`, reads everything that a file that opens gives access to, and checks what both allocated.
+/// Opens `bytes`, reads everything that a valid file gives access to, and checks what both allocated.
 fn open(bytes: Vec<u8>) -> Result<Gguf, GgufError> {
     let n_bytes = bytes.len();
     let (result, allocated) = peak_of(|| Gguf::from_bytes(bytes));
@@ -36,7 +36,7 @@ fn open(bytes: Vec<u8>) -> Result<Gguf, GgufError> {
 fn read_everything(gguf: &Gguf) {
     for (key, value) in gguf.metadata() {
         assert!(value.to_string().len() < 1000, "{key} is shown at length");
-        // What type a value has is the file's affair; that it can be asked for as any type is ours.
+        // The file decides which type a value has; asking for it as any type must not fail badly.
         let _ = (gguf.string(key), gguf.unsigned(key), gguf.float(key), gguf.boolean(key));
         let _ = (gguf.strings(key), gguf.floats(key), gguf.integers(key));
     }
@@ -197,7 +197,7 @@ impl Raw {
     }
 }
 
-/// The metadata is one array of this element type and length, and then whatever is added.
+/// Metadata that consists of one array with this element type and length.
 fn array(element_type: u32, len: u64) -> Raw {
     Raw::header(3, 0, 1).string(b"some.list").u32(9).u32(element_type).u64(len)
 }
@@ -236,9 +236,9 @@ fn keys_that_cannot_be_are_named() {
     let after_key = |raw: Raw| raw.data(64);
     after_key(Raw::header(3, 0, 1).u64(u64::MAX)).check(&["key of metadata entry 0 has 18446744073709551615 bytes"]);
     after_key(Raw::header(3, 0, 1).u64(1000)).check(&["key of metadata entry 0 needs 1000 bytes"]);
-    after_key(Raw::header(3, 0, 1).string(b"\xff\xfe")).check(&["key of metadata entry 0 is no text"]);
+    after_key(Raw::header(3, 0, 1).string(b"\xff\xfe")).check(&["key of metadata entry 0 is not text"]);
     let twice = Raw::header(3, 0, 2).entry("some.key", 1).entry("some.key", 2);
-    after_key(twice).check(&["metadata key \"some.key\" stands twice"]);
+    after_key(twice).check(&["metadata key \"some.key\" appears twice"]);
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn values_that_cannot_be_are_named_by_their_key() {
     value(13).data(32).check(&["some.key has the value type 13, which does not exist"]);
     value(u32::MAX).data(32).check(&["some.key has the value type 4294967295"]);
     value(8).u64(u64::MAX).data(32).check(&["some.key needs 18446744073709551615 bytes"]);
-    value(8).string(b"\xc3\x28").check(&["some.key is no text"]);
+    value(8).string(b"\xc3\x28").check(&["some.key is not text"]);
     value(10).u32(1).check(&["some.key needs 8 bytes", "has 4 left"]);
 }
 
@@ -260,7 +260,7 @@ fn arrays_that_cannot_be_are_named_by_their_key() {
     array(8, 2).string(b"first").u64(1 << 50).data(32).check(&["some.list needs 1125899906842624 bytes"]);
     let gguf = array(8, 2).string(b"first").string(b"\xff").check_opens();
     let message = gguf.strings("some.list").unwrap_err().to_string();
-    assert!(message.contains("some.list[1] is no text"), "{message}");
+    assert!(message.contains("some.list[1] is not text"), "{message}");
 }
 
 #[test]
@@ -296,11 +296,11 @@ fn shapes_that_cannot_be_are_named_by_their_tensor() {
     for dimensions in [[1 << 32, 1 << 32], [u64::MAX, 2], [u64::MAX, u64::MAX], [1 << 62, 1]] {
         tensor(&dimensions, 0, 0).check(&["tensor \"some.weight\" has more elements than can be counted"]);
     }
-    tensor(&[16, 2], 8, 0).check(&["tensor \"some.weight\" has rows that are no whole blocks of 32 (Q8_0)"]);
-    tensor(&[128], 12, 0).check(&["tensor \"some.weight\" has rows that are no whole blocks of 256 (Q4_K)"]);
+    tensor(&[16, 2], 8, 0).check(&["tensor \"some.weight\" has rows that are not whole blocks of 32 (Q8_0)"]);
+    tensor(&[128], 12, 0).check(&["tensor \"some.weight\" has rows that are not whole blocks of 256 (Q4_K)"]);
     let name_bytes = Raw::header(3, 1, 0).string(&[b'n'; 300]).data(64);
     name_bytes.check(&["name of tensor 0 has 300 bytes"]);
-    Raw::header(3, 1, 0).string(b"\xff").data(64).check(&["name of tensor 0 is no text"]);
+    Raw::header(3, 1, 0).string(b"\xff").data(64).check(&["name of tensor 0 is not text"]);
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn tensors_that_lie_nowhere_or_on_each_other_are_named() {
     };
     two("second", 64).check_opens();
     two("second", 32).check(&["tensor \"second\" overlaps another tensor"]);
-    two("first", 64).check(&["tensor \"first\" stands twice"]);
+    two("first", 64).check(&["tensor \"first\" appears twice"]);
 }
 
 #[test]
@@ -347,8 +347,8 @@ fn files_and_regions_that_cannot_be_read_are_named() {
     read_everything(&gguf);
     assert_eq!(gguf.n_bytes(), model.len());
     let message = region(start, model.len() + 1).unwrap_err().to_string();
-    assert!(message.contains("model.gguf") && message.contains("should lie at 65536"), "{message}");
+    assert!(message.contains("model.gguf") && message.contains("should be at 65536"), "{message}");
     let message = region(usize::MAX, 2).unwrap_err().to_string();
-    assert!(message.contains("should lie at 18446744073709551615 +2"), "{message}");
+    assert!(message.contains("should be at 18446744073709551615 +2"), "{message}");
     assert!(Gguf::open(&path).unwrap_err().to_string().contains("not a GGUF file"));
 }

@@ -22,16 +22,16 @@ struct Tolerance {
     largest: f32,
 }
 
-/// Nothing is rounded but keys and values.
+/// Only keys and values are rounded.
 const EXACT: Tolerance = Tolerance { mean: 0.001, largest: 0.01 };
-/// Activations are rounded to 16 bits. 0.05 at every position is what the backends owe each other; this is what they keep.
+/// Activations are rounded to 16 bits. The backends must agree to within 0.05 at every position; they stay within this.
 const IN_16_BITS: Tolerance = Tolerance { mean: 0.003, largest: 0.015 };
 /// Activations are rounded to 8 bits, and in random weights the rounding of one layer is not damped by the next.
 const IN_8_BITS_RANDOM: Tolerance = Tolerance { mean: 0.12, largest: 0.5 };
-/// A trained model is steadier. candle rounds too where a step is short, in its own way.
+/// A trained model is more stable. candle rounds too in short steps, in its own way.
 const ROUNDED: Tolerance = Tolerance { mean: 0.06, largest: 0.4 };
 
-/// Rounded to 8 bits, beside exact numbers.
+/// Rounded to 8 bits, compared with exact numbers.
 const IN_8_BITS: Tolerance = Tolerance { mean: 0.03, largest: 0.25 };
 
 const QUANTIZATIONS: [&str; 15] = [
@@ -56,7 +56,7 @@ fn logits(model: &mut Model, tokens: &[u32]) -> Vec<Vec<f32>> {
     logits_in(model, tokens, &chunks)
 }
 
-/// Logits of every position, of a prompt that comes in chunks of these lengths.
+/// Logits of every position, for a prompt computed in chunks of these lengths.
 fn logits_in(model: &mut Model, tokens: &[u32], chunks: &[usize]) -> Vec<Vec<f32>> {
     let mut sequence = CachedSequence::default();
     let (mut rest, mut rows) = (tokens, Vec::new());
@@ -82,7 +82,7 @@ fn logits_of_all(model: &mut Model, prompts: &[Vec<u32>]) -> Vec<Vec<f32>> {
     rows
 }
 
-/// Differences between the log-probabilities of candle's likeliest tokens.
+/// Differences between the log-probabilities that the two give to candle's likeliest tokens.
 fn differences(native: &[Vec<f32>], candle: &[Vec<f32>]) -> Vec<f32> {
     assert_eq!(native.len(), candle.len());
     let logprob = |row: &[f32], token: usize| row[token] - log_sum_exp(row);
@@ -119,7 +119,7 @@ fn tiny_shapes() -> impl Iterator<Item = &'static str> {
     Shape::all().iter().map(|shape| shape.name).filter(|name| name.starts_with("tiny-"))
 }
 
-/// How far a cache in 8 bits moves the log-probabilities of the likeliest tokens of a trained model.
+/// How much a cache in 8 bits changes the log-probabilities of a trained model's likeliest tokens.
 #[test]
 fn a_cache_in_8_bits_says_nearly_the_same() {
     let path = support::smollm2();
@@ -164,7 +164,7 @@ fn every_architecture_agrees_with_candle() {
     }
 }
 
-/// From 64 rows on candle multiplies without rounding activations, so that what is compared with is exact.
+/// From 64 rows on candle multiplies without rounding activations, so that the reference is exact.
 #[test]
 fn every_tensor_type_agrees_with_candle_in_every_architecture() {
     let folder = support::scratch();
@@ -174,7 +174,7 @@ fn every_tensor_type_agrees_with_candle_in_every_architecture() {
             support::synthesize(shape, quantization, &path);
             let tokens = tokens(1, 136);
             let candle = logits_in(&mut load(&path, BackendChoice::Candle), &tokens, &[70, 66]);
-            // What floating-point weights are multiplied with is not rounded.
+            // Activations multiplied by floating-point weights are not rounded.
             let is_float = ["f32", "f16", "bf16"].contains(&quantization);
             let in_8_bits = if is_float { EXACT } else { IN_8_BITS_RANDOM };
             for (bits, tolerance) in [(ActivationBits::Eight, in_8_bits), (ActivationBits::Sixteen, IN_16_BITS)] {
@@ -198,7 +198,7 @@ fn the_reference_prompts_agree_with_candle_at_every_position() {
     }
 }
 
-/// The prompts that greedy continuations are recorded of, with those.
+/// The prompts whose greedy continuations are recorded, followed by those.
 fn reference_prompts() -> Vec<Vec<u32>> {
     #[derive(serde::Deserialize)]
     struct Case {

@@ -1,5 +1,5 @@
-//! What opening costs: files that are made to cost more than they weigh, and files with the largest vocabularies. None takes
-//! more than its size and 64 MiB, header, decoder, tokenizer and template together.
+//! The cost of opening: files crafted to cost more than their size, and files with the largest vocabularies. None takes
+//! more than its size and 64 MiB, including header, decoder, tokenizer and template.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ const ALLOWANCE: usize = 64 << 20;
 const TEXT: &str = "Grüße, 世界! <|im_end|> The quick brown fox jumps over the lazy dog.\n\n    12345 ";
 const SPECIAL: EncodeOptions = EncodeOptions { parse_special: true, add_special: true };
 
-/// Opens a file and everything in it. The first complaint, where there is one.
+/// Opens a file and everything in it. Returns the first error, if any.
 fn open(bytes: Vec<u8>) -> Result<(), String> {
     let gguf = Gguf::from_bytes(bytes).map_err(|error| error.to_string())?;
     let _ = DecoderSpec::from_gguf(&gguf, None);
@@ -44,7 +44,7 @@ fn check(what: &str, bytes: Vec<u8>, complaint: Option<&str>) {
     }
 }
 
-/// Byte-level BPE with these tokens beside the first, which are ordinary.
+/// Byte-level BPE with these tokens in addition to the first ones, which are ordinary.
 fn byte_level(tokens: &[String], types: &[i32], merges: &[String]) -> Metadata {
     let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
     let merges: Vec<&str> = merges.iter().map(String::as_str).collect();
@@ -76,12 +76,12 @@ fn names_of_special_tokens_cost_what_they_weigh() {
     let long = with_tokens(1, 3, |_| "x".repeat(15_000_000));
     check("a control token of 15 MB", long, Some("tokens[94] has 15000000 bytes: a special token may have 1024"));
     let long = with_tokens(1, 3, |_| "x".repeat(30_000_000));
-    check("a control token of 30 MB", long, Some("bytes of text: there may be 16777216"));
+    check("a control token of 30 MB", long, Some("bytes of text: the limit is 16777216"));
     check("500 000 user-defined tokens", with_tokens(500_000, 4, |index| format!("<u{index}>")), None);
     check("500 000 control tokens", with_tokens(500_000, 3, |index| format!("<|{index:x}|>")), None);
     check("long user-defined tokens", with_tokens(16_000, 4, |index| format!("{index:a>1000}")), None);
     let many = with_tokens(2_000_000, 1, |index| format!("{index:x}g"));
-    check("2 000 000 tokens", many, Some("tokens has 2000094 entries: there may be 1048576"));
+    check("2 000 000 tokens", many, Some("tokens has 2000094 entries: the limit is 1048576"));
 }
 
 #[test]
@@ -90,11 +90,11 @@ fn lists_that_no_model_needs_are_refused() {
     let mut tokens = letters();
     tokens.push("ab".into());
     let types = vec![1; tokens.len()];
-    let expected = "tokenizer.ggml.merges has 3000000 entries: there may be 1048576";
+    let expected = "tokenizer.ggml.merges has 3000000 entries: the limit is 1048576";
     check("3 000 000 merges", byte_level(&tokens, &types, &merges).bytes(), Some(expected));
     let keys =
         (0..2_000_000).fold(Metadata::default(), |metadata, index| metadata.boolean(&format!("{index:x}"), true));
-    check("2 000 000 keys", keys.bytes(), Some("metadata count is 2000000: there may be 65536"));
+    check("2 000 000 keys", keys.bytes(), Some("metadata count is 2000000: the limit is 65536"));
     let keys = (0..65_536).fold(Metadata::default(), |metadata, index| metadata.boolean(&format!("{index:x}"), true));
     check("65 536 keys", keys.bytes(), Some("tokenizer.ggml.model"));
     let template =
@@ -121,11 +121,11 @@ fn tensors_cost_what_they_weigh() {
         file.resize(file.len().next_multiple_of(32) + n as usize * 32, 0);
         file
     };
-    check("1 000 000 tensors", directory(1_000_000), Some("tensor count is 1000000: there may be 65536"));
+    check("1 000 000 tensors", directory(1_000_000), Some("tensor count is 1000000: the limit is 65536"));
     check("65 536 tensors", directory(65_536), Some("tokenizer.ggml.model"));
 }
 
-/// Byte-level BPE of so many tokens, each but the letters of an earlier one and a letter.
+/// Byte-level BPE with `n_tokens` tokens. Each, except the letters, is an earlier one followed by a letter.
 fn large_byte_level(n_tokens: usize) -> Vec<u8> {
     let (letters, mut tokens, mut merges) = (letters(), letters(), Vec::new());
     for index in 0..n_tokens - letters.len() {

@@ -1,5 +1,5 @@
-//! The prefix tree against one that looks at everything, with random operations, and with a cache whose content says which
-//! tokens it was computed from.
+//! The prefix tree against a naive one that searches everything, with random operations, and with a cache whose content
+//! tells which tokens it was computed from.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,17 +14,17 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 const N_BLOCKS: usize = 48;
 const N_OPERATIONS: usize = 20_000;
 
-/// What stands in the cache at a position: it depends on the token and on all before it.
+/// The content of the cache at a position, which depends on the token and all tokens before it.
 fn content(tokens: &[u32]) -> u64 {
     let mut hasher = DefaultHasher::new();
     tokens.hash(&mut hasher);
     hasher.finish()
 }
 
-/// Does what the tree does, and looks at every cached prefix for it.
+/// Does what the tree does by searching all cached prefixes.
 #[derive(Default)]
 struct Naive {
-    /// A prefix up to the end of a block, whole or not, and the block's number.
+    /// Maps a prefix, up to the end of a whole or partial block, to the block's number.
     blocks: BTreeMap<Vec<u32>, Kept>,
     now: u64,
 }
@@ -36,7 +36,7 @@ struct Kept {
 }
 
 impl Naive {
-    /// The whole blocks that a prompt begins with, and what the best block after them adds.
+    /// The whole blocks that a prompt begins with, and how many tokens the best block after them adds.
     fn longest(&self, tokens: &[u32]) -> (usize, usize) {
         let is_whole = |n_blocks: usize| {
             n_blocks * BLOCK_TOKENS <= tokens.len() && self.blocks.contains_key(&tokens[..n_blocks * BLOCK_TOKENS])
@@ -73,7 +73,7 @@ impl Naive {
         !self.blocks.keys().any(|other| other.len() > prefix.len() && other.starts_with(prefix))
     }
 
-    /// Gives up blocks until so many are held by nobody.
+    /// Evicts blocks until `n_blocks` are not held.
     fn make_room(&mut self, n_blocks: usize, used: &BTreeSet<BlockId>) -> bool {
         while N_BLOCKS - self.n_held(used) < n_blocks {
             let leaves = self.blocks.iter().filter(|(prefix, kept)| kept.n_pins == 0 && self.is_leaf(prefix));
@@ -97,7 +97,7 @@ impl Naive {
     }
 }
 
-/// A sequence that is being worked on.
+/// A sequence in use.
 struct Live {
     tokens: Vec<u32>,
     sequence: CachedSequence,
@@ -107,7 +107,7 @@ struct Harness {
     pool: BlockPool,
     tree: PrefixTree,
     naive: Naive,
-    /// What stands in every block.
+    /// The content of every block.
     storage: Vec<[u64; BLOCK_TOKENS]>,
     live: Vec<Live>,
     pinned: Vec<(Vec<u32>, usize)>,
@@ -129,7 +129,7 @@ impl Harness {
         }
     }
 
-    /// Blocks of the sequences that are being worked on.
+    /// Blocks of the sequences in use.
     fn used(&self) -> BTreeSet<BlockId> {
         self.live.iter().flat_map(|live| live.sequence.blocks()).copied().collect()
     }
@@ -138,7 +138,7 @@ impl Harness {
         (self.random.next_u64() % n as u64) as usize
     }
 
-    /// Texts that have long beginnings in common: each is some blocks of few kinds, and a few tokens of their own.
+    /// Texts with long common beginnings: each is some blocks of few kinds, followed by a few random tokens.
     fn text(&mut self) -> Vec<u32> {
         let mut tokens = Vec::new();
         for _ in 0..self.below(5) {
@@ -184,7 +184,7 @@ impl Harness {
         self.live.push(Live { tokens, sequence: found.sequence });
     }
 
-    /// Goes on with a sequence; what it needs is taken from the tree.
+    /// Extends a sequence; if blocks are needed, the tree evicts some.
     fn extend(&mut self) {
         if self.live.is_empty() {
             return;
@@ -288,7 +288,7 @@ fn random_operations_go_as_in_a_tree_that_looks_at_everything() {
     }
 }
 
-/// A tree over a pool of `n_blocks`, that holds these sequences.
+/// A tree over a pool of `n_blocks` that holds these sequences.
 fn tree_of(n_blocks: usize, kept: &[&[u32]]) -> (BlockPool, PrefixTree) {
     let (mut pool, mut tree) = (BlockPool::with_room_for(n_blocks * BLOCK_TOKENS), PrefixTree::default());
     for tokens in kept {

@@ -1,5 +1,5 @@
-//! Requests that share the device and what has been computed: lanes, prefixes, limits, memory, and that nothing is lost
-//! however many come and go.
+//! Requests that share the device and what has been computed: lanes, prefixes, limits, memory, and a check that nothing
+//! is lost however many come and go.
 
 #![allow(clippy::unwrap_used)]
 
@@ -65,7 +65,7 @@ impl Fixture {
         self.start(request).complete().unwrap()
     }
 
-    /// What an engine answers that has seen nothing else.
+    /// The answer of an engine that has processed nothing else.
     fn fresh(&self, request: GenerateRequest) -> Completion {
         support::engine_with(self.options.clone()).generate(request).unwrap().complete().unwrap()
     }
@@ -74,7 +74,7 @@ impl Fixture {
         self.engine.status().unwrap()
     }
 
-    /// Nothing is left of any request but what is kept for others.
+    /// Checks that nothing is left of any request except what is kept for others.
     fn check_balanced(&self) {
         let status = self.status();
         for model in &status.models {
@@ -139,7 +139,7 @@ fn less_urgent_requests_answer_the_same_between_urgent_ones() {
     let running: Vec<Generation> = (0..4)
         .flat_map(|index| {
             let begun = [fixture.start(judge(index)), fixture.start(batch(index))];
-            // Those are on their way when the urgent one comes.
+            // The others are running when the urgent one comes.
             begun[0].events().recv().unwrap();
             begun.into_iter().chain([fixture.start(chat(index))])
         })
@@ -346,13 +346,13 @@ fn models_leave_that_nobody_uses() {
     let keep_alive = Some(Duration::from_millis(50));
     let fixture = Fixture::with(EngineOptions { keep_alive, ..support::options().into() });
     fixture.complete(fixture.request(tokens(1, 20)));
-    // Without being asked: asking for its state would wake the engine.
+    // Without a status request, which would wake the engine.
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(fixture.status().models, []);
     assert_eq!(fixture.complete(fixture.request(tokens(1, 20))).token_ids.len(), 12, "it is loaded again");
 }
 
-/// What became of a request, as the one who asked saw it.
+/// What the caller saw of a request.
 fn use_up(generation: Generation, n_events: usize) -> Option<bool> {
     for _ in 0..n_events {
         match generation.events().recv().unwrap() {
@@ -368,15 +368,15 @@ fn use_up(generation: Generation, n_events: usize) -> Option<bool> {
     None
 }
 
-/// So many threads ask for answers of two models in all lanes, one after the other, and take some back. Every request ends
-/// once; returns how many were finished, taken back and refused.
+/// `n_threads` threads request answers from two models in all lanes, one after the other, and cancel some. Every
+/// request ends exactly once; returns how many were finished, cancelled and refused.
 fn ask_from_many_threads(fixture: &Fixture, n_threads: u32, n_each: u32) -> [usize; 3] {
     let (n_finished, n_cancelled, n_refused) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let ask = |thread: u32, index: u32| {
         let seed = thread * 31 + index * 7;
         let lane = Lane::ALL[(seed % 3) as usize];
         let shape = if seed.is_multiple_of(5) { "tiny-qwen3" } else { "tiny-llama" };
-        // Many begin with the same tokens.
+        // Many share a beginning.
         let prompt = [tokens(seed % 4, 40 + (seed % 60) as usize), tokens(seed, 1 + (seed % 50) as usize)].concat();
         let request = GenerateRequest { lane, model: fixture.model(shape), ..fixture.request(prompt) };
         let n_events = if seed.is_multiple_of(4) { (seed % 9) as usize } else { usize::MAX };
@@ -393,7 +393,7 @@ fn ask_from_many_threads(fixture: &Fixture, n_threads: u32, n_each: u32) -> [usi
             scope.spawn(move || (0..n_each).for_each(|index| ask(thread, index)));
         }
     });
-    // Those taken back last are noticed at the next step.
+    // The requests cancelled last are noticed at the next step.
     fixture.complete(fixture.request(tokens(1, 20)));
     fixture.check_balanced();
     let [finished, cancelled, refused] = [n_finished, n_cancelled, n_refused].map(AtomicUsize::into_inner);
@@ -473,7 +473,7 @@ fn what_was_computed_of_a_conversation_is_found_again_another_day() {
         (fixture.fresh(fixture.request(next.clone())).token_ids, 400 / BLOCK_TOKENS * BLOCK_TOKENS);
     assert_eq!(answer(&next), (expected.clone(), n_cached));
     assert_eq!(files().len(), 1, "the longer one has taken the place of its beginning");
-    // What is damaged is as good as none.
+    // A damaged file is treated as missing.
     let path = files().remove(0);
     let mut content = std::fs::read(&path).unwrap();
     let middle = content.len() / 2;
@@ -482,7 +482,7 @@ fn what_was_computed_of_a_conversation_is_found_again_another_day() {
     assert_eq!(answer(&next).0, expected);
     std::fs::write(&path, &content[..middle]).unwrap();
     assert_eq!(answer(&conversation).0, first);
-    // Another model's is not this one's.
+    // One model's file is not used for another.
     let other = GenerateRequest { model: fixture.model("tiny-qwen3"), ..fixture.request(next.clone()) };
     let engine = support::engine_with(options.clone());
     assert_eq!(engine.generate(other).unwrap().complete().unwrap().timings.cached_tokens, 0);

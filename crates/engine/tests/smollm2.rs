@@ -15,10 +15,11 @@ use serde::Deserialize;
 
 /// The log-probability of the recorded token differs by less than this at all but one in twenty steps.
 const USUAL_DIFFERENCE: f32 = 0.15;
-/// And by less than this at every step. llama.cpp rounds activations to 8 bits, and we may too: the exact product of the
-/// same weights is up to 0.23 off the recorded figures ("What is 12 times 12?", the eighth token), rounded ones up to 0.33.
+/// At every step it differs by less than this. llama.cpp rounds activations to 8 bits, and we may too: the exact
+/// product of the same weights differs by up to 0.23 from the recorded figures ("What is 12 times 12?", the eighth
+/// token), rounded ones by up to 0.33.
 const LARGEST_DIFFERENCE: f32 = 0.4;
-/// Where the two likeliest tokens are closer than this, either may be chosen.
+/// If the two likeliest tokens are closer than this, either may be chosen.
 const CLOSE_CALL: f32 = 0.3;
 
 #[derive(Deserialize)]

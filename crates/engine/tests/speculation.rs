@@ -1,4 +1,4 @@
-//! Guessing ahead changes nothing but the time: every answer is the same, bit by bit, with and without.
+//! Guessing ahead changes nothing but the time: every answer is the same, bit for bit, with and without it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,7 +26,7 @@ impl Engines {
         Engines { guessing: engine(Speculation::Auto), plain: engine(Speculation::Off) }
     }
 
-    /// The answer, which both engines give alike.
+    /// The answer, which must be the same from both engines.
     #[track_caller]
     fn check(&self, request: &GenerateRequest) -> Completion {
         let complete = |engine: &EngineHandle| engine.generate(request.clone()).unwrap().complete().unwrap();
@@ -53,7 +53,7 @@ fn continued(text: &str) -> GenerateRequest {
     GenerateRequest { prompt, ..chat("") }
 }
 
-/// A text that the model goes on repeating.
+/// A text that the model keeps repeating.
 fn repetitive() -> GenerateRequest {
     continued(&"The north wind blows cold. The south wind blows warm. The east wind blows dry.\n".repeat(4))
 }
@@ -138,15 +138,15 @@ fn requests_that_run_together_are_the_same() {
 #[test]
 fn a_request_whose_guesses_are_wrong_stops_guessing() {
     let engines = Engines::start();
-    // A pair of tokens that stands in the prompt often, and is followed by something else every time.
+    // A pair of tokens that occurs often in the prompt, each time followed by something else.
     let text: String = (0..60).map(|index| format!("{} of the {index};", index * 37 % 101)).collect();
     let sampling = SamplingOptions { temperature: 2.0, seed: Some(3), ..SamplingOptions::default() };
     let answer = engines.check(&GenerateRequest { sampling, max_tokens: Some(200), ..continued(&text) });
     assert!(answer.timings.guessed_tokens < 60, "{:?}", answer.timings);
 }
 
-/// The answers of a model with and without a draft model, which are the same; how many guesses were right with it, and how
-/// many tokens were guessed.
+/// The answers of a model with and without a draft model, which must be the same; returns how many guesses were right
+/// with it, and how many tokens were guessed.
 #[track_caller]
 fn check_draft(model: &Path, draft: Option<&Path>, sampling: &SamplingOptions) -> (usize, usize) {
     let plain = support::engine(ModelOptions { speculation: Speculation::Off, ..support::options() });

@@ -8,7 +8,7 @@ use hone_engine::gguf::{Gguf, TensorType, WriteValue, Writer};
 use hone_engine::synth::{self, Architecture, Progress, Quantization, RopeScaling, Shape};
 use hone_protocol::with_causes;
 
-/// A tokenizer of 300 tokens, as far as a synthesizer looks at it.
+/// A tokenizer of 300 tokens, with what a synthesizer needs of it.
 fn vocabulary() -> Gguf {
     let tokens: Vec<String> = (0..300).map(|id| format!("token{id}")).collect();
     let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
@@ -170,8 +170,8 @@ fn a_shape_that_does_not_exist_is_an_error_that_lists_those_that_do() {
     assert!(message.starts_with("there is no shape \"mistral-8b\"; there are mistral-7b, llama-1b"), "{message}");
 }
 
-/// The standard deviations follow from the sizes: a product with a vector of unit spread has unit spread again, the
-/// branches of all layers sum to 1 at least, and to twelve times the embedding.
+/// The standard deviations follow from the sizes: a product with a vector of unit spread has unit spread again, and the
+/// branches of all layers sum to at least 1, and to twelve times the embedding.
 #[test]
 fn weights_keep_a_forward_pass_in_range() {
     let spread = |weights: &[f32]| (weights.iter().map(|w| w * w).sum::<f32>() / weights.len() as f32).sqrt();

@@ -29,7 +29,7 @@ fn assistant(text: &str) -> Message {
     Message::new(Role::Assistant, text)
 }
 
-/// A SentencePiece vocabulary of single bytes, the space, and these control tokens, which begins texts with `<s>`.
+/// A SentencePiece vocabulary of single bytes, the space, and these control tokens. It begins texts with `<s>`.
 fn vocabulary(control: &[&str]) -> Metadata {
     let bytes: Vec<String> = (0..=255u8).map(|byte| format!("<0x{byte:02X}>")).collect();
     let mut tokens = vec!["<unk>", "<s>", "</s>"];
@@ -277,7 +277,7 @@ fn result(text: &str) -> Message {
     Message::new(Role::Tool, text)
 }
 
-/// The form of Hermes and Qwen 2.5: calls and answers between tags.
+/// The format of Hermes and Qwen 2.5: calls and answers between tags.
 const HERMES: &str = r#"
 {%- if tools %}
     {{- '<|im_start|>system\n' }}
@@ -307,7 +307,7 @@ const HERMES: &str = r#"
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}
 "#;
 
-/// The form of Llama 3.1, where tools stand in the first question and answers come from `ipython`.
+/// The format of Llama 3.1, in which tools are listed in the first question and answers come from `ipython`.
 const LLAMA31: &str = r#"
 {{- bos_token }}
 {%- if custom_tools is defined %}{%- set tools = custom_tools %}{%- endif %}
@@ -336,7 +336,7 @@ const LLAMA31: &str = r#"
 {%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}
 "#;
 
-/// Mistral's form, which wants an id of nine letters and digits for every call.
+/// Mistral's format, which requires an id of nine letters and digits for every call.
 const MISTRAL: &str = r#"
 {{- bos_token }}
 {%- if tools is not none %}{{- "[AVAILABLE_TOOLS] " + (tools | tojson) + "[/AVAILABLE_TOOLS]" }}{%- endif %}
@@ -444,7 +444,7 @@ fn a_template_that_knows_no_tools_says_so() {
     assert_eq!(template.render(&[user("Q")], &[recall()]).unwrap(), "with 1");
 }
 
-/// What comes of a conversation in a file with this template and these control tokens.
+/// Encodes a conversation with a file that has this template and these control tokens.
 fn encode(template: &str, tokens: &[&str], messages: &[Message]) -> Result<Vec<u32>, TemplateError> {
     let (tokenizer, template) = load(vocabulary(tokens).string("tokenizer.chat_template", template));
     template.encode_chat(&tokenizer, messages, &[])
@@ -452,7 +452,7 @@ fn encode(template: &str, tokens: &[&str], messages: &[Message]) -> Result<Vec<u
 
 const CHATML_TOKENS: [&str; 3] = ["<|im_start|>", "<|im_end|>", "[EOT]"];
 
-/// A ChatML template that does something to what is said.
+/// A ChatML template that transforms each message's content.
 fn chatml(content: &str) -> String {
     format!(
         "{{% for m in messages %}}{{{{ '<|im_start|>' + m.role + '\\n' }}}}{{{{ {content} }}}}{{{{ '<|im_end|>\\n' }}}}{{% endfor %}}"
@@ -481,7 +481,7 @@ fn a_template_that_rewrites_text_makes_no_control_token_of_it() {
     for (content, attack) in made_of {
         let error = encode(&chatml(content), &CHATML_TOKENS, &[user("Q"), assistant("A"), user(attack)]);
         let Err(error) = error else {
-            // What the title of a text is, libraries may see differently; a control token it must not be.
+            // Libraries may disagree about title case, but the result must not be a control token.
             assert!(content.contains("title"), "{content} of {attack:?}");
             continue;
         };
@@ -492,7 +492,7 @@ fn a_template_that_rewrites_text_makes_no_control_token_of_it() {
     }
 }
 
-/// The parts of Qwen3's template that look into what was said.
+/// The parts of Qwen3's template that inspect the messages.
 const QWEN3: &str = r#"
 {%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}
 {%- for message in messages[::-1] %}

@@ -1,4 +1,4 @@
-//! The tokenizers of real models, against ids that llama.cpp gave.
+//! The tokenizers of real models, against ids from llama.cpp.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +28,7 @@ fn smollm2() -> Tokenizer {
     model_files::tokenizer(&model_files::smollm2())
 }
 
-/// Texts that tokenizers are known to stumble over.
+/// Texts that are known to trip up tokenizers.
 fn odd_texts() -> Vec<String> {
     let texts = [
         "",
@@ -168,7 +168,7 @@ fn a_character_in_several_tokens_is_whole_in_the_end() {
     assert_eq!(tokenizer.decode(&ids[..ids.len() - 1], false), "\u{fffd}");
 }
 
-/// The algorithm of SentencePiece as llama.cpp states it, with the best pair looked for anew every time.
+/// The SentencePiece algorithm as stated in llama.cpp, searching for the best pair anew every time.
 fn reference_pieces(text: &str, scores: &HashMap<&str, (u32, f32)>) -> Vec<u32> {
     let spaced = format!(" {text}").replace(' ', "▁");
     let mut symbols: Vec<&str> = spaced.split_inclusive(|_| true).collect();

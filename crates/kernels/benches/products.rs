@@ -1,12 +1,12 @@
-//! How fast the products are: GB/s of weights and GMAC/s by type, instruction set, shape and number of tokens, beside
-//! what memory and multipliers of this machine give at best.
+//! Speed of the products: GB/s of weights and GMAC/s by type, instruction set, shape and number of tokens, compared
+//! with the best that this machine's memory and multipliers can reach.
 //!
 //! ```text
 //! cargo bench -p hone-kernels --bench products -- [--types Q4_1,Q4_K] [--sets AVX2] [--shapes 4096x4096] [--tokens 1,8]
 //! ```
 //!
-//! One thread. Every figure is the best of many runs, because neighbours only ever slow a run down. The weights of
-//! products with few tokens are more than the caches hold, as they are in a model.
+//! Runs on one thread. Every figure is the best of many runs, because other processes only ever slow a run down. The
+//! weights of products with few tokens exceed the caches, as they do in a model.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use hone_kernels::platform::{InstructionSet, Kernels};
 use hone_kernels::{ActivationBits, Activations, Matrix, TensorType, matmul_with};
 
-/// Weights that no cache holds.
+/// More weights than any cache holds.
 const UNCACHED_BYTES: usize = 160 << 20;
 
 /// How long one figure is measured.
@@ -92,7 +92,7 @@ fn measure_shape(settings: &Settings, tensor_type: TensorType, n_rows: usize, n_
     }
 }
 
-/// Copies of one matrix, so many that they do not fit into a cache.
+/// Enough copies of one matrix not to fit into a cache.
 fn matrices(tensor_type: TensorType, n_rows: usize, n_columns: usize) -> Vec<Matrix> {
     let n_bytes = n_rows * n_columns / tensor_type.block_elements() * tensor_type.block_bytes();
     // Small bytes everywhere make small numbers of all scales, whatever the type.
@@ -115,7 +115,7 @@ fn packing_rate(tensor_type: TensorType) -> f64 {
     bytes.len() as f64 / best / 1e9
 }
 
-/// Seconds for one product: the best of many for every matrix, and the mean of those.
+/// Seconds for one product: the best time for each matrix, averaged over the matrices.
 fn best_time(kernels: &Kernels, matrices: &[Matrix], n_tokens: usize) -> f64 {
     let (n_rows, n_columns) = (matrices[0].n_rows(), matrices[0].n_columns());
     let mut activations = Activations::new(n_columns, n_tokens, &[matrices[0].tensor_type()], ActivationBits::Eight);
@@ -139,7 +139,7 @@ fn best_time(kernels: &Kernels, matrices: &[Matrix], n_tokens: usize) -> f64 {
     best.iter().sum::<f64>() / best.len() as f64
 }
 
-/// The best rate at which one thread sums up memory that no cache holds.
+/// The best rate at which one thread sums up memory that is not cached.
 fn memory_bandwidth() -> f64 {
     let words = vec![1u64; UNCACHED_BYTES / 8];
     let start = Instant::now();
@@ -156,7 +156,7 @@ fn memory_bandwidth() -> f64 {
     UNCACHED_BYTES as f64 / best / 1e9
 }
 
-/// The best rate of products of bytes with nothing but registers.
+/// The best rate of byte products using registers only.
 #[cfg(target_arch = "x86_64")]
 fn vnni_peak() -> f64 {
     const N_LOOPS: usize = 100_000;
@@ -164,7 +164,7 @@ fn vnni_peak() -> f64 {
     let mut best = f64::INFINITY;
     while start.elapsed() < TIME_PER_FIGURE {
         let pass = Instant::now();
-        // SAFETY: the caller has found the AVX-512 kernels available.
+        // SAFETY: the caller has checked that the AVX-512 kernels are available.
         unsafe { multiply_registers(N_LOOPS) };
         best = best.min(pass.elapsed().as_secs_f64());
     }

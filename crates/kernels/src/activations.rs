@@ -1,14 +1,15 @@
-//! The vectors that matrices are multiplied with, in the form that the products read them.
+//! The vectors that matrices are multiplied with, in the layout that the products read.
 //!
 //! Tokens are kept in tiles of [`TOKEN_TILE`]. Inside a tile all tokens' first 32 columns come first, then all tokens'
-//! next 32 columns, and so on: a product unpacks 32 columns of weights into registers and then runs through the
-//! tokens of the tile, whose activations lie one after the other.
+//! next 32 columns, and so on: a product unpacks 32 columns of weights into registers and then runs through the tile's
+//! tokens, whose activations are contiguous.
 //!
 //! Trained models have a few elements that are far larger than the others. Eight bits for a block with such an element
-//! leave little to its neighbours, and all of a row's error comes from a tenth of its blocks. These blocks are refined:
-//! what the first quants leave is quantized once more, and multiplied with the same weights while they are at hand. That
-//! takes away two thirds of the error (its square, in SmolLM2) for a tenth more work. With [`ActivationBits::Sixteen`] every
-//! block is refined: what is left of the error is far below that of the weights, for twice the multiplications.
+//! leave little precision for its neighbours, and nearly all of a row's error comes from a tenth of its blocks. These
+//! blocks are refined: the residual of the first quants is quantized as well, and multiplied with the same weights
+//! while they are in registers. That removes two thirds of the squared error (in SmolLM2) for a tenth more work. With
+//! [`ActivationBits::Sixteen`] every block is refined: the remaining error is far below that of the weights, for twice
+//! the multiplications.
 
 use std::slice;
 
@@ -32,13 +33,13 @@ impl Quantized {
         Quantized {
             blocks: Buffer::zeroed(n_bytes),
             remainders: Buffer::zeroed(n_bytes),
-            // Kernels read a tile's flags at once, however many of its tokens there are.
+            // Kernels read all of a tile's flags at once, however few tokens it has.
             is_refined: Buffer::zeroed(n_blocks + TOKEN_TILE),
             bits,
         }
     }
 
-    /// The blocks from `index` on.
+    /// The blocks starting at `index`.
     fn at(&self, index: usize, stride: usize) -> QuantizedRow {
         QuantizedRow {
             blocks: self.blocks.as_ptr().cast::<ActivationBlock>().wrapping_add(index),
@@ -50,8 +51,8 @@ impl Quantized {
     }
 }
 
-/// Activations of up to `max_tokens` tokens, `n_columns` each, quantized and (where a matrix of
-/// floating-point weights reads them) as they are.
+/// Activations of up to `max_tokens` tokens with `n_columns` each, quantized, and unquantized too if a matrix of
+/// floating-point weights reads them.
 pub struct Activations {
     n_columns: usize,
     max_tokens: usize,
@@ -61,8 +62,8 @@ pub struct Activations {
 }
 
 impl Activations {
-    /// Room for `max_tokens` tokens, in the forms that matrices of the types `readers` read; for quantized weights they are
-    /// rounded to so many `bits`.
+    /// Allocates room for `max_tokens` tokens, in the forms that matrices of the types `readers` read; for quantized
+    /// weights they are rounded to `bits`.
     pub fn new(n_columns: usize, max_tokens: usize, readers: &[TensorType], bits: ActivationBits) -> Activations {
         let n_blocks = n_columns.div_ceil(BLOCK) * max_tokens;
         let has_floats = readers.iter().any(|reader| reader.is_float());
@@ -87,8 +88,8 @@ impl Activations {
         self.n_tokens
     }
 
-    /// Says how many tokens the next products are about. What was stored before is gone: where a token's columns
-    /// stand depends on how many tokens there are.
+    /// Sets the number of tokens for the next products. Stored data becomes invalid, because the place of a token's
+    /// columns depends on the number of tokens.
     ///
     /// # Panics
     /// When there is no room for that many.
@@ -105,7 +106,7 @@ impl Activations {
         self.quantize_row_with(platform::kernels(), token, row);
     }
 
-    /// As [`Activations::quantize_row`], with kernels of the caller's choice.
+    /// Like [`Activations::quantize_row`], with kernels of the caller's choice.
     pub fn quantize_row_with(&mut self, kernels: &Kernels, token: usize, row: &[f32]) {
         assert!(token < self.n_tokens, "token {token} of {} in use", self.n_tokens);
         assert_eq!(row.len(), self.n_columns, "a token has as many elements as the activations have columns");
@@ -116,7 +117,7 @@ impl Activations {
     /// Stores the vector of one token while other threads store those of other tokens.
     ///
     /// # Safety
-    /// `token < n_tokens`, `row.len() == n_columns`, and no other thread reads or writes this token meanwhile.
+    /// `token < n_tokens`, `row.len() == n_columns`, and no other thread accesses this token in the meantime.
     pub(crate) unsafe fn quantize_row_shared(&self, kernels: &Kernels, token: usize, row: &[f32]) {
         if self.n_columns == 0 {
             return;
@@ -132,7 +133,7 @@ impl Activations {
         }
     }
 
-    /// The index of a token's first block, and how many blocks after each other its blocks stand.
+    /// The index of a token's first block, and the distance between its blocks.
     pub(crate) fn position(&self, token: usize) -> (usize, usize) {
         let tile_start = token / TOKEN_TILE * TOKEN_TILE;
         let n_blocks = self.n_columns.div_ceil(BLOCK);
@@ -144,25 +145,25 @@ impl Activations {
         self.quantized.is_some()
     }
 
-    /// The quantized blocks from a token's first on, where the activations have them.
+    /// The quantized blocks from a token's first one on, if there are any.
     pub(crate) fn quantized_from(&self, token: usize) -> Option<QuantizedRow> {
         let (index, stride) = self.position(token);
         self.quantized.as_ref().map(|quantized| quantized.at(index, stride))
     }
 
-    /// The floating-point blocks of 32 elements, where the activations have them.
+    /// The floating-point blocks of 32 elements, if there are any.
     pub(crate) fn floats(&self) -> Option<*const f32> {
         self.floats.as_ref().map(|buffer| buffer.as_ptr().cast_const().cast())
     }
 }
 
-/// Copies a row into blocks of 32 elements that stand `stride` blocks apart, the last one filled up with zeros.
+/// Copies a row into blocks of 32 elements that are `stride` blocks apart, the last one padded with zeros.
 ///
 /// # Safety
 /// `out` is valid for writes of `row.len().div_ceil(32)` such blocks.
 unsafe fn store_floats(row: &[f32], out: *mut f32, stride: usize) {
     for (idx, elements) in row.chunks(BLOCK).enumerate() {
-        // SAFETY: the caller's promise; nobody else accesses this token's blocks.
+        // SAFETY: the caller's promise; no one else accesses this token's blocks.
         let block = unsafe { slice::from_raw_parts_mut(out.add(idx * stride * BLOCK), BLOCK) };
         let (present, padding) = block.split_at_mut(elements.len());
         present.copy_from_slice(elements);

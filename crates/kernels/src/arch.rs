@@ -11,14 +11,14 @@ use crate::attention::AttentionKernels;
 use crate::elementwise::Elementwise;
 use crate::operands::{Product, QuantizedRow};
 
-/// Instruction sets that there are kernels for, from the plainest to the widest.
+/// Instruction sets that have kernels, from the plainest to the widest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum InstructionSet {
     /// Plain Rust, on every architecture.
     Portable,
     /// x86-64 with AVX2, FMA and F16C.
     Avx2,
-    /// AVX2 with the products of bytes of AVX-VNNI.
+    /// AVX2 with the byte products of AVX-VNNI.
     AvxVnni,
     /// AVX-512 (F, BW, DQ, VL) with VNNI.
     Avx512,
@@ -29,7 +29,7 @@ impl InstructionSet {
     pub const ALL: [InstructionSet; 4] =
         [InstructionSet::Portable, InstructionSet::Avx2, InstructionSet::AvxVnni, InstructionSet::Avx512];
 
-    /// The name to show.
+    /// The display name.
     pub const fn name(self) -> &'static str {
         match self {
             InstructionSet::Portable => "portable",
@@ -40,8 +40,8 @@ impl InstructionSet {
     }
 }
 
-/// All functions of one instruction set: a processor family has a table for each of its instruction sets in `arch`,
-/// and nothing else asks which one it is. Tables are handed out only where the machine has the instruction set.
+/// All functions of one instruction set. A processor family has a table for each of its instruction sets in `arch`, and
+/// nothing else distinguishes them. Tables are handed out only if the machine has the instruction set.
 pub struct Kernels {
     pub(crate) instruction_set: InstructionSet,
     /// Quantizes a row.
@@ -52,14 +52,14 @@ pub struct Kernels {
     ///
     /// Safety: see [`Product`]; the machine has the instruction set.
     pub(crate) products: [unsafe fn(&Product); TensorType::ALL.len()],
-    /// What is done to a row at a time.
+    /// Operations on single rows.
     pub(crate) elementwise: &'static Elementwise,
     /// Attention.
     pub(crate) attention: &'static AttentionKernels,
 }
 
 impl Kernels {
-    /// The kernels of one instruction set, where this machine has it.
+    /// The kernels of one instruction set, if this machine has it.
     pub fn of(instruction_set: InstructionSet) -> Option<&'static Kernels> {
         kernels(instruction_set)
     }
@@ -76,7 +76,7 @@ impl fmt::Debug for Kernels {
     }
 }
 
-/// The kernels of one instruction set, where this machine has it.
+/// The kernels of one instruction set, if this machine has it.
 fn kernels(instruction_set: InstructionSet) -> Option<&'static Kernels> {
     if instruction_set == InstructionSet::Portable {
         return Some(&portable::KERNELS);

@@ -1,10 +1,10 @@
 //! Attention of new tokens over the cached keys and values of their sequences.
 //!
-//! The cache is cut into blocks of [`BLOCK_TOKENS`] positions ([`kv_cache`]). What is to be done in a step is cut into
-//! tasks of about the same cost ([`plan`]): some tokens of one sequence, one head of keys and values with all query heads
-//! that share it, and a range of blocks. A task goes over its blocks once, with an online softmax (`body`), so that no
-//! matrix of scores ever exists (<https://arxiv.org/abs/2205.14135>). Where a context is cut, the tasks leave partial
-//! results, which are put together afterwards.
+//! The cache is cut into blocks of [`BLOCK_TOKENS`] positions ([`kv_cache`]). A step's attention is cut into tasks of
+//! about equal cost ([`plan`]): some tokens of one sequence, one head of keys and values with all query heads that
+//! share it, and a range of blocks. A task goes over its blocks once, with an online softmax (`body`), so that no
+//! matrix of scores ever exists (<https://arxiv.org/abs/2205.14135>). If a context is cut, its tasks leave partial
+//! results, which are merged afterwards.
 
 mod body;
 pub(crate) mod kv_cache;
@@ -27,7 +27,7 @@ pub(crate) struct Geometry {
     pub(crate) scale: f32,
     /// Scores x become cap · tanh(x / cap).
     pub(crate) soft_cap: Option<f32>,
-    /// A token sees this many positions, its own among them; all before it where there is none.
+    /// A token sees this many positions, including its own; `None` means all positions before it.
     pub(crate) window: Option<usize>,
 }
 
@@ -53,27 +53,27 @@ impl Geometry {
     }
 }
 
-/// What the tasks of a phase have in common.
+/// What all tasks of a phase share.
 #[derive(Clone, Copy)]
 pub(crate) struct Attention<'a> {
     pub(crate) geometry: Geometry,
     pub(crate) layer: &'a KvLayer,
-    /// Queries of the step's first token; a token's heads lie one after the other.
+    /// Queries of the step's first token; a token's heads are contiguous.
     pub(crate) queries: *const f32,
     /// Floats from one token's queries to the next's.
     pub(crate) query_stride: usize,
-    /// Where the results of the step's first token go, in the order of the heads.
+    /// Where the results of the step's first token are written, in the order of the heads.
     pub(crate) out: *mut f32,
     pub(crate) out_stride: usize,
     /// Partial results, [`Geometry::partial_width`] floats each.
     pub(crate) partials: *mut f32,
 }
 
-/// Memory of one thread, for the largest task.
+/// One thread's memory, large enough for the largest task.
 pub(crate) struct Scratch(Vec<f32>);
 
 impl Scratch {
-    /// For all of these geometries.
+    /// Allocates enough for all of these geometries.
     pub(crate) fn new<'a>(geometries: impl Iterator<Item = &'a Geometry>) -> Self {
         let n_floats = geometries.map(|geometry| body::scratch_floats(geometry, plan::task_rows(geometry)));
         Scratch(vec![0.0; n_floats.max().unwrap_or(0)])
@@ -90,18 +90,19 @@ impl AttentionKernels {
     /// Carries out one task of a plan.
     ///
     /// # Safety
-    /// The processor has the instruction set. The pointers reach over all rows that the plan was made for; nobody writes the
-    /// queries or the cache, and nobody else touches the task's part of `out` or `partials`, at the same time. `blocks` are
-    /// those of the task's sequence, and allocated in the layer. The scratch is of this geometry.
+    /// The processor has the instruction set. The pointers are valid for all rows that the plan was made for.
+    /// Meanwhile, no one writes the queries or the cache, and no one else touches the task's part of `out` or
+    /// `partials`. `blocks` are those of the task's sequence, and allocated in the layer. The scratch memory was made
+    /// for this geometry.
     pub(crate) unsafe fn attend(&self, attention: &Attention<'_>, task: &Task, blocks: &[u32], scratch: &mut Scratch) {
         // SAFETY: the caller's promise.
         unsafe { (self.attend)(attention, task, blocks, &mut scratch.0) }
     }
 
-    /// Puts the partial results of some queries together.
+    /// Merges the partial results of some queries.
     ///
     /// # Safety
-    /// As [`AttentionKernels::attend`], and the tasks that the merge follows are done.
+    /// As [`AttentionKernels::attend`], and the tasks whose results are merged are done.
     pub(crate) unsafe fn merge(&self, attention: &Attention<'_>, merge: &Merge) {
         // SAFETY: the caller's promise.
         unsafe { (self.merge)(attention, merge) }

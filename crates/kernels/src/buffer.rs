@@ -13,11 +13,11 @@ const ALIGNMENT: usize = 64;
 /// Bytes of a large page.
 const LARGE_PAGE: usize = 2 << 20;
 
-/// Bytes of a region that several matrices share. What of it is never written takes no memory, but for the rest of
-/// its last large page.
+/// Bytes of a region that several matrices share. Parts that are never written take no memory, except the rest of the
+/// last large page.
 const REGION_BYTES: usize = 64 << 20;
 
-/// A fixed number of bytes, shared between threads that agree on who writes where.
+/// A fixed number of bytes, shared between threads that coordinate who writes where.
 ///
 /// It hands out raw pointers: the types built on it (a matrix, activations) say which parts are initialized.
 pub(crate) struct Buffer {
@@ -27,24 +27,24 @@ pub(crate) struct Buffer {
     _region: Arc<Region>,
 }
 
-// SAFETY: the buffer's bytes are its own and have no thread affinity; whoever dereferences its pointer (always in an
-// unsafe block) answers for there being no conflicting access.
+// SAFETY: the buffer's bytes are its own and have no thread affinity; code that dereferences its pointer (always in an
+// unsafe block) must ensure that there is no conflicting access.
 unsafe impl Send for Buffer {}
-// SAFETY: as above; a shared reference gives out nothing but the address.
+// SAFETY: as above; a shared reference exposes only the address.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// Memory of its own for `n_bytes`, all zero.
+    /// Allocates separate memory for `n_bytes`, all zero.
     pub(crate) fn zeroed(n_bytes: usize) -> Buffer {
         let region = Region::new(n_bytes, ALIGNMENT);
-        // SAFETY: the region is `n_bytes` long, and nobody else knows of it yet.
+        // SAFETY: the region is `n_bytes` long, and not shared yet.
         unsafe { region.pointer.as_ptr().write_bytes(0, n_bytes) };
         Buffer { pointer: region.pointer, n_bytes, _region: Arc::new(region) }
     }
 
-    /// Memory for `n_bytes` of weights, not initialized, on large pages that it may share with other weights.
+    /// Allocates uninitialized memory for `n_bytes` of weights, on large pages that it may share with other weights.
     pub(crate) fn for_weights(n_bytes: usize) -> Buffer {
-        /// The region that the next weights go to, and how many of its bytes are taken.
+        /// The region for the next weights, and how many of its bytes are in use.
         static OPEN: Mutex<(Weak<Region>, usize)> = Mutex::new((Weak::new(), 0));
 
         if n_bytes > REGION_BYTES / 4 {
@@ -69,7 +69,7 @@ impl Buffer {
         unsafe { slice::from_raw_parts_mut(self.as_ptr().cast(), self.n_bytes) }
     }
 
-    /// Bytes that it holds.
+    /// Size in bytes.
     pub(crate) fn n_bytes(&self) -> usize {
         self.n_bytes
     }
@@ -80,7 +80,7 @@ impl Buffer {
     }
 }
 
-/// One allocation, which buffers lie in.
+/// One allocation that contains buffers.
 struct Region {
     pointer: NonNull<u8>,
     layout: Layout,
@@ -111,7 +111,7 @@ impl Drop for Region {
     }
 }
 
-/// Asks the kernel to back the memory with large pages. It is advice: a refusal changes nothing but speed.
+/// Asks the kernel to back the memory with large pages. This is advice: a refusal affects only speed.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn advise_large_pages(pointer: NonNull<u8>, n_bytes: usize) {
     const MADV_HUGEPAGE: i32 = 14;

@@ -1,8 +1,8 @@
-//! What is done to a row at a time: norms, sums, gates, rotations, caps.
+//! Operations on single rows: norms, sums, gates, rotations, caps.
 //!
-//! The rows of a token are some kilobytes and stay in the nearest cache from one function to the next, so the functions
-//! are small and are put together by those who call them. There is a table of them for each instruction set; slices go in
-//! and their lengths are checked here, once per row.
+//! A token's rows take a few kilobytes and stay in the first-level cache from one function to the next, so the
+//! functions are small and their callers combine them. There is a table of them for each instruction set; they take
+//! slices, whose lengths are checked here, once per row.
 
 pub(crate) mod body;
 #[cfg(test)]
@@ -78,15 +78,15 @@ impl Elementwise {
         unsafe { (self.rotate_halves)(head.as_mut_ptr(), cosines.as_ptr(), sines.as_ptr(), cosines.len()) }
     }
 
-    /// Rotates the pairs (2i, 2i + 1) of a head's first 2n elements, by 2n cosines and 2n sines: both elements of a pair
-    /// have the same cosine, and the first has the negated sine.
+    /// Rotates the pairs (2i, 2i + 1) of a head's first 2n elements, by 2n cosines and 2n sines: both elements of a
+    /// pair have the same cosine, and the first has the sine negated.
     pub(crate) fn rotate_neighbours(&self, head: &mut [f32], cosines: &[f32], sines: &[f32]) {
         assert!(cosines.len() == sines.len() && head.len() >= cosines.len() && cosines.len().is_multiple_of(2));
         // SAFETY: the lengths are checked, and the table is for an instruction set that the processor has.
         unsafe { (self.rotate_neighbours)(head.as_mut_ptr(), cosines.as_ptr(), sines.as_ptr(), cosines.len()) }
     }
 
-    /// out ← values, rounded to the nearest.
+    /// out ← values, rounded to nearest.
     pub(crate) fn to_f16(&self, values: &[f32], out: &mut [f16]) {
         assert_eq!(values.len(), out.len());
         // SAFETY: as in `rms_norm`.
@@ -129,7 +129,7 @@ macro_rules! table {
     };
     (@ $vector:ty, [$($features:literal)?], $name:ident($($argument:ident: $type:ty),*)) => {
         /// # Safety
-        /// As the body of the same name; and the processor must have the instruction set.
+        /// As for the body of the same name; and the processor must have the instruction set.
         $(#[target_feature(enable = $features)])?
         unsafe fn $name($($argument: $type),*) {
             // SAFETY: the caller's promise.

@@ -1,13 +1,14 @@
 //! Quantized matrix products, attention and norms for the CPU: slices in, slices out, SIMD chosen at run time.
 //!
-//! A [`Matrix`] is a weight tensor of a GGUF file, copied once into an order that the products like to read: sixteen
-//! rows side by side, so that one vector register holds the same columns of sixteen rows. [`Activations`] are the
-//! vectors that it is multiplied with, quantized to 8 or 16 bits per block of 32 columns. [`matmul`] multiplies the two.
-//! Which instructions do the work is decided once per process by [`platform::kernels`]; every instruction set reads
-//! the same layout, and the portable one is the oracle that the others are tested against.
+//! A [`Matrix`] is a weight tensor of a GGUF file, copied once into the layout that the products prefer: sixteen rows
+//! side by side, so that one vector register holds the same columns of sixteen rows. [`Activations`] are the vectors
+//! that it is multiplied with, quantized to 8 or 16 bits per block of 32 columns. [`matmul`] multiplies the two.
+//! [`platform::kernels`] decides once per process which instructions are used; every instruction set reads the same
+//! layout, and the portable one is the oracle that the others are tested against.
 //!
-//! A whole decoder is a [`step::Program`]: buffers, products, attention over a cache of keys and values, and what is done
-//! to rows in between. It runs on the threads of a [`pool::Pool`], which are handed a step once, with all of its phases.
+//! A whole decoder is a [`step::Program`]: buffers, products, attention over a cache of keys and values, and the
+//! operations on rows in between. It runs on the threads of a [`pool::Pool`], which receive a step once, with all of
+//! its phases.
 
 #[macro_use]
 mod tensor_type;

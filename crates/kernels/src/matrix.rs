@@ -1,7 +1,8 @@
 //! A weight matrix in the order that the products read it.
 //!
-//! Packing copies a GGUF tensor once, at loading; the file's own bytes are not needed afterwards. The packed matrix
-//! takes the bytes of the tensor and a few percent more, because only the order of the bits changes ([`layout`]).
+//! Packing copies a GGUF tensor once, when it is loaded; the file's own bytes are not needed afterwards. The packed
+//! matrix takes the bytes of the tensor and a few percent more, because only the order of the bits changes
+//! ([`layout`]).
 
 pub(crate) mod formats;
 pub(crate) mod layout;
@@ -40,10 +41,10 @@ pub enum PackError {
         tensor_type: TensorType,
         /// Columns of a row.
         n_columns: usize,
-        /// Columns that a block of the type holds.
+        /// Elements in a block of the type.
         block_elements: usize,
     },
-    /// The bytes given are not those of a tensor of that shape.
+    /// The number of bytes does not match the tensor's shape.
     #[error("a {tensor_type:?} tensor of {n_rows} × {n_columns} takes {expected} bytes and not {given}")]
     WrongLength {
         /// The type of the tensor.
@@ -52,7 +53,7 @@ pub enum PackError {
         n_rows: usize,
         /// Columns of a row.
         n_columns: usize,
-        /// Bytes such a tensor takes; the largest number where the shape is beyond counting.
+        /// Bytes that such a tensor takes; the largest number if that overflows.
         expected: usize,
         /// Bytes that were given.
         given: usize,
@@ -68,8 +69,8 @@ impl Matrix {
         Self::pack_on(&mut Pool::new(NonZeroUsize::MIN), tensor_type, n_rows, n_columns, bytes, &|_| {})
     }
 
-    /// As [`Matrix::pack`], on all threads of a pool. `packed` is called with one part of `bytes` after the other, each
-    /// when it has been packed and is not read again, so that a mapped file can be given back bit by bit.
+    /// Like [`Matrix::pack`], on all threads of a pool. `packed` is called with each part of `bytes` that has been
+    /// packed and will not be read again, so that a mapped file can be released piece by piece.
     ///
     /// # Errors
     /// As [`Matrix::pack`].
@@ -94,7 +95,7 @@ impl Matrix {
         Ok(Matrix { tensor_type, n_rows, n_columns, buffer })
     }
 
-    /// How its weights are encoded.
+    /// The encoding of its weights.
     pub fn tensor_type(&self) -> TensorType {
         self.tensor_type
     }
@@ -125,10 +126,10 @@ impl Matrix {
         unsafe { slice::from_raw_parts(self.buffer.as_ptr(), self.buffer.n_bytes()) }
     }
 
-    /// Writes the weights of one row to `out`, as numbers: the embedding of a token.
+    /// Writes the weights of one row to `out`, decoded: the embedding of a token.
     ///
     /// # Panics
-    /// When there is no such row, or `out` is not `n_columns` long.
+    /// When the row does not exist, or `out` is not `n_columns` long.
     pub fn dequantize_row(&self, row: usize, out: &mut [f32]) {
         assert!(row < self.n_rows, "row {row} of a matrix of {} rows", self.n_rows);
         assert_eq!(out.len(), self.n_columns, "a row has as many elements as the matrix has columns");

@@ -1,19 +1,19 @@
-//! What kernels are handed: a token's activations in quantized form, and the call of a product.
+//! The operands of kernels: a token's quantized activations, and the arguments of a product.
 
 use std::ptr::null_mut;
 
 use crate::matrix::layout::BLOCK;
 
-/// Tokens for which a product reads the weights once.
+/// Tokens that share one read of the weights in a product.
 pub(crate) const TOKEN_TILE: usize = 64;
 
-/// How finely activations are rounded for products with quantized weights.
+/// How activations are rounded for products with quantized weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ActivationBits {
-    /// To 8 bits per block of 32 columns, and to 16 where one element stands out.
+    /// To 8 bits per block of 32 columns, and to 16 for blocks with an outlier.
     #[default]
     Eight,
-    /// To 16 bits: 8, and 8 more for what the first leave.
+    /// To 16 bits: 8, and 8 more for the residual.
     Sixteen,
 }
 
@@ -35,11 +35,11 @@ impl TryFrom<u32> for ActivationBits {
 pub(crate) struct ActivationBlock {
     /// Between −127 and 127.
     pub(crate) quants: [i8; BLOCK],
-    /// What a quant of one stands for.
+    /// The value of a quant of one.
     pub(crate) scale: f32,
-    /// `scale` times the sum of the quants: what the minimum of a row is multiplied with.
+    /// `scale` times the sum of the quants, to be multiplied with the minimum of a row.
     pub(crate) scaled_sum: f32,
-    /// Minus the sum of the first 16 quants and of the last 16: what the offset of the weights is multiplied with.
+    /// Minus the sum of the first 16 quants and of the last 16, to be multiplied with the offset of the weights.
     pub(crate) negative_sums: [i32; 2],
 }
 
@@ -47,18 +47,18 @@ pub(crate) struct ActivationBlock {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuantizedRow {
     pub(crate) blocks: *mut ActivationBlock,
-    /// What the quants of a refined block leave, quantized; of the other blocks nothing is written here.
+    /// The quantized residual of refined blocks; nothing is written for the others.
     pub(crate) remainders: *mut ActivationBlock,
     /// One for a refined block, zero for others.
     pub(crate) is_refined: *mut u8,
-    /// All three stand this far apart.
+    /// The distance between blocks in all three.
     pub(crate) stride: usize,
-    /// Whether all blocks are refined, or those that need it most.
+    /// Whether all blocks are refined, or only those that need it most.
     pub(crate) bits: ActivationBits,
 }
 
 impl QuantizedRow {
-    /// Nothing can be written here.
+    /// No blocks; must not be written to.
     pub(crate) const NONE: QuantizedRow = QuantizedRow {
         blocks: null_mut(),
         remainders: null_mut(),
@@ -67,7 +67,7 @@ impl QuantizedRow {
         bits: ActivationBits::Eight,
     };
 
-    /// Quantizes a row, block by block with `quantize`, which writes where it is told. Inlined into the kernels, so that
+    /// Quantizes a row block by block with `quantize`, which is told where to write. Inlined into the kernels, so that
     /// the arithmetic here is compiled for their instructions.
     ///
     /// # Safety
@@ -88,8 +88,8 @@ impl QuantizedRow {
         }
     }
 
-    /// In 8 bits a block is refined when its largest element alone has more energy than a block has in the mean: its step
-    /// is then so wide that its error stands out.
+    /// In 8 bits, a block is refined when its largest element alone has more energy than the average block: its step is
+    /// then so wide that its error stands out.
     ///
     /// # Safety
     /// As [`QuantizedRow::fill`], and the row has this block.
@@ -128,28 +128,28 @@ fn energy(row: &[f32]) -> f32 {
     sums.iter().sum()
 }
 
-/// What the quants of a block leave of its elements.
+/// The difference between a block's elements and its quants.
 #[inline(always)]
 fn remainder(elements: &[f32; BLOCK], block: &ActivationBlock) -> [f32; BLOCK] {
     std::array::from_fn(|idx| elements[idx] - block.scale * f32::from(block.quants[idx]))
 }
 
-/// Where a product goes: element (token, row) to `pointer + token · stride + row`.
+/// The destination of a product: element (token, row) goes to `pointer + token · stride + row`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     pub(crate) pointer: *mut f32,
     /// Elements from one token to the next.
     pub(crate) stride: usize,
-    /// Whether the product is added to what stands there, as a residual is.
+    /// Whether the product is added to the existing value, as for a residual.
     pub(crate) add: bool,
 }
 
 /// One call of a kernel: some groups of rows times the tokens of one tile.
 ///
 /// A kernel may read `n_groups · group_bytes` from `weights`, the blocks of `n_tokens` tokens from `quantized` (with
-/// `remainders` and `is_refined`) or `floats` (which of them depends on the weight type; block `b` of token `t` is
-/// number `b · token_stride + t`), and access `n_rows` elements of `n_tokens` rows of `out`. From every block of a tile on
-/// it may read a whole tile's flags in `is_refined`. Whoever builds a `Product` answers for all of that.
+/// `remainders` and `is_refined`) or `floats` (which one depends on the weight type; block `b` of token `t` has index
+/// `b · token_stride + t`), and access `n_rows` elements of `n_tokens` rows of `out`. Starting at any block of a tile,
+/// it may read a whole tile's flags in `is_refined`. The code that builds a `Product` must guarantee all of that.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Product {
     pub(crate) weights: *const u8,
@@ -157,7 +157,7 @@ pub(crate) struct Product {
     pub(crate) n_rows: usize,
     pub(crate) n_blocks: usize,
     pub(crate) quantized: *const ActivationBlock,
-    /// To be multiplied too, where a block is refined.
+    /// Also to be multiplied, if a block is refined.
     pub(crate) remainders: *const ActivationBlock,
     pub(crate) is_refined: *const u8,
     pub(crate) floats: *const f32,

@@ -1,4 +1,4 @@
-//! Which instructions the kernels use: found out once per process.
+//! Which instructions the kernels use: determined once per process.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};

@@ -1,12 +1,12 @@
-//! Threads that stay, and work that is handed to them once per step.
+//! A persistent thread pool that receives its work once per step.
 //!
-//! A step of a decoder is a few hundred short phases, each of which needs the results of the one before. Waking threads
-//! for every phase would cost more than the phases do. So a job is handed over once, with all of its phases, and the
-//! threads take the tasks of a phase one after the other from a common counter. The next phase begins when the last task
-//! of a phase is done: what is waited for is *work*, never a thread, so that a thread that the system has taken off its
-//! core without a task in its hands holds up nobody, and the caller could do all of the work alone.
+//! A step of a decoder has a few hundred short phases, each of which needs the results of the one before. Waking
+//! threads for every phase would cost more than the phases do. So a job is submitted once, with all of its phases, and
+//! the threads take the tasks of a phase from a shared counter. The next phase begins when the last task of a phase is
+//! done: phases wait for *work*, never for a thread, so a thread that is preempted between tasks delays no one, and the
+//! caller could do all of the work alone.
 //!
-//! A thread that finds no task spins for some microseconds, then offers its core to others between looks, and then sleeps.
+//! A thread that finds no task spins for some microseconds, then yields its core between checks, and then sleeps.
 
 mod cursor;
 #[cfg(test)]
@@ -23,31 +23,31 @@ use std::time::{Duration, Instant};
 
 use cursor::{Cursor, Position};
 
-/// How long a thread without work looks for it without a pause.
+/// How long an idle thread spins.
 const SPIN: Duration = Duration::from_micros(20);
-/// How long it then looks for it, letting others run between looks, before it sleeps.
+/// How long it then keeps checking, yielding in between, before it sleeps.
 const YIELD: Duration = Duration::from_micros(80);
 
-/// Work in phases. All tasks of a phase may run at the same time; none starts before those of the phase before are done.
+/// Work in phases. All tasks of a phase may run at the same time; no task starts before the previous phase is done.
 pub trait Phases: Sync {
-    /// How many phases there are.
+    /// The number of phases.
     fn n_phases(&self) -> usize;
 
-    /// How many tasks a phase has; asked when the phases before it are done. Phases without tasks are skipped.
+    /// The number of tasks in a phase, queried once the phases before it are done. Phases without tasks are skipped.
     fn n_tasks(&self, phase: usize) -> usize;
 
-    /// Carries out one task. `thread` is below [`Pool::n_threads`], and no two tasks run with the same one at a time.
+    /// Carries out one task. `thread` is below [`Pool::n_threads`], and no two concurrent tasks have the same one.
     fn run(&self, phase: usize, task: usize, thread: usize);
 }
 
-/// The calling thread and others that wait to help it.
+/// The calling thread and the threads that help it.
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
 }
 
 impl Pool {
-    /// A pool of `n_threads`, the caller's among them. Where the system refuses a thread, the pool has fewer.
+    /// Creates a pool of `n_threads`, including the caller's. If the system refuses a thread, the pool has fewer.
     pub fn new(n_threads: NonZeroUsize) -> Self {
         let shared = Arc::new(Shared::new());
         let spawn = |thread| {
@@ -59,15 +59,15 @@ impl Pool {
         Pool { shared, workers }
     }
 
-    /// How many threads work, the caller's among them.
+    /// The number of threads, including the caller's.
     pub fn n_threads(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// Carries out all phases, and returns when they are done.
+    /// Runs all phases, and returns when they are done.
     ///
     /// # Panics
-    /// When a task panics: with what it panicked with, after every task that had begun has ended. No others begin then.
+    /// When a task panics: with the same payload, after every running task has ended. No further tasks begin then.
     pub fn run(&mut self, phases: &dyn Phases) {
         self.shared.start(phases);
         self.shared.work(0, Role::Caller);
@@ -76,7 +76,7 @@ impl Pool {
         }
     }
 
-    /// Carries out `n_tasks` tasks in any order. `run` is given the number of the task and that of the thread.
+    /// Runs `n_tasks` tasks in any order. `run` is given the task's and the thread's numbers.
     ///
     /// # Panics
     /// As [`Pool::run`].
@@ -90,13 +90,13 @@ impl Drop for Pool {
         self.shared.is_closed.store(true, Ordering::SeqCst);
         self.shared.wake_all();
         for worker in self.workers.drain(..) {
-            // A worker catches what its tasks panic with, so there is nothing to be told here.
+            // A worker catches the panics of its tasks, so there is nothing to report here.
             let _ = worker.join();
         }
     }
 }
 
-/// How many cores this process may compute on: threads of one core count once where the system tells.
+/// The number of cores available to this process; the threads of one core count once if the system tells.
 pub fn physical_cores() -> NonZeroUsize {
     let allowed = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let siblings = |cpu: usize| {
@@ -135,13 +135,13 @@ enum Role {
     Worker,
 }
 
-/// A value with a cache line, and the one that is fetched beside it, to itself.
+/// A value that has its cache line, and the adjacent one fetched with it, to itself.
 #[repr(align(128))]
 struct Alone<T>(T);
 
 struct Shared {
     cursor: Alone<Cursor>,
-    /// Tasks of the present phase that are done.
+    /// Finished tasks of the current phase.
     n_done: Alone<AtomicUsize>,
     job: UnsafeCell<Option<*const dyn Phases>>,
     is_closed: AtomicBool,
@@ -152,8 +152,8 @@ struct Shared {
     wake: Condvar,
 }
 
-// SAFETY: everything but `job` is shared safely by its own type. `job` is written by the caller while no task can be
-// taken, and read by threads that hold a task; the cursor orders the two. What it points to is Sync.
+// SAFETY: every field but `job` is itself safe to share. `job` is written by the caller while no task can be taken, and
+// read by threads that hold a task; the cursor orders the two. It points to something Sync.
 unsafe impl Sync for Shared {}
 // SAFETY: as above; what `job` points to may be used from any thread.
 unsafe impl Send for Shared {}
@@ -173,10 +173,10 @@ impl Shared {
         }
     }
 
-    /// Lets all threads work on a job. The caller must see the job's end before it returns to its own caller.
+    /// Starts a job on all threads. The caller must wait for the job's end before returning.
     fn start(&self, phases: &dyn Phases) {
-        // SAFETY: only the lifetime changes. The pointer is used by threads that hold a task, and the job does not end,
-        // and so `Pool::run` does not return, while one is held.
+        // SAFETY: only the lifetime changes. Only threads that hold a task use the pointer. The job does not end while
+        // a task is held, so `Pool::run` does not return before then.
         let erased = unsafe { std::mem::transmute::<*const dyn Phases, *const (dyn Phases + 'static)>(phases) };
         // SAFETY: the cursor is at its end, so no thread holds a task or can take one, and none reads the pointer.
         unsafe { *self.job.get() = Some(erased) };
@@ -206,19 +206,19 @@ impl Shared {
     }
 
     fn perform(&self, taken: Position, thread: usize) {
-        // SAFETY: this thread holds a task, so that the caller waits and the pointer is that of the job that runs.
+        // SAFETY: this thread holds a task, so the caller waits and the pointer is that of the running job.
         let phases = unsafe { (*self.job.get()).map(|job| &*job) }.expect("a task belongs to a job");
         if !self.has_panicked.load(Ordering::Relaxed) {
             self.catch(|| phases.run(taken.phase(), taken.task(), thread));
         }
-        // Release and acquire: what all tasks of the phase have written is seen by whoever counts the last of them.
+        // Release and acquire: the thread that counts the last task sees what all tasks of the phase have written.
         if self.n_done.0.fetch_add(1, Ordering::AcqRel) + 1 == taken.n_tasks() {
             self.n_done.0.store(0, Ordering::Relaxed);
             self.enter(self.next_phase(phases, taken.phase() + 1));
         }
     }
 
-    /// The first phase from `phase` on that has tasks, and how many; none when the job is over.
+    /// The first phase from `phase` on that has tasks, and their number; `None` when the job is over.
     fn next_phase(&self, phases: &dyn Phases, phase: usize) -> Option<(usize, usize)> {
         let mut next = None;
         self.catch(|| {
@@ -228,12 +228,12 @@ impl Shared {
         next.filter(|_| !self.has_panicked.load(Ordering::Relaxed))
     }
 
-    /// Begins a phase, or ends the job. It knows nothing of the job: that may be gone as soon as its end is told.
+    /// Begins a phase, or ends the job. Does not access the job, which may be dropped as soon as its end is visible.
     fn enter(&self, next: Option<(usize, usize)>) {
         match next {
             Some((phase, n_tasks)) => {
                 self.cursor.0.enter(phase, n_tasks);
-                // This thread takes a task itself, so a single one is no reason to wake others.
+                // This thread takes a task itself, so a single task is no reason to wake others.
                 if n_tasks > 1 {
                     self.wake_all();
                 }
@@ -257,7 +257,7 @@ impl Shared {
         self.panic.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Returns when there is something to do: soon, if it comes soon.
+    /// Returns when there is something to do; spins first, in case it comes soon.
     fn wait(&self, role: Role) {
         let start = Instant::now();
         loop {
@@ -282,8 +282,8 @@ impl Shared {
         position.has_task() || self.is_over(position, role)
     }
 
-    /// The counter of sleepers is raised before the last look, and whoever changes the cursor reads the counter after:
-    /// in the single order of both (all are `SeqCst`) one of the two sees the other.
+    /// The number of sleepers is raised before the last check, and a thread that changes the cursor reads that number
+    /// afterwards: in the total order of both (all are `SeqCst`), one of the two sees the other.
     fn sleep(&self, role: Role) {
         let mut guard = self.lock_sleep();
         self.n_sleepers.fetch_add(1, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! The entrance to the products: shapes are checked here, once, and the work is cut into tiles of tokens.
+//! The entry point of the products: checks shapes once, and cuts the work into tiles of tokens.
 
 use std::ops::Range;
 use std::ptr::null;
@@ -9,7 +9,7 @@ use crate::matrix::{Matrix, ROW_GROUP};
 use crate::operands::{Output, Product, QuantizedRow, TOKEN_TILE};
 use crate::platform::{self, Kernels};
 
-/// Multiplies the matrix with every token in use: `out[token · n_rows + row]`. On the calling thread alone.
+/// Multiplies the matrix with every token in use: `out[token · n_rows + row]`. Uses only the calling thread.
 ///
 /// # Panics
 /// When the matrix and the activations differ in columns, when the activations were not made for the matrix's type,
@@ -18,7 +18,7 @@ pub fn matmul(matrix: &Matrix, activations: &Activations, out: &mut [f32]) {
     matmul_with(platform::kernels(), matrix, activations, out);
 }
 
-/// As [`matmul`], with kernels of the caller's choice.
+/// Like [`matmul`], with kernels of the caller's choice.
 pub fn matmul_with(kernels: &Kernels, matrix: &Matrix, activations: &Activations, out: &mut [f32]) {
     assert_readable(matrix, activations);
     assert_eq!(out.len(), activations.n_tokens() * matrix.n_rows(), "the product has an element per token and row");
@@ -42,10 +42,10 @@ pub(crate) fn assert_readable(matrix: &Matrix, activations: &Activations) {
 /// Multiplies some rows of the matrix with some tokens. Several threads may do so at once for different rows.
 ///
 /// # Safety
-/// - [`assert_readable`] holds for the matrix and the activations, and nobody writes to the activations meanwhile.
+/// - [`assert_readable`] holds for the matrix and the activations, and no one writes to the activations meanwhile.
 /// - `rows.start` is a multiple of [`ROW_GROUP`], `rows.end` too or the number of rows; `tokens` are in use.
-/// - `out` is valid for reads and writes at every (token, row) of the ranges, `token` counted from `tokens.start` and
-///   `row` from 0, and nobody else accesses those elements meanwhile.
+/// - `out` is valid for reads and writes at every (token, row) of the ranges, with `token` counted from `tokens.start`
+///   and `row` from 0, and no one else accesses those elements meanwhile.
 pub(crate) unsafe fn matmul_rows(
     kernels: &Kernels,
     matrix: &Matrix,
@@ -66,7 +66,7 @@ pub(crate) unsafe fn matmul_rows(
     while token < tokens.end {
         let n_tokens = (TOKEN_TILE - token % TOKEN_TILE).min(tokens.end - token);
         let (index, token_stride) = activations.position(token);
-        // Only the form that the weight type reads is there; the pointers to the other stay null and unread.
+        // Only the form that the weight type reads exists; the pointers to the other stay null and unread.
         let quantized = activations.quantized_from(token).unwrap_or(QuantizedRow::NONE);
         let floats = activations.floats().map_or(null(), |blocks| blocks.wrapping_add(index * BLOCK));
         let pointer = out.pointer.wrapping_add((token - tokens.start) * out.stride + rows.start);
@@ -83,8 +83,8 @@ pub(crate) unsafe fn matmul_rows(
             n_tokens,
             out: Output { pointer, ..out },
         };
-        // SAFETY: the caller's promises are those of `Product`, cut down to the tokens of one tile; kernels exist only
-        // for instruction sets that the machine has.
+        // SAFETY: the caller's promises are those of `Product`, restricted to the tokens of one tile; kernels exist
+        // only for instruction sets that the machine has.
         unsafe { kernel(&product) };
         token += n_tokens;
     }

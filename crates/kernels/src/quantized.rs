@@ -1,14 +1,15 @@
-//! Stored tensor elements as plain numbers, for every [`TensorType`].
+//! Decodes stored tensor elements to plain numbers, for every [`TensorType`].
 //!
-//! This is the portable reference: slices in, slices out, one formula per format, written for the reader. A quantized
-//! format stores blocks of 32 or 256 elements; each block has its own scale, and what the stored small integers mean is
-//! told beside each function. The layouts are those of `ggml-common.h`, the formulas those of `dequantize_row_*` in
-//! `ggml-quants.c` (<https://github.com/ggml-org/ggml/tree/master/src>). All numbers are little-endian; scales are
-//! half-precision floats.
+//! This is the portable reference: slices in, slices out, one formula per format, written to be readable. A quantized
+//! format stores blocks of 32 or 256 elements; each block has its own scale, and the documentation of each function
+//! explains the stored small integers. The layouts are those of `ggml-common.h`, the formulas those of
+//! `dequantize_row_*` in `ggml-quants.c` (<https://github.com/ggml-org/ggml/tree/master/src>). All numbers are
+//! little-endian; scales are half-precision floats.
 //!
-//! In blocks of 32 elements of 4 bits, byte `j` of 16 holds element `j` in its low half and element `j + 16` in its high
-//! half. A fifth bit stands apart: bit `e` of a 32-bit number is that of element `e`. In superblocks of 256 elements, groups
-//! of 16 or 32 have scales of their own, stored as small integers that share one or two half-precision scales.
+//! In blocks of 32 elements of 4 bits, byte `j` of 16 holds element `j` in its low half and element `j + 16` in its
+//! high half. Fifth bits are stored separately: bit `e` of a 32-bit number belongs to element `e`. In superblocks of
+//! 256 elements, groups of 16 or 32 have scales of their own, stored as small integers that share one or two
+//! half-precision scales.
 
 use half::{bf16, f16};
 
@@ -17,7 +18,7 @@ use crate::TensorType;
 /// Decodes the elements of a tensor, or of whole rows or blocks of it.
 ///
 /// # Panics
-/// When `out` has no whole number of blocks, or `bytes` are not exactly those of `out.len()` elements.
+/// When `out` is not a whole number of blocks, or `bytes` does not have the size of `out.len()` elements.
 pub fn dequantize(tensor_type: TensorType, bytes: &[u8], out: &mut [f32]) {
     let (block_elements, block_bytes) = (tensor_type.block_elements(), tensor_type.block_bytes());
     assert!(
@@ -53,11 +54,11 @@ fn each_block<const BYTES: usize, const ELEMENTS: usize>(
     blocks.zip(out.as_chunks_mut().0).for_each(|(block, out)| decode(block, out));
 }
 
-/// What the 16 indices of an IQ4_NL element mean, before the block's scale: finer near zero, where most weights are
+/// The values of the 16 indices of IQ4_NL, before the block's scale: finer near zero, where most weights are
 /// (`kvalues_iq4nl` in `ggml-common.h`).
 pub const IQ4_NL_VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
-/// Scale `d`, then 4 bits `q` each: `d (q - 8)`.
+/// Scale `d`, then 4 bits `q` per element: `d (q - 8)`.
 fn q4_0(block: &[u8; 18], out: &mut [f32; 32]) {
     let scale = half_at(block, 0);
     for (element, out) in out.iter_mut().enumerate() {
@@ -65,7 +66,7 @@ fn q4_0(block: &[u8; 18], out: &mut [f32; 32]) {
     }
 }
 
-/// Scale `d`, minimum `m`, then 4 bits `q` each: `d q + m`.
+/// Scale `d`, minimum `m`, then 4 bits `q` per element: `d q + m`.
 fn q4_1(block: &[u8; 20], out: &mut [f32; 32]) {
     let (scale, minimum) = (half_at(block, 0), half_at(block, 2));
     for (element, out) in out.iter_mut().enumerate() {
@@ -73,7 +74,7 @@ fn q4_1(block: &[u8; 20], out: &mut [f32; 32]) {
     }
 }
 
-/// Scale `d`, the fifth bits, then 4 bits each that make `q` with them: `d (q - 16)`.
+/// Scale `d`, the fifth bits, then 4 bits per element, which together form `q`: `d (q - 16)`.
 fn q5_0(block: &[u8; 22], out: &mut [f32; 32]) {
     let scale = half_at(block, 0);
     for (element, out) in out.iter_mut().enumerate() {
@@ -82,7 +83,7 @@ fn q5_0(block: &[u8; 22], out: &mut [f32; 32]) {
     }
 }
 
-/// Scale `d`, minimum `m`, the fifth bits, then 4 bits each that make `q` with them: `d q + m`.
+/// Scale `d`, minimum `m`, the fifth bits, then 4 bits per element, which together form `q`: `d q + m`.
 fn q5_1(block: &[u8; 24], out: &mut [f32; 32]) {
     let (scale, minimum) = (half_at(block, 0), half_at(block, 2));
     for (element, out) in out.iter_mut().enumerate() {
@@ -91,7 +92,7 @@ fn q5_1(block: &[u8; 24], out: &mut [f32; 32]) {
     }
 }
 
-/// Scale `d`, then a signed byte `q` each: `d q`.
+/// Scale `d`, then a signed byte `q` per element: `d q`.
 fn q8_0(block: &[u8; 34], out: &mut [f32; 32]) {
     let scale = half_at(block, 0);
     for (quant, out) in block[2..].iter().zip(out) {
@@ -99,7 +100,7 @@ fn q8_0(block: &[u8; 34], out: &mut [f32; 32]) {
     }
 }
 
-/// Scale `d`, then a 4-bit index `i` each: `d` times [`IQ4_NL_VALUES`]`[i]`.
+/// Scale `d`, then a 4-bit index `i` per element: `d` times [`IQ4_NL_VALUES`]`[i]`.
 fn iq4_nl(block: &[u8; 18], out: &mut [f32; 32]) {
     let scale = half_at(block, 0);
     for (element, out) in out.iter_mut().enumerate() {
@@ -111,7 +112,7 @@ fn low_bits(halves: &[u8], element: usize) -> u8 {
     halves[element % 16] >> (element / 16 * 4) & 0x0f
 }
 
-/// The element's bit, at the place of a fifth bit.
+/// The element's fifth bit, shifted into its place.
 fn fifth_bit(bits: &[u8], element: usize) -> u8 {
     (bits[element / 8] >> (element % 8) & 1) << 4
 }
@@ -130,7 +131,7 @@ fn q2_k(block: &[u8; 84], out: &mut [f32; 256]) {
 }
 
 /// 32 bytes of third bits, 64 bytes of low 2-bit quants, 12 bytes of group scales, scale `d`. A group has 16 elements;
-/// its scale `s` has 6 bits, its quants `q` have 3: `d (s - 32) (q - 4)`. Bit `i` of third byte `l` is that of element
+/// its scale `s` has 6 bits, its quants `q` have 3: `d (s - 32) (q - 4)`. Bit `i` of third byte `l` belongs to element
 /// `32 i + l`.
 fn q3_k(block: &[u8; 110], out: &mut [f32; 256]) {
     let scale = half_at(block, 108);
@@ -156,7 +157,8 @@ fn q4_k(block: &[u8; 144], out: &mut [f32; 256]) {
     }
 }
 
-/// As [`q4_k`], with 32 bytes of fifth bits before the quants: bit `g` of byte `l` is that of element `l` of group `g`.
+/// Like [`q4_k`], with 32 bytes of fifth bits before the quants: bit `g` of byte `l` belongs to element `l` of group
+/// `g`.
 fn q5_k(block: &[u8; 176], out: &mut [f32; 256]) {
     for (group, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let (group_scale, group_minimum) = q4_k_group(&block[..16], group);

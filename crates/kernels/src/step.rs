@@ -1,12 +1,12 @@
 //! A decoder's step as a program.
 //!
-//! What a model computes for a batch of tokens is described once, by a [`ProgramBuilder`]: buffers with a row per token,
-//! and phases over them (something done to every row, a product with weights, attention). All shapes are checked when the
-//! description is made; after that [`Program::run`] only looks at what a step brings along. A step is handed to the
-//! threads of a [`Pool`] once, with all of its phases, and allocates nothing unless it is larger than all before it.
+//! What a model computes for a batch of tokens is described once, by a [`ProgramBuilder`]: buffers with a row per
+//! token, and phases over them (an operation on every row, a product with weights, attention). All shapes are checked
+//! when the program is built; after that [`Program::run`] checks only the batch. A step is submitted to the threads of
+//! a [`Pool`] once, with all of its phases, and allocates nothing unless it is larger than all before it.
 //!
 //! Steps mix sequences freely: rows are the tokens of all of them, one after the other. Some phases run only over the
-//! rows that results are wanted of.
+//! rows whose results are wanted.
 
 mod batch;
 mod builder;
@@ -37,26 +37,26 @@ pub use operation::{
     KvLayerId, MatrixId, Part, QuantizedRows, RopeId, RopePairs, RowOperation, RowSet, Rows, VectorId,
 };
 
-/// What one sequence contributes to a step.
+/// One sequence's part of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Sequence<'a> {
     /// Its new tokens.
     pub tokens: &'a [u32],
-    /// Position of the first of them; the cache holds everything before it.
+    /// Position of the first new token; the cache holds everything before it.
     pub position: usize,
     /// Its cache blocks in order, of [`BLOCK_TOKENS`](crate::BLOCK_TOKENS) positions each, with room for the new
     /// tokens.
     pub blocks: &'a [u32],
-    /// The first of `tokens` that results are wanted of.
+    /// The first of `tokens` whose result is wanted.
     pub first_selected: usize,
-    /// How many from there on.
+    /// The number of results wanted from there on.
     pub n_selected: usize,
 }
 
 /// Why a step cannot be carried out.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum StepError {
-    /// A token has no embedding.
+    /// A token is outside the vocabulary.
     #[error("token {token} is not one of the vocabulary's {vocab_size}")]
     Token {
         /// The token.
@@ -72,14 +72,14 @@ pub enum StepError {
         /// Positions that it needs.
         n_positions: usize,
     },
-    /// Two places of the batch would write into one block.
+    /// Two sequences or positions of the batch would write into the same block.
     #[error("block {block} would be written to from two places: a shared block must be copied first")]
     SharedBlock {
         /// The block.
         block: u32,
     },
-    /// Results are wanted of tokens that are not there.
-    #[error("results of tokens up to {end} are wanted of a sequence with {n_tokens} new tokens")]
+    /// Results are wanted of tokens that do not exist.
+    #[error("results are requested for tokens up to {end} of a sequence with {n_tokens} new tokens")]
     Selection {
         /// End of the selected range.
         end: usize,
@@ -98,26 +98,26 @@ pub struct Program {
     quantized: Vec<ActivationMemory>,
     phases: Vec<Phase>,
     attentions: Vec<AttentionPhase>,
-    /// One for every geometry that layers have.
+    /// One for every geometry used by the layers.
     plans: Vec<(Geometry, Plan)>,
     partials: PartialMemory,
     threads: Vec<ThreadCell>,
     output: Rows,
     vocab_size: usize,
     batch: Batch,
-    /// The first phase of the step that is not done; none is left when it is their number.
+    /// The step's next unfinished phase; equals the number of phases when the step is done.
     next_phase: usize,
-    /// Threads that the step's work was divided for.
+    /// The number of threads that the step's work was divided for.
     n_threads: usize,
 }
 
-/// Memory of partial results, which grows.
+/// Memory of partial results, which grows on demand.
 struct PartialMemory {
     memory: Buffer,
     n_floats: usize,
 }
 
-/// What a thread has to itself.
+/// Memory used by a single thread.
 struct ThreadMemory {
     attention: Scratch,
     halves: Vec<half::f16>,
@@ -125,15 +125,15 @@ struct ThreadMemory {
 
 struct ThreadCell(UnsafeCell<ThreadMemory>);
 
-// SAFETY: a cell is used by the tasks of one thread of the pool, which run one after the other.
+// SAFETY: a cell is used only by the tasks of one pool thread, which run one after the other.
 unsafe impl Sync for ThreadCell {}
 
 impl Program {
-    /// Carries out a step: writes the new tokens' keys and values into the cache, and returns the output rows of the
-    /// tokens that are selected, in their order.
+    /// Runs a step: writes the new tokens' keys and values into the cache, and returns the output rows of the selected
+    /// tokens, in their order.
     ///
     /// # Errors
-    /// When the batch is not sound; nothing has happened then.
+    /// When the batch is not valid; nothing has happened then.
     ///
     /// # Panics
     /// When a task panics, which is a bug.
@@ -147,11 +147,11 @@ impl Program {
         Ok(self.output())
     }
 
-    /// Begins a step that is then carried out in parts by [`Program::resume`]. A step that has begun and is not done is
-    /// given up; what it wrote into the cache at its new positions may be written again.
+    /// Begins a step that [`Program::resume`] then carries out in parts. An earlier unfinished step is abandoned; what
+    /// it wrote into the cache at its new positions may be written again.
     ///
     /// # Errors
-    /// When the batch is not sound; there is no step to go on with then.
+    /// When the batch is not valid; there is then no step to resume.
     pub fn begin<'a>(
         &mut self,
         pool: &Pool,
@@ -169,16 +169,16 @@ impl Program {
         Ok(())
     }
 
-    /// Carries out the next `n_phases` phases of the step that was begun. Returns whether it is done.
+    /// Carries out the next `n_phases` phases of the current step. Returns whether the step is done.
     ///
     /// # Panics
-    /// When a task panics, which is a bug, or when the pool has another number of threads than the one that the step was
+    /// When a task panics, which is a bug, or when the pool has a different number of threads than the one the step was
     /// begun with.
     pub fn resume(&mut self, pool: &mut Pool, n_phases: usize) -> bool {
         let phases = self.next_phase..(self.next_phase + n_phases).min(self.phases.len());
         if !phases.is_empty() {
             assert_eq!(pool.n_threads(), self.n_threads, "the work was divided for another pool");
-            // Where a task panics, the step is not gone on with.
+            // If a task panics, the step cannot be resumed.
             self.next_phase = self.phases.len();
             let kernels = platform::kernels();
             pool.run(&phases::Execution { program: self, phases: phases.clone(), kernels, n_threads: self.n_threads });
@@ -187,19 +187,19 @@ impl Program {
         self.next_phase == self.phases.len()
     }
 
-    /// The output rows of the tokens that are selected in the last step, in their order; undefined before it is done.
+    /// The output rows of the last step's selected tokens, in their order; undefined before the step is done.
     pub fn output(&self) -> &[f32] {
         let output = &self.rows[self.output.index];
-        // SAFETY: no pool is at work, since those borrow the program, and the selected rows are within the memory.
+        // SAFETY: no pool is at work, since that would borrow the program, and the selected rows are within the memory.
         unsafe { std::slice::from_raw_parts(output.start(), self.batch.selected().len() * output.width()) }
     }
 
-    /// Parts that a step consists of.
+    /// The number of phases in a step.
     pub fn n_phases(&self) -> usize {
         self.phases.len()
     }
 
-    /// Copies the keys and values of a cache block, of all layers.
+    /// Copies the keys and values of a cache block in all layers.
     pub fn copy_block(&mut self, from: u32, to: u32) {
         for layer in &mut self.layers {
             layer.grow(from.max(to) as usize + 1);
@@ -207,7 +207,7 @@ impl Program {
         }
     }
 
-    /// Appends the keys and values of a cache block, of all layers, to `out`.
+    /// Appends the keys and values of a cache block in all layers to `out`.
     ///
     /// # Panics
     /// When the block has never been written to.
@@ -215,10 +215,10 @@ impl Program {
         self.layers.iter().for_each(|layer| layer.read_block(block, out));
     }
 
-    /// Puts what [`Program::read_block`] gave into a cache block.
+    /// Writes what [`Program::read_block`] returned into a cache block.
     ///
     /// # Panics
-    /// When the content is not that of one block.
+    /// When the content does not have the length of one block.
     pub fn write_block(&mut self, block: u32, content: &[u8]) {
         let mut rest = content;
         for layer in &mut self.layers {
@@ -230,7 +230,7 @@ impl Program {
         assert!(rest.is_empty(), "the content is that of one block");
     }
 
-    /// Bytes of a cache block, in all layers.
+    /// Bytes of a cache block in all layers.
     pub fn block_bytes(&self) -> usize {
         self.layers.iter().map(KvLayer::block_bytes).sum()
     }
@@ -241,7 +241,7 @@ impl Program {
         self.matrices.iter().map(Matrix::n_bytes).sum::<usize>() + vectors
     }
 
-    /// Room for the batch in every buffer and in the cache, and for every thread.
+    /// Makes room for the batch in every buffer and in the cache, and for every thread.
     fn make_room(&mut self, n_threads: usize) {
         for rows in &mut self.rows {
             rows.reserve(self.batch.n_rows(rows.set()));
@@ -275,7 +275,7 @@ impl Default for PartialMemory {
 impl PartialMemory {
     fn reserve(&mut self, n_floats: usize) {
         if n_floats > self.n_floats {
-            // Freed first, and doubled at least: a long prompt asks for more with every chunk.
+            // The old memory is freed first, and its size at least doubled: a long prompt needs more with every chunk.
             let n_floats = n_floats.max(2 * std::mem::take(self).n_floats);
             *self = PartialMemory { memory: Buffer::zeroed(n_floats * size_of::<f32>()), n_floats };
         }

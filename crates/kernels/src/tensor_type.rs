@@ -1,4 +1,4 @@
-//! How the elements of a tensor are stored: the types of GGUF files that hone runs, a row each.
+//! How the elements of a tensor are stored: the types of GGUF files that hone supports, one row each.
 //!
 //! A quantized type stores a fixed number of elements (a block) in a fixed number of bytes; rows are whole blocks.
 
@@ -6,8 +6,8 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// Calls a macro with all rows: documentation, type, whether its elements are `float`s or `quant`s, its id in a file, the
-/// elements and bytes of a block, and the number that `general.file_type` has in files of this type (`llama_ftype` in
+/// Calls a macro with all rows: documentation, type, whether its elements are `float`s or `quant`s, its id in a file,
+/// the elements and bytes of a block, and the value of `general.file_type` in files of this type (`llama_ftype` in
 /// `llama.h`).
 macro_rules! for_each_tensor_type {
     ($callback:ident $($arguments:tt)*) => {
@@ -31,7 +31,7 @@ macro_rules! for_each_tensor_type {
     };
 }
 
-/// What is known of a type.
+/// The properties of a type.
 struct Row {
     name: &'static str,
     id: u32,
@@ -51,7 +51,7 @@ macro_rules! define {
         }
 
         impl TensorType {
-            /// Every type that hone runs.
+            /// Every type that hone supports.
             pub const ALL: [TensorType; [$(TensorType::$name),*].len()] = [$(TensorType::$name),*];
 
             const ROWS: [Row; TensorType::ALL.len()] = [$(Row {
@@ -77,7 +77,7 @@ macro_rules! is_float {
 
 for_each_tensor_type!(define);
 
-/// The products of an instruction set, one for every type, in their order: of two functions that have the type as a
+/// The products of an instruction set, one for every type, in their order. Of two functions that have the type as a
 /// parameter, the first multiplies floating-point weights and the second quantized ones.
 macro_rules! products {
     ($float:ident, $quant:ident) => {
@@ -104,7 +104,7 @@ impl TensorType {
     /// The type with this id in a file.
     ///
     /// # Errors
-    /// When hone does not run it; the error names it.
+    /// When hone does not support it; the error names it.
     pub fn from_id(id: u32) -> Result<Self, UnknownTensorType> {
         Self::ALL.into_iter().find(|each| each.id() == id).ok_or(UnknownTensorType(id))
     }
@@ -114,7 +114,7 @@ impl TensorType {
         self.row().id
     }
 
-    /// The name that the field knows it by.
+    /// The type's usual name.
     pub const fn name(self) -> &'static str {
         self.row().name
     }
@@ -129,17 +129,17 @@ impl TensorType {
         self.row().block_bytes
     }
 
-    /// Whether the elements are floating-point numbers and not quantized.
+    /// Whether the elements are floating-point numbers rather than quantized.
     pub const fn is_float(self) -> bool {
         self.row().is_float
     }
 
-    /// What `general.file_type` is in a file whose matrices are all of this type.
+    /// The value of `general.file_type` in a file whose matrices are all of this type.
     pub const fn file_type(self) -> u32 {
         self.row().file_type
     }
 
-    /// Bytes of `n_elements` elements, a whole number of blocks; `None` where the product overflows.
+    /// Bytes of `n_elements` elements, a whole number of blocks; `None` if that overflows.
     pub const fn n_bytes(self, n_elements: usize) -> Option<usize> {
         (n_elements / self.block_elements()).checked_mul(self.block_bytes())
     }
@@ -155,7 +155,7 @@ impl fmt::Display for TensorType {
     }
 }
 
-/// A type that hone does not run, by its id in a file.
+/// A type that hone does not support, by its id in a file.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("type {} (id {})", self.name(), .0)]
 pub struct UnknownTensorType(pub u32);
@@ -166,7 +166,7 @@ impl UnknownTensorType {
     }
 }
 
-/// Ids that the format knows and hone does not run, so that an error can name them.
+/// Ids that the format defines but hone does not support, so that an error can name them.
 const UNSUPPORTED: [(u32, &str); 22] = [
     (9, "Q8_1"),
     (15, "Q8_K"),

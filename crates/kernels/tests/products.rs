@@ -1,6 +1,6 @@
-//! Products of every weight type on every instruction set, against numbers computed in the plainest way.
+//! Products of every weight type on every instruction set, against numbers computed in the simplest way.
 //!
-//! Two references: the weights decoded straight from the GGUF blocks (the reference, which reads the formats independently),
+//! There are two references: the weights decoded directly from the GGUF blocks (which reads the formats independently),
 //! and the portable kernels, which see the same quantized activations as the others and so must agree closely.
 
 #![allow(clippy::unwrap_used)]
@@ -66,12 +66,12 @@ fn check_in(bits: ActivationBits, tensor_type: TensorType, shape: Shape, seed: u
     }
 }
 
-/// A size; under Miri, which takes some thousand times as long, the smaller one.
+/// A size, or a smaller one under Miri, which is about a thousand times slower.
 const fn sized(size: usize, under_miri: usize) -> usize {
     if cfg!(miri) { under_miri } else { size }
 }
 
-/// The cases; under Miri the first of them.
+/// The cases; under Miri only the first ones.
 fn cases<T>(all: &[T], n_under_miri: usize) -> &[T] {
     &all[..sized(all.len(), n_under_miri)]
 }
@@ -95,7 +95,8 @@ fn product_in(bits: ActivationBits, kernels: &Kernels, matrix: &Matrix, rows: &[
     out
 }
 
-/// The product in double precision, and the sum of its terms' sizes, which errors are measured by.
+/// The product in double precision, and the sum of the absolute values of its terms, relative to which errors are
+/// measured.
 fn exact_product(weights: &[f32], row: &[f32]) -> (f32, f32) {
     let terms = weights.iter().zip(row).map(|(&weight, &element)| f64::from(weight) * f64::from(element));
     let (sum, size) = terms.fold((0.0, 0.0), |(sum, size), term| (sum + term, size + term.abs()));
@@ -206,8 +207,8 @@ fn extreme_blocks_neither_crash_nor_spread() {
     }
 }
 
-/// A row of strange bytes (among them infinite scales and scales that are no number) may give a strange element, and
-/// leaves those of the other rows as they are; on finite weights all instruction sets agree.
+/// A row of arbitrary bytes (including infinite and NaN scales) may produce arbitrary elements, but must leave those of
+/// the other rows unchanged; on finite weights all instruction sets agree.
 fn check_only_one_row_differs(tensor_type: TensorType, shape: Shape, bytes: &[u8], strange_row: usize) {
     let matrix = Matrix::pack(tensor_type, shape.n_rows, shape.n_columns, bytes).unwrap();
     let mut random = Random(9);
@@ -230,7 +231,7 @@ fn check_only_one_row_differs(tensor_type: TensorType, shape: Shape, bytes: &[u8
 
 #[test]
 fn extreme_quants_do_not_saturate() {
-    // All quants at an end of their range, all activations at ±127: the largest sums that can occur.
+    // All quants at one end of their range, all activations at ±127: the largest sums that can occur.
     for tensor_type in TensorType::ALL.into_iter().filter(|tensor_type| !tensor_type.is_float()) {
         let ends = [(0xff, 1.0), (0x00, -1.0), (0x00, 1.0), (0xff, -1.0), (0x80, 1.0), (0x80, -1.0)];
         for &(pattern, sign) in cases(&ends, 1) {
@@ -348,7 +349,7 @@ impl Random {
         (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }
 
-    /// Elements of very different sizes, blocks of zeros among them.
+    /// Elements of very different sizes, including blocks of zeros.
     fn activations(&mut self, n_columns: usize) -> Vec<f32> {
         let mut row = Vec::with_capacity(n_columns);
         while row.len() < n_columns {
@@ -360,7 +361,7 @@ impl Random {
     }
 }
 
-/// Random bytes, with scales and minimums that are sane numbers of either sign, some of them zero.
+/// Random bytes, with scales and minimums that are reasonable numbers of either sign, some of them zero.
 fn random_tensor(tensor_type: TensorType, shape: Shape, random: &mut Random) -> Vec<u8> {
     let n_elements = shape.n_rows * shape.n_columns;
     match tensor_type {
@@ -380,7 +381,7 @@ fn random_tensor(tensor_type: TensorType, shape: Shape, random: &mut Random) -> 
     bytes
 }
 
-/// Where the f16 numbers of a block stand.
+/// The offsets of the f16 numbers in a block.
 fn halves(tensor_type: TensorType) -> &'static [usize] {
     match tensor_type {
         TensorType::Q4_1 | TensorType::Q5_1 | TensorType::Q4_K | TensorType::Q5_K => &[0, 2],
@@ -391,7 +392,7 @@ fn halves(tensor_type: TensorType) -> &'static [usize] {
     }
 }
 
-/// Overwrites everything in the blocks but the f16 numbers.
+/// Overwrites everything in the blocks except the f16 numbers.
 fn fill_quants(tensor_type: TensorType, bytes: &mut [u8], pattern: u8) {
     for block in bytes.chunks_exact_mut(tensor_type.block_bytes()) {
         for (at, byte) in block.iter_mut().enumerate() {

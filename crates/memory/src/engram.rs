@@ -5,8 +5,8 @@
 //! version does not know are kept.
 
 use hone_protocol::{
-    Comparison, FinishReason, Grade, Judging, QueryId, Rating, RespondentId, Response, SamplingOptions, SessionId,
-    Suspicion, Timestamp,
+    Comparison, FinishReason, Grade, Judging, JudgingMethod, QueryId, Rating, RespondentId, Response, SamplingOptions,
+    SessionId, Suspicion, Timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -132,6 +132,7 @@ struct FlatGrade {
     judging_tokens: Option<usize>,
     judging_seconds: Option<f64>,
     judging_queue_seconds: Option<f64>,
+    judging_method: Option<JudgingMethod>,
     judging_failure: Option<String>,
     /// The passage that makes the answer look as if it wanted to influence its judge.
     suspicious: Option<Suspicion>,
@@ -199,6 +200,7 @@ impl From<&Grade> for FlatGrade {
             judging_tokens: Some(grade.judging.tokens),
             judging_seconds: Some(grade.judging.seconds),
             judging_queue_seconds: Some(grade.judging.queue_seconds),
+            judging_method: Some(grade.judging.method),
             judging_failure: grade.judging.failure.clone(),
             suspicious: grade.suspicious.clone(),
         }
@@ -214,6 +216,7 @@ impl FlatGrade {
                 tokens: self.judging_tokens.unwrap_or_default(),
                 seconds: self.judging_seconds.unwrap_or_default(),
                 queue_seconds: self.judging_queue_seconds.unwrap_or_default(),
+                method: self.judging_method.unwrap_or_default(),
                 failure: self.judging_failure,
             },
             score: self.critic_score,

@@ -104,7 +104,7 @@ mod tests {
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// Memory that was opened beside an owner which was about to announce itself once removed the announcement.
+    /// Memory that was opened alongside an owner about to announce itself once removed the announcement.
     #[test]
     fn a_file_is_cleaned_up_for_its_own_purpose_only() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Which keys there are in storage, and what stands at them.
+//! The keys in storage and their values.
 //!
 //! | key | value |
 //! | --- | --- |
@@ -7,7 +7,7 @@
 //! | `s` sequence | the id of that engram |
 //! | `v` id | [`StoredVector`] |
 //! | `c` change | [`Change`]: an engram whose vector was added, replaced or removed |
-//! | `m` model | the number of dimensions of that embedding model's vectors; a vector of another number is one that lacks |
+//! | `m` model | the number of dimensions of that embedding model's vectors; any other vectors count as missing |
 //! | `x` event | an envelope as JSON |
 //!
 //! Numbers in keys are 8 bytes, most significant first, so that they sort; in values they are least significant first.

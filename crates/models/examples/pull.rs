@@ -1,6 +1,6 @@
-//! Pulls a model into the store and says where it lies: `cargo run -p hone-models --example pull -- smollm2:135m`.
+//! Pulls a model into the store and prints its location: `cargo run -p hone-models --example pull -- smollm2:135m`.
 //!
-//! `HONE_HOME` names the store's folder. A short model of what a program does with this crate.
+//! `HONE_HOME` names the store's folder. A short example of how a program uses this crate.
 
 use std::{error::Error, time::Instant};
 

@@ -31,7 +31,7 @@ use crate::{
     name::{folder_of_name, is_model_name, looks_like_path, name_from_file, name_of_folder, suggestion},
 };
 
-/// What the names of folders begin with that are being removed; also the file that is locked meanwhile.
+/// The prefix of folders that are being removed; also the name of the file that is locked meanwhile.
 const REMOVED: &str = ".removed-";
 
 /// The models on this machine.

@@ -1,6 +1,7 @@
-//! An error as one line, for places that keep a text of it and not the error itself.
+//! An error as one line, for places that store its text instead of the error itself.
 //!
-//! An error's own text never repeats its cause: it is shown with the chain of its causes, as `anyhow` does with `{:#}`.
+//! An error's own text never repeats its cause: errors are shown with the chain of their causes, as `anyhow` does with
+//! `{:#}`.
 
 use std::error::Error;
 

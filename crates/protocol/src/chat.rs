@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Instructions that stand before the conversation.
+    /// Instructions before the conversation.
     System,
     /// The person who asks.
     User,
@@ -19,7 +19,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The name that chat templates know the role by.
+    /// The name that chat templates use for the role.
     pub fn as_str(self) -> &'static str {
         match self {
             Role::System => "system",

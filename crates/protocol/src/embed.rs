@@ -7,11 +7,11 @@ pub trait Embed: Send + Sync {
     /// The model's name. Vectors of different models cannot be compared.
     fn model(&self) -> &str;
 
-    /// A vector of length 1 for each text, all of the same number of dimensions, in the order of the texts. A text that is
-    /// too long for the model counts with its beginning.
+    /// A vector of length 1 for each text, in the order of the texts, all with the same number of dimensions. Of a text
+    /// that is too long for the model, only the beginning counts.
     ///
     /// # Errors
-    /// When the model cannot be loaded or computed.
+    /// When the model cannot be loaded or run.
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError>;
 }
 

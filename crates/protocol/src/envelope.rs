@@ -1,4 +1,4 @@
-//! What the agents tell each other.
+//! The messages that agents exchange.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::verdict::{Grade, Preference};
 
 /// One message on the bus.
 ///
-/// In JSON the payload stands under `payload`, and its kind, the subject, under `subject`.
+/// In JSON the payload is stored under `payload`, and its kind, the subject, under `subject`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Envelope {
     /// Its own id.
@@ -24,21 +24,21 @@ pub struct Envelope {
     /// The question, as its respondent knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query_id: Option<QueryId>,
-    /// The question as it was received: the `query_id` of respondent A. What belongs to one question has it in common.
+    /// The question as it was received: the `query_id` of respondent A. Everything about one question shares it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<QueryId>,
-    /// The respondent that it is about.
+    /// The respondent concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub respondent_id: Option<RespondentId>,
     /// When it was sent.
     pub at: Timestamp,
-    /// What it says.
+    /// The content.
     #[serde(flatten)]
     pub payload: Payload,
 }
 
 impl Envelope {
-    /// A message of this moment, about no question in particular.
+    /// A message sent now, about no particular question.
     pub fn new(sender: impl Into<String>, session_id: SessionId, payload: Payload) -> Self {
         Envelope {
             id: EnvelopeId::fresh(),
@@ -62,7 +62,7 @@ impl Envelope {
         }
     }
 
-    /// A message of this moment about the same conversation, question and respondent.
+    /// A message sent now, about the same conversation, question and respondent.
     pub fn reply(&self, sender: impl Into<String>, payload: Payload) -> Self {
         Envelope {
             query_id: self.query_id,
@@ -80,7 +80,7 @@ impl Envelope {
 
 macro_rules! payloads {
     ($($(#[$documentation:meta])* $variant:ident($content:ty) = $name:literal,)*) => {
-        /// What an envelope is about; in text `critique.result` and the like.
+        /// What an envelope is about; written as `critique.result` and the like.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Subject {
             $($(#[$documentation])* #[serde(rename = $name)] $variant,)*
@@ -98,7 +98,7 @@ macro_rules! payloads {
             }
         }
 
-        /// What an envelope says.
+        /// The content of an envelope.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(tag = "subject", content = "payload")]
         pub enum Payload {
@@ -117,9 +117,9 @@ macro_rules! payloads {
 }
 
 payloads! {
-    /// Somebody asks.
+    /// A question was asked.
     QueryReceived(Query) = "query.received",
-    /// Nobody wants the answer, or the rest of it, or its grade any more.
+    /// The answer, or the rest of it, or its grade is no longer wanted.
     QueryCancelled(Nothing) = "query.cancelled",
     /// A piece of an answer. Chunks are not kept in the event log.
     ResponseChunk(Chunk) = "response.chunk",
@@ -127,7 +127,7 @@ payloads! {
     ResponseGeneration(Response) = "response.generation",
     /// A question could not be answered.
     ResponseFailed(GenerateError) = "response.failed",
-    /// What memory gave to an answer.
+    /// Memory gave recollections to an answer.
     MemoryRecalled(Recall) = "memory.recalled",
     /// An answer is remembered.
     MemoryStored(Stored) = "memory.stored",
@@ -135,11 +135,11 @@ payloads! {
     CritiqueResult(Critique) = "critique.result",
     /// Two answers to one question were compared, or could not be.
     PairwiseResult(Comparison) = "pairwise.result",
-    /// A person says what they think of an answer.
+    /// A person rated an answer.
     UserFeedback(Feedback) = "user.feedback",
     /// What an answer is worth to the respondent that gave it.
     RewardEvent(Reward) = "reward.event",
-    /// A conversation has ended: nobody waits for its grades any more.
+    /// A conversation has ended: its grades are no longer wanted.
     SessionClosed(Nothing) = "session.closed",
 }
 
@@ -158,7 +158,7 @@ impl FromStr for Subject {
     }
 }
 
-/// A name that no subject has.
+/// A name that is not a subject.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("there is no subject {0:?}: there are {all}", all = names())]
 pub struct UnknownSubject(String);
@@ -167,7 +167,7 @@ fn names() -> String {
     Subject::ALL.iter().map(|subject| subject.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// A payload whose subject says it all.
+/// A payload whose subject says everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nothing {}
 
@@ -179,13 +179,13 @@ pub struct Query {
     /// The conversation before it, instructions first. It is not kept in the event log, which has it already.
     #[serde(skip)]
     pub history: Vec<Message>,
-    /// The model that shall answer.
+    /// The model that should answer.
     pub model: String,
     /// How it chooses tokens.
     pub sampling: SamplingOptions,
     /// The most tokens of the answer.
     pub max_tokens: Option<usize>,
-    /// Texts that the answer ends before.
+    /// Texts before which the answer ends.
     pub stop: Vec<String>,
 }
 
@@ -213,27 +213,27 @@ pub struct Response {
     pub query: String,
     /// What was answered.
     pub answer: String,
-    /// The reasoning before the answer; empty where there was none.
+    /// The reasoning before the answer; empty if there was none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub thinking: String,
     /// The model that answered.
     pub model: String,
     /// How it chose tokens.
     pub sampling: SamplingOptions,
-    /// Why the answer ended; `None` where it was cancelled.
+    /// Why the answer ended; `None` if it was cancelled.
     pub finish_reason: Option<FinishReason>,
     /// What it cost.
     pub timings: Timings,
 }
 
-/// What memory gave to an answer.
+/// The recollections that memory gave to an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recall {
     /// How it was given.
     pub mode: RecallMode,
-    /// What was searched for.
+    /// The search text.
     pub search: String,
-    /// What was found, best first.
+    /// The results, best first.
     pub engrams: Vec<RecalledEngram>,
 }
 
@@ -241,7 +241,7 @@ pub struct Recall {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecallMode {
-    /// It stands before the question.
+    /// It is placed before the question.
     Context,
     /// The model asked for it with a tool call.
     Tool,
@@ -250,24 +250,24 @@ pub enum RecallMode {
 /// A past exchange that was recalled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecalledEngram {
-    /// Which one.
+    /// Its id.
     pub query_id: QueryId,
-    /// What had been asked.
+    /// The question.
     pub query: String,
-    /// What had been answered.
+    /// The answer.
     pub answer: String,
     /// Its grade.
     pub score: Option<u8>,
-    /// Cosine similarity with what was searched for, -1 to 1.
+    /// Cosine similarity to the search text, -1 to 1.
     pub similarity: f32,
-    /// What it was ranked by: the similarity weighted with the score.
+    /// The value it was ranked by: the similarity weighted with the score.
     pub relevance: f32,
 }
 
-/// An answer is remembered, durably.
+/// An answer was stored durably.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stored {
-    /// The engram's place in the order of all that was ever remembered.
+    /// The engram's position in the order of everything ever remembered.
     pub sequence: u64,
 }
 
@@ -301,7 +301,7 @@ pub struct Comparison {
     pub preference: Preference,
 }
 
-/// What a person thinks of an answer.
+/// A person's rating of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Feedback {
     /// Good or bad.
@@ -323,7 +323,7 @@ pub enum Rating {
 pub struct Reward {
     /// From -1 to 1.
     pub reward: f64,
-    /// The model that answered; empty where the answer is not remembered.
+    /// The model that answered; empty if the answer is not remembered.
     pub model: String,
 }
 
@@ -331,7 +331,7 @@ pub struct Reward {
 mod tests {
     use super::*;
 
-    /// `payload` in an envelope, as its JSON without ids and time; and that this JSON is read back.
+    /// Checks `payload` in an envelope against its JSON without ids and time, and that the JSON can be read back.
     #[track_caller]
     fn check(payload: Payload, expected: &str) {
         let session = SessionId::from_bits(1);

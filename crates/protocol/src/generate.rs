@@ -1,4 +1,4 @@
-//! What is asked of a generator and what comes back while it works.
+//! Requests to a generator, and the events that come back while it works.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,12 +16,11 @@ pub trait Generate: Send + Sync {
     /// the next token or prefill chunk.
     ///
     /// # Errors
-    /// When the request cannot even be queued. Everything that goes wrong later arrives as
-    /// [`GenerationEvent::Failed`].
+    /// When the request cannot even be queued. Later errors arrive as [`GenerationEvent::Failed`].
     fn generate(&self, request: GenerateRequest) -> Result<Generation, GenerateError>;
 }
 
-/// One thing to generate.
+/// A request to generate.
 #[derive(Clone, Debug)]
 pub struct GenerateRequest {
     /// Name or path of the model.
@@ -30,34 +29,34 @@ pub struct GenerateRequest {
     pub prompt: Prompt,
     /// How the next token is chosen.
     pub sampling: SamplingOptions,
-    /// The most tokens to generate; without it, until the model stops or its context is full.
+    /// The most tokens to generate; `None` means until the model stops or its context is full.
     pub max_tokens: Option<usize>,
-    /// The most tokens of prompt and answer together, where it is less than what the model's context holds.
+    /// The most tokens of prompt and answer together, if less than the model's context.
     pub context: Option<usize>,
-    /// Tools that the model may call, named to it by its chat template; a call is part of the answer's text.
+    /// Tools that the model may call, described to it by its chat template; a call is part of the answer's text.
     pub tools: Vec<Tool>,
     /// Generation ends before the first of these texts, which is not part of the answer.
     pub stop: Vec<String>,
-    /// The form that the answer is held to.
+    /// The form that constrains the answer.
     pub constraint: Option<Constraint>,
     /// The answer, where it is given instead of chosen (teacher forcing): its tokens arrive as if the model had chosen them,
     /// with their log-probabilities where asked for. It cannot be combined with a constraint.
     pub forced_answer: Option<String>,
-    /// Which log-probabilities to report beside every token.
+    /// Which log-probabilities to report with every token.
     pub logprobs: LogprobOptions,
-    /// The text that the last message of a chat begins with, as those of many requests do: what has been computed of it
-    /// stays at hand, whatever else needs room.
+    /// The text that the last message of a chat begins with and shares with many requests: its computed prefix stays in
+    /// the cache, whatever else needs room.
     pub common_beginning: Option<String>,
     /// How soon it is needed.
     pub lane: Lane,
     /// The conversation that it belongs to. Sessions of a lane take turns, however many requests each of them has.
     pub session: Option<SessionId>,
-    /// How long it may take; time in the queue, and time in which others had the device, does not count.
+    /// How long it may take, not counting time in the queue and time in which others had the device.
     pub time_limit: Option<Duration>,
 }
 
 impl GenerateRequest {
-    /// An interactive request with default sampling and no limits but the model's own.
+    /// An interactive request with default sampling and only the model's own limits.
     pub fn new(model: impl Into<String>, prompt: Prompt) -> Self {
         GenerateRequest {
             model: model.into(),
@@ -78,16 +77,16 @@ impl GenerateRequest {
     }
 }
 
-/// How soon a request is needed. What stands further up comes first at every step.
+/// How soon a request is needed. Lanes listed first come first at every step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lane {
-    /// Somebody waits for it: chat, the API.
+    /// Someone is waiting for it: chat, the API.
     #[default]
     Interactive,
-    /// Done beside what somebody waits for: grading, embedding, extraction.
+    /// Done alongside interactive work: grading, embedding, extraction.
     Background,
-    /// Done when nothing else is to do: grading a file.
+    /// Done when there is nothing else to do: grading a file.
     Batch,
 }
 
@@ -95,7 +94,7 @@ impl Lane {
     /// All of them, the most urgent first.
     pub const ALL: [Lane; 3] = [Lane::Interactive, Lane::Background, Lane::Batch];
 
-    /// The name that a person reads.
+    /// The display name.
     pub fn name(self) -> &'static str {
         match self {
             Lane::Interactive => "interactive",
@@ -110,7 +109,7 @@ impl Lane {
 pub enum Prompt {
     /// A conversation, rendered by the model's own chat template; the model takes the next turn.
     Chat(Vec<Message>),
-    /// Text as it stands.
+    /// Text as given.
     Text {
         /// The text.
         text: String,
@@ -119,7 +118,7 @@ pub enum Prompt {
         /// Whether the tokens that the model's metadata asks for (BOS, EOS) are added around the text.
         add_special: bool,
     },
-    /// Token ids as they stand.
+    /// Token ids as given.
     Tokens(Vec<u32>),
 }
 
@@ -135,13 +134,14 @@ pub struct SamplingOptions {
     pub top_p: f32,
     /// Only tokens at least `min_p` times as likely as the likeliest stay; 0 keeps all.
     pub min_p: f32,
-    /// Logits of tokens among the last `penalty_window` are divided (where positive) or multiplied (where negative) by this; 1 changes nothing.
+    /// Logits of tokens among the last `penalty_window` are divided (if positive) or multiplied (if negative) by this;
+    /// 1 changes nothing.
     pub repetition_penalty: f32,
     /// Subtracted once for every occurrence among the last `penalty_window` tokens.
     pub frequency_penalty: f32,
-    /// Subtracted where the token occurs at all among the last `penalty_window` tokens.
+    /// Subtracted if the token occurs at all among the last `penalty_window` tokens.
     pub presence_penalty: f32,
-    /// How many of the last tokens (prompt and answer) the penalties look at.
+    /// How many of the last tokens (prompt and answer) the penalties consider.
     pub penalty_window: usize,
     /// Added to the logits of these token ids; negative infinity, `null` in JSON, forbids the token.
     #[serde(deserialize_with = "biases")]
@@ -167,7 +167,7 @@ impl Default for SamplingOptions {
     }
 }
 
-/// JSON has no number for negative infinity, and what is written in its place must be read again.
+/// JSON has no number for negative infinity; this reads back what is written in its place.
 fn biases<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(u32, f32)>, D::Error> {
     let biases: Vec<(u32, Option<f32>)> = Deserialize::deserialize(deserializer)?;
     Ok(biases.into_iter().map(|(token, bias)| (token, bias.unwrap_or(f32::NEG_INFINITY))).collect())
@@ -177,16 +177,16 @@ fn biases<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(u32, f32)>,
 const LONGEST_PENALTY_WINDOW: usize = 1_000_000;
 
 impl SamplingOptions {
-    /// Checks that every option lies in its range. Whether the tokens of `logit_bias` exist is for the model to say.
+    /// Checks that every option is in its range. Whether the tokens of `logit_bias` exist is up to the model.
     ///
     /// # Errors
-    /// For the first option that does not.
+    /// For the first option that is not.
     pub fn check(&self) -> Result<(), InvalidSampling> {
         let check = |option: &str, value: f32, is_sound: bool, expected| match is_sound {
             true => Ok(()),
             false => Err(InvalidSampling { option: option.to_owned(), value: value.to_string(), expected }),
         };
-        // The comparisons are written so that NaN, which compares with nothing, is refused.
+        // The comparisons are written so that NaN, for which they are all false, is refused.
         let is_finite_and = |value: f32, is_in_range: bool| value.is_finite() && is_in_range;
         check("temperature", self.temperature, is_finite_and(self.temperature, self.temperature >= 0.0), "0 or more")?;
         check("top_p", self.top_p, self.top_p > 0.0 && self.top_p <= 1.0, "above 0 and at most 1")?;
@@ -207,7 +207,7 @@ impl SamplingOptions {
     }
 }
 
-/// A sampling option that is out of its range.
+/// A sampling option out of its range.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{option} is {value}: it must be {expected}")]
 pub struct InvalidSampling {
@@ -215,11 +215,11 @@ pub struct InvalidSampling {
     pub option: String,
     /// Its value.
     pub value: String,
-    /// What it can be.
+    /// The allowed values.
     pub expected: &'static str,
 }
 
-/// The form that an answer is held to: tokens that would leave it are never chosen.
+/// The form that constrains an answer: tokens that would violate it are never chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Constraint {
     /// One of these texts.
@@ -228,12 +228,12 @@ pub enum Constraint {
     Regex(String),
     /// A JSON text that the schema accepts.
     JsonSchema(serde_json::Value),
-    /// Free text that ends with `marker`, and after it a text that the regular expression matches as a whole. Where the
-    /// model ends its turn, or has written `free_tokens` tokens, without the marker, the marker is put there.
+    /// Free text that ends with `marker`, followed by a text that the regular expression matches as a whole. If the
+    /// model ends its turn, or has written `free_tokens` tokens, without the marker, the marker is inserted.
     FreeThenRegex {
-        /// The most tokens before the marker is put.
+        /// The most tokens before the marker is inserted.
         free_tokens: usize,
-        /// What stands between the free text and the rest.
+        /// The text between the free text and the rest.
         marker: String,
         /// The form of the rest.
         regex: String,
@@ -244,15 +244,15 @@ pub enum Constraint {
 /// penalties, bias, constraints and temperature.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogprobOptions {
-    /// Report the chosen token's, and those of this many of the likeliest; `None` reports nothing.
+    /// Report the chosen token's, and this many of the likeliest; `None` reports nothing.
     pub top: Option<usize>,
-    /// Report those of these tokens too, each named by its exact text; a text that is no single token of the model's is
-    /// left out.
+    /// Also report those of these tokens, each named by its exact text; a text that is not a single token of the model
+    /// is left out.
     pub named: Vec<String>,
 }
 
 impl LogprobOptions {
-    /// Whether anything is to be reported.
+    /// Whether anything should be reported.
     pub fn is_wanted(&self) -> bool {
         self.top.is_some() || !self.named.is_empty()
     }
@@ -278,13 +278,13 @@ pub struct TokenLogprobs {
     pub logprob: f32,
     /// The likeliest tokens, likeliest first.
     pub top: Vec<TokenLogprob>,
-    /// Those of the tokens asked for by name that there are, in the order of the request.
+    /// Those of the requested names that exist, in the order of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub named: Vec<TokenLogprob>,
 }
 
-/// What happens while a request is worked on, in this order: `Started`, any number of `Prefill` and `Token`, and at the
-/// end exactly one of `Finished` and `Failed`.
+/// The events of a request, in this order: `Started`, any number of `Prefill` and `Token`, and finally exactly one of
+/// `Finished` and `Failed`.
 #[derive(Clone, Debug)]
 pub enum GenerationEvent {
     /// The prompt is tokenized and fits.
@@ -292,9 +292,9 @@ pub enum GenerationEvent {
         /// Its token ids.
         prompt_token_ids: Vec<u32>,
     },
-    /// The prompt's processing begins, with what stood in the KV cache already; or another part of it has been processed.
+    /// Prompt processing begins, with the part already in the KV cache; or another part has been processed.
     Prefill {
-        /// Prompt tokens done so far, those from the KV cache included.
+        /// Prompt tokens done so far, including those from the KV cache.
         done: usize,
         /// Prompt tokens in all.
         total: usize,
@@ -303,10 +303,10 @@ pub enum GenerationEvent {
     Token {
         /// Its id.
         id: u32,
-        /// The text that has become certain with it: whole characters only, and nothing that may yet turn out to be the
-        /// start of a stop text; often empty, sometimes the text of several tokens.
+        /// The text that has become certain with it: whole characters only, and nothing that may turn out to be the
+        /// start of a stop text. It is often empty, and sometimes the text of several tokens.
         text: String,
-        /// Log-probabilities, where asked for.
+        /// Log-probabilities, if requested.
         logprobs: Option<TokenLogprobs>,
     },
     /// The answer is complete.
@@ -326,7 +326,7 @@ pub enum GenerationEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
-    /// The model ended its turn, or its constraint was fulfilled.
+    /// The model ended its turn, or its constraint was completed.
     Stop,
     /// A stop text appeared.
     StopText,
@@ -336,14 +336,14 @@ pub enum FinishReason {
     ContextFull,
 }
 
-/// What a request cost, or an answer that took several of them: counts and seconds are those of all of them together, and
-/// what a later one reads again of an earlier one is a token of its prompt, too. Seconds are wall-clock time; a speed is 0 where
+/// The cost of a request, or of an answer that took several: counts and seconds are totals, and what a later request
+/// reads again of an earlier one counts as tokens of its prompt, too. Seconds are wall-clock time; a speed is 0 if
 /// nothing was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timings {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Those of them that stood in the KV cache already, from an earlier request with the same beginning.
+    /// Prompt tokens that were already in the KV cache, from an earlier request with the same beginning.
     #[serde(default)]
     pub cached_tokens: usize,
     /// Seconds from the request's arrival to the start of the prompt's processing.
@@ -351,7 +351,7 @@ pub struct Timings {
     pub queue_seconds: f64,
     /// Seconds from the start of the prompt's processing to the first token's logits.
     pub prompt_seconds: f64,
-    /// Prompt tokens per second, of those that did not stand in the KV cache already.
+    /// Prompt tokens per second, not counting those from the KV cache.
     pub prompt_tokens_per_second: f64,
     /// Tokens of the answer.
     pub generation_tokens: usize,
@@ -359,7 +359,7 @@ pub struct Timings {
     pub generation_seconds: f64,
     /// Generated tokens per second; the first token belongs to the prompt's time and is not counted.
     pub generation_tokens_per_second: f64,
-    /// Tokens that were guessed and computed before it was known whether they come.
+    /// Tokens that were guessed and computed in advance.
     #[serde(default)]
     pub guessed_tokens: usize,
     /// How many of the guesses were right: each saved a step.
@@ -368,10 +368,11 @@ pub struct Timings {
 }
 
 impl Timings {
-    /// Adds what another request for the same answer cost.
+    /// Adds the cost of another request for the same answer.
     pub fn add(&mut self, other: &Timings) {
         let speed = |seconds: [f64; 2], speeds: [f64; 2]| match seconds[0] + seconds[1] {
-            // Seconds times speed is what was counted: without the cached tokens, and without each request's first token.
+            // Seconds times speed gives the counted tokens: without the cached ones, and without each request's first
+            // token.
             total if total > 0.0 => (seconds[0] * speeds[0] + seconds[1] * speeds[1]) / total,
             _ => 0.0,
         };
@@ -409,20 +410,20 @@ pub struct GenerationSender {
 }
 
 impl GenerationSender {
-    /// Tells the asker what happened; does nothing when nobody listens any more.
+    /// Sends an event to the caller; does nothing if no one is listening any more.
     pub fn send(&self, event: GenerationEvent) {
         // A dropped receiver is a cancelled request, which `is_cancelled` reports.
         let _ = self.events.send(event);
     }
 
-    /// Whether the asker has dropped the request.
+    /// Whether the caller has dropped the request.
     pub fn is_cancelled(&self) -> bool {
         self.wanted.strong_count() == 0
     }
 }
 
 impl Generation {
-    /// Asks `generator`. A request that it refuses at once ends with its first event.
+    /// Sends a request to `generator`. If it is refused at once, its first event says so.
     pub fn start(generator: &dyn Generate, request: GenerateRequest) -> Generation {
         generator.generate(request).unwrap_or_else(|error| {
             let (sender, generation) = Generation::channel();
@@ -431,8 +432,8 @@ impl Generation {
         })
     }
 
-    /// A request that has not started yet, and the end through which its generator reports. The channel is unbounded: an
-    /// asker that is slow to read never holds the generator up, and a request's own limits bound what can gather.
+    /// A request that has not started yet, and the end through which its generator reports. The channel is unbounded: a
+    /// slow reader never holds up the generator, and a request's own limits bound what can accumulate.
     pub fn channel() -> (GenerationSender, Generation) {
         let (sender, receiver) = crossbeam_channel::unbounded();
         let wanted = Arc::new(());
@@ -440,7 +441,7 @@ impl Generation {
         (sender, Generation { events: receiver, _wanted: wanted })
     }
 
-    /// The channel of events, for waiting on it beside others.
+    /// The channel of events, for waiting on it together with others.
     pub fn events(&self) -> &Receiver<GenerationEvent> {
         &self.events
     }
@@ -473,13 +474,13 @@ pub struct Completion {
     pub finish_reason: Option<FinishReason>,
     /// What it cost.
     pub timings: Timings,
-    /// A row per token, where log-probabilities were asked for.
+    /// A row per token, if log-probabilities were requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logprobs: Vec<TokenLogprobs>,
 }
 
 impl Completion {
-    /// Adds what an event brings; returns whether it was the last.
+    /// Adds an event; returns whether it was the last.
     ///
     /// # Errors
     /// What [`GenerationEvent::Failed`] carries.
@@ -511,7 +512,7 @@ pub enum GenerateError {
     /// The named model is not installed, or its file cannot be used.
     #[error("cannot load model {model:?}: {reason}")]
     Model {
-        /// As it was named.
+        /// The name in the request.
         model: String,
         /// What is wrong with it.
         reason: String,
@@ -519,10 +520,10 @@ pub enum GenerateError {
     /// The request contradicts itself or the model.
     #[error("{0}")]
     Request(String),
-    /// The request names tools, and the model's chat template knows none.
-    #[error("the chat template of model {model:?} knows no tools")]
+    /// The request has tools, but the model's chat template does not support them.
+    #[error("the chat template of model {model:?} does not support tools")]
     NoTools {
-        /// As it was named.
+        /// The name in the request.
         model: String,
     },
     /// The prompt leaves no room for an answer.
@@ -533,10 +534,10 @@ pub enum GenerateError {
     ContextOverflow {
         /// Tokens of the prompt.
         prompt_tokens: usize,
-        /// Tokens that the model's context holds.
+        /// The size of the model's context in tokens.
         context_tokens: usize,
     },
-    /// Too many requests wait already.
+    /// Too many requests are already waiting.
     #[error(
         "{queued} {} requests wait already, which is the limit: try again in {:.1} seconds",
         lane.name(), retry_after.as_secs_f64()
@@ -567,7 +568,7 @@ pub enum GenerateError {
 mod tests {
     use super::*;
 
-    /// What is said of the default options with one of them changed; nothing where they are sound.
+    /// The error for the default options with one of them changed; empty if they are valid.
     #[track_caller]
     fn check(change: impl FnOnce(&mut SamplingOptions), expected: &str) {
         let mut options = SamplingOptions::default();

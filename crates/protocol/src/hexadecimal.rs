@@ -1,8 +1,8 @@
-//! Bytes as text.
+//! Formatting bytes as text.
 
 use std::fmt::Write;
 
-/// Bytes as hexadecimal digits, two for each.
+/// Formats bytes as hexadecimal digits, two for each.
 pub fn hexadecimal(bytes: impl AsRef<[u8]>) -> String {
     bytes.as_ref().iter().fold(String::new(), |mut digits, byte| {
         // Writing to a string cannot fail.

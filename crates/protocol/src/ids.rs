@@ -1,4 +1,4 @@
-//! Names of things that happen once: envelopes, queries, sessions; who answers; and when something happened.
+//! Ids of envelopes, queries and sessions, the two respondents, and timestamps.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,12 +15,12 @@ macro_rules! id {
         pub struct $name(Uuid);
 
         impl $name {
-            /// An id that nothing else has. Later ones sort after earlier ones (UUID version 7, RFC 9562).
+            /// A new, unique id. Later ones sort after earlier ones (UUID version 7, RFC 9562).
             pub fn fresh() -> Self {
                 $name(Uuid::now_v7())
             }
 
-            /// The id of these 128 bits.
+            /// The id with these 128 bits.
             pub const fn from_bits(bits: u128) -> Self {
                 $name(Uuid::from_u128(bits))
             }
@@ -48,15 +48,15 @@ macro_rules! id {
 }
 
 id! {
-    /// Names one envelope.
+    /// Identifies an envelope.
     EnvelopeId
 }
 id! {
-    /// Names a question to one respondent, its answer, and the engram that remembers both.
+    /// Identifies a question to one respondent, its answer, and the engram that stores both.
     QueryId
 }
 id! {
-    /// Names a conversation, from its first question until it is closed.
+    /// Identifies a conversation, from its first question until it is closed.
     SessionId
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for RespondentId {
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// This moment, by the clock of the system; 0 where that clock stands before 1970.
+    /// The current time, by the system's clock; 0 if that clock is before 1970.
     pub fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))

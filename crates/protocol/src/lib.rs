@@ -1,5 +1,5 @@
-//! Plain data that every part of hone shares: chat messages, generation requests and their events, where a model's bytes
-//! lie, and the traits through which the parts see each other.
+//! Plain data that all parts of hone share: chat messages, generation requests and their events, locations of model
+//! files, and the traits through which the parts use each other.
 //!
 //! Nothing here computes. A crate that wants to generate text depends on [`Generate`] and on nothing below it, so that
 //! it runs in tests against a scripted model as well as against the engine.
@@ -31,4 +31,4 @@ pub use generate::{
 pub use hexadecimal::hexadecimal;
 pub use ids::{EnvelopeId, QueryId, RespondentId, SessionId, Timestamp};
 pub use model::{LocateError, LocateModel, ModelFile};
-pub use verdict::{Grade, Judging, Preference, Suspicion, SuspicionKind};
+pub use verdict::{Grade, Judging, JudgingMethod, Preference, Suspicion, SuspicionKind};

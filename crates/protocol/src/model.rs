@@ -1,4 +1,4 @@
-//! Where the bytes of a model lie, and who knows it.
+//! Locations of model files, and the trait that finds them.
 
 use std::path::PathBuf;
 
@@ -15,16 +15,16 @@ pub struct ModelFile {
     pub length: u64,
 }
 
-/// Finds the file of a model that somebody named.
+/// Finds a model's file by its name.
 pub trait LocateModel: Send + Sync {
     /// The file behind `name`, which is a catalog name, the name of a pulled model, or a path.
     ///
     /// # Errors
-    /// When no such model is installed; the message says how to get it.
+    /// When the model is not installed; the message says how to get it.
     fn locate(&self, name: &str) -> Result<ModelFile, LocateError>;
 
-    /// Checks every byte of a file that was located against what was recorded when its model was installed; of a file of
-    /// which nothing was recorded nothing is known. It takes as long as reading the file, and is best done alongside loading.
+    /// Checks every byte of a located file against what was recorded when its model was installed; a file without a
+    /// record passes. This takes as long as reading the file, and is best done while loading it.
     ///
     /// # Errors
     /// When the file is damaged; the message names it and says what to do.
@@ -34,7 +34,7 @@ pub trait LocateModel: Send + Sync {
     }
 }
 
-/// A model that was named could not be found.
+/// The named model could not be found.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct LocateError(pub String);

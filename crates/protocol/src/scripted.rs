@@ -1,4 +1,4 @@
-//! A generator whose answers a test writes: what stands around a model can be tested without one, in milliseconds.
+//! A generator whose answers are written by a test: code around a model can be tested without one, in milliseconds.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +7,7 @@ use crate::generate::{
     Timings, TokenLogprobs,
 };
 
-/// What is said to one request.
+/// The response to one request.
 #[derive(Clone, Debug, Default)]
 pub struct Script {
     /// The text of each token.
@@ -16,9 +16,9 @@ pub struct Script {
     pub logprobs: Vec<TokenLogprobs>,
     /// Text that comes with the end.
     pub held_back: String,
-    /// Why the answer ends; `None` is an answer without end, until it is cancelled or its time limit has passed.
+    /// Why the answer ends; `None` means an endless answer, until it is cancelled or its time limit has passed.
     pub finish_reason: Option<FinishReason>,
-    /// What goes wrong after the prompt.
+    /// The error after the prompt, if any.
     pub failure: Option<GenerateError>,
     /// What it cost; the tokens of prompt and answer are counted.
     pub timings: Timings,
@@ -31,12 +31,12 @@ impl Script {
         Script { pieces, finish_reason: Some(FinishReason::Stop), ..Script::default() }
     }
 
-    /// Fails after the prompt; before it where the model cannot be loaded.
+    /// Fails after the prompt, or before it if the model cannot be loaded.
     pub fn failing(error: GenerateError) -> Script {
         Script { failure: Some(error), ..Script::default() }
     }
 
-    /// Says these pieces, and never ends.
+    /// Says these pieces and never ends.
     pub fn never_ending(pieces: &[&str]) -> Script {
         Script { finish_reason: None, ..Script::saying(pieces) }
     }
@@ -65,7 +65,8 @@ impl Script {
     }
 }
 
-/// Answers every request as a function of it. A message of a chat, or a word of a text, counts as one token of the prompt.
+/// Answers every request with a function of it. A message of a chat, or a word of a text, counts as one token of the
+/// prompt.
 pub struct Scripted {
     respond: Box<dyn Fn(&GenerateRequest) -> Script + Send + Sync>,
     requests: Mutex<Vec<GenerateRequest>>,
@@ -73,7 +74,7 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// Answers with what `respond` makes of a request.
+    /// Answers requests with `respond`.
     pub fn new(respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static) -> Scripted {
         Scripted { respond: Box::new(respond), requests: Mutex::default(), running: Mutex::default() }
     }
@@ -88,7 +89,7 @@ impl Scripted {
         lock(&self.requests).clone()
     }
 
-    /// Whether every answer without end that was ever begun has been cancelled, and there was one.
+    /// Whether every endless answer that was ever begun has been cancelled, and there was at least one.
     pub fn was_cancelled(&self) -> bool {
         let running = lock(&self.running);
         !running.is_empty() && running.iter().all(GenerationSender::is_cancelled)

@@ -1,4 +1,4 @@
-//! What a judge says.
+//! A judge's verdicts.
 
 use std::fmt;
 
@@ -6,23 +6,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::RespondentId;
 
-/// What it took to judge, and who did.
+/// The cost of a verdict, and the model that gave it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Judging {
-    /// The model that judged; empty where none had begun when the judging failed.
+    /// The model that judged; empty if none had begun when the judging failed.
     pub judge: String,
     /// Whether the judge is the model that also answered, standing in for a judge that is not installed.
     pub self_graded: bool,
     /// Tokens that the judge wrote.
     pub tokens: usize,
-    /// Seconds from the start of the judging to its end, waiting included.
+    /// Seconds from the start of the judging to its end, including waiting.
     pub seconds: f64,
-    /// Those of them in which the judge had other work; its time limit does not count them.
+    /// The seconds of it in which the judge had other work; they do not count towards its time limit.
     #[serde(default)]
     pub queue_seconds: f64,
-    /// Why there is no verdict; `None` where there is one.
+    /// How the verdict was reached.
+    #[serde(default, skip_serializing_if = "JudgingMethod::is_prompted")]
+    pub method: JudgingMethod,
+    /// Why there is no verdict; `None` if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+}
+
+/// How a verdict was reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JudgingMethod {
+    /// A model was asked for it.
+    #[default]
+    Prompted,
+    /// From the log-probabilities of the answer, and rules.
+    Likelihood,
+}
+
+impl JudgingMethod {
+    fn is_prompted(&self) -> bool {
+        *self == JudgingMethod::Prompted
+    }
 }
 
 /// An answer's grade.
@@ -36,16 +56,16 @@ pub struct Grade {
     pub raw_score: Option<String>,
     /// The judge's reasons, without the verdict at their end.
     pub feedback: String,
-    /// The mean of the judge's scores on the scale from 1 to 5, weighted with its probabilities of them.
+    /// The mean of the judge's scores on the scale from 1 to 5, weighted by its probabilities.
     pub expected_score: Option<f64>,
     /// Entropy of these probabilities, in nats: 0 is certain, the logarithm of the number of scores a guess.
     pub entropy: Option<f64>,
-    /// The rubric that was graded by.
+    /// The rubric used.
     pub rubric: String,
-    /// What makes the answer look as if it wanted to influence its judge; `None` where nothing does.
+    /// What makes the answer look as if it tried to influence its judge; `None` if nothing does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspicious: Option<Suspicion>,
-    /// What it took.
+    /// The cost.
     #[serde(flatten)]
     pub judging: Judging,
 }
@@ -58,19 +78,20 @@ impl Grade {
     }
 }
 
-/// A passage of an answer that speaks to its judge, where it should speak to who asked.
+/// A passage of an answer that addresses its judge instead of the person who asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspicion {
     /// What it does.
     pub kind: SuspicionKind,
-    /// Whether it does so in a form that a reader does not see or does not read: invisible characters, look-alikes, encodings.
+    /// Whether it is in a form that a reader does not see or would not read: invisible characters, look-alikes,
+    /// encodings.
     #[serde(default)]
     pub is_hidden: bool,
-    /// The passage as it reads, perhaps cut, without control characters.
+    /// The passage as it reads, perhaps truncated, without control characters.
     pub passage: String,
 }
 
-/// How a passage speaks to a judge.
+/// How a passage addresses a judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SuspicionKind {
@@ -78,15 +99,15 @@ pub enum SuspicionKind {
     ImitatesVerdict,
     /// It has the form of a part of the judge's prompt.
     ImitatesPrompt,
-    /// It holds control tokens of chat templates.
+    /// It contains control tokens of chat templates.
     ControlTokens,
     /// It tells a grader what to do.
     OrdersGrader,
     /// It says which score the answer has or deserves.
     ClaimsScore,
-    /// It is text in characters that are never seen.
+    /// It is text in invisible characters.
     HiddenText,
-    /// A later version knows what it does.
+    /// A kind defined by a later version.
     #[serde(other)]
     Other,
 }
@@ -96,11 +117,11 @@ impl fmt::Display for Suspicion {
         let what = match self.kind {
             SuspicionKind::ImitatesVerdict => "it imitates a verdict",
             SuspicionKind::ImitatesPrompt => "it imitates the judge's prompt",
-            SuspicionKind::ControlTokens => "it holds control tokens",
+            SuspicionKind::ControlTokens => "it contains control tokens",
             SuspicionKind::OrdersGrader => "it tells the grader what to do",
             SuspicionKind::ClaimsScore => "it claims a score",
-            SuspicionKind::HiddenText => "it holds invisible text",
-            SuspicionKind::Other => "it speaks to the judge",
+            SuspicionKind::HiddenText => "it contains invisible text",
+            SuspicionKind::Other => "it addresses the judge",
         };
         let how = if self.is_hidden && self.kind != SuspicionKind::HiddenText { " in disguise" } else { "" };
         write!(f, "{what}{how}: “{}”", self.passage)
@@ -110,16 +131,16 @@ impl fmt::Display for Suspicion {
 /// Which of two answers is better.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Preference {
-    /// The better one; `None` is a tie, or no verdict where `judging.failure` says so.
+    /// The better one; `None` means a tie, or no verdict if `judging.failure` is set.
     pub winner: Option<RespondentId>,
-    /// Natural logarithm of the odds of A over B, the mean of both orders; positive where A is better.
+    /// Natural logarithm of the odds of A over B, averaged over both orders; positive if A is better.
     pub log_odds: f64,
     /// Whether the judge preferred the same answer in both orders.
     pub consistent: bool,
-    /// The judge's reason, from the order that chose the winner; from the one in which A stood first where both did, or
-    /// neither answer won. A reason from the order in which B stood first says so, since its letters are the other's.
+    /// The judge's reason, given in the order that chose the winner; if both did, or neither answer won, the one with A
+    /// first. A reason given with B first says so, since its letters are swapped.
     pub reason: String,
-    /// What it took.
+    /// The cost.
     #[serde(flatten)]
     pub judging: Judging,
 }

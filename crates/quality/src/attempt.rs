@@ -1,26 +1,30 @@
-//! What changes from one attempt at a verdict to the next: who is asked, and how much of the answers is shown.
+//! What changes between attempts at a verdict: the model that is asked, and how much of the answers is shown.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use hone_protocol::{GenerateError, Judging};
+use hone_protocol::{GenerateError, Judging, JudgingMethod};
 
+use crate::fallback::FallbackJudge;
 use crate::judge::Judge;
+use crate::likelihood::Likelihood;
 use crate::request::{Overflow, Request};
-use crate::settings::Fallback;
 
-/// Answers are not shortened to less than this many characters: what is left would say nothing about them.
+/// Answers are not shortened to fewer characters than this: the rest would be meaningless.
 const LEAST_CHARACTERS: usize = 64;
 /// How often a prompt is shortened before the judge gives up.
 const MOST_ATTEMPTS: usize = 8;
 
-/// Who is asked, how much of the answers is shown, and what it has cost so far.
+/// The model that is asked, how much of the answers is shown, and the cost so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
     judge: Judge,
     answered_by: String,
     /// The model that is asked.
     pub(crate) model: String,
-    /// Characters of the answers that are shown, in all.
+    /// The judge that looks at what the model finds likely; `None` if the model is asked for a verdict.
+    pub(crate) likelihood: Option<Arc<Likelihood>>,
+    /// Total characters of the answers that are shown.
     pub(crate) shown: usize,
     n_shortened: usize,
     tokens_before: usize,
@@ -29,12 +33,15 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// The first attempt, over answers that have `characters` characters together.
+    /// The first attempt, for answers with `characters` characters in total.
     pub(crate) fn first(judge: &Judge, answered_by: &str, characters: usize) -> Attempt {
+        let likelihood = judge.first_likelihood(answered_by);
+        let configured = judge.settings().model.as_str();
         Attempt {
             judge: judge.clone(),
             answered_by: answered_by.to_owned(),
-            model: judge.settings().model.clone(),
+            model: likelihood.as_ref().map_or(configured, |likelihood| &likelihood.name).to_owned(),
+            likelihood,
             shown: characters,
             n_shortened: 0,
             tokens_before: 0,
@@ -43,7 +50,7 @@ impl Attempt {
         }
     }
 
-    /// Shows less of the answers.
+    /// Shortens the shown answers.
     ///
     /// # Errors
     /// When that would not help.
@@ -51,8 +58,9 @@ impl Attempt {
         let Overflow { prompt_tokens, prompt_characters, context, room } = overflow;
         let excess = prompt_tokens.saturating_sub(room);
         let characters_per_token = prompt_characters as f64 / prompt_tokens.max(1) as f64;
-        // The average says what would fit, if the answers were like the rest of the prompt. Since they may not be, a little
-        // more is taken out, and one attempt never takes out nearly everything or nearly nothing.
+        // The average gives the length that would fit if the answers had as many characters per token as the rest of
+        // the prompt. Since they may not, a little more is removed, and one attempt never removes nearly everything or
+        // nearly nothing.
         let fitting = self.shown as f64 - excess as f64 * characters_per_token;
         let shown = ((0.9 * fitting - 40.0).max(0.0) as usize).clamp(self.shown / 4, self.shown - self.shown / 4);
         if room == 0 || shown < LEAST_CHARACTERS || self.n_shortened == MOST_ATTEMPTS {
@@ -66,36 +74,59 @@ impl Attempt {
         Ok(())
     }
 
-    /// Lets the answering model stand in for the judge where the judge cannot be loaded.
+    /// The model that gave the first of the answers.
+    pub(crate) fn answered_by(&self) -> &str {
+        &self.answered_by
+    }
+
+    /// Makes the configured fallback stand in for the judge if the judge cannot be loaded.
     ///
     /// # Errors
-    /// What keeps the judge from judging, where nobody can stand in.
+    /// The judge's failure, if no model can stand in.
     pub(crate) fn fall_back(&mut self, error: &GenerateError) -> Result<(), String> {
         match error {
             GenerateError::Model { .. } => {}
             GenerateError::TimedOut { .. } => return Err("timeout".to_owned()),
             error => return Err(error.to_string()),
         }
-        let settings = self.judge.settings();
-        let is_judge = self.model == settings.model;
-        let has_other = !self.answered_by.is_empty() && self.answered_by != self.model;
-        if settings.fallback == Fallback::Generator && is_judge && has_other {
-            self.judge.tell_once(&format!("{error}: {} grades its own answers instead", self.answered_by));
-            self.model = self.answered_by.clone();
-            return Ok(());
+        let fallback = match self.model == self.judge.settings().model {
+            true => self.judge.fallback(&self.answered_by),
+            false => Err(String::new()),
+        };
+        match fallback {
+            Ok(FallbackJudge::Generator) => {
+                self.judge.tell_once(&format!("{error}: {} grades its own answers instead", self.answered_by));
+                self.model = self.answered_by.clone();
+                Ok(())
+            }
+            Ok(FallbackJudge::Likelihood(likelihood)) => {
+                self.judge.tell_once(&format!("{error}: the likelihood judge grades instead"));
+                self.model = likelihood.name.clone();
+                self.likelihood = Some(likelihood);
+                Ok(())
+            }
+            Err(reason) => {
+                let separator = if reason.is_empty() { "" } else { "; " };
+                let failure = format!("{error}{separator}{reason}");
+                self.judge.tell_once(&format!("{failure}: answers stay without a score"));
+                Err(failure)
+            }
         }
-        self.judge.tell_once(&format!("{error}: answers stay without a score"));
-        Err(error.to_string())
     }
 
-    /// Keeps account of a request that is given up for another one.
+    /// Whether the model that answered is asked in the judge's place.
+    pub(crate) fn is_by_stand_in(&self) -> bool {
+        self.likelihood.is_none() && self.model != self.judge.settings().model
+    }
+
+    /// Adds the cost of a request that is given up for another one.
     pub(crate) fn count(&mut self, request: &Request) {
         self.tokens_before += request.completion().token_ids.len();
         self.queue_seconds_before += request.completion().timings.queue_seconds;
     }
 
-    /// What the judging took, with the requests that were not given up. A model that never began on them, as it was not
-    /// there or had no time to, is not named: it has judged nothing.
+    /// The cost of the judging, including the requests that were not given up. A model that never started on them,
+    /// because it was missing or had no time, is not named: it has judged nothing.
     pub(crate) fn judging(&self, requests: &[Request], failure: Option<String>) -> Judging {
         let (mut tokens, mut queue_seconds, mut has_begun) = (0, 0.0_f64, failure.is_none());
         for completion in requests.iter().map(Request::completion) {
@@ -110,6 +141,7 @@ impl Attempt {
             seconds: self.started.elapsed().as_secs_f64(),
             queue_seconds: self.queue_seconds_before + queue_seconds,
             failure,
+            method: self.likelihood.as_ref().map_or(JudgingMethod::Prompted, |_| JudgingMethod::Likelihood),
         }
     }
 }

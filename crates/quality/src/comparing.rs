@@ -1,19 +1,20 @@
-//! Comparing: two answers, and which of them is better.
+//! Comparing: decides which of two answers is better.
 //!
-//! Judges prefer what stands first, or second. So two requests run at once, one for each order, and the winner comes from
-//! the mean of what both say.
+//! Judges favor the answer in a certain position. So two requests run at once, one for each order, and the winner comes
+//! from the mean of both verdicts.
 
 use hone_protocol::{Completion, Preference, RespondentId};
 use serde::{Deserialize, Serialize};
 
 use crate::judge::{Form, Judge};
+use crate::likelihood::Opinion;
 use crate::probabilities::log_odds_of_first;
 use crate::prompt::JudgePrompt;
 use crate::shorten::with_remark;
 use crate::suspicion::Examined;
 use crate::task::{Shown, Task, no_verdict, without_label, without_verdict};
 
-/// Follows on a reason that was written where B stood first.
+/// Appended to a reason that was written with B first.
 const SWAPPED: &str = "[The judge was shown the answers the other way round: its A is B, and its B is A.]";
 
 /// Two answers to compare.
@@ -40,7 +41,7 @@ impl Task for CompareTask {
         vec![&self.answer_a, &self.answer_b]
     }
 
-    /// A first, B first.
+    /// One request with A first, one with B first.
     fn requests(&self, judge: &Judge, shown: &Shown) -> Vec<(JudgePrompt, Form)> {
         let profile = judge.profile();
         let (a, b) = (shown.answers[0].as_str(), shown.answers[1].as_str());
@@ -56,7 +57,7 @@ impl Task for CompareTask {
         Preference::default()
     }
 
-    /// One order without a verdict is enough to know that there is no winner.
+    /// If one order has no verdict, there is no winner.
     fn conclude(
         judge: &Judge,
         said: &[Option<&Completion>],
@@ -82,18 +83,27 @@ impl Task for CompareTask {
             ..unjudged
         })
     }
+
+    /// The likelihood judge sees each answer by itself, so that no order can matter.
+    fn weigh(judge: &Judge, opinions: &[Opinion], unjudged: Preference) -> Preference {
+        let [a, b] = opinions else { return unjudged };
+        let log_odds = a.log_odds - b.log_odds;
+        let winner = winner(log_odds, judge.settings().tie_margin);
+        let reason = format!("A: {} B: {}", a.reason(), b.reason());
+        Preference { winner, log_odds, consistent: true, reason, ..unjudged }
+    }
 }
 
-/// What the judge said in one of the orders.
+/// The judge's verdict in one of the orders.
 #[derive(Clone, Debug)]
 struct OrderVerdict {
-    /// Log-odds of the answer that stood first.
+    /// Log-odds of the first answer.
     log_odds_of_first: f64,
     reason: String,
 }
 
-/// The reason of the order that chose the winner: the one in which A stood first where both did, or neither answer won.
-/// The letters of the other order are the wrong way round, which is said behind its reason.
+/// The reason given in the order that chose the winner; if both did, or neither answer won, the one with A first. In
+/// the other order the letters are swapped, which a note after the reason says.
 fn reason(winner: Option<RespondentId>, a_first: &OrderVerdict, b_first: &OrderVerdict) -> String {
     let was_chosen_a_first = match winner {
         Some(RespondentId::A) => a_first.log_odds_of_first > 0.0,
@@ -107,7 +117,7 @@ fn reason(winner: Option<RespondentId>, a_first: &OrderVerdict, b_first: &OrderV
     }
 }
 
-/// The better answer by the odds of A; `None` where they are too even.
+/// The better answer by the odds of A; `None` if they are too even.
 fn winner(log_odds: f64, tie_margin: f64) -> Option<RespondentId> {
     match log_odds {
         _ if log_odds.abs() < tie_margin => None,

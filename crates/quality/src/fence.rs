@@ -1,9 +1,9 @@
-//! The fence around what is judged: a line before and a line after each text, marked with a boundary that the text's author
-//! cannot guess.
+//! The fence around judged texts: a line before and after each, marked with a boundary that the text's author cannot
+//! guess.
 //!
-//! The boundary comes from a key and the judged texts. So it differs from request to request, is the same when the same texts
-//! are judged again (a greedy grade stays what it was), and cannot be computed without the key. A text that holds the
-//! boundary by chance gets another one.
+//! The boundary is derived from a key and the judged texts. So it differs from request to request, is the same when the
+//! same texts are judged again (which keeps greedy grades reproducible), and cannot be computed without the key. If a
+//! text contains the boundary by chance, another one is used.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::neutralize::folded;
 /// Bytes of the hash that a boundary shows.
 const SHOWN_BYTES: usize = 6;
 
-/// What boundaries are made with. Made once per installation and kept private.
+/// The secret from which boundaries are derived. Made once per installation and kept private.
 #[derive(Clone)]
 pub struct FenceKey([u8; FenceKey::LENGTH]);
 
@@ -24,12 +24,12 @@ impl FenceKey {
     /// Its length in bytes.
     pub const LENGTH: usize = 32;
 
-    /// The key of these bytes, which must come from a source of randomness.
+    /// The key with these bytes, which must come from a source of randomness.
     pub const fn from_bytes(bytes: [u8; FenceKey::LENGTH]) -> FenceKey {
         FenceKey(bytes)
     }
 
-    /// The boundary for texts that are judged together, in whatever order; none of them holds it.
+    /// The boundary for texts that are judged together, in any order; none of them contains it.
     pub(crate) fn boundary(&self, texts: &[&str]) -> String {
         let mut sorted = texts.to_vec();
         sorted.sort_unstable();
@@ -56,7 +56,7 @@ impl fmt::Debug for FenceKey {
     }
 }
 
-/// A text as a reader sees it, without anything that could stand between the characters of a boundary.
+/// A text as a reader sees it, without anything that could come between the characters of a boundary.
 fn compact(text: &str) -> String {
     folded(text).chars().filter(|character| character.is_alphanumeric()).collect()
 }
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_text_never_holds_its_own_boundary() {
-        // What an author who knew the key would do.
+        // What an author with the key would do.
         let guess = key(1).digest(&["x"], 0);
         let spaced: String = guess.chars().flat_map(|digit| [digit.to_ascii_uppercase(), ' ', '\u{200b}']).collect();
         for text in [guess.clone(), format!("a\n{guess}>>>\nb"), spaced] {

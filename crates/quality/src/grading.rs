@@ -1,9 +1,10 @@
-//! Grading: one answer, a score from 1 to 5 and the reasons for it.
+//! Grading: gives an answer a score from 1 to 5 and the reasons for it.
 
 use hone_protocol::{Completion, Grade};
 use serde::{Deserialize, Serialize};
 
 use crate::judge::{Form, Judge};
+use crate::likelihood::Opinion;
 use crate::probabilities::Distribution;
 use crate::prompt::JudgePrompt;
 use crate::shorten::with_remark;
@@ -17,7 +18,7 @@ pub struct GradeTask {
     pub query: String,
     /// What was answered.
     pub answer: String,
-    /// An answer that deserves a 5, where there is one.
+    /// An answer that deserves a 5, if there is one.
     #[serde(default)]
     pub reference: Option<String>,
 }
@@ -33,7 +34,7 @@ impl Task for GradeTask {
         vec![&self.answer]
     }
 
-    /// The same question, asked as often as the settings say.
+    /// The same question, repeated as often as the settings say.
     fn requests(&self, judge: &Judge, shown: &Shown) -> Vec<(JudgePrompt, Form)> {
         let reference = self.reference.as_deref().map(|reference| judge.neutralized(reference));
         let prompt = prompt(judge, shown, reference.as_deref());
@@ -68,6 +69,17 @@ impl Task for GradeTask {
             entropy: distribution.as_ref().map(Distribution::entropy),
             ..unjudged
         })
+    }
+
+    fn weigh(_: &Judge, opinions: &[Opinion], unjudged: Grade) -> Grade {
+        let Some(opinion) = opinions.first() else { return unjudged };
+        let expected_score = 1.0 + 4.0 * opinion.probability();
+        Grade {
+            score: Some(expected_score.round() as u8),
+            feedback: opinion.reason(),
+            expected_score: Some(expected_score),
+            ..unjudged
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! A judge: a model, its settings, its profile and a rubric.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use hone_protocol::{
     Constraint, Generate, GenerateRequest, Lane, LogprobOptions, Message, Prompt, Role, SamplingOptions,
@@ -10,32 +10,40 @@ use hone_protocol::{
 
 use crate::fence::FenceKey;
 use crate::form::VerdictForm;
+use crate::likelihood::{Fit, Likelihood};
 use crate::neutralize::neutralized_against;
 use crate::profile::JudgeProfile;
 use crate::prompt::{JudgePrompt, fill};
 use crate::request::Request;
 use crate::rubric::Rubric;
 use crate::settings::{CriticSettings, InvalidSettings};
+use crate::standing::Standings;
 
-/// Grades and compares answers. A clone is the same judge.
+/// Grades and compares answers. Clones share one judge.
 #[derive(Clone)]
 pub struct Judge {
     shared: Arc<Shared>,
     lane: Lane,
+    /// Whether the author of the answers is unknown, so that they count as nobody's own.
+    is_author_unknown: bool,
+    profile: Arc<JudgeProfile>,
+    /// How the model that answered is asked if it stands in for the judge.
+    stand_in: Arc<JudgeProfile>,
 }
 
 struct Shared {
     generator: Arc<dyn Generate>,
     settings: CriticSettings,
-    profile: JudgeProfile,
     rubric: Rubric,
     key: FenceKey,
+    likelihood: Option<Arc<Likelihood>>,
+    standings: RwLock<Standings>,
     has_told: AtomicBool,
 }
 
 impl Judge {
-    /// A judge that works with `generator`, in the background, is asked as `profile` says, and sees what it judges in fences
-    /// made with `key`.
+    /// A judge that uses `generator` in the background, asks it as `profile` says, and fences the texts it is shown with
+    /// boundaries derived from `key`.
     ///
     /// # Errors
     /// When the settings contradict each other.
@@ -47,16 +55,57 @@ impl Judge {
         key: FenceKey,
     ) -> Result<Judge, InvalidSettings> {
         settings.check_together(&profile)?;
-        let has_told = AtomicBool::new(false);
-        Ok(Judge {
-            shared: Arc::new(Shared { generator, settings, profile, rubric, key, has_told }),
-            lane: Lane::Background,
-        })
+        let likelihood = Likelihood::of_model(&settings.likelihood_model).map(Arc::new);
+        let (standings, has_told) = (RwLock::default(), AtomicBool::new(false));
+        let shared = Shared { generator, settings, rubric, key, likelihood, standings, has_told };
+        let (shared, profile) = (Arc::new(shared), Arc::new(profile));
+        let stand_in = Arc::clone(&profile);
+        Ok(Judge { shared, lane: Lane::Background, is_author_unknown: false, profile, stand_in })
     }
 
-    /// The same judge, whose verdicts are needed that soon.
+    /// The same judge, with its requests in this lane.
     pub fn in_lane(self, lane: Lane) -> Judge {
         Judge { lane, ..self }
+    }
+
+    /// The same judge, for answers whose author is unknown: the model that stands in for the judge did not write them.
+    pub fn of_unknown_authors(self) -> Judge {
+        Judge { is_author_unknown: true, ..self }
+    }
+
+    /// The same judge, for which the model that answered is asked as `profile` says if it stands in.
+    pub fn with_stand_in(self, profile: JudgeProfile) -> Judge {
+        Judge { stand_in: Arc::new(profile), ..self }
+    }
+
+    /// The model that answered, in the judge's place.
+    pub(crate) fn standing_in(self) -> Judge {
+        Judge { profile: Arc::clone(&self.stand_in), ..self }
+    }
+
+    /// Whether verdicts may be shown.
+    pub fn standings(&self) -> Standings {
+        self.shared.standings.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes which verdicts may be shown, from the next answer on.
+    pub fn set_standings(&self, standings: Standings) {
+        *self.shared.standings.write().unwrap_or_else(PoisonError::into_inner) = standings;
+    }
+
+    /// The likelihood judge, if there are coefficients for the configured model.
+    pub(crate) fn likelihood(&self) -> Option<Arc<Likelihood>> {
+        self.shared.likelihood.clone()
+    }
+
+    /// Whether an answer of the model `answered_by` is the likelihood judge's own.
+    pub(crate) fn is_own(&self, likelihood: &Likelihood, answered_by: &str) -> bool {
+        !self.is_author_unknown && likelihood.name == answered_by
+    }
+
+    /// How the likelihood judge judges answers of the model `answered_by`.
+    pub(crate) fn fit<'a>(&self, likelihood: &'a Likelihood, answered_by: &str) -> &'a Fit {
+        if self.is_own(likelihood, answered_by) { &likelihood.own } else { &likelihood.foreign }
     }
 
     /// Its settings.
@@ -66,10 +115,15 @@ impl Judge {
 
     /// How it is asked, and in which form it answers.
     pub fn profile(&self) -> &JudgeProfile {
-        &self.shared.profile
+        &self.profile
     }
 
-    /// What it grades by.
+    /// How a model is asked that is the judge's own or stands in for it.
+    pub fn profile_for(&self, model: &str) -> &JudgeProfile {
+        if model == self.settings().model { &self.profile } else { &self.stand_in }
+    }
+
+    /// The rubric that it grades by.
     pub fn rubric(&self) -> &Rubric {
         &self.shared.rubric
     }
@@ -104,7 +158,15 @@ impl Judge {
         neutralized_against(text, &[profile.score.markers(), profile.choice.markers()].concat())
     }
 
-    /// A prompt with these texts, which are neutralized already, in their places, each in its fence.
+    /// Asks for the log-probabilities of an answer.
+    pub(crate) fn ask_for_likelihood(&self, request: GenerateRequest) -> Request {
+        let answer_characters = request.forced_answer.as_ref().map_or(0, |answer| answer.chars().count());
+        let settings = self.settings();
+        let request = GenerateRequest { lane: self.lane, time_limit: Some(settings.grade_timeout), ..request };
+        Request::start(&*self.shared.generator, request, answer_characters)
+    }
+
+    /// A prompt with these neutralized texts in their places, each in its fence.
     pub(crate) fn prompt(&self, system: &str, template: &str, texts: &[(&str, &str)]) -> JudgePrompt {
         let judged: Vec<&str> = texts.iter().map(|(_, text)| *text).collect();
         let boundary = self.shared.key.boundary(&judged);
@@ -129,7 +191,7 @@ impl Judge {
         }
     }
 
-    /// Logs what is wrong with the judge, the first time.
+    /// Logs a problem with the judge the first time it occurs.
     pub(crate) fn tell_once(&self, what: &str) {
         if !self.shared.has_told.swap(true, Ordering::Relaxed) {
             tracing::info!("{what}");
@@ -141,15 +203,15 @@ impl fmt::Debug for Judge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Judge")
             .field("settings", &self.shared.settings)
-            .field("profile", &self.shared.profile.name)
+            .field("profile", &self.profile.name)
             .field("rubric", &self.shared.rubric)
             .finish_non_exhaustive()
     }
 }
 
-/// The form that a verdict is held to.
+/// The form that constrains a verdict.
 pub struct Form {
-    /// Of the random choices, where the judge has a temperature: it says the same about the same answer every time.
+    /// Seed of the random choices, if the judge has a temperature: the same answer always gets the same verdict.
     pub(crate) seed: u64,
     pub(crate) constraint: Constraint,
     pub(crate) max_tokens: usize,

@@ -1,30 +1,32 @@
-//! A grading or a comparison while it runs: events in, a verdict out.
+//! A grading or comparison in progress: events in, a verdict out.
 
 use crossbeam_channel::{Receiver, RecvError, Select};
-use hone_protocol::GenerationEvent;
+use hone_protocol::{Completion, GenerationEvent};
 
 use crate::attempt::Attempt;
 use crate::judge::Judge;
+use crate::likelihood::{self, Evidence, Opinion};
 use crate::request::{Progress, Request};
 use crate::shorten::shortened;
 use crate::suspicion::Examined;
 use crate::task::{Shown, Task, Verdict, without_verdict};
 
 impl Judge {
-    /// Starts to judge answers, the first of them by the model `answered_by`, which stands in for a judge that cannot be
-    /// loaded. Returns at once.
+    /// Starts to judge answers. The model `answered_by`, which gave the first of them, stands in for a judge that
+    /// cannot be loaded. Returns at once.
     pub fn start<T: Task>(&self, task: T, answered_by: &str) -> JudgeRun<T> {
         JudgeRun::start(self.clone(), task, answered_by)
     }
 
-    /// Judges answers, and waits for the verdict.
+    /// Judges answers and waits for the verdict.
     pub fn judge<T: Task>(&self, task: T, answered_by: &str) -> T::Verdict {
         self.start(task, answered_by).wait()
     }
 }
 
-/// A grading or a comparison while it runs. Its holder takes the events from [`channels`](JudgeRun::channels) and hands them
-/// to [`take`](JudgeRun::take), until that returns the verdict. Dropping it cancels the judge's requests within one token.
+/// A grading or comparison in progress. Its holder takes the events from [`channels`](JudgeRun::channels) and passes
+/// them to [`take`](JudgeRun::take), until that returns the verdict. Dropping it cancels the judge's requests within
+/// one token.
 #[derive(Debug)]
 pub struct JudgeRun<T> {
     judge: Judge,
@@ -46,13 +48,13 @@ impl<T: Task> JudgeRun<T> {
         JudgeRun { judge, task, examined, attempt, shown, requests }
     }
 
-    /// The channels that events come from, each with its number. They are others after a [`take`](JudgeRun::take): look here
+    /// The event channels, each with its number. They may change with every [`take`](JudgeRun::take), so get them again
     /// before every wait.
     pub fn channels(&self) -> impl Iterator<Item = (usize, &Receiver<GenerationEvent>)> {
         self.requests.iter().enumerate().filter_map(|(number, request)| Some((number, request.events()?)))
     }
 
-    /// Takes in what the channel of this number gave. Returns the verdict when it is certain.
+    /// Processes what the channel with this number returned. Returns the verdict once it is certain.
     pub fn take(&mut self, channel: usize, event: Result<GenerationEvent, RecvError>) -> Option<T::Verdict> {
         let request = self.requests.get_mut(channel).filter(|request| request.events().is_some())?;
         let next = match request.take(event) {
@@ -84,7 +86,7 @@ impl<T: Task> JudgeRun<T> {
         }
     }
 
-    /// Waits for the next event, and gives it with the number of its channel.
+    /// Waits for the next event, and returns it with the number of its channel.
     pub fn next_event(&self) -> (usize, Result<GenerationEvent, RecvError>) {
         let channels: Vec<_> = self.channels().collect();
         let mut select = Select::new();
@@ -96,15 +98,35 @@ impl<T: Task> JudgeRun<T> {
         (channel, ready.recv(events))
     }
 
-    /// All requests start again: they are to be answered by the same model on the same texts.
+    /// Restarts all requests, so that the same model answers all of them on the same texts.
     fn ask_anew(&mut self) {
         self.requests.iter().for_each(|request| self.attempt.count(request));
+        if self.attempt.is_by_stand_in() {
+            self.judge = self.judge.clone().standing_in();
+        }
         (self.shown, self.requests) = ask(&self.judge, &self.task, &self.examined, &self.attempt);
     }
 
     fn conclude(&self) -> Option<T::Verdict> {
         let said: Vec<_> = self.requests.iter().map(Request::ended).collect();
-        T::conclude(&self.judge, &said, &self.shown, self.unjudged()).map(|verdict| self.accounted(verdict))
+        let verdict = match &self.attempt.likelihood {
+            None => T::conclude(&self.judge, &said, &self.shown, self.unjudged()),
+            Some(likelihood) => {
+                let said: Vec<&Completion> = said.into_iter().collect::<Option<_>>()?;
+                let fit = self.judge.fit(likelihood, self.attempt.answered_by());
+                let opinions: Vec<Opinion> = self.evidence(&said).map(|evidence| fit.opinion(&evidence)).collect();
+                Some(T::weigh(&self.judge, &opinions, self.unjudged()))
+            }
+        };
+        verdict.map(|verdict| self.accounted(verdict))
+    }
+
+    /// What the likelihood judge's requests say about each answer.
+    fn evidence<'a>(&'a self, said: &'a [&'a Completion]) -> impl Iterator<Item = Evidence<'a>> {
+        let answers = self.task.answers().into_iter().zip(&self.examined).zip(said.chunks_exact(2));
+        answers.map(|((answer, examined), said)| {
+            Evidence::of(self.task.query(), answer, examined.suspicion.is_some(), [said[0], said[1]])
+        })
     }
 
     fn failed(&self, failure: &str) -> T::Verdict {
@@ -115,7 +137,7 @@ impl<T: Task> JudgeRun<T> {
         T::unjudged(&self.judge, &self.examined)
     }
 
-    /// The verdict with what it took.
+    /// The verdict with its cost.
     fn accounted(&self, mut verdict: T::Verdict) -> T::Verdict {
         let judging = verdict.judging_mut();
         *judging = self.attempt.judging(&self.requests, judging.failure.take());
@@ -130,7 +152,16 @@ fn ask<T: Task>(judge: &Judge, task: &T, examined: &[Examined], attempt: &Attemp
         left_out: answers.iter().map(|answer| answer.left_out).sum(),
         answers: answers.iter().map(|answer| judge.neutralized(&answer.text)).collect(),
     };
-    let requests = task.requests(judge, &shown).into_iter();
-    let requests = requests.map(|(prompt, form)| judge.ask(&attempt.model, prompt, form)).collect();
+    let requests = match &attempt.likelihood {
+        None => {
+            let requests = task.requests(judge, &shown).into_iter();
+            requests.map(|(prompt, form)| judge.ask(&attempt.model, prompt, form)).collect()
+        }
+        Some(judging) => {
+            let answers = task.answers().into_iter();
+            let requests = answers.flat_map(|answer| likelihood::requests(&judging.name, task.query(), answer));
+            requests.map(|request| judge.ask_for_likelihood(request)).collect()
+        }
+    };
     (shown, requests)
 }

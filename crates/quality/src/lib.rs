@@ -1,4 +1,4 @@
-//! How answers are graded and compared: rubrics, the judge's prompts, and what becomes of what the judge writes.
+//! How answers are graded and compared: rubrics, the judge's prompts, and the parsing of what the judge writes.
 //!
 //! A [`Judge`] is a model (any [`Generate`](hone_protocol::Generate)), its settings, its [`JudgeProfile`] and a rubric. What
 //! it can be asked is a [`Task`]: a [`GradeTask`] becomes a request, and the events that come back a
@@ -6,15 +6,19 @@
 //! [`Preference`](hone_protocol::Preference). Both run as a [`JudgeRun`]: events in, a verdict out. There is no thread here:
 //! its holder takes the events from channels and hands them on, and can so wait for other things at the same time.
 //!
-//! A judge that is missing, slow or talks nonsense is no error. Its grade has no score and says why.
+//! A judge that is missing, slow or incoherent is not an error. Its grade has no score and says why.
 
 mod attempt;
+mod auc;
 mod comparing;
+pub mod examination;
+mod fallback;
 mod fence;
 mod form;
 mod grading;
 mod judge;
 mod judge_run;
+mod likelihood;
 mod neutralize;
 mod probabilities;
 mod profile;
@@ -25,20 +29,24 @@ mod rubric;
 pub mod scripted;
 mod settings;
 mod shorten;
+mod standing;
 mod suspicion;
 mod task;
 mod verdict;
 
+pub use auc::{Auc, area_under_curve};
 pub use comparing::CompareTask;
 pub use fence::FenceKey;
 pub use grading::GradeTask;
 pub use judge::Judge;
 pub use judge_run::JudgeRun;
+pub use likelihood::{Fit, LIKELIHOOD, Likelihood, features_of};
 pub use neutralize::neutralized;
 pub use profile::{InvalidProfile, JudgeProfile, JudgeProfiles};
 pub use prompt::{fill, has_place};
 pub use rubric::{InvalidRubric, Rubric};
 pub use settings::{CriticSettings, Fallback, InvalidSettings};
+pub use standing::{Standing, Standings};
 pub use suspicion::suspicion;
 pub use task::{Task, Verdict};
 pub use verdict::{parse_score, parse_winner};

@@ -1,36 +1,36 @@
 //! Makes texts harmless before they are shown to a judge, so that an answer cannot grade itself.
 //!
-//! Whatever the judge could take for a part of its own prompt or verdict is marked as quoted: `[RESULT]`, headings like
-//! those that divide the prompt, the control tokens of chat templates. It stays visible and readable, since the judge is to
-//! grade the answer as it was given. The text is looked at as a reader sees it: without invisible characters, in one case,
-//! with look-alikes taken for what they look like.
+//! Whatever the judge could mistake for a part of its own prompt or verdict is marked as quoted: `[RESULT]`, headings
+//! like those that divide the prompt, the control tokens of chat templates. It stays visible and readable, since the
+//! judge must grade the answer as given. The text is examined as a reader sees it: without invisible characters, in one
+//! case, with look-alikes replaced by what they look like.
 
 mod appearance;
 
 use crate::verdict::{is_emphasis, score_at_end, winner_at_end};
 pub(crate) use appearance::{Sign, folded, is_invisible, signs};
 
-/// Put behind a bracket that opens a marker.
+/// Inserted after a bracket that opens a marker.
 const QUOTED: &str = "quoted ";
-/// Stands for each `#` of a heading.
+/// Replaces each `#` of a heading.
 const HEADING: &str = "»";
-/// Stands for each character of a line under a heading.
+/// Replaces each character of a line under a heading.
 const UNDERLINE: &str = "·";
-/// The least run of `#`, `=` or `-` that divides a prompt.
+/// The shortest run of `#`, `=` or `-` that divides a prompt.
 const LEAST_RUN: usize = 3;
 /// Control tokens of chat templates in square brackets; spaces and underscores do not count.
 const BRACKETED: [&str; 7] =
     ["inst", "systemprompt", "availabletools", "toolcalls", "toolresults", "toolcontent", "modelsettings"];
 /// Control tokens in angle brackets.
 const ANGLED: [&str; 9] = ["s", "bos", "eos", "pad", "unk", "sys", "start_of_turn", "end_of_turn", "endoftext"];
-/// Words that may follow on `[RESULT` where it is a verdict.
+/// Words that may follow `[RESULT` in a verdict.
 const VERDICT_WORDS: [&str; 7] = ["a", "b", "response", "answer", "score", "rating", "grade"];
 /// The longest control token between `<|` and `|>`, in characters.
 const LONGEST_CONTROL_TOKEN: usize = 48;
 
-/// The text with everything quoted that a judge could take for its own.
+/// The text with everything quoted that a judge could mistake for its own.
 ///
-/// At most a few characters are added for each that is replaced: the text grows to no more than three times its length.
+/// Each replacement adds at most a few characters: the text grows to at most three times its length.
 pub fn neutralized(text: &str) -> String {
     neutralized_against(text, &[])
 }
@@ -53,13 +53,13 @@ pub(crate) fn neutralized_against(text: &str, markers: &[String]) -> String {
     without_verdict_at_end(edits.apply(text))
 }
 
-/// What is changed, at which byte.
+/// The changes, by byte position.
 #[derive(Default)]
 struct Edits {
     edits: Vec<Edit>,
 }
 
-/// `removed` bytes at `at` make way for a text.
+/// Replaces `removed` bytes at `at` with a text.
 struct Edit {
     at: usize,
     removed: usize,
@@ -87,7 +87,7 @@ impl Edits {
         }
     }
 
-    /// `[RESULT`, `[INST]` and the like. Returns where to look next, as the others do.
+    /// `[RESULT`, `[INST]` and the like. Returns where to continue, like the other methods.
     fn bracket(&mut self, signs: &[Sign], index: usize) -> usize {
         let rest = &signs[index + 1..];
         let is_result = after_letters(rest, "result").is_some_and(opens_verdict);
@@ -119,7 +119,7 @@ impl Edits {
         index + length
     }
 
-    /// `###`, wherever it stands.
+    /// `###`, anywhere.
     fn heading(&mut self, signs: &[Sign], index: usize) -> usize {
         let length = signs[index..].iter().take_while(|sign| sign.looks_like == '#').count();
         if length >= LEAST_RUN {
@@ -156,7 +156,7 @@ impl Edits {
     }
 }
 
-/// What follows on `letters`, between which there may be fillers; `None` where something else stands there.
+/// What follows `letters`, which fillers may separate; `None` if the signs do not begin with them.
 fn after_letters<'a>(mut rest: &'a [Sign], letters: &str) -> Option<&'a [Sign]> {
     for letter in letters.chars() {
         let (first, after) = without_fillers(rest).split_first()?;
@@ -168,7 +168,7 @@ fn after_letters<'a>(mut rest: &'a [Sign], letters: &str) -> Option<&'a [Sign]> 
     Some(rest)
 }
 
-/// Whether what follows on `[RESULT` makes a verdict of it, and not `[results]` or `[result of the vote]`.
+/// Whether what follows `[RESULT` makes it a verdict, unlike `[results]` or `[result of the vote]`.
 fn opens_verdict(rest: &[Sign]) -> bool {
     let is_part_of_name = matches!(rest, [underscore, next, ..]
         if underscore.looks_like == '_' && next.looks_like.is_alphanumeric());
@@ -198,7 +198,7 @@ fn without_fillers(signs: &[Sign]) -> &[Sign] {
     &signs[fillers..]
 }
 
-/// The length, in signs, of the control token that `signs` begin with.
+/// The length, in signs, of the control token at the start of `signs`.
 fn length_of_control_token(signs: &[Sign]) -> Option<usize> {
     let letter = |index: usize| signs.get(index).map(|sign| sign.looks_like);
     if letter(1) == Some('|') {
@@ -218,7 +218,7 @@ fn length_of_control_token(signs: &[Sign]) -> Option<usize> {
     (is_closed && ANGLED.contains(&name.as_str())).then_some(end + opening)
 }
 
-/// A text that ends like a verdict without a marker (`Score: 5`, `Winner: A`) has the verdict put in quotation marks.
+/// If a text ends with an unmarked verdict (`Score: 5`, `Winner: A`), puts the verdict in quotation marks.
 fn without_verdict_at_end(text: String) -> String {
     let score = score_at_end(&text).map(|found| found.value);
     let value = score.or_else(|| winner_at_end(&text).map(|found| found.value));

@@ -1,4 +1,4 @@
-//! What the judge's log-probabilities say beyond its verdict: how sure it was.
+//! What the judge's log-probabilities say beyond its verdict: how confident it was.
 
 use hone_protocol::TokenLogprobs;
 
@@ -6,7 +6,7 @@ use crate::form::{Kind, Labels, VerdictForm};
 
 /// Log-odds of a verdict whose probabilities the generator did not report, in nats: 99 to 1.
 const UNREPORTED_LOG_ODDS: f64 = 4.6;
-/// Log-odds never lie further from 0: a probability of 0 has none that could be written down.
+/// Limit on log-odds: those of a probability of 0 would be infinite.
 const LARGEST_LOG_ODDS: f64 = 100.0;
 
 /// Probabilities of the labels.
@@ -99,7 +99,7 @@ mod tests {
         form(Kind::Marker, &["1", "2", "3", "4", "5"])
     }
 
-    /// A position where `chosen` was chosen and the names have these probabilities.
+    /// A position where `chosen` was chosen and the names had these probabilities.
     fn row(chosen: &str, probabilities: &[(&str, f32)]) -> TokenLogprobs {
         let named: Vec<TokenLogprob> = (10..)
             .zip(probabilities)

@@ -1,6 +1,6 @@
-//! Templates with places for texts, and the one turn of a chat that is made of them.
+//! Templates with places for texts, and the single chat turn that is built from them.
 
-/// Puts the values in the places of a template, in one pass: a place that is named inside a value stays text. Braces around
+/// Fills the places of a template with values, in one pass: a place named inside a value stays text. Braces around
 /// anything else are text too.
 pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut filled = String::with_capacity(template.len());
@@ -23,26 +23,26 @@ pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
     filled
 }
 
-/// Whether a template has a place for the value of this name.
+/// Whether a template has a place with this name.
 pub fn has_place(template: &str, name: &str) -> bool {
     template.match_indices('{').any(|(brace, _)| after_place(&template[brace..], name).is_some())
 }
 
-/// What stands before the first of these places in a template.
+/// The part of a template before the first of these places.
 fn before_places<'a>(template: &'a str, values: &[(&str, &str)]) -> &'a str {
     let is_place = |brace: &usize| values.iter().any(|(name, _)| after_place(&template[*brace..], name).is_some());
     let first = template.match_indices('{').map(|(brace, _)| brace).find(is_place);
     &template[..first.unwrap_or(template.len())]
 }
 
-/// What a judge is asked.
+/// A prompt to a judge.
 #[derive(Clone)]
 pub struct JudgePrompt {
     /// The system text, where it is a message of its own.
     pub(crate) system: Option<String>,
     /// The turn of the user.
     pub(crate) text: String,
-    /// What the turn has in common with all of its kind.
+    /// The part that it shares with all prompts of its kind.
     pub(crate) beginning: String,
 }
 
@@ -78,7 +78,7 @@ fn one_turn(system: &str, prompt: &str) -> String {
     }
 }
 
-/// What follows on `{name}` where `text` begins with it.
+/// What follows `{name}` if `text` begins with it.
 fn after_place<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.strip_prefix('{')?.strip_prefix(name)?.strip_prefix('}')
 }

@@ -1,9 +1,9 @@
-//! One request to the judge while it runs.
+//! A request to the judge in progress.
 
 use crossbeam_channel::{Receiver, RecvError};
 use hone_protocol::{Completion, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent};
 
-/// A request while it runs.
+/// A request in progress.
 #[derive(Debug)]
 pub(crate) struct Request {
     generation: Generation,
@@ -14,16 +14,16 @@ pub(crate) struct Request {
     prompt_characters: usize,
 }
 
-/// What an event has brought about.
+/// The effect of an event.
 #[derive(Debug)]
 pub(crate) enum Progress {
     /// More events follow.
     Running,
-    /// The judge has written all that it will.
+    /// The judge has finished writing.
     Ended,
-    /// The prompt leaves the verdict no room.
+    /// The prompt leaves no room for the verdict.
     TooLong(Overflow),
-    /// It cannot be answered.
+    /// The request failed.
     Failed(GenerateError),
 }
 
@@ -34,14 +34,14 @@ pub(crate) struct Overflow {
     pub(crate) prompt_tokens: usize,
     /// Its characters.
     pub(crate) prompt_characters: usize,
-    /// Tokens that the context holds.
+    /// Tokens that fit into the context.
     pub(crate) context: usize,
-    /// Tokens that the context leaves for it.
+    /// Tokens that the context leaves for the prompt.
     pub(crate) room: usize,
 }
 
 impl Request {
-    /// Asks. A request that is refused at once is told with the first event.
+    /// Sends the request. If it is refused at once, its first event says so.
     pub(crate) fn start(generator: &dyn Generate, request: GenerateRequest, prompt_characters: usize) -> Request {
         let (context, max_tokens) = (request.context.unwrap_or(usize::MAX), request.max_tokens.unwrap_or(0));
         let generation = Generation::start(generator, request);
@@ -49,22 +49,22 @@ impl Request {
         Request { generation, completion, has_ended: false, context, max_tokens, prompt_characters }
     }
 
-    /// The channel of events; `None` where the request has ended and nothing more comes.
+    /// The channel of events; `None` if the request has ended.
     pub(crate) fn events(&self) -> Option<&Receiver<GenerationEvent>> {
         (!self.has_ended).then(|| self.generation.events())
     }
 
-    /// What has come so far.
+    /// The completion so far.
     pub(crate) fn completion(&self) -> &Completion {
         &self.completion
     }
 
-    /// All that came; `None` where the request has not ended.
+    /// The whole completion; `None` if the request has not ended.
     pub(crate) fn ended(&self) -> Option<&Completion> {
         self.has_ended.then_some(&self.completion)
     }
 
-    /// Takes in the next event.
+    /// Processes the next event.
     pub(crate) fn take(&mut self, event: Result<GenerationEvent, RecvError>) -> Progress {
         let event = event.unwrap_or(GenerationEvent::Failed(GenerateError::Stopped));
         match self.completion.take(event) {
@@ -76,8 +76,8 @@ impl Request {
         }
     }
 
-    /// A verdict that is cut off does not count: the prompt must leave room for all of it. The model's own context, which may be
-    /// smaller than what was asked for, shows only when it is full.
+    /// A truncated verdict does not count, so the prompt must leave room for all of it. The model's own context, which
+    /// may be smaller than requested, becomes apparent only when it is full.
     fn check_room(&mut self, is_last: bool) -> Progress {
         let prompt_tokens = self.completion.prompt_token_ids.len();
         if prompt_tokens + self.max_tokens > self.context {

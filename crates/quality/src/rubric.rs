@@ -1,4 +1,4 @@
-//! What an answer is graded by: one criterion, and what each score from 1 to 5 means under it.
+//! What an answer is graded by: a criterion, and what each score from 1 to 5 means for it.
 
 use serde::Deserialize;
 use thiserror::Error;
@@ -24,17 +24,17 @@ pub struct Rubric {
     pub scores: [String; 5],
 }
 
-/// A text that is no rubric.
+/// A text that is not a valid rubric.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("the rubric {name:?} cannot be used: {reason}")]
 pub struct InvalidRubric {
-    /// What it was to be called.
+    /// The intended name.
     pub name: String,
     /// What is wrong with it.
     pub reason: String,
 }
 
-/// A rubric as its file has it.
+/// A rubric as stored in its file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RubricFile {
@@ -46,7 +46,7 @@ impl Rubric {
     /// Reads a rubric from TOML: `criterion`, and `scores`, a list of five texts for the scores 1 to 5.
     ///
     /// # Errors
-    /// When the text is no TOML, has other keys, or leaves a text empty.
+    /// When the text is not valid TOML, has unknown keys, or leaves a text empty.
     pub fn parse(name: &str, text: &str) -> Result<Rubric, InvalidRubric> {
         let invalid = |reason: String| InvalidRubric { name: name.to_owned(), reason };
         let file: RubricFile = toml::from_str(text).map_err(|error| invalid(error.to_string().trim().to_owned()))?;
@@ -64,15 +64,15 @@ impl Rubric {
         Ok(Rubric { name: name.to_owned(), criterion: file.criterion, scores })
     }
 
-    /// The rubric of this name that is compiled in.
+    /// The compiled-in rubric with this name.
     ///
     /// # Errors
-    /// Only when its file is wrong, which a test would have shown.
+    /// Only when its file is invalid, which a test would have shown.
     pub fn shipped(name: &str) -> Option<Result<Rubric, InvalidRubric>> {
         SHIPPED.iter().find(|(shipped, _)| *shipped == name).map(|(name, text)| Rubric::parse(name, text))
     }
 
-    /// The names of the rubrics that are compiled in, in alphabetical order.
+    /// The names of the compiled-in rubrics, in alphabetical order.
     pub fn shipped_names() -> impl Iterator<Item = &'static str> {
         SHIPPED.iter().map(|(name, _)| *name)
     }

@@ -1,4 +1,4 @@
-//! Judges over a model that a test writes.
+//! Judges over a model whose answers are written by a test.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use hone_protocol::{Generate, GenerateRequest, Prompt};
 
 use crate::{CriticSettings, FenceKey, Judge, JudgeProfile, Rubric};
 
-/// A key that a test may know.
+/// A key that tests may know.
 pub const KEY: FenceKey = FenceKey::from_bytes([7; FenceKey::LENGTH]);
 
 /// The shipped rubric.
@@ -32,7 +32,7 @@ pub fn profile(name: &str) -> JudgeProfile {
     }
 }
 
-/// A judge that works with `model` by the shipped rubric, and is asked as Prometheus is.
+/// A judge that uses `model` and the shipped rubric, and is asked as Prometheus is.
 ///
 /// # Panics
 /// When the settings contradict each other.
@@ -51,7 +51,7 @@ pub fn judge_of(profile: JudgeProfile, model: Arc<dyn Generate>, settings: Criti
     }
 }
 
-/// A judge that says what `respond` makes of a request, and the model behind it.
+/// A judge that answers requests with `respond`, and the model behind it.
 pub fn judge(
     settings: CriticSettings,
     respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static,
@@ -63,7 +63,7 @@ pub fn judge(
 /// The one turn of a request to a judge.
 ///
 /// # Panics
-/// When it is something else.
+/// When it has a different form.
 pub fn turn(request: &GenerateRequest) -> &str {
     match &request.prompt {
         Prompt::Chat(messages) if messages.len() == 1 => &messages[0].content,

@@ -1,4 +1,4 @@
-//! What is configured about the judge, checked.
+//! The judge's configuration, validated.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ const SHIPPED: &str = include_str!("../../../config/critic.toml");
 const LONGEST_TIMEOUT: f64 = 604_800.0;
 /// The most gradings of one answer.
 const MOST_SAMPLES: usize = 64;
-/// The least context, in tokens: less holds no prompt.
+/// The smallest context in tokens: less cannot hold a prompt.
 const LEAST_CONTEXT: usize = 256;
 
-/// Who grades, by what, and how much of it. Read from TOML (`config/critic.toml` has every key) it is checked.
+/// The judge's model, rubric and limits. They are validated when read from TOML (`config/critic.toml` has every key).
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "CriticFile")]
 pub struct CriticSettings {
@@ -29,53 +29,61 @@ pub struct CriticSettings {
     pub temperature: f32,
     /// The most tokens of the judge's prompt and verdict together.
     pub context: usize,
-    /// How long a grading may take; time in which it waits does not count.
+    /// How long a grading may take, not counting time spent waiting.
     pub grade_timeout: Duration,
     /// Name of the rubric.
     pub rubric: String,
-    /// Who grades where the judge cannot be loaded.
+    /// What grades if the judge cannot be loaded.
     pub fallback: Fallback,
-    /// How often an answer is graded; the grade is what most of the gradings say.
+    /// Whether only verdicts of judges that have passed their examination are shown.
+    pub examination: bool,
+    /// A judge passes if the lower end of the interval of its area under the curve is above this.
+    pub least_auc: f64,
+    /// The model whose log-probabilities the likelihood judge looks at.
+    pub likelihood_model: String,
+    /// How often an answer is graded; the most frequent score wins.
     pub samples: usize,
     /// The most tokens of feedback before the verdict.
     pub feedback_tokens: usize,
-    /// Two answers are a tie where the log-odds between them, in nats, are smaller than this.
+    /// Two answers are a tie if the log-odds between them, in nats, are smaller than this.
     pub tie_margin: f64,
-    /// Whether passages of an answer that speak to the judge are kept from it.
+    /// Whether passages that address the judge are hidden from it.
     pub leave_out_suspicious: bool,
     /// What stands around every judged text, with a place for `text` and, before and after it, places for `boundary`.
     pub fence: String,
 }
 
-/// Who grades where the judge cannot be loaded.
+/// What grades if the judge cannot be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fallback {
-    /// The model that answered; the grade says that it is self-graded.
+    /// The likelihood judge, where it tells good answers from bad ones well enough.
+    Likelihood,
+    /// The model that answered; the grade is marked as self-graded.
     Generator,
-    /// Nobody: the answer stays without a score.
+    /// Nothing: the answer stays without a score.
     None,
 }
 
-/// A setting that cannot be used.
+/// An invalid setting.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum InvalidSettings {
-    /// A value out of its range.
+    /// A value out of range.
     #[error("{key} is {value}: it must be {expected}")]
     Value {
         /// The key in the configuration.
         key: &'static str,
         /// Its value.
         value: String,
-        /// What it can be.
+        /// The allowed values.
         expected: &'static str,
     },
-    /// A fence that would not show the judge what it is to judge.
-    #[error("{key} has no place for the {place}: write {{{place}}} where it shall stand")]
+    /// A fence without a place for what the judge is to judge.
+    #[error("{key} has no place for the {place}: write {{{place}}} where it belongs")]
     Place {
         /// The key in the configuration.
         key: &'static str,
-        /// What is missing.
+        /// The missing place.
         place: &'static str,
     },
     /// A fence that is open on one side.
@@ -94,7 +102,7 @@ pub enum InvalidSettings {
         /// Tokens of context.
         context: usize,
     },
-    /// Several gradings that would all say the same.
+    /// Several gradings that would all be identical.
     #[error("samples is {samples} and temperature is 0, at which all of them say the same: raise the temperature")]
     SameSamples {
         /// How often an answer would be graded.
@@ -106,7 +114,7 @@ impl CriticSettings {
     /// The settings that hone ships with.
     ///
     /// # Panics
-    /// When `config/critic.toml` is wrong, which a test would have shown.
+    /// When `config/critic.toml` is invalid, which a test would have shown.
     pub fn shipped() -> CriticSettings {
         toml::from_str(SHIPPED).expect("config/critic.toml is checked by a test")
     }
@@ -125,7 +133,7 @@ impl CriticSettings {
         self
     }
 
-    /// Checks what holds between several values, each of which is sound by itself.
+    /// Checks constraints between several values that are each valid.
     ///
     /// # Errors
     /// When they contradict each other.
@@ -142,7 +150,7 @@ impl CriticSettings {
     }
 }
 
-/// The settings as the file has them.
+/// The settings as stored in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CriticFile {
@@ -153,6 +161,9 @@ struct CriticFile {
     grade_timeout: f64,
     rubric: String,
     fallback: Fallback,
+    examination: bool,
+    least_auc: f64,
+    likelihood_model: String,
     samples: i64,
     feedback_tokens: i64,
     tie_margin: f64,
@@ -177,6 +188,9 @@ impl TryFrom<CriticFile> for CriticSettings {
             grade_timeout: Duration::from_secs_f64(timeout),
             rubric: named("rubric", file.rubric)?,
             fallback: file.fallback,
+            examination: file.examination,
+            least_auc: check("least_auc", file.least_auc, "0.5 to 1", |value| (0.5..=1.0).contains(&value))?,
+            likelihood_model: named("likelihood_model", file.likelihood_model)?,
             samples: Some(tokens("samples", file.samples, 1, "1 to 64")?)
                 .filter(|samples| *samples <= MOST_SAMPLES)
                 .ok_or_else(|| InvalidSettings::Value {
@@ -223,7 +237,7 @@ fn and_thoughts(thinking_tokens: &usize) -> String {
     }
 }
 
-/// A fence has its boundary on both sides of the text.
+/// Checks that a fence has its boundary on both sides of the text.
 fn fence(template: String) -> Result<String, InvalidSettings> {
     const KEY: &str = "fence";
     let Some((before, after)) = template.split_once("{text}") else {
@@ -239,7 +253,7 @@ fn fence(template: String) -> Result<String, InvalidSettings> {
 mod tests {
     use super::*;
 
-    /// What is said of the shipped settings with one key set to another value.
+    /// The error for the shipped settings with one key set to another value.
     #[track_caller]
     fn check_refused(key: &str, value: impl Into<toml::Value>, expected: &str) {
         let mut table: toml::Table = SHIPPED.parse().unwrap();
@@ -256,7 +270,7 @@ mod tests {
     fn the_shipped_settings_are_those_of_the_seed() {
         let settings = CriticSettings::shipped();
         assert_eq!((settings.model.as_str(), settings.temperature, settings.context), ("prometheus:7b", 0.0, 4096));
-        assert_eq!((settings.grade_timeout, settings.fallback), (Duration::from_secs(30), Fallback::Generator));
+        assert_eq!((settings.grade_timeout, settings.fallback), (Duration::from_secs(30), Fallback::Likelihood));
         let profile = prometheus();
         assert!(profile.absolute_prompt.starts_with("###Task Description:\nAn instruction"));
         for prompt in [&profile.absolute_prompt, &profile.absolute_reference_prompt, &profile.pairwise_prompt] {
@@ -281,13 +295,17 @@ mod tests {
         check_refused("context", -1, "context is -1: it must be 256 or more");
         check_refused("feedback_tokens", 0, "feedback_tokens is 0: it must be 1 or more");
         check_refused("model", " ", "model is empty: it must be a name");
-        check_refused("fallback", "somebody", "unknown variant `somebody`, expected `generator` or `none`");
+        check_refused(
+            "fallback",
+            "somebody",
+            "unknown variant `somebody`, expected one of `likelihood`, `generator`, `none`",
+        );
         check_refused(
             "tone",
             "kind",
             "unknown field `tone`, expected one of `model`, `profile`, `temperature`, `context`, \
-            `grade_timeout`, `rubric`, `fallback`, `samples`, `feedback_tokens`, `tie_margin`, `leave_out_suspicious`, \
-            `fence`",
+            `grade_timeout`, `rubric`, `fallback`, `examination`, `least_auc`, `likelihood_model`, `samples`, \
+            `feedback_tokens`, `tie_margin`, `leave_out_suspicious`, `fence`",
         );
     }
 
@@ -296,7 +314,7 @@ mod tests {
         let open = "fence has no boundary on one side of the text: write {boundary} before and after {text}";
         check_refused("fence", "{boundary}\n{text}", open);
         check_refused("fence", "{text}\n{boundary}", open);
-        check_refused("fence", "{boundary}", "fence has no place for the text: write {text} where it shall stand");
+        check_refused("fence", "{boundary}", "fence has no place for the text: write {text} where it belongs");
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! Finds answers that speak to their judge: that claim a score, imitate the judge's verdict or prompt, or tell a grader what
-//! to do.
+//! Finds answers that address their judge: that claim a score, imitate the judge's verdict or prompt, or tell a grader
+//! what to do.
 //!
-//! A text is looked at in several [`views`]: as it looks to a reader, and decoded, joined or turned round where it is
-//! encoded, spaced out or reversed. Each view is searched sentence by sentence with the [`rules`]. What a rule does not cover
-//! is no finding: an answer that is wrongly called suspicious costs trust.
+//! A text is examined in several [`views`]: as a reader sees it, and also decoded, joined or reversed where it is
+//! encoded, spaced out or reversed. Each view is searched sentence by sentence with the [`rules`]. Anything that no
+//! rule covers is not a finding: wrongly calling an answer suspicious costs trust.
 //!
-//! Answers may well be about scores. Where the question asks for one, a score that is claimed is no finding, and only what
-//! addresses the judge or has the form of its prompt or verdict is.
+//! Answers may legitimately be about scores. If the question asks for one, a claimed score is not a finding; only text
+//! that addresses the judge or has the form of its prompt or verdict is.
 
 mod phrases;
 mod rules;
@@ -20,28 +20,28 @@ use crate::neutralize::is_invisible;
 use rules::Question;
 use views::View;
 
-/// Stands where a passage was.
+/// Replaces a passage that is left out.
 const LEFT_OUT: &str = "[a passage that speaks to the judge is left out]";
 /// The most characters of a passage that a finding shows.
 const SHOWN_CHARACTERS: usize = 120;
 
-/// What makes `answer` look as if it wanted to influence its judge; `None` where nothing does. The first of the gravest kind
-/// stands for all.
+/// What makes `answer` look as if it tried to influence its judge; `None` if nothing does. Of several findings, the
+/// first of the gravest kind is reported.
 pub fn suspicion(query: &str, answer: &str) -> Option<Suspicion> {
     reported(answer, &findings(query, answer))
 }
 
-/// An answer that was looked at.
+/// An answer that has been examined.
 #[derive(Clone, Debug)]
 pub struct Examined {
     /// What makes it suspicious.
     pub(crate) suspicion: Option<Suspicion>,
-    /// What the judge is shown of it.
+    /// The part of it that the judge is shown.
     pub(crate) shown: String,
 }
 
 impl Examined {
-    /// Looks at an answer, and leaves out what speaks to the judge where that is wanted.
+    /// Examines an answer, and leaves out what addresses the judge if requested.
     pub(crate) fn of(query: &str, answer: &str, leaves_out: bool) -> Examined {
         let findings = findings(query, answer);
         let shown = if leaves_out { without(answer, &findings) } else { answer.to_owned() };
@@ -49,18 +49,18 @@ impl Examined {
     }
 }
 
-/// A passage that speaks to the judge.
+/// A passage that addresses the judge.
 #[derive(Clone, Debug)]
 struct Finding {
     kind: SuspicionKind,
     is_hidden: bool,
-    /// Where it stands in the answer, in bytes.
+    /// Its byte range in the answer.
     place: Range<usize>,
-    /// How it reads in the view that shows it.
+    /// The passage as it reads in the view where it was found.
     text: String,
 }
 
-/// All passages that speak to the judge, those of the plain view first.
+/// All passages that address the judge, those of the plain view first.
 fn findings(query: &str, answer: &str) -> Vec<Finding> {
     let question = Question::new(query);
     let views = views::views(answer);
@@ -82,14 +82,14 @@ fn hidden_text((place, text): (Range<usize>, String)) -> Finding {
     Finding { kind: SuspicionKind::HiddenText, is_hidden: true, place, text }
 }
 
-/// The finding that is told: of the gravest kind, and of those the first.
+/// The reported finding: the first of the gravest kind.
 fn reported(answer: &str, findings: &[Finding]) -> Option<Suspicion> {
     let Finding { kind, is_hidden, place, text } = findings.iter().min_by_key(|finding| finding.kind)?;
     let passage = if *is_hidden { text.as_str() } else { &answer[place.clone()] };
     Some(Suspicion { kind: *kind, is_hidden: *is_hidden, passage: readable(passage) })
 }
 
-/// A passage on one line, without what cannot be seen, cut where it is long.
+/// A passage on one line, without invisible characters, truncated if it is long.
 fn readable(passage: &str) -> String {
     let visible: String = passage
         .chars()
@@ -104,7 +104,7 @@ fn readable(passage: &str) -> String {
     }
 }
 
-/// The answer with a remark in the place of each finding.
+/// The answer with a note in place of each finding.
 fn without(answer: &str, findings: &[Finding]) -> String {
     let mut places: Vec<Range<usize>> = findings.iter().map(|finding| finding.place.clone()).collect();
     places.sort_by_key(|place| place.start);

@@ -1,15 +1,16 @@
-//! What a judge can be asked, and what all such tasks have in common.
+//! The kinds of requests to a judge, and what they share.
 
 use hone_protocol::{Completion, Grade, Judging, Preference};
 
 use crate::judge::{Form, Judge};
+use crate::likelihood::Opinion;
 use crate::prompt::JudgePrompt;
 use crate::suspicion::Examined;
 
-/// Something that a judge can be asked. What a kind of verdict needs is said here; running requests, time and what is done
-/// when the judge cannot answer is the same for all, and stands in `JudgeRun`.
+/// A request for a verdict. An implementation defines what is specific to a kind of verdict; running requests, time
+/// limits and fallbacks are common to all, and implemented in `JudgeRun`.
 pub trait Task {
-    /// What comes of it.
+    /// The resulting verdict.
     type Verdict: Verdict;
 
     /// What was asked.
@@ -18,20 +19,23 @@ pub trait Task {
     /// The answers that are judged.
     fn answers(&self) -> Vec<&str>;
 
-    /// What the judge is asked, all at once. The texts that are `shown` are neutralized.
+    /// The prompts for the judge, all sent at once. The texts in `shown` are neutralized.
     fn requests(&self, judge: &Judge, shown: &Shown) -> Vec<(JudgePrompt, Form)>;
 
     /// The verdict before the judge has said anything about the answers.
     fn unjudged(judge: &Judge, examined: &[Examined]) -> Self::Verdict;
 
-    /// What the judge says comes to, made of its verdict so far; `None` where more has to be heard. What was said to each of
-    /// the requests is there when its request has ended.
+    /// Derives the verdict from its state so far and the judge's responses; `None` if more responses are needed. The
+    /// response to a request is available once the request has ended.
     fn conclude(
         judge: &Judge,
         said: &[Option<&Completion>],
         shown: &Shown,
         unjudged: Self::Verdict,
     ) -> Option<Self::Verdict>;
+
+    /// Derives the verdict from the likelihood judge's opinions of the answers.
+    fn weigh(judge: &Judge, opinions: &[Opinion], unjudged: Self::Verdict) -> Self::Verdict;
 }
 
 /// What the judge is shown.
@@ -39,21 +43,21 @@ pub trait Task {
 pub struct Shown {
     /// What was asked.
     pub(crate) query: String,
-    /// The answers, perhaps without their middle.
+    /// The answers, perhaps without their middles.
     pub(crate) answers: Vec<String>,
-    /// How many characters of the answers that are not.
+    /// How many characters of the answers are not shown.
     pub(crate) left_out: usize,
 }
 
-/// What a judge says.
+/// A judge's verdict.
 pub trait Verdict {
-    /// What it took, and what failed where there is no verdict.
+    /// The cost, and the failure if there is no verdict.
     fn judging(&self) -> &Judging;
 
     /// The same, to be filled in.
     fn judging_mut(&mut self) -> &mut Judging;
 
-    /// The score, where it is one.
+    /// The score, if the verdict has one.
     fn score(&self) -> Option<u8>;
 }
 

@@ -1,11 +1,11 @@
-//! Reads the verdict out of what a judge wrote freely.
+//! Parses the verdict from what a judge wrote freely.
 //!
-//! A verdict stands at the end of the text, so the text is read backwards, token by token, against the forms in which judges
-//! write verdicts: `[RESULT] 4`, `[Result]: 4/5`, `Score: 4 out of 5`, `**[RESULT]** 4.`, `[RESULT: B]`. What a form does not
-//! cover is no verdict. A verdict that is missed costs a score; one that is invented costs trust.
+//! A verdict comes at the end of the text, so the text is read backwards, token by token, against the forms in which
+//! judges write verdicts: `[RESULT] 4`, `[Result]: 4/5`, `Score: 4 out of 5`, `**[RESULT]** 4.`, `[RESULT: B]`.
+//! Anything that no form covers is not a verdict. A missed verdict costs a score; an invented one costs trust.
 //!
-//! Every form takes a handful of tokens and no token is looked at more than a few times, so the work is linear in the length
-//! of the text.
+//! Every form has a handful of tokens, and no token is examined more than a few times, so parsing is linear in the
+//! length of the text.
 
 mod letter;
 mod quoted;
@@ -22,12 +22,12 @@ pub(crate) use score::score_at_end;
 pub(crate) use tail::is_emphasis;
 pub(crate) use winner::{winner_at_end, winner_of};
 
-/// A verdict and where it stands in the text, in bytes.
+/// A verdict and its place in the text, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found<T> {
-    /// What is said.
+    /// The verdict.
     pub(crate) verdict: T,
-    /// Where it is said, with the marker or label before it.
+    /// Its range, including the marker or label before it.
     pub(crate) place: Range<usize>,
     /// The digit or letter itself.
     pub(crate) value: Range<usize>,
@@ -35,13 +35,13 @@ pub(crate) struct Found<T> {
     pub(crate) is_marked: bool,
 }
 
-/// The score from 1 to 5 that the text ends with; `None` where it ends with no verdict.
+/// The score from 1 to 5 that the text ends with; `None` if it does not end with a verdict.
 pub fn parse_score(text: &str) -> Option<u8> {
     score_at_end(text).map(|found| found.verdict)
 }
 
-/// The better answer that the text names: at its end, at its start in the form `A. Because …`, or in a first or last sentence
-/// such as `B is better.`; `None` where it names none, or two.
+/// The better answer that the text names: at its end, at its start in the form `A. Because …`, or in a first or last
+/// sentence such as `B is better.`; `None` if it names none, or both.
 pub fn parse_winner(text: &str) -> Option<RespondentId> {
     winner_of(text).map(|found| found.verdict)
 }

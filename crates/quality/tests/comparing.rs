@@ -27,26 +27,26 @@ fn judge_with(
 }
 
 fn judge(respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static) -> (Judge, Arc<Scripted>) {
-    judge_with(CriticSettings::shipped(), respond)
+    judge_with(settings(|_| ()), respond)
 }
 
 fn task() -> CompareTask {
     CompareTask { query: "What boils at 100 °C?".into(), answer_a: "Water.".into(), answer_b: "Iron.".into() }
 }
 
-/// Whether A's answer stands first in a request.
+/// Whether A's answer comes first in a request.
 fn is_a_first(request: &GenerateRequest) -> bool {
     unfenced(request).0.contains("###Response A:\nWater.")
 }
 
-/// A judge that says this letter, with this probability of the letter A.
+/// A judge that writes this text, with this probability of the letter A.
 fn saying(text: &str, probability_of_a: f32) -> Script {
     let letter = &text[..1];
     let logprobs = vec![row(letter, &[("A", probability_of_a), ("B", 1.0 - probability_of_a)])];
     Script { logprobs, ..Script::saying(&[letter, &text[1..]]) }
 }
 
-/// The preference where the judge says the first when A stands first, and the second when B does.
+/// The preference if the judge's response is the first script when A comes first, and the second when B does.
 fn preference(a_first: Script, b_first: Script) -> Preference {
     let respond = move |request: &GenerateRequest| if is_a_first(request) { a_first.clone() } else { b_first.clone() };
     judge(respond).0.judge(task(), ANSWERER)
@@ -72,9 +72,9 @@ fn the_winner_comes_from_the_mean_of_both_orders() {
     let (a, b) = (RespondentId::A, RespondentId::B);
     check(saying("A. Right.", odds(8.0)), saying("B. Right.", odds(0.5)), a, 4f64.ln(), true);
     check(saying("B. Right.", odds(0.5)), saying("A. Right.", odds(8.0)), b, -(4f64.ln()), true);
-    // The judge likes what stands first, but A more than B.
+    // The judge favors the first answer, but favors A more.
     check(saying("A. Right.", odds(8.0)), saying("A. Right.", odds(2.0)), a, 2f64.ln(), false);
-    // And here it likes what stands first, whatever it is.
+    // And here it favors the first answer, whichever that is.
     check(saying("A. Right.", odds(8.0)), saying("A. Right.", odds(7.5)), None, (8f64 / 7.5).ln() / 2.0, false);
     check(saying("A", odds(8.0)), saying("A", odds(8.0)), None, 0.0, false);
 }
@@ -114,7 +114,7 @@ fn the_reason_is_that_of_the_order_which_chose_the_winner() {
     let swapped = "[The judge was shown the answers the other way round: its A is B, and its B is A.]";
     check(("A. one", 8.0), ("B. two", 0.5), "one");
     check(("B. one", 0.5), ("A. two", 8.0), "one");
-    // What stands first is preferred, but one of the two more than the other.
+    // The first answer is preferred, but more strongly in one order.
     check(("A. one", 8.0), ("A. two", 2.0), "one");
     check(("A. one", 2.0), ("A. two", 8.0), &format!("two\n{swapped}"));
     check(("B. one", 0.5), ("B. two", 0.125), &format!("two\n{swapped}"));
@@ -216,7 +216,7 @@ fn an_order_that_has_ended_stays_silent() {
     while let Ok(event) = events.try_recv() {
         assert_eq!(comparing.take(0, Ok(event)), None);
     }
-    // The generator is done with this order, and its closed channel would always be ready for a select.
+    // This order is finished, and its closed channel would always be ready for a select.
     assert_eq!(comparing.channels().map(|(order, _)| order).collect::<Vec<_>>(), [1]);
     assert_eq!(comparing.take(0, events.recv()), None);
     assert_eq!(comparing.give_up("shutdown").judging.failure.unwrap(), "shutdown");

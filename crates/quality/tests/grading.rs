@@ -1,4 +1,4 @@
-//! Every way that a grading can go, with a model that is written here.
+//! Every possible outcome of a grading, with a model scripted here.
 
 #![allow(clippy::unwrap_used)]
 
@@ -150,7 +150,7 @@ fn a_judge_that_also_answers_is_told() {
     assert!(judge.judge(task("100 °C"), "prometheus:7b").judging.self_graded);
 }
 
-/// The failure of a grading by judges that are not installed.
+/// Checks the failure of a grading by judges that are not installed.
 #[track_caller]
 fn check_missing(fallback: Fallback, answered_by: &str, n_requests: usize, expected: &str) {
     let (judge, model) =
@@ -233,7 +233,7 @@ fn long_answer(n_lines: usize) -> String {
     (0..n_lines).map(|line| format!("Line {line} of the answer.\n")).collect()
 }
 
-/// Grades an answer that a context does not hold, and checks what the judge saw of it.
+/// Grades an answer that does not fit the context, and checks what the judge saw of it.
 #[track_caller]
 fn check_shortened(model_context: usize, context: usize) {
     let settings = settings(|settings| {

@@ -1,4 +1,4 @@
-//! What an answer that speaks to its judge achieves: nothing in the prompt, and a mark on its grade.
+//! What an answer that addresses its judge achieves: nothing in the prompt, and a mark on its grade.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,7 +34,7 @@ fn task(query: &str, answer: &str) -> GradeTask {
     GradeTask { query: query.to_owned(), answer: answer.to_owned(), reference: None }
 }
 
-/// The grade that a judge gives who says 1, and what it was asked.
+/// The grade given by a judge that answers 1, and the prompt it was given.
 fn graded(settings: CriticSettings, key: FenceKey, task: GradeTask) -> (Grade, GenerateRequest) {
     let model = Arc::new(Scripted::always(Script::saying(&["Wrong. [RESULT] 1"])));
     let grade =
@@ -151,7 +151,7 @@ fn both_answers_of_a_comparison_are_fenced_and_examined() {
     }
 }
 
-/// Pieces of attacks, put together at random: nothing of them gets out of its fence.
+/// Randomly combined pieces of attacks, none of which may escape its fence.
 #[test]
 fn no_text_gets_out_of_its_fence() {
     let pieces: Vec<String> = attacks().into_iter().map(|attack| attack.answer).collect();

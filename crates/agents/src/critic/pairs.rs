@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::topic::{Topic, Withdrawal};
 
-/// How many questions wait at most; the oldest makes room.
+/// The most questions that wait; the oldest is evicted to make room.
 pub(crate) const CAPACITY: usize = 100;
 
 /// An answer and its score.
@@ -24,15 +24,15 @@ pub(crate) struct Pair {
     pub(crate) b: Graded,
 }
 
-/// The answers that wait, oldest first.
+/// The waiting answers, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct PairBuffer {
     waiting: VecDeque<Graded>,
 }
 
 impl PairBuffer {
-    /// Takes in an answer; returns the pair that it completes. It does not matter which of the two comes first. Another
-    /// answer of the same respondent to the same question takes the place of the one before.
+    /// Adds an answer; returns the pair that it completes. It does not matter which of the two comes first. A later
+    /// answer of the same respondent to the same question replaces the earlier one.
     pub(crate) fn take(&mut self, graded: Graded) -> Option<Pair> {
         let same_question = |other: &Graded| other.topic.correlation_id == graded.topic.correlation_id;
         let earlier = self.waiting.iter().position(same_question).and_then(|index| self.waiting.remove(index));
@@ -53,7 +53,7 @@ impl PairBuffer {
         }
     }
 
-    /// Forgets what nobody waits for any more.
+    /// Removes withdrawn answers.
     pub(crate) fn withdraw(&mut self, withdrawal: Withdrawal) {
         self.waiting.retain(|graded| !withdrawal.concerns(&graded.topic));
     }
@@ -81,7 +81,7 @@ mod tests {
         })
     }
 
-    /// What each of these answers completes.
+    /// Checks which pair each of these answers completes.
     #[track_caller]
     fn check(answers: &[(RespondentId, usize)], expected: &[Option<usize>]) {
         let mut buffer = PairBuffer::default();
@@ -109,7 +109,7 @@ mod tests {
         let mut answers: Vec<_> = (0..=CAPACITY).map(|question| (A, question)).collect();
         let mut expected = vec![None; answers.len()];
         answers.extend([(B, 0), (B, 2), (B, CAPACITY)]);
-        // B's answer to the evicted question 0 waits in its turn, and question 1 makes room for it.
+        // B's answer to the evicted question 0 now waits, and evicts question 1.
         expected.extend([None, Some(2), Some(CAPACITY)]);
         check(&answers, &expected);
         answers.push((B, 1));

@@ -1,4 +1,5 @@
-//! What the critic agent may do in which state. An answer that nobody wants graded is published ungraded, without the judge.
+//! The states of the critic agent and the actions each allows. Unwanted answers are published ungraded, without the
+//! judge.
 
 use hone_protocol::Grade;
 use hone_quality::{CompareTask, GradeTask, JudgeRun};

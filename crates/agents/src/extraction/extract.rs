@@ -1,16 +1,16 @@
-//! What is extracted from an exchange, and how the model is asked to write it.
+//! What is extracted from an exchange, and the form in which the model writes it.
 
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::settings::shortened;
 
-/// Bounds of what is extracted.
+/// Limits on what is extracted.
 const LONGEST_INTENT: usize = 80;
 const LONGEST_ENTITY: usize = 60;
 const MOST_ENTITIES: usize = 8;
 
-/// What an exchange was after, and what it is about.
+/// The intent of an exchange, and the entities in it.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Extract {
@@ -18,7 +18,7 @@ pub(crate) struct Extract {
     pub(crate) entities: Vec<String>,
 }
 
-/// The form that the model is held to.
+/// The schema that constrains the model.
 pub(crate) fn schema() -> serde_json::Value {
     let text = |longest| json!({"type": "string", "maxLength": longest});
     json!({
@@ -32,10 +32,10 @@ pub(crate) fn schema() -> serde_json::Value {
     })
 }
 
-/// What the model wrote, tidied up and bounded.
+/// What the model wrote, cleaned up and truncated.
 ///
 /// # Errors
-/// When it is not what was asked for.
+/// When it does not have the requested form.
 pub(crate) fn parse(text: &str) -> Result<Extract, String> {
     let extract: Extract = serde_json::from_str(text).map_err(|error| format!("{error} in {text:?}"))?;
     let mut entities: Vec<String> = Vec::new();

@@ -1,20 +1,20 @@
-//! Which engrams wait for their intent and entities to be extracted.
+//! The queue of engrams whose intent and entities are to be extracted.
 
 use std::collections::VecDeque;
 
 use hone_protocol::QueryId;
 
-/// How many engrams wait at most; the oldest stays without intent and entities until a later session.
+/// The most waiting engrams; the oldest stays without intent and entities until a later session.
 pub(crate) const CAPACITY: usize = 100;
 
-/// The engrams that wait.
+/// The waiting engrams.
 #[derive(Debug)]
 pub(crate) struct Jobs {
-    /// Whether an engram waits for its grade.
+    /// Whether an engram waits for its grade first.
     waits_for_grades: bool,
     /// Oldest first.
     waiting: VecDeque<Job>,
-    /// Engrams of earlier sessions, whose turn comes when nothing else waits.
+    /// Engrams of earlier sessions, which come after all others.
     backlog: Vec<QueryId>,
 }
 
@@ -30,24 +30,24 @@ impl Jobs {
         Jobs { waits_for_grades, waiting: VecDeque::new(), backlog: Vec::new() }
     }
 
-    /// An engram is in memory.
+    /// An engram was stored.
     pub(crate) fn stored(&mut self, query_id: QueryId) {
         self.job(query_id).is_stored = true;
     }
 
-    /// An engram has its grade, or an explicit null.
+    /// An engram was graded, perhaps without a score.
     pub(crate) fn graded(&mut self, query_id: QueryId) {
         self.job(query_id).is_graded = true;
     }
 
-    /// These were left over; the last of them comes first.
+    /// Adds engrams that were left over; the last of them comes first.
     pub(crate) fn left_over(&mut self, query_ids: impl IntoIterator<Item = QueryId>) {
         let is_waiting = |id: &QueryId| self.waiting.iter().any(|job| job.query_id == *id);
         let left_over: Vec<QueryId> = query_ids.into_iter().filter(|id| !is_waiting(id)).collect();
         self.backlog.extend(left_over);
     }
 
-    /// The next engram.
+    /// Takes the next engram.
     pub(crate) fn next(&mut self) -> Option<QueryId> {
         let is_ready = |job: &Job| job.is_stored && (job.is_graded || !self.waits_for_grades);
         match self.waiting.iter().position(is_ready) {

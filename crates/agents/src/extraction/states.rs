@@ -1,11 +1,11 @@
-//! What the extraction agent may do in which state.
+//! The states of the extraction agent and the actions each allows.
 
 use hone_protocol::{Completion, Generation, QueryId};
 
 use super::extract::Extract;
 use crate::machine::state_machine;
 
-/// An extraction while the model writes.
+/// An extraction that the model is working on.
 pub(crate) struct Request {
     pub(crate) query_id: QueryId,
     pub(crate) generation: Generation,

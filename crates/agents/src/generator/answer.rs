@@ -1,4 +1,4 @@
-//! One round of generation as it comes in: reasoning, text, tool calls and cost, told apart.
+//! One round of generation as it arrives: separates reasoning, text, tool calls and cost.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use super::clock::Clock;
 use crate::thinking::{Piece, Splitter};
 use crate::tool_calls::CallScanner;
 
-/// An answer as far as it has come, over all rounds that it takes.
+/// The answer so far, over all of its rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) text: String,
@@ -16,22 +16,22 @@ pub(crate) struct Answer {
     pub(crate) timings: Timings,
 }
 
-/// A round of generation that is going on.
+/// A round of generation in progress.
 pub(crate) struct Round {
     pub(crate) generation: Generation,
     splitter: Splitter,
-    /// Looks for calls, where the model was told of tools.
+    /// Scans for calls, if the model was given tools.
     scanner: Option<CallScanner>,
-    /// What is put before the first text of the round.
+    /// Text put before the first text of the round.
     separator: &'static str,
     /// The text of this round.
     text: String,
     clock: Clock,
-    /// Whether the model has said something, or that it says nothing, so that its prompt is known to have fitted.
+    /// Whether the model has produced output or ended, so that its prompt is known to have fitted.
     pub(crate) has_begun: bool,
 }
 
-/// What an event means for the round.
+/// The meaning of an event for the round.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Step {
     /// More may come.
@@ -45,7 +45,7 @@ pub(crate) enum Step {
 }
 
 impl Round {
-    /// A round that has just been asked for, after what has come of the answer before.
+    /// A round that has just been requested, following the answer so far.
     pub(crate) fn new(
         generation: Generation,
         splitter: Splitter,
@@ -64,7 +64,7 @@ impl Round {
         }
     }
 
-    /// Adds to `answer` what an event brings. Returns what is to be shown, and what the event means.
+    /// Adds an event to `answer`. Returns what is to be shown, and what the event means.
     pub(crate) fn take(&mut self, answer: &mut Answer, event: GenerationEvent, now: Instant) -> (Vec<Chunk>, Step) {
         self.clock.take(&event, now);
         match event {
@@ -88,7 +88,7 @@ impl Round {
         }
     }
 
-    /// Adds the cost of a round that ends here to that of its answer.
+    /// Adds the cost of the finished round to that of its answer.
     pub(crate) fn settle(self, answer: &mut Answer) {
         answer.timings.add(&self.clock.timings());
     }

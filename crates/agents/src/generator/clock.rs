@@ -1,7 +1,7 @@
-//! What a round of generation costs, also where it is ended before its generator could say so.
+//! Measures the cost of a round of generation, even if it ends before its generator reports it.
 //!
-//! A round that calls a tool ends as soon as the call is complete, and one that is cancelled at once. What it cost until then is
-//! what its events tell: how much of the prompt stood in the KV cache, and when what came.
+//! A round that calls a tool ends as soon as the call is complete, and a cancelled one ends at once. Its cost until
+//! then is derived from its events: how much of the prompt was in the KV cache, and when each event came.
 
 use std::time::{Duration, Instant};
 
@@ -17,15 +17,15 @@ pub(crate) struct Clock {
     latest: Instant,
     prompt_tokens: usize,
     cached_tokens: usize,
-    /// Prompt tokens that are done, the cached ones included.
+    /// Processed prompt tokens, including cached ones.
     done: usize,
     generation_tokens: usize,
-    /// What the generator itself says, at the end.
+    /// The generator's own report, at the end.
     told: Option<Timings>,
 }
 
 impl Clock {
-    /// The clock of a round that is asked for now.
+    /// Starts the clock of a round that is requested now.
     pub(crate) fn started(now: Instant) -> Clock {
         Clock {
             asked: now,
@@ -40,7 +40,7 @@ impl Clock {
         }
     }
 
-    /// Takes note of an event.
+    /// Records an event.
     pub(crate) fn take(&mut self, event: &GenerationEvent, now: Instant) {
         self.latest = now;
         match event {

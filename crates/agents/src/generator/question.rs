@@ -1,25 +1,25 @@
-//! A question to a respondent, and what has come of it.
+//! A question to a respondent, and its progress.
 
 use hone_protocol::{FinishReason, Message, Query, Recall, Response};
 
 use super::answer::{Answer, Round};
 use crate::topic::Topic;
 
-/// A question, and what has come of it.
+/// A question and its progress.
 pub(crate) struct Question {
     pub(super) topic: Topic,
-    /// As this respondent takes it.
+    /// As this respondent answers it.
     pub(super) query: Query,
     pub(super) recollection: Recollection,
-    /// What was recalled for the round, until it is known that the prompt fits and the model has seen it.
+    /// Recollections for the round, until it is known that the prompt fits and the model has seen them.
     pub(super) recalled: Vec<Recall>,
-    /// The model's calls and what the tool said to them.
+    /// The model's calls and the tool's results.
     pub(super) tool_turns: Vec<Message>,
     pub(super) n_searches: usize,
     pub(super) answer: Answer,
 }
 
-/// How memory takes part in an answer.
+/// How memory is used in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recollection {
     Tool,
@@ -40,19 +40,19 @@ impl Question {
         }
     }
 
-    /// The question after a round, with what the round has cost.
+    /// The question after a round, including the round's cost.
     pub(super) fn after(mut self, round: Round) -> Question {
         round.settle(&mut self.answer);
         self
     }
 
-    /// The answer as it stands, which ends here.
+    /// The answer as it stands, finished.
     pub(super) fn answered(self, finish_reason: Option<FinishReason>) -> (Topic, Response) {
         (self.topic, response(&self.query, self.answer, finish_reason))
     }
 }
 
-/// The message that an answer ends with.
+/// The final message of an answer.
 pub(super) fn response(query: &Query, answer: Answer, finish_reason: Option<FinishReason>) -> Response {
     Response {
         query: query.query.clone(),

@@ -1,5 +1,5 @@
-//! What the generator agent may do in which state. To recall leads back from generating when the model asks memory for
-//! something, or when the prompt has to be put together anew.
+//! The states of the generator agent and the actions each allows. From generating, recalling is entered again when the
+//! model searches memory, or when the prompt has to be rebuilt.
 
 use hone_protocol::{GenerateError, Response};
 

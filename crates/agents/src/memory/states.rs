@@ -1,4 +1,4 @@
-//! What the memory agent may do in which state.
+//! The states of the memory agent and the actions each allows.
 
 use crate::machine::state_machine;
 

@@ -1,4 +1,4 @@
-//! Many clients at once, each with a line of its own.
+//! Many clients at once, each with its own line to the agents.
 
 use hone_agents::{Asker, Exchange, Expected, TooSlow};
 use hone_protocol::scripted::Script;
@@ -19,13 +19,13 @@ fn query(text: &str) -> Query {
     }
 }
 
-/// Says the question again, in as many pieces as it has words.
+/// Echoes the question, in as many pieces as it has words.
 fn echo(request: &GenerateRequest) -> Script {
     let question = &messages_of(request).last().unwrap().content;
     Script::saying(&question.split_inclusive(' ').collect::<Vec<_>>())
 }
 
-/// Hears everything of an exchange, which has to be of its own session alone.
+/// Receives all messages of an exchange, which must be of its own session alone.
 #[track_caller]
 fn follow(asker: &Asker, session: SessionId, mut exchange: Exchange) -> Exchange {
     while !exchange.is_complete(asker.expected()) {

@@ -1,11 +1,11 @@
-//! Questions, answers and gradings that nobody waits for any more, at every stage.
+//! Questions, answers and gradings that are withdrawn, at every stage.
 
 use hone_protocol::scripted::Script;
 use hone_protocol::{Chunk, GenerateRequest, Payload, QueryId, RespondentId, Subject};
 
 use crate::stage::{MODEL, Plan, Stage, count, grades_of, is_comparison, response_in, text_of, verdict};
 
-/// Answers at once, without end where the question says "endless", and never where it says "silent".
+/// Answers at once, but endlessly if the question says "endless", and never if it says "silent".
 fn respond(request: &GenerateRequest) -> Script {
     let text = text_of(request);
     match () {
@@ -15,7 +15,7 @@ fn respond(request: &GenerateRequest) -> Script {
     }
 }
 
-/// Grades at once, and without end where the question says "hard".
+/// Grades at once, but endlessly if the question says "hard".
 fn judge(request: &GenerateRequest) -> Script {
     match text_of(request).contains("hard") {
         true => Script::never_ending(&["Hm"]),
@@ -190,7 +190,7 @@ fn a_team_that_is_stopped_accounts_for_everything() {
     let heard = stage.stop();
     let stopped = || vec![Err("the critic was stopped".to_owned())];
     assert_eq!((grades_of(&heard, graded), grades_of(&heard, waiting)), (stopped(), stopped()));
-    // The critic hears of these while it stops, or when it has all but stopped.
+    // The critic receives these while it stops, or when it has almost stopped.
     assert_eq!([answering, queued].map(|id| grades_of(&heard, id).len()), [1, 1]);
     assert_eq!([graded, waiting, answering].map(|id| stage.engram(id).score()), [None; 3]);
     assert_eq!(stage.store.get(queued).unwrap(), None);

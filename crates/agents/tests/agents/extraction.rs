@@ -1,4 +1,4 @@
-//! Intent and entities, found out in the background.
+//! Extraction of intent and entities in the background.
 
 use hone_protocol::scripted::Script;
 use hone_protocol::{Constraint, GenerateRequest, Lane, Subject};

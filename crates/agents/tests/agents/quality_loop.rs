@@ -1,4 +1,4 @@
-//! A question becomes an answer, an engram, a grade and a comparison.
+//! A question leads to an answer, an engram, a grade and a comparison.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

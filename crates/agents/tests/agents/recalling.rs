@@ -1,4 +1,4 @@
-//! What memory gives to an answer: as context, as a tool, or not at all.
+//! What memory contributes to an answer: as context, as a tool, or not at all.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ fn stage(mode: MemoryMode, respond: impl Fn(&GenerateRequest) -> Script + Send +
     Plan::answering(respond).recalling(mode).start_in(before.leave_folder())
 }
 
-/// Knows no tools, and has heard of Mia where the prompt has.
+/// Does not support tools, and knows of Mia if the prompt mentions her.
 fn without_tools(request: &GenerateRequest) -> Script {
     if !request.tools.is_empty() {
         return Script::failing(GenerateError::NoTools { model: request.model.clone() });
@@ -171,7 +171,7 @@ fn an_answer_costs_what_all_its_rounds_cost() {
         ..Timings::default()
     };
     let second = Timings { cached_tokens: 2, prompt_seconds: 1.0, prompt_tokens_per_second: 1.0, ..first };
-    // One round ends by itself after its call, the other is ended because the model goes on talking.
+    // One round ends by itself after its call; the other is ended because the model keeps talking.
     for (goes_on, guessed) in [(false, 6), (true, 3)] {
         let respond = move |request: &GenerateRequest| match messages_of(request).last().unwrap() {
             told if told.role == Role::Tool => Script { timings: second, ..Script::saying(&["Mia."]) },
@@ -182,7 +182,7 @@ fn an_answer_costs_what_all_its_rounds_cost() {
         let id = stage.ask("What is my cat called?");
         let answer = stage.wait_about(id, Subject::ResponseGeneration);
         let timings = response_in(&answer).timings;
-        // A prompt of one message, and one of three: with the call and what the tool said.
+        // One prompt of one message, and one of three, including the call and the tool's result.
         assert_eq!((timings.prompt_tokens, timings.cached_tokens), (4, 3), "{timings:?}");
         assert_eq!(timings.generation_tokens, if goes_on { 5 } else { 4 }, "{timings:?}");
         assert_eq!(timings.guessed_tokens, guessed);

@@ -1,4 +1,4 @@
-//! Agents that fail in the middle of their work.
+//! Agents that fail while working.
 
 use hone_protocol::scripted::Script;
 use hone_protocol::{GenerateRequest, Payload, Rating, Subject};
@@ -50,7 +50,7 @@ fn a_full_disk_costs_memory_and_nothing_else() {
     let remembered = before.ask("one?");
     before.wait_about(remembered, Subject::CritiqueResult);
     let mut plan = Plan::answering(|_| Script::saying(&["Yes."]));
-    // No disk has as much room as is to be kept free.
+    // No disk has as much free space as must be kept free.
     plan.reserved_bytes = u64::MAX;
     let mut stage = plan.start_in(before.leave_folder());
     stage.rate(remembered, Rating::Good);

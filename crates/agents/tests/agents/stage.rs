@@ -1,4 +1,4 @@
-//! A team of agents with scripted models, a memory in a temporary folder, and ears for everything that passes.
+//! A team of agents with scripted models, a memory in a temporary folder, and a listener for all messages.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use tempfile::TempDir;
 /// The model of respondent A, and of the questions.
 pub(crate) const MODEL: &str = "answerer:1b";
 
-/// How long a test waits for what has to come: far longer than it takes.
+/// How long a test waits for an expected event: far longer than it takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Words as directions: texts with words in common are alike.
+/// Maps words to dimensions: texts that share words are similar.
 pub(crate) struct WordEmbedder;
 
 const DIMENSIONS: usize = 64;
@@ -38,7 +38,7 @@ impl Embed for WordEmbedder {
 
 fn vector_of(text: &str) -> Vec<f32> {
     let mut vector = vec![0.0; DIMENSIONS];
-    // The first direction keeps a text without words from having none.
+    // The first dimension keeps the vector of a text without words from being zero.
     vector[0] = 0.01;
     for word in text.to_lowercase().split(|letter: char| !letter.is_alphanumeric()).filter(|word| word.len() > 2) {
         let hash = word.bytes().fold(17_usize, |hash, byte| hash.wrapping_mul(31).wrapping_add(usize::from(byte)));
@@ -48,7 +48,7 @@ fn vector_of(text: &str) -> Vec<f32> {
     vector.iter().map(|value| value / length).collect()
 }
 
-/// What a team is to be made of.
+/// The parts of a team to start.
 pub(crate) struct Plan {
     pub(crate) generator: Scripted,
     pub(crate) judge: Option<Scripted>,
@@ -56,13 +56,13 @@ pub(crate) struct Plan {
     pub(crate) respondent_b: Option<RespondentB>,
     pub(crate) settings: MemorySettings,
     pub(crate) thinking: ThinkingSettings,
-    /// Bytes of the disk that memory may not use.
+    /// Bytes of the disk that memory must leave free.
     pub(crate) reserved_bytes: u64,
 }
 
 impl Plan {
-    /// A generator that answers like this, and a judge that gives everything a 4 and prefers what stands first. Memory
-    /// recalls nothing and extracts nothing.
+    /// A generator that answers with `respond`, and a judge that gives everything a 4 and prefers the first answer.
+    /// Memory recalls nothing and extracts nothing.
     pub(crate) fn answering(respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static) -> Plan {
         Plan {
             generator: Scripted::new(respond),
@@ -94,7 +94,7 @@ impl Plan {
         self.start_in(tempfile::tempdir().unwrap())
     }
 
-    /// Starts the team over the memory in `folder`.
+    /// Starts the team with the memory in `folder`.
     pub(crate) fn start_in(self, folder: TempDir) -> Stage {
         let bus = Bus::new();
         let subscription = Subscription {
@@ -124,7 +124,7 @@ impl Plan {
     }
 }
 
-/// Opens memory. A memory that was closed a moment ago may still be let go of by its storage's own threads.
+/// Opens memory. The storage's own threads may still be closing a memory that was just closed.
 fn open(folder: &Path, reserved_bytes: u64) -> MemoryStore {
     let begin = Instant::now();
     loop {
@@ -138,7 +138,7 @@ fn open(folder: &Path, reserved_bytes: u64) -> MemoryStore {
     }
 }
 
-/// What a judge says to a request: `score` where it is to grade, A where it is to compare.
+/// A judge's output for a request: `score` for a grading, A for a comparison.
 pub(crate) fn verdict(request: &GenerateRequest, score: u8) -> Script {
     match is_comparison(request) {
         true => Script::saying(&["A", ". It is better."]),
@@ -181,7 +181,7 @@ pub(crate) fn memory_settings(mode: MemoryMode) -> MemorySettings {
     }
 }
 
-/// A running team and all that was heard of it.
+/// A running team and all messages received from it.
 pub(crate) struct Stage {
     team: Option<Team>,
     ears: Mailbox,
@@ -195,12 +195,12 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Asks something; returns the question's id.
+    /// Asks a question; returns its id.
     pub(crate) fn ask(&self, question: &str) -> QueryId {
         self.ask_after(question, Vec::new())
     }
 
-    /// Asks something after a conversation.
+    /// Asks a question after a conversation.
     pub(crate) fn ask_after(&self, question: &str, history: Vec<Message>) -> QueryId {
         let query = Query {
             query: question.to_owned(),
@@ -231,7 +231,7 @@ impl Stage {
         self.bus.publish(Envelope::new("test", self.session, payload).about(id, id, RespondentId::A)).unwrap();
     }
 
-    /// Waits until something is heard, or was heard before.
+    /// Waits for a message; earlier ones count too.
     #[track_caller]
     pub(crate) fn wait(&mut self, what: impl Fn(&Envelope) -> bool) -> Arc<Envelope> {
         if let Some(found) = self.heard.iter().find(|envelope| what(envelope)) {
@@ -249,13 +249,13 @@ impl Stage {
         }
     }
 
-    /// Waits until a message on that subject about that question, as its respondent knows it, is heard.
+    /// Waits for a message on that subject about that question, identified by its respondent's id.
     #[track_caller]
     pub(crate) fn wait_about(&mut self, id: QueryId, subject: Subject) -> Arc<Envelope> {
         self.wait(|envelope| envelope.subject() == subject && envelope.query_id == Some(id))
     }
 
-    /// Waits until a request whose prompt holds `text` has reached the judge.
+    /// Waits until a request whose prompt contains `text` has reached the judge.
     pub(crate) fn wait_for_judge(&self, text: &str) {
         self.wait_for_request(self.judge.as_ref().unwrap(), |request| text_of(request).contains(text));
     }
@@ -269,14 +269,14 @@ impl Stage {
         }
     }
 
-    /// Stops the team, waits for its threads and gives everything that was ever heard.
+    /// Stops the team, waits for its threads and returns all messages ever received.
     pub(crate) fn stop(&mut self) -> Vec<Arc<Envelope>> {
         self.team = None;
         self.heard.extend(self.ears.receiver().try_iter());
         self.heard.clone()
     }
 
-    /// Stops the team and gives its memory's folder to another.
+    /// Stops the team and returns its memory's folder for reuse.
     pub(crate) fn leave_folder(mut self) -> TempDir {
         self.stop();
         let Stage { store, folder, .. } = self;
@@ -318,7 +318,7 @@ pub(crate) fn critique_in(envelope: &Envelope) -> &Critique {
     }
 }
 
-/// Score of every critique about a question, or why there is none.
+/// The score of every critique of a question, or the reason there is none.
 pub(crate) fn grades_of(heard: &[Arc<Envelope>], id: QueryId) -> Vec<Result<u8, String>> {
     let about = heard.iter().filter(|envelope| envelope.query_id == Some(id));
     let critiques = about.filter(|envelope| envelope.subject() == Subject::CritiqueResult);
@@ -330,7 +330,7 @@ pub(crate) fn grades_of(heard: &[Arc<Envelope>], id: QueryId) -> Vec<Result<u8, 
         .collect()
 }
 
-/// How many messages on that subject were heard.
+/// The number of messages received on that subject.
 pub(crate) fn count(heard: &[Arc<Envelope>], subject: Subject) -> usize {
     heard.iter().filter(|envelope| envelope.subject() == subject).count()
 }

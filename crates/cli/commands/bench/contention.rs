@@ -21,9 +21,9 @@ use crate::arguments::ContentionArguments;
 use crate::failure::{Outcome, usage};
 use crate::terminal::progress::Steps;
 
-/// A request of the chat: tokens of the prompt and of the answer.
+/// A request of the chat, in tokens of the prompt and of the answer.
 const QUESTION: Size = Size { prompt: 90, answer: 64 };
-/// A request to the judge: a rubric, a question and an answer; and some feedback.
+/// A request to the judge: a rubric, a question and an answer, with a short feedback.
 const GRADING: Size = Size { prompt: 300, answer: 40 };
 /// The shortest and the longest reading time before the next question, in milliseconds.
 const READING: (u32, u32) = (150, 550);
@@ -66,41 +66,41 @@ struct AloneAndBeside {
     beside: f64,
 }
 
-/// The same work of both models, without pauses for reading.
+/// The same work for both models, without pauses for reading.
 #[derive(Debug, Serialize)]
 struct Throughput {
     one_after_another_seconds: f64,
     together_seconds: f64,
-    /// How much more is done together in a second than one after another.
+    /// Throughput of both together, relative to one after the other.
     ratio: f64,
 }
 
-/// What is asked of a model.
+/// The size of a request.
 #[derive(Clone, Copy)]
 struct Size {
     prompt: usize,
     answer: usize,
 }
 
-/// A model of the engine, and what is asked of it.
+/// A model of the engine, and the requests it gets.
 struct Role<'a> {
     engine: &'a EngineHandle,
     model: &'a str,
     size: Size,
     lane: Lane,
-    /// How often it was asked.
+    /// The number of requests so far.
     n_asked: u32,
 }
 
-/// When the tokens of one answer came.
+/// When the tokens of an answer arrived.
 struct Answered {
     asked: Instant,
     tokens: Vec<Instant>,
 }
 
 impl Role<'_> {
-    /// Asks something new, and waits for the answer; `on_progress` hears of every token that was read or written, and
-    /// ends the waiting by returning false.
+    /// Sends a new request and waits for the answer. `on_progress` is told of all tokens processed or generated, and
+    /// stops the waiting by returning false.
     fn ask(&mut self, mut on_progress: impl FnMut(usize) -> bool) -> Result<Answered, GenerateError> {
         self.n_asked += 1;
         let request = GenerateRequest {
@@ -130,7 +130,7 @@ impl Role<'_> {
         Ok(answered)
     }
 
-    /// Asks so often without a pause, and says how long that took.
+    /// Sends `n` requests without pauses, and returns how long they took.
     fn work(&mut self, n: usize) -> Result<Duration, GenerateError> {
         let began = Instant::now();
         for _ in 0..n {
@@ -154,7 +154,7 @@ impl Role<'_> {
         Ok(Latencies { time_to_first_token_ms: Quantiles::of(first), time_between_tokens_ms: Quantiles::of(between) })
     }
 
-    /// Works until `stop` is set, and gives the tokens per second.
+    /// Works until `stop` is set, and returns the tokens per second.
     fn work_until(&mut self, stop: &AtomicBool) -> Result<f64, GenerateError> {
         let (began, mut n_tokens) = (Instant::now(), 0);
         while !stop.load(Ordering::Relaxed) {
@@ -168,7 +168,7 @@ impl Role<'_> {
 }
 
 impl Quantiles {
-    /// Of seconds, in milliseconds, by the nearest rank; zeros where there are none.
+    /// Quantiles of seconds, in milliseconds, by nearest rank; zeros if there are none.
     fn of(mut seconds: Vec<f64>) -> Quantiles {
         seconds.sort_unstable_by(f64::total_cmp);
         let rank = |share: f64| ((seconds.len() as f64 * share).ceil() as usize).max(1) - 1;
@@ -210,7 +210,7 @@ fn measure(
 ) -> anyhow::Result<Report> {
     let mut steps = Steps::new(app.output, "requests");
     let (n, n_gradings) = (arguments.requests, arguments.gradings);
-    // The engine learns what steps cost, and the models' pages are touched.
+    // Lets the engine learn the cost of steps, and touches the models' pages.
     person.work(2)?;
     judging.work(1)?;
     let alone = person.chat(n, &mut steps, "alone")?;

@@ -15,12 +15,12 @@ use crate::arguments::SharingArguments;
 use crate::failure::{Outcome, usage};
 use crate::terminal::progress::Steps;
 
-/// A conversation: tokens of the first prompt, of every answer, and of the next question.
+/// A conversation, in tokens of the first prompt, of every answer, and of the next question.
 const CONVERSATION: [usize; 3] = [2000, 16, 30];
-/// A question for two respondents: tokens of the prompt, and of each answer.
+/// A question for two respondents, in tokens of the prompt and of each answer.
 const QUESTION: [usize; 2] = [90, 64];
-/// A comparison: tokens of the instructions, which the judge has read before; of the question, of each answer, and of the
-/// verdict.
+/// A comparison, in tokens of the instructions, which the judge has processed before; of the question, of each answer,
+/// and of the verdict.
 const COMPARISON: [usize; 4] = [120, 40, 64, 40];
 
 /// The figures.
@@ -29,7 +29,7 @@ struct Report {
     processor: String,
     generator: String,
     judge_model: String,
-    /// Time to the first token of a conversation's second turn, against the same prompt read from its beginning.
+    /// Time to the first token of a conversation's second turn, against the same prompt processed from its beginning.
     second_turn: Case,
     /// Both respondents' answers, against one respondent's.
     respondent_b: Case,
@@ -37,12 +37,12 @@ struct Report {
     both_orders: Case,
 }
 
-/// One thing measured in two ways, in seconds.
+/// One quantity measured in two ways, in seconds.
 #[derive(Debug, Serialize)]
 struct Case {
     base_seconds: Spread,
     seconds: Spread,
-    /// Median of the repetitions' own ratios.
+    /// Median of the ratios of the repetitions.
     ratio: f64,
 }
 
@@ -57,12 +57,12 @@ impl Case {
     }
 }
 
-/// Asks one model.
+/// Sends requests to one model.
 struct Asking<'a> {
     engine: &'a EngineHandle,
     model: &'a str,
     lane: Lane,
-    /// Tokens that no prompt before began with.
+    /// The seed of tokens that no earlier prompt began with.
     seed: u32,
 }
 
@@ -84,7 +84,7 @@ impl Asking<'_> {
         self.engine.generate(self.request(prompt, answer))?.complete()
     }
 
-    /// Seconds until all prompts are answered, which are asked at once.
+    /// Seconds until all prompts, which are sent at once, are answered.
     fn seconds(&self, prompts: Vec<Vec<u32>>, answer: usize) -> Result<f64, GenerateError> {
         let began = Instant::now();
         let asked: Vec<_> =
@@ -154,7 +154,7 @@ fn measure(app: &App, n: usize, mut person: Asking<'_>, mut judging: Asking<'_>)
     let mut steps = Steps::new(app.output, "measurements");
     let instructions = judging.new_tokens(COMPARISON[0]);
     let mut repeat = |what: &str, measure: &mut dyn FnMut() -> Result<(f64, f64), GenerateError>| {
-        // The first time touches weights and buffers, and does not count.
+        // The first run touches weights and buffers, and does not count.
         measure()?;
         let pairs: Result<Vec<_>, _> = (0..n)
             .map(|done| {

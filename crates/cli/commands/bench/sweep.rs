@@ -13,11 +13,11 @@ use super::{Row, Run, measure, print_text};
 use crate::app::App;
 use crate::failure::{Outcome, usage};
 
-/// What is to be measured: every test on every model with every backend and number of threads.
+/// The measurements to make: every test on every model with every backend and number of threads.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sweep {
-    /// Names or paths; the configured one where there are none.
+    /// Names or paths; defaults to the configured one.
     #[serde(default)]
     models: Vec<String>,
     #[serde(default)]
@@ -50,7 +50,7 @@ fn five() -> usize {
     5
 }
 
-/// Measures what a file declares, and writes the figures into a file of that name and of today's date.
+/// Runs the measurements declared in a file, and writes the figures to a CSV named after it and today's date.
 pub(super) fn run(app: &App, file: &Path, folder: Option<&Path>) -> anyhow::Result<Outcome> {
     let shown = file.display();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the sweep {shown}"))?;

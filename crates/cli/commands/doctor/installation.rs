@@ -20,21 +20,21 @@ pub(super) struct Installation {
     pub(super) free_bytes: Option<u64>,
     pub(super) models: Vec<String>,
     pub(super) broken_models: Vec<String>,
-    /// What is wrong with models whose bytes are not those that were installed; empty where nobody wanted them read.
+    /// What is wrong with models whose bytes differ from those installed; empty if they were not read.
     pub(super) damaged_models: Vec<String>,
     pub(super) unfinished_models: Vec<String>,
-    /// Of the configured model, where it is here.
+    /// The size of the configured model, if it is installed.
     pub(super) model_size: Option<u64>,
-    /// Why the configured model cannot be run, where it is here and cannot.
+    /// Why the configured model cannot be run, if it is installed but broken.
     pub(super) model_problem: Option<String>,
-    /// Of the configured model, as the catalog says.
+    /// The size of the configured model according to the catalog.
     pub(super) known_model_size: Option<u64>,
     pub(super) configuration_files: Vec<String>,
 }
 
 impl Installation {
-    /// Looks at it; `model` is the configured one, and `deep` has all models read. What cannot be seen becomes the problem
-    /// of the store.
+    /// Collects the facts; `model` is the configured one, and `deep` reads all models. Anything that cannot be
+    /// determined is reported as a problem of the store.
     pub(super) fn look(places: &Places, model: &str, deep: bool) -> Installation {
         let files = places.files().unwrap_or_default();
         let mut installation = Installation {
@@ -69,14 +69,14 @@ impl Installation {
             anyhow::bail!("there is no folder above {}", home.display());
         };
         self.free_bytes = fs4::available_space(existing).ok();
-        // Trying is the only test that sees permissions, read-only mounts and quotas alike.
+        // Trying is the only test that detects permissions, read-only mounts and quotas alike.
         tempfile::tempfile_in(existing)
             .map_err(|error| anyhow::anyhow!("nothing can be written to {}: {error}", existing.display()))?;
         Ok(())
     }
 }
 
-/// Why a model cannot be run, or cannot chat though it has a chat template.
+/// Why a model cannot be run, or cannot chat despite its chat template.
 fn problem(file: &ModelFile) -> Option<String> {
     match check_file(file, &templates::host().ok()?) {
         Ok(Ok(()) | Err(TemplateError::Missing)) => None,

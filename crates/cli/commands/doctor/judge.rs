@@ -60,7 +60,7 @@ impl Judge {
         let candidates: Vec<Candidate> = catalog.models.iter().filter_map(candidate).collect();
         Ok(Judge {
             model: config.critic.model.clone(),
-            profile: profile(config, catalog)?.name.clone(),
+            profile: profile(config, catalog, &config.critic.model)?.name.clone(),
             is_installed: store.show(&config.critic.model).is_ok(),
             recommended: room.and_then(|room| room.best_of(&candidates)),
         })

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
-/// What this machine is.
+/// The machine's properties.
 #[derive(Debug, Serialize)]
 pub(super) struct Machine {
     pub(super) system: &'static str,
@@ -11,15 +11,15 @@ pub(super) struct Machine {
     pub(super) processor: String,
     pub(super) physical_cores: usize,
     pub(super) logical_cores: usize,
-    /// Those that matter to the kernels.
+    /// The instruction sets that matter to the kernels.
     pub(super) instruction_sets: Vec<&'static str>,
-    /// `None` where the system does not say.
+    /// `None` if the system does not tell.
     pub(super) memory_bytes: Option<u64>,
     pub(super) available_memory_bytes: Option<u64>,
 }
 
 impl Machine {
-    /// Looks at it.
+    /// Collects the facts.
     pub(super) fn look() -> Machine {
         let kinds = RefreshKind::nothing()
             .with_cpu(CpuRefreshKind::nothing())

@@ -12,14 +12,14 @@ pub(super) struct Memory {
     pub(super) answers: u64,
     /// Answers that cannot be found by their meaning.
     pub(super) without_vector: u64,
-    /// The model whose vectors count.
+    /// The embedding model in use.
     pub(super) embedder: String,
     /// Why it cannot be read, if it cannot.
     pub(super) problem: Option<String>,
 }
 
 impl Memory {
-    /// Looks at it, where there is one. A folder that cannot be found is the problem of the store.
+    /// Collects the facts, if memory exists. A folder that cannot be determined is the store's problem.
     pub(super) fn look(embedder: &str) -> Memory {
         let memory = Memory { embedder: embedder.to_owned(), ..Memory::default() };
         match data_folder().map(|folder| folder.join("memory")) {

@@ -4,17 +4,17 @@ use hone_files::make_tree_private;
 use hone_models::data_folder;
 use serde::Serialize;
 
-/// What was found of files and folders that others could read.
+/// Files and folders that other users could read.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Privacy {
-    /// How many there were; they are private now.
+    /// Their number; they are private now.
     pub(super) narrowed: u64,
-    /// Why some may still be read, if they may.
+    /// Why some may still be readable by others, if they are.
     pub(super) problem: Option<String>,
 }
 
 impl Privacy {
-    /// Makes the data folder and all that is in it private.
+    /// Makes the data folder and everything in it private.
     pub(super) fn mend() -> Privacy {
         let Ok(folder) = data_folder() else { return Privacy::default() };
         match make_tree_private(&folder) {

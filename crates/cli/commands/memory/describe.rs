@@ -1,34 +1,34 @@
 //! Engrams as lines of text.
 
 use hone_memory::MemoryStore;
-use hone_protocol::QueryId;
+use hone_protocol::{Judging, QueryId};
 
 use crate::app::App;
 use crate::badge;
 use crate::terminal::Line as OutputLine;
 
-/// Columns that the mark of a grade takes, with the space behind it.
+/// Columns that the mark of a grade takes, including the space after it.
 const MARK_COLUMNS: usize = 2;
 
 /// An answer in a list.
 pub(super) struct Line {
     pub(super) query_id: QueryId,
     pub(super) score: Option<u8>,
-    pub(super) self_graded: bool,
-    /// What stands after the id.
+    pub(super) judging: Option<Judging>,
+    /// The cells after the id.
     pub(super) cells: Vec<String>,
 }
 
-/// Prints answers as lines: score, as many digits of the id as tell it from all others in memory, and the rest.
+/// Prints answers as lines: score, enough digits of the id to distinguish it from all others in memory, and the rest.
 ///
 /// # Errors
-/// When memory cannot be read, or stdout not be written.
+/// When memory cannot be read, or stdout cannot be written.
 pub(super) fn print_lines(app: &App, store: &MemoryStore, lines: Vec<Line>) -> anyhow::Result<()> {
     let ids: Vec<QueryId> = lines.iter().map(|line| line.query_id).collect();
     let n_digits = store.abbreviate(&ids)?.into_iter().max().unwrap_or(0);
     let (mut marks, mut rows) = (Vec::new(), Vec::new());
     for line in lines {
-        let (color, mark, score) = badge::parts(line.score, line.self_graded);
+        let (color, mark, score) = badge::parts(line.score, line.judging.as_ref());
         marks.push((color, mark));
         rows.push([vec![score, first_digits(&line.query_id.to_string(), n_digits)], line.cells].concat());
     }

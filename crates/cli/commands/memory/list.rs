@@ -27,7 +27,7 @@ fn line(engram: Engram) -> Line {
     Line {
         query_id: engram.query_id,
         score: engram.score(),
-        self_graded: engram.grade.as_ref().is_some_and(|grade| grade.judging.self_graded),
+        judging: engram.grade.as_ref().map(|grade| grade.judging.clone()),
         cells: vec![moment(engram.at), respondent, engram.model, on_one_line(&engram.query)],
     }
 }

@@ -16,7 +16,7 @@ struct JsonRemoved {
 }
 
 pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryRmArguments) -> anyhow::Result<Outcome> {
-    // Nothing is removed unless every id is one.
+    // Nothing is removed unless every id is valid.
     let mut ids = arguments.ids.iter().map(|id| store.resolve(id)).collect::<Result<Vec<_>, _>>()?;
     ids.sort_unstable();
     ids.dedup();
@@ -36,8 +36,8 @@ pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryRmArguments)
     if is_any_removed {
         let conversations = app.data_folder().join("conversations");
         app.output.note(&format!(
-            "the event log keeps that there was an answer, without what was said; conversations that were saved stay as they \
-             are, in {}",
+            "the event log still shows that there was an answer, but not its text; saved conversations are \
+             unchanged, in {}",
             conversations.display()
         ));
     }

@@ -69,7 +69,7 @@ fn found_in(source: Source) -> &'static str {
     }
 }
 
-/// What saved conversations know of answers. One that cannot be read is told of and left out.
+/// The answers found in saved conversations. A conversation that cannot be read is reported and left out.
 fn engrams_of_conversations(app: &App, store: &ConversationStore) -> Vec<Engram> {
     let folder = app.data_folder().join("conversations");
     let names = store.names().unwrap_or_default();
@@ -87,7 +87,7 @@ fn engrams_of(conversation: Conversation, saved_at: Timestamp) -> Vec<Engram> {
     conversation.exchanges.into_iter().filter_map(engram).collect()
 }
 
-/// Of when it was answered its id tells; sampling options are not saved with a conversation.
+/// The time of an answer comes from its id; sampling options are not saved with a conversation.
 fn engram_of(exchange: Exchange, session: SessionId, saved_at: Timestamp) -> Option<Engram> {
     let id = exchange.query_id?;
     let response = Response {

@@ -12,10 +12,10 @@ use crate::describe::on_one_line;
 use crate::failure::Outcome;
 use crate::terminal::progress::Steps;
 
-/// The most vectors that a search makes before it answers; a chat makes more of them, beside its work.
+/// The most vectors that a search computes before it answers; a chat computes more of them in the background.
 const MOST_MADE: usize = 200;
 
-/// Vectors that are made at once.
+/// Vectors computed at once.
 const MADE_AT_ONCE: usize = 8;
 
 pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemorySearchArguments) -> anyhow::Result<Outcome> {
@@ -24,7 +24,7 @@ pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemorySearchArgume
     let vector = vectors.first().context("the embedding model gave no vector")?;
     let filters = Filters { min_similarity: arguments.min_similarity, ..arguments.filters.filters() };
     let mut found = store.search(vector, arguments.n, &filters)?;
-    // The search has settled what lacks a vector.
+    // The search has determined which vectors are missing.
     if make_lacking_vectors(app, store, &*embedder)? {
         found = store.search(vector, arguments.n, &filters)?;
     }
@@ -40,7 +40,7 @@ pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemorySearchArgume
     Ok(Outcome::Done)
 }
 
-/// Makes the vectors that are lacking, if they are few; says so, and how many answers cannot be found if they are not.
+/// Computes the missing vectors, if they are few; otherwise says how many answers cannot be found.
 fn make_lacking_vectors(app: &App, store: &MemoryStore, embedder: &dyn Embed) -> anyhow::Result<bool> {
     let model = &app.config.memory.embedder;
     let lacking = store.engrams_without_vector(model, MOST_MADE + 1)?;
@@ -79,7 +79,7 @@ fn line(store: &MemoryStore, recalled: RecalledEngram) -> anyhow::Result<Line> {
     Ok(Line {
         query_id: recalled.query_id,
         score: recalled.score,
-        self_graded: grade.is_some_and(|grade| grade.judging.self_graded),
+        judging: grade.map(|grade| grade.judging),
         cells: vec![number(recalled.relevance), number(recalled.similarity), on_one_line(&recalled.query)],
     })
 }

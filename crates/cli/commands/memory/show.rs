@@ -13,7 +13,7 @@ use crate::terminal::visible;
 pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryShowArguments) -> anyhow::Result<Outcome> {
     let id = store.resolve(&arguments.id)?;
     if arguments.json.json {
-        // All that stands on it, also what a later version wrote.
+        // All of its fields, including those written by a later version.
         app.output.print_json(&store.fields(id)?)?;
         return Ok(Outcome::Done);
     }
@@ -22,7 +22,7 @@ pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryShowArgument
         let feedback = engram.grade.map(|grade| grade.feedback).unwrap_or_default();
         for (title, text) in [("question", &engram.query), ("answer", &engram.answer), ("feedback", &feedback)] {
             if !text.is_empty() {
-                // Who looks at it may do so through a pager or a file; scripts have --json.
+                // The reader may use a pager or a file; scripts have --json.
                 app.output.print_line(&format!("\n{title}\n{}", visible(text)))?;
             }
         }
@@ -49,11 +49,11 @@ fn rows(engram: &Engram) -> Vec<Vec<String>> {
     values.into_iter().filter_map(|(name, value)| Some(vec![name.to_string(), value?])).collect()
 }
 
-/// The score, and how it came about.
+/// The score, and how it was determined.
 fn score(grade: &Grade) -> String {
-    let (_, mark, score) = badge::parts(grade.score, grade.judging.self_graded);
+    let (_, mark, score) = badge::parts(grade.score, Some(&grade.judging));
     let expected = grade.expected_score.map(|expected| format!("expected {expected:.2}"));
-    let judge = if grade.judging.self_graded { "itself" } else { &grade.judging.judge };
+    let judge = badge::judge_name(&grade.judging);
     let by = format!("by {judge} for {} in {:.1} s", grade.rubric, grade.judging.seconds);
     let raw = grade.raw_score_of_its_own().map(|raw| format!("{raw} on the judge's scale"));
     let remarks: Vec<String> = raw.into_iter().chain(expected).chain([by]).collect();

@@ -28,7 +28,7 @@ struct JsonImported {
 
 pub(super) fn export(app: &App, store: &MemoryStore, arguments: &MemoryExportArguments) -> anyhow::Result<Outcome> {
     let Some(file) = arguments.file.as_ref().filter(|file| file.as_os_str() != "-") else {
-        // An export to a terminal is a text from a model like any other.
+        // On a terminal, an export is model output like any other and is made safe.
         if app.output.stdout_is_terminal {
             let mut lines = Vec::new();
             store.export(&mut lines)?;
@@ -47,7 +47,7 @@ pub(super) fn export(app: &App, store: &MemoryStore, arguments: &MemoryExportArg
     Ok(Outcome::Done)
 }
 
-/// Writes the file beside the one that may be there, and puts it in its place when it is whole.
+/// Writes a new file, and renames it over an existing one once it is complete.
 fn export_to_file(store: &MemoryStore, file: &Path) -> anyhow::Result<u64> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut fresh = staged_file(folder, "export")?;

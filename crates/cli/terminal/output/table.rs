@@ -1,24 +1,25 @@
-//! Rows as lines whose columns are aligned.
+//! Formats rows as lines with aligned columns.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::visible;
 
-/// Between two columns.
+/// The gap between two columns.
 const GAP: &str = "  ";
 
-/// The widest cell in any column but the last where no screen sets the width: every other line is padded to it.
+/// The widest cell in any column but the last if there is no screen width: every other line is padded to it.
 const WIDEST_CELL: usize = 200;
 
-/// No column is made narrower than this for the screen's sake.
+/// No column is made narrower than this to fit the screen.
 const NARROWEST_COLUMN: usize = 8;
 
-/// The most lines that a fact takes.
+/// The most lines of a fact.
 const LONGEST_FACT: usize = 24;
 
-/// Rows as texts, each column as wide as its widest cell; the last column is not padded. What could drive a terminal is made
-/// visible. Where `screen` says how many columns a screen has, rows are one line each, and their cells are cut to fit it.
-/// Facts, which are rows of a name and a value, are read whole: their values go on in further lines.
+/// Formats rows, with each column as wide as its widest cell and the last column not padded. Text that could control a
+/// terminal is made visible. If `screen` gives the number of columns of a screen, each row is one line, and its cells
+/// are truncated to fit. Facts, which are rows of a name and a value, are not truncated: their values continue on
+/// further lines.
 pub(super) fn table(rows: &[Vec<String>], screen: Option<usize>) -> Vec<String> {
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| on_one_line(cell)).collect()).collect();
     let widths = fitted(widths(&rows), screen);
@@ -39,7 +40,7 @@ fn widths(rows: &[Vec<String>]) -> Vec<usize> {
     (0..n_columns).map(|column| widest(column).unwrap_or(0)).collect()
 }
 
-/// The widths at which a line fits the screen, as far as it can: only the widest columns give way.
+/// The widths at which a line fits the screen, as far as possible: only the widest columns shrink.
 fn fitted(mut widths: Vec<usize>, screen: Option<usize>) -> Vec<usize> {
     let Some(screen) = screen else {
         let padded = widths.len().saturating_sub(1);
@@ -64,7 +65,7 @@ fn line(row: &[String], widths: &[usize]) -> String {
     line
 }
 
-/// A name, and a value that goes on below its beginning.
+/// A name, and a value that continues below its beginning.
 fn fact(row: &[String], name: usize, value: usize) -> String {
     let [title, text] = row else { return line(row, &[name]) };
     let mut rest = text.as_str();
@@ -78,7 +79,7 @@ fn fact(row: &[String], name: usize, value: usize) -> String {
     lines.join("\n")
 }
 
-/// Takes as much of `rest` as a line of `width` columns holds, whole words where there are any.
+/// Takes as much of `rest` as fits into `width` columns, whole words if possible.
 fn take_line(rest: &mut &str, width: usize) -> String {
     let mut taken = 0;
     let overflows = |(_, character): &(usize, char)| {

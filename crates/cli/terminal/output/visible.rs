@@ -1,12 +1,12 @@
-//! Makes what could drive a terminal visible instead.
+//! Makes characters visible that could control a terminal.
 //!
-//! Control characters move the cursor, rename windows, answer in the person's name; bidirectional overrides show a text in
-//! another order than it has. A person is shown that they are there, and they do nothing.
+//! Control characters move the cursor, rename windows, and send input in the user's name; bidirectional overrides
+//! change the order in which a text appears. They are shown to the user, but have no effect.
 
 use std::borrow::Cow;
 
-/// `text` with a visible stand-in for each character that could drive the terminal; line breaks and tabs stay, and the
-/// carriage returns of foreign line breaks go.
+/// `text` with a visible stand-in for each character that could control the terminal; line breaks and tabs stay, and
+/// the carriage returns of foreign line breaks are removed.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_active) {
         return Cow::Borrowed(text);
@@ -22,11 +22,11 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Whether a character does something to a terminal beside being shown.
+/// Whether a character affects a terminal beyond being shown.
 pub(crate) fn is_active(character: char) -> bool {
     match character {
         '\n' | '\t' => false,
-        // Embeddings, overrides and isolates, and what ends them.
+        // Embeddings, overrides and isolates, and their terminators.
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
         other => other.is_control(),
     }

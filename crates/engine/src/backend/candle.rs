@@ -1,7 +1,8 @@
-//! The decoder on candle: any device that candle has, and the reference that other backends are checked against.
+//! The decoder on candle: runs on any device candle supports, and is the reference that other backends are checked
+//! against.
 //!
-//! All sequences of a step go through the linear layers together, as one matrix with a row per token; attention is done
-//! sequence by sequence over its own part of the cache. Activations are f32, the cache is f16.
+//! All sequences of a step go through the linear layers together, as one matrix with a row per token; attention runs
+//! sequence by sequence, each over its own part of the cache. Activations are f32, the cache is f16.
 
 mod attention;
 mod device;
@@ -32,7 +33,7 @@ pub struct CandleBackend {
     device: Device,
     weights: ModelWeights,
     kv: Vec<KvStorage>,
-    /// Of the last step.
+    /// Logits of the last step.
     logits: Vec<f32>,
 }
 
@@ -40,7 +41,7 @@ impl CandleBackend {
     /// Loads a model's weights onto a device.
     ///
     /// # Errors
-    /// When the device cannot be used, or the file's tensors are not those that `spec` describes.
+    /// When the device cannot be used, or the file's tensors do not match `spec`.
     pub fn load(gguf: &Gguf, spec: &DecoderSpec, device: DeviceChoice) -> Result<Self, BackendError> {
         let device = open_device(device)?;
         let weights = ModelWeights::load(gguf, spec, &device)?;
@@ -49,7 +50,7 @@ impl CandleBackend {
         Ok(CandleBackend { spec: spec.clone(), device, weights, kv, logits: Vec::new() })
     }
 
-    /// The logits of the rows that they are wanted of.
+    /// Computes the logits of the rows that need them.
     fn compute_logits(&mut self, batch: &[BatchEntry<'_>]) -> Result<Vec<f32>, BackendError> {
         let hidden = self.forward_hidden(batch)?;
         let rows = logit_rows(batch);
@@ -100,7 +101,7 @@ impl CandleBackend {
         Ok((hidden + self.weights.post_norm(spec, &layer.post_ffn_norm, fed)?)?)
     }
 
-    /// Sine and cosine for every token of the batch, for every position encoding of the model.
+    /// Sine and cosine for every token of the batch, for each of the model's position encodings.
     fn rotations(&self, batch: &[BatchEntry<'_>]) -> Result<Vec<Rotation>, BackendError> {
         let positions: Vec<usize> =
             batch.iter().flat_map(|entry| entry.position..entry.position + entry.tokens.len()).collect();

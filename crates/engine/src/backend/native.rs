@@ -1,9 +1,9 @@
-//! The decoder on the processor, over the kernels of this project.
+//! The decoder on the processor, using this project's kernels.
 //!
-//! Weights are copied once into the order that the kernels like to read; the file is not needed after that. What the
-//! decoder computes is described once as a program of the kernels ([`decoder`](self)), and a step of any batch is one run
-//! of it on threads that stay. All models share these threads, and a step can be suspended after every layer for another
-//! model's.
+//! Weights are copied once into the layout that the kernels prefer; the file is not needed after that. What the decoder
+//! computes is described once as a program of the kernels ([`decoder`](self)), and a step of any batch is one run of it
+//! on a persistent thread pool. All models share these threads, and a step can be suspended after any layer so that
+//! another model's can run.
 
 mod decoder;
 mod weights;
@@ -19,18 +19,18 @@ use crate::decoder::DecoderSpec;
 use crate::gguf::Gguf;
 use crate::kv_cache::{BlockId, KvFormat};
 
-/// Threads that compute, for all models: they work on one step at a time.
+/// The compute threads of all models. They work on one step at a time.
 #[derive(Clone)]
 pub struct ComputeThreads(Arc<Mutex<Pool>>);
 
 impl ComputeThreads {
-    /// So many threads; as many as there are physical cores where none is said.
+    /// Creates `n_threads` threads; by default, one per physical core.
     pub fn new(n_threads: Option<usize>) -> Self {
         ComputeThreads(Arc::new(Mutex::new(Pool::new(or_physical_cores(n_threads)))))
     }
 
     fn lock(&self) -> MutexGuard<'_, Pool> {
-        // A task that panicked has left the pool as it was: the panic is the step's.
+        // A task that panicked leaves the pool as it was: the panic belongs to the step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -49,12 +49,12 @@ pub struct NativeBackend {
 }
 
 impl NativeBackend {
-    /// Loads a model's weights on threads of its own, so that it does not stand in the way of other models' steps.
-    /// There are `n_loading` of them; as many as there are physical cores where none is said. Steps are computed by
-    /// `threads`; keys and values are stored as `kv_cache` says, activations are rounded to `activation_bits`.
+    /// Loads a model's weights on `n_loading` threads of its own (by default, one per physical core), so that loading
+    /// does not delay other models' steps. Steps are computed by `threads`; keys and values are stored as `kv_cache`
+    /// says, and activations are rounded to `activation_bits`.
     ///
     /// # Errors
-    /// When the file's tensors are not those that `spec` describes.
+    /// When the file's tensors do not match `spec`.
     pub fn load(
         gguf: &Gguf,
         spec: &DecoderSpec,
@@ -70,7 +70,7 @@ impl NativeBackend {
         Ok(NativeBackend { program, threads, vocab_size, n_layers, is_suspended: false })
     }
 
-    /// Carries out the step, layer by layer, until `pause` says that it is to be suspended.
+    /// Carries out the step, layer by layer, until `pause` returns true.
     fn run_slices(&mut self, pause: &mut dyn FnMut() -> bool) -> Option<Logits<'_>> {
         let n_phases = self.program.n_phases().div_ceil(self.n_slices());
         let mut pool = self.threads.lock();

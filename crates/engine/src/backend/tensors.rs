@@ -1,8 +1,8 @@
 //! A model's tensors, found by name and checked against the spec.
 //!
-//! Which tensors a decoder has and what they are called is the same for every backend; what becomes of them is not. So a
-//! model's parts are generic over what a matrix, a linear layer and a vector are: here they are bytes of the file, and a
-//! backend puts its own in their place.
+//! Every backend needs the same tensors under the same names, but stores them differently. So a model's parts are
+//! generic over what a matrix, a linear layer and a vector are: here they are bytes of the file, and a backend
+//! substitutes its own types.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use super::BackendError;
 use crate::decoder::{DecoderSpec, NormPlacement};
 use crate::gguf::{Gguf, TensorInfo, TensorType, dequantize};
 
-/// Everything of a model: `M` a matrix, `L` a linear layer, `V` a vector.
+/// All parts of a model: `M` is a matrix, `L` a linear layer, `V` a vector.
 pub(super) struct ModelParts<M, L, V> {
     /// `[vocab_size, hidden_size]`.
     pub(super) embeddings: M,
     pub(super) layers: Vec<LayerParts<L, V>>,
     pub(super) output_norm: V,
-    /// None where the embeddings make the logits.
+    /// `None` if the embedding matrix also computes the logits.
     pub(super) output: Option<L>,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct LinearTensors<'a> {
     pub(super) bias: Option<Vec<f32>>,
 }
 
-/// A model's parts as they stand in its file.
+/// A model's parts as stored in its file.
 pub(super) type ModelTensors<'a> = ModelParts<MatrixTensor<'a>, LinearTensors<'a>, Vec<f32>>;
 
 impl<'a> ModelTensors<'a> {
@@ -91,7 +91,7 @@ impl<'a> ModelTensors<'a> {
     }
 }
 
-/// Makes a backend's own of what stands in the file.
+/// Turns parts of the file into a backend's own.
 pub(super) trait Place {
     type Matrix;
     type Linear;
@@ -279,7 +279,7 @@ impl<'a> Finder<'a> {
         Ok(tensor)
     }
 
-    /// A tensor that nothing reads may mean that the model is not computed as it was meant to be.
+    /// Warns of tensors that nothing reads: the model may not be computed as intended.
     fn warn_of_unused(&self) {
         let read_elsewhere = ["rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"];
         let is_unused = |name: &&str| !self.used.contains(*name) && !read_elsewhere.contains(name);

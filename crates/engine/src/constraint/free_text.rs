@@ -1,18 +1,18 @@
-//! Free text that ends with a marker: watches for the marker, however it is cut into tokens.
+//! Free text that ends with a marker: watches for the marker, however it is split into tokens.
 
 use std::sync::Arc;
 
-/// How much of the marker stands at the end of a text that is being written (Knuth, Morris and Pratt's automaton).
+/// How much of the marker the text written so far ends with (the Knuth-Morris-Pratt automaton).
 #[derive(Clone, Debug)]
 pub(super) struct MarkerWatch {
     marker: Arc<[u8]>,
-    /// For every length of the marker's beginning: how long a shorter beginning of the marker ends it.
+    /// For every prefix of the marker: the length of the longest shorter prefix that it ends with.
     fallbacks: Arc<[usize]>,
     n_matched: usize,
 }
 
 impl MarkerWatch {
-    /// A watch for a marker that is not empty.
+    /// Watches for `marker`, which must not be empty.
     pub(super) fn new(marker: &[u8]) -> Self {
         MarkerWatch { fallbacks: fallbacks(marker).into(), marker: marker.into(), n_matched: 0 }
     }
@@ -22,12 +22,12 @@ impl MarkerWatch {
         &self.marker
     }
 
-    /// The beginning of the marker with which the text ends; never all of it.
+    /// The prefix of the marker with which the text ends; never all of it.
     pub(super) fn written(&self) -> &[u8] {
         &self.marker[..self.n_matched]
     }
 
-    /// Appends bytes to the text. Where the marker becomes complete, what follows it in `bytes` is returned.
+    /// Appends bytes to the text. If they complete the marker, returns the bytes that follow it.
     pub(super) fn push<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         for (index, byte) in bytes.iter().enumerate() {
             while self.n_matched > 0 && self.marker[self.n_matched] != *byte {
@@ -60,7 +60,7 @@ fn fallbacks(marker: &[u8]) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// Pushes `text` cut in every way into pieces of one length; `rest` is what follows the marker in all of it.
+    /// Pushes `text` in pieces of every length; `rest` is what follows the marker.
     #[track_caller]
     fn check(marker: &str, text: &str, rest: Option<&str>, written: &str) {
         for length in 1..=text.len().max(1) {

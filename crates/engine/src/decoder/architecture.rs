@@ -1,4 +1,4 @@
-//! The architectures that hone runs, a row each.
+//! The architectures that hone supports, one row each.
 
 use super::{Activation, NormPlacement, RopePairs, SpecError};
 use crate::gguf::{Gguf, GgufError};
@@ -13,11 +13,11 @@ pub(super) struct ArchitectureRow {
     pub(super) fused_projections: bool,
     /// Embeddings are multiplied by the square root of the hidden size.
     pub(super) scaled_embeddings: bool,
-    /// Attention scores and logits are soft-capped where the metadata gives a cap.
+    /// Attention scores and logits are soft-capped if the metadata gives a cap.
     pub(super) soft_caps: bool,
-    /// Every n-th layer sees all positions, the others a window.
+    /// Every n-th layer sees all positions, the others only a window.
     pub(super) window_pattern: Option<usize>,
-    /// Base of the rotation in layers with a window, where it differs and the metadata does not say.
+    /// Base of the rotation in layers with a window, if it differs and the metadata does not give it.
     pub(super) local_rope_base: Option<f32>,
     /// The variant with this many layers scales attention by the hidden size per head instead of the head's width.
     pub(super) wide_scale_layers: Option<usize>,

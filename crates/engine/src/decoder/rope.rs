@@ -13,13 +13,13 @@ use crate::gguf::GgufError;
 pub struct RopeTable {
     /// Which elements form pairs.
     pub pairs: RopePairs,
-    /// Radians per position, one for every pair; twice as many elements of a head are rotated, the rest stay.
+    /// Radians per position, one for every pair; twice as many elements of a head are rotated, the rest stay unchanged.
     pub inverse_frequencies: Vec<f32>,
     /// Multiplies sine and cosine.
     pub magnitude: f32,
 }
 
-/// Makes the encodings of a model: one, or a global and a local one where windowed layers have their own.
+/// Makes a model's encodings: one, or a global and a local one if windowed layers have their own.
 pub(super) fn tables(
     keys: &Keys<'_>,
     row: &ArchitectureRow,

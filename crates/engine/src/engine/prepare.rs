@@ -1,4 +1,4 @@
-//! A request becomes tokens, on the caller's thread, or where its chat template may take long, on one of its own.
+//! Turns a request into tokens, on the caller's thread, or on one of its own if its chat template may take long.
 
 use std::time::Instant;
 
@@ -18,10 +18,10 @@ pub(super) struct LocatedRequest {
     pub(super) arrived: Instant,
 }
 
-/// Everything of a request that can turn out wrong, checked.
+/// The validated parts of a request.
 pub(super) struct Prepared {
     pub(super) prompt: Vec<u32>,
-    /// How many of its first tokens many requests have in common.
+    /// How many of its first tokens are shared with many other requests.
     pub(super) n_common: usize,
     /// Positions that the context leaves for the answer.
     room: usize,
@@ -38,7 +38,7 @@ pub(super) enum Choice {
 }
 
 impl Prepared {
-    /// The most tokens of the answer.
+    /// The maximum number of tokens in the answer.
     pub(super) fn max_tokens(&self, request: &GenerateRequest) -> usize {
         let wanted = request.max_tokens.unwrap_or(usize::MAX).min(self.room);
         match &self.choice {
@@ -47,7 +47,7 @@ impl Prepared {
         }
     }
 
-    /// Tokenizes the prompt and checks it and the options.
+    /// Tokenizes the prompt, and validates it and the options.
     pub(super) fn new(
         request: &GenerateRequest,
         events: &GenerationSender,
@@ -126,7 +126,7 @@ fn encode_chat(
     })
 }
 
-/// How many of the prompt's first tokens come of the beginning that it has in common with other requests.
+/// How many of the prompt's first tokens belong to the beginning it shares with other requests.
 fn common_tokens(
     request: &GenerateRequest,
     events: &GenerationSender,
@@ -142,7 +142,7 @@ fn common_tokens(
     Ok(std::iter::zip(&tokens, prompt).take_while(|(ours, theirs)| ours == theirs).count())
 }
 
-/// The tokens of those names that are single tokens.
+/// The tokens of those names that are a single token.
 fn named_tokens(names: &[String], tokenizer: &Tokenizer) -> Vec<u32> {
     names.iter().filter_map(|name| tokenizer.token_with_text(name)).collect()
 }

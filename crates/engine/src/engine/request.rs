@@ -1,4 +1,4 @@
-//! One request while it waits and runs: what is still to be computed, and what has been answered.
+//! One request while it waits and runs: what remains to be computed, and what has been answered.
 
 mod clock;
 mod decoding;
@@ -23,13 +23,13 @@ use reply::Reply;
 
 /// A request that is prepared for its model.
 pub(super) struct RunningRequest {
-    /// Its model, as it was named.
+    /// Its model, as named in the request.
     model: String,
     file: ModelFile,
     lane: Lane,
     session: Option<SessionId>,
     n_prompt: usize,
-    /// How many of the prompt's tokens many requests have in common.
+    /// How many of the prompt's first tokens are shared with many other requests.
     n_common: usize,
     place: Place,
     decoding: Decoding,
@@ -38,7 +38,7 @@ pub(super) struct RunningRequest {
 }
 
 impl RunningRequest {
-    /// A request that starts when its turn comes.
+    /// Creates a request that starts when its turn comes.
     pub(super) fn new(prepared: Prepared, located: LocatedRequest, speculation: Speculation) -> Self {
         let LocatedRequest { request, file, events, arrived } = located;
         let max_tokens = prepared.max_tokens(&request);
@@ -67,7 +67,7 @@ impl RunningRequest {
         }
     }
 
-    /// What the scheduler has to know of it.
+    /// What the scheduler needs to know about it.
     pub(super) fn arrival(&self, model: ModelId) -> Arrival {
         Arrival {
             model,
@@ -79,12 +79,12 @@ impl RunningRequest {
         }
     }
 
-    /// Tells the caller that the request has been taken.
+    /// Tells the caller that the request has been accepted.
     pub(super) fn announce(&self) {
         self.reply.events.send(GenerationEvent::Started { prompt_token_ids: self.place.tokens().to_vec() });
     }
 
-    /// Its model, as it was named.
+    /// Its model, as named in the request.
     pub(super) fn model(&self) -> &str {
         &self.model
     }
@@ -98,7 +98,7 @@ impl RunningRequest {
         self.reply.events.is_cancelled()
     }
 
-    /// Whether it has been answered, or told that it will not be.
+    /// Whether its caller has been sent the end of the answer or an error.
     pub(super) fn has_ended(&self) -> bool {
         self.reply.has_ended
     }
@@ -116,7 +116,7 @@ impl RunningRequest {
         self.place.tokens()
     }
 
-    /// The tokens that many requests begin with, as far as the cache holds them.
+    /// The beginning shared with many requests, as far as the cache holds it.
     pub(super) fn common_tokens(&self) -> &[u32] {
         let computed = self.place.computed();
         &computed[..self.n_common.min(computed.len())]
@@ -131,23 +131,23 @@ impl RunningRequest {
         self.place.sequence()
     }
 
-    /// Has a place in the cache, which holds the first of its tokens already.
+    /// Takes a place in the cache, which already holds the first of its tokens.
     pub(super) fn take_place(&mut self, sequence: CachedSequence) {
         self.place.occupy(sequence);
     }
 
-    /// Gives up its place in the cache: returns the sequence, and the tokens that it holds.
+    /// Gives up its place in the cache: returns the sequence and the tokens that it holds.
     pub(super) fn leave_place(&mut self, model: &mut Model) -> (CachedSequence, &[u32]) {
         self.place.leave(model)
     }
 
-    /// Forgets what a step has begun to compute, and what it has computed of wrong guesses.
+    /// Discards what an unfinished step has computed, and what was computed for wrong guesses.
     pub(super) fn undo_step(&mut self, model: &mut Model) {
         self.place.undo_step(model);
     }
 
-    /// What a step computes that takes so many of the tokens that are not in the cache yet, and guesses up to
-    /// `most_guesses` of the answer's next.
+    /// Describes a step that computes `chunk` of the tokens that are not in the cache yet, plus up to `most_guesses`
+    /// guesses of the answer's next tokens.
     pub(super) fn begin_step(
         &mut self,
         chunk: usize,
@@ -159,7 +159,7 @@ impl RunningRequest {
         }
         self.place.begin_step(chunk);
         if self.clock.has_token() && self.place.wants_logits() {
-            // The last token of an answer is never computed, so that there is no room for it in the cache.
+            // The last token of an answer is never computed, so the cache has no room for it.
             let room = self.reply.max_tokens - self.reply.n_generated - 1;
             self.place.guess(self.decoding.draft(most_guesses.min(room), draft_model));
         }
@@ -170,8 +170,8 @@ impl RunningRequest {
         self.reply.events.send(GenerationEvent::Prefill { done: self.n_computed(), total: self.n_prompt });
     }
 
-    /// Takes note of a step: chooses the next tokens, where logits were wanted, from the next of `rows`. Returns how many
-    /// of the step's tokens were guesses. [`RunningRequest::undo_step`] forgets the wrong ones.
+    /// Records a finished step: if logits were wanted, chooses the next tokens from the next of `rows`. Returns how
+    /// many of the step's tokens were guesses; [`RunningRequest::undo_step`] discards the wrong ones.
     pub(super) fn finish_step<'a>(
         &mut self,
         rows: &mut impl Iterator<Item = &'a [f32]>,
@@ -188,7 +188,7 @@ impl RunningRequest {
         guesses.len()
     }
 
-    /// Chooses a token from the first row, and from the next as long as what was guessed is what was chosen.
+    /// Chooses a token from the first row, and from each following row as long as the guess matched the choice.
     fn choose_tokens<'a>(
         &mut self,
         guesses: &[u32],
@@ -210,7 +210,7 @@ impl RunningRequest {
         self.decoding.learn(guesses.len(), n_right);
     }
 
-    /// Chooses the next token, with which the request may end.
+    /// Chooses the next token, which may end the request.
     fn choose_token(&mut self, logits: &[f32], tokenizer: &Tokenizer) {
         self.clock.token_comes();
         match self.decode(logits, tokenizer) {
@@ -221,7 +221,7 @@ impl RunningRequest {
         self.reply.has_ended = true;
     }
 
-    /// Appends the next token to the answer; says why the answer ends, where it does.
+    /// Appends the next token to the answer; returns the reason if the answer ends with it.
     fn decode(&mut self, logits: &[f32], tokenizer: &Tokenizer) -> Result<Option<FinishReason>, GenerateError> {
         if self.reply.is_full() {
             return Ok(Some(self.reply.length_reason()));
@@ -246,7 +246,7 @@ impl RunningRequest {
         self.reply.fail(error);
     }
 
-    /// Where it stands, for the scheduler.
+    /// Its progress, for the scheduler.
     pub(super) fn progress(&self, id: RequestId) -> Progress {
         Progress {
             request: id,

@@ -7,25 +7,25 @@ use crate::model::CacheUsage;
 use crate::scheduler::ModelMemory;
 use crate::scheduler::metrics::LaneSummary;
 
-/// What the engine is doing at a moment.
+/// A snapshot of what the engine is doing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EngineStatus {
-    /// Bytes that all models together may take; nothing bounds them without it.
+    /// Bytes that all models together may take; `None` means unlimited.
     pub memory_budget: Option<u64>,
-    /// The models in memory, those that are being loaded, and those that wait for memory.
+    /// The models in memory, those being loaded, and those waiting for memory.
     pub models: Vec<ModelStatus>,
-    /// What every lane's requests are doing and have gone through, the most urgent first.
+    /// The requests and statistics of every lane, the most urgent first.
     pub lanes: Vec<LaneStatus>,
-    /// Requests that wait for a place in a KV cache, in the order in which they will get one.
+    /// Requests waiting for a place in a KV cache, in the order in which they will get one.
     pub queue: Vec<QueuedStatus>,
 }
 
 /// One model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelStatus {
-    /// The name that it was first asked for by.
+    /// The name under which it was first requested.
     pub name: String,
-    /// Whether it can run.
+    /// Whether it is ready to run.
     pub state: ModelState,
     /// Bytes of its weights.
     pub weight_bytes: u64,
@@ -33,16 +33,16 @@ pub struct ModelStatus {
     pub kv_cache_bytes: u64,
     /// Blocks of its KV cache.
     pub cache: CacheUsage,
-    /// Blocks that are reserved for requests.
+    /// Blocks reserved for requests.
     pub reserved_blocks: usize,
-    /// Requests that wait or run.
+    /// Requests that are waiting or running.
     pub requests: usize,
-    /// Seconds since its last request; `None` while it has some.
+    /// Seconds since its last request; `None` while it has requests.
     pub idle_seconds: Option<f64>,
 }
 
 impl ModelStatus {
-    /// A model that is not in memory, and for which so many requests wait.
+    /// A model that is not in memory, with the number of requests waiting for it.
     pub(super) fn awaited(name: &str, state: ModelState, memory: ModelMemory, requests: usize) -> Self {
         ModelStatus {
             name: name.to_owned(),
@@ -57,39 +57,39 @@ impl ModelStatus {
     }
 }
 
-/// Whether a model can run.
+/// Whether a model is ready to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelState {
-    /// It waits until others leave memory.
+    /// It waits for other models to leave memory.
     Waiting,
     /// It is being loaded.
     Loading,
-    /// It can run.
+    /// It is ready to run.
     Ready,
 }
 
 /// One lane.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LaneStatus {
-    /// Requests that wait for a place in a KV cache.
+    /// Requests waiting for a place in a KV cache.
     pub queued: usize,
     /// Requests that have one.
     pub running: usize,
-    /// What its requests have gone through.
+    /// Statistics of its requests.
     #[serde(flatten)]
     pub metrics: LaneSummary,
 }
 
-/// A request that waits.
+/// A queued request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueuedStatus {
     /// The name of its model.
     pub model: String,
     /// Its lane.
     pub lane: Lane,
-    /// Its place among those of its lane, from 1.
+    /// Its position among the queued requests of its lane, from 1.
     pub position: usize,
-    /// Seconds that it is expected to wait yet.
+    /// Expected remaining wait in seconds.
     pub wait_seconds: f64,
 }

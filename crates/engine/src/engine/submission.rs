@@ -10,7 +10,7 @@ use super::request::RunningRequest;
 use crate::model::{ModelText, Speculation};
 use crate::scheduler::ParkedRequest;
 
-/// Turns a request into tokens and checks it. What is wrong with it is told to the caller, and `None` is left.
+/// Turns a request into tokens and validates it. If it is invalid, its caller is told and `None` is returned.
 pub(super) fn prepare(located: LocatedRequest, model: &ModelText, speculation: Speculation) -> Option<RunningRequest> {
     let events = located.events.clone();
     let prepare =
@@ -20,11 +20,11 @@ pub(super) fn prepare(located: LocatedRequest, model: &ModelText, speculation: S
     prepared.map_err(|error| events.send(GenerationEvent::Failed(error))).ok()
 }
 
-/// A request that is not at its model yet.
+/// A request that has not reached its model yet.
 pub(super) enum Submission {
-    /// Its model was not in memory when it was asked, so that it could not be turned into tokens.
+    /// Its model was not in memory when the request came, so it could not be turned into tokens.
     Unprepared(Box<LocatedRequest>),
-    /// It comes for the first time.
+    /// It has been prepared and is new to the scheduler.
     Prepared(Box<RunningRequest>),
     /// Its model had to leave memory while it waited or ran.
     Parked(Box<RunningRequest>, ParkedRequest),
@@ -72,7 +72,7 @@ impl Submission {
     }
 }
 
-/// The models in memory, for those who prepare requests for them.
+/// The texts of the models in memory, for callers that prepare requests.
 #[derive(Clone, Default)]
 pub(super) struct LoadedTexts(Arc<Mutex<Texts>>);
 

@@ -1,8 +1,7 @@
 //! The loop of the engine thread.
 //!
-//! The thread takes in what it hears, one [`Event`] after the other, and then lets the
-//! [scheduler](crate::scheduler) say what runs next, step by step. Models in memory, with their requests, are in
-//! [`residents`]; the [`loader`] brings them there.
+//! The thread handles one [`Event`] after the other, and then runs what the [scheduler](crate::scheduler) picks, step
+//! by step. Models in memory, with their requests, are in [`residents`]; the [`loader`] brings them there.
 
 mod loader;
 mod resident;
@@ -31,29 +30,29 @@ use residents::Residents;
 
 pub(super) use loader::Loaded;
 
-/// How long to wait for news where requests are there and none of them can go on.
+/// How long to wait for events when there are requests but none can be advanced.
 const STUCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long to take in requests before the next step where there is one.
+/// How long to receive requests before the next step, if there is one.
 const LONGEST_RECEIVING: Duration = Duration::from_millis(2);
 
-/// How long to wait for news where there is nothing to do at any time.
+/// How long to wait for events when nothing is scheduled.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// Owns the models and works on the requests.
 pub(super) struct Worker {
     events: Receiver<Event>,
-    /// For threads that work for this one.
+    /// For threads that work on behalf of this one.
     sender: Sender<Event>,
     speculation: Speculation,
     residents: Residents,
     loader: Loader,
     n_requests: u64,
-    /// Requests that other threads turn into tokens.
+    /// Requests being turned into tokens by other threads.
     n_preparing: usize,
-    /// Whether the last look found nothing that could run.
+    /// Whether the scheduler last found nothing that could run.
     is_stuck: bool,
-    /// Whether nobody is left who could ask for more.
+    /// Whether no handle is left that could send more requests.
     is_closed: bool,
 }
 
@@ -97,7 +96,7 @@ impl Worker {
         self.loader.join();
     }
 
-    /// Takes in what has come; waits for it where there is nothing else to do. Returns false at the end.
+    /// Receives pending events; waits for one if there is nothing else to do. Returns false at the end.
     fn receive(&mut self) -> bool {
         let is_idle = self.residents.scheduler.is_idle();
         let mut timeout = if is_idle || self.is_stuck { self.longest_wait() } else { Duration::ZERO };
@@ -109,7 +108,7 @@ impl Worker {
             let Ok(event) = self.events.recv_timeout(timeout) else { return true };
             self.handle(event);
             timeout = Duration::ZERO;
-            // Taking in what comes takes time, too, and others wait for their next tokens.
+            // Receiving events takes time too, and other requests wait for their next tokens.
             if began.elapsed() > LONGEST_RECEIVING && !self.residents.scheduler.is_idle() {
                 return true;
             }
@@ -120,7 +119,7 @@ impl Worker {
         self.residents.scheduler.is_idle() && self.n_preparing == 0 && self.loader.is_idle()
     }
 
-    /// How long to wait for news where nothing can be done without any.
+    /// How long to wait for an event when nothing can be done without one.
     fn longest_wait(&self) -> Duration {
         if self.is_stuck && !self.residents.scheduler.is_idle() {
             return STUCK_PAUSE;
@@ -131,11 +130,11 @@ impl Worker {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Generate(submission) => {
-                // What has been taken back makes room for what comes.
+                // Cancelled requests make room for new ones.
                 self.residents.drop_cancelled();
                 self.accept(submission);
             }
-            // Who has stopped waiting for the answer does not need it.
+            // A caller that has stopped waiting does not need the answer.
             Event::Status(answer) => drop(answer.send(self.status())),
             Event::Closed => self.is_closed = true,
             Event::Loaded(loaded) => {
@@ -149,7 +148,7 @@ impl Worker {
         }
     }
 
-    /// Takes a request in: gives it to its model, or lets it wait until that is in memory.
+    /// Accepts a request: gives it to its model, or queues it until the model is in memory.
     fn accept(&mut self, submission: Submission) {
         let Some(model) = self.residents.of_file(submission.file()) else {
             return self.loader.wait_for_model(submission, &mut self.residents.scheduler);
@@ -167,7 +166,7 @@ impl Worker {
         }
     }
 
-    /// Takes in what has waited for a model that is in memory now.
+    /// Accepts requests whose model is now in memory.
     fn accept_all(&mut self, mut waiting: Vec<Submission>) {
         let is_unprepared = |submission: &mut Submission| matches!(submission, Submission::Unprepared(_));
         let unprepared: Vec<Submission> = waiting.extract_if(.., is_unprepared).collect();
@@ -178,22 +177,22 @@ impl Worker {
         }
     }
 
-    /// Has requests turned into tokens that came before their model was there, on a thread that holds nobody up.
+    /// Tokenizes requests that came before their model was loaded, on a separate thread so that nothing is held up.
     fn prepare(&mut self, mut submissions: Vec<Submission>, text: Arc<ModelText>) {
-        // What needs no template does not wait for one.
+        // Requests that need no template do not wait for those that do.
         submissions.sort_by_key(|submission| submission.may_take_long(&text));
         let (n_requests, speculation, events) = (submissions.len(), self.speculation, self.sender.clone());
         let prepare_all = move || {
             for submission in submissions {
                 let Submission::Unprepared(located) = submission else { continue };
-                // Without an engine nobody waits for the request.
+                // Without an engine, no one waits for the request.
                 let _ = events.send(Event::Prepared(prepare(*located, &text, speculation).map(Box::new)));
             }
         };
         match std::thread::Builder::new().name("hone-prepare".into()).spawn(prepare_all) {
             Ok(_) => self.n_preparing += n_requests,
-            // The requests went with the thread; their callers find the channels closed.
-            Err(error) => tracing::error!(%error, n_requests, "requests are lost: no thread can be made"),
+            // The requests are dropped with the thread; their callers find the channels closed.
+            Err(error) => tracing::error!(%error, n_requests, "requests are lost: no thread can be created"),
         }
     }
 
@@ -215,7 +214,7 @@ impl Worker {
         }
     }
 
-    /// Makes and takes places in the KV caches.
+    /// Takes places in the KV caches away from requests, and gives them to others.
     fn take(&mut self, turn: Turn) {
         for id in turn.expired {
             self.residents.of_request(id).into_iter().for_each(|(model, _)| model.time_out(id));
@@ -232,8 +231,8 @@ impl Worker {
         }
     }
 
-    /// Carries out a step. A failure ends its requests; a panic also drops the model, whose state is not known then, and
-    /// it is loaded again when it is next asked for.
+    /// Carries out a step. A failure ends its requests. A panic also drops the model, whose state is then unknown; it
+    /// is loaded again when it is next requested.
     fn step(&mut self, plan: &StepPlan) {
         let events = &self.events;
         let mut pause = pause_at(plan.pause, || !events.is_empty());

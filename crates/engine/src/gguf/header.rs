@@ -6,7 +6,7 @@ use hone_kernels::UnknownTensorType;
 
 use super::{Array, GgufError, TensorInfo, TensorType, Value, ValueType};
 
-/// What stands before the tensors' bytes.
+/// The contents of a file before the tensors' bytes.
 pub(super) struct Header {
     /// In the order of the keys.
     pub(super) metadata: Vec<Entry>,
@@ -14,7 +14,7 @@ pub(super) struct Header {
     pub(super) tensors: Vec<TensorInfo>,
 }
 
-/// A metadata entry. Its texts stay in the file.
+/// A metadata entry. Its strings stay in the file.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     key: Range<usize>,
@@ -42,7 +42,7 @@ impl Entry {
     }
 }
 
-/// A text that has been checked.
+/// A string that has been checked.
 fn text<'g>(file: &'g [u8], range: &Range<usize>) -> &'g str {
     std::str::from_utf8(&file[range.clone()]).unwrap_or_default()
 }
@@ -53,18 +53,18 @@ pub(super) fn find<'g>(metadata: &'g [Entry], file: &'g [u8], key: &str) -> Opti
     metadata.get(index)
 }
 
-/// The most tensors: those of the largest models are some thousands.
+/// The most tensors: the largest models have a few thousand.
 const MAX_TENSORS: u64 = 65_536;
-/// The most metadata keys: the files of known models have less than a hundred.
+/// The most metadata keys: the files of known models have fewer than a hundred.
 const MAX_ENTRIES: u64 = 65_536;
 /// The longest key that the format allows, in bytes.
 pub(super) const MAX_KEY_BYTES: u64 = 65_535;
-/// The longest tensor name; the format says 64, some writers are longer.
+/// The longest tensor name; the format says 64, but some writers exceed it.
 const MAX_NAME_BYTES: u64 = 256;
 pub(super) const MAX_DIMENSIONS: u32 = 4;
 const MAX_ARRAY_NESTING: usize = 4;
 pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
-/// The format demands a multiple of 8; above this no alignment makes sense.
+/// The format demands a multiple of 8; alignments above this make no sense.
 const ALIGNMENTS: std::ops::RangeInclusive<u64> = 8..=1 << 20;
 /// Fewest bytes of a metadata entry: length of the key, type, one byte of value.
 const MIN_ENTRY_BYTES: u64 = 8 + 4 + 1;
@@ -113,7 +113,7 @@ fn read_metadata(cursor: &mut Cursor<'_>, n_entries: u64) -> Result<Vec<Entry>, 
     let file = cursor.file;
     metadata.sort_unstable_by(|first, second| first.key(file).cmp(second.key(file)));
     match metadata.windows(2).find(|pair| pair[0].key(file) == pair[1].key(file)) {
-        Some(twice) => Err(GgufError::invalid(format!("metadata key {:?}", twice[0].key(file)), "stands twice")),
+        Some(twice) => Err(GgufError::invalid(format!("metadata key {:?}", twice[0].key(file)), "appears twice")),
         None => Ok(metadata),
     }
 }
@@ -167,7 +167,7 @@ pub(super) fn checked_n_bytes(name: &str, dimensions: &[usize], tensor_type: Ten
         return Err(invalid("has a dimension of 0".into()));
     }
     if !dimensions[0].is_multiple_of(tensor_type.block_elements()) {
-        let reason = format!("has rows that are no whole blocks of {} ({tensor_type})", tensor_type.block_elements());
+        let reason = format!("has rows that are not whole blocks of {} ({tensor_type})", tensor_type.block_elements());
         return Err(invalid(reason));
     }
     dimensions
@@ -177,7 +177,7 @@ pub(super) fn checked_n_bytes(name: &str, dimensions: &[usize], tensor_type: Ten
         .ok_or_else(|| invalid("has more elements than can be counted".into()))
 }
 
-/// Makes the offsets absolute and checks that every tensor lies within the file and on bytes of its own.
+/// Makes the offsets absolute and checks that tensors lie within the file and do not overlap.
 fn place_tensors(directory: &mut [TensorInfo], data_start: usize, file_len: usize) -> Result<(), GgufError> {
     directory.sort_unstable_by_key(|tensor| tensor.offset);
     let mut taken_to = data_start;
@@ -204,7 +204,7 @@ fn place_tensors(directory: &mut [TensorInfo], data_start: usize, file_len: usiz
 fn in_order_of_names(mut directory: Vec<TensorInfo>) -> Result<Vec<TensorInfo>, GgufError> {
     directory.sort_unstable_by(|first, second| first.name.cmp(&second.name));
     match directory.windows(2).find(|pair| pair[0].name == pair[1].name) {
-        Some(twice) => Err(GgufError::invalid(format!("tensor {:?}", twice[0].name), "stands twice in the directory")),
+        Some(twice) => Err(GgufError::invalid(format!("tensor {:?}", twice[0].name), "appears twice in the directory")),
         None => Ok(directory),
     }
 }
@@ -236,7 +236,7 @@ impl<'a> Cursor<'a> {
         Ok(u64::from(high) << 32 | u64::from(low))
     }
 
-    /// Reads how many things follow, each of which has at least `min_bytes` bytes.
+    /// Reads the count of items that follow, each of which takes at least `min_bytes` bytes.
     fn count(&mut self, field: &str, min_bytes: u64) -> Result<u64, GgufError> {
         let count = self.u64(field)?;
         let available = self.file.len() - self.position;
@@ -251,10 +251,10 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads how many things follow, of which there may be so many.
+    /// Reads the count of items that follow, of which there may be at most `most`.
     fn count_up_to(&mut self, most: u64, field: &str, min_bytes: u64) -> Result<u64, GgufError> {
         match self.count(field, min_bytes)? {
-            count if count > most => Err(GgufError::invalid(field, format!("is {count}: there may be {most}"))),
+            count if count > most => Err(GgufError::invalid(field, format!("is {count}: the limit is {most}"))),
             count => Ok(count),
         }
     }
@@ -262,10 +262,10 @@ impl<'a> Cursor<'a> {
     fn string(&mut self, field: &str, max_bytes: u64) -> Result<&'a str, GgufError> {
         let length = self.u64(field)?;
         if length > max_bytes {
-            return Err(GgufError::invalid(field, format!("has {length} bytes: there may be {max_bytes}")));
+            return Err(GgufError::invalid(field, format!("has {length} bytes: the limit is {max_bytes}")));
         }
         let bytes = self.take(field, length)?;
-        std::str::from_utf8(bytes).map_err(|error| GgufError::invalid(field, format!("is no text: {error}")))
+        std::str::from_utf8(bytes).map_err(|error| GgufError::invalid(field, format!("is not text: {error}")))
     }
 
     fn value(&mut self, key: &str, value_type: ValueType) -> Result<Stored, GgufError> {

@@ -1,4 +1,4 @@
-//! The bytes of a model, mapped from its file. The one place of the engine that needs `unsafe`.
+//! The bytes of a model, mapped from its file. The only place in the engine that needs `unsafe`.
 
 use std::fs::File;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use memmap2::{Mmap, MmapOptions};
 
 use super::GgufError;
 
-/// The system maps pages around one that is touched, up to blocks of this many bytes.
+/// The system maps pages around one that is touched, in blocks of up to this many bytes.
 const READ_AROUND: usize = 64 << 10;
 
 /// The bytes of one model.
@@ -36,13 +36,13 @@ impl Mapping {
         if end.is_none_or(|end| end > length) {
             return Err(GgufError::invalid(
                 region.path.display().to_string(),
-                format!("has {length} bytes, and the model should lie at {} +{}", region.offset, region.length),
+                format!("has {length} bytes, but the model should be at {} +{}", region.offset, region.length),
             ));
         }
         map(&file, &region.path, region.offset, region.length)
     }
 
-    /// Holds bytes that lie in memory.
+    /// Holds bytes that are already in memory.
     pub(super) fn in_memory(bytes: Vec<u8>) -> Self {
         Mapping(Source::Memory(bytes))
     }
@@ -55,7 +55,7 @@ impl Mapping {
         }
     }
 
-    /// Has the system read these bytes from the disk, where they are not in memory, before they are needed.
+    /// Asks the system to read these bytes from the disk, if they are not in memory, before they are needed.
     pub(super) fn prefetch(&self, range: Range<usize>) {
         let range = range.start.min(self.bytes().len())..range.end.min(self.bytes().len());
         #[cfg(unix)]
@@ -68,14 +68,14 @@ impl Mapping {
         drop(range);
     }
 
-    /// Gives the memory of a part of [`Mapping::bytes`] back to the system. Whoever reads it again gets the same bytes,
-    /// from the file. Where the bytes lie in memory, nothing happens.
+    /// Returns the memory of a part of [`Mapping::bytes`] to the system. Reading it again yields the same bytes, from
+    /// the file. Does nothing if the bytes are not mapped.
     pub(super) fn release(&self, part: &[u8]) {
         if let Source::File(map) = &self.0 {
             let start = part.as_ptr().addr().checked_sub(map.as_ptr().addr()).unwrap_or(map.len());
             let end = (start + part.len()).min(map.len());
-            // Reading a byte maps some pages around it, so what is given back starts before the part; what comes after it
-            // is given back with the part behind it.
+            // Reading a byte maps some pages around it, so the released range starts before the part; pages after it
+            // are released along with the next part.
             release(map, start / READ_AROUND * READ_AROUND..end / READ_AROUND * READ_AROUND);
         }
     }
@@ -98,10 +98,10 @@ fn map(file: &File, path: &Path, offset: u64, length: u64) -> Result<Mapping, Gg
     }
     let io_error = |source| GgufError::Io { path: path.to_path_buf(), source };
     let n_bytes = usize::try_from(length).map_err(|error| io_error(std::io::Error::other(error)))?;
-    // SAFETY: the mapping is private and read-only, and nothing in this process writes into a model's file: those of
-    // the store are published by renaming a complete file over the name. What cannot be ruled out is that somebody
-    // changes or cuts a file that was named by its path while it is in use; the process may then compute nonsense or be
-    // ended by the system, as with any program that maps files.
+    // SAFETY: the mapping is private and read-only, and nothing in this process writes into a model's file: files of
+    // the store are published by renaming a complete file over the name. Another process can still change or truncate a
+    // file that was named by its path while it is in use; this process may then compute nonsense or be killed by the
+    // system, as with any program that maps files.
     let mapping = unsafe { MmapOptions::new().offset(offset).len(n_bytes).map(file) }.map_err(io_error)?;
     Ok(Mapping(Source::File(mapping)))
 }
@@ -112,8 +112,8 @@ fn release(map: &Mmap, range: Range<usize>) {
     if range.is_empty() {
         return;
     }
-    // SAFETY: the pages are those of a read-only mapping of a file, so that nothing is lost with them: the next access
-    // reads them again. The range lies within the mapping.
+    // SAFETY: the pages belong to a read-only mapping of a file, so dropping them loses nothing: the next access reads
+    // them again. The range lies within the mapping.
     let released = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len()) };
     if let Err(error) = released {
         tracing::debug!(%error, "the system does not take memory back before the whole file is unmapped");

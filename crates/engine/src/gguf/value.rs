@@ -47,7 +47,7 @@ impl ValueType {
         found.ok_or_else(|| GgufError::invalid(key, format!("has the value type {id}, which does not exist")))
     }
 
-    /// Bytes of a value in the file; `None` where the length differs from value to value.
+    /// Bytes of a value in the file; `None` if the length varies.
     pub(super) fn fixed_bytes(self) -> Option<usize> {
         match self {
             ValueType::U8 | ValueType::I8 | ValueType::Bool => Some(1),
@@ -59,7 +59,7 @@ impl ValueType {
     }
 }
 
-/// A metadata value. Integers of every width are widened, texts and arrays stay in the file.
+/// A metadata value. Integers of every width are widened; strings and arrays stay in the file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'g> {
     /// Any unsigned integer.
@@ -68,9 +68,9 @@ pub enum Value<'g> {
     Signed(i64),
     /// A 32-bit or 64-bit float.
     Float(f64),
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
-    /// A text.
+    /// A string.
     String(&'g str),
     /// A sequence of values of one type.
     Array(&'g Array),
@@ -150,10 +150,10 @@ impl fmt::Display for Value<'_> {
     }
 }
 
-/// The most entries of an array that anything is read from. Those of the largest vocabularies have some 600 000.
+/// The most entries of an array that is read. The largest vocabularies have about 600 000.
 const MAX_ENTRIES: usize = 1 << 20;
 
-/// An array that lies in the file; its extent has been checked.
+/// An array in the file, whose extent has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Array {
     pub(super) element_type: ValueType,
@@ -167,7 +167,7 @@ impl Array {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -214,7 +214,7 @@ impl Array {
         if self.len <= MAX_ENTRIES {
             return Ok(());
         }
-        Err(GgufError::invalid(key, format!("has {} entries: there may be {MAX_ENTRIES}", self.len)))
+        Err(GgufError::invalid(key, format!("has {} entries: the limit is {MAX_ENTRIES}", self.len)))
     }
 
     fn mismatch(&self, key: &str, expected: &str) -> GgufError {
@@ -222,7 +222,7 @@ impl Array {
     }
 }
 
-/// The strings of an array, one after the other.
+/// Iterates over the strings of an array.
 #[derive(Clone, Debug)]
 pub struct Strings<'g> {
     key: String,
@@ -232,7 +232,7 @@ pub struct Strings<'g> {
 }
 
 impl Strings<'_> {
-    /// Bytes of all strings that are left.
+    /// Total bytes of the remaining strings.
     pub fn n_bytes(&self) -> usize {
         self.rest.len() - 8 * self.len()
     }
@@ -242,14 +242,14 @@ impl<'g> Iterator for Strings<'g> {
     type Item = Result<&'g str, GgufError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // The header's check has walked over them.
+        // The header's check has validated these lengths.
         let (length, tail) = self.rest.split_first_chunk::<8>()?;
         let (bytes, tail) = tail.split_at_checked(u64::from_le_bytes(*length) as usize)?;
         let index = self.next;
         (self.rest, self.next) = (tail, index + 1);
         Some(
             std::str::from_utf8(bytes)
-                .map_err(|error| GgufError::invalid(format!("{}[{index}]", self.key), format!("is no text: {error}"))),
+                .map_err(|error| GgufError::invalid(format!("{}[{index}]", self.key), format!("is not text: {error}"))),
         )
     }
 

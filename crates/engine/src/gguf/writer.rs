@@ -2,8 +2,8 @@
 //!
 //! A file is written front to back in one pass and never held in memory: [`Writer`] collects the metadata and the
 //! tensor directory, [`Writer::begin`] writes both, and [`TensorWriter`] then takes the tensors' bytes in the order of
-//! the directory, in pieces of any length. What the reader would refuse (a key twice, rows that are no whole blocks,
-//! bytes that do not add up) is an error here already.
+//! the directory, in pieces of any length. Whatever the reader would refuse (a duplicate key, rows that are not whole
+//! blocks, a wrong number of bytes) is already an error here.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -21,15 +21,15 @@ const VERSION: u32 = 3;
 /// Why a GGUF file cannot be written.
 #[derive(Debug, Error)]
 pub enum WriteError {
-    /// The output refused.
+    /// Writing to the output failed.
     #[error("cannot write {what}")]
     Io {
         /// What was being written.
         what: String,
-        /// What the output said.
+        /// The output's error.
         source: io::Error,
     },
-    /// The file would not be sound.
+    /// The file would not be valid.
     #[error(transparent)]
     Invalid(#[from] GgufError),
 }
@@ -40,7 +40,7 @@ impl WriteError {
     }
 }
 
-/// A metadata value to be written, of the type that it has in the file.
+/// A metadata value to be written, with its type in the file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum WriteValue<'a> {
@@ -57,7 +57,7 @@ pub enum WriteValue<'a> {
     I32s(&'a [i32]),
 }
 
-/// Metadata and tensor directory of a file that is about to be written.
+/// Metadata and tensor directory of a file to be written.
 #[derive(Clone, Debug, Default)]
 pub struct Writer {
     keys: BTreeSet<String>,
@@ -73,7 +73,7 @@ struct DirectoryEntry {
     name: String,
     dimensions: Vec<usize>,
     tensor_type: TensorType,
-    /// Bytes from the start of the data to the tensor's.
+    /// Bytes from the start of the data to the tensor.
     offset: usize,
     n_bytes: usize,
 }
@@ -87,18 +87,18 @@ impl Writer {
     /// Adds a metadata entry.
     ///
     /// # Errors
-    /// When the key stands already, is empty or too long, or is `general.alignment`, which the writer keeps for itself.
+    /// When the key exists already, is empty or too long, or is `general.alignment`, which the writer sets itself.
     pub fn metadata(&mut self, key: &str, value: WriteValue<'_>) -> Result<&mut Self, WriteError> {
         self.add_key(key)?;
         encode_value(&mut self.metadata, value);
         Ok(self)
     }
 
-    /// Copies every metadata entry of `source` whose key starts with `prefix`, arrays of every type included. Returns
-    /// how many there were. Integers take 32 bits where they fit, as other writers have them.
+    /// Copies every metadata entry of `source` whose key starts with `prefix`, including arrays of every type. Returns
+    /// the number of entries. Integers are written in 32 bits if they fit, as other writers do.
     ///
     /// # Errors
-    /// When one of the keys stands already.
+    /// When one of the keys exists already.
     pub fn copy_metadata(&mut self, source: &Gguf, prefix: &str) -> Result<usize, WriteError> {
         let mut n_copied = 0;
         for (key, value) in source.metadata().filter(|(key, _)| key.starts_with(prefix)) {
@@ -119,7 +119,7 @@ impl Writer {
     /// Adds an entry to the tensor directory. `dimensions` are in GGUF order: the first is the length of a row.
     ///
     /// # Errors
-    /// When the name stands already, is empty or longer than 63 bytes, or when no tensor of that type has that shape.
+    /// When the name exists already, is empty or longer than 63 bytes, or when the shape is not valid for the type.
     pub fn tensor(
         &mut self,
         name: &str,
@@ -152,15 +152,15 @@ impl Writer {
         Ok(self)
     }
 
-    /// Bytes of the whole file, padding included.
+    /// Size of the whole file, including padding.
     pub fn file_bytes(&self) -> u64 {
         self.header().len() as u64 + self.data_bytes as u64
     }
 
-    /// Writes everything that stands before the tensors' bytes.
+    /// Writes everything that precedes the tensors' bytes.
     ///
     /// # Errors
-    /// When the output refuses.
+    /// When writing fails.
     pub fn begin<W: Write>(self, mut output: W) -> Result<TensorWriter<W>, WriteError> {
         let header = self.header();
         output.write_all(&header).map_err(|source| WriteError::Io { what: "the header".into(), source })?;
@@ -171,7 +171,7 @@ impl Writer {
     fn add_key(&mut self, key: &str) -> Result<(), WriteError> {
         let invalid = |reason: String| Err(WriteError::invalid(format!("metadata key {key:?}"), reason));
         if key == "general.alignment" {
-            return invalid("is the writer's own: leave it out".into());
+            return invalid("is set by the writer: leave it out".into());
         }
         if key.is_empty() || key.len() as u64 > MAX_KEY_BYTES {
             return invalid(format!("has {} bytes: it must have 1 to {MAX_KEY_BYTES}", key.len()));
@@ -207,7 +207,7 @@ pub struct TensorWriter<W> {
     output: W,
     tensors: Vec<DirectoryEntry>,
     current: usize,
-    /// Bytes that the current tensor still lacks.
+    /// Bytes still missing from the current tensor.
     left: usize,
 }
 
@@ -215,7 +215,7 @@ impl<W: Write> TensorWriter<W> {
     /// Writes the next bytes of the tensor `name`: all of them, or a piece.
     ///
     /// # Errors
-    /// When the output refuses, when another tensor's bytes come next, or when they are more than the tensor has.
+    /// When writing fails, when another tensor's bytes come next, or when there are more bytes than the tensor has.
     pub fn write(&mut self, name: &str, bytes: &[u8]) -> Result<(), WriteError> {
         let invalid = |reason: String| Err(WriteError::invalid(format!("tensor {name:?}"), reason));
         let Some(tensor) = self.tensors.get(self.current) else {
@@ -239,10 +239,10 @@ impl<W: Write> TensorWriter<W> {
         Ok(())
     }
 
-    /// Flushes the output and hands it back.
+    /// Flushes the output and returns it.
     ///
     /// # Errors
-    /// When the output refuses, or a tensor lacks bytes.
+    /// When writing fails, or a tensor is incomplete.
     pub fn finish(mut self) -> Result<W, WriteError> {
         if let Some(tensor) = self.tensors.get(self.current) {
             let reason = format!("lacks {} of its {} bytes", self.left, tensor.n_bytes);
@@ -253,7 +253,7 @@ impl<W: Write> TensorWriter<W> {
     }
 }
 
-/// The value with its integer or float at 32 bits, where that loses nothing.
+/// The value with its integer or float narrowed to 32 bits, if that loses nothing.
 fn narrowed(value: Value<'_>) -> WriteValue<'_> {
     match value {
         Value::Unsigned(number) => u32::try_from(number).map_or(WriteValue::U64(number), WriteValue::U32),
@@ -412,7 +412,7 @@ mod tests {
         check_error(writer.tensor("u", &[], TensorType::F32), "tensor \"u\" has 0 dimensions");
         check_error(writer.tensor("u", &[1; 5], TensorType::F32), "tensor \"u\" has 5 dimensions");
         check_error(writer.tensor("u", &[0], TensorType::F32), "has a dimension of 0");
-        check_error(writer.tensor("u", &[48], TensorType::Q8_0), "no whole blocks of 32 (Q8_0)");
+        check_error(writer.tensor("u", &[48], TensorType::Q8_0), "not whole blocks of 32 (Q8_0)");
         check_error(writer.tensor("u", &[usize::MAX, 2], TensorType::F32), "more elements than can be counted");
         check_error(writer.tensor("u", &[usize::MAX / 4], TensorType::F32), "longer than can be counted");
     }

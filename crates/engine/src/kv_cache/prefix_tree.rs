@@ -1,12 +1,12 @@
 //! Finds blocks of the cache that were computed before: a tree over token ids, a block per node.
 //!
-//! Keys and values depend on a token and on all tokens before it, so a block can be used again wherever the same tokens
-//! stand from the beginning on. Finished sequences leave their blocks here. A prompt walks down from the root as far as
-//! its tokens go: whole blocks are shared, and of the block in which it goes another way the common part is copied. A
-//! node's block belongs to the tree and to every sequence that shares it.
+//! Keys and values depend on a token and on all tokens before it, so a block can be reused wherever the same tokens
+//! begin a sequence. Finished sequences leave their blocks here. A prompt walks down from the root as long as its
+//! tokens match: whole blocks are shared, and where it diverges within a block, the common part is copied. A node's
+//! block belongs to the tree and to every sequence that shares it.
 //!
-//! When blocks are needed, leaves go that were not looked at for longest, those that a sequence uses last: giving them up
-//! frees nothing. Pinned ones stay.
+//! When blocks are needed, the least recently used leaves are evicted. Leaves that a sequence still uses go last,
+//! because evicting them frees nothing. Pinned ones stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Included, Unbounded};
@@ -16,15 +16,15 @@ use super::{BLOCK_TOKENS, BlockCopy, BlockId, BlockPool, CachedSequence};
 type NodeId = usize;
 const ROOT: NodeId = 0;
 
-/// What is kept of one model's finished sequences.
+/// The blocks kept from one model's finished sequences.
 #[derive(Debug)]
 pub struct PrefixTree {
-    /// The root stands first and has no block. Places of removed nodes are used again.
+    /// The root comes first and has no block. Slots of removed nodes are reused.
     nodes: Vec<Node>,
     free_nodes: Vec<NodeId>,
-    /// Leaves without a pin, those first that were not looked at for longest.
+    /// Unpinned leaves, the least recently used first.
     leaves: BTreeSet<(u64, NodeId)>,
-    /// Counts lookups and insertions.
+    /// Counts lookups and insertions, as a clock.
     now: u64,
     n_blocks: usize,
     n_pinned: usize,
@@ -34,7 +34,7 @@ pub struct PrefixTree {
 #[derive(Debug)]
 struct Node {
     parent: NodeId,
-    /// Tokens of its block: [`BLOCK_TOKENS`] of them, or fewer where it is a leaf.
+    /// The tokens of its block: [`BLOCK_TOKENS`] of them, or fewer in a leaf.
     tokens: Box<[u32]>,
     block: BlockId,
     children: BTreeMap<Box<[u32]>, NodeId>,
@@ -84,7 +84,7 @@ impl PrefixTree {
         self.n_pinned
     }
 
-    /// Blocks that were given up because others needed them, so far.
+    /// Blocks evicted so far to make room for others.
     pub fn n_evicted(&self) -> u64 {
         self.n_evicted
     }
@@ -95,8 +95,8 @@ impl PrefixTree {
         path.len() * BLOCK_TOKENS + tail.map_or(0, |(_, n_common)| n_common)
     }
 
-    /// A sequence with as many of the first tokens as are cached. Where they end inside a block, that part is to be
-    /// copied into a block of the sequence's own, if one is free.
+    /// A sequence with as many of the first tokens as are cached. If they end inside a block, that part is to be copied
+    /// into a block of the sequence's own, provided one is free.
     pub fn find(&mut self, pool: &mut BlockPool, tokens: &[u32]) -> FoundPrefix {
         let (path, tail) = self.walk(tokens);
         self.now += 1;
@@ -115,10 +115,10 @@ impl PrefixTree {
         FoundPrefix { sequence: CachedSequence { blocks, n_tokens }, copy }
     }
 
-    /// Keeps a sequence that is no longer needed, whose tokens these are. What the tree holds already is given back.
+    /// Keeps the blocks of a finished sequence with these tokens. Blocks that the tree holds already are freed.
     ///
     /// # Panics
-    /// When there are fewer tokens than the sequence has positions.
+    /// When `tokens` is shorter than the sequence.
     pub fn keep(&mut self, pool: &mut BlockPool, tokens: &[u32], sequence: CachedSequence) {
         assert!(tokens.len() >= sequence.n_tokens, "every position has its token");
         self.now += 1;
@@ -135,7 +135,7 @@ impl PrefixTree {
         }
     }
 
-    /// Gives up blocks until `n_blocks` are free or none is left that may go. Returns whether they are free.
+    /// Evicts blocks until `n_blocks` are free or nothing more can be evicted. Returns whether they are free.
     pub fn make_room(&mut self, pool: &mut BlockPool, n_blocks: usize) -> bool {
         while pool.n_free() < n_blocks {
             if !self.give_up_one(pool) {
@@ -145,7 +145,7 @@ impl PrefixTree {
         true
     }
 
-    /// Gives up blocks until no more than `n_blocks` are kept, or none is left that may go.
+    /// Evicts blocks until at most `n_blocks` are kept, or nothing more can be evicted.
     pub fn shrink_to(&mut self, pool: &mut BlockPool, n_blocks: usize) {
         while self.n_blocks > n_blocks && self.give_up_one(pool) {}
     }
@@ -160,8 +160,8 @@ impl PrefixTree {
         true
     }
 
-    /// Keeps the whole blocks of these tokens, as far as they are cached, whatever is needed. Pins count: what is pinned
-    /// twice is to be unpinned twice. Returns how many tokens are pinned.
+    /// Protects the cached whole blocks of these tokens from eviction. Pins are counted: what is pinned twice must be
+    /// unpinned twice. Returns how many tokens are pinned.
     pub fn pin(&mut self, tokens: &[u32]) -> usize {
         let (path, _) = self.walk(tokens);
         for node in &path {
@@ -174,7 +174,7 @@ impl PrefixTree {
         path.len() * BLOCK_TOKENS
     }
 
-    /// Takes back a pin of these tokens: of as many as [`PrefixTree::pin`] said.
+    /// Undoes one pin of these tokens, as many as [`PrefixTree::pin`] returned.
     pub fn unpin(&mut self, tokens: &[u32]) {
         let (path, _) = self.walk(tokens);
         for node in path.into_iter().filter(|node| self.nodes[*node].n_pins > 0).collect::<Vec<_>>() {
@@ -186,7 +186,7 @@ impl PrefixTree {
         }
     }
 
-    /// Takes all pins back.
+    /// Removes all pins.
     pub fn unpin_all(&mut self) {
         self.n_pinned = 0;
         for id in 1..self.nodes.len() {
@@ -196,7 +196,7 @@ impl PrefixTree {
         }
     }
 
-    /// The nodes whose whole blocks the tokens begin with, and the one that has most in common with what comes then.
+    /// The nodes whose whole blocks begin the tokens, and the node that shares most with the tokens after them.
     fn walk(&self, tokens: &[u32]) -> (Vec<NodeId>, Option<(NodeId, usize)>) {
         let mut path = Vec::new();
         let mut rest = tokens;
@@ -211,8 +211,8 @@ impl PrefixTree {
         }
     }
 
-    /// The child that has most first tokens in common with these, and how many: in the order of their tokens it is one of
-    /// the two between which these would stand.
+    /// The child that shares the longest beginning with these tokens, and its length. In the order of the children's
+    /// tokens, it is one of the two between which these tokens would be inserted.
     fn nearest(&self, parent: NodeId, tokens: &[u32]) -> Option<(NodeId, usize)> {
         let children = &self.nodes[parent].children;
         let before = children.range::<[u32], _>((Unbounded, Included(tokens))).next_back();
@@ -222,12 +222,12 @@ impl PrefixTree {
         candidates.map(|(theirs, node)| (*node, n_common(theirs))).max_by_key(|(_, n_common)| *n_common)
     }
 
-    /// The child that holds all of these tokens, from the first on.
+    /// The child whose block begins with all of these tokens.
     fn child_with(&self, parent: NodeId, tokens: &[u32]) -> Option<NodeId> {
         self.nearest(parent, tokens).filter(|(_, n_common)| *n_common == tokens.len()).map(|(child, _)| child)
     }
 
-    /// Adds a block below a node. A part of it that stood there already is not needed any more.
+    /// Adds a block below a node, replacing a shorter block that is a prefix of it.
     fn add(&mut self, pool: &mut BlockPool, parent: NodeId, tokens: &[u32], block: BlockId) -> NodeId {
         if let Some((part, n_common)) = self.nearest(parent, tokens)
             && n_common == self.nodes[part].tokens.len()
@@ -275,7 +275,7 @@ impl PrefixTree {
         }
     }
 
-    /// Lets a node go in its turn if it may.
+    /// Makes a node evictable if it is an unpinned leaf.
     fn note_leaf(&mut self, id: NodeId) {
         let node = &self.nodes[id];
         if id != ROOT && node.children.is_empty() && node.n_pins == 0 {

@@ -1,4 +1,4 @@
-//! What lies between text and a model's tokens.
+//! Converts between text and a model's tokens.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -11,13 +11,13 @@ use crate::gguf::Gguf;
 use crate::template::{ChatTemplate, TemplateError, TemplateHost};
 use crate::tokenizer::Tokenizer;
 
-/// A model's tokenizer, its chat template, and what constrains its answers: all that it takes to prepare a request. It
-/// never changes, so that requests are prepared while the model works on others.
+/// A model's tokenizer, its chat template, and what constrains its answers: everything needed to prepare a request. It
+/// is immutable, so requests can be prepared while the model works on others.
 pub struct ModelText {
     tokenizer: Arc<Tokenizer>,
     template: Result<ChatTemplate, TemplateError>,
     constraints: OnceLock<ConstraintFactory>,
-    /// Held while they are being built.
+    /// Held while the constraints are being built.
     building: Mutex<()>,
     vocab_size: usize,
     context_length: usize,
@@ -50,7 +50,7 @@ impl ModelText {
     /// The model's chat template.
     ///
     /// # Errors
-    /// When the file has none that can be used: the model continues text, and cannot chat.
+    /// When the file has no usable template: the model can continue text, but cannot chat.
     pub fn template(&self) -> Result<&ChatTemplate, &TemplateError> {
         self.template.as_ref()
     }
@@ -60,7 +60,7 @@ impl ModelText {
         matches!(prompt, Prompt::Chat(_)) && self.template().is_ok_and(ChatTemplate::may_take_long)
     }
 
-    /// Makes constraints over the model's vocabulary; prepared at the first use.
+    /// Makes constraints over the model's vocabulary; built on first use.
     ///
     /// # Errors
     /// When the vocabulary cannot be constrained.
@@ -76,7 +76,7 @@ impl ModelText {
         Ok(self.constraints.get_or_init(|| factory))
     }
 
-    /// Rows of logits: every token id is below this.
+    /// Number of logits per row: every token id is below this.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }

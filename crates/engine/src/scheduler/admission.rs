@@ -1,4 +1,4 @@
-//! Who has a place in the KV cache.
+//! Decides which requests have a place in the KV cache.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,15 +12,15 @@ use super::{RequestId, Scheduler};
 pub struct Turn {
     /// Requests whose time limit has passed. They are forgotten.
     pub expired: Vec<RequestId>,
-    /// Requests that lose their place in the KV cache and wait for another.
+    /// Requests that lose their place in the KV cache and wait for a new one.
     pub dropped: Vec<RequestId>,
     /// Requests that have a place in the KV cache and are to be started, or to follow another.
     pub starting: Vec<RequestId>,
 }
 
 impl Scheduler {
-    /// Decides who has a place in the KV cache. A suspended step is void when one of its requests is named as expired or
-    /// dropped.
+    /// Decides which requests have a place in the KV cache. A suspended step is discarded when one of its requests is
+    /// named as expired or dropped.
     pub fn turn(&mut self, now: Duration) -> Turn {
         self.note(now);
         let mut turn = Turn { expired: self.expire(), ..Turn::default() };
@@ -40,8 +40,8 @@ impl Scheduler {
         expired
     }
 
-    /// Admits requests in their order. The first of a model that finds no room holds up all after it, so that a large
-    /// request is not passed by small ones for ever.
+    /// Admits requests in their order. The first request of a model that finds no room holds up all after it, so that
+    /// small requests do not overtake a large one indefinitely.
     fn admit(&mut self, now: Duration, turn: &mut Turn) {
         let mut full_models = BTreeSet::new();
         for id in self.admission_order(now) {
@@ -63,8 +63,8 @@ impl Scheduler {
         }
     }
 
-    /// Those whose patience is over, in the order of their arrival; then by lane, and in a lane one request of every
-    /// session before the second of any.
+    /// First the requests whose patience is over, in the order of their arrival; then by lane, and within a lane one
+    /// request of every session before the second of any.
     pub(super) fn admission_order(&self, now: Duration) -> Vec<RequestId> {
         if !self.requests.values().any(|request| request.is_queued()) {
             return Vec::new();
@@ -90,7 +90,7 @@ impl Scheduler {
         order.into_iter().map(|entry| entry.4).collect()
     }
 
-    /// The requests that have to go so that this one has room; `None` where that would not be enough.
+    /// The requests to pause so that this one has room; `None` if that would not be enough.
     fn make_room(&self, id: RequestId) -> Option<Vec<RequestId>> {
         let request = &self.requests[&id];
         let available = self.ready(request.model).available_blocks(request.blocks);
@@ -110,7 +110,7 @@ impl Scheduler {
         Some(victims)
     }
 
-    /// Takes a request's place in the KV cache. It waits again, before those of its lane that came later.
+    /// Takes a request's place in the KV cache away. It is queued again, ahead of later requests of its lane.
     fn pause(&mut self, id: RequestId, now: Duration, turn: &mut Turn) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         request.become_paused(now);
@@ -120,7 +120,7 @@ impl Scheduler {
         turn.dropped.push(id);
     }
 
-    /// Names the followers again whose leader has got far enough, or is gone.
+    /// Names followers again whose leader has computed enough, or is gone.
     fn call_followers(&mut self, turn: &mut Turn) {
         let is_over = |leader: &RequestId, n_tokens: usize| {
             self.requests.get(leader).is_none_or(|leader| !leader.is_running() || leader.computed >= n_tokens)

@@ -1,30 +1,30 @@
 //! How long a step takes: learnt from the steps before.
 //!
-//! A step's time is taken to be linear in what it consists of: a fixed part (the weights are read once), a part per
-//! prompt token, one per sequence that is decoded, and one per position that is attended to. The four coefficients are
-//! fitted by least squares to the measured steps, with weights that say what matters here:
+//! A step's time is modelled as linear in its contents: a fixed part (the weights are read once), a part per prompt
+//! token, one per decoded sequence, and one per attended position. The four coefficients are fitted by least squares to
+//! the measured steps, with these weights:
 //!
 //! - Errors count relative to the step's time, so that short steps are predicted as well as long ones.
-//! - Old measurements are forgotten, so that a device that has become slower is believed.
-//! - A step that took far longer than its like (something else ran on the machine) counts little.
-//! - A coefficient that the recent steps say nothing about stays where it was.
+//! - Old measurements are forgotten, so that the model adapts when the device becomes slower.
+//! - A step that took far longer than similar ones (something else ran on the machine) counts little.
+//! - A coefficient that recent steps say nothing about keeps its value.
 //! - No coefficient is ever negative: more work never takes less time.
 
 use std::ops::Add;
 
-/// What a step consists of, as far as its time depends on it.
+/// The contents of a step that determine its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepShape {
     /// Tokens of prompts.
     pub prefill_tokens: usize,
-    /// Sequences that are continued by one token.
+    /// Sequences that are extended by one token.
     pub decode_sequences: usize,
-    /// Positions that all tokens together attend to.
+    /// Positions attended to, summed over all tokens.
     pub positions_attended: usize,
 }
 
 impl StepShape {
-    /// `n_tokens` of a prompt, of which the first stands at `position`.
+    /// `n_tokens` of a prompt, the first of which is at `position`.
     pub fn prefill(position: usize, n_tokens: usize) -> Self {
         let positions_attended = n_tokens * position + n_tokens * (n_tokens + 1) / 2;
         StepShape { prefill_tokens: n_tokens, decode_sequences: 0, positions_attended }
@@ -55,17 +55,17 @@ impl Add for StepShape {
 const N_COEFFICIENTS: usize = 4;
 type Row = [f64; N_COEFFICIENTS];
 
-/// What is left of a measurement's weight after each later one: half of it after about 14.
+/// Factor by which each later measurement scales an earlier one's weight: half remains after about 14.
 const REMEMBERED: f64 = 0.95;
-/// How firmly a coefficient stays where it was, relative to one measurement that says otherwise.
+/// How strongly a coefficient resists change, relative to one measurement that contradicts it.
 const INERTIA: f64 = 0.02;
-/// A measurement counts fully while its error is within this many times the usual error.
+/// A measurement counts fully while its error is within this multiple of the usual error.
 const TOLERATED_DEVIATIONS: f64 = 3.0;
-/// The usual relative error is never believed to be smaller.
+/// Lower bound of the usual relative error.
 const SMALLEST_DEVIATION: f64 = 0.05;
-/// How fast the usual error follows the errors seen.
+/// How fast the usual error adapts to the observed errors.
 const DEVIATION_RATE: f64 = 0.1;
-/// Rounds of the descent towards the best coefficients; it goes on from where the last measurement left it.
+/// Iterations of the coordinate descent; it resumes from the result of the last measurement.
 const DESCENT_ROUNDS: usize = 30;
 
 /// Predicts the seconds of one model's steps.
@@ -73,12 +73,12 @@ const DESCENT_ROUNDS: usize = 30;
 pub struct CostModel {
     /// Seconds per step, prompt token, decoded sequence and attended position.
     coefficients: Row,
-    /// A small part of the first guess, below which a coefficient's size says nothing.
+    /// A small fraction of the first guess, below which a coefficient's size means nothing.
     floors: Row,
-    /// Weighted sums of products of features, and of features with times.
+    /// Weighted sums of products of features with each other, and of features with times.
     moments: [Row; N_COEFFICIENTS],
     targets: Row,
-    /// Usual relative error of late.
+    /// Usual relative error of recent steps.
     deviation: f64,
     is_measured: bool,
     largest_prefill: usize,
@@ -92,7 +92,7 @@ impl CostModel {
             floors: coefficients.map(|coefficient| (coefficient * 1e-3).max(1e-12)),
             moments: [[0.0; N_COEFFICIENTS]; N_COEFFICIENTS],
             targets: [0.0; N_COEFFICIENTS],
-            // Nothing has been measured, so nothing is a surprise yet.
+            // Nothing has been measured, so no measurement is an outlier yet.
             deviation: 1.0,
             is_measured: false,
             largest_prefill: 0,
@@ -100,7 +100,7 @@ impl CostModel {
     }
 
     /// A first guess for a model whose weights have this many bytes: a processor that reads 8 GB/s and computes 100
-    /// billion operations per second. The first steps put it right.
+    /// billion operations per second. The first measured steps correct it.
     pub fn for_weights(n_bytes: u64) -> Self {
         let n_bytes = n_bytes as f64;
         Self::with_coefficients([n_bytes / 8e9, n_bytes / 28e9, n_bytes / 28e9, n_bytes * 2.5e-15])
@@ -116,12 +116,12 @@ impl CostModel {
         self.is_measured
     }
 
-    /// The most prompt tokens of a step for which a prediction can be relied on: twice as many as were ever measured.
+    /// The largest prefill for which a prediction can be relied on: twice the largest ever measured.
     pub fn reliable_prefill(&self) -> usize {
         2 * self.largest_prefill
     }
 
-    /// Learns from a step. Times that are no times (zero, infinite) are left out.
+    /// Learns from a step. Times that are not valid (zero, infinite) are ignored.
     pub fn measure(&mut self, shape: StepShape, seconds: f64) {
         if !seconds.is_finite() || seconds <= 0.0 {
             return;
@@ -150,8 +150,8 @@ impl CostModel {
         }
     }
 
-    /// Finds the coefficients, none of them negative, that are best by the moments: one after the other is set to its
-    /// best value while the others stand, which converges because the sum of squares is convex.
+    /// Finds the best non-negative coefficients for the moments: each is set in turn to its best value while the others
+    /// are held fixed, which converges because the sum of squares is convex.
     fn fit(&mut self) {
         let before = self.coefficients;
         for _ in 0..DESCENT_ROUNDS {
@@ -236,7 +236,7 @@ mod tests {
             cost.measure(STEPS[0], seconds);
         }
         assert_eq!(cost.coefficients, TRUE);
-        // More tokens that take less time: no slope explains it, and none goes below zero.
+        // Time falls as tokens increase: the best slope is negative, but no coefficient goes below zero.
         for n_tokens in (1..400).rev() {
             cost.measure(StepShape::prefill(0, n_tokens), 1.0 / n_tokens as f64);
         }

@@ -1,8 +1,8 @@
-//! How long those in the queue will have to wait, as far as can be told.
+//! Estimates how long queued requests will have to wait.
 //!
-//! The estimate plays the future through once: requests end when what is left of their prompts and of an answer of usual
-//! length has been computed, and whoever waits starts when enough of those before have ended. What is more urgent is
-//! taken to be done first.
+//! The estimate plays the future through once: a request ends when the rest of its prompt and an answer of typical
+//! length have been computed, and a queued request starts when enough of those before it have ended. More urgent work
+//! is assumed to be done first.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use super::cost::StepShape;
 use super::request::Request;
 use super::{ModelId, RequestId, Scheduler};
 
-/// Tokens of an answer of usual length, before any has been seen.
+/// Typical length of an answer in tokens, before any has been seen.
 const FIRST_GUESS_ANSWER: f64 = 128.0;
-/// Nobody is told to try again sooner.
+/// The shortest time after which a caller is told to try again.
 const SHORTEST_RETRY: Duration = Duration::from_millis(100);
 
 /// A request that waits for a place in the KV cache.
@@ -26,24 +26,24 @@ pub struct QueuedRequest {
     pub lane: Lane,
     /// Its model.
     pub model: ModelId,
-    /// Its place among those of its lane that wait, from 1.
+    /// Its position among the queued requests of its lane, from 1.
     pub position: usize,
-    /// How long it is expected to wait yet.
+    /// Expected remaining wait.
     pub wait: Duration,
 }
 
-/// What is expected of a model's KV cache.
+/// The expected future of a model's KV cache.
 struct Future {
     free_blocks: usize,
     free_sequences: usize,
-    /// When requests end, in seconds from now, and how many blocks they then give back.
+    /// When requests end, in seconds from now, and how many blocks each then frees.
     ends: Vec<(f64, usize)>,
-    /// When the last of those that wait starts; nobody passes it.
+    /// When the last queued request starts; no later one starts before it.
     last_start: f64,
 }
 
 impl Scheduler {
-    /// Everything that waits, in the order in which it will be admitted.
+    /// All queued requests, in the order in which they will be admitted.
     pub fn queue(&self, now: Duration) -> Vec<QueuedRequest> {
         let mut futures: Vec<(ModelId, Future)> =
             self.ready_models().map(|model| (model, self.future_of(model))).collect();
@@ -84,7 +84,7 @@ impl Scheduler {
         }
     }
 
-    /// Seconds that a request is expected to need when nothing more urgent comes between.
+    /// Seconds that a request is expected to need if no more urgent work intervenes.
     fn seconds_left(&self, request: &Request) -> f64 {
         let cost = &self.ready(request.model).traits.cost;
         let prompt = if request.is_decoding() { 0 } else { request.uncomputed };
@@ -94,7 +94,7 @@ impl Scheduler {
         prefill + token * self.expected_answer(request)
     }
 
-    /// Tokens that a request's answer is expected to have yet.
+    /// Expected number of tokens still missing from a request's answer.
     fn expected_answer(&self, request: &Request) -> f64 {
         let counts = self.metrics.lane(request.lane).counts;
         let usual = match counts.finished {
@@ -105,8 +105,8 @@ impl Scheduler {
         left.min(request.answer_tokens.saturating_sub(request.generated) as f64)
     }
 
-    /// Seconds until a request runs that has a place in `start` seconds: when what is more urgent is done, which takes on
-    /// every model as long as its longest request.
+    /// Seconds until a request that gets its place in `start` seconds begins to run: after more urgent work is done. On
+    /// every model, that takes as long as its longest request.
     fn seconds_until(&self, request: &Request, start: f64) -> f64 {
         let longest = |model: ModelId| {
             let of_model = self.requests.values().filter(move |other| other.model == model);
@@ -119,7 +119,7 @@ impl Scheduler {
 }
 
 impl Future {
-    /// When a request of so many blocks can start, which it then does.
+    /// When a request of `n_blocks` blocks can start; records that it does.
     fn start(&mut self, n_blocks: usize) -> f64 {
         self.ends.sort_by(|one, other| other.0.total_cmp(&one.0));
         while self.free_blocks < n_blocks || self.free_sequences == 0 {

@@ -1,4 +1,4 @@
-//! What the scheduler has seen: times and counts of every lane, in memory that does not grow.
+//! Timings and counts of every lane, in memory that does not grow.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 /// Buckets of a histogram per doubling of the time: neighbours are 9 % apart.
 const BUCKETS_PER_DOUBLING: f64 = 8.0;
-/// The shortest time that is told apart from none.
+/// The shortest time that is distinguished from zero.
 const SHORTEST_SECONDS: f64 = 1e-6;
-/// Enough for more than a day.
+/// Enough buckets for more than a day.
 const N_BUCKETS: usize = 300;
 
-/// How often which time was seen, each to within 5 %. Its memory is fixed.
+/// Counts of observed times, each accurate to within 5 %. Its memory is fixed.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Box<[u64; N_BUCKETS]>,
@@ -28,7 +28,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Takes note of a time.
+    /// Records a time.
     pub fn add(&mut self, time: Duration) {
         let seconds = time.as_secs_f64();
         self.counts[bucket(seconds)] += 1;
@@ -37,12 +37,12 @@ impl Histogram {
         self.longest_seconds = self.longest_seconds.max(seconds);
     }
 
-    /// How many times were seen.
+    /// Number of recorded times.
     pub fn n(&self) -> u64 {
         self.n
     }
 
-    /// The time in seconds that a share `quantile` of those seen do not exceed; 0 where none was seen.
+    /// The time in seconds that a fraction `quantile` of the recorded times does not exceed; 0 if nothing was recorded.
     pub fn quantile(&self, quantile: f64) -> f64 {
         let rank = ((quantile * self.n as f64).ceil() as u64).max(1);
         let mut seen = 0;
@@ -53,7 +53,7 @@ impl Histogram {
         found.map_or(0.0, middle).min(self.longest_seconds)
     }
 
-    /// Its figures.
+    /// Summary statistics.
     pub fn summary(&self) -> TimeSummary {
         TimeSummary {
             n: self.n,
@@ -75,24 +75,24 @@ fn middle(bucket: usize) -> f64 {
     SHORTEST_SECONDS * ((bucket as f64 + 0.5) / BUCKETS_PER_DOUBLING).exp2()
 }
 
-/// The figures of a histogram, in seconds.
+/// Summary statistics of a histogram, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimeSummary {
-    /// How many times were seen.
+    /// Number of recorded times.
     pub n: u64,
     /// Their mean.
     pub mean_seconds: f64,
-    /// Half of them do not exceed it.
+    /// The median.
     pub p50_seconds: f64,
-    /// 95 % of them do not exceed it.
+    /// The 95th percentile.
     pub p95_seconds: f64,
-    /// 99 % of them do not exceed it.
+    /// The 99th percentile.
     pub p99_seconds: f64,
     /// The longest.
     pub longest_seconds: f64,
 }
 
-/// What one lane's requests have gone through.
+/// Statistics of one lane's requests.
 #[derive(Clone, Debug, Default)]
 pub struct LaneMetrics {
     /// From a request's arrival to its first step.
@@ -101,12 +101,12 @@ pub struct LaneMetrics {
     pub time_to_first_token: Histogram,
     /// From one token of a request to the next.
     pub time_between_tokens: Histogram,
-    /// How often what happened.
+    /// Counts of events.
     pub counts: LaneCounts,
 }
 
 impl LaneMetrics {
-    /// A request runs for the first time: after this wait, with a prompt of so many tokens, of which so many were found.
+    /// Records a request's first step: how long it waited, the tokens of its prompt, and how many of those were cached.
     pub(super) fn count_first_run(&mut self, waited: Duration, prompt_tokens: usize, cached_tokens: usize) {
         self.queue_time.add(waited);
         self.counts.prompt_tokens += prompt_tokens as u64;
@@ -115,41 +115,41 @@ impl LaneMetrics {
     }
 }
 
-/// How often what happened to the requests of a lane.
+/// Counts of what happened to the requests of a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneCounts {
-    /// Requests that came in.
+    /// Requests that arrived.
     pub arrived: u64,
     /// Requests that were refused because the queue was full or the request too large.
     pub refused: u64,
     /// Requests that were answered.
     pub finished: u64,
-    /// Requests that were taken back.
+    /// Requests that were cancelled.
     pub cancelled: u64,
-    /// Requests that something went wrong with.
+    /// Requests that failed.
     pub failed: u64,
     /// Requests whose time limit passed.
     pub timed_out: u64,
-    /// Times that a request lost its place in the KV cache, or its model's in memory, to a more urgent one.
+    /// Times that a request lost its place in the KV cache, or its model was unloaded, for a more urgent one.
     pub preemptions: u64,
-    /// Prompt tokens of the requests that began to run.
+    /// Prompt tokens of the requests that started.
     pub prompt_tokens: u64,
-    /// Those of them that were found in the KV cache.
+    /// Prompt tokens that were found in the KV cache.
     pub cached_tokens: u64,
-    /// Requests that found some.
+    /// Requests whose prompt was at least partly cached.
     pub prefix_hits: u64,
     /// Tokens of answers.
     pub generated_tokens: u64,
 }
 
-/// What all lanes' requests have gone through.
+/// Statistics of all lanes.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     lanes: [LaneMetrics; Lane::ALL.len()],
 }
 
 impl Metrics {
-    /// What a lane's requests have gone through.
+    /// Statistics of a lane.
     pub fn lane(&self, lane: Lane) -> &LaneMetrics {
         &self.lanes[lane as usize]
     }
@@ -158,7 +158,7 @@ impl Metrics {
         &mut self.lanes[lane as usize]
     }
 
-    /// The figures of every lane, the most urgent first.
+    /// Summaries of every lane, the most urgent first.
     pub fn summary(&self) -> Vec<LaneSummary> {
         let summarize = |lane: Lane| {
             let metrics = self.lane(lane);
@@ -174,7 +174,7 @@ impl Metrics {
     }
 }
 
-/// The figures of a lane.
+/// Summary of a lane.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LaneSummary {
     /// The lane.
@@ -185,7 +185,7 @@ pub struct LaneSummary {
     pub time_to_first_token: TimeSummary,
     /// From one token of a request to the next.
     pub time_between_tokens: TimeSummary,
-    /// How often what happened.
+    /// Counts of events.
     #[serde(flatten)]
     pub counts: LaneCounts,
 }

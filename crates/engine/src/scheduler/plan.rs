@@ -1,4 +1,4 @@
-//! What a step is to do, and what has come of it.
+//! What a step is to do, and its outcome.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::{ModelId, RequestId};
 pub struct StepPlan {
     /// The model.
     pub model: ModelId,
-    /// Whether it begins or goes on.
+    /// Whether it begins or resumes.
     pub kind: StepKind,
-    /// The requests that it advances, each once.
+    /// The requests that it advances, each listed once.
     pub entries: Vec<StepEntry>,
-    /// When it is to be suspended, where the model can be.
+    /// When it is to be suspended, if the model supports that.
     pub pause: Pause,
     /// Seconds that it is expected to take.
     pub seconds: f64,
@@ -26,12 +26,12 @@ impl StepPlan {
     }
 }
 
-/// Whether a step begins or goes on.
+/// Whether a step begins or resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepKind {
-    /// It begins. A suspended step of the model is void with that.
+    /// It begins, discarding the model's suspended step, if any.
     Begin,
-    /// It is the model's suspended step.
+    /// It resumes the model's suspended step.
     Resume,
 }
 
@@ -40,21 +40,20 @@ pub enum StepKind {
 pub struct StepEntry {
     /// The request.
     pub request: RequestId,
-    /// How many of its tokens that are not computed yet, from the first on.
+    /// How many of its uncomputed tokens, from the first on.
     pub n_tokens: usize,
-    /// Whether they are all of them, so that the next token can be chosen.
+    /// Whether these are all of its uncomputed tokens, so that the next token can be chosen.
     pub wants_logits: bool,
 }
 
 /// When a step is to be suspended at the end of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
-    /// It is not.
+    /// Never.
     Never,
     /// When a request has arrived.
     OnArrival,
-    /// When a request has arrived, or when another slice would take it beyond this much time; after one slice at the
-    /// earliest.
+    /// When a request has arrived, or when another slice would exceed this much time; after one slice at the earliest.
     After(Duration),
 }
 
@@ -63,12 +62,12 @@ pub enum Pause {
 pub struct Progress {
     /// The request.
     pub request: RequestId,
-    /// Tokens of it that the KV cache holds.
+    /// Number of its tokens in the KV cache.
     pub computed: usize,
-    /// Tokens that are to be computed: what is left of the prompt, or what was chosen last.
+    /// Tokens still to be computed: the rest of the prompt, or the token chosen last.
     pub uncomputed: usize,
     /// Tokens of its answer so far.
     pub generated: usize,
-    /// Whether it has ended; it is forgotten then.
+    /// Whether it has ended; it is then forgotten.
     pub has_ended: bool,
 }

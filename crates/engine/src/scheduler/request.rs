@@ -1,4 +1,4 @@
-//! One request, as the scheduler sees it: counts of tokens, never the tokens.
+//! One request, as the scheduler sees it: token counts, never the tokens themselves.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use hone_protocol::{Lane, SessionId};
 use super::cost::StepShape;
 use super::{ModelId, RequestId, blocks_for};
 
-/// What the scheduler has to know of a request that comes in.
+/// What the scheduler needs to know about an arriving request.
 #[derive(Clone, Debug)]
 pub struct Arrival {
     /// The model that it is for.
     pub model: ModelId,
     /// How soon it is needed.
     pub lane: Lane,
-    /// Whose it is; a request without a session takes turns as a session of its own.
+    /// The session it belongs to; a request without one takes turns as a session of its own.
     pub session: Option<SessionId>,
     /// Tokens of its prompt; at least one.
     pub prompt_tokens: usize,
     /// The most tokens of its answer.
     pub answer_tokens: usize,
-    /// How long its steps may take together.
+    /// How long its steps may take in total.
     pub time_limit: Option<Duration>,
 }
 
@@ -31,7 +31,7 @@ impl Arrival {
     }
 }
 
-/// Who takes turns.
+/// The unit that takes turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SessionKey {
     Session(SessionId),
@@ -41,13 +41,13 @@ pub(super) enum SessionKey {
 /// Where a request stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// In the queue since then, without a place in the KV cache.
+    /// In the queue since `since`, without a place in the KV cache.
     Waiting { since: Duration },
-    /// It has a place; what the cache holds of its prompt is not known yet.
+    /// It has a place; how much of its prompt is cached is not known yet.
     Admitted,
-    /// It waits until another request has computed what both have in common.
+    /// It waits until another request has computed their shared beginning.
     Following { leader: RequestId, n_tokens: usize },
-    /// Its tokens are computed.
+    /// Its tokens are being computed.
     Running,
 }
 
@@ -60,20 +60,20 @@ pub(super) struct Request {
     pub(super) phase: Phase,
     /// Tokens in the KV cache.
     pub(super) computed: usize,
-    /// Tokens that are known and not in the KV cache: of the prompt, or the last of the answer.
+    /// Known tokens that are not in the KV cache: of the prompt, or the last of the answer.
     pub(super) uncomputed: usize,
     /// Tokens of the answer so far.
     pub(super) generated: usize,
     pub(super) answer_tokens: usize,
-    /// Blocks that are reserved while it has a place.
+    /// Blocks reserved while it has a place.
     pub(super) blocks: usize,
-    /// Whether it keeps its place whatever comes.
+    /// Whether it can no longer be paused.
     pub(super) is_protected: bool,
     pub(super) arrived: Duration,
-    /// Time spent waiting before the present phase.
+    /// Time spent waiting before the current phase.
     waited: Duration,
     pub(super) first_run: Option<Duration>,
-    /// Time of the steps that it took part in.
+    /// Total time of the steps that it was part of.
     pub(super) ran: Duration,
     pub(super) time_limit: Option<Duration>,
     pub(super) last_token: Option<Duration>,
@@ -84,7 +84,7 @@ pub(super) struct Request {
 pub struct ParkedRequest(pub(super) Request);
 
 impl ParkedRequest {
-    /// Its name.
+    /// Its id.
     pub fn id(&self) -> RequestId {
         self.0.id
     }
@@ -121,12 +121,12 @@ impl Request {
         self.phase == Phase::Running
     }
 
-    /// Whether its next token is one of its answer.
+    /// Whether its next token belongs to the answer.
     pub(super) fn is_decoding(&self) -> bool {
         self.generated > 0 && self.uncomputed == 1
     }
 
-    /// What `n_tokens` more of it add to a step.
+    /// What computing `n_tokens` more of it adds to a step.
     pub(super) fn shape(&self, n_tokens: usize) -> StepShape {
         match self.is_decoding() {
             true => StepShape::decode(self.computed),
@@ -134,7 +134,7 @@ impl Request {
         }
     }
 
-    /// How long it has waited for a place in all.
+    /// How long it has waited for a place in total.
     pub(super) fn waited(&self, now: Duration) -> Duration {
         match self.phase {
             Phase::Waiting { since } => self.waited + now.saturating_sub(since),
@@ -142,12 +142,12 @@ impl Request {
         }
     }
 
-    /// How urgent it is that its model stays: most urgent where it keeps its place whatever comes.
+    /// How urgently its model must stay in memory: most urgent if the request can no longer be paused.
     pub(super) fn urgency(&self) -> Lane {
         if self.is_protected { Lane::Interactive } else { self.lane }
     }
 
-    /// Time in which others had the device does not count.
+    /// Only time in which it had the device counts.
     pub(super) fn is_expired(&self) -> bool {
         self.time_limit.is_some_and(|limit| self.ran >= limit)
     }
@@ -166,8 +166,8 @@ impl Request {
         self.phase = Phase::Running;
     }
 
-    /// Loses its place in the KV cache; all of its tokens are to be computed again. The time that it has had does not
-    /// count against its limit: that was lost to somebody more urgent.
+    /// Loses its place in the KV cache; all of its tokens must be computed again. The time it has used no longer counts
+    /// against its limit, since it was lost to a more urgent request.
     pub(super) fn become_paused(&mut self, now: Duration) {
         debug_assert!(!self.is_queued() && !self.is_protected);
         self.uncomputed += self.computed;
@@ -176,7 +176,7 @@ impl Request {
         self.phase = Phase::Waiting { since: now };
     }
 
-    /// Its model leaves memory. What it waits from now on is no waiting for a place.
+    /// Its model is unloaded. From now on, its waiting does not count as waiting for a place.
     pub(super) fn become_parked(&mut self, now: Duration) {
         if !self.is_queued() {
             self.become_paused(now);

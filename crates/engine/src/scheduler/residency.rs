@@ -1,8 +1,8 @@
-//! Which models stay in memory: one budget over the weights and KV caches of all of them.
+//! Decides which models stay in memory: one budget covers the weights and KV caches of all of them.
 //!
-//! A model is admitted before it is loaded. Where the budget does not suffice, idle models go, those first that were not
-//! used for longest, and then those that have less urgent requests only. For what is as urgent, it waits; pinned models
-//! stay whatever comes. Pure bookkeeping: nothing here loads or measures anything.
+//! A model is admitted before it is loaded. If the budget does not suffice, idle models are unloaded, the least
+//! recently used first, and then those that have only less urgent requests. If only equally urgent models are left, it
+//! waits; pinned models always stay. Pure bookkeeping: nothing here loads or measures anything.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use thiserror::Error;
 use super::request::Request;
 use super::{ModelId, ModelState, Scheduler};
 
-/// What a model takes, in bytes.
+/// The memory of a model, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelMemory {
     /// Of its weights.
@@ -29,7 +29,7 @@ impl ModelMemory {
     }
 }
 
-/// There can be no memory for a model.
+/// A model can never fit into memory.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error(
     "it needs {} MiB (weights {} MiB, KV cache {} MiB), and models may use {} MiB{}: raise the limit (--memory-limit), or \
@@ -38,20 +38,20 @@ impl ModelMemory {
     taken_by_pinned(*pinned)
 )]
 pub struct OverBudget {
-    /// What the model would take.
+    /// The memory that the model would take.
     pub wanted: ModelMemory,
-    /// What all models together may take.
+    /// The budget of all models together.
     pub budget: u64,
-    /// What is taken by models that stay whatever comes.
+    /// The memory taken by pinned models.
     pub pinned: u64,
 }
 
 /// Whether a model may be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Now, when these have been unloaded.
+    /// Now, once these have been unloaded.
     Now(Vec<ModelId>),
-    /// When what is as urgent has ended.
+    /// Once work that is as urgent has ended.
     Later,
 }
 
@@ -78,28 +78,29 @@ impl Scheduler {
         self.budget
     }
 
-    /// What the models take.
+    /// The memory that the models take.
     pub fn taken_memory(&self) -> u64 {
         self.models.values().map(|state| state.memory.total()).sum()
     }
 
-    /// Bytes that no model takes.
+    /// Bytes not taken by any model.
     pub fn free_memory(&self) -> u64 {
         self.budget.map_or(u64::MAX, |budget| budget.saturating_sub(self.taken_memory()))
     }
 
-    /// Bytes that a model could have that is wanted so urgently, if everything went that gives way to it.
+    /// Bytes that a model requested in this lane could have, if everything that gives way to it were unloaded.
     pub fn attainable_memory(&self, lane: Lane) -> u64 {
         let staying = self.models.iter().filter(|(id, _)| !self.gives_way(**id, lane));
         let taken: u64 = staying.map(|(_, state)| state.memory.total()).sum();
         self.budget.map_or(u64::MAX, |budget| budget.saturating_sub(taken))
     }
 
-    /// A model is about to be loaded, for a request of this lane. Its memory counts from now on, and until it has been
-    /// [added](Scheduler::add_model) nothing takes that from it. A pinned one stays whatever comes.
+    /// Reserves memory for a model that is about to be loaded for a request of this lane. Its memory counts from now
+    /// on, and until it has been [added](Scheduler::add_model) nothing can take it away. A pinned model is never
+    /// unloaded.
     ///
     /// # Errors
-    /// When it does not fit beside what is pinned; nothing has changed then.
+    /// When it does not fit alongside the pinned models; nothing has changed then.
     pub fn admit_model(
         &mut self,
         model: ModelId,
@@ -120,7 +121,7 @@ impl Scheduler {
         Ok(Admission::Now(unloaded))
     }
 
-    /// The models that have to go so that so many bytes become free: the idle ones first, then the least urgent.
+    /// The models to unload so that `n_bytes` become free: the idle ones first, then the least urgent.
     fn first_to_go(&self, mut n_bytes: u64, lane: Lane) -> Vec<ModelId> {
         let mut candidates: Vec<ModelId> = self.models.keys().copied().filter(|id| self.gives_way(*id, lane)).collect();
         candidates.sort_by_key(|id| (self.urgency_of(*id).map(Reverse), self.models[id].last_used));
@@ -132,12 +133,12 @@ impl Scheduler {
         candidates.into_iter().take_while(is_needed).collect()
     }
 
-    /// Whether a model may go for one that is wanted so urgently.
+    /// Whether a model may be unloaded for one that is requested in this lane.
     fn gives_way(&self, model: ModelId, lane: Lane) -> bool {
         !self.models[&model].is_pinned && self.urgency_of(model).is_none_or(|urgency| urgency > lane)
     }
 
-    /// As urgent as the most urgent of its requests; `None` where it has none. While it is loaded it is as urgent as can be.
+    /// The lane of its most urgent request; `None` if it has none. While being loaded, it is as urgent as possible.
     fn urgency_of(&self, model: ModelId) -> Option<Lane> {
         if self.models[&model].ready.is_none() {
             return Some(Lane::Interactive);
@@ -145,7 +146,7 @@ impl Scheduler {
         self.requests.values().filter(|request| request.model == model).map(Request::urgency).min()
     }
 
-    /// A model takes less than was thought.
+    /// Updates the memory of a model that takes less than was reserved.
     pub fn set_memory(&mut self, model: ModelId, memory: ModelMemory) {
         if let Some(state) = self.models.get_mut(&model) {
             state.memory = memory;
@@ -159,7 +160,7 @@ impl Scheduler {
         (!is_busy).then_some(state.last_used)
     }
 
-    /// What a model takes.
+    /// The memory of a model.
     pub fn memory(&self, model: ModelId) -> Option<ModelMemory> {
         self.models.get(&model).map(|state| state.memory)
     }
@@ -210,7 +211,7 @@ mod tests {
         scheduler
     }
 
-    /// A request keeps a model busy.
+    /// Adds a request, which keeps its model busy.
     fn arrive(scheduler: &mut Scheduler, model: u32, lane: Lane, now: Duration) {
         let (model, session, time_limit) = (ModelId(model), None, None);
         let arrival = Arrival { model, lane, session, prompt_tokens: 1, answer_tokens: 1, time_limit };

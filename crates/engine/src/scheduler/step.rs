@@ -1,4 +1,4 @@
-//! The next step, and what it means when it is done.
+//! Plans the next step, and accounts for it when it is done.
 
 use std::time::Duration;
 
@@ -11,10 +11,9 @@ use super::step_builder::{Candidate, SMALLEST_CHUNK, StepBuilder};
 use super::{ModelId, ReadyModel, RequestId, Scheduler};
 use crate::kv_cache::BLOCK_TOKENS;
 
-/// A step that can be suspended is cut so that it has no more slices of a chunk's length than this: what is lost when it
-/// becomes void stays small.
+/// The most chunks that a step that can be suspended may span, so that little is lost when it is discarded.
 const MOST_CHUNKS: usize = 25;
-/// A suspended step is expected to take at least this part of its time again.
+/// A suspended step is expected to take at least this fraction of its total time again.
 const LEAST_REMAINDER: f64 = 0.05;
 
 /// A step that is being carried out.
@@ -22,17 +21,17 @@ const LEAST_REMAINDER: f64 = 0.05;
 pub(super) struct RunningStep {
     pub(super) plan: StepPlan,
     shape: StepShape,
-    /// Seconds that its earlier parts took.
+    /// Seconds spent on its earlier parts.
     spent: f64,
     /// The lane of the most urgent request that could have run.
     top: Lane,
-    /// The part of the step's time that is each lane's.
+    /// Each lane's fraction of the step's time.
     parts: [f64; Lane::ALL.len()],
     /// Lanes that had work.
     had_work: [bool; Lane::ALL.len()],
 }
 
-/// A step that other models' steps have come between.
+/// A step suspended so that other models' steps could run.
 #[derive(Clone, Debug)]
 pub(super) struct SuspendedStep {
     pub(super) plan: StepPlan,
@@ -56,7 +55,7 @@ impl Scheduler {
         Some(step.plan)
     }
 
-    /// The step of [`Scheduler::plan`] is done; `extra` was computed beyond what was planned.
+    /// The planned step is done; `extra` was computed beyond the plan.
     pub fn step_done(&mut self, now: Duration, elapsed: Duration, progress: &[Progress], extra: StepShape) {
         self.note(now);
         let Some(running) = self.running.take() else { return };
@@ -69,7 +68,7 @@ impl Scheduler {
         }
     }
 
-    /// The step of [`Scheduler::plan`] has been suspended.
+    /// The planned step has been suspended.
     pub fn step_suspended(&mut self, elapsed: Duration) {
         let Some(running) = self.running.take() else { return };
         self.settle(&running, elapsed.as_secs_f64());
@@ -81,17 +80,18 @@ impl Scheduler {
         }
     }
 
-    /// The step of [`Scheduler::plan`] failed; its requests stand where they stood, and are to be cancelled or retried.
+    /// The planned step failed; its requests are unchanged, and are to be cancelled or retried.
     pub fn step_failed(&mut self) {
         self.running = None;
     }
 
-    /// The lane that a request counts as: its own, or a more urgent one where it holds up a request of that one.
+    /// The lane in which a request is scheduled: its own, or a more urgent one whose request it holds up.
     pub fn counts_as(&self, id: RequestId) -> Option<Lane> {
         self.requests.get(&id).map(|request| self.effective_lane(request))
     }
 
-    /// All that could be advanced: by lane, and within a lane the session first that was given least.
+    /// All requests that could be advanced: by lane, and within a lane by session, starting with the one that was given
+    /// least.
     fn candidates(&self) -> Vec<Candidate<'_>> {
         let running = self.requests.values().filter(|request| request.is_running());
         let mut candidates: Vec<(f64, Candidate<'_>)> = running
@@ -106,8 +106,8 @@ impl Scheduler {
         candidates.into_iter().map(|(_, candidate)| candidate).collect()
     }
 
-    /// A request that cannot be made to leave the KV cache is as urgent as the most urgent one that waits for its place:
-    /// else that one would wait for as long as the time that is left over for the less urgent one takes.
+    /// A request that cannot be paused is as urgent as the most urgent one that waits for its place: otherwise that one
+    /// would have to wait until the other had finished in the time left over by urgent work.
     fn effective_lane(&self, request: &Request) -> Lane {
         if !request.is_protected {
             return request.lane;
@@ -116,7 +116,7 @@ impl Scheduler {
         waiting.map(|other| other.lane).fold(request.lane, Lane::min)
     }
 
-    /// The chunk of a lane below `top` that has earned it, and the prices of those that save for one.
+    /// The chunk of a lane below `top` that has earned it, and the prices for lanes that are still saving.
     fn earned_step(&self, candidates: &[Candidate<'_>], top: Lane) -> (Option<RunningStep>, Vec<(Lane, f64)>) {
         let mut prices = Vec::new();
         for lane in Lane::ALL.into_iter().filter(|lane| *lane > top) {
@@ -175,7 +175,7 @@ impl Scheduler {
         let is_awaited = all.iter().any(|other| other.lane == Lane::Interactive && other.request.is_decoding());
         let longest = match cost.is_measured() {
             true => self.settings.longest_step,
-            // What is believed before anything has been measured is on the safe side.
+            // Before anything has been measured, estimates err on the safe side.
             false => 4 * self.settings.longest_step,
         };
         let limit = if is_awaited { self.settings.interactive_chunk } else { longest }.as_secs_f64();
@@ -185,8 +185,8 @@ impl Scheduler {
         builder.add_prefills(own, limit);
     }
 
-    /// Adds what a lane has earned the time for, as long as the step takes no longer than `limit` seconds. Returns the
-    /// seconds that it adds.
+    /// Adds what a lane has earned the time for, as long as the step takes at most `limit` seconds. Returns the added
+    /// seconds.
     fn add_joining<'a>(
         &self,
         builder: &mut StepBuilder<'a>,
@@ -201,7 +201,7 @@ impl Scheduler {
         builder.seconds() - before
     }
 
-    /// A step of a lane that is not interactive, or what is left of one that was suspended.
+    /// A step of a lane that is not interactive, or the rest of a suspended one.
     fn chunk(&self, candidates: &[Candidate<'_>], lane: Lane, model: ModelId) -> RunningStep {
         let state = self.ready(model);
         if let Some(suspended) = &state.suspended {
@@ -213,7 +213,8 @@ impl Scheduler {
         let head = own[0].request;
         builder.add(head, if head.is_decoding() { 1 } else { head.uncomputed.min(SMALLEST_CHUNK) });
         let limit = self.chunk_limit(state, builder.seconds());
-        // What less urgent lanes have earned comes before the rest of the chunk: else a full one would leave them nothing.
+        // What less urgent lanes have earned is added before the rest of the chunk: otherwise a full one would leave
+        // them nothing.
         let mut parts = [0.0; Lane::ALL.len()];
         for lower in Lane::ALL.into_iter().filter(|lower| *lower > lane) {
             if self.next_model(candidates, lower) == Some(model) {
@@ -227,8 +228,8 @@ impl Scheduler {
         self.running_step(&builder, model, state.pause(), lane, parts)
     }
 
-    /// Seconds that a chunk may take whose least work takes `least`. Where that is longer than the budget already, twice
-    /// its time is spent on more than the least; where nothing has been measured, no time beyond the least is risked.
+    /// The limit in seconds of a chunk whose least work takes `least`. If that exceeds the budget, the limit is twice
+    /// the least; if nothing has been measured, the chunk does no more than the least.
     fn chunk_limit(&self, state: &ReadyModel, least: f64) -> f64 {
         let budget = self.settings.chunk.as_secs_f64() * state.traits.slices.clamp(1, MOST_CHUNKS) as f64;
         match state.traits.cost.is_measured() {
@@ -238,7 +239,7 @@ impl Scheduler {
         }
     }
 
-    /// What is left of a suspended step. The lane that needs the model pays for it, whosever it is.
+    /// The rest of a suspended step. The lane that needs the model pays for it, whichever lane began it.
     fn resumed(&self, suspended: &SuspendedStep, top: Lane) -> RunningStep {
         let SuspendedStep { plan, shape, spent } = suspended.clone();
         let parts = Lane::ALL.map(|lane| if lane == top { 1.0 } else { 0.0 });
@@ -262,8 +263,8 @@ impl Scheduler {
         RunningStep { plan, shape: builder.shape(), spent: 0.0, top, parts, had_work: self.lanes_with_work() }
     }
 
-    /// The model that a lane uses next: one that it has a suspended step on, else that of its first candidate. A model
-    /// that a less urgent lane has a suspended step on is left for last: that step would have to be paid for.
+    /// The model that a lane uses next: one on which it has a suspended step, otherwise that of its first candidate. A
+    /// model on which a less urgent lane has a suspended step comes last, because that step would have to be paid for.
     fn next_model(&self, candidates: &[Candidate<'_>], lane: Lane) -> Option<ModelId> {
         let own = || candidates.iter().filter(|candidate| candidate.lane == lane).map(Candidate::model);
         if lane == Lane::Interactive {
@@ -304,7 +305,7 @@ impl Scheduler {
         self.running = Some(step);
     }
 
-    /// Writes down whose time it was.
+    /// Charges lanes and sessions for a step.
     fn settle(&mut self, step: &RunningStep, elapsed: f64) {
         for lane in Lane::ALL.into_iter().filter(|lane| *lane > step.top) {
             let own = elapsed * step.parts[lane as usize];

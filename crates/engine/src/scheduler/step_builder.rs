@@ -1,4 +1,4 @@
-//! Puts a step together within a time limit.
+//! Assembles a step within a time limit.
 
 use hone_protocol::Lane;
 
@@ -7,16 +7,16 @@ use super::plan::StepEntry;
 use super::request::Request;
 use super::{ModelId, RequestId};
 
-/// A prompt that does not end sooner is never cut into smaller pieces: each costs a turn of its own.
+/// Prompts are never cut into pieces smaller than this, unless they end sooner: each piece costs a turn.
 pub(super) const SMALLEST_CHUNK: usize = 8;
-/// Predictions are not exact enough to cut a step shorter for less than this.
+/// Predictions are not exact enough to cut a step short over less than this.
 const TOLERANCE: f64 = 1.01;
 
-/// A request whose tokens could be computed now.
+/// A request that could be advanced now.
 #[derive(Clone, Copy)]
 pub(super) struct Candidate<'a> {
     pub(super) request: &'a Request,
-    /// The lane that it counts as.
+    /// The lane in which it is scheduled.
     pub(super) lane: Lane,
 }
 
@@ -29,7 +29,7 @@ impl Candidate<'_> {
         self.request.model
     }
 
-    /// The fewest tokens that it is worth a turn for.
+    /// The fewest tokens that are worth a turn.
     pub(super) fn least_tokens(&self) -> usize {
         self.request.uncomputed.min(SMALLEST_CHUNK)
     }
@@ -68,7 +68,7 @@ impl<'a> StepBuilder<'a> {
         self.entries.iter().map(entry).collect()
     }
 
-    /// Adds the next token of every answer, as many as fit into `limit` seconds.
+    /// Adds the next token of as many answers as fit into `limit` seconds.
     pub(super) fn add_decodes(&mut self, candidates: &[Candidate<'a>], limit: f64) {
         for candidate in candidates.iter().filter(|candidate| candidate.request.is_decoding()) {
             let is_there = self.n_tokens_of(candidate.request) > 0;
@@ -78,7 +78,7 @@ impl<'a> StepBuilder<'a> {
         }
     }
 
-    /// Adds parts of prompts, as much as fits into `limit` seconds, the first candidate's first.
+    /// Adds parts of prompts, as much as fits into `limit` seconds, starting with the first candidate.
     pub(super) fn add_prefills(&mut self, candidates: &[Candidate<'a>], limit: f64) {
         for candidate in candidates.iter().filter(|candidate| !candidate.request.is_decoding()) {
             let n_tokens = self.most_tokens(candidate.request, limit);
@@ -89,7 +89,7 @@ impl<'a> StepBuilder<'a> {
         }
     }
 
-    /// Adds tokens of a request whatever they cost.
+    /// Adds tokens of a request, whatever they cost.
     pub(super) fn add(&mut self, request: &'a Request, n_tokens: usize) {
         if n_tokens == 0 {
             return;
@@ -103,7 +103,7 @@ impl<'a> StepBuilder<'a> {
         }
     }
 
-    /// The most further tokens of a prompt with which the step takes no longer than `limit` seconds.
+    /// The most additional prompt tokens with which the step takes at most `limit` seconds.
     fn most_tokens(&self, request: &Request, limit: f64) -> usize {
         let left = request.uncomputed - self.n_tokens_of(request);
         let (mut fits, mut too_many) = (0, left.min(self.prefill_room) + 1);
@@ -118,7 +118,7 @@ impl<'a> StepBuilder<'a> {
         self.entries.iter().find(|(there, _)| there.id == request.id).map_or(0, |(_, n_tokens)| *n_tokens)
     }
 
-    /// Whether the step takes no longer than `limit` seconds with `n_more` tokens of a request.
+    /// Whether the step takes at most `limit` seconds with `n_more` tokens of a request.
     fn fits(&self, request: &Request, n_more: usize, limit: f64) -> bool {
         let so_far = self.n_tokens_of(request);
         let added = request.shape(so_far + n_more);

@@ -1,9 +1,9 @@
-//! A second, smaller model that guesses what the first will say.
+//! A second, smaller model that guesses what the first will generate.
 //!
-//! It must have the same vocabulary. For every request it keeps a sequence of its own, which it brings up to what the
-//! request holds by now whenever it is asked: what was guessed wrong is forgotten, what came instead is computed. Where it
-//! is far behind (a new request's prompt) it catches up over several steps, so that none of them takes long. It cannot
-//! fail a request: where something is wrong, it guesses nothing.
+//! It must have the same vocabulary. For every request it keeps its own sequence, which it synchronizes with the
+//! request on each call: wrong guesses are dropped, and the tokens that replaced them are computed. If it is far behind
+//! (a new request's prompt), it catches up over several steps, so that none of them takes long. It can never fail a
+//! request: on an error, it guesses nothing.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::sampler::argmax;
 use crate::scheduler::RequestId;
 use crate::tokenizer::Tokenizer;
 
-/// The most tokens that it catches up in a step.
+/// The most tokens that it catches up per step.
 const CATCH_UP: usize = 256;
 
 /// A model cannot guess for another.
@@ -34,7 +34,7 @@ pub(crate) struct DraftModel {
     sequences: BTreeMap<RequestId, Behind>,
 }
 
-/// What it has computed of a request.
+/// What it has computed for a request.
 #[derive(Default)]
 struct Behind {
     sequence: CachedSequence,
@@ -42,14 +42,14 @@ struct Behind {
 }
 
 impl DraftModel {
-    /// Lets `model` guess for a model with the vocabulary of `tokenizer`; one token of it takes `relative_cost` of the time
-    /// that one of the other takes.
+    /// Lets `model` guess for a model with the vocabulary of `tokenizer`. A token of `model` takes `relative_cost` of
+    /// the time of one of the other model.
     pub(crate) fn new(model: Model, relative_cost: f32, tokenizer: &Tokenizer) -> Result<Self, VocabularyDiffers> {
         check_vocabulary(model.tokenizer(), tokenizer)?;
         Ok(DraftModel { model, relative_cost, sequences: BTreeMap::new() })
     }
 
-    /// What a token costs, in steps of the model that is guessed for.
+    /// The cost of a token, in steps of the model that is guessed for.
     pub(crate) fn relative_cost(&self) -> f32 {
         self.relative_cost
     }
@@ -70,7 +70,7 @@ impl DraftModel {
         }
     }
 
-    /// A request is over, or waits.
+    /// A request is over or paused.
     pub(crate) fn forget(&mut self, request: RequestId) {
         if let Some(behind) = self.sequences.remove(&request) {
             self.model.release(behind.sequence);
@@ -84,7 +84,7 @@ impl DraftModel {
         most: usize,
         drafted: &mut Vec<u32>,
     ) -> Result<(), ModelError> {
-        // The last token is always computed: what follows it is wanted.
+        // The last token is always computed, because the token after it is wanted.
         let n_common = std::iter::zip(&tokens[..tokens.len() - 1], &behind.tokens).take_while(|(a, b)| a == b).count();
         self.model.truncate(&mut behind.sequence, n_common);
         behind.tokens.truncate(n_common);
@@ -103,7 +103,7 @@ impl DraftModel {
         Ok(())
     }
 
-    /// Appends tokens to a sequence; the likeliest token after them.
+    /// Appends tokens to a sequence and returns the likeliest next token.
     fn compute(&mut self, behind: &mut Behind, tokens: &[u32]) -> Result<u32, ModelError> {
         let n_tokens = self.model.tokenizer().n_tokens();
         let logits = tokens.len() - 1..tokens.len();
@@ -113,7 +113,7 @@ impl DraftModel {
     }
 }
 
-/// Guesses are ids of tokens, so that the same ids must stand for the same tokens.
+/// Guesses are token ids, so the same ids must stand for the same tokens.
 fn check_vocabulary(ours: &Tokenizer, theirs: &Tokenizer) -> Result<(), VocabularyDiffers> {
     if ours.n_tokens() != theirs.n_tokens() {
         return Err(VocabularyDiffers::Size { ours: ours.n_tokens(), theirs: theirs.n_tokens() });

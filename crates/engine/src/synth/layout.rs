@@ -1,9 +1,9 @@
-//! What stands in a model's file: its metadata, and its tensors with the spread of their weights.
+//! The contents of a model's file: its metadata, and its tensors with the spread of their weights.
 //!
-//! Names of keys and tensors are those of `gguf-py/gguf/constants.py`, which keys an architecture has is as in the
+//! Names of keys and tensors are those of `gguf-py/gguf/constants.py`; which keys an architecture has follows
 //! `convert_hf_to_gguf` of the same project (<https://github.com/ggml-org/llama.cpp>). Two of its conventions do not
 //! show in random weights: `llama` files store the rows of queries and keys permuted for interleaved rotation, and
-//! Gemma's norm weights have the 1 that the model adds to them already in.
+//! Gemma's norm weights already include the 1 that the model adds to them.
 
 use crate::gguf::{TensorType, WriteError, WriteValue, Writer};
 
@@ -12,14 +12,14 @@ use super::{Architecture, Quantization, RopeScaling, Shape};
 
 /// Standard deviation of the logits.
 const LOGIT_SPREAD: f32 = 3.0;
-/// Standard deviation of query–key products before the softmax: enough for attention to prefer some positions.
+/// Standard deviation of query–key products before the softmax: enough for attention to favor some positions.
 const SCORE_SPREAD: f32 = 1.5;
 /// Root mean square of silu(x)·y and gelu(x)·y, where x and y are normally distributed.
 const GATED_SPREAD: f32 = 0.6;
-/// How much larger the sum of all branches is than the embedding that it is added to. A model that uses one matrix for
-/// embeddings and logits would otherwise find the last token in its hidden state and repeat it for ever.
+/// How much larger the sum of all branches is than the embedding that it is added to. Otherwise a model that uses one
+/// matrix for embeddings and logits would find the last token in its hidden state and repeat it indefinitely.
 const BRANCHES_TO_EMBEDDING: f32 = 12.0;
-/// Norm weights and factors lie this far around their mean.
+/// Relative standard deviation of norm weights and factors around their mean.
 const RELATIVE_SPREAD: f32 = 0.1;
 const BIAS_SPREAD: f32 = 0.3;
 
@@ -54,13 +54,13 @@ impl PlannedTensor {
         self.n_elements() / self.tensor_type.block_elements() * self.tensor_type.block_bytes()
     }
 
-    /// Weights that are trained: factors of the position encoding are none.
+    /// Number of trained weights, which excludes factors of the position encoding.
     pub(super) fn n_parameters(&self) -> u64 {
         if matches!(self.content, Content::Random(_)) { self.n_elements() as u64 } else { 0 }
     }
 }
 
-/// Adds the model's metadata, all but the tokenizer's.
+/// Adds the model's metadata, except the tokenizer's.
 pub(super) fn metadata(
     shape: &Shape,
     quantization: Quantization,
@@ -170,7 +170,7 @@ impl Plan<'_> {
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
         self.norm(&name("attn_norm.weight"), hidden_size, 1.0);
         if architecture == Architecture::Phi3 {
-            // Scores are the product of queries and keys, so each carries the root of their spread.
+            // Scores are products of queries and keys, so each contributes the square root of the spread.
             let spread = from_hidden * SCORE_SPREAD.sqrt();
             self.matrix(&name("attn_qkv.weight"), Role::FusedAttention, [hidden_size, queries + 2 * keys], spread);
         } else {
@@ -213,7 +213,7 @@ impl Plan<'_> {
     }
 
     /// Standard deviation of what attention and feed-forward each add to the residual stream: over all layers they sum
-    /// to a multiple of the embedding, and to 1 at least.
+    /// to a multiple of the embedding, and to at least 1.
     fn branch_spread(&self) -> f32 {
         let embedding_scale =
             if self.shape.architecture.is_gemma() { (self.shape.hidden_size as f32).sqrt() } else { 1.0 };
@@ -267,9 +267,9 @@ impl Plan<'_> {
     }
 }
 
-/// Divisors of the rotary frequencies as Llama 3.1 has them (`LlamaModel.generate_extra_tensors` of
-/// `convert_hf_to_gguf`, `_compute_llama3_parameters` of transformers): 1 for high frequencies, the factor for low
-/// ones, and between them such that the frequency goes smoothly from one to the other.
+/// Divisors of the rotary frequencies as in Llama 3.1 (`LlamaModel.generate_extra_tensors` of `convert_hf_to_gguf`,
+/// `_compute_llama3_parameters` of transformers): 1 for high frequencies, the factor for low ones, and a smooth
+/// transition between them.
 fn llama3_divisors(shape: &Shape) -> Vec<f32> {
     let RopeScaling::Llama3 { factor, low_frequency_turns, high_frequency_turns, original_context } =
         shape.rope_scaling

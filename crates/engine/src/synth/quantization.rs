@@ -11,21 +11,21 @@ use crate::gguf::TensorType;
 pub enum Quantization {
     /// All in one format.
     Uniform(TensorType),
-    /// llama.cpp's mixture of 4-bit and 6-bit formats, the one that most files in circulation have.
+    /// llama.cpp's mixture of 4-bit and 6-bit formats, the most common one among published files.
     Q4_K_M,
 }
 
-/// The part that a matrix plays, where formats depend on it.
+/// The role of a matrix, where formats depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Makes the logits; the embeddings too, where they are the same matrix.
+    /// Makes the logits, and the embeddings too if they are the same matrix.
     Output,
-    /// Values, or the feed-forward layer's way back, in the layer of this index.
+    /// Values, or the feed-forward layer's down projection, in the layer of this index.
     Sensitive {
         /// Index of the layer.
         layer: usize,
     },
-    /// Queries, keys and values in one.
+    /// Queries, keys and values in one matrix.
     FusedAttention,
     /// Any other.
     Plain,
@@ -37,10 +37,10 @@ impl Quantization {
         TensorType::ALL.into_iter().map(Quantization::Uniform).chain([Quantization::Q4_K_M])
     }
 
-    /// The quantization of this name, in lower or upper case.
+    /// The quantization with this name, in lower or upper case.
     ///
     /// # Errors
-    /// When there is none; the error lists what there is.
+    /// When it does not exist; the error lists the known ones.
     pub fn named(name: &str) -> Result<Self, SynthError> {
         let found = Self::all().find(|quantization| quantization.to_string().eq_ignore_ascii_case(name));
         found.ok_or_else(|| SynthError::UnknownQuantization {
@@ -58,7 +58,7 @@ impl Quantization {
         if row_elements.is_multiple_of(wanted.block_elements()) { wanted } else { fallback(wanted, row_elements) }
     }
 
-    /// What `general.file_type` says (`llama_ftype` in `llama.h`).
+    /// The value of `general.file_type` (`llama_ftype` in `llama.h`).
     pub(super) fn file_type(self) -> u32 {
         match self {
             Quantization::Uniform(tensor_type) => tensor_type.file_type(),
@@ -77,8 +77,8 @@ impl fmt::Display for Quantization {
 }
 
 /// The rules of `llama-quant.cpp` (<https://github.com/ggml-org/llama.cpp/blob/master/src/llama-quant.cpp>): more bits
-/// for what makes the logits, and for the sensitive matrices in the first eighth of the layers, the last, and every
-/// third between. Fused attention is Q5_K, as in the Phi-3 files in circulation.
+/// for the output matrix, and for the sensitive matrices in the first and the last eighth of the layers and every third
+/// layer between. Fused attention is Q5_K, as in published Phi-3 files.
 fn q4_k_m(role: Role, n_layers: usize) -> TensorType {
     let more_bits = |layer: usize| layer < n_layers / 8 || layer >= 7 * n_layers / 8 || (layer - n_layers / 8) % 3 == 2;
     match role {
@@ -89,7 +89,7 @@ fn q4_k_m(role: Role, n_layers: usize) -> TensorType {
     }
 }
 
-/// What llama.cpp stores instead where rows are no whole blocks.
+/// The format that llama.cpp uses instead if rows are not whole blocks.
 fn fallback(wanted: TensorType, row_elements: usize) -> TensorType {
     let smaller = match wanted {
         TensorType::Q2_K | TensorType::Q3_K => TensorType::Q4_0,
@@ -115,7 +115,7 @@ mod tests {
         assert!(message.starts_with("there is no quantization \"q9\"; there are f32, f16, bf16, q4_0"), "{message}");
     }
 
-    /// The layers that a Mistral 7B in Q4_K_M has in Q6_K.
+    /// The layers for which a Mistral 7B in Q4_K_M uses Q6_K.
     #[test]
     fn the_mixture_gives_more_bits_to_half_of_the_layers() {
         let more_bits = (0..32).filter(|layer| q4_k_m(Role::Sensitive { layer: *layer }, 32) == TensorType::Q6_K);

@@ -49,22 +49,22 @@ pub enum RopeScaling {
         factor: f32,
         /// Frequencies that turn fewer times than this over the original context are divided.
         low_frequency_turns: f32,
-        /// Frequencies that turn more often than this over the original context stay.
+        /// Frequencies that turn more often than this over the original context stay unchanged.
         high_frequency_turns: f32,
         /// Positions before the context was extended.
         original_context: usize,
     },
-    /// Each is divided by its own factor, and there are two sets of them, as in Phi-3.5.
+    /// Each is divided by its own factor, with one set for short and one for long contexts, as in Phi-3.5.
     LongRope {
-        /// Positions before the context was extended: up to here the short factors hold, beyond it the long ones.
+        /// Positions before the context was extended: the short factors apply up to here, the long ones beyond.
         original_context: usize,
     },
 }
 
-/// Sizes of a model, and the figures that its metadata needs beside them.
+/// Sizes of a model, and the other figures that its metadata needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
-    /// The name to ask for it by.
+    /// The name by which it is requested.
     pub name: &'static str,
     /// What its layers are made of.
     pub architecture: Architecture,
@@ -98,7 +98,7 @@ pub struct Shape {
     pub logit_soft_cap: Option<f32>,
 }
 
-/// What the tiny shapes have in common: small enough for tests, and rows of 256 so that every format fits.
+/// What the tiny shapes share: small enough for tests, with rows of 256 so that every format fits.
 const TINY: Shape = Shape {
     name: "tiny-llama",
     architecture: Architecture::Llama,
@@ -118,8 +118,8 @@ const TINY: Shape = Shape {
     logit_soft_cap: None,
 };
 
-/// The large ones are those of the models' own `config.json`; Mistral 7B is that of v0.2, which Prometheus 7B v2.0 was
-/// trained from. The tiny ones have short windows and contexts and low caps, so that short tests reach all of them.
+/// The large ones follow the models' own `config.json`; Mistral 7B is v0.2, from which Prometheus 7B v2.0 was trained.
+/// The tiny ones have short windows and contexts and low caps, so that short tests reach all of them.
 const SHAPES: [Shape; 11] = [
     Shape {
         name: "mistral-7b",
@@ -226,10 +226,10 @@ impl Shape {
         &SHAPES
     }
 
-    /// The shape of this name.
+    /// The shape with this name.
     ///
     /// # Errors
-    /// When there is none; the error lists what there is.
+    /// When it does not exist; the error lists the known ones.
     pub fn named(name: &str) -> Result<Self, SynthError> {
         let found = SHAPES.iter().find(|shape| shape.name == name);
         found.cloned().ok_or_else(|| SynthError::UnknownShape {

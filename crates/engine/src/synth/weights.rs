@@ -1,12 +1,12 @@
 //! Random weights, in every format.
 //!
-//! Plain formats hold numbers that are evenly distributed around their mean. Blocks of a quantized format are random
-//! bytes all over, of which only the scales are then set: so that the decoded weights have mean zero and the wanted
-//! spread. Formats without a minimum are lopsided (4 bits around 8 reach from -8 to 7); there the sign of the scale is
+//! Plain formats hold numbers that are uniformly distributed around their mean. Blocks of a quantized format are random
+//! bytes, in which only the scales are then set so that the decoded weights have mean zero and the desired spread.
+//! Formats without a minimum are asymmetric (4 bits around 8 reach from -8 to 7); there the sign of the scale is
 //! random.
 //!
-//! Bytes come from ChaCha8 with a stream of its own for every piece of a tensor, so that pieces can be drawn on all
-//! cores and come out the same on any number of them.
+//! Bytes come from ChaCha8 with a separate stream for every piece of a tensor, so that pieces can be drawn on all
+//! cores, with the same result on any number of them.
 
 use half::{bf16, f16};
 use hone_kernels::IQ4_NL_VALUES;
@@ -19,21 +19,21 @@ use crate::gguf::TensorType;
 
 /// Elements that are drawn at once.
 const PIECE_ELEMENTS: usize = 1 << 18;
-/// Pieces that are drawn side by side, and written together.
+/// Pieces that are drawn in parallel and written together.
 const PIECES: usize = 32;
 
-/// Which random numbers a tensor gets.
+/// Selects the random numbers of a tensor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
     pub(super) seed: u64,
     pub(super) tensor: u32,
 }
 
-/// Draws the weights of a tensor and hands them to `write`, a few megabytes at a time. Quantized formats have mean zero
-/// whatever `distribution` says.
+/// Draws the weights of a tensor and passes them to `write`, a few megabytes at a time. Quantized formats have mean
+/// zero regardless of `distribution`.
 ///
 /// # Errors
-/// What `write` gives.
+/// Those of `write`.
 pub(super) fn draw<E>(
     tensor_type: TensorType,
     distribution: Distribution,
@@ -58,7 +58,7 @@ pub(super) fn draw<E>(
     Ok(())
 }
 
-/// Makes weights of random bytes.
+/// Turns random bytes into weights.
 fn shape_bytes(tensor_type: TensorType, distribution: Distribution, bytes: &mut [u8]) {
     let scale = distribution.standard_deviation / unit_spread(tensor_type);
     match tensor_type {
@@ -79,10 +79,10 @@ fn shape_bytes(tensor_type: TensorType, distribution: Distribution, bytes: &mut 
     }
 }
 
-/// Root mean square of the decoded elements where the block's scale is 1.
+/// Root mean square of the decoded elements when the block's scale is 1.
 fn unit_spread(tensor_type: TensorType) -> f32 {
     match tensor_type {
-        // Evenly distributed between -1 and 1.
+        // Uniformly distributed between -1 and 1.
         TensorType::F32 | TensorType::F16 | TensorType::BF16 => 3f32.sqrt().recip(),
         TensorType::Q4_0 => root_mean_square((0..16).map(|quant| quant as f32 - 8.0)),
         TensorType::Q4_1 => root_mean_square((0..16).map(|quant| quant as f32 - 7.5)),
@@ -113,7 +113,7 @@ fn each_block<const BYTES: usize>(bytes: &mut [u8], change: impl Fn(&mut [u8; BY
     bytes.as_chunks_mut().0.iter_mut().for_each(change);
 }
 
-/// Takes the bytes that stand where an element will for a number between -1 and 1.
+/// Takes the random bytes in an element's place as a number between -1 and 1.
 fn plain<const BYTES: usize>(bytes: &mut [u8], distribution: Distribution, encode: impl Fn(f32) -> [u8; BYTES]) {
     let reach = distribution.standard_deviation / unit_spread(TensorType::F32);
     for element in bytes.as_chunks_mut::<BYTES>().0 {
@@ -127,26 +127,25 @@ fn put_half(block: &mut [u8], offset: usize, number: f32) {
     block[offset..offset + 2].copy_from_slice(&f16::from_f32(number).to_le_bytes());
 }
 
-/// Sets the scale at `offset`, and leaves its sign as it fell.
+/// Sets the scale at `offset`, and keeps its random sign.
 fn set_signed_scale(block: &mut [u8], offset: usize, scale: f32) {
     let is_negative = block[offset + 1] & 0x80 != 0;
     put_half(block, offset, if is_negative { -scale } else { scale });
 }
 
-/// Sets the scale at `offset` and the minimum behind it, which is `relative_minimum` times the scale as it is stored.
+/// Sets the scale at `offset` and the minimum after it, which is `relative_minimum` times the stored scale.
 fn set_scale_and_minimum(block: &mut [u8], offset: usize, scale: f32, relative_minimum: f32) {
     put_half(block, offset, scale);
     put_half(block, offset + 2, f16::from_f32(scale).to_f32() * relative_minimum);
 }
 
-/// No element is -128: kernels that take absolute values in bytes need not expect it, because quantizing never gives
-/// it.
+/// No element is -128: quantizing never produces it, so kernels that take absolute values in bytes need not handle it.
 fn q8_0(block: &mut [u8; 34], scale: f32) {
     put_half(block, 0, scale);
     block[2..].iter_mut().filter(|quant| **quant == 0x80).for_each(|quant| *quant = 0);
 }
 
-/// Groups get a scale of 8 to 15, and a minimum that is the same number.
+/// Groups get a scale of 8 to 15, and a minimum equal to it.
 fn q2_k(block: &mut [u8; 84], scale: f32) {
     for group in &mut block[..16] {
         let group_scale = 8 | *group & 7;
@@ -155,8 +154,7 @@ fn q2_k(block: &mut [u8; 84], scale: f32) {
     set_scale_and_minimum(block, 80, scale, 1.5);
 }
 
-/// Groups get a scale of 32 to 63, and a minimum that is the same number. (How their bits are packed:
-/// `dequantize`.)
+/// Groups get a scale of 32 to 63, and a minimum equal to it. (For the packing of their bits, see `dequantize`.)
 fn q4_k_head(head: &mut [u8], scale: f32, center: f32) {
     set_scale_and_minimum(head, 0, scale, center);
     let packed = &mut head[4..];

@@ -1,8 +1,9 @@
 //! A conversation as Hugging Face's chat templates expect it.
 //!
-//! `tools` is a list of `{"type": "function", "function": {name, description, parameters}}`, a turn's `tool_calls` one of
-//! `{"id", "type": "function", "function": {name, arguments}}`, and a tool's answer a message with the role `tool`, and with
-//! the id and name of the call that it answers. What does not apply is absent, since templates ask whether it is there.
+//! `tools` is a list of `{"type": "function", "function": {name, description, parameters}}`, a turn's `tool_calls` one
+//! of `{"id", "type": "function", "function": {name, arguments}}`, and a tool's answer a message with the role `tool`,
+//! and with the id and name of the call that it answers. Fields that do not apply are absent, since templates test for
+//! their presence.
 
 use std::collections::VecDeque;
 
@@ -17,7 +18,7 @@ pub(super) fn messages(messages: &[Message]) -> Value {
     messages.iter().map(|message| calls.message(message)).collect()
 }
 
-/// The list of tools for a template; none at all where there are no tools.
+/// The list of tools for a template; undefined if there are no tools.
 pub(super) fn tools(tools: &[Tool]) -> Value {
     match tools {
         [] => Value::from(()),
@@ -31,7 +32,8 @@ fn tool(tool: &Tool) -> Value {
     context! { type => "function", function => context! { name, description, parameters } }
 }
 
-/// Names calls, so that the answers can name them too. Some templates (Mistral's) insist on nine letters or digits.
+/// Assigns ids to calls, so that the answers can refer to them. Some templates (Mistral's) insist on nine letters or
+/// digits.
 #[derive(Default)]
 struct CallIds {
     n_calls: usize,

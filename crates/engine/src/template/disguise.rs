@@ -1,9 +1,9 @@
-//! Keeps the names of control tokens that people and tools write from becoming control tokens.
+//! Keeps names of control tokens that people and tools write from becoming control tokens.
 //!
-//! While a template runs, a character for private use stands in for every such name ([`Disguise`]). What a template makes
-//! of the text around them (lower case, parts, pieces put together) may still be such a name afterwards, so a template that
-//! is not known is also given a [neutral](Neutral) version of the conversation, of which nothing can become one: what the
-//! real version has beyond that comes of somebody's text.
+//! While a template runs, every such name is replaced by a private-use character ([`Disguise`]). What a template makes
+//! of the text around it (lower case, parts, concatenations) may still turn into such a name, so a template that is not
+//! known is also given a [neutral](Neutral) version of the conversation, in which nothing can become one: any control
+//! token that only the real version yields was made out of someone's text.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use serde_json::Value;
 
 use crate::tokenizer::Tokenizer;
 
-/// Where a text of a conversation stands.
+/// The kind of place a text has in a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// It is what somebody says.
+    /// Text that someone says.
     Text,
     /// It names something in JSON: a parameter, a keyword of a schema, or one of its types.
     Name,
@@ -56,12 +56,12 @@ fn change_value(value: &Value, place: Place, change: &mut dyn FnMut(Place, &str)
     }
 }
 
-/// Stands in for the names of control tokens while a template runs.
+/// Replaces the names of control tokens while a template runs.
 pub(super) struct Disguise<'a> {
     tokenizer: &'a Tokenizer,
-    /// All of the conversation's text: no stand-in occurs in it.
+    /// All of the conversation's text, in which no stand-in may occur.
     everything: String,
-    /// A character for private use, and the name that it stands for.
+    /// A private-use character, and the name that it stands for.
     names: Vec<(char, String)>,
 }
 
@@ -71,12 +71,12 @@ impl<'a> Disguise<'a> {
         Disguise { tokenizer, everything, names: Vec::new() }
     }
 
-    /// The message with a character in place of every name of a control token.
+    /// The message with every name of a control token replaced by a character.
     pub(super) fn message(&mut self, message: &Message) -> Message {
         change_message(message, &mut |_, text| self.text(text))
     }
 
-    /// The tool likewise.
+    /// The same for a tool.
     pub(super) fn tool(&mut self, tool: &Tool) -> Tool {
         change_tool(tool, &mut |_, text| self.text(text))
     }
@@ -100,14 +100,14 @@ impl<'a> Disguise<'a> {
         let taken = |character: char| {
             self.names.iter().any(|(known, _)| *known == character) || self.everything.contains(character)
         };
-        // The conversation would have to hold every character of two planes for this to find none.
+        // This finds nothing only if the conversation holds every character of two planes.
         let free = ('\u{f0000}'..='\u{10fffd}').find(|character| !taken(*character));
         let character = free.unwrap_or(char::REPLACEMENT_CHARACTER);
         self.names.push((character, name.to_owned()));
         character
     }
 
-    /// The text with its names again, and where those stand.
+    /// The text with its names restored, and their places.
     pub(super) fn take_off(&self, text: &str) -> (String, Vec<Range<usize>>) {
         let mut plain = String::with_capacity(text.len());
         let mut places = Vec::new();
@@ -124,8 +124,8 @@ impl<'a> Disguise<'a> {
     }
 }
 
-/// Replaces every character that could be a part of a control token's name, in whatever case, by one that is a part of no
-/// such name. White space, and what names something in a tool's JSON, stay, since templates go by them.
+/// Replaces every character that occurs in a control token's name, in either case, by one that occurs in no such name.
+/// White space, and names within a tool's JSON, are kept, since templates depend on them.
 pub(super) struct Neutral<'a> {
     letters: &'a BTreeSet<char>,
     stand_in: char,
@@ -133,7 +133,7 @@ pub(super) struct Neutral<'a> {
 }
 
 impl<'a> Neutral<'a> {
-    /// With `keeps_words`, letters and digits stay as they are: for templates that refuse a text that says nothing.
+    /// If `keeps_words` is set, letters and digits are kept: for templates that refuse text without any.
     pub(super) fn new(tokenizer: &'a Tokenizer, keeps_words: bool) -> Self {
         let letters = tokenizer.control_letters();
         let stand_in = ('a'..='z').chain('一'..='龥').find(|letter| !letters.contains(letter));

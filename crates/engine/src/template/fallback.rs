@@ -1,4 +1,4 @@
-//! Templates for files that carry none.
+//! Templates for files that have none.
 
 use crate::tokenizer::Tokenizer;
 
@@ -37,15 +37,15 @@ const MISTRAL: &str = "\
 {%- else %}{{ ' ' + message.content.strip() + eos_token }}{% endif %}
 {%- endfor %}";
 
-/// The control token by which a format is known, and its template.
+/// The control token that identifies a format, and its template.
 const BY_CONTROL_TOKEN: [(&str, &str); 4] =
     [("<|im_start|>", CHATML), ("<|start_header_id|>", LLAMA3), ("<start_of_turn>", GEMMA), ("<|assistant|>", PHI3)];
 
-/// Parts of the names of models that use Mistral's form of `[INST]`.
+/// Parts of the names of models that use Mistral's variant of `[INST]`.
 const MISTRAL_NAMES: [&str; 3] = ["mistral", "mixtral", "prometheus"];
 
-/// The template that the vocabulary suggests; SentencePiece vocabularies without chat tokens are Llama 2's, or Mistral's
-/// where the model's name says so.
+/// The template that the vocabulary suggests. SentencePiece vocabularies without chat tokens are Llama 2's, or
+/// Mistral's if the model's name says so.
 pub(super) fn template(tokenizer: &Tokenizer, model_name: &str) -> Option<&'static str> {
     let is_there = |name: &str| tokenizer.token_with_text(name).is_some_and(|id| tokenizer.is_control(id));
     if let Some((_, template)) = BY_CONTROL_TOKEN.iter().find(|(name, _)| is_there(name)) {

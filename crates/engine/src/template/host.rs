@@ -10,15 +10,15 @@ use super::process::Workplace;
 use super::rendering::{Engine, mentions};
 use super::source::{IsCancelled, Source};
 
-/// Who runs the chat templates of model files.
+/// Where the chat templates of model files run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TemplateHost {
-    /// This process, which a template can then crash or make run out of memory: for tests, and for files that are trusted
-    /// as much as the program itself.
+    /// In this process, which a template can then crash or make run out of memory: for tests, and for files that are
+    /// trusted as much as the program itself.
     #[default]
     InProcess,
-    /// A process of its own per template, which this command starts and which serves as
-    /// [`worker::serve`](super::worker::serve) does.
+    /// In a process per template, which this command starts and which serves it like
+    /// [`worker::serve`](super::worker::serve).
     Process {
         /// The program.
         program: PathBuf,
@@ -27,7 +27,7 @@ pub enum TemplateHost {
     },
 }
 
-/// A template and the place where it runs. It is parsed when it is first used.
+/// A template and the place where it runs. It is parsed on first use.
 #[derive(Debug)]
 pub(super) struct Template {
     source: Source,
@@ -42,7 +42,7 @@ enum Place {
 }
 
 impl Template {
-    /// A template that runs in this process, whatever it does.
+    /// A template that runs in this process, without limits from outside.
     pub(super) fn here(source: Source) -> Self {
         Template { mentions_tools: mentions(&source.text, "tools"), place: Place::Here(Box::default()), source }
     }
@@ -58,20 +58,20 @@ impl Template {
         Template { mentions_tools: mentions(&source.text, "tools"), place, source }
     }
 
-    /// Whether the template does anything with tools.
+    /// Whether the template uses tools.
     pub(super) fn mentions_tools(&self) -> bool {
         self.mentions_tools
     }
 
-    /// Whether the template may take as long as it is allowed to.
+    /// Whether the template runs in another process, and may take up to the time limit.
     pub(super) fn is_elsewhere(&self) -> bool {
         matches!(self.place, Place::Elsewhere(_))
     }
 
-    /// What comes of a request.
+    /// Sends a request to the template.
     ///
     /// # Errors
-    /// When the template does not parse, fails, costs too much, or the request is cancelled.
+    /// When the template does not parse, fails or exceeds a limit, or the request is cancelled.
     pub(super) fn ask(&self, request: &Request<'_>, is_cancelled: IsCancelled<'_>) -> Result<String, TemplateError> {
         let answer = match &self.place {
             Place::Here(engine) => self.engine(engine)?.answer(request),

@@ -1,14 +1,14 @@
-//! What a template's process is told, and what it answers: a line of JSON each.
+//! The requests to a template's process and its answers: one line of JSON each.
 
 use std::borrow::Cow;
 
 use hone_protocol::{Message, Tool};
 use serde::{Deserialize, Serialize};
 
-/// What is asked of a template. Every request has one answer.
+/// A request to a template. Every request has one answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request<'a> {
-    /// Parses the template that is asked from now on; the answer's text is empty.
+    /// Parses the template that later requests use; the answer's text is empty.
     Load {
         /// The template.
         text: Cow<'a, str>,
@@ -17,18 +17,18 @@ pub(super) enum Request<'a> {
         /// The name of the token that ends a text.
         eos: Cow<'a, str>,
     },
-    /// Renders nothing, so that it is known whether the template parses.
+    /// Renders nothing; checks whether the template parses.
     Check,
     /// Renders a conversation, up to where the model's next turn begins.
     Render {
         /// Its turns.
         messages: Cow<'a, [Message]>,
-        /// What the model may call.
+        /// The tools that the model may call.
         tools: Cow<'a, [Tool]>,
     },
 }
 
-/// What comes of a request.
+/// The answer to a request.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     /// The text of the conversation.
@@ -48,7 +48,7 @@ impl From<Result<String, Failure>> for Answer {
 pub struct Failure {
     /// The template's line, counted from 1.
     pub line: Option<usize>,
-    /// What went wrong, or what the template says.
+    /// What went wrong, or the template's own message.
     pub reason: String,
 }
 

@@ -1,5 +1,5 @@
-//! The other end of a template's process: starts it when a template is first used, waits for its answers no longer than a
-//! rendering may take or is wanted, and replaces it when it misbehaves.
+//! The parent's side of a template's process: starts it when a template is first used, waits for an answer until the
+//! time limit or until it is no longer wanted, and replaces the process when it misbehaves.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -15,33 +15,33 @@ use super::messages::{Answer, Request};
 use super::source::{IsCancelled, Source};
 use super::worker::{MEMORY_BYTES, RENDERING_SECONDS, STACK_BYTES};
 
-/// How often a rendering that has not come at once is looked at: whether it is still wanted, and what it takes.
+/// How often a slow rendering is checked: whether it is still wanted, and how much memory it uses.
 const LOOK: Duration = Duration::from_millis(20);
-/// Resident memory of a process whose template keeps its limits: what it may take, its stack, and the program itself.
+/// Resident memory of a process that keeps its limits: the template's memory, its stack, and the program itself.
 const MOST_RESIDENT: u64 = MEMORY_BYTES + STACK_BYTES as u64 + (128 << 20);
-/// The longest answer, which the limits of the process leave no room for.
+/// The longest answer; the limits of the process leave no room for a longer one.
 const LONGEST_ANSWER: u64 = MEMORY_BYTES;
-/// As much of what a process says on stderr is read.
+/// How much of a process's stderr is read.
 const LAST_WORDS: u64 = 4096;
 
-/// The one process of a template, which those who need it take in turns.
+/// The one process of a template, used by one thread at a time.
 #[derive(Debug)]
 pub(super) struct Workplace {
     program: PathBuf,
     arguments: Vec<OsString>,
-    /// Holds the process while nobody uses it; `None` until it is needed.
+    /// Holds the process while no thread uses it; `None` until it is needed.
     free: (Sender<Option<Process>>, Receiver<Option<Process>>),
 }
 
 impl Workplace {
     pub(super) fn new(program: PathBuf, arguments: Vec<OsString>) -> Self {
         let free = bounded(1);
-        // It has room for one.
+        // The channel has room for one.
         let _ = free.0.send(None);
         Workplace { program, arguments, free }
     }
 
-    /// What the template answers.
+    /// Sends a request and waits for the answer.
     ///
     /// # Errors
     /// When the process cannot be started or exceeds a limit, or the request is cancelled.
@@ -75,7 +75,7 @@ impl Workplace {
     }
 }
 
-/// The process is for one thread alone, until this is dropped.
+/// Exclusive use of the process until this is dropped.
 struct Turn<'a> {
     workplace: &'a Workplace,
     process: Option<Process>,
@@ -83,7 +83,7 @@ struct Turn<'a> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        // It has room for one, which was taken out.
+        // The channel has room for the process that was taken out.
         let _ = self.workplace.free.0.send(self.process.take());
     }
 }
@@ -97,7 +97,7 @@ struct Process {
 }
 
 impl Process {
-    /// Starts a process and has it parse the template; returns what it says where that fails.
+    /// Starts a process and has it parse the template; returns its message if parsing fails.
     fn load(
         program: &Path,
         arguments: &[OsString],
@@ -116,7 +116,7 @@ impl Process {
     fn start(program: &Path, arguments: &[OsString]) -> io::Result<Self> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A trace would name this program's functions and not the template's lines.
+        // A backtrace would name this program's functions rather than the template's lines.
         command.env("RUST_BACKTRACE", "0");
         out_of_reach_of_ctrl_c(&mut command);
         let mut child = command.spawn()?;
@@ -125,7 +125,7 @@ impl Process {
         let (answered, answers) = bounded(1);
         let process = Process { child, requests, answers };
         if let (Some(stdin), Some(stdout)) = streams {
-            // It ends with the process.
+            // The thread ends with the process.
             std::thread::Builder::new()
                 .name("hone-template".into())
                 .spawn(move || exchange(stdin, stdout, &received, &answered))?;
@@ -133,16 +133,16 @@ impl Process {
         Ok(process)
     }
 
-    /// The process, where it is there to be asked: somebody may have ended it meanwhile.
+    /// The process, if it is still running; it may have been killed in the meantime.
     fn if_alive(mut self) -> Option<Self> {
         matches!(self.child.try_wait(), Ok(None)).then_some(self)
     }
 
-    /// Its answer to a request. After an error it is of no more use.
+    /// Its answer to a request. After an error, the process can no longer be used.
     fn ask(&mut self, request: &Request<'_>, is_cancelled: IsCancelled<'_>) -> Result<Answer, TemplateError> {
         let mut line = serde_json::to_vec(request).map_err(|error| TemplateError::Process(error.into()))?;
         line.push(b'\n');
-        // Where nobody takes it, nobody answers, which is noticed below.
+        // If the process does not take it, no answer comes, which is noticed below.
         let _ = self.requests.send(line);
         let began = Instant::now();
         loop {
@@ -159,7 +159,7 @@ impl Process {
         }
     }
 
-    /// Memory that it takes at present; 0 where the system does not tell.
+    /// Its current resident memory; 0 if the system does not tell.
     fn resident_bytes(&self) -> u64 {
         let process = Pid::from_u32(self.child.id());
         let Ok(mut system) = System::new() else { return 0 };
@@ -169,7 +169,7 @@ impl Process {
     }
 
     fn cause_of_death(&mut self) -> TemplateError {
-        // One that closed its stream and lives on must not be waited for.
+        // A process that closed its stream but is still running must not be waited for.
         let _ = self.child.kill();
         let status = self.child.wait();
         let mut words = Vec::new();
@@ -180,13 +180,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already; a process that nobody waited for would stay in the system's table.
+        // It may have ended already; without waiting for it, it would stay in the system's process table.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Passes requests on and reads the answers, until either ends.
+/// Passes requests on and reads the answers, until either channel or stream ends.
 fn exchange(
     mut stdin: ChildStdin,
     stdout: ChildStdout,
@@ -210,7 +210,7 @@ fn read_answer(stdout: &mut impl BufRead) -> io::Result<Answer> {
     Ok(serde_json::from_slice(&line)?)
 }
 
-/// What ended a process, as far as it tells.
+/// Why a process ended, as far as it can be told.
 fn cause_of_death(status: io::Result<ExitStatus>, last_words: &str) -> TemplateError {
     if last_words.contains("memory allocation of") {
         return too_large();
@@ -248,7 +248,7 @@ fn is_out_of_time(_: ExitStatus) -> bool {
     false
 }
 
-/// A key that is meant for the chat must not end its helper.
+/// Ctrl-C is meant for the chat and must not kill its helper.
 #[cfg(unix)]
 fn out_of_reach_of_ctrl_c(command: &mut Command) {
     use std::os::unix::process::CommandExt;

@@ -1,8 +1,8 @@
-//! Runs a chat template as Hugging Face's `apply_chat_template` does, within bounds.
+//! Runs a chat template as Hugging Face's `apply_chat_template` does, within limits.
 //!
-//! Steps, depth and output are bounded, and so are the filters that make long texts. Memory, and the depth of what is
-//! parsed and shown, are not, since minijinja has no bound for them: a template that is not trusted runs in a
-//! [process of its own](super::worker), where the system bounds them.
+//! Instructions, depth and output are limited, and so are the filters that make long texts. Memory, and the depth of
+//! what is parsed and shown, are not, since minijinja has no limits for them: an untrusted template runs in a [process
+//! of its own](super::worker), where the system limits them.
 
 use std::io::{self, Write};
 
@@ -16,17 +16,17 @@ use super::messages::{Answer, Failure, Request};
 use super::source::Source;
 
 const NAME: &str = "chat";
-/// Instructions that one rendering may take; a long conversation takes some thousands.
+/// The most instructions of one rendering; a long conversation takes a few thousand.
 const MAX_INSTRUCTIONS: u64 = 2_000_000;
 /// Nested calls and blocks.
 const MAX_DEPTH: usize = 100;
-/// Bytes that a template may add to a conversation, whose own text it may repeat a few times.
+/// Bytes that a template may add to a conversation, including repetitions of its text.
 const MAX_ADDED_BYTES: usize = 1 << 20;
 const MAX_REPETITIONS: usize = 4;
 
 /// The widest indentation of JSON.
 const MAX_INDENT: usize = 256;
-/// Filters that make text of any length out of a number, which no chat template needs.
+/// Filters that make text of any length from a number. No chat template needs them.
 const UNBOUNDED_FILTERS: [&str; 4] = ["format", "indent", "batch", "slice"];
 
 /// A parsed template.
@@ -53,7 +53,7 @@ impl Engine {
         Ok(Engine { environment, bos: source.bos.clone(), eos: source.eos.clone() })
     }
 
-    /// What comes of a request to a template that has been parsed.
+    /// Answers a request to a parsed template.
     pub(super) fn answer(&self, request: &Request<'_>) -> Answer {
         match request {
             Request::Render { messages, tools } => self.render(messages, tools).into(),
@@ -99,7 +99,7 @@ impl Write for Bounded {
     }
 }
 
-/// Whether a name stands in a template, as a word of its own.
+/// Whether a name occurs in a template as a separate word.
 pub(super) fn mentions(source: &str, name: &str) -> bool {
     let is_part_of_word = |letter: char| letter.is_alphanumeric() || letter == '_';
     source.match_indices(name).any(|(start, _)| {
@@ -130,7 +130,7 @@ fn strftime_now(state: &mut State, format: String) -> Result<String, Error> {
     minijinja_contrib::filters::datetimeformat(state, minijinja_contrib::globals::now(), format)
 }
 
-/// JSON as Python writes it: minijinja's own filter also escapes what HTML gives a meaning.
+/// JSON as Python writes it: minijinja's own filter also escapes characters that are special in HTML.
 fn to_json(value: &Value, indent: Option<Value>, options: Kwargs) -> Result<Value, Error> {
     let wanted = indent.clone().or_else(|| options.peek("indent").ok());
     if wanted.and_then(|width| width.as_usize()).is_some_and(|width| width > MAX_INDENT) {
@@ -162,7 +162,7 @@ fn without_html_escapes(json: &str) -> String {
     plain + rest
 }
 
-/// The `{% generation %}` block marks text for training; here it is a block like any other.
+/// The `{% generation %}` block marks text for training; here its marks are removed.
 fn without_generation_marks(source: &str) -> String {
     let mut source = source.to_owned();
     for open in ["{%", "{%-"] {

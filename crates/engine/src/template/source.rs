@@ -1,6 +1,6 @@
-//! What a template is made from, and what everybody who renders one is told.
+//! What a template is made from, and what every renderer needs.
 
-/// A template, with what it is told of the vocabulary.
+/// A template, with what it needs to know about the vocabulary.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) text: String,

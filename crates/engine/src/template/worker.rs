@@ -1,18 +1,19 @@
-//! The process in which a template from a file runs: it reads requests on stdin, a line of JSON each, and answers them on
-//! stdout.
+//! The process in which a template from a file runs: it reads requests from stdin, one line of JSON each, and answers
+//! them on stdout.
 //!
-//! A template is a program by a stranger. minijinja bounds its steps and its output, but neither the memory that a variable
-//! takes nor the depth of what is parsed or shown, so this process bounds them from outside, before it reads anything:
+//! A template is an untrusted program. minijinja limits its instructions and its output, but neither the memory that a
+//! variable takes nor the depth of what is parsed or shown, so this process limits them from outside, before it reads
+//! anything:
 //!
-//! | what | how much | by what |
+//! | what | limit | enforced by |
 //! | --- | --- | --- |
-//! | memory | [`MEMORY_BYTES`] beyond what the process has | `RLIMIT_AS` on Linux; elsewhere its parent looks at it |
+//! | memory | [`MEMORY_BYTES`] beyond what the process has | `RLIMIT_AS` on Linux; elsewhere its parent monitors it |
 //! | stack | [`STACK_BYTES`] | the size of the thread's stack |
-//! | time | [`RENDERING_SECONDS`] of a rendering | its parent; on Unix also `RLIMIT_CPU`, should the parent be gone |
-//! | system calls | memory, time, the open streams | seccomp on Linux (x86-64, ARM and RISC-V), where the kernel has it |
+//! | time | [`RENDERING_SECONDS`] per rendering | its parent; on Unix also `RLIMIT_CPU`, in case the parent is gone |
+//! | system calls | memory, time, the open streams | seccomp on Linux (x86-64, ARM and RISC-V), if the kernel has it |
 //! | core dumps | none | `RLIMIT_CORE` on Unix |
 //!
-//! What exceeds a limit ends the process. Its parent says so and starts another when it needs one.
+//! Exceeding a limit ends the process. Its parent reports that, and starts another when it needs one.
 
 mod confinement;
 
@@ -23,9 +24,9 @@ use super::messages::{Answer, Failure, Request};
 use super::rendering::Engine;
 use super::source::Source;
 
-/// Memory that a template may take. A conversation is in it some ten times, in one form or another.
+/// Memory that a template may use. It holds about ten copies of the conversation, in one form or another.
 pub const MEMORY_BYTES: u64 = 256 << 20;
-/// Stack that a template may take.
+/// Stack that a template may use.
 pub const STACK_BYTES: usize = 64 << 20;
 /// How long a rendering may take. A long conversation takes milliseconds.
 pub const RENDERING_SECONDS: u64 = 5;
@@ -33,7 +34,7 @@ pub const RENDERING_SECONDS: u64 = 5;
 /// Serves templates over this process's stdin and stdout, within the limits, until stdin ends.
 ///
 /// # Errors
-/// When the thread cannot be made, or a stream breaks.
+/// When the thread cannot be started, or a stream breaks.
 pub fn serve() -> io::Result<()> {
     let serve = || {
         confinement::confine();
@@ -43,7 +44,7 @@ pub fn serve() -> io::Result<()> {
     thread.join().unwrap_or_else(|_| Err(io::Error::other("the template's thread ended unexpectedly")))
 }
 
-/// Answers requests until there are no more, within the limits that the process has.
+/// Answers requests until there are no more, within the limits already set on the process.
 ///
 /// # Errors
 /// When a stream breaks.

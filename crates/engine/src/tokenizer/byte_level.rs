@@ -1,7 +1,7 @@
 //! Byte-level BPE (`tokenizer.ggml.model` = `gpt2`).
 //!
-//! The vocabulary is spelled in 256 printable characters, one for each byte (a space is `Ġ`). A text is first cut into
-//! words by the pre-tokenizer, then each word's bytes are merged by the vocabulary's ranked list.
+//! The vocabulary is spelled in 256 printable characters, one for each byte (a space is `Ġ`). The pre-tokenizer first
+//! splits a text into words, then each word's bytes are merged according to the vocabulary's ranked list.
 
 use std::sync::LazyLock;
 
@@ -15,12 +15,12 @@ use crate::gguf::Gguf;
 
 const MERGES: &str = "tokenizer.ggml.merges";
 
-/// The most merges. The largest vocabularies that are known have some 600 000.
+/// The most merges. The largest known vocabularies have about 600 000.
 const MAX_MERGES: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct ByteLevel {
-    /// Of two tokens: the rank of their merge, and the token that it gives.
+    /// Maps a pair of tokens to the rank of their merge and the token that it yields.
     merges: Merges,
     pre_tokenizer: PreTokenizer,
 }
@@ -28,7 +28,7 @@ pub(super) struct ByteLevel {
 type Merges = HashMap<(u32, u32), (u32, u32)>;
 
 impl ByteLevel {
-    /// Reads it, and whether BOS stands before a text where the metadata does not say.
+    /// Reads the vocabulary, and whether BOS precedes a text by default.
     pub(super) fn from_gguf(gguf: &Gguf, entries: &Entries) -> Result<(Self, bool), TokenizerError> {
         let pre_tokenizer = PreTokenizer::from_gguf(gguf)?;
         let merges = read_merges(gguf, entries)?;
@@ -49,7 +49,7 @@ impl ByteLevel {
         Ok(())
     }
 
-    /// Appends the ids of a word. Bytes that have no token are left out.
+    /// Appends the ids of a word. Bytes without a token are left out.
     fn encode_word(&self, stored: &str, entries: &Entries, pieces: &mut Vec<Piece>, ids: &mut Vec<u32>) {
         let piece = |(start, letter): (usize, char)| {
             let range = start..start + letter.len_utf8();
@@ -78,8 +78,8 @@ fn byte_of(letter: char) -> Option<u8> {
     BYTES.get(code).copied().flatten()
 }
 
-/// The character of each byte, as GPT-2 defined it: printable bytes of Latin-1 stand for themselves, the others for the
-/// characters from U+0100 on, in order.
+/// The character of each byte, as GPT-2 defined it: printable bytes of Latin-1 stand for themselves; the others map, in
+/// order, to the characters from U+0100 on.
 static ALPHABET: LazyLock<[char; 256]> = LazyLock::new(|| {
     let mut replacements = '\u{100}'..;
     std::array::from_fn(|byte| match byte as u8 {
@@ -88,7 +88,7 @@ static ALPHABET: LazyLock<[char; 256]> = LazyLock::new(|| {
     })
 });
 
-/// The byte of each character up to the last of the alphabet.
+/// The byte of each character, up to the last in the alphabet.
 static BYTES: LazyLock<Vec<Option<u8>>> = LazyLock::new(|| {
     let mut bytes = vec![None; 512];
     for (byte, letter) in (0u8..=255).zip(ALPHABET.iter()) {
@@ -100,7 +100,7 @@ static BYTES: LazyLock<Vec<Option<u8>>> = LazyLock::new(|| {
 fn read_merges(gguf: &Gguf, entries: &Entries) -> Result<Merges, TokenizerError> {
     let lines = gguf.each_string(MERGES)?.ok_or(TokenizerError::Missing { key: MERGES })?;
     if lines.len() > MAX_MERGES {
-        let reason = format!("has {} entries: there may be {MAX_MERGES}", lines.len());
+        let reason = format!("has {} entries: the limit is {MAX_MERGES}", lines.len());
         return Err(TokenizerError::invalid(MERGES, reason));
     }
     let mut merges = Merges::with_capacity(lines.len());

@@ -1,7 +1,7 @@
-//! Joins neighbouring pieces of a text, the best pair first: what byte-level BPE and SentencePiece have in common.
+//! Joins neighbouring pieces of a text, the best pair first: shared by byte-level BPE and SentencePiece.
 //!
-//! The `tokenizers` crate does the same, but copies the vocabulary's texts several times while it is built, and takes every
-//! way to cut a SentencePiece token in two for a merge. Here a pair is looked up where it stands.
+//! The `tokenizers` crate does the same, but copies the vocabulary's texts several times while building, and treats
+//! every way to split a SentencePiece token in two as a merge. Here a pair is looked up in place.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,9 +14,9 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     start: u32,
-    /// Equal to the start once another piece has taken this one in.
+    /// Equal to the start once another piece has absorbed this one.
     end: u32,
-    /// Its token, where that matters for joining.
+    /// Its token, if joining depends on it.
     pub(super) id: u32,
     previous: u32,
     next: u32,
@@ -32,7 +32,7 @@ impl Piece {
     }
 }
 
-/// Two neighbours that can be joined. The one of the lowest rank comes first, the leftmost of equals.
+/// Two neighbours that can be joined. The one with the lowest rank comes first, the leftmost among equals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     rank: u32,
@@ -41,7 +41,7 @@ struct Candidate {
     id: u32,
 }
 
-/// Joins pieces as long as `join` knows a rank for two neighbours, and the token that they become.
+/// Joins pieces as long as `join` returns, for two neighbours, a rank and the token that they become.
 pub(super) fn merge(pieces: &mut Vec<Piece>, join: impl Fn(&Piece, &Piece) -> Option<(u32, u32)>) {
     link(pieces);
     let candidate = |pieces: &[Piece], left: u32| {
@@ -67,7 +67,7 @@ fn link(pieces: &mut [Piece]) {
     }
 }
 
-/// Joins a piece with its neighbour, where both are still what they were when that was planned.
+/// Joins a piece with its neighbour, if both are unchanged since the join was planned.
 fn take_next_in(pieces: &mut [Piece], left: u32, end: u32, id: u32) -> bool {
     let Piece { start, end: middle, next, .. } = pieces[left as usize];
     let Some(second) = pieces.get_mut(next as usize) else { return false };

@@ -1,8 +1,8 @@
-//! How a byte-level vocabulary cuts a text into words before it merges (`tokenizer.ggml.pre`).
+//! Splits a text into words before a byte-level vocabulary merges (`tokenizer.ggml.pre`).
 //!
-//! A pre-tokenizer is one or more stages; each cuts the pieces of the stage before at its matches, and what lies between
-//! two matches is a piece too. The expressions are those of the models' own tokenizer files; which name stands for which,
-//! and which vocabularies prefer a whole word over merges or begin texts with BOS, is as in llama.cpp.
+//! A pre-tokenizer has one or more stages; each splits the pieces of the stage before at its matches, and the text
+//! between two matches is a piece too. The expressions come from the models' own tokenizer files. Which name selects
+//! which, and which vocabularies prefer a whole word over merges or begin texts with BOS, is as in llama.cpp.
 
 use std::ops::Range;
 
@@ -26,13 +26,13 @@ macro_rules! any_case_contraction {
         r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])"
     };
 }
-/// White space: up to the last line break, all but the last before a word, all.
+/// White space: up to the last line break; all but the last character before a word; all.
 macro_rules! white_space {
     () => {
         r"|\s*[\r\n]+|\s+(?!\S)|\s+"
     };
 }
-/// Words as Llama 3 and Qwen 2 cut them; they differ in how many digits stay together.
+/// Words as Llama 3 and Qwen 2 split them; the two differ in how many digits stay together.
 macro_rules! words {
     ($digits:literal) => {
         concat!(
@@ -64,7 +64,7 @@ macro_rules! optional_contraction {
         r"(?:'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE]))?"
     };
 }
-/// Words as DeepSeek V3 cuts them.
+/// Words as DeepSeek V3 splits them.
 macro_rules! punctuation_words {
     () => {
         concat!(
@@ -83,7 +83,7 @@ const THREE_DIGITS: &str = "[0-9]{3}";
 const SENTENCE_MARKS: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
 const CJK: &str = r"[\x{0800}-\x{9FA5}\x{AC00}-\x{D7FF}]+";
 const HAN_AND_KANA: &str = r"[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+";
-/// Cased letters, without the blocks that the model's own list leaves out.
+/// Cased letters, without the blocks that the model's own list omits.
 const DEEPSEEK_LETTERS: &str = concat!(
     r"\s?[\p{LC}--[\x{560}\x{588}\x{10C6}-\x{10FF}\x{1C80}-\x{1C8F}\x{2D00}-\x{2D2F}\x{A78F}-\x{A7FF}\x{AB30}-\x{AB6F}",
     r"\x{10570}-\x{105BF}\x{16E40}-\x{16E7F}\x{1D400}-\x{1D7FF}\x{1DF00}-\x{1DFFF}]]+"
@@ -107,11 +107,11 @@ const JAIS2: &str = concat!(
     r"|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s"
 );
 
-/// One way to cut pieces further.
+/// One way to split pieces further.
 #[derive(Clone, Copy)]
 enum Cut {
     At(&'static str),
-    /// Runs of digits, in threes from the right: `1234567` is `1`, `234`, `567`.
+    /// Runs of digits, split in threes from the right: `1234567` is `1`, `234`, `567`.
     DigitsInThrees,
 }
 
@@ -119,9 +119,9 @@ enum Cut {
 struct Definition {
     names: &'static [&'static str],
     stages: &'static [Cut],
-    /// Whether a word that is a token as a whole is taken as it is.
+    /// Whether a word that is a token as a whole is used without merging.
     ignores_merges: bool,
-    /// Whether BOS stands before a text where the metadata does not say.
+    /// Whether BOS precedes a text by default.
     adds_bos: bool,
 }
 
@@ -250,7 +250,7 @@ static DEFINITIONS: &[Definition] = &[
     },
 ];
 
-/// Cuts texts into words.
+/// Splits texts into words.
 #[derive(Debug)]
 pub(super) struct PreTokenizer {
     stages: Vec<Stage>,
@@ -290,7 +290,7 @@ impl PreTokenizer {
         self.adds_bos
     }
 
-    /// Where the words of `text` lie; together they are the whole of it.
+    /// The ranges of the words in `text`; together they cover all of it.
     pub(super) fn words(&self, text: &str) -> Result<Vec<Range<usize>>, TokenizerError> {
         let mut pieces = vec![Range { start: 0, end: text.len() }];
         for stage in &self.stages {
@@ -312,7 +312,7 @@ impl Stage {
         }
     }
 
-    /// Appends the places of the parts of `piece`, which starts at `offset`.
+    /// Appends the ranges of the parts of `piece`, which starts at `offset`.
     fn cut(&self, piece: &str, offset: usize, parts: &mut Vec<Range<usize>>) -> Result<(), TokenizerError> {
         match self {
             Stage::Regex(regex) => {
@@ -335,7 +335,7 @@ fn cut_digits_in_threes(piece: &str, offset: usize, parts: &mut Vec<Range<usize>
         let (run, tail) = rest.split_at(run_len);
         if run_is_digits {
             let n_digits = run.chars().count();
-            // A cut stands before every digit that has a multiple of three digits from itself to the end.
+            // A cut comes before every digit whose distance to the end, including itself, is a multiple of three.
             let cuts = run.char_indices().enumerate().skip(1).filter(|(index, _)| (n_digits - index) % 3 == 0);
             let mut from = start;
             for (_, (place, _)) in cuts {

@@ -1,8 +1,8 @@
 //! SentencePiece BPE (`tokenizer.ggml.model` = `llama`).
 //!
-//! The vocabulary has no list of merges: two neighbouring pieces are joined where the joined piece is in the vocabulary,
-//! the one with the best score first and the leftmost of equals. Characters that are no piece become the tokens of their
-//! bytes.
+//! The vocabulary has no list of merges: two neighbouring pieces are joined if the joined piece is in the vocabulary,
+//! the one with the best score first and the leftmost among equals. Characters without a piece become the tokens of
+//! their bytes.
 
 use super::merging::{Piece, merge};
 use super::vocabulary::{self, Entries};
@@ -10,21 +10,21 @@ use super::{TokenizerError, special};
 use crate::gguf::Gguf;
 
 const SCORES: &str = "tokenizer.ggml.scores";
-/// What stands for a space in the vocabulary.
+/// Represents a space in the vocabulary.
 const SPACE: char = '▁';
 
 #[derive(Debug)]
 pub(super) struct SentencePiece {
     scores: Vec<f32>,
-    /// The tokens of all bytes, where the vocabulary has them.
+    /// The token of each byte, if the vocabulary has it.
     byte_tokens: Vec<Option<u32>>,
-    /// Stands for what has no token.
+    /// The token for text that has none.
     unknown: u32,
     /// Bytes of the longest piece: nothing longer needs to be looked up.
     longest: usize,
     adds_space_prefix: bool,
-    /// Whether no piece holds a line break beside another character, so that nothing is ever joined across the end of a
-    /// line and each line can be tokenized on its own.
+    /// Whether no piece combines a line break with another character, so that nothing is ever joined across the end of
+    /// a line and each line can be tokenized on its own.
     lines_stand_alone: bool,
 }
 
@@ -48,7 +48,8 @@ impl SentencePiece {
         self.adds_space_prefix
     }
 
-    /// Appends the ids of a stretch of text; `follows_token` says whether it is the first or comes after a special token.
+    /// Appends the ids of a stretch of text; `follows_token` says whether it comes after a special token or at the
+    /// start.
     pub(super) fn encode(&self, text: &str, follows_token: bool, entries: &Entries, ids: &mut Vec<u32>) {
         let prefix = if follows_token && self.adds_space_prefix { " " } else { "" };
         let text = stored_form(&format!("{prefix}{text}"));
@@ -70,7 +71,7 @@ impl SentencePiece {
         for piece in pieces {
             let text = &part[piece.range()];
             let known = entries.id_of(text).map(|id| vec![id]).or_else(|| self.tokens_of_bytes(text));
-            // What is unknown in a row is one token.
+            // Adjacent unknown characters are one token.
             let is_unknown = known.is_none();
             ids.extend(known.unwrap_or_default());
             ids.extend(Some(self.unknown).filter(|_| is_unknown && !follows_unknown));
@@ -83,13 +84,13 @@ impl SentencePiece {
     }
 }
 
-/// A number that is lower the better the score is.
+/// Maps a score to a rank that is lower for better scores.
 fn rank(score: f32) -> u32 {
     let bits = score.to_bits();
     if bits >> 31 == 1 { bits } else { !bits & !(1 << 31) }
 }
 
-/// Runs of line breaks, and what lies between them.
+/// Splits a text into runs of line breaks and the text between them.
 fn lines_and_breaks(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Special tokens: which ids they have, and where their names stand in a text.
+//! Special tokens: their ids, and the places of their names in a text.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,16 +12,16 @@ use crate::gguf::Gguf;
 pub(super) struct SpecialIds {
     pub(super) bos: Option<u32>,
     pub(super) eos: Option<u32>,
-    /// Whether BOS stands before a text by itself.
+    /// Whether BOS is added before a text by default.
     pub(super) adds_bos: bool,
-    /// Whether EOS stands after a text by itself.
+    /// Whether EOS is added after a text by default.
     pub(super) adds_eos: bool,
     /// Every token that ends the model's turn.
     pub(super) end_of_generation: BTreeSet<u32>,
 }
 
 impl SpecialIds {
-    /// Reads what the metadata says; `defaults` stands where it says nothing.
+    /// Reads the metadata; `defaults` applies where it says nothing.
     pub(super) fn from_gguf(gguf: &Gguf, entries: &Entries, defaults: SpecialIds) -> Result<Self, TokenizerError> {
         let id = |key: &str| read_id(gguf, key, entries.len());
         let bos = id("tokenizer.ggml.bos_token_id")?.or(defaults.bos).filter(|id| (*id as usize) < entries.len());
@@ -51,7 +51,7 @@ pub(super) fn read_id(gguf: &Gguf, key: &str, n_tokens: usize) -> Result<Option<
     }
 }
 
-/// A stretch of text, or the token whose name stood there.
+/// A stretch of text, or the token whose name was there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fragment<'t> {
     Token(u32),
@@ -61,11 +61,11 @@ pub(super) enum Fragment<'t> {
 /// Finds the names of special tokens.
 #[derive(Debug)]
 pub(super) struct SpecialTexts {
-    /// User-defined tokens, which are found in every text.
+    /// User-defined tokens, which are recognized in every text.
     always: Names,
     /// Those and the control tokens.
     all: Names,
-    /// The characters of control tokens' names, in every case.
+    /// The characters of control tokens' names, in both cases.
     control_letters: BTreeSet<char>,
     /// Whether white space after a control token is dropped (Phi-3).
     strips_space_after: bool,
@@ -74,7 +74,7 @@ pub(super) struct SpecialTexts {
 /// Control tokens of Phi-3 after which white space stays.
 const KEEP_SPACE_AFTER: [&str; 3] = ["<unk>", "<s>", "<|endoftext|>"];
 
-/// The longest name of a special token in bytes. Those of well-known models have up to some fifty.
+/// The longest name of a special token, in bytes. Those of well-known models have up to about fifty.
 const MAX_NAME_BYTES: usize = 1024;
 
 impl SpecialTexts {
@@ -92,8 +92,8 @@ impl SpecialTexts {
         &self.control_letters
     }
 
-    /// Cuts `text` at the names of special tokens: of user-defined ones always, of control tokens where `parse_control`
-    /// is on and the name touches none of the `literal` ranges, which lie in ascending order.
+    /// Cuts `text` at the names of special tokens: always at user-defined ones, and at control tokens if
+    /// `parse_control` is set and the name touches none of the `literal` ranges, which are in ascending order.
     pub(super) fn cut<'t>(
         &self,
         entries: &Entries,
@@ -128,7 +128,7 @@ impl SpecialTexts {
         fragments
     }
 
-    /// Where the names of control tokens stand in `text`.
+    /// The byte ranges of control token names in `text`.
     pub(super) fn control_names_in(&self, entries: &Entries, text: &str) -> Vec<Range<usize>> {
         let mut places = Vec::new();
         let mut search_start = 0;
@@ -158,15 +158,15 @@ fn touches(place: &Range<usize>, ascending: &[Range<usize>]) -> bool {
     ascending.get(next).is_some_and(|range| range.start < place.end)
 }
 
-/// The names of some tokens, to be found in a text.
+/// The names of some tokens, searchable in a text.
 ///
-/// An automaton over them (`aho-corasick`) would find them in fewer steps, and take fifty times their bytes: gigabytes,
-/// where a file has half a million of them.
+/// An automaton over them (`aho-corasick`) would find them in fewer steps, but takes fifty times their bytes: gigabytes
+/// for a file with half a million of them.
 #[derive(Debug)]
 struct Names {
     /// The tokens, in the order of their names' bytes.
     sorted: Vec<u32>,
-    /// Whether a name begins with a byte.
+    /// Whether any name begins with this byte.
     begins: [bool; 256],
 }
 
@@ -187,7 +187,7 @@ impl Names {
         Ok(Names { sorted, begins })
     }
 
-    /// The first place at or behind `start` where a name stands, and the longest name there.
+    /// The first place at or after `start` where a name occurs, and the longest name there.
     fn find(&self, entries: &Entries, text: &str, start: usize) -> Option<(u32, Range<usize>)> {
         let bytes = text.as_bytes();
         let places = (start..bytes.len()).filter(|place| self.begins[usize::from(bytes[*place])]);
@@ -202,7 +202,7 @@ impl Names {
     fn longest_at(&self, entries: &Entries, bytes: &[u8]) -> Option<u32> {
         let (mut candidates, mut longest) = (self.sorted.as_slice(), None);
         for (depth, byte) in bytes.iter().enumerate() {
-            // A name that ends here comes before those that go on.
+            // A name that ends here sorts before those that continue.
             let letter = |id: &u32| entries.spelled(*id).get(depth).copied();
             let start = candidates.partition_point(|id| letter(id).is_none_or(|letter| letter < *byte));
             let n_fitting = candidates[start..].partition_point(|id| letter(id) == Some(*byte));

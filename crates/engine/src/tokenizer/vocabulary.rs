@@ -16,13 +16,13 @@ const TOKEN_TYPES: &str = "tokenizer.ggml.token_type";
 #[repr(u8)]
 pub(super) enum TokenKind {
     Normal,
-    /// Stands where nothing else fits.
+    /// Used for text that no other token fits.
     Unknown,
-    /// Steers the model; never found in a text unless asked for.
+    /// Steers the model; not recognized in a text unless requested.
     Control,
-    /// Found in every text before anything else is looked for.
+    /// Recognized in every text before anything else.
     UserDefined,
-    /// Has an id and no meaning.
+    /// Has an id but no meaning.
     Unused,
     /// One byte, written `<0xXX>`.
     Byte,
@@ -41,8 +41,8 @@ impl TokenKind {
     }
 }
 
-/// Names that mark turns in well-known chat formats. Some converters write them as user-defined tokens, which every text
-/// may contain; they are control tokens here, or a user could end a turn by typing its name.
+/// Names that mark turns in well-known chat formats. Some converters write them as user-defined tokens, which are
+/// recognized in every text; here they are control tokens, or a user could end a turn by typing its name.
 const TURN_MARKERS: [&str; 9] = [
     "<|im_start|>",
     "<|start_header_id|>",
@@ -55,7 +55,7 @@ const TURN_MARKERS: [&str; 9] = [
     "<bos>",
 ];
 
-/// Names of control tokens that end the model's turn, whatever the metadata says (as llama.cpp has it).
+/// Names of control tokens that end the model's turn, whatever the metadata says (as in llama.cpp).
 pub(super) const TURN_ENDS: [&str; 17] = [
     "<|im_end|>",
     "<|eot_id|>",
@@ -76,10 +76,10 @@ pub(super) const TURN_ENDS: [&str; 17] = [
     "[EOS]",
 ];
 
-/// The most bytes of all tokens' texts. The largest vocabularies that are known have three million.
+/// The most bytes of all tokens' texts. The largest known vocabularies have three million.
 const MAX_TEXT_BYTES: usize = 16 << 20;
 
-/// Texts, one after the other.
+/// Concatenated texts.
 #[derive(Debug, Default)]
 struct Texts {
     bytes: Vec<u8>,
@@ -97,7 +97,7 @@ impl Texts {
         self.ends.push(self.bytes.len() as u32);
     }
 
-    /// The bytes of a text; none where it does not exist.
+    /// The bytes of a text; empty if it does not exist.
     fn get(&self, index: u32) -> &[u8] {
         let index = index as usize;
         let Some(end) = self.ends.get(index) else { return &[] };
@@ -111,7 +111,7 @@ impl Texts {
 pub(super) struct Entries {
     texts: Texts,
     kinds: Vec<TokenKind>,
-    /// The ids, to be found by their texts.
+    /// The ids, looked up by their texts.
     ids: HashTable<u32>,
     hasher: DefaultHashBuilder,
 }
@@ -125,7 +125,7 @@ impl Entries {
             return Err(TokenizerError::invalid(TOKENS, "has 0 entries"));
         }
         if n_bytes > MAX_TEXT_BYTES {
-            let reason = format!("has {n_bytes} bytes of text: there may be {MAX_TEXT_BYTES}");
+            let reason = format!("has {n_bytes} bytes of text: the limit is {MAX_TEXT_BYTES}");
             return Err(TokenizerError::invalid(TOKENS, reason));
         }
         let mut entries = Entries {
@@ -169,7 +169,7 @@ impl Entries {
 
     /// A token's text in the vocabulary's own spelling.
     pub(super) fn text(&self, id: u32) -> &str {
-        // They were texts when they came.
+        // They were valid UTF-8 when read.
         std::str::from_utf8(self.texts.get(id)).unwrap_or_default()
     }
 
@@ -203,7 +203,7 @@ pub(super) fn check_length(key: &str, length: usize, n_tokens: usize) -> Result<
     Err(TokenizerError::invalid(key, format!("has {length} entries where {TOKENS} has {n_tokens}")))
 }
 
-/// How the token of a byte is written.
+/// The spelling of a byte's token.
 pub(super) fn byte_token_text(byte: u8) -> String {
     format!("<0x{byte:02X}>")
 }
@@ -221,14 +221,14 @@ pub(super) struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// Takes the bytes of ordinary tokens from `bytes_of`, which knows the vocabulary's spelling.
+    /// Takes the bytes of ordinary tokens from `bytes_of`, which decodes the vocabulary's spelling.
     pub(super) fn new(entries: Entries, bytes_of: impl Fn(&str) -> Vec<u8>) -> Result<Self, TokenizerError> {
         let mut bytes = Texts::with_capacity(entries.len(), entries.texts.bytes.len());
         for (id, text, kind) in entries.iter() {
             match kind {
                 TokenKind::Normal => bytes.push(&bytes_of(text)),
                 TokenKind::Byte => bytes.push(&[byte_of_token_text(text).ok_or_else(|| {
-                    let reason = format!("is {text:?}, which is no byte: it must look like <0x0A>");
+                    let reason = format!("is {text:?}, which is not a byte: it must look like <0x0A>");
                     TokenizerError::invalid(format!("{TOKENS}[{id}]"), reason)
                 })?]),
                 TokenKind::Unused => bytes.push(&[]),

@@ -1,4 +1,4 @@
-//! 100 000 requests at random, with simulated time and cost, and what must hold at every step.
+//! 100 000 random requests with simulated time and cost, and the invariants that must hold at every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,9 +14,9 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use crate::simulator::{Device, Done, Simulated, Simulator};
 
 const N_REQUESTS: u64 = 100_000;
-/// Blocks of every model's KV cache: sometimes too few for what comes.
+/// Blocks of every model's KV cache: sometimes too few for the requests.
 const KV_BLOCKS: usize = 160;
-/// Seconds of the longest step that can be suspended: 25 chunks, and what noise and a wrong prediction add.
+/// The longest step in seconds that can be suspended: 25 chunks, plus noise and prediction errors.
 const LONGEST_STEP: f64 = 0.6;
 /// Steps after which the costs are known.
 const WARM_STEPS: u64 = 2000;
@@ -75,9 +75,9 @@ struct Run {
     /// Arrived and not ended.
     open: BTreeMap<RequestId, Arrival>,
     ends: BTreeMap<End, u64>,
-    /// The step before was none of an interactive request that could have run.
+    /// The last step contained no interactive request although one could have run.
     has_waited: bool,
-    /// Seconds that a lane is owed by its share.
+    /// Seconds that each lane is owed by its share.
     owed: [f64; 3],
     n_suspended: u64,
     n_dropped: u64,
@@ -88,7 +88,7 @@ impl Run {
     fn new(seed: u64) -> Self {
         let settings = SchedulerSettings { queue_limits: [40, 60, 80], ..SchedulerSettings::default() };
         let mut simulator = Simulator::new(settings.clone());
-        // A small generator, a judge that is suspended inside its steps, and a small model that cannot be. The guesses
+        // A small generator, a judge that can be suspended inside its steps, and a small model that cannot. The guesses
         // are those of a machine that is faster or slower than the real one.
         let models = [
             ([6e-3, 0.4e-3, 0.5e-3, 1e-7], 1, 0.3),
@@ -189,7 +189,7 @@ impl Run {
         *self.ends.entry(End::Refused).or_default() += 1;
         match refusal {
             Refusal::QueueFull { lane, queued, retry_after } => {
-                // Those that lost their place in the KV cache come on top of those that were let in.
+                // Paused requests are queued in addition to newly arrived ones.
                 assert!(*lane == arrival.lane && *queued >= self.settings.queue_limits[*lane as usize]);
                 assert!(*retry_after > Duration::ZERO && *retry_after < Duration::from_secs(3600), "{retry_after:?}");
             }
@@ -214,7 +214,7 @@ impl Run {
         }
     }
 
-    /// Every request ends once.
+    /// Records the end of a request, which must end exactly once.
     fn end(&mut self, id: RequestId, end: End) {
         assert!(self.open.remove(&id).is_some(), "{} has ended before", id.0);
         *self.ends.entry(end).or_default() += 1;
@@ -236,7 +236,7 @@ impl Run {
         }
     }
 
-    /// The requests that could be advanced, and what they count as.
+    /// The requests that could be advanced, and the lane each is scheduled in.
     fn runnable(&self) -> BTreeMap<RequestId, Lane> {
         let scheduler = &self.simulator.scheduler;
         let running = self.open.keys().filter(|id| scheduler.is_running(**id));
@@ -255,22 +255,22 @@ impl Run {
         self.check_shares(done, runnable, is_warm);
     }
 
-    /// No interactive token is later than one chunk: less urgent steps never come two in a row while interactive work
-    /// waits, and none of them is longer than the budget or what the least work takes.
+    /// No interactive token is delayed by more than one chunk: less urgent steps never come two in a row while
+    /// interactive work waits, and none of them exceeds the budget or the time of the least work.
     fn check_wait(&mut self, done: &Done, lanes: &BTreeSet<Lane>, runnable: [bool; 3], is_warm: bool) {
         let seconds = done.elapsed.as_secs_f64();
         let is_behind = runnable[0] && !lanes.contains(&Lane::Interactive);
         assert!(!(is_behind && self.has_waited), "two chunks in a row while interactive work waits");
         self.has_waited = is_behind;
         if is_warm && is_behind {
-            // Twice the least work, where that is longer than the budget: eight tokens of the small model, at most.
+            // Twice the least work, if that exceeds the budget: at most eight tokens of the small model.
             let budget = self.settings.chunk.as_secs_f64().max(2.0 * 8e-3);
             assert!(seconds < 1.5 * budget, "interactive work waits {seconds} s for {:?}", done.plan);
         }
     }
 
-    /// Over any time in which a lane has something to run, it is given its share of the time of the more urgent ones, but
-    /// for what one step of its own or of a less urgent lane may be worth: so much it may wait for, or have to pay for.
+    /// While a lane has something to run, it receives its share of the time of the more urgent ones, up to the time of
+    /// one step of its own or of a less urgent lane, for which it may have to wait or pay.
     fn check_shares(&mut self, done: &Done, runnable: [bool; 3], is_warm: bool) {
         let seconds = done.elapsed.as_secs_f64();
         let shares = [0.0, self.settings.background_share, self.settings.batch_share];
@@ -297,7 +297,7 @@ impl Run {
         for model in self.simulator.devices.keys() {
             assert_eq!(scheduler.reserved_blocks(*model), 0);
         }
-        // The run was one in which everything happened.
+        // Everything happened during the run.
         assert!(self.n_suspended > 1000 && self.n_dropped > 1000, "{} and {}", self.n_suspended, self.n_dropped);
         assert!(self.ends.len() == 4 && self.ends.values().all(|n| *n > 100), "{:?}", self.ends);
     }

@@ -1,5 +1,5 @@
-//! Scenarios as text. A block of commands stands above a line of dashes and what they print below it, up to an empty
-//! line. `REWRITE=1 cargo test` writes what is printed now into the files, to be read before it is committed.
+//! Scenarios as text. A block of commands comes above a line of dashes, and their output below it, up to an empty line.
+//! `REWRITE=1 cargo test` writes the current output into the files; review it before committing.
 //!
 //! | command | what it does |
 //! | --- | --- |
@@ -7,9 +7,9 @@
 //! | `model NAME blocks=N cost=STEP,TOKEN,SEQUENCE,POSITION [guess=…] [slices=N]` | loads a model |
 //! | `arrive ID MODEL LANE prompt=N answer=N [most=N] [session=NAME] [limit=TIME] [cached=N] [follows=ID:N]` | a request |
 //! | `cancel ID…`, `pin MODEL blocks=N`, `unload MODEL` | |
-//! | `park MODEL`, `back MODEL blocks=N` | the model leaves memory and its requests wait; it comes back, and they do |
+//! | `park MODEL`, `back MODEL blocks=N` | the model leaves memory while its requests wait; both return |
 //! | `time TIME` | lets time pass |
-//! | `step [N] [arrival=TIME]` | N steps, or as many as there are; somebody arrives so long after the beginning |
+//! | `step [N] [arrival=TIME]` | N steps, or as many as there are; a request arrives this long after the beginning |
 //! | `measure MODEL prefill=N decode=N attended=N` | what a step of this shape is expected to take |
 //! | `queue`, `counts`, `blocks MODEL` | prints what waits, what has been counted, what is reserved |
 
@@ -51,7 +51,7 @@ fn check(path: &Path) {
     }
 }
 
-/// The scenario with what it prints now.
+/// The scenario with its current output.
 fn play(text: &str) -> String {
     let mut scenario = Scenario::new();
     let mut played = String::new();

@@ -10,7 +10,7 @@ use hone_engine::scheduler::{
 };
 use hone_protocol::Lane;
 
-/// What a model's steps really take.
+/// The actual cost of a model's steps.
 pub(crate) struct Device {
     pub(crate) cost: CostModel,
     pub(crate) slices: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Simulated {
     pub(crate) generated: usize,
     /// Tokens of the prompt that the KV cache holds when it starts.
     pub(crate) cached: usize,
-    /// The request that it shares so many tokens with, where it is to follow one.
+    /// The request that it follows, if any, and the number of tokens they share.
     pub(crate) leader: Option<(RequestId, usize)>,
 }
 
@@ -48,7 +48,7 @@ impl Simulated {
 pub(crate) struct Done {
     pub(crate) plan: StepPlan,
     pub(crate) elapsed: Duration,
-    /// The part of the time that each lane's requests add to those of the more urgent ones.
+    /// The fraction of the time that each lane's requests add to those of the more urgent ones.
     pub(crate) parts: [f64; 3],
     pub(crate) is_suspended: bool,
     pub(crate) ended: Vec<RequestId>,
@@ -79,7 +79,7 @@ impl Simulator {
         self.devices.insert(model, device);
     }
 
-    /// A model leaves memory, and its requests wait until it is back.
+    /// A model leaves memory, and its requests wait until it returns.
     pub(crate) fn park(&mut self, model: ModelId) -> Vec<ParkedRequest> {
         let parked = self.scheduler.park(model, self.now);
         parked.iter().for_each(|parked| self.drop_place(parked.id()));
@@ -115,7 +115,7 @@ impl Simulator {
         self.requests.remove(&id);
     }
 
-    /// Asks who has a place, and starts those that are named.
+    /// Runs the scheduler's turn, and starts the requests that it names.
     pub(crate) fn turn(&mut self) -> Turn {
         let turn = self.scheduler.turn(self.now);
         turn.expired.iter().for_each(|id| self.remove(*id));
@@ -159,7 +159,7 @@ impl Simulator {
             match plan.pause {
                 Pause::Never => false,
                 Pause::OnArrival => has_arrival,
-                // Another slice would take longer than that.
+                // Another slice would exceed the limit.
                 Pause::After(limit) => has_arrival || elapsed + Duration::from_secs_f64(slice) > limit,
             }
         };
@@ -180,7 +180,7 @@ impl Simulator {
         Some(Done { plan, elapsed, parts: [first, second - first, all - second], is_suspended, ended })
     }
 
-    /// What the entries of a plan really take that are of this lane or a more urgent one.
+    /// The actual cost of a plan's entries that are of this lane or a more urgent one.
     fn seconds(&self, plan: &StepPlan, lane: Lane) -> f64 {
         let entries = plan.entries.iter().map(|entry| (&self.requests[&entry.request], entry.n_tokens));
         let shapes = entries.filter(|(request, _)| request.lane <= lane).map(|(request, n)| request.shape(n));
@@ -188,7 +188,7 @@ impl Simulator {
         shape.map_or(0.0, |shape| self.devices[&plan.model].cost.seconds(shape))
     }
 
-    /// Slices of the step that are done already.
+    /// Number of completed slices of the step.
     fn resume(&mut self, plan: &StepPlan) -> usize {
         let suspended = self.suspended.remove(&plan.model);
         match plan.kind {

@@ -13,13 +13,13 @@ static ALLOCATOR: Counting = Counting;
 pub(crate) static N_ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// Bytes that this thread holds.
+    /// Bytes that this thread has allocated.
     pub(crate) static LIVE: Cell<isize> = const { Cell::new(0) };
-    /// The most that it held.
+    /// The maximum so far.
     pub(crate) static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-/// What comes of `run`, and the most bytes that this thread held meanwhile beyond those that it held before.
+/// The result of `run`, and the peak of this thread's allocated bytes beyond those allocated before.
 pub(crate) fn peak_of<T>(run: impl FnOnce() -> T) -> (T, isize) {
     let before = LIVE.get();
     PEAK.set(before);
@@ -31,7 +31,7 @@ struct Counting;
 
 impl Counting {
     fn add(bytes: isize) {
-        // A thread that is ending has no counters any more, and nobody asks for them.
+        // A thread that is ending has no counters any more, and none are needed.
         let _ = LIVE.try_with(|live| {
             live.set(live.get() + bytes);
             let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
@@ -39,19 +39,19 @@ impl Counting {
     }
 }
 
-// SAFETY: every call goes to the system's allocator as it came; counting touches no memory that is being handed out.
+// SAFETY: every call is passed on unchanged to the system's allocator; counting does not touch the memory handed out.
 #[allow(unsafe_code, reason = "an allocator cannot be written without")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         N_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         Self::add(layout.size() as isize);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         Self::add(-(layout.size() as isize));
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

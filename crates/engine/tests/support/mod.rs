@@ -1,4 +1,4 @@
-//! What the tests of the engine share: the built-in model, and small models of every architecture.
+//! Shared helpers of the engine's tests: the built-in model, and small models of every architecture.
 
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 #![allow(clippy::unwrap_used)]
@@ -37,12 +37,12 @@ pub(crate) fn options() -> ModelOptions {
     ModelOptions { device: DeviceChoice::Cpu, context_length: Some(2048), n_sequences: 4, ..ModelOptions::default() }
 }
 
-/// All of a file.
+/// A whole file as a model.
 pub(crate) fn whole(path: &Path) -> ModelFile {
     ModelFile { path: path.to_path_buf(), offset: 0, length: path.metadata().unwrap().len() }
 }
 
-/// The built-in model, loaded once for a test binary.
+/// The built-in model, loaded once per test binary.
 pub(crate) fn shared_smollm2() -> MutexGuard<'static, Model> {
     static MODEL: OnceLock<Mutex<Model>> = OnceLock::new();
     let model = MODEL.get_or_init(|| Mutex::new(Model::load(&whole(&smollm2()), &options()).unwrap()));

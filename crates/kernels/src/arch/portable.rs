@@ -1,4 +1,5 @@
-//! The kernels in plain Rust: for processors without any of the others, and the oracle that those are tested against.
+//! The kernels in plain Rust: the fallback for other processors, and the oracle that the other kernels are tested
+//! against.
 
 use std::slice;
 
@@ -21,7 +22,7 @@ pub(crate) static KERNELS: Kernels = Kernels {
     attention: &attention::portable::TABLE,
 };
 
-/// Blocks whose largest element is smaller than this become zero: the steps per unit would not be a number.
+/// Blocks whose largest element is smaller than this become zero, because the steps per unit would overflow.
 const SMALLEST: f32 = 1e-30;
 
 /// Quantizes a row.
@@ -29,7 +30,7 @@ const SMALLEST: f32 = 1e-30;
 /// # Safety
 /// The pointers of `out` are valid for writes of all blocks of the row.
 unsafe fn quantize_row(row: &[f32], out: &QuantizedRow) {
-    // SAFETY: the caller's promise; the row hands on pointers to its blocks.
+    // SAFETY: the caller's promise; `fill` passes pointers to the row's blocks.
     unsafe { out.fill(row, |elements, out| out.write(quantize_block(elements))) }
 }
 
@@ -44,7 +45,7 @@ fn quantize_block(elements: &[f32; BLOCK]) -> ActivationBlock {
     ActivationBlock { quants, scale, scaled_sum: scale * (first + last) as f32, negative_sums: [-first, -last] }
 }
 
-/// What the elements of a block are multiplied with before they are rounded.
+/// The factor by which the elements of a block are multiplied before they are rounded.
 #[inline(always)]
 pub(crate) fn steps_per_unit(largest: f32) -> f32 {
     if largest > SMALLEST { 127.0 / largest } else { 0.0 }
@@ -78,7 +79,7 @@ unsafe fn quant_product<const TENSOR_TYPE: u8>(product: &Product) {
     }
 }
 
-/// The product of 32 columns: integers first, then the scales, as the vector kernels do it.
+/// The product of 32 columns: integers first, then the scales, as in the vector kernels.
 #[inline]
 fn dot(weights: &RowBlock, activation: &ActivationBlock) -> f32 {
     let mut products = [0; BLOCK];
@@ -104,7 +105,7 @@ unsafe fn float_product<const TENSOR_TYPE: u8>(product: &Product) {
         for block in 0..product.n_blocks {
             let weights: [f32; BLOCK] =
                 std::array::from_fn(|idx| read_float(tensor_type, group, block * BLOCK + idx, row % ROW_GROUP));
-            // SAFETY: the product's tokens have this block, one after the other.
+            // SAFETY: the product's tokens have this block, contiguously.
             let activations = unsafe {
                 slice::from_raw_parts(
                     product.floats.add(block * product.token_stride * BLOCK),
@@ -132,7 +133,7 @@ fn dot_floats(weights: &[f32; BLOCK], activation: &[f32]) -> f32 {
     sums.iter().sum()
 }
 
-/// The packed weights of the group that a row stands in.
+/// The packed weights of the group that contains a row.
 ///
 /// # Safety
 /// `row` is one of the product's.
@@ -141,7 +142,7 @@ unsafe fn group_of(product: &Product, row: usize) -> &[u8] {
     unsafe { slice::from_raw_parts(product.weights.add(row / ROW_GROUP * product.group_bytes), product.group_bytes) }
 }
 
-/// Writes the sums of one row, a token each.
+/// Writes the sums of one row, one per token.
 ///
 /// # Safety
 /// `row` is one of the product's.

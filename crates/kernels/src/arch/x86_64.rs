@@ -5,7 +5,7 @@ mod avx512;
 
 use crate::arch::{InstructionSet, Kernels};
 
-/// The kernels of one instruction set, where this machine has it.
+/// The kernels of one instruction set, if this machine has it.
 pub(super) fn kernels(instruction_set: InstructionSet) -> Option<&'static Kernels> {
     match instruction_set {
         InstructionSet::Avx2 if has_avx2() => Some(&avx2::KERNELS),
@@ -19,7 +19,7 @@ fn has_avx2() -> bool {
     is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
 }
 
-/// What AVX-512 adds to AVX2 for these kernels.
+/// Whether the machine has the AVX-512 features that these kernels use.
 fn has_avx512() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")

@@ -1,4 +1,4 @@
-//! The work of one attention task, written once for every width of register.
+//! The work of one attention task, written once for all register widths.
 
 use half::f16;
 
@@ -12,11 +12,11 @@ use crate::elementwise::vector::Vector;
 const CHUNK_BLOCKS: usize = 4;
 const CHUNK_POSITIONS: usize = CHUNK_BLOCKS * BLOCK_TOKENS;
 
-/// Below every score, and finite, so that differences of two of them are.
+/// Below every score, and finite, so that differences between scores are finite too.
 const LOWEST: f32 = -1e30;
 
-/// The parts of a thread's memory: queries, scores, results, per query the largest score and the sum of weights, and a
-/// block of keys or values that had to be unpacked.
+/// The parts of a thread's memory: queries, scores, results, the largest score and sum of weights per query, and a
+/// block of unpacked keys or values.
 struct Parts {
     queries: *mut f32,
     scores: *mut f32,
@@ -31,7 +31,7 @@ pub(super) fn scratch_floats(geometry: &Geometry, n_rows: usize) -> usize {
     n_rows * (geometry.head_dim + CHUNK_POSITIONS + geometry.padded_dim() + 2) + unpacked_floats(geometry)
 }
 
-/// Two halves take a float's place.
+/// Two half-precision numbers fit into a float.
 fn unpacked_floats(geometry: &Geometry) -> usize {
     geometry.padded_dim() * BLOCK_TOKENS / 2
 }
@@ -69,7 +69,7 @@ pub(super) unsafe fn attend<V: Vector>(attention: &Attention<'_>, task: &Task, b
         load_queries::<V>(attention, task, &parts);
         let mut first = task.blocks.start;
         while first < task.blocks.end {
-            // Chunks start at the same positions whatever the task is, so that a token's result does not depend on it.
+            // Chunks start at the same positions in every task, so that a token's result does not depend on the task.
             let end = ((first / CHUNK_BLOCKS + 1) * CHUNK_BLOCKS).min(task.blocks.end);
             let chunk = Chunk { first_block: first, blocks: &blocks[first..end], next: &blocks[end..task.blocks.end] };
             attend_chunk::<V>(attention, task, &chunk, n_rows, &parts);
@@ -82,13 +82,13 @@ pub(super) unsafe fn attend<V: Vector>(attention: &Attention<'_>, task: &Task, b
     }
 }
 
-/// Copies the queries, scaled, so that they lie one after the other: all heads of the first token, then of the second.
+/// Copies the scaled queries into contiguous memory: all heads of the first token, then of the second.
 #[inline(always)]
 unsafe fn load_queries<V: Vector>(attention: &Attention<'_>, task: &Task, parts: &Parts) {
     let Geometry { head_dim, scale, .. } = attention.geometry;
     let width = attention.geometry.group() * head_dim;
     for token in 0..task.n_tokens {
-        // SAFETY: the token's queries are there, and the scratch has room for them.
+        // SAFETY: the token's queries exist, and the scratch has room for them.
         unsafe {
             let from = attention.queries.add((task.first_row + token) * attention.query_stride + task.kv_head * width);
             copy_scaled::<V>(from, scale, width, parts.queries.add(token * width));
@@ -104,10 +104,10 @@ struct Chunk<'a> {
     next: &'a [u32],
 }
 
-/// Scores of up to [`CHUNK_BLOCKS`] blocks, their softmax with what was there before, and the values so weighted.
+/// Computes the scores of up to [`CHUNK_BLOCKS`] blocks, updates the softmax, and adds the weighted values.
 ///
-/// The cache is read faster than the processor foresees, so values are asked for while scores are computed, and the next
-/// chunk's keys while values are summed.
+/// The hardware prefetcher falls behind the reads of the cache, so values are prefetched while scores are computed, and
+/// the next chunk's keys while values are summed.
 #[inline(always)]
 unsafe fn attend_chunk<V: Vector>(
     attention: &Attention<'_>,
@@ -120,7 +120,7 @@ unsafe fn attend_chunk<V: Vector>(
     let (layer, padded_dim) = (attention.layer, attention.geometry.padded_dim());
     let first_position = chunk.first_block * BLOCK_TOKENS;
     let end_position = task.position + task.n_tokens;
-    // SAFETY: the scratch has room for the scores of a chunk, and the blocks are there.
+    // SAFETY: the scratch has room for the scores of a chunk, and the blocks exist.
     unsafe {
         for (index, block) in chunk.blocks.iter().enumerate() {
             let keys = Panel {
@@ -149,7 +149,7 @@ unsafe fn attend_chunk<V: Vector>(
     }
 }
 
-/// A block's keys in half precision: where they are, or unpacked.
+/// A block's keys in half precision: in place, or unpacked.
 #[inline(always)]
 unsafe fn keys<V: Vector>(layer: &KvLayer, block: u32, kv_head: usize, unpacked: *mut f16) -> *const f16 {
     let quants = layer.keys(block, kv_head);
@@ -168,7 +168,7 @@ unsafe fn keys<V: Vector>(layer: &KvLayer, block: u32, kv_head: usize, unpacked:
     unpacked
 }
 
-/// A block's values in half precision: where they are, or unpacked.
+/// A block's values in half precision: in place, or unpacked.
 #[inline(always)]
 unsafe fn values<V: Vector>(layer: &KvLayer, block: u32, kv_head: usize, unpacked: *mut f16) -> *const f16 {
     let quants = layer.values(block, kv_head);
@@ -188,7 +188,7 @@ unsafe fn values<V: Vector>(layer: &KvLayer, block: u32, kv_head: usize, unpacke
     unpacked
 }
 
-/// Turns the scores of a chunk into weights, and lowers earlier results to the new largest score.
+/// Turns the scores of a chunk into weights, and scales earlier results down to the new largest score.
 #[inline(always)]
 unsafe fn softmax<V: Vector>(
     attention: &Attention<'_>,
@@ -284,7 +284,7 @@ unsafe fn copy_scaled<V: Vector>(from: *const f32, factor: f32, n: usize, to: *m
     }
 }
 
-/// Divides the results by the sums of the weights, and puts them where the heads' results belong.
+/// Divides the results by the sums of the weights, and writes them to the heads' places in the output.
 #[inline(always)]
 unsafe fn store_results<V: Vector>(attention: &Attention<'_>, task: &Task, parts: &Parts) {
     let geometry = &attention.geometry;
@@ -303,7 +303,7 @@ unsafe fn store_results<V: Vector>(attention: &Attention<'_>, task: &Task, parts
 unsafe fn store_partials<V: Vector>(attention: &Attention<'_>, first_partial: usize, n_rows: usize, parts: &Parts) {
     let geometry = &attention.geometry;
     for row in 0..n_rows {
-        // SAFETY: the partial results of the task are there and its own.
+        // SAFETY: the partial results of the task exist and are its own.
         unsafe {
             let partial = attention.partials.add((first_partial + row) * geometry.partial_width());
             copy_scaled::<V>(parts.results.add(row * geometry.padded_dim()), 1.0, geometry.padded_dim(), partial);
@@ -321,7 +321,7 @@ pub(super) unsafe fn merge<V: Vector>(attention: &Attention<'_>, merge: &Merge) 
     let (group, width) = (geometry.group(), geometry.partial_width());
     let n_rows = merge.n_tokens * group;
     for row in 0..n_rows {
-        // SAFETY: all parts of the row are there, and its place in `out` is the merge's.
+        // SAFETY: all parts of the row exist, and its place in `out` is the merge's.
         unsafe {
             let part = |part: usize| attention.partials.add((merge.first_partial + part * n_rows + row) * width);
             let largest_of = |index: usize| *part(index).add(geometry.padded_dim());
@@ -365,13 +365,14 @@ struct Rows {
     stride: usize,
 }
 
-/// A matrix in half precision, `[depth][n_columns]`, rows `stride` apart; `n_columns` are whole pairs of registers.
+/// A matrix in half precision, `[depth][n_columns]`, with rows `stride` apart; `n_columns` is a multiple of two
+/// registers.
 struct Panel {
     start: *const f16,
     stride: usize,
     n_columns: usize,
     depth: usize,
-    /// As many elements as these, which will be read after them.
+    /// The same number of elements, which will be read next and are prefetched.
     read_next: *const f16,
 }
 
@@ -395,7 +396,7 @@ unsafe fn product<V: Vector, const ADD: bool>(rows: Rows, panel: &Panel, out: Ro
     }
 }
 
-/// The sums of a tile stay in registers, so its size must be known when it is compiled.
+/// The sums of a tile stay in registers, so its size must be known at compile time.
 #[inline(always)]
 unsafe fn tile_rows<V: Vector, const ADD: bool, const FETCH: bool>(
     n_rows: usize,
@@ -430,7 +431,7 @@ unsafe fn tile<V: Vector, const ADD: bool, const FETCH: bool, const N_ROWS: usiz
 ) {
     let mut read_next = panel.read_next;
     for column in (0..panel.n_columns).step_by(2 * V::LANES) {
-        // SAFETY: the columns come in whole pairs of registers, and the rows are there.
+        // SAFETY: the columns come in whole pairs of registers, and the rows exist.
         unsafe {
             let mut sums = [[V::splat(0.0); 2]; N_ROWS];
             let mut line = panel.start.add(column);

@@ -1,14 +1,14 @@
 //! Keys and values of one layer, in half precision or in 8 bits, in blocks of 32 positions.
 //!
-//! A block's keys are stored by element: the first element of all 32 positions, then the second. A register then holds as
-//! many positions, a query's products with them need no sum over a register, and one conversion serves all query heads
-//! that share the keys. Values are stored by position, since they are summed over positions. Storage grows by segments,
-//! and a segment's pages cost nothing before they are written.
+//! A block's keys are stored by element: the first element of all 32 positions, then the second, and so on. A register
+//! then holds as many positions, so a query's products with them need no sum across a register, and one conversion
+//! serves all query heads that share the keys. Values are stored by position, since they are summed over positions.
+//! Storage grows in segments, and a segment's pages cost nothing before they are written.
 //!
 //! In 8 bits, 32 neighbouring elements of a key or value share a scale in half precision, as in llama.cpp's Q8_0. A
-//! block's quants come first, in the order just said, and then its scales: of keys, those of all 32 positions for the
-//! first 32 elements, and so on; of values, all scales of the first position, and so on. Attention unpacks a block before
-//! it reads it, which costs less than it saves where contexts are long.
+//! block's quants come first, in the order just described, and then its scales: for keys, those of all 32 positions for
+//! the first 32 elements, and so on; for values, all scales of the first position, and so on. Attention unpacks a block
+//! before it reads it, which costs less than it saves when contexts are long.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -20,11 +20,11 @@ use half::f16;
 /// Positions of a block.
 pub const BLOCK_TOKENS: usize = 32;
 
-/// Blocks of a segment: enough for a head's blocks to lie in one piece for a while, few enough for a short answer to
-/// touch little memory.
+/// Blocks per segment: enough that a head's blocks are mostly contiguous, few enough that a short answer touches little
+/// memory.
 const SEGMENT_BLOCKS: usize = 8;
 
-/// Elements of a cache line; segments start at one.
+/// Elements per cache line; segments start at a cache line.
 const LINE_ELEMENTS: usize = 32;
 
 /// `dim` rounded up to two of the widest registers.
@@ -32,7 +32,7 @@ pub(crate) fn padded(dim: usize) -> usize {
     dim.next_multiple_of(32)
 }
 
-/// Elements that share a scale, where there are scales.
+/// Elements that share a scale, in formats with scales.
 pub(crate) const SCALE_ELEMENTS: usize = 32;
 
 /// How keys and values are stored.
@@ -67,7 +67,7 @@ impl FromStr for KvFormat {
     }
 }
 
-/// One layer's part of the cache. It hands out pointers: who may use which is agreed upon by those who share it.
+/// One layer's part of the cache. It hands out pointers; its users must agree on who accesses what.
 pub(crate) struct KvLayer {
     format: KvFormat,
     n_kv_heads: usize,
@@ -106,22 +106,22 @@ impl KvLayer {
         }
     }
 
-    /// Keys of one head: `[head_dim][BLOCK_TOKENS]` elements, and `[head_dim / 32][BLOCK_TOKENS]` scales where the
+    /// Keys of one head: `[head_dim][BLOCK_TOKENS]` elements, followed by `[head_dim / 32][BLOCK_TOKENS]` scales if the
     /// format has them.
     ///
     /// # Panics
-    /// When there is no such block or head.
+    /// When the block or head does not exist.
     pub(crate) fn keys(&self, block: u32, kv_head: usize) -> *mut u8 {
         let (segment, index) = self.locate(block, kv_head);
         // SAFETY: the index is below the segment's number of blocks.
         unsafe { segment.keys.start().add(index * self.key_block_bytes()) }
     }
 
-    /// Values of one head: `[BLOCK_TOKENS][padded head_dim]` elements, and `[BLOCK_TOKENS][padded head_dim / 32]`
-    /// scales where the format has them.
+    /// Values of one head: `[BLOCK_TOKENS][padded head_dim]` elements, followed by `[BLOCK_TOKENS][padded head_dim /
+    /// 32]` scales if the format has them.
     ///
     /// # Panics
-    /// When there is no such block or head.
+    /// When the block or head does not exist.
     pub(crate) fn values(&self, block: u32, kv_head: usize) -> *mut u8 {
         let (segment, index) = self.locate(block, kv_head);
         // SAFETY: the index is below the segment's number of blocks.
@@ -141,12 +141,12 @@ impl KvLayer {
     /// Writes one head's key and value of one position.
     ///
     /// # Safety
-    /// Nobody else touches this position of the block at the same time.
+    /// No one else touches this position of the block at the same time.
     pub(crate) unsafe fn write(&self, block: u32, slot: usize, kv_head: usize, key: &[f16], value: &[f16]) {
         assert!(slot < BLOCK_TOKENS && key.len() == self.head_dim && value.len() == self.head_dim);
         let (keys, values) = (self.keys(block, kv_head), self.values(block, kv_head));
         let value_at = slot * padded(self.head_dim);
-        // SAFETY: the slot and the lengths are within the block, and the caller has it to itself.
+        // SAFETY: the slot and the lengths are within the block, and the caller has exclusive access.
         unsafe {
             match self.format {
                 KvFormat::F16 => {
@@ -169,10 +169,10 @@ impl KvLayer {
     /// Copies a block's content.
     ///
     /// # Panics
-    /// When there is no such block.
+    /// When a block does not exist.
     pub(crate) fn copy_block(&mut self, from: u32, to: u32) {
         for kv_head in 0..self.n_kv_heads {
-            // SAFETY: `&mut self` keeps others away; both blocks are there, and may be the same.
+            // SAFETY: `&mut self` excludes other accesses; both blocks exist, and may be the same.
             unsafe {
                 std::ptr::copy(self.keys(from, kv_head), self.keys(to, kv_head), self.key_block_bytes());
                 std::ptr::copy(self.values(from, kv_head), self.values(to, kv_head), self.value_block_bytes());
@@ -183,10 +183,10 @@ impl KvLayer {
     /// Appends a block's content to `out`.
     ///
     /// # Panics
-    /// When there is no such block.
+    /// When the block does not exist.
     pub(crate) fn read_block(&self, block: u32, out: &mut Vec<u8>) {
         for kv_head in 0..self.n_kv_heads {
-            // SAFETY: the block is there, and whoever may write it needs the layer's owner, who is here.
+            // SAFETY: the block exists, and writing to it requires the layer's owner, which this borrows.
             unsafe {
                 out.extend_from_slice(slice::from_raw_parts(self.keys(block, kv_head), self.key_block_bytes()));
                 out.extend_from_slice(slice::from_raw_parts(self.values(block, kv_head), self.value_block_bytes()));
@@ -194,15 +194,15 @@ impl KvLayer {
         }
     }
 
-    /// Puts content that [`KvLayer::read_block`] gave into a block.
+    /// Writes content returned by [`KvLayer::read_block`] into a block.
     ///
     /// # Panics
-    /// When there is no such block, or the content is not that of one.
+    /// When the block does not exist, or the content has the wrong length.
     pub(crate) fn write_block(&mut self, block: u32, content: &[u8]) {
         let (key_bytes, value_bytes) = (self.key_block_bytes(), self.value_block_bytes());
         assert_eq!(content.len(), self.n_kv_heads * (key_bytes + value_bytes), "the content is that of one block");
         for (kv_head, content) in content.chunks_exact(key_bytes + value_bytes).enumerate() {
-            // SAFETY: `&mut self` keeps others away, and the block is there.
+            // SAFETY: `&mut self` excludes other accesses, and the block exists.
             unsafe {
                 self.keys(block, kv_head).copy_from_nonoverlapping(content.as_ptr(), key_bytes);
                 self.values(block, kv_head).copy_from_nonoverlapping(content[key_bytes..].as_ptr(), value_bytes);
@@ -210,7 +210,7 @@ impl KvLayer {
         }
     }
 
-    /// Bytes of a block, all heads' keys and values.
+    /// Bytes of a block: all heads' keys and values.
     pub(crate) fn block_bytes(&self) -> usize {
         self.n_kv_heads * (self.key_block_bytes() + self.value_block_bytes())
     }
@@ -241,7 +241,7 @@ impl KvLayer {
 /// Writes elements as quants, `stride` apart, and their scales, `scale_stride` apart.
 ///
 /// # Safety
-/// The pointers are valid for writes of that many.
+/// The pointers are valid for writes of that many elements.
 unsafe fn write_quants(elements: &[f16], quants: *mut i8, stride: usize, scales: *mut f16, scale_stride: usize) {
     for (chunk_idx, chunk) in elements.chunks(SCALE_ELEMENTS).enumerate() {
         let largest = chunk.iter().fold(0.0f32, |largest, element| largest.max(element.to_f32().abs()));
@@ -251,7 +251,7 @@ unsafe fn write_quants(elements: &[f16], quants: *mut i8, stride: usize, scales:
         unsafe {
             *scales.add(chunk_idx * scale_stride) = scale;
             for (index, element) in chunk.iter().enumerate() {
-                // What the scale's own rounding moves past the end stays at the end.
+                // Rounding the scale may push a quant out of range; it is clamped.
                 let quant = (element.to_f32() * steps_per_unit).round_ties_even().clamp(-127.0, 127.0) as i8;
                 *quants.add((chunk_idx * SCALE_ELEMENTS + index) * stride) = quant;
             }
@@ -259,7 +259,7 @@ unsafe fn write_quants(elements: &[f16], quants: *mut i8, stride: usize, scales:
     }
 }
 
-/// Memory that the system hands out as zeros, page by page, when it is first touched.
+/// Memory that the system provides as zeros, page by page, when first touched.
 struct Zeroed {
     allocation: NonNull<u8>,
     layout: Layout,
@@ -271,7 +271,7 @@ unsafe impl Send for Zeroed {}
 unsafe impl Sync for Zeroed {}
 
 impl Zeroed {
-    /// The allocator is asked for little alignment, because for more it would write the zeros itself.
+    /// Requests little alignment from the allocator, because for more it would write the zeros itself.
     fn new(n_bytes: usize) -> Self {
         let layout = Layout::array::<f16>(n_bytes.div_ceil(size_of::<f16>()) + LINE_ELEMENTS)
             .expect("a segment fits the address space");
@@ -280,10 +280,10 @@ impl Zeroed {
         Zeroed { allocation: allocation.unwrap_or_else(|| handle_alloc_error(layout)), layout }
     }
 
-    /// The first cache line within.
+    /// The first cache line in the memory.
     fn start(&self) -> *mut u8 {
         let offset = self.allocation.align_offset(LINE_ELEMENTS * size_of::<f16>());
-        // SAFETY: the allocation is longer by one line than what is used of it.
+        // SAFETY: the allocation is one line longer than the part in use.
         unsafe { self.allocation.as_ptr().add(offset) }
     }
 }

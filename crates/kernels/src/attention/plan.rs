@@ -1,18 +1,19 @@
 //! Cuts the attention of a step into tasks.
 //!
-//! A task is some neighbouring tokens of one sequence, one head of keys and values, and a range of the sequence's blocks.
-//! Where a context is cut, results are added up in another order. So contexts are always cut at the same positions: what
-//! is computed of a token does not depend, in any bit, on what else the step computes, on how a prompt was cut into steps,
-//! or on the number of threads.
+//! A task is some neighbouring tokens of one sequence, one head of keys and values, and a range of the sequence's
+//! blocks. Cutting a context changes the order of additions. So contexts are always cut at the same positions: a
+//! token's results do not depend, in any bit, on what else the step computes, on how a prompt was cut into steps, or on
+//! the number of threads.
 
 use std::ops::Range;
 
 use super::Geometry;
 use super::kv_cache::BLOCK_TOKENS;
 
-/// Queries that a task aims at: enough to use what is loaded of the cache many times, few enough for the nearest cache.
+/// Target number of queries per task: enough to reuse what is loaded of the cache many times, few enough for the
+/// first-level cache.
 const TARGET_ROWS: usize = 64;
-/// Blocks between two cuts: enough that putting parts together costs little beside them.
+/// Blocks between two cuts: enough that merging the parts costs little in comparison.
 const PART_BLOCKS: usize = 16;
 
 /// One sequence of a step, as far as attention is concerned.
@@ -26,7 +27,7 @@ pub(crate) struct Span {
     pub(crate) n_tokens: usize,
 }
 
-/// A part of the work that one thread does at once.
+/// A unit of work for one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Task {
     /// Index of the sequence in the step.
@@ -37,9 +38,9 @@ pub(crate) struct Task {
     pub(crate) position: usize,
     pub(crate) n_tokens: usize,
     pub(crate) kv_head: usize,
-    /// Which of the sequence's blocks.
+    /// The range of the sequence's blocks.
     pub(crate) blocks: Range<usize>,
-    /// Where the partial results of its queries start, where its context is cut.
+    /// Where the partial results of its queries start, if its context is cut.
     pub(crate) first_partial: Option<usize>,
 }
 
@@ -54,7 +55,7 @@ pub(crate) struct Merge {
     pub(crate) n_parts: usize,
 }
 
-/// All tasks of a step for layers of one geometry. Kept from step to step for its memory.
+/// All tasks of a step for layers of one geometry. Kept between steps to reuse its memory.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) tasks: Vec<Task>,
@@ -72,7 +73,7 @@ fn task_tokens(geometry: &Geometry) -> usize {
 }
 
 impl Plan {
-    /// Makes the plan anew for the sequences of a step.
+    /// Rebuilds the plan for the sequences of a step.
     pub(crate) fn make(&mut self, geometry: &Geometry, spans: &[Span]) {
         self.tasks.clear();
         self.merges.clear();
@@ -113,7 +114,7 @@ struct Tile {
     blocks: Range<usize>,
 }
 
-/// The last tokens come first: they see the most, and what is long should not be begun last.
+/// The last tokens come first: they see the most, and long tasks should not start last.
 fn tiles(geometry: &Geometry, span: &Span) -> impl Iterator<Item = Tile> {
     let (geometry, span, step) = (*geometry, *span, task_tokens(geometry));
     (0..span.n_tokens.div_ceil(step)).rev().map(move |index| {

@@ -29,7 +29,7 @@ struct Case {
 }
 
 impl Case {
-    /// `sequences` are the position and the number of the new tokens of each.
+    /// `sequences` gives the position and the number of the new tokens of each.
     fn new(geometry: Geometry, sequences: &[(usize, usize)]) -> Self {
         Self::stored(KvFormat::F16, geometry, sequences)
     }
@@ -57,7 +57,7 @@ impl Case {
                 for kv_head in 0..self.geometry.n_kv_heads {
                     let (key, value) = self.key_and_value(sequence, position, kv_head);
                     let block = self.blocks[sequence][position / BLOCK_TOKENS];
-                    // SAFETY: nobody else has the layer.
+                    // SAFETY: no one else accesses the layer.
                     unsafe { self.layer.write(block, position % BLOCK_TOKENS, kv_head, &key, &value) }
                     let doubles = |halves: Vec<f16>| halves.into_iter().map(f64::from).collect();
                     self.cached.insert((sequence, position, kv_head), [key, value].map(doubles));
@@ -213,7 +213,7 @@ fn heads_of_every_width_and_number() {
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri minutes and reaches the same memory as others")]
 fn large_scores() {
-    // Scores of some hundreds leave fewer digits behind the point.
+    // Scores of several hundred leave fewer digits after the decimal point.
     check_within(1e-4, Geometry { scale: 30.0, head_dim: 32, ..GEOMETRY }, &[(0, 40), (300, 1)]);
 }
 
@@ -265,8 +265,8 @@ fn a_copied_block_holds_the_same() {
     assert_eq!(case.ours(&portable::KERNELS), before);
 }
 
-/// Elements are below 1, so a step of the quants is below 1/127, and rounding moves them by half of that at most: in the
-/// scores, which sum up 64 of such errors, and in the values.
+/// Elements are below 1, so a step of the quants is below 1/127, and rounding changes elements by at most half of that:
+/// in the scores, which sum up 64 such errors, and in the values.
 #[test]
 fn a_cache_in_8_bits_gives_nearly_the_same() {
     for &window in cases(&[None, Some(100)], 1) {

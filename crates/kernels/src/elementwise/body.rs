@@ -1,4 +1,4 @@
-//! The functions over rows, written once for every width of register.
+//! The functions over rows, written once for all register widths.
 
 use std::f32::consts::{FRAC_2_SQRT_PI, SQRT_2};
 
@@ -9,12 +9,12 @@ use super::vector::Vector;
 /// One step of a function over a row.
 trait Step {
     /// # Safety
-    /// The elements from `index` on, as many as the vector has, are there and are nobody else's; the processor has the
-    /// vector's instruction set.
+    /// The elements from `index` on, as many as the vector has, exist and are accessed by no one else; the processor
+    /// has the vector's instruction set.
     unsafe fn at<V: Vector>(&self, index: usize);
 }
 
-/// Goes over `n` elements, register by register, and over what is left one by one.
+/// Processes `n` elements, register by register, and the rest one by one.
 #[inline(always)]
 unsafe fn each<V: Vector>(n: usize, step: &impl Step) {
     let whole = n - n % V::LANES;
@@ -39,7 +39,7 @@ pub(super) unsafe fn rms_norm<V: Vector>(values: *mut f32, weight: *const f32, n
     }
 }
 
-/// Four sums at a time, because one addition must wait for the one before it.
+/// Accumulates four sums in parallel, because each addition depends on the one before it.
 #[inline(always)]
 unsafe fn sum_of_squares<V: Vector>(values: *const f32, n: usize) -> f32 {
     // SAFETY: every index is below n.

@@ -6,12 +6,12 @@ pub(crate) fn available() -> impl Iterator<Item = &'static Kernels> {
     InstructionSet::ALL.into_iter().filter_map(Kernels::of)
 }
 
-/// A size; under Miri, which takes some thousand times as long, the smaller one.
+/// A size, or a smaller one under Miri, which is about a thousand times slower.
 pub(crate) const fn sized(size: usize, under_miri: usize) -> usize {
     if cfg!(miri) { under_miri } else { size }
 }
 
-/// The cases; under Miri the first of them.
+/// The cases; under Miri only the first ones.
 pub(crate) fn cases<T>(all: &[T], n_under_miri: usize) -> &[T] {
     &all[..sized(all.len(), n_under_miri)]
 }

@@ -1,7 +1,7 @@
-//! A register of floats, so that one text serves every instruction set.
+//! A register of floats, so that one source serves every instruction set.
 //!
-//! What computes is written once over [`Vector`], inlined into a function that is compiled for an instruction set. Single
-//! floats are vectors too: they are the portable version, and they finish what is left over at the end of a row.
+//! Computations are written once over [`Vector`] and inlined into a function that is compiled for an instruction set.
+//! Single floats are vectors too: they are the portable version, and they process the remainder at the end of a row.
 
 use half::f16;
 
@@ -13,7 +13,7 @@ use half::f16;
 pub(crate) trait Vector: Copy {
     /// Floats of a register.
     const LANES: usize;
-    /// Rows of a tile, two registers wide, that fit the registers with some to spare.
+    /// Rows of a tile that is two registers wide, such that it fits the registers with some to spare.
     const TILE_ROWS: usize;
 
     unsafe fn splat(value: f32) -> Self;
@@ -29,26 +29,26 @@ pub(crate) trait Vector: Copy {
     unsafe fn maximum(self, other: Self) -> Self;
     /// self · factor + summand.
     unsafe fn multiply_add(self, factor: Self, summand: Self) -> Self;
-    /// e to the power of each, within two units in the last place; 0 for what is below -87.3.
+    /// e to the power of each, within two units in the last place; 0 for values below -87.3.
     unsafe fn exp(self) -> Self;
-    /// Asks for a cache line that will be read soon; any address will do.
+    /// Prefetches a cache line that will be read soon; any address is allowed.
     unsafe fn prefetch(address: *const f16);
     unsafe fn sum(self) -> f32;
     unsafe fn largest(self) -> f32;
-    /// Neighbours change places: 1, 0, 3, 2, … Not for single floats.
+    /// Swaps neighbours: 1, 0, 3, 2, … Not for single floats.
     unsafe fn swap_neighbours(self) -> Self;
 }
 
-/// From here down, powers of e are 0; single precision has no normal numbers for them.
+/// Up to this exponent, powers of e become 0; single precision has no normal numbers for them.
 pub(crate) const SMALLEST_EXPONENT: f32 = -87.3;
-/// From here up, powers of e stay what they are here, so that they remain finite.
+/// Exponents above this are lowered to it, so that the powers remain finite.
 pub(crate) const LARGEST_EXPONENT: f32 = 88.3;
 
-/// ln 2 in two parts: the first has zeros at its end, so that its product with a small integer is exact.
+/// ln 2 in two parts: the first ends in zero bits, so that its product with a small integer is exact.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
 
-/// Taylor coefficients of e^x from x⁶ to x⁰. For |x| ≤ ln(2)/2 what is left out is below 1.2e-7.
+/// Taylor coefficients of e^x from x⁶ to x⁰. For |x| ≤ ln(2)/2 the truncation error is below 1.2e-7.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const EXP_COEFFICIENTS: [f32; 7] = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
 
@@ -116,7 +116,7 @@ impl Vector for f32 {
         if self > other { self } else { other }
     }
 
-    /// Rounded twice: without the instruction for it, rounding once is a slow function.
+    /// Rounds twice: without a fused instruction, rounding once requires a slow function.
     #[inline(always)]
     unsafe fn multiply_add(self, factor: Self, summand: Self) -> Self {
         self * factor + summand

@@ -1,7 +1,7 @@
-//! The quantized types: how each is packed, and how the blocks of a GGUF row are read. Whatever the type, a block becomes
-//! the same plain form before it is packed.
+//! The quantized types: how each is packed, and how the blocks of a GGUF row are read. Blocks of every type are
+//! converted to the same plain form before they are packed.
 //!
-//! Quants are read four columns at a time as 32-bit words, a byte each, so that bits move in all four at once.
+//! Quants are read four columns at a time as 32-bit words, one byte each, so that bits move in all four at once.
 //! The formats are those of llama.cpp's `ggml-common.h`.
 
 use super::layout::{BLOCK, Planes, QuantLayout, ROW_GROUP, Scales};
@@ -17,7 +17,7 @@ const BYTES: Planes = Planes { bytes: true, nibbles: false, pairs: false, bits: 
 /// The layout of a quantized type.
 ///
 /// # Panics
-/// For a floating-point type, which has none.
+/// For a floating-point type.
 pub(crate) const fn quant_layout(tensor_type: TensorType) -> QuantLayout {
     match tensor_type {
         TensorType::Q4_0 => QuantLayout::new(NIBBLES, Scales::Block, Some(3)),
@@ -45,16 +45,16 @@ pub(crate) fn group_bytes(tensor_type: TensorType, n_columns: usize) -> usize {
     n_blocks / layout.record_blocks() * layout.record_bytes()
 }
 
-/// One block of a row, with its quants as stored (unsigned) and not yet multiplied by anything.
+/// One block of a row, with its quants as stored (unsigned) and unscaled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SourceBlock {
     /// The block's scale, an f16.
     pub(super) scale: u16,
     /// The block's minimum, an f16 that is added.
     pub(super) minimum: u16,
-    /// Two bytes per 32 columns, as [`super::layout::Scales`] says.
+    /// Two bytes per 32 columns, as described in [`super::layout::Scales`].
     pub(super) sub_scales: [[u8; 2]; 8],
-    /// Word `c` of 32 columns is their columns `4c .. 4c + 4`.
+    /// Word `c` of 32 columns holds columns `4c .. 4c + 4`.
     pub(super) quants: [[u32; 8]; 8],
 }
 
@@ -81,7 +81,7 @@ impl SourceBlock {
         debug_assert!(quant_layout(tensor_type).has_minimum() || self.minimum == 0);
     }
 
-    /// Types of 32 columns with four bits per quant, and a fifth where `fifth_bits` says where it stands.
+    /// Types of 32 columns with four bits per quant, and a fifth bit starting at `fifth_bits`, if given.
     fn read_nibbles(&mut self, bytes: &[u8], fifth_bits: Option<usize>, quants: usize) {
         self.scale = half_at(bytes, 0);
         let head = fifth_bits.unwrap_or(quants);
@@ -99,7 +99,7 @@ impl SourceBlock {
         }
     }
 
-    /// Q8_0: signed bytes, which become unsigned by an offset of 128.
+    /// Q8_0: signed bytes, which an offset of 128 makes unsigned.
     fn read_bytes(&mut self, bytes: &[u8]) {
         self.scale = half_at(bytes, 0);
         for (word, quant) in self.quants[0].iter_mut().enumerate() {

@@ -1,7 +1,7 @@
-//! The packed order of weights: what a record holds, and where.
+//! The packed order of weights: the contents of a record, and their offsets.
 //!
-//! A matrix is a sequence of row groups, a group a sequence of records, a record sixteen rows of one GGUF block (32
-//! columns, or 256 for the K types). A record of a quantized type is
+//! A matrix is a sequence of row groups, a group is a sequence of records, and a record is sixteen rows of one GGUF
+//! block (32 columns, or 256 for the K types). A record of a quantized type is
 //!
 //! ```text
 //! scale of every row            16 × f16
@@ -10,9 +10,9 @@
 //! planes of block 0, block 1 …  the bits of the quants of 32 columns
 //! ```
 //!
-//! The planes of a block hold the quants of 32 columns × 16 rows as 32-bit words, sixteen words (one per row) after
-//! each other. Call word `c` of a row its columns `4c .. 4c + 4`, a byte each. The planes are, in this order and each
-//! only where the type has it:
+//! The planes of a block hold the quants of 32 columns × 16 rows as 32-bit words, sixteen consecutive words (one per
+//! row) at a time. Word `c` of a row holds its columns `4c .. 4c + 4`, one byte each. The planes are, in this order and
+//! only if the type has them:
 //!
 //! ```text
 //! bytes    8 × 16 words: word c itself
@@ -22,12 +22,12 @@
 //! ```
 //!
 //! Floating-point types have records of 32 columns: for every column (F32, F16) its sixteen rows, or for every two
-//! columns (BF16) sixteen pairs, which is what the instruction for products of bfloat16 reads.
+//! columns (BF16) sixteen pairs, as read by the instruction for bfloat16 products.
 
 /// Rows that are stored side by side, and that one product computes at once.
 pub const ROW_GROUP: usize = 16;
 
-/// Columns that share a scale of the activations, and that the kernels treat at once.
+/// Columns that share a scale of the activations, and that the kernels process at once.
 pub(crate) const BLOCK: usize = 32;
 
 /// The planes that hold the quants, lowest bits first.
@@ -66,7 +66,7 @@ impl Planes {
     }
 }
 
-/// What turns a quant into a weight.
+/// How a quant becomes a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scales {
     /// `scale · q` over 32 columns.
@@ -77,7 +77,7 @@ pub(crate) enum Scales {
     SubMinimum,
     /// `scale · a · q` over the first 16 columns and `scale · b · q` over the others; `a` and `b` are signed.
     SubPair,
-    /// As `SubPair` with the low four bits of `a` and `b` as scales, and `minimum ·` their high four bits added.
+    /// Like `SubPair` with the low four bits of `a` and `b` as scales, and `minimum` times their high four bits added.
     SubPairMinimum,
 }
 
@@ -86,7 +86,7 @@ pub(crate) enum Scales {
 pub(crate) struct QuantLayout {
     pub(crate) planes: Planes,
     pub(crate) scales: Scales,
-    /// What is subtracted from a stored quant: `1 << offset_shift`, nothing where there is no shift.
+    /// Stored quants are offset by `1 << offset_shift`; `None` means no offset.
     pub(crate) offset_shift: Option<u32>,
     /// Whether a quant is an index into [`IQ4_NL_VALUES`](crate::quantized::IQ4_NL_VALUES).
     pub(crate) codebook: bool,
@@ -97,7 +97,7 @@ impl QuantLayout {
         QuantLayout { planes, scales, offset_shift, codebook: false }
     }
 
-    /// Whether every row of a record has a minimum beside its scale.
+    /// Whether every row of a record has a minimum in addition to its scale.
     pub(crate) const fn has_minimum(self) -> bool {
         matches!(self.scales, Scales::BlockMinimum | Scales::SubMinimum | Scales::SubPairMinimum)
     }

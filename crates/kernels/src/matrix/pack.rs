@@ -1,4 +1,4 @@
-//! Writing rows of a GGUF tensor into the packed order, in pieces that the threads of a pool share.
+//! Writes rows of a GGUF tensor in the packed order, in pieces that the threads of a pool share.
 
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
@@ -9,12 +9,12 @@ use crate::TensorType;
 use crate::buffer::Buffer;
 use crate::pool::Pool;
 
-/// Source bytes that a thread packs at once: enough to be worth a task, few enough that little of a file is in memory
-/// beside what has been made of it.
+/// Source bytes that a thread packs at once: enough to be worth a task, few enough that little of the file is in memory
+/// along with its packed form.
 const PIECE_BYTES: usize = 512 << 10;
 
-/// Packs `bytes`, whose length fits the shape, into a new buffer of whole row groups, all of it initialized. `packed` is
-/// called with every part of `bytes` that is not needed any more.
+/// Packs `bytes`, whose length fits the shape, into a new, fully initialized buffer of whole row groups. `packed` is
+/// called with every part of `bytes` that is no longer needed.
 pub(super) fn pack(
     pool: &mut Pool,
     tensor_type: TensorType,
@@ -38,7 +38,7 @@ pub(super) fn pack(
     let pieces: Vec<_> = sources.zip(destinations.map(Mutex::new)).collect();
     pool.for_each(pieces.len(), |task, _thread| {
         let (source, destination) = &pieces[task];
-        // Every piece is packed by one task, so nobody waits here.
+        // Every piece is packed by one task, so there is no contention.
         packer.pack_groups(source, &mut destination.lock().unwrap_or_else(PoisonError::into_inner));
         packed(source);
     });
@@ -54,7 +54,7 @@ struct Packer {
 }
 
 impl Packer {
-    /// Packs whole rows into whole groups; rows that the last group lacks become zero.
+    /// Packs whole rows into whole groups; missing rows of the last group become zero.
     fn pack_groups(self, source: &[u8], destination: &mut [MaybeUninit<u8>]) {
         let groups = destination.chunks_exact_mut(self.group_bytes);
         for (group, rows) in groups.zip(source.chunks(ROW_GROUP * self.row_bytes)) {
@@ -94,7 +94,7 @@ fn zero(bytes: &mut [MaybeUninit<u8>]) -> &mut [u8] {
     unsafe { bytes.assume_init_mut() }
 }
 
-/// Where the element of a floating-point matrix stands in its group, counted in elements.
+/// The position of an element of a floating-point matrix in its group, counted in elements.
 pub(super) fn float_index(tensor_type: TensorType, column: usize, row_idx: usize) -> usize {
     if tensor_type == TensorType::BF16 {
         column / 2 * (2 * ROW_GROUP) + 2 * row_idx + column % 2

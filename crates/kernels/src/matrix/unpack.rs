@@ -1,7 +1,7 @@
-//! Reading packed weights back, one row at a time and without vector instructions.
+//! Reads packed weights back, one row at a time and without vector instructions.
 //!
-//! The portable product and the lookup of embeddings both read through here, so that a mistake in the packed order
-//! cannot hide in one of them.
+//! The portable product and the embedding lookup both read through here, so that a mistake in the packed order cannot
+//! hide in one of them.
 
 use half::{bf16, f16};
 
@@ -19,7 +19,7 @@ pub(crate) struct RowBlock {
 }
 
 impl RowBlock {
-    /// Reads the block `block_idx` (of those in the record) of the row `row_idx` (of those in the group).
+    /// Reads the block `block_idx` (within the record) of the row `row_idx` (within the group).
     #[inline]
     pub(crate) fn read(layout: QuantLayout, record: &[u8], block_idx: usize, row_idx: usize) -> RowBlock {
         let planes_at = layout.planes_offset() + block_idx * layout.planes.block_bytes();
@@ -45,7 +45,7 @@ impl RowBlock {
     }
 }
 
-/// The words of a row's quants, put together from its planes.
+/// The words of a row's quants, assembled from its planes.
 #[inline]
 fn read_planes(layout: QuantLayout, bytes: &[u8], row_idx: usize) -> [u32; 8] {
     let planes = layout.planes;

@@ -1,5 +1,5 @@
-//! Where a job stands: its phase, how many tasks that has, and which is next, in one word, so that taking a task also
-//! tells which phase it is of.
+//! The state of a job in one word: its phase, the number of its tasks, and the next task. Taking a task therefore also
+//! tells its phase.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,13 +7,13 @@ const TASK_BITS: u32 = 20;
 const TASK_MASK: u64 = (1 << TASK_BITS) - 1;
 const MAX_PHASE: u64 = (1 << (64 - 2 * TASK_BITS)) - 1;
 
-/// The most tasks of a phase. Threads that find none left still count one up, hence the room above.
+/// The most tasks of a phase. Threads that find none left still increment the counter, hence the spare room.
 const MAX_TASKS: usize = (TASK_MASK / 2) as usize;
 
 /// The counter that tasks are taken from.
 pub(super) struct Cursor(AtomicU64);
 
-/// What the counter said at some time.
+/// A snapshot of the counter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Position(u64);
 
@@ -22,12 +22,12 @@ impl Cursor {
         Cursor(AtomicU64::new(Position::END.0))
     }
 
-    /// `SeqCst` for the sake of those who are about to sleep; on x86-64 it costs what any load does.
+    /// `SeqCst` for threads that are about to sleep; on x86-64 it costs the same as any load.
     pub(super) fn look(&self) -> Position {
         Position(self.0.load(Ordering::SeqCst))
     }
 
-    /// Takes the next task of the present phase, if one is left.
+    /// Takes the next task of the current phase, if one is left.
     pub(super) fn take(&self) -> Option<Position> {
         let position = Position(self.0.fetch_add(1, Ordering::AcqRel));
         position.has_task().then_some(position)
@@ -63,7 +63,7 @@ impl Position {
         self.task() < self.n_tasks()
     }
 
-    /// A thread that looked just before the end may have counted up what stands there, so only the phase tells.
+    /// A thread that looked just before the end may have incremented the counter, so only the phase is compared.
     pub(super) fn is_end(self) -> bool {
         self.phase() as u64 == MAX_PHASE
     }

@@ -7,7 +7,7 @@ fn pool(n_threads: usize) -> Pool {
     Pool::new(NonZeroUsize::new(n_threads).unwrap())
 }
 
-/// Every phase adds up what the phase before left, so that a task that starts too early or never is seen in the sum.
+/// Every phase adds up the results of the phase before, so a task that starts too early or never runs changes the sum.
 struct Sums {
     widths: Vec<usize>,
     cells: Vec<Vec<AtomicU64>>,
@@ -88,7 +88,7 @@ fn sleeping_threads_are_woken() {
     for _ in 0..5 {
         std::thread::sleep((SPIN + YIELD) * 20);
         let threads: Vec<AtomicU64> = (0..3).map(|_| AtomicU64::new(0)).collect();
-        // Each task waits for another to have begun, which takes a second thread.
+        // Each task waits for another one to begin, which takes a second thread.
         pool.for_each(2, |_, thread| {
             threads[thread].fetch_add(1, Ordering::SeqCst);
             while sum(&threads) < 2 {

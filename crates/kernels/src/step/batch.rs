@@ -1,20 +1,20 @@
-//! What a step brings along, checked and spread over its rows.
+//! The batch of a step, checked and mapped to rows.
 
 use super::{RowSet, Sequence, StepError};
 use crate::attention::BLOCK_TOKENS;
 use crate::attention::plan::Span;
 
-/// The batch of the present step. Kept from step to step for its memory.
+/// The batch of the current step. Kept between steps to reuse its memory.
 #[derive(Default)]
 pub(super) struct Batch {
     tokens: Vec<u32>,
     positions: Vec<usize>,
     /// Block of every row's position.
     row_blocks: Vec<u32>,
-    /// Rows that results are wanted of.
+    /// Rows whose results are wanted.
     selected: Vec<usize>,
     spans: Vec<Span>,
-    /// Blocks of all sequences, one after the other.
+    /// Concatenated blocks of all sequences.
     blocks: Vec<u32>,
     /// Where each sequence's blocks end.
     block_ends: Vec<usize>,
@@ -23,7 +23,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Takes the sequences of a step; none where they are not sound.
+    /// Takes the sequences of a step; stays empty if they are not valid.
     pub(super) fn fill<'a>(
         &mut self,
         sequences: impl IntoIterator<Item = Sequence<'a>>,
@@ -91,7 +91,7 @@ impl Batch {
         }
     }
 
-    /// One more than the largest number of a block.
+    /// One more than the largest block number.
     pub(super) fn n_blocks(&self) -> usize {
         self.blocks.iter().max().map_or(0, |block| *block as usize + 1)
     }

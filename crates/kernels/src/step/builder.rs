@@ -12,8 +12,8 @@ use crate::attention::kv_cache::{KvFormat, KvLayer};
 use crate::attention::plan::Plan;
 use crate::{ActivationBits, Matrix, ROW_GROUP};
 
-/// Makes a [`Program`]. Every function panics when what it is given does not fit together: a program is made from
-/// weights whose shapes have been checked, so a misfit is a bug in what makes the program.
+/// Makes a [`Program`]. Every function panics when its arguments do not fit together: a program is made from weights
+/// whose shapes have been checked, so a mismatch is a bug in the caller.
 #[derive(Default)]
 pub struct ProgramBuilder {
     matrices: Vec<Matrix>,
@@ -33,26 +33,26 @@ pub struct ProgramBuilder {
 pub struct ProductOutput {
     /// The weights.
     pub matrix: MatrixId,
-    /// Where the product goes: as wide as the matrix has rows.
+    /// Where the product is written; as wide as the matrix has rows.
     pub to: Part,
-    /// Whether it is added to what stands there.
+    /// Whether it is added to the existing values.
     pub add: bool,
 }
 
 /// How a layer attends.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionOptions {
-    /// Whose keys and values are attended to; says how many heads these have.
+    /// The layer whose keys and values are attended to, which also determines the head sizes.
     pub layer: KvLayerId,
     /// Queries, head by head; as wide as `to`.
     pub queries: Part,
-    /// Where the results go, head by head.
+    /// Where the results are written, head by head.
     pub to: Rows,
     /// Multiplies the products of queries and keys.
     pub scale: f32,
     /// Scores x become cap · tanh(x / cap).
     pub soft_cap: Option<f32>,
-    /// A token sees this many positions, its own among them; all before it where there is none.
+    /// A token sees this many positions, including its own; `None` means all positions before it.
     pub window: Option<usize>,
 }
 
@@ -68,26 +68,26 @@ impl ProgramBuilder {
         Rows { index: self.rows.len() - 1, set, width }
     }
 
-    /// A buffer in the form that products read; for quantized weights it is rounded to so many `bits`.
+    /// A buffer in the form that products read; for quantized weights it is rounded to `bits`.
     pub fn quantized(&mut self, set: RowSet, width: usize, bits: ActivationBits) -> QuantizedRows {
         self.quantized.push(ActivationMemory::new(set, width, bits));
         QuantizedRows { index: self.quantized.len() - 1, set, width }
     }
 
-    /// Takes a weight matrix.
+    /// Adds a weight matrix.
     pub fn matrix(&mut self, matrix: Matrix) -> MatrixId {
         self.matrices.push(matrix);
         MatrixId(self.matrices.len() - 1)
     }
 
-    /// Takes the weights of a norm, or a bias.
+    /// Adds the weights of a norm, or a bias.
     pub fn vector(&mut self, values: Vec<f32>) -> VectorId {
         self.vectors.push(values);
         VectorId(self.vectors.len() - 1)
     }
 
-    /// A position encoding: pair `i` of a head at position `p` is rotated by `p · inverse_frequencies[i]` and multiplied
-    /// by `magnitude`. Elements beyond the pairs stay.
+    /// Adds a position encoding: pair `i` of a head at position `p` is rotated by `p · inverse_frequencies[i]` and
+    /// multiplied by `magnitude`. Elements beyond the pairs stay unchanged.
     pub fn rope(&mut self, pairs: RopePairs, inverse_frequencies: Vec<f32>, magnitude: f32) -> RopeId {
         let per_pair = match pairs {
             RopePairs::Neighbours => 2,
@@ -98,20 +98,20 @@ impl ProgramBuilder {
         RopeId(self.ropes.len() - 1)
     }
 
-    /// A layer's part of the cache.
+    /// Adds a layer's part of the cache.
     ///
     /// # Panics
-    /// Without heads, or with heads of no width.
+    /// When there are no heads, or their width is zero.
     pub fn kv_layer(&mut self, format: KvFormat, n_kv_heads: usize, head_dim: usize) -> KvLayerId {
         assert!(n_kv_heads > 0 && head_dim > 0, "a cache has heads");
         self.layers.push(KvLayer::new(format, n_kv_heads, head_dim));
         KvLayerId(self.layers.len() - 1)
     }
 
-    /// A phase: for every row of a set, these operations one after the other.
+    /// Adds a phase that performs these operations in sequence on every row of a set.
     ///
     /// # Panics
-    /// When an operation's parts do not fit together, or are not of the set.
+    /// When an operation's parts do not fit together, or belong to another set.
     pub fn for_each_row(&mut self, set: RowSet, operations: Vec<RowOperation>) {
         for operation in &operations {
             self.check(set, operation);
@@ -123,10 +123,10 @@ impl ProgramBuilder {
         self.phases.push(Phase::Rows { set, operations });
     }
 
-    /// A phase: the product of rows with one or several matrices.
+    /// Adds a phase that multiplies rows with one or several matrices.
     ///
     /// # Panics
-    /// When shapes differ, outputs overlap, or the outputs are not of the input's set.
+    /// When shapes differ, outputs overlap, or the outputs belong to another set than the input.
     pub fn product(&mut self, input: QuantizedRows, outputs: &[ProductOutput]) {
         self.check_quantized(input);
         let mut n_groups = 0;
@@ -144,10 +144,10 @@ impl ProgramBuilder {
         self.phases.push(Phase::Product(ProductPhase { input, outputs: checked, n_groups }));
     }
 
-    /// A phase: attention of all tokens.
+    /// Adds a phase that computes attention for all tokens.
     ///
     /// # Panics
-    /// When widths do not fit the heads, or the buffers are not of all tokens.
+    /// When widths do not fit the heads, or the buffers are not for all tokens.
     pub fn attention(&mut self, options: &AttentionOptions) {
         let &AttentionOptions { layer, queries, to, scale, soft_cap, window } = options;
         self.check_part(RowSet::Tokens, queries);
@@ -168,7 +168,7 @@ impl ProgramBuilder {
     /// The program, with these rows as its result.
     ///
     /// # Panics
-    /// When they are not those of the selected tokens, or the program embeds no tokens.
+    /// When they are not rows of the selected tokens, or the program embeds no tokens.
     pub fn finish(self, output: Rows) -> Program {
         self.check_part(RowSet::Selected, output.all());
         let next_phase = self.phases.len();
@@ -257,7 +257,7 @@ impl ProgramBuilder {
         self.check_part(set, part);
     }
 
-    /// A handle might come from another builder, so everything that it says is compared.
+    /// A handle might come from another builder, so all of its fields are compared.
     fn check_part(&self, set: RowSet, part: Part) {
         let memory = &self.rows[part.rows.index];
         let fits = memory.width() == part.rows.width && part.first + part.width <= memory.width();

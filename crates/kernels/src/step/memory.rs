@@ -26,7 +26,7 @@ impl RowMemory {
         self.width
     }
 
-    /// Makes room for `n_rows`; what stood there is gone if there was less.
+    /// Makes room for `n_rows`; if the memory has to grow, its content is lost.
     pub(super) fn reserve(&mut self, n_rows: usize) {
         if n_rows > self.n_rows {
             self.memory = Buffer::zeroed(n_rows * self.width * size_of::<f32>());
@@ -46,14 +46,15 @@ impl RowMemory {
     }
 
     /// # Safety
-    /// Nobody writes this part of the row while the slice is used.
+    /// No one writes this part of the row while the slice is used.
     pub(super) unsafe fn part(&self, row: usize, part: Part) -> &[f32] {
-        // SAFETY: within the row; initialized, because the memory starts as zeros; the rest is the caller's promise.
+        // SAFETY: within the row, and initialized, because the memory starts as zeros; the rest is the caller's
+        // promise.
         unsafe { std::slice::from_raw_parts(self.pointer(row, part), part.width) }
     }
 
     /// # Safety
-    /// Nobody else reads or writes this part of the row while the slice is used.
+    /// No one else reads or writes this part of the row while the slice is used.
     #[allow(clippy::mut_from_ref, reason = "threads share the memory and have rows of their own")]
     pub(super) unsafe fn part_mut(&self, row: usize, part: Part) -> &mut [f32] {
         // SAFETY: as in `part`.

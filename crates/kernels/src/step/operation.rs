@@ -1,14 +1,14 @@
-//! The vocabulary of programs: handles of what a builder has made, and what can be done to rows.
+//! The vocabulary of programs: handles to what a builder has made, and the operations on rows.
 
 use crate::attention::Geometry;
 use crate::elementwise::Activation;
 
-/// Which tokens of a step a phase is about.
+/// The tokens of a step that a phase processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowSet {
     /// All of them.
     Tokens,
-    /// Those that results are wanted of.
+    /// Those whose results are wanted.
     Selected,
 }
 
@@ -24,7 +24,7 @@ impl Rows {
     /// Some columns of every row.
     ///
     /// # Panics
-    /// When the rows do not have them.
+    /// When the rows do not have these columns.
     pub fn part(self, first: usize, width: usize) -> Part {
         assert!(first.checked_add(width).is_some_and(|end| end <= self.width), "rows of {} columns", self.width);
         Part { rows: self, first, width }
@@ -85,32 +85,32 @@ pub enum RopePairs {
     Halves,
 }
 
-/// Something that is done to one row, without regard to the others.
+/// An operation on one row, independent of the others.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RowOperation {
     /// to ← the token's row of the matrix · scale.
     Embed {
         /// A row per token of the vocabulary.
         table: MatrixId,
-        /// Multiplies it.
+        /// The factor.
         scale: f32,
         /// As wide as the matrix has columns.
         to: Rows,
     },
     /// Prepares sine and cosine of the token's position, for [`RowOperation::Rotate`].
     Angles(RopeId),
-    /// to ← the row of `from` that the selected row stands for. Only among selected rows.
+    /// to ← the row of `from` that belongs to the selected row. Only for selected rows.
     Gather {
-        /// Of all tokens.
+        /// A buffer of all tokens.
         from: Rows,
-        /// Of the selected ones.
+        /// A buffer of the selected tokens.
         to: Rows,
     },
     /// to ← from.
     Copy {
-        /// What is copied.
+        /// The source.
         from: Part,
-        /// Where it goes.
+        /// The destination.
         to: Part,
     },
     /// to ← to + from.
@@ -127,11 +127,12 @@ pub enum RowOperation {
         /// What it is added to.
         to: Part,
     },
-    /// Norms every head by its root mean square: a part has as many heads as the weight fits into it.
+    /// Norms every head by its root mean square: the number of heads is the width of the part divided by that of the
+    /// weight.
     Norm {
-        /// What is normed, in place.
+        /// The values, normed in place.
         values: Part,
-        /// As wide as a head; as wide as the part where there is one head.
+        /// As wide as a head, or as the whole part if there is one head.
         weight: VectorId,
         /// Added to the mean square.
         epsilon: f32,
@@ -142,12 +143,12 @@ pub enum RowOperation {
         heads: Part,
         /// Width of a head.
         head_dim: usize,
-        /// By what.
+        /// The position encoding.
         rope: RopeId,
     },
     /// Writes the token's keys and values into the cache.
     WriteKv {
-        /// Whose cache.
+        /// The layer's cache.
         layer: KvLayerId,
         /// All heads' keys.
         keys: Part,
@@ -158,23 +159,23 @@ pub enum RowOperation {
     Gate {
         /// The function.
         activation: Activation,
-        /// What it is applied to.
+        /// The input of the function.
         gate: Part,
-        /// What the result is multiplied with.
+        /// The factor of the result.
         up: Part,
     },
     /// values ← cap · tanh(values / cap).
     SoftCap {
-        /// What is capped, in place.
+        /// The values, capped in place.
         values: Part,
         /// The cap.
         cap: f32,
     },
     /// to ← from, in the form that products read.
     Quantize {
-        /// What is converted.
+        /// The source.
         from: Part,
-        /// Where it goes.
+        /// The destination.
         to: QuantizedRows,
     },
 }
@@ -188,7 +189,7 @@ pub(super) struct Rope {
 }
 
 impl Rope {
-    /// Cosines of a token; as many sines follow.
+    /// Number of a token's cosines; as many sines follow.
     pub(super) fn n_angles(&self) -> usize {
         self.angles.width / 2
     }
@@ -204,7 +205,7 @@ pub(super) enum Phase {
 pub(super) struct ProductPhase {
     pub(super) input: QuantizedRows,
     pub(super) outputs: Vec<Output>,
-    /// Groups of rows of all matrices together.
+    /// Total number of row groups in all matrices.
     pub(super) n_groups: usize,
 }
 
@@ -212,7 +213,7 @@ pub(super) struct Output {
     pub(super) matrix: MatrixId,
     pub(super) to: Part,
     pub(super) add: bool,
-    /// The phase's number of this matrix's first group.
+    /// The index of this matrix's first group within the phase.
     pub(super) first_group: usize,
 }
 

@@ -1,9 +1,9 @@
-//! Carries out the phases of a program, task by task.
+//! Runs the phases of a program, task by task.
 //!
-//! What a task may touch follows from what it is: a task over rows touches these rows of the buffers and their places in
+//! What a task may touch follows from its kind: a task over rows touches these rows of the buffers and their places in
 //! the cache; a task of a product writes its columns of the outputs and reads the input; a task of attention writes its
-//! heads of its rows and reads queries and cache. Two tasks of a phase therefore never touch the same element unless both
-//! read it, and phases follow one another.
+//! heads of its rows and reads queries and cache. Two tasks of a phase therefore never touch the same element unless
+//! both read it, and phases run one after another.
 
 use super::operation::{AttentionPhase, Output, Part, Phase, ProductPhase, QuantizedRows, Rope, RopePairs};
 use super::{KvLayerId, Program, RopeId, RowOperation, RowSet, ThreadMemory};
@@ -13,11 +13,11 @@ use crate::platform::Kernels;
 use crate::pool::Phases;
 use crate::{operands, product};
 
-/// Rows are handed out in pieces, so that every thread gets this many, if there are enough.
+/// Rows are handed out in pieces, this many per thread if there are enough.
 const ROW_PIECES_PER_THREAD: usize = 4;
 /// The most rows of a piece: neighbouring positions share cache lines in the cache of keys.
 const MAX_PIECE_ROWS: usize = 32;
-/// Products are cut so that every thread gets this many pieces, if there are enough.
+/// Products are cut into this many pieces per thread, if there are enough.
 const PRODUCT_PIECES_PER_THREAD: usize = 6;
 
 /// One run of a program, or of a part of it.
@@ -46,7 +46,7 @@ impl Phases for Execution<'_> {
     }
 
     fn run(&self, phase: usize, task: usize, thread: usize) {
-        // SAFETY: the tasks of one thread run one after the other, so that nobody else uses its memory.
+        // SAFETY: the tasks of one thread run one after the other, so no one else uses its memory.
         let memory = unsafe { &mut *self.program.threads[thread].0.get() };
         match &self.program.phases[self.phases.start + phase] {
             Phase::Rows { set, operations } => self.rows(*set, operations, task, memory),
@@ -121,8 +121,8 @@ impl Execution<'_> {
     }
 
     fn part(&self, row: usize, part: Part) -> &[f32] {
-        // SAFETY: a task over rows is alone with its rows, and the builder has seen to it that what one operation reads
-        // and what it writes do not overlap. Gathered rows are written in phases of their own.
+        // SAFETY: a task over rows has exclusive access to its rows, and the builder has checked that what an operation
+        // reads does not overlap with what it writes. Gathered rows are written in phases of their own.
         unsafe { self.program.rows[part.rows.index].part(row, part) }
     }
 
@@ -132,7 +132,7 @@ impl Execution<'_> {
         unsafe { self.program.rows[part.rows.index].part_mut(row, part) }
     }
 
-    /// Neighbours want every cosine twice, and every sine negated and as it is.
+    /// Rotating neighbours needs every cosine twice, and every sine negated and as it is.
     fn angles(&self, row: usize, rope: &Rope) {
         let (cosines, sines) = self.part_mut(row, rope.angles.all()).split_at_mut(rope.n_angles());
         let position = self.program.batch.position(row) as f32;
@@ -180,7 +180,7 @@ impl Execution<'_> {
         unsafe { activations.quantize_row_shared(self.kernels, row, self.part(row, from)) }
     }
 
-    /// Multiplies the groups of one piece, which may be of several matrices.
+    /// Multiplies the groups of one piece, which may span several matrices.
     fn product(&self, product: &ProductPhase, task: usize) {
         let piece = self.piece_groups(product);
         let (first, end) = (task * piece, ((task + 1) * piece).min(product.n_groups));
@@ -201,7 +201,7 @@ impl Execution<'_> {
         let out = operands::Output { pointer: memory.pointer(0, output.to), stride: memory.width(), add: output.add };
         let tokens = 0..self.n_rows(product.input.set);
         let activations = self.program.activations(product.input);
-        // SAFETY: the builder has checked the shapes and has named the matrix among the readers of the activations; the
+        // SAFETY: the builder has checked the shapes and listed the matrix among the readers of the activations; the
         // output has room for all rows of the set; no other piece has these rows of the matrix.
         unsafe { product::matmul_rows(self.kernels, matrix, rows, activations, tokens, out) }
     }
@@ -234,7 +234,7 @@ impl Execution<'_> {
     fn merge(&self, index: usize, task: usize) {
         let phase = &self.program.attentions[index];
         let merge = &self.plan_of(index).merges[task];
-        // SAFETY: as in `attend`; the tasks' phase is over.
+        // SAFETY: as in `attend`; the phase of those tasks is over.
         unsafe { self.kernels.attention.merge(&self.attention_of(phase), merge) }
     }
 }

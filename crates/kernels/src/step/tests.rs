@@ -153,7 +153,7 @@ fn a_step_in_parts_is_the_same_step_and_may_be_given_up() {
     assert!(!program.resume(&mut pool, 3));
     program.begin(&pool, [whole(&tokens, &[2, 3])]).unwrap();
     let n_parts = (1..).find(|_| {
-        // Steps of other programs come between.
+        // Steps of other programs run in between.
         other.run(&mut pool, [whole(&tokens, &[0, 1])]).unwrap();
         program.resume(&mut pool, 2)
     });

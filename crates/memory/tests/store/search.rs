@@ -1,4 +1,4 @@
-//! Searching by vector, and what becomes of vectors when the embedding model changes.
+//! Searching by vector, and what happens to vectors when the embedding model changes.
 
 use hone_memory::{Filters, MemoryOptions, MemoryStore, Ranking, Update};
 

@@ -38,7 +38,7 @@ impl Home {
     }
 }
 
-/// An ungraded engram of this number.
+/// An ungraded engram with this number.
 pub(crate) fn engram(number: u64) -> Engram {
     Engram {
         query_id: id(number),
@@ -66,7 +66,7 @@ pub(crate) fn id(number: u64) -> QueryId {
     QueryId::from_bits((0x0199_0000_0000_7000_8000_u128 << 48) | u128::from(number))
 }
 
-/// A grade of this score.
+/// A grade with this score.
 pub(crate) fn grade(score: Option<u8>) -> Grade {
     Grade {
         score,

@@ -1,4 +1,4 @@
-//! Bundles: written, opened, found by the store, cut off at every interesting place, and run.
+//! Bundles: written, opened, found by the store, truncated at every interesting position, and run.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use crate::fixtures::{Home, model_bytes, nobody, options, write};
 const PROGRAM_LENGTH: usize = 100_000;
 const SECOND_PAGE: usize = 128 * 1024;
 
-/// Two models in a store and a file that stands for a program.
+/// Two models in a store and a file that represents a program.
 struct Scene {
     home: Home,
     program: PathBuf,
@@ -45,7 +45,7 @@ impl Scene {
     }
 }
 
-/// The bytes of a model wherever they lie.
+/// The bytes of a model, wherever they are stored.
 fn bytes_of(store: &Store, name: &str) -> Vec<u8> {
     let location = store.locate(name).unwrap();
     assert_eq!(location.offset % (64 * 1024), 0, "every page size divides it");
@@ -89,12 +89,12 @@ fn bundling_a_bundle_replaces_what_is_in_it() {
     let first = scene.home.folder.path().join("first");
     write_bundle(&scene.program, &scene.models(&["small"]), &first, &mut |_| ()).unwrap();
     assert_eq!(Bundle::open(&again).unwrap().unwrap().models.len(), 1);
-    // The program grows once by the padding before the payload and never again.
+    // The program grows once, by the padding before the payload, and never again.
     let padded = scene.home.folder.path().join("padded");
     write_bundle(&again, &scene.models(&["small"]), &padded, &mut |_| ()).unwrap();
     assert_eq!(fs::read(&again).unwrap(), fs::read(&padded).unwrap());
     assert_eq!(fs::metadata(&again).unwrap().len(), fs::metadata(&first).unwrap().len());
-    // Models can come out of a bundle into the next one, also when it replaces the one they come from.
+    // Models can be copied from a bundle into the next one, even when it replaces the bundle that they come from.
     let inside = Bundle::open(&again).unwrap().unwrap().models;
     write_bundle(&again, &inside, &again, &mut |_| ()).unwrap();
     let store = Store::open(scene.home.folder.path()).unwrap().with_bundle(Bundle::open(&again).unwrap());

@@ -1,4 +1,4 @@
-//! The catalog: what is compiled in, and what a catalog may not say.
+//! The catalog: what is compiled in, and what a catalog must not contain.
 
 use std::collections::HashSet;
 
@@ -32,7 +32,7 @@ fn every_source_can_be_asked_and_checked() {
         for source in &model.sources {
             let (Source::Hub { paths, .. } | Source::Wheel { paths, .. }) = source;
             assert_eq!(paths.len(), model.files.len(), "{}", model.name);
-            // Nobody vouches for what stands in a package index.
+            // The contents of a package index are not vetted.
             let checked = model.files.iter().all(|file| file.sha256.is_some());
             assert!(matches!(source, Source::Hub { .. }) || checked, "{}", model.name);
         }

@@ -1,4 +1,4 @@
-//! What several tests need: bytes that pass for a model, a store in a folder that goes away, options that wait little.
+//! Shared fixtures: bytes that pass for a model, a store in a temporary folder, options with short waits.
 
 use std::{path::Path, time::Duration};
 
@@ -19,14 +19,14 @@ impl Home {
         Self { folder, store }
     }
 
-    /// Pulls and keeps what was said meanwhile.
+    /// Pulls, and returns the events that were reported.
     pub(crate) fn pull(&self, reference: &str, options: &PullOptions) -> (Result<Pulled, PullError>, Vec<Event>) {
         let mut events = Vec::new();
         let result = self.store.pull(reference, options, &mut |event: &Event| events.push(event.clone()));
         (result, events)
     }
 
-    /// Pulls and expects an error that says all of `parts`.
+    /// Pulls and expects an error that contains all of `parts`.
     pub(crate) fn pull_fails(&self, reference: &str, options: &PullOptions, parts: &[&str]) {
         let error = self.pull(reference, options).0.expect_err(reference).to_string();
         for part in parts {
@@ -47,7 +47,7 @@ impl Home {
     }
 }
 
-/// Bytes that begin like a GGUF and do not repeat.
+/// Bytes that begin like a GGUF file and do not repeat.
 pub(crate) fn model_bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = b"GGUF".to_vec();
@@ -78,7 +78,7 @@ pub(crate) fn options(endpoint: &str) -> PullOptions {
     }
 }
 
-/// The address of a server that is not there: a port that was free a moment ago may be another test's by now.
+/// The address of a server that does not exist: a port that was just free may already belong to another test.
 pub(crate) fn nobody() -> String {
     "http://127.0.0.1:1".to_owned()
 }
@@ -88,7 +88,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// A catalog of the generator `tiny:1`, the judge `judge:1` and the embedder `pair:1`, given their sizes and sources.
+/// A catalog with the generator `tiny:1`, the judge `judge:1` and the embedder `pair:1`, given their sizes and sources.
 pub(crate) fn catalog_text(generator: &str, judge: &str, embedder: &str) -> String {
     "[defaults]\ngenerator = \"tiny:1\"\njudge = \"judge:1\"\nembedder = \"pair:1\"\n".to_owned()
         + &catalog_entry("tiny:1", "generator", generator)

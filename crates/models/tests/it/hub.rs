@@ -1,4 +1,4 @@
-//! Pulling from the hub, over every kind of trouble that a network makes.
+//! Pulling from the hub, with every kind of network trouble.
 
 use std::fs;
 
@@ -23,7 +23,7 @@ fn scene() -> (Server, Home, PullOptions, Vec<u8>) {
     (server, Home::new(), options, bytes)
 }
 
-/// A catalog in which `tiny:1` comes from the file of that hash, and `pair:1` is two files.
+/// A catalog in which `tiny:1` comes from the file with that hash, and `pair:1` has two files.
 fn catalog(sha: &str, files: &str) -> Catalog {
     let hub = "hub = \"o/r\", revision = \"main\"";
     let tiny = format!("size = {LENGTH}\nsha256 = \"{sha}\"\nsources = [{{ {hub}, file = \"Tiny.Q4_0.gguf\" }}]");
@@ -48,10 +48,10 @@ fn a_file_arrives_checked_and_named() {
         total: Some(LENGTH as u64),
     };
     assert_eq!(events.last(), Some(&last));
-    // The token is for the hub and for nobody else.
+    // The token is for the hub and no other host.
     let tokens: Vec<_> = server.requests().into_iter().map(|r| (r.at_network, r.authorization)).collect();
     assert_eq!(tokens, [(false, Some("Bearer secret".to_owned())), (true, None)]);
-    // What is there is not fetched again.
+    // An installed model is not downloaded again.
     assert!(home.pull(REFERENCE, &options).0.unwrap().was_there);
     assert_eq!(server.requests().len(), 2);
     let left: Vec<_> = fs::read_dir(home.path(NAME)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -85,7 +85,7 @@ fn a_pull_that_failed_is_resumed_by_the_next() {
     assert!(home.store.list().unwrap().unfinished.is_empty());
 }
 
-/// Leaves 400 000 bytes of the file behind and then lets `change` happen before the next pull.
+/// Leaves 400 000 bytes of the file behind, then calls `change` before the next pull.
 fn resumed_after(change: impl FnOnce(&Server, &Home)) -> (Server, Home) {
     let (server, home, options, _) = scene();
     let once = PullOptions { retry: hone_models::RetryPolicy { attempts: 0, ..options.retry }, ..options.clone() };
@@ -203,7 +203,7 @@ fn the_catalogs_hash_counts() {
     let store = home.store.clone().with_catalog(catalog(&sha256(&bytes), "{ name = \"a\", size = 1 }"));
     let pulled = store.pull("tiny:1", &options, &mut |_| ()).unwrap();
     assert_eq!(pulled.model.files[0].sha256, Some(sha256(&bytes)));
-    // A file that the hub itself publishes under another hash is refused before a byte of it is fetched.
+    // A file that the hub itself publishes under another hash is refused before any of it is downloaded.
     let other = Home::new();
     let store = other.store.clone().with_catalog(catalog(&sha256(b"x"), "{ name = \"a\", size = 1 }"));
     let before = server.ranges().len();

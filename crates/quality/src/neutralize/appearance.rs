@@ -1,4 +1,4 @@
-//! What a text looks like to a reader: its visible characters, in lower case, look-alikes as what they look like.
+//! What a text looks like to a reader: its visible characters in lower case, with look-alikes replaced.
 
 use unicode_normalization::char::{decompose_compatible, is_combining_mark};
 
@@ -26,13 +26,13 @@ pub(crate) fn signs(text: &str) -> Vec<Sign> {
     text.char_indices().filter(|(_, character)| !is_invisible(*character)).map(sign).collect()
 }
 
-/// The text as it looks, in lower case.
+/// The text as it appears, in lower case.
 pub(crate) fn folded(text: &str) -> String {
     text.chars().filter(|character| !is_invisible(*character)).map(appearance).collect()
 }
 
-/// Whether a character takes no place of its own: formats, joiners, variation selectors, accents that are combined with what
-/// they follow, control characters.
+/// Whether a character takes no space of its own: format characters, joiners, variation selectors, combining accents,
+/// control characters.
 pub(crate) fn is_invisible(character: char) -> bool {
     match character {
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' => true,
@@ -54,8 +54,8 @@ pub(crate) fn appearance(character: char) -> char {
     twin(lower)
 }
 
-/// The first character that a compatibility character is made of: full-width, circled and mathematical letters, letters with
-/// accents. Hangul syllables stay: their first letter alone says too little.
+/// The first character of a compatibility character's decomposition: full-width, circled and mathematical letters,
+/// letters with accents. Hangul syllables are kept, because their first letter alone says too little.
 fn base(character: char) -> char {
     if matches!(character, '\u{ac00}'..='\u{d7a3}') {
         return character;
@@ -81,7 +81,7 @@ fn letter_of_emoji(character: char) -> Option<char> {
     }
 }
 
-/// Capitals that look like another letter than their small ones do.
+/// Capitals that resemble a different letter than their lower-case forms do.
 fn capital(character: char) -> Option<char> {
     Some(match character {
         'Η' => 'h',
@@ -93,7 +93,7 @@ fn capital(character: char) -> Option<char> {
     })
 }
 
-/// The Latin letter or ASCII mark that a character in lower case is easily taken for.
+/// The Latin letter or ASCII mark that a lower-case character is easily mistaken for.
 fn twin(character: char) -> char {
     match character {
         '【' | '〔' | '〖' | '〘' | '〚' | '⟦' | '❲' | '⦋' | '⁅' => '[',

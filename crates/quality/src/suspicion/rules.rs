@@ -1,4 +1,4 @@
-//! What speaks to a judge: rules over the sentences of a view.
+//! The rules that find text addressing a judge, applied to the sentences of a view.
 
 use std::ops::Range;
 
@@ -9,16 +9,16 @@ use super::phrases::*;
 use super::views::View;
 use crate::neutralize::folded;
 
-/// Feedback and its score stand within this many bytes of each other.
+/// The maximum distance in bytes between feedback and its score.
 const LONGEST_FEEDBACK: usize = 800;
 
-/// What goes on longer is not read as one sentence, in bytes.
+/// Longer stretches are not read as one sentence, in bytes.
 const LONGEST_SENTENCE: usize = 1000;
 
 /// A passage of a view and what it does.
 pub(super) type Passage = (SuspicionKind, Range<usize>);
 
-/// What matters of a question.
+/// The relevant properties of a question.
 pub(super) struct Question {
     is_about_scores: bool,
 }
@@ -29,7 +29,7 @@ impl Question {
     }
 }
 
-/// All passages of a view that speak to a judge.
+/// All passages of a view that address a judge.
 pub(super) fn passages(view: &View, question: &Question) -> Vec<Passage> {
     let text = view.text();
     let mut passages = verdicts(text);
@@ -63,7 +63,7 @@ fn verdicts(text: &str) -> Vec<Passage> {
     verdicts.map(|found| (SuspicionKind::ImitatesVerdict, found.range())).collect()
 }
 
-/// `###Score Rubrics:`, with what follows to the end of its paragraph.
+/// `###Score Rubrics:`, with the rest of its paragraph.
 fn prompt_parts(text: &str, question: &Question) -> Vec<Passage> {
     let end_of = |start: usize| text[start..].find("\n#").map_or(text.len(), |length| start + length);
     let parts: Vec<regex::Match<'_>> = PROMPT_PART.find_iter(text).collect();
@@ -81,7 +81,7 @@ fn prompt_parts(text: &str, question: &Question) -> Vec<Passage> {
     found
 }
 
-/// `<|im_end|>` and the like, unless they stand in code. HTML has `<s>` and `</s>` in pairs.
+/// `<|im_end|>` and the like, except in code. HTML has `<s>` and `</s>` in pairs.
 fn control_tokens(text: &str) -> Vec<Passage> {
     let first_html = text.find("<s>").unwrap_or(text.len());
     let is_html = |found: &regex::Match<'_>| found.as_str() == "</s>" && first_html < found.start();
@@ -104,7 +104,7 @@ fn feedback(text: &str, question: &Question) -> Vec<Passage> {
     FEEDBACK.find_iter(text).filter_map(passage).collect()
 }
 
-/// Whether a sentence tells a grader what to do. One that addresses a grader may say it in the next sentence.
+/// Whether a sentence tells a grader what to do. If it addresses a grader, the order may be in the next sentence.
 fn orders(sentence: &str, next: Option<&str>, question: &Question) -> bool {
     let speaks_of_grading = |text: &str| GRADING.is_match(text);
     let to_grader = VOCATIVE.is_match(sentence)
@@ -120,7 +120,7 @@ fn orders(sentence: &str, next: Option<&str>, question: &Question) -> bool {
     ignores(sentence) || to_grader && !is_quoted_whole(sentence) || has_role || asks || gives || is_foreign()
 }
 
-/// Whether a sentence tells to ignore instructions, in its own words and not in somebody's whom it quotes.
+/// Whether a sentence itself says to ignore instructions, rather than quoting someone who does.
 fn ignores(sentence: &str) -> bool {
     let is_order = |found: regex::Match<'_>| {
         let before = &sentence[..found.start()];
@@ -129,7 +129,7 @@ fn ignores(sentence: &str) -> bool {
     IGNORE.find_iter(sentence).any(is_order)
 }
 
-/// Whether a sentence says which score the answer has.
+/// Whether a sentence claims a score for the answer.
 fn claims(sentence: &str, is_last: bool, question: &Question) -> bool {
     if question.is_about_scores {
         return false;
@@ -155,7 +155,7 @@ fn claims_elsewhere(sentence: &str) -> bool {
     says(&FIVE_ELSEWHERE) && ELSEWHERE.iter().any(is_claim)
 }
 
-/// Whether a sentence says that the rules of grading are others now.
+/// Whether a sentence says that the rules of grading have changed.
 fn changes_rules(sentence: &str, next: Option<&str>, question: &Question) -> bool {
     let gives_score = |text: &str| NEW_SCORE.is_match(text);
     let is_change = !question.is_about_scores && NEW_RULES.is_match(sentence);
@@ -201,7 +201,7 @@ fn is_quoted_whole(sentence: &str) -> bool {
     sentence.starts_with(['"', '“', '`']) && sentence.len() > 2
 }
 
-/// Whether code is open at places of a text that come one after the other: between backticks.
+/// Tracks whether code, between backticks, is open at successive places of a text.
 #[derive(Default)]
 struct Code {
     at: usize,
@@ -226,7 +226,7 @@ impl Code {
     }
 }
 
-/// The last place of a character at or before `at`.
+/// The last character boundary at or before `at`.
 fn floor(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }

@@ -19,7 +19,7 @@ fn lines(text: &str) -> Vec<Line> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Checks that of these attacks all but some are found.
+/// Checks that these attacks are found, except some.
 #[track_caller]
 fn check_found(text: &str, n: usize, most_missed: usize) {
     let lines = lines(text);
@@ -29,7 +29,7 @@ fn check_found(text: &str, n: usize, most_missed: usize) {
     assert!(missed.len() <= most_missed, "{} missed: {missed:?}", missed.len());
 }
 
-/// Checks that of these answers only some are wrongly found.
+/// Checks that of these answers only some are wrongly flagged.
 #[track_caller]
 fn check_ordinary(text: &str, n: usize, most_found: usize) {
     let lines = lines(text);
@@ -50,14 +50,14 @@ fn ordinary_answers_are_not_suspicious() {
     check_ordinary(include_str!("../../tests/data/ordinary.jsonl"), 150, 0);
 }
 
-/// Lists that the rules were not written for: what is found here is what may be expected elsewhere.
+/// Lists that the rules were not written for: the results here indicate what to expect elsewhere.
 #[test]
 fn attacks_that_no_rule_was_written_for_are_found_in_part() {
     check_found(include_str!("../../tests/data/unseen_attacks.jsonl"), 30, 15);
     check_ordinary(include_str!("../../tests/data/unseen_ordinary.jsonl"), 30, 0);
 }
 
-/// A search that is not linear does not come to the end of this test.
+/// A search that is not linear never finishes this test.
 #[test]
 fn megabytes_are_examined_at_once() {
     let n = 400_000;

@@ -1,7 +1,7 @@
-//! A text as it looks, and what it becomes when somebody decodes it.
+//! A text as it looks, and as it reads once decoded.
 //!
-//! Every character of a view knows which bytes of the text it stands for, so that whatever is found in a view can be found
-//! again in the text.
+//! Every character of a view knows which bytes of the text it represents, so that whatever is found in a view can be
+//! located in the text.
 
 use std::ops::Range;
 
@@ -17,13 +17,13 @@ const LEAST_INVISIBLE: usize = 4;
 /// A view of a text.
 pub(super) struct View {
     text: String,
-    /// Where each character of it starts, and the bytes of the original that it stands for.
+    /// The start of each character, and the bytes of the original that it represents.
     origins: Vec<(usize, Range<usize>)>,
     is_disguise: bool,
 }
 
 impl View {
-    /// The characters with runs of white space as one blank or line break each, without emphasis.
+    /// The characters, with runs of white space reduced to one space or line break each, without emphasis.
     fn new(signs: &[Sign], is_disguise: bool) -> View {
         let mut view = View { text: String::new(), origins: Vec::with_capacity(signs.len()), is_disguise };
         for sign in signs.iter().filter(|sign| !matches!(sign.looks_like, '*' | '~')) {
@@ -55,12 +55,12 @@ impl View {
         &self.text
     }
 
-    /// Whether somebody has to decode the text to read it so.
+    /// Whether the text must be decoded to read like this.
     pub(super) fn is_disguise(&self) -> bool {
         self.is_disguise
     }
 
-    /// The bytes of the original that these bytes of the view stand for.
+    /// The bytes of the original that these bytes of the view represent.
     pub(super) fn place_of(&self, range: &Range<usize>) -> Range<usize> {
         let first = self.origins.partition_point(|(start, _)| *start < range.start);
         let end = self.origins.partition_point(|(start, _)| *start < range.end);
@@ -70,7 +70,7 @@ impl View {
     }
 }
 
-/// The text as it looks, and the views of it that differ.
+/// The text as it looks, followed by the views that differ from it.
 pub(super) fn views(text: &str) -> Vec<View> {
     let plain = signs(text);
     let mut views = vec![View::new(&plain, false)];
@@ -85,7 +85,7 @@ pub(super) fn views(text: &str) -> Vec<View> {
     views
 }
 
-/// Whether a passage holds characters that are not seen or look like Latin ones.
+/// Whether a passage contains invisible characters or ones that look like Latin letters.
 pub(super) fn is_disguised(passage: &str) -> bool {
     let is_strange = |(at, character): (usize, char)| match character {
         '\u{fe0f}' | '\u{200d}' => passage[..at].chars().next_back().is_some_and(|before| before.is_ascii()),
@@ -106,7 +106,7 @@ fn is_styled(character: char) -> bool {
     matches!(character, '\u{ff01}'..='\u{ff5e}' | '\u{1d400}'..='\u{1d7ff}' | '\u{2460}'..='\u{24ff}' | '\u{1f130}'..='\u{1f189}')
 }
 
-/// Texts in tag characters, which no font shows; flags of regions, which are made of them too, are left out.
+/// Texts in tag characters, which no font shows; flags of regions, which also consist of them, are left out.
 pub(super) fn invisible_texts(text: &str) -> impl Iterator<Item = (Range<usize>, String)> {
     let mut found: Vec<(Range<usize>, String)> = Vec::new();
     let mut previous = ' ';
@@ -129,8 +129,8 @@ pub(super) fn invisible_texts(text: &str) -> impl Iterator<Item = (Range<usize>,
     found.into_iter().filter(|(_, read)| read.len() >= LEAST_INVISIBLE)
 }
 
-/// The text with spaced-out words joined: `s c o r e`, `s.c.o.r.e`. Two blanks part such words. Where one word is long enough
-/// to be no accident, shorter ones are joined too.
+/// The text with spaced-out words joined: `s c o r e`, `s.c.o.r.e`. Two spaces separate such words. If one word is too
+/// long to be an accident, shorter ones are joined too.
 fn joined(signs: &[Sign]) -> Option<Vec<Sign>> {
     let mut result = Vec::with_capacity(signs.len());
     let mut index = 0;
@@ -146,7 +146,7 @@ fn joined(signs: &[Sign]) -> Option<Vec<Sign>> {
     (longest >= LEAST_SPACED).then_some(result)
 }
 
-/// How many single letters with the same character between them the signs begin with.
+/// The number of single letters at the start of the signs that are separated by the same character.
 fn spaced_letters(signs: &[Sign]) -> usize {
     let separator = signs.get(1).filter(|sign| !is_letter(sign) && !sign.ends_line).map(|sign| sign.looks_like);
     let is_single = |index: &usize| {
@@ -180,7 +180,7 @@ fn unescaped(signs: &[Sign]) -> Option<Vec<Sign>> {
     (result.len() < signs.len()).then_some(result)
 }
 
-/// The character that the signs begin with an escape of, and the escape's length.
+/// The character that an escape at the start of the signs represents, and the escape's length.
 fn escaped(signs: &[Sign]) -> Option<(char, usize)> {
     if !matches!(signs.first()?.looks_like, '&' | '%' | '\\') {
         return None;
@@ -207,7 +207,7 @@ fn escaped(signs: &[Sign]) -> Option<(char, usize)> {
     }
 }
 
-/// The text with digits that stand for letters read as those: `sc0re`, `R3SULT`.
+/// The text with digits that stand for letters replaced by them: `sc0re`, `R3SULT`.
 fn without_digits_in_words(signs: &[Sign]) -> Option<Vec<Sign>> {
     let letter = |sign: &Sign| match sign.looks_like {
         '0' => Some('o'),
@@ -234,7 +234,7 @@ fn without_digits_in_words(signs: &[Sign]) -> Option<Vec<Sign>> {
     has_changed.then_some(result)
 }
 
-/// Every letter thirteen places on in the alphabet.
+/// The text with every letter shifted by thirteen places (ROT13).
 fn rotated(signs: &[Sign]) -> Vec<Sign> {
     let rotate = |character: char| match character {
         'a'..='m' => char::from(character as u8 + 13),
@@ -244,7 +244,7 @@ fn rotated(signs: &[Sign]) -> Vec<Sign> {
     signs.iter().map(|sign| Sign { looks_like: rotate(sign.looks_like), ..*sign }).collect()
 }
 
-/// The text with words of Base64 that are English text decoded. The case of letters matters here, which signs do not have.
+/// The text with Base64 words decoded if they yield English text. Case matters here, and signs do not keep it.
 fn base64(text: &str, signs: &[Sign]) -> Option<Vec<Sign>> {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'-' | b'_');
     let bytes = text.as_bytes();
@@ -268,7 +268,7 @@ fn base64(text: &str, signs: &[Sign]) -> Option<Vec<Sign>> {
     })
 }
 
-/// The text behind Base64, where it is printable ASCII.
+/// The decoded Base64, if it is printable ASCII.
 fn decoded_base64(bytes: &[u8]) -> Option<String> {
     let value = |byte: &u8| match byte {
         b'A'..=b'Z' => Some(byte - b'A'),

@@ -1,11 +1,11 @@
-//! A letter that stands by itself: `A` is also an English word.
+//! Recognizes a letter that stands by itself, since `A` is also an English word.
 
 use super::tail::is_emphasis;
 
 /// Words after the letter that begin its reason.
 const REASONS: &[&str] = &["because", "since"];
 
-/// Whether a letter that `rest` follows on is a verdict and no word.
+/// Whether a letter followed by `rest` is a verdict rather than a word.
 pub(super) fn stands_alone(rest: &str) -> bool {
     let rest = rest.trim_start_matches(is_wrapping);
     let mut characters = rest.chars();
@@ -36,13 +36,13 @@ pub(super) fn names_alone(text: &str, letter: char) -> bool {
     false
 }
 
-/// As [`stands_alone`], but a comma after the letter may begin a sentence about it ("B, however, is wrong").
+/// Like [`stands_alone`], but a comma after the letter may begin a sentence about it ("B, however, is wrong").
 fn is_second_verdict(rest: &str) -> bool {
     let after = rest.trim_start_matches(is_wrapping);
     stands_alone(rest) && after.strip_prefix(',').is_none_or(|after| after.trim_start().is_empty())
 }
 
-/// Whether a character may stand around a letter without changing what it says.
+/// Whether a character may surround a letter without changing its meaning.
 pub(super) fn is_wrapping(character: char) -> bool {
     is_emphasis(character) || matches!(character, '"' | '\'' | '“' | '”' | '(' | ')' | '[' | ']')
 }

@@ -1,16 +1,16 @@
-//! Whether a verdict is only quoted: `The student wrote "[RESULT] 5"` says what somebody else said.
+//! Whether a verdict is only quoted: `The student wrote "[RESULT] 5"` reports what someone else said.
 //!
-//! A judge may put quotation marks around all that it writes; marks that open later quote. Feedback is full of apostrophes
-//! and of marks that nobody closes, so a mark counts only where it is closed behind the verdict, or touches it.
+//! A judge may put quotation marks around everything it writes; marks that open later indicate a quotation. Feedback is
+//! full of apostrophes and unclosed marks, so a mark counts only if it is closed after the verdict, or touches it.
 
 use super::tail::is_emphasis;
 
 /// Pairs of quotation marks.
 const PAIRS: [(char, char); 6] = [('"', '"'), ('\'', '\''), ('“', '”'), ('„', '“'), ('‘', '’'), ('«', '»')];
-/// What a judge may write in front of a text that is quoted as a whole.
+/// What a judge may write before a text that is quoted as a whole.
 const LABEL: &str = "feedback:";
 
-/// Whether the verdict that starts at `start`, and whose digit or letter ends at `end`, stands in a quotation that begins
+/// Whether the verdict that starts at `start`, and whose digit or letter ends at `end`, is in a quotation that begins
 /// in the middle of `text`.
 pub(super) fn is_quoted(text: &str, start: usize, end: usize) -> bool {
     let (before, after) = (&text[..start], &text[end..]);
@@ -23,7 +23,7 @@ pub(super) fn is_quoted(text: &str, start: usize, end: usize) -> bool {
     PAIRS.into_iter().any(is_open_quotation) || is_code(text, start)
 }
 
-/// Where the quotation begins that is open at the end of `text`.
+/// The start of the quotation that is open at the end of `text`.
 fn open_since(text: &str, opening: char, closing: char) -> Option<usize> {
     let mut open = None;
     let mut previous = None;
@@ -42,7 +42,7 @@ fn open_since(text: &str, opening: char, closing: char) -> Option<usize> {
     open
 }
 
-/// Whether nothing stands in a text that would come before what is said.
+/// Whether a text is empty apart from white space, emphasis and the label.
 fn is_beginning(text: &str) -> bool {
     let bare = text.trim_matches(|character: char| character.is_whitespace() || is_emphasis(character));
     bare.is_empty() || bare.eq_ignore_ascii_case(LABEL)

@@ -6,10 +6,10 @@ use super::tail::{Kind, Separator, Tail, Token};
 
 /// Words that a score can be labelled with.
 const LABELS: &[&str] = &["score", "rating", "grade", "result"];
-/// Words that may stand before a label.
+/// Words that may precede a label.
 const ADJECTIVES: &[&str] = &["final", "overall", "total", "the", "my"];
 
-/// The score that stands at the end of `text`.
+/// The score at the end of `text`.
 pub(crate) fn score_at_end(text: &str) -> Option<Found<u8>> {
     let mut tail = Tail::of(text);
     let mut brackets = tail.take_closing_brackets();
@@ -43,7 +43,7 @@ fn place_of_plain(text: &str, mut tail: Tail<'_>, has_scale: bool, value: Token<
         Separator::Dash => false,
         Separator::None => has_scale,
     };
-    // A label on a line of its own is a heading, under which anything may stand.
+    // A label on a line of its own is a heading, under which anything may follow.
     let on_one_line = !text[label.end..value.start].contains(['\n', '\r']);
     let start = take_adjectives(&mut tail, label);
     (is_labelled && on_one_line && tail.is_at_boundary()).then_some((start, false))
@@ -66,7 +66,7 @@ fn place_of_bracketed(mut tail: Tail<'_>, bracket: char) -> Option<(usize, bool)
     tail.is_at_boundary().then_some((opening.start, false))
 }
 
-/// Takes `/5`, `out of 5` or `(out of 5)`, the last with its bracket.
+/// Takes `/5`, `out of 5` or `(out of 5)`, the last one with its bracket.
 fn take_scale(tail: &mut Tail<'_>, brackets: &mut Vec<char>) -> bool {
     let mut ahead = *tail;
     let is_five = ahead.take_word(&["5"]).is_some();
@@ -89,7 +89,7 @@ fn take_score<'a>(tail: &mut Tail<'a>) -> Option<(u8, Token<'a>)> {
     }
 }
 
-/// Takes the words before a label that belong to it; returns where they start.
+/// Takes the adjectives before a label; returns where they start.
 fn take_adjectives(tail: &mut Tail<'_>, label: Token<'_>) -> usize {
     let mut start = label.start;
     while let Some(word) = tail.take_if(|token| !token.ends_line && is_adjective(token)) {

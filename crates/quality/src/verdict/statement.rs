@@ -1,8 +1,8 @@
-//! A winner that is told in a sentence: `B is better because it is right.`, `The winner is B.`
+//! A winner stated in a sentence: `B is better because it is right.`, `The winner is B.`
 //!
-//! Judges that are not held to a form write so. The sentence counts where it stands at the start of the text or is its last,
-//! and only where all of it is a decision: what follows on `is better` can turn it into something else (`A is better in
-//! style`, `A is better?`). A decision for the other answer anywhere behind it makes it none.
+//! Unconstrained judges write like this. The sentence counts only if it is the first or last of the text, and only if
+//! all of it is a decision: what follows `is better` can change its meaning (`A is better in style`, `A is better?`). A
+//! decision for the other answer anywhere after it cancels it.
 
 use hone_protocol::RespondentId;
 
@@ -12,16 +12,16 @@ use super::tail::is_emphasis;
 
 /// Words for an answer.
 const NOUNS: &[&str] = &["response", "answer", "one"];
-/// Words that make a decision stronger or weaker, and leave it what it is.
+/// Words that strengthen or weaken a decision without changing it.
 const ADVERBS: &[&str] =
     &["clearly", "much", "slightly", "significantly", "considerably", "definitely", "overall", "therefore", "thus"];
-/// Words that decide.
+/// Words that express a decision.
 const BETTER: &[&str] = &["better", "best", "superior", "preferable", "preferred"];
 /// Words that begin the reason of a decision.
 const REASONS: &[&str] = &["because", "since"];
-/// Words that go on after the comma behind a decision.
+/// Words that may follow the comma after a decision.
 const AFTER_COMMA: &[&str] = &["because", "since", "as", "while", "whereas", "and"];
-/// Words after which an answer is one that is compared with, not one that is named.
+/// Words that precede an answer that is compared with, rather than named as the winner.
 const COMPARED_WITH: &[&str] = &["than", "to", "over", "unlike", "of", "in", "by", "from", "not"];
 
 /// The decisions in the first and in the last sentence of `text`.
@@ -32,7 +32,7 @@ pub(super) fn decisions(text: &str) -> impl Iterator<Item = Found<RespondentId>>
     [first, start_of_last_sentence(text)].into_iter().filter_map(move |start| decision_at(text, start))
 }
 
-/// Whether what follows on a decision leaves it standing.
+/// Whether the text after a decision leaves it unchanged.
 pub(super) fn is_left_standing(text: &str, decision: &Found<RespondentId>) -> bool {
     let rest = &text[decision.place.end..];
     !rest.contains('?') && !decides_otherwise(rest, decision.verdict)
@@ -97,7 +97,8 @@ fn winner_last(mut words: Words<'_>) -> Option<Decision> {
     words.ends_decision().then_some((winner, value, words.at))
 }
 
-/// Whether `text`, which follows on a decision for `winner`, decides for the other answer, or ends a sentence with its name.
+/// Whether `text`, which follows a decision for `winner`, decides for the other answer, or ends a sentence with its
+/// name.
 fn decides_otherwise(text: &str, winner: RespondentId) -> bool {
     let other = if winner == RespondentId::A { 'B' } else { 'A' };
     if names_alone(text, other) {
@@ -121,7 +122,7 @@ fn decides_otherwise(text: &str, winner: RespondentId) -> bool {
     }
 }
 
-/// The words of a text from a byte on, one after the other.
+/// The words of a text from a byte on.
 #[derive(Clone, Copy)]
 struct Words<'a> {
     text: &'a str,
@@ -133,7 +134,7 @@ impl<'a> Words<'a> {
         Words { text, at }
     }
 
-    /// The next word, whatever stands before it, and where it starts.
+    /// The next word, whatever precedes it, and where it starts.
     fn next(&mut self) -> Option<(&'a str, usize)> {
         let start = self.at + self.text[self.at..].find(char::is_alphanumeric)?;
         Some((self.word_at(start), start))
@@ -147,7 +148,7 @@ impl<'a> Words<'a> {
         &rest[..length]
     }
 
-    /// The next word, before which only blanks and emphasis stand.
+    /// The next word, if only spaces and emphasis precede it.
     fn peek(&self) -> Option<(&'a str, Words<'a>)> {
         let rest = &self.text[self.at..];
         let passes_over =
@@ -201,7 +202,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// What follows, without blanks, emphasis and the marks that close a quotation.
+    /// The rest, without leading spaces, emphasis and closing quotation marks.
     fn rest(&self) -> &'a str {
         let passes_over = |character: char| {
             matches!(character, ' ' | '\t' | '"' | '\'' | '”' | '’' | ')' | ']') || is_emphasis(character)

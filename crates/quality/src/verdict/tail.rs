@@ -1,15 +1,15 @@
-//! The end of a text, taken token by token from the last one on.
+//! The end of a text, read token by token from the last one backwards.
 
-/// Marks that may be left over after a verdict.
+/// Marks that may follow a verdict.
 const END_MARKS: &[char] = &['.', '!', '"', '\'', '”', '’', '»', '。'];
 /// The longest control token that is recognized by its text, in bytes.
 const LONGEST_CONTROL_TOKEN: usize = 40;
 /// Control tokens that models write at the end of a turn, without their angle brackets.
 const END_TOKENS: [&str; 8] = ["/s", "s", "eos", "end_of_turn", "pad", "unk", "bos", "end"];
-/// Dashes that can stand between a marker and a verdict.
+/// Dashes that may separate a marker from a verdict.
 const DASHES: &[char] = &['-', '–', '—'];
 
-/// What has not been taken yet.
+/// The text that has not been taken yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tail<'a> {
     text: &'a str,
@@ -23,7 +23,7 @@ pub(super) struct Token<'a> {
     pub(super) start: usize,
     /// Its end.
     pub(super) end: usize,
-    /// Whether white space stands between it and what was taken before.
+    /// Whether white space separates it from the token taken before.
     pub(super) is_spaced: bool,
     /// Whether a line break does.
     pub(super) ends_line: bool,
@@ -36,11 +36,11 @@ pub(super) enum Kind<'a> {
     Word(&'a str),
     /// Any other character.
     Mark(char),
-    /// The text begins here.
+    /// The beginning of the text.
     Start,
 }
 
-/// What stands between a verdict and its label.
+/// What separates a verdict from its label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Separator {
     /// Nothing.
@@ -54,12 +54,12 @@ pub(super) enum Separator {
 }
 
 impl<'a> Tail<'a> {
-    /// The end of `text`, without what models leave behind a verdict.
+    /// The end of `text`, without what models append to a verdict.
     pub(super) fn of(text: &'a str) -> Tail<'a> {
         Tail { text: without_leavings(text) }
     }
 
-    /// Takes the last token. Emphasis (`**`) and characters without width are passed over.
+    /// Takes the last token. Emphasis (`**`) and zero-width characters are skipped.
     pub(super) fn pop(&mut self) -> Token<'a> {
         let rest = self.text.trim_end_matches(is_filler);
         let passed = &self.text[rest.len()..];
@@ -79,7 +79,7 @@ impl<'a> Tail<'a> {
         Token { kind, start, end: rest.len(), is_spaced, ends_line: passed.contains(['\n', '\r']) }
     }
 
-    /// The last token, which stays.
+    /// The last token, without taking it.
     pub(super) fn peek(&self) -> Token<'a> {
         let mut copy = *self;
         copy.pop()
@@ -96,13 +96,13 @@ impl<'a> Tail<'a> {
         self.take_if(|token| matches!(token.kind, Kind::Word(word) if is_one(word)))
     }
 
-    /// Takes the last token if it is as wanted.
+    /// Takes the last token if `is_wanted` accepts it.
     pub(super) fn take_if(&mut self, is_wanted: impl Fn(&Token<'a>) -> bool) -> Option<Token<'a>> {
         let token = self.peek();
         is_wanted(&token).then(|| self.pop())
     }
 
-    /// Takes closing brackets; the innermost is the last of what is returned.
+    /// Takes closing brackets; the innermost is the last one returned.
     pub(super) fn take_closing_brackets(&mut self) -> Vec<char> {
         let mut brackets = Vec::new();
         while brackets.len() < 2
@@ -113,7 +113,7 @@ impl<'a> Tail<'a> {
         brackets
     }
 
-    /// Takes opening brackets as long as they belong to the closing ones, innermost first.
+    /// Takes opening brackets as long as they match the closing ones, innermost first.
     pub(super) fn take_opening_brackets(&mut self, brackets: &mut Vec<char>) {
         while let Some(bracket) = brackets.last()
             && self.take_mark(*bracket)
@@ -122,8 +122,8 @@ impl<'a> Tail<'a> {
         }
     }
 
-    /// Takes what stands between a verdict and its label. A dash without space around it is none: it makes a range or a
-    /// negative number of the verdict.
+    /// Takes the separator between a verdict and its label. A dash without spaces around it is not a separator: it
+    /// makes the verdict a range or a negative number.
     pub(super) fn take_separator(&mut self) -> Separator {
         let is_dash = |token: &Token<'a>| matches!(token.kind, Kind::Mark(mark) if DASHES.contains(&mark));
         if self.take_mark(':') || self.take_mark('=') {
@@ -137,7 +137,7 @@ impl<'a> Tail<'a> {
         }
     }
 
-    /// Takes `[RESULT]`; returns where it starts, emphasis that touches it included.
+    /// Takes `[RESULT]`; returns where it starts, including adjacent emphasis.
     pub(super) fn take_marker(&mut self) -> Option<usize> {
         let mut ahead = *self;
         let is_marker = ahead.take_mark(']') && ahead.take_word(&["result"]).is_some();
@@ -146,7 +146,7 @@ impl<'a> Tail<'a> {
         Some(start)
     }
 
-    /// Takes the `[` of a marker; returns where it starts, emphasis that touches it included.
+    /// Takes the `[` of a marker; returns where it starts, including adjacent emphasis.
     pub(super) fn take_marker_opening(&mut self) -> Option<usize> {
         self.take_if(|token| token.kind == Kind::Mark('[')).map(|_| self.text.trim_end_matches(is_emphasis).len())
     }
@@ -162,7 +162,7 @@ impl<'a> Tail<'a> {
     }
 }
 
-/// Whether a character only emphasizes what it stands beside.
+/// Whether a character only emphasizes the adjacent text.
 pub(crate) fn is_emphasis(character: char) -> bool {
     matches!(character, '*' | '_' | '`')
 }
@@ -182,7 +182,7 @@ fn without_leavings(text: &str) -> &str {
     }
 }
 
-/// `text` without the control token (`</s>`, `<|im_end|>`) that it ends with; `None` where it ends with none.
+/// `text` without the control token (`</s>`, `<|im_end|>`) at its end; `None` if there is none.
 fn without_control_token(text: &str) -> Option<&str> {
     let inner = text.strip_suffix('>')?;
     let bytes = inner.as_bytes();

@@ -3,7 +3,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::*;
 
-/// Each of the texts has this score.
+/// Checks that each of the texts has this score.
 #[track_caller]
 fn check_score(expected: impl Into<Option<u8>>, texts: &[&str]) {
     let expected = expected.into();
@@ -12,7 +12,7 @@ fn check_score(expected: impl Into<Option<u8>>, texts: &[&str]) {
     }
 }
 
-/// Each of the texts names this winner.
+/// Checks that each of the texts names this winner.
 #[track_caller]
 fn check_winner(expected: impl Into<Option<RespondentId>>, texts: &[&str]) {
     let expected = expected.into();
@@ -457,7 +457,7 @@ fn the_place_of_a_verdict_is_told() {
     assert_eq!((found.place, found.value), (0..2, 1..2));
 }
 
-/// Pieces of verdicts and of what may stand around them.
+/// Pieces of verdicts and of what may surround them.
 const PIECES: &[&str] = &[
     "[RESULT]",
     "[",
@@ -503,7 +503,7 @@ const PIECES: &[&str] = &[
     "|",
 ];
 
-/// A text that was put together by chance.
+/// A randomly composed text.
 pub(crate) fn random_text(random: &mut ChaCha8Rng, n_pieces: usize) -> String {
     (0..n_pieces).map(|_| PIECES[random.next_u32() as usize % PIECES.len()]).collect()
 }
@@ -527,8 +527,8 @@ fn no_text_makes_the_parser_panic_or_find_what_is_not_there() {
     assert!(n_scores > 20 && n_winners > 20, "the texts are too far from verdicts: {n_scores}, {n_winners}");
 }
 
-/// Texts of megabytes that would hold up a parser which looks at a part of them again and again. There is no clock here: a
-/// parser that is not linear does not come to the end of this test.
+/// Texts of megabytes that would stall a parser which rescans parts of them. There is no clock here: a parser that is
+/// not linear never finishes this test.
 #[test]
 fn megabytes_are_read_at_once() {
     let n = 4_000_000;

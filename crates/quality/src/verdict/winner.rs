@@ -1,8 +1,8 @@
 //! The forms of a winner.
 //!
-//! Beside the forms at the end of a text there is the one that the pairwise prompt asks for: the letter first, then a
-//! reason. `A` is also an English word, so the letter counts only where it stands by itself (`A.`, `A:`, `A because`), and
-//! only where the other letter does not stand by itself later on.
+//! In addition to the forms at the end of a text, there is the one that the pairwise prompt asks for: the letter first,
+//! then a reason. `A` is also an English word, so the letter counts only if it stands by itself (`A.`, `A:`, `A
+//! because`), and only if the other letter does not stand by itself later on.
 
 use std::ops::Range;
 
@@ -16,10 +16,10 @@ use super::tail::{Kind, Separator, Tail, Token};
 
 /// Words that a winner can be labelled with.
 const LABELS: &[&str] = &["winner", "verdict", "result"];
-/// Words that may stand before the letter.
+/// Words that may precede the letter.
 const NOUNS: &[&str] = &["response", "answer"];
 
-/// The winner that `text` names at its end, at its start, or in a sentence that decides.
+/// The winner that `text` names at its end, at its start, or in a deciding sentence.
 pub(crate) fn winner_of(text: &str) -> Option<Found<RespondentId>> {
     let at_end = winner_at_end(text);
     if at_end.as_ref().is_some_and(|found| found.is_marked) {
@@ -36,7 +36,7 @@ pub(crate) fn winner_of(text: &str) -> Option<Found<RespondentId>> {
     (is_one && stands).then(|| first.clone())
 }
 
-/// The winner that stands at the end of `text`.
+/// The winner named at the end of `text`.
 pub(crate) fn winner_at_end(text: &str) -> Option<Found<RespondentId>> {
     let mut tail = Tail::of(text);
     let mut brackets = tail.take_closing_brackets();
@@ -75,7 +75,7 @@ fn place_of_bracketed(mut tail: Tail<'_>, bracket: char, has_noun: bool) -> Opti
     is_marker.then(|| tail.take_marker_opening()).flatten().map(|start| (start, true))
 }
 
-/// The winner that `text` begins with, in the form that the pairwise prompt asks for.
+/// The winner named at the beginning of `text`, in the form that the pairwise prompt asks for.
 fn winner_at_start(text: &str) -> Option<Found<RespondentId>> {
     let letter = text.len() - without_opening(text).len();
     let (winner, other) = match text[letter..].chars().next()? {
@@ -91,7 +91,7 @@ fn winner_at_start(text: &str) -> Option<Found<RespondentId>> {
     Some(Found { verdict: winner, place: 0..value.end, value, is_marked: false })
 }
 
-/// The text without white space and quotation marks before its first letter, and without a label (`Verdict:`) in front.
+/// The text without white space and quotation marks before its first letter, and without a leading label (`Verdict:`).
 fn without_opening(text: &str) -> &str {
     let is_opening = |character: char| character.is_whitespace() || is_wrapping(character) || character == '#';
     let text = text.trim_start_matches(is_opening);
@@ -102,7 +102,7 @@ fn without_opening(text: &str) -> &str {
     LABELS.iter().find_map(after_label).map_or(text, |rest| rest.trim_start_matches(is_opening))
 }
 
-/// Whether `[RESULT` stands anywhere, in any case.
+/// Whether `[RESULT` occurs anywhere, in any case.
 fn holds_marker(text: &str) -> bool {
     text.split('[').skip(1).any(|after| {
         let word = after.trim_start().split(|character: char| !character.is_alphanumeric()).next();

@@ -1,4 +1,4 @@
-//! Judges over a model that a test writes.
+//! Judges over a model whose answers are written by a test.
 
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 #![allow(clippy::unwrap_used)]
@@ -10,24 +10,24 @@ use hone_protocol::{
     Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, TokenLogprob, TokenLogprobs,
 };
 use hone_quality::scripted::turn;
-use hone_quality::{CriticSettings, Judge, scripted};
+use hone_quality::{CriticSettings, Fallback, Judge, scripted};
 
 /// The model that gave the answers.
 pub(crate) const ANSWERER: &str = "smollm2:135m";
 
 /// The shipped settings, changed.
 pub(crate) fn settings(change: impl FnOnce(&mut CriticSettings)) -> CriticSettings {
-    let mut settings = CriticSettings::shipped();
+    let mut settings = CriticSettings { fallback: Fallback::Generator, ..CriticSettings::shipped() };
     change(&mut settings);
     settings
 }
 
-/// A judge with the shipped settings, and the model behind it.
+/// A judge with the shipped settings, for which the answering model stands in, and the model behind it.
 pub(crate) fn judge(respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static) -> (Judge, Arc<Scripted>) {
-    scripted::judge(CriticSettings::shipped(), respond)
+    scripted::judge(settings(|_| ()), respond)
 }
 
-/// The one turn of a request with its fences taken away, and the boundary that they were made of.
+/// The single turn of a request with its fences removed, and the boundary that they used.
 pub(crate) fn unfenced(request: &GenerateRequest) -> (String, String) {
     let text = turn(request);
     let boundaries: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("<<<")).collect();
@@ -39,7 +39,7 @@ pub(crate) fn unfenced(request: &GenerateRequest) -> (String, String) {
     (bare, boundary.to_owned())
 }
 
-/// A position where the token `chosen` was chosen, and the tokens have these probabilities.
+/// A position where the token `chosen` was chosen, and the tokens had these probabilities.
 pub(crate) fn row(chosen: &str, probabilities: &[(&str, f32)]) -> TokenLogprobs {
     let named: Vec<TokenLogprob> = (10..)
         .zip(probabilities)
@@ -49,13 +49,13 @@ pub(crate) fn row(chosen: &str, probabilities: &[(&str, f32)]) -> TokenLogprobs 
     TokenLogprobs { id, logprob: -1.0, top: Vec::new(), named }
 }
 
-/// What a model that is not installed is answered with.
+/// The error for a model that is not installed.
 pub(crate) fn missing(model: &str) -> Script {
     let reason = format!("model `{model}` is not installed: run `hone pull {model}`");
     Script::failing(GenerateError::Model { model: model.to_owned(), reason })
 }
 
-/// Counts four characters of a prompt as a token and stops where its own context is full, as the engine does.
+/// Counts four characters of a prompt as a token and stops when its own context is full, as the engine does.
 pub(crate) struct Counting {
     pub(crate) context: usize,
     pub(crate) scripted: Scripted,
@@ -72,13 +72,13 @@ impl Generate for Counting {
         }
         sender.send(GenerationEvent::Started { prompt_token_ids: vec![1; prompt_tokens] });
         let answer = self.scripted.generate(request)?;
-        // Everything a script says is there at once.
+        // All events of a script are available at once.
         answer.events().try_iter().skip(1).for_each(|event| sender.send(event));
         Ok(generation)
     }
 }
 
-/// Refuses every request, or loses it.
+/// Refuses every request, or drops it.
 pub(crate) enum Broken {
     Refusing,
     Losing,

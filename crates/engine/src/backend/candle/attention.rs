@@ -37,7 +37,7 @@ fn attend_sequence(
     let visible = view.visible(window);
     let (keys, values) = kv.read(view.blocks(), visible.first, visible.n_tokens)?;
     let (keys, values) = (kv_heads(spec, &keys)?, kv_heads(spec, &values)?);
-    // The query heads of one group stand one below the other, so that they share keys and values without copies.
+    // The query heads of a group are stacked, so that they share keys and values without copies.
     let group = spec.n_heads / spec.n_kv_heads;
     let queries = queries.contiguous()?.reshape((spec.n_kv_heads, group * view.n_new(), spec.head_dim))?;
     let scores = (queries.matmul(&keys.t()?)? * f64::from(spec.attention_scale))?;

@@ -1,4 +1,4 @@
-//! Opens the device that a user asked for, or says how to get it.
+//! Opens the device that a user asked for, or says what to do if it is unavailable.
 
 use candle_core::{Device, DeviceLocation};
 
@@ -7,7 +7,7 @@ use crate::backend::{BackendError, DeviceChoice};
 /// Opens a device.
 ///
 /// # Errors
-/// When this binary was not built for it, or the machine does not have it; the message says how to get it.
+/// When this binary was not built for it, or the machine does not have it; the message says what to do.
 pub(in crate::backend) fn open_device(choice: DeviceChoice) -> Result<Device, BackendError> {
     match choice {
         DeviceChoice::Cpu => Ok(Device::Cpu),
@@ -17,8 +17,8 @@ pub(in crate::backend) fn open_device(choice: DeviceChoice) -> Result<Device, Ba
     }
 }
 
-/// The first that this binary was built for and that opens. One that does not open is told of, since the processor in
-/// its place is much slower.
+/// The first device that this binary was built for and that opens. A device that fails to open is reported, because the
+/// processor is a much slower substitute.
 fn open_fastest() -> Device {
     let cuda = cfg!(feature = "cuda").then(|| open_cuda(0));
     let metal = cfg!(feature = "metal").then(open_metal);
@@ -30,7 +30,7 @@ fn open_fastest() -> Device {
     opened.flatten().next().unwrap_or(Device::Cpu)
 }
 
-/// The name by which `--device` knows an open device.
+/// The name of an open device, as accepted by `--device`.
 pub(in crate::backend) fn device_name(device: &Device) -> String {
     match device.location() {
         DeviceLocation::Cpu => "cpu".to_owned(),

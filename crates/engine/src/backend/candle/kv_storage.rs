@@ -1,7 +1,7 @@
 //! The storage behind a layer's cache blocks.
 //!
-//! Storage grows by segments of many blocks, when a block of theirs is first written, so that a large context costs
-//! nothing until it is used. Neighbouring blocks are written and read in one piece.
+//! Storage grows in segments of many blocks, each allocated when one of its blocks is first written, so that a large
+//! context costs nothing until it is used. Neighbouring blocks are written and read in one piece.
 
 use candle_core::{DType, Device, Tensor};
 
@@ -23,7 +23,7 @@ struct Segment {
     values: Tensor,
 }
 
-/// Positions that lie one after the other in a sequence and in a segment.
+/// Positions that are contiguous both in a sequence and in a segment.
 #[derive(Debug, PartialEq, Eq)]
 struct Run {
     segment: usize,
@@ -72,7 +72,7 @@ impl KvStorage {
     pub(super) fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError> {
         let (keys, values) = self.read(&[from], 0, BLOCK_TOKENS)?;
         let target = runs(&[to], 0, BLOCK_TOKENS);
-        // The copies keep source and target apart where both lie in one segment.
+        // The copies keep source and target apart when both lie in one segment.
         target.iter().try_for_each(|run| self.write_run(run, &keys.copy()?, &values.copy()?))
     }
 
@@ -104,7 +104,7 @@ fn join(parts: Vec<Tensor>) -> Result<Tensor, BackendError> {
     }
 }
 
-/// Where `n_tokens` positions from `first` on lie.
+/// Where `n_tokens` positions starting at `first` are stored.
 fn runs(blocks: &[BlockId], first: usize, n_tokens: usize) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut position = first;

@@ -1,4 +1,4 @@
-//! A linear layer, its weights as the file stores them.
+//! A linear layer, with its weights as the file stores them.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use candle_core::{DType, Device, Module, Tensor};
 
 use crate::backend::BackendError;
 
-/// From this many rows on, weights that candle multiplies without vector instructions are dequantized for the product on
-/// the processor: the matrix product saves more than the dequantization costs.
+/// From this many rows on, weights that candle multiplies without vector instructions are dequantized before the
+/// product on the processor: the faster matrix product saves more than the dequantization costs.
 const DEQUANTIZE_SLOW_FROM_ROWS: usize = 16;
 
-/// From this many rows on, all quantized weights are. Besides the time it saves the rounding of activations to 8 bits
-/// (for the K types with one scale for 256 of them, which costs 1 to 2 % of perplexity): the backend that others are
-/// compared with should be the exact one.
+/// From this many rows on, all quantized weights are dequantized. Besides time, this saves rounding the activations to
+/// 8 bits (for the K types, with one scale for 256 of them, which costs 1 to 2 % of perplexity): the backend that
+/// others are compared with should be the exact one.
 const DEQUANTIZE_FROM_ROWS: usize = 64;
 
 /// Computes x · Wᵀ (+ b).
@@ -23,7 +23,7 @@ pub(super) struct Linear {
 }
 
 enum Weight {
-    /// Blocks, multiplied by candle's quantized kernels.
+    /// Quantized blocks, multiplied by candle's kernels.
     Quantized { matmul: QMatMul, tensor: Arc<QTensor>, dequantize_from_rows: usize },
     /// `[out, in]`, f32 on the processor and as stored elsewhere.
     Dense(Tensor),

@@ -6,13 +6,13 @@ use crate::backend::{BackendError, BatchEntry};
 use crate::decoder::DecoderSpec;
 use crate::kv_cache::BlockId;
 
-/// One sequence of a step: where its tokens stand, and what each of them may see. Made once per step, used by every
-/// layer.
+/// One sequence of a step: the positions of its tokens, and what each of them may see. Made once per step and used by
+/// every layer.
 pub(super) struct SequenceView {
     blocks: Vec<BlockId>,
     position: usize,
     n_new: usize,
-    /// Masks by window, made for those that the model has.
+    /// Masks by window size, one for each window the model uses.
     masks: Vec<(Option<usize>, Visible)>,
 }
 
@@ -20,7 +20,7 @@ pub(super) struct SequenceView {
 pub(super) struct Visible {
     pub(super) first: usize,
     pub(super) n_tokens: usize,
-    /// `[n_new, n_tokens]`, 0 or -inf, where not all of them see all.
+    /// `[n_new, n_tokens]`, 0 or -inf; `None` if every token sees every position.
     pub(super) mask: Option<Tensor>,
 }
 

@@ -1,7 +1,7 @@
-//! Types that candle does not have, as Q8_0.
+//! Converts types that candle lacks to Q8_0.
 //!
-//! The 16 values of IQ4_NL are 8-bit integers, so that a block says the same, bit for bit, as Q8_0: the scale stays, and
-//! every index is replaced by the value that it stands for.
+//! The 16 values of IQ4_NL are 8-bit integers, so a Q8_0 block represents the same numbers exactly: the scale stays,
+//! and every index is replaced by the value it stands for.
 
 use hone_kernels::IQ4_NL_VALUES;
 
@@ -9,10 +9,10 @@ use crate::backend::BackendError;
 use crate::backend::tensors::MatrixTensor;
 use crate::gguf::TensorType;
 
-/// The blocks of a matrix as so many Q8_0 blocks.
+/// Converts the blocks of a matrix to the same number of Q8_0 blocks.
 ///
 /// # Errors
-/// When the type has numbers that Q8_0 does not.
+/// When Q8_0 cannot represent the type's values.
 pub(super) fn to_q8_0(tensor: &MatrixTensor<'_>) -> Result<Vec<u8>, BackendError> {
     match tensor.tensor_type {
         TensorType::IQ4_NL => Ok(iq4_nl_to_q8_0(tensor.bytes)),
@@ -23,7 +23,7 @@ pub(super) fn to_q8_0(tensor: &MatrixTensor<'_>) -> Result<Vec<u8>, BackendError
     }
 }
 
-/// Whole IQ4_NL blocks to as many Q8_0 blocks.
+/// Converts whole IQ4_NL blocks to the same number of Q8_0 blocks.
 fn iq4_nl_to_q8_0(blocks: &[u8]) -> Vec<u8> {
     let mut transcoded = Vec::with_capacity(blocks.len() / 18 * 34);
     for block in blocks.chunks_exact(TensorType::IQ4_NL.block_bytes()) {

@@ -39,7 +39,7 @@ impl ModelWeights {
         Ok(self.embeddings.embedding(&ids)?.to_dtype(candle_core::DType::F32)?)
     }
 
-    /// Norms what attention or feed-forward made, where the model does.
+    /// Norms the output of attention or feed-forward, if the model does so.
     pub(super) fn post_norm(
         &self,
         spec: &DecoderSpec,
@@ -80,7 +80,7 @@ impl Place for OnDevice<'_> {
     }
 }
 
-/// The name that candle has for a type, where it has one.
+/// candle's name for a type, if it has one.
 pub fn candle_type(tensor_type: TensorType) -> Option<GgmlDType> {
     Some(match tensor_type {
         TensorType::F32 => GgmlDType::F32,
@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// Any bytes at all, so that every bit of a block counts, scales that are no number included.
+    /// Arbitrary bytes, so that every bit of a block counts, including scales that are not numbers.
     #[test]
     fn every_type_that_candle_knows_decodes_to_the_same_bits() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);

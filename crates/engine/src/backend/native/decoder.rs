@@ -1,7 +1,7 @@
 //! The decoder as a program of the kernels.
 //!
-//! The last layer's feed-forward, and everything after it, runs only over the tokens that logits are wanted of: what the
-//! others would leave behind is read by nobody.
+//! The last layer's feed-forward, and everything after it, runs only over the tokens whose logits are wanted: nothing
+//! reads the results of the others.
 
 use hone_kernels::step::{
     AttentionOptions, KvLayerId, MatrixId, Part, ProductOutput, Program, ProgramBuilder, QuantizedRows, RopeId,
@@ -13,7 +13,7 @@ use super::weights::{Linear, Weights};
 use crate::backend::tensors::{AttentionProjections, GatedProjections, LayerParts};
 use crate::decoder::{DecoderSpec, RopeTable};
 
-/// The forms in which a decoder keeps what it computes.
+/// The formats in which a decoder stores what it computes.
 #[derive(Clone, Copy)]
 pub(super) struct Formats {
     pub(super) kv_cache: KvFormat,
@@ -48,7 +48,7 @@ fn rope(builder: &mut ProgramBuilder, table: &RopeTable) -> RopeId {
     builder.rope(table.pairs, table.inverse_frequencies.clone(), table.magnitude)
 }
 
-/// The buffers that layers pass on over one set of rows.
+/// The buffers that layers pass on for one set of rows.
 struct Stream {
     set: RowSet,
     /// The residual stream.
@@ -58,10 +58,10 @@ struct Stream {
     input: QuantizedRows,
     attended: Rows,
     attended_input: QuantizedRows,
-    /// Gate and up, one after the other.
+    /// Gate and up, concatenated.
     gated: Rows,
     gated_input: QuantizedRows,
-    /// What attention or feed-forward made, where it is normed before it is added.
+    /// The output of attention or feed-forward, if it is normed before it is added.
     branch: Rows,
 }
 
@@ -85,14 +85,15 @@ impl Stream {
 /// Names of a layer's weights.
 type Layer = LayerParts<Linear, VectorId>;
 
-/// A program as far as it has been described.
+/// A program under construction.
 struct Description<'a> {
     spec: &'a DecoderSpec,
     builder: ProgramBuilder,
     kv_format: KvFormat,
-    /// Queries, keys and values, one after the other.
+    /// Queries, keys and values, concatenated.
     projected: Rows,
-    /// What is done to every row before the next product: one phase, however many parts of the model it comes from.
+    /// Operations on every row before the next product. They form one phase, however many parts of the model they come
+    /// from.
     pending: Vec<RowOperation>,
 }
 
@@ -103,7 +104,7 @@ impl Description<'_> {
         self.pending.extend(ropes.iter().map(|rope| RowOperation::Angles(*rope)));
     }
 
-    /// Everything up to the attended values.
+    /// Everything up to the attention output.
     fn attention(&mut self, stream: &Stream, layer: &Layer, rope: RopeId, window: Option<usize>) {
         let spec = self.spec;
         let (query_width, kv_width) = (spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim);
@@ -141,7 +142,7 @@ impl Description<'_> {
         self.pending.push(RowOperation::WriteKv { layer: kv_layer, keys, values });
     }
 
-    /// From here on only the tokens that logits are wanted of.
+    /// From here on, only the tokens whose logits are wanted are computed.
     fn select(&mut self, tokens: &Stream, selected: &Stream) {
         self.pending.push(RowOperation::Gather { from: tokens.hidden, to: selected.hidden });
         self.pending.push(RowOperation::Gather { from: tokens.attended, to: selected.attended });
@@ -180,7 +181,7 @@ impl Description<'_> {
         self.builder.finish(logits)
     }
 
-    /// Adds a product to the residual stream: at once, or after a norm where the model has one.
+    /// Adds a product to the residual stream: at once, or after a norm if the model has one.
     fn add_branch(&mut self, stream: &Stream, input: QuantizedRows, linear: Linear, norm: Option<VectorId>) {
         let to = if norm.is_some() { stream.branch } else { stream.hidden }.all();
         self.builder.product(input, &[ProductOutput { matrix: linear.matrix, to, add: norm.is_none() }]);
@@ -217,7 +218,7 @@ impl Description<'_> {
         self.pending.push(RowOperation::Norm { values, weight, epsilon: self.spec.norm_epsilon });
     }
 
-    /// Makes one phase of what has been collected.
+    /// Turns the collected operations into one phase.
     fn flush(&mut self, set: RowSet) {
         let operations = std::mem::take(&mut self.pending);
         if !operations.is_empty() {

@@ -11,7 +11,7 @@ use crate::backend::tensors::{LinearTensors, MatrixTensor, ModelParts, ModelTens
 use crate::decoder::DecoderSpec;
 use crate::gguf::Gguf;
 
-/// A linear layer, by the names that the program knows its parts by.
+/// A linear layer, as the program's names for its parts.
 #[derive(Clone, Copy)]
 pub(super) struct Linear {
     pub(super) matrix: MatrixId,
@@ -32,8 +32,8 @@ pub(super) fn load(gguf: &Gguf, spec: &DecoderSpec, pool: &mut Pool) -> Result<W
     Ok(Weights { builder: program.builder, parts })
 }
 
-/// Packs every matrix, in the order of the file, whose memory is given back behind the packing: at no time are there
-/// more than some pieces of it beside the packed weights.
+/// Packs every matrix, in the order of the file. The file's memory is released right after packing, so that at no time
+/// is more than a few pieces of it resident alongside the packed weights.
 fn pack(gguf: &Gguf, tensors: &ModelTensors<'_>, pool: &mut Pool) -> Result<BTreeMap<String, Matrix>, BackendError> {
     let mut matrices: Vec<&MatrixTensor<'_>> = tensors.matrices().collect();
     matrices.sort_by_key(|tensor| tensor.bytes.as_ptr().addr());
@@ -46,14 +46,14 @@ fn pack(gguf: &Gguf, tensors: &ModelTensors<'_>, pool: &mut Pool) -> Result<BTre
             let reason = format!("cannot be used: {error}");
             BackendError::Tensor { name: name.clone(), reason }
         })?;
-        // Threads that were at neighbouring pieces may have brought some back.
+        // Threads working on neighbouring pieces may have mapped some of it again.
         gguf.release(bytes);
         packed.insert(name.clone(), matrix);
     }
     Ok(packed)
 }
 
-/// Puts matrices that are packed already, and vectors, into a program.
+/// Puts already packed matrices, and vectors, into a program.
 struct InProgram {
     builder: ProgramBuilder,
     packed: BTreeMap<String, Matrix>,

@@ -1,25 +1,25 @@
-//! When a request came, and how long its parts took.
+//! When a request arrived, and how long its parts took.
 
 use std::time::{Duration, Instant};
 
 use hone_protocol::Timings;
 
-/// A request's times.
+/// A request's timings.
 pub(super) struct Clock {
     arrived: Instant,
     first_step: Option<FirstStep>,
     first_token: Option<Instant>,
-    /// How long its steps may take together.
+    /// How long its steps may take in total.
     pub(super) time_limit: Option<Duration>,
 }
 
 struct FirstStep {
     at: Instant,
-    /// Tokens that the cache held then.
+    /// Tokens that the cache held at the first step.
     n_cached: usize,
 }
 
-/// What a request has cost in tokens.
+/// A request's token counts.
 pub(super) struct Counts {
     pub(super) prompt: usize,
     pub(super) generated: usize,
@@ -32,7 +32,7 @@ impl Clock {
         Clock { arrived, first_step: None, first_token: None, time_limit }
     }
 
-    /// A step begins, while the cache holds this many of the request's tokens. Returns whether it is the first step.
+    /// A step begins while the cache holds this many of the request's tokens. Returns whether it is the first step.
     pub(super) fn step_begins(&mut self, n_cached: usize) -> bool {
         let is_first = self.first_step.is_none();
         self.first_step.get_or_insert_with(|| FirstStep { at: Instant::now(), n_cached });

@@ -28,7 +28,7 @@ pub(super) struct Sampling {
     sampler: Sampler,
     constraint: Option<ConstraintState>,
     drafter: Option<Drafter>,
-    /// Guesses in all, and how many of them were right.
+    /// The number of guesses, and how many of them were right.
     guesses: (usize, usize),
 }
 
@@ -52,7 +52,7 @@ impl Decoding {
         }
     }
 
-    /// Takes note of a token of the answer.
+    /// Records a token of the answer.
     pub(super) fn observe(&mut self, token: u32) {
         match self {
             Decoding::Sampled(sampling) => sampling.observe(token),
@@ -71,7 +71,7 @@ impl Decoding {
         }
     }
 
-    /// Takes note of how many guesses of a step were right.
+    /// Records how many guesses of a step were right.
     pub(super) fn learn(&mut self, n_guessed: usize, n_right: usize) {
         if let Decoding::Sampled(sampling) = self {
             sampling.learn(n_guessed, n_right);
@@ -86,7 +86,7 @@ impl Decoding {
         }
     }
 
-    /// Guesses in all, and how many of them were right.
+    /// The number of guesses, and how many of them were right.
     pub(super) fn guesses(&self) -> (usize, usize) {
         match self {
             Decoding::Sampled(sampling) => sampling.guesses,
@@ -98,7 +98,7 @@ impl Decoding {
 impl Sampling {
     fn choose(&mut self, logits: &[f32]) -> Result<u32, GenerateError> {
         let failed = |error: ConstraintError| GenerateError::Failed(error.to_string());
-        let no_choice = || GenerateError::Failed("the model's logits are no numbers: its file is damaged".into());
+        let no_choice = || GenerateError::Failed("the model's logits are not numbers: its file is damaged".into());
         let Some(constraint) = &mut self.constraint else {
             return self.sampler.sample(logits, |_| ()).ok_or_else(no_choice);
         };

@@ -5,22 +5,22 @@ use std::mem::take;
 use crate::kv_cache::CachedSequence;
 use crate::model::{Advance, Model};
 
-/// The tokens of a request, and what the cache holds of them.
+/// The tokens of a request, and how many of them the cache holds.
 pub(super) struct Place {
-    /// Its part of the cache, while it has one; during a step longer than `n_computed` by what is being computed.
+    /// Its part of the cache, if any; during a step it is longer than `n_computed` by what is being computed.
     sequence: CachedSequence,
     /// The prompt and the answer so far.
     tokens: Vec<u32>,
     /// How many of them the cache holds.
     n_computed: usize,
-    /// How many more of them the present step computes, guesses among them.
+    /// How many more of them the current step computes, including guesses.
     chunk: usize,
-    /// How many of the tokens are guesses, which come last, while a step finds out whether they are right.
+    /// How many of the tokens at the end are guesses, while a step finds out whether they are right.
     n_guessed: usize,
 }
 
 impl Place {
-    /// Without a place yet.
+    /// Creates the tokens of a prompt, without a place in the cache yet.
     pub(super) fn new(prompt: Vec<u32>) -> Self {
         Place { sequence: CachedSequence::default(), tokens: prompt, n_computed: 0, chunk: 0, n_guessed: 0 }
     }
@@ -42,25 +42,25 @@ impl Place {
         &self.sequence
     }
 
-    /// Has a place in the cache, which holds the first of its tokens already.
+    /// Takes a place in the cache, which already holds the first of its tokens.
     pub(super) fn occupy(&mut self, sequence: CachedSequence) {
         self.n_computed = sequence.n_tokens();
         self.sequence = sequence;
     }
 
-    /// Gives it up: returns the sequence, and the tokens that it holds.
+    /// Gives up the place: returns the sequence and the tokens that it holds.
     pub(super) fn leave(&mut self, model: &mut Model) -> (CachedSequence, &[u32]) {
         self.undo_step(model);
         let n_computed = take(&mut self.n_computed);
         (take(&mut self.sequence), &self.tokens[..n_computed])
     }
 
-    /// A step computes so many of the tokens that are not in the cache yet.
+    /// Begins a step that computes `chunk` of the tokens that are not in the cache yet.
     pub(super) fn begin_step(&mut self, chunk: usize) {
         self.chunk = chunk;
     }
 
-    /// The step also computes these guesses of what comes next.
+    /// Adds guesses of the next tokens to the step.
     pub(super) fn guess(&mut self, guesses: &[u32]) {
         self.tokens.extend_from_slice(guesses);
         self.n_guessed = guesses.len();
@@ -72,7 +72,7 @@ impl Place {
         self.n_computed + self.chunk == self.tokens.len()
     }
 
-    /// The step, for the model.
+    /// The step's input for the model.
     pub(super) fn advance(&mut self) -> Advance<'_> {
         let end = self.n_computed + self.chunk;
         let n_rows = if self.wants_logits() { 1 + self.n_guessed } else { 0 };
@@ -80,7 +80,7 @@ impl Place {
         Advance { sequence: &mut self.sequence, tokens: &self.tokens[self.n_computed..end], logits }
     }
 
-    /// The step is done; what it computed of guesses does not count yet. Returns the guesses, which are taken off.
+    /// The step is done; what it computed for guesses does not count yet. Removes the guesses and returns them.
     pub(super) fn finish_step(&mut self) -> Vec<u32> {
         let n_guessed = take(&mut self.n_guessed);
         self.n_computed += take(&mut self.chunk) - n_guessed;
@@ -91,12 +91,12 @@ impl Place {
         self.tokens.push(token);
     }
 
-    /// So many guesses were right, and are computed already. An answer's last token is not, even where it was guessed.
+    /// `n_right` guesses were right, and are already computed. An answer's last token is not, even if it was guessed.
     pub(super) fn accept(&mut self, n_right: usize) {
         self.n_computed = (self.n_computed + n_right).min(self.tokens.len() - 1);
     }
 
-    /// Forgets what a step has begun to compute, and what it has computed of wrong guesses.
+    /// Discards what an unfinished step has computed, and what was computed for wrong guesses.
     pub(super) fn undo_step(&mut self, model: &mut Model) {
         model.truncate(&mut self.sequence, self.n_computed);
         self.tokens.truncate(self.tokens.len() - take(&mut self.n_guessed));

@@ -9,16 +9,16 @@ use crate::logprobs::{largest, log_sum_exp};
 use crate::text_stream::TextStream;
 use crate::tokenizer::Tokenizer;
 
-/// The answer so far, and the way to the caller.
+/// The answer so far, and the channel to the caller.
 pub(super) struct Reply {
     pub(super) events: GenerationSender,
     pub(super) text: TextStream,
     pub(super) logprobs: LogprobOptions,
-    /// The tokens of the names that log-probabilities are wanted of.
+    /// The tokens of the names whose log-probabilities are wanted.
     pub(super) named_tokens: Vec<u32>,
-    /// The most tokens of the answer.
+    /// The maximum number of tokens in the answer.
     pub(super) max_tokens: usize,
-    /// Whether that is what the context leaves, and not what the request asked for.
+    /// Whether that maximum is set by the context and not by the request.
     pub(super) is_bounded_by_context: bool,
     pub(super) n_generated: usize,
     pub(super) has_ended: bool,
@@ -29,21 +29,21 @@ impl Reply {
         self.events.send(GenerationEvent::Failed(error));
     }
 
-    /// Whether the answer may have no more tokens.
+    /// Whether the answer has reached its maximum.
     pub(super) fn is_full(&self) -> bool {
         self.n_generated >= self.max_tokens
     }
 
-    /// Why an answer ends that is full.
+    /// Why a full answer ended.
     pub(super) fn length_reason(&self) -> FinishReason {
         if self.is_bounded_by_context { FinishReason::ContextFull } else { FinishReason::Length }
     }
 
-    /// Sends a token of the answer.
+    /// Sends a token of the answer to the caller.
     pub(super) fn send_token(&mut self, token: u32, logits: &[f32], tokenizer: &Tokenizer) {
         self.n_generated += 1;
         let logprobs = self.logprobs.is_wanted().then(|| self.logprobs_of(token, logits, tokenizer));
-        // A control token that does not end the answer says nothing to a reader.
+        // A control token that does not end the answer has no text for the reader.
         let bytes = if tokenizer.is_control(token) { &[] } else { tokenizer.token_bytes(token) };
         let text = self.text.push(bytes);
         self.events.send(GenerationEvent::Token { id: token, text, logprobs });

@@ -1,7 +1,7 @@
-//! Models on their way into memory and out of it, and the requests that wait for them.
+//! Loads and unloads models, and holds the requests that wait for them.
 //!
-//! Models are loaded each by a thread of its own, while the others run. What was computed with one that leaves is saved by
-//! another thread, whose memory the next one to be loaded waits for.
+//! Each model is loaded by a thread of its own, while the others run. A prefix computed with a departing model is saved
+//! by another thread; the next load waits until that thread has freed its memory.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -26,21 +26,21 @@ use crate::scheduler::cost::CostModel;
 use crate::scheduler::{Admission, ModelId, ModelTraits, Scheduler};
 use crate::speculation::draft_model::DraftModel;
 
-/// What loading is guessed to take, for those who are told to try again: some time to begin with, and the reading.
+/// Estimated loading time for requests that are told to try again: a fixed part, plus the time to read the file.
 const LOADING_SECONDS: f64 = 1.0;
 const LOADING_BYTES_PER_SECOND: f64 = 1e9;
 
-/// Brings models into memory, and lets them leave.
+/// Loads and unloads models.
 pub(super) struct Loader {
     options: EngineOptions,
     locator: Arc<dyn LocateModel>,
-    /// The models in memory, for those who prepare requests.
+    /// The texts of the models in memory, for callers that prepare requests.
     texts: LoadedTexts,
     events: Sender<Event>,
     threads: ComputeThreads,
     awaited: Vec<AwaitedModel>,
     loading: Vec<LoadingModel>,
-    /// Threads that save what was computed with models that leave.
+    /// Threads that save the prefixes of departing models.
     leaving: Vec<JoinHandle<()>>,
     n_models: u32,
 }
@@ -51,21 +51,21 @@ struct AwaitedModel {
     waiting: Vec<Submission>,
 }
 
-/// A model on its way.
+/// A model that is being loaded.
 struct LoadingModel {
     id: ModelId,
     awaited: AwaitedModel,
     thread: JoinHandle<()>,
 }
 
-/// What a loading thread brings.
+/// The result of a loading thread.
 pub(in crate::engine) struct Loaded {
     id: ModelId,
     model: Result<(Model, Option<DraftModel>), String>,
 }
 
 impl AwaitedModel {
-    /// As urgent as the most urgent request.
+    /// The lane of its most urgent request.
     fn lane(&self) -> Lane {
         self.waiting.iter().map(Submission::lane).min().unwrap_or(Lane::Batch)
     }
@@ -102,7 +102,7 @@ impl Loader {
         self.drop_cancelled(scheduler);
         let (file, lane) = (submission.file().clone(), submission.lane());
         let (queued, limit) = (self.n_waiting(lane), self.options.scheduler.queue_limits[lane as usize]);
-        // What is parked had been taken already.
+        // Parked requests were accepted earlier.
         if queued >= limit && !matches!(submission, Submission::Parked(..)) {
             scheduler.refuse(lane);
             return submission.fail(GenerateError::Busy { lane, queued, retry_after: loading_time(&file) });
@@ -112,7 +112,7 @@ impl Loader {
         }
         match ModelSource::read(file.clone(), submission.model(), &self.options, &*self.locator) {
             Ok(source) => self.awaited.push(AwaitedModel { source, waiting: vec![submission] }),
-            // Where the file is damaged, what its header makes of that is of no interest.
+            // If the file is damaged, errors derived from its header do not matter.
             Err(error) => {
                 let damage = self.locator.verify(&file).err().map(|damage| damage.to_string());
                 refuse_all(vec![submission], &damage.unwrap_or_else(|| with_causes(&error)), scheduler);
@@ -120,7 +120,7 @@ impl Loader {
         }
     }
 
-    /// A model that is on its way or waits for memory.
+    /// A model that is being loaded or waits for memory.
     fn awaited_model(&mut self, file: &ModelFile) -> Option<&mut AwaitedModel> {
         let loading = self.loading.iter_mut().map(|loading| &mut loading.awaited);
         loading.chain(&mut self.awaited).find(|awaited| awaited.source.file == *file)
@@ -133,8 +133,8 @@ impl Loader {
         waiting.filter(|submission| submission.lane() == lane).count()
     }
 
-    /// Has models loaded that there is memory for now, the most urgent first. One that has to wait holds up those that are
-    /// as urgent, so that a large model is not passed by small ones indefinitely.
+    /// Loads the models that now fit into memory, the most urgent first. One that has to wait holds up those that are
+    /// as urgent, so that small models do not overtake a large one indefinitely.
     pub(super) fn load_awaited(&mut self, residents: &mut Residents) {
         self.drop_cancelled(&mut residents.scheduler);
         self.awaited.sort_by_key(AwaitedModel::lane);
@@ -148,7 +148,7 @@ impl Loader {
                 held.push(awaited);
             }
         }
-        // Those that have had to leave meanwhile wait behind them.
+        // Models that had to leave in the meantime wait behind them.
         held.append(&mut self.awaited);
         self.awaited = held;
     }
@@ -168,7 +168,7 @@ impl Loader {
         self.awaited.retain(|awaited| !awaited.waiting.is_empty());
     }
 
-    /// Begins to load a model where it is admitted; returns it where it has to wait.
+    /// Begins to load a model if it is admitted; returns it if it has to wait.
     fn load_if_admitted(
         &mut self,
         mut awaited: AwaitedModel,
@@ -178,7 +178,8 @@ impl Loader {
         let id = ModelId(self.n_models);
         let ModelSource { demand, is_pinned, .. } = awaited.source;
         let scheduler = &mut residents.scheduler;
-        // Free memory comes first, then that of idle models, then that of others' requests, and a larger cache last.
+        // Free memory is used first, then that of idle models, then that of models with requests; a larger cache comes
+        // last.
         let attainable = scheduler.attainable_memory(lane);
         let rooms = [scheduler.free_memory(), scheduler.attainable_memory(Lane::Batch), attainable];
         let room = rooms.into_iter().find(|room| demand.within(*room).0.total() <= *room).unwrap_or(attainable);
@@ -202,7 +203,7 @@ impl Loader {
         None
     }
 
-    /// Has a model loaded that has been admitted. Where that cannot begin, the requests that wait for it are told.
+    /// Begins to load an admitted model. If that fails, the waiting requests are told.
     fn begin_loading(
         &mut self,
         id: ModelId,
@@ -211,7 +212,7 @@ impl Loader {
         cache_positions: usize,
         scheduler: &mut Scheduler,
     ) {
-        // Beside steps that are as urgent a single thread loads, and gives way to them.
+        // Alongside steps that are as urgent, a single low-priority thread does the loading.
         let is_beside = scheduler.urgency().is_some_and(|urgency| urgency <= lane);
         let n_loading = if is_beside { Some(1) } else { self.options.model.n_threads };
         let load = LoadOptions { threads: self.threads.clone(), n_loading, cache_positions };
@@ -241,7 +242,7 @@ impl Loader {
             if gives_way {
                 give_way();
             }
-            // Their memory is counted on.
+            // This model needs their memory.
             leaving.into_iter().for_each(wait_for);
             let loaded = catch_unwind(AssertUnwindSafe(|| {
                 let verified = Verified { locator: &*locator, options: &options, load: &load };
@@ -251,12 +252,12 @@ impl Loader {
             }));
             let bug = || Err("loading failed unexpectedly: this is a bug in hone".to_owned());
             let model = loaded.unwrap_or_else(|_| bug());
-            // Without an engine nobody waits for the model.
+            // Without an engine, no one waits for the model.
             let _ = events.send(Event::Loaded(Box::new(Loaded { id, model })));
         })
     }
 
-    /// A model has been loaded, or cannot be: the requests that wait for it are returned, or told.
+    /// A model has been loaded, or loading failed: returns the requests that wait for it, or tells them.
     pub(super) fn finish(&mut self, loaded: Loaded, residents: &mut Residents) -> Vec<Submission> {
         let Some(index) = self.loading.iter().position(|loading| loading.id == loaded.id) else { return Vec::new() };
         let LoadingModel { id, awaited: AwaitedModel { source, waiting }, thread } = self.loading.swap_remove(index);
@@ -294,7 +295,7 @@ impl Loader {
         self.texts.insert(source.file.clone(), model.text().clone());
         let saved = self.options.prefix_folder.as_ref().map(|folder| SavedPrefixes::open(folder, &source.file, &model));
         let saved = saved.transpose().unwrap_or_else(|error| {
-            tracing::debug!(%error, "what was saved of earlier conversations is unavailable");
+            tracing::debug!(%error, "saved prefixes of earlier conversations are unavailable");
             None
         });
         let mut resident = ResidentModel::new(id, source, model);
@@ -302,7 +303,7 @@ impl Loader {
         residents.add(resident, traits);
     }
 
-    /// Unloads models that nobody has used for a while.
+    /// Unloads models that have been idle for long enough.
     pub(super) fn unload_idle(&mut self, residents: &mut Residents) {
         let Some(keep_alive) = self.options.keep_alive else { return };
         for id in residents.scheduler.expired_models(keep_alive, residents.now()) {
@@ -310,13 +311,13 @@ impl Loader {
         }
     }
 
-    /// How long until the next model will have been idle for long enough.
+    /// How long until the next idle model is to be unloaded.
     pub(super) fn next_expiry(&self, residents: &Residents) -> Option<Duration> {
         let expiry = residents.scheduler.next_expiry(self.options.keep_alive?)?;
         Some(expiry.saturating_sub(residents.now()))
     }
 
-    /// Takes memory from a model. Requests that it has wait until it is loaded again.
+    /// Unloads a model. Its requests wait until it is loaded again.
     fn unload(&mut self, id: ModelId, residents: &mut Residents) {
         let Some((mut model, parked)) = residents.remove(id) else { return };
         self.texts.remove(&model.source.file);
@@ -333,21 +334,21 @@ impl Loader {
         self.save(model);
     }
 
-    /// Has what was computed with a model saved, where it is worth it, and drops the model.
+    /// Saves the prefix computed with a model, if it is worth saving, and drops the model.
     fn save(&mut self, mut model: ResidentModel) {
         if !model.saves_prefix() {
             return;
         }
-        // Writing it takes longer than others should wait for their next tokens.
+        // Writing it takes longer than other requests should wait for their next tokens.
         let leave = move || model.save_prefix();
         self.leaving.retain(|thread| !thread.is_finished());
         match std::thread::Builder::new().name("hone-leave".into()).spawn(leave) {
             Ok(thread) => self.leaving.push(thread),
-            Err(error) => tracing::warn!(%error, "what was computed of the conversation is not saved"),
+            Err(error) => tracing::warn!(%error, "the computed prefix of the conversation is not saved"),
         }
     }
 
-    /// Drops a model whose state is not known; its requests fail.
+    /// Drops a model whose state is unknown; its requests fail.
     pub(super) fn drop_broken(&mut self, id: ModelId, error: &GenerateError, residents: &mut Residents) {
         let Some((mut model, parked)) = residents.remove(id) else { return };
         parked.iter().for_each(|parked| residents.scheduler.fail_parked(parked));
@@ -373,7 +374,7 @@ impl Loader {
     }
 }
 
-/// How long loading may take.
+/// Estimated loading time of a file.
 fn loading_time(file: &ModelFile) -> Duration {
     Duration::from_secs_f64(LOADING_SECONDS + file.length as f64 / LOADING_BYTES_PER_SECOND)
 }
@@ -388,17 +389,17 @@ fn refuse_all(waiting: Vec<Submission>, reason: &str, scheduler: &mut Scheduler)
     }
 }
 
-/// Waits until a thread is done. A panic has been printed by it.
+/// Waits for a thread to end. If it panicked, the panic has already been printed.
 fn wait_for(thread: JoinHandle<()>) {
     let _ = thread.join();
 }
 
-/// From now on this thread, and those that it starts, run where nothing more urgent wants the core.
+/// Lowers the priority of this thread, and of threads it starts, so that they yield to more urgent ones.
 #[cfg(target_os = "linux")]
 fn give_way() {
-    /// A tenth of the weight of a thread that does not give way.
+    /// Gives the thread a tenth of the normal scheduling weight.
     const NICENESS: i32 = 10;
-    // On Linux this is the calling thread's alone.
+    // On Linux this affects the calling thread only.
     if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
         tracing::debug!(%error, "loading does not give way to running requests");
     }
@@ -407,7 +408,7 @@ fn give_way() {
 #[cfg(not(target_os = "linux"))]
 fn give_way() {}
 
-/// Loads the model that guesses for `model`. What is wrong with it is a warning: the other answers without it.
+/// Loads the model that drafts for `model`. A failure is only a warning: `model` answers without it.
 fn load_draft(file: &ModelFile, model_file: &ModelFile, model: &Model, verified: &Verified<'_>) -> Option<DraftModel> {
     let relative_cost = file.length as f32 / model_file.length.max(1) as f32;
     let draft = verified

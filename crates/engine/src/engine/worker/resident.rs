@@ -20,35 +20,35 @@ pub(super) struct ResidentModel {
     pub(super) id: ModelId,
     pub(super) source: ModelSource,
     pub(super) model: Model,
-    /// What guesses for it, where there is such a model.
+    /// Its draft model, if there is one.
     pub(super) draft: Option<DraftModel>,
-    /// What is saved of earlier conversations, where anything is to be.
+    /// Its saved prefixes, if saving is enabled.
     pub(super) saved: Option<SavedPrefixes>,
-    /// The prompt and the answer of the latest request that somebody waited for.
+    /// The prompt and the answer of the latest interactive request.
     latest: Vec<u32>,
     requests: BTreeMap<RequestId, RunningRequest>,
-    /// Those that a suspended step is for.
+    /// The requests of the suspended step.
     suspended: BTreeSet<RequestId>,
     /// Beginnings of prompts that stay in the KV cache, the oldest first.
     pinned: VecDeque<Vec<u32>>,
 }
 
-/// The most beginnings of prompts that stay: of a judge's two kinds of prompts, and of another's before it.
+/// The most pinned beginnings: those of a judge's two kinds of prompts, and those of another judge before it.
 const MOST_PINNED: usize = 4;
 
-/// Tokens that a step of generating requests has room for, guessed ones among them: with more, arithmetic takes longer
-/// than reading the weights.
+/// Room for tokens, including guesses, in a step of generating requests: with more, arithmetic takes longer than
+/// reading the weights.
 const MAX_STEP_TOKENS: usize = 16;
 
-/// A step that is done.
+/// A finished step.
 pub(super) struct StepResult {
-    /// Where its requests stand.
+    /// The progress of its requests.
     pub(super) progress: Vec<Progress>,
-    /// What was computed of guesses, beyond the plan.
+    /// What was computed for guesses, beyond the plan.
     pub(super) guesses: StepShape,
 }
 
-/// A request that has begun with the same tokens.
+/// A request that begins with the same tokens.
 struct Leader {
     id: RequestId,
     n_common: usize,
@@ -70,16 +70,16 @@ impl ResidentModel {
         }
     }
 
-    /// Whether there is anything to save when it leaves.
+    /// Whether there is anything to save when the model leaves memory.
     pub(super) fn saves_prefix(&self) -> bool {
         self.saved.is_some() && !self.latest.is_empty()
     }
 
-    /// Saves what was computed of the latest conversation.
+    /// Saves the computed prefix of the latest conversation.
     pub(super) fn save_prefix(&mut self) {
         let Some(saved) = &mut self.saved else { return };
         if let Err(error) = saved.save(&self.latest, &mut self.model) {
-            tracing::warn!(%error, "what was computed of the conversation is not saved: it will be computed again");
+            tracing::warn!(%error, "the computed prefix of the conversation is not saved: it will be computed again");
         }
     }
 
@@ -91,12 +91,12 @@ impl ResidentModel {
         self.requests.insert(id, request);
     }
 
-    /// Requests that nobody wants any more.
+    /// Requests whose callers have given up.
     pub(super) fn cancelled(&self) -> Vec<RequestId> {
         self.requests.iter().filter(|(_, request)| request.is_cancelled()).map(|(id, _)| *id).collect()
     }
 
-    /// A request is over; what was computed for it is kept for prompts that begin alike.
+    /// A request is over; what was computed for it is kept for prompts with the same beginning.
     pub(super) fn retire(&mut self, id: RequestId) {
         self.abandon_step_of(id);
         if let Some(mut request) = self.requests.remove(&id) {
@@ -112,10 +112,10 @@ impl ResidentModel {
         self.draft.iter_mut().for_each(|draft| draft.forget(id));
     }
 
-    /// What many requests begin with stays, in place of what others began with before.
+    /// Pins a beginning that many requests share, in place of the oldest pinned one.
     fn pin(&mut self, beginning: &[u32]) {
         if self.model.cache_usage().pinned == 0 {
-            // A request that needed all of the cache has had the pins taken back.
+            // A request that needed the whole cache has released the pins.
             self.pinned.clear();
         }
         let beginning = &beginning[..beginning.len() / BLOCK_TOKENS * BLOCK_TOKENS];
@@ -123,7 +123,7 @@ impl ResidentModel {
             return;
         }
         let n_pinned = self.model.pin(beginning);
-        // A shorter one is of a request that did not come far.
+        // A shorter one comes from a request that did not get far.
         while let Some(index) = self.pinned.iter().position(|pinned| beginning[..n_pinned].starts_with(pinned)) {
             self.pinned.remove(index).iter().for_each(|shorter| self.model.unpin(shorter));
         }
@@ -142,13 +142,13 @@ impl ResidentModel {
         self.retire(id);
     }
 
-    /// Removes a request that goes on when the model has been loaded again.
+    /// Removes a request that will resume when the model is loaded again.
     pub(super) fn take_off(&mut self, id: RequestId) -> Option<RunningRequest> {
         self.pause(id);
         self.requests.remove(&id)
     }
 
-    /// A request loses its place in the cache, and waits for another.
+    /// A request loses its place in the cache and waits for another.
     pub(super) fn pause(&mut self, id: RequestId) {
         self.abandon_step_of(id);
         if let Some(request) = self.requests.get_mut(&id) {
@@ -158,7 +158,7 @@ impl ResidentModel {
         self.draft.iter_mut().for_each(|draft| draft.forget(id));
     }
 
-    /// Ends requests that took part in something that failed; what the cache holds of them is not relied upon.
+    /// Ends the requests of a step that failed; what the cache holds of them is not relied upon.
     pub(super) fn fail(&mut self, ids: &[RequestId], error: &GenerateError) {
         for id in ids {
             self.abandon_step_of(*id);
@@ -178,11 +178,11 @@ impl ResidentModel {
         self.requests.clear();
     }
 
-    /// A request has a place in the cache: it starts with what the cache holds of its tokens, or follows one that is
-    /// about to compute what both have in common.
+    /// Starts a request that has a place in the cache: it starts with the tokens that the cache holds, or follows a
+    /// request that is about to compute their shared beginning.
     pub(super) fn start(&mut self, id: RequestId, scheduler: &mut Scheduler) -> Result<(), ModelError> {
         let Some(request) = self.requests.get(&id) else { return Ok(()) };
-        // The last token is always computed: its logits are wanted.
+        // The last token is always computed, because its logits are wanted.
         let tokens = request.tokens()[..request.tokens().len() - 1].to_vec();
         if let Some(saved) = &mut self.saved {
             saved.fetch(&tokens, &mut self.model);
@@ -208,7 +208,7 @@ impl ResidentModel {
         Ok(())
     }
 
-    /// The request at work that has most first tokens in common with these.
+    /// The running request that shares the longest beginning with these tokens.
     fn leader_of(&self, id: RequestId, tokens: &[u32], scheduler: &Scheduler) -> Option<Leader> {
         let others = self.requests.iter().filter(|(other, _)| **other != id && scheduler.is_running(**other));
         let leaders = others.map(|(other, request)| Leader {
@@ -240,7 +240,8 @@ impl ResidentModel {
                 let entries = planned(&mut self.requests, plan);
                 let mut entries: Vec<Advance<'_>> = entries
                     .map(|(id, request, n_tokens)| {
-                        // A smaller model's own steps cannot be suspended: nobody more urgent may have to wait for them.
+                        // The steps of a draft model cannot be suspended: no more urgent request may have to wait for
+                        // them.
                         let draft = self.draft.as_mut().filter(|_| request.lane() == Lane::Interactive);
                         request.begin_step(n_tokens, most_guesses, draft.map(|draft| (draft, id)))
                     })
@@ -269,7 +270,7 @@ impl ResidentModel {
         }
     }
 
-    /// A step that is suspended does not go on: its requests stand where they stood before.
+    /// Discards a suspended step: its requests are back to where they were before it.
     fn abandon_step(&mut self) {
         for id in std::mem::take(&mut self.suspended) {
             if let Some(request) = self.requests.get_mut(&id) {
@@ -292,7 +293,7 @@ impl ResidentModel {
     }
 }
 
-/// The requests of a plan in the order of their numbers, each with the number of its tokens in the step.
+/// The requests of a plan in the order of their numbers, each with its number of tokens in the step.
 fn planned<'a>(
     requests: &'a mut BTreeMap<RequestId, RunningRequest>,
     plan: &'a StepPlan,

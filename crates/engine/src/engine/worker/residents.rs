@@ -1,4 +1,4 @@
-//! All models in memory, and the scheduler that says which of them runs next.
+//! All models in memory, and the scheduler that decides which of them runs next.
 
 use std::time::{Duration, Instant};
 
@@ -7,11 +7,11 @@ use hone_protocol::ModelFile;
 use super::resident::ResidentModel;
 use crate::scheduler::{ModelId, ModelTraits, ParkedRequest, RequestId, Scheduler, Turn};
 
-/// The models in memory. The scheduler knows the same ones: a model arrives and leaves here.
+/// The models in memory. The scheduler knows the same ones: models are added to and removed from both here.
 pub(super) struct Residents {
     pub(super) scheduler: Scheduler,
     models: Vec<ResidentModel>,
-    /// Simulated time of the scheduler begins here.
+    /// The zero of the scheduler's time.
     started: Instant,
 }
 
@@ -48,7 +48,7 @@ impl Residents {
         self.models.push(model);
     }
 
-    /// Removes a model, and takes its requests off it.
+    /// Removes a model and detaches its requests.
     pub(super) fn remove(&mut self, id: ModelId) -> Option<(ResidentModel, Vec<ParkedRequest>)> {
         let parked = self.scheduler.park(id, self.now());
         self.scheduler.remove_model(id);
@@ -56,7 +56,7 @@ impl Residents {
         Some((self.models.swap_remove(index), parked))
     }
 
-    /// Drops requests that nobody wants any more.
+    /// Drops cancelled requests.
     pub(super) fn drop_cancelled(&mut self) {
         for model in &mut self.models {
             for id in model.cancelled() {
@@ -66,7 +66,7 @@ impl Residents {
         }
     }
 
-    /// Who has a place in the KV caches now.
+    /// Decides which requests have a place in the KV caches.
     pub(super) fn turn(&mut self) -> Turn {
         for model in &self.models {
             self.scheduler.set_pinned_blocks(model.id, model.model.cache_usage().pinned);
@@ -74,7 +74,7 @@ impl Residents {
         self.scheduler.turn(self.now())
     }
 
-    /// Saves what is worth it, at the end.
+    /// Saves the prefixes that are worth it, at shutdown.
     pub(super) fn save_prefixes(&mut self) {
         self.models.iter_mut().for_each(ResidentModel::save_prefix);
     }

@@ -1,10 +1,10 @@
-//! What was computed of a conversation, kept in files: whoever goes on with it another day does not wait for all of it
-//! to be computed again.
+//! Saves the computed prefix of a conversation to a file, so that resuming the conversation another day does not
+//! require computing all of it again.
 //!
-//! A file belongs to one model, one form of its KV cache and one precision. It holds, in this order: eight bytes that name the format and
-//! its version; the fingerprint of both, 32 bytes; the number of tokens, 4 bytes; the tokens, 4 bytes each; the content of
-//! their blocks; the SHA-256 of all that, 32 bytes. Numbers are little-endian. Files are written under another name and
-//! renamed, and one that cannot be used is as good as none.
+//! A file belongs to one model, one KV cache format and one precision. It holds, in this order: eight bytes that name
+//! the format and its version; the fingerprint of model, format and precision, 32 bytes; the number of tokens, 4 bytes;
+//! the tokens, 4 bytes each; the content of their blocks; the SHA-256 of all that, 32 bytes. Numbers are little-endian.
+//! Files are written under another name and renamed; one that cannot be used is treated as missing.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -19,11 +19,11 @@ use crate::kv_cache::{BLOCK_TOKENS, CacheFull};
 use crate::model::Model;
 
 const FORMAT: &[u8; 8] = b"honekv01";
-/// What a context of fewer tokens costs is not worth a file.
+/// A context of fewer tokens is not worth a file.
 pub(super) const FEWEST_TOKENS: usize = 8 * BLOCK_TOKENS;
-/// The most bytes of all files together; those that were not used for longest go first. A file takes half of it at most.
+/// The most bytes of all files together; the least recently used are removed first. A file takes at most half of it.
 const MOST_BYTES: u64 = 2 << 30;
-/// Places of a model's file that its fingerprint is made of, and bytes of each.
+/// Number of places in a model's file that are sampled for its fingerprint, and the bytes of each sample.
 const SAMPLES: u64 = 16;
 const SAMPLE_BYTES: u64 = 4096;
 
@@ -44,7 +44,7 @@ struct Saved {
 }
 
 impl SavedPrefixes {
-    /// Looks into the folder for what belongs to a model.
+    /// Finds the files in the folder that belong to a model.
     ///
     /// # Errors
     /// When the model's file cannot be read.
@@ -55,14 +55,15 @@ impl SavedPrefixes {
         Ok(SavedPrefixes { folder: folder.to_owned(), fingerprint, saved })
     }
 
-    /// Brings what is saved of these tokens into the model's cache, where it is clearly more than that has already.
+    /// Loads the saved prefix of these tokens into the model's cache, if it is clearly longer than what the cache
+    /// holds.
     pub(super) fn fetch(&mut self, tokens: &[u32], model: &mut Model) {
         let n_common = |saved: &Saved| std::iter::zip(&saved.tokens, tokens).take_while(|(a, b)| a == b).count();
         let best = self.saved.iter().enumerate().map(|(index, saved)| (n_common(saved), index)).max();
         let Some((n_common, index)) = best.filter(|(n, _)| *n >= model.cached_tokens(tokens) + FEWEST_TOKENS) else {
             return;
         };
-        // A file is read once: what it holds is in the cache then, or it is of no use.
+        // A file is read once: afterwards its content is in the cache, or the file is useless.
         let saved = self.saved.swap_remove(index);
         let n_tokens = n_common / BLOCK_TOKENS * BLOCK_TOKENS;
         match self.load(&saved, n_tokens, model) {
@@ -78,17 +79,17 @@ impl SavedPrefixes {
         check_sum(&saved.path)?;
         let mut file = BufReader::new(File::open(&saved.path)?);
         read_tokens(&mut file, &self.fingerprint)?;
-        // Says when it was last of use.
+        // Records when it was last used.
         let _ = file.get_ref().set_modified(SystemTime::now());
         model
             .keep_content(&saved.tokens[..n_tokens], |content| file.read_exact(content).map_err(Failed))
             .map_err(|e| e.0)
     }
 
-    /// Saves what the model's cache holds of these tokens, in place of what was saved of their beginning.
+    /// Saves what the model's cache holds of these tokens, replacing the file of a shorter prefix.
     ///
     /// # Errors
-    /// When it cannot be written; what was there before is still there then.
+    /// When it cannot be written; the previous file is then unchanged.
     pub(super) fn save(&mut self, tokens: &[u32], model: &mut Model) -> io::Result<()> {
         let most_blocks = (MOST_BYTES / 2).checked_div(model.block_bytes() as u64).unwrap_or(0);
         let n_blocks = (model.cached_tokens(tokens) / BLOCK_TOKENS).min(most_blocks as usize);
@@ -111,7 +112,7 @@ impl SavedPrefixes {
         make_room(&self.folder)
     }
 
-    /// Whether a file holds all of these tokens already. Those that were fetched are not in the list any more.
+    /// Whether a file already holds all of these tokens. Files that were fetched are no longer in the list.
     fn holds(&self, tokens: &[u32]) -> bool {
         self.files().any(|saved| saved.tokens.starts_with(tokens))
     }
@@ -124,7 +125,7 @@ impl SavedPrefixes {
         self.saved.retain(|saved| !tokens.starts_with(&saved.tokens));
     }
 
-    /// What there is of this model, by now.
+    /// The files of this model that exist now.
     fn files(&self) -> impl Iterator<Item = Saved> {
         saved_in(&self.folder, self.fingerprint)
     }
@@ -144,7 +145,7 @@ impl SavedPrefixes {
     }
 }
 
-/// Sums up what is written.
+/// Hashes what is written.
 struct Summed<W> {
     file: W,
     sum: Sha256,
@@ -162,7 +163,7 @@ impl<W: Write> Write for Summed<W> {
     }
 }
 
-/// Why content could not be brought back.
+/// Why content could not be restored.
 struct Failed(io::Error);
 
 impl From<CacheFull> for Failed {
@@ -171,7 +172,7 @@ impl From<CacheFull> for Failed {
     }
 }
 
-/// What tells a model, the form of its cache and its precision from others, without reading all of its weights.
+/// Identifies a model, the format of its cache and its precision, without reading all of its weights.
 fn fingerprint(file: &ModelFile, model: &Model) -> io::Result<Fingerprint> {
     let mut sum = Sha256::new();
     sum.update(file.length.to_le_bytes());
@@ -199,7 +200,7 @@ fn read_tokens(file: &mut impl Read, expected: &Fingerprint) -> io::Result<Vec<u
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is of another model or version"));
     }
     let n_tokens = n_tokens.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
-    // Read as far as there is something: a number that is wrong allocates nothing.
+    // Reads only as many bytes as exist, so that a wrong length allocates nothing.
     let mut bytes = Vec::new();
     file.take(4 * n_tokens).read_to_end(&mut bytes)?;
     let (tokens, _) = bytes.as_chunks::<4>();
@@ -209,7 +210,7 @@ fn read_tokens(file: &mut impl Read, expected: &Fingerprint) -> io::Result<Vec<u
     }
 }
 
-/// Checks that a file is as it was written.
+/// Checks that a file is intact.
 fn check_sum(path: &Path) -> io::Result<()> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len().saturating_sub(32);
@@ -246,7 +247,7 @@ fn saved_in(folder: &Path, fingerprint: Fingerprint) -> impl Iterator<Item = Sav
     })
 }
 
-/// Removes what processes have left that were ended while they wrote. What is being written now is younger.
+/// Removes files left behind by processes that were killed while writing. Files still being written are newer.
 fn remove_unfinished(folder: &Path) {
     const LONGEST_WRITING: Duration = Duration::from_secs(3600);
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -266,7 +267,7 @@ fn make_room(folder: &Path) -> io::Result<()> {
             break;
         }
         match fs::remove_file(path) {
-            // Another process has made room, too.
+            // Another process may have removed it already.
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }

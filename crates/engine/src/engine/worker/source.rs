@@ -1,4 +1,4 @@
-//! Where a model comes from, and what it will take.
+//! Where a model comes from, and how much memory it needs.
 
 use hone_protocol::{LocateModel, ModelFile, with_causes};
 
@@ -8,27 +8,27 @@ use crate::gguf::Gguf;
 use crate::model::{ModelError, Speculation};
 use crate::scheduler::ModelMemory;
 
-/// A model that was asked for.
+/// A requested model.
 #[derive(Clone, Debug)]
 pub(super) struct ModelSource {
-    /// As it was first asked for.
+    /// The name under which it was first requested.
     pub(super) name: String,
     pub(super) file: ModelFile,
-    /// The model that may guess for it.
+    /// Its draft model, if any.
     pub(super) draft: Option<ModelFile>,
     pub(super) demand: Demand,
-    /// Whether it stays in memory whatever comes.
+    /// Whether it is never unloaded.
     pub(super) is_pinned: bool,
 }
 
-/// What a model takes.
+/// How much memory a model needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand {
     own: Share,
     draft: Share,
-    /// Positions of a sequence of full length.
+    /// Positions of a full-length sequence.
     positions: usize,
-    /// How many of those are asked for.
+    /// How many full-length sequences are requested.
     n_sequences: usize,
 }
 
@@ -50,8 +50,8 @@ impl Share {
 }
 
 impl Demand {
-    /// What it takes in so much room, and positions of its KV cache: as many sequences of full length as are asked for, or
-    /// fewer where that is what there is room for, but one.
+    /// The memory it takes when `room` bytes are available, and the positions of its KV cache: as many full-length
+    /// sequences as are requested and fit, but at least one.
     pub(super) fn within(&self, room: u64) -> (ModelMemory, usize) {
         let all =
             Share { weights: self.own.weights + self.draft.weights, position: self.own.position + self.draft.position };
@@ -61,22 +61,22 @@ impl Demand {
         (all.memory(positions), positions)
     }
 
-    /// The same where nothing guesses for it.
+    /// The same without a draft model.
     pub(super) fn alone(self) -> Demand {
         Demand { draft: Share::default(), ..self }
     }
 
-    /// What it takes with so many positions where nothing guesses for it.
+    /// The memory it takes with `positions` positions and no draft model.
     pub(super) fn without_draft(&self, positions: usize) -> ModelMemory {
         self.own.memory(positions)
     }
 }
 
 impl ModelSource {
-    /// Reads what there is to know before a model is loaded.
+    /// Reads what must be known before a model is loaded.
     ///
     /// # Errors
-    /// When its file cannot be read, or describes no model that is known.
+    /// When its file cannot be read, or does not describe a supported model.
     pub(super) fn read(
         file: ModelFile,
         name: &str,
@@ -91,20 +91,20 @@ impl ModelSource {
             own: Share::of(&file, &spec, options),
             draft: draft.as_ref().map(|(file, spec)| Share::of(file, spec, options)).unwrap_or_default(),
             positions: options.model.context_of(&spec),
-            // What a pinned model takes, others never get back.
+            // Other models can never reclaim what a pinned model takes.
             n_sequences: if is_pinned { 1 } else { options.model.n_sequences.max(1) },
         };
         Ok(ModelSource { name: name.to_owned(), draft: draft.map(|(file, _)| file), demand, is_pinned, file })
     }
 }
 
-/// The model that may guess for the one in `file`; it does not guess for itself.
+/// The draft model for the one in `file`; a model does not draft for itself.
 fn draft_for(file: &ModelFile, options: &EngineOptions, locator: &dyn LocateModel) -> Option<(ModelFile, DecoderSpec)> {
     let name = options.draft.as_ref().filter(|_| options.model.speculation == Speculation::Auto)?;
     let draft = match locator.locate(name) {
         Ok(draft) => Some(draft).filter(|draft| draft != file)?,
         Err(error) => {
-            tracing::warn!("no draft model guesses: {error}");
+            tracing::warn!("no draft model is used: {error}");
             return None;
         }
     };
@@ -117,5 +117,5 @@ fn read_spec(file: &ModelFile, options: &EngineOptions) -> Result<DecoderSpec, M
 }
 
 pub(super) fn warn_of_draft(name: &str, reason: &str) {
-    tracing::warn!("the draft model {name} does not guess: {reason}");
+    tracing::warn!("the draft model {name} is not used: {reason}");
 }

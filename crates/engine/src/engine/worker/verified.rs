@@ -1,6 +1,6 @@
-//! Loading what was installed and nothing else: while a model's weights are packed, another thread compares its file with
-//! what was recorded of it, and no request sees the model before both are done. A damaged file answers with an error that
-//! names it, never with other words.
+//! Loads only what was installed: while a model's weights are packed, another thread compares its file with what was
+//! recorded at installation, and no request sees the model before both are done. A damaged file leads to an error that
+//! names it, never to corrupted answers.
 
 use std::panic::resume_unwind;
 use std::thread;
@@ -9,7 +9,7 @@ use hone_protocol::{LocateModel, ModelFile, with_causes};
 
 use crate::model::{LoadOptions, Model, ModelOptions};
 
-/// How models are loaded, and who knows what their files must be.
+/// How models are loaded, and what knows the expected content of their files.
 pub(super) struct Verified<'a> {
     pub(super) locator: &'a dyn LocateModel,
     pub(super) options: &'a ModelOptions,
@@ -24,7 +24,7 @@ impl Verified<'_> {
             let model = Model::load_beside(file, self.options, self.load);
             (model, verifying.join().unwrap_or_else(|panic| resume_unwind(panic)))
         });
-        // Where the file is damaged, what loading makes of it is of no interest.
+        // If the file is damaged, the result of loading it does not matter.
         verified.map_err(|error| error.to_string())?;
         model.map_err(|error| with_causes(&error))
     }

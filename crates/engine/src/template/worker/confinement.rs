@@ -1,6 +1,6 @@
-//! What a template's process takes from itself before it reads a template.
+//! The privileges that a template's process gives up before it reads a template.
 //!
-//! Every limit is one more wall and none is the only one, so a system that refuses one is no reason to stop.
+//! Every limit is an extra line of defence and none is the only one, so a system that refuses one is no reason to stop.
 
 /// Limits memory and core dumps, and gives up every system call that rendering does not need.
 pub(super) fn confine() {
@@ -11,18 +11,18 @@ pub(super) fn confine() {
         limit(rustix::process::Resource::As, present + super::MEMORY_BYTES);
     }
     #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
-    // A kernel without seccomp is no reason to go without chat.
+    // A kernel without seccomp is no reason to refuse to chat.
     drop(system_calls::give_up_most());
 }
 
-/// Lets the process compute for so many seconds more.
+/// Lets the process use `seconds` more of processor time.
 pub(super) fn allow_processor_seconds(seconds: u64) {
     #[cfg(unix)]
     {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         use rustix::time::{ClockId, clock_gettime};
         let used = u64::try_from(clock_gettime(ClockId::ProcessCPUTime).tv_sec).unwrap_or(0);
-        // A second is begun, and the parent's clock comes first.
+        // Rounds up the current second, and lets the parent's clock expire first.
         let current = Some(used + seconds + 2);
         let _ = setrlimit(Resource::Cpu, Rlimit { current, maximum: getrlimit(Resource::Cpu).maximum });
     }
@@ -35,7 +35,7 @@ fn limit(resource: rustix::process::Resource, most: u64) {
     let _ = rustix::process::setrlimit(resource, rustix::process::Rlimit { current: Some(most), maximum: Some(most) });
 }
 
-/// Address space that the process has already: the program, its libraries, the stacks.
+/// Address space that the process already uses: the program, its libraries, the stacks.
 #[cfg(target_os = "linux")]
 fn present_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -50,7 +50,7 @@ mod system_calls {
 
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
 
-    /// What an allocator, the streams, the clock and the end of a process need: nothing opens a file, reaches the network
+    /// What an allocator, the streams, the clock and process exit need: nothing that opens a file, reaches the network
     /// or starts a program.
     const ALLOWED: [libc::c_long; 29] = [
         libc::SYS_read,
@@ -84,7 +84,7 @@ mod system_calls {
         libc::SYS_membarrier,
     ];
 
-    /// What is not allowed fails from now on, in all threads of the process.
+    /// Makes all other system calls fail from now on, in all threads of the process.
     pub(super) fn give_up_most() -> Result<(), seccompiler::Error> {
         let refused = SeccompAction::Errno(libc::EPERM as u32);
         let architecture = std::env::consts::ARCH.try_into()?;

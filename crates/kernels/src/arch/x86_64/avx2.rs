@@ -1,7 +1,7 @@
 //! AVX2, with and without the byte products of AVX-VNNI: a register holds four columns of eight rows, and a group of
 //! rows is two such halves.
 //!
-//! As with AVX-512, helpers are `#[inline(always)]` and become part of the outer function, which alone carries the
+//! As with AVX-512, helpers are `#[inline(always)]` and become part of the outer function, which alone has the
 //! `#[target_feature]`.
 
 mod float;
@@ -38,13 +38,13 @@ pub(super) static KERNELS: Kernels = kernels!(InstructionSet::Avx2, product);
 /// The kernels for AVX2, FMA, F16C and AVX-VNNI.
 pub(super) static VNNI_KERNELS: Kernels = kernels!(InstructionSet::AvxVnni, product_vnni);
 
-/// Writes the sums of half a group of rows for one token; rows from `n_rows` on are padding and are left out.
+/// Writes the sums of half a group of rows for one token, leaving out padding rows from `n_rows` on.
 ///
 /// # Safety
 /// `out` is valid for `min(n_rows, 8)` elements at (`token`, `row`); AVX2.
 #[inline(always)]
 unsafe fn store(out: &Output, token: usize, row: usize, n_rows: usize, sums: __m256) {
-    // SAFETY: the caller's promise; rows that are not there are not touched.
+    // SAFETY: the caller's promise; rows that do not exist are not touched.
     unsafe {
         let pointer = out.pointer.add(token * out.stride + row);
         if n_rows >= HALF {

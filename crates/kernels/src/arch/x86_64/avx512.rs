@@ -1,8 +1,8 @@
 //! AVX-512 with VNNI: a register holds four columns of sixteen rows, and one instruction multiplies its 64 quants with
-//! four activations that are broadcast to all rows.
+//! four activations, broadcast to all rows.
 //!
-//! Helpers are `#[inline(always)]` and carry no `#[target_feature]`: they become part of the outer function, which
-//! does, and whose caller has made sure that the machine has these instructions.
+//! Helpers are `#[inline(always)]` and have no `#[target_feature]`: they become part of the outer function, which has
+//! it, and whose caller has checked that the machine has these instructions.
 
 mod float;
 mod quant;
@@ -26,13 +26,13 @@ pub(super) static KERNELS: Kernels = Kernels {
     attention: &attention::avx512::TABLE,
 };
 
-/// Writes the sums of a group of rows for one token; rows from `n_rows` on are padding and are left out.
+/// Writes the sums of a group of rows for one token, leaving out padding rows from `n_rows` on.
 ///
 /// # Safety
 /// `out` is valid for `min(n_rows, 16)` elements at (`token`, `row`); AVX-512.
 #[inline(always)]
 unsafe fn store(out: &Output, token: usize, row: usize, n_rows: usize, sums: __m512) {
-    // SAFETY: the caller's promise; the mask leaves out the rows that are not there.
+    // SAFETY: the caller's promise; the mask leaves out the rows that do not exist.
     unsafe {
         let mask = if n_rows >= ROW_GROUP { u16::MAX } else { (1 << n_rows) - 1 };
         let pointer = out.pointer.add(token * out.stride + row);

@@ -88,7 +88,7 @@ impl Vector for __m256 {
         // SAFETY: the caller has the instruction set.
         unsafe {
             let in_range = _mm256_cmp_ps::<_CMP_NLT_UQ>(self, _mm256_set1_ps(SMALLEST_EXPONENT));
-            // Of two operands of which one is NaN, the second is taken.
+            // If one of two operands is NaN, the second is taken.
             let x = _mm256_min_ps(_mm256_set1_ps(LARGEST_EXPONENT), _mm256_and_ps(in_range, self));
             let n = _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(_mm256_mul_ps(
                 x,
@@ -108,7 +108,7 @@ impl Vector for __m256 {
 
     #[inline(always)]
     unsafe fn prefetch(address: *const f16) {
-        // SAFETY: a prefetch of no address faults.
+        // SAFETY: a prefetch does not fault for any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
     }
 

@@ -88,7 +88,7 @@ impl Vector for __m512 {
         // SAFETY: the caller has the instruction set.
         unsafe {
             let in_range = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(self, _mm512_set1_ps(SMALLEST_EXPONENT));
-            // Of two operands of which one is NaN, the second is taken.
+            // If one of two operands is NaN, the second is taken.
             let x = _mm512_min_ps(_mm512_set1_ps(LARGEST_EXPONENT), _mm512_maskz_mov_ps(in_range, self));
             let n = _mm512_roundscale_ps::<_MM_FROUND_TO_NEAREST_INT>(_mm512_mul_ps(
                 x,
@@ -106,7 +106,7 @@ impl Vector for __m512 {
 
     #[inline(always)]
     unsafe fn prefetch(address: *const f16) {
-        // SAFETY: a prefetch of no address faults.
+        // SAFETY: a prefetch does not fault for any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
     }
 

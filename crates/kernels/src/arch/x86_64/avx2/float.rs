@@ -8,7 +8,7 @@ use crate::matrix::ROW_GROUP;
 use crate::matrix::layout::BLOCK;
 use crate::operands::Product;
 
-/// How far ahead of its use a weight is asked for, in bytes: far enough to hide the memory's latency.
+/// How far ahead of its use a weight is prefetched, in bytes: far enough to hide the memory's latency.
 const PREFETCH_BYTES: usize = 4096;
 
 /// Multiplies groups of rows with the tokens of a tile.
@@ -32,7 +32,7 @@ pub(super) unsafe fn product<const TENSOR_TYPE: u8>(product: &Product) {
     }
 }
 
-/// Multiplies the group that starts at `row` with `N_TOKENS` tokens from `token` on; says how many those were.
+/// Multiplies the group that starts at `row` with `N_TOKENS` tokens from `token` on; returns that number.
 ///
 /// # Safety
 /// As [`product`], and the rows and tokens are the product's.

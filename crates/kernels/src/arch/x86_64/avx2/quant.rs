@@ -1,8 +1,9 @@
 //! Products of quantized weights.
 //!
-//! With VNNI as on AVX-512. Without it, `vpmaddubsw` multiplies unsigned quants with signed activations to sums of 16
-//! bits, of which only so many are added up as cannot overflow, before they are widened to 32 bits; eight-bit quants
-//! are taken as signed, and their sign moves to the activation, because two unsigned ones would overflow at once.
+//! With VNNI, this works as on AVX-512. Without it, `vpmaddubsw` multiplies unsigned quants with signed activations to
+//! sums of 16 bits, which are added up only as long as they cannot overflow and then widened to 32 bits. Eight-bit
+//! quants are treated as signed, and their sign is moved to the activation, because unsigned ones could overflow a
+//! single sum.
 
 use std::arch::x86_64::*;
 
@@ -14,7 +15,7 @@ use crate::matrix::layout::{QuantLayout, Scales};
 use crate::operands::{ActivationBlock, Product, TOKEN_TILE};
 use crate::quantized::IQ4_NL_VALUES;
 
-/// How far ahead of its use a weight is asked for, in bytes: far enough to hide the memory's latency.
+/// How far ahead of its use a weight is prefetched, in bytes: far enough to hide the memory's latency.
 const PREFETCH_BYTES: usize = 4096;
 
 /// Multiplies groups of rows with the tokens of a tile.
@@ -27,7 +28,7 @@ pub(super) unsafe fn product<const TENSOR_TYPE: u8>(product: &Product) {
     unsafe { multiply::<TENSOR_TYPE, false>(product) }
 }
 
-/// As [`product`], with the byte products of AVX-VNNI.
+/// Like [`product`], with the byte products of AVX-VNNI.
 ///
 /// # Safety
 /// As [`Product`] says; AVX2, FMA, F16C and AVX-VNNI.
@@ -68,7 +69,8 @@ unsafe fn multiply<const TENSOR_TYPE: u8, const VNNI: bool>(product: &Product) {
 }
 
 /// Multiplies the group of rows that starts at `row` with `n_tokens` tokens, at most `MAX_TOKENS`: 32 columns of eight
-/// rows are unpacked, then the tokens run past them. Where there are few, the compiler keeps their sums in registers.
+/// rows are unpacked, then multiplied with each token. If there are few tokens, the compiler keeps their sums in
+/// registers.
 ///
 /// # Safety
 /// As [`product`], and the group is the product's; AVX-VNNI if `VNNI`.
@@ -113,17 +115,17 @@ unsafe fn group<const TENSOR_TYPE: u8, const VNNI: bool, const MAX_TOKENS: usize
     }
 }
 
-/// A bit for every token whose block is refined; the block of the first token is number `at`.
+/// A bit for every token whose block is refined; the first token's block has index `at`.
 ///
 /// # Safety
 /// As [`Product`] says; AVX2.
 #[inline(always)]
 unsafe fn refined_tokens(product: &Product, at: usize, n_tokens: usize) -> u64 {
-    // SAFETY: a tile's flags may be read from every block on.
+    // SAFETY: the flags of a whole tile may be read starting at any block.
     unsafe {
         let flags = product.is_refined.add(at).cast::<__m256i>();
         let halves = [_mm256_loadu_si256(flags), _mm256_loadu_si256(flags.add(1))];
-        // The flag is the lowest bit of a byte, and the highest is what is collected.
+        // The flag is the lowest bit of a byte, but the highest one is collected.
         let [first, last] = halves.map(|flags| _mm256_movemask_epi8(_mm256_slli_epi16::<7>(flags)).cast_unsigned());
         (u64::from(first) | u64::from(last) << 32) & (u64::MAX >> (64 - n_tokens))
     }
@@ -131,16 +133,16 @@ unsafe fn refined_tokens(product: &Product, at: usize, n_tokens: usize) -> u64 {
 
 /// Thirty-two columns of eight rows, ready to be multiplied.
 struct BlockWeights {
-    /// Four columns each.
+    /// Four columns per register.
     quants: [__m256i; 8],
-    /// Of the first 16 columns and of the last 16; the same for both where the type has one for all.
+    /// The scales of the first 16 columns and of the last 16; both are equal if the type has one for all 32.
     scales: [__m256; 2],
     minimums: [__m256; 2],
 }
 
 impl BlockWeights {
     /// # Safety
-    /// `record` points to a whole record, which has the block; AVX2 and F16C.
+    /// `record` points to a whole record that contains the block; AVX2 and F16C.
     #[inline(always)]
     unsafe fn read<const TENSOR_TYPE: u8, const VNNI: bool>(
         record: *const u8,
@@ -166,7 +168,7 @@ unsafe fn read_scales<const TENSOR_TYPE: u8>(
     half: usize,
 ) -> ([__m256; 2], [__m256; 2]) {
     let layout = const { layout::<TENSOR_TYPE>() };
-    // SAFETY: the offsets are those of the layout; what a type does not have is not read.
+    // SAFETY: the offsets are those of the layout; fields that a type does not have are not read.
     unsafe {
         let halves = record.add(half * 2 * HALF);
         let scale = read_halves(halves);
@@ -209,7 +211,7 @@ unsafe fn read_halves(pointer: *const u8) -> __m256 {
     unsafe { _mm256_cvtph_ps(_mm_loadu_si128(pointer.cast())) }
 }
 
-/// The quants of a block, put together from its planes.
+/// The quants of a block, assembled from its planes.
 ///
 /// # Safety
 /// `planes` points to this half's first word of all planes of a block; AVX2.
@@ -254,7 +256,7 @@ unsafe fn read_quants<const TENSOR_TYPE: u8, const VNNI: bool>(planes: *const u8
                 *quant = _mm256_shuffle_epi8(table, *quant);
             }
         }
-        // Bytes are stored unsigned and the codebook's values are signed; the other form is an offset of 128 away.
+        // Bytes are stored unsigned and the codebook's values are signed; an offset of 128 converts one to the other.
         if (layout.planes.bytes && is_signed::<TENSOR_TYPE, VNNI>())
             || (layout.codebook && !is_signed::<TENSOR_TYPE, VNNI>())
         {
@@ -274,7 +276,7 @@ unsafe fn load(planes: *const u8, at: usize) -> __m256i {
     unsafe { _mm256_loadu_si256(planes.add(at).cast()) }
 }
 
-/// Moves bit `from` of every byte to bit `to`; bits that come in from neighbours must be masked off.
+/// Moves bit `from` of every byte to bit `to`; bits shifted in from neighbours must be masked off.
 #[inline(always)]
 unsafe fn move_bits(bytes: __m256i, from: u32, to: u32) -> __m256i {
     // SAFETY: no memory is touched.
@@ -369,7 +371,8 @@ unsafe fn dot<const TENSOR_TYPE: u8, const VNNI: bool>(
                 sums = _mm256_add_epi32(sums, _mm256_madd_epi16(products, ones));
             } else {
                 narrow = _mm256_add_epi16(narrow, _mm256_maddubs_epi16(weights, quants));
-                // A product is at most 2 · 127 · quant: four of five bits fit into 16 bits, but only two of six.
+                // A product is at most 2 · 127 · quant: 16 bits hold four such products of five-bit quants, but only
+                // two of six-bit ones.
                 if word == 3 || (word == 1 && layout.planes.nibbles && layout.planes.pairs) {
                     sums = _mm256_add_epi32(sums, _mm256_madd_epi16(narrow, ones));
                     narrow = _mm256_setzero_si256();
@@ -380,7 +383,7 @@ unsafe fn dot<const TENSOR_TYPE: u8, const VNNI: bool>(
     }
 }
 
-/// Asks for the weights that stand [`PREFETCH_BYTES`] after this block's, a block's share of the record.
+/// Prefetches a block's share of the weights [`PREFETCH_BYTES`] after this block's.
 #[inline(always)]
 unsafe fn prefetch<const TENSOR_TYPE: u8>(record: *const u8, block: usize) {
     let layout = const { layout::<TENSOR_TYPE>() };

@@ -12,7 +12,7 @@ use crate::operands::{ActivationBlock, QuantizedRow};
 /// The pointers of `out` are valid for writes of all blocks of the row; AVX2.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn quantize_row(row: &[f32], out: &QuantizedRow) {
-    // SAFETY: the caller's promise; the row hands on pointers to its blocks.
+    // SAFETY: the caller's promise; `fill` passes pointers to the row's blocks.
     unsafe { out.fill(row, |elements, out| quantize_block(elements, out)) }
 }
 
@@ -20,7 +20,7 @@ pub(super) unsafe fn quantize_row(row: &[f32], out: &QuantizedRow) {
 /// `out` is valid for writes; AVX2.
 #[inline(always)]
 unsafe fn quantize_block(elements: &[f32; BLOCK], out: *mut ActivationBlock) {
-    // SAFETY: the four parts of the block are read where they are.
+    // SAFETY: the four reads stay within the block.
     unsafe {
         let mut parts = [_mm256_setzero_ps(); 4];
         let mut largest = _mm256_setzero_ps();
@@ -36,7 +36,7 @@ unsafe fn quantize_block(elements: &[f32; BLOCK], out: *mut ActivationBlock) {
             *quant = _mm256_max_epi32(rounded, _mm256_set1_epi32(-127));
         }
         let [a, b, c, d] = quants;
-        // Packing works within 128-bit lanes, so that its words come out in the order 0 2 4 6 1 3 5 7.
+        // Packing works within 128-bit lanes, so its words come out in the order 0 2 4 6 1 3 5 7.
         let bytes = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
         let bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
         _mm256_storeu_si256(out.cast(), bytes);

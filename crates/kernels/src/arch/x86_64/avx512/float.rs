@@ -11,7 +11,7 @@ use crate::operands::Product;
 /// Groups of rows that are multiplied at once.
 const N_GROUPS: usize = 2;
 
-/// How far ahead of its use a weight is asked for, in bytes: far enough to hide the memory's latency.
+/// How far ahead of its use a weight is prefetched, in bytes: far enough to hide the memory's latency.
 const PREFETCH_BYTES: usize = 4096;
 
 /// Multiplies groups of rows with the tokens of a tile.
@@ -39,14 +39,14 @@ pub(super) unsafe fn product<const TENSOR_TYPE: u8>(product: &Product) {
     }
 }
 
-/// Multiplies the groups that start at `row` with `N_TOKENS` tokens from `token` on; says how many those were.
+/// Multiplies the groups that start at `row` with `N_TOKENS` tokens from `token` on; returns that number.
 ///
 /// # Safety
 /// As [`product`], and the rows and tokens are the product's.
 #[inline(always)]
 unsafe fn tile<const TENSOR_TYPE: u8, const N_TOKENS: usize>(product: &Product, row: usize, token: usize) -> usize {
     let pair_bytes = 2 * ROW_GROUP * TensorType::ALL[usize::from(TENSOR_TYPE)].block_bytes();
-    // Where the second group is padding, the first is multiplied twice, and one result is not stored.
+    // If the second group is padding, the first is multiplied twice, and one result is not stored.
     let second = if row + ROW_GROUP < product.n_rows { product.group_bytes } else { 0 };
     // SAFETY: the groups and the tokens' blocks are the product's; a row is padded to whole blocks.
     unsafe {

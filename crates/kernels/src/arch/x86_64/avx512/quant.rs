@@ -1,8 +1,8 @@
 //! Products of quantized weights.
 //!
-//! Quants are unsigned and activations signed, which is what `vpdpbusd` multiplies; where a type's quants are signed,
-//! the sums of integers start at minus the offset times the sum of the activations. After 32 columns the integers
-//! become numbers, are scaled and added up.
+//! Quants are unsigned and activations signed, as `vpdpbusd` requires. If a type's quants are signed, the integer sums
+//! start at minus the offset times the sum of the activations. After 32 columns the integer sums are converted to
+//! floats, scaled and added up.
 
 use std::arch::x86_64::*;
 
@@ -14,7 +14,7 @@ use crate::matrix::layout::{QuantLayout, Scales};
 use crate::operands::{ActivationBlock, Product, TOKEN_TILE};
 use crate::quantized::IQ4_NL_VALUES;
 
-/// How far ahead of its use a weight is asked for, in bytes: far enough to hide the memory's latency.
+/// How far ahead of its use a weight is prefetched, in bytes: far enough to hide the memory's latency.
 const PREFETCH_BYTES: usize = 4096;
 
 /// Multiplies groups of rows with the tokens of a tile.
@@ -25,7 +25,7 @@ const PREFETCH_BYTES: usize = 4096;
 pub(super) unsafe fn product<const TENSOR_TYPE: u8>(product: &Product) {
     let mut row = 0;
     while row < product.n_rows {
-        // SAFETY: the caller's promise; every group handed on is the product's.
+        // SAFETY: the caller's promise; every group passed on is the product's.
         row += unsafe {
             match product.n_tokens {
                 1 => few_tokens::<TENSOR_TYPE, 1>(product, row),
@@ -47,8 +47,8 @@ const fn layout<const TENSOR_TYPE: u8>() -> QuantLayout {
     quant_layout(TensorType::ALL[TENSOR_TYPE as usize])
 }
 
-/// Multiplies the group of rows that starts at `row` with `N_TOKENS` tokens, all sums in registers: the weights are one
-/// stream, at the speed of memory. Says how many rows those were.
+/// Multiplies the group of rows that starts at `row` with `N_TOKENS` tokens, with all sums in registers: the weights
+/// are streamed once, at the speed of memory. Returns the number of rows.
 ///
 /// # Safety
 /// As [`product`], with `N_TOKENS` tokens, and the group is the product's.
@@ -79,9 +79,9 @@ unsafe fn few_tokens<const TENSOR_TYPE: u8, const N_TOKENS: usize>(product: &Pro
     ROW_GROUP
 }
 
-/// Multiplies `N_GROUPS` groups of rows, the first of which starts at `row`, with all tokens: 32 columns of weights
-/// are unpacked into registers, then the tokens run past them, each with its sums in the first-level cache. Says how
-/// many rows those were.
+/// Multiplies `N_GROUPS` groups of rows, the first of which starts at `row`, with all tokens: 32 columns of weights are
+/// unpacked into registers, then multiplied with each token, whose sums stay in the first-level cache. Returns the
+/// number of rows.
 ///
 /// # Safety
 /// As [`product`], and the groups are the product's.
@@ -117,29 +117,29 @@ unsafe fn many_tokens<const TENSOR_TYPE: u8, const N_GROUPS: usize>(product: &Pr
     N_GROUPS * ROW_GROUP
 }
 
-/// A bit for every token whose block is refined; the block of the first token is number `at`.
+/// A bit for every token whose block is refined; the first token's block has index `at`.
 ///
 /// # Safety
 /// As [`Product`] says; AVX-512.
 #[inline(always)]
 unsafe fn refined_tokens(product: &Product, at: usize, n_tokens: usize) -> u64 {
-    // SAFETY: a tile's flags may be read from every block on.
+    // SAFETY: the flags of a whole tile may be read starting at any block.
     let flags = unsafe { _mm512_loadu_si512(product.is_refined.add(at).cast()) };
     // SAFETY: no memory is touched.
     unsafe { _mm512_test_epi8_mask(flags, flags) & (u64::MAX >> (64 - n_tokens)) }
 }
 
-/// Reads a block of `N_GROUPS` groups, and asks for what comes after it.
+/// Reads a block of `N_GROUPS` groups, and prefetches what comes after it.
 ///
 /// # Safety
-/// `record` points to a whole record of the first group, which has the block; AVX-512.
+/// `record` points to a whole record of the first group that contains the block; AVX-512.
 #[inline(always)]
 unsafe fn read_groups<const TENSOR_TYPE: u8, const N_GROUPS: usize>(
     product: &Product,
     record: *const u8,
     block: usize,
 ) -> [BlockWeights; N_GROUPS] {
-    // SAFETY: the other groups stand `group_bytes` after each other.
+    // SAFETY: the groups are `group_bytes` apart.
     unsafe {
         let mut weights = [BlockWeights::zero(); N_GROUPS];
         for (group, weights) in weights.iter_mut().enumerate() {
@@ -169,9 +169,9 @@ unsafe fn store_groups<const N_GROUPS: usize>(product: &Product, row: usize, sum
 /// Thirty-two columns of sixteen rows, ready to be multiplied.
 #[derive(Clone, Copy)]
 struct BlockWeights {
-    /// Four columns each.
+    /// Four columns per register.
     quants: [__m512i; 8],
-    /// Of the first 16 columns and of the last 16; the same for both where the type has one for all.
+    /// The scales of the first 16 columns and of the last 16; both are equal if the type has one for all 32.
     scales: [__m512; 2],
     minimums: [__m512; 2],
 }
@@ -187,7 +187,7 @@ impl BlockWeights {
     }
 
     /// # Safety
-    /// `record` points to a whole record, which has the block; AVX-512.
+    /// `record` points to a whole record that contains the block; AVX-512.
     #[inline(always)]
     unsafe fn read<const TENSOR_TYPE: u8>(record: *const u8, block: usize) -> BlockWeights {
         let layout = const { layout::<TENSOR_TYPE>() };
@@ -205,7 +205,7 @@ impl BlockWeights {
 #[inline(always)]
 unsafe fn read_scales<const TENSOR_TYPE: u8>(record: *const u8, block: usize) -> ([__m512; 2], [__m512; 2]) {
     let layout = const { layout::<TENSOR_TYPE>() };
-    // SAFETY: the offsets are those of the layout; what a type does not have is not read.
+    // SAFETY: the offsets are those of the layout; fields that a type does not have are not read.
     unsafe {
         let scale = read_halves(record);
         let minimum = if layout.has_minimum() { read_halves(record.add(2 * ROW_GROUP)) } else { _mm512_setzero_ps() };
@@ -253,7 +253,7 @@ unsafe fn read_halves(pointer: *const u8) -> __m512 {
     unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(pointer.cast())) }
 }
 
-/// The quants of a block, put together from its planes.
+/// The quants of a block, assembled from its planes.
 ///
 /// # Safety
 /// `planes` points to all planes of a block; AVX-512.
@@ -305,7 +305,7 @@ unsafe fn read_quants<const TENSOR_TYPE: u8>(planes: *const u8) -> [__m512i; 8] 
     }
 }
 
-/// The codebook with its values offset to unsigned numbers.
+/// The codebook, offset to unsigned values.
 static CODEBOOK_UNSIGNED: [u8; 16] = {
     let mut values = [0; 16];
     let mut idx = 0;
@@ -316,7 +316,7 @@ static CODEBOOK_UNSIGNED: [u8; 16] = {
     values
 };
 
-/// Moves bit `from` of every byte to bit `to`; bits that come in from neighbours must be masked off.
+/// Moves bit `from` of every byte to bit `to`; bits shifted in from neighbours must be masked off.
 #[inline(always)]
 unsafe fn move_bits(bytes: __m512i, from: u32, to: u32) -> __m512i {
     // SAFETY: no memory is touched.
@@ -381,7 +381,7 @@ unsafe fn accumulate<const TENSOR_TYPE: u8, const N_GROUPS: usize>(
     }
 }
 
-/// What the sums of integers start with: nothing, or what makes up for the offset of the quants.
+/// The initial integer sums: zero, or what compensates for the offset of the quants.
 ///
 /// # Safety
 /// `activation` is valid for reads; AVX-512.
@@ -427,7 +427,7 @@ unsafe fn add_minimums<const TENSOR_TYPE: u8>(
     }
 }
 
-/// Asks for the weights that stand [`PREFETCH_BYTES`] after this block's, a block's share of the record.
+/// Prefetches a block's share of the weights [`PREFETCH_BYTES`] after this block's.
 #[inline(always)]
 unsafe fn prefetch<const TENSOR_TYPE: u8>(record: *const u8, block: usize) {
     let layout = const { layout::<TENSOR_TYPE>() };

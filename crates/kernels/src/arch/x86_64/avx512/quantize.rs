@@ -12,7 +12,7 @@ use crate::operands::{ActivationBlock, QuantizedRow};
 /// The pointers of `out` are valid for writes of all blocks of the row; AVX-512.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn quantize_row(row: &[f32], out: &QuantizedRow) {
-    // SAFETY: the caller's promise; the row hands on pointers to its blocks.
+    // SAFETY: the caller's promise; `fill` passes pointers to the row's blocks.
     unsafe { out.fill(row, |elements, out| quantize_block(elements, out)) }
 }
 
@@ -21,7 +21,7 @@ pub(super) unsafe fn quantize_row(row: &[f32], out: &QuantizedRow) {
 #[inline(always)]
 unsafe fn quantize_block(elements: &[f32; BLOCK], out: *mut ActivationBlock) {
     const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-    // SAFETY: both halves of the block are read and written where they are.
+    // SAFETY: reads and writes stay within both halves of the block.
     unsafe {
         let first = _mm512_loadu_ps(elements.as_ptr());
         let last = _mm512_loadu_ps(elements.as_ptr().add(16));

@@ -1,0 +1,81 @@
+//! The marks of judges that have taken the examination, a file each in the data folder.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use hone_files::create_private_folder;
+use hone_models::Store;
+use hone_protocol::hexadecimal;
+use hone_quality::examination::{Marks, Set};
+use hone_quality::{CriticSettings, JudgeProfile, Rubric};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::identity::{identity, settings};
+
+/// The marks of all judges that were examined on this machine.
+pub(crate) struct MarksStore {
+    folder: PathBuf,
+}
+
+/// A model, and how it is asked to judge.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    /// The model.
+    pub(crate) model: &'a str,
+    /// The settings.
+    pub(crate) critic: &'a CriticSettings,
+    /// The prompts, and the form of its verdicts.
+    pub(crate) profile: &'a JudgeProfile,
+    /// The rubric.
+    pub(crate) rubric: &'a Rubric,
+}
+
+/// The marks of a model that was asked in one way, by one rubric.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Examined {
+    /// The model.
+    pub(crate) model: String,
+    /// The rubric.
+    pub(crate) rubric: String,
+    /// What the examination found out.
+    pub(crate) marks: Marks,
+}
+
+impl MarksStore {
+    /// The marks in this data folder.
+    pub(crate) fn new(data_folder: &Path) -> MarksStore {
+        MarksStore { folder: data_folder.join("judges") }
+    }
+
+    /// The marks of `model` as judges with these settings ask it; `None` if it has not been examined like this.
+    pub(crate) fn find(&self, store: &Store, asked: &Asked<'_>) -> Option<Examined> {
+        serde_json::from_slice(&std::fs::read(self.path_of(store, asked)?).ok()?).ok()
+    }
+
+    /// Keeps the marks of `model` as judges with these settings ask it.
+    ///
+    /// # Errors
+    /// When they cannot be written, or the model is not installed.
+    pub(crate) fn keep(&self, store: &Store, asked: &Asked<'_>, marks: &Marks) -> anyhow::Result<()> {
+        let path = self.path_of(store, asked).with_context(|| format!("{} is not installed", asked.model))?;
+        let failure = || format!("cannot write {}", path.display());
+        let rubric = asked.rubric.name.clone();
+        let examined = Examined { model: asked.model.to_owned(), rubric, marks: marks.clone() };
+        create_private_folder(&self.folder).with_context(failure)?;
+        let mut file = tempfile::NamedTempFile::new_in(&self.folder).with_context(failure)?;
+        serde_json::to_writer(&mut file, &examined).with_context(failure)?;
+        file.persist(&path).with_context(failure)?;
+        Ok(())
+    }
+
+    /// The file is named after everything that the grades depend on, and after the questions.
+    fn path_of(&self, store: &Store, asked: &Asked<'_>) -> Option<PathBuf> {
+        let Asked { model, critic, profile, rubric } = *asked;
+        let installed = store.show(model).ok()?;
+        let questions: Vec<_> = Set::shipped().questions.iter().map(|question| format!("{question:?}")).collect();
+        let key = json!([model, identity(&installed), settings(critic, profile, rubric), questions]).to_string();
+        Some(self.folder.join(format!("{}.json", hexadecimal(Sha256::digest(key)))))
+    }
+}

@@ -1,0 +1,80 @@
+//! What stands in for a judge that is not installed or has not passed its examination.
+
+use std::sync::Arc;
+
+use crate::judge::Judge;
+use crate::likelihood::{Fit, LIKELIHOOD, Likelihood};
+use crate::settings::Fallback;
+use crate::standing::Standing;
+
+/// What stands in for the configured judge.
+#[derive(Clone, Debug)]
+pub(crate) enum FallbackJudge {
+    /// The model that answered.
+    Generator,
+    /// The likelihood judge.
+    Likelihood(Arc<Likelihood>),
+}
+
+impl Judge {
+    /// Why answers of the model `answered_by` get no verdict, as far as that is known before a judge is asked.
+    pub fn refusal(&self, answered_by: &str) -> Option<String> {
+        if self.settings().model == LIKELIHOOD {
+            return self.permitted_likelihood(answered_by).err();
+        }
+        match self.standings().judge {
+            Standing::Barred(reason) => match self.fallback(answered_by) {
+                Ok(FallbackJudge::Likelihood(_)) => None,
+                Ok(FallbackJudge::Generator) => Some(reason),
+                Err(other) if other.is_empty() => Some(reason),
+                Err(other) => Some(format!("{reason}; {other}")),
+            },
+            _ => None,
+        }
+    }
+
+    /// The likelihood judge, if the first attempt is its.
+    pub(crate) fn first_likelihood(&self, answered_by: &str) -> Option<Arc<Likelihood>> {
+        let is_configured = self.settings().model == LIKELIHOOD;
+        let is_barred = matches!(self.standings().judge, Standing::Barred(_));
+        match self.fallback(answered_by) {
+            _ if is_configured => self.likelihood(),
+            Ok(FallbackJudge::Likelihood(likelihood)) if is_barred => Some(likelihood),
+            _ => None,
+        }
+    }
+
+    /// What stands in for the judge when it judges an answer of this model.
+    ///
+    /// # Errors
+    /// Why nothing does; empty if nothing shall.
+    pub(crate) fn fallback(&self, answered_by: &str) -> Result<FallbackJudge, String> {
+        match self.settings().fallback {
+            Fallback::None => Err(String::new()),
+            Fallback::Likelihood => self.permitted_likelihood(answered_by).map(FallbackJudge::Likelihood),
+            Fallback::Generator if answered_by.is_empty() || answered_by == self.settings().model => Err(String::new()),
+            Fallback::Generator => match self.standings().generator {
+                Standing::Barred(reason) => Err(reason),
+                _ => Ok(FallbackJudge::Generator),
+            },
+        }
+    }
+
+    fn permitted_likelihood(&self, answered_by: &str) -> Result<Arc<Likelihood>, String> {
+        let likelihood = self.likelihood().ok_or("there are no coefficients for the likelihood judge")?;
+        let Fit { auc, .. } = self.fit(&likelihood, answered_by);
+        let bar = self.settings().least_auc;
+        match self.standings().likelihood {
+            Standing::Barred(reason) => Err(reason),
+            Standing::Passed if auc.low <= bar => {
+                let whose = if self.is_own(&likelihood, answered_by) { "own answers" } else { "answers of others" };
+                Err(format!(
+                    "the likelihood judge does not grade here: with {} it tells good {whose} from bad ones with an AUC of \
+                     {auc}, and the lower end must be above {bar}",
+                    likelihood.name
+                ))
+            }
+            _ => Ok(likelihood),
+        }
+    }
+}

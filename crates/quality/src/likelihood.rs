@@ -1,0 +1,181 @@
+//! A judge that is not asked anything: it looks at how likely a model finds an answer, and at a few rules.
+//!
+//! A model that knows better finds a right answer more likely than a wrong one. The log-probabilities of the answer's tokens,
+//! after the question and without it, become [`features`]; rules about the text add some more. A logistic model over the
+//! features gives the probability that the answer is good. Its coefficients belong to the model that computes the
+//! log-probabilities, and stand in `config/likelihood.toml`, which `scripts/fit-likelihood.sh` writes together with the marks
+//! of the held-out examination.
+
+mod features;
+mod rules;
+
+use std::collections::BTreeMap;
+
+use hone_protocol::{
+    Completion, Generate, GenerateError, GenerateRequest, Generation, LogprobOptions, Message, Prompt, Role,
+};
+use serde::Deserialize;
+
+pub(crate) use features::Evidence;
+
+use crate::auc::Auc;
+use crate::suspicion::suspicion;
+
+/// The name of this judge, in the place of a model's name.
+pub const LIKELIHOOD: &str = "likelihood";
+/// The coefficients that hone ships with.
+const SHIPPED: &str = include_str!("../../../config/likelihood.toml");
+/// What stands in the place of the question where the answer's likelihood without it is wanted.
+const NO_QUESTION: &str = "Write something.";
+/// Reasons that an opinion names.
+const REASONS: usize = 3;
+/// Contributions to the log-odds that are smaller are not worth a word.
+const LEAST_REASON: f64 = 0.1;
+
+/// The likelihood judge of one model: what the log-probabilities that this model computes say about answers.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Likelihood {
+    /// The model that computes the log-probabilities, by its name in the catalog.
+    pub name: String,
+    /// For answers of the same model. It finds most of what it says likely, so that other differences decide.
+    pub own: Fit,
+    /// For answers of people and other models.
+    pub foreign: Fit,
+}
+
+/// A logistic model over the features of an answer.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fit {
+    /// Log-odds of an answer whose features are all average.
+    intercept: f64,
+    /// The weight of each feature.
+    features: BTreeMap<String, Weight>,
+    /// How well it tells good answers from bad ones that it was not fitted on.
+    pub auc: Auc,
+}
+
+/// How a feature enters the log-odds: `weight * (value - mean) / deviation`.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Weight {
+    mean: f64,
+    deviation: f64,
+    weight: f64,
+}
+
+/// What the judge thinks of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Opinion {
+    /// Logarithm of the odds that the answer is good.
+    pub(crate) log_odds: f64,
+    /// The features that decided, those with the most weight first.
+    reasons: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    model: Vec<Likelihood>,
+}
+
+impl Likelihood {
+    /// All that hone ships with.
+    ///
+    /// # Panics
+    /// If `config/likelihood.toml` is wrong, which a test would have shown.
+    pub fn shipped() -> Vec<Likelihood> {
+        let file: File = toml::from_str(SHIPPED).expect("config/likelihood.toml is checked by a test");
+        file.model
+    }
+
+    /// The one whose log-probabilities `model` computes.
+    pub fn of_model(model: &str) -> Option<Likelihood> {
+        Likelihood::shipped().into_iter().find(|likelihood| likelihood.name == model)
+    }
+}
+
+/// The requests to `model` whose log-probabilities the features are computed from: the answer after its question, and after
+/// none.
+pub(crate) fn requests(model: &str, query: &str, answer: &str) -> [GenerateRequest; 2] {
+    [query, NO_QUESTION].map(|question| GenerateRequest {
+        forced_answer: Some(answer.to_owned()),
+        logprobs: LogprobOptions { top: Some(1), named: Vec::new() },
+        ..GenerateRequest::new(model, Prompt::Chat(vec![Message::new(Role::User, question)]))
+    })
+}
+
+/// The features of an answer, by name, with the log-probabilities of `model`. This is what coefficients are fitted to.
+///
+/// # Errors
+/// When the model cannot be asked.
+pub fn features_of(
+    generator: &dyn Generate,
+    model: &str,
+    query: &str,
+    answer: &str,
+) -> Result<Vec<(&'static str, f64)>, GenerateError> {
+    let [after, alone] = requests(model, query, answer).map(|request| Generation::start(generator, request).complete());
+    let (after, alone) = (after?, alone?);
+    let is_suspicious = suspicion(query, answer).is_some();
+    Ok(Evidence::of(query, answer, is_suspicious, [&after, &alone]).features().collect())
+}
+
+impl Fit {
+    /// What it thinks of an answer.
+    pub(crate) fn opinion(&self, evidence: &Evidence<'_>) -> Opinion {
+        let contribution = |(name, weight): (&String, &Weight)| {
+            let feature = features::named(name)?;
+            let value = (feature.compute)(evidence);
+            let standard = if value.is_finite() { (value - weight.mean) / weight.deviation } else { 0.0 };
+            Some((feature, weight.weight * standard))
+        };
+        let mut contributions: Vec<_> = self.features.iter().filter_map(contribution).collect();
+        let log_odds = self.intercept + contributions.iter().map(|(_, share)| share).sum::<f64>();
+        contributions.sort_by(|(_, a), (_, b)| b.abs().total_cmp(&a.abs()));
+        let worth_a_word = contributions.iter().filter(|(_, share)| share.abs() >= LEAST_REASON);
+        let reasons = worth_a_word.take(REASONS).map(|(feature, share)| feature.reason(*share)).collect();
+        Opinion { log_odds, reasons }
+    }
+}
+
+impl Opinion {
+    /// The probability that the answer is good.
+    pub(crate) fn probability(&self) -> f64 {
+        1.0 / (1.0 + (-self.log_odds).exp())
+    }
+
+    /// The features that decided, in a sentence.
+    pub(crate) fn reason(&self) -> String {
+        match self.reasons.as_slice() {
+            [] => "Nothing about the answer stands out.".to_owned(),
+            reasons => format!("What decided, in log-odds: {}.", reasons.join("; ")),
+        }
+    }
+}
+
+impl<'a> Evidence<'a> {
+    /// The evidence about an answer from what was said to the two [requests](Likelihood::requests).
+    pub(crate) fn of(query: &'a str, answer: &'a str, is_suspicious: bool, said: [&'a Completion; 2]) -> Self {
+        let [after, alone] = said.map(|completion| completion.logprobs.as_slice());
+        Evidence { query, answer, is_suspicious, after, alone }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_coefficients_name_features_that_exist() {
+        for likelihood in Likelihood::shipped() {
+            for fit in [&likelihood.own, &likelihood.foreign] {
+                assert!(fit.features.keys().all(|name| features::named(name).is_some()), "{fit:?}");
+                assert!(fit.features.values().all(|weight| weight.deviation > 0.0), "{fit:?}");
+                assert!(fit.auc.low < fit.auc.value && fit.auc.value < fit.auc.high, "{fit:?}");
+            }
+        }
+    }
+}

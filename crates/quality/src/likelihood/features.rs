@@ -1,0 +1,185 @@
+//! The features of an answer that tell good ones from bad ones, a row each.
+
+use hone_protocol::TokenLogprobs;
+
+use super::rules;
+
+/// What is known about an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Evidence<'a> {
+    pub(super) query: &'a str,
+    pub(super) answer: &'a str,
+    pub(super) is_suspicious: bool,
+    /// The tokens of the answer after the question.
+    pub(super) after: &'a [TokenLogprobs],
+    /// The same tokens without it.
+    pub(super) alone: &'a [TokenLogprobs],
+}
+
+/// A feature.
+pub(super) struct Feature {
+    /// Its name in `config/likelihood.toml`.
+    pub(super) name: &'static str,
+    /// What it means if it speaks for the answer.
+    speaks_for: &'static str,
+    /// What it means if it speaks against it.
+    speaks_against: &'static str,
+    /// Its value.
+    pub(super) compute: fn(&Evidence<'_>) -> f64,
+}
+
+/// All features. Log-probabilities are natural logarithms.
+pub(super) const FEATURES: [Feature; 12] = [
+    Feature {
+        name: "mean_logprob",
+        speaks_for: "the model finds its words likely",
+        speaks_against: "the model finds its words unlikely",
+        compute: |evidence| mean(evidence.after()),
+    },
+    Feature {
+        name: "lowest_logprob",
+        speaks_for: "no word of it surprises the model",
+        speaks_against: "a word of it surprises the model",
+        compute: |evidence| evidence.after().fold(0.0, f64::min),
+    },
+    Feature {
+        name: "unlikely_share",
+        speaks_for: "few of its words surprise the model",
+        speaks_against: "many of its words surprise the model",
+        compute: |evidence| share(evidence.after(), |logprob| logprob < UNLIKELY),
+    },
+    Feature {
+        name: "likeliest_share",
+        speaks_for: "the model would often have said the same",
+        speaks_against: "the model would have said something else",
+        compute: |evidence| share(evidence.after.iter(), is_likeliest),
+    },
+    Feature {
+        name: "information",
+        speaks_for: "it belongs to this question",
+        speaks_against: "it hardly belongs to this question",
+        compute: |evidence| evidence.information().sum::<f64>() / (evidence.after.len().max(1) as f64).sqrt(),
+    },
+    Feature {
+        name: "log_length",
+        speaks_for: "its length",
+        speaks_against: "its length",
+        compute: |evidence| (evidence.after.len().max(1) as f64).ln(),
+    },
+    Feature {
+        name: "repetition",
+        speaks_for: "it does not repeat itself",
+        speaks_against: "it repeats itself",
+        compute: |evidence| rules::repetition(evidence.answer),
+    },
+    Feature {
+        name: "overlap",
+        speaks_for: "it takes up the words of the question",
+        speaks_against: "it does not take up the words of the question",
+        compute: |evidence| rules::overlap(evidence.query, evidence.answer),
+    },
+    Feature {
+        name: "breaks_off",
+        speaks_for: "it is complete",
+        speaks_against: "it breaks off",
+        compute: |evidence| f64::from(rules::breaks_off(evidence.answer)),
+    },
+    Feature {
+        name: "wrong_arithmetic",
+        speaks_for: "its arithmetic is right",
+        speaks_against: "its arithmetic is wrong",
+        compute: |evidence| f64::from(rules::wrong_equations(evidence.answer) > 0),
+    },
+    Feature {
+        name: "ignores_form",
+        speaks_for: "it has the form that was asked for",
+        speaks_against: "it does not have the form that was asked for",
+        compute: |evidence| f64::from(rules::ignores_form(evidence.query, evidence.answer)),
+    },
+    Feature {
+        name: "addresses_judge",
+        speaks_for: "it does not speak to its judge",
+        speaks_against: "it speaks to its judge",
+        compute: |evidence| f64::from(evidence.is_suspicious),
+    },
+];
+
+/// A token below this log-probability surprises the model: less than one chance in fifty.
+const UNLIKELY: f64 = -4.0;
+
+/// The feature of this name.
+pub(super) fn named(name: &str) -> Option<&'static Feature> {
+    FEATURES.iter().find(|feature| feature.name == name)
+}
+
+impl Feature {
+    /// What it contributes to the log-odds, in words.
+    pub(super) fn reason(&self, share: f64) -> String {
+        let what = if share > 0.0 { self.speaks_for } else { self.speaks_against };
+        format!("{what} ({share:+.1})")
+    }
+}
+
+impl Evidence<'_> {
+    /// All features by their names.
+    pub(super) fn features(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        FEATURES.iter().map(|feature| (feature.name, (feature.compute)(self)))
+    }
+
+    fn after(&self) -> impl Iterator<Item = f64> {
+        self.after.iter().map(|token| f64::from(token.logprob))
+    }
+
+    /// How much likelier the question makes each token.
+    fn information(&self) -> impl Iterator<Item = f64> {
+        std::iter::zip(self.after, self.alone).map(|(after, alone)| f64::from(after.logprob - alone.logprob))
+    }
+}
+
+fn is_likeliest(token: &TokenLogprobs) -> bool {
+    token.top.first().is_some_and(|likeliest| likeliest.id == token.id)
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0usize), |(sum, count), value| (sum + value, count + 1));
+    sum / count.max(1) as f64
+}
+
+fn share<T>(values: impl Iterator<Item = T>, is_counted: impl Fn(T) -> bool) -> f64 {
+    mean(values.map(|value| f64::from(is_counted(value))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use hone_protocol::TokenLogprob;
+
+    use super::*;
+
+    fn token(logprob: f32, is_likeliest: bool) -> TokenLogprobs {
+        let top = TokenLogprob { id: u32::from(!is_likeliest), logprob: 0.0, text: String::new() };
+        TokenLogprobs { id: 0, logprob, top: vec![top], named: Vec::new() }
+    }
+
+    #[test]
+    fn log_probabilities_become_features() {
+        let after = [token(-1.0, true), token(-5.0, false)];
+        let alone = [token(-2.0, true), token(-8.0, false)];
+        let evidence =
+            Evidence { query: "How hot?", answer: "Very hot.", is_suspicious: true, after: &after, alone: &alone };
+        let value = |name: &str| (named(name).unwrap().compute)(&evidence);
+        assert_eq!((value("mean_logprob"), value("lowest_logprob")), (-3.0, -5.0));
+        assert_eq!((value("unlikely_share"), value("likeliest_share")), (0.5, 0.5));
+        assert!((value("information") - 4.0 / 2.0_f64.sqrt()).abs() < 1e-12);
+        assert_eq!((value("addresses_judge"), value("log_length")), (1.0, 2.0_f64.ln()));
+    }
+
+    #[test]
+    fn an_answer_without_tokens_has_finite_features() {
+        let evidence = Evidence { query: "", answer: "", is_suspicious: false, after: &[], alone: &[] };
+        assert!(evidence.features().all(|(_, value)| value.is_finite()));
+        let names: BTreeSet<&str> = FEATURES.iter().map(|feature| feature.name).collect();
+        assert_eq!(names.len(), FEATURES.len());
+    }
+}

@@ -1,0 +1,90 @@
+//! Which judge grades: the configured one only if it has passed, and else the likelihood judge where it knows better than
+//! chance.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use hone_protocol::scripted::Script;
+use hone_protocol::{GenerateError, GenerateRequest, JudgingMethod, TokenLogprob, TokenLogprobs};
+use hone_quality::{CompareTask, Fallback, GradeTask, Judge, LIKELIHOOD, Standing, Standings};
+use support::{ANSWERER, settings};
+
+/// Finds answers with the word "right" likely, and says 2 if it is asked.
+fn respond(request: &GenerateRequest) -> Script {
+    if request.model == "missing" {
+        return Script::failing(GenerateError::Model { model: "missing".into(), reason: "it is not here".into() });
+    }
+    let Some(answer) = &request.forced_answer else { return Script::saying(&["Well. [RESULT] 2"]) };
+    let logprob = if answer.contains("right") { -0.1 } else { -3.0 };
+    let token = |_| TokenLogprobs {
+        id: 0,
+        logprob,
+        top: vec![TokenLogprob { id: 0, logprob, text: String::new() }],
+        named: Vec::new(),
+    };
+    Script { logprobs: (0..6).map(token).collect(), ..Script::saying(&["a", "b", "c", "d", "e", "f"]) }
+}
+
+fn judge(model: &str, fallback: Fallback, standings: Standings) -> Judge {
+    let change = |settings: &mut hone_quality::CriticSettings| {
+        settings.model = model.to_owned();
+        settings.fallback = fallback;
+    };
+    let (judge, _) = hone_quality::scripted::judge(settings(change), respond);
+    judge.set_standings(standings);
+    judge
+}
+
+fn task(answer: &str) -> GradeTask {
+    GradeTask { query: "Is it so?".into(), answer: answer.into(), reference: None }
+}
+
+fn examined(judge: Standing) -> Standings {
+    Standings { judge, generator: Standing::Barred("it guesses".into()), likelihood: Standing::Passed }
+}
+
+#[test]
+fn the_likelihood_judge_prefers_what_its_model_finds_likely() {
+    let judge = judge(LIKELIHOOD, Fallback::None, Standings::default());
+    let (right, wrong) = (judge.judge(task("That is right."), ANSWERER), judge.judge(task("That is it."), ANSWERER));
+    assert!(right.expected_score > wrong.expected_score, "{right:?} {wrong:?}");
+    assert_eq!((right.judging.method, right.judging.judge.as_str()), (JudgingMethod::Likelihood, ANSWERER));
+    assert!(wrong.feedback.contains("the model finds its words unlikely"), "{}", wrong.feedback);
+    let pair = CompareTask { query: "Is it so?".into(), answer_a: "No.".into(), answer_b: "That is right.".into() };
+    let preference = judge.judge(pair, ANSWERER);
+    assert_eq!(preference.winner, Some(hone_protocol::RespondentId::B));
+    assert!(preference.consistent && preference.log_odds < 0.0);
+}
+
+#[test]
+fn a_judge_that_has_passed_grades() {
+    let judge = judge("able", Fallback::Likelihood, examined(Standing::Passed));
+    assert_eq!(judge.refusal(ANSWERER), None);
+    let grade = judge.judge(task("That is right."), ANSWERER);
+    assert_eq!((grade.score, grade.judging.method), (Some(2), JudgingMethod::Prompted));
+}
+
+#[test]
+fn the_likelihood_judge_grades_for_one_that_is_barred_or_missing() {
+    for (model, standing) in [("able", Standing::Barred("it guesses".into())), ("missing", Standing::Unchecked)] {
+        let judge = judge(model, Fallback::Likelihood, examined(standing));
+        assert_eq!(judge.refusal(ANSWERER), None);
+        let grade = judge.judge(task("That is right."), ANSWERER);
+        assert_eq!(grade.judging.method, JudgingMethod::Likelihood, "{grade:?}");
+    }
+}
+
+#[test]
+fn nobody_grades_answers_that_no_judge_can_tell_apart() {
+    let barred = || examined(Standing::Barred("able guesses".into()));
+    let refusal = judge("able", Fallback::Likelihood, barred()).refusal("another:7b").unwrap();
+    assert!(refusal.starts_with("able guesses; ") && refusal.contains("answers of others"), "{refusal}");
+    assert_eq!(judge("able", Fallback::None, barred()).refusal(ANSWERER).as_deref(), Some("able guesses"));
+    let missing = judge("missing", Fallback::Generator, examined(Standing::Unchecked));
+    let grade = missing.judge(task("That is right."), ANSWERER);
+    assert_eq!(grade.score, None);
+    assert!(grade.judging.failure.unwrap().ends_with("; it guesses"));
+    let unknown = judge("able", Fallback::Likelihood, barred()).of_unknown_authors();
+    assert!(unknown.refusal(ANSWERER).unwrap().contains("answers of others"));
+}

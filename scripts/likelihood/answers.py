@@ -1,0 +1,18 @@
+"""Writes the sets of answers as JSON lines for `hone judge features`: python answers.py FOLDER"""
+
+import glob
+import json
+import pathlib
+import sys
+import tomllib
+
+folder = pathlib.Path(sys.argv[1])
+own = pathlib.Path("scripts/likelihood/own-smollm2-135m.jsonl").read_text()
+(folder / "own.jsonl").write_text(own)
+for name, files in [("training", "scripts/likelihood/training/*.toml"), ("examination", "config/examination/*.toml")]:
+    with open(folder / f"{name}.jsonl", "w") as output:
+        for path in sorted(glob.glob(files)):
+            for question in tomllib.loads(pathlib.Path(path).read_text())["question"]:
+                for label in ("good", "mediocre", "bad"):
+                    row = {"id": question["id"], "label": label, "query": question["question"]}
+                    print(json.dumps(row | {"answer": question[label]}), file=output)

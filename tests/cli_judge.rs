@@ -1,0 +1,75 @@
+//! Only judges that tell good answers from bad ones grade.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use serde_json::Value;
+use support::{Home, smollm2};
+
+const MODEL: &str = "smollm2:135m";
+
+/// The built-in model is installed, and what hone ships with decides who grades.
+fn home_with_shipped_judges() -> Home {
+    let home = Home::new().variable("HONE_CRITIC_EXAMINATION", "true").variable("HONE_CRITIC_FALLBACK", "likelihood");
+    assert_eq!(home.run(&["pull", &smollm2(), "--name", MODEL]).code, 0);
+    home
+}
+
+#[track_caller]
+fn row<'a>(rows: &'a Value, judge: &str, answers: &str) -> &'a Value {
+    let is_wanted = |row: &&Value| row["judge"] == judge && row["answers"].as_str().unwrap_or("") == answers;
+    rows.as_array().unwrap().iter().find(is_wanted).unwrap_or_else(|| panic!("no {judge} {answers} in {rows}"))
+}
+
+#[test]
+fn judges_are_listed_with_their_marks() {
+    let home = home_with_shipped_judges();
+    let rows = home.json(&["judge", "list", "--json"]);
+    let prometheus = row(&rows, "prometheus:7b", "");
+    assert_eq!((&prometheus["installed"], &prometheus["passed"]), (&Value::Bool(false), &Value::Null));
+    let own = row(&rows, "likelihood", "of smollm2:135m");
+    assert!(own["passed"] == true && own["auc"]["low"].as_f64().unwrap() > 0.65, "{own}");
+    let others = row(&rows, "likelihood", "of others");
+    assert_eq!(others["passed"], others["auc"]["low"].as_f64().unwrap() > 0.65, "{others}");
+    let listed = home.run(&["judge", "list"]).stdout;
+    assert!(listed.contains("likelihood, answers of smollm2:135m") && listed.contains("not installed"), "{listed}");
+}
+
+#[test]
+fn the_likelihood_judge_grades_the_answers_of_its_own_model() {
+    let home = home_with_shipped_judges();
+    let answer = home.json(&["chat", "What is the capital of France?", "--grade", "--json", "-m", MODEL, "-N", "40"]);
+    let grade = &answer["grade"];
+    assert_eq!((&grade["method"], &grade["judge"]), (&"likelihood".into(), &MODEL.into()), "{answer}");
+    assert!((1..=5).contains(&grade["score"].as_i64().unwrap()), "{grade}");
+    assert!(grade["feedback"].as_str().unwrap().starts_with("What decided, in log-odds: "), "{grade}");
+    let run = home.run(&["chat", "What is the capital of France?", "--grade", "-m", MODEL, "-N", "40"]);
+    assert!(run.stderr.contains("/5 likelihood") || run.stdout.contains("/5 likelihood"), "{run:?}");
+}
+
+#[test]
+fn nothing_grades_where_no_judge_knows_better_than_chance() {
+    let home = home_with_shipped_judges();
+    // Under another name its answers count as another model's.
+    let answer = home.json_with_code(&["chat", "Is fire hot?", "--grade", "--json", "-m", &smollm2(), "-N", "20"], 0);
+    let grade = &answer["grade"];
+    assert_eq!(grade["score"], Value::Null, "{answer}");
+    let failure = grade["failure"].as_str().unwrap();
+    assert!(failure.contains("prometheus:7b") && failure.contains("answers of others"), "{failure}");
+}
+
+/// The built-in model's grades are noise, and hone finds out.
+#[test]
+fn a_judge_that_guesses_does_not_pass_and_does_not_grade() {
+    let home = home_with_shipped_judges().variable("HONE_CRITIC_FEEDBACK_TOKENS", "1");
+    let marks = home.json_with_code(&["judge", "exam", MODEL, "--json"], 3);
+    assert!(marks["auc"]["low"].as_f64().unwrap() <= 0.65, "{marks}");
+    assert!((20..=60).contains(&marks["n_questions"].as_i64().unwrap()), "{marks}");
+    let rows = home.json(&["judge", "list", "--json"]);
+    assert_eq!(row(&rows, MODEL, "")["passed"], false);
+    let run = home.run(&["chat", "Is fire hot?", "--grade", "--judge", MODEL, "-m", &smollm2(), "-N", "20"]);
+    assert!(run.stderr.contains("did not pass its examination"), "{run:?}");
+    let grade = ["grade", "--query", "Is fire hot?", "--answer", "Yes.", "--judge", MODEL];
+    assert!(home.run(&grade).stderr.contains("do not rely on these grades"));
+}
