@@ -458,7 +458,7 @@ mod tests {
             "HONE_JUDGES_PROMETHEUS_ABSOLUTE_PROMPT",
             "{query} {rubric}",
             "judges.prometheus.absolute_prompt (HONE_JUDGES_PROMETHEUS_ABSOLUTE_PROMPT): the judge profile \"prometheus\" \
-             cannot be used: absolute_prompt has no place for the answer: write {answer} where it shall stand",
+             cannot be used: absolute_prompt has no place for the answer: write {answer} where it belongs",
         );
     }
 
@@ -499,7 +499,7 @@ mod tests {
         wrong("score_place = ' '", "score_place is \" \": it must be a text such as [RESULT]");
         let path = "choice_place is \"a..b\": it must be a key, or keys with points between them";
         wrong("choice_form = 'json'\nchoice_place = 'a..b'", path);
-        let meaning = "rubric_score has no place for the meaning: write {meaning} where it shall stand";
+        let meaning = "rubric_score has no place for the meaning: write {meaning} where it belongs";
         wrong("rubric_score = '{score}'", meaning);
         let misplaced = "absolute_system has a place for the answer, which belongs in the prompt";
         wrong("absolute_system = '{answer}'", misplaced);

@@ -28,18 +28,36 @@ pub(crate) fn judge(
     data_folder: &Path,
     generator: Arc<dyn Generate>,
 ) -> anyhow::Result<Judge> {
-    let profile = profile(config, store.catalog(), &config.critic.model)?;
-    let settings = settings(config, profile);
+    let own_profile = profile(config, store.catalog(), &config.critic.model)?;
+    let stand_in = profile(config, store.catalog(), &config.engine.model)?;
+    let settings = settings(config, own_profile);
     let rubric = rubric(config)?;
     let asks_model = settings.model != LIKELIHOOD;
     if is_named_by_hand(config) && settings.fallback == Fallback::None && asks_model {
         store.show(&settings.model).with_context(|| format!("cannot judge with {:?}", settings.model))?;
     }
     let key = key::fence_key(data_folder)?;
-    let judge = Judge::new(generator, settings, profile.clone(), rubric, key)
+    let judge = Judge::new(generator, settings, own_profile.clone(), rubric, key)
         .map_err(|invalid| usage(format!("the section critic: {invalid}")))?;
+    let judge = judge.with_stand_in(stand_in.clone());
     judge.set_standings(standings(config, store, data_folder, &judge));
     Ok(judge)
+}
+
+/// The profile of `model`: the one that was chosen, or else the one that the catalog gives it, or else the one that suits
+/// its name.
+///
+/// # Errors
+/// When there is no profile of the name that was chosen.
+pub(crate) fn profile<'a>(config: &'a Config, catalog: &Catalog, model: &str) -> anyhow::Result<&'a JudgeProfile> {
+    let profile = &config.critic.profile;
+    let of_catalog = || catalog.find(model).and_then(|known| known.judge_profile.as_deref());
+    let name = Some(profile.as_str()).filter(|name| !name.trim().is_empty());
+    let Some(name) = name.or_else(of_catalog) else { return Ok(config.judges.for_model(model)) };
+    config.judges.get(name).ok_or_else(|| {
+        let names: Vec<&str> = config.judges.iter().map(|profile| profile.name.as_str()).collect();
+        usage(format!("critic.profile is {name:?}, and there is no such profile: there are {}", names.join(", ")))
+    })
 }
 
 /// The rubric that the configuration names.
@@ -57,16 +75,17 @@ fn standings(config: &Config, store: &Store, data_folder: &Path, judge: &Judge) 
         return Standings::default();
     }
     let marks = MarksStore::new(data_folder);
-    let profile = judge.profile();
-    let of_model = |model: &str| match marks
-        .find(store, &Asked { model, critic: settings, profile, rubric: judge.rubric() })
-    {
+    let find = |model: &str| {
+        let profile = judge.profile_for(model);
+        let critic = &self::settings(config, profile);
+        marks.find(store, &Asked { model, critic, profile, rubric: judge.rubric() })
+    };
+    let of_model = |model: &str| match find(model) {
         // What is not installed cannot be asked, which is said when it is.
         None if store.show(model).is_err() => Standing::Unchecked,
-        None => Standing::Barred(format!(
-            "{model} has not taken its examination as {} yet: `hone judge exam {model} --profile {}` starts it",
-            profile.name, profile.name
-        )),
+        None => {
+            Standing::Barred(format!("{model} has not taken its examination yet: `hone judge exam {model}` starts it"))
+        }
         Some(examined) if examined.marks.passes(settings.least_auc) => Standing::Passed,
         Some(examined) => Standing::Barred(format!(
             "{model} did not pass its examination: it tells good answers from bad ones with an AUC of {}, and the lower end \
@@ -81,24 +100,8 @@ fn standings(config: &Config, store: &Store, data_folder: &Path, judge: &Judge) 
     }
 }
 
-/// The profile that was chosen for the judge, or else the one that the catalog gives the model, or else the one that suits
-/// its name.
-///
-/// # Errors
-/// When there is no profile of the name that was chosen.
-pub(crate) fn profile<'a>(config: &'a Config, catalog: &Catalog, model: &str) -> anyhow::Result<&'a JudgeProfile> {
-    let chosen = Some(config.critic.profile.as_str()).filter(|name| !name.trim().is_empty());
-    let of_catalog = || catalog.find(model).and_then(|known| known.judge_profile.as_deref());
-    let chosen = chosen.filter(|_| model == config.critic.model);
-    let Some(name) = chosen.or_else(of_catalog) else { return Ok(config.judges.for_model(model)) };
-    config.judges.get(name).ok_or_else(|| {
-        let names: Vec<&str> = config.judges.iter().map(|profile| profile.name.as_str()).collect();
-        usage(format!("critic.profile is {name:?}, which does not exist: the profiles are {}", names.join(", ")))
-    })
-}
-
 /// The judge's settings. The answering model stands in for the default judge; for a judge named on the command line, it
-/// does so only if the fallback is configured explicitly.
+/// does so only if the fallback is configured explicitly. The profile sets what nobody has set.
 pub(crate) fn settings(config: &Config, profile: &JudgeProfile) -> CriticSettings {
     let is_fallback_chosen = config.source_of("critic.fallback") != Some(&Source::Default);
     let fallback = match is_named_by_hand(config) && !is_fallback_chosen {

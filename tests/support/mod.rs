@@ -18,6 +18,7 @@ pub(crate) struct Home {
 }
 
 /// How a command ended.
+#[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: i32,
     pub(crate) stdout: String,

@@ -81,8 +81,7 @@ fn is_judge(app: &App, name: &str) -> bool {
 
 fn prompted(app: &App, rubric: &Rubric, name: String) -> anyhow::Result<Row> {
     let profile = judge::profile(&app.config, app.store.catalog(), &name)?;
-    let critic = judge::settings(&app.config, profile);
-    let asked = Asked { model: &name, critic: &critic, profile, rubric };
+    let asked = Asked { model: &name, critic: &judge::settings(&app.config, profile), profile, rubric };
     let examined = MarksStore::new(app.data_folder()).find(&app.store, &asked);
     let marks = examined.map(|examined| examined.marks);
     Ok(Row {
@@ -149,8 +148,8 @@ fn exam(app: &App, arguments: &JudgeExamArguments) -> anyhow::Result<Outcome> {
     // The marks of the likelihood judge come with its coefficients, since they depend on who answered.
     if critic.model != LIKELIHOOD {
         let judge = session.judge();
-        let (profile, rubric) = (judge.profile(), judge.rubric());
-        let asked = Asked { model: &critic.model, critic: judge.settings(), profile, rubric };
+        let (critic, profile, rubric) = (judge.settings(), judge.profile(), judge.rubric());
+        let asked = Asked { model: &critic.model, critic, profile, rubric };
         MarksStore::new(app.data_folder()).keep(&app.store, &asked, &marks)?;
     }
     if arguments.json.json {

@@ -20,7 +20,7 @@ pub(crate) fn identity(model: &InstalledModel) -> Value {
     model.files.iter().map(file).collect()
 }
 
-/// The settings, profile and rubric of a judge.
+/// The settings, the profile and the rubric of a judge.
 pub(crate) fn settings(settings: &CriticSettings, profile: &JudgeProfile, rubric: &Rubric) -> Value {
     json!([
         settings.temperature,

@@ -26,7 +26,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) model: &'a str,
     /// The settings.
     pub(crate) critic: &'a CriticSettings,
-    /// How it is asked.
+    /// The prompts, and the form of its verdicts.
     pub(crate) profile: &'a JudgeProfile,
     /// The rubric.
     pub(crate) rubric: &'a Rubric,

@@ -40,7 +40,7 @@ impl Setting {
             model,
             installed.map(|installed| identity(&installed)),
             self_graded,
-            settings(judge.settings(), judge.profile(), judge.rubric())
+            settings(judge.settings(), judge.profile_for(model), judge.rubric())
         ]);
         let digest = hexadecimal(&Sha256::digest(judge.to_string())[..SHOWN_BYTES]);
         Setting { model: model.to_owned(), judge, digest, is_installed, rubric }

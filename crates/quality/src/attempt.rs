@@ -115,6 +115,11 @@ impl Attempt {
         }
     }
 
+    /// Whether the model that answered is asked in the judge's place.
+    pub(crate) fn is_by_stand_in(&self) -> bool {
+        self.likelihood.is_none() && self.model != self.judge.settings().model
+    }
+
     /// Adds the cost of a request that is given up for another one.
     pub(crate) fn count(&mut self, request: &Request) {
         self.tokens_before += request.completion().token_ids.len();

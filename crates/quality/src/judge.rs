@@ -26,12 +26,14 @@ pub struct Judge {
     lane: Lane,
     /// Whether the author of the answers is unknown, so that they count as nobody's own.
     is_author_unknown: bool,
+    profile: Arc<JudgeProfile>,
+    /// How the model that answered is asked if it stands in for the judge.
+    stand_in: Arc<JudgeProfile>,
 }
 
 struct Shared {
     generator: Arc<dyn Generate>,
     settings: CriticSettings,
-    profile: JudgeProfile,
     rubric: Rubric,
     key: FenceKey,
     likelihood: Option<Arc<Likelihood>>,
@@ -40,7 +42,7 @@ struct Shared {
 }
 
 impl Judge {
-    /// A judge that uses `generator` in the background, is asked as `profile` says, and fences the texts it is shown with
+    /// A judge that uses `generator` in the background, asks it as `profile` says, and fences the texts it is shown with
     /// boundaries derived from `key`.
     ///
     /// # Errors
@@ -55,8 +57,10 @@ impl Judge {
         settings.check_together(&profile)?;
         let likelihood = Likelihood::of_model(&settings.likelihood_model).map(Arc::new);
         let (standings, has_told) = (RwLock::default(), AtomicBool::new(false));
-        let shared = Shared { generator, settings, profile, rubric, key, likelihood, standings, has_told };
-        Ok(Judge { shared: Arc::new(shared), lane: Lane::Background, is_author_unknown: false })
+        let shared = Shared { generator, settings, rubric, key, likelihood, standings, has_told };
+        let (shared, profile) = (Arc::new(shared), Arc::new(profile));
+        let stand_in = Arc::clone(&profile);
+        Ok(Judge { shared, lane: Lane::Background, is_author_unknown: false, profile, stand_in })
     }
 
     /// The same judge, with its requests in this lane.
@@ -67,6 +71,16 @@ impl Judge {
     /// The same judge, for answers whose author is unknown: the model that stands in for the judge did not write them.
     pub fn of_unknown_authors(self) -> Judge {
         Judge { is_author_unknown: true, ..self }
+    }
+
+    /// The same judge, for which the model that answered is asked as `profile` says if it stands in.
+    pub fn with_stand_in(self, profile: JudgeProfile) -> Judge {
+        Judge { stand_in: Arc::new(profile), ..self }
+    }
+
+    /// The model that answered, in the judge's place.
+    pub(crate) fn standing_in(self) -> Judge {
+        Judge { profile: Arc::clone(&self.stand_in), ..self }
     }
 
     /// Whether verdicts may be shown.
@@ -101,7 +115,12 @@ impl Judge {
 
     /// How it is asked, and in which form it answers.
     pub fn profile(&self) -> &JudgeProfile {
-        &self.shared.profile
+        &self.profile
+    }
+
+    /// How a model is asked that is the judge's own or stands in for it.
+    pub fn profile_for(&self, model: &str) -> &JudgeProfile {
+        if model == self.settings().model { &self.profile } else { &self.stand_in }
     }
 
     /// The rubric that it grades by.
@@ -133,6 +152,12 @@ impl Judge {
         Request::start(&*self.shared.generator, request, prompt_characters)
     }
 
+    /// A text in which nothing is left that the judge could take for a part of its prompt or of a verdict.
+    pub(crate) fn neutralized(&self, text: &str) -> String {
+        let profile = self.profile();
+        neutralized_against(text, &[profile.score.markers(), profile.choice.markers()].concat())
+    }
+
     /// Asks for the log-probabilities of an answer.
     pub(crate) fn ask_for_likelihood(&self, request: GenerateRequest) -> Request {
         let answer_characters = request.forced_answer.as_ref().map_or(0, |answer| answer.chars().count());
@@ -141,13 +166,7 @@ impl Judge {
         Request::start(&*self.shared.generator, request, answer_characters)
     }
 
-    /// A text in which nothing is left that the judge could take for a part of its prompt or of a verdict.
-    pub(crate) fn neutralized(&self, text: &str) -> String {
-        let profile = self.profile();
-        neutralized_against(text, &[profile.score.markers(), profile.choice.markers()].concat())
-    }
-
-    /// A prompt with these texts, which are neutralized already, in their places, each in its fence.
+    /// A prompt with these neutralized texts in their places, each in its fence.
     pub(crate) fn prompt(&self, system: &str, template: &str, texts: &[(&str, &str)]) -> JudgePrompt {
         let judged: Vec<&str> = texts.iter().map(|(_, text)| *text).collect();
         let boundary = self.shared.key.boundary(&judged);
@@ -184,7 +203,7 @@ impl fmt::Debug for Judge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Judge")
             .field("settings", &self.shared.settings)
-            .field("profile", &self.shared.profile.name)
+            .field("profile", &self.profile.name)
             .field("rubric", &self.shared.rubric)
             .finish_non_exhaustive()
     }

@@ -121,6 +121,9 @@ impl<T: Task> JudgeRun<T> {
     /// Restarts all requests, so that the same model answers all of them on the same texts.
     fn ask_anew(&mut self) {
         self.requests.iter().for_each(|request| self.attempt.count(request));
+        if self.attempt.is_by_stand_in() {
+            self.judge = self.judge.clone().standing_in();
+        }
         self.shown = shown(&self.judge, &self.task, &self.examined, &self.attempt);
         self.requests = ask(&self.judge, &self.task, &self.shown, &self.attempt);
     }

@@ -87,7 +87,7 @@ impl Edits {
         }
     }
 
-    /// `[RESULT`, `[INST]` and the like. Returns where to look next, as the others do.
+    /// `[RESULT`, `[INST]` and the like. Returns where to continue, like the other methods.
     fn bracket(&mut self, signs: &[Sign], index: usize) -> usize {
         let rest = &signs[index + 1..];
         let is_result = after_letters(rest, "result").is_some_and(opens_verdict);

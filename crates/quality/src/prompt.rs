@@ -42,7 +42,7 @@ pub struct JudgePrompt {
     pub(crate) system: Option<String>,
     /// The turn of the user.
     pub(crate) text: String,
-    /// What the turn has in common with all of its kind.
+    /// The part that it shares with all prompts of its kind.
     pub(crate) beginning: String,
 }
 

@@ -32,7 +32,7 @@ pub fn profile(name: &str) -> JudgeProfile {
     }
 }
 
-/// A judge that works with `model` by the shipped rubric, and is asked as Prometheus is.
+/// A judge that uses `model` and the shipped rubric, and is asked as Prometheus is.
 ///
 /// # Panics
 /// When the settings contradict each other.

@@ -17,7 +17,7 @@ const MOST_SAMPLES: usize = 64;
 /// The smallest context in tokens: less cannot hold a prompt.
 const LEAST_CONTEXT: usize = 256;
 
-/// Who grades, by what, and how much of it. Read from TOML (`config/critic.toml` has every key) it is checked.
+/// The judge's model, rubric and limits. They are validated when read from TOML (`config/critic.toml` has every key).
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "CriticFile")]
 pub struct CriticSettings {
@@ -133,7 +133,7 @@ impl CriticSettings {
         self
     }
 
-    /// Checks what holds between several values, each of which is sound by itself.
+    /// Checks constraints between several values that are each valid.
     ///
     /// # Errors
     /// When they contradict each other.
@@ -304,8 +304,8 @@ mod tests {
             "tone",
             "kind",
             "unknown field `tone`, expected one of `model`, `profile`, `temperature`, `context`, \
-            `grade_timeout`, `rubric`, `fallback`, `examination`, `least_auc`, `likelihood_model`, `samples`, `feedback_tokens`, `tie_margin`, `leave_out_suspicious`, \
-            `fence`",
+            `grade_timeout`, `rubric`, `fallback`, `examination`, `least_auc`, `likelihood_model`, `samples`, \
+            `feedback_tokens`, `tie_margin`, `leave_out_suspicious`, `fence`",
         );
     }
 

@@ -27,7 +27,7 @@ fn judge_with(
 }
 
 fn judge(respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static) -> (Judge, Arc<Scripted>) {
-    judge_with(CriticSettings::shipped(), respond)
+    judge_with(settings(|_| ()), respond)
 }
 
 fn task() -> CompareTask {

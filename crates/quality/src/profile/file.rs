@@ -263,7 +263,7 @@ fn pair(labels: Labels) -> Result<Labels, String> {
 
 fn places(key: &str, template: &str, places: &[&str]) -> Result<(), String> {
     match places.iter().find(|place| !has_place(template, place)) {
-        Some(place) => Err(format!("{key} has no place for the {place}: write {{{place}}} where it shall stand")),
+        Some(place) => Err(format!("{key} has no place for the {place}: write {{{place}}} where it belongs")),
         None => Ok(()),
     }
 }

@@ -70,11 +70,11 @@ fn a_wrong_profile_is_named_with_its_key() {
     check("[a]\ncontext = '1'", "a", "invalid type: string \"1\", expected i64");
     check("[a]\nlike = 'b'\n[b]\nlike = 'a'", "a", "like leads in a circle: a, b and a");
     check("[plain]\nlike = 'mr3'", "flow_judge", "like leads in a circle: flow_judge, plain, mr3 and plain");
-    let rubric = "absolute_prompt has no place for the rubric: write {rubric} where it shall stand";
+    let rubric = "absolute_prompt has no place for the rubric: write {rubric} where it belongs";
     check("[a]\nabsolute_prompt = '{query} {answer} {scores}'", "a", rubric);
-    let answer = "pairwise_prompt has no place for the answer_b: write {answer_b} where it shall stand";
+    let answer = "pairwise_prompt has no place for the answer_b: write {answer_b} where it belongs";
     check("[a]\npairwise_prompt = '{query} {answer_a} {answer}'", "a", answer);
-    let reference = "absolute_reference_prompt has no place for the reference: write {reference} where it shall stand";
+    let reference = "absolute_reference_prompt has no place for the reference: write {reference} where it belongs";
     check("[a]\nabsolute_reference_prompt = '{query} {answer} {rubric}'", "a", reference);
     let reasons = "score_reasons is \"score\": it must be another place like score_place, or empty";
     check("[a]\nlike = 'mr3'\nscore_reasons = 'score'", "a", reasons);
