@@ -14,7 +14,7 @@ use tempfile::TempDir;
 /// A home that holds nothing at first.
 pub(crate) struct Home {
     folder: TempDir,
-    variables: Vec<(&'static str, String)>,
+    pub(crate) variables: Vec<(&'static str, String)>,
 }
 
 /// How a command ended.
@@ -24,6 +24,10 @@ pub(crate) struct Run {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
+
+/// The built-in model stands in for the judge without having passed the examination.
+pub(crate) const STAND_IN: [(&str, &str); 2] =
+    [("HONE_CRITIC_EXAMINATION", "false"), ("HONE_CRITIC_FALLBACK", "generator")];
 
 impl Home {
     pub(crate) fn new() -> Home {
@@ -57,9 +61,7 @@ impl Home {
             .env("HONE_HOME", self.path("data"))
             .env("HONE_CONFIG", self.path("config"))
             .env("HONE_OFFLINE", "1")
-            // The built-in model stands in for the judge, which it does not pass an examination for.
-            .env("HONE_CRITIC_EXAMINATION", "false")
-            .env("HONE_CRITIC_FALLBACK", "generator")
+            .envs(STAND_IN)
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
