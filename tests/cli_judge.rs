@@ -11,7 +11,7 @@ const MODEL: &str = "smollm2:135m";
 
 /// The built-in model is installed, and what hone ships with decides who grades.
 fn home_with_shipped_judges() -> Home {
-    let home = Home::new().variable("HONE_CRITIC_EXAMINATION", "true").variable("HONE_CRITIC_FALLBACK", "likelihood");
+    let home = Home::with_shipped_judges();
     assert_eq!(home.run(&["pull", &smollm2(), "--name", MODEL]).code, 0);
     home
 }

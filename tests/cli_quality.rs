@@ -17,8 +17,12 @@ const ANSWER: &str = "100 degrees Celsius";
 
 /// A home in which the built-in model answers, and judges briefly and with patience.
 fn home() -> Home {
-    Home::new()
-        .variable("HONE_ENGINE_MODEL", &smollm2())
+    quick(Home::new())
+}
+
+/// The built-in model answers, and judges in few words and without haste.
+fn quick(home: Home) -> Home {
+    home.variable("HONE_ENGINE_MODEL", &smollm2())
         .variable("HONE_CRITIC_FEEDBACK_TOKENS", "24")
         .variable("HONE_CRITIC_GRADE_TIMEOUT", "600")
 }
@@ -308,7 +312,7 @@ fn what_was_judged_otherwise_is_no_part_of_this_run() {
 /// A judge that was named on the command line and is not to be had.
 #[track_caller]
 fn check_no_judge(judge: &str, complaint: &str) {
-    let home = home();
+    let home = quick(Home::with_shipped_judges());
     let judge = judge.replace('~', home.path("").to_str().unwrap());
     home.write("broken.gguf", b"GGUF, but no model");
     let input = home.write("in.jsonl", b"{\"query\": \"Q\", \"answer\": \"A\"}\n");
@@ -320,7 +324,7 @@ fn check_no_judge(judge: &str, complaint: &str) {
         assert_eq!(run.code, 1, "{}", run.stderr);
         assert!(run.stderr.contains(complaint), "{}", run.stderr);
     }
-    let home = home.variable("HONE_CRITIC_FALLBACK", "generator");
+    let home = home.variable("HONE_CRITIC_FALLBACK", "generator").variable("HONE_CRITIC_EXAMINATION", "false");
     let grade = home.json(&[&one[..], &["--json"]].concat());
     assert_eq!((&grade["self_graded"], &grade["judge"]), (&json!(true), &json!(smollm2())));
 }

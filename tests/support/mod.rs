@@ -26,12 +26,17 @@ pub(crate) struct Run {
 }
 
 /// The built-in model stands in for the judge without having passed the examination.
-pub(crate) const STAND_IN: [(&str, &str); 2] =
-    [("HONE_CRITIC_EXAMINATION", "false"), ("HONE_CRITIC_FALLBACK", "generator")];
+const STAND_IN: [(&str, &str); 2] = [("HONE_CRITIC_EXAMINATION", "false"), ("HONE_CRITIC_FALLBACK", "generator")];
 
 impl Home {
     pub(crate) fn new() -> Home {
-        Home { folder: tempfile::tempdir().unwrap(), variables: Vec::new() }
+        let variables = STAND_IN.map(|(name, value)| (name, value.to_owned())).to_vec();
+        Home { folder: tempfile::tempdir().unwrap(), variables }
+    }
+
+    /// A folder in which what hone ships with decides who grades.
+    pub(crate) fn with_shipped_judges() -> Home {
+        Home { variables: Vec::new(), ..Home::new() }
     }
 
     pub(crate) fn variable(mut self, name: &'static str, value: &str) -> Home {
@@ -61,7 +66,6 @@ impl Home {
             .env("HONE_HOME", self.path("data"))
             .env("HONE_CONFIG", self.path("config"))
             .env("HONE_OFFLINE", "1")
-            .envs(STAND_IN)
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -31,8 +31,7 @@ impl Terminal {
         command.env("HONE_CONFIG", home.path("config"));
         command.env("HONE_OFFLINE", "1");
         command.env("TERM", "xterm-256color");
-        let variables = home.variables.iter().map(|(name, value)| (*name, value.as_str()));
-        crate::support::STAND_IN.into_iter().chain(variables).for_each(|(name, value)| command.env(name, value));
+        home.variables.iter().for_each(|(name, value)| command.env(name, value));
         let child = pair.slave.spawn_command(command).unwrap();
         let keyboard = Arc::new(Mutex::new(pair.master.take_writer().unwrap()));
         let screen = Arc::new(Mutex::new(vt100::Parser::new(size.rows, size.cols, 200)));

@@ -1,5 +1,6 @@
 //! The kinds of requests to a judge, and what they share.
 
+use hone_protocol::prospect::NO_VERDICT;
 use hone_protocol::{Completion, Grade, Judging, Preference};
 
 use crate::judge::{Form, Judge};
@@ -97,7 +98,7 @@ pub(crate) fn without_verdict<V: Verdict>(mut verdict: V, failure: &str) -> V {
 
 /// Says that the judge wrote no verdict, and what was expected of it.
 pub(crate) fn no_verdict(expected: &str) -> String {
-    format!("the judge wrote no verdict: expected {expected}")
+    format!("{NO_VERDICT}: expected {expected}")
 }
 
 /// Reasons without the label that prompts ask for, or end with.

@@ -152,9 +152,10 @@ fn a_judge_without_a_verdict_is_asked_twice() {
     let id = stage.ask("why?");
     stage.wait(|envelope| envelope.subject() == Subject::CritiqueResult && envelope.sender == "backlog");
     let heard = stage.stop();
-    assert_eq!(grades_of(&heard, id), vec![Err(NO_VERDICT.to_owned()); 2]);
+    let failures: Vec<String> = grades_of(&heard, id).into_iter().map(Result::unwrap_err).collect();
+    assert!(failures.len() == 2 && failures.iter().all(|failure| failure.starts_with(NO_VERDICT)), "{failures:?}");
     let engram = stage.engram(id);
-    assert_eq!((engram.grade.unwrap().judging.failure.as_deref(), engram.due), (Some(NO_VERDICT), None));
+    assert_eq!((engram.grade.unwrap().judging.failure, engram.due), (failures.last().cloned(), None));
 }
 
 /// An answer of this number, as if a generator had given it.
