@@ -34,7 +34,7 @@ fn a_badge_appears_under_its_answer_and_spoils_no_line_that_is_being_typed() {
     terminal.wait_for("second badge", |lines| lines.iter().filter(|line| is_badge(line)).count() == 2);
     terminal.type_text("/why\r");
     // The model's path may be long, and the screen breaks the line where it ends.
-    terminal.wait_for("reason", |lines| lines.concat().replace(' ', "").contains("(gradesitsownanswer)"));
+    terminal.wait_for("reason", |lines| lines.concat().replace(' ', "").contains("(self-graded)"));
     terminal.type_text("/good\r");
     terminal.wait_for("note", |lines| lines.iter().any(|line| line.contains("noted: a good answer")));
     terminal.type_text("\u{4}");
