@@ -157,7 +157,7 @@ impl Opinion {
 }
 
 impl<'a> Evidence<'a> {
-    /// The evidence about an answer from what was said to the two [requests](Likelihood::requests).
+    /// The evidence about an answer from what was said to the two [`requests`].
     pub(crate) fn of(query: &'a str, answer: &'a str, is_suspicious: bool, said: [&'a Completion; 2]) -> Self {
         let [after, alone] = said.map(|completion| completion.logprobs.as_slice());
         Evidence { query, answer, is_suspicious, after, alone }
