@@ -78,3 +78,12 @@ fn a_judge_that_guesses_does_not_pass_and_does_not_grade() {
     let grade = ["grade", "--query", "Is fire hot?", "--answer", "Yes.", "--judge", MODEL];
     assert!(home.run(&grade).stderr.contains("do not rely on these grades"));
 }
+
+/// Neither a download of gigabytes nor another judge's marks under its name.
+#[test]
+fn only_an_installed_judge_is_examined() {
+    let home = home_with_shipped_judges();
+    let run = home.run(&["judge", "exam"]);
+    assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{}", run.stderr);
+    assert!(run.stderr.contains("hone pull prometheus:7b"), "{}", run.stderr);
+}

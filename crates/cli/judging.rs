@@ -109,8 +109,11 @@ impl JudgeSession {
     /// # Errors
     /// When it is not installed, or the engine cannot be started.
     pub(crate) fn open_for_examination(app: &App) -> anyhow::Result<JudgeSession> {
-        let model = asked_model(app, &app.config.critic, &app.config.critic.model);
-        app.installed(model)?;
+        let mut config = app.config.clone();
+        config.critic.fallback = Fallback::None;
+        let app = &app.with_config(config);
+        let model = asked_model(app, &app.config.critic, "");
+        app.store.show(model)?;
         let judge = app.judge(app.generator()?)?.in_lane(Lane::Batch).of_unknown_authors();
         judge.set_standings(Standings::default());
         let setting = Setting::new(app, &judge, model);
