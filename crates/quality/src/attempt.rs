@@ -36,18 +36,28 @@ pub(crate) struct Attempt {
 impl Attempt {
     /// The first attempt, for answers with `characters` characters in total.
     pub(crate) fn first(judge: &Judge, answered_by: &str, characters: usize) -> Attempt {
-        let likelihood = judge.first_likelihood(answered_by);
-        let configured = judge.settings().model.as_str();
-        Attempt {
+        let mut attempt = Attempt {
             judge: judge.clone(),
             answered_by: answered_by.to_owned(),
-            model: likelihood.as_ref().map_or(configured, |likelihood| &likelihood.name).to_owned(),
-            likelihood,
+            model: judge.settings().model.clone(),
+            likelihood: None,
             shown: characters,
             n_shortened: 0,
             tokens_before: 0,
             queue_seconds_before: 0.0,
             started: Instant::now(),
+        };
+        judge.first_stand_in(answered_by).into_iter().for_each(|stand_in| attempt.replace_judge(stand_in));
+        attempt
+    }
+
+    fn replace_judge(&mut self, stand_in: FallbackJudge) {
+        match stand_in {
+            FallbackJudge::Generator => self.model = self.answered_by.clone(),
+            FallbackJudge::Likelihood(likelihood) => {
+                self.model = likelihood.name.clone();
+                self.likelihood = Some(likelihood);
+            }
         }
     }
 
@@ -95,15 +105,13 @@ impl Attempt {
             false => Err(String::new()),
         };
         match fallback {
-            Ok(FallbackJudge::Generator) => {
-                self.judge.tell_once(&format!("{error}: {} grades its own answers instead", self.answered_by));
-                self.model = self.answered_by.clone();
-                Ok(())
-            }
-            Ok(FallbackJudge::Likelihood(likelihood)) => {
-                self.judge.tell_once(&format!("{error}: the likelihood judge grades instead"));
-                self.model = likelihood.name.clone();
-                self.likelihood = Some(likelihood);
+            Ok(stand_in) => {
+                let who = match &stand_in {
+                    FallbackJudge::Generator => format!("{} grades its own answers", self.answered_by),
+                    FallbackJudge::Likelihood(_) => "the likelihood judge grades".to_owned(),
+                };
+                self.judge.tell_once(&format!("{error}: {who} instead"));
+                self.replace_judge(stand_in);
                 Ok(())
             }
             Err(reason) => {

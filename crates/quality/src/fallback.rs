@@ -24,8 +24,7 @@ impl Judge {
         }
         match self.standings().judge {
             Standing::Barred(reason) => match self.fallback(answered_by) {
-                Ok(FallbackJudge::Likelihood(_)) => None,
-                Ok(FallbackJudge::Generator) => Some(reason),
+                Ok(_) => None,
                 Err(other) if other.is_empty() => Some(reason),
                 Err(other) => Some(format!("{reason}; {other}")),
             },
@@ -33,15 +32,13 @@ impl Judge {
         }
     }
 
-    /// The likelihood judge, if the first attempt is its.
-    pub(crate) fn first_likelihood(&self, answered_by: &str) -> Option<Arc<Likelihood>> {
-        let is_configured = self.settings().model == LIKELIHOOD;
-        let is_barred = matches!(self.standings().judge, Standing::Barred(_));
-        match self.fallback(answered_by) {
-            _ if is_configured => self.likelihood(),
-            Ok(FallbackJudge::Likelihood(likelihood)) if is_barred => Some(likelihood),
-            _ => None,
+    /// What judges from the first attempt on, in the place of a model that is asked as the judge.
+    pub(crate) fn first_stand_in(&self, answered_by: &str) -> Option<FallbackJudge> {
+        if self.settings().model == LIKELIHOOD {
+            return self.likelihood().map(FallbackJudge::Likelihood);
         }
+        let is_barred = matches!(self.standings().judge, Standing::Barred(_));
+        self.fallback(answered_by).ok().filter(|_| is_barred)
     }
 
     /// What stands in for the judge when it judges an answer of this model.

@@ -55,6 +55,7 @@ impl<T: Task> JudgeRun<T> {
         let examined: Vec<Examined> = answers.map(|answer| Examined::of(task.query(), answer, leaves_out)).collect();
         let characters = examined.iter().map(|examined| examined.shown.chars().count()).sum();
         let attempt = Attempt::first(&judge, answered_by, characters);
+        let judge = if attempt.is_by_stand_in() { judge.standing_in() } else { judge };
         let refusal = judge.refusal(answered_by).map(|reason| Refusal { reason, closed: bounded(0).1 });
         let (shown, mut requests) = (shown(&judge, &task, &examined, &attempt), Vec::new());
         if refusal.is_none() {

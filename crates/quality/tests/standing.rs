@@ -76,6 +76,17 @@ fn the_likelihood_judge_grades_for_one_that_is_barred_or_missing() {
 }
 
 #[test]
+fn the_model_that_answered_grades_for_a_barred_judge_only_if_it_has_passed() {
+    let barred = || Standing::Barred("able guesses".into());
+    let passed = Standings { generator: Standing::Passed, ..examined(barred()) };
+    let able = judge("able", Fallback::Generator, passed);
+    assert_eq!(able.refusal(ANSWERER), None);
+    let grade = able.judge(task("That is right."), ANSWERER);
+    assert_eq!((grade.score, grade.judging.judge.as_str(), grade.judging.self_graded), (Some(2), ANSWERER, true));
+    assert!(judge("able", Fallback::Generator, examined(barred())).refusal(ANSWERER).is_some());
+}
+
+#[test]
 fn nobody_grades_answers_that_no_judge_can_tell_apart() {
     let barred = || examined(Standing::Barred("able guesses".into()));
     let refusal = judge("able", Fallback::Likelihood, barred()).refusal("another:7b").unwrap();
