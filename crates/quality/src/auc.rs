@@ -55,7 +55,8 @@ fn share(others: &[f64], wins: impl Fn(f64) -> f64) -> f64 {
     others.iter().map(|other| wins(*other)).sum::<f64>() / others.len() as f64
 }
 
-fn wins(good: f64, bad: f64) -> f64 {
+/// 1 if the good answer has the higher score, and half of it for a tie.
+pub(crate) fn wins(good: f64, bad: f64) -> f64 {
     match good.partial_cmp(&bad) {
         Some(std::cmp::Ordering::Greater) => 1.0,
         Some(std::cmp::Ordering::Equal) => 0.5,

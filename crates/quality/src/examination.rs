@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use question::{Answers, Question, Set};
 
-use crate::auc::{Auc, area_under_curve};
+use crate::auc::{Auc, area_under_curve, wins};
 use crate::grading::GradeTask;
 
 /// Stages of an examination: with fewer questions, the interval says nothing.
@@ -74,14 +74,9 @@ impl Marks {
 }
 
 fn pairwise_accuracy(grades: &[QuestionGrades]) -> f64 {
-    let in_order = |above: f64, below: f64| match above.partial_cmp(&below) {
-        Some(std::cmp::Ordering::Greater) => 1.0,
-        Some(std::cmp::Ordering::Equal) => 0.5,
-        _ => 0.0,
-    };
     let of_question = |grades: &QuestionGrades| {
         let QuestionGrades { good, mediocre, bad, .. } = *grades;
-        (in_order(good, mediocre) + in_order(mediocre, bad) + in_order(good, bad)) / 3.0
+        (wins(good, mediocre) + wins(mediocre, bad) + wins(good, bad)) / 3.0
     };
     grades.iter().map(of_question).sum::<f64>() / grades.len() as f64
 }
