@@ -5,7 +5,7 @@ use hone_protocol::{Completion, GenerationEvent};
 
 use crate::attempt::Attempt;
 use crate::judge::Judge;
-use crate::likelihood::{self, Evidence, Opinion};
+use crate::likelihood::{Evidence, Opinion};
 use crate::request::{Progress, Request};
 use crate::shorten::shortened;
 use crate::suspicion::Examined;
@@ -145,9 +145,11 @@ impl<T: Task> JudgeRun<T> {
 
     /// What the likelihood judge's requests say about each answer.
     fn evidence<'a>(&'a self, said: &'a [&'a Completion]) -> impl Iterator<Item = Evidence<'a>> {
-        let answers = self.task.answers().into_iter().zip(&self.examined).zip(said.chunks_exact(2));
+        let answers = self.task.answers();
+        let said = said.chunks_exact(said.len() / answers.len());
+        let answers = answers.into_iter().zip(&self.examined).zip(said);
         answers.map(|((answer, examined), said)| {
-            Evidence::of(self.task.query(), answer, examined.suspicion.is_some(), [said[0], said[1]])
+            Evidence::of(self.task.query(), answer, examined.suspicion.is_some(), said)
         })
     }
 
@@ -184,8 +186,8 @@ fn ask<T: Task>(judge: &Judge, task: &T, shown: &Shown, attempt: &Attempt) -> Ve
             requests.map(|(prompt, form)| judge.ask(&attempt.model, prompt, form)).collect()
         }
         Some(judging) => {
-            let answers = task.answers().into_iter();
-            let requests = answers.flat_map(|answer| likelihood::requests(&judging.name, task.query(), answer));
+            let (answers, fit) = (task.answers().into_iter(), judge.fit(judging, attempt.answered_by()));
+            let requests = answers.flat_map(|answer| fit.requests(&judging.name, task.query(), answer));
             requests.map(|request| judge.ask_for_likelihood(request)).collect()
         }
     }

@@ -97,14 +97,14 @@ impl Likelihood {
     }
 }
 
-/// The requests to `model` whose log-probabilities the features are computed from: the answer after its question, and after
-/// none.
-pub(crate) fn requests(model: &str, query: &str, answer: &str) -> [GenerateRequest; 2] {
-    [query, NO_QUESTION].map(|question| GenerateRequest {
+/// The request to `model` for the log-probabilities of an answer to a question, and for the likeliest token at each position if
+/// that is wanted.
+fn request(model: &str, question: &str, answer: &str, wants_likeliest: bool) -> GenerateRequest {
+    GenerateRequest {
         forced_answer: Some(answer.to_owned()),
-        logprobs: LogprobOptions { top: Some(1), named: Vec::new() },
+        logprobs: LogprobOptions { top: Some(usize::from(wants_likeliest)), named: Vec::new() },
         ..GenerateRequest::new(model, Prompt::Chat(vec![Message::new(Role::User, question)]))
-    })
+    }
 }
 
 /// The features of an answer, by name, with the log-probabilities of `model`. This is what coefficients are fitted to.
@@ -117,13 +117,21 @@ pub fn features_of(
     query: &str,
     answer: &str,
 ) -> Result<Vec<(&'static str, f64)>, GenerateError> {
-    let [after, alone] = requests(model, query, answer).map(|request| Generation::start(generator, request).complete());
-    let (after, alone) = (after?, alone?);
+    let ask = |question| Generation::start(generator, request(model, question, answer, true)).complete();
+    let (after, alone) = (ask(query)?, ask(NO_QUESTION)?);
     let is_suspicious = suspicion(query, answer).is_some();
-    Ok(Evidence::of(query, answer, is_suspicious, [&after, &alone]).features().collect())
+    Ok(Evidence::of(query, answer, is_suspicious, &[&after, &alone]).features().collect())
 }
 
 impl Fit {
+    /// The requests to `model` that its features need: the answer after its question and, if a feature compares with it, after
+    /// none.
+    pub(crate) fn requests(&self, model: &str, query: &str, answer: &str) -> Vec<GenerateRequest> {
+        let questions = [Some(query), self.features.contains_key(features::INFORMATION).then_some(NO_QUESTION)];
+        let wants_likeliest = self.features.contains_key(features::LIKELIEST_SHARE);
+        questions.into_iter().flatten().map(|question| request(model, question, answer, wants_likeliest)).collect()
+    }
+
     /// What it thinks of an answer.
     pub(crate) fn opinion(&self, evidence: &Evidence<'_>) -> Opinion {
         let contribution = |(name, weight): (&String, &Weight)| {
@@ -157,10 +165,10 @@ impl Opinion {
 }
 
 impl<'a> Evidence<'a> {
-    /// The evidence about an answer from what was said to the two [`requests`].
-    pub(crate) fn of(query: &'a str, answer: &'a str, is_suspicious: bool, said: [&'a Completion; 2]) -> Self {
-        let [after, alone] = said.map(|completion| completion.logprobs.as_slice());
-        Evidence { query, answer, is_suspicious, after, alone }
+    /// The evidence about an answer from what was said to the [requests](Fit::requests).
+    pub(crate) fn of(query: &'a str, answer: &'a str, is_suspicious: bool, said: &[&'a Completion]) -> Self {
+        let logprobs = |index: usize| said.get(index).map_or(&[][..], |completion| completion.logprobs.as_slice());
+        Evidence { query, answer, is_suspicious, after: logprobs(0), alone: logprobs(1) }
     }
 }
 
@@ -174,6 +182,8 @@ mod tests {
             for fit in [&likelihood.own, &likelihood.foreign] {
                 assert!(fit.features.keys().all(|name| features::named(name).is_some()), "{fit:?}");
                 assert!(fit.features.values().all(|weight| weight.deviation > 0.0), "{fit:?}");
+                let n_requests = fit.requests("m", "q", "a").len();
+                assert_eq!(n_requests, 1 + usize::from(fit.features.contains_key("information")), "{fit:?}");
                 assert!(fit.auc.low < fit.auc.value && fit.auc.value < fit.auc.high, "{fit:?}");
             }
         }

@@ -49,13 +49,13 @@ pub(super) const FEATURES: [Feature; 12] = [
         compute: |evidence| share(evidence.after(), |logprob| logprob < UNLIKELY),
     },
     Feature {
-        name: "likeliest_share",
+        name: LIKELIEST_SHARE,
         speaks_for: "the model would often have said the same",
         speaks_against: "the model would have said something else",
         compute: |evidence| share(evidence.after.iter(), is_likeliest),
     },
     Feature {
-        name: "information",
+        name: INFORMATION,
         speaks_for: "it belongs to this question",
         speaks_against: "it hardly belongs to this question",
         compute: |evidence| evidence.information().sum::<f64>() / (evidence.after.len().max(1) as f64).sqrt(),
@@ -104,6 +104,10 @@ pub(super) const FEATURES: [Feature; 12] = [
     },
 ];
 
+/// The feature that needs the likeliest token at each position.
+pub(super) const LIKELIEST_SHARE: &str = "likeliest_share";
+/// The feature that needs the log-probabilities of the answer without its question.
+pub(super) const INFORMATION: &str = "information";
 /// A token below this log-probability surprises the model: less than one chance in fifty.
 const UNLIKELY: f64 = -4.0;
 
