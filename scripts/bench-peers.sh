@@ -8,7 +8,7 @@
 #   BENCH_7B         a 7B file to use instead
 #   BENCH_REPEATS    how often each engine runs each test in each of its two turns (3)
 #   BENCH_THREADS    threads of both engines (one for each core)
-#   LLAMA_CPP_BIN         a folder that holds llama-bench, and perhaps llama-batched-bench: nothing is built then
+#   LLAMA_CPP_BIN         a folder that holds llama-bench, and perhaps llama-batched-bench and llama-server: nothing is built then
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -33,8 +33,8 @@ build_llama_cpp() {
         export PATH=$cache/tools/bin:$PATH PYTHONPATH=$cache/tools${PYTHONPATH:+:$PYTHONPATH}
     fi
     cmake -S "$cache/source/vendor/llama.cpp" -B "$cache/llama.cpp" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
-        -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF >&2
-    cmake --build "$cache/llama.cpp" --parallel --target llama-bench llama-batched-bench >&2
+        -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=ON >&2
+    cmake --build "$cache/llama.cpp" --parallel --target llama-bench llama-batched-bench llama-server >&2
 }
 
 # Every line of $samples is a test, an engine and tokens per second.
@@ -140,3 +140,8 @@ say 'candle'
 run_hone 'built-in pp512' "$built_in" candle --backend candle -p 512 -n 0
 run_hone 'built-in tg128' "$built_in" candle --backend candle -p 0 -n 128
 report
+if [ -x "$llama/llama-server" ]; then
+    say 'servers'
+    echo
+    scripts/bench-server.py "$built_in" --llama-server "$llama/llama-server" --threads "$threads"
+fi

@@ -1,4 +1,5 @@
-//! The rules of ARCHITECTURE.md about who may depend on whom, checked against what cargo knows and what the sources say.
+//! The rules of ARCHITECTURE.md about who may depend on whom, checked against what cargo knows and what the sources
+//! say.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +16,7 @@ mod modules;
 mod source_reader;
 
 /// Every crate with the crates of the workspace that it may use, lowest first.
-const LAYERS: [(&str, &[&str]); 10] = [
+const LAYERS: [(&str, &[&str]); 11] = [
     ("hone-protocol", &[]),
     ("hone-files", &[]),
     ("hone-bus", &["hone-protocol"]),
@@ -25,6 +26,7 @@ const LAYERS: [(&str, &[&str]); 10] = [
     ("hone-memory", &["hone-protocol", "hone-files"]),
     ("hone-quality", &["hone-protocol"]),
     ("hone-agents", &["hone-protocol", "hone-bus", "hone-quality", "hone-memory"]),
+    ("hone-server", &["hone-protocol", "hone-files", "hone-bus", "hone-memory", "hone-quality", "hone-agents"]),
     (
         "hone",
         &[
@@ -36,15 +38,17 @@ const LAYERS: [(&str, &[&str]); 10] = [
             "hone-memory",
             "hone-quality",
             "hone-agents",
+            "hone-server",
         ],
     ),
 ];
 
 /// Packages that only one crate may name among its dependencies.
-const OWNERS: [(&str, &[&str]); 3] = [
+const OWNERS: [(&str, &[&str]); 4] = [
     ("hone-engine", &["candle-core", "candle-nn", "candle-transformers", "tokenizers"]),
     ("hone-models", &["hf-hub", "rustls", "rustls-native-certs", "ureq"]),
     ("hone-memory", &["sled", "usearch"]),
+    ("hone-server", &["axum", "hyper"]),
 ];
 
 /// Sources and folders, from the workspace's root, that may hold `unsafe`.

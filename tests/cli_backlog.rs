@@ -1,5 +1,5 @@
-//! Answers whose grades are due, as a person meets them: left by a question or a chat, graded by `hone grade --due` or by the
-//! next chat, whatever is killed meanwhile. `HONE_TORTURE=1` asks 300 questions where it otherwise asks a few.
+//! Answers whose grades are due, as a person meets them: left by a question or a chat, graded by `hone grade --due` or
+//! by the next chat, whatever is killed meanwhile. `HONE_TORTURE=1` asks 300 questions where it otherwise asks a few.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
@@ -58,6 +58,8 @@ fn remember_due(home: &Home, n: u64) {
             query: format!("What is {number} and {number}?"),
             answer: format!("It is {}.", 2 * number),
             thinking: String::new(),
+            tool_calls: Vec::new(),
+            is_raw: false,
             model: smollm2(),
             sampling: SamplingOptions::default(),
             finish_reason: Some(FinishReason::Stop),

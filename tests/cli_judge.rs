@@ -3,9 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 mod support;
+#[path = "support/terminal.rs"]
+mod terminal;
 
 use serde_json::Value;
 use support::{Home, smollm2};
+#[cfg(unix)]
+use terminal::Terminal;
 
 const MODEL: &str = "smollm2:135m";
 
@@ -55,7 +59,7 @@ fn the_likelihood_judge_grades_the_answers_of_its_own_model() {
 
 #[test]
 fn nothing_grades_where_no_judge_knows_better_than_chance() {
-    let home = home_with_shipped_judges();
+    let home = home_with_shipped_judges().variable("HONE_CRITIC_LEAST_AUC", "0.95");
     // Under another name its answers count as another model's.
     let answer = home.json_with_code(&["chat", "Is fire hot?", "--grade", "--json", "-m", &smollm2(), "-N", "20"], 0);
     let grade = &answer["grade"];
@@ -86,4 +90,42 @@ fn only_an_installed_judge_is_examined() {
     let run = home.run(&["judge", "exam"]);
     assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{}", run.stderr);
     assert!(run.stderr.contains("hone pull prometheus:7b"), "{}", run.stderr);
+}
+
+/// The chat finds out by itself, while nobody waits, and the next one continues where the first was left.
+#[cfg(unix)]
+#[test]
+fn an_idle_chat_examines_its_judge_and_says_what_came_of_it() {
+    let home = home_with_shipped_judges()
+        .variable("HONE_CRITIC_FEEDBACK_TOKENS", "1")
+        .variable("HONE_CRITIC_MODEL", MODEL)
+        .variable("HONE_CRITIC_GRADE_TIMEOUT", "3600");
+    let verdicts = || std::fs::read_dir(home.path("data/cache/grades")).map_or(0, Iterator::count);
+    let chat = || {
+        let chat = Terminal::chat(&home, &["--max-tokens", "8"]);
+        chat.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
+        chat
+    };
+    let mut first = chat();
+    while verdicts() < 8 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    first.type_text("Is fire hot?\r");
+    let has_answered = |lines: &[String]| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == ">");
+    first.wait_for("answer", has_answered);
+    first.type_text("\u{4}");
+    assert!(first.child.wait().unwrap().success());
+    let before = verdicts();
+    assert!((8..180).contains(&before), "{before} of 180 gradings: the first chat was left too late");
+    let mut second = chat();
+    while !home.path("data/judges").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let is_told = |lines: &[String]| lines.concat().replace(' ', "").contains("smollm2:135mdidnotpassitsexamination");
+    second.wait_for("result", is_told);
+    second.type_text("\u{4}");
+    assert!(second.child.wait().unwrap().success());
+    assert!(verdicts() > before);
+    let rows = home.json(&["judge", "list", "--json"]);
+    assert_eq!(row(&rows, MODEL, "")["passed"], false);
 }

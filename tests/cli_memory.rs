@@ -9,8 +9,8 @@ use std::path::Path;
 
 use hone_memory::{Engram, EngramKind, MemoryOptions, MemoryStore};
 use hone_protocol::{
-    Critique, Envelope, Feedback, Grade, Judging, Nothing, Payload, QueryId, Rating, RespondentId, SamplingOptions,
-    SessionId, Timestamp,
+    ComparedAnswer, Comparison, Critique, Envelope, Feedback, Grade, Judging, JudgingMethod, Nothing, Payload,
+    Preference, QueryId, Rating, RespondentId, SamplingOptions, SessionId, Timestamp,
 };
 use serde_json::{Value, json};
 use support::{Home, embedder, smollm2};
@@ -33,6 +33,7 @@ fn engram(number: u64, grade: Option<Grade>) -> Engram {
         answer: format!("It is {number}.\u{1b}[2J"),
         at: Timestamp(1_769_884_200_000 + 1_000 * number),
         session_id: SessionId::from_bits(7),
+        owner: None,
         respondent_id: RespondentId::A,
         model: "smollm2:135m".into(),
         sampling: SamplingOptions::default(),
@@ -186,16 +187,59 @@ fn an_import_says_which_lines_are_wrong_and_writes_none() {
     check_failure(&home, &["memory", "export", "/no/such/folder/file"], 1, "/no/such/folder/file");
 }
 
+/// A grade from log-probabilities, a grade of one's own answer, and a comparison of one's own.
+#[test]
+fn grades_and_comparisons_are_marked_wherever_they_are_shown() {
+    let home = home_with_memory();
+    let likelihood = Judging { method: JudgingMethod::Likelihood, self_graded: true, ..grade(5, true).judging };
+    let store = memory(&home);
+    store.remember(engram(4, Some(Grade { judging: likelihood, ..grade(5, true) })), None).unwrap();
+    store.remember(Engram { respondent_id: RespondentId::B, correlation_id: id(2), ..engram(5, None) }, None).unwrap();
+    let compared = |number| ComparedAnswer { query_id: id(number), model: "smollm2:135m", grade: None };
+    let judging = Judging { judge: "smollm2:135m".into(), ..Judging::default() };
+    let preference = Preference { winner: Some(RespondentId::A), consistent: true, judging, ..Preference::default() };
+    store.annotate_pairwise(&Comparison::new(compared(2), compared(5), preference)).unwrap();
+    drop(store);
+    let listed = home.run(&["memory", "list"]).stdout;
+    assert!(["◇ 5/5", "○ 2/5", "● 4/5"].iter().all(|mark| listed.contains(mark)), "{listed}");
+    let shown = home.run(&["memory", "show", &id(2).to_string()]).stdout;
+    assert!(
+        shown.contains("○ the better of two (log-odds of A +0.00, both orders agree, by smollm2:135m (self-graded))")
+    );
+    let exported: Vec<Value> =
+        home.run(&["memory", "export"]).stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |number: u64| exported.iter().find(|it| it.to_string().contains(&id(number).to_string())).unwrap();
+    let holds = |number, text: &str| assert!(of(number).to_string().contains(text), "{}", of(number));
+    holds(1, "\"self_graded\":false");
+    holds(4, "\"judging_method\":\"likelihood\"");
+    holds(4, "\"self_graded\":true");
+    assert!(exported.iter().filter(|it| it.to_string().contains("\"compared\":{")).count() == 2, "{exported:?}");
+    let statistics = home.run(&["memory", "stats"]).stdout;
+    let lines: Vec<String> =
+        statistics.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for line in [
+        "◇ likelihood with prometheus:7b (self-graded) for helpfulness 1 5.00 0 0 0 0 1",
+        "○ prometheus:7b (self-graded) for helpfulness 1 2.00 0 1 0 0 0",
+        "○ smollm2:135m (self-graded) 1 1 1 0 0",
+    ] {
+        assert!(lines.contains(&line.to_string()), "{lines:#?}");
+    }
+}
+
 #[test]
 fn what_is_remembered_is_counted() {
     let home = home_with_memory();
     let run = home.run(&["memory", "stats"]);
     let lines: Vec<String> =
         run.stdout.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-    assert_eq!(lines[1], "all 3 2 1 3.00 0 0 0 0", "the unscored count in no mean");
-    assert!(lines.contains(&"scores 1/5: 0, 2/5: 1, 3/5: 0, 4/5: 1, 5/5: 0".to_string()), "{lines:?}");
+    assert_eq!(lines[1], "all 3 2 1 1 - 0 0 0 0", "what a model says of itself is on another scale");
+    assert!(lines.contains(&"● prometheus:7b for helpfulness 1 4.00 0 0 0 1 0".to_string()), "{lines:?}");
+    assert!(lines.contains(&"○ prometheus:7b (self-graded) for helpfulness 1 2.00 0 1 0 0 0".to_string()), "{lines:?}");
     let statistics = home.json(&["memory", "stats", "--json", "--check"]);
-    assert_eq!(statistics["all"]["unscored"], 1);
+    let all = &statistics["all"];
+    assert_eq!([&all["unscored"], &all["self_graded"], &all["mean_score"]], [&json!(1), &json!(1), &Value::Null]);
+    let by = statistics["judges"].as_array().unwrap().iter().map(|by| (&by["self_graded"], &by["mean_score"]));
+    assert_eq!(by.collect::<Vec<_>>(), [(&json!(true), &json!(2.0)), (&json!(false), &json!(4.0))]);
     assert_eq!(statistics["check"]["problems"], json!([]));
     assert_eq!(Home::new().json(&["memory", "stats", "--json"])["all"]["mean_score"], Value::Null);
 }
@@ -321,7 +365,8 @@ fn a_damaged_memory_is_repaired_and_says_what_is_lost() {
     damage(&home);
     let run = home.run(&["memory", "repair"]);
     assert_eq!(run.code, 1, "{}", run.stderr);
-    // sled writes the changes of a batch in any order: the third answer may stand in no other place than beside the second.
+    // sled writes the changes of a batch in any order: the third answer may stand in no other place than beside the
+    // second.
     let n_left = home.json(&["memory", "list", "--json"]).as_array().unwrap().len();
     assert!((1..=2).contains(&n_left), "{}", run.stdout);
     let expected = [

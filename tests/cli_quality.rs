@@ -379,7 +379,7 @@ fn what_is_cached_depends_on_the_rubric_and_can_be_done_without() {
     for entry in fs::read_dir(home.path("data/cache/grades")).unwrap() {
         fs::write(entry.unwrap().path(), "{\"score\": ").unwrap();
     }
-    assert_eq!(cached("5", &[]), 0, "a damaged entry is none");
+    assert_eq!(cached("5", &[]), 0, "a damaged entry does not count");
     assert_eq!(cached("6", &[]), 1);
 }
 

@@ -1,5 +1,5 @@
-//! What a chat recalls, measured with the real embedder on the half of the set that no setting was fitted on; and what leaves
-//! no trace.
+//! What a chat recalls, measured with the real embedder on the half of the set that no setting was fitted on; and what
+//! leaves no trace.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,8 +12,9 @@ fn home() -> Home {
     Home::new().variable("HONE_MEMORY_EMBEDDER", &embedder())
 }
 
-/// The floors are far enough below what was measured (benches/results/recall.txt) that another processor's rounding does not
-/// matter, and far enough above what the recall of whole exchanges by meaning alone reaches that its loss shows.
+/// The floors are far enough below what was measured (benches/results/recall.txt) that another processor's rounding
+/// does not matter, and far enough above what the recall of whole exchanges by meaning alone reaches that its loss
+/// shows.
 #[test]
 fn what_was_said_is_recalled_and_junk_is_not() {
     let report = home().json(&["memory", "eval", "--split", "held-out", "--json"]);

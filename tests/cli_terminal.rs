@@ -6,7 +6,7 @@ mod support;
 #[path = "support/terminal.rs"]
 mod terminal;
 
-use support::Home;
+use support::{Home, smollm2};
 use terminal::Terminal;
 
 fn position(lines: &[String], start: &str) -> Option<usize> {
@@ -50,6 +50,45 @@ fn a_badge_appears_under_its_answer_and_spoils_no_line_that_is_being_typed() {
         let mode = home.path("data").join(name).metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, expected, "{name}");
     }
+}
+
+#[test]
+fn any_answer_is_explained_also_in_a_later_session_and_if_it_was_graded_in_between() {
+    let home = Home::new().variable("HONE_CRITIC_GRADE_TIMEOUT", "3600");
+    let mut terminal = Terminal::chat(&home, &["--max-tokens", "16", "--respondent-b"]);
+    terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
+    let is_explained = |lines: &[String], number: &str, parts: &[&str]| {
+        let all = lines.concat().replace(' ', "");
+        let explanation = all.rsplit("answer[").next().unwrap_or_default();
+        explanation.starts_with(number) && parts.iter().all(|part| explanation.contains(part))
+    };
+    terminal.type_text("Is fire hot?\r");
+    terminal.wait_for("badge", |lines| lines.iter().any(|line| line.starts_with('○') && line.contains("/5")));
+    terminal.type_text("/why 1\r");
+    terminal.wait_for("explanation", |lines| is_explained(lines, "1]Isfirehot?", &["score○", "respondentB"]));
+    terminal.type_text("/why 2\r");
+    terminal.wait_for("error", |lines| lines.concat().contains("there is no answer 2: there are 1"));
+    terminal.type_text("\u{4}");
+    assert!(terminal.child.wait().unwrap().success());
+    let model = smollm2();
+    let asked =
+        home.run(&["chat", "--resume=", "Is ice cold?", "--model", &model, "--temperature", "0", "--max-tokens", "8"]);
+    assert_eq!(asked.code, 0, "{}", asked.stderr);
+    let graded = home.run(&["grade", "--due", "--model", &model]);
+    assert_eq!(graded.code, 0, "{}", graded.stderr);
+    let mut terminal = Terminal::chat(&home, &["--resume"]);
+    terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
+    terminal.type_text("/why\r");
+    terminal.wait_for("grade since", |lines| is_explained(lines, "2]Isicecold?", &["score○", "(self-graded)"]));
+    terminal.type_text("/why 1\r");
+    let of_both = ["score○", "respondentB○", "comparedbetter", "log-odds", "orders"];
+    let of_both_worse = ["score○", "respondentB○", "comparedworse", "log-odds", "orders"];
+    let of_both_even = ["score○", "respondentB○", "comparedasgood", "log-odds", "orders"];
+    terminal.wait_for("comparison", |lines| {
+        [of_both, of_both_worse, of_both_even].iter().any(|parts| is_explained(lines, "1]Isfirehot?", parts))
+    });
+    terminal.type_text("\u{4}");
+    assert!(terminal.child.wait().unwrap().success());
 }
 
 #[test]
@@ -140,12 +179,12 @@ fn an_event_that_is_monitored_cannot_drive_the_terminal() {
 fn one_question_is_monitored_behind_its_answer() {
     let home = Home::new();
     let terminal = Terminal::chat(&home, &["Is fire hot?", "--monitor", "--max-tokens", "4"]);
-    let lines = terminal.wait_for("last event", |lines| lines.iter().any(|line| line.contains("session.closed")));
+    // The answer may be stored before the conversation is closed, or after.
     let subjects = ["query.received", "response.generation", "memory.stored", "session.closed"];
-    let places = subjects.map(|subject| lines.iter().position(|line| line.contains(subject)));
-    assert!(places.iter().all(Option::is_some), "{lines:#?}");
+    let place = |lines: &[String], subject: &str| lines.iter().position(|line| line.contains(subject));
+    let lines = terminal.wait_for("all events", |lines| subjects.iter().all(|subject| place(lines, subject).is_some()));
     let answer = lines.iter().position(|line| !line.is_empty()).unwrap();
-    assert!(!lines[answer].contains("query.received") && Some(answer) < places[0], "{lines:#?}");
+    assert!(Some(answer) < place(&lines, "query.received"), "{lines:#?}");
 }
 
 #[cfg(unix)]

@@ -4,22 +4,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use hone_agents::{MemoryParts, RespondentB, TeamParts, ThinkingSettings};
-use hone_engine::embedder::{Embedder, Prefixes};
-use hone_engine::engine::{EngineHandle, EngineOptions};
+use hone_agents::{MemoryParts, RespondentB, TeamParts};
+use hone_engine::embedder::Prefixes;
+use hone_engine::engine::EngineOptions;
 use hone_engine::model::{Model, ModelOptions, check_file};
 use hone_memory::{MemoryOptions, MemoryStore, Ranking};
 use hone_models::{Bundle, CatalogModel, InstalledModel, PullOptions, Pulled, Role, Store, data_folder};
-use hone_protocol::{Embed, Generate, LocateModel, ModelFile};
-use hone_quality::{Judge, Rubric};
+use hone_protocol::{Embed, Generate, Grade, LocateModel, ModelFile};
+use hone_quality::examination::Marks;
+use hone_quality::{Jury, Rubric};
 
 use sysinfo::System;
 
 use crate::chat::shell::ModelShelf;
 use crate::config::{Config, Source};
-use crate::failure::usage;
+use crate::embedder::SharedEmbedder;
 use crate::judge;
+use crate::judge::calibration::Calibrated;
+use crate::judge::marks::{Asked, MarksStore};
 use crate::running::VisibleEngine;
+use crate::running::borrowing::{BorrowedEngine, Lender};
 use crate::stack::Stack;
 use crate::templates;
 use crate::terminal::Output;
@@ -42,6 +46,8 @@ pub(crate) struct StackOptions {
     pub(crate) works_off_backlog: bool,
     /// Whether the computed prefix of the conversation is saved for when it is resumed.
     pub(crate) keeps_prefix: bool,
+    /// How many questions are answered at once.
+    pub(crate) most_answers: usize,
 }
 
 /// What a command is given.
@@ -53,6 +59,7 @@ pub(crate) struct App {
     /// The installed models and the catalog.
     pub(crate) store: Arc<Store>,
     data_folder: PathBuf,
+    embedder: Arc<SharedEmbedder>,
 }
 
 impl App {
@@ -68,7 +75,9 @@ impl App {
         if let Some(bundle) = &bundle {
             prefer_bundled_model(&mut config, bundle, &store)?;
         }
-        Ok(App { config, output, store: Arc::new(store.with_bundle(bundle)), data_folder })
+        let store = Arc::new(store.with_bundle(bundle));
+        let embedder = Arc::new(embedder(&config, &store));
+        Ok(App { config, output, store, data_folder, embedder })
     }
 
     /// The folder for hone's data; it need not exist yet.
@@ -107,20 +116,37 @@ impl App {
         Ok(self.store.locate(name)?)
     }
 
-    /// Starts the engine according to the configuration.
+    /// The engine according to the configuration: that of a running server, or this process's own.
     ///
     /// # Errors
     /// When the device or the backend is unavailable.
     pub(crate) fn generator(&self) -> anyhow::Result<Arc<dyn Generate>> {
-        self.start_engine(self.engine_options()?)
+        self.generator_with(self.engine_options()?)
     }
 
-    fn start_engine(&self, options: EngineOptions) -> anyhow::Result<Arc<dyn Generate>> {
+    fn generator_with(&self, options: EngineOptions) -> anyhow::Result<Arc<dyn Generate>> {
+        let lender = match self.config.engine.shared {
+            true => Lender::find(&self.data_folder, &self.engine_settings(), self.output),
+            false => None,
+        };
+        let Some(lender) = lender else { return Ok(self.start_engine(options)?) };
+        let (store, data_folder) = (Arc::clone(&self.store), self.data_folder.clone());
+        let start = move || -> anyhow::Result<Arc<dyn Generate>> {
+            Ok(Arc::new(VisibleEngine::start(options.clone(), &store, &data_folder)?))
+        };
+        Ok(Arc::new(BorrowedEngine::new(lender, Box::new(start), self.output)))
+    }
+
+    fn start_engine(&self, options: EngineOptions) -> anyhow::Result<Arc<VisibleEngine>> {
         for model in options.draft.iter().chain(&options.pinned) {
             self.model_file(model)?;
         }
-        let engine = EngineHandle::start(options, self.store.clone())?;
-        Ok(Arc::new(VisibleEngine::new(engine, &self.data_folder)))
+        Ok(Arc::new(VisibleEngine::start(options, &self.store, &self.data_folder)?))
+    }
+
+    /// The engine's settings as processes compare them.
+    pub(crate) fn engine_settings(&self) -> String {
+        format!("{:?}", self.config.engine.options)
     }
 
     /// The engine's options according to the configuration.
@@ -128,16 +154,16 @@ impl App {
     /// # Errors
     /// When the device or the backend does not exist.
     pub(crate) fn engine_options(&self) -> anyhow::Result<EngineOptions> {
-        let engine = &self.config.engine;
-        let draft = Some(&engine.draft).filter(|name| !name.is_empty()).cloned();
-        let memory = engine.memory_limit.or_else(free_memory);
-        let (keep_alive, pinned) = (engine.keep_alive, engine.pinned.clone());
-        Ok(EngineOptions { draft, memory, keep_alive, pinned, ..self.model_options()?.into() })
+        let configured = &self.config.engine.options;
+        let memory = configured.memory.or_else(free_memory);
+        Ok(EngineOptions { memory, model: self.model_options()?, ..configured.clone() })
     }
 
     /// The same with a different configuration.
     pub(crate) fn with_config(&self, config: Config) -> App {
-        App { config, output: self.output, store: self.store.clone(), data_folder: self.data_folder.clone() }
+        let (store, data_folder) = (Arc::clone(&self.store), self.data_folder.clone());
+        let embedder = Arc::new(embedder(&config, &store));
+        App { config, output: self.output, store, data_folder, embedder }
     }
 
     /// Starts the agents according to the configuration. If memory cannot be opened (another version's, a full disk,
@@ -147,22 +173,35 @@ impl App {
     /// When the engine or the judge is unavailable.
     pub(crate) fn stack(&self, options: StackOptions) -> anyhow::Result<Stack> {
         let prefix_folder = options.keeps_prefix.then(|| self.prefix_folder());
-        let generator = self.start_engine(EngineOptions { prefix_folder, ..self.engine_options()? })?;
-        let judge = options.grades.then(|| self.judge(generator.clone())).transpose()?;
+        let generator = self.generator_with(EngineOptions { prefix_folder, ..self.engine_options()? })?;
+        self.stack_on(generator, options)
+    }
+
+    /// The same on an engine of this process, which others may share.
+    ///
+    /// # Errors
+    /// See [`App::stack`].
+    pub(crate) fn stack_with_engine(&self, options: StackOptions) -> anyhow::Result<(Stack, Arc<VisibleEngine>)> {
+        let engine = self.start_engine(self.engine_options()?)?;
+        Ok((self.stack_on(engine.clone(), options)?, engine))
+    }
+
+    fn stack_on(&self, generator: Arc<dyn Generate>, options: StackOptions) -> anyhow::Result<Stack> {
+        let judge = options.grades.then(|| self.jury(generator.clone())).transpose()?;
         let respondent_b = options.respondent_b.map(|(model, temperature)| RespondentB { model, temperature });
         let folder = options.memory.unwrap_or_else(|| self.memory_folder());
         let memory = self.config.memory.is_used().then(|| self.memory(&folder, options.grades_due));
-        let (thinking, works_off_backlog) = (ThinkingSettings::default(), options.works_off_backlog);
-        Stack::start(TeamParts { generator, thinking, respondent_b, judge, memory, works_off_backlog })
+        let StackOptions { works_off_backlog, most_answers, .. } = options;
+        Stack::start(TeamParts { generator, respondent_b, judge, memory, works_off_backlog, most_answers })
     }
 
-    /// The judge that the configuration describes.
+    /// The judge that the configuration describes, or the jury.
     ///
     /// # Errors
-    /// When its rubric does not exist, its settings contradict each other, or it was named on the command line and is
-    /// not installed.
-    pub(crate) fn judge(&self, generator: Arc<dyn Generate>) -> anyhow::Result<Judge> {
-        judge::judge(&self.config, &self.store, &self.data_folder, generator)
+    /// When the rubric does not exist, the settings contradict each other, or a judge was named on the command line and
+    /// is not installed.
+    pub(crate) fn jury(&self, generator: Arc<dyn Generate>) -> anyhow::Result<Jury> {
+        judge::jury(&self.config, &self.store, &self.data_folder, generator)
     }
 
     /// The rubric that the configuration names.
@@ -171,6 +210,38 @@ impl App {
     /// When it does not exist.
     pub(crate) fn rubric(&self) -> anyhow::Result<Rubric> {
         judge::rubric(&self.config)
+    }
+
+    /// The marks of the examination of the model `name`; `None` if it has not taken it.
+    ///
+    /// # Errors
+    /// When the configured profile does not exist.
+    pub(crate) fn marks(&self, name: &str, rubric: &Rubric) -> anyhow::Result<Option<Marks>> {
+        let profile = judge::profile(&self.config, self.store.catalog(), name)?;
+        let asked = Asked { model: name, critic: &judge::settings(&self.config, profile), profile, rubric };
+        Ok(MarksStore::new(&self.data_folder).find(&self.store, &asked).map(|examined| examined.marks))
+    }
+
+    /// How often people agree with the configured judge; `None` if it is not to be shown, or not known.
+    ///
+    /// # Errors
+    /// When the rubric or the profile that the configuration names does not exist.
+    pub(crate) fn calibrated(&self) -> anyhow::Result<Option<Calibrated>> {
+        if !self.config.critic.calibrated {
+            return Ok(None);
+        }
+        let (model, rubric) = (&self.config.critic.model, self.rubric()?);
+        let profile = judge::profile(&self.config, self.store.catalog(), model)?;
+        let critic = &judge::settings(&self.config, profile);
+        Ok(Calibrated::find(&self.data_folder, &self.store, &Asked { model, critic, profile, rubric: &rubric }))
+    }
+
+    /// The probability that a person agrees with a grade, if that is to be shown and known.
+    ///
+    /// # Errors
+    /// See [`App::calibrated`].
+    pub(crate) fn agreement(&self, grade: &Grade) -> anyhow::Result<Option<f64>> {
+        Ok(self.calibrated()?.and_then(|calibrated| calibrated.agreement(grade)))
     }
 
     fn memory(&self, folder: &Path, grades_due: bool) -> MemoryParts {
@@ -190,6 +261,11 @@ impl App {
     /// The folder of the user's memory; it need not exist yet.
     pub(crate) fn memory_folder(&self) -> PathBuf {
         self.data_folder.join("memory")
+    }
+
+    /// The folder of saved conversations; it need not exist yet.
+    pub(crate) fn conversations_folder(&self) -> PathBuf {
+        self.data_folder.join("conversations")
     }
 
     /// The folder of saved prefixes; it need not exist yet.
@@ -218,21 +294,12 @@ impl App {
     /// # Errors
     /// When it is not installed.
     pub(crate) fn embedder(&self) -> anyhow::Result<Arc<dyn Embed>> {
-        let name = &self.config.memory.embedder;
-        let folder = Path::new(name);
-        if folder.is_dir() {
-            return Ok(Arc::new(Embedder::in_folder(name, folder)?.with_prefixes(self.prefixes())));
-        }
-        let files = self.store.locate_files(name)?;
-        let embedder = Embedder::open(name, files.into_iter().map(|file| (file.name, file.location)))?;
-        let store = self.store.clone();
-        let embedder = embedder.with_prefixes(self.prefixes());
-        Ok(Arc::new(embedder.verified_by(move |file| store.verify(file).map_err(|error| error.to_string()))))
+        self.embedder.open()
     }
 
-    fn prefixes(&self) -> Prefixes {
-        let memory = &self.config.memory;
-        Prefixes { query: memory.query_prefix.clone(), passage: memory.passage_prefix.clone() }
+    /// The same, whether it is installed yet or not.
+    pub(crate) fn shared_embedder(&self) -> &Arc<SharedEmbedder> {
+        &self.embedder
     }
 
     /// Loads the configured model on this thread, for commands that measure it.
@@ -252,19 +319,8 @@ impl App {
     /// # Errors
     /// When the device or the backend does not exist.
     pub(crate) fn model_options(&self) -> anyhow::Result<ModelOptions> {
-        let engine = &self.config.engine;
-        let parsed = |error: String| usage(error);
-        Ok(ModelOptions {
-            device: engine.device.parse().map_err(parsed)?,
-            backend: engine.backend.parse().map_err(parsed)?,
-            context_length: engine.context,
-            n_sequences: PARALLEL_SEQUENCES,
-            n_threads: engine.threads,
-            speculation: engine.speculation.parse().map_err(parsed)?,
-            kv_cache: engine.kv_cache.parse().map_err(parsed)?,
-            activation_bits: engine.activation_bits.try_into().map_err(parsed)?,
-            templates: templates::host()?,
-        })
+        let configured = self.config.engine.options.model.clone();
+        Ok(ModelOptions { n_sequences: PARALLEL_SEQUENCES, templates: templates::host()?, ..configured })
     }
 }
 
@@ -284,6 +340,13 @@ impl ModelShelf for App {
         names.dedup();
         names
     }
+}
+
+/// The model that the configuration names for turning texts into vectors.
+fn embedder(config: &Config, store: &Arc<Store>) -> SharedEmbedder {
+    let memory = &config.memory;
+    let prefixes = Prefixes { query: memory.query_prefix.clone(), passage: memory.passage_prefix.clone() };
+    SharedEmbedder::new(&memory.embedder, prefixes, Arc::clone(store))
 }
 
 /// The default memory limit for models: what is free, minus a reserve for everything else.

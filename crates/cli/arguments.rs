@@ -1,12 +1,13 @@
 //! The command line.
 //!
-//! These types hold the arguments as they were typed. A flag that sets a configuration key becomes an [`Override`] and is
-//! validated together with every other source of that key, so that the core sees only
+//! These types hold the arguments as they were typed. A flag that sets a configuration key becomes an [`Override`] and
+//! is validated together with every other source of that key, so that the core sees only
 //! [`Config`](crate::config::Config).
 
 mod bench;
 mod judge;
 mod memory;
+mod serve;
 mod shared;
 
 use std::path::PathBuf;
@@ -17,12 +18,16 @@ use hone_protocol::Timestamp;
 
 use crate::config::Override;
 pub(crate) use bench::{BenchArguments, BenchCommand, ContentionArguments, SharingArguments};
-pub(crate) use judge::{JudgeArguments, JudgeCommand, JudgeExamArguments, JudgeFeaturesArguments, JudgeListArguments};
+pub(crate) use judge::{
+    JudgeArguments, JudgeCalibrateArguments, JudgeCommand, JudgeEvalArguments, JudgeExamArguments,
+    JudgeFeaturesArguments, JudgeListArguments,
+};
 pub(crate) use memory::{
     EventsArguments, MemoryArguments, MemoryCommand, MemoryEvalArguments, MemoryExportArguments, MemoryImportArguments,
     MemoryListArguments, MemoryRepairArguments, MemoryRmArguments, MemorySearchArguments, MemoryShowArguments,
     MemoryStatsArguments, Split,
 };
+pub(crate) use serve::ServeArguments;
 pub(crate) use shared::{
     BatchFlags, ContextFlag, EngineFlags, JsonFlag, JudgeFlag, ModelFlag, SamplingFlags, SpeculationFlag,
 };
@@ -31,14 +36,15 @@ pub(crate) use shared::{
 const GRADE_KEYS: &str = "\
 Each line of --input is an object with the string keys query and answer, and optionally reference.
 Other keys are copied to the output, except these keys of the verdict, which are not allowed: score,
-raw_score, feedback, expected_score, entropy, rubric, suspicious, judge, self_graded, tokens,
-seconds, queue_seconds, method, failure, setting.";
+raw_score, feedback, expected_score, entropy, rubric, suspicious, spread, disputed, jury, judge,
+self_graded, tokens, seconds, queue_seconds, concluded_early, method, failure, setting.";
 
 /// The format of the file that `hone compare --input` reads.
 const COMPARE_KEYS: &str = "\
 Each line of --input is an object with the string keys query, a and b. Other keys are copied to the
 output, except these keys of the verdict, which are not allowed: winner, log_odds, consistent,
-reason, judge, self_graded, tokens, seconds, queue_seconds, method, failure, setting.";
+reason, jury, judge, self_graded, tokens, seconds, queue_seconds, concluded_early, method,
+failure, setting.";
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -57,6 +63,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Chat in the terminal, or answer one question
     Chat(ChatArguments),
+    /// Serve the web page, and the APIs of OpenAI, Anthropic and Ollama, over HTTP
+    Serve(ServeArguments),
     /// Continue the text on stdin, byte for byte
     Generate(GenerateArguments),
     /// Convert the text on stdin to token ids, or back
@@ -109,6 +117,7 @@ impl Command {
         matches!(
             self,
             Command::Chat(_)
+                | Command::Serve(_)
                 | Command::Generate(_)
                 | Command::Perplexity(_)
                 | Command::Bench(_)
@@ -123,6 +132,7 @@ impl Command {
     pub(crate) fn overrides(&self) -> Vec<Override> {
         let mut overrides = Vec::new();
         match self {
+            Command::Serve(arguments) => arguments.add_to(&mut overrides),
             Command::Chat(arguments) => {
                 arguments.engine.add_to(&mut overrides);
                 arguments.context.add_to(&mut overrides);
@@ -221,9 +231,9 @@ pub(crate) struct ChatQualityFlags {
     /// Before leaving, wait until every answer of the chat is graded
     #[arg(long, conflicts_with = "no_grade")]
     pub(crate) wait_grades: bool,
-    /// The model that grades
+    /// The model that grades; repeat it for a jury
     #[arg(long, value_name = "MODEL")]
-    pub(crate) judge: Option<String>,
+    pub(crate) judge: Vec<String>,
     /// The rubric to grade by: a built-in one, or one in the folder `rubrics` beside the configuration
     #[arg(long, value_name = "NAME")]
     pub(crate) rubric: Option<String>,
@@ -248,7 +258,7 @@ impl ChatQualityFlags {
     fn add_to(&self, overrides: &mut Vec<Override>) {
         shared::add(overrides, "chat.grade", "--grade", self.grade.then_some(true));
         shared::add(overrides, "chat.grade", "--no-grade", self.no_grade.then_some(false));
-        shared::add(overrides, "critic.model", "--judge", self.judge.clone());
+        shared::add_judges(overrides, &self.judge);
         shared::add(overrides, "critic.rubric", "--rubric", self.rubric.clone());
         shared::add(overrides, "memory.mode", "--memory", self.memory.clone());
     }
@@ -553,7 +563,8 @@ pub(crate) struct StoryRunArguments {
 /// Flags of `hone doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
-    /// Also read every byte of the installed and bundled models, and verify it against its hash
+    /// Also read every byte of the installed and bundled models to verify it against its hash, and measure what a grade
+    /// costs
     #[arg(long)]
     pub(crate) deep: bool,
     #[command(flatten)]
@@ -649,6 +660,7 @@ mod tests {
             &[
                 "--no-grade chat.grade=false",
                 "--judge critic.model=\"j\"",
+                "--judge critic.models=[]",
                 "--rubric critic.rubric=\"honesty\"",
                 "--memory memory.mode=\"off\"",
             ],
@@ -659,9 +671,16 @@ mod tests {
         check("config --backend native", &["--backend engine.backend=\"native\""]);
         check(
             "grade --query Q --answer -5 --judge x.gguf --rubric honesty --threads 2",
-            &["--threads engine.threads=2", "--judge critic.model=\"x.gguf\"", "--rubric critic.rubric=\"honesty\""],
+            &[
+                "--threads engine.threads=2",
+                "--judge critic.model=\"x.gguf\"",
+                "--judge critic.models=[]",
+                "--rubric critic.rubric=\"honesty\"",
+            ],
         );
-        check("compare --input a --output b --judge x", &["--judge critic.model=\"x\""]);
+        let alone = ["--judge critic.model=\"x\"", "--judge critic.models=[]"];
+        check("compare --input a --output b --judge x", &alone);
+        check("grade --due --judge x --judge y", &["--judge critic.models=[\"x\", \"y\"]"]);
         check("verdict --mode pairwise", &[]);
     }
 

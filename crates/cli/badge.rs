@@ -1,8 +1,9 @@
 //! The badge of a grade: `● 4/5`, green for 4 and 5, amber for 3, red for 1 and 2; a hollow `○` if the model graded its
-//! own answer, `◇ 4/5 likelihood` if no model was asked for the grade, and a `‼` after the score if the answer looks as if it tried to influence its judge. An answer without a
-//! score has no badge.
+//! own answer, `◇ 4/5 likelihood` if no model was asked for the grade, `◐ 3/5 ±2` if the judges of a jury disagree, and
+//! a `‼` after the score if the answer looks as if it tried to influence its judge. An answer without a score has no
+//! badge.
 
-use hone_protocol::{Grade, Judging, JudgingMethod};
+use hone_protocol::{Grade, Judging, JudgingMethod, Juror, Preference};
 use nu_ansi_term::Color;
 
 use crate::terminal::Line;
@@ -10,39 +11,76 @@ use crate::terminal::Line;
 /// Appended to the score of a suspicious answer.
 pub(crate) const SUSPICIOUS: &str = " ‼";
 
-/// The badge as a line; `None` if there is no score.
-pub(crate) fn badge(grade: &Grade) -> Option<Line> {
+/// The badge as a line; `None` if there is no score. `agreement` is the probability that a person agrees, if that is
+/// known.
+pub(crate) fn badge(grade: &Grade, agreement: Option<f64>) -> Option<Line> {
     grade.score?;
-    let (color, mark, score) = parts(grade.score, Some(&grade.judging));
+    let (color, mark, score) = parts(Some(grade));
     let method = if grade.judging.method == JudgingMethod::Likelihood { " likelihood" } else { "" };
     let suspicious = if grade.suspicious.is_some() { SUSPICIOUS } else { "" };
-    Some(Line::marked(color, format!("{mark} {score}{method}{suspicious}"), ""))
+    let agreement = agreement.map(|share| format!(" ({:.0} % agree)", 100.0 * share)).unwrap_or_default();
+    Some(Line::marked(color, format!("{mark} {score}{method}{suspicious}{agreement}"), ""))
 }
 
 /// A score as a mark with its colour, and as text; without a score, both are blank.
-pub(crate) fn parts(score: Option<u8>, judging: Option<&Judging>) -> (Color, &'static str, String) {
-    let Some(score) = score else { return (Color::Default, " ", "   ".to_string()) };
+pub(crate) fn parts(grade: Option<&Grade>) -> (Color, &'static str, String) {
+    let Some((grade, score)) = grade.and_then(|grade| Some((grade, grade.score?))) else {
+        return (Color::Default, " ", "   ".to_string());
+    };
     let color = match score {
         4.. => Color::Green,
         3 => Color::Yellow,
         _ => Color::Red,
     };
-    let mark = match judging {
+    let mark = if grade.disputed { "◐" } else { mark(Some(&grade.judging)) };
+    let spread = grade.spread.filter(|_| grade.disputed).map(|spread| format!(" ±{spread}")).unwrap_or_default();
+    (color, mark, format!("{score}/5{spread}"))
+}
+
+/// The mark of a verdict, which says who gave it.
+pub(crate) fn mark(judging: Option<&Judging>) -> &'static str {
+    match judging {
         Some(Judging { method: JudgingMethod::Likelihood, .. }) => "◇",
         Some(Judging { self_graded: true, .. }) => "○",
         _ => "●",
-    };
-    (color, mark, format!("{score}/5"))
+    }
 }
 
 /// The judge, with its model and what else a reader should know about it.
 pub(crate) fn judge_name(judging: &Judging) -> String {
     let Judging { judge, self_graded, method, .. } = judging;
     match (method, self_graded) {
-        (JudgingMethod::Likelihood, _) => format!("likelihood with {judge}"),
+        (JudgingMethod::Likelihood, true) => format!("likelihood with {judge} (self-graded)"),
+        (JudgingMethod::Likelihood, false) => format!("likelihood with {judge}"),
         (JudgingMethod::Prompted, true) => format!("{judge} (self-graded)"),
         (JudgingMethod::Prompted, false) => judge.clone(),
     }
+}
+
+/// A member of a jury, by its name.
+pub(crate) fn juror_name<V>(juror: &Juror<V>) -> String {
+    let Juror { name, is_stronger, .. } = juror;
+    if *is_stronger { format!("{name} (the stronger judge)") } else { name.clone() }
+}
+
+/// What a member of a jury says of an answer: its score, or why it has none.
+pub(crate) fn juror_grade(juror: &Juror<Grade>) -> String {
+    let Grade { score, expected_score, feedback, judging, .. } = &juror.verdict;
+    let Some(score) = score else { return format!("no vote: {}", judging.failure.as_deref().unwrap_or_default()) };
+    let expected = expected_score.map(|expected| format!("expected {expected:.2}, ")).unwrap_or_default();
+    let raw = juror.verdict.raw_score_of_its_own().map(|raw| format!("{raw} on its scale, ")).unwrap_or_default();
+    format!("{score}/5 ({raw}{expected}{:.1} s) {feedback}", judging.seconds).trim_end().to_owned()
+}
+
+/// What a member of a jury says of two answers: which is better, or why it does not say.
+pub(crate) fn juror_preference(juror: &Juror<Preference>) -> String {
+    let Preference { winner, log_odds, consistent, reason, judging, .. } = &juror.verdict;
+    if let Some(failure) = &judging.failure {
+        return format!("no vote: {failure}");
+    }
+    let winner = winner.map_or_else(|| "neither".to_owned(), |winner| winner.to_string());
+    let orders = if *consistent { "" } else { ", the orders disagree" };
+    format!("{winner} (log-odds of A {log_odds:+.2}{orders}, {:.1} s) {reason}", judging.seconds).trim_end().to_owned()
 }
 
 #[cfg(test)]
@@ -55,7 +93,7 @@ mod tests {
     fn check(score: impl Into<Option<u8>>, self_graded: bool, expected: Option<(Color, &str)>) {
         let judging = Judging { self_graded, ..Judging::default() };
         let grade = Grade { score: score.into(), judging, ..Grade::default() };
-        assert_eq!(badge(&grade), expected.map(|(color, text)| Line::marked(color, text, "")));
+        assert_eq!(badge(&grade, None), expected.map(|(color, text)| Line::marked(color, text, "")));
     }
 
     #[test]
@@ -63,15 +101,42 @@ mod tests {
         let suspicious =
             Some(Suspicion { kind: SuspicionKind::ClaimsScore, is_hidden: false, passage: "it is a 5".to_string() });
         let grade = Grade { score: Some(1), suspicious, ..Grade::default() };
-        assert_eq!(badge(&grade), Some(Line::marked(Color::Red, "● 1/5 ‼", "")));
-        assert_eq!(badge(&Grade { score: None, ..grade }), None);
+        assert_eq!(badge(&grade, None), Some(Line::marked(Color::Red, "● 1/5 ‼", "")));
+        assert_eq!(badge(&Grade { score: None, ..grade }, None), None);
     }
 
     #[test]
     fn a_grade_from_log_probabilities_is_marked() {
         let judging = Judging { method: JudgingMethod::Likelihood, self_graded: true, ..Judging::default() };
         let grade = Grade { score: Some(3), judging, ..Grade::default() };
-        assert_eq!(badge(&grade), Some(Line::marked(Color::Yellow, "◇ 3/5 likelihood", "")));
+        assert_eq!(badge(&grade, None), Some(Line::marked(Color::Yellow, "◇ 3/5 likelihood", "")));
+    }
+
+    #[test]
+    fn the_agreement_of_people_stands_behind_the_score() {
+        let grade = Grade { score: Some(4), ..Grade::default() };
+        assert_eq!(badge(&grade, Some(0.824)), Some(Line::marked(Color::Green, "● 4/5 (82 % agree)", "")));
+        assert_eq!(badge(&Grade { score: None, ..grade }, Some(0.8)), None);
+    }
+
+    #[test]
+    fn a_jury_that_disagrees_is_marked_with_its_spread() {
+        let grade = Grade { score: Some(3), spread: Some(2), disputed: true, ..Grade::default() };
+        assert_eq!(badge(&grade, None), Some(Line::marked(Color::Yellow, "◐ 3/5 ±2", "")));
+        let agreeing = Grade { disputed: false, ..grade };
+        assert_eq!(badge(&agreeing, None), Some(Line::marked(Color::Yellow, "● 3/5", "")));
+    }
+
+    #[test]
+    fn a_juror_says_its_score_or_why_it_has_none() {
+        let judging = Judging { seconds: 1.25, ..Judging::default() };
+        let (expected_score, feedback) = (Some(3.5), "It is right.".to_owned());
+        let verdict = Grade { score: Some(4), expected_score, feedback, judging, ..Grade::default() };
+        let juror = Juror { name: "j".to_owned(), is_stronger: true, verdict };
+        let told = (juror_name(&juror), juror_grade(&juror));
+        assert_eq!(told, ("j (the stronger judge)".into(), "4/5 (expected 3.50, 1.2 s) It is right.".into()));
+        let failed = Juror { verdict: Grade::unscored("timeout"), ..juror };
+        assert_eq!(juror_grade(&failed), "no vote: timeout");
     }
 
     #[test]

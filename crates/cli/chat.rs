@@ -1,13 +1,15 @@
 //! A conversation in the terminal.
 //!
 //! The core is pure: [`session`] holds the conversation and tracks the open question, [`input`] and [`slash`] parse
-//! what was typed, [`answer`] turns the agents' messages about a question into an answer, and [`announcements`] reports
-//! what follows later. Around it, [`shell`] executes each line, [`store`] keeps conversations on disk, [`screen`] is
-//! what the user sees, and only [`repl`] uses a keyboard. All but the last run in tests against a scripted model.
+//! what was typed, [`answer`] turns the agents' messages about a question into an answer, [`announcements`] reports
+//! what follows later, and [`explanation`] says why an answer got its grade. Around it, [`shell`] executes each line,
+//! [`store`] keeps conversations on disk, [`screen`] is what the user sees, and only [`repl`] uses a keyboard. All but
+//! the last run in tests against a scripted model.
 
 pub(crate) mod announcements;
 pub(crate) mod answer;
 pub(crate) mod completion;
+pub(crate) mod explanation;
 pub(crate) mod input;
 pub(crate) mod repl;
 pub(crate) mod screen;

@@ -21,6 +21,7 @@ mod perplexity;
 mod ps;
 mod pull;
 mod rm;
+mod serve;
 mod show;
 mod story;
 mod synth;
@@ -48,6 +49,7 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::Verdict(arguments) => verdict::run(&arguments, output),
         Command::Doctor(arguments) => doctor::run(&arguments, &places, loaded, output),
         Command::Chat(arguments) => chat::run(&app(loaded)?, arguments),
+        Command::Serve(arguments) => serve::run(&app(loaded)?, &arguments),
         Command::Generate(arguments) => generate::run(&app(loaded)?, &arguments),
         Command::Tokenize(arguments) => tokenize::run(&app(loaded)?, &arguments),
         Command::Perplexity(arguments) => perplexity::run(&app(loaded)?, &arguments),
@@ -76,7 +78,7 @@ fn start(loaded: anyhow::Result<(Config, Vec<String>)>, runs_a_model: bool, outp
         tracing::warn!("{warning}");
     }
     if runs_a_model {
-        threads::apply(&config.engine)?;
+        threads::apply(&config.engine.options.model)?;
     }
     App::new(config, output)
 }

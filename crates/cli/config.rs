@@ -1,9 +1,9 @@
 //! The configuration: every key, its effective value, and the source of that value.
 //!
-//! The defaults are the files of `config/`, compiled in. They are also the schema: a key exists if it has a default, and has
-//! its default's type. The user's files override them, then `HONE_*` variables, then flags, and in a chat `/set`. Each of
-//! these is a call of [`Config::set`], which validates the value at once, so that an error can name the key and where it was
-//! set.
+//! The defaults are the files of `config/`, compiled in. They are also the schema: a key exists if it has a default,
+//! and has its default's type. The user's files override them, then `HONE_*` variables, then flags, and in a chat
+//! `/set`. Each of these is a call of [`Config::set`], which validates the value at once, so that an error can name the
+//! key and where it was set.
 
 mod moved;
 mod sections;
@@ -15,6 +15,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use hone_quality::{CriticSettings, JudgeProfiles};
+use hone_server::ServerSettings;
 use serde::Serialize;
 use toml::Value;
 
@@ -23,13 +24,14 @@ pub(crate) use sections::{ChatConfig, EngineConfig, MemoryConfig, SamplingConfig
 pub(crate) use sources::Places;
 
 /// A section's name, which is also the stem of its file, and its defaults.
-const SECTIONS: [(&str, &str); 6] = [
+const SECTIONS: [(&str, &str); 7] = [
     ("engine", include_str!("../../config/engine.toml")),
     ("sampling", include_str!("../../config/sampling.toml")),
     ("chat", include_str!("../../config/chat.toml")),
     ("critic", include_str!("../../config/critic.toml")),
     (JUDGES, include_str!("../../config/judges.toml")),
     ("memory", include_str!("../../config/memory.toml")),
+    ("server", include_str!("../../config/server.toml")),
 ];
 
 /// The section whose keys stand in tables, one for each profile of a judge: `judges.PROFILE.KEY`.
@@ -109,6 +111,8 @@ pub(crate) struct Config {
     pub(crate) critic: CriticSettings,
     /// How each kind of judge is asked and answers.
     pub(crate) judges: JudgeProfiles,
+    /// The HTTP server.
+    pub(crate) server: ServerSettings,
     entries: BTreeMap<String, Entry>,
 }
 
@@ -207,8 +211,8 @@ impl Config {
         self.set(key, value, source)
     }
 
-    /// A value of the type that `key` has; `None` where there is no such key. A profile of a judge has the keys of `plain`,
-    /// and any name.
+    /// A value of the type that `key` has; `None` where there is no such key. A profile of a judge has the keys of
+    /// `plain`, and any name.
     fn example_of(&self, key: &str) -> Option<Value> {
         if let Some(entry) = self.entries.get(key) {
             return Some(entry.value.clone());
@@ -232,8 +236,8 @@ impl Config {
             table.insert(last.to_string(), entry.value.clone());
         }
         let sections = sections::Sections::read(tables)?;
-        let sections::Sections { engine, sampling, chat, critic, judges, memory } = sections;
-        Ok(Config { engine, sampling, chat, critic, judges, memory, entries })
+        let sections::Sections { engine, sampling, chat, critic, judges, memory, server } = sections;
+        Ok(Config { engine, sampling, chat, critic, judges, memory, server, entries })
     }
 
     fn known_keys_near(&self, key: &str) -> String {
@@ -339,7 +343,7 @@ mod tests {
             &[],
             vec![],
             "chat.system",
-            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml, critic.toml, judges.toml, memory.toml",
+            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml, critic.toml, judges.toml, memory.toml, server.toml",
         );
     }
 

@@ -1,6 +1,6 @@
 //! Events of the bus as lines for a person.
 
-use hone_protocol::{Envelope, Payload};
+use hone_protocol::{Envelope, Payload, Preference};
 
 use crate::badge;
 use crate::describe::{moment, on_one_line, rating};
@@ -26,7 +26,7 @@ fn summary(payload: &Payload) -> String {
         Payload::MemoryStored(stored) => format!("engram {}", stored.sequence),
         Payload::CritiqueResult(critique) => {
             let judging = &critique.grade.judging;
-            let (_, mark, score) = badge::parts(critique.grade.score, Some(judging));
+            let (_, mark, score) = badge::parts(Some(&critique.grade));
             match &judging.failure {
                 Some(failure) => format!("unscored: {failure}"),
                 None => {
@@ -36,10 +36,12 @@ fn summary(payload: &Payload) -> String {
             }
         }
         Payload::PairwiseResult(comparison) => {
-            match (&comparison.preference.winner, &comparison.preference.judging.failure) {
+            let Preference { winner, reason, judging, .. } = &comparison.preference;
+            let mark = badge::mark(Some(judging));
+            match (winner, &judging.failure) {
                 (_, Some(failure)) => format!("not compared: {failure}"),
-                (Some(winner), None) => format!("{winner} is better: {}", comparison.preference.reason),
-                (None, None) => format!("a tie: {}", comparison.preference.reason),
+                (Some(winner), None) => format!("{mark} {winner} is better: {reason}"),
+                (None, None) => format!("{mark} a tie: {reason}"),
             }
         }
         Payload::UserFeedback(feedback) => rating(feedback.rating).to_string(),

@@ -2,22 +2,26 @@
 
 pub(crate) mod batch;
 mod cache;
+pub(crate) mod dataset;
 mod driver;
 mod examination;
+pub(crate) mod idle;
 mod lines;
 mod setting;
 mod task;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::bail;
-use hone_protocol::Lane;
-use hone_quality::examination::Marks;
-use hone_quality::{CriticSettings, Fallback, Judge, LIKELIHOOD, Standing, Standings};
+use hone_protocol::{Generate, Lane};
+use hone_quality::examination::{Marks, Question, Set};
+use hone_quality::{CriticSettings, Fallback, Judge, Jury, LIKELIHOOD, Standing, Standings};
 
 use crate::app::App;
 use crate::arguments::BatchFlags;
-use crate::judge::is_named_by_hand;
+use crate::judge::marks::{Asked, MarksStore};
+use crate::judge::{is_named_by_hand, with_judge};
 use crate::terminal::Output;
 use crate::terminal::interrupt::Interrupt;
 use crate::terminal::progress::{self, Steps};
@@ -27,9 +31,10 @@ use driver::{Driver, Judged};
 use setting::Setting;
 use task::BatchTask;
 
-/// A judge with its engine and what else a command needs for judging: the cache, Ctrl-C, the progress display.
+/// A judge, or several, with the engine and what else a command needs for judging: the cache, Ctrl-C, the progress
+/// display.
 pub(crate) struct JudgeSession {
-    judge: Judge,
+    judge: Jury,
     answered_by: String,
     setting: Setting,
     cache: Option<VerdictCache>,
@@ -46,17 +51,19 @@ impl JudgeSession {
     pub(crate) fn open(app: &App, arguments: &BatchFlags) -> anyhow::Result<JudgeSession> {
         let answered_by = &app.config.engine.model;
         let lane = if arguments.files().is_some() { Lane::Batch } else { Lane::Interactive };
-        let judge = app.judge(app.generator()?)?.in_lane(lane).of_unknown_authors();
+        let judge = app.jury(app.generator()?)?.in_lane(lane).of_unknown_authors();
         if is_named_by_hand(&app.config) {
-            lift_bar(&judge, app.output);
+            judge.jurors().for_each(|juror| lift_bar(juror, app.output));
         } else if let Some(reason) = judge.refusal("") {
             bail!("{reason}, or name a judge with --judge to get its grades all the same");
         }
-        let model = asked_model(app, judge.settings(), answered_by);
-        if model != judge.settings().model {
-            app.installed(model)?;
+        for settings in judge.judges().map(Judge::settings) {
+            let model = asked_model(app, settings, answered_by);
+            if model != settings.model {
+                app.installed(model)?;
+            }
         }
-        let setting = Setting::new(app, &judge, model);
+        let setting = setting(app, &judge);
         let cache = if arguments.no_cache { None } else { VerdictCache::new(app, &setting)? };
         Ok(JudgeSession {
             judge,
@@ -73,8 +80,8 @@ impl JudgeSession {
     /// # Errors
     /// See [`JudgeSession::open`].
     pub(crate) fn open_for_backlog(app: &App) -> anyhow::Result<JudgeSession> {
-        let judge = app.judge(app.generator()?)?.in_lane(Lane::Batch);
-        let setting = Setting::new(app, &judge, &judge.settings().model);
+        let judge = app.jury(app.generator()?)?.in_lane(Lane::Batch);
+        let setting = setting(app, &judge);
         let answered_by = app.config.engine.model.clone();
         Ok(JudgeSession {
             judge,
@@ -104,22 +111,60 @@ impl JudgeSession {
         Driver { answered_by, ..self.driver() }.judge_all(tasks, |judged| on_verdict(judged.index, judged.verdict))
     }
 
-    /// Creates the judge for its examination: it is asked whatever earlier marks say, and nothing stands in for it.
+    /// Creates the judge for its examination: it is asked alone, whatever earlier marks say, and nothing stands in for
+    /// it.
     ///
     /// # Errors
     /// When it is not installed, or the engine cannot be started.
-    pub(crate) fn open_for_examination(app: &App) -> anyhow::Result<JudgeSession> {
-        let mut config = app.config.clone();
-        config.critic.fallback = Fallback::None;
-        let app = &app.with_config(config);
+    pub(crate) fn open_for_examination(app: &App, interrupt: Interrupt) -> anyhow::Result<JudgeSession> {
+        JudgeSession::examining(app, App::generator, interrupt)
+    }
+
+    /// The same with an engine that is made when the judge is known to be installed, and something else than Ctrl-C.
+    fn examining(
+        app: &App,
+        generator: impl FnOnce(&App) -> anyhow::Result<Arc<dyn Generate>>,
+        interrupt: Interrupt,
+    ) -> anyhow::Result<JudgeSession> {
+        let app = &app.with_config(with_judge(&app.config, &app.config.critic.model, Fallback::None));
         let model = asked_model(app, &app.config.critic, "");
         app.store.show(model)?;
-        let judge = app.judge(app.generator()?)?.in_lane(Lane::Batch).of_unknown_authors();
-        judge.set_standings(Standings::default());
-        let setting = Setting::new(app, &judge, model);
+        let judge = app.jury(generator(app)?)?.in_lane(Lane::Batch).of_unknown_authors();
+        judge.first().set_standings(Standings::default());
+        let setting = setting(app, &judge);
         let cache = VerdictCache::new(app, &setting)?;
-        let interrupt = Interrupt::install()?;
         Ok(JudgeSession { judge, answered_by: String::new(), setting, cache, interrupt, output: app.output })
+    }
+
+    /// The seconds that a grade takes, without waiting and loading: that of the last of some answers, for which all
+    /// that gradings share is in the KV cache. `None` if the user stopped it.
+    ///
+    /// # Errors
+    /// When the judge is not installed or gives no grade.
+    pub(crate) fn seconds_per_grade(app: &App) -> anyhow::Result<Option<f64>> {
+        let session = JudgeSession { cache: None, ..JudgeSession::open_for_examination(app, Interrupt::install()?)? };
+        let spinner = progress::spinner(app.output, "measuring what a grade costs");
+        let seconds = session.seconds_of_last_grade();
+        spinner.finish_and_clear();
+        seconds
+    }
+
+    /// Grades the answers to one question, one after the other, and returns the seconds of the last one.
+    fn seconds_of_last_grade(&self) -> anyhow::Result<Option<f64>> {
+        let mut seconds = None;
+        for task in Set::shipped().questions.iter().take(1).flat_map(Question::grade_tasks) {
+            let completed = self.judge_all(&[task], "", |_, grade| {
+                if let Some(failure) = grade.judging.failure {
+                    bail!("{} gives no grade: {failure}", self.judge().settings().model);
+                }
+                seconds = Some((grade.judging.seconds - grade.judging.queue_seconds).max(0.0));
+                Ok(())
+            })?;
+            if completed == Completed::UntilInterrupt {
+                return Ok(None);
+            }
+        }
+        Ok(seconds)
     }
 
     /// Judges one task; `None` if the user stopped it.
@@ -158,9 +203,25 @@ impl JudgeSession {
         marks
     }
 
-    /// The judge.
+    /// The same without a progress bar.
+    fn examine_quietly(&self) -> anyhow::Result<Option<Marks>> {
+        examination::examine(&self.driver(), |_, _| ())
+    }
+
+    /// Keeps the judge's marks.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub(crate) fn keep_marks(&self, app: &App, marks: &Marks) -> anyhow::Result<()> {
+        let judge = self.judge();
+        let (critic, profile, rubric) = (judge.settings(), judge.profile(), judge.rubric());
+        let asked = Asked { model: &critic.model, critic, profile, rubric };
+        MarksStore::new(app.data_folder()).keep(&app.store, &asked, marks)
+    }
+
+    /// The judge, or the first of the jury.
     pub(crate) fn judge(&self) -> &Judge {
-        &self.judge
+        self.judge.first()
     }
 
     fn driver(&self) -> Driver<'_> {
@@ -171,6 +232,11 @@ impl JudgeSession {
             interrupt: &self.interrupt,
         }
     }
+}
+
+/// What the verdicts of these judges depend on.
+fn setting(app: &App, judge: &Jury) -> Setting {
+    Setting::new(app, judge, |judge| asked_model(app, judge.settings(), &app.config.engine.model).to_owned())
 }
 
 /// The model that is asked: the judge's, or the one of the judge that stands in for it.

@@ -11,6 +11,7 @@ mod chat;
 mod commands;
 mod config;
 mod describe;
+mod embedder;
 mod events;
 mod failure;
 mod judge;

@@ -1,5 +1,5 @@
-//! The KV caches that the engine saved of conversations, so that they resume without being computed again: their size, and
-//! how to remove them. Running processes cope with their removal.
+//! The KV caches that the engine saved of conversations, so that they resume without being computed again: their size,
+//! and how to remove them. Running processes cope with their removal.
 
 use std::fs;
 use std::io::{self, ErrorKind};

@@ -1,9 +1,13 @@
 //! The bus with its agents, for a chat or a story; each client has its own [`Asker`].
 
+use std::sync::Arc;
+
 use anyhow::Context;
-use hone_agents::{Asker, Expected, Team, TeamParts};
+use hone_agents::{Asker, Expected, MemoryParts, Recaller, Team, TeamParts};
 use hone_bus::Bus;
 use hone_memory::MemoryStore;
+use hone_protocol::Generate;
+use hone_quality::Jury;
 
 /// How many messages a terminal may leave unread: more than two answers have pieces.
 const UNREAD: usize = 32_768;
@@ -12,6 +16,9 @@ const UNREAD: usize = 32_768;
 pub(crate) struct Stack {
     bus: Bus,
     store: Option<MemoryStore>,
+    recaller: Option<Recaller>,
+    generator: Arc<dyn Generate>,
+    jury: Option<Jury>,
     expected: Expected,
     _team: Team,
 }
@@ -24,9 +31,16 @@ impl Stack {
     pub(crate) fn start(parts: TeamParts) -> anyhow::Result<Stack> {
         let bus = Bus::new();
         let store = parts.memory.as_ref().map(|memory| memory.store.clone());
+        let recaller = parts.memory.as_ref().and_then(recaller);
+        let (generator, jury) = (Arc::clone(&parts.generator), parts.judge.clone());
         let expected = Expected { grades: parts.judge.is_some(), respondent_b: parts.respondent_b.is_some() };
         let team = Team::start(&bus, parts).context("cannot start the agents")?;
-        Ok(Stack { bus, store, expected, _team: team })
+        Ok(Stack { bus, store, recaller, generator, jury, expected, _team: team })
+    }
+
+    /// The bus that the agents are on.
+    pub(crate) fn bus(&self) -> &Bus {
+        &self.bus
     }
 
     /// A line to the agents for a client. It can hold every piece of a long answer while the terminal is blocked.
@@ -39,8 +53,28 @@ impl Stack {
         self.store.as_ref()
     }
 
+    /// What searches memory by meaning, if there is an embedder.
+    pub(crate) fn recaller(&self) -> Option<&Recaller> {
+        self.recaller.as_ref()
+    }
+
+    /// The engine.
+    pub(crate) fn generator(&self) -> &Arc<dyn Generate> {
+        &self.generator
+    }
+
+    /// The judge, or the jury, if answers are graded.
+    pub(crate) fn jury(&self) -> Option<&Jury> {
+        self.jury.as_ref()
+    }
+
     /// What follows every question if nothing goes wrong.
     pub(crate) fn expected(&self) -> Expected {
         self.expected
     }
+}
+
+fn recaller(memory: &MemoryParts) -> Option<Recaller> {
+    let (store, settings) = (memory.store.clone(), Arc::new(memory.settings.clone()));
+    Some(Recaller { store, embedder: memory.embedder.clone()?, settings })
 }

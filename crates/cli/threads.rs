@@ -7,8 +7,7 @@
 use std::process::Command;
 
 use anyhow::Context;
-
-use crate::config::EngineConfig;
+use hone_engine::model::{BackendChoice, ModelOptions};
 
 /// The variable that candle and its matrix products read.
 const VARIABLE: &str = "RAYON_NUM_THREADS";
@@ -17,8 +16,8 @@ const VARIABLE: &str = "RAYON_NUM_THREADS";
 ///
 /// # Errors
 /// When the process cannot be restarted.
-pub(crate) fn apply(engine: &EngineConfig) -> anyhow::Result<()> {
-    let Some(threads) = engine.threads.filter(|_| may_run_on_candle(engine)) else { return Ok(()) };
+pub(crate) fn apply(options: &ModelOptions) -> anyhow::Result<()> {
+    let Some(threads) = options.n_threads.filter(|_| may_run_on_candle(options.backend)) else { return Ok(()) };
     if std::env::var(VARIABLE).is_ok_and(|value| value == threads.to_string()) {
         return Ok(());
     }
@@ -28,11 +27,11 @@ pub(crate) fn apply(engine: &EngineConfig) -> anyhow::Result<()> {
     start_instead(command).context("cannot restart with the requested number of threads")
 }
 
-fn may_run_on_candle(engine: &EngineConfig) -> bool {
-    match engine.backend.as_str() {
-        "native" => false,
-        "candle" => true,
-        _ => !cfg!(target_arch = "x86_64"),
+fn may_run_on_candle(backend: BackendChoice) -> bool {
+    match backend {
+        BackendChoice::Native => false,
+        BackendChoice::Candle => true,
+        BackendChoice::Auto => !cfg!(target_arch = "x86_64"),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Whatever an executable ends with: a bundle's payload is read or refused, never a panic. The bytes stand behind a program of
-//! one page in half of the runs, as payloads do.
+//! Whatever an executable ends with: a bundle's payload is read or refused, never a panic. The bytes stand behind a
+//! program of one page in half of the runs, as payloads do.
 
 #![no_main]
 

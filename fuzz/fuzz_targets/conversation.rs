@@ -1,11 +1,11 @@
-//! Says anything in a conversation whose template rewrites it: the prompt has the control tokens of a harmless one, or the
-//! conversation is refused. `cargo +nightly fuzz run conversation`.
+//! Says anything in a conversation whose template rewrites it: the prompt has the control tokens of a harmless one, or
+//! the conversation is refused. `cargo +nightly fuzz run conversation`.
 #![no_main]
 
 use std::sync::LazyLock;
 
 use hone_engine::gguf::{Gguf, WriteValue, Writer};
-use hone_engine::template::{ChatTemplate, TemplateHost};
+use hone_engine::template::{Chat, ChatTemplate, TemplateHost};
 use hone_engine::tokenizer::Tokenizer;
 use hone_protocol::{Message, Role};
 use libfuzzer_sys::fuzz_target;
@@ -63,7 +63,7 @@ fuzz_target!(|texts: (&str, &str)| {
         |first: &str, second: &str| [Message::new(Role::User, first), Message::new(Role::Assistant, second)];
     for (tokenizer, template) in MODELS.iter() {
         let control = |messages: &[Message]| {
-            let ids = template.encode_chat(tokenizer, messages, &[]).ok()?;
+            let ids = template.encode_chat(tokenizer, Chat::of(messages)).ok()?;
             Some(ids.into_iter().filter(|id| tokenizer.is_control(*id)).collect::<Vec<u32>>())
         };
         let harmless = control(&conversation("a", "b"));

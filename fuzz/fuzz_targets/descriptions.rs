@@ -1,5 +1,5 @@
-//! What describes models and comes from elsewhere: a catalog, the manifest of an installed model, the pages of a package
-//! index. The first byte says which; each is read or refused.
+//! What describes models and comes from elsewhere: a catalog, the manifest of an installed model, the pages of a
+//! package index. The first byte says which; each is read or refused.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Puts any two texts into a judge's prompt as question and answer: nothing of them may look like a part of the prompt, and
-//! neither may hold the fence: `cargo +nightly fuzz run neutralize`.
+//! Puts any two texts into a judge's prompt as question and answer: nothing of them may look like a part of the prompt,
+//! and neither may hold the fence: `cargo +nightly fuzz run neutralize`.
 #![no_main]
 
 use std::sync::Arc;

@@ -13,6 +13,6 @@ for name, files in [("training", "scripts/likelihood/training/*.toml"), ("examin
     with open(folder / f"{name}.jsonl", "w") as output:
         for path in sorted(glob.glob(files)):
             for question in tomllib.loads(pathlib.Path(path).read_text())["question"]:
-                for label in ("good", "mediocre", "bad"):
+                for label in [label for label in ("good", "mediocre", "bad") if label in question]:
                     row = {"id": question["id"], "label": label, "query": question["question"]}
                     print(json.dumps(row | {"answer": question[label]}), file=output)

@@ -1,8 +1,8 @@
 //! Modules of the same parent use each other in one direction only.
 //!
-//! A module uses another when a path in it, or in a module below it, leads to that other or to a module below that. What
-//! the parent defines itself is free to both; what the parent re-exports belongs to the module that defines it. Code
-//! under `cfg(test)` does not count.
+//! A module uses another when a path in it, or in a module below it, leads to that other or to a module below that.
+//! What the parent defines itself is free to both; what the parent re-exports belongs to the module that defines it.
+//! Code under `cfg(test)` does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -59,7 +59,8 @@ impl Modules {
         modules
     }
 
-    /// The modules through which a path leads, the one it ends in among them. None where the crate defines no such name.
+    /// The modules through which a path leads, the one it ends in among them. None where the crate defines no such
+    /// name.
     fn resolve(&self, at: &[String], path: &[String], imports: bool, depth: usize) -> Option<BTreeSet<ModulePath>> {
         let Some((name, rest)) = path.split_first() else {
             return Some(BTreeSet::from([at.to_vec()]));

@@ -1,5 +1,5 @@
-//! One bit turned in a file of the data folder: hone says what is wrong or goes on, and `hone memory repair` brings back
-//! every answer that was acknowledged.
+//! One bit turned in a file of the data folder: hone says what is wrong or goes on, and `hone memory repair` brings
+//! back every answer that was acknowledged.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -33,7 +33,7 @@ fn on_a_full_disk_nothing_acknowledged_is_lost() {
     acknowledged.check(&home);
 }
 
-/// Asks where no file may have more than so many blocks.
+/// Asks in an environment where no file may have more than this many blocks.
 fn ask_bounded(home: &Home, question: &str, blocks: u64) -> Run {
     // A write beyond the bound is an error to a program that ignores the signal.
     let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");

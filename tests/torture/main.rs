@@ -3,8 +3,8 @@
 //! message, loses nothing that it acknowledged, and keeps nothing twice.
 //!
 //! Every ordeal goes on for `HONE_TORTURE_SECONDS` (20 without it, which is the gate's selection; `scripts/torture.sh`
-//! takes an hour for all) and draws from the seed `HONE_TORTURE_SEED`. What was done is counted, and written as lines of
-//! JSON to the file that `HONE_TORTURE_REPORT` names.
+//! takes an hour for all) and draws from the seed `HONE_TORTURE_SEED`. What was done is counted, and written as lines
+//! of JSON to the file that `HONE_TORTURE_REPORT` names.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]

@@ -1,10 +1,13 @@
 //! A client's line to the agents: it asks questions, and receives the messages about them.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use crossbeam_channel::Receiver;
 use hone_bus::{Bus, Mailbox, Overload, SessionSet, Subscription};
-use hone_protocol::{Envelope, Feedback, Nothing, Payload, Query, QueryId, Rating, RespondentId, SessionId, Subject};
+use hone_protocol::{
+    Envelope, Feedback, Nothing, OwnerId, Payload, Query, QueryId, Rating, RespondentId, SessionId, Subject,
+};
 use thiserror::Error;
 
 use crate::exchange::{Exchange, Expected};
@@ -24,6 +27,7 @@ pub struct Asker {
     mailbox: Mailbox,
     sessions: SessionSet,
     expected: Expected,
+    owner: Option<OwnerId>,
 }
 
 /// A client was cut off because more messages waited for it than its mailbox holds.
@@ -44,7 +48,13 @@ impl Asker {
     pub fn with_capacity(bus: &Bus, name: &str, expected: Expected, capacity: usize) -> Asker {
         let sessions = SessionSet::default();
         let mailbox = subscribe(bus, name, &sessions, Subject::ALL, capacity, Overload::Close);
-        Asker { name: name.to_owned(), bus: bus.clone(), mailbox, sessions, expected }
+        Asker { name: name.to_owned(), bus: bus.clone(), mailbox, sessions, expected, owner: None }
+    }
+
+    /// The same, asking on behalf of this owner.
+    pub fn owned_by(mut self, owner: Option<OwnerId>) -> Asker {
+        self.owner = owner;
+        self
     }
 
     /// What follows each question if nothing goes wrong.
@@ -67,6 +77,11 @@ impl Asker {
     /// Messages about its questions, including earlier ones. The channel is disconnected if the client was cut off.
     pub fn heard(&self) -> &Receiver<Arc<Envelope>> {
         self.mailbox.receiver()
+    }
+
+    /// The next message about its questions, for a task that must not hold up its thread; `None` if the client was cut off.
+    pub fn poll_heard(&self, context: &mut Context<'_>) -> Poll<Option<Arc<Envelope>>> {
+        self.mailbox.poll_next(context)
     }
 
     /// The error for a client that finds [`heard`](Asker::heard) disconnected.
@@ -96,7 +111,7 @@ impl Asker {
 
     fn send(&self, envelope: Envelope) {
         // Its own mailbox is cut off when full; the overload of other mailboxes is not its concern.
-        if let Err(overloaded) = self.bus.publish(envelope) {
+        if let Err(overloaded) = self.bus.publish(envelope.owned_by(self.owner)) {
             tracing::warn!(sender = self.name, "{overloaded}");
         }
     }

@@ -1,8 +1,9 @@
 //! The backlog agent: grades, while nobody waits for anything, the answers whose grades are due from earlier.
 //!
-//! It claims one answer after the other in memory, so that no other process grades the same, and puts the judge to it in the
-//! batch lane. As soon as somebody asks something it drops what the judge is doing; the answer keeps its place. What it says
-//! of an answer is what the critic would have said: `critique.result`, and `pairwise.result` where a comparison is due.
+//! It claims one answer after the other in memory, so that no other process grades the same, and puts the judge to it
+//! in the batch lane. As soon as somebody asks something it drops what the judge is doing; the answer keeps its place.
+//! What it says of an answer is what the critic would have said: `critique.result`, and `pairwise.result` where a
+//! comparison is due.
 
 mod open_questions;
 pub(crate) mod states;
@@ -16,10 +17,10 @@ use hone_bus::{Agent, Bus, Inbox, Wakeup};
 use hone_memory::{Due, Engram, Holder, MemoryError, MemoryStore};
 use hone_protocol::prospect::ALONE;
 use hone_protocol::{
-    Comparison, Critique, Envelope, GenerationEvent, Grade, Judging, Lane, Payload, Preference, Prospect, Subject,
-    with_causes,
+    ComparedAnswer, Comparison, Critique, Envelope, GenerationEvent, Grade, Judging, Lane, Payload, Preference,
+    Prospect, Subject, with_causes,
 };
-use hone_quality::{GradeTask, Judge};
+use hone_quality::{GradeTask, Jury, Standings};
 
 use self::open_questions::OpenQuestions;
 use self::states::{
@@ -46,6 +47,9 @@ const LONG_REST: Duration = Duration::from_secs(60);
 /// How long the agent leaves a judge alone that cannot work, at first; twice as long after every further failure.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// How often during such a pause it is looked whether the judge may grade now: it may have passed its examination.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
 /// The longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
@@ -54,7 +58,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 pub(crate) struct BacklogParts {
     pub(crate) bus: Bus,
     pub(crate) store: MemoryStore,
-    pub(crate) judge: Judge,
+    pub(crate) judge: Jury,
     pub(crate) holder: Arc<Holder>,
     /// What the agent is working on, which outlives its panics.
     pub(crate) in_hand: Arc<Mutex<Option<Engram>>>,
@@ -70,6 +74,8 @@ pub(crate) struct BacklogAgent {
     /// When the next answer may be taken up.
     not_before: Instant,
     pause: Duration,
+    /// Which judges could grade when one failed last.
+    standings: Vec<Standings>,
 }
 
 /// What can happen to the agent.
@@ -83,8 +89,8 @@ impl BacklogAgent {
     pub(crate) fn new(parts: BacklogParts) -> Self {
         let parts = BacklogParts { judge: parts.judge.in_lane(Lane::Batch), ..parts };
         let (state, open, claimed) = (State::default(), OpenQuestions::default(), VecDeque::new());
-        let agent =
-            BacklogAgent { parts, state, open, claimed, not_before: Instant::now() + REST, pause: SHORTEST_PAUSE };
+        let (not_before, pause, standings) = (Instant::now() + REST, SHORTEST_PAUSE, parts.judge.standings());
+        let agent = BacklogAgent { parts, state, open, claimed, not_before, pause, standings };
         if let Some(engram) = agent.put_down() {
             agent.tell_failure(&engram);
         }
@@ -119,8 +125,13 @@ impl BacklogAgent {
         self.state = idle.into();
     }
 
-    /// Takes up the next answer.
+    /// Takes up the next answer, if it is time or the judge has changed.
     fn begin(&mut self) {
+        if Instant::now() < self.not_before && self.standings == self.parts.judge.standings() {
+            return;
+        }
+        self.not_before = Instant::now();
+        self.standings = self.parts.judge.standings();
         let claimed = self.claimed.pop_front();
         let next = match &claimed {
             Some(engram) => self.parts.store.get(engram.query_id),
@@ -175,7 +186,8 @@ impl BacklogAgent {
         }
     }
 
-    /// The answer with respondent A's answer to the same question; `None` where that is not there, or was never finished.
+    /// The answer with respondent A's answer to the same question; `None` where that is not there, or was never
+    /// finished.
     fn pair_of(&self, b: &Engram) -> Result<Option<Pair>, MemoryError> {
         let a = self.parts.store.other_answer(b)?;
         Ok(a.map(|a| Pair { a: graded(&a), b: graded(b) }))
@@ -197,8 +209,8 @@ impl BacklogAgent {
 
     fn conclude(&mut self, grading: Grading, grade: Grade) -> State {
         self.note(&grade.judging);
+        let engram = Engram { grade: Some(grade.clone()), ..grading.work().0.clone() };
         let publishing = grading.act(Publish, |work| (work.0, grade));
-        let engram = publishing.work().0.clone();
         let idle = publishing.act(Reset, |(engram, grade)| {
             if self.is_still_due(&engram, |due| due.grade) {
                 self.tell_grade(&engram, grade);
@@ -216,7 +228,7 @@ impl BacklogAgent {
         let idle = comparing.act(PublishPairwise, |work| {
             let (engram, pair, _) = *work;
             if self.is_still_due(&engram, |due| due.comparison) {
-                self.tell_preference(&engram, preference, (pair.a.score, pair.b.score));
+                self.tell_comparison(&engram, pair.comparison(preference));
             }
         });
         self.put_down();
@@ -262,13 +274,13 @@ impl BacklogAgent {
 
     fn tell_uncompared(&self, b: &Engram, reason: &str) {
         let preference = Preference { judging: Judging::failed(reason), ..Preference::default() };
-        self.tell_preference(b, preference, (None, b.score()));
+        let a = ComparedAnswer { query_id: b.correlation_id, model: "", grade: None };
+        let compared_b = ComparedAnswer { query_id: b.query_id, model: &b.model, grade: b.grade.as_ref() };
+        self.tell_comparison(b, Comparison::new(a, compared_b, preference));
     }
 
-    fn tell_preference(&self, b: &Engram, preference: Preference, (score_a, score_b): (Option<u8>, Option<u8>)) {
-        let (asked, query_id_b) = (b.correlation_id, b.query_id);
-        let comparison =
-            Comparison { original_query_id: asked, query_id_a: asked, query_id_b, score_a, score_b, preference };
+    fn tell_comparison(&self, b: &Engram, comparison: Comparison) {
+        let asked = b.correlation_id;
         let topic = Topic { query_id: asked, respondent_id: hone_protocol::RespondentId::A, ..topic_of(b) };
         topic.publish(&self.parts.bus, NAME, Payload::PairwiseResult(comparison));
     }
@@ -292,7 +304,7 @@ impl Agent for BacklogAgent {
     fn next_event(&mut self, inbox: &mut Inbox) -> Option<Event> {
         let heard = match &self.state {
             State::Idle(_) if self.open.is_empty() => {
-                let rest = after(self.not_before.saturating_duration_since(Instant::now()));
+                let rest = after(self.not_before.saturating_duration_since(Instant::now()).min(LOOK_INTERVAL));
                 return select_biased! {
                     recv(inbox.stop()) -> _ => None,
                     recv(inbox.messages()) -> message => message.ok().map(Wakeup::Message).map(Event::Heard),
@@ -321,7 +333,7 @@ impl Agent for BacklogAgent {
     fn recover(&mut self, _: &Envelope) {}
 }
 
-fn compare(judge: &Judge, idle: Idle, engram: Engram, pair: Pair) -> Comparing {
+fn compare(judge: &Jury, idle: Idle, engram: Engram, pair: Pair) -> Comparing {
     idle.act(StartPairwise, |()| {
         let run = judge.start(pair.task(), &pair.a.model);
         Box::new((engram, pair, run))
@@ -329,11 +341,11 @@ fn compare(judge: &Judge, idle: Idle, engram: Engram, pair: Pair) -> Comparing {
 }
 
 fn topic_of(engram: &Engram) -> Topic {
-    let Engram { session_id, query_id, correlation_id, respondent_id, .. } = *engram;
-    Topic { session_id, query_id, correlation_id, respondent_id }
+    let Engram { session_id, owner, query_id, correlation_id, respondent_id, .. } = *engram;
+    Topic { session_id, owner, query_id, correlation_id, respondent_id }
 }
 
 fn graded(engram: &Engram) -> Graded {
-    let Engram { query, answer, model, .. } = engram.clone();
-    Graded { topic: topic_of(engram), query, answer, model, score: engram.score() }
+    let Engram { query, answer, model, grade, .. } = engram.clone();
+    Graded { topic: topic_of(engram), query, answer, model, grade }
 }

@@ -13,10 +13,8 @@ use std::sync::Arc;
 use crossbeam_channel::RecvError;
 use hone_bus::{Agent, Bus, Inbox, Wakeup};
 use hone_protocol::prospect::{STOPPED, TOO_MANY};
-use hone_protocol::{
-    Comparison, Critique, Envelope, GenerationEvent, Grade, Judging, Payload, Preference, Response, Subject,
-};
-use hone_quality::{GradeTask, Judge};
+use hone_protocol::{Critique, Envelope, GenerationEvent, Grade, Judging, Payload, Preference, Response, Subject};
+use hone_quality::{GradeTask, Jury};
 
 use self::pairs::{Graded, NextPair, Pair, SharedPairs};
 use self::states::{
@@ -36,14 +34,14 @@ pub(crate) const SUBJECTS: [Subject; 3] =
 /// The agent.
 pub(crate) struct CriticAgent {
     bus: Bus,
-    judge: Judge,
+    judge: Jury,
     state: State,
     pairs: SharedPairs,
 }
 
 impl CriticAgent {
     /// A critic, which begins with the comparison that the one before has failed at.
-    pub(crate) fn new(bus: Bus, judge: Judge, pairs: SharedPairs) -> Self {
+    pub(crate) fn new(bus: Bus, judge: Jury, pairs: SharedPairs) -> Self {
         let mut critic = CriticAgent { bus, judge, state: State::default(), pairs };
         critic.resume();
         critic
@@ -104,11 +102,11 @@ impl CriticAgent {
 
     /// Publishes the judge's grade, and starts a comparison if both answers to the question have been judged.
     fn conclude(&mut self, grading: Grading, grade: Grade, inbox: &mut Inbox) -> State {
-        let graded = Graded { score: grade.score, ..grading.work().0.clone() };
+        let graded = Graded { grade: Some(grade.clone()), ..grading.work().0.clone() };
         let idle = match grade.judging.failure {
             Some(_) => {
                 let idle = grading.act(Fail, |work| self.tell(work.0, grade)).act(Reset, drop);
-                inbox.release();
+                inbox.release(|_| true);
                 idle
             }
             None => self.publish(grading.act(Publish, |work| (work.0, grade)), inbox),
@@ -144,7 +142,7 @@ impl CriticAgent {
 
     fn publish(&self, publishing: Publishing, inbox: &mut Inbox) -> Idle {
         let idle = publishing.act(Reset, |(graded, grade)| self.tell(graded, grade));
-        inbox.release();
+        inbox.release(|_| true);
         idle
     }
 
@@ -175,15 +173,7 @@ impl CriticAgent {
         if let Some(failure) = &preference.judging.failure {
             tracing::info!(query_id = %pair.a.topic.correlation_id, "two answers stay uncompared: {failure}");
         }
-        let comparison = Comparison {
-            original_query_id: pair.a.topic.correlation_id,
-            query_id_a: pair.a.topic.query_id,
-            query_id_b: pair.b.topic.query_id,
-            score_a: pair.a.score,
-            score_b: pair.b.score,
-            preference,
-        };
-        pair.a.topic.publish(&self.bus, NAME, Payload::PairwiseResult(comparison));
+        pair.a.topic.publish(&self.bus, NAME, Payload::PairwiseResult(pair.comparison(preference)));
     }
 
     /// Ends the judge's current work, for a reason that is not the judge's failure.
@@ -287,7 +277,7 @@ enum Pairing {
 
 fn unscored(topic: Topic, response: &Response) -> Graded {
     let Response { query, answer, model, .. } = response.clone();
-    Graded { topic, query, answer, model, score: None }
+    Graded { topic, query, answer, model, grade: None }
 }
 
 fn answer_in(message: &Envelope) -> Option<(Topic, &Response)> {

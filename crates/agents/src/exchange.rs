@@ -37,7 +37,8 @@ impl Reply {
         self.response.is_some() || self.failure.is_some()
     }
 
-    fn is_worth_comparing(&self) -> bool {
+    /// Whether its answer can be compared with another one.
+    pub fn is_worth_comparing(&self) -> bool {
         self.response.as_ref().is_some_and(|response| response.why_not_judged().is_none())
     }
 }
@@ -121,8 +122,8 @@ impl Exchange {
         self.is_cancelled
     }
 
-    /// Whether everything that can be expected has arrived. An answer that a respondent failed to give or to finish is neither
-    /// graded nor compared. Answers that could not be graded are compared all the same.
+    /// Whether everything that can be expected has arrived. An answer that a respondent failed to give or to finish is
+    /// neither graded nor compared. Answers that could not be graded are compared all the same.
     pub fn is_complete(&self, expected: Expected) -> bool {
         let respondents = if expected.respondent_b { &self.replies[..] } else { &self.replies[..1] };
         let have_ended = respondents.iter().all(Reply::has_ended);
@@ -202,6 +203,8 @@ mod tests {
             query: "why?".to_owned(),
             answer: answer.to_owned(),
             thinking: String::new(),
+            tool_calls: Vec::new(),
+            is_raw: false,
             model: "m".to_owned(),
             sampling: SamplingOptions::default(),
             finish_reason: Some(FinishReason::Stop),
@@ -231,14 +234,7 @@ mod tests {
         let mut words = line.split(' ');
         let (who, what, text) = (words.next().unwrap(), words.next().unwrap(), words.next());
         let payload = match what {
-            "asks" => Payload::QueryReceived(Query {
-                query: "why?".to_owned(),
-                history: Vec::new(),
-                model: "m".to_owned(),
-                sampling: SamplingOptions::default(),
-                max_tokens: None,
-                stop: Vec::new(),
-            }),
+            "asks" => Payload::QueryReceived(Query::new("why?", "m")),
             "says" => Payload::ResponseChunk(Chunk::Text(text.unwrap().to_owned())),
             "answers" => response(text.unwrap()),
             "fails" => Payload::ResponseFailed(GenerateError::Stopped),

@@ -1,23 +1,25 @@
-//! The generator agent: answers questions, one after the other.
+//! The generator agent: answers questions, several at once if it may.
 //!
-//! One type serves both respondents; they differ only in their [`Respondent`]. While an answer is generated, the agent
-//! checks its mailbox first, so that a cancellation ends the answer within one token, and defers further questions.
-//! Every question leads to exactly one `response.generation` or `response.failed`.
+//! One type serves both respondents; they differ only in their [`Respondent`]. Every answer in progress has a state of
+//! its own. While answers are generated, the agent checks its mailbox first, so that a cancellation ends its answer
+//! within one token. Questions that come while it works on as many answers as it may are deferred. Every question leads
+//! to exactly one `response.generation` or `response.failed`.
 
 mod answer;
 mod clock;
 mod question;
 pub(crate) mod states;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::RecvError;
 use hone_bus::{Agent, Bus, Inbox, Wakeup};
 use hone_protocol::{
-    Envelope, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Message, Payload,
-    Prompt, QueryId, RecallMode, RespondentId, Role, Subject, ToolCall,
+    Envelope, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Lane,
+    LogprobOptions, Message, Payload, Prompt, Query, QueryId, RecallMode, RespondentId, Role, SecondAnswer, Subject,
+    ToolCall,
 };
 
 use self::answer::{Answer, Round, Step};
@@ -26,12 +28,14 @@ use self::states::{Fail, Generating, Idle, Publish, Recall, Recalling, Receive, 
 use crate::machine::AgentState;
 use crate::recall::{Recaller, search_of};
 use crate::settings::MemoryMode;
-use crate::thinking::ThinkingSettings;
 use crate::tool_calls::CallScanner;
 use crate::topic::{Topic, Withdrawal};
 
 /// How often the model may search memory in one answer.
 const MOST_SEARCHES: usize = 3;
+
+/// When a client may ask again whose question found no room.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// The subjects that the agent subscribes to.
 pub(crate) const SUBJECTS: [Subject; 3] = [Subject::QueryReceived, Subject::QueryCancelled, Subject::SessionClosed];
@@ -45,53 +49,92 @@ pub(crate) struct Respondent {
     pub(crate) temperature: Option<f32>,
 }
 
+impl Respondent {
+    /// The model that answers a question.
+    fn model_for(&self, query: &Query) -> String {
+        let asked_for = match &query.options.second {
+            SecondAnswer::By(model) if self.id == RespondentId::B => Some(model),
+            _ => self.model.as_ref(),
+        };
+        asked_for.unwrap_or(&query.model).clone()
+    }
+}
+
 /// The dependencies of an agent.
 #[derive(Clone)]
 pub(crate) struct GeneratorParts {
     pub(crate) bus: Bus,
     pub(crate) respondent: Respondent,
     pub(crate) generator: Arc<dyn Generate>,
-    pub(crate) thinking: ThinkingSettings,
     pub(crate) recaller: Option<Recaller>,
+    /// How many questions it answers at once.
+    pub(crate) most_answers: usize,
 }
 
 /// The agent.
 pub(crate) struct GeneratorAgent {
     parts: GeneratorParts,
-    state: State,
+    /// The answers in progress, each under the number of its channel, in the order of their questions.
+    answers: BTreeMap<usize, Generating>,
+    n_begun: usize,
     /// Models whose chat templates do not support tools.
     without_tools: HashSet<String>,
 }
 
 impl GeneratorAgent {
     pub(crate) fn new(parts: GeneratorParts) -> Self {
-        GeneratorAgent { parts, state: State::default(), without_tools: HashSet::new() }
+        GeneratorAgent { parts, answers: BTreeMap::new(), n_begun: 0, without_tools: HashSet::new() }
     }
 
     fn receive(&mut self, message: Arc<Envelope>, inbox: &mut Inbox) {
         if let Some(withdrawal) = Withdrawal::of(&message) {
             return self.withdraw(withdrawal, inbox);
         }
-        self.state = match std::mem::take(&mut self.state) {
-            State::Idle(idle) => self.begin(idle, &message, inbox),
-            at_work => {
-                if let Err(refused) = inbox.defer(message) {
-                    let reason = "too many questions wait already: ask again when one of them is answered";
-                    self.fail_unanswered(&refused, GenerateError::Request(reason.to_owned()));
-                }
-                at_work
-            }
-        };
+        if self.question_in(&message).is_none() {
+            return;
+        }
+        if self.has_room() {
+            let number = self.n_begun;
+            self.n_begun += 1;
+            let state = self.begin(&message, inbox);
+            self.enter(number, state);
+        } else if let Err(refused) = inbox.defer(message) {
+            let queued = inbox.deferred_count();
+            let error = GenerateError::Busy { lane: Lane::Interactive, queued, retry_after: RETRY_AFTER };
+            self.fail_unanswered(&refused, error);
+        }
     }
 
-    fn begin(&mut self, idle: Idle, message: &Arc<Envelope>, inbox: &mut Inbox) -> State {
-        let Payload::QueryReceived(query) = &message.payload else { return idle.into() };
+    /// The question in a message, if this respondent is asked: A always is, B where a second answer is wanted.
+    fn question_in<'a>(&self, message: &'a Envelope) -> Option<&'a Query> {
+        let Payload::QueryReceived(query) = &message.payload else { return None };
+        let is_asked = self.parts.respondent.id == RespondentId::A || query.options.second != SecondAnswer::Unwanted;
+        is_asked.then_some(query)
+    }
+
+    fn has_room(&self) -> bool {
+        self.answers.len() < self.parts.most_answers
+    }
+
+    /// The answer of this number is in another state.
+    fn enter(&mut self, number: usize, state: State) {
+        if let State::Generating(generating) = state {
+            self.answers.insert(number, generating);
+        }
+    }
+
+    fn begin(&mut self, message: &Arc<Envelope>, inbox: &mut Inbox) -> State {
+        let idle = Idle::default();
+        let Some(query) = self.question_in(message) else { return idle.into() };
         inbox.claim(message);
         let mut query = query.clone();
         let respondent = &self.parts.respondent;
-        query.model = respondent.model.clone().unwrap_or(query.model);
+        query.model = respondent.model_for(&query);
         query.sampling.temperature = respondent.temperature.unwrap_or(query.sampling.temperature);
-        let recollection = self.recollection_for(&query.model);
+        let recollection = match query.options.recalls {
+            true => self.recollection_for(&query.model),
+            false => Recollection::Nothing,
+        };
         let question = Question::new(self.topic_of(message), query, recollection);
         self.ask(idle.act(Receive, |()| question)).into()
     }
@@ -102,6 +145,7 @@ impl GeneratorAgent {
         let respondent_id = self.parts.respondent.id;
         Topic {
             session_id: message.session_id,
+            owner: message.owner,
             query_id: if respondent_id == RespondentId::A { received } else { QueryId::fresh() },
             correlation_id: message.correlation_id.unwrap_or(received),
             respondent_id,
@@ -121,11 +165,12 @@ impl GeneratorAgent {
     fn ask(&self, recalling: Recalling) -> Generating {
         recalling.act(StartGenerate, |mut question| {
             let request = self.request(&mut question);
-            let names: Vec<String> = request.tools.iter().map(|tool| tool.name.clone()).collect();
-            let scanner = (!names.is_empty()).then(|| CallScanner::new(names));
-            let splitter = self.parts.thinking.splitter(&request.model);
+            // The client's tools come first, and then perhaps the agent's own.
+            let (tools, own) = request.tools.split_at(question.query.options.tools.len());
+            let scanner = (!request.tools.is_empty()).then(|| CallScanner::new(tools, own.first()));
+            let is_raw = question.query.options.is_raw;
             let generation = Generation::start(&*self.parts.generator, request);
-            let round = Round::new(generation, splitter, scanner, &question.answer);
+            let round = Round::new(generation, scanner, is_raw, &question.answer);
             Box::new((question, round))
         })
     }
@@ -134,10 +179,10 @@ impl GeneratorAgent {
         let query = &question.query;
         let mut messages = query.history.clone();
         let mut turn = query.query.clone();
-        let mut tools = Vec::new();
+        let mut tools = query.options.tools.clone();
         match (&self.parts.recaller, question.recollection) {
             (Some(recaller), Recollection::Context) => {
-                let engrams = recaller.search(&query.query, &query.history);
+                let engrams = recaller.search(&query.query, &query.history, question.topic.owner);
                 turn = recaller.in_context(&engrams, &turn);
                 if !engrams.is_empty() {
                     question.recalled =
@@ -147,23 +192,31 @@ impl GeneratorAgent {
             (Some(recaller), Recollection::Tool) if question.n_searches < MOST_SEARCHES => tools.push(recaller.tool()),
             _ => {}
         }
-        messages.push(Message::new(Role::User, turn));
-        messages.extend(question.tool_turns.iter().cloned());
+        let prompt = if query.options.is_raw {
+            Prompt::Text { text: turn, parse_special: true, add_special: true }
+        } else {
+            messages.push(Message::new(Role::User, turn));
+            messages.extend(query.options.turns_after.iter().chain(&question.tool_turns).cloned());
+            Prompt::Chat(messages)
+        };
         GenerateRequest {
             sampling: query.sampling.clone(),
             max_tokens: query.max_tokens,
             stop: query.stop.clone(),
+            constraint: query.options.constraint.clone(),
             session: Some(question.topic.session_id),
             tools,
-            ..GenerateRequest::new(&query.model, Prompt::Chat(messages))
+            thinking: query.options.thinking,
+            logprobs: LogprobOptions { top: query.options.logprobs, ..LogprobOptions::default() },
+            ..GenerateRequest::new(&query.model, prompt)
         }
     }
 
-    fn follow(&mut self, event: Result<GenerationEvent, RecvError>, inbox: &mut Inbox) {
-        self.state = match std::mem::take(&mut self.state) {
-            State::Idle(idle) => idle.into(),
-            State::Generating(generating) => self.resume(generating, event, inbox),
-        };
+    fn follow(&mut self, number: usize, event: Result<GenerationEvent, RecvError>, inbox: &mut Inbox) {
+        if let Some(generating) = self.answers.remove(&number) {
+            let state = self.resume(generating, event, inbox);
+            self.enter(number, state);
+        }
     }
 
     fn resume(
@@ -186,7 +239,13 @@ impl GeneratorAgent {
         match step {
             Step::GoesOn => generating.into(),
             Step::Answered(reason) => self.publish(generating, Some(reason), inbox).into(),
-            Step::Called(calls, text) => self.use_memory(generating, calls, text).into(),
+            Step::Called(calls, text) => match question.calls_of_client(&calls) {
+                calls_of_client if calls_of_client.is_empty() => self.use_memory(generating, calls, text).into(),
+                calls_of_client => {
+                    question.answer.tool_calls = calls_of_client;
+                    self.publish(generating, Some(FinishReason::Stop), inbox).into()
+                }
+            },
             Step::Failed(error) => self.fail(generating, error, inbox),
         }
     }
@@ -214,7 +273,7 @@ impl GeneratorAgent {
         question.n_searches += 1;
         match search {
             Ok((recaller, search)) => {
-                let engrams = recaller.search(search, &question.query.history);
+                let engrams = recaller.search(search, &question.query.history, question.topic.owner);
                 let result = recaller.tool_result(&engrams);
                 question.recalled.push(hone_protocol::Recall {
                     mode: RecallMode::Tool,
@@ -230,9 +289,10 @@ impl GeneratorAgent {
     /// Ends an answer, complete or not.
     fn publish(&self, generating: Generating, finish_reason: Option<FinishReason>, inbox: &mut Inbox) -> Idle {
         let publishing = generating.act(Publish, |work| work.0.after(work.1).answered(finish_reason));
-        let idle = publishing.act(Reset, |(topic, response)| self.tell(&topic, Payload::ResponseGeneration(response)));
-        inbox.release();
-        idle
+        publishing.act(Reset, |(topic, response)| {
+            inbox.release(|message| topic.was_received_in(message));
+            self.tell(&topic, Payload::ResponseGeneration(response));
+        })
     }
 
     /// Retries without what may have caused the error, or gives up the question.
@@ -261,13 +321,12 @@ impl GeneratorAgent {
     }
 
     fn give_up(&self, generating: Generating, error: GenerateError, inbox: &mut Inbox) -> Idle {
-        let idle = generating.act(Fail, |work| (work.0.topic, error)).act(Reset, |(topic, error)| {
+        generating.act(Fail, |work| (work.0.topic, error)).act(Reset, |(topic, error)| {
+            inbox.release(|message| topic.was_received_in(message));
             // The client is told, and may retry with a smaller request.
             tracing::info!(respondent = %topic.respondent_id, query_id = %topic.query_id, "no answer: {error}");
             self.tell(&topic, Payload::ResponseFailed(error));
-        });
-        inbox.release();
-        idle
+        })
     }
 
     /// Ends work that is no longer wanted.
@@ -279,25 +338,24 @@ impl GeneratorAgent {
         self.end_work(inbox, |topic| withdrawal.concerns(topic));
     }
 
-    /// Ends the current answer if `is_meant` accepts it.
+    /// Ends the answers that `is_meant` accepts.
     fn end_work(&mut self, inbox: &mut Inbox, is_meant: impl Fn(&Topic) -> bool) {
-        self.state = match std::mem::take(&mut self.state) {
-            State::Generating(generating) if is_meant(&generating.work().0.topic) => {
-                self.publish(generating, None, inbox).into()
-            }
-            state => state,
-        };
+        let is_ended = |_: &usize, generating: &mut Generating| is_meant(&generating.work().0.topic);
+        let ended: Vec<Generating> = self.answers.extract_if(.., is_ended).map(|(_, generating)| generating).collect();
+        for generating in ended {
+            self.publish(generating, None, inbox);
+        }
     }
 
     fn cancel_unanswered(&self, message: &Envelope) {
-        if let Payload::QueryReceived(query) = &message.payload {
+        if let Some(query) = self.question_in(message) {
             let response = response(query, Answer::default(), None);
             self.tell(&self.topic_of(message), Payload::ResponseGeneration(response));
         }
     }
 
     fn fail_unanswered(&self, message: &Envelope, error: GenerateError) {
-        if matches!(message.payload, Payload::QueryReceived(_)) {
+        if self.question_in(message).is_some() {
             self.tell(&self.topic_of(message), Payload::ResponseFailed(error));
         }
     }
@@ -311,19 +369,19 @@ impl Agent for GeneratorAgent {
     type Event = Wakeup<GenerationEvent>;
 
     fn next_event(&mut self, inbox: &mut Inbox) -> Option<Self::Event> {
-        match &self.state {
-            State::Idle(_) => match inbox.next_deferred() {
-                Some(message) => Some(Wakeup::Message(message)),
-                None => inbox.wait([]),
-            },
-            State::Generating(generating) => inbox.wait([(0, generating.work().1.generation.events())]),
+        if self.has_room()
+            && let Some(message) = inbox.next_deferred()
+        {
+            return Some(Wakeup::Message(message));
         }
+        let answers = self.answers.iter();
+        inbox.wait(answers.map(|(number, generating)| (*number, generating.work().1.generation.events())))
     }
 
     fn handle_event(&mut self, event: Self::Event, inbox: &mut Inbox) {
         match event {
             Wakeup::Message(message) => self.receive(message, inbox),
-            Wakeup::Work(_, event) => self.follow(event, inbox),
+            Wakeup::Work(number, event) => self.follow(number, event, inbox),
         }
     }
 

@@ -40,7 +40,6 @@ pub use recall::Recaller;
 pub use remembering::Rememberer;
 pub use settings::{InvalidMemorySettings, MemoryMode, MemorySettings};
 pub use team::{MemoryParts, RespondentB, Team, TeamParts};
-pub use thinking::ThinkingSettings;
 
 /// The state tables of all agents.
 pub fn tables() -> Vec<StateTable> {

@@ -99,9 +99,15 @@ macro_rules! state_machine {
             $($rest($rest),)*
         }
 
+        impl Default for $first {
+            fn default() -> Self {
+                $first(())
+            }
+        }
+
         impl Default for State {
             fn default() -> Self {
-                State::$first($first(()))
+                State::$first($first::default())
             }
         }
 

@@ -2,9 +2,9 @@
 //!
 //! It subscribes before the agents that react to answers, so that an answer is in its mailbox before the answer's grade
 //! can be. When idle, it first computes missing vectors, for engrams written without an embedder or with a different
-//! one, then searches questions from earlier versions for facts, and then has memory backed up once a day. Errors of the store are logged, and the agent resumes with the next
-//! message; what a store that keeps (see [`MemoryStore::keeping`]) cannot take now is written later. Before it stops,
-//! it processes everything in its mailbox.
+//! one, then searches questions from earlier versions for facts, and then has memory backed up once a day. Errors of
+//! the store are logged, and the agent resumes with the next message; what a store that keeps (see
+//! [`MemoryStore::keeping`]) cannot take now is written later. Before it stops, it processes everything in its mailbox.
 
 pub(crate) mod states;
 
@@ -125,6 +125,7 @@ impl MemoryAgent {
     fn write(&self, topic: &Topic, message: &Envelope, response: &Response) -> Result<(), MemoryError> {
         let engram = Engram {
             at: message.at,
+            owner: topic.owner,
             respondent_id: topic.respondent_id,
             correlation_id: topic.correlation_id,
             ..Engram::new(topic.query_id, topic.session_id, response)
@@ -143,8 +144,8 @@ impl MemoryAgent {
         Ok(())
     }
 
-    /// The engram with what is due of it, or with the reason why it will never have a grade. Of the two answers to a question,
-    /// respondent B's says that they are to be compared.
+    /// The engram with what is due of it, or with the reason why it will never have a grade. Of the two answers to a
+    /// question, respondent B's says that they are to be compared.
     fn with_prospect(&self, engram: Engram, response: &Response) -> Engram {
         match (self.judging, response.why_not_judged()) {
             (Judging::Never, _) => engram,
@@ -187,8 +188,8 @@ impl MemoryAgent {
         });
     }
 
-    /// Records a person's rating, and what it is worth as a reward. An answer that is not remembered gets none: nothing could
-    /// learn from it.
+    /// Records a person's rating, and what it is worth as a reward. An answer that is not remembered gets none: nothing
+    /// could learn from it.
     fn take_feedback(&self, topic: &Topic, feedback: Feedback) -> Result<(), MemoryError> {
         match self.store().annotate_feedback(topic.query_id, feedback.rating)? {
             Update::Merged => {}
@@ -226,7 +227,7 @@ impl Agent for MemoryAgent {
             Event::Message(message) => {
                 inbox.claim(&message);
                 self.receive(&message);
-                inbox.release();
+                inbox.release(|_| true);
             }
             Event::Rest if self.lacking.is_some() => self.embed_one(),
             Event::Rest if self.unsearched.is_some() => self.add_facts_of_one(),
@@ -245,13 +246,13 @@ impl Agent for MemoryAgent {
     }
 }
 
-/// Whether a critique says something of an answer that is remembered: a score, or why there is none.
+/// Whether a critique says something of an answer that is remembered: a score, or why it has no score.
 fn says_something(critique: &Critique) -> bool {
     let Critique { answer, grade, .. } = critique;
     grade.score.is_some() || (grade.judging.failure.is_some() && !answer.trim().is_empty())
 }
 
-/// Whether an answer was cancelled before it had any content.
+/// Whether there is nothing to remember: the answer was cancelled before it had any content, or it continues a text.
 fn is_nothing(response: &Response) -> bool {
-    response.finish_reason.is_none() && response.answer.trim().is_empty()
+    response.is_raw || response.finish_reason.is_none() && response.answer.trim().is_empty()
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use hone_memory::{Filters, MemoryStore, RecallQuestion};
-use hone_protocol::{Embed, Message, RecalledEngram, Role, Tool, ToolCall, with_causes};
+use hone_memory::{Filters, MemoryStore, RecallQuestion, Whose};
+use hone_protocol::{Embed, Message, OwnerId, RecalledEngram, Role, Tool, ToolCall, with_causes};
 use hone_quality::fill;
 use serde_json::json;
 
@@ -24,12 +24,13 @@ pub struct Recaller {
 }
 
 impl Recaller {
-    /// What memory holds about `search`, best first: facts that the person stated and exchanges that may help. Left out is what
-    /// was cut short, stopped, marked bad or not shown, and what the `conversation` holds already. A failure is logged and
-    /// finds nothing: an answer without recollections is better than none.
-    pub fn search(&self, search: &str, conversation: &[Message]) -> Vec<RecalledEngram> {
+    /// What memory holds of the owner about `search`, best first: facts that the person stated and exchanges that may help. Left out
+    /// is what was cut short, stopped, marked bad or not shown, and what the `conversation` holds already. A failure is
+    /// logged and finds nothing: an answer without recollections is better than none.
+    pub fn search(&self, search: &str, conversation: &[Message], owner: Option<OwnerId>) -> Vec<RecalledEngram> {
         let found = self.question(search, conversation).and_then(|question| {
             let filters = Filters {
+                whose: Whose::Of(owner),
                 facts: true,
                 worth_recalling: true,
                 unhelpful: self.settings.unhelpful.clone(),

@@ -41,7 +41,7 @@ impl Agent for Recorder {
         if let Err(error) = self.store.append_event(&message) {
             tracing::error!(subject = %message.subject(), "an event is not in the log: {}", with_causes(&error));
         }
-        inbox.release();
+        inbox.release(|_| true);
     }
 
     fn stopped(&mut self, inbox: &mut Inbox) {

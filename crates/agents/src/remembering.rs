@@ -1,7 +1,7 @@
 //! Remembering an exchange: the engram of the answer, and those of the facts that the user stated in the question.
 //!
-//! A fact is embedded as what it says. Question and answer together are about what was asked, and a fact that was mentioned
-//! beside it would hardly be found.
+//! A fact is embedded as what it says. Question and answer together are about what was asked, and a fact that was
+//! mentioned beside it would hardly be found.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ pub struct Rememberer {
 }
 
 impl Rememberer {
-    /// Remembers an exchange, whose due grade `holder` works on; it is durable when this returns. Returns its sequence number, or 0 if it is kept for later.
+    /// Remembers an exchange, whose due grade `holder` works on; it is durable when this returns. Returns its sequence
+    /// number, or 0 if it is kept for later.
     ///
     /// # Errors
     /// When it can be neither written nor kept.
@@ -69,7 +70,8 @@ impl Rememberer {
     }
 }
 
-/// What was stated in an exchange. Both respondents are asked the same question; its facts belong to the first one's engram.
+/// What was stated in an exchange. Both respondents are asked the same question; its facts belong to the first one's
+/// engram.
 fn statements_of(engram: &Engram) -> Vec<Statement> {
     match engram.respondent_id {
         RespondentId::A => statements_in(&engram.query),

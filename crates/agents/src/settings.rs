@@ -38,6 +38,8 @@ pub struct MemorySettings {
     pub words_threshold: f32,
     /// The weight of the ranking by words, beside that by meaning.
     pub words_weight: f32,
+    /// How much more relevant a fact is than an exchange, if the question is about the person who asks.
+    pub facts_weight: f32,
     /// The least similarity of two recollections that say the same; the newer one stands.
     pub duplicate: f32,
     /// The least similarity of two facts about the same thing; the newer one comes first.
@@ -97,7 +99,9 @@ impl MemorySettings {
         }
         check("nearness", (0.0..=1.0).contains(&self.nearness), "must be 0 to 1")?;
         check("words_threshold", self.words_threshold > 0.0, "must be more than 0; above 1 it admits nothing")?;
-        check("words_weight", (0.0..=10.0).contains(&self.words_weight), "must be 0 to 10")?;
+        for (setting, weight) in [("words_weight", self.words_weight), ("facts_weight", self.facts_weight)] {
+            check(setting, (0.0..=10.0).contains(&weight), "must be 0 to 10")?;
+        }
         check("n_recalled", self.n_recalled > 0, "must be 1 or more; mode \"off\" recalls nothing")?;
         check("recalled_characters", self.recalled_characters > 0, "must be 1 or more; mode \"off\" recalls nothing")?;
         check("extract_characters", self.extract_characters > 0, "must be 1 or more")?;
@@ -115,11 +119,13 @@ impl MemorySettings {
 impl MemorySettings {
     /// What is similar enough to this question.
     pub fn matching(&self, question: &str) -> Matching {
+        let is_personal = is_personal(question);
         Matching {
-            threshold: if is_personal(question) { self.personal_threshold } else { self.threshold },
+            threshold: if is_personal { self.personal_threshold } else { self.threshold },
             nearness: self.nearness,
             words_threshold: self.words_threshold,
             words_weight: self.words_weight,
+            facts_weight: if is_personal { self.facts_weight } else { 0.0 },
             duplicate: self.duplicate,
             same_statement: self.same_statement,
             changed_statement: self.changed_statement,
@@ -155,6 +161,7 @@ pub(crate) fn settings_for_tests() -> MemorySettings {
         nearness: 0.5,
         words_threshold: 0.9,
         words_weight: 0.25,
+        facts_weight: 0.0,
         duplicate: 0.95,
         same_statement: 0.6,
         changed_statement: 0.4,

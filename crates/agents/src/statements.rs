@@ -1,9 +1,9 @@
 //! What a person states about themselves and their world, found in what they type; and whether a question is about it.
 //!
-//! "My dog is called Rex, is it fine for him to eat carrots?" states one thing and asks another. Each sentence is read clause
-//! by clause up to the one in which its question begins; what stands before it is the statement, in the person's own words. No
-//! model is asked: the rules are a few lists of English words. In other languages the marks of punctuation remain, so a
-//! sentence that does not end with a question mark counts as a statement.
+//! "My dog is called Rex, is it fine for him to eat carrots?" states one thing and asks another. Each sentence is read
+//! clause by clause up to the one in which its question begins; what stands before it is the statement, in the person's
+//! own words. No model is asked: the rules are a few lists of English words. In other languages the marks of
+//! punctuation remain, so a sentence that does not end with a question mark counts as a statement.
 
 use std::ops::Range;
 
@@ -195,11 +195,19 @@ pub(crate) fn is_personal(question: &str) -> bool {
         let before = |n: usize| index.checked_sub(n).map_or("", |index| words[index].as_str());
         match words[index].as_str() {
             "me" => !TELLING.contains(&before(1)),
-            // "How do I change a tyre?" is not about the one who asks.
-            "i" | "we" => !(AUXILIARIES.contains(&before(1)) && before(2) == "how"),
+            "i" | "we" => !asks_for_advice(before(2), before(1)),
             word => word != "were" && (FIRST_PERSON.contains(&word) || OWN.contains(&word)),
         }
     })
+}
+
+/// Whether a question is general although "I" or "we" follows on these words: "How do I change a tyre?", "What should I
+/// plant?".
+fn asks_for_advice(interrogative: &str, auxiliary: &str) -> bool {
+    match interrogative {
+        "how" => AUXILIARIES.contains(&auxiliary),
+        interrogative => auxiliary == "should" && INTERROGATIVES.contains(&interrogative),
+    }
 }
 
 /// A word in lower case and without apostrophes, and where it stands.
@@ -275,8 +283,8 @@ fn first_of_substance(clause: &[Word]) -> Option<&Word> {
     (0..clause.len()).find(|index| !says_nothing(*index)).map(|index| &clause[index])
 }
 
-/// The statement at this place, without the conjunction before the question; none if it is too short, or too long to have been
-/// said.
+/// The statement at this place, without the conjunction before the question; none if it is too short, or too long to
+/// have been said.
 fn statement(sentence: &str, place: Range<usize>) -> Option<Statement> {
     let mut words = words(&sentence[place.clone()]);
     while words.last().is_some_and(|word| CONJUNCTIONS.contains(&word.text.as_str())) {
@@ -291,8 +299,8 @@ fn statement(sentence: &str, place: Range<usize>) -> Option<Statement> {
     is_whole.then(|| Statement { text, is_update: says_change(&words) })
 }
 
-/// Whether a clause that begins with this word is a question or a request. After a statement, `end` tells a question from a
-/// relative clause and from a verb after its apposition: people who type no marks do not use either.
+/// Whether a clause that begins with this word is a question or a request. After a statement, `end` tells a question
+/// from a relative clause and from a verb after its apposition: people who type no marks do not use either.
 fn begins_question(first: &str, after_statement: bool, end: char) -> bool {
     if INTERROGATIVES.contains(&first) {
         return !(after_statement && RELATIVES.contains(&first) && end != '?');
@@ -395,6 +403,8 @@ mod tests {
         check("Which one did we settle on?", true);
         check("where does mum live", true);
         check("How do I change a tyre?", false);
+        check("What should I plant under a birch tree?", false);
+        check("Should I take the bus?", true);
         check("Tell me a joke", false);
         check("Who were the Romans?", false);
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hone_bus::{Agent, AgentHandle, Bus, Overload, Subscription, spawn};
 use hone_memory::{Holder, MemoryStore};
 use hone_protocol::{Embed, Generate, RespondentId, Subject};
-use hone_quality::Judge;
+use hone_quality::Jury;
 
 use crate::backlog::{self, BacklogAgent, BacklogParts};
 use crate::critic::pairs::SharedPairs;
@@ -21,7 +21,6 @@ use crate::recall::Recaller;
 use crate::recorder::{self, Recorder};
 use crate::remembering::Rememberer;
 use crate::settings::MemorySettings;
-use crate::thinking::ThinkingSettings;
 
 /// How many messages may wait in an agent's mailbox, and as many deferred ones.
 const CAPACITY: usize = 256;
@@ -30,16 +29,16 @@ const CAPACITY: usize = 256;
 pub struct TeamParts {
     /// The generator of answers.
     pub generator: Arc<dyn Generate>,
-    /// How models mark their reasoning.
-    pub thinking: ThinkingSettings,
     /// The second respondent, if answers are compared.
     pub respondent_b: Option<RespondentB>,
-    /// The judge; `None` means no grades.
-    pub judge: Option<Judge>,
+    /// The judge, or several; `None` means no grades.
+    pub judge: Option<Jury>,
     /// Where answers are remembered, if at all.
     pub memory: Option<MemoryParts>,
     /// Whether the judge also grades answers from earlier whose grades are due, while nobody waits.
     pub works_off_backlog: bool,
+    /// How many questions each respondent answers at once; at least one.
+    pub most_answers: usize,
 }
 
 /// How the second respondent differs from the first.
@@ -114,8 +113,8 @@ impl Team {
                 bus: bus.clone(),
                 respondent,
                 generator: Arc::clone(&parts.generator),
-                thinking: parts.thinking.clone(),
                 recaller: recaller.clone(),
+                most_answers: parts.most_answers,
             };
             team.add(bus, name, generator::SUBJECTS.to_vec(), move || GeneratorAgent::new(parts.clone()))?;
         }

@@ -3,40 +3,7 @@
 //! Tags may arrive in any number of pieces. Text is passed on as soon as it can no longer be the beginning of a tag, so
 //! at most one incomplete tag is held back.
 
-use serde::Deserialize;
-
-/// How a model marks its reasoning.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ThinkingSettings {
-    /// Pairs of opening and closing tags.
-    pub tags: Vec<(String, String)>,
-    /// Substrings of the names of models whose chat template already opens the first of the tags, so that their answers
-    /// begin with reasoning. Case is ignored.
-    pub opened_by_template: Vec<String>,
-}
-
-impl Default for ThinkingSettings {
-    /// `<think>` and `</think>`, already opened by DeepSeek-R1 and its distillations and by QwQ.
-    fn default() -> Self {
-        ThinkingSettings {
-            tags: vec![("<think>".to_owned(), "</think>".to_owned())],
-            opened_by_template: vec!["deepseek-r1".to_owned(), "qwq".to_owned()],
-        }
-    }
-}
-
-impl ThinkingSettings {
-    /// A splitter for one answer of `model`.
-    pub(crate) fn splitter(&self, model: &str) -> Splitter {
-        let model = model.to_lowercase();
-        let is_opened = self.opened_by_template.iter().any(|part| model.contains(&part.to_lowercase()));
-        let tags: Vec<(String, String)> =
-            self.tags.iter().filter(|(open, close)| !open.is_empty() && !close.is_empty()).cloned().collect();
-        let inside = (is_opened && !tags.is_empty()).then_some(0);
-        Splitter { tags, inside, held: String::new(), at_start: true }
-    }
-}
+use hone_protocol::ReasoningTags;
 
 /// A piece of a model's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,9 +17,8 @@ pub(crate) enum Piece {
 /// Separates reasoning from the answer in one stream of text.
 #[derive(Debug)]
 pub(crate) struct Splitter {
-    tags: Vec<(String, String)>,
-    /// The open tag, if any.
-    inside: Option<usize>,
+    /// The open tags, if any.
+    inside: Option<ReasoningTags>,
     /// Text that may be the beginning of a tag.
     held: String,
     /// Whether the open part has contained only white space, which is dropped next to tags.
@@ -60,6 +26,16 @@ pub(crate) struct Splitter {
 }
 
 impl Splitter {
+    /// A splitter for an answer that begins inside of these tags, if any.
+    pub(crate) fn new(inside: Option<ReasoningTags>) -> Splitter {
+        Splitter { inside, held: String::new(), at_start: true }
+    }
+
+    /// Whether what comes next is reasoning, as far as it is known.
+    pub(crate) fn is_inside(&self) -> bool {
+        self.inside.is_some()
+    }
+
     /// Adds text, and returns the pieces that have become certain.
     pub(crate) fn push(&mut self, text: &str) -> Vec<Piece> {
         self.held.push_str(text);
@@ -86,16 +62,17 @@ impl Splitter {
     }
 
     /// The position of the next tag, its length, and the tag that is open after it.
-    fn next_tag(&self) -> Option<(usize, usize, Option<usize>)> {
+    fn next_tag(&self) -> Option<(usize, usize, Option<ReasoningTags>)> {
         let found = self.awaited().filter_map(|(tag, leads_to)| Some((self.held.find(tag)?, tag.len(), leads_to)));
         found.min_by_key(|(start, ..)| *start)
     }
 
     /// The tags that are recognized now, and which tag is open after each.
-    fn awaited(&self) -> impl Iterator<Item = (&str, Option<usize>)> {
-        let closing = self.inside.map(|open| (self.tags[open].1.as_str(), None));
-        let opening = self.tags.iter().enumerate().map(|(index, (open, _))| (open.as_str(), Some(index)));
-        closing.into_iter().chain(opening.filter(|_| self.inside.is_none()))
+    fn awaited(&self) -> impl Iterator<Item = (&'static str, Option<ReasoningTags>)> {
+        let is_outside = self.inside.is_none();
+        let closing = self.inside.map(|tags| (tags.close, None));
+        let opening = ReasoningTags::ALL.into_iter().map(|tags| (tags.open, Some(tags)));
+        closing.into_iter().chain(opening.filter(move |_| is_outside))
     }
 
     /// Length in bytes of the end of the held text that may be the beginning of a tag.
@@ -129,12 +106,10 @@ mod tests {
     /// Checks `[thinking]` and text of an answer given in one piece, in pieces of every length, and in single
     /// characters.
     #[track_caller]
-    fn check_model(model: &str, answer: &str, expected: &str) {
-        let mut settings = ThinkingSettings::default();
-        settings.tags.push(("[THINK]".to_owned(), "[/THINK]".to_owned()));
+    fn check_inside(inside: Option<ReasoningTags>, answer: &str, expected: &str) {
         let characters: Vec<char> = answer.chars().collect();
         for size in 1..=characters.len().max(1) {
-            let mut splitter = settings.splitter(model);
+            let mut splitter = Splitter::new(inside);
             let mut pieces = Vec::new();
             for chunk in characters.chunks(size) {
                 pieces.extend(splitter.push(&chunk.iter().collect::<String>()));
@@ -146,7 +121,7 @@ mod tests {
 
     #[track_caller]
     fn check(answer: &str, expected: &str) {
-        check_model("qwen3:4b", answer, expected);
+        check_inside(None, answer, expected);
     }
 
     fn shown(pieces: &[Piece]) -> String {
@@ -181,15 +156,17 @@ mod tests {
         check("<think>\nwhy? 1 < 2 </ok\n</think>\n\nbecause", "{why? 1 < 2 </ok\n}because");
         check("<think>\n\n</think>\n\nbecause", "because");
         check("one <think>two</think> three <think>four</think>five", "one {two}three {four}five");
-        check("[THINK]a <think> b[/THINK]c", "{a <think> b}c");
+        check("<seed:think>a <think> b</seed:think>c", "{a <think> b}c");
+        check("[THINK]why [not]?[/THINK]because [x]", "{why [not]?}because [x]");
         check("<think>unfinished</thin", "{unfinished</thin");
         check("é<think>ü</think>ö", "é{ü}ö");
     }
 
     #[test]
     fn a_template_may_have_opened_the_tag() {
-        check_model("DeepSeek-R1-Distill-Qwen-1.5B.gguf", "why?</think>\nbecause", "{why?}because");
-        check_model("qwq:32b", "unfinished", "{unfinished");
-        check_model("qwq:32b", "<think>why?</think>because", "{<think>why?}because");
+        let inside = Some(ReasoningTags::ALL[0]);
+        check_inside(inside, "why?</think>\nbecause", "{why?}because");
+        check_inside(inside, "unfinished", "{unfinished");
+        check_inside(inside, "<think>why?</think>because", "{<think>why?}because");
     }
 }

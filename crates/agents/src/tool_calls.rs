@@ -2,9 +2,11 @@
 //!
 //! Models write calls in the forms that they were trained on: `<tool_call>{…}</tool_call>` (Hermes, Qwen), or a bare
 //! JSON object or array as the whole answer (Llama 3, and Mistral, sometimes after `[TOOL_CALLS]`). Text that may be a
-//! call is held back until it is certain; everything else is passed on at once.
+//! call is held back until it is certain; everything else is passed on at once. A call whose arguments do not fit the
+//! tool's schema is text, too.
 
-use hone_protocol::ToolCall;
+use hone_protocol::{Tool, ToolCall};
+use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 
 use crate::thinking::overlap;
@@ -23,7 +25,7 @@ const LONGEST_CALL: usize = 16 * 1024;
 #[derive(Debug)]
 pub(crate) struct CallScanner {
     /// The tools that may be called without a tag around the call.
-    known: Vec<String>,
+    known: Vec<KnownTool>,
     form: Form,
     held: String,
 }
@@ -42,9 +44,34 @@ enum Form {
     Refused,
 }
 
+/// A tool that may be called.
+#[derive(Debug)]
+struct KnownTool {
+    name: String,
+    /// Its schema; `None` if anything fits, or the schema is not valid.
+    arguments: Option<Validator>,
+}
+
+impl KnownTool {
+    /// A tool whose calls are checked against its schema. Patterns take linear time, and nothing is looked up elsewhere.
+    fn checked(tool: &Tool) -> KnownTool {
+        let options = jsonschema::options().with_pattern_options(PatternOptions::regex());
+        let arguments = options.build(&tool.parameters);
+        let arguments =
+            arguments.inspect_err(|error| tracing::debug!(tool = tool.name, "its schema is not valid: {error}"));
+        KnownTool { name: tool.name.clone(), arguments: arguments.ok() }
+    }
+
+    fn fits(&self, call: &ToolCall) -> bool {
+        self.arguments.as_ref().is_none_or(|schema| schema.is_valid(&call.arguments))
+    }
+}
+
 impl CallScanner {
-    /// A scanner for calls of these tools.
-    pub(crate) fn new(known: Vec<String>) -> Self {
+    /// A scanner for calls of the client's tools, and of `own`, which tells the model itself what is wrong with a call.
+    pub(crate) fn new(tools: &[Tool], own: Option<&Tool>) -> Self {
+        let own = own.map(|tool| KnownTool { name: tool.name.clone(), arguments: None });
+        let known = tools.iter().map(KnownTool::checked).chain(own).collect();
         CallScanner { known, form: Form::Undecided, held: String::new() }
     }
 
@@ -76,11 +103,25 @@ impl CallScanner {
     }
 
     fn calls(&self) -> Vec<ToolCall> {
-        match self.form {
+        let calls = match self.form {
             Form::Tagged => tagged_calls(&self.held),
-            Form::Bare => bare_calls(&self.held, &self.known),
+            Form::Bare => self.bare_calls(),
             Form::Undecided | Form::Text | Form::Refused => Vec::new(),
-        }
+        };
+        let fits = |call: &ToolCall| self.tool(&call.name).is_none_or(|tool| tool.fits(call));
+        if calls.iter().all(fits) { calls } else { Vec::new() }
+    }
+
+    /// The calls at the beginning of the text, if all of them name a known tool: JSON that the user asked for is not a
+    /// call.
+    fn bare_calls(&self) -> Vec<ToolCall> {
+        let mut values = serde_json::Deserializer::from_str(bare(&self.held)).into_iter::<Value>();
+        let calls = values.next().and_then(Result::ok).map(calls_of).unwrap_or_default();
+        if calls.iter().all(|call| self.tool(&call.name).is_some()) { calls } else { Vec::new() }
+    }
+
+    fn tool(&self, name: &str) -> Option<&KnownTool> {
+        self.known.iter().find(|tool| tool.name == name)
     }
 
     /// Whether other text follows the possible calls.
@@ -150,13 +191,6 @@ fn tagged_calls(text: &str) -> Vec<ToolCall> {
     bodies.filter_map(|body| serde_json::from_str(body).ok()).flat_map(calls_of).collect()
 }
 
-/// The calls at the beginning of a text, if all of them name a known tool: JSON that the user asked for is not a call.
-fn bare_calls(text: &str, known: &[String]) -> Vec<ToolCall> {
-    let mut values = serde_json::Deserializer::from_str(bare(text)).into_iter::<Value>();
-    let calls = values.next().and_then(Result::ok).map(calls_of).unwrap_or_default();
-    if calls.iter().all(|call| known.contains(&call.name)) { calls } else { Vec::new() }
-}
-
 /// The calls in a JSON value; empty if any part of it is something else.
 fn calls_of(value: Value) -> Vec<ToolCall> {
     let values = match value {
@@ -184,7 +218,17 @@ fn call_of(mut value: Value) -> Option<ToolCall> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    fn tool() -> Tool {
+        let parameters = json!({
+            "type": "object",
+            "properties": {"query": {"type": "string"}, "most": {"type": "integer", "minimum": 1}},
+        });
+        Tool { name: "search_memory".to_owned(), description: String::new(), parameters }
+    }
 
     /// Checks the visible text and the calls found in an answer, in one piece and in pieces of every length.
     #[track_caller]
@@ -193,7 +237,7 @@ mod tests {
         let calls: Vec<(String, String)> =
             calls.iter().map(|(name, query)| (name.to_string(), query.to_string())).collect();
         for size in 1..=characters.len() {
-            let mut scanner = CallScanner::new(vec!["search_memory".to_owned()]);
+            let mut scanner = CallScanner::new(&[tool()], None);
             let mut seen = String::new();
             for chunk in characters.chunks(size) {
                 seen += &scanner.push(&chunk.iter().collect::<String>());
@@ -239,6 +283,24 @@ mod tests {
     }
 
     #[test]
+    fn a_call_whose_arguments_do_not_fit_is_text() {
+        for arguments in [r#"{"query": 1}"#, r#"{"query": "cats", "most": 0}"#, r#"{"query": "cats", "most": "2"}"#] {
+            let call = format!(r#"{{"name": "search_memory", "arguments": {arguments}}}"#);
+            check(&call, &call, &[]);
+            let tagged = format!("<tool_call>{call}</tool_call>");
+            check(&tagged, &tagged, &[]);
+            let several = format!("<tool_call>{CALL}</tool_call>{tagged}");
+            check(&several, &several, &[]);
+        }
+        let own = CallScanner::new(&[], Some(&tool()));
+        assert!(own.tool("search_memory").is_some_and(|tool| tool.arguments.is_none()));
+        let broken = Tool { parameters: json!({"type": "nothing"}), ..tool() };
+        let mut scanner = CallScanner::new(&[broken], None);
+        assert_eq!(scanner.push(r#"{"name": "search_memory", "arguments": {"query": 1}}"#), "");
+        assert_eq!(scanner.finish().0.len(), 1, "nothing is known of its arguments");
+    }
+
+    #[test]
     fn what_follows_a_call_is_not_waited_for() {
         check(&format!("<tool_call>{CALL}</tool_call>\nThe tool says that"), "", &[("search_memory", "cats")]);
         check(&format!("{CALL} and so on"), "", &[("search_memory", "cats")]);
@@ -267,11 +329,11 @@ mod tests {
 
     #[test]
     fn a_text_that_only_begins_like_a_call_is_shown_before_it_ends() {
-        let mut scanner = CallScanner::new(Vec::new());
+        let mut scanner = CallScanner::new(&[], None);
         assert_eq!(scanner.push("{\"na"), "");
         assert_eq!(scanner.push("tion\": 1"), "{\"nation\": 1");
         assert_eq!(scanner.push("}"), "}");
-        let mut scanner = CallScanner::new(Vec::new());
+        let mut scanner = CallScanner::new(&[], None);
         let long = format!("<tool_call>{}", "x".repeat(LONGEST_CALL));
         assert!(scanner.push(&long) == long, "a call that never ends is let go");
         assert_eq!(scanner.push("more"), "more");

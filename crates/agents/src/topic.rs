@@ -1,12 +1,14 @@
 //! The question that a message is about, and what withdraws it.
 
 use hone_bus::Bus;
-use hone_protocol::{Envelope, Payload, QueryId, RespondentId, SessionId, prospect};
+use hone_protocol::{Envelope, OwnerId, Payload, QueryId, RespondentId, SessionId, prospect};
 
 /// A question to one respondent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Topic {
     pub(crate) session_id: SessionId,
+    /// Whose question it is.
+    pub(crate) owner: Option<OwnerId>,
     pub(crate) query_id: QueryId,
     /// The question as received, shared by both respondents' answers to it.
     pub(crate) correlation_id: QueryId,
@@ -19,15 +21,21 @@ impl Topic {
         let query_id = envelope.query_id?;
         Some(Topic {
             session_id: envelope.session_id,
+            owner: envelope.owner,
             query_id,
             correlation_id: envelope.correlation_id.unwrap_or(query_id),
             respondent_id: envelope.respondent_id.unwrap_or(RespondentId::A),
         })
     }
 
+    /// Whether this is the message that asked the question.
+    pub(crate) fn was_received_in(&self, message: &Envelope) -> bool {
+        matches!(message.payload, Payload::QueryReceived(_)) && message.query_id == Some(self.correlation_id)
+    }
+
     /// Publishes a message about this question. Messages lost by other mailboxes are only logged.
     pub(crate) fn publish(&self, bus: &Bus, sender: &str, payload: Payload) {
-        let envelope = Envelope::new(sender, self.session_id, payload);
+        let envelope = Envelope::new(sender, self.session_id, payload).owned_by(self.owner);
         if let Err(overloaded) = bus.publish(envelope.about(self.query_id, self.correlation_id, self.respondent_id)) {
             tracing::warn!(sender, "{overloaded}");
         }
@@ -82,7 +90,7 @@ mod tests {
         let [here, there] = [1, 2].map(SessionId::from_bits);
         let topic = |session_id, query_id, correlation_id| {
             let respondent_id = if query_id == correlation_id { RespondentId::A } else { RespondentId::B };
-            Topic { session_id, query_id, correlation_id, respondent_id }
+            Topic { session_id, owner: None, query_id, correlation_id, respondent_id }
         };
         let (a, b, other) = (topic(here, first, first), topic(here, second, first), topic(there, third, third));
         let check = |payload: Payload, query_id: QueryId, expected: [bool; 3]| {

@@ -56,8 +56,8 @@ impl Drop for AgentHandle {
     }
 }
 
-/// Subscribes an agent and starts it on a thread of its own, named after the subscription. It receives everything that is
-/// published after this returns. `make` is called again after every panic of the agent.
+/// Subscribes an agent and starts it on a thread of its own, named after the subscription. It receives everything that
+/// is published after this returns. `make` is called again after every panic of the agent.
 ///
 /// # Errors
 /// When the system cannot create a thread.
@@ -107,7 +107,7 @@ impl<A: Agent, F: FnMut() -> A> Supervisor<F> {
 
     fn live(&mut self) {
         let mut agent = (self.make)();
-        if let Some(message) = self.inbox.release() {
+        for message in self.inbox.release(|_| true) {
             agent.recover(&message);
         }
         while let Some(event) = agent.next_event(&mut self.inbox) {
@@ -192,7 +192,7 @@ mod tests {
                     self.report.send(format!("{} at last", self::number(&earlier))).unwrap();
                 }
             }
-            inbox.release();
+            inbox.release(|_| true);
         }
 
         fn stopped(&mut self, inbox: &mut Inbox) {

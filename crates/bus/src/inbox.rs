@@ -15,7 +15,7 @@ pub struct Inbox {
     mailbox: Mailbox,
     stop: Receiver<Infallible>,
     deferred: VecDeque<Arc<Envelope>>,
-    claimed: Option<Arc<Envelope>>,
+    claimed: Vec<Arc<Envelope>>,
 }
 
 /// What an agent waits for.
@@ -29,7 +29,7 @@ pub enum Wakeup<T> {
 
 impl Inbox {
     pub(crate) fn new(mailbox: Mailbox, stop: Receiver<Infallible>) -> Self {
-        Inbox { mailbox, stop, deferred: VecDeque::new(), claimed: None }
+        Inbox { mailbox, stop, deferred: VecDeque::new(), claimed: Vec::new() }
     }
 
     /// The messages that the agent has not seen yet.
@@ -42,8 +42,8 @@ impl Inbox {
         &self.stop
     }
 
-    /// Waits for a message, or for what one of these numbered channels of the agent's own work gives; `None` when the agent
-    /// should stop. If several are ready, the end comes first, then messages, then the channels in their order.
+    /// Waits for a message, or for what one of these numbered channels of the agent's own work gives; `None` when the
+    /// agent should stop. If several are ready, the end comes first, then messages, then the channels in their order.
     pub fn wait<'a, T: 'a>(&self, work: impl IntoIterator<Item = (usize, &'a Receiver<T>)>) -> Option<Wakeup<T>> {
         let work: Vec<(usize, &Receiver<T>)> = work.into_iter().collect();
         let mut select = Select::new_biased();
@@ -78,6 +78,11 @@ impl Inbox {
         Ok(())
     }
 
+    /// How many messages are deferred.
+    pub fn deferred_count(&self) -> usize {
+        self.deferred.len()
+    }
+
     /// The message that was deferred first.
     pub fn next_deferred(&mut self) -> Option<Arc<Envelope>> {
         self.deferred.pop_front()
@@ -90,13 +95,13 @@ impl Inbox {
         taken
     }
 
-    /// Says which message the agent works on from now on. Should it panic, the agent that takes its place is told.
+    /// Says that the agent works on a message from now on. Should it panic, the agent that takes its place is told.
     pub fn claim(&mut self, message: &Arc<Envelope>) {
-        self.claimed = Some(Arc::clone(message));
+        self.claimed.push(Arc::clone(message));
     }
 
-    /// Says that the work on a message is done. Returns the message, where there was one.
-    pub fn release(&mut self) -> Option<Arc<Envelope>> {
-        self.claimed.take()
+    /// Says that the work on the claimed messages that are meant is done. Returns them, oldest first.
+    pub fn release(&mut self, mut is_meant: impl FnMut(&Envelope) -> bool) -> Vec<Arc<Envelope>> {
+        self.claimed.extract_if(.., |message| is_meant(message)).collect()
     }
 }

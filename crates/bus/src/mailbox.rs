@@ -3,24 +3,25 @@
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::task::{Context, Poll, Waker};
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded, select};
 use hone_protocol::{Envelope, SessionId, Subject};
 use thiserror::Error;
 
 /// What happens to a message for a mailbox that is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overload {
-    /// The sender waits until there is room or the mailbox is gone. The owner of such a mailbox has to keep reading it, and
-    /// must not send messages to itself.
+    /// The sender waits until there is room or the mailbox is gone. The owner of such a mailbox has to keep reading it,
+    /// and must not send messages to itself.
     Wait,
     /// It is dropped.
     DropNewest,
     /// It replaces the oldest message.
     DropOldest,
-    /// The mailbox is closed: its owner can still read the messages in it, then finds it disconnected and learns the reason
-    /// from [`Mailbox::has_overflowed`]. For readers that must neither miss a message nor delay senders.
+    /// The mailbox is closed: its owner can still read the messages in it, then finds it disconnected and learns the
+    /// reason from [`Mailbox::has_overflowed`]. For readers that must neither miss a message nor delay senders.
     Close,
 }
 
@@ -99,6 +100,7 @@ pub struct Mailbox {
     receiver: Receiver<Arc<Envelope>>,
     capacity: usize,
     overflowed: Arc<AtomicBool>,
+    waiting: Waiting,
     _open: Sender<Infallible>,
 }
 
@@ -113,6 +115,22 @@ struct Subscriber {
     dropped: AtomicU64,
     /// Whether the mailbox was closed because it was full.
     overflowed: Arc<AtomicBool>,
+    waiting: Waiting,
+}
+
+/// The task that waits for a mailbox's next message.
+#[derive(Clone, Default)]
+struct Waiting(Arc<Mutex<Option<Waker>>>);
+
+impl Waiting {
+    fn register(&self, waker: &Waker) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
+    }
+
+    fn wake(&self) {
+        let waker = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        waker.into_iter().for_each(Waker::wake);
+    }
 }
 
 impl Bus {
@@ -128,23 +146,37 @@ impl Bus {
         let (open, closed) = bounded(0);
         let oldest = (subscription.overload == Overload::DropOldest).then(|| receiver.clone());
         let overflowed = Arc::new(AtomicBool::new(false));
-        let dropped = AtomicU64::new(0);
-        let subscriber =
-            Arc::new(Subscriber { subscription, sender, oldest, closed, dropped, overflowed: Arc::clone(&overflowed) });
+        let (dropped, waiting) = (AtomicU64::new(0), Waiting::default());
+        let subscriber = Arc::new(Subscriber {
+            subscription,
+            sender,
+            oldest,
+            closed,
+            dropped,
+            overflowed: Arc::clone(&overflowed),
+            waiting: waiting.clone(),
+        });
         let mailbox = Mailbox {
             bus: self.clone(),
             subscriber: Arc::downgrade(&subscriber),
             receiver,
             capacity,
             overflowed,
+            waiting,
             _open: open,
         };
-        self.change(|subscribers| subscribers.push(subscriber));
+        self.change(|subscribers| {
+            let place =
+                subscribers.iter().position(|other| !other.only_watches()).filter(|_| subscriber.only_watches());
+            subscribers.insert(place.unwrap_or(subscribers.len()), subscriber);
+        });
         mailbox
     }
 
-    /// Delivers a message to every mailbox that subscribed to its subject. Messages from one thread arrive in the order in
-    /// which it publishes them.
+    /// Delivers a message to every mailbox that subscribed to its subject: first to those that only watch
+    /// ([`Overload::DropOldest`]), which therefore get every message before what is published in reply to it, then to the
+    /// others in the order in which they subscribed. Messages from one thread arrive in the order in which it publishes
+    /// them.
     ///
     /// # Errors
     /// When mailboxes were full and dropped a message; the others have received it nevertheless.
@@ -160,11 +192,12 @@ impl Bus {
             if subscriber.overflowed.load(Ordering::Relaxed) {
                 self.close(|other| Arc::ptr_eq(other, subscriber));
             }
+            subscriber.waiting.wake();
         }
         if mailboxes.is_empty() { Ok(()) } else { Err(Overloaded { subject, mailboxes }) }
     }
 
-    /// The state of every mailbox, in the order of subscription.
+    /// The state of every mailbox, in the order in which they get a message.
     pub fn mailboxes(&self) -> Vec<MailboxState> {
         self.subscribers().iter().map(|subscriber| subscriber.state()).collect()
     }
@@ -189,6 +222,27 @@ impl Mailbox {
         &self.receiver
     }
 
+    /// The next message, for a task that must not hold up its thread; `None` if the mailbox was closed. One task at a time can
+    /// wait for it.
+    pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Option<Arc<Envelope>>> {
+        if let Poll::Ready(next) = self.try_next() {
+            return Poll::Ready(next);
+        }
+        self.waiting.register(context.waker());
+        // A message may have come before the waker was registered.
+        self.try_next()
+    }
+
+    fn try_next(&self) -> Poll<Option<Arc<Envelope>>> {
+        match self.receiver.try_recv() {
+            Ok(envelope) => Poll::Ready(Some(envelope)),
+            Err(TryRecvError::Disconnected) => Poll::Ready(None),
+            // The bus drops the sender after the task was woken, so a closed mailbox may not be disconnected yet.
+            Err(TryRecvError::Empty) if self.has_overflowed() => Poll::Ready(None),
+            Err(TryRecvError::Empty) => Poll::Pending,
+        }
+    }
+
     /// The capacity in messages.
     pub fn capacity(&self) -> usize {
         self.capacity
@@ -207,6 +261,11 @@ impl Drop for Mailbox {
 }
 
 impl Subscriber {
+    /// Whether nobody waits for it and nothing depends on it.
+    fn only_watches(&self) -> bool {
+        self.subscription.overload == Overload::DropOldest
+    }
+
     fn hears(&self, envelope: &Envelope, subject: Subject) -> bool {
         let Subscription { subjects, sessions, .. } = &self.subscription;
         subjects.contains(&subject) && sessions.as_ref().is_none_or(|sessions| sessions.contains(envelope.session_id))
@@ -259,6 +318,7 @@ impl Subscriber {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Wake;
     use std::thread;
 
     use hone_protocol::{Nothing, Payload, Stored};
@@ -294,6 +354,27 @@ mod tests {
         assert_eq!(sequences(&roomy), [1, 2, 3, 4], "the others lose nothing");
         let expected = Overloaded { subject: Subject::MemoryStored, mailboxes: vec!["small".to_owned()] };
         assert_eq!(refused, vec![expected; usize::try_from(dropped).unwrap()]);
+    }
+
+    #[test]
+    fn who_only_watches_gets_every_message_before_its_reply() {
+        let bus = Bus::new();
+        let agent = bus.subscribe(subscription("agent", Subject::ALL, 2000, Overload::Wait));
+        let watcher = bus.subscribe(subscription("watcher", Subject::ALL, 2000, Overload::DropOldest));
+        let replies = bus.clone();
+        let replying = thread::spawn(move || {
+            for envelope in agent.receiver().iter().filter(|envelope| envelope.sender == "tester").take(500) {
+                replies.publish(envelope.reply("agent", Payload::SessionClosed(Nothing {}))).unwrap();
+            }
+        });
+        (0..500).for_each(|sequence| bus.publish(stored(sequence)).unwrap());
+        replying.join().unwrap();
+        let (mut said, mut replied) = (0, 0);
+        for envelope in watcher.receiver().try_iter() {
+            *if envelope.sender == "agent" { &mut replied } else { &mut said } += 1;
+            assert!(replied <= said, "a reply came before what it replies to");
+        }
+        assert_eq!((said, replied), (500, 500));
     }
 
     #[test]
@@ -340,6 +421,31 @@ mod tests {
         bus.publish(stored(2)).unwrap();
         assert_eq!(sequences(&mailbox), [2]);
         assert_eq!(sessions.all(), [SessionId::from_bits(1)]);
+    }
+
+    #[test]
+    fn a_task_is_woken_by_a_message_and_by_the_end() {
+        struct Counter(AtomicU64);
+        impl Wake for Counter {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let woken = Arc::new(Counter(AtomicU64::new(0)));
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut context = Context::from_waker(&waker);
+        let bus = Bus::new();
+        let mailbox = bus.subscribe(subscription("task", Subject::ALL, 1, Overload::Close));
+        assert!(mailbox.poll_next(&mut context).is_pending());
+        bus.publish(stored(1)).unwrap();
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        assert!(matches!(mailbox.poll_next(&mut context), Poll::Ready(Some(_))));
+        assert!(mailbox.poll_next(&mut context).is_pending());
+        bus.publish(stored(2)).unwrap();
+        assert!(bus.publish(stored(3)).is_err());
+        assert_eq!(woken.0.load(Ordering::Relaxed), 2, "a task is woken once for all that has come");
+        assert!(matches!(mailbox.poll_next(&mut context), Poll::Ready(Some(_))));
+        assert!(matches!(mailbox.poll_next(&mut context), Poll::Ready(None)));
     }
 
     #[test]

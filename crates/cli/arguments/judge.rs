@@ -21,6 +21,11 @@ pub(crate) enum JudgeCommand {
     List(JudgeListArguments),
     /// Examine a judge with questions whose answers are known to be good or bad
     Exam(JudgeExamArguments),
+    /// Measure how well judges agree with a data set that people have judged
+    #[command(after_help = EVAL_HELP)]
+    Eval(JudgeEvalArguments),
+    /// Learn from ratings how often a person agrees with each score of a judge
+    Calibrate(JudgeCalibrateArguments),
     /// Compute the features of answers that the likelihood judge is fitted to
     Features(JudgeFeaturesArguments),
 }
@@ -38,12 +43,72 @@ pub(crate) struct JudgeExamArguments {
     /// Name of the judge's model, the path of a GGUF file, or `likelihood`; defaults to the configured judge
     #[arg(value_name = "JUDGE")]
     pub(crate) judge: Option<String>,
-    /// The rubric to grade by: a built-in one, or one in the folder `rubrics` beside the configuration
+    #[command(flatten)]
+    pub(crate) grading: GradingFlags,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// How a judge grades.
+#[derive(Debug, Args)]
+pub(crate) struct GradingFlags {
+    /// The rubric to grade by: a built-in one, or one in the folder `rubrics` beside the configuration; a line of a data
+    /// set may have its own
     #[arg(long, value_name = "NAME")]
     pub(crate) rubric: Option<String>,
     /// The profile that says how the judge is asked; defaults to the one of its model
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
+}
+
+impl GradingFlags {
+    fn add_to(&self, overrides: &mut Vec<Override>) {
+        super::shared::add(overrides, "critic.rubric", "--rubric", self.rubric.clone());
+        super::shared::add(overrides, "critic.profile", "--profile", self.profile.clone());
+    }
+}
+
+/// What stands under the help of `hone judge eval`.
+const EVAL_HELP: &str = "\
+FILE has a JSON object per line, or is a JSON array of objects, with the keys
+  question, answer, score          an answer and its reference score; also reference, an answer that deserves a 5
+  question, a, b, winner           two answers and the better one: A, B or tie
+or those of prometheus-eval's Feedback-Bench and Preference-Bench, RewardBench, JudgeBench, MT-bench's human judgments or LLMBar.";
+
+/// Flags of `hone judge eval`.
+#[derive(Debug, Args)]
+pub(crate) struct JudgeEvalArguments {
+    /// The data set; defaults to the questions of the examination
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Name of a judge's model, the path of a GGUF file, or `likelihood`; may be repeated; defaults to the configured
+    /// judge
+    #[arg(long, value_name = "JUDGE")]
+    pub(crate) judge: Vec<String>,
+    #[command(flatten)]
+    pub(crate) grading: GradingFlags,
+    /// Print the figures as CSV
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) csv: bool,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone judge calibrate`.
+#[derive(Debug, Args)]
+pub(crate) struct JudgeCalibrateArguments {
+    /// Name of the judge's model, or the path of a GGUF file; defaults to the configured judge
+    #[arg(value_name = "JUDGE")]
+    pub(crate) judge: Option<String>,
+    /// A data set of answers with scores from 1 to 5, as for `hone judge eval`; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) grading: GradingFlags,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
     #[command(flatten)]
@@ -67,8 +132,16 @@ impl JudgeArguments {
             JudgeCommand::Exam(arguments) => {
                 arguments.engine.add_to(overrides);
                 super::shared::add(overrides, "critic.model", "JUDGE", arguments.judge.clone());
-                super::shared::add(overrides, "critic.rubric", "--rubric", arguments.rubric.clone());
-                super::shared::add(overrides, "critic.profile", "--profile", arguments.profile.clone());
+                arguments.grading.add_to(overrides);
+            }
+            JudgeCommand::Eval(arguments) => {
+                arguments.engine.add_to(overrides);
+                arguments.grading.add_to(overrides);
+            }
+            JudgeCommand::Calibrate(arguments) => {
+                arguments.engine.add_to(overrides);
+                super::shared::add(overrides, "critic.model", "JUDGE", arguments.judge.clone());
+                arguments.grading.add_to(overrides);
             }
             JudgeCommand::Features(arguments) => arguments.engine.add_to(overrides),
         }

@@ -124,14 +124,15 @@ pub(crate) struct MemoryStatsArguments {
 /// Flags of `hone memory eval`.
 #[derive(Debug, Args)]
 pub(crate) struct MemoryEvalArguments {
-    /// Conversations and probes, in hone's own format (as tests/data/recall.jsonl), LongMemEval's or LoCoMo's; by default the
-    /// set that hone's settings were fitted on
+    /// Conversations and probes, in hone's own format (as tests/data/recall.jsonl), LongMemEval's or LoCoMo's; by
+    /// default the set that hone's settings were fitted on
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// Only one half of a set in hone's own format
     #[arg(long, value_name = "SPLIT")]
     pub(crate) split: Option<Split>,
-    /// Measure once for each line of FILE: a JSON object of settings, such as {"threshold": 0.4}, that replace the configured ones
+    /// Measure once for each line of FILE: a JSON object of settings, such as {"threshold": 0.4}, that replace the
+    /// configured ones
     #[arg(long, value_name = "FILE")]
     pub(crate) settings: Option<PathBuf>,
     /// Also print every probe with what was recalled for it

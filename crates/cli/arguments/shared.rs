@@ -44,6 +44,9 @@ pub(crate) struct EngineFlags {
     /// Keep this model in memory once it is loaded; may be repeated
     #[arg(long, value_name = "MODEL")]
     pub(crate) pin: Vec<String>,
+    /// Load the model in this process, even if a running `hone serve` could answer
+    #[arg(long)]
+    pub(crate) own_engine: bool,
 }
 
 impl EngineFlags {
@@ -55,20 +58,21 @@ impl EngineFlags {
         add(overrides, "engine.threads", "--threads", self.threads);
         add(overrides, "engine.memory_limit", "--memory-limit", self.memory_limit.clone());
         add(overrides, "engine.pinned", "--pin", non_empty(&self.pin));
+        add(overrides, "engine.shared", "--own-engine", self.own_engine.then_some(false));
     }
 }
 
 /// `--judge`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct JudgeFlag {
-    /// Name of the judge's model, or the path of a GGUF file
+    /// Name of the judge's model, or the path of a GGUF file; repeat it for a jury
     #[arg(long, value_name = "MODEL")]
-    pub(crate) judge: Option<String>,
+    pub(crate) judge: Vec<String>,
 }
 
 impl JudgeFlag {
     pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
-        add(overrides, "critic.model", "--judge", self.judge.clone());
+        add_judges(overrides, &self.judge);
     }
 }
 
@@ -170,6 +174,12 @@ pub(crate) struct SamplingFlags {
     /// Stop generating before this text; may be repeated
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
+    /// Reasoning before the answer, if the model knows it: auto, off, on, low, medium or high
+    #[arg(long, value_name = "MODE")]
+    pub(crate) thinking: Option<String>,
+    /// End the reasoning after N tokens; 0 for no limit
+    #[arg(long, value_name = "N")]
+    pub(crate) thinking_budget: Option<u32>,
     /// Add BIAS to the logit of token ID; may be repeated
     #[arg(long, value_name = "ID=BIAS")]
     pub(crate) logit_bias: Vec<String>,
@@ -188,6 +198,8 @@ impl SamplingFlags {
         add(overrides, "sampling.seed", "--seed", self.seed);
         add(overrides, "sampling.max_tokens", "--max-tokens", self.max_tokens);
         add(overrides, "sampling.stop", "--stop", non_empty(&self.stop));
+        add(overrides, "sampling.thinking", "--thinking", self.thinking.clone());
+        add(overrides, "sampling.thinking_budget", "--thinking-budget", self.thinking_budget);
         add(overrides, "sampling.logit_bias", "--logit-bias", non_empty(&self.logit_bias));
     }
 }
@@ -200,6 +212,17 @@ pub(super) fn add(
     value: Option<impl Into<Value>>,
 ) {
     overrides.extend(value.map(|value| Override { key, flag, value: value.into() }));
+}
+
+/// Records which judge, or which jury, was named.
+pub(super) fn add_judges(overrides: &mut Vec<Override>, names: &[String]) {
+    let (judge, jury) = match names {
+        [] => (None, None),
+        [name] => (Some(name.clone()), Some(Vec::new())),
+        names => (None, Some(names.to_vec())),
+    };
+    add(overrides, "critic.model", "--judge", judge);
+    add(overrides, "critic.models", "--judge", jury);
 }
 
 fn non_empty(texts: &[String]) -> Option<Vec<String>> {

@@ -10,12 +10,13 @@ use std::thread::JoinHandle;
 use anyhow::Context;
 use crossbeam_channel::{Sender, bounded, select_biased};
 use hone_agents::{Asker, Change, Exchange, Expected};
-use hone_memory::{Compared, Engram};
-use hone_protocol::{Critique, Envelope, GenerateError, Grade, Judging, Preference, QueryId, RespondentId, Subject};
+use hone_protocol::{Critique, Envelope, Grade, QueryId, RespondentId, Subject};
 
-use crate::badge::{badge, judge_name};
+use super::explanation::{Explanation, explain, no_answer_b};
+use crate::badge::badge;
 use crate::describe::on_one_line;
 use crate::events::event_line;
+use crate::judge::calibration::Calibrated;
 use crate::stack::Stack;
 use crate::terminal::Line;
 use crate::terminal::lines::Lines;
@@ -55,15 +56,8 @@ struct Board {
     latest: Option<QueryId>,
     /// The reason for a missing grade that the user was told last.
     told: Option<Line>,
-}
-
-/// Why an answer got its grade.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Explanation {
-    /// Named facts.
-    pub(crate) rows: Vec<Vec<String>>,
-    /// The judge's feedback.
-    pub(crate) feedback: Option<String>,
+    /// How often people agree with the judge, if the badges show it.
+    calibrated: Option<Calibrated>,
 }
 
 /// The listening thread. Dropping it ends and joins the thread, after all earlier messages have been processed.
@@ -76,6 +70,12 @@ impl Announcements {
     /// No announcements yet.
     pub(crate) fn new(lines: Lines) -> Announcements {
         Announcements { board: Arc::default(), lines }
+    }
+
+    /// The same, with badges that show how often people agree.
+    pub(crate) fn calibrated_by(self, calibrated: Option<Calibrated>) -> Announcements {
+        self.lock().calibrated = calibrated;
+        self
     }
 
     /// Listens to messages about the questions of `asker` until the listener is dropped.
@@ -113,35 +113,10 @@ impl Announcements {
     /// Why an answer got its grade, what was recalled for it, and how it compared.
     ///
     /// # Errors
-    /// When memory cannot be read.
+    /// When memory cannot be read and nothing was heard of the answer.
     pub(crate) fn explain(&self, id: QueryId, stack: &Stack) -> anyhow::Result<Explanation> {
-        let board = self.lock();
-        let exchange = board.exchanges.get(&id);
-        let mut rows = Vec::new();
-        let mut row = |name: &str, value: String| rows.push(vec![name.to_string(), value]);
-        let remembered = || Ok::<_, anyhow::Error>(stack.store().map(|store| store.get(id)).transpose()?.flatten());
-        let grade = match exchange.and_then(|exchange| exchange.reply(RespondentId::A).grade.as_ref()) {
-            Some(grade) => Some(grade.clone()),
-            None => remembered()?.and_then(|engram| engram.grade),
-        };
-        match &grade {
-            Some(grade) => explain_grade(grade, &mut row),
-            None if stack.expected().grades => row("score", "not graded yet".to_string()),
-            None => row("score", "not graded: grading is off (--grade)".to_string()),
-        }
-        let preference = match exchange.and_then(Exchange::comparison) {
-            Some(comparison) => Some(comparison.preference.clone()),
-            None => remembered()?.and_then(|engram| preference_on(&engram)),
-        };
-        if let Some(preference) = preference {
-            explain_comparison(&preference, &mut row);
-        }
-        for recalled in exchange.iter().flat_map(|exchange| exchange.recalls()).flat_map(|recall| &recall.engrams) {
-            let score = recalled.score.map_or_else(|| "unscored".to_string(), |score| format!("{score}/5"));
-            row("recalled", format!("{:.2} {score} {}", recalled.similarity, recalled.query));
-        }
-        let feedback = grade.map(|grade| grade.feedback).filter(|feedback| !feedback.is_empty());
-        Ok(Explanation { rows, feedback })
+        let exchange = self.lock().exchanges.get(&id).cloned();
+        explain(id, exchange.as_ref(), stack)
     }
 
     fn hear(&self, envelope: &Envelope, announced: Announced) {
@@ -179,7 +154,8 @@ impl Board {
 
     /// The badge of an answer, with its question unless it is the latest one.
     fn badge(&self, id: QueryId, critique: &Critique) -> Option<Line> {
-        let badge = badge(&critique.grade)?;
+        let agreement = self.calibrated.as_ref().and_then(|calibrated| calibrated.agreement(&critique.grade));
+        let badge = badge(&critique.grade, agreement)?;
         if self.latest == Some(id) {
             return Some(badge);
         }
@@ -204,69 +180,6 @@ impl Board {
     }
 }
 
-fn explain_grade(grade: &Grade, row: &mut impl FnMut(&str, String)) {
-    match grade.score {
-        Some(score) => row("score", format!("{score}/5")),
-        None => row("score", "none".to_string()),
-    }
-    if let Some(failure) = &grade.judging.failure {
-        row("because", failure.clone());
-    }
-    if let (Some(expected), Some(entropy)) = (grade.expected_score, grade.entropy) {
-        row("expected score", format!("{expected:.2} (entropy {entropy:.2} nats)"));
-    }
-    if let Some(suspicion) = &grade.suspicious {
-        row("suspicious", suspicion.to_string());
-    }
-    let judging = &grade.judging;
-    // If no judge had begun, there is nothing more to report.
-    if judging.judge.is_empty() {
-        return;
-    }
-    row("judge", judge_name(judging));
-    row("rubric", grade.rubric.clone());
-    let waited = if judging.queue_seconds >= 0.1 {
-        format!(", {:.1} s of it waiting", judging.queue_seconds)
-    } else {
-        String::new()
-    };
-    row("time", format!("{:.1} s{waited}, {} tokens", judging.seconds, judging.tokens));
-}
-
-fn explain_comparison(preference: &Preference, row: &mut impl FnMut(&str, String)) {
-    row("compared", comparison_text(preference));
-    if !preference.reason.is_empty() {
-        row("reason", preference.reason.clone());
-    }
-}
-
-/// What a comparison said, as respondent A's engram knows it; `None` if there was none.
-fn preference_on(engram: &Engram) -> Option<Preference> {
-    let Compared { log_odds, consistent, reason, judge, failure, .. } = engram.compared.clone()?;
-    let winner = engram.pairwise_winner.map(|is_better| if is_better { RespondentId::A } else { RespondentId::B });
-    let judging = Judging { judge, failure, ..Judging::default() };
-    Some(Preference { winner, log_odds, consistent, reason, judging })
-}
-
-/// Why there is no second answer.
-pub(crate) fn no_answer_b(error: &GenerateError) -> String {
-    format!("respondent B gave no answer: {error}")
-}
-
-/// How an answer compares with the second respondent's.
-pub(crate) fn comparison_text(preference: &Preference) -> String {
-    if let Some(failure) = &preference.judging.failure {
-        return format!("not compared: {failure}");
-    }
-    let comparison = match preference.winner {
-        Some(RespondentId::A) => "better than respondent B's",
-        Some(RespondentId::B) => "worse than respondent B's",
-        None => "as good as respondent B's",
-    };
-    let orders = if preference.consistent { "both orders agree" } else { "the orders disagree" };
-    format!("{comparison} (log-odds {:.2}, {orders})", preference.log_odds)
-}
-
 impl Drop for Listener {
     fn drop(&mut self) {
         drop(self.stop.take());
@@ -279,9 +192,8 @@ impl Drop for Listener {
 
 #[cfg(test)]
 mod tests {
-    use hone_protocol::{Comparison, Payload, SessionId};
+    use hone_protocol::{GenerateError, Judging, Payload, SessionId};
 
-    use super::super::scripted::{saying, stack};
     use super::*;
     use crate::terminal::Output;
 
@@ -329,36 +241,5 @@ mod tests {
         let silent = about_second(silent, RespondentId::B);
         check(&[silent.clone(), silent], &["respondent B gave no answer: generation failed: no memory"]);
         check(&[critique(SECOND, RespondentId::B, Some(4))], &[]);
-    }
-
-    #[test]
-    fn a_grade_is_explained() {
-        let announcements = Announcements::new(Lines::new(output()));
-        let stack = stack(&saying(&[]));
-        let rows = |rows: &[[&str; 2]]| rows.iter().map(|row| row.map(str::to_owned).to_vec()).collect::<Vec<_>>();
-        let ungraded = announcements.explain(FIRST, &stack).unwrap();
-        assert_eq!(ungraded.rows, rows(&[["score", "not graded: grading is off (--grade)"]]));
-        announcements.lock().take(&critique(FIRST, RespondentId::A, Some(4)));
-        let comparison = Comparison {
-            original_query_id: FIRST,
-            query_id_a: FIRST,
-            query_id_b: SECOND,
-            score_a: Some(4),
-            score_b: None,
-            preference: Preference { winner: Some(RespondentId::A), log_odds: 1.5, ..Preference::default() },
-        };
-        let session = SessionId::from_bits(9);
-        let envelope = Envelope::new("critic", session, Payload::PairwiseResult(comparison));
-        announcements.lock().take(&envelope.about(FIRST, FIRST, RespondentId::A));
-        let graded = announcements.explain(FIRST, &stack).unwrap();
-        let expected = [
-            ["score", "4/5"],
-            ["expected score", "3.50 (entropy 0.25 nats)"],
-            ["judge", "j"],
-            ["rubric", "default"],
-            ["time", "0.5 s, 7 tokens"],
-            ["compared", "better than respondent B's (log-odds 1.50, the orders disagree)"],
-        ];
-        assert_eq!(graded, Explanation { rows: rows(&expected), feedback: Some("Because.".to_owned()) });
     }
 }

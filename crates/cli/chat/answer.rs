@@ -164,8 +164,9 @@ fn show(chunk: &Chunk, screen: &mut dyn Screen) -> anyhow::Result<bool> {
         Chunk::Prefill { done, total } => screen.prompt_progress(*done, *total),
         Chunk::Thinking(text) => screen.thinking(text),
         Chunk::Text(text) => screen.text(text)?,
+        Chunk::Logprobs(_) => {}
     }
-    Ok(!matches!(chunk, Chunk::Prefill { .. }))
+    Ok(matches!(chunk, Chunk::Thinking(_) | Chunk::Text(_)))
 }
 
 /// Keeps the answer, and tells the user if it is incomplete.
@@ -181,7 +182,7 @@ fn close(session: &mut Session, id: QueryId, response: Response, screen: &mut dy
         Some(FinishReason::ContextFull) => {
             screen.note(CONTEXT_FULL);
         }
-        Some(FinishReason::Stop | FinishReason::StopText) => {}
+        Some(FinishReason::Stop | FinishReason::Concluded | FinishReason::StopText) => {}
         None if answer.is_empty() => {
             session.withdraw();
             screen.note("stopped before the answer began: the question was withdrawn");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crossbeam_channel::{Sender, bounded};
-use hone_agents::{Asker, TeamParts, ThinkingSettings};
+use hone_agents::{Asker, TeamParts};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{FinishReason, GenerateError, Prompt, QueryId, Timings};
 
@@ -16,10 +16,10 @@ use crate::terminal::interrupt::Interrupt;
 
 /// The agents with `generator`, without judge and memory.
 pub(crate) fn stack(generator: &Arc<Scripted>) -> Stack {
-    let thinking = ThinkingSettings::default();
     let generator = generator.clone();
     let (respondent_b, judge, memory, works_off_backlog) = (None, None, None, false);
-    Stack::start(TeamParts { generator, thinking, respondent_b, judge, memory, works_off_backlog }).unwrap()
+    let most_answers = 1;
+    Stack::start(TeamParts { generator, respondent_b, judge, memory, works_off_backlog, most_answers }).unwrap()
 }
 
 /// The agents with a scripted model, and a line to them.

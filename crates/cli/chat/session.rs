@@ -3,7 +3,7 @@
 //! A question is opened by [`Session::ask`] or [`Session::ask_again`] and closed by [`Session::finish`] or
 //! [`Session::withdraw`]. Only complete exchanges are kept, so a conversation always alternates. Nothing here does I/O.
 
-use hone_protocol::{FinishReason, Message, Query, QueryId, Role, SessionId, Timings};
+use hone_protocol::{AnswerOptions, Branches, FinishReason, Forks, Message, Query, QueryId, Role, SessionId, Timings};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, Source};
@@ -19,6 +19,9 @@ pub(crate) struct Exchange {
     pub(crate) question: String,
     /// What was answered.
     pub(crate) answer: String,
+    /// The reasoning before the answer, if a page has it; the terminal does not keep it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) thinking: String,
     /// The model that answered.
     pub(crate) model: String,
     /// Why the answer ended; `None` if the user stopped it.
@@ -40,8 +43,11 @@ pub(crate) struct Conversation {
     pub(crate) model: String,
     /// Instructions before the conversation; empty leaves them to the model's template.
     pub(crate) system: String,
-    /// The exchanges, oldest first.
+    /// The exchanges of all branches, oldest first.
     pub(crate) exchanges: Vec<Exchange>,
+    /// How they follow each other, where that is not their order.
+    #[serde(default, skip_serializing_if = "Forks::is_empty")]
+    pub(crate) forks: Forks,
 }
 
 /// A chat.
@@ -49,7 +55,7 @@ pub(crate) struct Conversation {
 pub(crate) struct Session {
     id: SessionId,
     config: Config,
-    exchanges: Vec<Exchange>,
+    exchanges: Branches<Exchange>,
     open: Option<OpenQuestion>,
     name: Option<String>,
     left_out: usize,
@@ -58,8 +64,8 @@ pub(crate) struct Session {
 #[derive(Debug)]
 struct OpenQuestion {
     question: String,
-    /// The exchange that this one replaces, which is restored if the question is withdrawn.
-    replaces: Option<Exchange>,
+    /// The conversation with the answer that this one stands in for, which is restored if the question is withdrawn.
+    before: Option<Branches<Exchange>>,
     /// How many exchanges were left out before, restored if the question is withdrawn.
     left_out_before: usize,
 }
@@ -67,7 +73,7 @@ struct OpenQuestion {
 impl Session {
     /// An empty conversation.
     pub(crate) fn new(config: Config) -> Session {
-        Session { id: SessionId::fresh(), config, exchanges: Vec::new(), open: None, name: None, left_out: 0 }
+        Session { id: SessionId::fresh(), config, exchanges: Branches::default(), open: None, name: None, left_out: 0 }
     }
 
     /// The conversation's id on the bus and in memory.
@@ -78,15 +84,16 @@ impl Session {
     /// Resumes a saved conversation: its exchanges, and its model and instructions unless flags override them.
     ///
     /// # Errors
-    /// When the conversation's settings are no longer valid.
+    /// When the conversation's settings or branches are not valid.
     pub(crate) fn resume(&mut self, name: String, conversation: Conversation) -> anyhow::Result<()> {
+        let exchanges = Branches::from_list(conversation.exchanges, &conversation.forks)?;
         for (key, value) in [("engine.model", conversation.model), ("chat.system", conversation.system)] {
             if !matches!(self.config.source_of(key), Some(Source::Flag(_))) {
                 self.config.set_text(key, &value, Source::Chat)?;
             }
         }
         self.clear();
-        self.exchanges = conversation.exchanges;
+        self.exchanges = exchanges;
         self.name = Some(name);
         Ok(())
     }
@@ -101,9 +108,9 @@ impl Session {
         &self.config.engine.model
     }
 
-    /// The exchanges, oldest first.
-    pub(crate) fn exchanges(&self) -> &[Exchange] {
-        &self.exchanges
+    /// The exchanges of the branch that is shown, oldest first.
+    pub(crate) fn exchanges(&self) -> Vec<&Exchange> {
+        self.exchanges.shown().collect()
     }
 
     /// How many of the oldest exchanges the prompt leaves out, because they do not fit the context.
@@ -123,12 +130,9 @@ impl Session {
 
     /// The conversation as it is saved.
     pub(crate) fn conversation(&self) -> Conversation {
-        Conversation {
-            format: FORMAT,
-            model: self.model().to_string(),
-            system: self.config.chat.system.clone(),
-            exchanges: self.exchanges.clone(),
-        }
+        let (exchanges, forks) = self.exchanges.clone().into_list();
+        let (model, system) = (self.model().to_string(), self.config.chat.system.clone());
+        Conversation { format: FORMAT, model, system, exchanges, forks }
     }
 
     /// Changes a setting.
@@ -145,7 +149,7 @@ impl Session {
     /// Starts a new conversation with the same settings.
     pub(crate) fn clear(&mut self) {
         self.id = SessionId::fresh();
-        self.exchanges.clear();
+        self.exchanges = Branches::default();
         self.open = None;
         self.name = None;
         self.left_out = 0;
@@ -153,21 +157,22 @@ impl Session {
 
     /// Removes and returns the last exchange, if there is one.
     pub(crate) fn undo(&mut self) -> Option<Exchange> {
-        let undone = self.exchanges.pop();
+        let undone = self.exchanges.remove_last();
         self.left_out = 0;
         undone
     }
 
     /// Opens a question.
     pub(crate) fn ask(&mut self, question: String) {
-        self.open = Some(OpenQuestion { question, replaces: None, left_out_before: self.left_out });
+        self.open = Some(OpenQuestion { question, before: None, left_out_before: self.left_out });
     }
 
-    /// Opens the last question again; returns `false` if there is none.
+    /// Opens the last question again, whose earlier answer stays a branch; returns `false` if nothing was asked.
     pub(crate) fn ask_again(&mut self) -> bool {
-        let Some(last) = self.exchanges.pop() else { return false };
+        let Some(last) = self.exchanges.shown().last() else { return false };
         let (question, left_out_before) = (last.question.clone(), self.left_out);
-        self.open = Some(OpenQuestion { question, replaces: Some(last), left_out_before });
+        self.open = Some(OpenQuestion { question, before: Some(self.exchanges.clone()), left_out_before });
+        self.exchanges.show_first(self.exchanges.n_shown() - 1);
         true
     }
 
@@ -178,7 +183,7 @@ impl Session {
         if !self.config.chat.system.is_empty() {
             history.push(Message::new(Role::System, &self.config.chat.system));
         }
-        for exchange in self.exchanges.iter().skip(self.left_out) {
+        for exchange in self.exchanges.shown().skip(self.left_out) {
             history.push(Message::new(Role::User, &exchange.question));
             history.push(Message::new(Role::Assistant, &exchange.answer));
         }
@@ -190,12 +195,13 @@ impl Session {
             sampling: sampling.options(),
             max_tokens: sampling.max_tokens,
             stop: sampling.stop.clone(),
+            options: AnswerOptions { thinking: sampling.thinking(), ..AnswerOptions::default() },
         })
     }
 
     /// Leaves one more of the oldest exchanges out of the prompt; returns `false` if none is left.
     pub(crate) fn leave_out_oldest(&mut self) -> bool {
-        let can = self.left_out < self.exchanges.len();
+        let can = self.left_out < self.exchanges.n_shown();
         self.left_out += usize::from(can);
         can
     }
@@ -210,14 +216,17 @@ impl Session {
     ) {
         if let Some(OpenQuestion { question, .. }) = self.open.take() {
             let (model, query_id) = (self.model().to_string(), Some(query_id));
-            self.exchanges.push(Exchange { question, answer, model, finish_reason, timings, query_id });
+            let thinking = String::new();
+            self.exchanges.push(Exchange { question, answer, thinking, model, finish_reason, timings, query_id });
         }
     }
 
     /// Closes the open question as if it had not been asked.
     pub(crate) fn withdraw(&mut self) {
-        if let Some(OpenQuestion { replaces, left_out_before, .. }) = self.open.take() {
-            self.exchanges.extend(replaces);
+        if let Some(OpenQuestion { before, left_out_before, .. }) = self.open.take() {
+            if let Some(before) = before {
+                self.exchanges = before;
+            }
             self.left_out = left_out_before;
         }
     }
@@ -267,6 +276,19 @@ mod tests {
         session.ask("q3".into());
         session.withdraw();
         assert_eq!(session.exchanges().len(), 2);
+    }
+
+    #[test]
+    fn an_answer_that_is_given_again_keeps_the_earlier_one_in_a_branch() {
+        let mut session = session(2);
+        session.ask_again();
+        session.finish(QueryId::fresh(), "another".into(), None, Timings::default());
+        let saved = session.conversation();
+        assert_eq!(saved.exchanges.iter().map(|it| it.answer.as_str()).collect::<Vec<_>>(), ["a1", "a2", "another"]);
+        let mut resumed = super::super::scripted::session(0);
+        resumed.resume("tides".into(), saved.clone()).unwrap();
+        assert_eq!(resumed.exchanges().iter().map(|it| it.answer.as_str()).collect::<Vec<_>>(), ["a1", "another"]);
+        assert_eq!(resumed.conversation(), saved);
     }
 
     #[test]

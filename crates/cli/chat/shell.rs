@@ -15,6 +15,7 @@ use super::screen::Screen;
 use super::session::Session;
 use super::slash::{COMMANDS, SlashCommand};
 use super::store::ConversationStore;
+use crate::describe::on_one_line;
 use crate::failure::is_broken_pipe;
 use crate::stack::Stack;
 use crate::terminal::interrupt::Interrupt;
@@ -117,7 +118,7 @@ impl Shell<'_> {
             SlashCommand::Regen => anyhow::bail!("nothing has been asked yet"),
             SlashCommand::Undo => self.undo(screen),
             SlashCommand::Stats => statistics(&self.session, screen),
-            SlashCommand::Why => self.explain(screen),
+            SlashCommand::Why(number) => self.explain(number, screen),
             SlashCommand::Rate(rating) => self.rate(rating, screen),
             SlashCommand::Exit => return Ok(Flow::Leave),
         };
@@ -130,21 +131,32 @@ impl Shell<'_> {
         Ok(if ending == Ending::Interrupted { Flow::Interrupted } else { Flow::Continue })
     }
 
-    /// The id of the last answer.
-    fn last_answer(&self) -> anyhow::Result<QueryId> {
-        let Some(last) = self.session.exchanges().last() else { anyhow::bail!("nothing has been answered yet") };
-        last.query_id.context("the last answer was given before answers were graded and remembered")
+    /// The number, the question and the id of an answer, or of the last one.
+    fn find_answer(&self, number: Option<usize>) -> anyhow::Result<(usize, &str, QueryId)> {
+        let exchanges = self.session.exchanges();
+        if exchanges.is_empty() {
+            anyhow::bail!("nothing has been answered yet");
+        }
+        let number = number.unwrap_or(exchanges.len());
+        let Some(exchange) = exchanges.get(number - 1) else {
+            anyhow::bail!("there is no answer {number}: there are {}, and /show numbers them", exchanges.len());
+        };
+        let id = exchange.query_id.context("this answer was given before answers were graded and remembered")?;
+        Ok((number, &exchange.question, id))
     }
 
-    /// Why the last answer got its grade.
-    fn explain(&self, screen: &mut dyn Screen) -> anyhow::Result<()> {
-        let explanation = self.announcements.explain(self.last_answer()?, self.stack)?;
-        screen.say_rows(&explanation.rows)?;
+    /// Why an answer got its grade.
+    fn explain(&self, number: Option<usize>, screen: &mut dyn Screen) -> anyhow::Result<()> {
+        let (number, question, id) = self.find_answer(number)?;
+        let explanation = self.announcements.explain(id, self.stack)?;
+        let mut rows = vec![vec!["answer".to_owned(), format!("[{number}] {}", on_one_line(question))]];
+        rows.extend(explanation.rows);
+        screen.say_rows(&rows)?;
         explanation.feedback.map_or(Ok(()), |feedback| screen.say(&format!("\n{feedback}")))
     }
 
     fn rate(&mut self, rating: Rating, screen: &mut dyn Screen) -> anyhow::Result<()> {
-        let answer = self.last_answer()?;
+        let (_, _, answer) = self.find_answer(None)?;
         self.asker.rate(self.session.id(), answer, rating);
         screen.note(match rating {
             Rating::Good => "noted: a good answer",
@@ -261,16 +273,16 @@ fn show(session: &Session, screen: &mut dyn Screen) -> anyhow::Result<()> {
         vec!["exchanges".to_string(), session.exchanges().len().to_string()],
         vec!["left out".to_string(), session.left_out().to_string()],
     ])?;
-    for exchange in session.exchanges() {
-        screen.say(&format!("\n> {}\n{}", exchange.question.replace('\n', "\n> "), exchange.answer))?;
+    for (number, exchange) in (1..).zip(session.exchanges()) {
+        screen.say(&format!("\n[{number}] > {}\n{}", exchange.question.replace('\n', "\n> "), exchange.answer))?;
     }
     Ok(())
 }
 
 fn statistics(session: &Session, screen: &mut dyn Screen) -> anyhow::Result<()> {
-    let Some(last) = session.exchanges().last() else { return screen.say("nothing has been answered yet") };
-    let total =
-        |count: fn(&Timings) -> usize| -> usize { session.exchanges().iter().map(|it| count(&it.timings)).sum() };
+    let exchanges = session.exchanges();
+    let Some(last) = exchanges.last() else { return screen.say("nothing has been answered yet") };
+    let total = |count: fn(&Timings) -> usize| -> usize { exchanges.iter().map(|it| count(&it.timings)).sum() };
     screen.say_rows(&[
         vec!["".into(), "prompt tokens".into(), "per second".into(), "answer tokens".into(), "per second".into()],
         vec![
@@ -416,7 +428,8 @@ mod tests {
         let generator = saying(&["yes"]);
         let known = "sampling.frequency_penalty, sampling.logit_bias, sampling.max_tokens, sampling.min_p, \
                      sampling.penalty_window, sampling.presence_penalty, sampling.repetition_penalty, sampling.seed, \
-                     sampling.stop, sampling.temperature, sampling.top_k, sampling.top_p";
+                     sampling.stop, sampling.temperature, sampling.thinking, sampling.thinking_budget, \
+                     sampling.top_k, sampling.top_p";
         check(&generator, &["/set top 1"], &format!("error: unknown key sampling.top (chat): known are {known}"));
         check(&generator, &["/set top"], "error: unknown setting \"top\": /set lists them");
         check(
@@ -429,6 +442,21 @@ mod tests {
         check(&generator, &["/undo it"], "error: /undo takes nothing, but \"it\" follows it");
         let broken = Arc::new(Scripted::always(Script::failing(GenerateError::Failed("no memory".into()))));
         check(&broken, &["x", "/undo"], "end\nerror: generation failed: no memory\nerror: nothing has been said yet");
+    }
+
+    #[test]
+    fn any_answer_of_the_conversation_is_explained() {
+        let generator = saying(&["yes"]);
+        let ungraded = "score   unknown: memory is off (--memory)";
+        check(&generator, &["/why"], "error: nothing has been answered yet");
+        check(
+            &generator,
+            &["one", "two", "/why", "/why 1", "/why 3"],
+            &format!(
+                "yes|end\nyes|end\nanswer  [2] two\n{ungraded}\nanswer  [1] one\n{ungraded}\n\
+                 error: there is no answer 3: there are 2, and /show numbers them"
+            ),
+        );
     }
 
     #[test]
@@ -469,7 +497,7 @@ mod tests {
              last answer  1              0.0         2              0.0\n\
              all answers  1                          2\n\
              conversation  DAY-one\nmodel         smollm2:135m\nsystem        (left to the model's template)\n\
-             exchanges     1\nleft out      0\n\n> one\nyes.",
+             exchanges     1\nleft out      0\n\n[1] > one\nyes.",
         );
     }
 }

@@ -27,8 +27,8 @@ pub(crate) enum SlashCommand {
     Undo,
     /// Show the cost of the answers.
     Stats,
-    /// Show why the last answer got its grade, and what was recalled for it.
-    Why,
+    /// Show why an answer got its grade, and what was recalled for it: the one with this number, or the last.
+    Why(Option<usize>),
     /// Rate the last answer as good or bad.
     Rate(Rating),
     /// Leave.
@@ -55,7 +55,11 @@ pub(crate) const COMMANDS: [Description; 15] = [
     describe("regen", "", "answer the last question again"),
     describe("undo", "", "remove the last question and its answer"),
     describe("stats", "", "show the cost of the answers"),
-    describe("why", "", "show why the last answer got its grade, and what was recalled for it"),
+    describe(
+        "why",
+        "[N]",
+        "show why the last answer got its grade, or answer N as /show numbers them: scores, comparison, recollections",
+    ),
     describe("good", "", "say that the last answer was good"),
     describe("bad", "", "say that the last answer was bad"),
     describe("exit", "", "leave (as Ctrl-D does)"),
@@ -81,7 +85,7 @@ impl SlashCommand {
             "regen" => SlashCommand::Regen,
             "undo" => SlashCommand::Undo,
             "stats" => SlashCommand::Stats,
-            "why" => SlashCommand::Why,
+            "why" => return number("why", argument).map(SlashCommand::Why),
             "good" => SlashCommand::Rate(Rating::Good),
             "bad" => SlashCommand::Rate(Rating::Bad),
             "exit" | "quit" | "bye" => SlashCommand::Exit,
@@ -105,6 +109,14 @@ const fn describe(name: &'static str, takes: &'static str, does: &'static str) -
 fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
     text.split_once(char::is_whitespace).map_or((text, ""), |(first, rest)| (first, rest.trim()))
+}
+
+fn number(name: &str, argument: Option<String>) -> Result<Option<usize>, String> {
+    let parse = |text: String| {
+        let number = text.parse().ok().filter(|number| *number > 0);
+        number.ok_or_else(|| format!("/{name} takes the number of an answer, which /show shows, and not {text:?}"))
+    };
+    argument.map(parse).transpose()
 }
 
 fn key_and_value(text: &str) -> (String, Option<String>) {
@@ -139,12 +151,16 @@ mod tests {
         check("set top_k", Ok(SlashCommand::Set(Some(("top_k".into(), None)))));
         check("set  stop  a b", Ok(SlashCommand::Set(Some(("stop".into(), some("a b"))))));
         check("load tides", Ok(SlashCommand::Load(some("tides"))));
+        check("why", Ok(SlashCommand::Why(None)));
+        check("why 12", Ok(SlashCommand::Why(Some(12))));
         check("quit", Ok(SlashCommand::Exit));
     }
 
     #[test]
     fn what_cannot_be_understood_is_said() {
         check("hepl", Err("unknown command /hepl: /help lists them, and // begins a question with a slash"));
+        check("why last", Err("/why takes the number of an answer, which /show shows, and not \"last\""));
+        check("why 0", Err("/why takes the number of an answer, which /show shows, and not \"0\""));
         check("undo 2", Err("/undo takes nothing, but \"2\" follows it"));
     }
 

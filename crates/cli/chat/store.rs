@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use hone_files::{create_private_folder, make_private};
+use hone_protocol::OwnerId;
 use time::Date;
 
 use super::session::{Conversation, FORMAT};
@@ -23,6 +24,20 @@ impl ConversationStore {
     /// The conversations in `folder`, which need not exist.
     pub(crate) fn new(folder: PathBuf) -> ConversationStore {
         ConversationStore { folder }
+    }
+
+    /// Those of an owner; the conversations of a key of the server are in a folder of their own.
+    pub(crate) fn of(&self, owner: Option<OwnerId>) -> ConversationStore {
+        match owner {
+            Some(owner) => ConversationStore::new(self.folder.join(owner.to_string())),
+            None => self.clone(),
+        }
+    }
+
+    /// The keys of the server that have conversations here.
+    pub(crate) fn owners(&self) -> Vec<OwnerId> {
+        let items = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        items.filter_map(|item| item.file_name().to_str()?.parse().ok()).collect()
     }
 
     /// Writes a conversation.
@@ -66,6 +81,14 @@ impl ConversationStore {
     /// # Errors
     /// When the folder cannot be listed.
     pub(crate) fn names(&self) -> anyhow::Result<Vec<String>> {
+        Ok(self.entries()?.into_iter().map(|(_, name)| name).collect())
+    }
+
+    /// When each conversation was written, and its name, the most recently written first.
+    ///
+    /// # Errors
+    /// When the folder cannot be listed.
+    pub(crate) fn entries(&self) -> anyhow::Result<Vec<(SystemTime, String)>> {
         let listing = || format!("cannot list {}", self.folder.display());
         let items = match std::fs::read_dir(&self.folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -80,7 +103,25 @@ impl ConversationStore {
             }
         }
         found.sort_by(|a, b| b.cmp(a));
-        Ok(found.into_iter().map(|(_, name)| name).collect())
+        Ok(found)
+    }
+
+    /// Gives a conversation another name, which must not be taken.
+    ///
+    /// # Errors
+    /// When a name is not valid for a file, or the file cannot be renamed.
+    pub(crate) fn rename(&self, name: &str, new_name: &str) -> anyhow::Result<()> {
+        let (old, new) = (self.path_of(name)?, self.path_of(new_name)?);
+        std::fs::rename(&old, &new).with_context(|| format!("cannot rename {}", old.display()))
+    }
+
+    /// Removes a conversation.
+    ///
+    /// # Errors
+    /// When the name is not valid for a file, or the file cannot be removed.
+    pub(crate) fn remove(&self, name: &str) -> anyhow::Result<()> {
+        let path = self.path_of(name)?;
+        std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))
     }
 
     /// Whether a conversation has this name.
@@ -90,9 +131,7 @@ impl ConversationStore {
 
     /// An unused name made of the day and the first words.
     pub(crate) fn fresh_name(&self, day: Date, question: &str) -> String {
-        let base = name_from(day, question);
-        let numbered = (2..).map(|number| format!("{base}-{number}"));
-        std::iter::once(base.clone()).chain(numbered).find(|name| !self.contains(name)).unwrap_or(base)
+        fresh_name(day, question, |name| self.contains(name))
     }
 
     fn path_of(&self, name: &str) -> anyhow::Result<PathBuf> {
@@ -112,6 +151,13 @@ impl ConversationStore {
 fn name_of(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?.strip_suffix(".json")?;
     (!name.starts_with('.')).then(|| name.to_string())
+}
+
+/// A name made of the day and the first words that is not taken.
+pub(crate) fn fresh_name(day: Date, question: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    let base = name_from(day, question);
+    let numbered = (2..).map(|number| format!("{base}-{number}"));
+    std::iter::once(base.clone()).chain(numbered).find(|name| !is_taken(name)).unwrap_or(base)
 }
 
 fn name_from(day: Date, question: &str) -> String {

@@ -142,12 +142,12 @@ fn arbitrary_tokens(seed: u32, n: usize) -> Vec<u32> {
     (0..n as u32).map(token).collect()
 }
 
-/// The engine that requests are measured with: two contexts of [`CONTEXT`] tokens unless another size is configured, without
-/// speculation, so that every token is a step.
+/// The engine that requests are measured with: two contexts of [`CONTEXT`] tokens unless another size is configured,
+/// without speculation, so that every token is a step.
 fn engine(app: &App) -> anyhow::Result<EngineHandle> {
     let is_chosen = app.config.source_of("engine.context") != Some(&Source::Default);
     let model = ModelOptions {
-        context_length: if is_chosen { app.config.engine.context } else { Some(CONTEXT) },
+        context_length: if is_chosen { app.config.engine.options.model.context_length } else { Some(CONTEXT) },
         n_sequences: 2,
         speculation: Speculation::Off,
         ..app.model_options()?

@@ -1,8 +1,10 @@
 //! `hone chat`: a conversation in the terminal, or the answer to a single question.
 //!
-//! A single question comes from the command line, or from stdin if that is not a terminal. Its answer is saved only if it
-//! continues a saved conversation, so that scripts leave nothing behind. Ctrl-C ends it with the text so far and exit code
-//! 130. With `--grade` the command waits for the grade, and with `--respondent-b` for the second answer and the comparison.
+//! A single question comes from the command line, or from stdin if that is not a terminal. Its answer is saved only if
+//! it continues a saved conversation, so that scripts leave nothing behind. Ctrl-C ends it with the text so far and
+//! exit code
+//! 130. With `--grade` the command waits for the grade, and with `--respondent-b` for the second answer and the
+//!      comparison.
 
 use std::io::{IsTerminal, Read};
 use std::time::Duration;
@@ -17,14 +19,17 @@ use serde::Serialize;
 use crate::app::{App, StackOptions};
 use crate::arguments::{ChatArguments, ChatQualityFlags};
 use crate::badge::badge;
-use crate::chat::announcements::{Announced, Announcements, comparison_text, no_answer_b};
+use crate::chat::announcements::{Announced, Announcements};
 use crate::chat::answer::{Ending, answer, wait_for_verdicts};
+use crate::chat::explanation::{comparison_text, no_answer_b};
 use crate::chat::repl;
 use crate::chat::screen::{Screen, Terminal};
 use crate::chat::session::{self, Session};
 use crate::chat::shell::{ModelShelf, Shell, resumed};
 use crate::chat::store::ConversationStore;
+use crate::commands::doctor::judge_instead_of;
 use crate::failure::{Outcome, usage};
+use crate::judging::idle::{self, IdleExamination};
 use crate::logging;
 use crate::terminal::interrupt::Interrupt;
 use crate::terminal::lines::Lines;
@@ -72,7 +77,7 @@ fn tell_due(app: &App, remembered: &Remembered) {
 fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> anyhow::Result<Outcome> {
     let json = arguments.json.json;
     let question = question(arguments.question, json)?;
-    let store = ConversationStore::new(app.data_folder().join("conversations"));
+    let store = ConversationStore::new(app.conversations_folder());
     let mut session = Session::new(app.config.clone());
     let goes_on = question.is_none() || arguments.resume.is_some();
     let keeps_prefix = goes_on && session.config().chat.save;
@@ -89,10 +94,18 @@ fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> any
     if question.is_none() {
         provide_embedder(app);
     }
-    let options = StackOptions { grades, respondent_b, memory: None, grades_due, works_off_backlog, keeps_prefix };
+    let options = StackOptions {
+        grades,
+        respondent_b,
+        memory: None,
+        grades_due,
+        works_off_backlog,
+        keeps_prefix,
+        most_answers: 1,
+    };
     let stack = app.stack(options)?;
     *remembered = Remembered { memory: stack.store().cloned(), tells_due: grades && !is_one_shot };
-    let announcements = Announcements::new(Lines::new(app.output));
+    let announcements = Announcements::new(Lines::new(app.output)).calibrated_by(app.calibrated()?);
     let asker = stack.asker("terminal");
     let announced = Announced { badges: question.is_none(), events: quality.monitor };
     let listener = announcements.listen(&asker, announced)?;
@@ -106,10 +119,12 @@ fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> any
         store: &store,
         interrupt: &interrupt,
     };
+    let examination = question.is_none().then(|| examine(app, &shell)).flatten();
     let outcome = match question {
         Some(question) => answer_once(app, &mut shell, question, json),
         None => talk(app, &mut shell, quality.wait_grades),
     };
+    drop(examination);
     announcements.lines.release();
     drop(shell);
     if quality.monitor {
@@ -118,6 +133,13 @@ fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> any
     }
     drop(listener);
     outcome
+}
+
+/// Begins the examination of a judge that has not taken it.
+fn examine(app: &App, shell: &Shell<'_>) -> Option<IdleExamination> {
+    let (jury, generator) = (shell.stack.jury()?, shell.stack.generator());
+    let (asker, lines) = (&shell.asker, &shell.announcements.lines);
+    IdleExamination::start(app, idle::Chat { jury, generator, asker, lines, advice: judge_instead_of })
 }
 
 /// Downloads the embedding model if it is not installed. Without it, a chat continues but recalls nothing.
@@ -222,7 +244,7 @@ fn answer_once(app: &App, shell: &mut Shell<'_>, question: String, json: bool) -
     lines.hold();
     let (ending, mut exchange) = answer(session, &mut shell.asker, shell.interrupt, &mut screen)?;
     lines.release();
-    let answered = session.exchanges().get(exchanges_before);
+    let answered = session.exchanges().into_iter().nth(exchanges_before);
     if let Some(name) = session.name().filter(|_| answered.is_some()) {
         shell.store.save(name, &session.conversation())?;
     }
@@ -238,7 +260,7 @@ fn answer_once(app: &App, shell: &mut Shell<'_>, question: String, json: bool) -
         }
         app.output.print_json(&JsonAnswer::new(session, answered, &exchange))?;
     } else {
-        show_verdicts(app, &exchange);
+        show_verdicts(app, &exchange)?;
     }
     Ok(if is_whole { Outcome::Done } else { Outcome::Interrupted })
 }
@@ -251,20 +273,21 @@ fn outcome_of(ending: Ending) -> Outcome {
 }
 
 /// Prints the badge, or why the answer has no grade.
-fn show_grade(app: &App, grade: &Grade) {
-    match (badge(grade), &grade.judging.failure) {
+fn show_grade(app: &App, grade: &Grade) -> anyhow::Result<()> {
+    match (badge(grade, app.agreement(grade)?), &grade.judging.failure) {
         (Some(badge), _) => app.output.announce(&badge),
         (None, failure) => app.output.note(&format!("not graded: {}", failure.as_deref().unwrap_or("no verdict"))),
     }
+    Ok(())
 }
 
 /// What a person is told who has asked for two answers and for no judge.
 const NOT_COMPARED: &str = "not compared: --grade has the two answers graded and compared";
 
 /// Prints the grade, the second respondent's answer, and how the two compare.
-fn show_verdicts(app: &App, exchange: &Exchange) {
+fn show_verdicts(app: &App, exchange: &Exchange) -> anyhow::Result<()> {
     if let Some(grade) = &exchange.reply(RespondentId::A).grade {
-        show_grade(app, grade);
+        show_grade(app, grade)?;
     }
     let b = exchange.reply(RespondentId::B);
     if let Some(response) = &b.response {
@@ -278,6 +301,7 @@ fn show_verdicts(app: &App, exchange: &Exchange) {
         None if b.response.is_some() => app.output.note(NOT_COMPARED),
         None => {}
     }
+    Ok(())
 }
 
 fn talk(app: &App, shell: &mut Shell<'_>, waits_for_grades: bool) -> anyhow::Result<Outcome> {

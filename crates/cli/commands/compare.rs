@@ -6,7 +6,8 @@ use hone_quality::CompareTask;
 use super::grade::{counts, tell_failure};
 use crate::app::App;
 use crate::arguments::CompareArguments;
-use crate::badge::judge_name;
+use crate::badge::{judge_name, juror_name, juror_preference};
+use crate::describe::on_one_line;
 use crate::failure::{Outcome, usage};
 use crate::judging::JudgeSession;
 
@@ -51,7 +52,7 @@ pub(crate) fn run(app: &App, arguments: &CompareArguments) -> anyhow::Result<Out
 }
 
 fn print_preference(app: &App, preference: &Preference) -> anyhow::Result<()> {
-    let Preference { winner, log_odds, consistent, reason, judging } = preference;
+    let Preference { winner, log_odds, consistent, reason, jury, judging } = preference;
     let headline = match winner {
         Some(winner) => format!("{winner} is better"),
         None => "neither is better".to_owned(),
@@ -59,6 +60,9 @@ fn print_preference(app: &App, preference: &Preference) -> anyhow::Result<()> {
     app.output.print_line(&headline)?;
     if !reason.is_empty() {
         app.output.print_line(reason)?;
+    }
+    for juror in jury {
+        app.output.print_line(&on_one_line(&format!("{}: {}", juror_name(juror), juror_preference(juror))))?;
     }
     let agreement = if *consistent { "both orders agree" } else { "the orders disagree" };
     let (judge, seconds) = (judge_name(judging), judging.seconds);

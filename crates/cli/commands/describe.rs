@@ -115,7 +115,14 @@ impl GgufFacts {
     /// # Errors
     /// When it is not a GGUF file, or is broken.
     pub(crate) fn read(file: &ModelFile) -> Result<GgufFacts, GgufError> {
-        let gguf = Gguf::open_region(file)?;
+        GgufFacts::of(&Gguf::open_region(file)?)
+    }
+
+    /// What an open file says.
+    ///
+    /// # Errors
+    /// When a value is not of its type.
+    pub(crate) fn of(gguf: &Gguf) -> Result<GgufFacts, GgufError> {
         let architecture = gguf.string("general.architecture")?.map(str::to_string);
         let of_architecture = |name: &str| match &architecture {
             Some(architecture) => gguf.unsigned(&format!("{architecture}.{name}")),

@@ -1,7 +1,7 @@
 //! `hone doctor`: checks this machine and this installation for problems.
 //!
-//! Facts are collected first and then assessed by [`judge()`], which is pure. A problem says what is wrong and what to do
-//! next; a remark is merely worth knowing. Only problems make the command fail.
+//! Facts are collected first and then assessed by [`judge()`], which is pure. A problem says what is wrong and what to
+//! do next; a remark is merely worth knowing. Only problems make the command fail.
 
 mod installation;
 mod judge;
@@ -9,8 +9,6 @@ mod machine;
 mod memory;
 mod privacy;
 
-use hone_engine::backend::DeviceChoice;
-use hone_engine::model::BackendChoice;
 use hone_models::offline_in_environment;
 use hone_protocol::with_causes;
 use nu_ansi_term::Color;
@@ -21,6 +19,7 @@ use self::judge::{Judge, Room};
 use self::machine::Machine;
 use self::memory::Memory;
 use self::privacy::Privacy;
+use crate::app::App;
 use crate::arguments::DoctorArguments;
 use crate::config::{Config, EngineConfig, Places};
 use crate::failure::Outcome;
@@ -50,7 +49,7 @@ pub(crate) fn run(
     let installation = Installation::look(places, &config.engine.model, arguments.deep);
     let facts = Facts {
         version: env!("CARGO_PKG_VERSION"),
-        judge: Judge::look(&config, room(&machine, &engine, &installation)),
+        judge: Judge::look(&config, room(&machine, &engine, &installation)).measured(&config, arguments.deep, output),
         machine,
         engine,
         installation,
@@ -93,6 +92,15 @@ fn room(machine: &Machine, engine: &Engine, installation: &Installation) -> Opti
     machine.memory_bytes.map(|memory_bytes| Room { memory_bytes, generator_bytes, is_accelerated })
 }
 
+/// Which judge to get in the place of `judge` on this machine, for a person; empty if no other one fits.
+pub(super) fn judge_instead_of(judge: &str, app: &App) -> String {
+    let generator_bytes = app.store.show(&app.config.engine.model).map_or(0, |model| model.size());
+    let is_accelerated = app.config.engine.options.model.device.open().is_ok_and(|device| !device.starts_with("cpu"));
+    let memory_bytes = Machine::look().memory_bytes;
+    let room = memory_bytes.map(|memory_bytes| Room { memory_bytes, generator_bytes, is_accelerated });
+    judge::instead_of(judge, &app.config, app.store.catalog(), room)
+}
+
 /// The device and backend that a model would use.
 #[derive(Debug, Serialize)]
 struct Engine {
@@ -103,30 +111,25 @@ struct Engine {
     built_for: Vec<&'static str>,
     /// The device that opened.
     opened: Option<String>,
-    /// Why no device opened, or why the backend cannot be used.
+    /// Why no device opened.
     problem: Option<String>,
 }
 
 impl Engine {
     fn new(config: &EngineConfig) -> Engine {
         let devices = [("cpu", true), ("cuda", cfg!(feature = "cuda")), ("metal", cfg!(feature = "metal"))];
-        let tried = try_device(config);
+        let options = &config.options.model;
+        let tried = options.device.open().map_err(|error| with_causes(&error));
         Engine {
             opened: tried.as_ref().ok().cloned(),
             problem: tried.err(),
             model: config.model.clone(),
-            device: config.device.clone(),
-            backend: config.backend.clone(),
-            threads: config.threads,
+            device: options.device.to_string(),
+            backend: options.backend.to_string(),
+            threads: options.n_threads,
             built_for: devices.into_iter().filter_map(|(name, built)| built.then_some(name)).collect(),
         }
     }
-}
-
-/// Opens the configured device, and returns its name.
-fn try_device(config: &EngineConfig) -> Result<String, String> {
-    config.backend.parse::<BackendChoice>()?;
-    config.device.parse::<DeviceChoice>()?.open().map_err(|error| with_causes(&error))
 }
 
 /// The conclusions from the facts.
@@ -156,6 +159,7 @@ fn judge(facts: &Facts) -> Findings {
     judge_device(facts, &mut findings);
     judge_store(facts, &mut findings);
     judge_model(facts, &mut findings);
+    findings.problems.extend(facts.judge.problem());
     judge_privacy(&facts.privacy, &mut findings);
     judge_memory(&facts.remembered, &mut findings);
     findings

@@ -44,8 +44,9 @@ fn request(app: &App, arguments: &GenerateArguments) -> anyhow::Result<GenerateR
         sampling: sampling.options(),
         max_tokens: sampling.max_tokens,
         stop: sampling.stop.clone(),
+        thinking: sampling.thinking(),
         constraint: constraint(arguments)?,
-        logprobs: LogprobOptions { top: arguments.logprobs, named: Vec::new() },
+        logprobs: LogprobOptions { top: arguments.logprobs, named: Vec::new(), state: false },
         ..GenerateRequest::new(app.config.engine.model.clone(), prompt(arguments)?)
     })
 }

@@ -9,7 +9,8 @@ use hone_quality::GradeTask;
 
 use crate::app::App;
 use crate::arguments::GradeArguments;
-use crate::badge::{badge, judge_name};
+use crate::badge::{badge, judge_name, juror_grade, juror_name};
+use crate::describe::on_one_line;
 use crate::failure::{Outcome, usage};
 use crate::judging::JudgeSession;
 use crate::judging::batch::Summary;
@@ -116,7 +117,7 @@ fn outcome(score: Option<f64>, at_least: Option<f64>) -> Outcome {
 }
 
 fn print_grade(app: &App, grade: &Grade) -> anyhow::Result<()> {
-    if let Some(badge) = badge(grade) {
+    if let Some(badge) = badge(grade, app.agreement(grade)?) {
         app.output.print_marked_line(&badge)?;
     }
     if let Some(suspicion) = &grade.suspicious {
@@ -125,11 +126,17 @@ fn print_grade(app: &App, grade: &Grade) -> anyhow::Result<()> {
     if !grade.feedback.is_empty() {
         app.output.print_line(&grade.feedback)?;
     }
+    for juror in &grade.jury {
+        app.output.print_line(&on_one_line(&format!("{}: {}", juror_name(juror), juror_grade(juror))))?;
+    }
     let Some(_) = grade.score else { return Ok(()) };
     let judging = &grade.judging;
     let mut details = Vec::new();
     details.extend(grade.raw_score_of_its_own().map(|raw| format!("{raw} on the judge's scale")));
-    details.extend(grade.expected_score.map(|expected| format!("expected score {expected:.2}")));
+    details.extend(grade.expected_score.map(|expected| match grade.spread {
+        Some(spread) => format!("mean {expected:.2} · spread {spread}"),
+        None => format!("expected score {expected:.2}"),
+    }));
     details.push(format!("rubric {}", grade.rubric));
     details.push(format!("judge {}", judge_name(judging)));
     details.push(format!("{:.1} s", judging.seconds));

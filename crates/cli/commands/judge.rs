@@ -1,20 +1,22 @@
 //! `hone judge`: which judges tell good answers from bad ones.
 
+mod calibrate;
+mod eval;
+
 use std::io::{BufRead, BufReader};
 
 use anyhow::Context;
 use hone_models::Role;
 use hone_quality::examination::Marks;
-use hone_quality::{Auc, LIKELIHOOD, Likelihood, Rubric, features_of};
+use hone_quality::{Auc, Features, LIKELIHOOD, Likelihood, Rubric, features_of};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::app::App;
 use crate::arguments::{JudgeArguments, JudgeCommand, JudgeExamArguments, JudgeFeaturesArguments, JudgeListArguments};
 use crate::failure::{Outcome, usage};
-use crate::judge;
-use crate::judge::marks::{Asked, MarksStore};
 use crate::judging::JudgeSession;
+use crate::terminal::interrupt::Interrupt;
 
 /// Runs the subcommand.
 ///
@@ -24,13 +26,15 @@ pub(crate) fn run(app: &App, arguments: &JudgeArguments) -> anyhow::Result<Outco
     match &arguments.command {
         JudgeCommand::List(arguments) => list(app, arguments),
         JudgeCommand::Exam(arguments) => exam(app, arguments),
+        JudgeCommand::Eval(arguments) => eval::run(app, arguments),
+        JudgeCommand::Calibrate(arguments) => calibrate::run(app, arguments),
         JudgeCommand::Features(arguments) => features(app, arguments),
     }
 }
 
 /// A judge and what is known about it.
 #[derive(Debug, Serialize)]
-struct Row {
+pub(super) struct Row {
     judge: String,
     /// Whose answers the marks are about; empty for everybody's.
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -57,10 +61,14 @@ fn list(app: &App, arguments: &JudgeListArguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn rows(app: &App) -> anyhow::Result<Vec<Row>> {
+/// The judges that are configured, in the catalog or examined.
+///
+/// # Errors
+/// When the models cannot be listed, or the rubric or a profile does not exist.
+pub(super) fn rows(app: &App) -> anyhow::Result<Vec<Row>> {
     let catalog = app.store.catalog();
     let judges = catalog.models.iter().filter(|model| model.role == Role::Judge).map(|model| model.name.clone());
-    let mut names: Vec<String> = [app.config.critic.model.clone()].into_iter().chain(judges).collect();
+    let mut names: Vec<String> = configured(app).cloned().chain(judges).collect();
     names.extend(app.store.list()?.models.into_iter().map(|model| model.name));
     names.retain(|name| name != LIKELIHOOD);
     let mut seen = std::collections::BTreeSet::new();
@@ -74,16 +82,20 @@ fn rows(app: &App) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// The names of the configured judge, or of the jury and the stronger judge.
+fn configured(app: &App) -> impl Iterator<Item = &String> {
+    let critic = &app.config.critic;
+    critic.jurors().iter().chain(Some(&critic.stronger).filter(|name| !name.is_empty()))
+}
+
 /// Whether a model is meant to judge.
 fn is_judge(app: &App, name: &str) -> bool {
-    name == app.config.critic.model || app.store.catalog().find(name).is_some_and(|model| model.role == Role::Judge)
+    configured(app).any(|judge| judge == name)
+        || app.store.catalog().find(name).is_some_and(|model| model.role == Role::Judge)
 }
 
 fn prompted(app: &App, rubric: &Rubric, name: String) -> anyhow::Result<Row> {
-    let profile = judge::profile(&app.config, app.store.catalog(), &name)?;
-    let asked = Asked { model: &name, critic: &judge::settings(&app.config, profile), profile, rubric };
-    let examined = MarksStore::new(app.data_folder()).find(&app.store, &asked);
-    let marks = examined.map(|examined| examined.marks);
+    let marks = app.marks(&name, rubric)?;
     Ok(Row {
         installed: app.store.show(&name).is_ok(),
         answers: String::new(),
@@ -138,7 +150,7 @@ impl Row {
 }
 
 fn exam(app: &App, arguments: &JudgeExamArguments) -> anyhow::Result<Outcome> {
-    let session = JudgeSession::open_for_examination(app)?;
+    let session = JudgeSession::open_for_examination(app, Interrupt::install()?)?;
     let Some(marks) = session.examine()? else {
         app.output.note("stopped: the same command continues from here");
         return Ok(Outcome::Interrupted);
@@ -147,10 +159,7 @@ fn exam(app: &App, arguments: &JudgeExamArguments) -> anyhow::Result<Outcome> {
     let passed = marks.passes(critic.least_auc);
     // The marks of the likelihood judge come with its coefficients, since they depend on who answered.
     if critic.model != LIKELIHOOD {
-        let judge = session.judge();
-        let (critic, profile, rubric) = (judge.settings(), judge.profile(), judge.rubric());
-        let asked = Asked { model: &critic.model, critic, profile, rubric };
-        MarksStore::new(app.data_folder()).keep(&app.store, &asked, &marks)?;
+        session.keep_marks(app, &marks)?;
     }
     if arguments.json.json {
         app.output.print_json(&marks)?;
@@ -183,10 +192,11 @@ fn features(app: &App, arguments: &JudgeFeaturesArguments) -> anyhow::Result<Out
             serde_json::from_str(&line.with_context(failure)?).map_err(|_| wrong("is not a JSON object"))?;
         let text =
             |name: &str| object.get(name).and_then(Value::as_str).ok_or_else(|| wrong(&format!("has no {name:?}")));
-        let features = features_of(&*generator, model, text("query")?, text("answer")?)?;
+        let Features { named: features, state } = features_of(&*generator, model, text("query")?, text("answer")?)?;
         let features: Map<String, Value> =
             features.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
         object.insert("features".to_owned(), features.into());
+        object.insert("state".to_owned(), state.into());
         app.output.print_json(&object)?;
     }
     Ok(Outcome::Done)

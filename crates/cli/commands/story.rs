@@ -4,13 +4,11 @@ use anyhow::Context;
 
 use crate::app::{App, StackOptions};
 use crate::arguments::{StoryArguments, StoryCommand, StoryRunArguments};
+use crate::chat::shell::ModelShelf;
 use crate::config::Source;
 use crate::failure::Outcome;
 use crate::story::run::{Report, play};
-use crate::story::script::Story;
-
-/// The second respondent's temperature, as for `hone chat --respondent-b`.
-const TEMPERATURE_B: f32 = 0.5;
+use crate::story::script::{SecondRespondent, Story};
 
 /// Runs the subcommand.
 ///
@@ -36,8 +34,11 @@ fn play_alone(app: &App, story: &Story) -> anyhow::Result<Report> {
         config.set(key, value.clone(), Source::Story(story.id.clone()))?;
     }
     let folder = tempfile::tempdir().context("cannot create a folder for the story's memory")?;
-    let respondent_b = story.respondent_b.then_some((None, TEMPERATURE_B));
     let app = app.with_config(config);
+    let respondent_b = story.respondent_b.clone().map(|SecondRespondent { model, temperature }| (model, temperature));
+    if let Some((Some(model), _)) = &respondent_b {
+        app.provide(model)?;
+    }
     let options = StackOptions {
         grades: true,
         respondent_b,
@@ -45,9 +46,9 @@ fn play_alone(app: &App, story: &Story) -> anyhow::Result<Report> {
         grades_due: false,
         works_off_backlog: false,
         keeps_prefix: false,
+        most_answers: 1,
     };
-    let stack = app.stack(options)?;
-    Ok(play(story, &stack, &app.config))
+    Ok(play(story, app.stack(options)?, &app.config))
 }
 
 fn tell(app: &App, arguments: &StoryRunArguments, report: &Report) -> anyhow::Result<()> {

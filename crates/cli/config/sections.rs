@@ -1,14 +1,13 @@
 //! The sections of the configuration as the rest of the program sees them: validated and typed.
 
-use std::time::Duration;
-
 use hone_agents::{MemoryMode, MemorySettings};
-use hone_protocol::SamplingOptions;
+use hone_engine::engine::EngineOptions;
+use hone_protocol::configured::{not_negative, positive_or_none};
+use hone_protocol::{Effort, SamplingOptions, ThinkingOptions};
 use hone_quality::{CriticSettings, JudgeProfiles};
+use hone_server::ServerSettings;
+use serde::de::Error;
 use serde::{Deserialize, Deserializer};
-
-/// The most threads allowed: far more than useful, but few enough to start.
-const MOST_THREADS: i64 = 1024;
 
 /// All sections.
 #[derive(Debug, Deserialize)]
@@ -20,6 +19,7 @@ pub(super) struct Sections {
     pub(super) memory: MemoryConfig,
     pub(super) critic: CriticSettings,
     pub(super) judges: JudgeProfiles,
+    pub(super) server: ServerSettings,
 }
 
 impl Sections {
@@ -36,37 +36,15 @@ impl Sections {
 }
 
 /// The model that answers, and what it runs on.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct EngineConfig {
     /// Name or path of the model.
     pub(crate) model: String,
-    /// `auto`, `cpu`, `cuda`, `cuda:N` or `metal`.
-    pub(crate) device: String,
-    /// `auto`, `candle` or `native`.
-    pub(crate) backend: String,
-    /// Name or path of a draft model for `model`; empty for none.
-    pub(crate) draft: String,
-    /// `auto` or `off`.
-    pub(crate) speculation: String,
-    /// `f16` or `q8_0`.
-    pub(crate) kv_cache: String,
-    /// 8 or 16.
-    pub(crate) activation_bits: u32,
-    /// Compute threads; `None` means one per physical core.
-    #[serde(deserialize_with = "threads")]
-    pub(crate) threads: Option<usize>,
-    /// Bytes that all models together may take; `None` means the free memory.
-    #[serde(deserialize_with = "size")]
-    pub(crate) memory_limit: Option<u64>,
-    /// How long an idle model stays loaded; `None` means indefinitely.
-    #[serde(deserialize_with = "seconds_or_none")]
-    pub(crate) keep_alive: Option<Duration>,
-    /// Names or paths of models that are never unloaded once loaded.
-    pub(crate) pinned: Vec<String>,
-    /// Context length in tokens; `None` means the length that the model was trained for.
-    #[serde(deserialize_with = "positive_or_none")]
-    pub(crate) context: Option<usize>,
+    /// What it runs on, and how.
+    #[serde(flatten)]
+    pub(crate) options: EngineOptions,
+    /// Whether the engine of a running server is used instead of one of this process.
+    pub(crate) shared: bool,
 }
 
 /// How the next token is chosen.
@@ -93,6 +71,12 @@ pub(crate) struct SamplingConfig {
     pub(crate) max_tokens: Option<usize>,
     /// An answer ends before the first of these texts.
     pub(crate) stop: Vec<String>,
+    /// Whether and how thoroughly the model reasons, without the budget.
+    #[serde(deserialize_with = "thinking")]
+    pub(crate) thinking: ThinkingOptions,
+    /// The most tokens of reasoning.
+    #[serde(deserialize_with = "positive_or_none")]
+    pub(crate) thinking_budget: Option<usize>,
 }
 
 impl SamplingConfig {
@@ -110,6 +94,11 @@ impl SamplingConfig {
             logit_bias: self.logit_bias.clone(),
             seed: self.seed,
         }
+    }
+
+    /// Whether, how thoroughly and how long the model reasons.
+    pub(crate) fn thinking(&self) -> ThinkingOptions {
+        ThinkingOptions { budget: self.thinking_budget, ..self.thinking }
     }
 
     fn check(&self) -> Result<(), String> {
@@ -148,8 +137,8 @@ pub(crate) struct MemoryConfig {
     /// What stands before a question and before a text for the embedder, as its card says.
     pub(crate) query_prefix: String,
     pub(crate) passage_prefix: String,
-    /// How much a person's rating, a comparison, a judge's grade and the generator's own grade count in the order of what is
-    /// recalled.
+    /// How much a person's rating, a comparison, a judge's grade and the generator's own grade count in the order of
+    /// what is recalled.
     pub(crate) person_weight: f32,
     pub(crate) comparison_weight: f32,
     pub(crate) score_weight: f32,
@@ -183,59 +172,6 @@ impl MemoryConfig {
     }
 }
 
-fn not_negative<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
-    let value = i64::deserialize(deserializer)?;
-    usize::try_from(value).map_err(|_| serde::de::Error::custom(format!("{value} is negative, expected 0 or more")))
-}
-
-fn positive_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
-    not_negative(deserializer).map(|value| (value > 0).then_some(value))
-}
-
-fn threads<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
-    match i64::deserialize(deserializer)? {
-        value @ 0..=MOST_THREADS => Ok(usize::try_from(value).ok().filter(|threads| *threads > 0)),
-        value => Err(serde::de::Error::custom(format!("threads is {value}: it must be 0 to {MOST_THREADS}"))),
-    }
-}
-
-fn seconds_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    let seconds = f64::deserialize(deserializer)?;
-    let duration = Duration::try_from_secs_f64(seconds);
-    let duration = duration.map_err(|_| serde::de::Error::custom(format!("{seconds} is not a number of seconds")))?;
-    Ok((!duration.is_zero()).then_some(duration))
-}
-
-fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    match text.trim() {
-        "" => Ok(None),
-        text => n_bytes(text).map(Some).ok_or_else(|| {
-            serde::de::Error::custom(format!(
-                "{text:?} is not a size: write a number and its unit, such as 8GiB or 500MB"
-            ))
-        }),
-    }
-}
-
-fn n_bytes(text: &str) -> Option<u64> {
-    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
-    let unit: u64 = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "kb" => 1000,
-        "kib" | "k" => 1 << 10,
-        "mb" => 1_000_000,
-        "mib" | "m" => 1 << 20,
-        "gb" => 1_000_000_000,
-        "gib" | "g" => 1 << 30,
-        "tb" => 1_000_000_000_000,
-        "tib" | "t" => 1 << 40,
-        _ => return None,
-    };
-    let n_bytes = number.trim().parse::<f64>().ok()? * unit as f64;
-    (n_bytes >= 1.0 && n_bytes < u64::MAX as f64).then_some(n_bytes as u64)
-}
-
 fn seed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     match i64::deserialize(deserializer)? {
         -1 => Ok(None),
@@ -255,21 +191,19 @@ fn bias(text: &str) -> Result<(u32, f32), String> {
         .ok_or_else(|| format!("{text:?} is not a bias: write ID=BIAS, such as 42=-1.5"))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_read() {
-        let check = |text, expected| assert_eq!(n_bytes(text), expected, "{text}");
-        check("8GiB", Some(8 << 30));
-        check("1.5 GB", Some(1_500_000_000));
-        check("500m", Some(500 << 20));
-        check("4096", Some(4096));
-        check("0", None);
-        check("-1GiB", None);
-        check("GiB", None);
-        check("8 parsecs", None);
-        check("1e30", None);
-    }
+fn thinking<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ThinkingOptions, D::Error> {
+    let (is_on, effort) = match String::deserialize(deserializer)?.as_str() {
+        "auto" => (None, None),
+        "off" => (Some(false), None),
+        "on" => (Some(true), None),
+        "low" => (Some(true), Some(Effort::Low)),
+        "medium" => (Some(true), Some(Effort::Medium)),
+        "high" => (Some(true), Some(Effort::High)),
+        other => {
+            return Err(D::Error::custom(format!(
+                "unknown mode {other:?}, expected auto, off, on, low, medium or high"
+            )));
+        }
+    };
+    Ok(ThinkingOptions { is_on, effort, budget: None })
 }

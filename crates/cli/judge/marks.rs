@@ -9,10 +9,13 @@ use hone_protocol::hexadecimal;
 use hone_quality::examination::{Marks, Set};
 use hone_quality::{CriticSettings, JudgeProfile, Rubric};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::identity::{identity, settings};
+
+/// The folder within the data folder.
+pub(super) const FOLDER: &str = "judges";
 
 /// The marks of all judges that were examined on this machine.
 pub(crate) struct MarksStore {
@@ -46,7 +49,7 @@ pub(crate) struct Examined {
 impl MarksStore {
     /// The marks in this data folder.
     pub(crate) fn new(data_folder: &Path) -> MarksStore {
-        MarksStore { folder: data_folder.join("judges") }
+        MarksStore { folder: data_folder.join(FOLDER) }
     }
 
     /// The marks of `model` as judges with these settings ask it; `None` if it has not been examined like this.
@@ -60,22 +63,37 @@ impl MarksStore {
     /// When they cannot be written, or the model is not installed.
     pub(crate) fn keep(&self, store: &Store, asked: &Asked<'_>, marks: &Marks) -> anyhow::Result<()> {
         let path = self.path_of(store, asked).with_context(|| format!("{} is not installed", asked.model))?;
-        let failure = || format!("cannot write {}", path.display());
         let rubric = asked.rubric.name.clone();
         let examined = Examined { model: asked.model.to_owned(), rubric, marks: marks.clone() };
-        create_private_folder(&self.folder).with_context(failure)?;
-        let mut file = tempfile::NamedTempFile::new_in(&self.folder).with_context(failure)?;
-        serde_json::to_writer(&mut file, &examined).with_context(failure)?;
-        file.persist(&path).with_context(failure)?;
-        Ok(())
+        write(&self.folder, &path, &examined)
     }
 
     /// The file is named after everything that the grades depend on, and after the questions.
     fn path_of(&self, store: &Store, asked: &Asked<'_>) -> Option<PathBuf> {
-        let Asked { model, critic, profile, rubric } = *asked;
-        let installed = store.show(model).ok()?;
         let questions: Vec<_> = Set::shipped().questions.iter().map(|question| format!("{question:?}")).collect();
-        let key = json!([model, identity(&installed), settings(critic, profile, rubric), questions]).to_string();
-        Some(self.folder.join(format!("{}.json", hexadecimal(Sha256::digest(key)))))
+        Some(self.folder.join(asked.file_name(store, &json!(questions))?))
     }
+}
+
+impl Asked<'_> {
+    /// The name of a file about these grades and `subject`; `None` if the model is not installed.
+    pub(super) fn file_name(&self, store: &Store, subject: &Value) -> Option<String> {
+        let Asked { model, critic, profile, rubric } = *self;
+        let installed = store.show(model).ok()?;
+        let key = json!([model, identity(&installed), settings(critic, profile, rubric), subject]).to_string();
+        Some(format!("{}.json", hexadecimal(Sha256::digest(key))))
+    }
+}
+
+/// Writes a file of this folder at once.
+///
+/// # Errors
+/// When it cannot be written.
+pub(super) fn write(folder: &Path, path: &Path, content: &impl Serialize) -> anyhow::Result<()> {
+    let failure = || format!("cannot write {}", path.display());
+    create_private_folder(folder).with_context(failure)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder).with_context(failure)?;
+    serde_json::to_writer(&mut file, content).with_context(failure)?;
+    file.persist(path).with_context(failure)?;
+    Ok(())
 }

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use hone_files::create_private_folder;
-use hone_protocol::hexadecimal;
-use hone_quality::Verdict;
+use hone_protocol::{JudgingMethod, hexadecimal};
+use hone_quality::JointVerdict;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -27,8 +27,10 @@ pub(super) struct VerdictCache {
     folder: PathBuf,
     /// What the verdicts depend on: the judge, and what it runs on.
     judge: Value,
-    /// The judge's model.
+    /// The judge's model, or the names of the jurors.
     model: String,
+    /// How it comes to its verdicts.
+    method: JudgingMethod,
     has_failed: AtomicBool,
 }
 
@@ -44,24 +46,22 @@ impl VerdictCache {
         let folder = app.data_folder().join("cache").join("grades");
         let options = app.model_options()?;
         let device = options.device.open()?;
-        let engine = &app.config.engine;
-        let computed_by =
-            json!([env!("CARGO_PKG_VERSION"), device, engine.backend, engine.kv_cache, engine.activation_bits]);
+        let computed_by = json!([env!("CARGO_PKG_VERSION"), device, options.arithmetic()]);
         let judge = json!([setting.judge, computed_by]);
-        Ok(Some(VerdictCache { folder, judge, model: setting.model.clone(), has_failed: AtomicBool::new(false) }))
+        let (model, method) = (setting.model.clone(), setting.method);
+        Ok(Some(VerdictCache { folder, judge, model, method, has_failed: AtomicBool::new(false) }))
     }
 
     /// The cached verdict on a task, if any.
     pub(super) fn find<T: BatchTask>(&self, task: &T) -> Option<T::Verdict> {
         let text = std::fs::read(self.path_of(task)).ok()?;
         let verdict: T::Verdict = serde_json::from_slice(&text).ok()?;
-        verdict.judging().failure.is_none().then_some(verdict)
+        self.is_own(&verdict).then_some(verdict)
     }
 
-    /// Stores a verdict. Failures, and verdicts of another model in the judge's place, are not stored.
+    /// Stores a verdict. Failures, also of a juror, and verdicts of another judge in this one's place, are not stored.
     pub(super) fn keep<T: BatchTask>(&self, task: &T, verdict: &T::Verdict) {
-        let judging = verdict.judging();
-        if judging.failure.is_some() || judging.judge != self.model {
+        if !self.is_own(verdict) {
             return;
         }
         let path = self.path_of(task);
@@ -70,6 +70,16 @@ impl VerdictCache {
         {
             tracing::warn!("verdicts are not kept for later: {error:#}");
         }
+    }
+
+    /// Whether this judge gave the verdict, in its own way, or all jurors of this jury theirs.
+    fn is_own(&self, verdict: &impl JointVerdict) -> bool {
+        let judging = verdict.judging();
+        let is_whole = match verdict.members() {
+            [] => judging.judge == self.model && judging.method == self.method,
+            members => members.iter().all(|member| member.verdict.judging().failure.is_none()),
+        };
+        judging.failure.is_none() && is_whole
     }
 
     fn write(&self, path: &Path, verdict: &impl serde::Serialize) -> anyhow::Result<()> {

@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 
 use crossbeam_channel::{Receiver, RecvError, Select};
 use hone_protocol::GenerationEvent;
-use hone_quality::{Judge, JudgeRun, Task};
+use hone_quality::{JointVerdict, Jury, JuryRun, Task};
 
 use super::cache::VerdictCache;
 use super::task::BatchTask;
 use crate::terminal::interrupt::Interrupt;
+
+/// How many tasks a jury works on at once. Its models may have to take turns in memory, and are loaded less often if
+/// more answers wait for the same model.
+const JURY_IN_FLIGHT: usize = 32;
 
 /// How far the work got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +33,9 @@ pub(super) struct Judged<V> {
     pub(super) from_cache: bool,
 }
 
-/// A judge and its surroundings.
+/// A judge, or several, and its surroundings.
 pub(super) struct Driver<'a> {
-    pub(super) judge: &'a Judge,
+    pub(super) judge: &'a Jury,
     pub(super) answered_by: &'a str,
     pub(super) cache: Option<&'a VerdictCache>,
     pub(super) interrupt: &'a Interrupt,
@@ -55,12 +59,13 @@ impl Driver<'_> {
         mut on_verdict: impl FnMut(Judged<T::Verdict>) -> anyhow::Result<()>,
     ) -> anyhow::Result<Completed> {
         let listening = self.interrupt.listen();
-        let mut running: Vec<(usize, JudgeRun<T>)> = Vec::new();
+        let n_in_flight = if self.judge.is_single() { T::IN_FLIGHT } else { JURY_IN_FLIGHT };
+        let mut running: Vec<(usize, JuryRun<T>)> = Vec::new();
         let mut reached = BTreeMap::new();
         let mut waiting = 0..tasks.len();
         let mut next_to_tell = 0;
         loop {
-            while running.len() < T::IN_FLIGHT
+            while running.len() < n_in_flight
                 && let Some(index) = waiting.next()
             {
                 match self.cache.and_then(|cache| cache.find(&tasks[index])) {
@@ -94,7 +99,7 @@ impl Driver<'_> {
 }
 
 /// Waits for the first event of any running task, or Ctrl-C.
-fn wait<T: Task>(running: &[(usize, JudgeRun<T>)], pressed: &Receiver<()>) -> Wakeup {
+fn wait<T: Task<Verdict: JointVerdict> + Clone>(running: &[(usize, JuryRun<T>)], pressed: &Receiver<()>) -> Wakeup {
     let mut channels = Vec::new();
     for (place, (_, run)) in running.iter().enumerate() {
         channels.extend(run.channels().map(|(channel, events)| (place, channel, events)));
@@ -124,9 +129,10 @@ mod tests {
 
     use super::*;
 
-    fn judge(timeout: Duration, respond: impl Fn(&str) -> Script + Send + Sync + 'static) -> (Judge, Arc<Scripted>) {
+    fn judge(timeout: Duration, respond: impl Fn(&str) -> Script + Send + Sync + 'static) -> (Jury, Arc<Scripted>) {
         let settings = CriticSettings { grade_timeout: timeout, ..CriticSettings::shipped() };
-        scripted::judge(settings, move |request| respond(scripted::turn(request)))
+        let (judge, model) = scripted::judge(settings, move |request| respond(scripted::turn(request)));
+        (judge.into(), model)
     }
 
     fn task(answer: &str) -> GradeTask {

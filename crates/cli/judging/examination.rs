@@ -10,13 +10,13 @@ use super::driver::{Completed, Driver, Judged};
 /// Comparisons that show whether the order of the answers decides.
 const COMPARISONS: usize = 10;
 
-/// Examines the driver's judge; `on_progress` is told how many gradings are done, and how many there are at most. Verdicts
-/// come from the cache if an earlier examination was interrupted. Returns `None` if this one is.
+/// Examines the driver's judge; `on_progress` is told how many gradings are done, and how many there are at most.
+/// Verdicts come from the cache if an earlier examination was interrupted. Returns `None` if this one is.
 ///
 /// # Errors
 /// When the judge gives no grade.
 pub(super) fn examine(driver: &Driver<'_>, mut on_progress: impl FnMut(usize, usize)) -> anyhow::Result<Option<Marks>> {
-    let settings = driver.judge.settings();
+    let settings = driver.judge.first().settings();
     let questions = Set::shipped().questions;
     let n_comparisons = if settings.model == LIKELIHOOD { 0 } else { 2 * COMPARISONS };
     let total = 3 * questions.len() + n_comparisons;

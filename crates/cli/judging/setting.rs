@@ -3,8 +3,8 @@
 //! Verdicts from two settings cannot be compared. So each line in a file of verdicts contains a digest of its setting,
 //! and the cache has the setting in its key.
 
-use hone_protocol::hexadecimal;
-use hone_quality::Judge;
+use hone_protocol::{JudgingMethod, hexadecimal};
+use hone_quality::{CriticSettings, Fallback, Judge, Jury, LIKELIHOOD};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -18,32 +18,34 @@ const SHOWN_BYTES: usize = 8;
 
 /// The setting of a run.
 pub(super) struct Setting {
-    /// The judge's model.
+    /// The judge's model, or the names of the jurors.
     pub(super) model: String,
-    /// Everything about the judge that its verdicts depend on.
+    /// How it comes to its verdicts.
+    pub(super) method: JudgingMethod,
+    /// Everything about the judge, or the jury, that its verdicts depend on.
     pub(super) judge: Value,
     /// The digest of it.
     pub(super) digest: String,
-    /// Whether the model is installed.
+    /// Whether all models are installed.
     pub(super) is_installed: bool,
     rubric: String,
 }
 
 impl Setting {
-    /// The setting of `judge` if `model` gives the verdicts.
-    pub(super) fn new(app: &App, judge: &Judge, model: &str) -> Setting {
-        let installed = app.store.show(model).ok();
-        let self_graded = model == app.config.engine.model;
-        let is_installed = installed.is_some();
-        let rubric = judge.rubric().name.clone();
-        let judge = json!([
-            model,
-            installed.map(|installed| identity(&installed)),
-            self_graded,
-            settings(judge.settings(), judge.profile_for(model), judge.rubric())
-        ]);
+    /// The setting of a jury each of whose judges asks the model that `model_of` tells.
+    pub(super) fn new(app: &App, jury: &Jury, model_of: impl Fn(&Judge) -> String) -> Setting {
+        let is_installed = jury.judges().all(|judge| app.store.show(&model_of(judge)).is_ok());
+        let rubric = jury.first().rubric().name.clone();
+        let method = match jury.is_single() {
+            true => method(jury.first().settings(), &model_of(jury.first())),
+            false => JudgingMethod::Prompted,
+        };
+        let (model, judge) = match jury.is_single() {
+            true => (model_of(jury.first()), of_judge(app, jury.first(), &model_of(jury.first()))),
+            false => of_jury(jury, |judge| of_judge(app, judge, &model_of(judge))),
+        };
         let digest = hexadecimal(&Sha256::digest(judge.to_string())[..SHOWN_BYTES]);
-        Setting { model: model.to_owned(), judge, digest, is_installed, rubric }
+        Setting { model, method, judge, digest, is_installed, rubric }
     }
 
     /// How the setting of `line` differs from this one; `None` if it does not.
@@ -61,6 +63,40 @@ impl Setting {
     }
 }
 
+/// How `model` comes to verdicts in the judge's place, or as the judge.
+fn method(critic: &CriticSettings, model: &str) -> JudgingMethod {
+    let stands_in = model != critic.model;
+    match critic.fallback {
+        _ if critic.model == LIKELIHOOD => JudgingMethod::Likelihood,
+        Fallback::Likelihood if stands_in => JudgingMethod::Likelihood,
+        _ => JudgingMethod::Prompted,
+    }
+}
+
+/// What the verdicts of a judge that asks `model` depend on.
+fn of_judge(app: &App, judge: &Judge, model: &str) -> Value {
+    let installed = app.store.show(model).ok();
+    let self_graded = model == app.config.engine.model;
+    let mut parts = vec![
+        json!(model),
+        json!(installed.map(|installed| identity(&installed))),
+        json!(self_graded),
+        settings(judge.settings(), judge.profile_for(model), judge.rubric()),
+    ];
+    if method(judge.settings(), model) == JudgingMethod::Likelihood {
+        parts.push(json!(LIKELIHOOD));
+    }
+    parts.into()
+}
+
+/// The names of the jurors, and what the jury's verdicts depend on.
+fn of_jury(jury: &Jury, of_judge: impl Fn(&Judge) -> Value) -> (String, Value) {
+    let names: Vec<&str> = jury.jurors().map(|judge| judge.settings().model.as_str()).collect();
+    let judges: Vec<Value> = jury.judges().map(|judge| json!([judge.settings().model, of_judge(judge)])).collect();
+    let judge = json!({"jurors": names, "judges": judges, "disagreement": jury.first().settings().disagreement});
+    (names.join(", "), judge)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +105,7 @@ mod tests {
     fn check(line: Value, expected: Option<&str>) {
         let setting = Setting {
             model: "m:7b".into(),
+            method: JudgingMethod::Prompted,
             judge: Value::Null,
             digest: "0f".into(),
             is_installed: true,
@@ -76,6 +113,16 @@ mod tests {
         };
         let line: Map<String, Value> = line.as_object().cloned().unwrap_or_default();
         assert_eq!(setting.difference(&line).as_deref(), expected);
+    }
+
+    #[test]
+    fn a_model_judges_in_two_ways() {
+        let critic =
+            |model: &str, fallback| CriticSettings { model: model.into(), fallback, ..CriticSettings::shipped() };
+        assert_eq!(method(&critic("m", Fallback::Likelihood), "m"), JudgingMethod::Prompted);
+        assert_eq!(method(&critic(LIKELIHOOD, Fallback::None), "m"), JudgingMethod::Likelihood);
+        assert_eq!(method(&critic("absent", Fallback::Likelihood), "m"), JudgingMethod::Likelihood);
+        assert_eq!(method(&critic("absent", Fallback::Generator), "m"), JudgingMethod::Prompted);
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! The tasks for a judge on the command line, and the columns that they add to a line.
 
-use hone_protocol::{Grade, Judging, JudgingMethod, Preference, RespondentId, Suspicion, SuspicionKind};
-use hone_quality::{CompareTask, GradeTask, Task};
+use hone_protocol::{Grade, Judging, JudgingMethod, Juror, Preference, RespondentId, Suspicion, SuspicionKind};
+use hone_quality::{CompareTask, GradeTask, JointVerdict, OwnRubric, Task};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 /// A task that can be read from a file, and whose verdict can be cached.
 pub(crate) trait BatchTask:
-    Task<Verdict: Clone + Serialize + DeserializeOwned> + Clone + PartialEq + Serialize + DeserializeOwned
+    Task<Verdict: JointVerdict + Serialize + DeserializeOwned> + Clone + PartialEq + Serialize + DeserializeOwned
 {
     /// Its name in the cache.
     const KIND: &'static str;
@@ -35,6 +35,9 @@ impl BatchTask for GradeTask {
             entropy: Some(0.0),
             rubric: String::new(),
             suspicious: Some(Suspicion { kind: SuspicionKind::Other, is_hidden: false, passage: String::new() }),
+            spread: Some(0),
+            disputed: true,
+            jury: vec![juror()],
             judging: full_judging(),
         }
     }
@@ -51,9 +54,24 @@ impl BatchTask for CompareTask {
             log_odds: 0.0,
             consistent: false,
             reason: String::new(),
+            jury: vec![juror()],
             judging: full_judging(),
         }
     }
+}
+
+impl<T: BatchTask> BatchTask for OwnRubric<T> {
+    const KIND: &'static str = T::KIND;
+    const UNIT: &'static str = T::UNIT;
+    const IN_FLIGHT: usize = T::IN_FLIGHT;
+
+    fn full_verdict() -> T::Verdict {
+        T::full_verdict()
+    }
+}
+
+fn juror<V: Default>() -> Juror<V> {
+    Juror { name: String::new(), is_stronger: false, verdict: V::default() }
 }
 
 fn full_judging() -> Judging {
@@ -63,6 +81,7 @@ fn full_judging() -> Judging {
         tokens: 0,
         seconds: 0.0,
         queue_seconds: 0.0,
+        concluded_early: true,
         method: JudgingMethod::Likelihood,
         failure: Some(String::new()),
     }

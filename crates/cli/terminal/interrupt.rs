@@ -48,8 +48,7 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// A Ctrl-C that a test presses.
-    #[cfg(test)]
+    /// A Ctrl-C that something else than a keyboard presses.
     pub(crate) fn from_channel(pressed: Receiver<()>) -> Interrupt {
         Interrupt { pressed, listening: Arc::default() }
     }

@@ -31,15 +31,7 @@ impl Transfers {
     pub(crate) fn show(&mut self, event: &Event) {
         match event {
             Event::Progress { phase, file, done, total } => self.advance(*phase, file, *done, *total),
-            Event::Source { source } => self.remark(&format!("from {source}")),
-            Event::Waiting => self.remark("another process is downloading this model: waiting for it"),
-            Event::Retrying { reason, after } => {
-                self.remark(&format!("{reason}: trying again in {} s", after.as_secs_f64().ceil()));
-            }
-            Event::Unchecked { from } => self
-                .remark(&format!("{from} could not be verified: neither the catalog nor the server provides a hash")),
-            Event::Damaged { reason } => self.remark(reason),
-            Event::SourceFailed { source, reason } => self.remark(&format!("{source}: {reason}")),
+            other => self.remark(&remark(other)),
         }
     }
 
@@ -72,6 +64,21 @@ impl Transfers {
 impl Drop for Transfers {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+/// An event in words.
+pub(crate) fn remark(event: &Event) -> String {
+    match event {
+        Event::Progress { phase, file, .. } => format!("{} {file}", verb(*phase)),
+        Event::Source { source } => format!("from {source}"),
+        Event::Waiting => "another process is downloading this model: waiting for it".to_owned(),
+        Event::Retrying { reason, after } => format!("{reason}: trying again in {} s", after.as_secs_f64().ceil()),
+        Event::Unchecked { from } => {
+            format!("{from} could not be verified: neither the catalog nor the server provides a hash")
+        }
+        Event::Damaged { reason } => reason.clone(),
+        Event::SourceFailed { source, reason } => format!("{source}: {reason}"),
     }
 }
 

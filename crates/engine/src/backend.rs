@@ -1,13 +1,14 @@
 //! Runs a decoder on a device.
 //!
-//! A backend owns a model's weights and the storage of its KV cache, and knows nothing of requests: it advances a ragged
-//! batch of sequences by one step and hands back the logits that were asked for. Which cache blocks belong to which
-//! sequence is decided above it, by [`crate::kv_cache`].
+//! A backend owns a model's weights and the storage of its KV cache, and knows nothing of requests: it advances a
+//! ragged batch of sequences by one step and hands back the logits that were asked for. Which cache blocks belong to
+//! which sequence is decided above it, by [`crate::kv_cache`].
 
 pub mod candle;
 pub mod native;
 mod tensors;
 
+use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
@@ -37,13 +38,32 @@ pub struct BatchEntry<'a> {
 pub struct Logits<'a> {
     values: &'a [f32],
     vocab_size: usize,
+    states: &'a [f32],
+    state_size: usize,
+}
+
+/// What a step computed at one position.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Row<'a> {
+    /// The logits of every token of the vocabulary.
+    pub logits: &'a [f32],
+    /// The residual stream after the layer that [`DecoderSpec::state_layer`](crate::decoder::DecoderSpec::state_layer)
+    /// names.
+    pub state: &'a [f32],
 }
 
 impl<'a> Logits<'a> {
-    /// Rows of `vocab_size` values, one after the other.
-    pub fn new(values: &'a [f32], vocab_size: usize) -> Self {
+    /// Rows of `vocab_size` logits, one after the other, and as many of `state_size` values of the residual stream.
+    pub fn new(values: &'a [f32], vocab_size: usize, states: &'a [f32], state_size: usize) -> Self {
         assert!(values.len().is_multiple_of(vocab_size), "logits are whole rows");
-        Logits { values, vocab_size }
+        assert_eq!(values.len() / vocab_size * state_size, states.len(), "a state for each row of logits");
+        Logits { values, vocab_size, states, state_size }
+    }
+
+    /// The same with the states.
+    pub fn rows_with_states(&self) -> impl Iterator<Item = Row<'a>> + use<'a> {
+        std::iter::zip(self.rows(), self.states.chunks_exact(self.state_size))
+            .map(|(logits, state)| Row { logits, state })
     }
 
     /// One row per position that logits were asked for.
@@ -167,6 +187,17 @@ impl DeviceChoice {
     /// Whether models run on the processor when this device is requested.
     pub(crate) fn is_processor(self) -> Result<bool, BackendError> {
         Ok(candle::open_device(self)?.is_cpu())
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceChoice::Auto => f.write_str("auto"),
+            DeviceChoice::Cpu => f.write_str("cpu"),
+            DeviceChoice::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+            DeviceChoice::Metal => f.write_str("metal"),
+        }
     }
 }
 

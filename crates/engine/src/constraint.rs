@@ -90,9 +90,40 @@ impl ConstraintFactory {
     /// # Errors
     /// When the form is invalid, uses an unsupported feature, or is too complex.
     pub fn start(&self, constraint: &Constraint) -> Result<ConstraintState, ConstraintError> {
-        let form = form_name(constraint);
+        let state = self.parsing(form_name(constraint), grammar(constraint))?;
+        match constraint {
+            Constraint::FreeThenRegex { free_tokens, marker, .. } => state.with_free_text(*free_tokens, marker),
+            _ => Ok(state),
+        }
+    }
+
+    /// Starts a text that is free up to `marker`, which is inserted after `free_tokens` tokens, and then constrained by
+    /// `constraint`, or free again.
+    ///
+    /// # Errors
+    /// When the form is invalid, uses an unsupported feature, or is too complex.
+    pub fn start_after(
+        &self,
+        marker: &str,
+        free_tokens: usize,
+        constraint: Option<&Constraint>,
+    ) -> Result<ConstraintState, ConstraintError> {
+        let grammar = match constraint {
+            None => Ok(TopLevelGrammar::from_regex(&escaped(marker))),
+            Some(constraint) => grammar_after(marker, constraint),
+        };
+        let mut state = self.parsing(constraint.map_or(FREE_THEN_REGEX, form_name), grammar)?;
+        state.ends_with_marker = constraint.is_none();
+        state.with_free_text(free_tokens, marker)
+    }
+
+    fn parsing(
+        &self,
+        form: &'static str,
+        grammar: Result<TopLevelGrammar, String>,
+    ) -> Result<ConstraintState, ConstraintError> {
         let wrong = |reason: String| ConstraintError::Form { form, reason };
-        let grammar = grammar(constraint).map_err(wrong)?;
+        let grammar = grammar.map_err(wrong)?;
         let parser = self.parsers.create_parser(grammar).map_err(|error| wrong(first_lines(&error)))?;
         let mut matcher = Matcher::new(Ok(parser));
         if let Some(error) = matcher.get_error() {
@@ -102,17 +133,16 @@ impl ConstraintFactory {
             tracing::warn!("the {form} is only partly enforced: {}", matcher.grammar_warnings().join("; "));
         }
         let mask = TokenMask { allowed: SimpleVob::alloc(self.n_tokens), n_tokens: self.n_tokens };
-        let state = ConstraintState {
+        Ok(ConstraintState {
             matcher,
             tokens: self.parsers.tok_env().clone(),
             mask,
             mask_is_current: false,
             free: None,
-        };
-        match constraint {
-            Constraint::FreeThenRegex { free_tokens, marker, .. } => state.with_free_text(*free_tokens, marker),
-            _ => Ok(state),
-        }
+            ends_with_marker: false,
+            is_released: false,
+            was_concluded: false,
+        })
     }
 }
 
@@ -125,6 +155,11 @@ pub struct ConstraintState {
     mask_is_current: bool,
     /// The free text before the form, until it is over.
     free: Option<FreeText>,
+    /// Whether everything is allowed after the marker.
+    ends_with_marker: bool,
+    /// Whether everything is allowed from now on.
+    is_released: bool,
+    was_concluded: bool,
 }
 
 /// Free text that is being written.
@@ -133,6 +168,8 @@ struct FreeText {
     watch: MarkerWatch,
     /// How many more tokens it may have.
     n_left: usize,
+    /// Whether it ends with the sentence.
+    is_concluding: bool,
 }
 
 /// What happened to a chosen token.
@@ -154,7 +191,7 @@ impl ConstraintState {
     /// When the form takes too much work.
     pub fn allowed(&mut self) -> Result<Option<&TokenMask>, ConstraintError> {
         if !self.mask_is_current {
-            if self.free.is_some() {
+            if self.free.is_some() || self.is_released {
                 return Ok(None);
             }
             self.mask.allowed = self.matcher.compute_mask_or_eos().map_err(|error| too_involved(&error))?;
@@ -174,11 +211,15 @@ impl ConstraintState {
         if let Some(free) = self.free.take() {
             return self.accept_free(free, token);
         }
+        if self.is_released {
+            return Ok(Taken::Appended);
+        }
         let n_accepted = self.matcher.try_consume_tokens(&[token]).map_err(|error| too_involved(&error))?;
         if n_accepted == 0 {
             return Err(ConstraintError::Refused { token });
         }
         self.mask_is_current = false;
+        self.release_after_marker()?;
         Ok(Taken::Appended)
     }
 
@@ -187,13 +228,14 @@ impl ConstraintState {
     pub fn n_allowed(&mut self, tokens: &[u32]) -> usize {
         match &self.free {
             Some(_) => tokens.len(),
+            None if self.is_released => tokens.len(),
             None => self.matcher.validate_tokens(tokens).unwrap_or(0),
         }
     }
 
     /// Whether the text is complete: nothing may follow.
     pub fn is_complete(&self) -> bool {
-        self.free.is_none() && self.matcher.is_stopped()
+        self.free.is_none() && !self.is_released && self.matcher.is_stopped()
     }
 
     /// Whether the text may end here, though more might follow.
@@ -204,7 +246,22 @@ impl ConstraintState {
         if self.free.is_some() {
             return Ok(false);
         }
-        Ok(self.is_complete() || self.matcher.is_accepting().map_err(|error| too_involved(&error))?)
+        Ok(self.is_released
+            || self.is_complete()
+            || self.matcher.is_accepting().map_err(|error| too_involved(&error))?)
+    }
+
+    /// Ends the free text at the end of a sentence, and after at most `most_tokens` more tokens.
+    pub fn conclude(&mut self, most_tokens: usize) {
+        if let Some(free) = &mut self.free {
+            free.n_left = free.n_left.min(most_tokens.max(1));
+            free.is_concluding = true;
+        }
+    }
+
+    /// Whether the free text was ended by [`conclude`](ConstraintState::conclude).
+    pub fn was_concluded(&self) -> bool {
+        self.was_concluded
     }
 
     /// The same form after free text; its parser begins with the marker.
@@ -214,7 +271,7 @@ impl ConstraintState {
             let reason = format!("the vocabulary cannot write its marker {marker:?}");
             return Err(ConstraintError::Form { form: FREE_THEN_REGEX, reason });
         }
-        self.free = (n_tokens > 0).then_some(FreeText { watch, n_left: n_tokens });
+        self.free = (n_tokens > 0).then_some(FreeText { watch, n_left: n_tokens, is_concluding: false });
         Ok(self)
     }
 
@@ -227,6 +284,7 @@ impl ConstraintState {
         free.n_left -= 1;
         let tokens = self.tokens.clone();
         match free.watch.push(text_of(&tokens, token)) {
+            Some(_) if self.ends_with_marker => self.is_released = true,
             Some(rest) => match self.parser_after(&[free.watch.marker(), rest].concat())? {
                 Some(matcher) => self.begin_form(matcher),
                 None => {
@@ -235,7 +293,10 @@ impl ConstraintState {
                     return Ok(Taken::ChooseAgain);
                 }
             },
-            None if free.n_left == 0 => self.end_free_text(free.watch.written())?,
+            None if free.n_left == 0 || free.is_concluding && ends_sentence(text_of(&tokens, token)) => {
+                self.was_concluded = free.is_concluding;
+                self.end_free_text(free.watch.written())?;
+            }
             None => {
                 self.free = Some(free);
                 self.mask_is_current = false;
@@ -248,6 +309,13 @@ impl ConstraintState {
     fn end_free_text(&mut self, written: &[u8]) -> Result<(), ConstraintError> {
         let matcher = self.parser_after(written)?.expect("the marker was written whole when the text was begun");
         self.begin_form(matcher);
+        Ok(())
+    }
+
+    /// Allows everything once the marker is written, if no form follows it.
+    fn release_after_marker(&mut self) -> Result<(), ConstraintError> {
+        self.is_released =
+            self.ends_with_marker && self.matcher.is_accepting().map_err(|error| too_involved(&error))?;
         Ok(())
     }
 
@@ -281,6 +349,11 @@ impl ConstraintState {
         self.mask_is_current = true;
         Ok(())
     }
+}
+
+/// Whether a token ends a sentence.
+fn ends_sentence(text: &[u8]) -> bool {
+    matches!(text.trim_ascii_end().last(), Some(b'.' | b'!' | b'?')) || text.ends_with(b"\n")
 }
 
 /// A token's text, as a reader sees it.
@@ -376,6 +449,23 @@ fn grammar(constraint: &Constraint) -> Result<TopLevelGrammar, String> {
         Constraint::FreeThenRegex { marker, regex, .. } => {
             Ok(TopLevelGrammar::from_regex(&format!("{}(?:{})", escaped(marker), without_anchors(regex)?)))
         }
+    }
+}
+
+/// The grammar of `marker` and a form after it.
+fn grammar_after(marker: &str, constraint: &Constraint) -> Result<TopLevelGrammar, String> {
+    let marker_then = |regex: &str| TopLevelGrammar::from_regex(&format!("{}(?:{regex})", escaped(marker)));
+    match constraint {
+        Constraint::Choice(texts) => {
+            grammar(constraint)?;
+            Ok(marker_then(&texts.iter().map(|text| escaped(text)).collect::<Vec<_>>().join("|")))
+        }
+        Constraint::Regex(expression) => Ok(marker_then(without_anchors(expression)?)),
+        Constraint::JsonSchema(schema) => {
+            let marker = Value::from(marker);
+            Ok(TopLevelGrammar::from_lark(format!("start: {marker} answer\nanswer: %json {}\n", on_one_line(schema))))
+        }
+        Constraint::FreeThenRegex { .. } => Err("it has free text of its own".to_owned()),
     }
 }
 

@@ -93,6 +93,12 @@ pub struct DecoderSpec {
 }
 
 impl DecoderSpec {
+    /// The index of the layer after which the residual stream is a position's state: two thirds of the way through the
+    /// model.
+    pub fn state_layer(&self) -> usize {
+        self.layers.len() * 2 / 3
+    }
+
     /// Bytes per position in the KV cache: a key and a value in every layer.
     pub fn kv_bytes_per_position(&self, format: KvFormat) -> u64 {
         (2 * self.layers.len() * self.n_kv_heads * format.n_bytes(self.head_dim)) as u64

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::bert::{BertModel, Config};
-use hone_protocol::{Embed, EmbedError, ModelFile, with_causes};
+use hone_protocol::{Embed, EmbedError, ModelFile, TextLength, with_causes};
 use tokenizers::{PostProcessor, Tokenizer, TruncationParams};
 
 use crate::gguf::Mapping;
@@ -89,13 +89,23 @@ impl Embedder {
     }
 
     fn embed_after(&self, prefix: &str, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        self.run_on(prefix, texts, Encoder::embed)
+    }
+
+    /// Runs the encoder on texts with this prefix before each.
+    fn run_on<T>(
+        &self,
+        prefix: &str,
+        texts: &[&str],
+        run: impl FnOnce(&Encoder, &[&str]) -> Result<Vec<T>, String>,
+    ) -> Result<Vec<T>, EmbedError> {
         let failed = |reason| EmbedError { model: self.name.clone(), reason };
         if texts.is_empty() {
             return Ok(Vec::new());
         }
         let prefixed: Vec<String> = texts.iter().map(|text| format!("{prefix}{text}")).collect();
         let texts: Vec<&str> = prefixed.iter().map(String::as_str).collect();
-        self.encoder().and_then(|encoder| encoder.embed(&texts)).map_err(failed)
+        self.encoder().and_then(|encoder| run(&encoder, &texts)).map_err(failed)
     }
 
     /// Opens the model in a folder.
@@ -129,6 +139,10 @@ impl Embed for Embedder {
         self.embed_after(&self.prefixes.passage, texts)
     }
 
+    fn lengths(&self, texts: &[&str]) -> Result<Vec<TextLength>, EmbedError> {
+        self.run_on(&self.prefixes.passage, texts, Encoder::lengths)
+    }
+
     fn embed_query(&self, question: &str) -> Result<Vec<f32>, EmbedError> {
         let vectors = self.embed_after(&self.prefixes.query, &[question])?;
         let none = || EmbedError { model: self.name.clone(), reason: "it gave no vector".to_owned() };
@@ -160,6 +174,15 @@ impl Encoder {
             weights.and_then(|weights| BertModel::load(weights, &config)).map_err(|error| error.to_string())
         })?;
         Ok(Encoder { tokenizer, model })
+    }
+
+    /// How many tokens of each text are used.
+    fn lengths(&self, texts: &[&str]) -> Result<Vec<TextLength>, String> {
+        let length = |text: &&str| {
+            let encoding = self.tokenizer.encode_fast(*text, true).map_err(|error| error.to_string())?;
+            Ok(TextLength { tokens: encoding.len(), is_cut: !encoding.get_overflowing().is_empty() })
+        };
+        texts.iter().map(length).collect()
     }
 
     /// The vectors of texts, each of length 1.

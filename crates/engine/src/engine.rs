@@ -19,7 +19,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
+use hone_protocol::configured::{seconds_or_none, size, text_or_none};
 use hone_protocol::{Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, LocateModel};
+use serde::Deserialize;
 use thiserror::Error;
 
 use crate::backend::BackendError;
@@ -31,23 +33,29 @@ use status::EngineStatus;
 use submission::{LoadedTexts, Submission, prepare};
 use worker::{Loaded, Worker};
 
-/// How the engine works.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// How the engine works. The fields that a user sets are read from keys of the configuration (`config/engine.toml`).
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct EngineOptions {
     /// How models are loaded.
+    #[serde(flatten)]
     pub model: ModelOptions,
     /// Name of a small model that drafts tokens for others with the same vocabulary.
+    #[serde(deserialize_with = "text_or_none")]
     pub draft: Option<String>,
     /// How models and requests share the device.
+    #[serde(skip)]
     pub scheduler: SchedulerSettings,
     /// Bytes that the weights and KV caches of all models together may take; `None` means unlimited.
+    #[serde(rename = "memory_limit", deserialize_with = "size")]
     pub memory: Option<u64>,
     /// How long an unused model stays in memory; `None` means indefinitely.
+    #[serde(deserialize_with = "seconds_or_none")]
     pub keep_alive: Option<Duration>,
     /// Names of models that are never unloaded once loaded.
     pub pinned: Vec<String>,
     /// Where the computed prefix of the latest conversation is saved when a model leaves memory, and looked up again;
     /// `None` saves nothing.
+    #[serde(skip)]
     pub prefix_folder: Option<PathBuf>,
 }
 
@@ -90,6 +98,8 @@ enum Event {
     Generate(Submission),
     /// A caller asks what the engine is doing.
     Status(Sender<EngineStatus>),
+    /// A caller wants a model of this name to leave memory.
+    Unload(String, Sender<()>),
     /// No handle is left, so no more requests can come.
     Closed,
     /// A model has been loaded, or loading failed.
@@ -122,6 +132,16 @@ impl EngineHandle {
         let (answer, status) = crossbeam_channel::bounded(1);
         self.events.send(Event::Status(answer)).map_err(|_| GenerateError::Stopped)?;
         status.recv().map_err(|_| GenerateError::Stopped)
+    }
+
+    /// Makes a model leave memory: at once if nobody uses it, and otherwise as soon as that is so. A pinned model stays.
+    ///
+    /// # Errors
+    /// When the engine has stopped.
+    pub fn unload(&self, model: &str) -> Result<(), GenerateError> {
+        let (answer, done) = crossbeam_channel::bounded(1);
+        self.events.send(Event::Unload(model.to_owned(), answer)).map_err(|_| GenerateError::Stopped)?;
+        done.recv().map_err(|_| GenerateError::Stopped)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Bookkeeping of the KV cache: which blocks of positions belong to which sequence.
 //!
-//! The cache is cut into blocks of [`BLOCK_TOKENS`] positions. A sequence holds a list of blocks; forked sequences share
-//! theirs, and a shared block is copied only when one of them writes into it. Nothing here touches a device: the storage
-//! behind the blocks is the backend's.
+//! The cache is cut into blocks of [`BLOCK_TOKENS`] positions. A sequence holds a list of blocks; forked sequences
+//! share theirs, and a shared block is copied only when one of them writes into it. Nothing here touches a device: the
+//! storage behind the blocks is the backend's.
 
 pub mod prefix_tree;
 

@@ -1,5 +1,5 @@
-//! Runs GGUF models in this process: file format, tokenizer, chat template, decoder, KV cache, sampling, constraints, and
-//! the thread that owns them.
+//! Runs GGUF models in this process: file format, tokenizer, chat template, decoder, KV cache, sampling, constraints,
+//! and the thread that owns them.
 
 pub mod backend;
 pub mod constraint;

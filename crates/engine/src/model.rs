@@ -2,11 +2,14 @@
 
 mod text;
 
+use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use hone_protocol::ModelFile;
-use serde::{Deserialize, Serialize};
+use hone_protocol::configured::{named, positive_or_none};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
 use crate::backend::candle::CandleBackend;
@@ -33,6 +36,16 @@ pub enum BackendChoice {
     Candle,
     /// Our own kernels, on the processor.
     Native,
+}
+
+impl fmt::Display for BackendChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BackendChoice::Auto => "auto",
+            BackendChoice::Candle => "candle",
+            BackendChoice::Native => "native",
+        })
+    }
 }
 
 impl std::str::FromStr for BackendChoice {
@@ -70,30 +83,59 @@ impl std::str::FromStr for Speculation {
     }
 }
 
-/// How models are loaded and run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// How models are loaded and run. The fields that a user sets are read from keys of the configuration
+/// (`config/engine.toml`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct ModelOptions {
     /// Where they run.
+    #[serde(deserialize_with = "named")]
     pub device: DeviceChoice,
     /// What runs them.
+    #[serde(deserialize_with = "named")]
     pub backend: BackendChoice,
     /// Positions of a context, at most as many as the model was trained for; `None` uses all of those.
+    #[serde(rename = "context", deserialize_with = "positive_or_none")]
     pub context_length: Option<usize>,
     /// How many full-length sequences the KV cache has room for; at least one.
+    #[serde(skip)]
     pub n_sequences: usize,
     /// Compute threads, for our own backend; `None` uses one per physical core.
+    #[serde(rename = "threads", deserialize_with = "threads")]
     pub n_threads: Option<usize>,
     /// Whether tokens are guessed ahead.
+    #[serde(deserialize_with = "named")]
     pub speculation: Speculation,
     /// How the KV cache is stored.
+    #[serde(deserialize_with = "named")]
     pub kv_cache: KvFormat,
     /// How activations are rounded.
+    #[serde(deserialize_with = "activation_bits")]
     pub activation_bits: ActivationBits,
     /// Where the files' chat templates run.
+    #[serde(skip)]
     pub templates: TemplateHost,
 }
 
+/// The most threads allowed: far more than useful, but few enough to start.
+const MOST_THREADS: i64 = 1024;
+
+fn threads<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
+    match i64::deserialize(deserializer)? {
+        value @ 0..=MOST_THREADS => Ok(usize::try_from(value).ok().filter(|threads| *threads > 0)),
+        value => Err(D::Error::custom(format!("threads is {value}: it must be 0 to {MOST_THREADS}"))),
+    }
+}
+
+fn activation_bits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ActivationBits, D::Error> {
+    u32::deserialize(deserializer)?.try_into().map_err(D::Error::custom)
+}
+
 impl ModelOptions {
+    /// The options that change what a model computes, and not only how fast; in no particular form.
+    pub fn arithmetic(&self) -> String {
+        format!("{:?}", (self.backend, self.kv_cache, self.activation_bits))
+    }
+
     /// Positions that the KV cache of a model has room for.
     pub fn cache_positions(&self, spec: &DecoderSpec) -> usize {
         self.context_of(spec).saturating_mul(self.n_sequences.max(1))

@@ -10,6 +10,9 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
+/// How far below the largest logit candidates are looked for, in turn until there are enough.
+const MARGINS: [f32; 4] = [8.0, 16.0, 32.0, f32::INFINITY];
+
 /// Chooses tokens for one request. Keeps the random state and the last tokens; its buffers are reused.
 #[derive(Debug)]
 pub struct Sampler {
@@ -70,11 +73,11 @@ impl Sampler {
         }
         constrain(&mut self.adjusted);
         let likeliest = argmax(&self.adjusted);
-        let is_choice = self.adjusted.get(likeliest as usize).is_some_and(|logit| logit.is_finite());
-        if !is_choice || logits.iter().any(|logit| logit.is_nan()) {
+        let largest = self.adjusted.get(likeliest as usize).copied().filter(|logit| logit.is_finite())?;
+        if logits.iter().any(|logit| logit.is_nan()) {
             return None;
         }
-        Some(if self.options.temperature == 0.0 { likeliest } else { self.sample_by_chance() })
+        Some(if self.options.temperature == 0.0 { likeliest } else { self.sample_by_chance(largest) })
     }
 
     fn forget_oldest(&mut self) {
@@ -102,12 +105,11 @@ impl Sampler {
         }
     }
 
-    fn sample_by_chance(&mut self) -> u32 {
-        self.collect_candidates();
-        softmax(&mut self.candidates, 1.0);
+    fn sample_by_chance(&mut self, largest: f32) -> u32 {
+        self.collect_candidates(largest);
         let kept = self.n_kept_by_probability();
         self.candidates.truncate(kept);
-        softmax(&mut self.candidates, self.options.temperature);
+        softmax(&mut self.candidates, largest, self.options.temperature);
         let mut left = self.random_fraction();
         for candidate in &self.candidates {
             left -= candidate.probability;
@@ -119,18 +121,50 @@ impl Sampler {
         self.candidates.last().map_or(0, |candidate| candidate.id)
     }
 
-    /// The likeliest `top_k` tokens (or all), likeliest first.
-    fn collect_candidates(&mut self) {
-        self.candidates.clear();
-        let logits = self.adjusted.iter().enumerate().filter(|(_, logit)| **logit > f32::NEG_INFINITY);
-        self.candidates.extend(logits.map(|(id, logit)| Candidate { id: id as u32, logit: *logit, probability: 0.0 }));
+    /// The tokens among which top-p and min-p choose, likeliest first, with their probabilities: the likeliest `top_k`,
+    /// or of all tokens as many as those two may keep. Sorting a whole vocabulary takes longer than a step of a small
+    /// model, and nearly all of it is too unlikely to matter.
+    fn collect_candidates(&mut self, largest: f32) {
+        let SamplingOptions { top_k, top_p, min_p, .. } = self.options;
+        let sum_of_all = (top_k == 0).then(|| sum_of_exponentials(&self.adjusted, largest));
+        for margin in MARGINS {
+            self.collect_within(margin, largest);
+            let is_enough = match sum_of_all {
+                None => self.candidates.len() >= top_k,
+                Some(sum) => min_p > (-margin).exp() || (top_p < 1.0 && self.sum_of_candidates() >= top_p * sum),
+            };
+            if is_enough {
+                break;
+            }
+        }
         let order = |a: &Candidate, b: &Candidate| b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id));
-        let top_k = self.options.top_k;
         if top_k > 0 && top_k < self.candidates.len() {
             self.candidates.select_nth_unstable_by(top_k - 1, order);
             self.candidates.truncate(top_k);
         }
-        self.candidates.sort_unstable_by(order);
+        // If nothing is cut off, the order does not matter.
+        if top_k > 0 || top_p < 1.0 || min_p > 0.0 {
+            self.candidates.sort_unstable_by(order);
+        }
+        let sum = sum_of_all.unwrap_or_else(|| self.sum_of_candidates());
+        self.candidates.iter_mut().for_each(|candidate| candidate.probability /= sum);
+    }
+
+    /// Collects the tokens whose logits are at most `margin` below the largest. Their probabilities are not divided by
+    /// their sum yet.
+    fn collect_within(&mut self, margin: f32, largest: f32) {
+        self.candidates.clear();
+        let least = (largest - margin).max(f32::MIN);
+        let found = self.adjusted.iter().enumerate().filter(|(_, logit)| **logit >= least);
+        self.candidates.extend(found.map(|(id, logit)| Candidate {
+            id: id as u32,
+            logit: *logit,
+            probability: (logit - largest).exp(),
+        }));
+    }
+
+    fn sum_of_candidates(&self) -> f32 {
+        self.candidates.iter().map(|candidate| candidate.probability).sum()
     }
 
     /// How many of the sorted candidates top-p and min-p keep; at least one.
@@ -139,7 +173,8 @@ impl Sampler {
         let mut sum = 0.0;
         let mut kept = 0;
         for candidate in &self.candidates {
-            if kept > 0 && (sum >= self.options.top_p || candidate.probability < self.options.min_p * likeliest) {
+            let is_reached = self.options.top_p < 1.0 && sum >= self.options.top_p;
+            if kept > 0 && (is_reached || candidate.probability < self.options.min_p * likeliest) {
                 break;
             }
             sum += candidate.probability;
@@ -165,14 +200,42 @@ pub fn argmax(values: &[f32]) -> u32 {
     best.0 as u32
 }
 
-fn softmax(candidates: &mut [Candidate], temperature: f32) {
-    let largest = candidates.first().map_or(0.0, |candidate| candidate.logit);
+fn softmax(candidates: &mut [Candidate], largest: f32, temperature: f32) {
     let mut sum = 0.0;
     for candidate in &mut *candidates {
         candidate.probability = ((candidate.logit - largest) / temperature).exp();
         sum += candidate.probability;
     }
     candidates.iter_mut().for_each(|candidate| candidate.probability /= sum);
+}
+
+/// The sum of `exp(logit - largest)` over all logits, several at a time.
+fn sum_of_exponentials(logits: &[f32], largest: f32) -> f32 {
+    let mut sums = [0.0; 16];
+    let chunks = logits.chunks_exact(sums.len());
+    let rest: f32 = chunks.remainder().iter().map(|logit| exponential(logit - largest)).sum();
+    for chunk in chunks {
+        for (sum, logit) in sums.iter_mut().zip(chunk) {
+            *sum += exponential(logit - largest);
+        }
+    }
+    sums.iter().sum::<f32>() + rest
+}
+
+/// `exp(x)` for `x` at most 0, in arithmetic that compilers turn into vector instructions: a power of two and a
+/// polynomial for the rest, with the coefficients of Cephes' `expf` (<https://www.netlib.org/cephes/>). The relative
+/// error is below 1e-6; what is smaller than the least normal number becomes about that.
+fn exponential(x: f32) -> f32 {
+    const LN_2_HIGH: f32 = 0.693_359_4;
+    const LN_2_LOW: f32 = -2.121_944_4e-4;
+    let x = x.max(-87.0);
+    let power = (x * std::f32::consts::LOG2_E - 0.5) as i32;
+    let rest = x - power as f32 * LN_2_HIGH - power as f32 * LN_2_LOW;
+    let mut polynomial = 1.987_569_1e-4;
+    for coefficient in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+        polynomial = polynomial * rest + coefficient;
+    }
+    (polynomial * rest * rest + rest + 1.0) * f32::from_bits(((power + 127) as u32) << 23)
 }
 
 /// A seed that differs from run to run, taken from the random keys of the standard library's hash tables.
@@ -240,6 +303,44 @@ mod tests {
         }
         let hot = draw(SamplingOptions { temperature: 100.0, ..warm() });
         assert!(hot.iter().all(|count| count.abs_diff(800) < 120), "{hot:?}");
+    }
+
+    #[test]
+    fn exponentials_are_those_of_the_standard_library() {
+        for step in 0..8_600 {
+            let x = -0.01 * step as f32;
+            assert!((exponential(x) / x.exp() - 1.0).abs() < 1e-6, "{x}");
+        }
+        assert!(exponential(f32::NEG_INFINITY) < 1e-37);
+    }
+
+    /// What is not sorted is not drawn: the candidates are those of sorting the whole vocabulary.
+    #[test]
+    fn the_candidates_are_those_of_a_whole_vocabulary_in_order() {
+        let mut random = ChaCha8Rng::seed_from_u64(3);
+        for spread in [0.5, 3.0, 30.0] {
+            let logits: Vec<f32> = (0..5000).map(|_| (random.next_u32() as f32 / u32::MAX as f32) * spread).collect();
+            let largest = logits[argmax(&logits) as usize];
+            let mut sorted: Vec<u32> = (0..5000).collect();
+            sorted.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b)));
+            let total: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();
+            for (top_k, top_p, min_p) in [(0, 0.9, 0.0), (0, 0.3, 0.0), (40, 1.0, 0.0), (0, 1.0, 0.05), (0, 0.999, 0.1)]
+            {
+                let options = SamplingOptions { top_k, top_p, min_p, ..warm() };
+                let mut sampler = Sampler::new(options, 5000).unwrap();
+                sampler.adjusted.clone_from(&logits);
+                sampler.collect_candidates(largest);
+                let kept = sampler.n_kept_by_probability();
+                let ids: Vec<u32> = sampler.candidates[..kept].iter().map(|candidate| candidate.id).collect();
+                assert_eq!(ids, sorted[..kept], "{spread} {top_k} {top_p} {min_p}");
+                let mass: f64 = ids.iter().map(|id| f64::from(logits[*id as usize] - largest).exp()).sum();
+                match (top_k, min_p) {
+                    (0, 0.0) => assert!((mass / total - f64::from(top_p)).abs() < 0.01, "{} {top_p}", mass / total),
+                    (0, _) => assert!(ids.iter().all(|id| logits[*id as usize] >= largest + min_p.ln() - 1e-3)),
+                    (top_k, _) => assert_eq!(kept, top_k),
+                }
+            }
+        }
     }
 
     #[test]

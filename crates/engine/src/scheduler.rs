@@ -22,10 +22,12 @@
 //!   idle models are unloaded to make room, the least recently used first.
 //! - **A model may be unloaded** while less urgent requests wait or run on it, if another is needed sooner. Its
 //!   requests are [parked](Scheduler::park), and return when it does.
+//! - **A time limit leaves time for the end** of a request that says how long its end is: a prompt that takes too long
+//!   is refused early, and the free part of an answer is ended.
 //! - **Queues are bounded.** If a lane's queue is full, a request is refused with an estimate of when to try again.
 //!
-//! The order of calls: [`Scheduler::turn`], then [`Scheduler::start`] or [`Scheduler::follow`] for every request that it
-//! names, then [`Scheduler::plan`], and after the step [`Scheduler::step_done`] or [`Scheduler::step_suspended`].
+//! The order of calls: [`Scheduler::turn`], then [`Scheduler::start`] or [`Scheduler::follow`] for every request that
+//! it names, then [`Scheduler::plan`], and after the step [`Scheduler::step_done`] or [`Scheduler::step_suspended`].
 
 mod admission;
 pub mod cost;
@@ -35,6 +37,7 @@ pub mod metrics;
 mod plan;
 mod request;
 mod residency;
+mod shortage;
 mod step;
 mod step_builder;
 
@@ -56,6 +59,7 @@ pub use estimate::QueuedRequest;
 pub use plan::{Pause, Progress, StepEntry, StepKind, StepPlan};
 pub use request::{Arrival, ParkedRequest};
 pub use residency::{Admission, ModelMemory, OverBudget};
+pub use shortage::LAST_SENTENCE_TOKENS;
 
 /// Identifies a request. Later ones have larger numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -241,7 +245,7 @@ impl Scheduler {
             self.metrics.lane_mut(lane).counts.preemptions += 1;
         }
         request.become_parked(now);
-        Some(ParkedRequest(request))
+        Some(ParkedRequest(Box::new(request)))
     }
 
     /// A parked request's model is in memory again.
@@ -249,7 +253,7 @@ impl Scheduler {
         let ParkedRequest(mut request) = parked;
         request.become_queued(model, now);
         self.lanes.enter(request.lane, request.session);
-        self.requests.insert(request.id, request);
+        self.requests.insert(request.id, *request);
     }
 
     /// A parked request is cancelled.

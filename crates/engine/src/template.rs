@@ -26,7 +26,7 @@ pub mod worker;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use hone_protocol::{Message, Role, Tool};
+use hone_protocol::{Message, ReasoningTags, Role, ThinkingOptions, Tool};
 use thiserror::Error;
 
 use crate::gguf::{Gguf, GgufError, Value};
@@ -90,6 +90,24 @@ pub enum TemplateError {
     Tokenizer(#[from] TokenizerError),
 }
 
+/// What a template renders: a conversation, up to where the model's next turn begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Chat<'a> {
+    /// Its turns.
+    pub messages: &'a [Message],
+    /// The tools that the model may call.
+    pub tools: &'a [Tool],
+    /// Whether and how thoroughly the model reasons.
+    pub thinking: ThinkingOptions,
+}
+
+impl<'a> Chat<'a> {
+    /// Turns alone.
+    pub fn of(messages: &'a [Message]) -> Chat<'a> {
+        Chat { messages, tools: &[], thinking: ThinkingOptions::default() }
+    }
+}
+
 /// A model's chat template.
 #[derive(Debug)]
 pub struct ChatTemplate {
@@ -105,7 +123,7 @@ impl ChatTemplate {
     /// [`ChatTemplate::check`] does that.
     ///
     /// # Errors
-    /// When the template is too long, or there is none and the vocabulary suggests none.
+    /// When the template is too long, or the file has no template and the vocabulary suggests none.
     pub fn from_gguf(gguf: &Gguf, tokenizer: &Tokenizer, host: &TemplateHost) -> Result<Self, TemplateError> {
         let name = gguf.string("general.name")?.unwrap_or_default();
         let with_tools = gguf.string("tokenizer.chat_template.tool_use")?;
@@ -147,22 +165,24 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// When the template fails or refuses the conversation, or does not support the given tools.
-    pub fn render(&self, messages: &[Message], tools: &[Tool]) -> Result<String, TemplateError> {
-        self.render_unless(messages, tools, &|| false)
+    pub fn render(&self, chat: Chat<'_>) -> Result<String, TemplateError> {
+        self.render_unless(chat, &|| false)
     }
 
-    fn render_unless(
-        &self,
-        messages: &[Message],
-        tools: &[Tool],
-        is_cancelled: IsCancelled<'_>,
-    ) -> Result<String, TemplateError> {
+    /// How the template marks reasoning, if it knows it.
+    pub fn reasoning_tags(&self) -> Option<&'static ReasoningTags> {
+        self.plain.reasoning_tags()
+    }
+
+    fn render_unless(&self, chat: Chat<'_>, is_cancelled: IsCancelled<'_>) -> Result<String, TemplateError> {
+        let Chat { messages, tools, thinking } = chat;
         let template = self.with_tools.as_ref().filter(|_| !tools.is_empty()).unwrap_or(&self.plain);
         if !tools.is_empty() && !template.mentions_tools() {
             return Err(TemplateError::NoTools);
         }
         let render = |messages: &[Message]| {
-            let request = Request::Render { messages: Cow::Borrowed(messages), tools: Cow::Borrowed(tools) };
+            let (messages, tools) = (Cow::Borrowed(messages), Cow::Borrowed(tools));
+            let request = Request::Render { messages, tools, thinking };
             template.ask(&request, is_cancelled)
         };
         render(messages).or_else(|error| match without_system(messages) {
@@ -176,30 +196,25 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// As [`ChatTemplate::render`], and when the template makes a control token out of a text.
-    pub fn encode_chat(
-        &self,
-        tokenizer: &Tokenizer,
-        messages: &[Message],
-        tools: &[Tool],
-    ) -> Result<Vec<u32>, TemplateError> {
-        self.encode_chat_unless(tokenizer, messages, tools, &|| false)
+    pub fn encode_chat(&self, tokenizer: &Tokenizer, chat: Chat<'_>) -> Result<Vec<u32>, TemplateError> {
+        self.encode_chat_unless(tokenizer, chat, &|| false)
     }
 
     /// Like [`ChatTemplate::encode_chat`], but stops when the request is cancelled.
     pub(crate) fn encode_chat_unless(
         &self,
         tokenizer: &Tokenizer,
-        messages: &[Message],
-        tools: &[Tool],
+        chat: Chat<'_>,
         is_cancelled: IsCancelled<'_>,
     ) -> Result<Vec<u32>, TemplateError> {
-        let mut disguise = Disguise::new(tokenizer, messages, tools);
-        let messages: Vec<Message> = messages.iter().map(|message| disguise.message(message)).collect();
-        let tools: Vec<Tool> = tools.iter().map(|tool| disguise.tool(tool)).collect();
-        let (text, literal) = disguise.take_off(&self.render_unless(&messages, &tools, is_cancelled)?);
+        let mut disguise = Disguise::new(tokenizer, chat.messages, chat.tools);
+        let messages: Vec<Message> = chat.messages.iter().map(|message| disguise.message(message)).collect();
+        let tools: Vec<Tool> = chat.tools.iter().map(|tool| disguise.tool(tool)).collect();
+        let chat = Chat { messages: &messages, tools: &tools, ..chat };
+        let (text, literal) = disguise.take_off(&self.render_unless(chat, is_cancelled)?);
         if !self.is_known {
             let found = tokenizer.control_tokens_in(&text, &literal);
-            self.check_control_tokens(&found, tokenizer, &messages, &tools, is_cancelled)?;
+            self.check_control_tokens(&found, tokenizer, chat, is_cancelled)?;
         }
         Ok(tokenizer.encode_prompt(&text, &literal)?)
     }
@@ -210,15 +225,14 @@ impl ChatTemplate {
         &self,
         found: &[u32],
         tokenizer: &Tokenizer,
-        messages: &[Message],
-        tools: &[Tool],
+        chat: Chat<'_>,
         is_cancelled: IsCancelled<'_>,
     ) -> Result<(), TemplateError> {
         let render = |keeps_words: bool| {
             let neutral = Neutral::new(tokenizer, keeps_words);
-            let messages: Vec<Message> = messages.iter().map(|message| neutral.message(message)).collect();
-            let tools: Vec<Tool> = tools.iter().map(|tool| neutral.tool(tool)).collect();
-            self.render_unless(&messages, &tools, is_cancelled)
+            let messages: Vec<Message> = chat.messages.iter().map(|message| neutral.message(message)).collect();
+            let tools: Vec<Tool> = chat.tools.iter().map(|tool| neutral.tool(tool)).collect();
+            self.render_unless(Chat { messages: &messages, tools: &tools, ..chat }, is_cancelled)
         };
         let text = match render(false) {
             Err(TemplateError::Failed(_)) => render(true)?,
@@ -255,7 +269,7 @@ fn stored_template(gguf: &Gguf) -> Result<Option<&str>, TemplateError> {
     Ok(named.find_map(|(_, value)| if let Value::String(source) = value { Some(source) } else { None }))
 }
 
-/// The conversation with its system messages prepended to the first user message; `None` if there are none.
+/// The conversation with its system messages prepended to the first user message; `None` without system messages.
 fn without_system(messages: &[Message]) -> Option<Vec<Message>> {
     let (system, mut others): (Vec<Message>, Vec<Message>) =
         messages.iter().cloned().partition(|message| message.role == Role::System);

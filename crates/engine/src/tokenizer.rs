@@ -18,6 +18,7 @@ mod vocabulary;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use hone_protocol::ReasoningTags;
 use thiserror::Error;
 
 use crate::gguf::{Gguf, GgufError};
@@ -99,7 +100,7 @@ impl Tokenizer {
     /// Builds the tokenizer that the file's metadata describes. The file needs no tensors.
     ///
     /// # Errors
-    /// When there is none, when its kind is not supported, or when it is inconsistent.
+    /// When the file has none, when its kind is not supported, or when it is inconsistent.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
         const KEY: &str = "tokenizer.ggml.model";
         let model = gguf.string(KEY)?.ok_or(TokenizerError::Missing { key: KEY })?;
@@ -211,6 +212,11 @@ impl Tokenizer {
     /// unused or unknown id has none.
     pub fn token_bytes(&self, id: u32) -> &[u8] {
         self.vocabulary.bytes(id)
+    }
+
+    /// Whether a token is a tag that begins or ends reasoning.
+    pub fn is_reasoning_tag(&self, id: u32) -> bool {
+        std::str::from_utf8(self.token_bytes(id)).is_ok_and(ReasoningTags::has)
     }
 
     /// The token that stands for exactly `text`: `" yes"`, `"\n"`, or the name of a control token.

@@ -233,11 +233,15 @@ fn verdict(free_tokens: usize) -> Constraint {
 /// What a model comes to write that wishes to write these tokens one after the other and then end its turn: each token
 /// that is not allowed is replaced by the first allowed one. `None` stands for the end of the turn.
 fn written(vocabulary: &Vocabulary, constraint: &Constraint, wishes: &[Option<u32>]) -> String {
+    written_from(vocabulary, vocabulary.start(constraint), wishes)
+}
+
+/// The same, of a text that has begun. It ends with the last wish, too, if nothing constrains it any more.
+fn written_from(vocabulary: &Vocabulary, mut state: ConstraintState, wishes: &[Option<u32>]) -> String {
     let tokenizer = &vocabulary.tokenizer;
-    let mut state = vocabulary.start(constraint);
     let mut wishes = wishes.iter().copied();
     let mut bytes = Vec::new();
-    while !state.is_complete() {
+    while !(state.is_complete() || wishes.len() == 0 && state.may_end().unwrap()) {
         let wish = wishes.next().flatten().unwrap_or(tokenizer.eos().unwrap());
         let token = loop {
             let token = match state.allowed().unwrap() {
@@ -267,6 +271,24 @@ fn check_written(free_tokens: usize, texts: &[&str], expected: &str) {
 }
 
 #[test]
+fn a_form_begins_after_a_marker() {
+    let vocabulary = smollm2();
+    let schema = Constraint::JsonSchema(json!({"enum": ["yes", "no"]}));
+    let check = |free_tokens, form: Option<&Constraint>, texts: &[&str], expected: &str| {
+        let state = vocabulary.factory.start_after("</think>", free_tokens, form).unwrap();
+        assert_eq!(written_from(&vocabulary, state, &wishes(&vocabulary, texts)), expected, "{texts:?}");
+    };
+    check(100, Some(&schema), &["Hm", "</think>", "\"no\""], "Hm</think>\"no\"");
+    check(1, Some(&schema), &["Well", " well", " then"], "Well</think>\"no\"");
+    check(100, Some(&choice(&["a.b", "c"])), &["Hm", "</think>", "a", ".", "b"], "Hm</think>a.b");
+    check(100, Some(&regex("[0-9]{2}")), &["</think>", "4", "2"], "</think>42");
+    check(100, None, &["Hm", "</think>", "anything", " {}"], "Hm</think>anything {}");
+    check(1, None, &["Well", "</", "think", ">", "anything"], "Well</think>anything");
+    let verdict = vocabulary.factory.start_after("</think>", 1, Some(&verdict(5)));
+    assert!(verdict.is_err_and(|error| error.to_string().contains("free text of its own")));
+}
+
+#[test]
 fn free_text_ends_where_the_model_writes_the_marker() {
     check_written(100, &["Well", "[RESULT] 4"], "Well[RESULT] 4");
     check_written(100, &["Well", "[", "R", "ES", "ULT", "]", " 4"], "Well[RESULT] 4");
@@ -288,6 +310,28 @@ fn the_marker_is_put_where_the_free_text_is_long_enough() {
     check_written(3, &["Well", ",", " good", " enough"], "Well, good[RESULT] 1");
     check_written(2, &["Well", "[", "RESULT] 3"], "Well[RESULT] 3");
     check_written(2, &["Well", "[", " 3"], "Well[RESULT] 1");
+}
+
+#[test]
+fn free_text_that_is_to_conclude_ends_with_the_sentence_and_says_so() {
+    let vocabulary = smollm2();
+    let concluded = |texts: &[&str], most_tokens: usize| {
+        let mut state = vocabulary.start(&verdict(100));
+        state.conclude(most_tokens);
+        let mut text = String::new();
+        for token in wishes(&vocabulary, texts).into_iter().flatten() {
+            if state.allowed().unwrap().is_some() {
+                break;
+            }
+            assert_eq!(state.accept(token).unwrap(), Taken::Appended);
+            text.push_str(&vocabulary.tokenizer.decode(&[token], false));
+        }
+        (text, state.was_concluded())
+    };
+    let sentences = &[" It", " is", " right", ".", " It", " is", " short", "."];
+    assert_eq!(concluded(sentences, 24), (" It is right.".to_owned(), true));
+    assert_eq!(concluded(sentences, 2), (" It is".to_owned(), true));
+    assert_eq!(concluded(&[" Well", "[RESULT]", " 4"], 24), (" Well[RESULT]".to_owned(), false));
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod support;
 use std::path::Path;
 
 use hone_engine::embedder::Embedder;
-use hone_protocol::{Embed, ModelFile};
+use hone_protocol::{Embed, ModelFile, TextLength};
 
 const NAME: &str = "all-minilm:l6-v2";
 
@@ -74,6 +74,8 @@ fn a_long_text_counts_with_its_beginning() {
     let vectors = embedder.embed(&[&long, &(long.clone() + "and something else")]).unwrap();
     check(&vectors[0], &LONG);
     assert_eq!(vectors[0], vectors[1]);
+    let lengths = embedder.lengths(&["The cat sits on the mat.", &long]).unwrap();
+    assert_eq!(lengths, [TextLength { tokens: 9, is_cut: false }, TextLength { tokens: 256, is_cut: true }]);
 }
 
 /// The error that appears when the model is used after one of its files was changed.

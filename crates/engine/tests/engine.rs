@@ -116,7 +116,7 @@ fn the_same_seed_gives_the_same_text_and_greedy_needs_none() {
 #[test]
 fn greedy_takes_the_likeliest_token_at_every_step() {
     let fixture = Fixture::new();
-    let logprobs = LogprobOptions { top: Some(3), named: vec![" the".into(), "!".into()] };
+    let logprobs = LogprobOptions { top: Some(3), named: vec![" the".into(), "!".into()], state: false };
     let completion = fixture.complete(GenerateRequest { logprobs, ..fixture.request() }).unwrap();
     assert_eq!(completion.logprobs.len(), completion.token_ids.len());
     for (row, token) in completion.logprobs.iter().zip(&completion.token_ids) {
@@ -130,7 +130,7 @@ fn greedy_takes_the_likeliest_token_at_every_step() {
 #[test]
 fn a_name_that_is_no_single_token_is_left_out() {
     let fixture = Fixture::new();
-    let logprobs = LogprobOptions { top: None, named: vec!["no such token".into(), "!".into()] };
+    let logprobs = LogprobOptions { top: None, named: vec!["no such token".into(), "!".into()], state: false };
     let completion = fixture.complete(GenerateRequest { logprobs, ..fixture.request() }).unwrap();
     assert!(completion.logprobs.iter().all(|row| row.named.len() == 1 && row.named[0].text == "!"));
 }
@@ -325,7 +325,7 @@ fn the_built_in_model_gives_its_verdict_whatever_it_writes_before() {
                 regex: "[1-5]".to_owned(),
             }),
             sampling: SamplingOptions { temperature, seed: Some(5), ..SamplingOptions::default() },
-            logprobs: LogprobOptions { top: None, named: named.clone() },
+            logprobs: LogprobOptions { top: None, named: named.clone(), state: false },
             max_tokens: Some(max_tokens),
             ..GenerateRequest::new(name(&support::smollm2()), prompt)
         };
@@ -353,7 +353,7 @@ fn a_forced_answer_has_the_log_probabilities_that_it_has_where_it_is_chosen() {
     let engine = support::engine(support::options());
     let request = |question: &str| GenerateRequest {
         max_tokens: Some(60),
-        logprobs: LogprobOptions { top: Some(0), named: Vec::new() },
+        logprobs: LogprobOptions { top: Some(0), named: Vec::new(), state: true },
         ..GenerateRequest::new(name(&support::smollm2()), Prompt::Chat(vec![Message::new(Role::User, question)]))
     };
     let questions = ["Is fire hot?", "Name three colours of leaves.", "What is rain?"];

@@ -9,7 +9,7 @@ use allocations::peak_of;
 use hone_engine::decoder::DecoderSpec;
 use hone_engine::gguf::{Gguf, GgufError, TensorType, WriteValue, Writer};
 use hone_engine::synth::{self, Quantization, Shape};
-use hone_engine::template::{ChatTemplate, TemplateHost};
+use hone_engine::template::{Chat, ChatTemplate, TemplateHost};
 use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
 use hone_protocol::{Message, ModelFile, Role};
 use rand_chacha::ChaCha8Rng;
@@ -48,7 +48,7 @@ fn read_everything(gguf: &Gguf) {
         let _ = tokenizer.encode("a b", EncodeOptions { parse_special: true, add_special: true });
         let question = [Message::new(Role::User, "a b")];
         let _ = ChatTemplate::from_gguf(gguf, &tokenizer, &TemplateHost::InProcess)
-            .map(|template| template.encode_chat(&tokenizer, &question, &[]));
+            .map(|template| template.encode_chat(&tokenizer, Chat::of(&question)));
     }
 }
 

@@ -119,6 +119,36 @@ fn tiny_shapes() -> impl Iterator<Item = &'static str> {
     Shape::all().iter().map(|shape| shape.name).filter(|name| name.starts_with("tiny-"))
 }
 
+/// The states of every position, for a prompt in two chunks.
+fn states(model: &mut Model, tokens: &[u32]) -> Vec<f32> {
+    let mut sequence = CachedSequence::default();
+    let mut states = Vec::new();
+    for chunk in [&tokens[..7], &tokens[7..]] {
+        let entry = Advance { sequence: &mut sequence, tokens: chunk, logits: 0..chunk.len() };
+        let logits = model.advance(&mut [entry]).unwrap();
+        states.extend(logits.rows_with_states().flat_map(|row| row.state.iter().copied()));
+    }
+    model.release(sequence);
+    states
+}
+
+#[test]
+fn states_are_those_of_candle_in_every_architecture() {
+    let folder = support::scratch();
+    for shape in tiny_shapes() {
+        let path = folder.path().join(shape);
+        support::synthesize(shape, "f16", &path);
+        let prompt = tokens(3, 20);
+        let candle = states(&mut load(&path, BackendChoice::Candle), &prompt);
+        let native = states(&mut load_native(&path, ActivationBits::Sixteen), &prompt);
+        assert_eq!(native.len(), candle.len());
+        let square = |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>();
+        let difference = square(&mut native.iter().zip(&candle).map(|(native, candle)| native - candle));
+        let size = square(&mut candle.iter().copied());
+        assert!(size > 0.0 && difference < 1e-4 * size, "{shape}: {difference} of {size}");
+    }
+}
+
 /// How much a cache in 8 bits changes the log-probabilities of a trained model's likeliest tokens.
 #[test]
 fn a_cache_in_8_bits_says_nearly_the_same() {

@@ -8,7 +8,7 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hone_engine::engine::status::{EngineStatus, ModelState};
 use hone_engine::engine::{EngineHandle, EngineOptions};
@@ -16,8 +16,8 @@ use hone_engine::kv_cache::BLOCK_TOKENS;
 use hone_engine::model::ModelOptions;
 use hone_engine::scheduler::SchedulerSettings;
 use hone_protocol::{
-    Completion, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Lane, LocateError,
-    LocateModel, Message, ModelFile, Prompt, Role,
+    Completion, Constraint, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, Lane,
+    LocateError, LocateModel, Message, ModelFile, Prompt, Role,
 };
 use support::tokens;
 
@@ -178,6 +178,26 @@ fn a_time_limit_ends_a_request_that_runs() {
     let completion = fixture.complete(unhurried);
     assert_eq!(completion.finish_reason, Some(FinishReason::Length));
     assert!(completion.timings.queue_seconds >= 0.0 && completion.timings.prompt_seconds > 0.0);
+    fixture.check_balanced();
+}
+
+/// So many tokens are said to follow the free text that no machine has time for them.
+#[test]
+fn an_answer_whose_time_runs_short_is_concluded() {
+    let fixture = Fixture::new(support::options());
+    let (marker, regex) = ("[RESULT]".to_owned(), " [1-5]".to_owned());
+    let request = GenerateRequest {
+        constraint: Some(Constraint::FreeThenRegex { free_tokens: 400, marker, regex }),
+        max_tokens: Some(440),
+        time_limit: Some(Duration::from_secs(600)),
+        ..fixture.request(tokens(1, 20))
+    };
+    let whole = fixture.complete(request.clone());
+    assert_eq!(whole.finish_reason, Some(FinishReason::Stop));
+    let hurried = fixture.complete(GenerateRequest { conclusion_tokens: Some(1_000_000_000), ..request });
+    assert_eq!(hurried.finish_reason, Some(FinishReason::Concluded), "{:?}", hurried.text);
+    let (free, _) = hurried.text.split_once("[RESULT] ").unwrap();
+    assert!(whole.text.starts_with(free) && hurried.token_ids.len() < 60, "{:?}", hurried.text);
     fixture.check_balanced();
 }
 
@@ -350,6 +370,26 @@ fn models_leave_that_nobody_uses() {
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(fixture.status().models, []);
     assert_eq!(fixture.complete(fixture.request(tokens(1, 20))).token_ids.len(), 12, "it is loaded again");
+}
+
+#[test]
+fn a_model_leaves_when_it_is_told_to() {
+    let fixture = Fixture::with(EngineOptions { keep_alive: None, ..support::options().into() });
+    let name = fixture.model("tiny-llama");
+    fixture.engine.unload(&name).unwrap();
+    fixture.complete(fixture.request(tokens(1, 20)));
+    assert_eq!(fixture.status().models.len(), 1, "it was not there to leave");
+    let generation = fixture.start(fixture.request(tokens(2, 20)));
+    fixture.engine.unload(&name).unwrap();
+    assert_eq!(generation.complete().unwrap().token_ids.len(), 12, "it answers before it leaves");
+    let begin = Instant::now();
+    while !fixture.status().models.is_empty() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it stays");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    fixture.complete(fixture.request(tokens(1, 20)));
+    fixture.engine.unload(&name).unwrap();
+    assert_eq!(fixture.status().models, []);
 }
 
 /// What the caller saw of a request.

@@ -9,7 +9,7 @@ mod model_files;
 mod support;
 
 use hone_engine::gguf::Gguf;
-use hone_engine::template::{ChatTemplate, TemplateError, TemplateHost};
+use hone_engine::template::{Chat, ChatTemplate, TemplateError, TemplateHost};
 use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
 use hone_protocol::{Message, Role, Tool, ToolCall};
 use metadata::Metadata;
@@ -62,8 +62,8 @@ fn load(metadata: Metadata) -> (Tokenizer, ChatTemplate) {
 
 fn check(metadata: Metadata, messages: &[Message], expected: &str) {
     let (tokenizer, template) = load(metadata);
-    assert_eq!(template.render(messages, &[]).unwrap(), expected);
-    let ids = template.encode_chat(&tokenizer, messages, &[]).unwrap();
+    assert_eq!(template.render(Chat::of(messages)).unwrap(), expected);
+    let ids = template.encode_chat(&tokenizer, Chat::of(messages)).unwrap();
     assert_eq!(ids.iter().filter(|id| **id == 1).count(), 1, "one BOS");
     assert_eq!(ids[0], 1);
     let shown = tokenizer.decode(&ids, true);
@@ -79,8 +79,8 @@ fn smollm2_gives_the_prompts_that_llama_cpp_was_given() {
     for case in cases {
         let messages = [user(case["question"].as_str().unwrap())];
         let expected: Vec<u32> = serde_json::from_value(case["prompt_ids"].clone()).unwrap();
-        assert_eq!(template.render(&messages, &[]).unwrap(), case["prompt"].as_str().unwrap());
-        assert_eq!(template.encode_chat(&tokenizer, &messages, &[]).unwrap(), expected);
+        assert_eq!(template.render(Chat::of(&messages)).unwrap(), case["prompt"].as_str().unwrap());
+        assert_eq!(template.encode_chat(&tokenizer, Chat::of(&messages)).unwrap(), expected);
     }
 }
 
@@ -92,8 +92,8 @@ fn smollm2_takes_a_conversation() {
     let messages = [system("Be brief."), user("Hi"), assistant("Hello!"), user("Bye")];
     let expected = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n\
                     <|im_start|>assistant\nHello!<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n";
-    assert_eq!(template.render(&messages, &[]).unwrap(), expected);
-    let ids = template.encode_chat(&tokenizer, &messages, &[]).unwrap();
+    assert_eq!(template.render(Chat::of(&messages)).unwrap(), expected);
+    let ids = template.encode_chat(&tokenizer, Chat::of(&messages)).unwrap();
     assert_eq!(ids, tokenizer.encode(expected, SPECIAL).unwrap());
 }
 
@@ -103,8 +103,8 @@ fn a_message_cannot_speak_for_the_template() {
     let tokenizer = model_files::tokenizer(&gguf);
     let template = template_of(&gguf, &tokenizer).unwrap();
     let control = |messages: &[Message]| {
-        let ids = template.encode_chat(&tokenizer, messages, &[]).unwrap();
-        assert_eq!(tokenizer.decode(&ids, true), template.render(messages, &[]).unwrap(), "the text is unchanged");
+        let ids = template.encode_chat(&tokenizer, Chat::of(messages)).unwrap();
+        assert_eq!(tokenizer.decode(&ids, true), template.render(Chat::of(messages)).unwrap(), "the text is unchanged");
         ids.into_iter().filter(|id| tokenizer.is_control(*id)).collect::<Vec<u32>>()
     };
     let harmless = control(&[user("hi"), assistant("hello"), user("go")]);
@@ -120,7 +120,7 @@ fn a_message_cannot_speak_for_the_template() {
         assert_eq!(control(&[user("hi"), assistant(attack), user(attack)]), harmless, "{attack:?}");
     }
     let plain = tokenizer.encode("a<|im_end|>b", EncodeOptions::default()).unwrap();
-    let ids = template.encode_chat(&tokenizer, &[user("a<|im_end|>b")], &[]).unwrap();
+    let ids = template.encode_chat(&tokenizer, Chat::of(&[user("a<|im_end|>b")])).unwrap();
     assert!(ids.windows(plain.len()).any(|window| window == plain), "the name is tokenized as any text");
 }
 
@@ -182,7 +182,7 @@ fn texts_of_any_length_are_not_made_from_a_number() {
     {
         let gguf = vocabulary(&[]).string("tokenizer.chat_template", source).gguf();
         let template = template_of(&gguf, &model_files::tokenizer(&gguf));
-        assert!(template.and_then(|template| template.render(&[user("Hi")], &[])).is_err(), "{source}");
+        assert!(template.and_then(|template| template.render(Chat::of(&[user("Hi")]))).is_err(), "{source}");
     }
 }
 
@@ -228,7 +228,7 @@ fn a_file_without_a_template_gets_that_of_its_vocabulary() {
     );
     let (_, llama2) = load(vocabulary(&[]));
     let expected = "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nQ [/INST] A </s><s>[INST] R [/INST]";
-    assert_eq!(llama2.render(&messages, &[]).unwrap(), expected);
+    assert_eq!(llama2.render(Chat::of(&messages)).unwrap(), expected);
     let gguf = Metadata::default()
         .string("tokenizer.ggml.model", "gpt2")
         .strings("tokenizer.ggml.tokens", &["a"])
@@ -251,7 +251,7 @@ fn of_several_templates_the_default_is_taken() {
 fn a_template_that_refuses_says_what_and_where() {
     let source = "\n{% for m in messages %}{{ raise_exception('no conversations today') }}{% endfor %}";
     let (tokenizer, template) = load(vocabulary(&[]).string("tokenizer.chat_template", source));
-    let error = template.encode_chat(&tokenizer, &[system("S"), user("Q")], &[]).unwrap_err().to_string();
+    let error = template.encode_chat(&tokenizer, Chat::of(&[system("S"), user("Q")])).unwrap_err().to_string();
     assert_eq!(error, "the model's chat template fails in line 2: no conversations today");
     let gguf = vocabulary(&[]).string("tokenizer.chat_template", "{{ x").gguf();
     let error = template_of(&gguf, &tokenizer).unwrap().check().unwrap_err().to_string();
@@ -366,9 +366,9 @@ const MISTRAL: &str = r#"
 fn check_tools(template: &str, tokens: &[&str], expected: &str) {
     let (tokenizer, template) = load(vocabulary(tokens).string("tokenizer.chat_template", template));
     let messages = [user("What did I say?"), call("sea"), result("\"The sea.\""), assistant("The sea."), user("When?")];
-    let text = template.render(&messages, &[recall()]).unwrap();
+    let text = template.render(Chat { tools: &[recall()], ..Chat::of(&messages) }).unwrap();
     assert_eq!(text, expected);
-    let ids = template.encode_chat(&tokenizer, &messages, &[recall()]).unwrap();
+    let ids = template.encode_chat(&tokenizer, Chat { tools: &[recall()], ..Chat::of(&messages) }).unwrap();
     assert_eq!(tokenizer.decode(&ids, true).trim_start_matches("<s>"), expected.trim_start_matches("<s>"));
 }
 
@@ -411,8 +411,8 @@ fn neither_tools_nor_calls_nor_answers_speak_for_the_template() {
     let (tokenizer, template) = load(vocabulary(&tokens).string("tokenizer.chat_template", HERMES));
     let control = |conversation: &[Message], tool: Tool| {
         let (tools, mut text) = ([tool], String::new());
-        let ids = template.encode_chat(&tokenizer, conversation, &tools).unwrap();
-        text.push_str(&template.render(conversation, &tools).unwrap());
+        let ids = template.encode_chat(&tokenizer, Chat { tools: &tools, ..Chat::of(conversation) }).unwrap();
+        text.push_str(&template.render(Chat { tools: &tools, ..Chat::of(conversation) }).unwrap());
         assert_eq!(tokenizer.decode(&ids, true).trim_start_matches("<s>"), text, "the text is unchanged");
         ids.into_iter().filter(|id| tokenizer.is_control(*id)).collect::<Vec<u32>>()
     };
@@ -433,21 +433,21 @@ fn neither_tools_nor_calls_nor_answers_speak_for_the_template() {
 #[test]
 fn a_template_that_knows_no_tools_says_so() {
     let (tokenizer, template) = load(vocabulary(&["<|im_start|>", "<|im_end|>"]));
-    let error = template.encode_chat(&tokenizer, &[user("Q")], &[recall()]).unwrap_err();
+    let error = template.encode_chat(&tokenizer, Chat { tools: &[recall()], ..Chat::of(&[user("Q")]) }).unwrap_err();
     assert!(matches!(error, TemplateError::NoTools), "{error}");
-    assert!(template.encode_chat(&tokenizer, &[user("Q")], &[]).is_ok());
+    assert!(template.encode_chat(&tokenizer, Chat::of(&[user("Q")])).is_ok());
     let file = vocabulary(&[])
         .string("tokenizer.chat_template", "without")
         .string("tokenizer.chat_template.tool_use", "with {{ tools | length }}");
     let (_, template) = load(file);
-    assert_eq!(template.render(&[user("Q")], &[]).unwrap(), "without");
-    assert_eq!(template.render(&[user("Q")], &[recall()]).unwrap(), "with 1");
+    assert_eq!(template.render(Chat::of(&[user("Q")])).unwrap(), "without");
+    assert_eq!(template.render(Chat { tools: &[recall()], ..Chat::of(&[user("Q")]) }).unwrap(), "with 1");
 }
 
 /// Encodes a conversation with a file that has this template and these control tokens.
 fn encode(template: &str, tokens: &[&str], messages: &[Message]) -> Result<Vec<u32>, TemplateError> {
     let (tokenizer, template) = load(vocabulary(tokens).string("tokenizer.chat_template", template));
-    template.encode_chat(&tokenizer, messages, &[])
+    template.encode_chat(&tokenizer, Chat::of(messages))
 }
 
 const CHATML_TOKENS: [&str; 3] = ["<|im_start|>", "<|im_end|>", "[EOT]"];

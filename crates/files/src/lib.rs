@@ -1,9 +1,13 @@
 //! Files and folders as hone keeps them: readable by their owner alone, and written completely or not at all.
 //!
 //! [`private`] handles permissions, [`staged`] what a killed process leaves behind, and [`sync_folder`] what survives a
-//! power loss. Every crate that writes files uses these.
+//! power loss. Every crate that writes files uses these. [`frames`] and `sockets` are how processes of the same user
+//! talk to each other.
 
+pub mod frames;
 pub mod private;
+#[cfg(unix)]
+mod sockets;
 pub mod staged;
 
 use std::fs::File;
@@ -13,6 +17,8 @@ use std::path::Path;
 pub use private::{
     create_private_file, create_private_folder, make_private, make_tree_private, open_private, write_private,
 };
+#[cfg(unix)]
+pub use sockets::socket_path;
 pub use staged::staged_file;
 
 /// Makes the names in a folder durable after files in it were created, renamed or removed.

@@ -1,9 +1,9 @@
 //! Folders and files that only their owner can read: 0700 and 0600 from the start, whatever the umask is.
 //!
-//! hone's data shows what its user asks and which models they use, so everything in the data folder is created through this
-//! module. The permissions are part of the call that creates a file, so no other user can ever open it. If it already exists
-//! with wider permissions, they are narrowed before anything is written. On systems without such modes (Windows), files
-//! inherit the access list of the user's profile, which other users cannot read either.
+//! hone's data shows what its user asks and which models they use, so everything in the data folder is created through
+//! this module. The permissions are part of the call that creates a file, so no other user can ever open it. If it
+//! already exists with wider permissions, they are narrowed before anything is written. On systems without such modes
+//! (Windows), files inherit the access list of the user's profile, which other users cannot read either.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -20,8 +20,8 @@ const FOLDER: u32 = 0o700;
 #[cfg(unix)]
 const FILE: u32 = 0o600;
 
-/// Creates a folder and its missing parents for their owner alone, and makes their names durable. An existing folder is left
-/// as it is; see [`make_private`].
+/// Creates a folder and its missing parents for their owner alone, and makes their names durable. An existing folder is
+/// left as it is; see [`make_private`].
 ///
 /// # Errors
 /// When the folder cannot be created, or its name belongs to something else.
@@ -54,11 +54,12 @@ pub fn create_private_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a file with `options`. A new file is for its owner alone; an existing one with wider permissions is narrowed first.
+/// Opens a file with `options`. A new file is for its owner alone; an existing one with wider permissions is narrowed
+/// first.
 ///
 /// # Errors
-/// When the file cannot be opened or its permissions cannot be narrowed. To truncate, use [`create_private_file`], which
-/// narrows the permissions first.
+/// When the file cannot be opened or its permissions cannot be narrowed. To truncate, use [`create_private_file`],
+/// which narrows the permissions first.
 pub fn open_private(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, FILE);
@@ -76,8 +77,8 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     create_private_file(path)?.write_all(bytes)
 }
 
-/// Whether other users may read, write or enter `path`; always false on systems without such modes. A symbolic link is not
-/// followed, and never counts as wide.
+/// Whether other users may read, write or enter `path`; always false on systems without such modes. A symbolic link is
+/// not followed, and never counts as wide.
 ///
 /// # Errors
 /// When it does not exist or cannot be examined.
@@ -110,8 +111,8 @@ pub fn make_private(path: &Path) -> io::Result<bool> {
     Ok(wide)
 }
 
-/// Does the same for a folder and everything in it. The folder comes first: once other users cannot enter it, its contents
-/// are out of reach, too. Returns how many files and folders had wider permissions.
+/// Does the same for a folder and everything in it. The folder comes first: once other users cannot enter it, its
+/// contents are out of reach, too. Returns how many files and folders had wider permissions.
 ///
 /// # Errors
 /// When a file cannot be examined or belongs to another user.
@@ -128,7 +129,8 @@ pub fn make_tree_private(path: &Path) -> io::Result<u64> {
     inside.sum::<io::Result<u64>>().map(|inside| narrowed + inside)
 }
 
-/// Removes other users' permissions from an open file. Anything but a regular file (a terminal, a pipe) is left as it is.
+/// Removes other users' permissions from an open file. Anything but a regular file (a terminal, a pipe) is left as it
+/// is.
 #[cfg(unix)]
 fn narrow(file: &File) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;

@@ -1,8 +1,8 @@
 //! Files that are written under a temporary name and renamed to their final name once complete.
 //!
-//! A killed process leaves its temporary file behind. So such files have names of their own and are locked while they are
-//! being written (the system releases the locks of a process that ends). Creating the next one in the same folder removes
-//! those that are not locked.
+//! A killed process leaves its temporary file behind. So such files have names of their own and are locked while they
+//! are being written (the system releases the locks of a process that ends). Creating the next one in the same folder
+//! removes those that are not locked.
 
 use std::{
     fs::{self, File},
@@ -19,8 +19,8 @@ const PREFIX: &str = ".hone-";
 /// A younger file may belong to a process that has just created it and not locked it yet.
 const YOUNG: Duration = Duration::from_secs(10);
 
-/// Creates a file in `folder` that will be renamed there; only its owner can read it. `purpose` is a lower-case word that is
-/// part of its temporary name. Files that killed processes left for the same purpose are removed.
+/// Creates a file in `folder` that will be renamed there; only its owner can read it. `purpose` is a lower-case word
+/// that is part of its temporary name. Files that killed processes left for the same purpose are removed.
 ///
 /// # Errors
 /// When it cannot be created.

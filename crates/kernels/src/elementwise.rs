@@ -16,7 +16,8 @@ use half::f16;
 pub enum Activation {
     /// x · sigmoid(x).
     Silu,
-    /// The tanh approximation of GELU, x/2 · (1 + tanh(√(2/π) · (x + 0.044715 · x³))): <https://arxiv.org/abs/1606.08415>.
+    /// The tanh approximation of GELU, x/2 · (1 + tanh(√(2/π) · (x + 0.044715 · x³))):
+    /// <https://arxiv.org/abs/1606.08415>.
     GeluTanh,
 }
 

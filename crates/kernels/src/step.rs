@@ -189,9 +189,18 @@ impl Program {
 
     /// The output rows of the last step's selected tokens, in their order; undefined before the step is done.
     pub fn output(&self) -> &[f32] {
-        let output = &self.rows[self.output.index];
+        self.selected_rows(self.output)
+    }
+
+    /// These rows of the last step's selected tokens, in their order; undefined before the step is done.
+    ///
+    /// # Panics
+    /// When they are not rows of the selected tokens.
+    pub fn selected_rows(&self, rows: Rows) -> &[f32] {
+        assert_eq!(rows.set, RowSet::Selected, "only rows of selected tokens can be read");
+        let rows = &self.rows[rows.index];
         // SAFETY: no pool is at work, since that would borrow the program, and the selected rows are within the memory.
-        unsafe { std::slice::from_raw_parts(output.start(), self.batch.selected().len() * output.width()) }
+        unsafe { std::slice::from_raw_parts(rows.start(), self.batch.selected().len() * rows.width()) }
     }
 
     /// The number of phases in a step.

@@ -1,15 +1,17 @@
 //! The backlog: answers whose grade, or whose comparison with the other respondent's answer, is due.
 //!
-//! What is due stands on the engram itself. It is written together with the answer, and goes in the write that stores the
-//! verdict or the final reason why there is none, so an answer is never graded twice and its grade is never forgotten. A
-//! record per such engram names the process that works on it; it is made anew from the engrams by an import or a repair.
+//! What is due stands on the engram itself. It is written together with the answer, and goes in the write that stores
+//! the verdict or the final reason why it has none, so an answer is never graded twice and its grade is never
+//! forgotten. A record per such engram names the process that works on it; it is made anew from the engrams by an
+//! import or a repair.
 //!
-//! A process holds what it works on by a lease. While a [`Holder`](crate::Holder) lives it renews the lease; when it is dropped everything
-//! that it held is free again, and when its process is killed that happens as soon as the lease has run out.
+//! A process holds what it works on by a lease. While a [`Holder`](crate::Holder) lives it renews the lease; when it is
+//! dropped everything that it held is free again, and when its process is killed that happens as soon as the lease has
+//! run out.
 
 use std::time::Duration;
 
-use hone_protocol::{HolderId, Prospect, QueryId, Timestamp};
+use hone_protocol::{HolderId, OwnerId, Prospect, QueryId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -82,6 +84,9 @@ impl Due {
 pub struct BacklogEntry {
     /// Its id.
     pub query_id: QueryId,
+    /// Whose it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<OwnerId>,
     /// The time of the answer.
     pub at: Timestamp,
     /// What is due.

@@ -1,8 +1,8 @@
 //! Backups of memory, for the day when storage can no longer be read.
 //!
-//! A backup holds every engram and every event as compressed lines of JSON; vectors are left out, since they can be computed
-//! again. The last line holds the number of lines and the sha256 of everything before it. A new backup is read back and
-//! verified before an older one is removed. Forgotten answers are removed from the backups, too.
+//! A backup holds every engram and every event as compressed lines of JSON; vectors are left out, since they can be
+//! computed again. The last line holds the number of lines and the sha256 of everything before it. A new backup is read
+//! back and verified before an older one is removed. Forgotten answers are removed from the backups, too.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -66,7 +66,8 @@ pub(crate) fn files(memory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Whether the latest backup is a day old, or there is none. A clock that was set back delays the next one only briefly.
+/// Whether the latest backup is a day old, or there is none. A clock that was set back delays the next one only
+/// briefly.
 ///
 /// # Errors
 /// When the folder cannot be read.
@@ -197,8 +198,8 @@ pub(crate) fn read_lines(lines: impl BufRead) -> Result<Backup, String> {
     if end == Some(found) { Ok(backup) } else { Err("its last line does not match its contents".to_owned()) }
 }
 
-/// Removes answers from the backups: the engrams, and the texts in the events that `blank` finds to be about them. A backup
-/// that cannot be read is removed, since its contents are unknown.
+/// Removes answers from the backups: the engrams, and the texts in the events that `blank` finds to be about them. A
+/// backup that cannot be read is removed, since its contents are unknown.
 ///
 /// # Errors
 /// When a backup can neither be rewritten nor removed.

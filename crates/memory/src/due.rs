@@ -1,11 +1,12 @@
 //! The due list: requests that memory could not take when they came, kept as files until it can.
 //!
 //! A process that cannot reach memory, because its owner hangs, its disk is full or its files are damaged, writes the
-//! request to a file in `due/`, completely and durably, before the call returns. The next owner applies the files in order
-//! when it opens memory, and before it answers any request. A file is removed once its effect is durable. If a process is
-//! killed in between, the request is applied a second time, which is a repetition like any other.
+//! request to a file in `due/`, completely and durably, before the call returns. The next owner applies the files in
+//! order when it opens memory, and before it answers any request. A file is removed once its effect is durable. If a
+//! process is killed in between, the request is applied a second time, which is a repetition like any other.
 //!
-//! The order does not depend on a clock: a file name begins with a number that is higher than that of all existing files.
+//! The order does not depend on a clock: a file name begins with a number that is higher than that of all existing
+//! files.
 
 use std::fs;
 use std::io::{self, ErrorKind};

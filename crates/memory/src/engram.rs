@@ -1,12 +1,12 @@
 //! What is remembered of one answer.
 //!
-//! In JSON an engram is one flat object that also holds the parts of the grade, under the names that the quality loop uses
-//! (`critic_score`, `feedback`, …). An update changes fields of the object and never rewrites it, so fields that this
-//! version does not know are kept.
+//! In JSON an engram is one flat object that also holds the parts of the grade, under the names that the quality loop
+//! uses (`critic_score`, `feedback`, …). An update changes fields of the object and never rewrites it, so fields that
+//! this version does not know are kept.
 
 use hone_protocol::{
-    Comparison, FinishReason, Grade, Judging, JudgingMethod, Preference, QueryId, Rating, RespondentId, Response,
-    SamplingOptions, SessionId, Suspicion, Timestamp,
+    Comparison, FinishReason, Grade, Judging, JudgingMethod, Juror, OwnerId, Preference, QueryId, Rating, RespondentId,
+    Response, SamplingOptions, SessionId, Suspicion, Timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -33,8 +33,8 @@ pub struct Engram {
     pub query_id: QueryId,
     /// What kind of memory it is.
     pub kind: EngramKind,
-    /// Its position in the order of everything ever remembered, from 1. The store assigns it and ignores the value it is
-    /// given.
+    /// Its position in the order of everything ever remembered, from 1. The store assigns it and ignores the value it
+    /// is given.
     pub sequence: u64,
     /// The question.
     pub query: String,
@@ -44,6 +44,8 @@ pub struct Engram {
     pub at: Timestamp,
     /// The conversation.
     pub session_id: SessionId,
+    /// The key of the client that asked; `None` for the person at the terminal.
+    pub owner: Option<OwnerId>,
     /// The respondent.
     pub respondent_id: RespondentId,
     /// The model that answered.
@@ -76,7 +78,8 @@ pub struct Engram {
     pub facts_extracted: bool,
 }
 
-/// What came of a comparison of two answers, as it stands on both engrams. Which one won is [`Engram::pairwise_winner`].
+/// What came of a comparison of two answers, as it stands on both engrams. Which one won is
+/// [`Engram::pairwise_winner`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
     /// The engram of the other answer.
@@ -87,11 +90,28 @@ pub struct Compared {
     pub consistent: bool,
     /// The judge's reason.
     pub reason: String,
-    /// The model that judged.
+    /// The members of the jury with their own preferences; empty if a single judge compared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jury: Vec<Juror<Preference>>,
+    /// The model that judged, or the names of the jurors.
     pub judge: String,
+    /// Whether it also gave one of the answers.
+    #[serde(default)]
+    pub self_graded: bool,
+    /// How it judged.
+    #[serde(default, skip_serializing_if = "JudgingMethod::is_prompted")]
+    pub method: JudgingMethod,
     /// Why there is no verdict; `None` where there is one, which is a tie if neither answer won.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+}
+
+impl Compared {
+    /// The judge, as a verdict names it.
+    pub fn judging(&self) -> Judging {
+        let Compared { judge, self_graded, method, failure, .. } = self.clone();
+        Judging { judge, self_graded, method, failure, ..Judging::default() }
+    }
 }
 
 impl Engram {
@@ -105,6 +125,7 @@ impl Engram {
             answer: response.answer.clone(),
             at: Timestamp::now(),
             session_id,
+            owner: None,
             respondent_id: RespondentId::A,
             model: response.model.clone(),
             sampling: response.sampling.clone(),
@@ -123,8 +144,8 @@ impl Engram {
         }
     }
 
-    /// A fact that was stated in the question of `source`. Facts of one exchange are numbered from 0; their ids follow from
-    /// it, so that remembering one again changes nothing.
+    /// A fact that was stated in the question of `source`. Facts of one exchange are numbered from 0; their ids follow
+    /// from it, so that remembering one again changes nothing.
     pub fn fact(source: &Engram, number: usize, text: &str, is_update: bool) -> Engram {
         Engram {
             query_id: Engram::fact_id(source.query_id, number),
@@ -152,10 +173,10 @@ impl Engram {
         QueryId::from_bits(u128::from_be_bytes(*bytes))
     }
 
-    /// Whether it may help to answer another question: what was cut short or stopped, what a person marked bad, and what
-    /// respondent B answered, which nobody saw, does not.
+    /// Whether it may help to answer another question: what was cut short or stopped, what a person marked bad, and
+    /// what respondent B answered, which nobody saw, does not.
     pub fn is_worth_recalling(&self) -> bool {
-        let is_complete = matches!(self.finish_reason, Some(FinishReason::Stop | FinishReason::StopText));
+        let is_complete = self.finish_reason.is_some_and(FinishReason::is_complete);
         self.kind == EngramKind::Fact
             || (is_complete && self.user_feedback != Some(Rating::Bad) && self.respondent_id == RespondentId::A)
     }
@@ -165,8 +186,8 @@ impl Engram {
         self.source.unwrap_or(self.correlation_id)
     }
 
-    /// What stands for it where texts are compared by their words or their meaning: a fact's statement alone, or question
-    /// and answer. A model that reads only the beginning of a text reads the question.
+    /// What stands for it where texts are compared by their words or their meaning: a fact's statement alone, or
+    /// question and answer. A model that reads only the beginning of a text reads the question.
     pub fn text(&self) -> String {
         match self.kind {
             EngramKind::Fact => self.query.clone(),
@@ -192,6 +213,8 @@ struct FlatEngram {
     answer: String,
     at: Timestamp,
     session_id: SessionId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    owner: Option<OwnerId>,
     respondent_id: RespondentId,
     model: String,
     #[serde(deserialize_with = "known_sampling")]
@@ -231,10 +254,16 @@ struct FlatGrade {
     judging_tokens: Option<usize>,
     judging_seconds: Option<f64>,
     judging_queue_seconds: Option<f64>,
+    #[serde(default)]
+    judging_concluded_early: Option<bool>,
     judging_method: Option<JudgingMethod>,
     judging_failure: Option<String>,
     /// The passage that makes the answer look as if it wanted to influence its judge.
     suspicious: Option<Suspicion>,
+    critic_spread: Option<u8>,
+    critic_disputed: Option<bool>,
+    /// The members of the jury with their own grades, if it was one.
+    critic_jury: Option<Vec<Juror<Grade>>>,
 }
 
 impl From<Engram> for FlatEngram {
@@ -247,6 +276,7 @@ impl From<Engram> for FlatEngram {
             answer: engram.answer,
             at: engram.at,
             session_id: engram.session_id,
+            owner: engram.owner,
             respondent_id: engram.respondent_id,
             model: engram.model,
             sampling: engram.sampling,
@@ -276,6 +306,7 @@ impl From<FlatEngram> for Engram {
             answer: flat.answer,
             at: flat.at,
             session_id: flat.session_id,
+            owner: flat.owner,
             respondent_id: flat.respondent_id,
             model: flat.model,
             sampling: flat.sampling,
@@ -309,9 +340,13 @@ impl From<&Grade> for FlatGrade {
             judging_tokens: Some(grade.judging.tokens),
             judging_seconds: Some(grade.judging.seconds),
             judging_queue_seconds: Some(grade.judging.queue_seconds),
+            judging_concluded_early: Some(grade.judging.concluded_early),
             judging_method: Some(grade.judging.method),
             judging_failure: grade.judging.failure.clone(),
             suspicious: grade.suspicious.clone(),
+            critic_spread: grade.spread,
+            critic_disputed: grade.spread.map(|_| grade.disputed),
+            critic_jury: (!grade.jury.is_empty()).then(|| grade.jury.clone()),
         }
     }
 }
@@ -325,6 +360,7 @@ impl FlatGrade {
                 tokens: self.judging_tokens.unwrap_or_default(),
                 seconds: self.judging_seconds.unwrap_or_default(),
                 queue_seconds: self.judging_queue_seconds.unwrap_or_default(),
+                concluded_early: self.judging_concluded_early.unwrap_or_default(),
                 method: self.judging_method.unwrap_or_default(),
                 failure: self.judging_failure,
             },
@@ -335,6 +371,9 @@ impl FlatGrade {
             entropy: self.score_entropy,
             rubric: self.rubric.unwrap_or_default(),
             suspicious: self.suspicious,
+            spread: self.critic_spread,
+            disputed: self.critic_disputed.unwrap_or_default(),
+            jury: self.critic_jury.unwrap_or_default(),
         })
     }
 }
@@ -360,8 +399,8 @@ pub(crate) fn grade_fields(grade: &Grade) -> Map<String, Value> {
     }
 }
 
-/// The fields on both engrams that say which one was better, and why. The first is absent without a verdict, which is not a
-/// tie; the second then says what failed.
+/// The fields on both engrams that say which one was better, and why. The first is absent without a verdict, which is
+/// not a tie; the second then says what failed.
 pub(crate) fn pairwise_fields(comparison: &Comparison) -> [(QueryId, Map<String, Value>); 2] {
     let Comparison { query_id_a, query_id_b, preference, .. } = comparison;
     let fields = |respondent: RespondentId, with: QueryId| {
@@ -375,8 +414,9 @@ pub(crate) fn pairwise_fields(comparison: &Comparison) -> [(QueryId, Map<String,
 }
 
 fn compared(with: QueryId, preference: &Preference) -> Compared {
-    let Preference { log_odds, consistent, reason, judging, .. } = preference.clone();
-    Compared { with, log_odds, consistent, reason, judge: judging.judge, failure: judging.failure }
+    let Preference { log_odds, consistent, reason, jury, judging, .. } = preference.clone();
+    let Judging { judge, self_graded, method, failure, .. } = judging;
+    Compared { with, log_odds, consistent, reason, jury, judge, self_graded, method, failure }
 }
 
 /// The field of an engram that says what came of a comparison.
@@ -409,6 +449,7 @@ pub(crate) mod tests {
             answer: format!("A number, and it is {number}."),
             at: Timestamp(1_000 * u64::try_from(number % 1_000_000).unwrap()),
             session_id: SessionId::from_bits(number % 3),
+            owner: full.then(|| OwnerId::from_bits(number)),
             respondent_id: if full { RespondentId::B } else { RespondentId::A },
             model: "smollm2:135m".to_owned(),
             sampling: SamplingOptions::default(),
@@ -424,7 +465,10 @@ pub(crate) mod tests {
                 log_odds: 0.5,
                 consistent: true,
                 reason: "It is shorter.".to_owned(),
+                jury: Vec::new(),
                 judge: "prometheus:7b".to_owned(),
+                self_graded: true,
+                method: JudgingMethod::Likelihood,
                 failure: None,
             }),
             due: full.then(|| Due { comparison: true, reason: Some("timeout".to_owned()), ..Due::default() }),
@@ -442,8 +486,8 @@ pub(crate) mod tests {
             expected_score: Some(f64::from(score) - 0.25),
             entropy: Some(0.5),
             rubric: "helpfulness".to_owned(),
-            suspicious: None,
             judging: Judging { judge: "prometheus:7b".to_owned(), tokens: 9, seconds: 1.5, ..Judging::default() },
+            ..Grade::default()
         }
     }
 
@@ -500,9 +544,25 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn what_the_members_of_a_jury_said_stands_on_the_engram() {
+        let member = |name: &str, score| Juror { name: name.to_owned(), is_stronger: false, verdict: graded(score) };
+        let jury = vec![member("a", 5), member("b", 3)];
+        let grade = Grade { spread: Some(2), disputed: true, jury, ..graded(4) };
+        let fields = grade_fields(&grade);
+        assert_eq!((&fields["critic_spread"], &fields["critic_disputed"]), (&2.into(), &true.into()));
+        assert_eq!((&fields["critic_jury"][1]["name"], &fields["critic_jury"][1]["score"]), (&"b".into(), &3.into()));
+        let engram = Engram { grade: Some(grade), ..example(2) };
+        let text = serde_json::to_string(&engram).unwrap();
+        assert_eq!(serde_json::from_str::<Engram>(&text).unwrap(), engram, "{text}");
+        assert!(grade_fields(&graded(4))["critic_jury"].is_null(), "a later grade of a single judge takes its place");
+    }
+
+    #[test]
     fn what_an_earlier_version_wrote_is_read() {
         let mut json = serde_json::to_value(example(3)).unwrap();
-        json.as_object_mut().unwrap().remove("critic_raw_score").unwrap();
+        for later in ["critic_raw_score", "critic_spread", "critic_disputed", "critic_jury"] {
+            json.as_object_mut().unwrap().remove(later).unwrap();
+        }
         let grade = serde_json::from_value::<Engram>(json).unwrap().grade.unwrap();
         assert_eq!(grade, Grade { raw_score: None, ..graded(4) });
     }

@@ -29,8 +29,8 @@ pub enum MemoryError {
         /// The details.
         reason: String,
     },
-    /// The files of memory could not be read or written. The write that failed may have taken effect or not, but never in
-    /// part.
+    /// The files of memory could not be read or written. The write that failed may have taken effect or not, but never
+    /// in part.
     #[error("memory in {folder} cannot be used: {reason}")]
     Storage {
         /// Memory's folder.
@@ -122,7 +122,8 @@ pub enum MemoryError {
 }
 
 impl MemoryError {
-    /// Whether the same request may succeed later: once the disk has room, the owner responds, or the files are repaired.
+    /// Whether the same request may succeed later: once the disk has room, the owner responds, or the files are
+    /// repaired.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             MemoryError::DiskFull { .. }

@@ -16,8 +16,8 @@ pub(crate) const INDEX_FILE: &str = "vectors.index";
 /// The prefix of the name of a file that is being written.
 const UNFINISHED: &str = ".unfinished-";
 
-/// The purpose of a file. While they are being written, files of different purposes have different names, so that cleaning
-/// up one kind never removes a file that another writer is about to finish.
+/// The purpose of a file. While they are being written, files of different purposes have different names, so that
+/// cleaning up one kind never removes a file that another writer is about to finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// The note about the folder's owner.
@@ -89,7 +89,8 @@ pub(crate) fn remove_unfinished(folder: &Path, purpose: Purpose) {
 }
 
 /// Removes all permissions of other users from a folder and everything in it. A failure is only logged: a folder that
-/// belongs to another user can still be read. On systems other than Unix, folders inherit the permissions of the user's own.
+/// belongs to another user can still be read. On systems other than Unix, folders inherit the permissions of the user's
+/// own.
 pub(crate) fn make_private(folder: &Path) {
     if let Err(error) = hone_files::make_tree_private(folder) {
         tracing::warn!(folder = %folder.display(), %error, "other users may be able to read memory");

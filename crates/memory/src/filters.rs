@@ -1,13 +1,37 @@
 //! Filters for engrams and for events.
 
-use hone_protocol::{Envelope, QueryId, RespondentId, SessionId, Subject, Timestamp};
+use hone_protocol::{Envelope, OwnerId, QueryId, RespondentId, SessionId, Subject, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::engram::{Engram, EngramKind};
 
+/// Whose engrams and events to include.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Whose {
+    /// Everyone's.
+    #[default]
+    Everyones,
+    /// Those of a key of the server, or of the person at the terminal (`None`).
+    Of(Option<OwnerId>),
+}
+
+impl Whose {
+    /// Whether what belongs to this owner is included.
+    pub fn includes(self, owner: Option<OwnerId>) -> bool {
+        match self {
+            Whose::Everyones => true,
+            Whose::Of(included) => included == owner,
+        }
+    }
+}
+
 /// Which engrams to include. The default includes all answers, and no facts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Filters {
+    /// Only engrams of this owner.
+    #[serde(default)]
+    pub whose: Whose,
     /// Only engrams of this conversation.
     pub session: Option<SessionId>,
     /// Only engrams of other conversations.
@@ -45,7 +69,8 @@ impl Filters {
     /// Whether an engram passes the filters, its similarity aside.
     pub fn accept(&self, engram: &Engram) -> bool {
         let score = engram.score();
-        self.session.is_none_or(|session| engram.session_id == session)
+        self.whose.includes(engram.owner)
+            && self.session.is_none_or(|session| engram.session_id == session)
             && self.other_than_session.is_none_or(|session| engram.session_id != session)
             && self.respondent.is_none_or(|respondent| engram.respondent_id == respondent)
             && self.model.as_ref().is_none_or(|model| engram.model == *model)
@@ -78,6 +103,9 @@ fn holds(engram: &Engram, text: &str) -> bool {
 /// Which events to include. The default includes all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EventFilter {
+    /// Only events of this owner.
+    #[serde(default)]
+    pub whose: Whose,
     /// Only these subjects; all if empty.
     pub subjects: Vec<Subject>,
     /// Only events of this conversation.
@@ -94,7 +122,8 @@ impl EventFilter {
     /// Whether an event passes the filters, `last` aside.
     pub fn accept(&self, envelope: &Envelope) -> bool {
         let about = [envelope.query_id, envelope.correlation_id];
-        (self.subjects.is_empty() || self.subjects.contains(&envelope.subject()))
+        self.whose.includes(envelope.owner)
+            && (self.subjects.is_empty() || self.subjects.contains(&envelope.subject()))
             && self.session.is_none_or(|session| envelope.session_id == session)
             && self.query.is_none_or(|query| about.contains(&Some(query)))
             && self.since.is_none_or(|since| envelope.at >= since)
@@ -118,6 +147,8 @@ mod tests {
     fn engrams_are_filtered() {
         let all = Filters::default;
         check(all(), [true, true]);
+        check(Filters { whose: Whose::Of(None), ..all() }, [true, false]);
+        check(Filters { whose: Whose::Of(Some(OwnerId::from_bits(3))), ..all() }, [false, true]);
         check(Filters { session: Some(SessionId::from_bits(2)), ..all() }, [true, false]);
         check(Filters { other_than_session: Some(SessionId::from_bits(2)), ..all() }, [false, true]);
         check(Filters { respondent: Some(RespondentId::A), ..all() }, [true, false]);
@@ -142,11 +173,15 @@ mod tests {
         let feedback =
             Envelope::new("test", SessionId::from_bits(1), said).about(QueryId::from_bits(8), query, RespondentId::B);
         let closed = Envelope::new("test", SessionId::from_bits(2), Payload::SessionClosed(Nothing {}));
+        let owner = Some(OwnerId::from_bits(9));
+        let closed = closed.owned_by(owner);
         let check = |filter: EventFilter, expected: [bool; 2]| {
             assert_eq!([&feedback, &closed].map(|event| filter.accept(event)), expected, "{filter:?}");
         };
         let all = EventFilter::default;
         check(all(), [true, true]);
+        check(EventFilter { whose: Whose::Of(None), ..all() }, [true, false]);
+        check(EventFilter { whose: Whose::Of(owner), ..all() }, [false, true]);
         check(EventFilter { subjects: vec![Subject::UserFeedback], ..all() }, [true, false]);
         check(EventFilter { session: Some(SessionId::from_bits(2)), ..all() }, [false, true]);
         check(EventFilter { query: Some(query), ..all() }, [true, false]);

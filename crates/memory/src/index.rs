@@ -1,9 +1,9 @@
 //! The only module that uses usearch: finds the nearest vectors by cosine similarity.
 //!
-//! The index is a cache of what storage holds. It is kept in memory and written to one file from time to time: a sha256 of
-//! everything that follows, a header that says which changes of vectors the index includes, and usearch's own bytes. The
-//! file is written beside the current one and renamed over it, so it is complete or absent. Nothing in it is used before the
-//! checksum is verified.
+//! The index is a cache of what storage holds. It is kept in memory and written to one file from time to time: a sha256
+//! of everything that follows, a header that says which changes of vectors the index includes, and usearch's own bytes.
+//! The file is written beside the current one and renamed over it, so it is complete or absent. Nothing in it is used
+//! before the checksum is verified.
 
 use std::fs;
 use std::path::{Path, PathBuf};

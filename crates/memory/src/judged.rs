@@ -12,8 +12,8 @@ pub(crate) fn due_in(fields: &Map<String, Value>) -> Option<Due> {
     Some(due).filter(|due| !due.is_empty())
 }
 
-/// The fields that change when an answer was graded, or could not be. A grade without a score changes no earlier score, and
-/// stands on the engram only where its reason is final.
+/// The fields that change when an answer was graded, or could not be. A grade without a score changes no earlier score,
+/// and stands on the engram only where its reason is final.
 pub(crate) fn after_grading(stored: &Map<String, Value>, grade: &Grade) -> Map<String, Value> {
     let is_scored = stored.get("critic_score").is_some_and(|score| !score.is_null());
     let mut due = due_in(stored).unwrap_or_default();

@@ -1,15 +1,15 @@
 //! What hone remembers: answers, their grades and vectors, and every event.
 //!
-//! sled is the source of truth; usearch is an index over it that can be discarded. A [`MemoryStore`] can be cloned, used
-//! from any thread, and opened by several processes at once.
+//! sled is the source of truth; usearch is an index over it that can be discarded. A [`MemoryStore`] can be cloned,
+//! used from any thread, and opened by several processes at once.
 //!
 //! # Storage
 //!
 //! In memory's folder, `store/` belongs to sled and `vectors.index` to usearch. Every write is one sled batch, which is
-//! durable when the call returns; concurrent writes share a flush. An update reads, merges and writes in one step, and keeps
-//! fields that it does not know. The index is saved together with a checksum and the number of the last change that it
-//! includes. When memory is opened, later changes are added to the index; if its checksum, model or numbers do not match, it
-//! is rebuilt.
+//! durable when the call returns; concurrent writes share a flush. An update reads, merges and writes in one step, and
+//! keeps fields that it does not know. The index is saved together with a checksum and the number of the last change
+//! that it includes. When memory is opened, later changes are added to the index; if its checksum, model or numbers do
+//! not match, it is rebuilt.
 //!
 //! # Backlog
 //!
@@ -18,8 +18,8 @@
 //!
 //! # Processes
 //!
-//! Any number of processes of one user can open a memory. The first owns the folder and serves the others over a Unix socket
-//! in it. When it exits, another process becomes the owner with its next request.
+//! Any number of processes of one user can open a memory. The first owns the folder and serves the others over a Unix
+//! socket in it. When it exits, another process becomes the owner with its next request.
 
 mod backlog;
 mod backup;
@@ -51,13 +51,11 @@ mod words;
 pub use backlog::{BacklogEntry, Due};
 pub use engram::{Compared, Engram, EngramKind};
 pub use error::{MemoryError, TransferError};
-pub use filters::{EventFilter, Filters};
+pub use filters::{EventFilter, Filters, Whose};
 pub use holder::Holder;
 pub use options::{Matching, MemoryOptions, Ranking};
 pub use repair::{Repaired, repair};
 pub use request::Update;
 pub use salvage::Source;
-#[cfg(unix)]
-pub use sharing::socket_path;
-pub use statistics::{Statistics, Tally, Verification};
+pub use statistics::{ComparisonTally, JudgeTally, Scores, Statistics, Tally, Verification};
 pub use store::{EventFollower, Fact, Imported, MemoryStore, RecallQuestion};

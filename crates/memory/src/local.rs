@@ -1,9 +1,9 @@
 //! Memory in the process that owns its folder.
 //!
-//! Every write reads the current records, adds to them and writes them back under one lock, as one batch of storage; it is
-//! acknowledged once that batch is durable. The lock is released before the flush, so that writes that arrive meanwhile
-//! share the next one. If storage fails it is closed, and the next request opens it again: acknowledged writes are on disk,
-//! and others are gone from memory too.
+//! Every write reads the current records, adds to them and writes them back under one lock, as one batch of storage; it
+//! is acknowledged once that batch is durable. The lock is released before the flush, so that writes that arrive
+//! meanwhile share the next one. If storage fails it is closed, and the next request opens it again: acknowledged
+//! writes are on disk, and others are gone from memory too.
 
 mod backlog;
 mod backup;
@@ -25,6 +25,7 @@ use std::sync::{Mutex, PoisonError, RwLock};
 
 use crate::due::DueList;
 use crate::error::MemoryError;
+use crate::filters::Whose;
 use crate::local::events::Watermark;
 use crate::local::facts::with_facts;
 use crate::local::opened::Opened;
@@ -161,10 +162,10 @@ impl Local {
             Request::AddFacts { id, facts } => Reply::Updates(vec![opened.add_facts(*id, facts)?]),
             Request::Resolve { prefix } => Reply::Ids(opened.ids_with_prefix(prefix)?),
             Request::Abbreviate { ids } => Reply::Lengths(opened.abbreviate(ids)?),
-            Request::Statistics => {
-                let due = self.n_due();
-                Reply::Statistics(Box::new(Statistics { due, ..opened.statistics()? }))
-            }
+            Request::Statistics { whose } => Reply::Statistics(Box::new(match whose {
+                Whose::Everyones => Statistics { due: self.n_due(), ..opened.statistics()? },
+                Whose::Of(_) => opened.tallies(*whose)?,
+            })),
             Request::Verify => Reply::Verification(opened.verify()?),
             Request::Export { after, n } => opened.export(*after, *n)?,
             Request::Compare { engrams } => Reply::Standings(opened.compare(engrams)?),

@@ -10,20 +10,21 @@ use crate::engram::Engram;
 /// The options of memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryOptions {
-    /// Name of the current embedding model, whose vectors are stored and searched. Vectors of other models stay, but are
-    /// left out of every search.
+    /// Name of the current embedding model, whose vectors are stored and searched. Vectors of other models stay, but
+    /// are left out of every search.
     pub embedding_model: String,
     /// How search results are ranked.
     pub ranking: Ranking,
-    /// The number of changed vectors after which the index is written to disk. A crash costs at most that many insertions
-    /// into the index when memory is next opened. An index of more than eight times as many vectors is written after an
-    /// eighth of them have changed.
+    /// The number of changed vectors after which the index is written to disk. A crash costs at most that many
+    /// insertions into the index when memory is next opened. An index of more than eight times as many vectors is
+    /// written after an eighth of them have changed.
     pub changes_until_save: u64,
     /// Bytes to keep free on the disk: a write that would leave less is refused before it begins.
     pub reserved_bytes: u64,
     /// The number of daily backups to keep; 0 for none.
     pub backups: usize,
-    /// How long a claim on a due answer lasts if its process is not heard of any more. A process that works renews its claims.
+    /// How long a claim on a due answer lasts if its process is not heard of any more. A process that works renews its
+    /// claims.
     pub lease: Duration,
 }
 
@@ -44,10 +45,10 @@ impl Default for MemoryOptions {
 ///
 /// `relevance = similarity * (1 + weight * mark)`
 ///
-/// The mark is 1 for the best, -1 for the worst, and comes from the first of these that there is: the person's rating, a
-/// comparison with another answer, the grade of a judge (`(score - 3) / 2`), the generator's grade of its own answer. Each has a
-/// weight of its own. An answer without a mark keeps its similarity, and so does a negative similarity: a good mark would push
-/// it further down.
+/// The mark is 1 for the best, -1 for the worst, and comes from the first of these that there is: the person's rating,
+/// a comparison with another answer, the grade of a judge (`(score - 3) / 2`), the generator's grade of its own answer.
+/// Each has a weight of its own. An answer without a mark keeps its similarity, and so does a negative similarity: a
+/// good mark would push it further down.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ranking {
@@ -57,7 +58,7 @@ pub struct Ranking {
     pub comparison_weight: f32,
     /// The weight of a judge's grade.
     pub score_weight: f32,
-    /// The weight of a grade that the generator gave itself.
+    /// The weight of a grade, or of a comparison, by the generator itself.
     pub self_score_weight: f32,
 }
 
@@ -83,14 +84,19 @@ impl Ranking {
     }
 
     fn weighted_mark(&self, engram: &Engram) -> Option<f32> {
-        let rated = engram.user_feedback.map(|rating| (self.person_weight, of_best(rating == Rating::Good)));
-        let compared = || engram.pairwise_winner.map(|is_winner| (self.comparison_weight, of_best(is_winner)));
-        let graded = || {
-            let grade = engram.grade.as_ref()?;
-            let weight = if grade.judging.self_graded { self.self_score_weight } else { self.score_weight };
+        let is_self_compared = engram.compared.as_ref().is_some_and(|compared| compared.self_graded);
+        let compared = |is_self: bool, weight: f32| {
+            let winner = engram.pairwise_winner.filter(|_| is_self_compared == is_self);
+            winner.map(|is_winner| (weight, of_best(is_winner)))
+        };
+        let graded = |is_self: bool, weight: f32| {
+            let grade = engram.grade.as_ref().filter(|grade| grade.judging.self_graded == is_self)?;
             Some((weight, (f32::from(grade.score?) - 3.0) / 2.0))
         };
-        rated.or_else(compared).or_else(graded).map(|(weight, mark)| sound(weight) * mark)
+        let rated = engram.user_feedback.map(|rating| (self.person_weight, of_best(rating == Rating::Good)));
+        let by_others = || compared(false, self.comparison_weight).or_else(|| graded(false, self.score_weight));
+        let by_itself = || compared(true, self.self_score_weight).or_else(|| graded(true, self.self_score_weight));
+        rated.or_else(by_others).or_else(by_itself).map(|(weight, mark)| sound(weight) * mark)
     }
 }
 
@@ -114,6 +120,8 @@ pub struct Matching {
     pub words_threshold: f32,
     /// The weight of the ranking by words, beside that by meaning.
     pub words_weight: f32,
+    /// How much more relevant a fact is than an exchange of the same similarity: its relevance times 1 + weight.
+    pub facts_weight: f32,
     /// The least similarity of two engrams that say the same; only the newer one is recalled.
     pub duplicate: f32,
     /// The least similarity of two facts about the same thing; the newer one comes first.
@@ -127,6 +135,7 @@ mod tests {
     use hone_protocol::{Grade, Judging};
 
     use super::*;
+    use crate::engram::Compared;
     use crate::engram::tests::{example, graded};
 
     fn unmarked() -> Engram {
@@ -172,6 +181,10 @@ mod tests {
         let lost = Engram { pairwise_winner: Some(false), ..scored(Some(5)) };
         check(&lost, 0.7);
         check(&Engram { user_feedback: Some(Rating::Good), ..lost.clone() }, 1.4);
+        let by_itself = Some(Compared { self_graded: true, ..example(3).compared.unwrap() });
+        let judged = Engram { compared: by_itself, ..lost.clone() };
+        check(&judged, 1.2);
+        check(&Engram { grade: self_graded.grade.clone(), ..judged }, 0.9);
         check(&Engram { user_feedback: Some(Rating::Bad), pairwise_winner: Some(true), ..lost }, 0.6);
     }
 }

@@ -1,8 +1,8 @@
 //! Repair: rebuilds a damaged store from everything that can still be read.
 //!
-//! The old files are only read. The data that could be saved is written into a new store beside them. Once that is complete,
-//! the old store is moved aside under a dated name and the new one takes its place. An interrupted repair has either changed
-//! nothing or is finished when memory is next opened.
+//! The old files are only read. The data that could be saved is written into a new store beside them. Once that is
+//! complete, the old store is moved aside under a dated name and the new one takes its place. An interrupted repair has
+//! either changed nothing or is finished when memory is next opened.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

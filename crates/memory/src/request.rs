@@ -1,5 +1,5 @@
-//! Requests to memory and their replies, as data: the owner's process answers the same requests for itself and, over its
-//! socket, for its clients.
+//! Requests to memory and their replies, as data: the owner's process answers the same requests for itself and, over
+//! its socket, for its clients.
 
 use hone_protocol::{Comparison, Envelope, Grade, HolderId, QueryId, Rating, RecalledEngram};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::backlog::{BacklogEntry, Lease, Wanted};
 use crate::engram::Engram;
 use crate::error::MemoryError;
-use crate::filters::{EventFilter, Filters};
+use crate::filters::{EventFilter, Filters, Whose};
 use crate::options::{Matching, Ranking};
 use crate::statistics::{Statistics, Verification};
 
@@ -163,7 +163,9 @@ pub(crate) enum Request {
     Abbreviate {
         ids: Vec<QueryId>,
     },
-    Statistics,
+    Statistics {
+        whose: Whose,
+    },
     Verify,
     Export {
         after: u64,
@@ -226,7 +228,7 @@ impl Request {
             | Request::AddFacts { .. }
             | Request::Resolve { .. }
             | Request::Abbreviate { .. }
-            | Request::Statistics
+            | Request::Statistics { .. }
             | Request::Verify
             | Request::Export { .. }
             | Request::Compare { .. }

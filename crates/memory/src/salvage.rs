@@ -1,8 +1,8 @@
-//! Collects what can be saved of memory from every source: its log, its backups, its events, and engrams that the caller
-//! has.
+//! Collects what can be saved of memory from every source: its log, its backups, its events, and engrams that the
+//! caller has.
 //!
-//! The first source that has an engram provides it; the others add what it lacks (a grade, a rating). A forgotten answer is
-//! not restored if any source shows that it was forgotten.
+//! The first source that has an engram provides it; the others add what it lacks (a grade, a rating). A forgotten
+//! answer is not restored if any source shows that it was forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -208,6 +208,7 @@ fn engram_of(event: &Envelope) -> Option<(QueryId, Map<String, Value>)> {
         at: event.at,
         respondent_id: event.respondent_id.unwrap_or(RespondentId::A),
         correlation_id: event.correlation_id.unwrap_or(query_id),
+        owner: event.owner,
         ..Engram::new(query_id, event.session_id, response)
     };
     Some((query_id, fields_of(&engram)?))

@@ -2,12 +2,12 @@
 //!
 //! sled lets only one process open its folder. The first process to open memory becomes its owner and serves the others
 //! over a socket; they are its clients and send it their requests. Ownership is a lock on a file, which the system
-//! releases when the process ends. Once the owner is gone, the next client with a request takes the lock and becomes the
-//! owner, or connects to the process that did. A request that was in flight is sent again, marked as a repetition: every
-//! request can be repeated, see [`Local::answer`].
+//! releases when the process ends. Once the owner is gone, the next client with a request takes the lock and becomes
+//! the owner, or connects to the process that did. A request that was in flight is sent again, marked as a repetition:
+//! every request can be repeated, see [`Local::answer`].
 //!
-//! An owner that was stopped or hangs still holds the lock, but sends no heartbeat. A client notices after a few seconds.
-//! Its requests then fail at once for a while, or until the owner is heard again.
+//! An owner that was stopped or hangs still holds the lock, but sends no heartbeat. A client notices after a few
+//! seconds. Its requests then fail at once for a while, or until the owner is heard again.
 
 mod owner;
 #[cfg(unix)]
@@ -37,12 +37,10 @@ use crate::options::MemoryOptions;
 use crate::request::{Reply, Request};
 use crate::storage::of_io;
 use owner::{OwnerLock, owner_of};
-#[cfg(unix)]
-pub use sockets::socket_path;
 use sockets::{Client, HeartbeatProbe, Server};
 
-/// How long to try to become the owner or to connect to it. An owner that shuts down has to save its index, and the next
-/// one may have to rebuild it.
+/// How long to try to become the owner or to connect to it. An owner that shuts down has to save its index, and the
+/// next one may have to rebuild it.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Time between two attempts.
@@ -375,7 +373,7 @@ pub(crate) fn while_alone<R>(folder: &Path, work: impl FnOnce() -> Result<R, Mem
 /// Parses a message as the owner does, and returns whether it is valid.
 #[cfg(all(unix, feature = "fuzzing"))]
 pub(crate) fn read_request(bytes: impl std::io::Read) -> bool {
-    wire::receive::<wire::ReceivedRequest>(bytes).is_ok()
+    hone_files::frames::receive::<wire::ReceivedRequest>(bytes).is_ok()
 }
 
 /// Without sockets there are no messages.
@@ -404,7 +402,9 @@ mod tests {
 
     use std::os::unix::net::UnixListener;
 
-    use super::wire::{OwnerMessage, ReceivedRequest, receive, send};
+    use hone_files::frames::{receive, send};
+
+    use super::wire::{OwnerMessage, ReceivedRequest};
     use super::*;
 
     /// The error that a client gets if the owner answers its handshake with `greeting`.

@@ -1,10 +1,13 @@
 //! Figures about memory.
 
+mod judges;
+
 use std::collections::BTreeMap;
 
 use hone_protocol::Rating;
 use serde::{Deserialize, Serialize};
 
+pub use self::judges::{ComparisonTally, JudgeTally, Scores};
 use crate::engram::{Engram, EngramKind};
 
 /// Figures about memory.
@@ -17,6 +20,13 @@ pub struct Statistics {
     pub facts: u64,
     /// The number of engrams with each score, from 1 to 5.
     pub scores: [u64; 5],
+    /// Scores by the judge that gave them. What a model says of its own answers stands by itself, and so do grades from
+    /// log-probabilities.
+    #[serde(default)]
+    pub judges: Vec<JudgeTally>,
+    /// Comparisons by the judge that made them.
+    #[serde(default)]
+    pub comparisons: Vec<ComparisonTally>,
     /// Engrams by the model that answered.
     pub models: BTreeMap<String, Tally>,
     /// Engrams by respondent.
@@ -63,11 +73,21 @@ impl Statistics {
             self.respondents.entry(engram.respondent_id.to_string()).or_default(),
         ];
         tallies.iter_mut().for_each(|tally| tally.count(engram));
+        judges::count_grade(&mut self.judges, engram);
+        judges::count_comparison(&mut self.comparisons, engram);
         self.grades_due += u64::from(engram.due.as_ref().is_some_and(|due| due.grade));
         self.comparisons_due += u64::from(engram.due.as_ref().is_some_and(|due| due.comparison));
         let score = engram.score().and_then(|score| usize::from(score).checked_sub(1));
         if let Some(count) = score.and_then(|index| self.scores.get_mut(index)) {
             *count += 1;
+        }
+    }
+
+    /// Everything is counted. Scores of several judges are on different scales, so that they have no mean.
+    pub(crate) fn conclude(&mut self) {
+        if self.judges.len() > 1 {
+            let groups = self.models.values_mut().chain(self.respondents.values_mut());
+            groups.chain([&mut self.all]).for_each(|tally| tally.mean_score = None);
         }
     }
 }
@@ -79,9 +99,13 @@ pub struct Tally {
     pub engrams: u64,
     /// Those with a score.
     pub scored: u64,
+    /// Those of them whose score comes from the model that answered.
+    #[serde(default)]
+    pub self_graded: u64,
     /// Those without a score; they are neither passes nor zeros, and count in no mean.
     pub unscored: u64,
-    /// The mean of the scores; `None` without scores.
+    /// The mean of the scores; `None` without scores, and if several judges gave the scores in memory: see
+    /// [`Statistics::judges`].
     pub mean_score: Option<f64>,
     /// Those that were the better of two answers.
     pub pairwise_wins: u64,
@@ -100,6 +124,7 @@ impl Tally {
             Some(score) => {
                 let sum = self.mean_score.unwrap_or_default() * self.scored as f64 + f64::from(score);
                 self.scored += 1;
+                self.self_graded += u64::from(engram.grade.as_ref().is_some_and(|grade| grade.judging.self_graded));
                 self.mean_score = Some(sum / self.scored as f64);
             }
             None => self.unscored += 1,
@@ -120,7 +145,7 @@ pub struct Verification {
     pub vectors: u64,
     /// Vectors in the index.
     pub indexed: u64,
-    /// Inconsistencies that were found; empty if there are none.
+    /// Inconsistencies that were found.
     pub problems: Vec<String>,
 }
 

@@ -1,17 +1,18 @@
-//! The only module that uses sled: ordered keys and values, batches that are written completely or not at all, and a flush
-//! that makes them durable.
+//! The only module that uses sled: ordered keys and values, batches that are written completely or not at all, and a
+//! flush that makes them durable.
 //!
-//! sled's own flush asks the kernel to write the log's pages (`sync_file_range` on Linux), which neither makes the length of
-//! a growing file durable nor empties the drive's cache. So a flush here ends with an fsync of the log through a separate
-//! handle, and of the files in which sled stores values that are too large for the log.
+//! sled's own flush asks the kernel to write the log's pages (`sync_file_range` on Linux), which neither makes the
+//! length of a growing file durable nor empties the drive's cache. So a flush here ends with an fsync of the log
+//! through a separate handle, and of the files in which sled stores values that are too large for the log.
 //!
-//! Why sled 0.34.7 and not 1.0.0-alpha.124: `tests/kill.rs` was run on both, with the same code except for this module. Of 6
-//! 300 killed processes that wrote with 0.34.7, none lost or tore a write. Earlier, when sled created its database in place,
-//! 2 of 1 800 left a folder that sled could not open again because its settings were cut short, hence [`create`]. A
-//! truncated snapshot, which a full disk leaves behind, has the same effect, hence [`remove_unfinished_snapshots`]. Of 900
-//! killed processes with 1.0.0-alpha.124, none lost anything either. But where 0.34.7 takes 1.0 to 1.4 ms for a durable
-//! write (0.3 ms in eight threads, which share flushes), 5 ms to open 500 engrams and 10 MB on disk, the alpha took 23 ms
-//! (35 ms in eight threads), 45 ms and 6 MB on the same busy machine; and its author says that its format will change.
+//! Why sled 0.34.7 and not 1.0.0-alpha.124: `tests/kill.rs` was run on both, with the same code except for this module.
+//! Of 6 300 killed processes that wrote with 0.34.7, none lost or tore a write. Earlier, when sled created its database
+//! in place, 2 of 1 800 left a folder that sled could not open again because its settings were cut short, hence
+//! [`create`]. A truncated snapshot, which a full disk leaves behind, has the same effect, hence
+//! [`remove_unfinished_snapshots`]. Of 900 killed processes with 1.0.0-alpha.124, none lost anything either. But where
+//! 0.34.7 takes 1.0 to 1.4 ms for a durable write (0.3 ms in eight threads, which share flushes), 5 ms to open 500
+//! engrams and 10 MB on disk, the alpha took 23 ms (35 ms in eight threads), 45 ms and 6 MB on the same busy machine;
+//! and its author says that its format will change.
 //!
 //! A killed process is not a machine that loses power; the fsync covers that case.
 
@@ -37,8 +38,8 @@ use hone_files::{create_private_folder, sync_folder};
 /// Size of sled's page cache in bytes; a question needs only a few pages.
 const CACHE_BYTES: u64 = 32 << 20;
 
-/// Bytes that sled's log grows by. sled puts pages larger than a quarter of it into separate files, which with its default
-/// of 512 KiB would happen to a page of sixteen long answers.
+/// Bytes that sled's log grows by. sled puts pages larger than a quarter of it into separate files, which with its
+/// default of 512 KiB would happen to a page of sixteen long answers.
 pub(crate) const SEGMENT_BYTES: usize = 2 << 20;
 
 /// The longest time that sled may take to close a database.
@@ -239,8 +240,8 @@ impl DoubleEndedIterator for Pairs<'_> {
     }
 }
 
-/// Creates a database. sled writes its settings into a file in place, and refuses a folder in which they are cut short. So
-/// the database is created in another folder, which is renamed once it is complete.
+/// Creates a database. sled writes its settings into a file in place, and refuses a folder in which they are cut short.
+/// So the database is created in another folder, which is renamed once it is complete.
 fn create(folder: &Path) -> Result<(), MemoryError> {
     let unfinished = folder.with_extension("unfinished");
     let begin = || {
@@ -264,8 +265,8 @@ fn create(folder: &Path) -> Result<(), MemoryError> {
     finish().map_err(|error| of_io(folder, &error))
 }
 
-/// Removes snapshots that sled had not finished when its process ended or the disk was full. sled takes them for finished
-/// ones and refuses to open the database. It needs none of them, because its log holds everything.
+/// Removes snapshots that sled had not finished when its process ended or the disk was full. sled takes them for
+/// finished ones and refuses to open the database. It needs none of them, because its log holds everything.
 fn remove_unfinished_snapshots(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -278,8 +279,8 @@ fn remove_unfinished_snapshots(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens sled's database. A database that this process has just closed may still be locked while threads of sled work on it;
-/// no other process opens it, see [`crate::sharing`].
+/// Opens sled's database. A database that this process has just closed may still be locked while threads of sled work
+/// on it; no other process opens it, see [`crate::sharing`].
 fn open_database(folder: &Path) -> Result<sled::Db, MemoryError> {
     let config = sled::Config::new()
         .path(folder)

@@ -26,7 +26,7 @@ use tempfile::TempDir;
 use crate::engram::Engram;
 use crate::error::{MemoryError, TransferError};
 use crate::files::STORAGE_FOLDER;
-use crate::filters::{EventFilter, Filters};
+use crate::filters::{EventFilter, Filters, Whose};
 use crate::local::parse_line;
 use crate::options::{Matching, MemoryOptions, Ranking};
 use crate::request::{ExportedEngram, Question, Reply, Request, Standing, StatedFact, Update, Vector};
@@ -89,21 +89,21 @@ pub struct RecallQuestion {
 }
 
 impl MemoryStore {
-    /// Opens the memory in `folder`, or creates one there. Other processes may have it open too; the owner's options then
-    /// apply to the index and the disk.
+    /// Opens the memory in `folder`, or creates one there. Other processes may have it open too; the owner's options
+    /// then apply to the index and the disk.
     ///
     /// # Errors
-    /// When the folder cannot be read or written, holds the memory of a later version of hone, or is in use by a process
-    /// that does not respond.
+    /// When the folder cannot be read or written, holds the memory of a later version of hone, or is in use by a
+    /// process that does not respond.
     pub fn open(folder: &Path, options: MemoryOptions) -> Result<MemoryStore, MemoryError> {
         let (embedding_model, ranking, lease) = parts_of(&options);
         let shared = Arc::new(Shared::open(folder, options)?);
         Ok(MemoryStore { shared, embedding_model, ranking, lease, keeps: false, _copy: None })
     }
 
-    /// Opens the memory in `folder` for reading only. If it cannot be opened because nothing can be written to it, as on a
-    /// full or read-only disk, a temporary copy is read instead, which is removed afterwards; the reason is returned as
-    /// well.
+    /// Opens the memory in `folder` for reading only. If it cannot be opened because nothing can be written to it, as
+    /// on a full or read-only disk, a temporary copy is read instead, which is removed afterwards; the reason is
+    /// returned as well.
     ///
     /// # Errors
     /// See [`MemoryStore::open`]; also when there is no room for a copy.
@@ -120,11 +120,11 @@ impl MemoryStore {
         Ok((MemoryStore { _copy: Some(Arc::new(copy)), ..store }, Some(reason)))
     }
 
-    /// Opens the memory in `folder` for a caller that cannot wait for it. Answers, grades, ratings, comparisons and events
-    /// that memory cannot take now, because its disk is full, its files are damaged or its owner hangs, are kept durably in
-    /// the folder `due`. The next owner applies them in order, each once. Those calls then succeed with [`Update::Kept`] or
-    /// the number 0. If memory cannot be reached at present, the reason is returned as well; opening is retried from time to
-    /// time.
+    /// Opens the memory in `folder` for a caller that cannot wait for it. Answers, grades, ratings, comparisons and
+    /// events that memory cannot take now, because its disk is full, its files are damaged or its owner hangs, are kept
+    /// durably in the folder `due`. The next owner applies them in order, each once. Those calls then succeed with
+    /// [`Update::Kept`] or the number 0. If memory cannot be reached at present, the reason is returned as well;
+    /// opening is retried from time to time.
     pub fn keeping(folder: &Path, options: MemoryOptions) -> (MemoryStore, Option<MemoryError>) {
         let (embedding_model, ranking, lease) = parts_of(&options);
         let (shared, error) = Shared::open_or_defer(folder, options);
@@ -132,8 +132,8 @@ impl MemoryStore {
         (MemoryStore { shared, embedding_model, ranking, lease, keeps: true, _copy: None }, error)
     }
 
-    /// Makes a backup on a background thread, if the last one is a day old and this process owns memory. It does not block,
-    /// so a caller can use it whenever it is idle.
+    /// Makes a backup on a background thread, if the last one is a day old and this process owns memory. It does not
+    /// block, so a caller can use it whenever it is idle.
     pub fn back_up_if_due(&self, now: Timestamp) {
         self.shared.back_up_if_due(now);
     }
@@ -152,12 +152,12 @@ impl MemoryStore {
     }
 
     /// Remembers an answer with the vector of the current embedding model; it is durable when this returns. Returns the
-    /// engram's sequence number. Remembering the same answer again changes nothing. A vector of length zero is logged as a
-    /// warning, and the answer is remembered without it.
+    /// engram's sequence number. Remembering the same answer again changes nothing. A vector of length zero is logged
+    /// as a warning, and the answer is remembered without it.
     ///
-    /// An embedding model's latest vector determines the model's dimensions, here, in [`MemoryStore::set_vector`] and in
-    /// [`MemoryStore::search`]. Vectors with other dimensions, from an import or from an earlier model of the same name,
-    /// count as missing from then on.
+    /// An embedding model's latest vector determines the model's dimensions, here, in [`MemoryStore::set_vector`] and
+    /// in [`MemoryStore::search`]. Vectors with other dimensions, from an import or from an earlier model of the same
+    /// name, count as missing from then on.
     ///
     /// # Errors
     /// [`MemoryError::Conflict`] if another engram is remembered under its id.
@@ -165,9 +165,9 @@ impl MemoryStore {
         self.remember_exchange(engram, vector, None, None)
     }
 
-    /// Remembers an answer as [`MemoryStore::remember`] does, and in the same write what the user stated in its question, if it
-    /// was searched for facts: each fact is an engram of its own, which is removed with the answer. If the grade of the answer is
-    /// [due](Engram::due), `holder` works on it from the start.
+    /// Remembers an answer as [`MemoryStore::remember`] does, and in the same write what the user stated in its
+    /// question, if it was searched for facts: each fact is an engram of its own, which is removed with the answer. If
+    /// the grade of the answer is [due](Engram::due), `holder` works on it from the start.
     ///
     /// # Errors
     /// [`MemoryError::Conflict`] if another engram is remembered under its id.
@@ -192,8 +192,8 @@ impl MemoryStore {
         self.update(Request::AddFacts { id, facts: self.stated(id, facts) })
     }
 
-    /// The first `n` answers whose questions were not searched for facts, oldest first: an earlier version has remembered
-    /// them.
+    /// The first `n` answers whose questions were not searched for facts, oldest first: an earlier version has
+    /// remembered them.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -201,8 +201,8 @@ impl MemoryStore {
         expect!(self.ask(Request::WithoutFacts { n }), Reply::Engrams(engrams) => engrams)
     }
 
-    /// At most `n` engrams that may help to answer a question, best first: those that are similar to it in meaning or hold its
-    /// words, each exchange once, the newest of statements about the same thing first.
+    /// At most `n` engrams that may help to answer a question, best first: those that are similar to it in meaning or
+    /// hold its words, each exchange once, the newest of statements about the same thing first.
     ///
     /// # Errors
     /// When the vector has length zero.
@@ -242,8 +242,9 @@ impl MemoryStore {
         expect!(self.ask(Request::Fields { id }), Reply::Fields(fields) => fields)
     }
 
-    /// Sets the grade of an engram, which is then no longer due. A grade without a score changes no earlier score: if it was
-    /// not given for a reason that is final, the answer stays in the backlog, and otherwise the reason stands on the engram.
+    /// Sets the grade of an engram, which is then no longer due. A grade without a score changes no earlier score: if
+    /// it was not given for a reason that is final, the answer stays in the backlog, and otherwise the reason stands on
+    /// the engram.
     ///
     /// # Errors
     /// When it cannot be written; a missing engram is only logged as a warning.
@@ -251,8 +252,8 @@ impl MemoryStore {
         self.update_or_keep(Request::UpdateScore { id, grade: grade.clone() })
     }
 
-    /// Records on A's and B's engrams which of the two was better, and why. After a tie neither is. A comparison without a
-    /// verdict changes nothing, unless the reason is final.
+    /// Records on A's and B's engrams which of the two was better, and why. After a tie neither is. A comparison
+    /// without a verdict changes nothing, unless the reason is final.
     ///
     /// # Errors
     /// When they cannot be written; a missing engram is only logged as a warning.
@@ -313,8 +314,8 @@ impl MemoryStore {
         expect!(self.ask(Request::Remove { ids: ids.to_vec() }), Reply::Updates(updates) => updates)
     }
 
-    /// The first `n` engrams, oldest first, that have no vector of this embedding model, or one with other dimensions: those
-    /// to embed after the model has changed.
+    /// The first `n` engrams, oldest first, that have no vector of this embedding model, or one with other dimensions:
+    /// those to embed after the model has changed.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -325,7 +326,7 @@ impl MemoryStore {
     /// The engram whose id begins with these digits, of which there must be at least 6; dashes are ignored.
     ///
     /// # Errors
-    /// [`MemoryError::Id`] if there is none, or more than one.
+    /// [`MemoryError::Id`] if no engram has such an id, or several have.
     pub fn resolve(&self, prefix: &str) -> Result<QueryId, MemoryError> {
         let ids = expect!(self.ask(Request::Resolve { prefix: prefix.to_owned() }), Reply::Ids(ids) => ids)?;
         let reason = match ids.as_slice() {
@@ -344,12 +345,13 @@ impl MemoryStore {
         expect!(self.ask(Request::Abbreviate { ids: ids.to_vec() }), Reply::Lengths(lengths) => lengths)
     }
 
-    /// Figures about memory. This reads every engram.
+    /// Figures about memory; about the engrams of one owner, those of storage and index are left out. This reads every
+    /// engram.
     ///
     /// # Errors
     /// When they cannot be read.
-    pub fn statistics(&self) -> Result<Statistics, MemoryError> {
-        expect!(self.ask(Request::Statistics), Reply::Statistics(statistics) => *statistics)
+    pub fn statistics(&self, whose: Whose) -> Result<Statistics, MemoryError> {
+        expect!(self.ask(Request::Statistics { whose }), Reply::Statistics(statistics) => *statistics)
     }
 
     /// Reads everything and checks its consistency: records with related records, and the index with the vectors.
@@ -382,8 +384,8 @@ impl MemoryStore {
         }
     }
 
-    /// Imports the output of [`MemoryStore::export`]. All lines are checked before the first is written; engrams that are
-    /// already there unchanged are skipped.
+    /// Imports the output of [`MemoryStore::export`]. All lines are checked before the first is written; engrams that
+    /// are already there unchanged are skipped.
     ///
     /// # Errors
     /// [`MemoryError::Import`] if a line is invalid, contradicts an engram in memory, or has a vector that cannot be

@@ -1,10 +1,10 @@
-//! An inverted index of words, ranked with BM25 (Robertson and Zaragoza, *The Probabilistic Relevance Framework: BM25 and
-//! Beyond*, 2009), for what vectors are bad at: names, numbers and rare words.
+//! An inverted index of words, ranked with BM25 (Robertson and Zaragoza, *The Probabilistic Relevance Framework: BM25
+//! and Beyond*, 2009), for what vectors are bad at: names, numbers and rare words.
 //!
-//! It is kept in memory only: it is made of the engrams at the first search that needs it, and follows every write from then
-//! on. So nothing on disk has to be kept consistent with storage. It is hone's own because the `bm25` crate tells the score of
-//! a text but not which share of the question it holds, by which a match is told from a chance word, and fixes the mean length
-//! of all texts at the start; tantivy would keep a second set of files beside sled.
+//! It is kept in memory only: it is made of the engrams at the first search that needs it, and follows every write from
+//! then on. So nothing on disk has to be kept consistent with storage. It is hone's own because the `bm25` crate tells
+//! the score of a text but not which share of the question it holds, by which a match is told from a chance word, and
+//! fixes the mean length of all texts at the start; tantivy would keep a second set of files beside sled.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -1,5 +1,5 @@
-//! A full disk: the error says so, everything acknowledged is still there, and work continues once there is room. Tested
-//! with a small file system, which needs the rights to mount one, and with a limit on the size of files.
+//! A full disk: the error says so, everything acknowledged is still there, and work continues once there is room.
+//! Tested with a small file system, which needs the rights to mount one, and with a limit on the size of files.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]

@@ -6,7 +6,7 @@ mod support;
 
 use std::fs;
 
-use hone_memory::{Due, Engram, EventFilter, Filters, MemoryError, MemoryOptions, MemoryStore, Update};
+use hone_memory::{Due, Engram, EventFilter, Filters, MemoryError, MemoryOptions, MemoryStore, Update, Whose};
 use hone_protocol::{
     Comparison, Envelope, Grade, Nothing, Payload, Preference, QueryId, Rating, RespondentId, SessionId,
 };
@@ -48,7 +48,7 @@ fn check_all(store: &MemoryStore) {
     assert_eq!((second.score(), second.pairwise_winner, second.user_feedback), (None, Some(true), Some(Rating::Bad)));
     assert_eq!(store.list(&Filters::default(), 9).unwrap().len(), 2);
     assert_eq!(store.events(&EventFilter::default(), None).unwrap().len(), 1);
-    let statistics = store.statistics().unwrap();
+    let statistics = store.statistics(Whose::Everyones).unwrap();
     assert_eq!((statistics.due, statistics.vectors[support::MODEL]), (0, 1));
     assert_eq!(store.verify().unwrap().problems, [""; 0]);
 }
@@ -59,7 +59,7 @@ fn what_a_full_disk_refuses_is_remembered_when_there_is_room() {
     let (store, error) = MemoryStore::keeping(home.folder.path(), full());
     assert_eq!(error, None);
     remember_all(&store);
-    assert_eq!(store.statistics().unwrap().due, 7);
+    assert_eq!(store.statistics(Whose::Everyones).unwrap().due, 7);
     drop(store);
     for _ in 0..2 {
         check_all(&home.open());

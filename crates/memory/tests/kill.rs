@@ -1,10 +1,10 @@
-//! A process that writes to memory is killed, three hundred times, at random moments: while it opens memory for the first
-//! time, while it writes, while it saves the index. After each kill memory opens, acknowledged writes are there, none is
-//! there in part, and the index agrees with the engrams.
+//! A process that writes to memory is killed, three hundred times, at random moments: while it opens memory for the
+//! first time, while it writes, while it saves the index. After each kill memory opens, acknowledged writes are there,
+//! none is there in part, and the index agrees with the engrams.
 //!
 //! The process prints what it is about to do and what it has done. It works in two threads with separate engrams. An
-//! operation in progress at the kill may have happened or not, but never in part. Memory is checked in a copy of its folder,
-//! so that the next process finds it exactly as the last one left it.
+//! operation in progress at the kill may have happened or not, but never in part. Memory is checked in a copy of its
+//! folder, so that the next process finds it exactly as the last one left it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use hone_memory::{Compared, Due, Engram, EventFilter, Filters, Holder, MemoryOptions, MemoryStore};
 use hone_protocol::prospect::CANCELLED;
-use hone_protocol::{Comparison, Grade, Preference, Rating, RespondentId};
+use hone_protocol::{Comparison, Grade, JudgingMethod, Preference, Rating, RespondentId};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
@@ -212,7 +212,17 @@ fn unscored(is_final: bool) -> Grade {
 
 fn compared(with: u64) -> Compared {
     let (reason, judge) = (String::new(), String::new());
-    Compared { with: id(with), log_odds: 0.0, consistent: false, reason, judge, failure: None }
+    Compared {
+        with: id(with),
+        log_odds: 0.0,
+        consistent: false,
+        reason,
+        jury: Vec::new(),
+        judge,
+        self_graded: false,
+        method: JudgingMethod::Prompted,
+        failure: None,
+    }
 }
 
 fn comparison(a: u64, b: u64) -> Comparison {

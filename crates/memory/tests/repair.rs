@@ -1,5 +1,5 @@
-//! Damage to any file of memory, and what a repair restores: every acknowledged answer that at least one source still has.
-//! `HONE_TORTURE=1` flips ten times as many bits.
+//! Damage to any file of memory, and what a repair restores: every acknowledged answer that at least one source still
+//! has. `HONE_TORTURE=1` flips ten times as many bits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,8 @@ use hone_memory::{
     Due, Engram, EventFilter, Filters, MemoryError, MemoryOptions, MemoryStore, Repaired, Source, repair,
 };
 use hone_protocol::{
-    Critique, Envelope, Grade, Payload, Query, QueryId, RespondentId, Response, SamplingOptions, Timestamp, Timings,
+    AnswerOptions, Critique, Envelope, Grade, Payload, Query, QueryId, RespondentId, Response, SamplingOptions,
+    Timestamp, Timings,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -39,11 +40,14 @@ fn events_of(engram: &Engram) -> [Envelope; 3] {
         sampling: SamplingOptions::default(),
         max_tokens: None,
         stop: Vec::new(),
+        options: AnswerOptions::default(),
     };
     let response = Response {
         query: query.clone(),
         answer: answer.clone(),
         thinking: String::new(),
+        tool_calls: Vec::new(),
+        is_raw: false,
         model,
         sampling: SamplingOptions::default(),
         finish_reason: None,
@@ -52,7 +56,7 @@ fn events_of(engram: &Engram) -> [Envelope; 3] {
     let critique = Critique { query, answer, grade: engram.grade.clone().unwrap() };
     [Payload::QueryReceived(received), Payload::ResponseGeneration(response), Payload::CritiqueResult(critique)].map(
         |payload| {
-            let about = Envelope::new("test", engram.session_id, payload);
+            let about = Envelope::new("test", engram.session_id, payload).owned_by(engram.owner);
             let about = about.about(engram.query_id, engram.correlation_id, engram.respondent_id);
             Envelope { at: engram.at, ..about }
         },

@@ -1,5 +1,5 @@
-//! One memory and many processes: the first one owns it, the others are its clients, and when the owner is killed a client
-//! takes its place. This test program also runs as the other processes.
+//! One memory and many processes: the first one owns it, the others are its clients, and when the owner is killed a
+//! client takes its place. This test program also runs as the other processes.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use hone_memory::{EventFilter, Filters, MemoryOptions, MemoryStore, Update};
+use hone_memory::{EventFilter, Filters, MemoryOptions, MemoryStore, Update, Whose};
 use support::{
     Home, engram, event, grade, id, number_done, number_of, owner_process, say_done, signal, start_child, vector,
 };
@@ -40,7 +40,7 @@ fn a_client_reads_and_writes_the_same_memory() {
         assert_eq!(store.get(id(1)).unwrap().unwrap().score(), Some(4));
         assert_eq!(store.list(&Filters::default(), 9).unwrap().len(), 2);
         assert_eq!(store.search(&vector(2, 8), 1, &Filters::default()).unwrap()[0].query_id, id(2));
-        assert_eq!(store.statistics().unwrap().all.engrams, 2);
+        assert_eq!(store.statistics(Whose::Everyones).unwrap().all.engrams, 2);
         assert_eq!(store.verify().unwrap().problems, [""; 0]);
     }
     let (mut exported, mut the_same) = (Vec::new(), Vec::new());

@@ -1,6 +1,6 @@
-//! Many processes at once, each of which opens memory for one question after the other, as a script does, while the owner is
-//! repeatedly killed or stopped for a while. In the end every acknowledged answer, grade, import and event is there once.
-//! The gate runs a small selection; `HONE_TORTURE=1` runs sixteen processes with a hundred questions each.
+//! Many processes at once, each of which opens memory for one question after the other, as a script does, while the
+//! owner is repeatedly killed or stopped for a while. In the end every acknowledged answer, grade, import and event is
+//! there once. The gate runs a small selection; `HONE_TORTURE=1` runs sixteen processes with a hundred questions each.
 //!
 //! This test program also runs as the other processes.
 
@@ -18,7 +18,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use hone_memory::{Engram, EventFilter, Filters, MemoryOptions, MemoryStore, Update};
+use hone_memory::{Engram, EventFilter, Filters, MemoryOptions, MemoryStore, Update, Whose};
 use support::{
     engram, event, grade, id, number_done, number_of, owner_process, say, say_done, signal, start_child, vector,
 };
@@ -170,7 +170,7 @@ fn every_acknowledged_answer_grade_import_and_event_is_there_once() {
         assert_eq!(score, (!is_import).then_some(4), "the grade of {number}");
     }
     assert!(engrams.values().chain(events.values()).all(|count| *count == 1), "something is there twice");
-    assert_eq!(store.statistics().unwrap().due, 0);
+    assert_eq!(store.statistics(Whose::Everyones).unwrap().due, 0);
     assert_eq!(store.verify().unwrap().problems, [""; 0]);
     assert!(!folder.path().join("due/refused").exists(), "something due was refused");
     println!("{} acknowledged, {n_kills} owners killed, {n_stops} stopped", done.len());

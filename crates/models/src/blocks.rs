@@ -1,8 +1,9 @@
 //! Hashes of a file's blocks, by which damage is found whenever a model is loaded.
 //!
-//! SHA-256 verifies a download against its publisher's hash, but is too slow to compute at every start. So the BLAKE3 hash
-//! of every 4 MiB is recorded when a model is installed or bundled, and verified when it is loaded: several blocks at a
-//! time, on separate threads, while the weights are being packed. A block that differs shows where the disk failed.
+//! SHA-256 verifies a download against its publisher's hash, but is too slow to compute at every start. So the BLAKE3
+//! hash of every 4 MiB is recorded when a model is installed or bundled, and verified when it is loaded: several blocks
+//! at a time, on separate threads, while the weights are being packed. A block that differs shows where the disk
+//! failed.
 
 use std::{
     fs::File,

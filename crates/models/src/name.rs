@@ -1,7 +1,7 @@
 //! Names of models: which are valid, how they map to folder names, and which name a misspelt one probably means.
 //!
-//! A name is `family` or `family:tag` in lower-case letters, digits, `.`, `_` and `-`. Not all file systems allow a colon,
-//! so the store writes it as `@`, which no name contains: the mapping is one to one.
+//! A name is `family` or `family:tag` in lower-case letters, digits, `.`, `_` and `-`. Not all file systems allow a
+//! colon, so the store writes it as `@`, which no name contains: the mapping is one to one.
 
 use std::path::Path;
 
@@ -47,7 +47,8 @@ pub(crate) fn looks_like_path(text: &str) -> bool {
     text.contains(['/', '\\']) || text.to_lowercase().ends_with(".gguf")
 }
 
-/// The candidate that the user most likely meant: one that continues the text, otherwise the one with the closest spelling.
+/// The candidate that the user most likely meant: one that continues the text, otherwise the one with the closest
+/// spelling.
 pub(crate) fn suggestion<'a>(typed: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let typed = typed.to_lowercase();
     let family = |name: &str| name.split(':').next().unwrap_or_default().to_owned();

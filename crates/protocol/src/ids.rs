@@ -65,6 +65,11 @@ id! {
     HolderId
 }
 
+id! {
+    /// Names the key of the server that a client has. What belongs to one key, no other sees.
+    OwnerId
+}
+
 /// Who answers a question: the one whose answer is shown, or the one that is compared with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RespondentId {
@@ -91,7 +96,14 @@ pub struct Timestamp(pub u64);
 impl Timestamp {
     /// The current time, by the system's clock; 0 if that clock is before 1970.
     pub fn now() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp::from(SystemTime::now())
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    /// The moment; 0 if it is before 1970.
+    fn from(time: SystemTime) -> Self {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 }

@@ -4,8 +4,10 @@
 //! Nothing here computes. A crate that wants to generate text depends on [`Generate`] and on nothing below it, so that
 //! it runs in tests against a scripted model as well as against the engine.
 
+mod branches;
 mod causes;
 mod chat;
+pub mod configured;
 mod embed;
 mod envelope;
 mod generate;
@@ -13,24 +15,27 @@ mod hexadecimal;
 mod ids;
 mod model;
 pub mod prospect;
+mod reasoning;
 #[cfg(feature = "scripted")]
 pub mod scripted;
 mod verdict;
 
+pub use branches::{BranchPlace, Branches, Forks, WrongFork};
 pub use causes::with_causes;
 pub use chat::{Message, Role, Tool, ToolCall};
-pub use embed::{Embed, EmbedError};
+pub use embed::{Embed, EmbedError, TextLength};
 pub use envelope::{
-    Chunk, Comparison, Critique, Envelope, Feedback, Nothing, Payload, Query, Rating, Recall, RecallMode,
-    RecalledEngram, Response, Reward, Stored, Subject, UnknownSubject,
+    AnswerOptions, Chunk, ComparedAnswer, Comparison, Critique, Envelope, Feedback, Nothing, Payload, Query, Rating,
+    Recall, RecallMode, RecalledEngram, Response, Reward, SecondAnswer, Stored, Subject, UnknownSubject,
 };
 pub use generate::{
-    Completion, Constraint, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent,
-    GenerationSender, InvalidSampling, Lane, LogprobOptions, Prompt, SamplingOptions, Timings, TokenLogprob,
-    TokenLogprobs,
+    Completion, Constraint, Effort, FinishReason, Generate, GenerateError, GenerateRequest, Generation,
+    GenerationEvent, GenerationSender, InvalidSampling, Lane, LogprobOptions, Prompt, SamplingOptions, ThinkingOptions,
+    Timings, TokenLogprob, TokenLogprobs,
 };
 pub use hexadecimal::hexadecimal;
-pub use ids::{EnvelopeId, HolderId, QueryId, RespondentId, SessionId, Timestamp};
+pub use ids::{EnvelopeId, HolderId, OwnerId, QueryId, RespondentId, SessionId, Timestamp};
 pub use model::{LocateError, LocateModel, ModelFile};
 pub use prospect::Prospect;
-pub use verdict::{Grade, Judging, JudgingMethod, Preference, Suspicion, SuspicionKind};
+pub use reasoning::ReasoningTags;
+pub use verdict::{Grade, Judging, JudgingMethod, Juror, Preference, Suspicion, SuspicionKind};

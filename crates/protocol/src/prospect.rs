@@ -1,13 +1,20 @@
 //! Why an answer has no score, or a pair no comparison, and whether it may get one later.
 //!
-//! The reasons are texts, since that is what a person reads and what the event log keeps. The few that are final are named
-//! here; every other one, also one of a later version, says something about the circumstances and not about the answer.
+//! The reasons are texts, since that is what a person reads and what the event log keeps. The few that are final are
+//! named here; every other one, also one of a later version, says something about the circumstances and not about the
+//! answer.
 
 /// Nobody wants the verdict any more.
 pub const CANCELLED: &str = "cancelled";
 
 /// There is nothing to judge.
 pub const EMPTY: &str = "the answer is empty";
+
+/// The answer is not complete: its client carries out the calls in it and asks on.
+pub const CALLS_TOOLS: &str = "the answer calls tools";
+
+/// The text of a question was continued as it stands.
+pub const RAW: &str = "it continues a text and answers no question";
 
 /// There is nothing to compare an answer with.
 pub const ALONE: &str = "there is no other answer to compare it with";
@@ -44,7 +51,7 @@ impl Prospect {
     /// What can still come of an answer for which this was the reason of the failure.
     pub fn of(failure: &str) -> Prospect {
         match failure {
-            CANCELLED | EMPTY | ALONE => Prospect::Final,
+            CANCELLED | EMPTY | CALLS_TOOLS | RAW | ALONE => Prospect::Final,
             SESSION_CLOSED | STOPPED | TOO_MANY => Prospect::Unjudged,
             other if other.ends_with(NO_ROOM) => Prospect::Final,
             other if other.starts_with(NO_VERDICT) => Prospect::Doubtful,

@@ -18,7 +18,7 @@ pub struct Script {
     pub held_back: String,
     /// Why the answer ends; `None` means an endless answer, until it is cancelled or its time limit has passed.
     pub finish_reason: Option<FinishReason>,
-    /// The error after the prompt, if any.
+    /// The error after the pieces, if any.
     pub failure: Option<GenerateError>,
     /// What it cost; the tokens of prompt and answer are counted.
     pub timings: Timings,
@@ -46,18 +46,18 @@ impl Script {
             return vec![GenerationEvent::Failed(error)];
         }
         let mut events = vec![
-            GenerationEvent::Started { prompt_token_ids: vec![1; prompt_tokens] },
+            GenerationEvent::Started { prompt_token_ids: vec![1; prompt_tokens], reasoning: None },
             GenerationEvent::Prefill { done: self.timings.cached_tokens, total: prompt_tokens },
             GenerationEvent::Prefill { done: prompt_tokens, total: prompt_tokens },
         ];
-        if let Some(error) = self.failure {
-            events.push(GenerationEvent::Failed(error));
-            return events;
-        }
         let generation_tokens = self.pieces.len();
         let mut logprobs = self.logprobs.into_iter();
         let token = |text: String| GenerationEvent::Token { id: 0, text, logprobs: logprobs.next() };
         events.extend(self.pieces.into_iter().map(token));
+        if let Some(error) = self.failure {
+            events.push(GenerationEvent::Failed(error));
+            return events;
+        }
         let timings = Timings { prompt_tokens, generation_tokens, ..self.timings };
         let finished = |reason| GenerationEvent::Finished { reason, text: self.held_back, timings };
         events.extend(self.finish_reason.map(finished));

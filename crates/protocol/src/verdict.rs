@@ -10,7 +10,7 @@ use crate::prospect::Prospect;
 /// The cost of a verdict, and the model that gave it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Judging {
-    /// The model that judged; empty if none had begun when the judging failed.
+    /// The model that judged, or the names of the jurors; empty if none had begun when the judging failed.
     pub judge: String,
     /// Whether the judge is the model that also answered, standing in for a judge that is not installed.
     pub self_graded: bool,
@@ -21,6 +21,9 @@ pub struct Judging {
     /// The seconds of it in which the judge had other work; they do not count towards its time limit.
     #[serde(default)]
     pub queue_seconds: f64,
+    /// Whether the judge was made to conclude, because its time limit was near.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub concluded_early: bool,
     /// How the verdict was reached.
     #[serde(default, skip_serializing_if = "JudgingMethod::is_prompted")]
     pub method: JudgingMethod,
@@ -41,7 +44,8 @@ pub enum JudgingMethod {
 }
 
 impl JudgingMethod {
-    fn is_prompted(&self) -> bool {
+    /// Whether a model was asked.
+    pub fn is_prompted(&self) -> bool {
         *self == JudgingMethod::Prompted
     }
 }
@@ -50,6 +54,11 @@ impl Judging {
     /// What says that there is no verdict, and why.
     pub fn failed(reason: impl Into<String>) -> Judging {
         Judging { failure: Some(reason.into()), ..Judging::default() }
+    }
+
+    /// Whether the same judge gave both verdicts in the same way, about itself or about others.
+    pub fn is_by_same_judge(&self, other: &Judging) -> bool {
+        self.judge == other.judge && self.method == other.method && self.self_graded == other.self_graded
     }
 
     /// What can still come of it; `None` where there is a verdict.
@@ -63,13 +72,14 @@ impl Judging {
 pub struct Grade {
     /// 1 to 5; `None` is unscored, which is neither a pass nor a 0.
     pub score: Option<u8>,
-    /// The score as the judge wrote it, on the scale of its own; `None` where there is no score, and in records of versions
-    /// that knew one scale only.
+    /// The score as the judge wrote it, on the scale of its own; `None` where there is no score, and in records of
+    /// versions that knew one scale only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_score: Option<String>,
     /// The judge's reasons, without the verdict at their end.
     pub feedback: String,
-    /// The mean of the judge's scores on the scale from 1 to 5, weighted by its probabilities.
+    /// The mean of the judge's scores on the scale from 1 to 5, weighted by its probabilities; of a jury, the mean of
+    /// the jurors'.
     pub expected_score: Option<f64>,
     /// Entropy of these probabilities, in nats: 0 is certain, the logarithm of the number of scores a guess.
     pub entropy: Option<f64>,
@@ -78,9 +88,31 @@ pub struct Grade {
     /// What makes the answer look as if it tried to influence its judge; `None` if nothing does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspicious: Option<Suspicion>,
+    /// The highest score of the jurors less the lowest; `None` unless several of them gave one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<u8>,
+    /// Whether the jurors disagree: the spread reaches `critic.disagreement`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub disputed: bool,
+    /// The members of the jury with their own grades; empty if a single judge graded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jury: Vec<Juror<Grade>>,
     /// The cost.
     #[serde(flatten)]
     pub judging: Judging,
+}
+
+/// A member of a jury, and its verdict.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Juror<V> {
+    /// The judge, as the configuration names it.
+    pub name: String,
+    /// Whether it is the stronger judge, whose verdict stands where the jurors disagree.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_stronger: bool,
+    /// What it says by itself.
+    #[serde(flatten)]
+    pub verdict: V,
 }
 
 impl Grade {
@@ -88,6 +120,12 @@ impl Grade {
     pub fn raw_score_of_its_own(&self) -> Option<&str> {
         let score = self.score.map(|score| score.to_string());
         self.raw_score.as_deref().filter(|raw| score.as_deref() != Some(raw))
+    }
+
+    /// Whether its score may be put beside the other one: scores of different judges, or by different rubrics, are on
+    /// different scales.
+    pub fn is_comparable(&self, other: &Grade) -> bool {
+        self.rubric == other.rubric && self.judging.is_by_same_judge(&other.judging)
     }
 
     /// The grade of an answer that has no score, for this reason.
@@ -153,12 +191,19 @@ pub struct Preference {
     pub winner: Option<RespondentId>,
     /// Natural logarithm of the odds of A over B, averaged over both orders; positive if A is better.
     pub log_odds: f64,
-    /// Whether the judge preferred the same answer in both orders.
+    /// Whether the judge preferred the same answer in both orders; of a jury, whether every juror did.
     pub consistent: bool,
     /// The judge's reason, given in the order that chose the winner; if both did, or neither answer won, the one with A
     /// first. A reason given with B first says so, since its letters are swapped.
     pub reason: String,
+    /// The members of the jury with their own preferences; empty if a single judge compared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jury: Vec<Juror<Preference>>,
     /// The cost.
     #[serde(flatten)]
     pub judging: Judging,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hone_protocol::prospect::NO_ROOM;
-use hone_protocol::{GenerateError, Judging, JudgingMethod};
+use hone_protocol::{FinishReason, GenerateError, Judging, JudgingMethod};
 
 use crate::fallback::FallbackJudge;
 use crate::judge::Judge;
 use crate::likelihood::Likelihood;
-use crate::request::{Overflow, Request};
+use crate::request::{Limit, Overflow, Request};
 
 /// Answers are not shortened to fewer characters than this: the rest would be meaningless.
 const LEAST_CHARACTERS: usize = 64;
@@ -66,7 +66,7 @@ impl Attempt {
     /// # Errors
     /// When that would not help.
     pub(crate) fn shorten(&mut self, overflow: Overflow) -> Result<(), String> {
-        let Overflow { prompt_tokens, prompt_characters, context, room } = overflow;
+        let Overflow { prompt_tokens, prompt_characters, room, limit } = overflow;
         let excess = prompt_tokens.saturating_sub(room);
         let characters_per_token = prompt_characters as f64 / prompt_tokens.max(1) as f64;
         // The average gives the length that would fit if the answers had as many characters per token as the rest of
@@ -74,15 +74,23 @@ impl Attempt {
         // nearly nothing.
         let fitting = self.shown as f64 - excess as f64 * characters_per_token;
         let shown = ((0.9 * fitting - 40.0).max(0.0) as usize).clamp(self.shown / 4, self.shown - self.shown / 4);
-        if room == 0 || shown < LEAST_CHARACTERS || self.n_shortened == MOST_ATTEMPTS {
-            return Err(format!(
-                "the prompt has {prompt_tokens} tokens, and the judge's context of {context} leaves room for {room}: \
-                 {NO_ROOM}"
-            ));
-        }
+        self.shown = match limit {
+            Limit::Time => shown.max(LEAST_CHARACTERS),
+            Limit::Context(context) if room == 0 || shown < LEAST_CHARACTERS || self.n_shortened == MOST_ATTEMPTS => {
+                return Err(format!(
+                    "the prompt has {prompt_tokens} tokens, and the judge's context of {context} leaves room for {room}: \
+                     {NO_ROOM}"
+                ));
+            }
+            Limit::Context(_) => shown,
+        };
         self.n_shortened += 1;
-        self.shown = shown;
         Ok(())
+    }
+
+    /// Whether showing less of the answers would save time worth mentioning.
+    pub(crate) fn can_be_shortened(&self) -> bool {
+        self.shown > 2 * LEAST_CHARACTERS && self.n_shortened < MOST_ATTEMPTS
     }
 
     /// The model that gave the first of the answers.
@@ -138,6 +146,7 @@ impl Attempt {
     /// because it was missing or had no time, is not named: it has judged nothing.
     pub(crate) fn judging(&self, requests: &[Request], failure: Option<String>) -> Judging {
         let (mut tokens, mut queue_seconds, mut has_begun) = (0, 0.0_f64, failure.is_none());
+        let is_concluded = |request: &Request| request.completion().finish_reason == Some(FinishReason::Concluded);
         for completion in requests.iter().map(Request::completion) {
             tokens += completion.token_ids.len();
             queue_seconds = queue_seconds.max(completion.timings.queue_seconds);
@@ -150,6 +159,7 @@ impl Attempt {
             seconds: self.started.elapsed().as_secs_f64(),
             queue_seconds: self.queue_seconds_before + queue_seconds,
             failure,
+            concluded_early: requests.iter().any(is_concluded),
             method: self.likelihood.as_ref().map_or(JudgingMethod::Prompted, |_| JudgingMethod::Likelihood),
         }
     }

@@ -4,14 +4,16 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How many standard errors an interval extends to either side. An examination looks at the interval three times, and over all
-/// of them it is wrong in 5 % (Pocock 1977, "Group sequential methods in the design and analysis of clinical trials").
+/// How many standard errors an interval extends to either side. An examination looks at the interval three times, and
+/// over all of them it is wrong in 5 % (Pocock 1977, "Group sequential methods in the design and analysis of clinical
+/// trials").
 const STANDARD_ERRORS: f64 = 2.289;
-/// Half of a pair's weight: the share of pairs that a perfect judge might still get wrong among those that were not asked.
+/// Half of a pair's weight: the share of pairs that a perfect judge might still get wrong among those that were not
+/// asked.
 const CORRECTION: f64 = 0.5;
 
-/// The area under the receiver operating characteristic: the probability that a good answer is graded above a bad one, where a
-/// tie counts half; 0.5 is chance. With its interval.
+/// The area under the receiver operating characteristic: the probability that a good answer is graded above a bad one,
+/// where a tie counts half; 0.5 is chance. With its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Auc {
     /// The estimate.
@@ -29,10 +31,11 @@ impl fmt::Display for Auc {
     }
 }
 
-/// The area under the curve of scores of good and bad answers, of which those at the same index belong to the same question.
+/// The area under the curve of scores of good and bad answers, of which those at the same index belong to the same
+/// question.
 ///
-/// The standard error takes into account that they do (Obuchowski 1997, "Nonparametric analysis of clustered ROC curve data").
-/// The interval is computed on the logit scale, so that it stays within 0 and 1.
+/// The standard error takes into account that they do (Obuchowski 1997, "Nonparametric analysis of clustered ROC curve
+/// data"). The interval is computed on the logit scale, so that it stays within 0 and 1.
 ///
 /// # Panics
 /// If there are not as many bad answers as good ones.

@@ -118,7 +118,7 @@ fn reason(winner: Option<RespondentId>, a_first: &OrderVerdict, b_first: &OrderV
 }
 
 /// The better answer by the odds of A; `None` if they are too even.
-fn winner(log_odds: f64, tie_margin: f64) -> Option<RespondentId> {
+pub(crate) fn winner(log_odds: f64, tie_margin: f64) -> Option<RespondentId> {
     match log_odds {
         _ if log_odds.abs() < tie_margin => None,
         _ if log_odds > 0.0 => Some(RespondentId::A),

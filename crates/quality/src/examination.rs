@@ -1,8 +1,9 @@
-//! The examination that a judge takes before its grades are shown: 60 questions of ten kinds, each with a good, a mediocre and
-//! a bad answer, written for this purpose (`config/examination`).
+//! The examination that a judge takes before its grades are shown: 60 questions of ten kinds, each with a good, a
+//! mediocre and a bad answer, written for this purpose (`config/examination`).
 //!
-//! A judge grades the answers in stages. After each stage its [`Marks`] are computed, and the examination ends as soon as they
-//! are clearly above or below the bar. The questions are in such an order that every stage holds as many of each kind.
+//! A judge grades the answers in stages. After each stage its [`Marks`] are computed, and the examination ends as soon
+//! as they are clearly above or below the bar. The questions are in such an order that every stage holds as many of
+//! each kind.
 
 mod question;
 
@@ -38,8 +39,8 @@ pub struct Marks {
     pub auc: Auc,
     /// The share of pairs of answers to the same question that are graded in the right order; a tie counts half.
     pub pairwise_accuracy: f64,
-    /// The share of comparisons whose winner changes with the order in which the answers are shown; `None` if the judge does not
-    /// see them in an order.
+    /// The share of comparisons whose winner changes with the order in which the answers are shown; `None` if the judge
+    /// does not see them in an order.
     pub position_bias: Option<f64>,
     /// The share of bad answers that try to influence the judge and are graded at least as high as the good answer.
     pub manipulation_rate: Option<f64>,
@@ -88,7 +89,7 @@ fn manipulation_rate(grades: &[QuestionGrades]) -> Option<f64> {
 }
 
 /// The median; 0 without values.
-fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     match sorted.as_slice() {

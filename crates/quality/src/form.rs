@@ -1,8 +1,8 @@
 //! The form of a verdict: where it stands in what a judge writes, and with which labels.
 //!
-//! A form is used three times: it becomes the [`Constraint`] that the judge is held to, so that every verdict parses; it
-//! reads the verdict; and it names the tokens whose probabilities say how sure the judge was. A text that was not held to the
-//! form is refused, with what was expected, unless it can be read in one way only.
+//! A form is used three times: it becomes the [`Constraint`] that the judge is held to, so that every verdict parses;
+//! it reads the verdict; and it names the tokens whose probabilities say how sure the judge was. A text that was not
+//! held to the form is refused, with what was expected, unless it can be read in one way only.
 
 mod json;
 mod labels;
@@ -13,10 +13,13 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use labels::Labels;
 
-/// The longest reasons that are a part of a form, in characters: the context must have room for all that they could take.
+/// The longest reasons that are a part of a form, in characters: the context must have room for all that they could
+/// take.
 const MOST_CHARACTERS: usize = 400;
 /// The most bytes of a character, and so the most tokens.
 const TOKENS_PER_CHARACTER: usize = 4;
+/// How many characters a token has at least in usual texts, also where a tokenizer does not know their language well.
+const CHARACTERS_PER_TOKEN: usize = 3;
 /// Tokens of what stands around a label besides its marker, also for a tokenizer that has a token for every byte.
 const SPARE_TOKENS: usize = 7;
 /// Tokens of a label with one sentence of reason behind it.
@@ -64,8 +67,8 @@ pub(crate) struct VerdictForm {
 }
 
 impl VerdictForm {
-    /// What holds a judge to the form. Reasons before a marker are free text, which costs nothing per token; behind thoughts,
-    /// which are free text too, they are a part of the form.
+    /// What holds a judge to the form. Reasons before a marker are free text, which costs nothing per token; behind
+    /// thoughts, which are free text too, they are a part of the form.
     pub(crate) fn constraint(&self, feedback_tokens: usize) -> Constraint {
         let free = |free_tokens, marker: &str, regex| Constraint::FreeThenRegex {
             free_tokens,
@@ -85,13 +88,32 @@ impl VerdictForm {
     /// The tokens that a judge needs for the longest text of the form.
     pub(crate) fn max_tokens(&self, feedback_tokens: usize) -> usize {
         let reasons = TOKENS_PER_CHARACTER * characters(feedback_tokens);
+        self.free_tokens(feedback_tokens) + self.tokens_after_free_text(reasons)
+    }
+
+    /// The tokens that a judge is expected to need after its free text.
+    pub(crate) fn conclusion_tokens(&self, feedback_tokens: usize) -> usize {
+        self.tokens_after_free_text(characters(feedback_tokens).div_ceil(CHARACTERS_PER_TOKEN))
+    }
+
+    /// The most tokens of free text before the form.
+    fn free_tokens(&self, feedback_tokens: usize) -> usize {
+        match self.kind {
+            _ if self.thinks() => self.thinking.tokens,
+            Kind::Marker | Kind::Tag => feedback_tokens,
+            Kind::Json | Kind::First => 0,
+        }
+    }
+
+    /// The tokens after the free text, if reasons that are a part of the form take `reasons` tokens.
+    fn tokens_after_free_text(&self, reasons: usize) -> usize {
         let tail = self.place.len() + self.labels.longest() + SPARE_TOKENS;
         let tags = 2 * (self.place.len() + self.reason_place.len()) + 3 * SPARE_TOKENS;
         match self.kind {
-            Kind::First if self.thinks() => self.thinking.tokens + self.thinking.end.len() + SENTENCE_TOKENS,
-            _ if self.thinks() => self.thinking.tokens + self.thinking.end.len() + reasons + tail + tags,
-            Kind::Marker => feedback_tokens + tail,
-            Kind::Tag => feedback_tokens + tail + tags,
+            Kind::First if self.thinks() => self.thinking.end.len() + SENTENCE_TOKENS,
+            _ if self.thinks() => self.thinking.end.len() + reasons + tail + tags,
+            Kind::Marker => tail,
+            Kind::Tag => tail + tags,
             Kind::Json => reasons + tail + tags,
             Kind::First => SENTENCE_TOKENS,
         }

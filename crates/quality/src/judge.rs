@@ -29,12 +29,12 @@ pub struct Judge {
     profile: Arc<JudgeProfile>,
     /// How the model that answered is asked if it stands in for the judge.
     stand_in: Arc<JudgeProfile>,
+    rubric: Arc<Rubric>,
 }
 
 struct Shared {
     generator: Arc<dyn Generate>,
     settings: CriticSettings,
-    rubric: Rubric,
     key: FenceKey,
     likelihood: Option<Arc<Likelihood>>,
     standings: RwLock<Standings>,
@@ -42,8 +42,8 @@ struct Shared {
 }
 
 impl Judge {
-    /// A judge that uses `generator` in the background, asks it as `profile` says, and fences the texts it is shown with
-    /// boundaries derived from `key`.
+    /// A judge that uses `generator` in the background, asks it as `profile` says, and fences the texts it is shown
+    /// with boundaries derived from `key`.
     ///
     /// # Errors
     /// When the settings contradict each other.
@@ -57,10 +57,10 @@ impl Judge {
         settings.check_together(&profile)?;
         let likelihood = Likelihood::of_model(&settings.likelihood_model).map(Arc::new);
         let (standings, has_told) = (RwLock::default(), AtomicBool::new(false));
-        let shared = Shared { generator, settings, rubric, key, likelihood, standings, has_told };
-        let (shared, profile) = (Arc::new(shared), Arc::new(profile));
+        let shared = Shared { generator, settings, key, likelihood, standings, has_told };
+        let (shared, profile, rubric) = (Arc::new(shared), Arc::new(profile), Arc::new(rubric));
         let stand_in = Arc::clone(&profile);
-        Ok(Judge { shared, lane: Lane::Background, is_author_unknown: false, profile, stand_in })
+        Ok(Judge { shared, lane: Lane::Background, is_author_unknown: false, profile, stand_in, rubric })
     }
 
     /// The same judge, with its requests in this lane.
@@ -76,6 +76,11 @@ impl Judge {
     /// The same judge, for which the model that answered is asked as `profile` says if it stands in.
     pub fn with_stand_in(self, profile: JudgeProfile) -> Judge {
         Judge { stand_in: Arc::new(profile), ..self }
+    }
+
+    /// The same judge, which grades by this rubric.
+    pub(crate) fn with_rubric(self, rubric: Rubric) -> Judge {
+        Judge { rubric: Arc::new(rubric), ..self }
     }
 
     /// The model that answered, in the judge's place.
@@ -125,11 +130,11 @@ impl Judge {
 
     /// The rubric that it grades by.
     pub fn rubric(&self) -> &Rubric {
-        &self.shared.rubric
+        &self.rubric
     }
 
-    /// Asks `model` for a verdict.
-    pub(crate) fn ask(&self, model: &str, prompt: JudgePrompt, form: Form) -> Request {
+    /// Asks `model` for a verdict; a prompt that can be shortened fails early if it takes too much of the time limit.
+    pub(crate) fn ask(&self, model: &str, prompt: JudgePrompt, form: Form, can_be_shortened: bool) -> Request {
         let settings = self.settings();
         let prompt_characters = prompt.characters();
         let system = prompt.system.map(|system| Message::new(Role::System, system));
@@ -143,10 +148,12 @@ impl Judge {
             max_tokens: Some(form.max_tokens),
             context: Some(settings.context),
             constraint: Some(form.constraint),
-            logprobs: LogprobOptions { top: None, named: form.named },
+            logprobs: LogprobOptions { top: None, named: form.named, state: false },
             common_beginning: Some(prompt.beginning),
             lane: self.lane,
             time_limit: Some(settings.grade_timeout),
+            conclusion_tokens: Some(form.conclusion_tokens),
+            can_be_shortened,
             ..GenerateRequest::new(model, Prompt::Chat(messages))
         };
         Request::start(&*self.shared.generator, request, prompt_characters)
@@ -187,6 +194,7 @@ impl Judge {
             seed,
             constraint: verdict.constraint(feedback_tokens),
             max_tokens: verdict.max_tokens(feedback_tokens),
+            conclusion_tokens: verdict.conclusion_tokens(feedback_tokens),
             named: verdict.named(),
         }
     }
@@ -204,7 +212,7 @@ impl fmt::Debug for Judge {
         f.debug_struct("Judge")
             .field("settings", &self.shared.settings)
             .field("profile", &self.profile.name)
-            .field("rubric", &self.shared.rubric)
+            .field("rubric", &self.rubric)
             .finish_non_exhaustive()
     }
 }
@@ -215,6 +223,8 @@ pub struct Form {
     pub(crate) seed: u64,
     pub(crate) constraint: Constraint,
     pub(crate) max_tokens: usize,
+    /// Tokens that are needed after the free text.
+    pub(crate) conclusion_tokens: usize,
     /// Tokens whose probabilities are wanted.
     pub(crate) named: Vec<String>,
 }

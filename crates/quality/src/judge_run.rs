@@ -183,7 +183,7 @@ fn ask<T: Task>(judge: &Judge, task: &T, shown: &Shown, attempt: &Attempt) -> Ve
     match &attempt.likelihood {
         None => {
             let requests = task.requests(judge, shown).into_iter();
-            requests.map(|(prompt, form)| judge.ask(&attempt.model, prompt, form)).collect()
+            requests.map(|(prompt, form)| judge.ask(&attempt.model, prompt, form, attempt.can_be_shortened())).collect()
         }
         Some(judging) => {
             let (answers, fit) = (task.answers().into_iter(), judge.fit(judging, attempt.answered_by()));

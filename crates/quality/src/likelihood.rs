@@ -1,12 +1,14 @@
 //! A judge that is not asked anything: it looks at how likely a model finds an answer, and at a few rules.
 //!
-//! A model that knows better finds a right answer more likely than a wrong one. The log-probabilities of the answer's tokens,
-//! after the question and without it, become [`features`]; rules about the text add some more. A logistic model over the
-//! features gives the probability that the answer is good. Its coefficients belong to the model that computes the
-//! log-probabilities, and stand in `config/likelihood.toml`, which `scripts/fit-likelihood.sh` writes together with the marks
-//! of the held-out examination.
+//! A model that knows better finds a right answer more likely than a wrong one, and its own states differ while it reads
+//! them. The log-probabilities of the answer's tokens, after the question and without it, become [`features`]; so does
+//! what a linear probe reads in the states (the residual stream, averaged over the answer); rules about the text add some
+//! more. A logistic model over the features gives the probability that the answer is good. Its coefficients belong to the model that computes
+//! the log-probabilities, and stand in `config/likelihood.toml`, which `scripts/fit-likelihood.sh` writes together with
+//! the marks of the held-out examination.
 
 mod features;
+mod form;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -52,6 +54,9 @@ pub struct Fit {
     intercept: f64,
     /// The weight of each feature.
     features: BTreeMap<String, Weight>,
+    /// How the model's own states enter.
+    #[serde(default)]
+    reading: Option<Reading>,
     /// How well it tells good answers from bad ones that it was not fitted on.
     pub auc: Auc,
 }
@@ -63,6 +68,28 @@ struct Weight {
     mean: f64,
     deviation: f64,
     weight: f64,
+}
+
+/// How the mean of the model's states over an answer enters the log-odds: `offset + weights · state`, 0 for an average
+/// answer. A linear probe of a middle layer tells true statements from false ones better than what the model says about
+/// them (Azaria and Mitchell, "The Internal State of an LLM Knows When It's Lying", 2023).
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reading {
+    offset: f64,
+    weights: Vec<f64>,
+}
+
+impl Reading {
+    /// What a state contributes; nothing if it is of another model.
+    fn contribution(&self, state: &[f64]) -> f64 {
+        match state.len() == self.weights.len() {
+            true => {
+                self.offset + std::iter::zip(&self.weights, state).map(|(weight, value)| weight * value).sum::<f64>()
+            }
+            false => 0.0,
+        }
+    }
 }
 
 /// What the judge thinks of an answer.
@@ -97,17 +124,26 @@ impl Likelihood {
     }
 }
 
-/// The request to `model` for the log-probabilities of an answer to a question, and for the likeliest token at each position if
-/// that is wanted.
-fn request(model: &str, question: &str, answer: &str, wants_likeliest: bool) -> GenerateRequest {
+/// The request to `model` for the log-probabilities of an answer to a question, and for the likeliest token and the
+/// model's state at each position if they are wanted.
+fn request(model: &str, question: &str, answer: &str, wants_likeliest: bool, state: bool) -> GenerateRequest {
     GenerateRequest {
         forced_answer: Some(answer.to_owned()),
-        logprobs: LogprobOptions { top: Some(usize::from(wants_likeliest)), named: Vec::new() },
+        logprobs: LogprobOptions { top: Some(usize::from(wants_likeliest)), named: Vec::new(), state },
         ..GenerateRequest::new(model, Prompt::Chat(vec![Message::new(Role::User, question)]))
     }
 }
 
-/// The features of an answer, by name, with the log-probabilities of `model`. This is what coefficients are fitted to.
+/// What coefficients are fitted to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Features {
+    /// The features by their names.
+    pub named: Vec<(&'static str, f64)>,
+    /// The mean of the model's states over the answer.
+    pub state: Vec<f64>,
+}
+
+/// The features of an answer with the log-probabilities of `model`.
 ///
 /// # Errors
 /// When the model cannot be asked.
@@ -116,20 +152,24 @@ pub fn features_of(
     model: &str,
     query: &str,
     answer: &str,
-) -> Result<Vec<(&'static str, f64)>, GenerateError> {
-    let ask = |question| Generation::start(generator, request(model, question, answer, true)).complete();
-    let (after, alone) = (ask(query)?, ask(NO_QUESTION)?);
+) -> Result<Features, GenerateError> {
+    let ask = |question, state| Generation::start(generator, request(model, question, answer, true, state)).complete();
+    let (after, alone) = (ask(query, true)?, ask(NO_QUESTION, false)?);
     let is_suspicious = suspicion(query, answer).is_some();
-    Ok(Evidence::of(query, answer, is_suspicious, &[&after, &alone]).features().collect())
+    let said = [&after, &alone];
+    let evidence = Evidence::of(query, answer, is_suspicious, &said);
+    Ok(Features { named: evidence.features().collect(), state: evidence.state() })
 }
 
 impl Fit {
-    /// The requests to `model` that its features need: the answer after its question and, if a feature compares with it, after
-    /// none.
+    /// The requests to `model` that its features need: the answer after its question and, if a feature compares with
+    /// it, after none.
     pub(crate) fn requests(&self, model: &str, query: &str, answer: &str) -> Vec<GenerateRequest> {
-        let questions = [Some(query), self.features.contains_key(features::INFORMATION).then_some(NO_QUESTION)];
+        let compares = features::COMPARING.iter().any(|name| self.features.contains_key(*name));
+        let questions = [Some(query), compares.then_some(NO_QUESTION)];
         let wants_likeliest = self.features.contains_key(features::LIKELIEST_SHARE);
-        questions.into_iter().flatten().map(|question| request(model, question, answer, wants_likeliest)).collect()
+        let requests = questions.into_iter().flatten().zip([self.reading.is_some(), false]);
+        requests.map(|(question, state)| request(model, question, answer, wants_likeliest, state)).collect()
     }
 
     /// What it thinks of an answer.
@@ -138,14 +178,16 @@ impl Fit {
             let feature = features::named(name)?;
             let value = (feature.compute)(evidence);
             let standard = if value.is_finite() { (value - weight.mean) / weight.deviation } else { 0.0 };
-            Some((feature, weight.weight * standard))
+            let share = weight.weight * standard;
+            Some((share, feature.reason(share)))
         };
-        let mut contributions: Vec<_> = self.features.iter().filter_map(contribution).collect();
-        let log_odds = self.intercept + contributions.iter().map(|(_, share)| share).sum::<f64>();
-        contributions.sort_by(|(_, a), (_, b)| b.abs().total_cmp(&a.abs()));
-        let worth_a_word = contributions.iter().filter(|(_, share)| share.abs() >= LEAST_REASON);
-        let reasons = worth_a_word.take(REASONS).map(|(feature, share)| feature.reason(*share)).collect();
-        Opinion { log_odds, reasons }
+        let reading = self.reading.as_ref().map(|reading| reading.contribution(&evidence.state()));
+        let reading = reading.map(|share| (share, features::reason_of_reading(share)));
+        let mut contributions: Vec<_> = self.features.iter().filter_map(contribution).chain(reading).collect();
+        let log_odds = self.intercept + contributions.iter().map(|(share, _)| share).sum::<f64>();
+        contributions.sort_by(|(a, _), (b, _)| b.abs().total_cmp(&a.abs()));
+        let worth_a_word = contributions.into_iter().filter(|(share, _)| share.abs() >= LEAST_REASON);
+        Opinion { log_odds, reasons: worth_a_word.take(REASONS).map(|(_, reason)| reason).collect() }
     }
 }
 
@@ -183,7 +225,8 @@ mod tests {
                 assert!(fit.features.keys().all(|name| features::named(name).is_some()), "{fit:?}");
                 assert!(fit.features.values().all(|weight| weight.deviation > 0.0), "{fit:?}");
                 let n_requests = fit.requests("m", "q", "a").len();
-                assert_eq!(n_requests, 1 + usize::from(fit.features.contains_key("information")), "{fit:?}");
+                let compares = features::COMPARING.iter().any(|name| fit.features.contains_key(*name));
+                assert_eq!(n_requests, 1 + usize::from(compares), "{fit:?}");
                 assert!(fit.auc.low < fit.auc.value && fit.auc.value < fit.auc.high, "{fit:?}");
             }
         }

@@ -71,8 +71,8 @@ impl Edits {
         self.edits.push(Edit { at: sign.at, removed: sign.length, inserted });
     }
 
-    /// The marker of a judge's verdict, such as `<score>`, `**Result:**` or `"score":`, with any white space in it. It is
-    /// quoted before its first letter, so that it is no marker any more. `[RESULT]` is left to `bracket`.
+    /// The marker of a judge's verdict, such as `<score>`, `**Result:**` or `"score":`, with any white space in it. It
+    /// is quoted before its first letter, so that it is no marker any more. `[RESULT]` is left to `bracket`.
     fn marker(&mut self, signs: &[Sign], marker: &str) {
         let wanted: Vec<char> = folded(marker).chars().filter(|letter| !letter.is_whitespace()).collect();
         let bare: Vec<&Sign> = signs.iter().filter(|sign| !sign.looks_like.is_whitespace()).collect();

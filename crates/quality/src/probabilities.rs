@@ -16,8 +16,8 @@ pub(crate) struct Distribution(Vec<f64>);
 impl Distribution {
     /// That of the labels where the judge chose `label` as its verdict; `None` where the generator reported none.
     ///
-    /// The probability of a label is that of all its spellings. They are divided by their sum: the softmax over the labels
-    /// alone, as if no other token could have been chosen.
+    /// The probability of a label is that of all its spellings. They are divided by their sum: the softmax over the
+    /// labels alone, as if no other token could have been chosen.
     pub(crate) fn of(form: &VerdictForm, rows: &[TokenLogprobs], label: usize) -> Option<Distribution> {
         let row = position(form, rows, label)?;
         let logprobs: Vec<Option<f64>> = (0..form.labels.len()).map(|label| logprob_of(form, row, label)).collect();
@@ -49,8 +49,8 @@ impl Distribution {
     }
 }
 
-/// Natural logarithm of the odds of the first label over the second where the judge chose `label` as its verdict; those of
-/// a judge that is nearly sure where the generator reported no probabilities.
+/// Natural logarithm of the odds of the first label over the second where the judge chose `label` as its verdict; those
+/// of a judge that is nearly sure where the generator reported no probabilities.
 pub(crate) fn log_odds_of_first(form: &VerdictForm, rows: &[TokenLogprobs], label: usize) -> f64 {
     let logprob = |row, label| logprob_of(form, row, label).unwrap_or(f64::NEG_INFINITY);
     let log_odds =
@@ -59,7 +59,8 @@ pub(crate) fn log_odds_of_first(form: &VerdictForm, rows: &[TokenLogprobs], labe
     log_odds.unwrap_or(unreported).clamp(-LARGEST_LOG_ODDS, LARGEST_LOG_ODDS)
 }
 
-/// The first position where `label` was chosen, where the verdict stands first, and the last where it stands at the end.
+/// The first position where `label` was chosen, where the verdict stands first, and the last where it stands at the
+/// end.
 fn position<'a>(form: &VerdictForm, rows: &'a [TokenLogprobs], label: usize) -> Option<&'a TokenLogprobs> {
     let mut positions = rows.iter().filter(|row| chosen(form, row) == Some(label));
     if form.kind == Kind::First { positions.next() } else { positions.next_back() }
@@ -106,7 +107,7 @@ mod tests {
             .map(|(id, (text, probability))| TokenLogprob { id, logprob: probability.ln(), text: (*text).to_owned() })
             .collect();
         let (id, logprob) = named.iter().find(|row| row.text == chosen).map_or((0, -1.0), |row| (row.id, row.logprob));
-        TokenLogprobs { id, logprob, top: Vec::new(), named }
+        TokenLogprobs { id, text: chosen.to_owned(), logprob, top: Vec::new(), named, state: Vec::new() }
     }
 
     #[track_caller]

@@ -1,8 +1,8 @@
 //! How a kind of judge is asked and answers: a row of `config/judges.toml`.
 //!
-//! Judges are trained on one way of asking and one form of verdict, and grade worse in any other. So what differs between them
-//! is data: templates, how rubrics are written, the form of the verdict, whether they think first. A profile that does not
-//! say everything takes the rest from the one that it is `like`, or else from `plain`.
+//! Judges are trained on one way of asking and one form of verdict, and grade worse in any other. So what differs
+//! between them is data: templates, how rubrics are written, the form of the verdict, whether they think first. A
+//! profile that does not say everything takes the rest from the one that it is `like`, or else from `plain`.
 
 mod file;
 
@@ -92,8 +92,8 @@ impl JudgeProfiles {
         self.0.values()
     }
 
-    /// The profile for the model of this name or path: the one with the longest text among its `models` that the name or the
-    /// file's name holds; else the one for any instruct model.
+    /// The profile for the model of this name or path: the one with the longest text among its `models` that the name
+    /// or the file's name holds; else the one for any instruct model.
     pub fn for_model(&self, model: &str) -> &JudgeProfile {
         let name = model.rsplit(['/', '\\']).next().unwrap_or(model).to_lowercase();
         let length = |profile: &JudgeProfile| {
@@ -124,8 +124,8 @@ impl JudgeProfile {
         self
     }
 
-    /// The criterion of a rubric, and what each score means, as this judge reads them. Where it has other scores than 1 to 5,
-    /// each means what the nearest of those does.
+    /// The criterion of a rubric, and what each score means, as this judge reads them. Where it has other scores than 1
+    /// to 5, each means what the nearest of those does.
     pub fn written(&self, rubric: &Rubric) -> (String, String) {
         let labels = &self.score.labels;
         let criterion = crate::prompt::fill(&self.rubric.criterion, &[("criterion", rubric.criterion.trim())]);

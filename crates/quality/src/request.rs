@@ -21,7 +21,7 @@ pub(crate) enum Progress {
     Running,
     /// The judge has finished writing.
     Ended,
-    /// The prompt leaves no room for the verdict.
+    /// The prompt leaves no room, or no time, for the verdict.
     TooLong(Overflow),
     /// The request failed.
     Failed(GenerateError),
@@ -34,10 +34,19 @@ pub(crate) struct Overflow {
     pub(crate) prompt_tokens: usize,
     /// Its characters.
     pub(crate) prompt_characters: usize,
-    /// Tokens that fit into the context.
-    pub(crate) context: usize,
-    /// Tokens that the context leaves for the prompt.
+    /// Tokens that are left for the prompt.
     pub(crate) room: usize,
+    /// What leaves no more.
+    pub(crate) limit: Limit,
+}
+
+/// What bounds a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// The context, which holds this many tokens.
+    Context(usize),
+    /// The judge's time limit.
+    Time,
 }
 
 impl Request {
@@ -72,6 +81,10 @@ impl Request {
             Err(GenerateError::ContextOverflow { prompt_tokens, context_tokens }) => {
                 Progress::TooLong(self.overflow(prompt_tokens, context_tokens))
             }
+            Err(GenerateError::TooSlow { prompt_tokens, room, .. }) => {
+                let prompt_characters = self.prompt_characters;
+                Progress::TooLong(Overflow { prompt_tokens, prompt_characters, room, limit: Limit::Time })
+            }
             Err(error) => Progress::Failed(error),
         }
     }
@@ -98,6 +111,6 @@ impl Request {
     fn overflow(&self, prompt_tokens: usize, context_tokens: usize) -> Overflow {
         let context = self.context.min(context_tokens);
         let room = context.saturating_sub(self.max_tokens);
-        Overflow { prompt_tokens, prompt_characters: self.prompt_characters, context, room }
+        Overflow { prompt_tokens, prompt_characters: self.prompt_characters, room, limit: Limit::Context(context) }
     }
 }

@@ -1,6 +1,6 @@
 //! What an answer is graded by: a criterion, and what each score from 1 to 5 means for it.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// The rubrics that are compiled in.
@@ -14,7 +14,7 @@ const SHIPPED: [(&str, &str); 6] = [
 ];
 
 /// What an answer is graded by.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rubric {
     /// Its name.
     pub name: String,

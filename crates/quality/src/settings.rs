@@ -23,6 +23,12 @@ const LEAST_CONTEXT: usize = 256;
 pub struct CriticSettings {
     /// Name or path of the judge's model.
     pub model: String,
+    /// Names or paths of the jurors' models; empty if the judge alone judges.
+    pub models: Vec<String>,
+    /// The spread of the jurors' scores from which on they disagree.
+    pub disagreement: u8,
+    /// Name or path of the model that is asked where the jurors disagree; empty for none.
+    pub stronger: String,
     /// Name of the judge's profile; empty for the one that its model has.
     pub profile: String,
     /// Divides the judge's logits; 0 takes the likeliest token.
@@ -47,6 +53,8 @@ pub struct CriticSettings {
     pub feedback_tokens: usize,
     /// Two answers are a tie if the log-odds between them, in nats, are smaller than this.
     pub tie_margin: f64,
+    /// Whether a badge shows how often people agree with such a score, where that is known.
+    pub calibrated: bool,
     /// Whether passages that address the judge are hidden from it.
     pub leave_out_suspicious: bool,
     /// What stands around every judged text, with a place for `text` and, before and after it, places for `boundary`.
@@ -102,6 +110,12 @@ pub enum InvalidSettings {
         /// Tokens of context.
         context: usize,
     },
+    /// A jury with a judge that votes twice.
+    #[error("models names {name:?} twice: name every judge once")]
+    SameJurors {
+        /// The judge.
+        name: String,
+    },
     /// Several gradings that would all be identical.
     #[error("samples is {samples} and temperature is 0, at which all of them say the same: raise the temperature")]
     SameSamples {
@@ -117,6 +131,14 @@ impl CriticSettings {
     /// When `config/critic.toml` is invalid, which a test would have shown.
     pub fn shipped() -> CriticSettings {
         toml::from_str(SHIPPED).expect("config/critic.toml is checked by a test")
+    }
+
+    /// The models that judge: those of the jury, or the judge's alone.
+    pub fn jurors(&self) -> &[String] {
+        match self.models.as_slice() {
+            [] => std::slice::from_ref(&self.model),
+            models => models,
+        }
     }
 
     /// The settings for a judge of this profile: the keys that nobody has set, as `is_set` tells, take its values.
@@ -155,6 +177,9 @@ impl CriticSettings {
 #[serde(deny_unknown_fields)]
 struct CriticFile {
     model: String,
+    models: Vec<String>,
+    disagreement: i64,
+    stronger: String,
     profile: String,
     temperature: f64,
     context: i64,
@@ -167,6 +192,7 @@ struct CriticFile {
     samples: i64,
     feedback_tokens: i64,
     tie_margin: f64,
+    calibrated: bool,
     leave_out_suspicious: bool,
     fence: String,
 }
@@ -180,6 +206,9 @@ impl TryFrom<CriticFile> for CriticSettings {
         })?;
         Ok(CriticSettings {
             model: named("model", file.model)?,
+            models: jurors(file.models)?,
+            disagreement: disagreement(file.disagreement)?,
+            stronger: file.stronger,
             profile: file.profile,
             temperature: check("temperature", file.temperature, "0 or more", |value| {
                 (0.0..=f64::from(f32::MAX)).contains(&value)
@@ -200,6 +229,7 @@ impl TryFrom<CriticFile> for CriticSettings {
                 })?,
             feedback_tokens: tokens("feedback_tokens", file.feedback_tokens, 1, "1 or more")?,
             tie_margin: check("tie_margin", file.tie_margin, "0 or more", |value| value.is_finite() && value >= 0.0)?,
+            calibrated: file.calibrated,
             leave_out_suspicious: file.leave_out_suspicious,
             fence: fence(file.fence)?,
         })
@@ -228,6 +258,20 @@ fn named(key: &'static str, name: String) -> Result<String, InvalidSettings> {
         "" => Err(InvalidSettings::Value { key, value: "empty".to_owned(), expected: "a name" }),
         _ => Ok(name),
     }
+}
+
+/// Checks that every juror has a name of its own.
+fn jurors(models: Vec<String>) -> Result<Vec<String>, InvalidSettings> {
+    let models: Vec<String> = models.into_iter().map(|name| named("models", name)).collect::<Result<_, _>>()?;
+    match (1..models.len()).find(|place| models[..*place].contains(&models[*place])) {
+        Some(place) => Err(InvalidSettings::SameJurors { name: models[place].clone() }),
+        None => Ok(models),
+    }
+}
+
+fn disagreement(points: i64) -> Result<u8, InvalidSettings> {
+    let invalid = || InvalidSettings::Value { key: "disagreement", value: points.to_string(), expected: "1 to 5" };
+    u8::try_from(points).ok().filter(|points| (1..=5).contains(points)).ok_or_else(invalid)
 }
 
 fn and_thoughts(thinking_tokens: &usize) -> String {
@@ -295,6 +339,12 @@ mod tests {
         check_refused("context", -1, "context is -1: it must be 256 or more");
         check_refused("feedback_tokens", 0, "feedback_tokens is 0: it must be 1 or more");
         check_refused("model", " ", "model is empty: it must be a name");
+        check_refused("models", vec!["a", ""], "models is empty: it must be a name");
+        check_refused("models", vec!["a", "b", "a"], "models names \"a\" twice: name every judge once");
+        for points in [0, 6, -1] {
+            let expected = format!("disagreement is {points}: it must be 1 to 5");
+            check_refused("disagreement", points, &expected);
+        }
         check_refused(
             "fallback",
             "somebody",
@@ -303,10 +353,20 @@ mod tests {
         check_refused(
             "tone",
             "kind",
-            "unknown field `tone`, expected one of `model`, `profile`, `temperature`, `context`, \
-            `grade_timeout`, `rubric`, `fallback`, `examination`, `least_auc`, `likelihood_model`, `samples`, \
-            `feedback_tokens`, `tie_margin`, `leave_out_suspicious`, `fence`",
+            "unknown field `tone`, expected one of `model`, `models`, `disagreement`, `stronger`, `profile`, `temperature`, \
+            `context`, `grade_timeout`, `rubric`, `fallback`, `examination`, `least_auc`, `likelihood_model`, `samples`, \
+            `feedback_tokens`, `tie_margin`, `calibrated`, `leave_out_suspicious`, `fence`",
         );
+    }
+
+    #[test]
+    fn the_judge_alone_judges_where_no_jury_is_named() {
+        let jury = |models: &[&str]| {
+            let models = models.iter().map(|name| (*name).to_owned()).collect();
+            CriticSettings { models, ..CriticSettings::shipped() }.jurors().to_vec()
+        };
+        assert_eq!(jury(&[]), ["prometheus:7b"]);
+        assert_eq!(jury(&["a", "b"]), ["a", "b"]);
     }
 
     #[test]

@@ -51,7 +51,8 @@ pub(crate) fn with_remark(text: &str, left_out: usize, answers: &str) -> String 
         return text.to_owned();
     }
     let what = characters(left_out);
-    let remark = format!("[Left out in the middle of the {answers}, which the judge's context does not hold: {what}.]");
+    let remark =
+        format!("[Not shown to the judge, for lack of context or time: {what} in the middle of the {answers}.]");
     format!("{text}\n{remark}").trim_start().to_owned()
 }
 

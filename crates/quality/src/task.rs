@@ -1,5 +1,7 @@
 //! The kinds of requests to a judge, and what they share.
 
+use std::fmt;
+
 use hone_protocol::prospect::NO_VERDICT;
 use hone_protocol::{Completion, Grade, Judging, Preference};
 
@@ -51,7 +53,7 @@ pub struct Shown {
 }
 
 /// A judge's verdict.
-pub trait Verdict {
+pub trait Verdict: fmt::Debug {
     /// The cost, and the failure if there is no verdict.
     fn judging(&self) -> &Judging;
 

@@ -1,5 +1,5 @@
-//! Every way that a comparison can go, with a model that is written here and names the letter first. The other forms of a
-//! choice are in `profiles.rs`.
+//! Every way that a comparison can go, with a model that is written here and names the letter first. The other forms of
+//! a choice are in `profiles.rs`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -241,5 +241,8 @@ fn answers_that_the_context_does_not_hold_are_shown_without_their_middle_in_both
     left_out.dedup();
     assert_eq!(left_out.len(), 1, "both orders are judged on the same texts: {left_out:?}");
     assert!(requests.iter().all(|request| turn(request).contains("Iron.")), "a short answer is left whole");
-    assert!(preference.reason.starts_with("Right.\n[Left out in the middle of the answers, "), "{preference:?}");
+    assert!(
+        preference.reason.starts_with("Right.\n[Not shown to the judge, for lack of context or time: "),
+        "{preference:?}"
+    );
 }

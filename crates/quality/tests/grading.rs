@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hone_protocol::scripted::{Script, Scripted};
-use hone_protocol::{Constraint, GenerateError, GenerateRequest, Grade};
+use hone_protocol::{Constraint, FinishReason, GenerateError, GenerateRequest, Grade};
 use hone_quality::scripted::{KEY, judge_over, profile, rubric, turn};
 use hone_quality::{CriticSettings, Fallback, GradeTask, Judge, Rubric, scripted};
 use support::{ANSWERER, Broken, Counting, judge, missing, row, settings, unfenced};
@@ -197,6 +197,51 @@ fn a_grading_that_takes_too_long_is_given_up() {
 }
 
 #[test]
+fn a_verdict_that_was_hurried_says_so() {
+    let hurried =
+        Script { finish_reason: Some(FinishReason::Concluded), ..Script::saying(&["Right. ", "[RESULT]", " 4"]) };
+    let (judge, model) = judge(move |_| hurried.clone());
+    let grade = judge.judge(task("100 °C"), ANSWERER);
+    assert_eq!((grade.score, grade.judging.concluded_early), (Some(4), true));
+    assert!(model.requests()[0].conclusion_tokens.is_some_and(|tokens| tokens < 32));
+    assert!(!graded(&["Right. ", "[RESULT]", " 4"]).judging.concluded_early);
+}
+
+/// A judge that has time for this many characters of a prompt.
+fn slow(most_characters: usize) -> impl Fn(&GenerateRequest) -> Script + Send + Sync {
+    move |request| {
+        let (prompt_tokens, room) = (turn(request).chars().count() / 4, most_characters / 4);
+        match prompt_tokens <= room || !request.can_be_shortened {
+            true => Script::saying(&["Fine. ", "[RESULT]", " 3"]),
+            false => Script::failing(GenerateError::TooSlow { prompt_tokens, room, limit: Duration::from_secs(30) }),
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_takes_too_long_to_read_is_shown_without_its_middle() {
+    let (judge, model) = judge(slow(8000));
+    let grade = judge.judge(task(&long_answer(1000)), ANSWERER);
+    assert_eq!((grade.score, grade.judging.failure), (Some(3), None));
+    assert!(
+        grade.feedback.starts_with("Fine.\n[Not shown to the judge, for lack of context or time: "),
+        "{}",
+        grade.feedback
+    );
+    let shown = turn(model.requests().last().unwrap()).chars().count();
+    assert!((4000..=8000).contains(&shown), "{shown}");
+}
+
+#[test]
+fn a_judge_that_has_hardly_time_for_the_question_is_shown_little_and_given_all_of_its_time() {
+    let (judge, model) = judge(slow(400));
+    let grade = judge.judge(task(&long_answer(100)), ANSWERER);
+    assert_eq!((grade.score, grade.judging.failure), (Some(3), None));
+    let last = model.requests().pop().unwrap();
+    assert!(!last.can_be_shortened && turn(&last).contains("characters left out"), "{}", turn(&last));
+}
+
+#[test]
 fn a_grading_that_is_dropped_is_cancelled() {
     let (judge, model) = judge(|_| Script::never_ending(&["Well, "]));
     let mut grading = judge.start(task("100 °C"), ANSWERER);
@@ -258,8 +303,8 @@ fn check_shortened(model_context: usize, context: usize) {
     assert_eq!(
         grade.feedback,
         format!(
-            "Fine.\n[Left out in the middle of the answer, which the judge's context does not hold: {left_out} \
-             characters.]"
+            "Fine.\n[Not shown to the judge, for lack of context or time: {left_out} characters in the middle of the \
+             answer.]"
         )
     );
 }

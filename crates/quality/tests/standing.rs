@@ -1,5 +1,5 @@
-//! Which judge grades: the configured one only if it has passed, and else the likelihood judge where it knows better than
-//! chance.
+//! Which judge grades: the configured one only if it has passed, and else the likelihood judge where it knows better
+//! than chance.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,17 +19,29 @@ fn respond(request: &GenerateRequest) -> Script {
     let logprob = if answer.contains("right") { -0.1 } else { -3.0 };
     let token = |_| TokenLogprobs {
         id: 0,
+        text: String::new(),
         logprob,
         top: vec![TokenLogprob { id: 0, logprob, text: String::new() }],
         named: Vec::new(),
+        state: Vec::new(),
     };
     Script { logprobs: (0..6).map(token).collect(), ..Script::saying(&["a", "b", "c", "d", "e", "f"]) }
 }
 
+/// The bar that shipped coefficients are above.
+const LOW_BAR: f64 = 0.65;
+/// One that nothing is above.
+const HIGH_BAR: f64 = 0.99;
+
 fn judge(model: &str, fallback: Fallback, standings: Standings) -> Judge {
+    judge_with_bar(LOW_BAR, model, fallback, standings)
+}
+
+fn judge_with_bar(least_auc: f64, model: &str, fallback: Fallback, standings: Standings) -> Judge {
     let change = |settings: &mut hone_quality::CriticSettings| {
         settings.model = model.to_owned();
         settings.fallback = fallback;
+        settings.least_auc = least_auc;
     };
     let (judge, _) = hone_quality::scripted::judge(settings(change), respond);
     judge.set_standings(standings);
@@ -89,15 +101,16 @@ fn the_model_that_answered_grades_for_a_barred_judge_only_if_it_has_passed() {
 #[test]
 fn nobody_grades_answers_that_no_judge_can_tell_apart() {
     let barred = || examined(Standing::Barred("able guesses".into()));
-    let refusal = judge("able", Fallback::Likelihood, barred()).refusal("another:7b").unwrap();
+    let unable = || judge_with_bar(HIGH_BAR, "able", Fallback::Likelihood, barred());
+    let refusal = unable().refusal("another:7b").unwrap();
     assert!(refusal.starts_with("able guesses; ") && refusal.contains("answers of others"), "{refusal}");
-    let grade = judge("able", Fallback::Likelihood, barred()).judge(task("That is right."), "another:7b");
+    let grade = unable().judge(task("That is right."), "another:7b");
     assert_eq!((grade.score, grade.judging.failure), (None, Some(refusal)));
     assert_eq!(judge("able", Fallback::None, barred()).refusal(ANSWERER).as_deref(), Some("able guesses"));
     let missing = judge("missing", Fallback::Generator, examined(Standing::Unchecked));
     let grade = missing.judge(task("That is right."), ANSWERER);
     assert_eq!(grade.score, None);
     assert!(grade.judging.failure.unwrap().ends_with("; it guesses"));
-    let unknown = judge("able", Fallback::Likelihood, barred()).of_unknown_authors();
+    let unknown = unable().of_unknown_authors();
     assert!(unknown.refusal(ANSWERER).unwrap().contains("answers of others"));
 }

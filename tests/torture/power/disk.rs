@@ -1,8 +1,8 @@
 //! A disk that forgets what was not synced.
 //!
 //! Of a file its content is durable once the file was synced, of a name once its folder was: no more is promised by
-//! POSIX. What is pending when the power goes survives or not: writes each by themselves, in whatever order the disk took
-//! them; names of one folder as a beginning of their changes, as every journal keeps them.
+//! POSIX. What is pending when the power goes survives or not: writes each by themselves, in whatever order the disk
+//! took them; names of one folder as a beginning of their changes, as every journal keeps them.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -40,14 +40,12 @@ impl OpenQuestions {
 
 #[cfg(test)]
 mod tests {
-    use hone_protocol::{Critique, GenerateError, Grade, Nothing, Query, SamplingOptions};
+    use hone_protocol::{Critique, GenerateError, Grade, Nothing, Query};
 
     use super::*;
 
     fn query() -> Payload {
-        let (query, model) = ("why?".to_owned(), "m".to_owned());
-        let (sampling, history, stop) = (SamplingOptions::default(), Vec::new(), Vec::new());
-        Payload::QueryReceived(Query { query, history, model, sampling, max_tokens: None, stop })
+        Payload::QueryReceived(Query::new("why?", "m"))
     }
 
     fn graded() -> Payload {

@@ -2,7 +2,7 @@
 
 use hone_memory::Engram;
 use hone_protocol::Grade;
-use hone_quality::{CompareTask, GradeTask, JudgeRun};
+use hone_quality::{CompareTask, GradeTask, JuryRun};
 
 use crate::critic::pairs::Pair;
 use crate::machine::state_machine;
@@ -11,8 +11,8 @@ state_machine! {
     "backlog";
     rests {
         Idle: () = "IDLE",
-        Grading: Box<(Engram, JudgeRun<GradeTask>)> = "GRADING",
-        Comparing: Box<(Engram, Pair, JudgeRun<CompareTask>)> = "PAIRWISE_GRADING",
+        Grading: Box<(Engram, JuryRun<GradeTask>)> = "GRADING",
+        Comparing: Box<(Engram, Pair, JuryRun<CompareTask>)> = "PAIRWISE_GRADING",
     }
     passes {
         Publishing: (Engram, Grade) = "PUBLISHING",

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use hone_protocol::{ComparedAnswer, Comparison, Grade, Preference};
 use hone_quality::CompareTask;
 
 use crate::topic::{Topic, Withdrawal};
@@ -15,18 +16,24 @@ pub(crate) const CAPACITY: usize = 100;
 /// How often a comparison is begun.
 const MOST_ATTEMPTS: usize = 2;
 
-/// An answer and its score, where it has one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An answer and its grade, where it has one.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Graded {
     pub(crate) topic: Topic,
     pub(crate) query: String,
     pub(crate) answer: String,
     pub(crate) model: String,
-    pub(crate) score: Option<u8>,
+    pub(crate) grade: Option<Grade>,
+}
+
+impl Graded {
+    fn compared(&self) -> ComparedAnswer<'_> {
+        ComparedAnswer { query_id: self.topic.query_id, model: &self.model, grade: self.grade.as_ref() }
+    }
 }
 
 /// Both respondents' answers to one question.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pair {
     pub(crate) a: Graded,
     pub(crate) b: Graded,
@@ -38,6 +45,11 @@ impl Pair {
         let (query, [answer_a, answer_b]) =
             (self.a.query.clone(), [&self.a, &self.b].map(|graded| graded.answer.clone()));
         CompareTask { query, answer_a, answer_b }
+    }
+
+    /// What the judge said of it.
+    pub(crate) fn comparison(&self, preference: Preference) -> Comparison {
+        Comparison::new(self.a.compared(), self.b.compared(), preference)
     }
 }
 
@@ -62,7 +74,7 @@ pub(crate) struct PairBuffer {
 }
 
 /// What is to be done with the next pair.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum NextPair {
     /// It is compared.
     Compare(Pair),
@@ -137,9 +149,9 @@ mod tests {
     fn graded(respondent_id: RespondentId, question: usize) -> Graded {
         let correlation_id = QueryId::from_bits(question as u128);
         let query_id = if respondent_id == RespondentId::A { correlation_id } else { QueryId::fresh() };
-        let topic = Topic { session_id: SessionId::from_bits(1), query_id, correlation_id, respondent_id };
+        let topic = Topic { session_id: SessionId::from_bits(1), owner: None, query_id, correlation_id, respondent_id };
         let [query, answer, model] = ["why?", "so", "m"].map(str::to_owned);
-        Graded { topic, query, answer, model, score: Some(4) }
+        Graded { topic, query, answer, model, grade: None }
     }
 
     fn questions_of(pair: Option<Pair>) -> Option<QueryId> {

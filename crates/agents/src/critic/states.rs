@@ -2,7 +2,7 @@
 //! judge.
 
 use hone_protocol::Grade;
-use hone_quality::{CompareTask, GradeTask, JudgeRun};
+use hone_quality::{CompareTask, GradeTask, JuryRun};
 
 use super::pairs::{Graded, Pair};
 use crate::machine::state_machine;
@@ -11,8 +11,8 @@ state_machine! {
     "critic";
     rests {
         Idle: () = "IDLE",
-        Grading: Box<(Graded, JudgeRun<GradeTask>)> = "GRADING",
-        Comparing: Box<(Pair, JudgeRun<CompareTask>)> = "PAIRWISE_GRADING",
+        Grading: Box<(Graded, JuryRun<GradeTask>)> = "GRADING",
+        Comparing: Box<(Pair, JuryRun<CompareTask>)> = "PAIRWISE_GRADING",
     }
     passes {
         Receiving: Graded = "RECEIVING",

@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use hone_protocol::{Chunk, FinishReason, GenerateError, Generation, GenerationEvent, Timings, ToolCall};
+use hone_protocol::{
+    Chunk, FinishReason, GenerateError, Generation, GenerationEvent, Timings, TokenLogprobs, ToolCall,
+};
 
 use super::clock::Clock;
 use crate::thinking::{Piece, Splitter};
@@ -13,19 +15,24 @@ use crate::tool_calls::CallScanner;
 pub(crate) struct Answer {
     pub(crate) text: String,
     pub(crate) thinking: String,
+    /// The calls of the client's tools with which it ends.
+    pub(crate) tool_calls: Vec<ToolCall>,
     pub(crate) timings: Timings,
 }
 
 /// A round of generation in progress.
 pub(crate) struct Round {
     pub(crate) generation: Generation,
-    splitter: Splitter,
+    /// Separates reasoning; a text that is continued as it stands has none.
+    splitter: Option<Splitter>,
     /// Scans for calls, if the model was given tools.
     scanner: Option<CallScanner>,
     /// Text put before the first text of the round.
     separator: &'static str,
     /// The text of this round.
     text: String,
+    /// The log-probabilities of tokens whose text is not said yet.
+    logprobs: Vec<TokenLogprobs>,
     clock: Clock,
     /// Whether the model has produced output or ended, so that its prompt is known to have fitted.
     pub(crate) has_begun: bool,
@@ -46,19 +53,15 @@ pub(crate) enum Step {
 
 impl Round {
     /// A round that has just been requested, following the answer so far.
-    pub(crate) fn new(
-        generation: Generation,
-        splitter: Splitter,
-        scanner: Option<CallScanner>,
-        answer: &Answer,
-    ) -> Round {
+    pub(crate) fn new(generation: Generation, scanner: Option<CallScanner>, is_raw: bool, answer: &Answer) -> Round {
         let separator = if answer.text.is_empty() || answer.text.ends_with('\n') { "" } else { "\n\n" };
         Round {
             generation,
-            splitter,
+            splitter: (!is_raw).then(|| Splitter::new(None)),
             scanner,
             separator,
             text: String::new(),
+            logprobs: Vec::new(),
             clock: Clock::started(Instant::now()),
             has_begun: false,
         }
@@ -68,18 +71,25 @@ impl Round {
     pub(crate) fn take(&mut self, answer: &mut Answer, event: GenerationEvent, now: Instant) -> (Vec<Chunk>, Step) {
         self.clock.take(&event, now);
         match event {
-            GenerationEvent::Started { .. } => (Vec::new(), Step::GoesOn),
+            GenerationEvent::Started { reasoning, .. } => {
+                self.splitter.iter_mut().for_each(|splitter| *splitter = Splitter::new(reasoning));
+                (Vec::new(), Step::GoesOn)
+            }
             GenerationEvent::Prefill { done, total } => (vec![Chunk::Prefill { done, total }], Step::GoesOn),
-            GenerationEvent::Token { text, .. } => {
+            GenerationEvent::Token { text, logprobs, .. } => {
                 self.has_begun = true;
-                let pieces = self.splitter.push(&text);
+                // Only those of the answer are passed on.
+                if !self.splitter.as_ref().is_some_and(Splitter::is_inside) {
+                    self.logprobs.extend(logprobs);
+                }
+                let pieces = self.split(text);
                 let chunks = self.show(answer, pieces);
                 let is_complete = self.scanner.as_ref().is_some_and(CallScanner::is_complete);
                 if is_complete { self.end(answer, chunks, FinishReason::Stop) } else { (chunks, Step::GoesOn) }
             }
             GenerationEvent::Finished { reason, text, .. } => {
-                let mut pieces = self.splitter.push(&text);
-                pieces.extend(self.splitter.finish());
+                let mut pieces = self.split(text);
+                pieces.extend(self.splitter.iter_mut().flat_map(Splitter::finish));
                 let chunks = self.show(answer, pieces);
                 self.has_begun = true;
                 self.end(answer, chunks, reason)
@@ -91,6 +101,13 @@ impl Round {
     /// Adds the cost of the finished round to that of its answer.
     pub(crate) fn settle(self, answer: &mut Answer) {
         answer.timings.add(&self.clock.timings());
+    }
+
+    fn split(&mut self, text: String) -> Vec<Piece> {
+        match &mut self.splitter {
+            Some(splitter) => splitter.push(&text),
+            None => vec![Piece::Text(text)],
+        }
     }
 
     fn end(&mut self, answer: &mut Answer, mut chunks: Vec<Chunk>, reason: FinishReason) -> (Vec<Chunk>, Step) {
@@ -106,6 +123,7 @@ impl Round {
         for piece in pieces {
             match piece {
                 Piece::Thinking(text) => {
+                    self.logprobs.clear();
                     answer.thinking.push_str(&text);
                     chunks.push(Chunk::Thinking(text));
                 }
@@ -118,13 +136,15 @@ impl Round {
         chunks
     }
 
-    fn say(&mut self, answer: &mut Answer, text: String) -> Option<Chunk> {
+    /// Passes on a piece of the answer, after the log-probabilities of its tokens.
+    fn say(&mut self, answer: &mut Answer, text: String) -> Vec<Chunk> {
         if text.is_empty() {
-            return None;
+            return Vec::new();
         }
         self.text.push_str(&text);
         let text = format!("{}{text}", std::mem::take(&mut self.separator));
         answer.text.push_str(&text);
-        Some(Chunk::Text(text))
+        let logprobs = std::mem::take(&mut self.logprobs).into_iter().map(Chunk::Logprobs);
+        logprobs.chain([Chunk::Text(text)]).collect()
     }
 }

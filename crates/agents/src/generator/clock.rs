@@ -44,7 +44,7 @@ impl Clock {
     pub(crate) fn take(&mut self, event: &GenerationEvent, now: Instant) {
         self.latest = now;
         match event {
-            GenerationEvent::Started { prompt_token_ids } => self.prompt_tokens = prompt_token_ids.len(),
+            GenerationEvent::Started { prompt_token_ids, .. } => self.prompt_tokens = prompt_token_ids.len(),
             GenerationEvent::Prefill { done, .. } => {
                 if self.began.is_none() {
                     self.began = Some(now);
@@ -98,7 +98,7 @@ mod tests {
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let mut clock = Clock::started(start);
         let token = || GenerationEvent::Token { id: 1, text: String::new(), logprobs: None };
-        clock.take(&GenerationEvent::Started { prompt_token_ids: vec![1; 100] }, at(1));
+        clock.take(&GenerationEvent::Started { prompt_token_ids: vec![1; 100], reasoning: None }, at(1));
         for (seconds, done) in [(2, 60), (4, 90), (6, 100)] {
             clock.take(&GenerationEvent::Prefill { done, total: 100 }, at(seconds));
         }

@@ -1,6 +1,6 @@
 //! A question to a respondent, and its progress.
 
-use hone_protocol::{FinishReason, Message, Query, Recall, Response};
+use hone_protocol::{FinishReason, Message, Query, Recall, Response, ToolCall};
 
 use super::answer::{Answer, Round};
 use crate::topic::Topic;
@@ -40,6 +40,12 @@ impl Question {
         }
     }
 
+    /// Those of the calls that are calls of the client's own tools.
+    pub(super) fn calls_of_client(&self, calls: &[ToolCall]) -> Vec<ToolCall> {
+        let is_clients = |call: &&ToolCall| self.query.options.tools.iter().any(|tool| tool.name == call.name);
+        calls.iter().filter(is_clients).cloned().collect()
+    }
+
     /// The question after a round, including the round's cost.
     pub(super) fn after(mut self, round: Round) -> Question {
         round.settle(&mut self.answer);
@@ -58,6 +64,8 @@ pub(super) fn response(query: &Query, answer: Answer, finish_reason: Option<Fini
         query: query.query.clone(),
         answer: answer.text,
         thinking: answer.thinking,
+        tool_calls: answer.tool_calls,
+        is_raw: query.options.is_raw,
         model: query.model.clone(),
         sampling: query.sampling.clone(),
         finish_reason,

@@ -2,7 +2,7 @@
 
 use hone_agents::{Asker, Exchange, Expected, TooSlow};
 use hone_protocol::scripted::Script;
-use hone_protocol::{GenerateRequest, Query, RespondentId, SamplingOptions, SessionId, Subject};
+use hone_protocol::{AnswerOptions, GenerateRequest, Query, RespondentId, SamplingOptions, SessionId, Subject};
 
 use super::stage::{MODEL, PATIENCE, Plan, Stage, messages_of};
 
@@ -16,6 +16,7 @@ fn query(text: &str) -> Query {
         sampling: SamplingOptions::default(),
         max_tokens: None,
         stop: Vec::new(),
+        options: AnswerOptions::default(),
     }
 }
 

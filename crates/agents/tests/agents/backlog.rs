@@ -6,9 +6,10 @@ use hone_memory::{Due, Engram};
 use hone_protocol::prospect::{ALONE, CANCELLED, NO_VERDICT, SESSION_CLOSED, TOO_MANY};
 use hone_protocol::scripted::Script;
 use hone_protocol::{
-    Envelope, FinishReason, GenerateError, GenerateRequest, Payload, Preference, QueryId, RespondentId, Response,
-    SamplingOptions, Subject, Timings,
+    Chunk, Envelope, FinishReason, GenerateError, GenerateRequest, Payload, Preference, QueryId, RespondentId,
+    Response, SamplingOptions, Subject, Timings,
 };
+use hone_quality::{Standing, Standings};
 
 use crate::stage::{MODEL, Plan, Stage, count, grades_of, is_comparison, text_of, verdict};
 
@@ -126,6 +127,25 @@ fn a_judge_that_cannot_work_leaves_its_answers_due() {
 }
 
 #[test]
+fn what_is_due_is_graded_as_soon_as_the_judge_has_passed_its_examination() {
+    let (stage, [id, _]) = left_behind();
+    let mut plan = plan();
+    plan.works_off_backlog = true;
+    let mut stage = plan.start_in(stage.leave_folder());
+    let judge = stage.grader.clone().unwrap();
+    judge.set_standings(Standings { judge: Standing::Barred("not examined".to_owned()), ..Standings::default() });
+    stage.wait_about(id, Subject::CritiqueResult);
+    judge.set_standings(Standings { judge: Standing::Passed, ..Standings::default() });
+    stage.wait(|envelope| envelope.query_id == Some(id) && is_graded(envelope));
+    let heard = stage.stop();
+    assert_eq!(grades_of(&heard, id), [Err("not examined".to_owned()), Ok(4)]);
+}
+
+fn is_graded(envelope: &Envelope) -> bool {
+    matches!(&envelope.payload, Payload::CritiqueResult(critique) if critique.grade.score.is_some())
+}
+
+#[test]
 fn a_null_that_is_final_says_so_on_the_engram() {
     let respond = |request: &GenerateRequest| match text_of(request).contains("endless") {
         true => Script::never_ending(&["It", " goes", " on"]),
@@ -133,7 +153,7 @@ fn a_null_that_is_final_says_so_on_the_engram() {
     };
     let mut stage = Plan::answering(respond).start();
     let endless = stage.ask("endless?");
-    stage.wait(|envelope| envelope.subject() == Subject::ResponseChunk);
+    stage.wait(|envelope| matches!(&envelope.payload, Payload::ResponseChunk(Chunk::Text(_))));
     stage.cancel(endless);
     let empty = stage.ask("nothing?");
     stage.wait_about(empty, Subject::CritiqueResult);
@@ -164,6 +184,8 @@ fn answered(stage: &Stage, number: usize) -> Envelope {
         query: format!("hard {number}?"),
         answer: "Yes.".to_owned(),
         thinking: String::new(),
+        tool_calls: Vec::new(),
+        is_raw: false,
         model: MODEL.to_owned(),
         sampling: SamplingOptions::default(),
         finish_reason: Some(FinishReason::Stop),

@@ -64,6 +64,24 @@ fn an_answer_that_is_cancelled_before_its_first_word_is_empty_and_forgotten() {
 }
 
 #[test]
+fn several_questions_are_answered_at_once_and_cancelled_one_by_one() {
+    let mut stage = Plan { most_answers: 2, ..Plan::answering(respond) }.start();
+    let [endless, other, waiting] = ["endless one?", "endless two?", "three?"].map(|question| stage.ask(question));
+    for text in ["endless one?", "endless two?"] {
+        stage.wait_for_request(&stage.generator, |request| text_of(request).contains(text));
+    }
+    assert!(stage.generator.requests().iter().all(|request| !text_of(request).contains("three?")));
+    stage.cancel(other);
+    stage.wait_about(waiting, Subject::CritiqueResult);
+    stage.cancel(endless);
+    stage.wait_about(endless, Subject::CritiqueResult);
+    let heard = stage.stop();
+    assert_eq!(count(&heard, Subject::ResponseGeneration), 3);
+    assert_eq!((grades_of(&heard, endless), grades_of(&heard, other)), (cancelled(), cancelled()));
+    assert_eq!(grades_of(&heard, waiting), [Ok(4)]);
+}
+
+#[test]
 fn a_question_that_is_cancelled_while_it_waits_is_not_asked() {
     let mut stage = Plan::answering(respond).start();
     let first = stage.ask("endless?");

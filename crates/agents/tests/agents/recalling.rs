@@ -6,8 +6,8 @@ use hone_agents::MemoryMode;
 use hone_memory::{Engram, Filters};
 use hone_protocol::scripted::Script;
 use hone_protocol::{
-    FinishReason, GenerateError, GenerateRequest, Message, Payload, QueryId, Recall, RecallMode, Response, Role,
-    SamplingOptions, SessionId, Subject, Timings, ToolCall,
+    FinishReason, GenerateError, GenerateRequest, Message, OwnerId, Payload, QueryId, Recall, RecallMode, Response,
+    Role, SamplingOptions, SessionId, Subject, Timings, ToolCall,
 };
 use serde_json::json;
 
@@ -72,12 +72,35 @@ fn a_model_without_tools_is_reminded_of_another_session() {
 }
 
 #[test]
+fn what_one_owner_said_another_does_not_recall() {
+    let mut stage = Plan::answering(without_tools).recalling(MemoryMode::Auto).start();
+    let [anne, ben] = [1, 2].map(|key| Some(OwnerId::from_bits(key)));
+    stage.owner = anne;
+    let told = stage.ask("My cat is called Mia.");
+    stage.wait_about(told, Subject::MemoryStored);
+    assert_eq!(stage.engram(told).owner, anne);
+    for (owner, expected) in [(ben, "I do not know."), (None, "I do not know."), (anne, "Mia.")] {
+        stage.owner = owner;
+        let id = stage.ask("What is my cat called?");
+        let answer = stage.wait_about(id, Subject::ResponseGeneration);
+        assert_eq!((response_in(&answer).answer.as_str(), answer.owner), (expected, owner));
+        let graded = stage.wait_about(id, Subject::CritiqueResult);
+        assert_eq!(graded.owner, owner);
+    }
+    let heard = stage.stop();
+    let recalls = heard.iter().filter(|envelope| matches!(envelope.payload, Payload::MemoryRecalled(_)));
+    assert!(recalls.map(|envelope| envelope.owner).all(|owner| owner == anne));
+}
+
+#[test]
 fn what_was_written_without_an_embedder_is_recalled_later() {
     let before = Plan::answering(without_tools).start();
     let told = Response {
         query: "My cat is called Mia.".to_owned(),
         answer: "I shall remember it.".to_owned(),
         thinking: String::new(),
+        tool_calls: Vec::new(),
+        is_raw: false,
         model: MODEL.to_owned(),
         sampling: SamplingOptions::default(),
         finish_reason: Some(FinishReason::Stop),
@@ -291,6 +314,8 @@ fn questions_of_an_earlier_version_are_searched_for_facts() {
         query: "My cat is called Mia, is that so?".to_owned(),
         answer: "It is.".to_owned(),
         thinking: String::new(),
+        tool_calls: Vec::new(),
+        is_raw: false,
         model: MODEL.to_owned(),
         sampling: SamplingOptions::default(),
         finish_reason: Some(FinishReason::Stop),

@@ -4,15 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hone_agents::{MemoryMode, MemoryParts, MemorySettings, RespondentB, Team, TeamParts, ThinkingSettings};
+use hone_agents::{MemoryMode, MemoryParts, MemorySettings, RespondentB, Team, TeamParts};
 use hone_bus::{Bus, Mailbox, Overload, Subscription};
 use hone_memory::{Engram, MemoryOptions, MemoryStore};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{
-    Chunk, Critique, Embed, EmbedError, Envelope, Feedback, GenerateRequest, Message, Nothing, Payload, Prompt, Query,
-    QueryId, Rating, RespondentId, Response, SamplingOptions, SessionId, Subject,
+    AnswerOptions, Chunk, Critique, Embed, EmbedError, Envelope, Feedback, GenerateRequest, Message, Nothing, OwnerId,
+    Payload, Prompt, Query, QueryId, Rating, RespondentId, Response, SamplingOptions, SessionId, Subject, TextLength,
 };
-use hone_quality::{CriticSettings, Fallback, scripted};
+use hone_quality::{CriticSettings, Fallback, Judge, Jury, scripted};
 use tempfile::TempDir;
 
 /// The model of respondent A, and of the questions.
@@ -33,6 +33,10 @@ impl Embed for WordEmbedder {
 
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
         Ok(texts.iter().map(|text| vector_of(text)).collect())
+    }
+
+    fn lengths(&self, texts: &[&str]) -> Result<Vec<TextLength>, EmbedError> {
+        Ok(texts.iter().map(|text| TextLength { tokens: text.split_whitespace().count(), is_cut: false }).collect())
     }
 }
 
@@ -55,12 +59,12 @@ pub(crate) struct Plan {
     pub(crate) grade_timeout: Duration,
     pub(crate) respondent_b: Option<RespondentB>,
     pub(crate) settings: MemorySettings,
-    pub(crate) thinking: ThinkingSettings,
     /// Bytes of the disk that memory must leave free.
     pub(crate) reserved_bytes: u64,
     /// Whether the grades of answers are due that nobody on this stage gives.
     pub(crate) grades_due: bool,
     pub(crate) works_off_backlog: bool,
+    pub(crate) most_answers: usize,
 }
 
 impl Plan {
@@ -73,10 +77,10 @@ impl Plan {
             grade_timeout: PATIENCE,
             respondent_b: None,
             settings: memory_settings(MemoryMode::Off),
-            thinking: ThinkingSettings::default(),
             reserved_bytes: 0,
             grades_due: false,
             works_off_backlog: false,
+            most_answers: 1,
         }
     }
 
@@ -121,16 +125,29 @@ impl Plan {
         };
         let critic =
             CriticSettings { fallback: Fallback::None, grade_timeout: self.grade_timeout, ..CriticSettings::shipped() };
+        let grader = judge.as_ref().map(|model| scripted::judge_over(Arc::clone(model) as _, critic));
         let parts = TeamParts {
             generator: Arc::clone(&generator) as _,
-            thinking: self.thinking,
             respondent_b: self.respondent_b,
-            judge: judge.as_ref().map(|model| scripted::judge_over(Arc::clone(model) as _, critic)),
+            judge: grader.clone().map(Jury::from),
             memory: Some(memory),
             works_off_backlog: self.works_off_backlog,
+            most_answers: self.most_answers,
         };
         let team = Some(Team::start(&bus, parts).unwrap());
-        Stage { team, ears, heard: Vec::new(), bus, store, generator, judge, session: SessionId::fresh(), folder }
+        Stage {
+            team,
+            ears,
+            heard: Vec::new(),
+            bus,
+            store,
+            generator,
+            judge,
+            grader,
+            session: SessionId::fresh(),
+            owner: None,
+            folder,
+        }
     }
 }
 
@@ -180,6 +197,7 @@ pub(crate) fn memory_settings(mode: MemoryMode) -> MemorySettings {
         nearness: 0.5,
         words_threshold: 0.95,
         words_weight: 0.25,
+        facts_weight: 0.0,
         duplicate: 0.98,
         same_statement: 0.6,
         changed_statement: 0.4,
@@ -210,7 +228,10 @@ pub(crate) struct Stage {
     pub(crate) store: MemoryStore,
     pub(crate) generator: Arc<Scripted>,
     pub(crate) judge: Option<Arc<Scripted>>,
+    pub(crate) grader: Option<Judge>,
     pub(crate) session: SessionId,
+    /// Who asks.
+    pub(crate) owner: Option<OwnerId>,
     folder: TempDir,
 }
 
@@ -229,6 +250,7 @@ impl Stage {
             sampling: SamplingOptions::default(),
             max_tokens: None,
             stop: Vec::new(),
+            options: AnswerOptions::default(),
         };
         let id = QueryId::fresh();
         self.say(id, Payload::QueryReceived(query));
@@ -248,7 +270,8 @@ impl Stage {
     }
 
     fn say(&self, id: QueryId, payload: Payload) {
-        self.bus.publish(Envelope::new("test", self.session, payload).about(id, id, RespondentId::A)).unwrap();
+        let envelope = Envelope::new("test", self.session, payload).owned_by(self.owner);
+        self.bus.publish(envelope.about(id, id, RespondentId::A)).unwrap();
     }
 
     /// Waits for a message; earlier ones count too.
@@ -338,7 +361,7 @@ pub(crate) fn critique_in(envelope: &Envelope) -> &Critique {
     }
 }
 
-/// The score of every critique of a question, or the reason there is none.
+/// The score of every critique of a question, or the reason why it has none.
 pub(crate) fn grades_of(heard: &[Arc<Envelope>], id: QueryId) -> Vec<Result<u8, String>> {
     let about = heard.iter().filter(|envelope| envelope.query_id == Some(id));
     let critiques = about.filter(|envelope| envelope.subject() == Subject::CritiqueResult);

@@ -1,8 +1,8 @@
 //! `hone bench contention`: how a judge that grades continuously slows down a chat.
 //!
-//! First both models run alone, then together. A simulated user asks, reads, and asks again; the judge grades one answer
-//! after the other in the background. The prompts are random tokens, so that no prefix can be reused, and speculation is
-//! off, so that every token takes a step.
+//! First both models run alone, then together. A simulated user asks, reads, and asks again; the judge grades one
+//! answer after the other in the background. The prompts are random tokens, so that no prefix can be reused, and
+//! speculation is off, so that every token takes a step.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -168,7 +168,7 @@ impl Role<'_> {
 }
 
 impl Quantiles {
-    /// Quantiles of seconds, in milliseconds, by nearest rank; zeros if there are none.
+    /// Quantiles of seconds, in milliseconds, by nearest rank; zeros without any.
     fn of(mut seconds: Vec<f64>) -> Quantiles {
         seconds.sort_unstable_by(f64::total_cmp);
         let rank = |share: f64| ((seconds.len() as f64 * share).ceil() as usize).max(1) - 1;

@@ -1,10 +1,10 @@
-//! Sweeps: inputs declared in a file, results as a dated CSV with the processor's name, so that figures from different days
-//! and machines can be compared.
+//! Sweeps: inputs declared in a file, results as a dated CSV with the processor's name, so that figures from different
+//! days and machines can be compared.
 
 use std::path::Path;
 
 use anyhow::Context;
-use hone_engine::model::ModelOptions;
+use hone_engine::model::{BackendChoice, ModelOptions};
 use hone_engine::speed::{SpeedTest, Work};
 use serde::Deserialize;
 use time::OffsetDateTime;
@@ -82,18 +82,13 @@ impl Sweep {
     /// Every model with every backend and number of threads.
     fn runs(&self, app: &App) -> anyhow::Result<Vec<(String, ModelOptions)>> {
         let configured = app.model_options()?;
-        let or_one = |given: &[String], configured: &str| match given {
-            [] => vec![configured.to_owned()],
-            _ => given.to_vec(),
-        };
+        let models = or_one(self.models.clone(), app.config.engine.model.clone());
+        let backends: Result<Vec<BackendChoice>, String> = self.backends.iter().map(|name| name.parse()).collect();
+        let backends = or_one(backends.map_err(usage)?, configured.backend);
         let mut runs = Vec::new();
-        for model in or_one(&self.models, &app.config.engine.model) {
-            for backend in or_one(&self.backends, &app.config.engine.backend) {
-                let backend = backend.parse().map_err(|error: String| usage(error))?;
-                let threads: Vec<Option<usize>> = match self.threads.as_slice() {
-                    [] => vec![configured.n_threads],
-                    given => given.iter().copied().map(Some).collect(),
-                };
+        for model in models {
+            for backend in backends.iter().copied() {
+                let threads = or_one(self.threads.iter().copied().map(Some).collect(), configured.n_threads);
                 let options =
                     threads.into_iter().map(|n_threads| ModelOptions { backend, n_threads, ..configured.clone() });
                 runs.extend(options.map(|options| (model.clone(), options)));
@@ -101,6 +96,11 @@ impl Sweep {
         }
         Ok(runs)
     }
+}
+
+/// What is given, or else the one that is configured.
+fn or_one<T>(given: Vec<T>, configured: T) -> Vec<T> {
+    if given.is_empty() { vec![configured] } else { given }
 }
 
 impl Test {

@@ -1,11 +1,15 @@
 //! The judge: whether it is here, and which one of the catalog suits this machine.
 
-use hone_models::{Bundle, CatalogModel, Role, Store, data_folder};
+use hone_models::{Bundle, Catalog, CatalogModel, Role, Store, data_folder};
+use hone_quality::LIKELIHOOD;
 use serde::Serialize;
 
+use super::Problem;
+use crate::app::App;
 use crate::config::Config;
 use crate::judge::profile;
-use crate::terminal::bytes;
+use crate::judging::JudgeSession;
+use crate::terminal::{Output, bytes};
 
 /// Memory that a model takes for each byte of its file, with its KV cache.
 const BYTES_PER_BYTE: f64 = 1.25;
@@ -18,8 +22,24 @@ pub(super) struct Judge {
     model: String,
     profile: String,
     is_installed: bool,
+    /// Measured now, or by its examination.
+    seconds_per_grade: Option<f64>,
+    /// Why it could not be measured.
+    grading_problem: Option<String>,
+    /// The judges of the jury, and the stronger judge last; empty if a single judge grades.
+    jury: Vec<Member>,
     /// The judge of the catalog that suits this machine best.
     recommended: Option<Candidate>,
+}
+
+/// A judge of a jury.
+#[derive(Debug, Serialize)]
+struct Member {
+    model: String,
+    profile: String,
+    is_installed: bool,
+    /// Whether it is asked only where the others disagree.
+    is_stronger: bool,
 }
 
 /// A judge of the catalog.
@@ -51,25 +71,58 @@ impl Judge {
         let bundle = Bundle::open(&std::env::current_exe()?)?;
         let store = Store::open(&std::path::absolute(data_folder()?)?)?.with_bundle(bundle);
         let catalog = store.catalog();
-        let candidate = |known: &CatalogModel| {
-            let is_pullable = known.role == Role::Judge && known.sources.iter().any(|source| source.is_confirmed());
-            let profile = config.judges.get(known.judge_profile.as_deref()?)?;
-            let (model, bytes) = (known.name.clone(), known.size());
-            is_pullable.then(|| Candidate { model, bytes, thinks: profile.thinking_tokens() > 0 })
+        let candidates = candidates(config, catalog);
+        let member = |model: &String, is_stronger| {
+            let asked = if model == LIKELIHOOD { &config.critic.likelihood_model } else { model };
+            let profile = profile(config, catalog, model)?.name.clone();
+            Ok(Member { model: model.clone(), profile, is_installed: store.show(asked).is_ok(), is_stronger })
         };
-        let candidates: Vec<Candidate> = catalog.models.iter().filter_map(candidate).collect();
+        let jurors = config.critic.jurors().iter().map(|model| member(model, false));
+        let stronger = Some(&config.critic.stronger).filter(|name| !name.is_empty()).map(|model| member(model, true));
+        let jury: Vec<Member> = jurors.chain(stronger).collect::<anyhow::Result<_>>()?;
+        let is_jury = config.critic.jurors().len() > 1;
+        let model = &config.critic.jurors()[0];
         Ok(Judge {
-            model: config.critic.model.clone(),
-            profile: profile(config, catalog, &config.critic.model)?.name.clone(),
-            is_installed: store.show(&config.critic.model).is_ok(),
+            model: model.clone(),
+            profile: profile(config, catalog, model)?.name.clone(),
+            is_installed: store.show(model).is_ok(),
+            seconds_per_grade: None,
+            grading_problem: None,
+            jury: if is_jury { jury } else { Vec::new() },
             recommended: room.and_then(|room| room.best_of(&candidates)),
         })
     }
 
+    /// The same, with what a grade costs here: from its examination, or, if `deep`, from grading some answers now.
+    pub(super) fn measured(mut self, config: &Config, deep: bool, output: Output) -> Judge {
+        if !self.is_installed {
+            return self;
+        }
+        match App::new(config.clone(), output).and_then(|app| seconds_per_grade(&app, deep)) {
+            Ok(seconds) => self.seconds_per_grade = seconds,
+            Err(error) => self.grading_problem = Some(format!("{error:#}")),
+        }
+        self
+    }
+
+    /// What keeps it from grading.
+    pub(super) fn problem(&self) -> Option<Problem> {
+        let what = format!("the judge {} cannot grade: {}", self.model, self.grading_problem.as_ref()?);
+        Some(Problem { what, next: "pull it again, or choose another: `hone judge list`".to_string() })
+    }
+
     /// For a person.
     pub(super) fn row(&self) -> String {
-        let Judge { model, profile, is_installed, recommended } = self;
-        let state = if *is_installed { format!("profile {profile}") } else { "not installed".to_string() };
+        let Judge { model, profile, is_installed, seconds_per_grade, jury, recommended, .. } = self;
+        if !jury.is_empty() {
+            let members: Vec<String> = jury.iter().map(Member::text).collect();
+            return format!("a jury: {}", members.join(", "));
+        }
+        let state = match (is_installed, seconds_per_grade) {
+            (true, Some(seconds)) => format!("profile {profile}; a grade takes {seconds:.1} s here"),
+            (true, None) => format!("profile {profile}; `hone doctor --deep` measures what a grade costs"),
+            (false, _) => "not installed".to_string(),
+        };
         let advice = match recommended {
             _ if *is_installed => String::new(),
             None => "; no judge of the catalog fits this machine's memory".to_string(),
@@ -83,6 +136,49 @@ impl Judge {
             }
         };
         format!("{model} ({state}){advice}")
+    }
+}
+
+fn seconds_per_grade(app: &App, deep: bool) -> anyhow::Result<Option<f64>> {
+    match deep {
+        true => JudgeSession::seconds_per_grade(app),
+        false => Ok(app.marks(&app.config.critic.model, &app.rubric()?)?.map(|marks| marks.seconds_per_grade)),
+    }
+}
+
+/// The judges of the catalog that can be pulled.
+fn candidates(config: &Config, catalog: &Catalog) -> Vec<Candidate> {
+    let candidate = |known: &CatalogModel| {
+        let is_pullable = known.role == Role::Judge && known.sources.iter().any(|source| source.is_confirmed());
+        let profile = config.judges.get(known.judge_profile.as_deref()?)?;
+        let (model, bytes) = (known.name.clone(), known.size());
+        is_pullable.then(|| Candidate { model, bytes, thinks: profile.thinking_tokens() > 0 })
+    };
+    catalog.models.iter().filter_map(candidate).collect()
+}
+
+/// Which judge to get in the place of `judge`, for a person; empty if no other one of the catalog fits.
+pub(super) fn instead_of(judge: &str, config: &Config, catalog: &Catalog, room: Option<Room>) -> String {
+    let mut others = candidates(config, catalog);
+    others.retain(|other| other.model != judge);
+    match room.and_then(|room| room.best_of(&others)) {
+        Some(Candidate { model, bytes: size, .. }) => {
+            format!("`hone pull {model}` ({}) and critic.model = \"{model}\" get another one", bytes(size))
+        }
+        None => String::new(),
+    }
+}
+
+impl Member {
+    fn text(&self) -> String {
+        let Member { model, profile, is_installed, is_stronger } = self;
+        let state = match is_installed {
+            _ if *is_installed && model == LIKELIHOOD => String::new(),
+            true => format!(" (profile {profile})"),
+            false => " (not installed: no vote)".to_string(),
+        };
+        let role = if *is_stronger { "where they disagree " } else { "" };
+        format!("{role}{model}{state}")
     }
 }
 
@@ -100,7 +196,6 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
-    use hone_models::Catalog;
     use hone_quality::JudgeProfiles;
 
     use super::*;
@@ -134,9 +229,14 @@ mod tests {
             model: "middle".to_string(),
             profile: "plain".to_string(),
             is_installed,
+            jury: Vec::new(),
             recommended: recommended.map(|index| candidates().remove(index)),
+            ..Judge::default()
         };
-        assert_eq!(judge(true, Some(0)).row(), "middle (profile plain)");
+        let unmeasured = "middle (profile plain; `hone doctor --deep` measures what a grade costs)";
+        assert_eq!(judge(true, Some(0)).row(), unmeasured);
+        let measured = Judge { seconds_per_grade: Some(12.34), ..judge(true, None) };
+        assert_eq!(measured.row(), "middle (profile plain; a grade takes 12.3 s here)");
         assert_eq!(
             judge(false, None).row(),
             "middle (not installed); no judge of the catalog fits this machine's memory"
@@ -148,6 +248,26 @@ mod tests {
         let other =
             "middle (not installed); fits this machine: `hone pull small` (2.40 GB) and critic.model = \"small\"";
         assert_eq!(judge(false, Some(0)).row(), other);
+        let member = |model: &str, is_installed, is_stronger| Member {
+            model: model.to_string(),
+            profile: "plain".to_string(),
+            is_installed,
+            is_stronger,
+        };
+        let jury = vec![member("a", true, false), member(LIKELIHOOD, true, false), member("b", false, true)];
+        let expected = "a jury: a (profile plain), likelihood, where they disagree b (not installed: no vote)";
+        assert_eq!(Judge { jury, ..judge(true, None) }.row(), expected);
+    }
+
+    #[test]
+    fn another_judge_takes_the_place_of_one_that_does_not_pass() {
+        let (config, catalog) = (Config::defaults().unwrap(), Catalog::built_in().unwrap());
+        let room = |memory_bytes| Some(Room { memory_bytes, generator_bytes: 100_000_000, is_accelerated: false });
+        let advice = instead_of("", &config, &catalog, room(64_000_000_000));
+        let best = advice.strip_prefix("`hone pull ").and_then(|rest| rest.split('`').next()).unwrap();
+        let next = instead_of(best, &config, &catalog, room(64_000_000_000));
+        assert!(next.starts_with("`hone pull ") && !next.contains(best), "{best}: {next}");
+        assert_eq!(instead_of("", &config, &catalog, room(0)), "");
     }
 
     #[test]

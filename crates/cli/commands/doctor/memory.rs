@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hone_memory::{MemoryError, MemoryOptions, MemoryStore};
+use hone_memory::{MemoryError, MemoryOptions, MemoryStore, Whose};
 use hone_models::data_folder;
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ impl Memory {
     fn count(self, folder: &Path) -> Memory {
         let options = MemoryOptions { embedding_model: self.embedder.clone(), ..MemoryOptions::default() };
         let counted = MemoryStore::open(folder, options).and_then(|store| {
-            let statistics = store.statistics()?;
+            let statistics = store.statistics(Whose::Everyones)?;
             Ok::<_, MemoryError>((statistics.all.engrams, statistics.without_vector(&self.embedder)))
         });
         match counted {

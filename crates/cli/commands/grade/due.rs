@@ -1,8 +1,8 @@
 //! `hone grade --due`: the answers in memory whose grades, or comparisons, are due.
 //!
-//! Each answer is claimed before it is judged, so another hone that works off the same backlog judges others; what is claimed
-//! elsewhere is waited for, since its process may have been killed. Every verdict is stored before the next is waited for:
-//! what is stopped resumes where it was.
+//! Each answer is claimed before it is judged, so another hone that works off the same backlog judges others; what is
+//! claimed elsewhere is waited for, since its process may have been killed. Every verdict is stored before the next is
+//! waited for: what is stopped resumes where it was.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,7 +11,8 @@ use crossbeam_channel::RecvTimeoutError;
 use hone_memory::{BacklogEntry, Engram, Filters, Holder, MemoryStore};
 use hone_protocol::prospect::ALONE;
 use hone_protocol::{
-    Comparison, Critique, Envelope, Grade, Judging, Payload, Preference, Prospect, QueryId, RespondentId,
+    ComparedAnswer, Comparison, Critique, Envelope, Grade, Judging, Payload, Preference, Prospect, QueryId,
+    RespondentId,
 };
 use hone_quality::{CompareTask, GradeTask};
 use serde::Serialize;
@@ -186,8 +187,8 @@ impl Work<'_> {
         }
     }
 
-    /// The answers in the portions in which they are judged: several at once, and then, each alone, those at which the judge has
-    /// failed. A judge that was too slow for one among others may have the time for it alone.
+    /// The answers in the portions in which they are judged: several at once, and then, each alone, those at which the
+    /// judge has failed. A judge that was too slow for one among others may have the time for it alone.
     fn in_chunks(&self, free: Vec<BacklogEntry>) -> Vec<Vec<BacklogEntry>> {
         let (failed, fresh): (Vec<_>, Vec<_>) =
             free.into_iter().partition(|entry| self.failures.contains_key(&entry.query_id));
@@ -265,16 +266,24 @@ impl Work<'_> {
             if is_failed(&preference.judging) {
                 *failures.entry(b.query_id).or_default() += 1;
             }
-            let scores =
-                [a, *b].map(|engram| Ok::<_, anyhow::Error>(store.get(engram.query_id)?.and_then(|it| it.score())));
-            let [score_a, score_b] = scores;
-            tell_comparison(store, b, preference, [score_a?, score_b?])
+            // Their grades may have been given just now.
+            let [a, b_now] = [a, *b].map(|engram| store.get(engram.query_id));
+            tell_comparison(
+                store,
+                b,
+                Comparison::new(
+                    compared(a?.as_ref(), b.correlation_id),
+                    compared(b_now?.as_ref(), b.query_id),
+                    preference,
+                ),
+            )
         })
     }
 
     fn tell_alone(&self, b: &Engram) -> anyhow::Result<()> {
         let preference = Preference { judging: Judging::failed(ALONE), ..Preference::default() };
-        tell_comparison(self.store, b, preference, [None, b.score()])
+        let [a, compared_b] = [compared(None, b.correlation_id), compared(Some(b), b.query_id)];
+        tell_comparison(self.store, b, Comparison::new(a, compared_b, preference))
     }
 
     /// What is left when the work has ended.
@@ -310,25 +319,24 @@ fn is_failed(judging: &Judging) -> bool {
     judging.prospect() == Some(Prospect::Failed)
 }
 
-fn tell_comparison(
-    store: &MemoryStore,
-    b: &Engram,
-    preference: Preference,
-    [score_a, score_b]: [Option<u8>; 2],
-) -> anyhow::Result<()> {
-    let (asked, query_id_b) = (b.correlation_id, b.query_id);
-    let comparison =
-        Comparison { original_query_id: asked, query_id_a: asked, query_id_b, score_a, score_b, preference };
+/// An answer as it is compared, or what is known of one that was removed.
+fn compared(engram: Option<&Engram>, query_id: QueryId) -> ComparedAnswer<'_> {
+    let model = engram.map_or("", |engram| engram.model.as_str());
+    ComparedAnswer { query_id, model, grade: engram.and_then(|engram| engram.grade.as_ref()) }
+}
+
+fn tell_comparison(store: &MemoryStore, b: &Engram, comparison: Comparison) -> anyhow::Result<()> {
     store.annotate_pairwise(&comparison)?;
-    let a = Engram { query_id: asked, respondent_id: RespondentId::A, ..b.clone() };
+    let a = Engram { query_id: b.correlation_id, respondent_id: RespondentId::A, ..b.clone() };
     record(store, &a, Payload::PairwiseResult(comparison));
     Ok(())
 }
 
 /// Adds what was said of an answer to the event log, which a repair reads. The verdict is stored already.
 fn record(store: &MemoryStore, engram: &Engram, payload: Payload) {
-    let Engram { session_id, query_id, correlation_id, respondent_id, .. } = *engram;
-    let envelope = Envelope::new(SENDER, session_id, payload).about(query_id, correlation_id, respondent_id);
+    let Engram { session_id, owner, query_id, correlation_id, respondent_id, .. } = *engram;
+    let envelope = Envelope::new(SENDER, session_id, payload).owned_by(owner);
+    let envelope = envelope.about(query_id, correlation_id, respondent_id);
     if let Err(error) = store.append_event(&envelope) {
         tracing::warn!("an event is not in the log: {error}");
     }

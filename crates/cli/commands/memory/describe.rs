@@ -1,7 +1,7 @@
 //! Engrams as lines of text.
 
 use hone_memory::MemoryStore;
-use hone_protocol::{Judging, QueryId};
+use hone_protocol::{Grade, QueryId};
 
 use crate::app::App;
 use crate::badge;
@@ -13,8 +13,7 @@ const MARK_COLUMNS: usize = 2;
 /// An answer in a list.
 pub(super) struct Line {
     pub(super) query_id: QueryId,
-    pub(super) score: Option<u8>,
-    pub(super) judging: Option<Judging>,
+    pub(super) grade: Option<Grade>,
     /// The cells after the id.
     pub(super) cells: Vec<String>,
 }
@@ -28,7 +27,7 @@ pub(super) fn print_lines(app: &App, store: &MemoryStore, lines: Vec<Line>) -> a
     let n_digits = store.abbreviate(&ids)?.into_iter().max().unwrap_or(0);
     let (mut marks, mut rows) = (Vec::new(), Vec::new());
     for line in lines {
-        let (color, mark, score) = badge::parts(line.score, line.judging.as_ref());
+        let (color, mark, score) = badge::parts(line.grade.as_ref());
         marks.push((color, mark));
         rows.push([vec![score, first_digits(&line.query_id.to_string(), n_digits)], line.cells].concat());
     }

@@ -1,10 +1,11 @@
-//! `hone memory eval`: how much of what was said is recalled when it is asked for, and how much is recalled that should not be.
+//! `hone memory eval`: how much of what was said is recalled when it is asked for, and how much is recalled that should
+//! not be.
 //!
-//! For every person of a set a memory of its own is built in a temporary folder, with the real storage, index and embedder:
-//! what was said is remembered as a chat remembers it, and the probes are asked through the recall that a chat uses. An item is
-//! *junk* if it comes from an answer that was cut short, stopped or marked bad, if it only says that nothing was known, or if
-//! nothing should have been recalled at all. An item is *misleading* if it holds what the probe's answer must not be, such as
-//! the value before a change, and not what it should be.
+//! For every person of a set a memory of its own is built in a temporary folder, with the real storage, index and
+//! embedder: what was said is remembered as a chat remembers it, and the probes are asked through the recall that a
+//! chat uses. An item is *junk* if it comes from an answer that was cut short, stopped or marked bad, if it only says
+//! that nothing was known, or if nothing should have been recalled at all. An item is *misleading* if it holds what the
+//! probe's answer must not be, such as the value before a change, and not what it should be.
 
 mod figures;
 mod formats;
@@ -91,6 +92,7 @@ struct Replaced {
     nearness: Option<f32>,
     words_threshold: Option<f32>,
     words_weight: Option<f32>,
+    facts_weight: Option<f32>,
     duplicate: Option<f32>,
     same_statement: Option<f32>,
     changed_statement: Option<f32>,
@@ -104,6 +106,7 @@ impl Replaced {
             nearness: self.nearness.unwrap_or(settings.nearness),
             words_threshold: self.words_threshold.unwrap_or(settings.words_threshold),
             words_weight: self.words_weight.unwrap_or(settings.words_weight),
+            facts_weight: self.facts_weight.unwrap_or(settings.facts_weight),
             duplicate: self.duplicate.unwrap_or(settings.duplicate),
             same_statement: self.same_statement.unwrap_or(settings.same_statement),
             changed_statement: self.changed_statement.unwrap_or(settings.changed_statement),

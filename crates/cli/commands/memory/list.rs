@@ -26,8 +26,7 @@ fn line(engram: Engram) -> Line {
     let respondent = engram.respondent_id.to_string();
     Line {
         query_id: engram.query_id,
-        score: engram.score(),
-        judging: engram.grade.as_ref().map(|grade| grade.judging.clone()),
+        grade: engram.grade,
         cells: vec![moment(engram.at), respondent, engram.model, on_one_line(&engram.query)],
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryRmArguments)
         app.output.print_line(&format!("{query_id} {end}"))?;
     }
     if is_any_removed {
-        let conversations = app.data_folder().join("conversations");
+        let conversations = app.conversations_folder();
         app.output.note(&format!(
             "the event log still shows that there was an answer, but not its text; saved conversations are \
              unchanged, in {}",

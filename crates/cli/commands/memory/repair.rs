@@ -1,9 +1,7 @@
 //! `hone memory repair`: rebuilds a damaged memory and reports what could be saved.
 
-use std::path::Path;
-
 use hone_memory::{Engram, Repaired, Source};
-use hone_protocol::{QueryId, RespondentId, Response, SamplingOptions, SessionId, Timestamp};
+use hone_protocol::{OwnerId, QueryId, RespondentId, Response, SamplingOptions, SessionId, Timestamp};
 
 use crate::app::App;
 use crate::arguments::MemoryRepairArguments;
@@ -15,8 +13,10 @@ use crate::failure::Outcome;
 const MOST_LISTED: usize = 20;
 
 pub(super) fn run(app: &App, arguments: &MemoryRepairArguments) -> anyhow::Result<Outcome> {
-    let conversations = ConversationStore::new(app.data_folder().join("conversations"));
-    let elsewhere = engrams_of_conversations(app, &conversations);
+    let conversations = ConversationStore::new(app.conversations_folder());
+    let owners = std::iter::once(None).chain(conversations.owners().into_iter().map(Some));
+    let elsewhere: Vec<Engram> =
+        owners.flat_map(|owner| engrams_of_owner(app, &conversations.of(owner), owner)).collect();
     let report = hone_memory::repair(&app.memory_folder(), &app.memory_options(), &elsewhere)?;
     if arguments.json.json {
         app.output.print_json(&report)?;
@@ -69,16 +69,15 @@ fn found_in(source: Source) -> &'static str {
     }
 }
 
-/// The answers found in saved conversations. A conversation that cannot be read is reported and left out.
-fn engrams_of_conversations(app: &App, store: &ConversationStore) -> Vec<Engram> {
-    let folder = app.data_folder().join("conversations");
-    let names = store.names().unwrap_or_default();
-    let conversations = names.iter().filter_map(|name| {
-        let loaded = store.load(name);
-        let at = saved_at(&folder.join(format!("{name}.json")));
-        Some((loaded.inspect_err(|error| app.output.note(&format!("{error:#}"))).ok()?, at))
+/// The answers found in an owner's saved conversations. A conversation that cannot be read is reported and left out.
+fn engrams_of_owner(app: &App, store: &ConversationStore, owner: Option<OwnerId>) -> Vec<Engram> {
+    let entries = store.entries().unwrap_or_default();
+    let conversations = entries.into_iter().filter_map(|(written, name)| {
+        let loaded = store.load(&name).inspect_err(|error| app.output.note(&format!("{error:#}")));
+        Some((loaded.ok()?, Timestamp::from(written)))
     });
-    conversations.flat_map(|(conversation, at)| engrams_of(conversation, at)).collect()
+    let engrams = conversations.flat_map(|(conversation, at)| engrams_of(conversation, at));
+    engrams.map(|engram| Engram { owner, ..engram }).collect()
 }
 
 fn engrams_of(conversation: Conversation, saved_at: Timestamp) -> Vec<Engram> {
@@ -94,6 +93,8 @@ fn engram_of(exchange: Exchange, session: SessionId, saved_at: Timestamp) -> Opt
         query: exchange.question,
         answer: exchange.answer,
         thinking: String::new(),
+        tool_calls: Vec::new(),
+        is_raw: false,
         model: exchange.model,
         sampling: SamplingOptions::default(),
         finish_reason: exchange.finish_reason,
@@ -108,12 +109,6 @@ fn moment_in(id: QueryId) -> Option<Timestamp> {
     let bytes = id.as_bytes();
     let is_version_7 = bytes[6] >> 4 == 7;
     is_version_7.then(|| Timestamp(bytes[..6].iter().fold(0, |moment, byte| moment << 8 | u64::from(*byte))))
-}
-
-fn saved_at(file: &Path) -> Timestamp {
-    let modified = std::fs::metadata(file).and_then(|file| file.modified()).ok();
-    let since = modified.and_then(|moment| moment.duration_since(std::time::UNIX_EPOCH).ok());
-    since.and_then(|since| u64::try_from(since.as_millis()).ok()).map_or_else(Timestamp::now, Timestamp)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `hone memory search`: answers that are similar to a question in meaning, or hold its words, best first.
 
-use hone_memory::{Engram, Filters, Matching, MemoryStore, RecallQuestion};
+use hone_memory::{Engram, Filters, Matching, MemoryStore, RecallQuestion, Whose};
 use hone_protocol::{Embed, RecalledEngram};
 
 use super::describe::{Line, print_lines};
@@ -64,7 +64,7 @@ fn make_lacking_vectors(app: &App, store: &MemoryStore, embedder: &dyn Embed) ->
     let model = &app.config.memory.embedder;
     let lacking = store.engrams_without_vector(model, MOST_MADE + 1)?;
     if lacking.len() > MOST_MADE {
-        let n_lacking = store.statistics()?.without_vector(model);
+        let n_lacking = store.statistics(Whose::Everyones)?.without_vector(model);
         app.output.note(&format!(
             "{n_lacking} answers have no vector of {model} yet and cannot be found: a chat computes them while it is idle"
         ));
@@ -100,8 +100,7 @@ fn line(store: &MemoryStore, recalled: RecalledEngram) -> anyhow::Result<Line> {
     };
     Ok(Line {
         query_id: recalled.query_id,
-        score: recalled.score,
-        judging: grade.map(|grade| grade.judging),
+        grade,
         cells: vec![
             labelled("similarity", recalled.similarity),
             labelled("words", recalled.words),

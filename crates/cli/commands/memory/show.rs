@@ -6,7 +6,7 @@ use hone_protocol::Grade;
 use crate::app::App;
 use crate::arguments::MemoryShowArguments;
 use crate::badge;
-use crate::describe::{moment, rating};
+use crate::describe::{moment, on_one_line, rating};
 use crate::failure::Outcome;
 use crate::terminal::visible;
 
@@ -31,6 +31,15 @@ pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryShowArgument
 }
 
 fn rows(engram: &Engram) -> Vec<Vec<String>> {
+    let jurors = engram.grade.iter().flat_map(|grade| &grade.jury).map(|juror| {
+        ("juror", Some(format!("{}: {}", badge::juror_name(juror), on_one_line(&badge::juror_grade(juror)))))
+    });
+    let compared_by = engram.compared.iter().flat_map(|compared| &compared.jury).map(|juror| {
+        (
+            "juror of both",
+            Some(format!("{}: {}", badge::juror_name(juror), on_one_line(&badge::juror_preference(juror)))),
+        )
+    });
     let values = [
         ("id", Some(engram.query_id.to_string())),
         ("sequence", Some(engram.sequence.to_string())),
@@ -50,7 +59,8 @@ fn rows(engram: &Engram) -> Vec<Vec<String>> {
         ("intent", engram.intent.clone()),
         ("entities", Some(engram.entities.join(", ")).filter(|entities| !entities.is_empty())),
     ];
-    values.into_iter().filter_map(|(name, value)| Some(vec![name.to_string(), value?])).collect()
+    let values = values.into_iter().chain(jurors).chain(compared_by);
+    values.filter_map(|(name, value)| Some(vec![name.to_string(), value?])).collect()
 }
 
 /// How the answer compares with the other respondent's; `None` if they were never compared.
@@ -65,7 +75,8 @@ fn compared(engram: &Engram) -> Option<String> {
         return Some(format!("no verdict: {failure}"));
     }
     let orders = if compared.consistent { "both orders agree" } else { "the orders disagree" };
-    Some(format!("{verdict} (log-odds of A {:+.2}, {orders}, by {})", compared.log_odds, compared.judge))
+    let (mark, judge) = (badge::mark(Some(&compared.judging())), badge::judge_name(&compared.judging()));
+    Some(format!("{mark} {verdict} (log-odds of A {:+.2}, {orders}, by {judge})", compared.log_odds))
 }
 
 /// What of the judging is due, and why it has not been done.
@@ -76,12 +87,12 @@ fn due(due: &Due) -> String {
     format!("{}{reason}", parts.join(", "))
 }
 
-/// The score, and how it came about, or why there is none.
+/// The score and how it came about, or why the answer has no score.
 fn score(grade: &Grade) -> String {
     if let (None, Some(failure)) = (grade.score, &grade.judging.failure) {
         return format!("none: {failure}");
     }
-    let (_, mark, score) = badge::parts(grade.score, Some(&grade.judging));
+    let (_, mark, score) = badge::parts(Some(grade));
     let expected = grade.expected_score.map(|expected| format!("expected {expected:.2}"));
     let judge = badge::judge_name(&grade.judging);
     let by = format!("by {judge} for {} in {:.1} s", grade.rubric, grade.judging.seconds);

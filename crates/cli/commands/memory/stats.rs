@@ -1,10 +1,11 @@
 //! `hone memory stats`: figures about memory.
 
-use hone_memory::{MemoryStore, Statistics, Tally, Verification};
+use hone_memory::{ComparisonTally, JudgeTally, MemoryStore, Scores, Statistics, Tally, Verification, Whose};
 use serde::Serialize;
 
 use crate::app::App;
 use crate::arguments::MemoryStatsArguments;
+use crate::badge;
 use crate::failure::Outcome;
 use crate::terminal::bytes;
 
@@ -18,14 +19,19 @@ struct JsonStatistics<'a> {
 }
 
 pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryStatsArguments) -> anyhow::Result<Outcome> {
-    let statistics = store.statistics()?;
+    let statistics = store.statistics(Whose::Everyones)?;
     let check = if arguments.check { Some(store.verify()?) } else { None };
     if arguments.json.json {
         app.output.print_json(&JsonStatistics { statistics: &statistics, check: check.as_ref() })?;
     } else {
-        app.output.print_table(&tallies(&statistics))?;
-        app.output.print_line("")?;
-        app.output.print_table(&facts(&statistics))?;
+        let tables = [tallies(&statistics), judges(&statistics), comparisons(&statistics), facts(&statistics)];
+        let mut is_first = true;
+        for table in tables.iter().filter(|table| !table.is_empty()) {
+            if !std::mem::take(&mut is_first) {
+                app.output.print_line("")?;
+            }
+            app.output.print_table(table)?;
+        }
     }
     let problems = check.map(|check| check.problems).unwrap_or_default();
     for problem in &problems {
@@ -35,7 +41,7 @@ pub(super) fn run(app: &App, store: &MemoryStore, arguments: &MemoryStatsArgumen
 }
 
 fn tallies(statistics: &Statistics) -> Vec<Vec<String>> {
-    let titles = ["", "ANSWERS", "SCORED", "UNSCORED", "MEAN", "WON", "LOST", "GOOD", "BAD"];
+    let titles = ["", "ANSWERS", "SCORED", "BY ITSELF", "UNSCORED", "MEAN", "WON", "LOST", "GOOD", "BAD"];
     let mut rows = vec![titles.map(str::to_string).to_vec(), tally("all", &statistics.all)];
     rows.extend(statistics.models.iter().map(|(model, of_model)| tally(model, of_model)));
     rows.extend(statistics.respondents.iter().map(|(name, of_one)| tally(&format!("respondent {name}"), of_one)));
@@ -46,16 +52,59 @@ fn tally(name: &str, tally: &Tally) -> Vec<String> {
     let mean = tally.mean_score.map_or_else(|| "-".to_string(), |mean| format!("{mean:.2}"));
     let counts = |counts: &[u64]| counts.iter().map(u64::to_string).collect::<Vec<_>>();
     let mut row = vec![name.to_string()];
-    row.extend(counts(&[tally.engrams, tally.scored, tally.unscored]));
+    row.extend(counts(&[tally.engrams, tally.scored, tally.self_graded, tally.unscored]));
     row.push(mean);
     row.extend(counts(&[tally.pairwise_wins, tally.pairwise_losses, tally.good, tally.bad]));
     row
 }
 
+/// The scores of each judge: all, and by what gave the answers where that differs.
+fn judges(statistics: &Statistics) -> Vec<Vec<String>> {
+    if statistics.judges.is_empty() {
+        return Vec::new();
+    }
+    let titles = ["GRADES BY", "SCORED", "MEAN", "1/5", "2/5", "3/5", "4/5", "5/5"];
+    let mut rows = vec![titles.map(str::to_string).to_vec()];
+    rows.extend(statistics.judges.iter().flat_map(judge));
+    rows
+}
+
+fn judge(tally: &JudgeTally) -> Vec<Vec<String>> {
+    let judging = tally.judging();
+    let name = format!("{} {} for {}", badge::mark(Some(&judging)), badge::judge_name(&judging), tally.rubric);
+    let counts = tally.scores.iter().map(u64::to_string);
+    let mut rows = vec![scores(name, &tally.all).into_iter().chain(counts).collect()];
+    let respondents = tally.respondents.iter().map(|(name, of_one)| (format!("respondent {name}"), of_one));
+    for groups in [tally.models.iter().map(|(name, it)| (name.clone(), it)).collect(), respondents.collect::<Vec<_>>()]
+    {
+        if groups.len() > 1 {
+            rows.extend(groups.into_iter().map(|(name, of_group)| scores(format!("  {name}"), of_group)));
+        }
+    }
+    rows
+}
+
+fn scores(name: String, scores: &Scores) -> Vec<String> {
+    vec![name, scores.scored.to_string(), format!("{:.2}", scores.mean_score)]
+}
+
+fn comparisons(statistics: &Statistics) -> Vec<Vec<String>> {
+    if statistics.comparisons.is_empty() {
+        return Vec::new();
+    }
+    let titles = ["COMPARISONS BY", "PAIRS", "CONSISTENT", "A WON", "B WON", "TIES"];
+    let row = |it: &ComparisonTally| {
+        let name = format!("{} {}", badge::mark(Some(&it.judging())), badge::judge_name(&it.judging()));
+        let counts = [it.compared, it.consistent, it.wins_a, it.wins_b, it.ties].map(|count| count.to_string());
+        [vec![name], counts.to_vec()].concat()
+    };
+    let rows = statistics.comparisons.iter().map(row);
+    [titles.map(str::to_string).to_vec()].into_iter().chain(rows).collect()
+}
+
 fn facts(statistics: &Statistics) -> Vec<Vec<String>> {
     let row = |name: &str, value: String| vec![name.to_string(), value];
-    let scores = (1..).zip(statistics.scores).map(|(score, count)| format!("{score}/5: {count}"));
-    let mut rows = vec![row("scores", scores.collect::<Vec<_>>().join(", "))];
+    let mut rows = Vec::new();
     rows.extend(statistics.vectors.iter().map(|(model, count)| row("vectors", format!("{count} of {model}"))));
     let index = format!(
         "{} vectors of {}, {} in memory, {} on disk",

@@ -35,6 +35,8 @@ pub struct CandleBackend {
     kv: Vec<KvStorage>,
     /// Logits of the last step.
     logits: Vec<f32>,
+    /// States of the last step.
+    states: Vec<f32>,
 }
 
 impl CandleBackend {
@@ -47,24 +49,26 @@ impl CandleBackend {
         let weights = ModelWeights::load(gguf, spec, &device)?;
         let kv_width = spec.n_kv_heads * spec.head_dim;
         let kv = spec.layers.iter().map(|_| KvStorage::new(kv_width, &device)).collect();
-        Ok(CandleBackend { spec: spec.clone(), device, weights, kv, logits: Vec::new() })
+        Ok(CandleBackend { spec: spec.clone(), device, weights, kv, logits: Vec::new(), states: Vec::new() })
     }
 
-    /// Computes the logits of the rows that need them.
-    fn compute_logits(&mut self, batch: &[BatchEntry<'_>]) -> Result<Vec<f32>, BackendError> {
-        let hidden = self.forward_hidden(batch)?;
+    /// Computes the logits of the rows that need them, and their states.
+    fn compute_logits(&mut self, batch: &[BatchEntry<'_>]) -> Result<(Vec<f32>, Vec<f32>), BackendError> {
+        let (hidden, state) = self.forward_hidden(batch)?;
         let rows = logit_rows(batch);
         if rows.is_empty() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), Vec::new()));
         }
         let n_rows = rows.len();
-        let hidden = hidden.index_select(&Tensor::from_vec(rows, n_rows, &self.device)?, 0)?;
+        let rows = Tensor::from_vec(rows, n_rows, &self.device)?;
+        let (hidden, state) = (hidden.index_select(&rows, 0)?, state.index_select(&rows, 0)?);
         let normed = rms_norm(&hidden, &self.weights.output_norm, self.spec.norm_epsilon)?;
         let logits = soft_cap(self.weights.output.forward(&normed)?, self.spec.logit_soft_cap)?;
-        Ok(logits.flatten_all()?.to_vec1::<f32>()?)
+        Ok((logits.flatten_all()?.to_vec1::<f32>()?, state.flatten_all()?.to_vec1::<f32>()?))
     }
 
-    fn forward_hidden(&mut self, batch: &[BatchEntry<'_>]) -> Result<Tensor, BackendError> {
+    /// The residual stream after the last layer, and after the state layer.
+    fn forward_hidden(&mut self, batch: &[BatchEntry<'_>]) -> Result<(Tensor, Tensor), BackendError> {
         let tokens: Vec<u32> = batch.iter().flat_map(|entry| entry.tokens).copied().collect();
         let mut hidden = self.weights.embed(&tokens, &self.device)?;
         if let Some(scale) = self.spec.embedding_scale {
@@ -73,11 +77,15 @@ impl CandleBackend {
         let rotations = self.rotations(batch)?;
         let views = batch.iter().map(|entry| SequenceView::new(entry, &self.spec, &self.device));
         let views = views.collect::<Result<Vec<_>, _>>()?;
+        let mut state = hidden.clone();
         for index in 0..self.spec.layers.len() {
             let rotation = &rotations[self.spec.layers[index].rope];
             hidden = self.layer(index, hidden, rotation, &views)?;
+            if index == self.spec.state_layer() {
+                state = hidden.clone();
+            }
         }
-        Ok(hidden)
+        Ok((hidden, state))
     }
 
     fn layer(
@@ -124,8 +132,8 @@ impl Backend for CandleBackend {
 
     fn forward(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits<'_>, BackendError> {
         let device = self.device.clone();
-        self.logits = device.with_context(|| self.compute_logits(batch))?;
-        Ok(Logits::new(&self.logits, self.spec.vocab_size))
+        (self.logits, self.states) = device.with_context(|| self.compute_logits(batch))?;
+        Ok(Logits::new(&self.logits, self.spec.vocab_size, &self.states, self.spec.hidden_size))
     }
 
     fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError> {

@@ -12,7 +12,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hone_kernels::pool::{Pool, physical_cores};
-use hone_kernels::step::{Program, Sequence};
+use hone_kernels::step::{Program, Rows, Sequence};
 
 use super::{ActivationBits, Backend, BackendError, BatchEntry, Logits};
 use crate::decoder::DecoderSpec;
@@ -42,8 +42,11 @@ fn or_physical_cores(n_threads: Option<usize>) -> NonZeroUsize {
 /// A decoder's weights and cache in memory, and the threads that compute with them.
 pub struct NativeBackend {
     program: Program,
+    /// The rows that hold the states.
+    states: Rows,
     threads: ComputeThreads,
     vocab_size: usize,
+    hidden_size: usize,
     n_layers: usize,
     is_suspended: bool,
 }
@@ -65,9 +68,16 @@ impl NativeBackend {
     ) -> Result<Self, BackendError> {
         let weights = weights::load(gguf, spec, &mut Pool::new(or_physical_cores(n_loading)))?;
         let formats = decoder::Formats { kv_cache, activations: activation_bits };
-        let program = decoder::program(spec, weights, formats);
-        let (vocab_size, n_layers) = (spec.vocab_size, spec.layers.len());
-        Ok(NativeBackend { program, threads, vocab_size, n_layers, is_suspended: false })
+        let (program, states) = decoder::program(spec, weights, formats);
+        let DecoderSpec { vocab_size, hidden_size, .. } = *spec;
+        let n_layers = spec.layers.len();
+        Ok(NativeBackend { program, states, threads, vocab_size, hidden_size, n_layers, is_suspended: false })
+    }
+
+    /// What the last step computed.
+    fn logits(&self) -> Logits<'_> {
+        let (logits, states) = (self.program.output(), self.program.selected_rows(self.states));
+        Logits::new(logits, self.vocab_size, states, self.hidden_size)
     }
 
     /// Carries out the step, layer by layer, until `pause` returns true.
@@ -81,7 +91,8 @@ impl NativeBackend {
             }
         }
         self.is_suspended = false;
-        Some(Logits::new(self.program.output(), self.vocab_size))
+        drop(pool);
+        Some(self.logits())
     }
 }
 
@@ -100,8 +111,8 @@ impl Backend for NativeBackend {
 
     fn forward(&mut self, batch: &[BatchEntry<'_>]) -> Result<Logits<'_>, BackendError> {
         self.is_suspended = false;
-        let logits = self.program.run(&mut self.threads.lock(), batch.iter().map(sequence))?;
-        Ok(Logits::new(logits, self.vocab_size))
+        self.program.run(&mut self.threads.lock(), batch.iter().map(sequence))?;
+        Ok(self.logits())
     }
 
     fn n_slices(&self) -> usize {

@@ -7,8 +7,8 @@ use super::architecture::ArchitectureRow;
 use super::{Keys, RopePairs, SpecError};
 use crate::gguf::GgufError;
 
-/// A position encoding, ready for use: pair `i` of a head at position `p` is rotated by `p · inverse_frequencies[i]` and
-/// multiplied by `magnitude`.
+/// A position encoding, ready for use: pair `i` of a head at position `p` is rotated by `p · inverse_frequencies[i]`
+/// and multiplied by `magnitude`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RopeTable {
     /// Which elements form pairs.

@@ -2,13 +2,19 @@
 
 use std::time::Instant;
 
-use hone_protocol::{GenerateError, GenerateRequest, GenerationSender, Message, ModelFile, Prompt, with_causes};
+use hone_protocol::{
+    Constraint, GenerateError, GenerateRequest, GenerationSender, Message, ModelFile, Prompt, ReasoningTags,
+    ThinkingOptions, with_causes,
+};
 
 use crate::constraint::ConstraintState;
 use crate::model::ModelText;
 use crate::sampler::Sampler;
-use crate::template::TemplateError;
+use crate::template::{Chat, TemplateError};
 use crate::tokenizer::{EncodeOptions, Tokenizer};
+
+/// How many tokens at the end of a prompt hold the tag that opens reasoning.
+const END_TOKENS: usize = 8;
 
 /// A request whose model has been found.
 pub(super) struct LocatedRequest {
@@ -21,6 +27,8 @@ pub(super) struct LocatedRequest {
 /// The validated parts of a request.
 pub(super) struct Prepared {
     pub(super) prompt: Vec<u32>,
+    /// The tags that it has opened, inside of which the answer begins.
+    pub(super) reasoning: Option<ReasoningTags>,
     /// How many of its first tokens are shared with many other requests.
     pub(super) n_common: usize,
     /// Positions that the context leaves for the answer.
@@ -53,13 +61,14 @@ impl Prepared {
         events: &GenerationSender,
         model: &ModelText,
     ) -> Result<Self, GenerateError> {
-        let prompt = encode(request, events, model)?;
+        let mut prompt = encode(request, events, model)?;
+        let reasoning = open_reasoning(request, &mut prompt, model)?;
         let context_tokens = request.context.unwrap_or(usize::MAX).min(model.context_length());
         let room = context_tokens.saturating_sub(prompt.len());
         if room == 0 {
             return Err(GenerateError::ContextOverflow { prompt_tokens: prompt.len(), context_tokens });
         }
-        let choice = choice(request, model)?;
+        let choice = choice(request, reasoning, model)?;
         if let Choice::Forced(tokens) = &choice
             && tokens.len() > room
         {
@@ -67,16 +76,19 @@ impl Prepared {
         }
         let named_tokens = named_tokens(&request.logprobs.named, model.tokenizer());
         let n_common = common_tokens(request, events, &prompt, model)?;
-        Ok(Prepared { prompt, n_common, room, choice, named_tokens })
+        Ok(Prepared { prompt, reasoning, n_common, room, choice, named_tokens })
     }
 }
 
-fn choice(request: &GenerateRequest, model: &ModelText) -> Result<Choice, GenerateError> {
-    let start = |constraint| model.constraints().and_then(|factory| factory.start(constraint)).map_err(refused);
+fn choice(
+    request: &GenerateRequest,
+    reasoning: Option<ReasoningTags>,
+    model: &ModelText,
+) -> Result<Choice, GenerateError> {
     match (&request.forced_answer, &request.constraint) {
-        (None, constraint) => {
+        (None, _) => {
             let sampler = Sampler::new(request.sampling.clone(), model.vocab_size()).map_err(refused)?;
-            Ok(Choice::Sampled(Box::new(sampler), constraint.as_ref().map(start).transpose()?.map(Box::new)))
+            Ok(Choice::Sampled(Box::new(sampler), constraint(request, reasoning, model)?.map(Box::new)))
         }
         (Some(answer), None) => {
             let tokens = model.tokenizer().encode(answer, EncodeOptions::default()).map_err(refused)?;
@@ -84,6 +96,49 @@ fn choice(request: &GenerateRequest, model: &ModelText) -> Result<Choice, Genera
         }
         (Some(_), Some(_)) => Err(refused("a forced answer cannot be held to a constraint: give one of them")),
     }
+}
+
+/// What the answer is held to: its form, which begins after the reasoning, and the reasoning's end.
+fn constraint(
+    request: &GenerateRequest,
+    reasoning: Option<ReasoningTags>,
+    model: &ModelText,
+) -> Result<Option<ConstraintState>, GenerateError> {
+    let most_tokens = match request.thinking.is_on {
+        Some(false) => Some(0),
+        _ => request.thinking.budget,
+    };
+    let state = match (reasoning, &request.constraint) {
+        (_, Some(form @ Constraint::FreeThenRegex { .. })) | (None, Some(form)) => {
+            model.constraints().and_then(|factory| factory.start(form))
+        }
+        (Some(tags), form) if form.is_some() || most_tokens.is_some() => {
+            let most_tokens = most_tokens.unwrap_or(usize::MAX);
+            model.constraints().and_then(|factory| factory.start_after(tags.close, most_tokens, form.as_ref()))
+        }
+        _ => return Ok(None),
+    };
+    state.map(Some).map_err(refused)
+}
+
+/// The tags that the prompt of a chat has opened at its end. Opens them if reasoning is asked for and the template knows
+/// it: then it is known where the answer begins.
+fn open_reasoning(
+    request: &GenerateRequest,
+    prompt: &mut Vec<u32>,
+    model: &ModelText,
+) -> Result<Option<ReasoningTags>, GenerateError> {
+    let Prompt::Chat(_) = request.prompt else { return Ok(None) };
+    let end = model.tokenizer().decode(&prompt[prompt.len().saturating_sub(END_TOKENS)..], true);
+    if let Some(tags) = ReasoningTags::opened_by(&end) {
+        return Ok(Some(*tags));
+    }
+    let ThinkingOptions { is_on, budget, .. } = request.thinking;
+    let is_wanted = is_on.unwrap_or(budget.is_some());
+    let Some(tags) = model.template().map_err(refused)?.reasoning_tags().filter(|_| is_wanted) else { return Ok(None) };
+    let options = EncodeOptions { parse_special: true, ..EncodeOptions::default() };
+    prompt.extend(model.tokenizer().encode(&format!("{}\n", tags.open), options).map_err(refused)?);
+    Ok(Some(*tags))
 }
 
 fn refused(error: impl std::fmt::Display) -> GenerateError {
@@ -119,7 +174,8 @@ fn encode_chat(
 ) -> Result<Vec<u32>, GenerateError> {
     let template = model.template().map_err(refused)?;
     let is_cancelled = || events.is_cancelled();
-    let encoded = template.encode_chat_unless(model.tokenizer(), messages, &request.tools, &is_cancelled);
+    let chat = Chat { messages, tools: &request.tools, thinking: request.thinking };
+    let encoded = template.encode_chat_unless(model.tokenizer(), chat, &is_cancelled);
     encoded.map_err(|error| match error {
         TemplateError::NoTools => GenerateError::NoTools { model: request.model.clone() },
         other => GenerateError::Request(with_causes(&other)),

@@ -7,12 +7,13 @@ mod reply;
 
 use std::time::Duration;
 
-use hone_protocol::{FinishReason, GenerateError, GenerationEvent, Lane, ModelFile, SessionId, Timings};
+use hone_protocol::{FinishReason, GenerateError, GenerationEvent, Lane, ModelFile, ReasoningTags, SessionId, Timings};
 
 use super::prepare::{LocatedRequest, Prepared};
+use crate::backend::Row;
 use crate::kv_cache::CachedSequence;
 use crate::model::{Advance, Model, Speculation};
-use crate::scheduler::{Arrival, ModelId, Progress, RequestId};
+use crate::scheduler::{Arrival, LAST_SENTENCE_TOKENS, ModelId, Progress, RequestId};
 use crate::speculation::draft_model::DraftModel;
 use crate::text_stream::TextStream;
 use crate::tokenizer::Tokenizer;
@@ -29,8 +30,12 @@ pub(super) struct RunningRequest {
     lane: Lane,
     session: Option<SessionId>,
     n_prompt: usize,
+    /// The tags that the prompt has opened.
+    reasoning: Option<ReasoningTags>,
     /// How many of the prompt's first tokens are shared with many other requests.
     n_common: usize,
+    conclusion_tokens: Option<usize>,
+    can_be_shortened: bool,
     place: Place,
     decoding: Decoding,
     reply: Reply,
@@ -42,7 +47,7 @@ impl RunningRequest {
     pub(super) fn new(prepared: Prepared, located: LocatedRequest, speculation: Speculation) -> Self {
         let LocatedRequest { request, file, events, arrived } = located;
         let max_tokens = prepared.max_tokens(&request);
-        let Prepared { prompt, n_common, choice, named_tokens, .. } = prepared;
+        let Prepared { prompt, reasoning, n_common, choice, named_tokens, .. } = prepared;
         let reply = Reply {
             events,
             text: TextStream::new(request.stop),
@@ -59,7 +64,10 @@ impl RunningRequest {
             lane: request.lane,
             session: request.session,
             n_prompt: prompt.len(),
+            reasoning,
             n_common,
+            conclusion_tokens: request.conclusion_tokens,
+            can_be_shortened: request.can_be_shortened,
             decoding: Decoding::new(choice, speculation, &prompt),
             place: Place::new(prompt),
             reply,
@@ -76,12 +84,16 @@ impl RunningRequest {
             prompt_tokens: self.n_prompt,
             answer_tokens: self.reply.max_tokens,
             time_limit: self.clock.time_limit,
+            common_tokens: self.n_common,
+            conclusion_tokens: self.conclusion_tokens,
+            can_be_shortened: self.can_be_shortened,
         }
     }
 
     /// Tells the caller that the request has been accepted.
     pub(super) fn announce(&self) {
-        self.reply.events.send(GenerationEvent::Started { prompt_token_ids: self.place.tokens().to_vec() });
+        let prompt_token_ids = self.place.tokens().to_vec();
+        self.reply.events.send(GenerationEvent::Started { prompt_token_ids, reasoning: self.reasoning });
     }
 
     /// Its model, as named in the request.
@@ -109,6 +121,17 @@ impl RunningRequest {
 
     pub(super) fn time_limit(&self) -> Option<Duration> {
         self.clock.time_limit
+    }
+
+    /// Ends the free text of its answer within about a sentence.
+    pub(super) fn conclude(&mut self) {
+        self.decoding.conclude(LAST_SENTENCE_TOKENS);
+    }
+
+    /// Tells the caller that computing the prompt takes too long, and how many tokens of it would not.
+    pub(super) fn refuse_prompt(&self, room: usize) {
+        let limit = self.clock.time_limit.unwrap_or_default();
+        self.fail(GenerateError::TooSlow { prompt_tokens: self.n_prompt, room, limit });
     }
 
     /// The prompt and the answer so far.
@@ -172,11 +195,7 @@ impl RunningRequest {
 
     /// Records a finished step: if logits were wanted, chooses the next tokens from the next of `rows`. Returns how
     /// many of the step's tokens were guesses; [`RunningRequest::undo_step`] discards the wrong ones.
-    pub(super) fn finish_step<'a>(
-        &mut self,
-        rows: &mut impl Iterator<Item = &'a [f32]>,
-        tokenizer: &Tokenizer,
-    ) -> usize {
+    pub(super) fn finish_step<'a>(&mut self, rows: &mut impl Iterator<Item = Row<'a>>, tokenizer: &Tokenizer) -> usize {
         let wants_logits = self.place.wants_logits();
         let guesses = self.place.finish_step();
         if self.reply.n_generated == 0 {
@@ -189,20 +208,15 @@ impl RunningRequest {
     }
 
     /// Chooses a token from the first row, and from each following row as long as the guess matched the choice.
-    fn choose_tokens<'a>(
-        &mut self,
-        guesses: &[u32],
-        rows: &mut impl Iterator<Item = &'a [f32]>,
-        tokenizer: &Tokenizer,
-    ) {
+    fn choose_tokens<'a>(&mut self, guesses: &[u32], rows: &mut impl Iterator<Item = Row<'a>>, tokenizer: &Tokenizer) {
         let mut n_right = 0;
         for index in 0..=guesses.len() {
-            let logits = rows.next().expect("a row of logits for every one that was asked for");
+            let row = rows.next().expect("a row of logits for every one that was asked for");
             if self.reply.has_ended || n_right < index {
                 continue;
             }
             let n_before = self.place.tokens().len();
-            self.choose_token(logits, tokenizer);
+            self.choose_token(row, tokenizer);
             let is_right = index < guesses.len() && self.place.tokens().get(n_before) == guesses.get(index);
             n_right += usize::from(is_right);
         }
@@ -211,9 +225,9 @@ impl RunningRequest {
     }
 
     /// Chooses the next token, which may end the request.
-    fn choose_token(&mut self, logits: &[f32], tokenizer: &Tokenizer) {
+    fn choose_token(&mut self, row: Row<'_>, tokenizer: &Tokenizer) {
         self.clock.token_comes();
-        match self.decode(logits, tokenizer) {
+        match self.decode(row, tokenizer) {
             Ok(None) => return,
             Ok(Some(reason)) => self.reply.finish(reason, self.timings()),
             Err(error) => self.reply.fail(error),
@@ -222,21 +236,21 @@ impl RunningRequest {
     }
 
     /// Appends the next token to the answer; returns the reason if the answer ends with it.
-    fn decode(&mut self, logits: &[f32], tokenizer: &Tokenizer) -> Result<Option<FinishReason>, GenerateError> {
+    fn decode(&mut self, row: Row<'_>, tokenizer: &Tokenizer) -> Result<Option<FinishReason>, GenerateError> {
         if self.reply.is_full() {
             return Ok(Some(self.reply.length_reason()));
         }
-        let token = self.decoding.choose(logits)?;
+        let token = self.decoding.choose(row.logits)?;
         if tokenizer.is_end_of_generation(token) {
-            return Ok(Some(FinishReason::Stop));
+            return Ok(Some(self.decoding.end_reason()));
         }
         self.decoding.observe(token);
         self.place.push(token);
-        self.reply.send_token(token, logits, tokenizer);
+        self.reply.send_token(token, row, tokenizer);
         Ok(if self.reply.text.stopped() {
             Some(FinishReason::StopText)
         } else if self.decoding.is_complete() {
-            Some(FinishReason::Stop)
+            Some(self.decoding.end_reason())
         } else {
             self.reply.is_full().then(|| self.reply.length_reason())
         })

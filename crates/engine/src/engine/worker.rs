@@ -136,6 +136,10 @@ impl Worker {
             }
             // A caller that has stopped waiting does not need the answer.
             Event::Status(answer) => drop(answer.send(self.status())),
+            Event::Unload(name, answer) => {
+                self.loader.release(&name, &mut self.residents);
+                let _ = answer.send(());
+            }
             Event::Closed => self.is_closed = true,
             Event::Loaded(loaded) => {
                 let waiting = self.loader.finish(*loaded, &mut self.residents);
@@ -218,6 +222,12 @@ impl Worker {
     fn take(&mut self, turn: Turn) {
         for id in turn.expired {
             self.residents.of_request(id).into_iter().for_each(|(model, _)| model.time_out(id));
+        }
+        for (id, room) in turn.too_slow {
+            self.residents.of_request(id).into_iter().for_each(|(model, _)| model.refuse_prompt(id, room));
+        }
+        for id in turn.concluding {
+            self.residents.of_request(id).into_iter().for_each(|(model, _)| model.conclude(id));
         }
         for id in turn.dropped {
             self.residents.of_request(id).into_iter().for_each(|(model, _)| model.pause(id));

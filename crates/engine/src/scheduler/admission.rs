@@ -12,6 +12,10 @@ use super::{RequestId, Scheduler};
 pub struct Turn {
     /// Requests whose time limit has passed. They are forgotten.
     pub expired: Vec<RequestId>,
+    /// Requests whose prompts take too long, each with the number of tokens that would not. They are forgotten.
+    pub too_slow: Vec<(RequestId, usize)>,
+    /// Requests whose free text must end so that they finish within their time limits; each is named once.
+    pub concluding: Vec<RequestId>,
     /// Requests that lose their place in the KV cache and wait for a new one.
     pub dropped: Vec<RequestId>,
     /// Requests that have a place in the KV cache and are to be started, or to follow another.
@@ -20,10 +24,11 @@ pub struct Turn {
 
 impl Scheduler {
     /// Decides which requests have a place in the KV cache. A suspended step is discarded when one of its requests is
-    /// named as expired or dropped.
+    /// named as expired, too slow or dropped.
     pub fn turn(&mut self, now: Duration) -> Turn {
         self.note(now);
         let mut turn = Turn { expired: self.expire(), ..Turn::default() };
+        self.find_shortages(&mut turn);
         self.admit(now, &mut turn);
         self.call_followers(&mut turn);
         turn

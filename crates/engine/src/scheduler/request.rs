@@ -20,8 +20,15 @@ pub struct Arrival {
     pub prompt_tokens: usize,
     /// The most tokens of its answer.
     pub answer_tokens: usize,
-    /// How long its steps may take in total.
+    /// How much of the device's time it may take.
     pub time_limit: Option<Duration>,
+    /// How many of the prompt's first tokens are shared with many requests; computing them does not count towards the
+    /// limit.
+    pub common_tokens: usize,
+    /// Tokens that its answer needs after its free text, if it is to be concluded within the time limit.
+    pub conclusion_tokens: Option<usize>,
+    /// Whether a prompt that takes too much of the time limit is refused early.
+    pub can_be_shortened: bool,
 }
 
 impl Arrival {
@@ -60,6 +67,8 @@ pub(super) struct Request {
     pub(super) phase: Phase,
     /// Tokens in the KV cache.
     pub(super) computed: usize,
+    /// How many of them were there when it started.
+    pub(super) cached: usize,
     /// Known tokens that are not in the KV cache: of the prompt, or the last of the answer.
     pub(super) uncomputed: usize,
     /// Tokens of the answer so far.
@@ -73,15 +82,24 @@ pub(super) struct Request {
     /// Time spent waiting before the current phase.
     waited: Duration,
     pub(super) first_run: Option<Duration>,
-    /// Total time of the steps that it was part of.
+    /// Its share of the time of the steps that it was part of, after its shared beginning.
     pub(super) ran: Duration,
+    common_tokens: usize,
     pub(super) time_limit: Option<Duration>,
+    pub(super) conclusion_tokens: Option<usize>,
+    pub(super) can_be_shortened: bool,
+    /// Whether it has been told to conclude.
+    pub(super) is_concluding: bool,
+    /// Its share of the time of the steps that each computed a token of its answer, and the number of tokens that came
+    /// of them.
+    pub(super) decode_ran: Duration,
+    pub(super) n_decoded: usize,
     pub(super) last_token: Option<Duration>,
 }
 
 /// A request whose model is not in memory.
 #[derive(Debug)]
-pub struct ParkedRequest(pub(super) Request);
+pub struct ParkedRequest(pub(super) Box<Request>);
 
 impl ParkedRequest {
     /// Its id.
@@ -99,6 +117,7 @@ impl Request {
             session: arrival.session.map_or(SessionKey::Alone(id), SessionKey::Session),
             phase: Phase::Waiting { since: now },
             computed: 0,
+            cached: 0,
             uncomputed: arrival.prompt_tokens,
             generated: 0,
             answer_tokens: arrival.answer_tokens,
@@ -108,7 +127,13 @@ impl Request {
             waited: Duration::ZERO,
             first_run: None,
             ran: Duration::ZERO,
+            common_tokens: arrival.common_tokens,
             time_limit: arrival.time_limit,
+            conclusion_tokens: arrival.conclusion_tokens,
+            can_be_shortened: arrival.can_be_shortened,
+            is_concluding: false,
+            decode_ran: Duration::ZERO,
+            n_decoded: 0,
             last_token: None,
         }
     }
@@ -152,6 +177,21 @@ impl Request {
         self.time_limit.is_some_and(|limit| self.ran >= limit)
     }
 
+    /// Counts its share of the time of a step.
+    pub(super) fn account(&mut self, share: Duration) {
+        if self.computed >= self.common_tokens {
+            self.ran += share;
+        }
+        if self.is_decoding() {
+            self.decode_ran += share;
+        }
+    }
+
+    /// Tokens of the prompt that were computed at its own expense.
+    pub(super) fn n_paid(&self) -> usize {
+        self.computed.saturating_sub(self.cached.max(self.common_tokens))
+    }
+
     pub(super) fn become_admitted(&mut self, now: Duration, is_protected: bool) {
         debug_assert!(self.is_queued());
         self.waited = self.waited(now);
@@ -162,6 +202,7 @@ impl Request {
     pub(super) fn become_running(&mut self, cached: usize) {
         debug_assert!(self.phase == Phase::Admitted && self.computed == 0);
         self.computed = cached;
+        self.cached = cached;
         self.uncomputed -= cached;
         self.phase = Phase::Running;
     }

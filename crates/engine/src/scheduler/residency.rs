@@ -214,7 +214,17 @@ mod tests {
     /// Adds a request, which keeps its model busy.
     fn arrive(scheduler: &mut Scheduler, model: u32, lane: Lane, now: Duration) {
         let (model, session, time_limit) = (ModelId(model), None, None);
-        let arrival = Arrival { model, lane, session, prompt_tokens: 1, answer_tokens: 1, time_limit };
+        let arrival = Arrival {
+            model,
+            lane,
+            session,
+            prompt_tokens: 1,
+            answer_tokens: 1,
+            time_limit,
+            common_tokens: 0,
+            conclusion_tokens: None,
+            can_be_shortened: false,
+        };
         scheduler.arrive(RequestId(u64::from(model.0)), arrival, now).unwrap();
     }
 

@@ -318,8 +318,8 @@ impl Scheduler {
         let tokens: usize = step.plan.entries.iter().map(|entry| entry.n_tokens).sum();
         for entry in &step.plan.entries {
             if let Some(request) = self.requests.get_mut(&entry.request) {
-                request.ran += Duration::from_secs_f64(elapsed);
                 let seconds = elapsed * entry.n_tokens as f64 / tokens as f64;
+                request.account(Duration::from_secs_f64(seconds));
                 self.lanes.give(request.lane, request.session, seconds);
             }
         }
@@ -336,6 +336,9 @@ impl Scheduler {
             }
             request.last_token = Some(now);
             metrics.counts.generated_tokens += n_new as u64;
+        }
+        if request.is_decoding() {
+            request.n_decoded += n_new;
         }
         request.computed = progress.computed;
         request.uncomputed = progress.uncomputed;

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use hone_protocol::ReasoningTags;
+
 use super::TemplateError;
 use super::messages::{Answer, Request};
 use super::process::Workplace;
@@ -32,6 +34,7 @@ pub enum TemplateHost {
 pub(super) struct Template {
     source: Source,
     mentions_tools: bool,
+    reasoning_tags: Option<&'static ReasoningTags>,
     place: Place,
 }
 
@@ -44,7 +47,7 @@ enum Place {
 impl Template {
     /// A template that runs in this process, without limits from outside.
     pub(super) fn here(source: Source) -> Self {
-        Template { mentions_tools: mentions(&source.text, "tools"), place: Place::Here(Box::default()), source }
+        Template::placed(source, Place::Here(Box::default()))
     }
 
     /// A template that runs where `host` says.
@@ -55,12 +58,22 @@ impl Template {
                 Place::Elsewhere(Workplace::new(program.clone(), arguments.clone()))
             }
         };
-        Template { mentions_tools: mentions(&source.text, "tools"), place, source }
+        Template::placed(source, place)
+    }
+
+    fn placed(source: Source, place: Place) -> Self {
+        let mentions_tools = mentions(&source.text, "tools");
+        Template { mentions_tools, reasoning_tags: ReasoningTags::mentioned_in(&source.text), place, source }
     }
 
     /// Whether the template uses tools.
     pub(super) fn mentions_tools(&self) -> bool {
         self.mentions_tools
+    }
+
+    /// How it marks reasoning, if it knows it.
+    pub(super) fn reasoning_tags(&self) -> Option<&'static ReasoningTags> {
+        self.reasoning_tags
     }
 
     /// Whether the template runs in another process, and may take up to the time limit.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use hone_protocol::{Message, Tool};
+use hone_protocol::{Message, ThinkingOptions, Tool};
 use serde::{Deserialize, Serialize};
 
 /// A request to a template. Every request has one answer.
@@ -25,6 +25,8 @@ pub(super) enum Request<'a> {
         messages: Cow<'a, [Message]>,
         /// The tools that the model may call.
         tools: Cow<'a, [Tool]>,
+        /// Whether and how thoroughly the model reasons.
+        thinking: ThinkingOptions,
     },
 }
 

@@ -6,7 +6,7 @@
 
 use std::io::{self, Write};
 
-use hone_protocol::{Message, Tool};
+use hone_protocol::{Message, ThinkingOptions, Tool};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Value};
 use minijinja::{Environment, Error, ErrorKind, State, context};
@@ -56,14 +56,18 @@ impl Engine {
     /// Answers a request to a parsed template.
     pub(super) fn answer(&self, request: &Request<'_>) -> Answer {
         match request {
-            Request::Render { messages, tools } => self.render(messages, tools).into(),
+            Request::Render { messages, tools, thinking } => self.render(messages, tools, *thinking).into(),
             Request::Load { .. } | Request::Check => Answer::Text(String::new()),
         }
     }
 
     /// The text of a conversation, up to where the model's next turn begins.
-    fn render(&self, messages: &[Message], tools: &[Tool]) -> Result<String, Failure> {
+    ///
+    /// Whether the model reasons has a name of its own in each family: `enable_thinking` in Qwen3, SmolLM3 and GLM,
+    /// `thinking` in DeepSeek-V3.1 and Granite. What nobody asks for stays undefined.
+    fn render(&self, messages: &[Message], tools: &[Tool], thinking: ThinkingOptions) -> Result<String, Failure> {
         let template = self.environment.get_template(NAME).map_err(failure)?;
+        let is_on = thinking.is_on.map_or(Value::UNDEFINED, Value::from);
         let variables = context! {
             messages => conversation::messages(messages),
             add_generation_prompt => true,
@@ -71,6 +75,9 @@ impl Engine {
             eos_token => self.eos.as_str(),
             tools => conversation::tools(tools),
             documents => (),
+            enable_thinking => is_on.clone(),
+            thinking => is_on,
+            reasoning_effort => thinking.effort.map_or(Value::UNDEFINED, |effort| Value::from(effort.as_str())),
         };
         let n_bytes = serde_json::to_string(&(messages, tools)).map_or(0, |json| json.len());
         let mut output = Bounded { text: Vec::new(), limit: MAX_ADDED_BYTES + MAX_REPETITIONS * n_bytes };
@@ -184,7 +191,7 @@ mod tests {
     fn render(source: &str) -> Result<String, Failure> {
         let messages = [Message::new(Role::User, "a <b> 'c' \\u003c")];
         let source = Source { text: source.into(), bos: "<s>".into(), eos: "</s>".into() };
-        Engine::new(&source)?.render(&messages, &[])
+        Engine::new(&source)?.render(&messages, &[], ThinkingOptions::default())
     }
 
     fn check(source: &str, expected: &str) {

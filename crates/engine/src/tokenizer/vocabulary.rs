@@ -106,7 +106,8 @@ impl Texts {
     }
 }
 
-/// Every token as the metadata gives it: its text in the vocabulary's own spelling (`Ġyes`, `▁yes`), and what it is for.
+/// Every token as the metadata gives it: its text in the vocabulary's own spelling (`Ġyes`, `▁yes`), and what it is
+/// for.
 #[derive(Debug)]
 pub(super) struct Entries {
     texts: Texts,

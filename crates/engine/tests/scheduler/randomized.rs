@@ -141,7 +141,11 @@ impl Run {
             }
             None => {
                 assert!(runnable.iter().all(|is_runnable| !is_runnable), "work is left and no step is planned");
-                assert!(self.open.is_empty() || next_arrival.is_some(), "requests are left for ever: {:?}", self.open);
+                assert!(
+                    self.open.is_empty() || next_arrival.is_some(),
+                    "requests are left that never end: {:?}",
+                    self.open
+                );
                 self.simulator.now = self.simulator.now.max(self.next_arrival);
             }
         }
@@ -167,7 +171,10 @@ impl Run {
             session: (random.below(4) > 0).then(|| SessionId::from_bits(random.below(12).into())),
             prompt_tokens: prompt,
             answer_tokens: answer + random.below(200) as usize,
-            time_limit: (random.below(20) == 0).then(|| Duration::from_millis(500 + random.below(20_000))),
+            time_limit: (random.below(20) == 0).then(|| Duration::from_millis(100 + random.below(4_000))),
+            common_tokens: random.below(40) as usize,
+            conclusion_tokens: (random.below(2) == 0).then(|| random.below(12) as usize),
+            can_be_shortened: random.below(2) == 0,
         };
         let mut request = Simulated::new(lane, prompt, answer);
         if random.below(4) == 0 {
@@ -222,7 +229,7 @@ impl Run {
 
     fn turn(&mut self) {
         let turn = self.simulator.turn();
-        for id in &turn.expired {
+        for id in turn.expired.iter().chain(turn.too_slow.iter().map(|(id, _)| id)) {
             assert!(self.open[id].time_limit.is_some());
             self.end(*id, End::TimedOut);
         }

@@ -229,8 +229,12 @@ impl Scenario {
             prompt_tokens: prompt,
             answer_tokens: words.get("most").unwrap_or(answer),
             time_limit: words.time("limit"),
+            common_tokens: words.get("common").unwrap_or(0),
+            conclusion_tokens: words.get("conclusion"),
+            can_be_shortened: words.words.contains(&"shortenable"),
         };
         let mut request = Simulated::new(arrival.lane, prompt, answer);
+        request.conclusion = words.get("conclusion").unwrap_or(answer);
         request.cached = words.get("cached").unwrap_or(0);
         request.leader = words.options.get("follows").map(|text| {
             let (leader, n_tokens) = text.split_once(':').unwrap();
@@ -327,7 +331,15 @@ impl Scenario {
 }
 
 fn print_turn(turn: &Turn, printed: &mut String) {
-    let named = [("expires", &turn.expired), ("drops", &turn.dropped), ("starts", &turn.starting)];
+    for (id, room) in &turn.too_slow {
+        writeln!(printed, "too slow {}, room for {room}", id.0).unwrap();
+    }
+    let named = [
+        ("expires", &turn.expired),
+        ("concludes", &turn.concluding),
+        ("drops", &turn.dropped),
+        ("starts", &turn.starting),
+    ];
     for (verb, requests) in named.into_iter().filter(|(_, requests)| !requests.is_empty()) {
         writeln!(printed, "{verb} {}", ids(requests)).unwrap();
     }

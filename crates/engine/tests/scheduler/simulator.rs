@@ -21,6 +21,8 @@ pub(crate) struct Simulated {
     pub(crate) lane: Lane,
     /// Tokens after which the model ends its answer.
     pub(crate) answer: usize,
+    /// Tokens of the answer that follow when it is concluded.
+    pub(crate) conclusion: usize,
     pub(crate) computed: usize,
     pub(crate) uncomputed: usize,
     pub(crate) generated: usize,
@@ -32,7 +34,8 @@ pub(crate) struct Simulated {
 
 impl Simulated {
     pub(crate) fn new(lane: Lane, prompt: usize, answer: usize) -> Self {
-        Simulated { lane, answer, computed: 0, uncomputed: prompt, generated: 0, cached: 0, leader: None }
+        let conclusion = answer;
+        Simulated { lane, answer, conclusion, computed: 0, uncomputed: prompt, generated: 0, cached: 0, leader: None }
     }
 
     fn is_decoding(&self) -> bool {
@@ -119,6 +122,11 @@ impl Simulator {
     pub(crate) fn turn(&mut self) -> Turn {
         let turn = self.scheduler.turn(self.now);
         turn.expired.iter().for_each(|id| self.remove(*id));
+        turn.too_slow.iter().for_each(|(id, _)| self.remove(*id));
+        for id in &turn.concluding {
+            let request = self.requests.get_mut(id).unwrap();
+            request.answer = request.answer.min(request.generated + request.conclusion);
+        }
         turn.dropped.iter().for_each(|id| self.drop_place(*id));
         for id in &turn.starting {
             self.start(*id);
@@ -144,8 +152,8 @@ impl Simulator {
         }
     }
 
-    /// Plans a step and carries it out. `slowness` multiplies its time; it is suspended, where it can be, when a request
-    /// arrives at `next_arrival`.
+    /// Plans a step and carries it out. `slowness` multiplies its time; it is suspended, where it can be, when a
+    /// request arrives at `next_arrival`.
     pub(crate) fn step(&mut self, slowness: f64, next_arrival: Option<Duration>) -> Option<Done> {
         let plan = self.scheduler.plan(self.now)?;
         let n_done = self.resume(&plan);

@@ -224,8 +224,9 @@ impl Execution<'_> {
         let phase = &self.program.attentions[index];
         let task = &self.plan_of(index).tasks[task];
         let blocks = self.program.batch.blocks_of(task.sequence);
-        // SAFETY: kernels exist only for instruction sets that the processor has; the buffers have room for all rows, and
-        // the cache for all blocks; tasks of a plan write to different places; the scratch was made for all geometries.
+        // SAFETY: kernels exist only for instruction sets that the processor has; the buffers have room for all rows,
+        // and the cache for all blocks; tasks of a plan write to different places; the scratch was made for all
+        // geometries.
         unsafe {
             self.kernels.attention.attend(&self.attention_of(phase), task, blocks, &mut memory.attention);
         }

@@ -1,4 +1,5 @@
-//! The backlog in storage: a record for every engram of which something is due, and the leases of those that work on them.
+//! The backlog in storage: a record for every engram of which something is due, and the leases of those that work on
+//! them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -56,8 +57,8 @@ impl Opened {
         for record in self.storage.range(keys_of_all(b'd')) {
             let filed: Filed = from_json("a record of the backlog", &record?.1)?;
             // Engrams that are removed meanwhile are left out.
-            let Some(Engram { query_id, at, due: Some(due), .. }) = self.get(filed.id)? else { continue };
-            entries.push(BacklogEntry { query_id, at, due, is_held: leases.hold(filed.holder)? });
+            let Some(Engram { query_id, owner, at, due: Some(due), .. }) = self.get(filed.id)? else { continue };
+            entries.push(BacklogEntry { query_id, owner, at, due, is_held: leases.hold(filed.holder)? });
         }
         Ok(entries)
     }

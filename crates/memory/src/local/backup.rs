@@ -15,8 +15,8 @@ use crate::records::{Numbered, from_json, id_of, number_of};
 use crate::storage::of_io;
 
 impl Local {
-    /// Makes a backup if the last one is a day old, and removes the oldest ones. Memory can be written to meanwhile; what is
-    /// written after the backup has begun is part of the next one.
+    /// Makes a backup if the last one is a day old, and removes the oldest ones. Memory can be written to meanwhile;
+    /// what is written after the backup has begun is part of the next one.
     ///
     /// # Errors
     /// When it cannot be written; the old ones then stay.

@@ -10,8 +10,8 @@ use crate::lock::lock;
 use crate::storage::of_io;
 
 impl Local {
-    /// Applies the requests of the due list in order. The first one that still fails stays on the list, and so do all after
-    /// it; requests that can never succeed are set aside.
+    /// Applies the requests of the due list in order. The first one that still fails stays on the list, and so do all
+    /// after it; requests that can never succeed are set aside.
     ///
     /// # Errors
     /// Why a request is still due.

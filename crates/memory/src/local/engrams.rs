@@ -9,7 +9,7 @@ use super::opened::{Draft, Opened};
 use crate::backlog::{DUE, Due, Lease};
 use crate::engram::{Engram, facts_extracted, field, grade_fields, pairwise_fields};
 use crate::error::MemoryError;
-use crate::filters::Filters;
+use crate::filters::{Filters, Whose};
 use crate::judged::{after_grading, due_after_comparing, due_in, is_final_comparison};
 use crate::lock::lock;
 use crate::records::{
@@ -164,11 +164,8 @@ impl Opened {
         let mut statistics = Statistics {
             storage_bytes: self.storage.bytes_on_disk()?,
             events: self.head().last_event,
-            ..Statistics::default()
+            ..self.tallies(Whose::Everyones)?
         };
-        for engram in self.latest_first() {
-            statistics.count(&engram?);
-        }
         for record in self.storage.range(keys_of_all(b'v')) {
             let vector = StoredVector::from_bytes(&record?.1)?;
             if Some(vector.values.len()) == self.dimensions(&vector.model)? {
@@ -180,6 +177,19 @@ impl Opened {
         statistics.indexed_vectors = index.len() as u64;
         statistics.index_memory_bytes = index.memory_bytes();
         statistics.index_file_bytes = index.file_bytes();
+        Ok(statistics)
+    }
+
+    /// The figures about an owner's engrams, without those about storage and index.
+    pub(super) fn tallies(&self, whose: Whose) -> Result<Statistics, MemoryError> {
+        let mut statistics = Statistics::default();
+        for engram in self.latest_first() {
+            let engram = engram?;
+            if whose.includes(engram.owner) {
+                statistics.count(&engram);
+            }
+        }
+        statistics.conclude();
         Ok(statistics)
     }
 
@@ -359,8 +369,9 @@ pub(super) fn fields_of(engram: &Engram) -> Result<Map<String, Value>, MemoryErr
     from_json("an engram", &to_json("an engram", engram)?)
 }
 
-/// Whether a remembered engram has all of `fields`. Fields that were added since then do not count, nor do what is due and
-/// the grade, which change: it is the same answer, remembered again by a process that did not receive the acknowledgement.
+/// Whether a remembered engram has all of `fields`. Fields that were added since then do not count, nor do what is due
+/// and the grade, which change: it is the same answer, remembered again by a process that did not receive the
+/// acknowledgement.
 fn says_all_of(stored: &Map<String, Value>, fields: &Map<String, Value>) -> bool {
     let says_nothing = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
     let of_grade = grade_fields(&Grade::default());

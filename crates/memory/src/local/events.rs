@@ -16,8 +16,8 @@ const REPEATS_WITHIN: u64 = 10_000;
 
 impl Opened {
     /// Appends an event and returns its number. A repeated event, whose sender did not learn that it had arrived, is
-    /// appended only if it had not. The repetition may come before the original: a process that was stopped still finds the
-    /// original in its socket, while the sender has kept it elsewhere. So recent events are known by their ids.
+    /// appended only if it had not. The repetition may come before the original: a process that was stopped still finds
+    /// the original in its socket, while the sender has kept it elsewhere. So recent events are known by their ids.
     pub(super) fn append_event(&self, envelope: &Envelope, is_repeated: bool) -> Result<u64, MemoryError> {
         if envelope.subject() == Subject::ResponseChunk {
             return Err(MemoryError::Chunk);

@@ -1,4 +1,5 @@
-//! Facts that the user stated: each an engram of its own, added with the exchange that it was stated in and removed with it.
+//! Facts that the user stated: each an engram of its own, added with the exchange that it was stated in and removed
+//! with it.
 
 use hone_protocol::QueryId;
 

@@ -17,8 +17,8 @@ const TEXTS: [&str; 6] = ["query", "answer", "thinking", "search", "feedback", "
 const NAMES: [&str; 3] = ["query_id", "query_id_a", "query_id_b"];
 
 impl Draft<'_> {
-    /// Blanks the texts of these answers in every event. The texts of another respondent's answer to the same question stay,
-    /// because that answer does.
+    /// Blanks the texts of these answers in every event. The texts of another respondent's answer to the same question
+    /// stay, because that answer does.
     pub(super) fn blank_events(&mut self, ids: &[QueryId]) -> Result<(), MemoryError> {
         let ids: Vec<String> = ids.iter().map(QueryId::to_string).collect();
         if ids.is_empty() {

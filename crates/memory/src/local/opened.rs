@@ -158,8 +158,8 @@ impl Opened {
 
     fn try_save_index(&self) -> Result<(), MemoryError> {
         let (file, bytes, change) = {
-            // Nothing is written meanwhile, and the index includes only durable changes: after a crash, the number of a lost
-            // change is used again, for another change.
+            // Nothing is written meanwhile, and the index includes only durable changes: after a crash, the number of a
+            // lost change is used again, for another change.
             let _head = lock(&self.head);
             self.storage.flush()?;
             let index = lock(&self.index);

@@ -1,9 +1,9 @@
 //! Recall: what may help to answer a question, found by meaning and by words.
 //!
-//! The nearest vectors and the texts with the question's words are ranked separately and merged by reciprocal rank fusion
-//! (Cormack, Clarke and Büttcher, *Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning Methods*, SIGIR
-//! 2009): a rank `r` of either list adds `weight / (60 + r)`. What is not similar enough by either measure is left out, every
-//! exchange appears once, and of statements about the same thing the newest comes first.
+//! The nearest vectors and the texts with the question's words are ranked separately and merged by reciprocal rank
+//! fusion (Cormack, Clarke and Büttcher, *Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning
+//! Methods*, SIGIR 2009): a rank `r` of either list adds `weight / (60 + r)`. What is not similar enough by either
+//! measure is left out, every exchange appears once, and of statements about the same thing the newest comes first.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,7 +11,7 @@ use hone_protocol::RecalledEngram;
 
 use super::engrams::all_sequences;
 use super::opened::Opened;
-use super::search::{Candidate, cosine};
+use super::search::{Candidate, cosine, recalled};
 use crate::engram::{Engram, EngramKind};
 use crate::error::MemoryError;
 use crate::filters::Filters;
@@ -27,8 +27,8 @@ const CANDIDATES: usize = 128;
 /// Merged candidates per wanted engram that are compared with each other.
 const POOL_PER_RESULT: usize = 4;
 
-/// The similarity of an exchange, as a share of that of a fact stated in it, from which the exchange stands for both: it holds
-/// the statement, too, and the answer may be what is asked for.
+/// The similarity of an exchange, as a share of that of a fact stated in it, from which the exchange stands for both:
+/// it holds the statement, too, and the answer may be what is asked for.
 const EXCHANGE_INSTEAD: f32 = 0.9;
 
 /// The constant of reciprocal rank fusion, as its authors set it.
@@ -63,6 +63,7 @@ impl Opened {
         ranking: &Ranking,
     ) -> Result<Vec<RecalledEngram>, MemoryError> {
         let mut matches = self.matches(question, n.max(CANDIDATES), filters, ranking)?;
+        prefer_facts(&mut matches, question.matching.facts_weight);
         fuse(&mut matches, question.matching.words_weight);
         keep_similar(&mut matches, &question.matching);
         self.leave_out_known(&mut matches, &question.known)?;
@@ -137,7 +138,8 @@ impl Opened {
         self.get(id_of(&id)?)
     }
 
-    /// Leaves out what the conversation holds already: exchanges with a question of it, and facts that were stated in one.
+    /// Leaves out what the conversation holds already: exchanges with a question of it, and facts that were stated in
+    /// one.
     fn leave_out_known(&self, matches: &mut Vec<Match>, known: &[String]) -> Result<(), MemoryError> {
         if known.is_empty() {
             return Ok(());
@@ -181,9 +183,14 @@ impl Match {
 
     fn into_recalled(self) -> RecalledEngram {
         let share = self.share();
-        let (score, is_fact) = (self.engram.score(), self.is_fact());
-        let Match { engram: Engram { query_id, query, answer, .. }, similarity, relevance, .. } = self;
-        RecalledEngram { query_id, query, answer, score, similarity, relevance, words: share, is_fact }
+        recalled(self.engram, self.similarity, self.relevance, share)
+    }
+}
+
+/// Raises the relevance of facts; a negative one stays, because a factor would push it further down.
+fn prefer_facts(matches: &mut [Match], weight: f32) {
+    for found in matches.iter_mut().filter(|found| found.is_fact() && found.relevance > 0.0) {
+        found.relevance *= 1.0 + weight;
     }
 }
 
@@ -209,7 +216,8 @@ fn keep_similar(matches: &mut Vec<Match>, matching: &Matching) {
     matches.retain(|found| found.similarity >= least || found.share() >= matching.words_threshold);
 }
 
-/// Keeps the best of each exchange, or the exchange instead of a fact that is hardly more similar; and of engrams that say nearly the same the newest, at the place of the best.
+/// Keeps the best of each exchange, or the exchange instead of a fact that is hardly more similar; and of engrams that
+/// say nearly the same the newest, at the place of the best.
 fn keep_one_of_each(matches: &mut Vec<Match>, duplicate: f32) {
     let mut kept: Vec<Match> = Vec::new();
     for found in matches.drain(..) {

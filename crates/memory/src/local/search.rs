@@ -1,6 +1,6 @@
 //! Search: the engrams most relevant to a question, best first.
 
-use hone_protocol::{QueryId, RecalledEngram};
+use hone_protocol::{Judging, QueryId, RecalledEngram};
 
 use super::opened::Opened;
 use crate::engram::{Engram, EngramKind};
@@ -126,9 +126,27 @@ pub(super) struct Candidate {
 
 impl Candidate {
     fn into_recalled(self) -> RecalledEngram {
-        let (score, is_fact) = (self.engram.score(), self.engram.kind == EngramKind::Fact);
-        let Candidate { engram: Engram { query_id, query, answer, .. }, similarity, relevance } = self;
-        RecalledEngram { query_id, query, answer, score, similarity, relevance, words: 0.0, is_fact }
+        let Candidate { engram, similarity, relevance } = self;
+        recalled(engram, similarity, relevance, 0.0)
+    }
+}
+
+/// An engram as it is recalled, with the share of the question's words that it holds.
+pub(super) fn recalled(engram: Engram, similarity: f32, relevance: f32, words: f32) -> RecalledEngram {
+    let (score, is_fact) = (engram.score(), engram.kind == EngramKind::Fact);
+    let Engram { query_id, query, answer, grade, .. } = engram;
+    let Judging { self_graded, method, .. } = grade.map(|grade| grade.judging).unwrap_or_default();
+    RecalledEngram {
+        query_id,
+        query,
+        answer,
+        score,
+        similarity,
+        relevance,
+        self_graded,
+        judging_method: method,
+        words,
+        is_fact,
     }
 }
 

@@ -1,5 +1,5 @@
-//! The owner of a folder: the process that holds the lock on a file in it. A second file holds that process's id and the
-//! address of its socket.
+//! The owner of a folder: the process that holds the lock on a file in it. A second file holds that process's id and
+//! the address of its socket.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -50,7 +50,7 @@ impl OwnerLock {
     }
 }
 
-/// The note of the current owner, or if there is none, of the last one.
+/// The note of the current owner, or, without an owner, of the last one.
 pub(super) fn owner_of(folder: &Path) -> Option<OwnerNote> {
     serde_json::from_slice(&fs::read(note_path(folder)).ok()?).ok()
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,20 +16,16 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use hone_protocol::hexadecimal;
-use sha2::{Digest, Sha256};
+use hone_files::frames::{frame, receive, send};
+use hone_files::socket_path;
 
 use super::owner::OwnerNote;
-use super::wire::{OwnerMessage, ReceivedRequest, SentRequest, VERSION, frame, receive, send};
+use super::wire::{OwnerMessage, ReceivedRequest, SentRequest, VERSION};
 use super::{NoAnswer, Unreachable};
 use crate::error::MemoryError;
 use crate::local::Local;
 use crate::lock::lock;
 use crate::request::{Reply, Request};
-use hone_files::create_private_folder;
-
-/// The longest socket path that every system accepts (104 bytes including the terminator on macOS, 108 on Linux).
-const MAX_SOCKET_PATH: usize = 100;
 
 /// Time between two heartbeats of an owner that works on an answer.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
@@ -131,8 +127,8 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.shared.is_closing.store(true, Ordering::SeqCst);
         self.shared.local.stop_waiting();
-        // Wakes the accepting thread, so that it sees that it has to end. On Linux shutting the socket down is enough, even
-        // if its file is gone; elsewhere it takes a connection.
+        // Wakes the accepting thread, so that it sees that it has to end. On Linux shutting the socket down is enough,
+        // even if its file is gone; elsewhere it takes a connection.
         let _ = self.listening.shutdown(Shutdown::Both);
         let _ = UnixStream::connect(&self.address);
         let accepting = self.threads.pop();
@@ -331,31 +327,4 @@ fn handshake(stream: &UnixStream) -> io::Result<String> {
         OwnerMessage::Hello(version) => Ok(version),
         OwnerMessage::Working | OwnerMessage::Answer(_) => Err(ErrorKind::InvalidData.into()),
     }
-}
-
-/// The path of a socket on which a process serves other processes of the same user: in the subfolder `inside` of `folder`,
-/// which only its owner may enter, or if that path would be too long, in a private folder below the system's folder for
-/// temporary files. The folder is created.
-///
-/// # Errors
-/// When the folder cannot be created or belongs to another user.
-pub fn socket_path(folder: &Path, inside: &str, name: &str) -> io::Result<PathBuf> {
-    let folder = folder.canonicalize()?;
-    let inside = folder.join(inside);
-    let private = if inside.join(name).as_os_str().len() <= MAX_SOCKET_PATH {
-        inside
-    } else {
-        let sum = Sha256::digest(inside.as_os_str().as_encoded_bytes());
-        std::env::temp_dir().join(format!("hone-{}", hexadecimal(&sum[..8])))
-    };
-    create_private_folder(&private)?;
-    // In the folder for temporary files another user may have created it first.
-    let (found, own) = (fs::symlink_metadata(&private)?, fs::metadata(&folder)?);
-    if !found.is_dir() || found.uid() != own.uid() {
-        let reason = format!("{} belongs to another user", private.display());
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
-    }
-    // A copied folder may have lost its permissions.
-    fs::set_permissions(&private, fs::Permissions::from_mode(0o700))?;
-    Ok(private.join(name))
 }

@@ -1,8 +1,9 @@
 //! Finds damage before sled sees it.
 //!
-//! sled refuses a database whose settings or snapshot are damaged, although it needs neither: its log holds everything. And
-//! if the log itself is damaged after the last snapshot, sled takes the damage for the end of the log and overwrites what
-//! follows. So the settings, the snapshot, and the part of the log that sled is about to read are checked first.
+//! sled refuses a database whose settings or snapshot are damaged, although it needs neither: its log holds everything.
+//! And if the log itself is damaged after the last snapshot, sled takes the damage for the end of the log and
+//! overwrites what follows. So the settings, the snapshot, and the part of the log that sled is about to read are
+//! checked first.
 
 use std::fs;
 use std::io;

@@ -1,14 +1,15 @@
 //! Reads as much of sled's log as is intact, without sled.
 //!
 //! If sled finds a damaged message, it gives up the database, or takes the damage for the end of the log and overwrites
-//! everything that follows. Yet every message has its own checksum, and most of what a damaged message said is repeated in
-//! others. This reader goes over the segments of the log in the order in which they were written, applies every intact
-//! message to its page, as sled does, and skips the others.
+//! everything that follows. Yet every message has its own checksum, and most of what a damaged message said is repeated
+//! in others. This reader goes over the segments of the log in the order in which they were written, applies every
+//! intact message to its page, as sled does, and skips the others.
 //!
 //! The format is that of sled 0.34, whose version is pinned. Segments have a fixed size; each has a header (checksum,
-//! position in the log), followed by messages. A message has a checksum, a kind, a length, the numbers of its segment and
-//! its page, and a body, which is a page (a node of the tree) or a change to one. Bodies that are too long are in separate
-//! files. The reader trusts nothing that it reads: it allocates no more than the files have bytes, and never panics.
+//! position in the log), followed by messages. A message has a checksum, a kind, a length, the numbers of its segment
+//! and its page, and a body, which is a page (a node of the tree) or a change to one. Bodies that are too long are in
+//! separate files. The reader trusts nothing that it reads: it allocates no more than the files have bytes, and never
+//! panics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -99,8 +100,8 @@ pub(crate) fn read(folder: &Path) -> io::Result<LogContent> {
     Ok(reading.finish())
 }
 
-/// Counts the places in the log after a position that are certainly damaged: an intact message follows them, so they are not
-/// the end of the log.
+/// Counts the places in the log after a position that are certainly damaged: an intact message follows them, so they
+/// are not the end of the log.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -198,9 +199,9 @@ impl<'a> Messages<'a> {
     }
 }
 
-/// Whether the bytes between two positions are only what a killed process left unfinished. sled writes from several threads
-/// into segments of zeros, so a later write can be there although an earlier one is missing, or is there only up to a page
-/// of the operating system. None of that was acknowledged, and sled takes it for the end of the log.
+/// Whether the bytes between two positions are only what a killed process left unfinished. sled writes from several
+/// threads into segments of zeros, so a later write can be there although an earlier one is missing, or is there only
+/// up to a page of the operating system. None of that was acknowledged, and sled takes it for the end of the log.
 fn is_unfinished(bytes: &[u8], start: usize, end: usize) -> bool {
     let written = bytes[start..end].iter().rposition(|byte| *byte != 0).map_or(start, |last| start + last + 1);
     written == start || written.next_multiple_of(SYSTEM_PAGE_BYTES) < end
@@ -343,7 +344,8 @@ fn bytes<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(read)
 }
 
-/// An integer of variable length: up to 240 in one byte, up to 67 823 in three, others in as many as the first byte says.
+/// An integer of variable length: up to 240 in one byte, up to 67 823 in three, others in as many as the first byte
+/// says.
 fn number(bytes: &mut &[u8]) -> Option<u64> {
     let first = byte(bytes)?;
     Some(match first {
@@ -428,7 +430,8 @@ mod tests {
             let content = read(&store).unwrap();
             let kept = found(&content);
             let n_lost = expected.iter().filter(|(key, value)| kept.get(*key) != Some(value)).count();
-            // A page that is written anew stands in the log before, with all its later changes, unless sled has reused that.
+            // A page that is written anew stands in the log before, with all its later changes, unless sled has reused
+            // that.
             assert!(n_lost <= 1, "{n_lost} records are lost with byte {at}");
             assert!(count_damage(&store, 0).unwrap() > 0, "byte {at}");
         }

@@ -27,7 +27,8 @@ impl MemoryStore {
         expect!(self.ask(Request::MakeDue { ids: ids.to_vec() }), Reply::Updates(updates) => updates)
     }
 
-    /// The answer of respondent A to the question that `b` answers too; `None` if it is not there, or cannot be compared.
+    /// The answer of respondent A to the question that `b` answers too; `None` if it is not there, or cannot be
+    /// compared.
     ///
     /// # Errors
     /// When it cannot be read.

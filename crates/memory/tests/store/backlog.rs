@@ -5,9 +5,9 @@ use std::mem;
 use std::path::Path;
 use std::time::Duration;
 
-use hone_memory::{Compared, Due, Engram, Holder, MemoryError, MemoryOptions, MemoryStore, Update};
+use hone_memory::{Compared, Due, Engram, Holder, MemoryError, MemoryOptions, MemoryStore, Update, Whose};
 use hone_protocol::prospect::{ALONE, CANCELLED, NO_VERDICT, SESSION_CLOSED};
-use hone_protocol::{Comparison, FinishReason, Grade, Judging, Preference, RespondentId, Timestamp};
+use hone_protocol::{Comparison, FinishReason, Grade, Judging, JudgingMethod, Preference, RespondentId, Timestamp};
 
 use crate::support::{Home, engram, grade, id, say, start_child};
 use crate::{check_whole, numbers};
@@ -42,7 +42,7 @@ fn an_answer_is_due_from_the_write_that_adds_it_to_the_one_that_grades_it() {
     }
     store.remember(engram(10), None).unwrap();
     assert_eq!(backlog(&store), [(2, false), (4, false), (6, false), (8, false)]);
-    assert_eq!(store.statistics().unwrap().grades_due, 4);
+    assert_eq!(store.statistics(Whose::Everyones).unwrap().grades_due, 4);
     assert_eq!(store.update_score(id(2), &grade(Some(4))), Ok(Update::Merged));
     assert_eq!(store.update_score(id(4), &unscored(CANCELLED)), Ok(Update::Merged));
     assert_eq!(store.update_score(id(6), &unscored(SESSION_CLOSED)), Ok(Update::Merged));
@@ -170,7 +170,8 @@ fn check_compared(
     for (winner, failure) in said {
         let judging = Judging { judge: "j".into(), failure: failure.map(str::to_owned), ..Judging::default() };
         let (reason, log_odds) = ("It is shorter.".to_owned(), 0.75);
-        let preference = Preference { winner: *winner, log_odds, consistent: true, reason, judging };
+        let preference =
+            Preference { winner: *winner, log_odds, consistent: true, reason, judging, ..Preference::default() };
         assert_eq!(store.annotate_pairwise(&comparison(2, 3, preference)), Ok([Update::Merged; 2]));
     }
     let [a, b] = [2, 3].map(|number| store.get(id(number)).unwrap().unwrap());
@@ -179,14 +180,17 @@ fn check_compared(
         log_odds: 0.75,
         consistent: true,
         reason: "It is shorter.".into(),
+        jury: Vec::new(),
         judge: "j".into(),
+        self_graded: false,
+        method: JudgingMethod::Prompted,
         failure: failure.map(str::to_owned),
     };
     let stands = [3, 2].map(|with| expected.0.map(|failure| compared(with, failure)));
     assert_eq!([a.compared, b.compared], stands);
     assert_eq!([a.pairwise_winner, b.pairwise_winner], expected.1);
     assert_eq!((b.due.is_some(), backlog(&store).len()), (expected.2, usize::from(expected.2)));
-    assert_eq!(store.statistics().unwrap().comparisons_due, u64::from(expected.2));
+    assert_eq!(store.statistics(Whose::Everyones).unwrap().comparisons_due, u64::from(expected.2));
     check_whole(&store, 2, 0);
 }
 

@@ -1,6 +1,6 @@
 //! Remembering, updating, listing and counting engrams.
 
-use hone_memory::{Engram, Filters, MemoryError, MemoryStore, Update};
+use hone_memory::{Engram, Filters, MemoryError, MemoryStore, Update, Whose};
 use hone_protocol::{Comparison, Judging, Nothing, Payload, Preference, Rating, RespondentId};
 
 use crate::support::{Home, MODEL, engram, grade, id, vector};
@@ -144,7 +144,7 @@ fn statistics_count_what_is_there() {
     store.update_score(id(1), &grade(Some(5))).unwrap();
     store.update_score(id(2), &grade(None)).unwrap();
     store.append_event(&event(1, Payload::SessionClosed(Nothing {}))).unwrap();
-    let statistics = store.statistics().unwrap();
+    let statistics = store.statistics(Whose::Everyones).unwrap();
     assert_eq!((statistics.all.engrams, statistics.all.scored, statistics.all.unscored), (4, 1, 3));
     assert_eq!(statistics.all.mean_score, Some(5.0));
     assert_eq!((statistics.events, statistics.indexed_vectors), (1, 4));
@@ -168,7 +168,7 @@ fn many_threads_write_at_once() {
         }
     });
     check_whole(&store, 200, 200);
-    assert_eq!(store.statistics().unwrap().all.scored, 200);
+    assert_eq!(store.statistics(Whose::Everyones).unwrap().all.scored, 200);
     let mut sequences: Vec<u64> =
         store.list(&Filters::default(), 999).unwrap().iter().map(|engram| engram.sequence).collect();
     sequences.sort_unstable();

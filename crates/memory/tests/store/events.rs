@@ -2,14 +2,15 @@
 
 use hone_memory::{Engram, EventFilter, MemoryError, MemoryStore, Update};
 use hone_protocol::{
-    Chunk, Comparison, Critique, Envelope, Feedback, Nothing, Payload, Preference, Rating, Recall, RecallMode,
-    RecalledEngram, RespondentId, SessionId, Subject,
+    Chunk, Comparison, Critique, Envelope, Feedback, JudgingMethod, Nothing, Payload, Preference, Rating, Recall,
+    RecallMode, RecalledEngram, RespondentId, SessionId, Subject,
 };
 
 use crate::event;
 use crate::support::{Home, engram, grade, id};
 
-/// A process that was stopped applies a request when it resumes, although the request has been kept and applied meanwhile.
+/// A process that was stopped applies a request when it resumes, although the request has been kept and applied
+/// meanwhile.
 #[test]
 fn an_event_that_comes_twice_is_there_once() {
     let home = Home::new();
@@ -42,6 +43,8 @@ fn a_forgotten_answer_is_forgotten_by_the_event_log() {
             score: None,
             similarity: 0.9,
             relevance: 0.9,
+            self_graded: false,
+            judging_method: JudgingMethod::Prompted,
             words: 0.0,
             is_fact: false,
         }

@@ -1,6 +1,6 @@
 //! Recall: what is found by meaning and by words, what is left out, and in which order the rest comes.
 
-use hone_memory::{Engram, EngramKind, Fact, Filters, Matching, MemoryStore, RecallQuestion, Update};
+use hone_memory::{Engram, EngramKind, Fact, Filters, Matching, MemoryStore, RecallQuestion, Update, Whose};
 use hone_protocol::{FinishReason, Rating, RespondentId};
 
 use crate::check_whole;
@@ -11,6 +11,7 @@ const MATCHING: Matching = Matching {
     nearness: 0.0,
     words_threshold: 0.9,
     words_weight: 0.25,
+    facts_weight: 0.0,
     duplicate: 0.995,
     same_statement: 0.9,
     changed_statement: 0.6,
@@ -177,7 +178,7 @@ fn facts_come_and_go_with_their_exchange() {
     let engrams = listed(true);
     let facts: Vec<&Engram> = engrams.iter().filter(|engram| engram.kind == EngramKind::Fact).collect();
     assert!(facts.iter().all(|fact| fact.source == Some(id(1)) && fact.answer.is_empty()), "{facts:#?}");
-    let statistics = store.statistics().unwrap();
+    let statistics = store.statistics(Whose::Everyones).unwrap();
     assert_eq!((statistics.all.engrams, statistics.facts), (2, 2));
     check(&store, question("a thing", &[]), &["My dog is Rex"]);
     let mut exported = Vec::new();

@@ -1,6 +1,6 @@
 //! Searching by vector, and what happens to vectors when the embedding model changes.
 
-use hone_memory::{Filters, MemoryOptions, MemoryStore, Ranking, Update};
+use hone_memory::{Filters, MemoryOptions, MemoryStore, Ranking, Update, Whose};
 
 use crate::support::{Home, MODEL, engram, grade, id, vector, with_cosine};
 use crate::{check_whole, exported_line, numbers};
@@ -75,8 +75,8 @@ fn no_engram_is_lost_because_of_its_vector() {
     check_whole(&store, 4, 1);
 }
 
-/// Imports vectors of 5 dimensions for a model whose vectors have 8, lets the model provide one, and checks that all can
-/// finally be found, also after memory is opened again.
+/// Imports vectors of 5 dimensions for a model whose vectors have 8, lets the model provide one, and checks that all
+/// can finally be found, also after memory is opened again.
 #[track_caller]
 fn check_healing(is_heard: impl Fn(&MemoryStore)) {
     let home = Home::new();
@@ -90,7 +90,7 @@ fn check_healing(is_heard: impl Fn(&MemoryStore)) {
     let n_lacking = lacking().len();
     assert!(lacking().starts_with(&[1, 2]), "{:?}", lacking());
     assert_eq!(n_found(&store), 3 - n_lacking);
-    assert_eq!(store.statistics().unwrap().vectors.values().sum::<u64>(), 3 - n_lacking as u64);
+    assert_eq!(store.statistics(Whose::Everyones).unwrap().vectors.values().sum::<u64>(), 3 - n_lacking as u64);
     check_whole(&store, 3, 3 - n_lacking as u64);
     let mut exported = Vec::new();
     store.export(&mut exported).unwrap();
@@ -182,7 +182,7 @@ fn vectors_of_another_model_stay_and_are_not_searched() {
     assert_eq!(numbers(&store.engrams_without_vector(MODEL, 9).unwrap()), [0; 0]);
     store.remember(engram(2), Some(vector(2, 5))).unwrap();
     assert_eq!(store.search(&vector(1, 5), 9, &Filters::default()).unwrap().len(), 1);
-    assert_eq!(store.statistics().unwrap().vectors.values().copied().collect::<Vec<_>>(), [1, 1]);
+    assert_eq!(store.statistics(Whose::Everyones).unwrap().vectors.values().copied().collect::<Vec<_>>(), [1, 1]);
     assert_eq!(store.set_vector(id(1), vector(1, 5)), Ok(Update::Merged));
     assert_eq!(store.search(&vector(1, 5), 9, &Filters::default()).unwrap().len(), 2);
     check_whole(&store, 2, 2);

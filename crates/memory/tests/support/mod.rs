@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use hone_memory::{Engram, EngramKind, MemoryOptions, MemoryStore};
 use hone_protocol::{
-    Envelope, Grade, Judging, Nothing, Payload, QueryId, RespondentId, SamplingOptions, SessionId, Timestamp,
+    Envelope, Grade, Judging, Nothing, OwnerId, Payload, QueryId, RespondentId, SamplingOptions, SessionId, Timestamp,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -48,6 +48,7 @@ pub(crate) fn engram(number: u64) -> Engram {
         answer: format!("A number, and it is {number}."),
         at: Timestamp(1_000 * number),
         session_id: SessionId::from_bits(u128::from(number % 3)),
+        owner: (!number.is_multiple_of(2)).then(|| OwnerId::from_bits(7)),
         respondent_id: if number.is_multiple_of(2) { RespondentId::A } else { RespondentId::B },
         model: "smollm2:135m".to_owned(),
         sampling: SamplingOptions::default(),
@@ -80,8 +81,8 @@ pub(crate) fn grade(score: Option<u8>) -> Grade {
         expected_score: score.map(|score| f64::from(score) - 0.25),
         entropy: Some(0.5),
         rubric: "helpfulness".to_owned(),
-        suspicious: None,
         judging: Judging { judge: "prometheus:7b".to_owned(), tokens: 9, seconds: 1.5, ..Judging::default() },
+        ..Grade::default()
     }
 }
 

@@ -4,10 +4,11 @@
 //! program | padding | header | padding | file | padding | file | … | index (JSON) | trailer
 //! ```
 //!
-//! Header and files start at multiples of 64 KiB: that is a multiple of every page size in use (4, 16 and 64 KiB) and the
-//! granularity at which Windows maps files. The trailer ends the file and carries a SHA-256 over itself and the index.
-//! The header is there for files that lost their trailer: it holds its own offset and a hash, so that a bundle that was
-//! cut off is told apart from a plain program instead of running as one that has no models. All numbers are little-endian.
+//! Header and files start at multiples of 64 KiB: that is a multiple of every page size in use (4, 16 and 64 KiB) and
+//! the granularity at which Windows maps files. The trailer ends the file and carries a SHA-256 over itself and the
+//! index. The header is there for files that lost their trailer: it holds its own offset and a hash, so that a bundle
+//! that was cut off is told apart from a plain program instead of running as one that has no models. All numbers are
+//! little-endian.
 
 use std::{
     fs::File,

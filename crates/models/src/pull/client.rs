@@ -1,9 +1,9 @@
 //! The HTTP client for the hub and for package indices.
 //!
-//! The hub answers a request for a large file with a redirect to a content network. The redirect carries `X-Linked-Etag`,
-//! the SHA-256 of the content, which the network's own answer does not. So redirects are followed here, one by one, and the
-//! identity of the file is taken from whichever answer has it. Credentials are sent to the host that they are for and to no
-//! other, and no address is shown with anything that may be secret.
+//! The hub answers a request for a large file with a redirect to a content network. The redirect carries
+//! `X-Linked-Etag`, the SHA-256 of the content, which the network's own answer does not. So redirects are followed
+//! here, one by one, and the identity of the file is taken from whichever answer has it. Credentials are sent to the
+//! host that they are for and to no other, and no address is shown with anything that may be secret.
 
 use std::{io::Read, path::Path, time::Duration};
 
@@ -79,8 +79,8 @@ impl Client {
         Self { credential: origin.zip(authorization), ..self }
     }
 
-    /// Requests a file from byte `start` on. If the hub reports a SHA-256 other than `expected`, the download is not even
-    /// started.
+    /// Requests a file from byte `start` on. If the hub reports a SHA-256 other than `expected`, the download is not
+    /// even started.
     pub(crate) fn get(&self, url: &str, start: u64, expected: Option<&str>) -> Result<Answer, TransferError> {
         let mut hub_etag = None;
         let mut look = |headers: &HeaderMap| {

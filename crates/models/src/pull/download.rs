@@ -1,8 +1,8 @@
 //! Downloads one file: resumed, retried and verified before it gets its final name.
 //!
-//! The bytes are written to `FILE.partial`; `FILE.partial.json` beside it holds what identifies the content. A later run
-//! hashes the existing bytes, requests the rest, and compares: if the server's file is a different one, it starts over. The
-//! hash is computed as bytes arrive, so verifying a finished download costs nothing.
+//! The bytes are written to `FILE.partial`; `FILE.partial.json` beside it holds what identifies the content. A later
+//! run hashes the existing bytes, requests the rest, and compares: if the server's file is a different one, it starts
+//! over. The hash is computed as bytes arrive, so verifying a finished download costs nothing.
 
 use std::{
     fs::{self, File},
@@ -17,6 +17,7 @@ use hone_protocol::with_causes;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    cancellation::{CancellableReader, Cancellation},
     check_space,
     client::{Answer, Client, without_secrets},
     doubling,
@@ -92,6 +93,8 @@ pub(crate) struct Transfer<'a> {
     pub(crate) expected: Option<&'a str>,
     /// The most bytes that it may have, if known.
     pub(crate) most: Option<u64>,
+    /// Ends it early.
+    pub(crate) cancellation: &'a Cancellation,
 }
 
 /// A downloaded file.
@@ -141,6 +144,7 @@ impl Transfer<'_> {
                 Ok(published) => return Ok(published),
                 Err(error) => error,
             };
+            self.cancellation.check()?;
             if let (TransferError::RangeRefused, true) = (&error, before > 0) {
                 partial.restart(None)?;
                 continue;
@@ -148,7 +152,8 @@ impl Transfer<'_> {
             failures = if partial.length() > before { 0 } else { failures + 1 };
             let Some(after) = retry.wait(&error, failures, was_connected) else { return Err(error) };
             progress(&Event::Retrying { reason: with_causes(&error), after });
-            thread::sleep(after);
+            self.cancellation.sleep(after);
+            self.cancellation.check()?;
         }
     }
 
@@ -182,7 +187,7 @@ impl Transfer<'_> {
         }
         let published = answer.sha256.clone();
         let room = self.most.map_or(u64::MAX, |most| most.saturating_sub(partial.length()));
-        partial.append(answer, room, &self.url, progress)?;
+        partial.append(answer, room, self, progress)?;
         self.check_size(partial.length())?;
         Ok(published)
     }
@@ -273,15 +278,16 @@ impl Partial {
         &mut self,
         answer: Answer,
         room: u64,
-        url: &str,
+        transfer: &Transfer<'_>,
         progress: ProgressSink<'_>,
     ) -> Result<(), TransferError> {
         let total = answer.total;
         let file = file_name(&self.target);
         let mut report =
             |done| progress(&Event::Progress { phase: Phase::Downloading, file: file.clone(), done, total });
-        let mut reader = answer.body.into_reader().take(room.saturating_add(1));
-        let broken = |reason: String| TransferError::Broken { url: without_secrets(url), reason };
+        let reader = answer.body.into_reader().take(room.saturating_add(1));
+        let mut reader = CancellableReader { reader, cancellation: transfer.cancellation };
+        let broken = |reason: String| TransferError::Broken { url: without_secrets(&transfer.url), reason };
         self.hashing.copy(&mut reader, &mut self.file, &mut report).map_err(|error| match error {
             CopyError::Read(error) => broken(error.to_string()),
             CopyError::Write(error) => TransferError::file(&self.path, error),

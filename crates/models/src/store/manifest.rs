@@ -1,7 +1,7 @@
 //! `manifest.json`: what the store records about a model in its folder.
 //!
-//! It is the last file written before the folder is renamed to its final name. So a folder without a readable manifest was
-//! not made by this crate or has been damaged since; it is reported and left alone.
+//! It is the last file written before the folder is renamed to its final name. So a folder without a readable manifest
+//! was not made by this crate or has been damaged since; it is reported and left alone.
 
 use std::{
     fs,

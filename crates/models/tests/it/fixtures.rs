@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use hone_models::{Event, IndexOptions, PullError, PullOptions, Pulled, RetryPolicy, Store};
+use hone_models::{Cancellation, Event, IndexOptions, PullError, PullOptions, Pulled, RetryPolicy, Store};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
@@ -75,6 +75,7 @@ pub(crate) fn options(endpoint: &str) -> PullOptions {
         name: None,
         index: IndexOptions { urls: vec![nobody()], certificate: None, forbidden: false },
         retry: RetryPolicy { attempts: 3, first_wait: Duration::from_millis(1), longest_wait: Duration::from_secs(2) },
+        cancellation: Cancellation::default(),
     }
 }
 

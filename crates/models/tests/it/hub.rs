@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use hone_models::{Catalog, Event, Phase, PullError, PullOptions};
+use hone_models::{Cancellation, Catalog, Event, Phase, PullError, PullOptions};
 
 use crate::{
     fixtures::{Home, catalog_text, model_bytes, nobody, options, sha256, write},
@@ -21,6 +21,25 @@ fn scene() -> (Server, Home, PullOptions, Vec<u8>) {
     server.publish(FILE, &bytes);
     let options = options(&server.endpoint);
     (server, Home::new(), options, bytes)
+}
+
+/// What was downloaded before the end stays, and the next pull resumes.
+#[test]
+fn a_cancelled_pull_ends_and_can_be_resumed() {
+    let (server, home, options, bytes) = scene();
+    server.fail_next([Fault::Slowly(2_000)]);
+    let cancellation = options.cancellation.clone();
+    let mut stop_in_the_middle = |event: &Event| match event {
+        Event::Progress { done, .. } if *done > 10_000 => cancellation.cancel(),
+        _ => {}
+    };
+    let cancelled = home.store.pull(REFERENCE, &options, &mut stop_in_the_middle);
+    assert!(matches!(cancelled, Err(PullError::Cancelled(name)) if name == NAME));
+    assert_eq!(home.store.list().unwrap().unfinished, [NAME]);
+    let options = PullOptions { cancellation: Cancellation::default(), ..options };
+    home.pull(REFERENCE, &options).0.unwrap();
+    assert_eq!(home.bytes(NAME), bytes);
+    assert!(server.ranges().pop().unwrap().is_some(), "it was resumed");
 }
 
 /// A catalog in which `tiny:1` comes from the file with that hash, and `pair:1` has two files.

@@ -7,9 +7,10 @@ const STRING_CHARACTER: &str = r#"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt])"#;
 
 /// How the object is laid out.
 pub(super) enum Layout {
-    /// On one line, with reasons of so many characters: what a judge is held to.
+    /// On one line, with reasons of at most this many characters: what a judge is held to.
     Written(usize),
-    /// With any white space and any reasons, which are captured as `reasons`, and the label as `quoted` or `bare`: what is read.
+    /// With any white space and any reasons, which are captured as `reasons`, and the label as `quoted` or `bare`: what
+    /// is read.
     Read,
 }
 

@@ -52,8 +52,8 @@ impl Labels {
         }
     }
 
-    /// The tokens that spell a label, with its index: tokenizers have tokens with a space in front, without, or both, and
-    /// some with a character of what stands `around` it. Of labels that begin alike (`Assistant A`) it is the rest.
+    /// The tokens that spell a label, with its index: tokenizers have tokens with a space in front, without, or both,
+    /// and some with a character of what stands `around` it. Of labels that begin alike (`Assistant A`) it is the rest.
     pub(crate) fn spellings(&self, around: Option<(char, char)>) -> impl Iterator<Item = (String, usize)> {
         let rest = self.common_beginning();
         let stems: Vec<&str> = self.0.iter().map(|label| &label[rest..]).collect();

@@ -1,7 +1,7 @@
 //! Reads the verdict out of what a judge wrote.
 //!
-//! `[RESULT]` with the scores 1 to 5 or the letters A and B is read by [`crate::verdict`], which knows how judges vary it.
-//! Every other form is read strictly: once, at its place, and with nothing behind it.
+//! `[RESULT]` with the scores 1 to 5 or the letters A and B is read by [`crate::verdict`], which knows how judges vary
+//! it. Every other form is read strictly: once, at its place, and with nothing behind it.
 
 use std::borrow::Cow;
 
@@ -47,8 +47,8 @@ impl VerdictForm {
         }
     }
 
-    /// A text that was held to the form always has the marker once and the label behind it, whatever stands before: an open
-    /// quotation mark, for one. Any other text is read as what a judge might have written freely.
+    /// A text that was held to the form always has the marker once and the label behind it, whatever stands before: an
+    /// open quotation mark, for one. Any other text is read as what a judge might have written freely.
     fn result<'a>(&self, text: &'a str) -> Option<(usize, Cow<'a, str>)> {
         if let Some(found) = self.after_marker(text) {
             return Some(found);

@@ -89,7 +89,7 @@ fn drawn(hir: &Hir, random: &mut Random, text: &mut String) {
     }
 }
 
-/// Pieces of what judges write, of verdicts in every form, and of what is none.
+/// Pieces of what judges write, of verdicts in every form, and of other texts.
 const PIECES: &[&str] = &[
     "The answer is right. ",
     "It claims ",
@@ -226,7 +226,8 @@ fn what_a_constraint_allows_is_read_as_what_it_says() {
             let text = allowed(&form, &mut random);
             let reading = form.read(&text).unwrap_or_else(|expected| panic!("{form:?}: {text:?} is not {expected}"));
             assert_eq!(reading.label, label_in(&form, &text), "{form:?}: {text:?}");
-            // A token for every byte is the most that it can take. A sentence may be cut off; its label stands before it.
+            // A token for every byte is the most that it can take. A sentence may be cut off; its label stands before
+            // it.
             let (free_tokens, held) = held(&form, &text);
             let room = form.max_tokens(FEEDBACK_TOKENS) - free_tokens;
             assert!(form.kind == Kind::First || held.len() <= room, "{form:?}: {} of {room} in {text:?}", held.len());

@@ -2,7 +2,7 @@
 
 use hone_protocol::TokenLogprobs;
 
-use super::rules;
+use super::{form, rules};
 
 /// What is known about an answer.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Feature {
 }
 
 /// All features. Log-probabilities are natural logarithms.
-pub(super) const FEATURES: [Feature; 12] = [
+pub(super) const FEATURES: [Feature; 15] = [
     Feature {
         name: "mean_logprob",
         speaks_for: "the model finds its words likely",
@@ -41,6 +41,15 @@ pub(super) const FEATURES: [Feature; 12] = [
         speaks_for: "no word of it surprises the model",
         speaks_against: "a word of it surprises the model",
         compute: |evidence| evidence.after().fold(0.0, f64::min),
+    },
+    Feature {
+        name: "lowest_of_short",
+        speaks_for: "no word of so short an answer surprises the model",
+        speaks_against: "a word of so short an answer surprises the model",
+        compute: |evidence| match evidence.after.len() {
+            ..=SHORT => evidence.after().fold(0.0, f64::min),
+            _ => LOWEST_OF_LONG,
+        },
     },
     Feature {
         name: "unlikely_share",
@@ -61,6 +70,12 @@ pub(super) const FEATURES: [Feature; 12] = [
         compute: |evidence| evidence.information().sum::<f64>() / (evidence.after.len().max(1) as f64).sqrt(),
     },
     Feature {
+        name: HINDERED_SHARE,
+        speaks_for: "its words follow from the question",
+        speaks_against: "the question makes many of its words less likely",
+        compute: |evidence| share(evidence.information(), |information| information < HINDERED),
+    },
+    Feature {
         name: "log_length",
         speaks_for: "its length",
         speaks_against: "its length",
@@ -79,6 +94,12 @@ pub(super) const FEATURES: [Feature; 12] = [
         compute: |evidence| rules::overlap(evidence.query, evidence.answer),
     },
     Feature {
+        name: "absolutes",
+        speaks_for: "it makes few sweeping claims",
+        speaks_against: "it makes sweeping claims",
+        compute: |evidence| rules::absolutes(evidence.answer),
+    },
+    Feature {
         name: "breaks_off",
         speaks_for: "it is complete",
         speaks_against: "it breaks off",
@@ -94,7 +115,7 @@ pub(super) const FEATURES: [Feature; 12] = [
         name: "ignores_form",
         speaks_for: "it has the form that was asked for",
         speaks_against: "it does not have the form that was asked for",
-        compute: |evidence| f64::from(rules::ignores_form(evidence.query, evidence.answer)),
+        compute: |evidence| f64::from(form::ignores_form(evidence.query, evidence.answer)),
     },
     Feature {
         name: "addresses_judge",
@@ -106,14 +127,28 @@ pub(super) const FEATURES: [Feature; 12] = [
 
 /// The feature that needs the likeliest token at each position.
 pub(super) const LIKELIEST_SHARE: &str = "likeliest_share";
-/// The feature that needs the log-probabilities of the answer without its question.
-pub(super) const INFORMATION: &str = "information";
+/// The features that need the log-probabilities of the answer without its question.
+pub(super) const COMPARING: [&str; 2] = [INFORMATION, HINDERED_SHARE];
+const INFORMATION: &str = "information";
+const HINDERED_SHARE: &str = "hindered_share";
 /// A token below this log-probability surprises the model: less than one chance in fifty.
 const UNLIKELY: f64 = -4.0;
+/// A token that the question makes less likely by more than this is at odds with it.
+const HINDERED: f64 = -0.5;
+/// The most tokens of a short answer. Somewhere in a longer one, every model is surprised.
+const SHORT: usize = 20;
+/// What stands for the least likely token of a longer answer: about what is usual.
+const LOWEST_OF_LONG: f64 = -10.0;
 
 /// The feature of this name.
 pub(super) fn named(name: &str) -> Option<&'static Feature> {
     FEATURES.iter().find(|feature| feature.name == name)
+}
+
+/// What the model's reading of the answer contributes to the log-odds, in words.
+pub(super) fn reason_of_reading(share: f64) -> String {
+    let what = if share > 0.0 { "the model reads it as a good answer" } else { "the model reads it as a bad answer" };
+    format!("{what} ({share:+.1})")
 }
 
 impl Feature {
@@ -128,6 +163,12 @@ impl Evidence<'_> {
     /// All features by their names.
     pub(super) fn features(&self) -> impl Iterator<Item = (&'static str, f64)> {
         FEATURES.iter().map(|feature| (feature.name, (feature.compute)(self)))
+    }
+
+    /// The mean of the states that predict the answer's tokens; empty if they were not asked for.
+    pub(super) fn state(&self) -> Vec<f64> {
+        let size = self.after.first().map_or(0, |token| token.state.len());
+        (0..size).map(|place| mean(self.after.iter().map(|token| f64::from(token.state[place])))).collect()
     }
 
     fn after(&self) -> impl Iterator<Item = f64> {
@@ -163,7 +204,14 @@ mod tests {
 
     fn token(logprob: f32, is_likeliest: bool) -> TokenLogprobs {
         let top = TokenLogprob { id: u32::from(!is_likeliest), logprob: 0.0, text: String::new() };
-        TokenLogprobs { id: 0, logprob, top: vec![top], named: Vec::new() }
+        TokenLogprobs {
+            id: 0,
+            text: String::new(),
+            logprob,
+            top: vec![top],
+            named: Vec::new(),
+            state: vec![logprob, 1.0],
+        }
     }
 
     #[test]
@@ -174,9 +222,11 @@ mod tests {
             Evidence { query: "How hot?", answer: "Very hot.", is_suspicious: true, after: &after, alone: &alone };
         let value = |name: &str| (named(name).unwrap().compute)(&evidence);
         assert_eq!((value("mean_logprob"), value("lowest_logprob")), (-3.0, -5.0));
+        assert_eq!((value("lowest_of_short"), value("hindered_share")), (-5.0, 0.0));
         assert_eq!((value("unlikely_share"), value("likeliest_share")), (0.5, 0.5));
         assert!((value("information") - 4.0 / 2.0_f64.sqrt()).abs() < 1e-12);
         assert_eq!((value("addresses_judge"), value("log_length")), (1.0, 2.0_f64.ln()));
+        assert_eq!(evidence.state(), [-3.0, 1.0]);
     }
 
     #[test]

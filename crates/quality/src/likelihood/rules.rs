@@ -9,23 +9,18 @@ use regex::Regex;
 const SHORTEST_WORD: usize = 4;
 /// Words that make up a phrase.
 const PHRASE_WORDS: usize = 3;
+/// Words that claim that something holds without exception or doubt.
+const ABSOLUTES: &str = "absolutely all always any anybody anyone anything certainly clearly completely definitely \
+    doubtless entirely ever every everybody everyone everything exactly invariably never nobody none nothing obviously \
+    simply surely totally undoubtedly unquestionably";
 /// How far a result may be from the right one, as a share of it: people round.
 const ROUNDING: f64 = 0.011;
 
 static EQUATION: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"(\d+(?:\.\d+)?)\s*([-+*/])\s*(\d+(?:\.\d+)?)\s*=\s*(\d+(?:\.\d+)?)"));
 static EQUATION_CONTINUES: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?:[-+*/=(]\s*|\d)$"));
-static FORBIDDEN: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(r#"(?i)without (?:using )?(?:the )?(?:words?|letters?) ((?:["“][^"”]+["”](?:, | or | and )?)+)"#)
-});
-static QUOTED: LazyLock<Regex> = LazyLock::new(|| pattern(r#"["“]([^"”]+)["”]"#));
-static MOST_WORDS: LazyLock<Regex> =
-    LazyLock::new(|| pattern(r"(?i)\b(?:at most|no more than|up to|within|a maximum of) (\w+) words\b"));
-static EXACT_WORDS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?i)\b(?:exactly|in) (\w+) words?\b"));
-static SENTENCES: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?i)\b(?:exactly|in) (\w+) (?:short )?sentences?\b"));
-static SENTENCE_END: LazyLock<Regex> = LazyLock::new(|| pattern(r#"[.!?]+["”')]*(?:\s|$)"#));
 
-fn pattern(text: &str) -> Regex {
+pub(super) fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("the patterns of this module are used by its tests")
 }
 
@@ -73,36 +68,15 @@ pub(super) fn wrong_equations(answer: &str) -> usize {
     EQUATION.captures_iter(&plain).filter(is_wrong).count()
 }
 
-/// Whether the answer does not have the form that the question asks for in so many words: JSON, a number of words or
-/// sentences, words to avoid.
-pub(super) fn ignores_form(query: &str, answer: &str) -> bool {
-    let bound = |pattern: &Regex| pattern.captures(query).and_then(|captures| number(&captures[1]));
-    let n_words = answer.split_whitespace().count();
-    let n_sentences = SENTENCE_END.find_iter(answer).count().max(1);
-    bound(&MOST_WORDS).is_some_and(|most| n_words > most)
-        || bound(&EXACT_WORDS).is_some_and(|exact| n_words != exact)
-        || bound(&SENTENCES).is_some_and(|exact| n_sentences != exact)
-        || uses_forbidden(query, answer)
+/// The share of words that claim that something holds without exception or doubt.
+pub(super) fn absolutes(answer: &str) -> f64 {
+    let words = words(answer);
+    let is_absolute = |word: &&String| ABSOLUTES.split(' ').any(|absolute| absolute == **word);
+    words.iter().filter(is_absolute).count() as f64 / words.len().max(1) as f64
 }
 
-fn uses_forbidden(query: &str, answer: &str) -> bool {
-    let Some(captures) = FORBIDDEN.captures(query) else { return false };
-    let used = words(answer);
-    let is_used = |forbidden: &str| match forbidden.chars().count() {
-        1 => used.iter().any(|word| word.contains(forbidden)),
-        _ => used.iter().any(|word| word == forbidden),
-    };
-    QUOTED.captures_iter(&captures[1]).any(|quoted| is_used(&quoted[1].to_lowercase()))
-}
-
-fn number(text: &str) -> Option<usize> {
-    const NAMES: [&str; 12] =
-        ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
-    let named = NAMES.iter().position(|name| name.eq_ignore_ascii_case(text)).map(|index| index + 1);
-    named.or_else(|| text.parse().ok())
-}
-
-fn words(text: &str) -> Vec<String> {
+/// The words of a text in lower case.
+pub(super) fn words(text: &str) -> Vec<String> {
     let words = text.split(|character: char| !character.is_alphanumeric() && character != '\'');
     words.filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
 }
@@ -129,24 +103,6 @@ mod tests {
     }
 
     #[test]
-    fn the_form_that_was_asked_for_is_checked() {
-        for (query, answer, expected) in [
-            ("Answer in one sentence.", "It is hot. Very hot.", true),
-            ("Answer in one sentence.", "It is hot", false),
-            ("Describe rain in at most five words.", "Water that falls from the sky", true),
-            ("Describe rain in at most 5 words.", "Water falls from the sky.", false),
-            ("Say it in exactly three words.", "It is very hot", true),
-            ("Explain a volcano without using the words \"lava\" or \"magma\".", "Lava flows.", true),
-            ("Explain a volcano without using the words \"lava\" or \"magma\".", "Rock melts.", false),
-            ("Write a line without the letter \"e\".", "Sky and moon", false),
-            ("Write a line without the letter \"e\".", "The sky", true),
-            ("What is rain?", "Water. It falls.", false),
-        ] {
-            assert_eq!(ignores_form(query, answer), expected, "{query} {answer}");
-        }
-    }
-
-    #[test]
     fn an_answer_that_breaks_off_or_repeats_itself_is_found() {
         assert!(breaks_off("It is hot because the") && !breaks_off("It is hot.") && !breaks_off("Lisbon"));
         assert!(!breaks_off("```\nprint(1)\n```") && !breaks_off("The result is 42"));
@@ -155,5 +111,6 @@ mod tests {
         assert_eq!(repetition(""), 0.0);
         assert_eq!(overlap("Why is fire hot?", "Fire is hot."), 1.0);
         assert_eq!(overlap("?", ""), 0.0);
+        assert_eq!((absolutes("It always works."), absolutes("")), (1.0 / 3.0, 0.0));
     }
 }

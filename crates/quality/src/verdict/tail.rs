@@ -151,7 +151,8 @@ impl<'a> Tail<'a> {
         self.take_if(|token| token.kind == Kind::Mark('[')).map(|_| self.text.trim_end_matches(is_emphasis).len())
     }
 
-    /// Whether a sentence can begin here: at the start of a line, or after a mark that ends a sentence or opens an item.
+    /// Whether a sentence can begin here: at the start of a line, or after a mark that ends a sentence or opens an
+    /// item.
     pub(super) fn is_at_boundary(&self) -> bool {
         let before = self.peek();
         match before.kind {
@@ -182,7 +183,7 @@ fn without_leavings(text: &str) -> &str {
     }
 }
 
-/// `text` without the control token (`</s>`, `<|im_end|>`) at its end; `None` if there is none.
+/// `text` without the control token (`</s>`, `<|im_end|>`) at its end; `None` if it does not end with one.
 fn without_control_token(text: &str) -> Option<&str> {
     let inner = text.strip_suffix('>')?;
     let bytes = inner.as_bytes();

@@ -46,7 +46,7 @@ pub(crate) fn row(chosen: &str, probabilities: &[(&str, f32)]) -> TokenLogprobs 
         .map(|(id, (text, probability))| TokenLogprob { id, logprob: probability.ln(), text: (*text).to_owned() })
         .collect();
     let id = named.iter().find(|named| named.text == chosen).map_or(0, |named| named.id);
-    TokenLogprobs { id, logprob: -1.0, top: Vec::new(), named }
+    TokenLogprobs { id, text: chosen.to_owned(), logprob: -1.0, top: Vec::new(), named, state: Vec::new() }
 }
 
 /// The error for a model that is not installed.
@@ -70,7 +70,7 @@ impl Generate for Counting {
             sender.send(GenerationEvent::Failed(GenerateError::ContextOverflow { prompt_tokens, context_tokens }));
             return Ok(generation);
         }
-        sender.send(GenerationEvent::Started { prompt_token_ids: vec![1; prompt_tokens] });
+        sender.send(GenerationEvent::Started { prompt_token_ids: vec![1; prompt_tokens], reasoning: None });
         let answer = self.scripted.generate(request)?;
         // All events of a script are available at once.
         answer.events().try_iter().skip(1).for_each(|event| sender.send(event));

@@ -1,7 +1,7 @@
 //! What a measurement says: recall, precision and junk, by split and kind, each with an interval.
 //!
-//! The intervals are bootstrap percentile intervals of 95 % over the probes, drawn a thousand times from a fixed seed, so that
-//! the same recall gives the same figures.
+//! The intervals are bootstrap percentile intervals of 95 % over the probes, drawn a thousand times from a fixed seed,
+//! so that the same recall gives the same figures.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
 //! The formats of sets: hone's own, LongMemEval's and LoCoMo's.
 //!
-//! hone's own is lines of JSON: sessions (`person`, `session`, `turns` of `user`, `assistant` and `outcome`) and probes (`person`,
-//! `probe`, `kind`, `expects`, `rejects`, `sources`); the first half of its persons is for fitting.
+//! hone's own is lines of JSON: sessions (`person`, `session`, `turns` of `user`, `assistant` and `outcome`) and probes
+//! (`person`, `probe`, `kind`, `expects`, `rejects`, `sources`); the first half of its persons is for fitting.
 //!
-//! LongMemEval (Wu et al., 2024) is an array of questions, each with the sessions that its answer is to be found in; turns that
-//! hold it say `has_answer`. LoCoMo (Maharana et al., 2024) is an array of conversations of two people, whose questions name the
-//! turns (`dia_id`) that answer them; the first speaker takes the place of the user.
+//! LongMemEval (Wu et al., 2024) is an array of questions, each with the sessions that its answer is to be found in;
+//! turns that hold it say `has_answer`. LoCoMo (Maharana et al., 2024) is an array of conversations of two people,
+//! whose questions name the turns (`dia_id`) that answer them; the first speaker takes the place of the user.
 
 use std::collections::{BTreeMap, BTreeSet};
 

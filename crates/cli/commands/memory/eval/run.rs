@@ -7,8 +7,8 @@ use anyhow::Context;
 use hone_agents::{MemorySettings, Recaller, Rememberer};
 use hone_memory::{Engram, EngramKind, Filters, MemoryStore};
 use hone_protocol::{
-    Embed, EmbedError, FinishReason, QueryId, Rating, RecalledEngram, Response, SamplingOptions, SessionId, Timestamp,
-    Timings,
+    Embed, EmbedError, FinishReason, QueryId, Rating, RecalledEngram, Response, SamplingOptions, SessionId, TextLength,
+    Timestamp, Timings,
 };
 use tempfile::TempDir;
 
@@ -101,7 +101,7 @@ impl Memories {
             let (store, embedder) = (memory.store.clone(), self.embedder.clone());
             let recaller = Recaller { store, embedder, settings: Arc::new(settings.clone()) };
             for probe in &person.probes {
-                let recalled = recaller.search(&probe.text, &[]);
+                let recalled = recaller.search(&probe.text, &[], None);
                 let items = recalled.iter().map(|recalled| memory.judged(person, probe, recalled));
                 let items = items.collect::<anyhow::Result<Vec<Item>>>()?;
                 asked.push(Asked { split: person.split, person: &person.name, probe, recalled, items });
@@ -177,6 +177,8 @@ fn remember(rememberer: &Rememberer, turn: &Turn, place: usize, session: Session
         query: turn.user.clone(),
         answer: turn.assistant.clone(),
         thinking: String::new(),
+        tool_calls: Vec::new(),
+        is_raw: false,
         model: "eval".to_owned(),
         sampling: SamplingOptions::default(),
         finish_reason,
@@ -239,6 +241,10 @@ impl Embed for Cached {
 
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
         self.embedder.embed(texts)
+    }
+
+    fn lengths(&self, texts: &[&str]) -> Result<Vec<TextLength>, EmbedError> {
+        self.embedder.lengths(texts)
     }
 
     fn embed_query(&self, question: &str) -> Result<Vec<f32>, EmbedError> {

@@ -20,12 +20,17 @@ pub(super) struct Formats {
     pub(super) activations: ActivationBits,
 }
 
-/// Describes the decoder of `spec` with these weights.
-pub(super) fn program(spec: &DecoderSpec, weights: Weights, formats: Formats) -> Program {
+/// Describes the decoder of `spec` with these weights. Also returns the rows of the residual stream after its
+/// [state layer](DecoderSpec::state_layer).
+pub(super) fn program(spec: &DecoderSpec, weights: Weights, formats: Formats) -> (Program, Rows) {
     let Weights { mut builder, parts } = weights;
     let ropes: Vec<RopeId> = spec.ropes.iter().map(|table| rope(&mut builder, table)).collect();
     let tokens = Stream::new(&mut builder, spec, RowSet::Tokens, formats.activations);
     let selected = Stream::new(&mut builder, spec, RowSet::Selected, formats.activations);
+    let state = State {
+        tokens: builder.rows(RowSet::Tokens, spec.hidden_size),
+        selected: builder.rows(RowSet::Selected, spec.hidden_size),
+    };
     let projected = builder.rows(RowSet::Tokens, (spec.n_heads + 2 * spec.n_kv_heads) * spec.head_dim);
     let mut description = Description { spec, builder, kv_format: formats.kv_cache, projected, pending: Vec::new() };
     description.embed(&tokens, parts.embeddings, &ropes);
@@ -35,13 +40,23 @@ pub(super) fn program(spec: &DecoderSpec, weights: Weights, formats: Formats) ->
         description.attention(&tokens, layer, rope, spec.layers[index].window);
         let stream = if index == last { &selected } else { &tokens };
         if index == last {
-            description.select(&tokens, &selected);
+            description.select(&tokens, &selected, &state);
         }
         description.after_attention(stream, layer);
         description.feed_forward(stream, layer);
+        if index == spec.state_layer() && index != last {
+            description.pending.push(RowOperation::Copy { from: tokens.hidden.all(), to: state.tokens.all() });
+        }
     }
     let output = parts.output.unwrap_or(Linear { matrix: parts.embeddings, bias: None });
-    description.logits(&selected, parts.output_norm, output)
+    let states = if spec.state_layer() == last { selected.hidden } else { state.selected };
+    (description.logits(&selected, parts.output_norm, output), states)
+}
+
+/// The residual stream after the state layer: of all tokens, and of those whose logits are wanted.
+struct State {
+    tokens: Rows,
+    selected: Rows,
 }
 
 fn rope(builder: &mut ProgramBuilder, table: &RopeTable) -> RopeId {
@@ -143,7 +158,8 @@ impl Description<'_> {
     }
 
     /// From here on, only the tokens whose logits are wanted are computed.
-    fn select(&mut self, tokens: &Stream, selected: &Stream) {
+    fn select(&mut self, tokens: &Stream, selected: &Stream, state: &State) {
+        self.pending.push(RowOperation::Gather { from: state.tokens, to: state.selected });
         self.pending.push(RowOperation::Gather { from: tokens.hidden, to: selected.hidden });
         self.pending.push(RowOperation::Gather { from: tokens.attended, to: selected.attended });
     }

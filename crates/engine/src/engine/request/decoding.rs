@@ -1,6 +1,6 @@
 //! How a request's next token is chosen: sampled within its constraint and guessed ahead, or given by the caller.
 
-use hone_protocol::GenerateError;
+use hone_protocol::{FinishReason, GenerateError};
 
 use crate::constraint::{ConstraintError, ConstraintState, Taken};
 use crate::engine::prepare::Choice;
@@ -88,6 +88,21 @@ impl Decoding {
         }
     }
 
+    /// Ends free text before the form of an answer after at most `most_tokens` more tokens.
+    pub(super) fn conclude(&mut self, most_tokens: usize) {
+        if let Decoding::Sampled(sampling) = self {
+            sampling.constraint.iter_mut().for_each(|constraint| constraint.conclude(most_tokens));
+        }
+    }
+
+    /// Why an answer that the model has completed ended.
+    pub(super) fn end_reason(&self) -> FinishReason {
+        match self {
+            Decoding::Sampled(sampling) if sampling.was_concluded() => FinishReason::Concluded,
+            _ => FinishReason::Stop,
+        }
+    }
+
     /// The number of guesses, and how many of them were right.
     pub(super) fn guesses(&self) -> (usize, usize) {
         match self {
@@ -127,6 +142,10 @@ impl Sampling {
             None => drafted.len(),
         };
         &drafted[..n_allowed]
+    }
+
+    fn was_concluded(&self) -> bool {
+        self.constraint.as_ref().is_some_and(|constraint| constraint.was_concluded())
     }
 
     fn learn(&mut self, n_guessed: usize, n_right: usize) {

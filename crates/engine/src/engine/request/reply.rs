@@ -5,6 +5,7 @@ use hone_protocol::{
     TokenLogprobs,
 };
 
+use crate::backend::Row;
 use crate::logprobs::{largest, log_sum_exp};
 use crate::text_stream::TextStream;
 use crate::tokenizer::Tokenizer;
@@ -40,11 +41,12 @@ impl Reply {
     }
 
     /// Sends a token of the answer to the caller.
-    pub(super) fn send_token(&mut self, token: u32, logits: &[f32], tokenizer: &Tokenizer) {
+    pub(super) fn send_token(&mut self, token: u32, row: Row<'_>, tokenizer: &Tokenizer) {
         self.n_generated += 1;
-        let logprobs = self.logprobs.is_wanted().then(|| self.logprobs_of(token, logits, tokenizer));
+        let logprobs = self.logprobs.is_wanted().then(|| self.logprobs_of(token, row, tokenizer));
         // A control token that does not end the answer has no text for the reader.
-        let bytes = if tokenizer.is_control(token) { &[] } else { tokenizer.token_bytes(token) };
+        let is_hidden = tokenizer.is_control(token) && !tokenizer.is_reasoning_tag(token);
+        let bytes = if is_hidden { &[] } else { tokenizer.token_bytes(token) };
         let text = self.text.push(bytes);
         self.events.send(GenerationEvent::Token { id: token, text, logprobs });
     }
@@ -54,18 +56,22 @@ impl Reply {
         self.events.send(GenerationEvent::Finished { reason, text, timings });
     }
 
-    fn logprobs_of(&self, token: u32, logits: &[f32], tokenizer: &Tokenizer) -> TokenLogprobs {
+    fn logprobs_of(&self, token: u32, row: Row<'_>, tokenizer: &Tokenizer) -> TokenLogprobs {
+        let Row { logits, state } = row;
         let total = log_sum_exp(logits);
         let logprob = |id: u32| logits[id as usize] - total;
-        let row = |id: u32| {
+        let of_token = |id: u32| {
             let text = String::from_utf8_lossy(tokenizer.token_bytes(id)).into_owned();
             TokenLogprob { id, logprob: logprob(id), text }
         };
+        let TokenLogprob { id, logprob, text } = of_token(token);
         TokenLogprobs {
-            id: token,
-            logprob: logprob(token),
-            top: largest(logits, self.logprobs.top.unwrap_or(0)).into_iter().map(row).collect(),
-            named: self.named_tokens.iter().map(|id| row(*id)).collect(),
+            id,
+            text,
+            logprob,
+            top: largest(logits, self.logprobs.top.unwrap_or(0)).into_iter().map(of_token).collect(),
+            named: self.named_tokens.iter().map(|id| of_token(*id)).collect(),
+            state: if self.logprobs.state { state.to_vec() } else { Vec::new() },
         }
     }
 }

@@ -42,6 +42,8 @@ pub(super) struct Loader {
     loading: Vec<LoadingModel>,
     /// Threads that save the prefixes of departing models.
     leaving: Vec<JoinHandle<()>>,
+    /// Models that leave as soon as they are idle.
+    released: Vec<ModelId>,
     n_models: u32,
 }
 
@@ -87,6 +89,7 @@ impl Loader {
             awaited: Vec::new(),
             loading: Vec::new(),
             leaving: Vec::new(),
+            released: Vec::new(),
             n_models: 0,
         }
     }
@@ -303,16 +306,37 @@ impl Loader {
         residents.add(resident, traits);
     }
 
-    /// Unloads models that have been idle for long enough.
+    /// Unloads models that have been idle for long enough, or are to leave as soon as they are idle.
     pub(super) fn unload_idle(&mut self, residents: &mut Residents) {
-        let Some(keep_alive) = self.options.keep_alive else { return };
-        for id in residents.scheduler.expired_models(keep_alive, residents.now()) {
+        let (scheduler, now) = (&residents.scheduler, residents.now());
+        let mut leaving = self.released_and_idle(residents);
+        let expired = self.options.keep_alive.map(|keep_alive| scheduler.expired_models(keep_alive, now));
+        leaving.extend(expired.into_iter().flatten().filter(|id| !self.released.contains(id)));
+        for id in leaving {
             self.unload(id, residents);
         }
     }
 
+    /// The idle models that are to leave as soon as they are idle.
+    fn released_and_idle(&self, residents: &Residents) -> Vec<ModelId> {
+        let mut idle = residents.scheduler.expired_models(Duration::ZERO, residents.now());
+        idle.retain(|id| self.released.contains(id));
+        idle
+    }
+
+    /// Makes a model of this name leave memory as soon as nobody uses it.
+    pub(super) fn release(&mut self, name: &str, residents: &mut Residents) {
+        self.released.retain(|id| residents.iter().any(|model| model.id == *id));
+        self.released.extend(residents.iter().filter(|model| model.source.name == name).map(|model| model.id));
+        residents.drop_cancelled();
+        self.unload_idle(residents);
+    }
+
     /// How long until the next idle model is to be unloaded.
     pub(super) fn next_expiry(&self, residents: &Residents) -> Option<Duration> {
+        if !self.released_and_idle(residents).is_empty() {
+            return Some(Duration::ZERO);
+        }
         let expiry = residents.scheduler.next_expiry(self.options.keep_alive?)?;
         Some(expiry.saturating_sub(residents.now()))
     }

@@ -142,6 +142,17 @@ impl ResidentModel {
         self.retire(id);
     }
 
+    /// Ends a request whose prompt takes too long; `room` tokens of it would not.
+    pub(super) fn refuse_prompt(&mut self, id: RequestId, room: usize) {
+        self.requests.get(&id).into_iter().for_each(|request| request.refuse_prompt(room));
+        self.retire(id);
+    }
+
+    /// Ends the free text of a request's answer.
+    pub(super) fn conclude(&mut self, id: RequestId) {
+        self.requests.get_mut(&id).into_iter().for_each(RunningRequest::conclude);
+    }
+
     /// Removes a request that will resume when the model is loaded again.
     pub(super) fn take_off(&mut self, id: RequestId) -> Option<RunningRequest> {
         self.pause(id);
@@ -251,12 +262,13 @@ impl ResidentModel {
         };
         let Some(logits) = logits else { return Ok(None) };
         self.suspended.clear();
-        let mut rows = logits.rows();
+        let mut rows = logits.rows_with_states();
         let mut guesses = StepShape::default();
         for request in planned(&mut self.requests, plan).map(|(_, request, _)| request) {
             let n_guesses = request.finish_step(&mut rows, &tokenizer);
             guesses = guesses + StepShape::prefill(request.n_computed(), n_guesses);
         }
+        drop(rows);
         let finished = planned(&mut self.requests, plan).map(|(id, request, _)| {
             request.undo_step(&mut self.model);
             request.progress(id)

@@ -1,0 +1,422 @@
+//! Why an answer got its grade, from what this chat has heard of it and from memory.
+//!
+//! Memory knows answers of earlier sessions, and grades that another process has given since.
+
+use hone_agents::{Exchange, Reply};
+use hone_memory::{Engram, EventFilter, Filters, MemoryError, MemoryStore};
+use hone_protocol::{
+    GenerateError, Grade, Judging, Payload, Preference, QueryId, RecalledEngram, RespondentId, Subject,
+};
+
+use crate::badge;
+use crate::stack::Stack;
+
+/// Why an answer got its grade.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Explanation {
+    /// Named facts.
+    pub(crate) rows: Vec<Vec<String>>,
+    /// The judge's feedback.
+    pub(crate) feedback: Option<String>,
+}
+
+/// Why an answer got its grade, what was recalled for it, and how it compared. `exchange` is what this chat has heard
+/// of it.
+///
+/// # Errors
+/// When memory cannot be read and this chat has heard nothing of the answer.
+pub(crate) fn explain(id: QueryId, exchange: Option<&Exchange>, stack: &Stack) -> anyhow::Result<Explanation> {
+    let [a, b] = match remembered(id, exchange, stack.store()) {
+        Err(error) if exchange.is_none() => return Err(error.into()),
+        found => found.unwrap_or_default(),
+    };
+    let heard = |respondent| exchange.map(|exchange| exchange.reply(respondent));
+    let mut rows = Rows::default();
+    let grade = best_grade(heard(RespondentId::A), a.as_ref());
+    match &grade {
+        Some(grade) => rows.add_grade(grade),
+        None => rows.add("score", why_ungraded(a.as_ref(), exchange.is_some(), stack)),
+    }
+    if let Some(text) = text_of_b(heard(RespondentId::B), b.as_ref(), grade.as_ref()) {
+        rows.add("respondent B", text);
+    }
+    if let Some(preference) = best_preference(exchange, a.as_ref()) {
+        rows.add("compared", comparison_text(&preference));
+        for juror in &preference.jury {
+            rows.add(&format!("juror {}", badge::juror_name(juror)), badge::juror_preference(juror));
+        }
+        rows.add("reason", preference.reason);
+    }
+    for recalled in recalled(id, exchange, stack.store()) {
+        let (mark, score) = scored(recalled.score, &judging_of(&recalled));
+        rows.add("recalled", format!("{:.2} {mark} {score} {}", recalled.similarity, recalled.query));
+    }
+    let feedback = grade.map(|grade| grade.feedback).filter(|feedback| !feedback.is_empty());
+    Ok(Explanation { rows: rows.0, feedback })
+}
+
+/// The engrams of both answers to a question, as far as they exist.
+fn remembered(
+    id: QueryId,
+    exchange: Option<&Exchange>,
+    store: Option<&MemoryStore>,
+) -> Result<[Option<Engram>; 2], MemoryError> {
+    let Some(store) = store else { return Ok([None, None]) };
+    let a = store.get(id)?;
+    let compared = a.as_ref().and_then(|a| Some(a.compared.as_ref()?.with));
+    let b = match (exchange, &a) {
+        (Some(exchange), _) => exchange.reply(RespondentId::B).query_id.map(|id| store.get(id)).transpose()?.flatten(),
+        (None, Some(a)) => match compared {
+            Some(id) => store.get(id)?,
+            None => answer_of_b(store, a)?,
+        },
+        (None, None) => None,
+    };
+    Ok([a, b])
+}
+
+/// Respondent B's answer to the question of an answer that was not compared.
+fn answer_of_b(store: &MemoryStore, a: &Engram) -> Result<Option<Engram>, MemoryError> {
+    let (session, respondent) = (Some(a.session_id), Some(RespondentId::B));
+    let filters = Filters { session, respondent, ..Filters::default() };
+    let answers = store.list(&filters, usize::MAX)?;
+    Ok(answers.into_iter().find(|b| b.correlation_id == a.correlation_id))
+}
+
+/// The grade of an answer: one with a score before one without, and memory's before the one that was heard.
+fn best_grade(heard: Option<&Reply>, remembered: Option<&Engram>) -> Option<Grade> {
+    let heard = heard.and_then(|reply| reply.grade.clone());
+    let remembered = remembered.and_then(|engram| engram.grade.clone());
+    [remembered, heard].into_iter().flatten().min_by_key(|grade| grade.score.is_none())
+}
+
+/// The verdict of a comparison: one before none, and memory's before the one that was heard.
+fn best_preference(exchange: Option<&Exchange>, a: Option<&Engram>) -> Option<Preference> {
+    let heard = exchange.and_then(Exchange::comparison).map(|comparison| comparison.preference.clone());
+    let known = [a.and_then(preference_on), heard];
+    known.into_iter().flatten().min_by_key(|preference| preference.judging.failure.is_some())
+}
+
+/// What a comparison said, as respondent A's engram knows it; `None` if there was none.
+fn preference_on(a: &Engram) -> Option<Preference> {
+    let compared = a.compared.clone()?;
+    let winner = a.pairwise_winner.map(|is_better| if is_better { RespondentId::A } else { RespondentId::B });
+    let judging = compared.judging();
+    Some(Preference {
+        winner,
+        log_odds: compared.log_odds,
+        consistent: compared.consistent,
+        reason: compared.reason,
+        jury: compared.jury,
+        judging,
+    })
+}
+
+fn why_ungraded(a: Option<&Engram>, is_heard: bool, stack: &Stack) -> String {
+    let due = a.and_then(|a| a.due.as_ref()).filter(|due| due.grade);
+    match due.map(|due| due.reason.as_deref()) {
+        Some(Some(reason)) => format!("not graded yet ({reason})"),
+        Some(None) => "not graded yet".to_owned(),
+        None if stack.expected().grades && is_heard => "not graded yet".to_owned(),
+        None if stack.store().is_none() && !is_heard => "unknown: memory is off (--memory)".to_owned(),
+        None if a.is_none() && !is_heard => "unknown: memory does not hold this answer".to_owned(),
+        None => "not graded: grading is off (--grade)".to_owned(),
+    }
+}
+
+/// Respondent B's score, if the same judge gave both; `None` if there is no second respondent.
+fn text_of_b(heard: Option<&Reply>, b: Option<&Engram>, grade_a: Option<&Grade>) -> Option<String> {
+    if let Some(failure) = heard.and_then(|reply| reply.failure.as_ref()) {
+        return Some(no_answer_b(failure));
+    }
+    let has_answered = b.is_some() || heard.is_some_and(|reply| reply.response.is_some());
+    let Some(grade) = best_grade(heard, b) else { return has_answered.then(|| "not graded yet".to_owned()) };
+    let judge = badge::judge_name(&grade.judging);
+    let (mark, score) = scored(grade.score, &grade.judging);
+    let scored_a = grade_a.filter(|grade| grade.score.is_some());
+    Some(match (grade.score, &grade.judging.failure, scored_a) {
+        (None, failure, _) => format!("not graded: {}", failure.as_deref().unwrap_or("no verdict")),
+        (Some(_), _, Some(a)) if !a.is_comparable(&grade) => {
+            format!("graded by {judge} for {}: its score is not comparable", grade.rubric)
+        }
+        (Some(_), ..) => format!("{mark} {score} by {judge}"),
+    })
+}
+
+/// What was recalled for respondent A, in the order of the searches.
+fn recalled(id: QueryId, exchange: Option<&Exchange>, store: Option<&MemoryStore>) -> Vec<RecalledEngram> {
+    if let Some(exchange) = exchange {
+        return exchange.recalls().iter().flat_map(|recall| recall.engrams.clone()).collect();
+    }
+    let filter = EventFilter { subjects: vec![Subject::MemoryRecalled], query: Some(id), ..EventFilter::default() };
+    let events = store.and_then(|store| store.events(&filter, None).ok()).unwrap_or_default();
+    let of_a = events.into_iter().filter(|(_, event)| event.respondent_id == Some(RespondentId::A));
+    let recalls = of_a.filter_map(|(_, event)| match event.payload {
+        Payload::MemoryRecalled(recall) => Some(recall.engrams),
+        _ => None,
+    });
+    recalls.flatten().collect()
+}
+
+fn judging_of(recalled: &RecalledEngram) -> Judging {
+    Judging { self_graded: recalled.self_graded, method: recalled.judging_method, ..Judging::default() }
+}
+
+/// A score with its mark.
+fn scored(score: Option<u8>, judging: &Judging) -> (&'static str, String) {
+    match score {
+        Some(score) => (badge::mark(Some(judging)), format!("{score}/5")),
+        None => (" ", "unscored".to_owned()),
+    }
+}
+
+/// Why there is no second answer.
+pub(crate) fn no_answer_b(error: &GenerateError) -> String {
+    format!("respondent B gave no answer: {error}")
+}
+
+/// How an answer compares with the second respondent's.
+pub(crate) fn comparison_text(preference: &Preference) -> String {
+    let Preference { winner, log_odds, consistent, judging, .. } = preference;
+    if let Some(failure) = &judging.failure {
+        return format!("not compared: {failure}");
+    }
+    let comparison = match winner {
+        Some(RespondentId::A) => "better than respondent B's",
+        Some(RespondentId::B) => "worse than respondent B's",
+        None => "as good as respondent B's",
+    };
+    let orders = if *consistent { "both orders agree" } else { "the orders disagree" };
+    format!("{comparison} (log-odds {log_odds:.2}, {orders}, by {})", badge::judge_name(judging))
+}
+
+/// The mean of a jury's scores, and how far they lie apart; empty for a single judge.
+fn mean_of_jury(grade: &Grade) -> String {
+    let mean = grade.expected_score.zip(grade.spread);
+    mean.map(|(mean, spread)| format!(" (mean {mean:.2}, spread {spread})")).unwrap_or_default()
+}
+
+/// Named facts, of which empty ones are left out.
+#[derive(Default)]
+struct Rows(Vec<Vec<String>>);
+
+impl Rows {
+    fn add(&mut self, name: &str, value: String) {
+        if !value.is_empty() {
+            self.0.push(vec![name.to_owned(), value]);
+        }
+    }
+
+    fn add_grade(&mut self, grade: &Grade) {
+        let judging = &grade.judging;
+        self.add(
+            "score",
+            match grade.score {
+                Some(_) => {
+                    let (_, mark, score) = badge::parts(Some(grade));
+                    format!("{mark} {score}{}", mean_of_jury(grade))
+                }
+                None => "none".to_owned(),
+            },
+        );
+        self.add("because", judging.failure.clone().unwrap_or_default());
+        if let (Some(expected), Some(entropy)) = (grade.expected_score, grade.entropy) {
+            self.add("expected score", format!("{expected:.2} (entropy {entropy:.2} nats)"));
+        }
+        self.add("suspicious", grade.suspicious.as_ref().map(ToString::to_string).unwrap_or_default());
+        for juror in &grade.jury {
+            self.add(&format!("juror {}", badge::juror_name(juror)), badge::juror_grade(juror));
+        }
+        // If no judge had begun, there is nothing more to report.
+        if judging.judge.is_empty() {
+            return;
+        }
+        self.add("judge", badge::judge_name(judging));
+        self.add("rubric", grade.rubric.clone());
+        let waited = match judging.queue_seconds >= 0.1 {
+            true => format!(", {:.1} s of it waiting", judging.queue_seconds),
+            false => String::new(),
+        };
+        let concluded = if judging.concluded_early { ", concluded early to stay within the time limit" } else { "" };
+        self.add("time", format!("{:.1} s{waited}, {} tokens{concluded}", judging.seconds, judging.tokens));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hone_agents::{MemoryParts, TeamParts};
+    use hone_memory::MemoryOptions;
+    use hone_protocol::{
+        ComparedAnswer, Comparison, Critique, Envelope, FinishReason, JudgingMethod, Recall, RecallMode, Response,
+        SamplingOptions, SessionId, Timings,
+    };
+    use tempfile::TempDir;
+
+    use super::super::scripted::{saying, stack};
+    use super::*;
+    use crate::config::Config;
+
+    const A: QueryId = QueryId::from_bits(1);
+    const B: QueryId = QueryId::from_bits(2);
+    const SESSION: SessionId = SessionId::from_bits(9);
+
+    fn grade(score: u8, judge: &str, self_graded: bool) -> Grade {
+        let judging = Judging { judge: judge.into(), self_graded, tokens: 7, seconds: 0.5, ..Judging::default() };
+        let (feedback, rubric) = ("Because.".to_owned(), "default".to_owned());
+        Grade {
+            score: Some(score),
+            feedback,
+            expected_score: Some(3.5),
+            entropy: Some(0.25),
+            rubric,
+            judging,
+            ..Grade::default()
+        }
+    }
+
+    fn preference() -> Preference {
+        let judging = Judging { judge: "j".into(), ..Judging::default() };
+        let reason = "It is shorter.".to_owned();
+        Preference { winner: Some(RespondentId::A), log_odds: 1.5, reason, judging, ..Preference::default() }
+    }
+
+    /// A memory with both answers to a question, and agents that have it; as in a chat that was resumed.
+    fn with_memory() -> (TempDir, MemoryStore, Stack) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = MemoryStore::open(folder.path(), MemoryOptions::default()).unwrap();
+        let response = Response {
+            query: "why?".into(),
+            answer: "so".into(),
+            thinking: String::new(),
+            tool_calls: Vec::new(),
+            is_raw: false,
+            model: "m".into(),
+            sampling: SamplingOptions::default(),
+            finish_reason: Some(FinishReason::Stop),
+            timings: Timings::default(),
+        };
+        store.remember(Engram::new(A, SESSION, &response), None).unwrap();
+        let b = Engram { correlation_id: A, respondent_id: RespondentId::B, ..Engram::new(B, SESSION, &response) };
+        store.remember(b, None).unwrap();
+        let settings = Config::defaults().unwrap().memory.settings;
+        let memory = MemoryParts { store: store.clone(), embedder: None, settings, grades_due: false };
+        let generator = saying(&[]);
+        let (respondent_b, judge, memory, works_off_backlog) = (None, None, Some(memory), false);
+        let parts = TeamParts { generator, respondent_b, judge, memory, works_off_backlog, most_answers: 1 };
+        (folder, store, Stack::start(parts).unwrap())
+    }
+
+    /// Two cells a row, as text.
+    #[track_caller]
+    fn check(explanation: &Explanation, expected: &[[&str; 2]]) {
+        let rows: Vec<Vec<String>> = expected.iter().map(|row| row.map(str::to_owned).to_vec()).collect();
+        assert_eq!(explanation.rows, rows);
+    }
+
+    #[test]
+    fn what_this_chat_has_heard_is_explained() {
+        let stack = stack(&saying(&[]));
+        let mut exchange = Exchange::new(A);
+        check(&explain(A, Some(&exchange), &stack).unwrap(), &[["score", "not graded: grading is off (--grade)"]]);
+        let mut hear = |payload, respondent| {
+            let id = if respondent == RespondentId::A { A } else { B };
+            exchange.take(&Envelope::new("critic", SESSION, payload).about(id, A, respondent));
+        };
+        let critique = |grade| Payload::CritiqueResult(Critique { query: "why?".into(), answer: "so".into(), grade });
+        hear(critique(grade(4, "j", false)), RespondentId::A);
+        hear(critique(grade(2, "j", false)), RespondentId::B);
+        let answer = |query_id| ComparedAnswer { query_id, model: "m", grade: None };
+        let comparison = Comparison::new(answer(A), answer(B), preference());
+        hear(Payload::PairwiseResult(comparison), RespondentId::A);
+        let explanation = explain(A, Some(&exchange), &stack).unwrap();
+        let expected = [
+            ["score", "● 4/5"],
+            ["expected score", "3.50 (entropy 0.25 nats)"],
+            ["judge", "j"],
+            ["rubric", "default"],
+            ["time", "0.5 s, 7 tokens"],
+            ["respondent B", "● 2/5 by j"],
+            ["compared", "better than respondent B's (log-odds 1.50, the orders disagree, by j)"],
+            ["reason", "It is shorter."],
+        ];
+        check(&explanation, &expected);
+        assert_eq!(explanation.feedback.as_deref(), Some("Because."));
+    }
+
+    #[test]
+    fn what_was_graded_and_compared_since_is_found_in_memory() {
+        let (_folder, store, stack) = with_memory();
+        let ungraded = ["score", "not graded: grading is off (--grade)"];
+        check(&explain(A, None, &stack).unwrap(), &[ungraded, ["respondent B", "not graded yet"]]);
+        store.make_due(&[A]).unwrap();
+        check(&explain(A, None, &stack).unwrap(), &[["score", "not graded yet"], ["respondent B", "not graded yet"]]);
+        // As `hone grade --due` does in a process of its own.
+        store.update_score(A, &grade(4, "m", true)).unwrap();
+        store.update_score(B, &grade(2, "m", true)).unwrap();
+        let answer = |query_id| ComparedAnswer { query_id, model: "m", grade: None };
+        let mut by_itself = preference();
+        by_itself.judging.judge = "m".into();
+        store.annotate_pairwise(&Comparison::new(answer(A), answer(B), by_itself)).unwrap();
+        let recalled = RecalledEngram {
+            query_id: B,
+            query: "Is it?".into(),
+            answer: "It is.".into(),
+            score: Some(3),
+            similarity: 0.75,
+            relevance: 0.75,
+            self_graded: true,
+            judging_method: JudgingMethod::Likelihood,
+            words: 0.0,
+            is_fact: false,
+        };
+        let recall = Recall { mode: RecallMode::Context, search: "why?".into(), engrams: vec![recalled] };
+        let envelope = Envelope::new("memory", SESSION, Payload::MemoryRecalled(recall));
+        store.append_event(&envelope.about(A, A, RespondentId::A)).unwrap();
+        let explanation = explain(A, None, &stack).unwrap();
+        let expected = [
+            ["score", "○ 4/5"],
+            ["expected score", "3.50 (entropy 0.25 nats)"],
+            ["judge", "m (self-graded)"],
+            ["rubric", "default"],
+            ["time", "0.5 s, 7 tokens"],
+            ["respondent B", "○ 2/5 by m (self-graded)"],
+            ["compared", "better than respondent B's (log-odds 1.50, the orders disagree, by m (self-graded))"],
+            ["reason", "It is shorter."],
+            ["recalled", "0.75 ◇ 3/5 Is it?"],
+        ];
+        check(&explanation, &expected);
+        // A chat that has heard only of a failure sees the grade that came later.
+        let mut exchange = Exchange::new(A);
+        let failed = Critique { query: "why?".into(), answer: "so".into(), grade: Grade::unscored("timeout") };
+        exchange.take(&Envelope::new("critic", SESSION, Payload::CritiqueResult(failed)).about(A, A, RespondentId::A));
+        check(
+            &Explanation { rows: explain(A, Some(&exchange), &stack).unwrap().rows[..1].to_vec(), ..explanation },
+            &expected[..1],
+        );
+    }
+
+    #[test]
+    fn scores_of_two_judges_are_not_put_side_by_side() {
+        let (_folder, store, stack) = with_memory();
+        store.update_score(A, &grade(4, "j", false)).unwrap();
+        store.update_score(B, &grade(2, "m", true)).unwrap();
+        let explanation = explain(A, None, &stack).unwrap();
+        let of_b = explanation.rows.last().unwrap();
+        assert_eq!(of_b[1], "graded by m (self-graded) for default: its score is not comparable");
+        let (a, b) = (store.get(A).unwrap().unwrap(), store.get(B).unwrap().unwrap());
+        let answer = |engram: &Engram| engram.grade.clone();
+        let (grade_a, grade_b) = (answer(&a), answer(&b));
+        let compared = |query_id, grade| ComparedAnswer { query_id, model: "m", grade };
+        let comparison = Comparison::new(compared(A, grade_a.as_ref()), compared(B, grade_b.as_ref()), preference());
+        assert_eq!((comparison.score_a, comparison.score_b), (None, None));
+        let comparison = Comparison::new(compared(A, grade_a.as_ref()), compared(B, grade_a.as_ref()), preference());
+        assert_eq!((comparison.score_a, comparison.score_b), (Some(4), Some(4)));
+    }
+
+    #[test]
+    fn an_answer_that_memory_does_not_hold_is_not_explained() {
+        let (_folder, _store, stack) = with_memory();
+        let unknown = ["score", "unknown: memory does not hold this answer"];
+        check(&explain(QueryId::from_bits(7), None, &stack).unwrap(), &[unknown]);
+    }
+}

@@ -1,0 +1,89 @@
+//! `hone judge eval`: how well judges agree with a data set that people have judged.
+
+mod evaluation;
+mod report;
+
+use anyhow::Context;
+use hone_protocol::{Grade, Preference};
+use hone_quality::LIKELIHOOD;
+
+use self::evaluation::{Evaluation, Verdicts};
+use self::report::Report;
+use crate::app::App;
+use crate::arguments::JudgeEvalArguments;
+use crate::config::Source;
+use crate::failure::Outcome;
+use crate::judging::dataset::DataSet;
+use crate::judging::{Completed, JudgeSession};
+use crate::terminal::interrupt::Interrupt;
+use crate::terminal::progress::Steps;
+
+pub(super) fn run(app: &App, arguments: &JudgeEvalArguments) -> anyhow::Result<Outcome> {
+    let set = arguments.file.as_deref().map_or_else(|| Ok(DataSet::examination()), DataSet::read)?;
+    let judges = match arguments.judge.as_slice() {
+        [] => vec![app.config.critic.model.clone()],
+        named => named.to_vec(),
+    };
+    for judge in judges.iter().filter(|judge| *judge != LIKELIHOOD) {
+        app.store.show(judge).with_context(|| format!("cannot judge with {judge:?}"))?;
+    }
+    let interrupt = Interrupt::install()?;
+    let mut evaluations = Vec::new();
+    for judge in &judges {
+        let session = JudgeSession::open_for_examination(&asking(app, judge)?, interrupt.clone())?;
+        let Some(verdicts) = judged(app, &session, &set)? else {
+            app.output.note("stopped: the same command continues from here");
+            return Ok(Outcome::Interrupted);
+        };
+        evaluations.push(Evaluation::new(judge, &session, &set, verdicts));
+    }
+    let report = Report::new(&set, &evaluations);
+    match (arguments.json.json, arguments.csv) {
+        (true, _) => app.output.print_json(&report)?,
+        (false, true) => app.output.print_line(&report.csv())?,
+        (false, false) => report.print(app)?,
+    }
+    Ok(outcome(app, &evaluations))
+}
+
+/// The same app, with this judge.
+fn asking(app: &App, judge: &str) -> anyhow::Result<App> {
+    let mut config = app.config.clone();
+    config.set_text("critic.model", judge, Source::Flag("--judge"))?;
+    Ok(app.with_config(config))
+}
+
+/// The judge's verdicts on everything in the set; `None` if a person stopped it.
+fn judged(app: &App, session: &JudgeSession, set: &DataSet) -> anyhow::Result<Option<Verdicts>> {
+    let mut steps = Steps::new(app.output, "verdicts");
+    let judge = session.judge().settings().model.clone();
+    let (mut grades, mut preferences): (Vec<Grade>, Vec<Preference>) = (Vec::new(), Vec::new());
+    let answers: Vec<_> = set.answers.iter().map(|answer| answer.task.clone()).collect();
+    let mut completed = session.judge_all(&answers, "", |_, grade| {
+        grades.push(grade);
+        steps.show(grades.len(), set.len(), &judge);
+        Ok(())
+    })?;
+    if completed == Completed::All {
+        let pairs: Vec<_> = set.pairs.iter().map(|pair| pair.task.clone()).collect();
+        completed = session.judge_all(&pairs, "", |_, preference| {
+            preferences.push(preference);
+            steps.show(grades.len() + preferences.len(), set.len(), &judge);
+            Ok(())
+        })?;
+    }
+    steps.clear();
+    Ok((completed == Completed::All).then_some(Verdicts { grades, preferences }))
+}
+
+/// Every verdict of a judge should parse, and be given in time.
+fn outcome(app: &App, evaluations: &[Evaluation]) -> Outcome {
+    for Evaluation { judge, unparsed, failed, failure, .. } in evaluations {
+        if let Some(failure) = failure {
+            let n_missing = unparsed + failed;
+            app.output.error(&format!("{n_missing} without a verdict of {judge}, the last one: {failure}"));
+        }
+    }
+    let is_complete = |evaluation: &Evaluation| evaluation.failure.is_none();
+    if evaluations.iter().all(is_complete) { Outcome::Done } else { Outcome::Failed }
+}

@@ -1,0 +1,199 @@
+//! The figures of one judge, and the agreement of several.
+
+use hone_protocol::prospect::NO_VERDICT;
+use hone_protocol::{Grade, Judging, JudgingMethod, Preference, RespondentId};
+use hone_quality::agreement::{
+    ComparedPair, Distribution, Figure, GradedAnswer, Level, PAIR_MEASURES, RatedUnit, SCORE_MEASURES, Unit, alpha,
+};
+use serde::{Serialize, Serializer};
+
+use crate::judging::JudgeSession;
+use crate::judging::dataset::{DataSet, DecidedPair, ScoredAnswer};
+
+/// What a judge said about a set, in the order of the set.
+pub(super) struct Verdicts {
+    pub(super) grades: Vec<Grade>,
+    pub(super) preferences: Vec<Preference>,
+}
+
+/// A figure with its names.
+pub(super) struct NamedFigure {
+    pub(super) key: &'static str,
+    pub(super) label: &'static str,
+    pub(super) unit: Unit,
+    pub(super) figure: Figure,
+}
+
+/// How well one judge agrees with a set.
+#[derive(Serialize)]
+pub(super) struct Evaluation {
+    pub(super) judge: String,
+    pub(super) profile: String,
+    pub(super) rubric: String,
+    /// Answers with a grade.
+    pub(super) graded: usize,
+    /// Pairs with a verdict.
+    pub(super) compared: usize,
+    /// Verdicts that could not be read.
+    pub(super) unparsed: usize,
+    /// Verdicts that are missing for another reason.
+    pub(super) failed: usize,
+    /// Why the last missing verdict is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) failure: Option<String>,
+    /// How often each score was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) distribution: Option<Distribution>,
+    #[serde(serialize_with = "by_key")]
+    pub(super) figures: Vec<NamedFigure>,
+    #[serde(skip)]
+    verdicts: Verdicts,
+}
+
+impl Evaluation {
+    pub(super) fn new(judge: &str, session: &JudgeSession, set: &DataSet, verdicts: Verdicts) -> Evaluation {
+        let answers: Vec<GradedAnswer> =
+            set.answers.iter().zip(&verdicts.grades).filter_map(|(answer, grade)| graded(answer, grade)).collect();
+        let pairs: Vec<ComparedPair> =
+            set.pairs.iter().zip(&verdicts.preferences).filter_map(|(pair, said)| compared(pair, said)).collect();
+        let failures = failures(&verdicts);
+        let unparsed = failures.iter().filter(|failure| failure.starts_with(NO_VERDICT)).count();
+        Evaluation {
+            judge: judge.to_owned(),
+            profile: session.judge().profile().name.clone(),
+            rubric: session.judge().rubric().name.clone(),
+            graded: answers.len(),
+            compared: pairs.len(),
+            unparsed,
+            failed: failures.len() - unparsed,
+            failure: failures.last().map(|failure| (*failure).to_owned()),
+            distribution: (!set.answers.is_empty()).then(|| Distribution::of(&answers)),
+            figures: figures(set, &answers, &pairs),
+            verdicts,
+        }
+    }
+}
+
+/// The figures that the set has something for.
+fn figures(set: &DataSet, answers: &[GradedAnswer], pairs: &[ComparedPair]) -> Vec<NamedFigure> {
+    let mut figures = Vec::new();
+    if !set.answers.is_empty() {
+        figures.extend(SCORE_MEASURES.iter().map(|measure| NamedFigure {
+            key: measure.key,
+            label: measure.label,
+            unit: measure.unit,
+            figure: measure.figure(answers),
+        }));
+    }
+    if !set.pairs.is_empty() {
+        figures.extend(PAIR_MEASURES.iter().map(|measure| NamedFigure {
+            key: measure.key,
+            label: measure.label,
+            unit: measure.unit,
+            figure: measure.figure(pairs),
+        }));
+    }
+    figures
+}
+
+fn failures(verdicts: &Verdicts) -> Vec<&str> {
+    let grades = verdicts.grades.iter().map(|grade| &grade.judging);
+    let preferences = verdicts.preferences.iter().map(|preference| &preference.judging);
+    grades.chain(preferences).filter_map(|judging| judging.failure.as_deref()).collect()
+}
+
+fn graded(answer: &ScoredAnswer, grade: &Grade) -> Option<GradedAnswer> {
+    Some(GradedAnswer {
+        question: answer.question,
+        reference: answer.reference,
+        score: grade.score?,
+        expected_score: grade.expected_score,
+        characters: answer.task.task.answer.chars().count(),
+        seconds: own_seconds(&grade.judging),
+    })
+}
+
+fn compared(pair: &DecidedPair, said: &Preference) -> Option<ComparedPair> {
+    let task = &pair.task.task;
+    let [a, b] = [&task.answer_a, &task.answer_b].map(|answer| answer.chars().count());
+    let sees_order = said.judging.method != JudgingMethod::Likelihood;
+    said.judging.failure.is_none().then(|| ComparedPair {
+        question: pair.question,
+        reference: pair.reference,
+        winner: said.winner,
+        is_consistent: sees_order.then_some(said.consistent),
+        longer: (a != b).then_some(if a > b { RespondentId::A } else { RespondentId::B }),
+        seconds: own_seconds(&said.judging),
+    })
+}
+
+/// Without waiting.
+fn own_seconds(judging: &Judging) -> f64 {
+    (judging.seconds - judging.queue_seconds).max(0.0)
+}
+
+fn by_key<S: Serializer>(figures: &[NamedFigure], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(figures.iter().map(|named| (named.key, &named.figure)))
+}
+
+/// How far judges agree with each other.
+#[derive(Serialize)]
+pub(super) struct JudgesAgreement {
+    pub(super) judges: Vec<String>,
+    /// Of their scores, which have an order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) scores: Option<Figure>,
+    /// Of their choices between two answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) choices: Option<Figure>,
+}
+
+impl JudgesAgreement {
+    /// That of every two judges, and of all.
+    pub(super) fn of_all(set: &DataSet, evaluations: &[Evaluation]) -> Vec<JudgesAgreement> {
+        let everybody: Vec<&Evaluation> = evaluations.iter().collect();
+        let mut groups: Vec<Vec<&Evaluation>> = Vec::new();
+        for (place, first) in everybody.iter().enumerate() {
+            groups.extend(everybody[place + 1..].iter().map(|second| vec![*first, *second]));
+        }
+        if everybody.len() > 2 {
+            groups.push(everybody);
+        }
+        groups.iter().map(|group| JudgesAgreement::of(set, group)).collect()
+    }
+
+    fn of(set: &DataSet, group: &[&Evaluation]) -> JudgesAgreement {
+        let score = |evaluation: &Evaluation, place: usize| {
+            evaluation.verdicts.grades[place].score.map(|score| usize::from(score.saturating_sub(1)))
+        };
+        let answers = set.answers.iter().map(|answer| answer.question);
+        let pairs = set.pairs.iter().map(|pair| pair.question);
+        JudgesAgreement {
+            judges: group.iter().map(|evaluation| evaluation.judge.clone()).collect(),
+            scores: (!set.answers.is_empty()).then(|| alpha(&units(group, answers, score), Level::Ordinal)),
+            choices: (!set.pairs.is_empty()).then(|| alpha(&units(group, pairs, choice), Level::Nominal)),
+        }
+    }
+}
+
+fn units(
+    group: &[&Evaluation],
+    questions: impl Iterator<Item = usize>,
+    value: impl Fn(&Evaluation, usize) -> Option<usize>,
+) -> Vec<RatedUnit> {
+    let unit = |(place, question)| RatedUnit {
+        question,
+        values: group.iter().filter_map(|evaluation| value(evaluation, place)).collect(),
+    };
+    questions.enumerate().map(unit).collect()
+}
+
+fn choice(evaluation: &Evaluation, place: usize) -> Option<usize> {
+    let said = &evaluation.verdicts.preferences[place];
+    let value = match said.winner {
+        Some(RespondentId::A) => 0,
+        Some(RespondentId::B) => 1,
+        None => 2,
+    };
+    said.judging.failure.is_none().then_some(value)
+}

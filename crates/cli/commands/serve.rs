@@ -1,0 +1,154 @@
+//! `hone serve`: the same agents as those of the terminal, over HTTP.
+
+mod conversations;
+mod models;
+mod reporter;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use hone_agents::Expected;
+use hone_protocol::hexadecimal;
+use hone_server::{ConversationsOf, KeyHash, ServedMemory, Server, ServerParts, ServerSettings};
+use tokio::sync::watch;
+
+use self::conversations::{Kept, UnsavedOfOwners};
+use self::models::ServedModels;
+use self::reporter::Reports;
+use crate::app::{App, StackOptions};
+use crate::arguments::ServeArguments;
+use crate::chat::store::ConversationStore;
+use crate::failure::{Outcome, usage};
+
+/// Bytes of a key.
+const KEY_BYTES: usize = 32;
+/// How long threads may take to end that nobody waits for any more.
+const LAST_CHANCE: Duration = Duration::from_secs(1);
+/// The exit code of a process that a second Ctrl-C ends.
+const INTERRUPTED: i32 = 130;
+
+/// Serves until SIGTERM or Ctrl-C.
+///
+/// # Errors
+/// When the address cannot be used, or the agents cannot be started.
+pub(crate) fn run(app: &App, arguments: &ServeArguments) -> anyhow::Result<Outcome> {
+    if arguments.new_key {
+        return new_key(app);
+    }
+    let settings = app.config.server.clone();
+    settings.check().map_err(|invalid| usage(invalid.to_string()))?;
+    app.installed(&app.config.engine.model)?;
+    let (stack, engine) = app.stack_with_engine(StackOptions {
+        grades: app.config.chat.grade && !arguments.no_grade,
+        respondent_b: Some(respondent_b(app, &settings)?),
+        memory: None,
+        grades_due: app.config.chat.grade && !arguments.no_grade,
+        works_off_backlog: app.config.chat.grade_due && !arguments.no_grade,
+        keeps_prefix: false,
+        most_answers: settings.most_answers,
+    })?;
+    let _lending = engine.lend(app.data_folder(), app.engine_settings());
+    let parts = ServerParts {
+        bus: stack.bus().clone(),
+        // A second answer is asked for with the question.
+        expected: Expected { respondent_b: false, ..stack.expected() },
+        models: Arc::new(ServedModels::new(app, engine)),
+        generator: Arc::clone(stack.generator()),
+        responses: app.data_folder().join("responses"),
+        memory: stack.store().cloned().map(|store| ServedMemory { store, recaller: stack.recaller().cloned() }),
+        conversations: conversations(app),
+        reporter: Arc::new(Reports(app.with_config(app.config.clone()))),
+        sampling: app.config.sampling.options(),
+        max_tokens: app.config.sampling.max_tokens,
+        stop: app.config.sampling.stop.clone(),
+        version: env!("CARGO_PKG_VERSION"),
+    };
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the server's threads")?;
+    runtime.block_on(async {
+        let server = Server::bind(settings, parts).await?;
+        app.output.print_line(&format!("hone serves on http://{}", server.address()))?;
+        if let Some(address) = server.compat_address() {
+            app.output.print_line(&format!("and for clients of Ollama on http://{address}"))?;
+        }
+        if arguments.open {
+            open_page(app, server.address());
+        }
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(stop_on_signals(stop));
+        server.serve(stopped).await;
+        anyhow::Ok(())
+    })?;
+    // A download, or a batch that is being embedded, does not hold up the end.
+    runtime.shutdown_timeout(LAST_CHANCE);
+    Ok(Outcome::Done)
+}
+
+/// Opens the page in the browser. A machine without one serves all the same.
+fn open_page(app: &App, address: SocketAddr) {
+    if let Err(error) = open::that_detached(format!("http://{address}")) {
+        app.output.note(&format!("the page cannot be opened in a browser: {error}"));
+    }
+}
+
+/// The model and the temperature of the second respondent.
+fn respondent_b(app: &App, settings: &ServerSettings) -> anyhow::Result<(Option<String>, f32)> {
+    let model = Some(settings.model_b.clone()).filter(|model| !model.is_empty());
+    if let Some(model) = &model {
+        app.installed(model)?;
+    }
+    Ok((model, settings.temperature_b))
+}
+
+/// The conversations of the page: those of the terminal or, where keys are needed, of the key. None are kept on the disk
+/// if none are to be saved.
+fn conversations(app: &App) -> ConversationsOf {
+    let (system, folder) = (app.config.chat.system.clone(), app.conversations_folder());
+    if !app.config.chat.save {
+        let unsaved = UnsavedOfOwners::new(system);
+        return Box::new(move |owner| unsaved.of(owner));
+    }
+    Box::new(move |owner| {
+        let store = ConversationStore::new(folder.clone()).of(owner);
+        Arc::new(Kept { store, system: system.clone() })
+    })
+}
+
+/// The first signal lets answers in progress end, the second ends the process.
+async fn stop_on_signals(stop: watch::Sender<bool>) {
+    signal().await;
+    let _ = stop.send(true);
+    signal().await;
+    std::process::exit(INTERRUPTED);
+}
+
+/// Waits for Ctrl-C or SIGTERM.
+async fn signal() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let Ok(mut terminated) = signal(SignalKind::terminate()) else { return std::future::pending().await };
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminated.recv() => {}
+        }
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = tokio::signal::ctrl_c().await;
+    }
+}
+
+fn new_key(app: &App) -> anyhow::Result<Outcome> {
+    let mut bytes = [0; KEY_BYTES];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("the system provides no random numbers: {error}"))?;
+    let key = format!("hone-{}", hexadecimal(bytes));
+    let hash = KeyHash::of(&key).to_hexadecimal();
+    app.output.print_line(&key)?;
+    app.output.note(&format!(
+        "this is the only time that it is shown; add its hash to the server's configuration (server.toml):\n  \
+         key_hashes = [\"{hash}\"]"
+    ));
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,31 @@
+//! Systems without Unix sockets: no engine is lent.
+
+use std::io;
+use std::path::Path;
+
+use hone_engine::engine::EngineHandle;
+use hone_protocol::{GenerateRequest, Generation};
+
+pub(crate) struct Lending;
+
+impl Lending {
+    pub(super) fn open(_: &Path, _: EngineHandle, _: String) -> io::Result<Lending> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// A process that lends its engine; not here.
+pub(crate) struct Lender {
+    pub(super) process: u32,
+    pub(super) settings: String,
+}
+
+impl Lender {
+    pub(super) fn begin(&self, _: &GenerateRequest) -> io::Result<Generation> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+pub(super) fn lenders(_: &Path) -> Vec<Lender> {
+    Vec::new()
+}

@@ -1,0 +1,284 @@
+//! A conversation with branches: what is asked anew, or in place of something else, begins a branch and replaces nothing.
+//!
+//! The items are kept in the order in which they were added. Each follows an earlier one, or begins the conversation. One
+//! path, from a first item to a last one, is shown. In a file the items stay a plain list, and [`Forks`] says where their
+//! order is not that of the conversation; a conversation without branches has none.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Items with branches.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Branches<T> {
+    nodes: Vec<Node<T>>,
+    /// The path that is shown, as places in `nodes`.
+    shown: Vec<usize>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Node<T> {
+    item: T,
+    /// The place of the item that it follows; `None` if it begins the conversation.
+    after: Option<usize>,
+}
+
+/// Where the order of a list of items is not that of the conversation. Items are numbered from 1.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Forks {
+    /// The items that do not follow the one before them in the list, and the earlier ones that they follow; 0 begins the
+    /// conversation.
+    pub after: BTreeMap<usize, usize>,
+    /// The last item that is shown; 0 shows nothing, and `None` the path to the last of all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<usize>,
+}
+
+impl Forks {
+    /// Whether the list is the conversation.
+    pub fn is_empty(&self) -> bool {
+        self.after.is_empty() && self.shown.is_none()
+    }
+}
+
+/// Forks that do not belong to the list of items.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error(
+    "the forks name item {number}, which is not among the {count} items or does not come before the one that follows it"
+)]
+pub struct WrongFork {
+    number: usize,
+    count: usize,
+}
+
+/// The place of an item among those that follow the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct BranchPlace {
+    /// Its number, from 1, in the order in which they were added.
+    pub number: usize,
+    /// How many there are.
+    pub count: usize,
+}
+
+impl<T> Branches<T> {
+    /// The items that are shown, first to last.
+    pub fn shown(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
+        self.shown.iter().map(|&place| &self.nodes[place].item)
+    }
+
+    /// How many items are shown.
+    pub fn n_shown(&self) -> usize {
+        self.shown.len()
+    }
+
+    /// All items, in the order in which they were added.
+    pub fn all(&self) -> impl Iterator<Item = &T> {
+        self.nodes.iter().map(|node| &node.item)
+    }
+
+    /// Adds an item after the last one that is shown, and shows it.
+    pub fn push(&mut self, item: T) {
+        self.nodes.push(Node { item, after: self.shown.last().copied() });
+        self.shown.push(self.nodes.len() - 1);
+    }
+
+    /// Shows only the first `n` items of those that are shown. What is added then begins a branch.
+    pub fn show_first(&mut self, n: usize) {
+        self.shown.truncate(n);
+    }
+
+    /// Removes the last item that is shown, and every branch that begins after it.
+    pub fn remove_last(&mut self) -> Option<T> {
+        let last = self.shown.pop()?;
+        // Items follow earlier ones, so one pass finds everything that follows the removed one.
+        let mut moved: Vec<Option<usize>> = Vec::with_capacity(self.nodes.len());
+        let (mut kept, mut removed) = (Vec::new(), None);
+        for (place, Node { item, after }) in std::mem::take(&mut self.nodes).into_iter().enumerate() {
+            let goes = place == last || after.is_some_and(|after| moved[after].is_none());
+            moved.push((!goes).then_some(kept.len()));
+            if place == last {
+                removed = Some(item);
+            } else if !goes {
+                kept.push(Node { item, after: after.and_then(|after| moved[after]) });
+            }
+        }
+        self.nodes = kept;
+        self.shown = self.shown.iter().filter_map(|&place| moved[place]).collect();
+        removed
+    }
+
+    /// Where the item that is shown at `index` stands among its branches.
+    pub fn place(&self, index: usize) -> Option<BranchPlace> {
+        let shown = *self.shown.get(index)?;
+        let branches = self.followers(self.nodes[shown].after);
+        let number = branches.iter().position(|&place| place == shown)? + 1;
+        Some(BranchPlace { number, count: branches.len() })
+    }
+
+    /// Shows another branch at `index`: the one with this number, and what was added to it last. Returns whether it exists.
+    pub fn switch(&mut self, index: usize, number: usize) -> bool {
+        let Some(&shown) = self.shown.get(index) else { return false };
+        let branches = self.followers(self.nodes[shown].after);
+        let Some(&wanted) = number.checked_sub(1).and_then(|place| branches.get(place)) else { return false };
+        self.shown.truncate(index);
+        let mut next = Some(wanted);
+        while let Some(place) = next {
+            self.shown.push(place);
+            next = self.followers(Some(place)).last().copied();
+        }
+        true
+    }
+
+    fn followers(&self, of: Option<usize>) -> Vec<usize> {
+        (0..self.nodes.len()).filter(|&place| self.nodes[place].after == of).collect()
+    }
+
+    /// The items in the order in which they were added, and how they follow each other.
+    pub fn into_list(self) -> (Vec<T>, Forks) {
+        let shown = self.shown.last().map_or(0, |last| last + 1);
+        let shown = (shown != self.nodes.len()).then_some(shown);
+        let mut after = BTreeMap::new();
+        for (place, node) in self.nodes.iter().enumerate() {
+            let follows = node.after.map_or(0, |after| after + 1);
+            if follows != place {
+                after.insert(place + 1, follows);
+            }
+        }
+        (self.nodes.into_iter().map(|node| node.item).collect(), Forks { after, shown })
+    }
+
+    /// The branches that [`into_list`](Branches::into_list) made a list of.
+    ///
+    /// # Errors
+    /// When the forks name items that the list does not have, or let an item follow a later one.
+    pub fn from_list(items: Vec<T>, forks: &Forks) -> Result<Branches<T>, WrongFork> {
+        let count = items.len();
+        let wrong = |number: usize| WrongFork { number, count };
+        if let Some((&number, _)) = forks.after.iter().find(|&(&number, &after)| number > count || after >= number) {
+            return Err(wrong(number));
+        }
+        let follows = |place: usize| forks.after.get(&(place + 1)).copied().unwrap_or(place).checked_sub(1);
+        let nodes = items.into_iter().enumerate().map(|(place, item)| Node { item, after: follows(place) }).collect();
+        let mut branches = Branches { nodes, shown: Vec::new() };
+        let shown = forks.shown.unwrap_or(count);
+        if shown > count {
+            return Err(wrong(shown));
+        }
+        let mut next = shown.checked_sub(1);
+        while let Some(place) = next {
+            branches.shown.push(place);
+            next = branches.nodes[place].after;
+        }
+        branches.shown.reverse();
+        Ok(branches)
+    }
+
+    /// The same branches of other items.
+    pub fn map<U>(self, mut to: impl FnMut(T) -> U) -> Branches<U> {
+        let node = |Node { item, after }| Node { item: to(item), after };
+        Branches { nodes: self.nodes.into_iter().map(node).collect(), shown: self.shown }
+    }
+}
+
+impl<T> Default for Branches<T> {
+    fn default() -> Self {
+        Branches { nodes: Vec::new(), shown: Vec::new() }
+    }
+}
+
+impl<T> FromIterator<T> for Branches<T> {
+    /// Items that follow each other.
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        let mut branches = Branches::default();
+        items.into_iter().for_each(|item| branches.push(item));
+        branches
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks what is shown after these steps, with the place of each item that has branches, and that a list of it makes
+    /// the same branches.
+    ///
+    /// A word is added; `<n` shows the first n only, `n/m` switches at place n to branch m, and `-` removes the last one.
+    #[track_caller]
+    fn check(steps: &str, expected: &str) -> Forks {
+        let mut branches = Branches::default();
+        for step in steps.split(' ') {
+            match (step.strip_prefix('<'), step.split_once('/')) {
+                (Some(n), _) => branches.show_first(n.parse().unwrap()),
+                (_, Some((n, m))) => assert!(branches.switch(n.parse().unwrap(), m.parse().unwrap()), "{step}"),
+                _ if step == "-" => assert!(branches.remove_last().is_some()),
+                _ => branches.push(step),
+            }
+        }
+        let described = |(index, item): (usize, &&str)| match branches.place(index).unwrap() {
+            BranchPlace { count: 1, .. } => (*item).to_owned(),
+            BranchPlace { number, count } => format!("{item}({number}/{count})"),
+        };
+        let seen: Vec<String> = branches.shown().enumerate().map(described).collect();
+        assert_eq!(seen.join(" "), expected, "{steps}");
+        let (items, forks) = branches.clone().into_list();
+        let text = serde_json::to_string(&forks).unwrap();
+        let read: Forks = serde_json::from_str(&text).unwrap();
+        assert_eq!(Branches::from_list(items, &read), Ok(branches), "{text}");
+        forks
+    }
+
+    #[test]
+    fn a_conversation_without_branches_is_its_list() {
+        assert!(check("a b c", "a b c").is_empty());
+        assert!(check("a b -", "a").is_empty());
+        check("a -", "");
+    }
+
+    #[test]
+    fn what_is_asked_anew_begins_a_branch() {
+        let forks = check("a b c <1 d", "a d(2/2)");
+        assert_eq!(serde_json::to_string(&forks).unwrap(), r#"{"after":{"4":1}}"#);
+        check("a b c <1 d e", "a d(2/2) e");
+        check("a <0 b <0 c", "c(3/3)");
+        check("a b <1", "a");
+        check("a b <0", "");
+    }
+
+    #[test]
+    fn one_goes_back_and_forth_between_branches() {
+        check("a b c <1 d 1/1", "a b(1/2) c");
+        check("a b c <1 d 1/1 1/2", "a d(2/2)");
+        check("a b c <2 d <0 e 0/1", "a(1/2) b d(2/2)");
+        check("a b c <1 d 1/1 f", "a b(1/2) c f");
+        let mut branches: Branches<&str> = ["a", "b"].into_iter().collect();
+        for (index, number) in [(0, 0), (0, 2), (2, 1), (9, 9)] {
+            assert!(!branches.switch(index, number));
+        }
+        assert_eq!(branches.place(2), None);
+        assert_eq!(branches.shown().copied().collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    #[test]
+    fn what_is_removed_takes_what_follows_it_along() {
+        check("a b c <1 d -", "a");
+        check("a b c <1 d - <1 e", "a e(2/2)");
+        check("a b c <1 d 1/1 <2 -", "a");
+        check("a b c <1 d 1/1 <2 - x", "a x(2/2)");
+        check("a <0 b c 0/1 - d", "d(2/2)");
+    }
+
+    #[test]
+    fn forks_that_do_not_belong_to_a_list_are_refused() {
+        let check = |after: &[(usize, usize)], shown, number| {
+            let forks = Forks { after: after.iter().copied().collect(), shown };
+            assert_eq!(Branches::from_list(vec!['a', 'b'], &forks), Err(WrongFork { number, count: 2 }));
+        };
+        check(&[(3, 1)], None, 3);
+        check(&[(1, 1)], None, 1);
+        check(&[(2, 2)], None, 2);
+        check(&[(0, 0)], None, 0);
+        check(&[], Some(3), 3);
+    }
+}

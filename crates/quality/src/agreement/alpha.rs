@@ -1,0 +1,108 @@
+//! Krippendorff's alpha: how far judges agree beyond chance, by the coincidences of their values (Krippendorff 2011,
+//! "Computing Krippendorff's alpha-reliability").
+
+use super::{Figure, Statistic};
+
+/// What the differences between values mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Values are the same or not, such as winners.
+    Nominal,
+    /// Values have an order but no distances, such as the scores of a rubric.
+    Ordinal,
+}
+
+/// The values that judges gave to the same thing; a judge without a verdict gave none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RatedUnit {
+    /// The number of its question.
+    pub question: usize,
+    /// Values from 0 on.
+    pub values: Vec<usize>,
+}
+
+/// How far the judges agree: 1 is always, 0 as far as by chance.
+pub fn alpha(units: &[RatedUnit], level: Level) -> Figure {
+    let rated_twice: Vec<&RatedUnit> = units.iter().filter(|unit| unit.values.len() > 1).collect();
+    Figure::of(&rated_twice, |unit| unit.question, |units| value(units, level))
+}
+
+fn value(units: &[&RatedUnit], level: Level) -> Statistic {
+    let n_values = units.iter().flat_map(|unit| &unit.values).max().map_or(0, |value| value + 1);
+    let coincidences = coincidences(units, n_values);
+    let totals: Vec<f64> = coincidences.iter().map(|row| row.iter().sum()).collect();
+    let n: f64 = totals.iter().sum();
+    let (mut observed, mut expected) = (0.0, 0.0);
+    for first in 0..n_values {
+        for second in 0..n_values {
+            let difference = difference(level, &totals, first, second);
+            observed += coincidences[first][second] * difference;
+            expected += totals[first] * totals[second] * difference / (n - 1.0);
+        }
+    }
+    if expected == 0.0 { Err("all judges gave the same verdict to everything") } else { Ok(1.0 - observed / expected) }
+}
+
+/// How often two values came together, for every pair of judges of a unit, divided among those of the unit.
+fn coincidences(units: &[&RatedUnit], n_values: usize) -> Vec<Vec<f64>> {
+    let mut counts = vec![vec![0.0; n_values]; n_values];
+    for RatedUnit { values, .. } in units {
+        for (place, first) in values.iter().enumerate() {
+            for second in values.iter().enumerate().filter(|(other, _)| *other != place).map(|(_, second)| second) {
+                counts[*first][*second] += 1.0 / (values.len() - 1) as f64;
+            }
+        }
+    }
+    counts
+}
+
+/// The square of the difference between two values.
+fn difference(level: Level, totals: &[f64], first: usize, second: usize) -> f64 {
+    match level {
+        Level::Nominal => f64::from(u8::from(first != second)),
+        Level::Ordinal => {
+            let [low, high] = [first.min(second), first.max(second)];
+            let between: f64 = totals[low..=high].iter().sum();
+            (between - f64::midpoint(totals[low], totals[high])).powi(2)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn units(judges: [&[usize]; 2]) -> Vec<RatedUnit> {
+        let unit = |(question, (a, b)): (usize, (&usize, &usize))| RatedUnit { question, values: vec![*a, *b] };
+        judges[0].iter().zip(judges[1]).enumerate().map(unit).collect()
+    }
+
+    /// Krippendorff 2011, example A: two observers, binary data.
+    #[test]
+    fn the_published_example_gives_the_published_value() {
+        let meg = [0, 1, 0, 0, 0, 0, 0, 0, 1, 0];
+        let owen = [1, 1, 1, 0, 0, 1, 0, 0, 0, 0];
+        let figure = alpha(&units([&meg, &owen]), Level::Nominal);
+        assert!((figure.value.unwrap() - 0.095).abs() < 0.0005, "{figure:?}");
+    }
+
+    #[test]
+    fn neighbouring_scores_agree_more_than_distant_ones() {
+        let scores = [0, 1, 2, 3, 4, 0, 1, 2, 3, 4];
+        let near = [1, 1, 3, 3, 4, 0, 2, 2, 3, 3];
+        let far = [4, 1, 0, 3, 4, 0, 4, 2, 3, 0];
+        let of = |other| alpha(&units([&scores, other]), Level::Ordinal).value.unwrap();
+        assert!(of(&near) > 0.8 && of(&far) < 0.3, "{} {}", of(&near), of(&far));
+        assert_eq!(of(&scores), 1.0);
+        let nominal = |other| alpha(&units([&scores, other]), Level::Nominal).value.unwrap();
+        assert!((nominal(&near) - nominal(&far)).abs() < 0.05);
+    }
+
+    #[test]
+    fn judges_who_always_say_the_same_have_no_alpha() {
+        let figure = alpha(&units([&[4; 10], &[4; 10]]), Level::Ordinal);
+        assert_eq!(figure.reason.as_deref(), Some("all judges gave the same verdict to everything"));
+        let lonely = vec![RatedUnit { question: 0, values: vec![4] }; 20];
+        assert_eq!(alpha(&lonely, Level::Ordinal).n, 0);
+    }
+}

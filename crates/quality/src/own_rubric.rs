@@ -1,0 +1,58 @@
+//! Tasks that bring the rubric they are judged by, such as those of a data set with a rubric for each line.
+
+use hone_protocol::Completion;
+use serde::{Deserialize, Serialize};
+
+use crate::judge::{Form, Judge};
+use crate::likelihood::Opinion;
+use crate::prompt::JudgePrompt;
+use crate::rubric::Rubric;
+use crate::suspicion::Examined;
+use crate::task::{Shown, Task};
+
+/// A task with a rubric of its own; without one, the judge's rubric applies.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OwnRubric<T> {
+    /// The task.
+    #[serde(flatten)]
+    pub task: T,
+    /// The rubric.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rubric: Option<Rubric>,
+}
+
+impl<T: Task> Task for OwnRubric<T> {
+    type Verdict = T::Verdict;
+
+    fn query(&self) -> &str {
+        self.task.query()
+    }
+
+    fn answers(&self) -> Vec<&str> {
+        self.task.answers()
+    }
+
+    fn requests(&self, judge: &Judge, shown: &Shown) -> Vec<(JudgePrompt, Form)> {
+        match &self.rubric {
+            None => self.task.requests(judge, shown),
+            Some(rubric) => self.task.requests(&judge.clone().with_rubric(rubric.clone()), shown),
+        }
+    }
+
+    fn unjudged(judge: &Judge, examined: &[Examined]) -> T::Verdict {
+        T::unjudged(judge, examined)
+    }
+
+    fn conclude(
+        judge: &Judge,
+        said: &[Option<&Completion>],
+        shown: &Shown,
+        unjudged: T::Verdict,
+    ) -> Option<T::Verdict> {
+        T::conclude(judge, said, shown, unjudged)
+    }
+
+    fn weigh(judge: &Judge, opinions: &[Opinion], unjudged: T::Verdict) -> T::Verdict {
+        T::weigh(judge, opinions, unjudged)
+    }
+}

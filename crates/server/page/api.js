@@ -1,0 +1,106 @@
+// hone's own API. If the server needs a key, the person is asked for it once; it is kept until the tab is closed.
+
+import { byId } from "./elements.js";
+
+const KEY = "hone-key";
+
+let asking = null;
+
+/** A request that the server has refused, or that did not reach it. */
+export class Refused extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** Sends a request, with a key if one is needed. */
+export async function request(path, { method = "GET", body, headers = {}, signal } = {}) {
+  for (;;) {
+    const key = sessionStorage.getItem(KEY);
+    const all = { ...headers };
+    if (key) all.Authorization = `Bearer ${key}`;
+    if (body !== undefined) all["Content-Type"] = "application/json";
+    const options = { method, headers: all, signal, body: body === undefined ? undefined : JSON.stringify(body) };
+    const response = await fetch(path, options);
+    if (response.status !== 401) {
+      if (!response.ok) throw await refused(response);
+      return response;
+    }
+    if (sessionStorage.getItem(KEY) === key) {
+      asking ??= askForKey(key !== null).finally(() => (asking = null));
+      await asking;
+    }
+  }
+}
+
+/** Sends a request and returns what came of it. */
+export async function call(path, options) {
+  return (await request(path, options)).json();
+}
+
+/** The server-sent events of a response: objects with `id` and `data`. */
+export async function* eventsOf(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let buffer = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    buffer += value;
+    const parts = buffer.split("\n\n");
+    buffer = parts.pop();
+    for (const part of parts) {
+      const event = parsed(part);
+      if (event.data) yield event;
+    }
+  }
+}
+
+/** The lines of a response, each an object. */
+export async function* linesOf(response) {
+  let buffer = "";
+  for await (const piece of response.body.pipeThrough(new TextDecoderStream())) {
+    const lines = (buffer + piece).split("\n");
+    buffer = lines.pop();
+    for (const line of lines) if (line) yield JSON.parse(line);
+  }
+}
+
+/** The path of a conversation. */
+export function conversationPath(name, rest = "") {
+  return `/hone/v1/conversations/${encodeURIComponent(name)}${rest}`;
+}
+
+function parsed(part) {
+  const event = { id: null, data: "" };
+  for (const line of part.split("\n")) {
+    if (line.startsWith("id: ")) event.id = line.slice(4);
+    if (line.startsWith("data: ")) event.data += line.slice(6);
+  }
+  return event;
+}
+
+async function refused(response) {
+  try {
+    const { error } = await response.json();
+    return new Refused(error.message ?? error, response.status);
+  } catch {
+    return new Refused(`the server answered with the status ${response.status}`, response.status);
+  }
+}
+
+function askForKey(wasWrong) {
+  const dialog = byId("key-dialog");
+  byId("key").value = "";
+  if (wasWrong) byId("key-note").textContent = "That key was not accepted. Try another one.";
+  dialog.oncancel = (event) => event.preventDefault();
+  if (!dialog.open) dialog.showModal();
+  return new Promise((resolve) => {
+    byId("key-form").onsubmit = (event) => {
+      event.preventDefault();
+      sessionStorage.setItem(KEY, byId("key").value.trim());
+      dialog.close();
+      resolve();
+    };
+  });
+}

@@ -1,0 +1,54 @@
+// The badge of a grade, with a tooltip that hovering, the keyboard and touching reach.
+
+import { element } from "./elements.js";
+
+let count = 0;
+
+/** The badge; nothing for an answer without a score. */
+export function badge(grade) {
+  if (!grade?.badge) return null;
+  const { mark, text, tone } = grade.badge;
+  const tip = element("span", { class: "tip", role: "tooltip", id: `tip-${(count += 1)}` }, ...explanation(grade));
+  const button = element(
+    "button",
+    { type: "button", class: `badge ${tone}`, "aria-describedby": tip.id },
+    element("span", { class: "hidden", text: "Grade " }),
+    element("span", { class: "mark", "aria-hidden": "true", text: mark }),
+    element("span", { text: text.slice(mark.length) }),
+  );
+  const box = element("span", { class: "grade" }, button, tip);
+  box.addEventListener("pointerenter", () => place(button, tip, box));
+  button.addEventListener("focus", () => place(button, tip, box));
+  // Not every browser focuses a button that is touched.
+  button.addEventListener("click", () => box.classList.toggle("open"));
+  box.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    box.classList.remove("open");
+    button.blur();
+  });
+  button.addEventListener("blur", () => box.classList.remove("open"));
+  return box;
+}
+
+/** Shows the tip under the badge where there is no room above it. */
+function place(button, tip, box) {
+  const scrolled = box.closest('[role="log"], [role="tabpanel"]');
+  const room = button.getBoundingClientRect().top - (scrolled?.getBoundingClientRect().top ?? 0);
+  box.classList.toggle("below", tip.scrollHeight > room);
+}
+
+function explanation(grade) {
+  const facts = [grade.by];
+  if (grade.expected_score !== null && grade.expected_score !== undefined) {
+    facts.push(`expected score ${grade.expected_score.toFixed(2)}`);
+  }
+  if (grade.seconds) facts.push(`${grade.seconds.toFixed(1)} s`);
+  if (grade.concluded_early) facts.push("concluded early");
+  const lines = [element("span", { class: "facts", text: facts.filter(Boolean).join(" · ") })];
+  if (grade.warning) lines.unshift(element("span", { class: "warning", text: grade.warning }));
+  if (grade.feedback) lines.unshift(element("span", { text: grade.feedback }));
+  for (const juror of grade.jury ?? []) {
+    lines.push(element("span", { text: `${juror.name}: ${juror.score ?? "no vote"} ${juror.feedback}` }));
+  }
+  return lines;
+}

@@ -1,0 +1,488 @@
+// The conversation: its turns, the question in progress, and what can be done with an answer.
+
+import { call, conversationPath, eventsOf, request } from "./api.js";
+import { badge } from "./badge.js";
+import { Sides, wanted } from "./compare.js";
+import { announce, byId, copied, element, fillWithRendered, iconButton } from "./elements.js";
+
+/** How near to its end a conversation follows what is written, in pixels. */
+const NEAR = 80;
+
+/** How often a question that waits is looked for in the queue, in milliseconds. */
+const QUEUE_INTERVAL = 1500;
+
+/** The messages after which more is known about an answer. */
+const NEWS = ["response.generation", "response.failed", "critique.result", "pairwise.result"];
+
+const hooks = { changed: () => {}, moved: () => {} };
+const state = { name: null, exchanges: [], running: null, grades: true };
+/** The place of the grade under each answer and the answer beside it, by the answer's id. */
+const judged = new Map();
+
+/** Begins. `changed` is called when a conversation was written, `moved` with the name of the one that is shown. */
+export function start({ changed, moved }) {
+  Object.assign(hooks, { changed, moved });
+  byId("ask").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const question = byId("question").value.trim();
+    if (question && !state.running) ask(question, state.exchanges.length);
+  });
+  byId("question").addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    byId("ask").requestSubmit();
+  });
+  byId("question").addEventListener("input", grow);
+  byId("stop").addEventListener("click", stop);
+  byId("log").addEventListener("scroll", () => (byId("to-end").hidden = isAtEnd()));
+  byId("to-end").addEventListener("click", () => toEnd());
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && state.running && !event.target.closest?.(".grade, dialog, details")) stop();
+  });
+}
+
+/** The name of the conversation that is shown. */
+export function current() {
+  return state.name;
+}
+
+/** Whether answers are graded. */
+export function expectGrades(grades) {
+  state.grades = grades;
+}
+
+/** Shows a conversation, or an empty one. */
+export async function open(name) {
+  if (state.running && name === state.name) return;
+  state.running?.leave();
+  const conversation = name === null ? null : await call(conversationPath(name));
+  Object.assign(state, { name, exchanges: conversation?.exchanges ?? [] });
+  if (conversation) chooseModel(conversation.model);
+  draw();
+  hooks.moved(name);
+  focusQuestion();
+}
+
+/** The conversation that is shown has another name. */
+export function renamed(name) {
+  state.name = name;
+  hooks.moved(name);
+}
+
+/** A judge has said something about an answer, or the second respondent has answered. */
+export async function heard(envelope) {
+  const { subject, correlation_id: id } = envelope;
+  if (judged.has(id) && NEWS.includes(subject)) await showGrade(id);
+}
+
+/** Looks again for grades that have not come, as after a connection was lost. */
+export function lookForGrades() {
+  for (const [id, { place }] of judged) if (place.dataset.state === "pending") showGrade(id);
+}
+
+/** Draws the conversation, and shows its end unless an earlier place is being read. */
+function draw(follows = true) {
+  const place = byId("log").scrollTop;
+  judged.clear();
+  byId("turns").replaceChildren(...state.exchanges.flatMap(turnsOf));
+  byId("welcome").hidden = state.exchanges.length > 0;
+  if (follows) toEnd();
+  else byId("log").scrollTop = place;
+}
+
+function turnsOf(exchange, index) {
+  return [questionOf(exchange.question, index, exchange.branch), answerOf(exchange, index)];
+}
+
+function questionOf(question, index, branch) {
+  const text = element("div", { class: "text", text: question });
+  const actions = element("div", { class: "actions" });
+  const turn = element(
+    "article",
+    { class: "turn user" },
+    element("h2", { class: "hidden", text: "You" }),
+    text,
+    actions,
+  );
+  if (branch) actions.append(iconButton("edit", "Edit the question", () => edit(turn, question, index)));
+  const copy = iconButton("copy", "Copy the question", () => copied(copy, question));
+  actions.append(copy);
+  if (branch?.count > 1) turn.append(branches(index, branch));
+  return turn;
+}
+
+/** Leads to the other branches that begin in the place of a question. */
+function branches(index, { number, count }) {
+  const to = (name, label, other) =>
+    iconButton(name, label, () => showBranch(index, other), { disabled: other < 1 || other > count });
+  return element(
+    "div",
+    { class: "branches", role: "group", "aria-label": "Branches" },
+    to("left", "Earlier branch", number - 1),
+    element("span", { class: "quiet", text: `${number}/${count}` }),
+    to("right", "Later branch", number + 1),
+  );
+}
+
+async function showBranch(index, number) {
+  if (state.running) return;
+  try {
+    const path = conversationPath(state.name, "/branch");
+    const { exchanges } = await call(path, { method: "POST", body: { index, number } });
+    const isLater = number > state.exchanges[index].branch.number;
+    state.exchanges = exchanges;
+    draw(false);
+    announce(`Branch ${number} of ${exchanges[index].branch.count}`);
+    focusBranch(index, isLater);
+    hooks.changed();
+  } catch (error) {
+    complain(error.message);
+  }
+}
+
+/** Keeps the keyboard where it was: at the way that was taken, or the way back at its end. */
+function focusBranch(index, isLater) {
+  const buttons = [...byId("turns").querySelectorAll(".turn.user")[index].querySelectorAll(".branches button")];
+  const wanted = isLater ? buttons.reverse() : buttons;
+  wanted.find((button) => !button.disabled)?.focus();
+}
+
+function answerOf(exchange, index) {
+  const { answer, html, model, thinking, query_id: id } = exchange;
+  const content = element("div", { class: "content" });
+  fillWithRendered(content, html);
+  const copy = iconButton("copy", "Copy the answer", () => copied(copy, answer));
+  const redo = iconButton("redo", "Answer again", () => again(index));
+  const actions = element("div", { class: "actions" }, copy, redo);
+  if (id) actions.append(...thumbs(id, exchange.rating));
+  const foot = element("footer", {}, actions, element("span", { class: "quiet", text: cost(exchange) }));
+  const sides = new Sides(content, model);
+  if (id) foot.append(sides.note, gradePlace(id, exchange, sides));
+  return element(
+    "article",
+    { class: "turn answer" },
+    element("h2", { class: "hidden", text: "hone" }),
+    thinking ? thoughts(thinking) : null,
+    sides.verdict,
+    sides.box,
+    exchange.finish_reason === null ? element("p", { class: "quiet", text: "Stopped." }) : null,
+    foot,
+  );
+}
+
+function thoughts(text) {
+  const body = element("div", { class: "thoughts", text });
+  return element("details", { class: "thinking" }, element("summary", { text: "Thinking" }), body);
+}
+
+function cost({ model, timings }) {
+  const speed = timings?.generation_tokens_per_second;
+  return speed ? `${model} · ${speed.toFixed(speed < 10 ? 1 : 0)} tokens/s` : model;
+}
+
+function thumbs(id, rating) {
+  const buttons = [
+    ["up", "Good answer", "good"],
+    ["down", "Bad answer", "bad"],
+  ].map(([name, label, value]) => {
+    const pressed = String(rating === value);
+    return iconButton(name, label, () => rate(id, value, buttons), { "aria-pressed": pressed, "data-rating": value });
+  });
+  return buttons;
+}
+
+async function rate(id, rating, buttons) {
+  try {
+    await call("/hone/v1/feedback", { method: "POST", body: { query_id: id, rating } });
+    for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset.rating === rating));
+  } catch (error) {
+    complain(error.message);
+  }
+}
+
+// Grades
+
+function gradePlace(id, { grade, finish_reason: reason, isCompared }, sides) {
+  const place = element("span", { class: "grade-place" });
+  judged.set(id, { place, sides });
+  if (isCompared) sides.wait();
+  if (grade) sides.update(grade);
+  if (grade?.badge) settle(place, grade);
+  else if (state.grades && reason !== null) pending(place);
+  if (place.dataset.state === "pending") showGrade(id);
+  return place;
+}
+
+function settle(place, grade) {
+  const made = badge(grade);
+  place.dataset.state = "settled";
+  place.replaceChildren(...(made ? [made] : []));
+}
+
+function pending(place, reason) {
+  place.dataset.state = "pending";
+  const text = reason ? "grading waits" : "grading…";
+  place.replaceChildren(element("span", { class: "quiet", text, title: reason ?? "A judge reads the answer" }));
+}
+
+async function showGrade(id) {
+  const { place, sides } = judged.get(id);
+  try {
+    const grade = await call(`/hone/v1/critique/${id}`);
+    sides.update(grade);
+    if (grade.status === "pending") return pending(place, grade.failure);
+    const isNew = place.dataset.state !== "settled" && grade.score !== null;
+    settle(place, grade);
+    if (isNew) announce(`Grade ${grade.score} of 5`);
+  } catch {
+    // Without memory, a grade from before the server was started is not known.
+    place.replaceChildren();
+  }
+}
+
+// Questions
+
+/** Asks a question after the first `keep` exchanges; those after it stay as another branch. */
+async function ask(question, keep) {
+  const running = new Running(question, keep);
+  state.running = running;
+  setBusy(true);
+  try {
+    await running.run();
+  } catch (error) {
+    running.fail(error.message);
+  }
+  if (state.running === running) {
+    state.running = null;
+    setBusy(false);
+  }
+  hooks.changed();
+}
+
+function again(index) {
+  if (!state.running) ask(state.exchanges[index].question, index);
+}
+
+function edit(turn, question, index) {
+  const field = element("textarea", { class: "editor", "aria-label": "Question", rows: "3" });
+  field.value = question;
+  const cancel = () => turn.replaceWith(questionOf(question, index, state.exchanges[index].branch));
+  const send = () => {
+    const text = field.value.trim();
+    if (text && !state.running) ask(text, index);
+  };
+  field.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") cancel();
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    send();
+  });
+  const bar = element(
+    "div",
+    { class: "bar" },
+    element("button", { type: "button", text: "Cancel", onclick: cancel }),
+    element("button", { type: "button", class: "primary", text: "Ask again", onclick: send }),
+  );
+  turn.replaceChildren(element("h2", { class: "hidden", text: "You" }), field, bar);
+  field.focus();
+}
+
+async function stop() {
+  announce("Stopping");
+  await state.running?.stop();
+}
+
+function setBusy(isBusy) {
+  byId("send").hidden = isBusy;
+  byId("stop").hidden = !isBusy;
+}
+
+/** A question that is being answered. */
+class Running {
+  constructor(question, keep) {
+    Object.assign(this, { question, keep, name: state.name, abort: new AbortController(), isShown: true });
+    this.model = byId("model").value;
+    this.second = wanted();
+    this.status = element("p", { class: "quiet waiting", text: "Reading the question…" });
+    this.content = element("div", { class: "content" });
+    this.thoughts = null;
+    this.turn = element(
+      "article",
+      { class: "turn answer running" },
+      element("h2", { class: "hidden", text: "hone" }),
+      this.status,
+      this.content,
+    );
+    this.before = state.exchanges;
+    state.exchanges = state.exchanges.slice(0, keep);
+    draw();
+    byId("welcome").hidden = true;
+    byId("turns").append(questionOf(question, keep), this.turn);
+    if (byId("question").value.trim() === question) byId("question").value = "";
+    grow();
+    toEnd();
+    announce("Answering");
+  }
+
+  async run() {
+    const body = { question: this.question, conversation: this.name, keep: this.keep, ...this.second };
+    if (this.model) body.model = this.model;
+    this.watchQueue();
+    const response = await request("/hone/v1/chat", { method: "POST", body, signal: this.abort.signal });
+    for await (const { data } of eventsOf(response)) {
+      const event = JSON.parse(data);
+      if (!this.isShown) continue;
+      const follows = isAtEnd();
+      this.take(event);
+      if (follows) toEnd();
+    }
+    if (this.isShown && !this.hasEnded) throw new Error("the connection was lost");
+  }
+
+  take(event) {
+    switch (event.type) {
+      case "begun":
+        this.begin(event.conversation);
+        break;
+      case "prefill":
+        this.isRead = true;
+        this.status.textContent = `Reading… ${Math.floor((100 * event.done) / Math.max(event.total, 1))} %`;
+        break;
+      case "recalled":
+        this.recall(event.engrams);
+        break;
+      case "thinking":
+        this.think(event.text);
+        break;
+      case "html":
+        this.status.remove();
+        fillWithRendered(this.content, event.html);
+        break;
+      case "answered":
+        this.end(event);
+        break;
+      case "stopped":
+        this.hasEnded = true;
+        this.restore();
+        break;
+      case "failed":
+        this.fail(event.error.message);
+        break;
+    }
+  }
+
+  /** Shows the queue until the question is read. */
+  async watchQueue() {
+    for (;;) {
+      await new Promise((resolve) => setTimeout(resolve, QUEUE_INTERVAL));
+      if (this.isRead || this.hasEnded || !this.status.isConnected) return;
+      const { processes } = await call("/hone/v1/ps").catch(() => ({ processes: [] }));
+      const queue = processes.flatMap((process) => process.queue).filter(({ lane }) => lane === "interactive");
+      if (queue.length === 0 || this.isRead) continue;
+      const wait = Math.ceil(Math.max(...queue.map((queued) => queued.wait_seconds)));
+      this.status.textContent = `In the queue with ${queue.length} waiting, about ${wait} s`;
+    }
+  }
+
+  begin(name) {
+    this.name = name;
+    if (state.name === name) return;
+    state.name = name;
+    hooks.moved(name);
+    hooks.changed();
+  }
+
+  recall(engrams) {
+    if (engrams.length === 0) return;
+    const items = engrams.map((engram) => element("li", { text: engram.query }));
+    const title = `${engrams.length} ${engrams.length === 1 ? "memory" : "memories"} used`;
+    this.content.before(
+      element("details", { class: "thinking" }, element("summary", { text: title }), element("ul", {}, ...items)),
+    );
+  }
+
+  think(text) {
+    if (!this.thoughts) {
+      const details = thoughts("");
+      this.thoughts = details.lastChild;
+      this.content.before(details);
+    }
+    this.status.textContent = "Thinking…";
+    this.thoughts.append(text);
+  }
+
+  end({ index, exchange, is_compared: isCompared, left_out: leftOut }) {
+    this.hasEnded = true;
+    state.exchanges = [...state.exchanges.slice(0, index), { ...exchange, isCompared }];
+    draw(isAtEnd());
+    if (document.activeElement === document.body) focusQuestion();
+    if (leftOut > 0) {
+      complain(`The conversation is too long for the model: it did not see the first ${leftOut} exchanges.`);
+    }
+    announce(exchange.finish_reason === null ? "Stopped" : "Answered");
+  }
+
+  fail(message) {
+    this.hasEnded = true;
+    if (!this.isShown) return;
+    this.restore();
+    complain(message);
+  }
+
+  /** Shows what was there before, with the question where it can be asked again. */
+  restore() {
+    state.exchanges = this.before;
+    if (state.exchanges.length === 0) state.name = null;
+    draw();
+    hooks.moved(state.name);
+    if (!byId("question").value) byId("question").value = this.question;
+    grow();
+  }
+
+  async stop() {
+    if (this.name) await call(conversationPath(this.name, "/stop"), { method: "POST", body: {} });
+    else this.abort.abort();
+  }
+
+  /** Another conversation is shown; the answer is stopped, and what there is of it is kept. */
+  leave() {
+    this.isShown = false;
+    this.abort.abort();
+    state.running = null;
+    setBusy(false);
+  }
+}
+
+// What is seen
+
+/** Says at the end of the conversation what went wrong. */
+export function complain(message) {
+  byId("turns").append(element("p", { class: "complaint", role: "alert", text: message }));
+  toEnd();
+}
+
+function chooseModel(name) {
+  const models = byId("model");
+  if ([...models.options].some((option) => option.value === name)) models.value = name;
+}
+
+/** Makes ready for the next question; a phone would show its keyboard. */
+function focusQuestion() {
+  if (matchMedia("(hover: hover)").matches) byId("question").focus();
+}
+
+function isAtEnd() {
+  const log = byId("log");
+  return log.scrollHeight - log.scrollTop - log.clientHeight < NEAR;
+}
+
+function toEnd() {
+  const log = byId("log");
+  log.scrollTop = log.scrollHeight;
+}
+
+function grow() {
+  const field = byId("question");
+  field.style.height = "auto";
+  field.style.height = `${field.scrollHeight}px`;
+}

@@ -1,0 +1,144 @@
+// Elements of the page. Texts become text nodes; only HTML that the server has rendered and sanitised becomes elements.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+// The strokes of each icon, in a square of 24 by 24.
+const ICONS = {
+  check: "M5 13l4 4 10-11",
+  close: "M6 6l12 12M18 6L6 18",
+  copy: "M9 9h11v11H9zM5 15H4V4h11v1",
+  down: "M17 14V3H6.5L4 10v3h6l-1 6 2 2 6-7zM21 3v11",
+  edit: "M4 20l1-5L16 4l4 4L9 19z",
+  end: "M12 5v14M6 13l6 6 6-6",
+  left: "M15 5l-7 7 7 7",
+  menu: "M4 6h16M4 12h16M4 18h16",
+  more: "M5 12h.01M12 12h.01M19 12h.01",
+  panel: "M4 20V10M10 20V4M16 20v-8M22 20H2",
+  pause: "M8 5v14M16 5v14",
+  play: "M7 4l13 8-13 8z",
+  plus: "M12 5v14M5 12h14",
+  right: "M9 5l7 7-7 7",
+  redo: "M20 12a8 8 0 1 1-3-6.2M20 3v5h-5",
+  send: "M12 20V5M5 11l7-7 7 7",
+  stop: "M7 7h10v10H7z",
+  up: "M7 10v11h10.5L20 14v-3h-6l1-6-2-2-6 7zM3 21V10",
+};
+
+/** The element with this id. */
+export function byId(id) {
+  return document.getElementById(id);
+}
+
+/** A new element. Keys that begin with `on` are listeners, `class` and `text` are what they say, others attributes. */
+export function element(tag, properties = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (key === "text") made.textContent = value;
+    else if (key === "class") made.className = value;
+    else if (value === true) made.setAttribute(key, "");
+    else if (value !== false && value !== null && value !== undefined) made.setAttribute(key, value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+/** An icon, which assistive technology does not read. */
+export function icon(name) {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", "0 0 24 24");
+  svg.setAttribute("aria-hidden", "true");
+  const path = document.createElementNS(SVG, "path");
+  path.setAttribute("d", ICONS[name]);
+  svg.append(path);
+  return svg;
+}
+
+/** A button that shows an icon only. */
+export function iconButton(name, label, onclick, properties = {}) {
+  const button = element("button", { type: "button", class: "icon", title: label, onclick, ...properties }, icon(name));
+  button.setAttribute("aria-label", label);
+  return button;
+}
+
+/** Fills an element with HTML that the server has rendered and sanitised. */
+export function fillWithRendered(target, html) {
+  target.innerHTML = html;
+  for (const block of target.querySelectorAll("pre")) {
+    block.tabIndex = 0;
+    const copy = iconButton("copy", "Copy the code", () =>
+      copied(copy, block.querySelector("code")?.textContent ?? ""),
+    );
+    const box = element("div", { class: "code" });
+    block.replaceWith(box);
+    box.append(block, copy);
+  }
+}
+
+/** A graph that the server has drawn. */
+export function graph(svg) {
+  const parsed = new DOMParser().parseFromString(svg, "image/svg+xml").documentElement;
+  return document.importNode(parsed, true);
+}
+
+/** Copies a text, and shows on the button that it was. */
+export async function copied(button, text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Browsers offer the clipboard only to pages of this machine or with encryption.
+    const field = element("textarea", { class: "hidden", "aria-hidden": "true" });
+    field.value = text;
+    document.body.append(field);
+    field.select();
+    document.execCommand("copy");
+    field.remove();
+  }
+  button.replaceChildren(icon("check"));
+  announce("Copied");
+  setTimeout(() => button.replaceChildren(icon("copy")), 1500);
+}
+
+/** Tells those who do not see the page. */
+export function announce(text) {
+  byId("announcer").textContent = text;
+}
+
+/** Asks whether something should really be done. */
+export function confirmed(title, note, action) {
+  const dialog = byId("confirm-dialog");
+  byId("confirm-title").textContent = title;
+  byId("confirm-note").textContent = note;
+  byId("confirm-yes").textContent = action;
+  dialog.showModal();
+  byId("confirm-no").focus();
+  return new Promise((resolve) => {
+    let answer = false;
+    byId("confirm-yes").onclick = () => {
+      answer = true;
+      dialog.close();
+    };
+    byId("confirm-no").onclick = () => dialog.close();
+    dialog.onclose = () => resolve(answer);
+  });
+}
+
+/** Bytes for a person. */
+export function bytes(count) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let unit = 0;
+  while (count >= 1000 && unit < units.length - 1) {
+    count /= 1000;
+    unit += 1;
+  }
+  return `${count < 10 && unit > 0 ? count.toFixed(1) : Math.round(count)} ${units[unit]}`;
+}
+
+/** A moment for a person: the time today, the day otherwise. */
+export function moment(milliseconds) {
+  const at = new Date(milliseconds);
+  const isToday = at.toDateString() === new Date().toDateString();
+  return isToday
+    ? at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })
+    : at.toLocaleDateString([], { day: "numeric", month: "short", year: "numeric" });
+}

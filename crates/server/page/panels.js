@@ -1,0 +1,281 @@
+// The panels beside the conversation: quality, memory and models. The events have a module of their own.
+
+import { call, linesOf, request } from "./api.js";
+import { badge } from "./badge.js";
+import { byId, bytes, confirmed, element, fillWithRendered, graph, moment } from "./elements.js";
+import { draw as drawEvents } from "./monitor.js";
+
+/** How often the models are looked at while they are shown, in milliseconds. */
+const INTERVAL = 3000;
+
+const PANELS = { quality, memory, models, events: async () => drawEvents() };
+const CHOSEN = "hone-panel";
+let timer = null;
+
+/** Begins. */
+export function start() {
+  byId("open-panel").addEventListener("click", () => (byId("panel").hidden ? open(chosen()) : close()));
+  byId("close-panel").addEventListener("click", close);
+  const tabs = Object.keys(PANELS).map((name) => byId(`tab-${name}`));
+  for (const tab of tabs) {
+    tab.addEventListener("click", () => open(tab.getAttribute("aria-controls")));
+    tab.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!step) return;
+      const next = tabs[(tabs.indexOf(tab) + step + tabs.length) % tabs.length];
+      open(next.getAttribute("aria-controls"));
+      next.focus();
+    });
+  }
+  byId("panel").addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && !event.target.closest(".grade")) close();
+  });
+}
+
+/** Draws the open panel again, as after a new grade. */
+export function refresh() {
+  if (!byId("panel").hidden && chosen() !== "events" && chosen() !== "memory") PANELS[chosen()]().catch(() => {});
+}
+
+function chosen() {
+  const name = sessionStorage.getItem(CHOSEN);
+  return name in PANELS ? name : "quality";
+}
+
+async function open(name) {
+  clearInterval(timer);
+  sessionStorage.setItem(CHOSEN, name);
+  byId("panel").hidden = false;
+  byId("open-panel").setAttribute("aria-expanded", "true");
+  for (const other of Object.keys(PANELS)) {
+    const isOpen = other === name;
+    byId(other).hidden = !isOpen;
+    byId(`tab-${other}`).setAttribute("aria-selected", String(isOpen));
+    byId(`tab-${other}`).tabIndex = isOpen ? 0 : -1;
+  }
+  try {
+    await PANELS[name]();
+    if (name === "models") timer = setInterval(refresh, INTERVAL);
+  } catch (error) {
+    byId(name).replaceChildren(element("p", { class: "complaint", role: "alert", text: error.message }));
+  }
+}
+
+function close() {
+  clearInterval(timer);
+  byId("panel").hidden = true;
+  byId("open-panel").setAttribute("aria-expanded", "false");
+  byId("open-panel").focus();
+}
+
+// Quality
+
+async function quality() {
+  const { judges, trend, win_rates: rates, statistics } = await call("/hone/v1/report");
+  const { all, grades_due: due } = statistics;
+  const figures = [
+    ["Answers", all.engrams],
+    ["Graded", all.scored],
+    ["Rated good", all.good],
+    ["Rated bad", all.bad],
+    ["Grades due", due],
+  ];
+  const parts = [list(figures)];
+  if (judges.length === 0) parts.push(element("p", { class: "quiet", text: "No answer has a grade yet." }));
+  for (const judge of judges) {
+    parts.push(
+      element("h3", { text: judge.judge }),
+      element("p", { class: "quiet", text: `${judge.scored} grades, mean ${judge.mean_score.toFixed(2)}` }),
+      graph(judge.svg),
+    );
+  }
+  if (trend) parts.push(element("h3", { text: "Trend" }), graph(trend.svg));
+  if (rates) {
+    parts.push(element("h3", { text: "Comparisons won" }), graph(rates.svg));
+  }
+  byId("quality").replaceChildren(element("h2", { text: "Quality" }), ...parts);
+}
+
+function list(pairs) {
+  const terms = pairs.flatMap(([name, value]) => [
+    element("dt", { text: name }),
+    element("dd", { text: String(value) }),
+  ]);
+  return element("dl", {}, ...terms);
+}
+
+// Memory
+
+async function memory() {
+  const field = element("input", { type: "search", placeholder: "Search by meaning or words" });
+  const results = element("ul", { class: "engrams" });
+  const search = async () => {
+    const { engrams } = await call(`/hone/v1/memory?limit=30&search=${encodeURIComponent(field.value)}`);
+    results.replaceChildren(...engrams.map((engram) => engramOf(engram, search)));
+    if (engrams.length === 0) results.append(element("li", { class: "quiet", text: "Nothing is remembered." }));
+  };
+  const form = element(
+    "form",
+    {},
+    element("label", {}, element("span", { class: "hidden", text: "Search memory" }), field),
+  );
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    search();
+  });
+  field.addEventListener("search", search);
+  byId("memory").replaceChildren(element("h2", { text: "Memory" }), form, results);
+  await search();
+}
+
+function engramOf(engram, changed) {
+  const { query_id: id, kind, query, at, model, grade, similarity } = engram;
+  const about = [kind === "fact" ? "a fact" : model, moment(at)];
+  if (similarity !== undefined) about.push(`similarity ${similarity.toFixed(2)}`);
+  const body = element("div", { class: "engram" });
+  const details = element(
+    "details",
+    {},
+    element(
+      "summary",
+      {},
+      element("span", { class: "name", text: query }),
+      element("span", { class: "quiet", text: about.join(" · ") }),
+    ),
+    body,
+  );
+  details.addEventListener("toggle", () => details.open && body.childNodes.length === 0 && show(id, body, changed));
+  return element("li", {}, details, badge(grade));
+}
+
+async function show(id, body, changed) {
+  const content = element("div", { class: "content" });
+  try {
+    const engram = await call(`/hone/v1/memory/${id}`);
+    fillWithRendered(content, engram.html);
+    const feedback = engram.grade.feedback || engram.grade.failure;
+    const forget = element("button", {
+      type: "button",
+      class: "danger",
+      text: "Forget",
+      onclick: () => remove(id, engram, changed),
+    });
+    body.append(content, ...(feedback ? [element("p", { class: "quiet", text: feedback })] : []), forget);
+  } catch (error) {
+    body.append(element("p", { class: "complaint", text: error.message }));
+  }
+}
+
+async function remove(id, engram, changed) {
+  if (!(await confirmed("Forget this?", `“${engram.query}” is removed from memory.`, "Forget"))) return;
+  await call(`/hone/v1/memory/${id}`, { method: "DELETE" });
+  await changed();
+}
+
+// Models
+
+/** Pulls in progress, by what is pulled: what was last heard of them. */
+const pulls = new Map();
+
+async function models() {
+  const [installed, running] = await Promise.all([call("/hone/v1/models"), call("/hone/v1/ps")]);
+  const parts = running.processes.flatMap(processOf);
+  if (running.grades_due > 0) {
+    parts.push(element("p", { text: `Grades due: ${running.grades_due}. They come while nobody asks.` }));
+  }
+  parts.push(element("h3", { text: "Installed" }));
+  parts.push(element("ul", { class: "models" }, ...installed.models.map(modelOf)));
+  let place = byId("model-list");
+  if (!place) {
+    place = element("div", { id: "model-list" });
+    byId("models").replaceChildren(element("h2", { text: "Models" }), pullForm(), place);
+  }
+  // What is drawn again every few seconds must not take the focus away.
+  if (!place.contains(document.activeElement)) place.replaceChildren(...[...pulls].map(pullOf), ...parts);
+}
+
+function modelOf({ name, bytes: size }) {
+  const act = (text, work) =>
+    element("button", { type: "button", text, "aria-label": `${text} ${name}`, onclick: () => tried(work) });
+  const load = act("Load", () => call("/api/generate", { method: "POST", body: { model: name, stream: false } }));
+  const discard = act("Remove", async () => {
+    if (!(await confirmed("Remove this model?", `${name} (${bytes(size)}) is deleted from this machine.`, "Remove"))) return;
+    await request("/api/delete", { method: "DELETE", body: { model: name } });
+  });
+  return element(
+    "li",
+    {},
+    element("span", { class: "name", text: name }),
+    element("span", { class: "quiet", text: bytes(size) }),
+    element("span", { class: "bar" }, load, discard),
+  );
+}
+
+function pullForm() {
+  const field = element("input", { type: "text", placeholder: "Name of a model, such as qwen2.5:0.5b", required: true });
+  const form = element(
+    "form",
+    { class: "bar" },
+    element("label", { class: "grow" }, element("span", { class: "hidden", text: "Model to pull" }), field),
+    element("button", { type: "submit", text: "Pull" }),
+  );
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    pull(field.value.trim());
+    field.value = "";
+  });
+  return form;
+}
+
+function pullOf([name, { status, completed, total, error }]) {
+  const text = error ?? status;
+  const progress = total ? element("progress", { max: total, value: completed, "aria-label": `Pulling ${name}` }) : null;
+  const size = total ? `${bytes(completed)} of ${bytes(total)}` : text;
+  return element(
+    "div",
+    { class: error ? "complaint" : "pull", role: error ? "alert" : null },
+    element("span", { class: "name", text: name }),
+    element("span", { class: error ? "" : "quiet", text: error ? `: ${text}` : size }),
+    progress,
+  );
+}
+
+async function pull(name) {
+  pulls.set(name, { status: "asking…" });
+  refresh();
+  try {
+    const response = await request("/api/pull", { method: "POST", body: { model: name } });
+    for await (const line of linesOf(response)) {
+      pulls.set(name, line);
+      refresh();
+    }
+    if (!pulls.get(name).error) pulls.delete(name);
+  } catch (error) {
+    pulls.set(name, { error: error.message });
+  }
+  refresh();
+}
+
+/** Does what a button says, and shows what came of it. */
+async function tried(work) {
+  document.activeElement.blur();
+  try {
+    await work();
+    pulls.delete("");
+  } catch (error) {
+    pulls.set("", { error: error.message });
+  }
+  refresh();
+}
+
+function processOf({ process, command, models: loaded, queue }) {
+  const rows = loaded.map((model) => [
+    model.name,
+    `${model.state}, ${bytes(model.weight_bytes + model.kv_cache_bytes)}`,
+  ]);
+  const waiting = queue.map(({ lane, position, model, wait_seconds: wait }) => [
+    `${position}. in the ${lane} queue`,
+    `${model}, about ${wait.toFixed(0)} s`,
+  ]);
+  return [element("h3", { text: `hone ${command} (${process})` }), list([...rows, ...waiting])];
+}

@@ -1,0 +1,150 @@
+//! A question that is being answered for a client.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll, ready};
+
+use hone_agents::{Asker, Change, Exchange};
+use hone_protocol::{Chunk, FinishReason, Query, QueryId, RespondentId, Response, SessionId, TokenLogprobs};
+use tokio::runtime::Handle;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::Shared;
+use crate::clients::Client;
+use crate::error::ApiError;
+
+/// What comes of a question, piece by piece.
+#[derive(Clone, Debug)]
+pub(crate) enum Piece {
+    /// The model reasons.
+    Thinking(String),
+    /// The log-probabilities of a token of the text that comes next.
+    Logprobs(Box<TokenLogprobs>),
+    /// A piece of the answer.
+    Text(String),
+    /// The whole answer; the last piece.
+    Answered(Box<Response>),
+    /// There is no answer; the last piece.
+    Failed(ApiError),
+}
+
+/// A whole answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Whole {
+    pub(crate) response: Response,
+    /// The log-probabilities of its tokens, if they were asked for.
+    pub(crate) logprobs: Vec<TokenLogprobs>,
+}
+
+/// The tokens of a prompt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PromptTokens {
+    /// Those that were in the KV cache.
+    pub(crate) cached: usize,
+    pub(crate) total: usize,
+}
+
+/// A question in progress. Dropping it ends the answer; what was answered is graded nevertheless.
+pub(crate) struct Answering {
+    /// `None` once it was left to wait for the grade.
+    asker: Option<Asker>,
+    exchange: Exchange,
+    prompt: Option<PromptTokens>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Answering {
+    /// Asks a question of a client. Its model must be installed or the default one: a client must not name files.
+    ///
+    /// # Errors
+    /// When there is no such model, or as many questions are in progress as are allowed.
+    pub(crate) fn ask(shared: &Shared, client: Client, mut query: Query) -> Result<Answering, ApiError> {
+        shared.check_model(&query.model)?;
+        query.max_tokens = query.max_tokens.or(shared.parts.max_tokens);
+        let room = shared.take_room()?;
+        let mut asker = Asker::new(&shared.parts.bus, "server", shared.parts.expected).owned_by(client.owner());
+        let exchange = asker.ask(SessionId::fresh(), query);
+        Ok(Answering { asker: Some(asker), exchange, prompt: None, _room: room })
+    }
+
+    /// The question's id.
+    pub(crate) fn id(&self) -> QueryId {
+        self.exchange.id()
+    }
+
+    /// The prompt's tokens; 0 until the model reads it.
+    pub(crate) fn prompt_tokens(&self) -> PromptTokens {
+        self.prompt.unwrap_or_default()
+    }
+
+    /// The next piece.
+    pub(crate) async fn next(&mut self) -> Piece {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// The next piece, for a task that waits for several.
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Piece> {
+        loop {
+            let Some(asker) = &self.asker else { return Poll::Pending };
+            let Some(envelope) = ready!(asker.poll_heard(context)) else {
+                let reason = asker.too_slow().to_string();
+                return Poll::Ready(Piece::Failed(ApiError::new(axum::http::StatusCode::REQUEST_TIMEOUT, reason)));
+            };
+            let piece = match self.exchange.take(&envelope) {
+                Change::Chunk(RespondentId::A, Chunk::Text(text)) => Piece::Text(text.clone()),
+                Change::Chunk(RespondentId::A, Chunk::Logprobs(logprobs)) => {
+                    Piece::Logprobs(Box::new(logprobs.clone()))
+                }
+                Change::Chunk(RespondentId::A, Chunk::Thinking(text)) => Piece::Thinking(text.clone()),
+                Change::Chunk(RespondentId::A, &Chunk::Prefill { done, total }) => {
+                    self.prompt.get_or_insert(PromptTokens { cached: done, total });
+                    continue;
+                }
+                Change::Answered(RespondentId::A, response) => Piece::Answered(Box::new(response.clone())),
+                Change::Failed(RespondentId::A, error) => Piece::Failed(error.clone().into()),
+                _ => continue,
+            };
+            return Poll::Ready(piece);
+        }
+    }
+
+    /// Waits for the whole answer.
+    ///
+    /// # Errors
+    /// When the question cannot be answered.
+    pub(crate) async fn whole(mut self) -> Result<Whole, ApiError> {
+        let mut logprobs = Vec::new();
+        loop {
+            match self.next().await {
+                Piece::Answered(response) => return Ok(Whole { response: *response, logprobs }),
+                Piece::Failed(error) => return Err(error),
+                Piece::Logprobs(token) => logprobs.push(*token),
+                Piece::Thinking(_) | Piece::Text(_) => {}
+            }
+        }
+    }
+}
+
+impl Drop for Answering {
+    /// Closing the session of an answer that has ended would withdraw its grade.
+    fn drop(&mut self) {
+        let Some(asker) = self.asker.take() else { return };
+        if self.exchange.reply(RespondentId::A).response.is_some()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(wait_for_verdicts(asker, self.exchange.clone()));
+        }
+    }
+}
+
+/// Keeps a session open until everything that follows its answer has come.
+async fn wait_for_verdicts(asker: Asker, mut exchange: Exchange) {
+    while !exchange.is_complete(asker.expected()) {
+        let Some(envelope) = poll_fn(|context| asker.poll_heard(context)).await else { return };
+        exchange.take(&envelope);
+    }
+}
+
+/// Whether an answer ended because it reached a limit.
+pub(crate) fn was_cut(reason: Option<FinishReason>) -> bool {
+    !reason.is_some_and(FinishReason::is_complete)
+}

@@ -1,0 +1,79 @@
+//! Anthropic's Messages API, as <https://docs.anthropic.com/en/api/messages> describes it.
+
+mod blocks;
+mod events;
+mod message;
+mod request;
+mod shapes;
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response as HttpResponse};
+use serde_json::{Value, json};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use self::events::Events;
+use self::message::Head;
+use self::request::{Asked, MessagesRequest};
+use self::shapes::{AnthropicMessage, AnthropicTokens};
+use crate::answering::Answering;
+use crate::clients::Client;
+use crate::conversation::parsed;
+use crate::error::{ApiError, REQUEST_ID, request_id};
+use crate::shapes::ServerSentEvent;
+use crate::{Shared, counting, streams};
+
+/// Sent while a stream is silent.
+const PING: &str = "event: ping\ndata: {\"type\": \"ping\"}\n\n";
+
+/// Its paths.
+pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
+    OpenApiRouter::default().routes(routes!(messages)).routes(routes!(count_tokens))
+}
+
+/// Answers a conversation.
+#[utoipa::path(
+    post,
+    path = "/v1/messages",
+    tag = "Anthropic",
+    request_body = MessagesRequest,
+    responses(
+        (status = OK, content((AnthropicMessage = "application/json"), (ServerSentEvent = "text/event-stream"))),
+        (status = NOT_FOUND),
+        (status = TOO_MANY_REQUESTS)
+    )
+)]
+async fn messages(State(shared): State<Arc<Shared>>, client: Client, body: Bytes) -> Result<HttpResponse, ApiError> {
+    let request: MessagesRequest = parsed(&body)?;
+    let Asked { query, stream, most_calls } = request.asked(&shared.parts)?;
+    let (model, stop) = (query.model.clone(), query.stop.clone());
+    let slot = stream.then(|| shared.streams.take(client)).transpose()?;
+    let answering = Answering::ask(&shared, client, query)?;
+    let id = answering.id();
+    let head = Head { id, model, stop, most_calls };
+    let headers = [(REQUEST_ID, request_id(id)), ("x-hone-query-id", id.to_string())];
+    if let Some(slot) = slot {
+        let events = Events::begin(answering, head).await?.stream();
+        return Ok((headers, streams::typed_events(slot, events, PING)).into_response());
+    }
+    let response = answering.whole().await?.response;
+    Ok((headers, Json(head.message(&response))).into_response())
+}
+
+/// The number of tokens that a request's prompt has.
+#[utoipa::path(
+    post,
+    path = "/v1/messages/count_tokens",
+    tag = "Anthropic",
+    request_body = MessagesRequest,
+    responses((status = OK, body = AnthropicTokens), (status = NOT_FOUND))
+)]
+async fn count_tokens(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<Value>, ApiError> {
+    let request: MessagesRequest = parsed(&body)?;
+    let query = request.counted(&shared.parts)?;
+    Ok(Json(json!({"input_tokens": counting::prompt_tokens(&shared, query).await?})))
+}

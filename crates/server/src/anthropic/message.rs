@@ -1,0 +1,95 @@
+//! An answer as Anthropic's API writes it.
+
+use hone_protocol::{FinishReason, QueryId, Response, Timings, ToolCall};
+use serde_json::{Value, json};
+
+use crate::answering::PromptTokens;
+
+/// What a message repeats of its request.
+pub(super) struct Head {
+    pub(super) id: QueryId,
+    pub(super) model: String,
+    /// The texts that end the answer.
+    pub(super) stop: Vec<String>,
+    /// The most calls of tools in it.
+    pub(super) most_calls: usize,
+}
+
+impl Head {
+    /// A message that has just begun.
+    pub(super) fn begun(&self, prompt: PromptTokens) -> Value {
+        json!({
+            "id": format!("msg_{}", self.id),
+            "type": "message",
+            "role": "assistant",
+            "model": self.model,
+            "content": [],
+            "stop_reason": null,
+            "stop_sequence": null,
+            "usage": usage(prompt, 0),
+        })
+    }
+
+    /// The whole message.
+    pub(super) fn message(&self, response: &Response) -> Value {
+        let mut content = Vec::new();
+        if !response.thinking.is_empty() {
+            content.push(json!({"type": "thinking", "thinking": response.thinking, "signature": ""}));
+        }
+        if !response.answer.is_empty() {
+            content.push(json!({"type": "text", "text": response.answer}));
+        }
+        content.extend(
+            self.calls(response)
+                .map(|(id, call)| json!({"type": "tool_use", "id": id, "name": call.name, "input": call.arguments})),
+        );
+        let mut message = self.begun(PromptTokens::default());
+        message["content"] = Value::Array(content);
+        message["stop_reason"] = json!(stop_reason(response));
+        message["stop_sequence"] = json!(self.stop_sequence(response));
+        message["usage"] = total(&response.timings);
+        message
+    }
+
+    /// The calls of an answer with their ids.
+    pub(super) fn calls<'a>(&self, response: &'a Response) -> impl Iterator<Item = (String, &'a ToolCall)> {
+        let id = self.id;
+        let calls = response.tool_calls.iter().take(self.most_calls).enumerate();
+        calls.map(move |(index, call)| (format!("toolu_{id}_{index}"), call))
+    }
+
+    /// The text that ended the answer, if it is known which of them it was.
+    pub(super) fn stop_sequence(&self, response: &Response) -> Option<&str> {
+        match self.stop.as_slice() {
+            [one] if response.finish_reason == Some(FinishReason::StopText) => Some(one),
+            _ => None,
+        }
+    }
+}
+
+/// Why an answer ended.
+pub(super) fn stop_reason(response: &Response) -> &'static str {
+    match response.finish_reason {
+        _ if !response.tool_calls.is_empty() => "tool_use",
+        Some(FinishReason::Stop | FinishReason::Concluded) => "end_turn",
+        Some(FinishReason::StopText) => "stop_sequence",
+        Some(FinishReason::ContextFull) => "model_context_window_exceeded",
+        Some(FinishReason::Length) | None => "max_tokens",
+    }
+}
+
+/// The tokens of a whole answer.
+pub(super) fn total(timings: &Timings) -> Value {
+    let prompt = PromptTokens { cached: timings.cached_tokens, total: timings.prompt_tokens };
+    usage(prompt, timings.generation_tokens)
+}
+
+/// Tokens that were in the cache do not count as input.
+fn usage(prompt: PromptTokens, output_tokens: usize) -> Value {
+    json!({
+        "input_tokens": prompt.total.saturating_sub(prompt.cached),
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": prompt.cached,
+        "output_tokens": output_tokens,
+    })
+}

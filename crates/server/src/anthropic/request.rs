@@ -1,0 +1,221 @@
+//! A request for a message as Anthropic's API writes it.
+
+use hone_protocol::{AnswerOptions, Constraint, Query, SamplingOptions, SecondAnswer, ThinkingOptions, Tool};
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::blocks::{Content, Turn, messages};
+use crate::ServerParts;
+use crate::conversation::Conversation;
+use crate::effort::EffortName;
+use crate::error::ApiError;
+use crate::tool_choice::ToolChoice;
+
+/// The body of a request. Keys that are not named here are ignored, as clients send many.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = AnthropicMessagesRequest)]
+pub(super) struct MessagesRequest {
+    #[serde(default)]
+    model: String,
+    messages: Vec<Turn>,
+    #[serde(default)]
+    system: Option<Content>,
+    #[serde(default)]
+    max_tokens: Option<usize>,
+    #[serde(default)]
+    stream: Option<bool>,
+    #[serde(default)]
+    stop_sequences: Option<Vec<String>>,
+    #[serde(default)]
+    temperature: Option<f32>,
+    #[serde(default)]
+    top_p: Option<f32>,
+    #[serde(default)]
+    top_k: Option<usize>,
+    #[serde(default)]
+    tools: Option<Vec<ToolSpec>>,
+    #[serde(default)]
+    tool_choice: Option<Choice>,
+    #[serde(default)]
+    thinking: Option<Thinking>,
+    #[serde(default)]
+    output_config: Option<OutputConfig>,
+}
+
+/// A tool. Those that Anthropic hosts or defines have a `type` of their own.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = AnthropicTool)]
+struct ToolSpec {
+    name: String,
+    #[serde(rename = "type", default)]
+    kind: Option<String>,
+    #[serde(default)]
+    description: String,
+    #[serde(default)]
+    input_schema: Value,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "lowercase")]
+#[schema(as = AnthropicToolChoice)]
+enum Choice {
+    None,
+    Auto {
+        #[serde(default)]
+        disable_parallel_tool_use: bool,
+    },
+    Any {
+        #[serde(default)]
+        disable_parallel_tool_use: bool,
+    },
+    Tool {
+        name: String,
+        #[serde(default)]
+        disable_parallel_tool_use: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "lowercase")]
+#[schema(as = AnthropicThinking)]
+enum Thinking {
+    Enabled {
+        #[serde(default)]
+        budget_tokens: Option<usize>,
+    },
+    Disabled,
+    /// The model decides.
+    Adaptive,
+}
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = AnthropicOutputConfig)]
+struct OutputConfig {
+    #[serde(default)]
+    effort: Option<EffortName>,
+    #[serde(default)]
+    format: Option<Format>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[schema(as = AnthropicFormat)]
+enum Format {
+    JsonSchema { schema: Value },
+}
+
+/// The question of a request, and how its answer is sent.
+pub(super) struct Asked {
+    pub(super) query: Query,
+    pub(super) stream: bool,
+    /// The most calls of tools in one answer.
+    pub(super) most_calls: usize,
+}
+
+impl MessagesRequest {
+    /// The question. The server's sampling and default model are used where the request says nothing.
+    ///
+    /// # Errors
+    /// When a value is out of its range, or contradicts another.
+    pub(super) fn asked(self, parts: &ServerParts) -> Result<Asked, ApiError> {
+        match self.max_tokens {
+            None => return Err(ApiError::bad_request("max_tokens is missing")),
+            Some(0) => return Err(ApiError::bad_request("max_tokens is 0: it must be 1 or more")),
+            Some(_) => {}
+        }
+        let stream = self.stream.unwrap_or_default();
+        let is_single = self.tool_choice.as_ref().is_some_and(Choice::is_single);
+        let most_calls = if is_single { 1 } else { usize::MAX };
+        Ok(Asked { query: self.counted(parts)?, stream, most_calls })
+    }
+
+    /// The question whose tokens are counted: it needs no `max_tokens`.
+    ///
+    /// # Errors
+    /// As [`asked`](Self::asked).
+    pub(super) fn counted(self, parts: &ServerParts) -> Result<Query, ApiError> {
+        let sampling = self.sampling(&parts.sampling)?;
+        let OutputConfig { effort, format } = self.output_config.unwrap_or_default();
+        let tools: Vec<Tool> = self.tools.unwrap_or_default().into_iter().map(tool).collect::<Result<_, _>>()?;
+        let (tools, forced) = self.tool_choice.map_or(ToolChoice::Auto, ToolChoice::from).of(tools)?;
+        let asked_for = format.map(|Format::JsonSchema { schema }| schema);
+        let constraint = forced.or(asked_for).map(Constraint::JsonSchema);
+        let Conversation { history, question, turns_after } = Conversation::of(messages(self.system, self.messages)?)?;
+        Ok(Query {
+            query: question,
+            history,
+            model: if self.model.is_empty() { parts.models.default_name() } else { self.model },
+            sampling,
+            max_tokens: self.max_tokens,
+            stop: self.stop_sequences.unwrap_or_default(),
+            options: AnswerOptions {
+                tools,
+                constraint,
+                recalls: false,
+                turns_after,
+                thinking: thinking(self.thinking, effort),
+                second: SecondAnswer::Unwanted,
+                ..AnswerOptions::default()
+            },
+        })
+    }
+
+    fn sampling(&self, defaults: &SamplingOptions) -> Result<SamplingOptions, ApiError> {
+        let options = SamplingOptions {
+            temperature: self.temperature.unwrap_or(defaults.temperature),
+            top_p: self.top_p.unwrap_or(defaults.top_p),
+            top_k: self.top_k.unwrap_or(defaults.top_k),
+            ..defaults.clone()
+        };
+        options.check().map_err(|invalid| ApiError::bad_request(invalid.to_string()))?;
+        Ok(options)
+    }
+}
+
+/// A tool that the client carries out. The others are refused: an answer that was asked for their results would invent
+/// them.
+fn tool(spec: ToolSpec) -> Result<Tool, ApiError> {
+    match spec.kind.as_deref() {
+        None | Some("custom") => {
+            Ok(Tool { name: spec.name, description: spec.description, parameters: spec.input_schema })
+        }
+        Some(kind) => Err(ApiError::bad_request(format!(
+            "the tool {:?} is of the type {kind:?}: only tools with an input_schema are known",
+            spec.name
+        ))),
+    }
+}
+
+fn thinking(thinking: Option<Thinking>, effort: Option<EffortName>) -> ThinkingOptions {
+    let effort = effort.and_then(EffortName::effort);
+    let (is_on, budget) = match thinking {
+        None | Some(Thinking::Adaptive) => (None, None),
+        Some(Thinking::Enabled { budget_tokens }) => (Some(true), budget_tokens),
+        Some(Thinking::Disabled) => (Some(false), None),
+    };
+    ThinkingOptions { is_on, effort, budget }
+}
+
+impl Choice {
+    /// Whether an answer may have one call at most.
+    fn is_single(&self) -> bool {
+        match self {
+            Choice::None => false,
+            Choice::Auto { disable_parallel_tool_use: is_single }
+            | Choice::Any { disable_parallel_tool_use: is_single }
+            | Choice::Tool { disable_parallel_tool_use: is_single, .. } => *is_single,
+        }
+    }
+}
+
+impl From<Choice> for ToolChoice {
+    fn from(choice: Choice) -> ToolChoice {
+        match choice {
+            Choice::None => ToolChoice::None,
+            Choice::Auto { .. } => ToolChoice::Auto,
+            Choice::Any { .. } => ToolChoice::Required,
+            Choice::Tool { name, .. } => ToolChoice::Named(name),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Connections: how many there may be, and how long a client may keep one without doing its part.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_io_timeout::TimeoutStream;
+
+use crate::clients::Peer;
+
+/// The most bytes of the head of a request.
+const MOST_HEAD: usize = 64 << 10;
+/// How long to wait after a connection could not be accepted, for example because too many files are open.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What a client may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Connections at once; more wait until one ends.
+    pub(crate) most_connections: usize,
+    /// How long the head of a request may take, and how long a client may leave what it is sent unread.
+    pub(crate) patience: Option<Duration>,
+}
+
+/// Serves connections until `stop` ends, and then until the last request in progress is answered.
+pub(crate) async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: impl Future<Output = ()>) {
+    let mut stop = pin!(stop);
+    let graceful = GracefulShutdown::new();
+    let room = Arc::new(Semaphore::new(limits.most_connections));
+    loop {
+        tokio::select! {
+            (stream, peer, permit) = accept(&listener, &room) => {
+                let connection = Connection { stream, peer, router: router.clone(), limits };
+                tokio::spawn(connection.serve(graceful.watcher(), permit));
+            }
+            () = &mut stop => break,
+        }
+    }
+    drop(listener);
+    graceful.shutdown().await;
+}
+
+/// The next connection, once there is room for it.
+async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> (TcpStream, Peer, Option<OwnedSemaphorePermit>) {
+    let permit = Arc::clone(room).acquire_owned().await.ok();
+    loop {
+        match listener.accept().await {
+            Ok((stream, address)) => return (stream, Peer(address.ip()), permit),
+            Err(error) => {
+                tracing::debug!(%error, "a connection could not be accepted");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// A connection to a client.
+struct Connection {
+    stream: TcpStream,
+    peer: Peer,
+    router: Router,
+    limits: Limits,
+}
+
+impl Connection {
+    async fn serve(self, watcher: Watcher, permit: Option<OwnedSemaphorePermit>) {
+        let _ = self.stream.set_nodelay(true);
+        let mut stream = TimeoutStream::new(self.stream);
+        stream.set_write_timeout(self.limits.patience);
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(self.limits.patience).max_buf_size(MOST_HEAD);
+        let (peer, router) = (self.peer, TowerToHyperService::new(self.router));
+        let service = service_fn(move |request: Request<Incoming>| {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(peer);
+            router.call(request)
+        });
+        let connection = builder.serve_connection(TokioIo::new(Box::pin(stream)), service);
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(%error, "a connection ended");
+        }
+        drop(permit);
+    }
+}

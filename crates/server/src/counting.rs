@@ -1,0 +1,50 @@
+//! Counts the tokens of a prompt.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use hone_protocol::{GenerateError, GenerateRequest, Generation, GenerationEvent, Message, Prompt, Query, Role};
+
+use crate::Shared;
+use crate::error::ApiError;
+
+/// The tokens of the prompt that the model would be shown for a question. The model is loaded for it, if it is not yet:
+/// the question is asked and withdrawn as soon as its prompt is tokenized.
+///
+/// # Errors
+/// When the model is not installed, or could not be asked.
+pub(crate) async fn prompt_tokens(shared: &Arc<Shared>, query: Query) -> Result<usize, ApiError> {
+    shared.check_model(&query.model)?;
+    let room = shared.take_room()?;
+    let generator = Arc::clone(&shared.parts.generator);
+    let counted = tokio::task::spawn_blocking(move || {
+        let _room = room;
+        count(&Generation::start(&*generator, request(query)))
+    });
+    let failed = |error: tokio::task::JoinError| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+    Ok(counted.await.map_err(failed)??)
+}
+
+/// The request that an answer to the question begins with.
+fn request(query: Query) -> GenerateRequest {
+    let mut messages = query.history;
+    messages.push(Message::new(Role::User, query.query));
+    messages.extend(query.options.turns_after);
+    GenerateRequest {
+        tools: query.options.tools,
+        thinking: query.options.thinking,
+        ..GenerateRequest::new(query.model, Prompt::Chat(messages))
+    }
+}
+
+/// Waits for the beginning of a generation.
+fn count(generation: &Generation) -> Result<usize, GenerateError> {
+    loop {
+        match generation.events().recv() {
+            Ok(GenerationEvent::Started { prompt_token_ids, .. }) => return Ok(prompt_token_ids.len()),
+            Ok(GenerationEvent::Failed(error)) => return Err(error),
+            Ok(_) => {}
+            Err(_) => return Err(GenerateError::Stopped),
+        }
+    }
+}

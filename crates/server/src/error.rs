@@ -1,0 +1,218 @@
+//! What a client is told that cannot be served, in the form that its API has for that.
+//!
+//! A handler returns an [`ApiError`]; the layer around all handlers ([`in_the_apis_form`]) writes it as the API of the
+//! request's path does. So do the router's own refusals become errors of that API.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::Request;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use hone_protocol::{EnvelopeId, GenerateError};
+use serde_json::json;
+
+use crate::models::ModelError;
+
+/// The header in which Anthropic's API names a request.
+pub(crate) const REQUEST_ID: &str = "request-id";
+
+/// The APIs, which report errors in forms of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    OpenAi,
+    Anthropic,
+    Ollama,
+    Hone,
+}
+
+impl Dialect {
+    /// The API that a path belongs to.
+    pub(crate) fn of_path(path: &str) -> Dialect {
+        match path {
+            "/v1/messages" => Dialect::Anthropic,
+            path if path.starts_with("/v1/messages/") => Dialect::Anthropic,
+            path if path.starts_with("/api/") => Dialect::Ollama,
+            path if path.starts_with("/hone/") => Dialect::Hone,
+            _ => Dialect::OpenAi,
+        }
+    }
+}
+
+/// Why a request is not served.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiError {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+    /// What is wrong, for programs: the code of OpenAI's API, and the parameter that it is about.
+    code: Option<(&'static str, &'static str)>,
+    /// When to try again.
+    retry_after: Option<Duration>,
+}
+
+impl ApiError {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> ApiError {
+        ApiError { status, message: message.into(), code: None, retry_after: None }
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// The same error, with a code for programs and the parameter that it is about.
+    pub(crate) fn with_code(self, code: &'static str, parameter: &'static str) -> ApiError {
+        ApiError { code: Some((code, parameter)), ..self }
+    }
+
+    /// There is no room for another question.
+    pub(crate) fn busy(retry_after: Duration) -> ApiError {
+        ApiError::overloaded("too many questions are being answered: try again later", retry_after)
+    }
+
+    /// There is no room for what a client wants.
+    pub(crate) fn overloaded(message: &str, retry_after: Duration) -> ApiError {
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).retried_after(retry_after)
+    }
+
+    /// The same error, with the time after which the client may try again.
+    pub(crate) fn retried_after(self, retry_after: Duration) -> ApiError {
+        ApiError { retry_after: Some(retry_after), ..self }
+    }
+
+    /// The error as OpenAI's API writes it.
+    pub(crate) fn to_openai(&self) -> serde_json::Value {
+        let (code, parameter) = self.code.unzip();
+        json!({"error": {"message": self.message, "type": self.kind(), "param": parameter, "code": code}})
+    }
+
+    /// The error as hone's own API writes it.
+    pub(crate) fn to_hone(&self) -> serde_json::Value {
+        json!({"error": {"message": self.message, "type": self.kind()}})
+    }
+
+    /// What kind of error it is.
+    fn kind(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            429 | 503 => "overloaded_error",
+            400..=499 => "invalid_request_error",
+            _ => "server_error",
+        }
+    }
+
+    /// The error as Anthropic's API writes it.
+    pub(crate) fn to_anthropic(&self, request_id: &str) -> serde_json::Value {
+        let kind = match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            408 | 504 => "timeout_error",
+            413 => "request_too_large",
+            429 => "rate_limit_error",
+            503 => "overloaded_error",
+            400..=499 => "invalid_request_error",
+            _ => "api_error",
+        };
+        json!({"type": "error", "error": {"type": kind, "message": self.message}, "request_id": request_id})
+    }
+
+    /// The error as Ollama's API writes it.
+    pub(crate) fn to_ollama(&self) -> serde_json::Value {
+        json!({"error": self.message})
+    }
+
+    /// The response in one API's form.
+    fn in_dialect(&self, dialect: Dialect) -> Response {
+        let mut response = match dialect {
+            Dialect::OpenAi => (self.status, Json(self.to_openai())).into_response(),
+            Dialect::Anthropic => {
+                let id = request_id(EnvelopeId::fresh());
+                (self.status, [(REQUEST_ID, id.clone())], Json(self.to_anthropic(&id))).into_response()
+            }
+            Dialect::Ollama => (self.status, Json(self.to_ollama())).into_response(),
+            Dialect::Hone => (self.status, Json(self.to_hone())).into_response(),
+        };
+        if let Some(after) = self.retry_after {
+            let seconds = HeaderValue::from(after.as_secs_f64().ceil().max(1.0) as u64);
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
+        response
+    }
+}
+
+/// The id of a request as Anthropic's API writes it.
+pub(crate) fn request_id(id: impl Display) -> String {
+    format!("req_{id}")
+}
+
+impl IntoResponse for ApiError {
+    /// Carries the error to [`in_the_apis_form`].
+    fn into_response(self) -> Response {
+        let mut response = self.status.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// Writes errors as the API of the request's path does.
+pub(crate) async fn in_the_apis_form(request: Request, next: Next) -> Response {
+    let dialect = Dialect::of_path(request.uri().path());
+    let place = format!("{} {}", request.method(), request.uri().path());
+    let mut response = next.run(request).await;
+    let status = response.status();
+    match response.extensions_mut().remove::<ApiError>() {
+        Some(error) => error.in_dialect(dialect),
+        None if is_refusal_of_router(&response) => {
+            let allowed = response.headers_mut().remove(header::ALLOW);
+            let mut refused = ApiError::new(status, refusal(status, &place)).in_dialect(dialect);
+            refused.headers_mut().extend(allowed.map(|methods| (header::ALLOW, methods)));
+            refused
+        }
+        None => response,
+    }
+}
+
+/// Whether no handler wrote this.
+fn is_refusal_of_router(response: &Response) -> bool {
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let is_error = response.status().is_client_error() || response.status().is_server_error();
+    is_error && kind.is_none_or(|kind| kind.starts_with("text/plain"))
+}
+
+fn refusal(status: StatusCode, place: &str) -> String {
+    match status {
+        StatusCode::NOT_FOUND => format!("{place}: there is nothing at this path"),
+        StatusCode::METHOD_NOT_ALLOWED => format!("{place}: this path does not take this method"),
+        _ => format!("{place}: {status}"),
+    }
+}
+
+impl From<ModelError> for ApiError {
+    fn from(error: ModelError) -> ApiError {
+        let status = match &error {
+            ModelError::Missing(_) => StatusCode::NOT_FOUND,
+            ModelError::Invalid(_) => StatusCode::BAD_REQUEST,
+            ModelError::InUse(_) => StatusCode::CONFLICT,
+            ModelError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        ApiError::new(status, error.to_string())
+    }
+}
+
+impl From<GenerateError> for ApiError {
+    fn from(error: GenerateError) -> ApiError {
+        let status = match &error {
+            GenerateError::Model { .. } => StatusCode::NOT_FOUND,
+            GenerateError::Request(_) | GenerateError::NoTools { .. } | GenerateError::ContextOverflow { .. } => {
+                StatusCode::BAD_REQUEST
+            }
+            GenerateError::Busy { retry_after, .. } => return ApiError::busy(*retry_after),
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        ApiError::new(status, error.to_string())
+    }
+}

@@ -1,0 +1,280 @@
+//! Which requests are let in.
+//!
+//! A page from elsewhere, open in a browser on this machine, can send requests to a server on it: directly, or under a
+//! name of its own that it lets point here (DNS rebinding). So a request must ask for a name that is this server's own,
+//! must not come from another page, and must say that its body is JSON, which a page may not do without asking first.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use hone_protocol::{OwnerId, hexadecimal};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::Shared;
+use crate::clients::{Client, Peer};
+use crate::error::ApiError;
+use crate::page;
+use crate::shapes::template;
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// The hash of a key that lets requests in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyHash([u8; 32]);
+
+impl<'de> Deserialize<'de> for KeyHash {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        KeyHash::parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is not a SHA-256 hash in hexadecimal")))
+    }
+}
+
+impl KeyHash {
+    /// The hash that 64 hexadecimal digits stand for.
+    fn parse(text: &str) -> Option<KeyHash> {
+        let digits: Vec<u8> =
+            text.chars().map(|digit| digit.to_digit(16).map(|digit| digit as u8)).collect::<Option<_>>()?;
+        let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+        (digits.len() == 64).then(|| bytes.try_into().ok().map(KeyHash)).flatten()
+    }
+
+    /// The hash in hexadecimal.
+    pub fn to_hexadecimal(&self) -> String {
+        hexadecimal(self.0)
+    }
+
+    /// The hash of `key`.
+    pub fn of(key: &str) -> KeyHash {
+        KeyHash(Sha256::digest(key).into())
+    }
+
+    /// Names the key wherever something belongs to it: the first half of its hash.
+    fn owner(&self) -> OwnerId {
+        let bits = self.0[..16].iter().fold(0, |bits, byte| bits << 8 | u128::from(*byte));
+        OwnerId::from_bits(bits)
+    }
+
+    /// Whether this is the hash of a key; takes the same time wherever they differ.
+    fn is_of(&self, key: &str) -> bool {
+        let KeyHash(other) = KeyHash::of(key);
+        std::iter::zip(self.0, other).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
+    }
+}
+
+/// A socket that requests come in through.
+#[derive(Clone)]
+pub(crate) struct Guarded {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) address: SocketAddr,
+}
+
+/// Lets a request through, or says why not.
+pub(crate) async fn check(State(guarded): State<Guarded>, mut request: Request, next: Next) -> Response {
+    match client(&guarded, &request) {
+        Ok(client) => {
+            request.extensions_mut().insert(client);
+            next.run(request).await
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Who sends a request that is let in.
+fn client(guarded: &Guarded, request: &Request) -> Result<Client, ApiError> {
+    let (method, headers) = (request.method(), request.headers());
+    let Guarded { shared, address } = guarded;
+    let settings = &shared.settings;
+    let forbidden = |reason: &str| Err(ApiError::new(StatusCode::FORBIDDEN, reason));
+    let own = Names { address: *address, hosts: &settings.hosts };
+    if !single(headers, &header::HOST).is_some_and(|host| own.has(host)) {
+        return forbidden("this server does not answer to the name in the header Host: name it in server.hosts");
+    }
+    if headers.contains_key(header::ORIGIN) && !single(headers, &header::ORIGIN).is_some_and(|it| own.has_origin(it)) {
+        return forbidden("pages of other origins may not use this server");
+    }
+    if headers.get(SEC_FETCH_SITE).is_some_and(|site| site != "same-origin" && site != "none") {
+        return forbidden("pages of other sites may not use this server");
+    }
+    let owner = key(headers).and_then(|key| owner(&settings.keys, key));
+    let needs_key = !settings.keys.is_empty() && !page::is_file(request.uri().path());
+    if needs_key && owner.is_none() {
+        return Err(ApiError::new(StatusCode::UNAUTHORIZED, "a valid API key is needed: Authorization: Bearer KEY"));
+    }
+    if method == Method::POST && !is_json(headers) && !is_refused_by_router(shared, request) {
+        let what = "the header Content-Type must be application/json";
+        return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, what));
+    }
+    let address = request.extensions().get::<Peer>().map_or(address.ip(), |Peer(peer)| *peer);
+    Ok(owner.map_or(Client::Address(address), Client::Key))
+}
+
+/// Whether a path is known not to take POST, which the router tells the client.
+fn is_refused_by_router(shared: &Shared, request: &Request) -> bool {
+    let path = request.extensions().get::<MatchedPath>();
+    path.is_some_and(|path| takes_no_post(&shared.document, path.as_str()))
+}
+
+/// The value of a header that occurs once.
+fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?.to_str().ok()?;
+    values.next().is_none().then_some(value)
+}
+
+fn key(headers: &HeaderMap) -> Option<&str> {
+    let bearer = single(headers, &header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
+    bearer.or_else(|| single(headers, &HeaderName::from_static("x-api-key")))
+}
+
+/// The owner of what is asked with a key that is known. It is compared with all keys, so that the time does not say which
+/// one is meant.
+fn owner(keys: &[KeyHash], key: &str) -> Option<OwnerId> {
+    keys.iter().fold(None, |found, known| if known.is_of(key) { Some(known.owner()) } else { found })
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = single(headers, &header::CONTENT_TYPE).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("application/json")
+}
+
+/// The names that a server answers to.
+struct Names<'a> {
+    address: SocketAddr,
+    hosts: &'a [String],
+}
+
+impl Names<'_> {
+    /// Whether a name with its port is this server's.
+    fn has(&self, host: &str) -> bool {
+        let (name, port) = match host.rsplit_once(':') {
+            Some((name, port)) if !host.ends_with(']') => (name, port),
+            _ => (host, ""),
+        };
+        let is_own_port = match port {
+            "" => !host.ends_with(':') && self.address.port() == 80,
+            _ => port == self.address.port().to_string(),
+        };
+        is_own_port && self.is_name(name)
+    }
+
+    /// Whether an origin is a page of this server.
+    fn has_origin(&self, origin: &str) -> bool {
+        ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme).is_some_and(|host| self.has(host)))
+    }
+
+    fn is_name(&self, name: &str) -> bool {
+        self.hosts.iter().any(|own| own.eq_ignore_ascii_case(name)) || self.is_own_name(name)
+    }
+
+    fn is_own_name(&self, name: &str) -> bool {
+        let ip = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name).parse::<IpAddr>();
+        match ip {
+            // Only the usual way to write it: other ways are no names of this server.
+            Ok(IpAddr::V4(ip)) if ip.to_string() == name => ip.is_loopback() || self.address.ip() == IpAddr::V4(ip),
+            Ok(IpAddr::V6(ip)) if format!("[{ip}]") == name => ip.is_loopback() || self.address.ip() == IpAddr::V6(ip),
+            Ok(_) => false,
+            Err(_) => name.eq_ignore_ascii_case("localhost"),
+        }
+    }
+}
+
+/// Whether a path of the router is documented, and takes no POST.
+fn takes_no_post(document: &Value, path: &str) -> bool {
+    document["paths"].get(template(path)).is_some_and(|item| item.get("post").is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names<'static> {
+        Names { address: SocketAddr::from(([127, 0, 0, 1], 11435)), hosts: &[] }
+    }
+
+    #[test]
+    fn own_names_are_let_in() {
+        for host in ["localhost:11435", "LOCALHOST:11435", "127.0.0.1:11435", "[::1]:11435"] {
+            assert!(names().has(host), "{host}");
+        }
+        let hosts = vec!["grader.lan".to_owned()];
+        let names = Names { address: SocketAddr::from(([192, 168, 0, 7], 80)), hosts: &hosts };
+        for host in ["grader.lan", "grader.lan:80", "192.168.0.7", "localhost"] {
+            assert!(names.has(host), "{host}");
+        }
+        let hosts = vec!["192.168.0.7".to_owned()];
+        let everywhere = Names { address: SocketAddr::from(([0, 0, 0, 0], 11435)), hosts: &hosts };
+        assert!(everywhere.has("192.168.0.7:11435") && !everywhere.has("192.168.0.8:11435"));
+    }
+
+    #[test]
+    fn foreign_names_and_other_spellings_are_not() {
+        let foreign = [
+            "",
+            ":",
+            ":11435",
+            "localhost",
+            "localhost:",
+            "localhost:80",
+            "localhost:011435",
+            "localhost:+11435",
+            "localhost:11435 ",
+            " localhost:11435",
+            "localhost.:11435",
+            "localhost.evil.example:11435",
+            "evil.example:11435",
+            "evil.example",
+            "localhost:11435@evil.example",
+            "user@localhost:11435",
+            "localhost:11435/",
+            "localhost:11435:11435",
+            "http://localhost:11435",
+            "127.0.0.1.nip.example:11435",
+            "127.1:11435",
+            "2130706433:11435",
+            "0x7f000001:11435",
+            "0177.0.0.1:11435",
+            "127.0.0.1.:11435",
+            "0.0.0.0:11435",
+            "10.0.0.1:11435",
+            "192.168.0.7:11435",
+            "[::]:11435",
+            "[0:0:0:0:0:0:0:1]:11435",
+            "[::ffff:127.0.0.1]:11435",
+            "[::1%lo]:11435",
+            "::1:11435",
+            "[::1]",
+            "[localhost]:11435",
+            "127.0.0.1%00.evil.example:11435",
+            "localhost\t:11435",
+            "xn--localhost-:11435",
+        ];
+        for host in foreign {
+            assert!(!names().has(host), "{host:?}");
+        }
+        for origin in ["null", "", "http://evil.example", "http://localhost:11435.evil.example", "file://"] {
+            assert!(!names().has_origin(origin), "{origin:?}");
+        }
+        for origin in ["https://evil.example:11435", "http://localhost", "ftp://localhost:11435", "localhost:11435"] {
+            assert!(!names().has_origin(origin), "{origin:?}");
+        }
+        assert!(names().has_origin("http://localhost:11435"));
+    }
+
+    #[test]
+    fn a_key_is_known_by_its_hash() {
+        let keys = [KeyHash::of("one"), KeyHash::of("two")];
+        assert_eq!(["one", "two"].map(|key| owner(&keys, key)), [Some(keys[0].owner()), Some(keys[1].owner())]);
+        assert_ne!(owner(&keys, "one"), owner(&keys, "two"));
+        assert_eq!((owner(&keys, "three"), owner(&[], "")), (None, None));
+        assert_eq!(KeyHash::parse(&keys[0].to_hexadecimal()).as_ref(), Some(&keys[0]));
+        assert_eq!((KeyHash::parse("ab"), KeyHash::parse(&"x".repeat(64))), (None, None));
+    }
+}

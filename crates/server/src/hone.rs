@@ -1,0 +1,58 @@
+//! hone's own API: what the page and scripts need besides the APIs that clients already speak.
+
+mod badge;
+mod chat;
+mod conversations;
+mod critique;
+mod events;
+mod graph;
+mod memory;
+mod report;
+mod sessions;
+mod shapes;
+mod status;
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::Shared;
+use crate::error::ApiError;
+
+pub(crate) use self::sessions::Sessions;
+
+/// Its paths.
+pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
+    OpenApiRouter::default()
+        .routes(routes!(chat::ask))
+        .routes(routes!(conversations::list))
+        .routes(routes!(conversations::show, conversations::rename, conversations::remove))
+        .routes(routes!(conversations::switch))
+        .routes(routes!(conversations::export))
+        .routes(routes!(chat::stop))
+        .routes(routes!(critique::show))
+        .routes(routes!(events::follow))
+        .routes(routes!(critique::rate))
+        .routes(routes!(status::judges))
+        .routes(routes!(memory::search))
+        .routes(routes!(memory::show, memory::forget))
+        .routes(routes!(status::models))
+        .routes(routes!(status::processes))
+        .routes(routes!(status::render))
+        .routes(routes!(report::show))
+}
+
+/// Runs what may wait for the disk, without holding up other requests.
+///
+/// # Errors
+/// When it fails.
+async fn blocking<T: Send + 'static, E: Into<ApiError> + Send + 'static>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, ApiError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done.map_err(Into::into),
+        Err(_) => Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the request failed")),
+    }
+}

@@ -1,0 +1,284 @@
+//! The saved conversations: those of the page and of the terminal.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response as HttpResponse};
+use hone_protocol::BranchPlace;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::{IntoParams, ToSchema};
+
+use super::critique::Judged;
+use super::shapes::{HoneConversation, HoneConversations, HoneExport, HoneRemoved, HoneRenamed};
+use super::{Sessions, blocking};
+use crate::Shared;
+use crate::clients::Client;
+use crate::conversation::parsed;
+use crate::error::ApiError;
+use crate::markup::html_of;
+use crate::saved::{ConversationEntry, ConversationError, Conversations, SavedConversation, SavedExchange};
+
+/// Which conversations are listed.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Search {
+    /// Only those with this text in the name, a question or an answer, ignoring case.
+    #[serde(default)]
+    search: String,
+}
+
+/// All conversations, the most recently written first.
+#[utoipa::path(
+    get,
+    path = "/hone/v1/conversations",
+    tag = "hone",
+    params(Search),
+    responses((status = OK, body = HoneConversations), (status = BAD_REQUEST))
+)]
+pub(super) async fn list(
+    State(shared): State<Arc<Shared>>,
+    client: Client,
+    Query(Search { search }): Query<Search>,
+) -> Result<Json<Value>, ApiError> {
+    let conversations = shared.conversations_of(client);
+    let found = blocking(move || matching(&*conversations, &search.to_lowercase())).await?;
+    Ok(Json(json!({"conversations": found})))
+}
+
+/// The conversations with this text in the name, a question or an answer, each with its title.
+fn matching(conversations: &dyn Conversations, text: &str) -> Result<Vec<Value>, ConversationError> {
+    let holds = |of: &str| of.to_lowercase().contains(text);
+    let is_in = |exchange: &SavedExchange| holds(&exchange.question) || holds(&exchange.answer);
+    let entry = |ConversationEntry { name, written }| {
+        // One that cannot be read is found by its name.
+        let conversation = conversations.load(&name).unwrap_or_default();
+        let is_found = holds(&name) || conversation.exchanges.all().any(is_in);
+        is_found.then(|| json!({"name": name, "title": conversation.title(&name), "written": written}))
+    };
+    Ok(conversations.list()?.into_iter().filter_map(entry).collect())
+}
+
+/// A conversation with the grades of its answers.
+#[utoipa::path(
+    get,
+    path = "/hone/v1/conversations/{name}",
+    tag = "hone",
+    params(("name" = String, Path)),
+    responses((status = OK, body = HoneConversation), (status = NOT_FOUND))
+)]
+pub(super) async fn show(
+    State(shared): State<Arc<Shared>>,
+    client: Client,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    blocking(move || shown(&shared, client, &name).map(Json)).await
+}
+
+/// The branch of a conversation that is shown, with the grades of its answers.
+fn shown(shared: &Shared, client: Client, name: &str) -> Result<Value, ApiError> {
+    let conversation = shared.conversations_of(client).load(name)?;
+    let SavedConversation { model, system, exchanges } = &conversation;
+    let judged = |(index, exchange): (usize, &SavedExchange)| {
+        let mut object = exchange_json(exchange, exchanges.place(index));
+        if let Some(id) = exchange.query_id {
+            // What cannot be read of memory is not shown; the conversation is.
+            object["grade"] = Judged::known(shared, client, id).unwrap_or_default().to_json(id);
+            object["rating"] = object["grade"]["rating"].take();
+        }
+        object
+    };
+    let judged: Vec<Value> = exchanges.shown().enumerate().map(judged).collect();
+    let title = conversation.title(name);
+    Ok(json!({"name": name, "title": title, "model": model, "system": system, "exchanges": judged}))
+}
+
+/// Another branch.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = HoneSwitching)]
+struct Switching {
+    /// How many exchanges come before the one that begins it.
+    index: usize,
+    /// Its number among the branches that begin there, from 1.
+    number: usize,
+}
+
+/// Shows another branch of a conversation, which later questions then continue.
+#[utoipa::path(
+    post,
+    path = "/hone/v1/conversations/{name}/branch",
+    tag = "hone",
+    params(("name" = String, Path)),
+    request_body = Switching,
+    responses((status = OK, body = HoneConversation), (status = NOT_FOUND), (status = CONFLICT))
+)]
+pub(super) async fn switch(
+    State(shared): State<Arc<Shared>>,
+    client: Client,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<Json<Value>, ApiError> {
+    let Switching { index, number } = parsed(&body)?;
+    change(&shared, client, name.clone(), move |conversations, name| {
+        let mut conversation = conversations.load(name)?;
+        if !conversation.exchanges.switch(index, number) {
+            return Err(ConversationError::Branch { index, number });
+        }
+        conversations.save(name, conversation)
+    })
+    .await?;
+    blocking(move || shown(&shared, client, &name).map(Json)).await
+}
+
+/// An exchange as the page shows it, with its place among its branches.
+pub(super) fn exchange_json(exchange: &SavedExchange, place: Option<BranchPlace>) -> Value {
+    json!({
+        "branch": place,
+        "question": exchange.question,
+        "answer": exchange.answer,
+        "thinking": exchange.thinking,
+        "html": html_of(&exchange.answer),
+        "model": exchange.model,
+        "finish_reason": exchange.finish_reason,
+        "timings": exchange.timings,
+        "query_id": exchange.query_id,
+    })
+}
+
+/// A new name.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = HoneRenaming)]
+struct Renaming {
+    name: String,
+}
+
+/// Gives a conversation another name.
+#[utoipa::path(
+    patch,
+    path = "/hone/v1/conversations/{name}",
+    tag = "hone",
+    params(("name" = String, Path)),
+    request_body = Renaming,
+    responses((status = OK, body = HoneRenamed), (status = NOT_FOUND), (status = CONFLICT))
+)]
+pub(super) async fn rename(
+    State(shared): State<Arc<Shared>>,
+    client: Client,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<Json<Value>, ApiError> {
+    let Renaming { name: new_name } = parsed(&body)?;
+    let renamed = new_name.clone();
+    change(&shared, client, name, move |conversations, name| conversations.rename(name, &new_name)).await?;
+    Ok(Json(json!({"name": renamed})))
+}
+
+/// Removes a conversation.
+#[utoipa::path(
+    delete,
+    path = "/hone/v1/conversations/{name}",
+    tag = "hone",
+    params(("name" = String, Path)),
+    responses((status = OK, body = HoneRemoved), (status = NOT_FOUND), (status = CONFLICT))
+)]
+pub(super) async fn remove(
+    State(shared): State<Arc<Shared>>,
+    client: Client,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    change(&shared, client, name, |conversations, name| conversations.remove(name)).await?;
+    Ok(Json(json!({"removed": true})))
+}
+
+/// Changes a conversation in which nothing is being answered.
+async fn change(
+    shared: &Shared,
+    client: Client,
+    name: String,
+    change: impl FnOnce(&dyn Conversations, &str) -> Result<(), ConversationError> + Send + 'static,
+) -> Result<(), ApiError> {
+    let busy = || ApiError::new(StatusCode::CONFLICT, "a question of this conversation is being answered");
+    // The session belongs to the name and is closed here.
+    let turn = Sessions::begin(&shared.sessions, &(client.owner(), name.clone())).ok_or_else(busy)?;
+    let conversations = shared.conversations_of(client);
+    let changed = blocking(move || change(&*conversations, &name)).await;
+    drop(turn);
+    changed
+}
+
+/// The form of an export.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Export {
+    #[serde(default)]
+    #[param(inline)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Format {
+    #[default]
+    Markdown,
+    Json,
+}
+
+/// A conversation as a file.
+#[utoipa::path(
+    get,
+    path = "/hone/v1/conversations/{name}/export",
+    tag = "hone",
+    params(("name" = String, Path), Export),
+    responses(
+        (status = OK, content((HoneExport = "application/json"), (String = "text/markdown"))),
+        (status = NOT_FOUND),
+        (status = BAD_REQUEST)
+    )
+)]
+pub(super) async fn export(
+    State(shared): State<Arc<Shared>>,
+    client: Client,
+    Path(name): Path<String>,
+    Query(Export { format }): Query<Export>,
+) -> Result<HttpResponse, ApiError> {
+    let (conversations, of_name) = (shared.conversations_of(client), name.clone());
+    let conversation = blocking(move || conversations.load(&of_name)).await?;
+    let (kind, text) = match format {
+        Format::Markdown => ("text/markdown; charset=utf-8", markdown(&name, &conversation)),
+        Format::Json => ("application/json", as_json(&name, &conversation).to_string()),
+    };
+    let headers = [
+        (header::CONTENT_TYPE, kind),
+        (header::CONTENT_DISPOSITION, "attachment"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    Ok((headers, text).into_response())
+}
+
+fn markdown(name: &str, conversation: &SavedConversation) -> String {
+    let mut text = format!("# {}\n", conversation.title(name));
+    for SavedExchange { question, answer, model, .. } in conversation.exchanges.shown() {
+        // Writing to a text cannot fail.
+        let _ = write!(text, "\n## You\n\n{}\n\n## {model}\n\n{}\n", question.trim_end(), answer.trim_end());
+    }
+    text
+}
+
+fn as_json(name: &str, conversation: &SavedConversation) -> Value {
+    let exchange = |exchange: &SavedExchange| {
+        json!({
+            "question": exchange.question,
+            "answer": exchange.answer,
+            "model": exchange.model,
+            "query_id": exchange.query_id,
+        })
+    };
+    let exchanges: Vec<Value> = conversation.exchanges.shown().map(exchange).collect();
+    json!({"name": name, "model": conversation.model, "system": conversation.system, "exchanges": exchanges})
+}

@@ -1,0 +1,201 @@
+//! The shapes of the responses of hone's own API.
+
+use serde_json::Value;
+
+use crate::shapes::{anything, documented, flag, list, map, nullable, number, object, one_of, open, text, whole};
+
+documented! {
+    /// Whether there was an answer in progress, which is stopped.
+    HoneStopped = object([("stopped", flag())], []);
+    /// Whether there was something, which is removed.
+    HoneRemoved = object([("removed", flag())], []);
+    /// A new name.
+    HoneRenamed = object([("name", text())], []);
+    /// Saved conversations, the most recently written first.
+    HoneConversations = object([("conversations", list(conversation()))], []);
+    /// A conversation with the grades of its answers.
+    HoneConversation = object(
+        [
+            ("name", text()),
+            ("title", text()),
+            ("model", text()),
+            ("system", text()),
+            ("exchanges", list(exchange())),
+        ],
+        [],
+    );
+    /// A conversation as a file.
+    HoneExport = object(
+        [("name", text()), ("model", text()), ("system", text()), ("exchanges", list(exported()))],
+        [],
+    );
+    /// A grade, or what is known of one that is pending.
+    HoneCritique = critique();
+    /// A rating that is published.
+    HoneRated = object([("query_id", text()), ("rating", rating())], []);
+    /// Good or bad.
+    HoneRating = rating();
+    /// The judges with their marks.
+    HoneJudges = object([("judges", list(map(anything())))], []);
+    /// Engrams.
+    HoneEngrams = object([("engrams", list(engram([], [("similarity", number())])))], []);
+    /// Everything about one engram.
+    HoneEngram = engram([("html", text()), ("fields", nullable(map(anything())))], []);
+    /// The installed models, and the one that answers by default.
+    HoneModels = object([("default", text()), ("models", list(model())), ("respondent_b", respondent_b())], []);
+    /// The running hone processes.
+    HoneProcesses = object(
+        [("version", text()), ("grades", flag()), ("grades_due", whole()), ("processes", list(map(anything())))],
+        [],
+    );
+    /// Markdown as HTML.
+    HoneRendered = object([("html", text())], []);
+    /// Figures about the quality of the answers, and graphs of them.
+    HoneReport = object(
+        [
+            ("judges", list(judge())),
+            ("trend", nullable(trend())),
+            ("win_rates", nullable(win_rates())),
+            ("statistics", map(anything())),
+        ],
+        [],
+    );
+}
+
+fn critique() -> Value {
+    open([
+        ("query_id", text()),
+        ("status", one_of(&["pending", "graded", "ungraded"])),
+        ("score", nullable(score())),
+        ("badge", nullable(badge())),
+        ("rating", nullable(rating())),
+        ("comparison", nullable(comparison())),
+        ("is_comparing", flag()),
+        ("other", nullable(other())),
+        ("other_failure", nullable(text())),
+    ])
+}
+
+fn comparison() -> Value {
+    object(
+        [
+            ("winner", nullable(one_of(&["A", "B"]))),
+            ("consistent", flag()),
+            ("reason", text()),
+            ("by", text()),
+            ("failure", nullable(text())),
+        ],
+        [],
+    )
+}
+
+fn other() -> Value {
+    object(
+        [
+            ("query_id", nullable(text())),
+            ("answer", text()),
+            ("html", text()),
+            ("model", text()),
+            ("temperature", number()),
+            ("grade", grade()),
+        ],
+        [],
+    )
+}
+
+fn score() -> Value {
+    serde_json::json!({"type": "integer", "minimum": 1, "maximum": 5})
+}
+
+fn rating() -> Value {
+    one_of(&["good", "bad"])
+}
+
+fn kind() -> Value {
+    one_of(&["episodic", "fact"])
+}
+
+fn badge() -> Value {
+    object([("mark", text()), ("text", text()), ("tone", one_of(&["good", "fair", "poor"])), ("color", text())], [])
+}
+
+fn grade() -> Value {
+    open([("score", nullable(score())), ("badge", nullable(badge()))])
+}
+
+fn conversation() -> Value {
+    object([("name", text()), ("title", text()), ("written", whole())], [])
+}
+
+fn exchange() -> Value {
+    object(
+        [
+            ("branch", nullable(branch())),
+            ("question", text()),
+            ("answer", text()),
+            ("thinking", text()),
+            ("html", text()),
+            ("model", text()),
+            ("finish_reason", nullable(text())),
+            ("timings", map(number())),
+            ("query_id", nullable(text())),
+        ],
+        [("grade", critique()), ("rating", nullable(rating()))],
+    )
+}
+
+/// The place of an exchange among those that begin a branch there.
+fn branch() -> Value {
+    object([("number", whole()), ("count", whole())], [])
+}
+
+fn exported() -> Value {
+    object([("question", text()), ("answer", text()), ("model", text()), ("query_id", nullable(text()))], [])
+}
+
+/// An engram with these keys, and perhaps others.
+fn engram<const N: usize, const M: usize>(more: [(&str, Value); N], optional: [(&str, Value); M]) -> Value {
+    let keys = [
+        ("query_id", text()),
+        ("kind", kind()),
+        ("at", whole()),
+        ("query", text()),
+        ("answer", text()),
+        ("model", text()),
+        ("grade", grade()),
+        ("rating", nullable(rating())),
+    ];
+    object(keys.into_iter().chain(more), optional)
+}
+
+fn model() -> Value {
+    object([("name", text()), ("bytes", whole()), ("installed", whole())], [])
+}
+
+fn respondent_b() -> Value {
+    object([("is_on", flag()), ("model", text()), ("temperature", number())], [])
+}
+
+fn judge() -> Value {
+    object(
+        [
+            ("judge", text()),
+            ("rubric", text()),
+            ("scored", whole()),
+            ("mean_score", nullable(number())),
+            ("scores", list(whole())),
+            ("svg", text()),
+        ],
+        [],
+    )
+}
+
+fn win_rates() -> Value {
+    let rate = object([("of", text()), ("compared", whole()), ("won", whole())], []);
+    object([("rates", list(rate)), ("svg", text())], [])
+}
+
+fn trend() -> Value {
+    let point = object([("at", whole()), ("score", score())], []);
+    object([("judge", text()), ("points", list(point)), ("svg", text())], [])
+}

@@ -1,0 +1,93 @@
+//! What the program is doing, and small things that the page needs.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use hone_memory::Whose;
+use hone_protocol::with_causes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::blocking;
+use super::shapes::{HoneJudges, HoneModels, HoneProcesses, HoneRendered};
+use crate::clients::Client;
+use crate::conversation::parsed;
+use crate::error::ApiError;
+use crate::markup::html_of;
+use crate::{ModelInfo, ServerSettings, Shared};
+
+/// The installed models, and the one that answers by default.
+#[utoipa::path(get, path = "/hone/v1/models", tag = "hone", responses((status = OK, body = HoneModels)))]
+pub(super) async fn models(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, ApiError> {
+    let model = |model: &ModelInfo| json!({"name": model.name, "bytes": model.bytes, "installed": model.installed});
+    let models: Vec<Value> = shared.on_models(|models| models.list()).await?.iter().map(model).collect();
+    let ServerSettings { respondent_b, model_b, temperature_b, .. } = &shared.settings;
+    Ok(Json(json!({
+        "default": shared.parts.models.default_name(),
+        "models": models,
+        "respondent_b": {"is_on": respondent_b, "model": model_b, "temperature": temperature_b},
+    })))
+}
+
+/// The running hone processes with their models and queues, and the answers whose grades are due.
+#[utoipa::path(get, path = "/hone/v1/ps", tag = "hone", responses((status = OK, body = HoneProcesses)))]
+pub(super) async fn processes(State(shared): State<Arc<Shared>>, client: Client) -> Result<Json<Value>, ApiError> {
+    reported(shared, move |shared| {
+        let processes = shared.parts.reporter.processes()?;
+        let grades = shared.parts.expected.grades;
+        let grades_due = grades_due(shared, client.whose())?;
+        Ok(json!({
+            "version": shared.parts.version,
+            "grades": grades,
+            "grades_due": grades_due,
+            "processes": processes,
+        }))
+    })
+    .await
+}
+
+/// The answers in memory whose grades are due.
+fn grades_due(shared: &Shared, whose: Whose) -> Result<usize, String> {
+    let Some(memory) = &shared.parts.memory else { return Ok(0) };
+    let backlog = memory.store.backlog().map_err(|error| with_causes(&error))?;
+    Ok(backlog.iter().filter(|entry| entry.due.grade && whose.includes(entry.owner)).count())
+}
+
+/// The judges with their marks.
+#[utoipa::path(get, path = "/hone/v1/judges", tag = "hone", responses((status = OK, body = HoneJudges)))]
+pub(super) async fn judges(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, ApiError> {
+    reported(shared, |shared| Ok(json!({"judges": shared.parts.reporter.judges()?}))).await
+}
+
+async fn reported(
+    shared: Arc<Shared>,
+    report: impl FnOnce(&Shared) -> Result<Value, String> + Send + 'static,
+) -> Result<Json<Value>, ApiError> {
+    let failed = |reason| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, reason);
+    blocking(move || report(&shared).map(Json).map_err(failed)).await
+}
+
+/// A text.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = HoneRendering)]
+struct Rendering {
+    markdown: String,
+}
+
+/// Markdown as HTML that a page may show.
+#[utoipa::path(
+    post,
+    path = "/hone/v1/render",
+    tag = "hone",
+    request_body = Rendering,
+    responses((status = OK, body = HoneRendered))
+)]
+pub(super) async fn render(body: Bytes) -> Result<Json<Value>, ApiError> {
+    let Rendering { markdown } = parsed(&body)?;
+    Ok(Json(json!({"html": html_of(&markdown)})))
+}

@@ -1,0 +1,124 @@
+//! What is said on the bus, for clients that listen to the server: the latest messages, and those that follow. Pieces of
+//! answers are left out, as they are in the event log.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hone_agents::Exchange;
+use hone_bus::{Bus, Mailbox, Overload, Subscription};
+use hone_protocol::{Envelope, OwnerId, QueryId, Subject};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, watch};
+
+/// The latest messages that are kept, and the most that a client may leave unread.
+const KEPT: usize = 1024;
+
+/// How many messages may wait for the hub, which does no work with them.
+const WAITING: usize = 16_384;
+
+/// The latest messages of the bus.
+pub(crate) struct Hub {
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Oldest first.
+    latest: VecDeque<Arc<Envelope>>,
+    /// `None` once the server stops.
+    sender: Option<broadcast::Sender<Arc<Envelope>>>,
+}
+
+impl State {
+    fn latest_of(&self, owner: Option<OwnerId>) -> impl Iterator<Item = &Arc<Envelope>> {
+        self.latest.iter().filter(move |envelope| envelope.owner == owner)
+    }
+}
+
+/// What a client hears: what was said last, and what follows on it without a gap.
+pub(crate) struct Heard {
+    /// The latest messages, oldest first.
+    pub(crate) latest: Vec<Arc<Envelope>>,
+    /// What follows; it ends when the server stops, and for a client that leaves too much unread.
+    pub(crate) news: News,
+}
+
+/// What is said from now on about an owner's questions.
+pub(crate) struct News {
+    owner: Option<OwnerId>,
+    all: broadcast::Receiver<Arc<Envelope>>,
+}
+
+impl News {
+    /// The next message.
+    ///
+    /// # Errors
+    /// When the server stops, or messages were missed.
+    pub(crate) async fn next(&mut self) -> Result<Arc<Envelope>, RecvError> {
+        loop {
+            let envelope = self.all.recv().await?;
+            if envelope.owner == self.owner {
+                return Ok(envelope);
+            }
+        }
+    }
+}
+
+impl Hub {
+    /// A hub that has heard nothing.
+    pub(crate) fn new() -> Hub {
+        let sender = Some(broadcast::Sender::new(KEPT));
+        Hub { state: Mutex::new(State { latest: VecDeque::new(), sender }) }
+    }
+
+    /// The mailbox that the hub listens to.
+    pub(crate) fn mailbox(bus: &Bus) -> Mailbox {
+        let subjects = Subject::ALL.iter().copied().filter(|subject| *subject != Subject::ResponseChunk).collect();
+        let (name, overload) = ("hub".to_owned(), Overload::DropOldest);
+        bus.subscribe(Subscription { name, subjects, sessions: None, capacity: WAITING, overload })
+    }
+
+    /// Listens until `stop` becomes true, which ends what clients hear.
+    pub(crate) async fn listen(&self, mailbox: Mailbox, mut stop: watch::Receiver<bool>) {
+        let listening = async {
+            while let Some(envelope) = poll_fn(|context| mailbox.poll_next(context)).await {
+                self.take(envelope);
+            }
+        };
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => {}
+            () = listening => {}
+        }
+        self.lock().sender = None;
+    }
+
+    /// What was said last about an owner's questions, and what follows; `None` once the server stops.
+    pub(crate) fn hear(&self, owner: Option<OwnerId>) -> Option<Heard> {
+        let state = self.lock();
+        let news = state.sender.as_ref()?.subscribe();
+        Some(Heard { latest: state.latest_of(owner).cloned().collect(), news: News { owner, all: news } })
+    }
+
+    /// What the latest messages say about a question of an owner.
+    pub(crate) fn exchange(&self, owner: Option<OwnerId>, id: QueryId) -> Exchange {
+        let mut exchange = Exchange::new(id);
+        for envelope in self.lock().latest_of(owner) {
+            exchange.take(envelope);
+        }
+        exchange
+    }
+
+    fn take(&self, envelope: Arc<Envelope>) {
+        let mut state = self.lock();
+        if state.latest.len() == KEPT {
+            state.latest.pop_front();
+        }
+        state.latest.push_back(Arc::clone(&envelope));
+        // Nobody may listen.
+        let _ = state.sender.as_ref().map(|sender| sender.send(envelope));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,381 @@
+//! HTTP: the APIs that clients already speak, hone's own, and the web page.
+//!
+//! A request becomes a question on the bus, as one from the terminal does: it is asked through an
+//! [`Asker`](hone_agents::Asker) of its own and folded by an [`Exchange`](hone_agents::Exchange). So it is answered,
+//! remembered and graded by the same agents. A client that goes away drops its asker, which ends the answer within one
+//! token.
+//!
+//! The server is safe on a machine where a browser runs: its guard refuses requests of foreign pages and for foreign
+//! names.
+
+mod answering;
+mod anthropic;
+mod bodies;
+mod clients;
+mod connections;
+mod conversation;
+mod counting;
+mod effort;
+mod embedding;
+mod error;
+mod guard;
+mod hone;
+mod hub;
+mod markup;
+mod metrics;
+mod models;
+mod ollama;
+mod openai;
+mod openapi;
+mod operators;
+mod page;
+mod pulls;
+mod saved;
+mod settings;
+mod shapes;
+mod streams;
+mod tool_choice;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::StatusCode;
+use axum::middleware::{from_fn, from_fn_with_state};
+use hone_agents::{Expected, Recaller};
+use hone_bus::Bus;
+use hone_memory::MemoryStore;
+use hone_protocol::{Generate, OwnerId, SamplingOptions};
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use clients::{Client, ClientStreams};
+use connections::Limits;
+use error::ApiError;
+use hone::Sessions;
+use hub::Hub;
+use metrics::Metrics;
+use openai::{KeptResponses, RunningResponses};
+use pulls::Pulls;
+
+pub use guard::KeyHash;
+pub use models::{LoadedModel, ModelDescription, ModelDetails, ModelError, ModelInfo, ModelKind, Models, PullStep};
+pub use openapi::openapi_document;
+pub use saved::{ConversationEntry, ConversationError, Conversations, SavedConversation, SavedExchange};
+pub use settings::{InvalidSettings, ServerSettings};
+
+/// When a client may try again that found no room.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+/// How often a server that stops looks whether the last answer has ended.
+const LOOK: Duration = Duration::from_millis(20);
+/// Batches of texts that are embedded at once.
+const MOST_EMBEDDED_BATCHES: usize = 2;
+/// Threads that wait for files or for a model at once.
+const MOST_LOOKUPS: usize = 16;
+
+/// What a server serves.
+pub struct ServerParts {
+    /// The bus of the agents that answer.
+    pub bus: Bus,
+    /// What follows every question if nothing goes wrong.
+    pub expected: Expected,
+    /// The models.
+    pub models: Arc<dyn Models>,
+    /// The generator of the agents: it counts the tokens of prompts.
+    pub generator: Arc<dyn Generate>,
+    /// The folder in which responses are kept that clients may refer to later.
+    pub responses: PathBuf,
+    /// The memory, if answers are remembered.
+    pub memory: Option<ServedMemory>,
+    /// The saved conversations of each owner.
+    pub conversations: ConversationsOf,
+    /// What the program knows about itself.
+    pub reporter: Arc<dyn Reporter>,
+    /// How answers are sampled where a request does not say it.
+    pub sampling: SamplingOptions,
+    /// The most tokens of an answer where a request does not say it.
+    pub max_tokens: Option<usize>,
+    /// Texts before which an answer of the page ends.
+    pub stop: Vec<String>,
+    /// The version of the program.
+    pub version: &'static str,
+}
+
+/// Finds the saved conversations of an owner: of a key, or of the person at the terminal (`None`).
+pub type ConversationsOf = Box<dyn Fn(Option<OwnerId>) -> Arc<dyn Conversations> + Send + Sync>;
+
+/// A memory that is served.
+#[derive(Clone)]
+pub struct ServedMemory {
+    /// Where engrams and events are kept.
+    pub store: MemoryStore,
+    /// What searches it by meaning, if there is an embedder.
+    pub recaller: Option<Recaller>,
+}
+
+/// What the program knows about itself, as JSON that its commands print.
+pub trait Reporter: Send + Sync {
+    /// The running hone processes: `hone ps --json`.
+    ///
+    /// # Errors
+    /// The reason, when they cannot be listed.
+    fn processes(&self) -> Result<Value, String>;
+
+    /// The judges with their marks: `hone judge list --json`.
+    ///
+    /// # Errors
+    /// The reason, when they cannot be listed.
+    fn judges(&self) -> Result<Value, String>;
+}
+
+/// What every request needs.
+struct Shared {
+    parts: ServerParts,
+    settings: ServerSettings,
+    pulls: Arc<Pulls>,
+    metrics: Metrics,
+    /// Responses that have ended.
+    responses: KeptResponses,
+    /// What describes its paths.
+    document: Value,
+    /// Responses in progress.
+    running: RunningResponses,
+    /// Room for questions in progress.
+    room: Arc<Semaphore>,
+    /// The streams of each client.
+    streams: Arc<ClientStreams>,
+    /// Turns at the embedder.
+    embedding: Arc<Semaphore>,
+    /// Turns at the store.
+    lookups: Arc<Semaphore>,
+    /// Whether it takes no more questions.
+    is_stopping: AtomicBool,
+    /// What is said on the bus.
+    hub: Hub,
+    /// The sessions of the page's conversations.
+    sessions: Arc<Sessions>,
+}
+
+impl Shared {
+    /// The state of a server that has served nothing yet.
+    fn new(settings: ServerSettings, parts: ServerParts) -> Shared {
+        Shared {
+            document: openapi_document(parts.version),
+            room: Arc::new(Semaphore::new(settings.most_questions)),
+            streams: Arc::new(ClientStreams::new(settings.most_streams)),
+            embedding: Arc::new(Semaphore::new(MOST_EMBEDDED_BATCHES)),
+            lookups: Arc::new(Semaphore::new(MOST_LOOKUPS)),
+            responses: KeptResponses::new(parts.responses.clone()),
+            running: RunningResponses::default(),
+            parts,
+            settings,
+            pulls: Arc::new(Pulls::new()),
+            metrics: Metrics::new(),
+            hub: Hub::new(),
+            sessions: Arc::default(),
+            is_stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes a place among the questions in progress.
+    ///
+    /// # Errors
+    /// When all are taken, or the server is stopping.
+    fn take_room(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        self.check_serving()?;
+        Arc::clone(&self.room).try_acquire_owned().map_err(|_| ApiError::busy(RETRY_AFTER))
+    }
+
+    /// Questions in progress, waiting ones included.
+    fn n_questions(&self) -> usize {
+        self.settings.most_questions.saturating_sub(self.room.available_permits())
+    }
+
+    /// Waits for the next turn at the embedder.
+    ///
+    /// # Errors
+    /// Never while the server exists.
+    async fn embedding_turn(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        turn(&self.embedding).await
+    }
+
+    /// Checks that questions are still taken.
+    ///
+    /// # Errors
+    /// When the server is stopping.
+    fn check_serving(&self) -> Result<(), ApiError> {
+        match self.is_stopping.load(Ordering::Relaxed) {
+            true => Err(ApiError::overloaded("the server is stopping", RETRY_AFTER)),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes no more questions, and waits until those in progress have ended.
+    async fn stop_asking(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+        // Taking all places would be counted as that many questions.
+        while self.n_questions() > 0 {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// The saved conversations of a client.
+    fn conversations_of(&self, client: Client) -> Arc<dyn Conversations> {
+        (self.parts.conversations)(client.owner())
+    }
+
+    /// The model that a request names, or the default one if it names none.
+    fn named_or_default(&self, name: String) -> String {
+        if name.is_empty() { self.parts.models.default_name() } else { name }
+    }
+
+    /// Checks that a client may ask the model of this name.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not answer questions.
+    fn check_model(&self, name: &str) -> Result<(), ApiError> {
+        match self.parts.models.kind(name) {
+            Some(ModelKind::Generator) => Ok(()),
+            Some(ModelKind::Embedder) => Err(ApiError::bad_request(format!(
+                "the model {name:?} turns texts into vectors and does not answer: send it to /v1/embeddings"
+            ))),
+            None => Err(ApiError::new(StatusCode::NOT_FOUND, format!("the model {name:?} is not installed"))),
+        }
+    }
+
+    /// Looks something up on a thread that files may hold up.
+    ///
+    /// # Errors
+    /// What the look-up failed with.
+    async fn on_models<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&dyn Models) -> Result<T, ModelError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let turn = turn(&self.lookups).await?;
+        let models = Arc::clone(&self.parts.models);
+        let work = move || {
+            let _turn = turn;
+            look(&*models)
+        };
+        tokio::task::spawn_blocking(work).await.map_err(failed)?.map_err(ApiError::from)
+    }
+}
+
+async fn turn(turns: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ApiError> {
+    Arc::clone(turns).acquire_owned().await.map_err(failed)
+}
+
+fn failed(error: impl std::error::Error) -> ApiError {
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+}
+
+/// A server that listens.
+pub struct Server {
+    main: Port,
+    /// Where Ollama's clients look for it.
+    compat: Option<Port>,
+    shared: Arc<Shared>,
+}
+
+/// A socket that it listens on.
+struct Port {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Port {
+    async fn bind(address: SocketAddr) -> std::io::Result<Port> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        Ok(Port { listener, address })
+    }
+}
+
+impl Server {
+    /// Listens on the configured addresses.
+    ///
+    /// # Errors
+    /// When one of them cannot be used; the message names it.
+    pub async fn bind(settings: ServerSettings, parts: ServerParts) -> std::io::Result<Server> {
+        let named = |address: SocketAddr| {
+            move |error: std::io::Error| {
+                std::io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+            }
+        };
+        let main = Port::bind(settings.listen).await.map_err(named(settings.listen))?;
+        let compat = match settings.compat_address() {
+            Some(address) => Some(Port::bind(address).await.map_err(named(address))?),
+            None => None,
+        };
+        Ok(Server { main, compat, shared: Arc::new(Shared::new(settings, parts)) })
+    }
+
+    /// The address that it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.main.address
+    }
+
+    /// The address where it also listens, for clients of Ollama.
+    pub fn compat_address(&self) -> Option<SocketAddr> {
+        self.compat.as_ref().map(|port| port.address)
+    }
+
+    /// Serves until `stop` becomes true. Answers in progress then have [`ServerSettings::drain`] to end; new questions
+    /// are refused, and connections as soon as the last answer has ended.
+    pub async fn serve(self, stop: watch::Receiver<bool>) {
+        let Server { main, compat, shared } = self;
+        let drain = shared.settings.drain.unwrap_or_default();
+        let _following = metrics::follow(&shared);
+        let (hub, mailbox) = (Arc::clone(&shared), Hub::mailbox(&shared.parts.bus));
+        let hub_stop = stop.clone();
+        let listening = tokio::spawn(async move { hub.hub.listen(mailbox, hub_stop).await });
+        let routes = Router::from(openapi::routes());
+        let main_routes = routes.clone().merge(page::routes());
+        let main = serve_port(main, main_routes, Arc::clone(&shared), stop.clone());
+        let compat = async {
+            if let Some(port) = compat {
+                let routes = routes.merge(operators::root_of_compat_port());
+                serve_port(port, routes, Arc::clone(&shared), stop.clone()).await;
+            }
+        };
+        tokio::select! {
+            _ = async { tokio::join!(main, compat) } => {}
+            () = drained(stop.clone(), drain) => {}
+        }
+        listening.abort();
+    }
+}
+
+/// Serves one socket until the server stops.
+async fn serve_port(port: Port, routes: Router<Arc<Shared>>, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+    let router = layered(routes, &shared, port.address);
+    let ServerSettings { most_connections, patience, .. } = shared.settings;
+    let stopped = async move {
+        let _ = stop.wait_for(|stop| *stop).await;
+        shared.stop_asking().await;
+    };
+    connections::serve(port.listener, router, Limits { most_connections, patience }, stopped).await;
+}
+
+/// Ends when the time for answers in progress is over.
+async fn drained(mut stop: watch::Receiver<bool>, drain: Duration) {
+    let _ = stop.wait_for(|stop| *stop).await;
+    tokio::time::sleep(drain).await;
+}
+
+/// The paths of a port behind what every request passes.
+fn layered(routes: Router<Arc<Shared>>, shared: &Arc<Shared>, address: SocketAddr) -> Router {
+    let guarded = guard::Guarded { shared: Arc::clone(shared), address };
+    routes
+        .layer(DefaultBodyLimit::disable())
+        .layer(from_fn_with_state(Arc::clone(shared), bodies::read))
+        .layer(from_fn_with_state(guarded, guard::check))
+        .layer(from_fn(error::in_the_apis_form))
+        .layer(from_fn_with_state(Arc::clone(shared), metrics::count))
+        .with_state(Arc::clone(shared))
+}

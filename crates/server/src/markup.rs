@@ -1,0 +1,396 @@
+//! Markdown of a model as HTML that the page may show.
+//!
+//! HTML in the Markdown stays text, and images become links, so that nothing is loaded from elsewhere. What comes out is
+//! then parsed as a browser does it, and only the elements and attributes in the list of [`SANITIZER`] are let through:
+//! a mistake in one of the two steps is caught by the other.
+
+mod code;
+mod formula;
+mod math;
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use ammonia::{Builder, UrlRelative};
+use pulldown_cmark::{CodeBlockKind, CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
+use pulldown_latex::config::DisplayMode;
+
+use self::code::html_of_code;
+use self::formula::with_dollars;
+use self::math::mathml_of;
+
+/// The elements of an answer.
+const ELEMENTS: [&str; 24] = [
+    "a",
+    "blockquote",
+    "br",
+    "code",
+    "del",
+    "em",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "hr",
+    "li",
+    "ol",
+    "p",
+    "pre",
+    "span",
+    "strong",
+    "table",
+    "tbody",
+    "td",
+    "th",
+    "thead",
+    "tr",
+    "ul",
+];
+
+/// The elements of a formula, all of them of MathML Core. None of them links, loads or holds another language.
+const MATH_ELEMENTS: [&str; 23] = [
+    "math",
+    "mfrac",
+    "mi",
+    "mmultiscripts",
+    "mn",
+    "mo",
+    "mover",
+    "mphantom",
+    "mprescripts",
+    "mroot",
+    "mrow",
+    "mspace",
+    "msqrt",
+    "mstyle",
+    "msub",
+    "msubsup",
+    "msup",
+    "mtable",
+    "mtd",
+    "mtext",
+    "mtr",
+    "munder",
+    "munderover",
+];
+
+/// The attributes of a formula, by element.
+const MATH_ATTRIBUTES: [(&str, &[&str]); 9] = [
+    ("math", &["display"]),
+    ("mfrac", &["linethickness"]),
+    ("mi", &["mathvariant"]),
+    ("mo", &["largeop", "maxsize", "minsize", "movablelimits", "stretchy", "symmetric"]),
+    ("mspace", &["depth", "height", "width"]),
+    ("mstyle", &["displaystyle", "scriptlevel"]),
+    ("mtable", &["class"]),
+    ("mtd", &["class"]),
+    ("mtr", &["class"]),
+];
+
+/// The classes of a formula's tables.
+const MATH_CLASSES: [&str; 12] = [
+    "cell-left",
+    "cell-right",
+    "menv-align",
+    "menv-alignlike",
+    "menv-arraylike",
+    "menv-cases",
+    "menv-cells-left",
+    "menv-cells-right",
+    "menv-hline",
+    "menv-left-solid",
+    "menv-matrix",
+    "menv-right-solid",
+];
+
+/// Whence a link of an answer may lead.
+const SCHEMES: [&str; 3] = ["http", "https", "mailto"];
+
+/// What begins the class of a block of code, which names its language.
+const LANGUAGE: &str = "language-";
+
+/// What of Markdown's extensions is read.
+const EXTENSIONS: Options = Options::ENABLE_TABLES.union(Options::ENABLE_STRIKETHROUGH).union(Options::ENABLE_MATH);
+
+/// Lets through what an answer may hold.
+static SANITIZER: LazyLock<Builder<'static>> = LazyLock::new(|| {
+    let mut attributes: HashMap<&str, HashSet<&str>> =
+        MATH_ATTRIBUTES.iter().map(|(element, names)| (*element, names.iter().copied().collect())).collect();
+    attributes.extend([
+        ("a", HashSet::from(["href", "title"])),
+        ("code", HashSet::from(["class"])),
+        ("ol", HashSet::from(["start"])),
+        ("span", HashSet::from(["class"])),
+    ]);
+    let mut builder = Builder::empty();
+    builder
+        .tags(ELEMENTS.iter().chain(&MATH_ELEMENTS).copied().collect())
+        .tag_attributes(attributes)
+        .attribute_filter(attribute)
+        .set_tag_attribute_value("a", "target", "_blank")
+        .link_rel(Some("noopener noreferrer nofollow"))
+        .url_schemes(HashSet::from(SCHEMES))
+        .url_relative(UrlRelative::Deny);
+    builder
+});
+
+/// Markdown as HTML that a page may show.
+pub(crate) fn html_of(markdown: &str) -> String {
+    let markdown = with_dollars(markdown);
+    let events = Parser::new_ext(&markdown, EXTENSIONS).into_offset_iter();
+    let mut html = String::new();
+    pulldown_cmark::html::push_html(&mut html, Tamed { events, source: &markdown });
+    SANITIZER.clean(&html).to_string()
+}
+
+/// Events without HTML of the Markdown's own and without images; code is highlighted, formulas are MathML.
+struct Tamed<'a, I> {
+    events: I,
+    source: &'a str,
+}
+
+impl<'a, I: Iterator<Item = (Event<'a>, Range<usize>)>> Iterator for Tamed<'a, I> {
+    type Item = Event<'a>;
+
+    fn next(&mut self) -> Option<Event<'a>> {
+        let (event, range) = self.events.next()?;
+        Some(match event {
+            Event::Start(Tag::CodeBlock(kind)) => self.code(&kind),
+            Event::InlineMath(_) if is_price(&self.source[range.end..]) => Event::Text(self.source[range].into()),
+            Event::InlineMath(latex) => formula(&latex, DisplayMode::Inline),
+            Event::DisplayMath(latex) => formula(&latex, DisplayMode::Block),
+            other => tamed(other),
+        })
+    }
+}
+
+impl<'a, I: Iterator<Item = (Event<'a>, Range<usize>)>> Tamed<'a, I> {
+    /// A block of code, up to its end.
+    fn code(&mut self, kind: &CodeBlockKind<'_>) -> Event<'a> {
+        let mut code = String::new();
+        for (event, _) in self.events.by_ref() {
+            match event {
+                Event::Text(text) => code.push_str(&text),
+                Event::End(TagEnd::CodeBlock) => break,
+                _ => {}
+            }
+        }
+        let language = match kind {
+            CodeBlockKind::Fenced(info) => info.split([' ', ',', '{']).next().unwrap_or_default(),
+            CodeBlockKind::Indented => "",
+        };
+        let class = match is_language(language) {
+            true => format!(" class=\"{LANGUAGE}{language}\""),
+            false => String::new(),
+        };
+        Event::Html(format!("<pre><code{class}>{}</code></pre>\n", html_of_code(&code, language)).into())
+    }
+}
+
+/// Whether what looks like a formula is an amount of money and what follows it: $5–$10.
+fn is_price(rest: &str) -> bool {
+    rest.starts_with(|character: char| character.is_ascii_digit())
+}
+
+/// A formula, or its source if it is not valid.
+fn formula<'a>(latex: &CowStr<'a>, mode: DisplayMode) -> Event<'a> {
+    mathml_of(latex, mode).map_or_else(|| Event::Code(latex.clone()), |mathml| Event::InlineHtml(mathml.into()))
+}
+
+/// The event without HTML of its own, without images, and with headings that leave the first two levels to the page.
+fn tamed(event: Event<'_>) -> Event<'_> {
+    match event {
+        Event::Html(text) | Event::InlineHtml(text) => Event::Text(text),
+        Event::Start(Tag::HtmlBlock) => Event::Start(Tag::Paragraph),
+        Event::End(TagEnd::HtmlBlock) => Event::End(TagEnd::Paragraph),
+        Event::Start(Tag::Image { link_type, dest_url, title, id }) => {
+            Event::Start(Tag::Link { link_type, dest_url, title, id })
+        }
+        Event::End(TagEnd::Image) => Event::End(TagEnd::Link),
+        Event::Start(Tag::Heading { level, id, classes, attrs }) => {
+            Event::Start(Tag::Heading { level: lowered(level), id, classes, attrs })
+        }
+        Event::End(TagEnd::Heading(level)) => Event::End(TagEnd::Heading(lowered(level))),
+        other => other,
+    }
+}
+
+fn lowered(level: HeadingLevel) -> HeadingLevel {
+    match level {
+        HeadingLevel::H1 => HeadingLevel::H3,
+        HeadingLevel::H2 => HeadingLevel::H4,
+        HeadingLevel::H3 => HeadingLevel::H5,
+        _ => HeadingLevel::H6,
+    }
+}
+
+/// The value of an attribute that is let through.
+fn attribute<'a>(element: &str, name: &str, value: &'a str) -> Option<Cow<'a, str>> {
+    let is_let_through = match (element, name) {
+        ("code", "class") => value.strip_prefix(LANGUAGE).is_some_and(is_language),
+        ("ol", "start") | (_, "scriptlevel") => value.bytes().all(|byte| byte.is_ascii_digit()),
+        ("span", "class") => code::CLASSES.contains(&value),
+        ("mtable" | "mtr" | "mtd", "class") => value.split(' ').all(|class| MATH_CLASSES.contains(&class)),
+        ("math", "display") => matches!(value, "block" | "inline"),
+        ("mi", "mathvariant") => value == "normal",
+        (_, "displaystyle" | "largeop" | "movablelimits" | "stretchy" | "symmetric") => {
+            matches!(value, "true" | "false")
+        }
+        (_, "depth" | "height" | "width" | "linethickness" | "maxsize" | "minsize") => is_length(value),
+        ("a", "href" | "title" | "target" | "rel") => true,
+        _ => false,
+    };
+    is_let_through.then_some(Cow::Borrowed(value))
+}
+
+/// Whether this is a length: a number and its unit.
+fn is_length(value: &str) -> bool {
+    let unit = value.trim_start_matches(|character: char| character.is_ascii_digit() || "+-.".contains(character));
+    value.len() <= 24 && matches!(unit, "" | "em" | "ex" | "px" | "pt" | "%")
+}
+
+/// Whether this may name a language: the page has classes of its own.
+fn is_language(name: &str) -> bool {
+    (1..=32).contains(&name.len())
+        && name.chars().all(|character| character.is_ascii_alphanumeric() || "+-#_.".contains(character))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(markdown: &str, expected: &str) {
+        assert_eq!(html_of(markdown).trim_end(), expected, "{markdown}");
+    }
+
+    #[test]
+    fn markdown_becomes_html() {
+        check("a **b** `c`", "<p>a <strong>b</strong> <code>c</code></p>");
+        check("# Title", "<h3>Title</h3>");
+        check("3. x", "<ol start=\"3\">\n<li>x</li>\n</ol>");
+        check("- x", "<ul>\n<li>x</li>\n</ul>");
+        check("```none\nlet x = 1 < 2;\n```", "<pre><code class=\"language-none\">let x = 1 &lt; 2;\n</code></pre>");
+        check("    a < b\n", "<pre><code>a &lt; b\n</code></pre>");
+        check(
+            "|a|\n|-|\n|b|",
+            "<table><thead><tr><th>a</th></tr></thead><tbody>\n<tr><td>b</td></tr>\n</tbody></table>",
+        );
+        check(
+            "[x](https://a.example/b)",
+            "<p><a href=\"https://a.example/b\" target=\"_blank\" rel=\"noopener noreferrer nofollow\">x</a></p>",
+        );
+    }
+
+    #[test]
+    fn html_stays_text_and_nothing_is_loaded() {
+        check("<script>alert(1)</script>", "<p>&lt;script&gt;alert(1)&lt;/script&gt;</p>");
+        check("a <img src=x onerror=alert(1)> b", "<p>a &lt;img src=x onerror=alert(1)&gt; b</p>");
+        check("[x](javascript:alert(1))", "<p><a target=\"_blank\" rel=\"noopener noreferrer nofollow\">x</a></p>");
+        let image =
+            "<p><a href=\"https://a.example/i.png\" target=\"_blank\" rel=\"noopener noreferrer nofollow\">alt</a></p>";
+        check("![alt](https://a.example/i.png)", image);
+    }
+
+    #[test]
+    fn a_class_names_a_language_and_nothing_else() {
+        assert_eq!(attribute("code", "class", "language-c++").as_deref(), Some("language-c++"));
+        for class in ["panel", "language-a panel", "language-\u{e9}", "language-"] {
+            assert_eq!(attribute("code", "class", class), None);
+        }
+        assert_eq!(attribute("span", "class", "hidden"), None);
+        assert_eq!(attribute("mtd", "class", "cell-left hidden"), None);
+    }
+
+    #[test]
+    fn code_is_highlighted_in_the_languages_that_models_write() {
+        let rust = "<pre><code class=\"language-rust\"><span class=\"code-keyword\">let</span> x = \
+                    <span class=\"code-string\">\"&lt;b&gt;\"</span>; \
+                    <span class=\"code-comment\">// why\n</span></code></pre>";
+        check("```rust\nlet x = \"<b>\"; // why\n```", rust);
+        for language in [
+            "rust",
+            "python",
+            "py",
+            "js",
+            "javascript",
+            "ts",
+            "typescript",
+            "tsx",
+            "bash",
+            "sh",
+            "shell",
+            "c",
+            "cpp",
+            "c++",
+            "csharp",
+            "java",
+            "go",
+            "golang",
+            "kotlin",
+            "swift",
+            "ruby",
+            "php",
+            "sql",
+            "html",
+            "css",
+            "json",
+            "yaml",
+            "toml",
+            "dockerfile",
+            "diff",
+            "lua",
+            "r",
+            "haskell",
+            "makefile",
+            "xml",
+            "scala",
+            "markdown",
+        ] {
+            let found = html_of(&format!("```{language}\n<a b=\"c\"> \"x\" # 1 if for\n+ x: 1\nFROM x\n```"));
+            assert!(found.contains("<span class=\"code-"), "{language}: {found}");
+        }
+    }
+
+    #[test]
+    fn code_that_is_too_long_stays_plain() {
+        let long = format!("```rust\nlet x = {};\n```", "1".repeat(3000));
+        assert!(!html_of(&long).contains("<span"));
+    }
+
+    #[test]
+    fn formulas_become_mathml() {
+        let half = "<mfrac><mn>1</mn><mn>2</mn></mfrac>";
+        let inline = format!("<p>so <math display=\"inline\">{half}</math></p>");
+        let block = format!("<p><math display=\"block\">{half}</math></p>");
+        check(r"so $\frac12$", &inline);
+        check(r"so \(\frac12\)", &inline);
+        check(r"$$\frac12$$", &block);
+        check("\\[\n\\frac12\n\\]", &block);
+        check("$$\n\\frac12\n$$", &block);
+        assert!(html_of(r"$\boxed{4}$").contains("menv-left-solid"));
+        assert!(html_of("- a\n\n  \\[ x \\]").contains("<math display=\"block\"><mi>x</mi></math>"));
+    }
+
+    #[test]
+    fn what_is_not_a_formula_stays_as_it_is() {
+        check("It costs $5 or $10.", "<p>It costs $5 or $10.</p>");
+        check("It costs $5-$10.", "<p>It costs $5-$10.</p>");
+        check("`\\(x\\)` and `$x$`", "<p><code>\\(x\\)</code> and <code>$x$</code></p>");
+        check("```\n\\[x\\]\n```", "<pre><code>\\[x\\]\n</code></pre>");
+        check(r"a \\(b\\)", r"<p>a \(b\)</p>");
+        check(r"$\nonsense{x}$", r"<p><code>\nonsense{x}</code></p>");
+        check(r"$\def\a{\a\a}\a$", r"<p><code>\def\a{\a\a}\a</code></p>");
+        let deep = format!("${}x$", r"\sqrt".repeat(3000));
+        assert!(html_of(&deep).starts_with("<p><code>"));
+    }
+
+    #[test]
+    fn the_deepest_formula_that_is_allowed_is_drawn() {
+        for command in [r"\sqrt", r"\hat", r"\frac1", "x^{", r"\left(", r"\mathbf{", r"\begin{matrix}"] {
+            html_of(&format!("${}x$", command.repeat(500 / command.matches(['\\', '{', '^']).count())));
+        }
+    }
+}

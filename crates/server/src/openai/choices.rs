@@ -1,0 +1,244 @@
+//! The choices of a response, whole or while they are answered, for a chat and for a continued text alike.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
+use axum::Json;
+use axum::response::{IntoResponse, Response as HttpResponse};
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use hone_protocol::{Query, Response, Timestamp, Timings, TokenLogprobs};
+use serde_json::{Value, json};
+
+use crate::Shared;
+use crate::answering::{Answering, Piece, Whole, was_cut};
+use crate::clients::Client;
+use crate::error::ApiError;
+use crate::streams;
+
+/// How choices are written.
+pub(super) trait Form: Send + 'static {
+    /// What the ids of responses begin with.
+    const ID: &'static str;
+    /// The kind of object that a whole response is.
+    const WHOLE: &'static str;
+    /// The kind of object that a part of a streamed response is.
+    const PART: &'static str;
+
+    /// A whole choice.
+    fn choice(&self, index: usize, whole: &Whole) -> Value;
+
+    /// What a streamed choice begins with.
+    fn begin(&self, index: usize) -> Vec<Value>;
+
+    /// A part of a streamed choice.
+    fn part(&mut self, index: usize, part: Part<'_>) -> Value;
+
+    /// The last parts of a streamed choice, the one that says why it ended included.
+    fn end(&mut self, index: usize, response: &Response) -> Vec<Value>;
+}
+
+/// A part of an answer.
+pub(super) enum Part<'a> {
+    /// The model reasons.
+    Thinking(&'a str),
+    /// A piece of the answer with the log-probabilities of its tokens, if they were asked for.
+    Text(&'a str, &'a [TokenLogprobs]),
+}
+
+/// Asks the questions and answers the request with what comes of them.
+///
+/// # Errors
+/// When a question cannot be asked, or there is no answer to it.
+pub(super) async fn respond<F: Form>(
+    shared: &Shared,
+    client: Client,
+    queries: Vec<Query>,
+    form: F,
+    stream: Streaming,
+) -> Result<HttpResponse, ApiError> {
+    let model = queries.first().map(|query| query.model.clone()).unwrap_or_default();
+    let slot = stream.is_on.then(|| shared.streams.take(client)).transpose()?;
+    let choices: Vec<Answering> =
+        queries.into_iter().map(|query| Answering::ask(shared, client, query)).collect::<Result<_, _>>()?;
+    let query_id = choices.first().map(|choice| choice.id().to_string()).unwrap_or_default();
+    let header = [("x-hone-query-id", query_id.clone())];
+    let head = Head { query_id, model, created: Timestamp::now().0 / 1000, form };
+    if let Some(slot) = slot {
+        let stream = Choices::begin(choices, head, stream.include_usage).await?.stream();
+        return Ok((header, streams::events(slot, stream)).into_response());
+    }
+    let mut wholes = Vec::new();
+    for choice in choices {
+        wholes.push(choice.whole().await?);
+    }
+    Ok((header, Json(head.whole(&wholes))).into_response())
+}
+
+/// Whether a response is sent while it comes into being, and what its last event says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Streaming {
+    pub(super) is_on: bool,
+    pub(super) include_usage: bool,
+}
+
+/// Why a choice ended.
+pub(super) fn finish_reason(response: &Response) -> &'static str {
+    match (response.tool_calls.is_empty(), was_cut(response.finish_reason)) {
+        (false, _) => "tool_calls",
+        (true, true) => "length",
+        (true, false) => "stop",
+    }
+}
+
+/// What every part of a response repeats.
+struct Head<F> {
+    query_id: String,
+    model: String,
+    created: u64,
+    form: F,
+}
+
+impl<F: Form> Head<F> {
+    fn object(&self, kind: &str, choices: Vec<Value>) -> Value {
+        json!({
+            "id": format!("{}-{}", F::ID, self.query_id),
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "choices": choices,
+        })
+    }
+
+    fn whole(&self, wholes: &[Whole]) -> Value {
+        let choices = wholes.iter().enumerate().map(|(index, whole)| self.form.choice(index, whole)).collect();
+        let mut object = self.object(F::WHOLE, choices);
+        object["usage"] = usage(wholes.iter().map(|whole| &whole.response.timings));
+        object["hone"] = json!({"query_id": self.query_id});
+        object
+    }
+
+    fn part(&self, choice: Value) -> String {
+        self.object(F::PART, vec![choice]).to_string()
+    }
+}
+
+fn usage<'a>(timings: impl Iterator<Item = &'a Timings>) -> Value {
+    let (mut prompt, mut cached, mut generated) = (0, 0, 0);
+    for timings in timings {
+        // The choices share one prompt.
+        prompt = prompt.max(timings.prompt_tokens);
+        cached = cached.max(timings.cached_tokens);
+        generated += timings.generation_tokens;
+    }
+    json!({
+        "prompt_tokens": prompt,
+        "completion_tokens": generated,
+        "total_tokens": prompt + generated,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    })
+}
+
+/// The choices of a response while they are answered.
+struct Choices<F> {
+    /// `None` for one that has ended.
+    open: Vec<Option<Answering>>,
+    /// For each choice, the log-probabilities of tokens whose text has not come yet.
+    logprobs: Vec<Vec<TokenLogprobs>>,
+    ended: Vec<Timings>,
+    head: Head<F>,
+    include_usage: bool,
+    /// Texts to send before anything else.
+    waiting: VecDeque<String>,
+    is_over: bool,
+}
+
+impl<F: Form> Choices<F> {
+    /// Waits for the first piece: it tells whether there will be an answer, and with it the status.
+    async fn begin(choices: Vec<Answering>, head: Head<F>, include_usage: bool) -> Result<Choices<F>, ApiError> {
+        let (n_choices, open) = (choices.len(), choices.into_iter().map(Some).collect());
+        let first = (0..n_choices).flat_map(|index| head.form.begin(index));
+        let waiting = first.map(|choice| head.part(choice)).collect();
+        let (logprobs, ended, is_over) = (vec![Vec::new(); n_choices], Vec::new(), false);
+        let mut choices = Choices { open, logprobs, ended, head, include_usage, waiting, is_over };
+        match poll_fn(|context| choices.poll_piece(context)).await {
+            (_, Piece::Failed(error)) => Err(error),
+            (index, piece) => {
+                choices.take(index, piece);
+                Ok(choices)
+            }
+        }
+    }
+
+    fn stream(self) -> impl Stream<Item = String> + Send + 'static {
+        unfold(self, async |mut choices| Some((choices.next().await?, choices)))
+    }
+
+    async fn next(&mut self) -> Option<String> {
+        loop {
+            if let Some(text) = self.waiting.pop_front() {
+                return Some(text);
+            }
+            if self.is_over {
+                return None;
+            }
+            if self.open.iter().all(Option::is_none) {
+                self.end();
+                continue;
+            }
+            let (index, piece) = poll_fn(|context| self.poll_piece(context)).await;
+            self.take(index, piece);
+        }
+    }
+
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<(usize, Piece)> {
+        for (index, choice) in self.open.iter_mut().enumerate() {
+            if let Some(answering) = choice
+                && let Poll::Ready(piece) = answering.poll_next(context)
+            {
+                return Poll::Ready((index, piece));
+            }
+        }
+        Poll::Pending
+    }
+
+    fn take(&mut self, index: usize, piece: Piece) {
+        match piece {
+            Piece::Logprobs(logprobs) => self.logprobs[index].push(*logprobs),
+            Piece::Text(text) => {
+                let logprobs = std::mem::take(&mut self.logprobs[index]);
+                let choice = self.head.form.part(index, Part::Text(&text, &logprobs));
+                self.send(choice);
+            }
+            Piece::Thinking(text) => {
+                let choice = self.head.form.part(index, Part::Thinking(&text));
+                self.send(choice);
+            }
+            Piece::Answered(response) => {
+                self.head.form.end(index, &response).into_iter().for_each(|choice| self.send(choice));
+                self.ended.push(response.timings);
+                self.open[index] = None;
+            }
+            Piece::Failed(error) => {
+                self.waiting.push_back(error.to_openai().to_string());
+                self.is_over = true;
+                self.open.clear();
+            }
+        }
+    }
+
+    fn send(&mut self, choice: Value) {
+        self.waiting.push_back(self.head.part(choice));
+    }
+
+    fn end(&mut self) {
+        if self.include_usage {
+            let mut object = self.head.object(F::PART, Vec::new());
+            object["usage"] = usage(self.ended.iter());
+            self.waiting.push_back(object.to_string());
+        }
+        self.waiting.push_back("[DONE]".to_owned());
+        self.is_over = true;
+    }
+}

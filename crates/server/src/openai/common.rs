@@ -1,0 +1,141 @@
+//! What requests for a chat and for the continuation of a text have in common.
+
+use std::collections::BTreeMap;
+
+use hone_protocol::{AnswerOptions, Query, SamplingOptions, SecondAnswer};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::Shared;
+use crate::error::ApiError;
+
+/// The most answers to one request.
+const MOST_CHOICES: usize = 16;
+
+/// The fields that both have. Keys that are not named here are ignored, as clients send many.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = OpenAiCommon)]
+pub(super) struct Common {
+    #[serde(default)]
+    model: String,
+    #[serde(default)]
+    pub(super) stream: bool,
+    #[serde(default)]
+    stream_options: Option<StreamOptions>,
+    #[serde(default)]
+    pub(super) max_tokens: Option<usize>,
+    #[serde(default)]
+    temperature: Option<f32>,
+    #[serde(default)]
+    top_p: Option<f32>,
+    #[serde(default)]
+    presence_penalty: Option<f32>,
+    #[serde(default)]
+    frequency_penalty: Option<f32>,
+    #[serde(default)]
+    seed: Option<i64>,
+    #[serde(default)]
+    logit_bias: Option<BTreeMap<String, f32>>,
+    #[serde(default)]
+    n: Option<usize>,
+    #[serde(default)]
+    stop: Option<Stop>,
+}
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = OpenAiStreamOptions)]
+struct StreamOptions {
+    #[serde(default)]
+    include_usage: bool,
+}
+
+/// One text, or several.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+#[schema(as = OpenAiStop)]
+enum Stop {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// What is used where a request says nothing.
+pub(super) struct Defaults<'a> {
+    pub(super) model: String,
+    pub(super) sampling: &'a SamplingOptions,
+}
+
+impl Defaults<'_> {
+    pub(super) fn of(shared: &Shared) -> Defaults<'_> {
+        Defaults { model: shared.parts.models.default_name(), sampling: &shared.parts.sampling }
+    }
+}
+
+impl Common {
+    /// Whether the last event of a stream says what the answers cost.
+    pub(super) fn include_usage(&self) -> bool {
+        self.stream_options.as_ref().is_some_and(|options| options.include_usage)
+    }
+
+    /// The question without its text.
+    ///
+    /// # Errors
+    /// When a value is out of its range.
+    pub(super) fn query(self, defaults: Defaults<'_>) -> Result<Query, ApiError> {
+        let sampling = self.sampling(defaults.sampling)?;
+        let model = if self.model.is_empty() { defaults.model } else { self.model };
+        Ok(Query {
+            sampling,
+            max_tokens: self.max_tokens,
+            stop: self.stop.map(Stop::texts).unwrap_or_default(),
+            options: AnswerOptions { recalls: false, second: SecondAnswer::Unwanted, ..AnswerOptions::default() },
+            ..Query::new("", model)
+        })
+    }
+
+    /// How many answers are wanted.
+    ///
+    /// # Errors
+    /// When it is not a possible number.
+    pub(super) fn n_choices(&self) -> Result<u64, ApiError> {
+        match self.n.unwrap_or(1) {
+            n @ 1..=MOST_CHOICES => Ok(n as u64),
+            n => Err(ApiError::bad_request(format!("n is {n}: it must be 1 to {MOST_CHOICES}"))),
+        }
+    }
+
+    fn sampling(&self, defaults: &SamplingOptions) -> Result<SamplingOptions, ApiError> {
+        let id = |text: &String| {
+            text.parse().map_err(|_| ApiError::bad_request(format!("logit_bias names {text:?}, which is no token id")))
+        };
+        let biases = self.logit_bias.iter().flatten().map(|(text, bias)| Ok((id(text)?, *bias)));
+        let options = SamplingOptions {
+            temperature: self.temperature.unwrap_or(defaults.temperature),
+            top_p: self.top_p.unwrap_or(defaults.top_p),
+            presence_penalty: self.presence_penalty.unwrap_or(defaults.presence_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(defaults.frequency_penalty),
+            seed: self.seed.map(i64::cast_unsigned).or(defaults.seed),
+            logit_bias: biases.collect::<Result<_, ApiError>>()?,
+            ..defaults.clone()
+        };
+        options.check().map_err(|invalid| ApiError::bad_request(invalid.to_string()))?;
+        Ok(options)
+    }
+}
+
+/// The questions for several answers to one: they differ in their seeds, so that sampled answers differ.
+pub(super) fn several(query: &Query, n: u64) -> impl Iterator<Item = Query> {
+    (0..n).map(|number| {
+        let mut query = query.clone();
+        query.sampling.seed = query.sampling.seed.map(|seed| seed.wrapping_add(number));
+        query
+    })
+}
+
+impl Stop {
+    fn texts(self) -> Vec<String> {
+        match self {
+            Stop::One(text) => vec![text],
+            Stop::Several(texts) => texts,
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Log-probabilities as OpenAI's API writes them.
+
+use hone_protocol::{TokenLogprob, TokenLogprobs};
+use serde_json::{Map, Value, json};
+
+/// The most of the likeliest tokens that come with a token.
+pub(super) const MOST_TOP: usize = 20;
+
+/// Those of a chat.
+pub(super) fn of_chat(tokens: &[TokenLogprobs]) -> Value {
+    let token = |token: &TokenLogprobs| {
+        let mut object = one(&token.text, token.logprob);
+        let top = token.top.iter().map(|top| Value::Object(one(&top.text, top.logprob))).collect();
+        object.insert("top_logprobs".to_owned(), Value::Array(top));
+        object
+    };
+    json!({"content": tokens.iter().map(token).collect::<Vec<_>>(), "refusal": null})
+}
+
+/// Those of a continued text, which starts at a character of the whole text.
+pub(super) fn of_text(tokens: &[TokenLogprobs], start: usize) -> Value {
+    let mut offset = start;
+    let offsets: Vec<usize> = tokens
+        .iter()
+        .map(|token| {
+            offset += token.text.chars().count();
+            offset - token.text.chars().count()
+        })
+        .collect();
+    let likeliest = |top: &TokenLogprob| (top.text.clone(), json!(top.logprob));
+    json!({
+        "tokens": tokens.iter().map(|token| &token.text).collect::<Vec<_>>(),
+        "token_logprobs": tokens.iter().map(|token| token.logprob).collect::<Vec<_>>(),
+        "top_logprobs": tokens.iter().map(|token| token.top.iter().map(likeliest).collect()).collect::<Vec<Map<_, _>>>(),
+        "text_offset": offsets,
+    })
+}
+
+fn one(text: &str, logprob: f32) -> Map<String, Value> {
+    // The bytes of a part of a character are not known.
+    let bytes = (!text.contains('\u{fffd}')).then_some(text.as_bytes());
+    let fields = [("token", json!(text)), ("logprob", json!(logprob)), ("bytes", json!(bytes))];
+    fields.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens() -> Vec<TokenLogprobs> {
+        let token = |text: &str, logprob: f32| TokenLogprobs {
+            id: 1,
+            text: text.to_owned(),
+            logprob,
+            top: vec![TokenLogprob { id: 2, logprob: -0.5, text: "é".to_owned() }],
+            named: Vec::new(),
+            state: Vec::new(),
+        };
+        vec![token("né", -1.0), token("\u{fffd}", -2.0)]
+    }
+
+    #[test]
+    fn tokens_of_a_chat_have_their_bytes() {
+        let written = of_chat(&tokens());
+        let first = &written["content"][0];
+        assert_eq!((&first["token"], &first["bytes"]), (&json!("né"), &json!([110, 195, 169])));
+        assert_eq!(first["top_logprobs"][0], json!({"token": "é", "logprob": -0.5, "bytes": [195, 169]}));
+        assert_eq!(written["content"][1]["bytes"], Value::Null);
+    }
+
+    #[test]
+    fn tokens_of_a_text_have_their_places() {
+        let written = of_text(&tokens(), 3);
+        assert_eq!(written["text_offset"], json!([3, 5]));
+        assert_eq!(written["token_logprobs"], json!([-1.0, -2.0]));
+        assert_eq!(written["top_logprobs"][1], json!({"é": -0.5}));
+    }
+}

@@ -1,0 +1,165 @@
+//! A request for an answer as OpenAI's API writes it.
+
+use hone_protocol::{AnswerOptions, Constraint, Query, ThinkingOptions, Tool};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::common::{Common, Defaults, several};
+use super::logprobs::MOST_TOP;
+use super::messages::{ChatMessage, messages};
+use crate::conversation::{Conversation, ToolSpec};
+use crate::effort::EffortName;
+use crate::error::ApiError;
+use crate::tool_choice;
+
+/// The body of a request.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = OpenAiChatRequest)]
+pub(super) struct ChatRequest {
+    messages: Vec<ChatMessage>,
+    #[serde(default)]
+    max_completion_tokens: Option<usize>,
+    #[serde(default)]
+    logprobs: Option<bool>,
+    #[serde(default)]
+    top_logprobs: Option<usize>,
+    #[serde(default)]
+    response_format: Option<ResponseFormat>,
+    #[serde(default)]
+    tools: Option<Vec<ToolSpec>>,
+    #[serde(default)]
+    tool_choice: Option<ToolChoice>,
+    #[serde(default)]
+    pub(super) parallel_tool_calls: Option<bool>,
+    #[serde(default)]
+    reasoning_effort: Option<EffortName>,
+    #[serde(default)]
+    reasoning: Option<Reasoning>,
+    #[serde(default)]
+    chat_template_kwargs: Option<TemplateArguments>,
+    #[serde(flatten)]
+    pub(super) common: Common,
+}
+
+/// Reasoning as OpenRouter's clients ask for it.
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[schema(as = OpenRouterReasoning)]
+struct Reasoning {
+    #[serde(default)]
+    enabled: Option<bool>,
+    #[serde(default)]
+    effort: Option<EffortName>,
+    #[serde(default)]
+    max_tokens: Option<usize>,
+}
+
+/// Reasoning as clients of vLLM and llama.cpp ask for it.
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[schema(as = OpenAiTemplateArguments)]
+struct TemplateArguments {
+    #[serde(default)]
+    enable_thinking: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[schema(as = OpenAiResponseFormat)]
+enum ResponseFormat {
+    Text,
+    JsonObject,
+    JsonSchema { json_schema: NamedSchema },
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = OpenAiNamedSchema)]
+struct NamedSchema {
+    schema: Value,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+#[schema(as = OpenAiToolChoice)]
+enum ToolChoice {
+    Mode(ToolMode),
+    Named { function: FunctionName },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = OpenAiToolMode)]
+enum ToolMode {
+    None,
+    Auto,
+    Required,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = OpenAiFunctionName)]
+struct FunctionName {
+    name: String,
+}
+
+impl ChatRequest {
+    /// The questions: one for each choice.
+    ///
+    /// # Errors
+    /// When a value is out of its range, or contradicts another.
+    pub(super) fn queries(self, defaults: Defaults<'_>) -> Result<Vec<Query>, ApiError> {
+        let n = self.common.n_choices()?;
+        let (thinking, logprobs) = (self.thinking(), self.logprobs()?);
+        let tools = self.tools.unwrap_or_default().into_iter().map(Tool::from).collect();
+        let choice = self.tool_choice.map_or(tool_choice::ToolChoice::Auto, Into::into);
+        let (tools, forced) = choice.of(tools)?;
+        let constraint = match forced {
+            Some(schema) => Some(Constraint::JsonSchema(schema)),
+            None => self.response_format.and_then(ResponseFormat::constraint),
+        };
+        let Conversation { history, question, turns_after } = Conversation::of(messages(self.messages)?)?;
+        let max_tokens = self.max_completion_tokens.or(self.common.max_tokens);
+        let query = self.common.query(defaults)?;
+        let options = AnswerOptions { tools, constraint, turns_after, logprobs, thinking, ..query.options };
+        let query = Query { query: question, history, max_tokens, options, ..query };
+        Ok(several(&query, n).collect())
+    }
+
+    /// How many of the likeliest tokens are wanted with each token; `None` for no log-probabilities.
+    fn logprobs(&self) -> Result<Option<usize>, ApiError> {
+        match (self.logprobs.unwrap_or(false), self.top_logprobs) {
+            (_, Some(top)) if top > MOST_TOP => {
+                Err(ApiError::bad_request(format!("top_logprobs is {top}: it must be 0 to {MOST_TOP}")))
+            }
+            (false, Some(1..)) => Err(ApiError::bad_request("top_logprobs needs logprobs to be true")),
+            (is_wanted, top) => Ok(is_wanted.then(|| top.unwrap_or(0))),
+        }
+    }
+
+    fn thinking(&self) -> ThinkingOptions {
+        let Reasoning { enabled, effort, max_tokens } = self.reasoning.unwrap_or_default();
+        let effort = effort.or(self.reasoning_effort);
+        let arguments = self.chat_template_kwargs.unwrap_or_default();
+        let asked = effort.map(EffortName::thinking).unwrap_or_default();
+        ThinkingOptions { is_on: enabled.or(arguments.enable_thinking).or(asked.is_on), budget: max_tokens, ..asked }
+    }
+}
+
+impl From<ToolChoice> for tool_choice::ToolChoice {
+    fn from(choice: ToolChoice) -> Self {
+        match choice {
+            ToolChoice::Mode(ToolMode::None) => Self::None,
+            ToolChoice::Mode(ToolMode::Auto) => Self::Auto,
+            ToolChoice::Mode(ToolMode::Required) => Self::Required,
+            ToolChoice::Named { function } => Self::Named(function.name),
+        }
+    }
+}
+
+impl ResponseFormat {
+    fn constraint(self) -> Option<Constraint> {
+        match self {
+            ResponseFormat::Text => None,
+            ResponseFormat::JsonObject => Some(Constraint::JsonSchema(json!({"type": "object"}))),
+            ResponseFormat::JsonSchema { json_schema } => Some(Constraint::JsonSchema(json_schema.schema)),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! `/v1/responses`: answers that clients may refer to later.
+
+mod answer;
+mod draft;
+mod items;
+mod kept;
+mod request;
+mod running;
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, Query as Parameters, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response as HttpResponse};
+use hone_protocol::QueryId;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use self::answer::Answer;
+use self::kept::Kept;
+use self::request::{Asked, ResponseRequest, Sending};
+use super::shapes::{OpenAiDeletedResponse, OpenAiInputTokens, OpenAiItems, OpenAiResponse};
+use crate::answering::Answering;
+use crate::clients::Client;
+use crate::conversation::parsed;
+use crate::error::ApiError;
+use crate::shapes::{EmptyBody, ServerSentEvent};
+use crate::{Shared, counting, streams};
+
+pub(crate) use self::kept::KeptResponses;
+pub(crate) use self::running::RunningResponses;
+
+/// Sent while a stream is silent: a comment.
+const SIGN_OF_LIFE: &str = ":\n\n";
+
+/// The items in one page of a list, if the client does not say how many it wants, and the most of them.
+const ITEMS: usize = 20;
+const MOST_ITEMS: usize = 100;
+
+/// Its paths.
+pub(super) fn routes() -> OpenApiRouter<Arc<Shared>> {
+    OpenApiRouter::default()
+        .routes(routes!(create))
+        .routes(routes!(count_tokens))
+        .routes(routes!(show, delete))
+        .routes(routes!(cancel))
+        .routes(routes!(input_items))
+}
+
+/// Answers a request.
+#[utoipa::path(
+    post,
+    path = "/v1/responses",
+    tag = "OpenAI",
+    request_body = ResponseRequest,
+    responses(
+        (status = OK, content((OpenAiResponse = "application/json"), (ServerSentEvent = "text/event-stream"))),
+        (status = NOT_FOUND),
+        (status = TOO_MANY_REQUESTS)
+    )
+)]
+async fn create(State(shared): State<Arc<Shared>>, client: Client, body: Bytes) -> Result<HttpResponse, ApiError> {
+    let asked = asked(&shared, client, &body).await?;
+    let Asked { query, sending, keeps, head, input, most_calls } = asked;
+    let slot = (sending == Sending::Streamed).then(|| shared.streams.take(client)).transpose()?;
+    let answering = Answering::ask(&shared, client, query)?;
+    let header = [("x-hone-query-id", answering.id().to_string())];
+    let mut answer = Answer::begin(&shared, client, answering, head, most_calls, keeps.then_some(input));
+    if let Some(slot) = slot {
+        answer.first().await?;
+        return Ok((header, streams::typed_events(slot, answer.stream(), SIGN_OF_LIFE)).into_response());
+    }
+    if sending == Sending::Background {
+        let object = answer.object();
+        tokio::spawn(answer.kept());
+        return Ok((header, Json(object)).into_response());
+    }
+    Ok((header, Json(answer.whole().await?)).into_response())
+}
+
+/// The number of tokens that a request's prompt has.
+#[utoipa::path(
+    post,
+    path = "/v1/responses/input_tokens",
+    tag = "OpenAI",
+    request_body = ResponseRequest,
+    responses((status = OK, body = OpenAiInputTokens), (status = NOT_FOUND))
+)]
+async fn count_tokens(State(shared): State<Arc<Shared>>, client: Client, body: Bytes) -> Result<Json<Value>, ApiError> {
+    let query = asked(&shared, client, &body).await?.query;
+    let tokens = counting::prompt_tokens(&shared, query).await?;
+    Ok(Json(json!({"object": "response.input_tokens", "input_tokens": tokens})))
+}
+
+/// The question of a request, after the conversation that it continues.
+async fn asked(shared: &Arc<Shared>, client: Client, body: &Bytes) -> Result<Asked, ApiError> {
+    let request: ResponseRequest = parsed(body)?;
+    let before = match request.previous() {
+        None => Vec::new(),
+        Some(text) => {
+            let not_found = || {
+                let reason = format!("Previous response with id '{text}' not found.");
+                ApiError::bad_request(reason).with_code("previous_response_not_found", "previous_response_id")
+            };
+            let id = parsed_id(text).ok_or_else(not_found)?;
+            load(shared, client, id).await?.ok_or_else(not_found)?.conversation()
+        }
+    };
+    request.asked(&shared.parts, before)
+}
+
+/// How a client wants to see a response.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct View {
+    #[serde(default)]
+    stream: bool,
+}
+
+/// A response, in progress or kept.
+#[utoipa::path(
+    get,
+    path = "/v1/responses/{id}",
+    tag = "OpenAI",
+    params(("id" = String, Path), View),
+    responses((status = OK, body = OpenAiResponse), (status = NOT_FOUND), (status = BAD_REQUEST))
+)]
+async fn show(
+    State(shared): State<Arc<Shared>>,
+    client: Client,
+    Path(text): Path<String>,
+    Parameters(view): Parameters<View>,
+) -> Result<Json<Value>, ApiError> {
+    if view.stream {
+        return Err(ApiError::bad_request("a response is streamed only to the request that creates it"));
+    }
+    let id = parsed_id(&text).ok_or_else(|| unknown(&text))?;
+    if let Some(object) = shared.running.object((client.owner(), id)) {
+        return Ok(Json(object));
+    }
+    let kept = load(&shared, client, id).await?.ok_or_else(|| unknown(&text))?;
+    Ok(Json(kept.response))
+}
+
+/// Deletes a response.
+#[utoipa::path(
+    delete,
+    path = "/v1/responses/{id}",
+    tag = "OpenAI",
+    params(("id" = String, Path)),
+    responses((status = OK, body = OpenAiDeletedResponse), (status = NOT_FOUND))
+)]
+async fn delete(
+    State(shared): State<Arc<Shared>>,
+    client: Client,
+    Path(text): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let id = parsed_id(&text).ok_or_else(|| unknown(&text))?;
+    let responses = shared.responses.of(client.owner());
+    match apart(move || responses.delete(id)).await? {
+        true => Ok(Json(json!({"id": text, "object": "response", "deleted": true}))),
+        false => Err(unknown(&text)),
+    }
+}
+
+/// Cancels a response in the background.
+#[utoipa::path(
+    post,
+    path = "/v1/responses/{id}/cancel",
+    tag = "OpenAI",
+    request_body = EmptyBody,
+    params(("id" = String, Path)),
+    responses(
+        (status = OK, body = OpenAiResponse),
+        (status = NOT_FOUND),
+        (status = BAD_REQUEST)
+    )
+)]
+async fn cancel(
+    State(shared): State<Arc<Shared>>,
+    client: Client,
+    Path(text): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let id = parsed_id(&text).ok_or_else(|| unknown(&text))?;
+    if let Some(object) = shared.running.cancel((client.owner(), id)) {
+        return Ok(Json(object));
+    }
+    let response = load(&shared, client, id).await?.ok_or_else(|| unknown(&text))?.response;
+    match response["status"].as_str() {
+        Some("cancelled") => Ok(Json(response)),
+        _ => Err(ApiError::bad_request(format!("the response {text:?} has ended: it cannot be cancelled"))),
+    }
+}
+
+/// Which items a client wants to see.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct Page {
+    #[serde(default)]
+    after: Option<String>,
+    #[serde(default)]
+    limit: Option<usize>,
+    #[serde(default)]
+    #[param(inline)]
+    order: Order,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Order {
+    Asc,
+    #[default]
+    Desc,
+}
+
+/// The items that a response answers.
+#[utoipa::path(
+    get,
+    path = "/v1/responses/{id}/input_items",
+    tag = "OpenAI",
+    params(("id" = String, Path), Page),
+    responses((status = OK, body = OpenAiItems), (status = NOT_FOUND), (status = BAD_REQUEST))
+)]
+async fn input_items(
+    State(shared): State<Arc<Shared>>,
+    client: Client,
+    Path(text): Path<String>,
+    Parameters(page): Parameters<Page>,
+) -> Result<Json<Value>, ApiError> {
+    let id = parsed_id(&text).ok_or_else(|| unknown(&text))?;
+    let kept = load(&shared, client, id).await?.ok_or_else(|| unknown(&text))?;
+    Ok(Json(page.of(kept.input)))
+}
+
+impl Page {
+    fn of(&self, mut items: Vec<Value>) -> Value {
+        if self.order == Order::Desc {
+            items.reverse();
+        }
+        if let Some(after) = &self.after {
+            let place = items.iter().position(|item| item["id"] == **after);
+            items.drain(..place.map_or(0, |place| place + 1));
+        }
+        let limit = self.limit.unwrap_or(ITEMS).clamp(1, MOST_ITEMS);
+        let has_more = items.len() > limit;
+        items.truncate(limit);
+        let id = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());
+        let (first, last) = (id(items.first()), id(items.last()));
+        json!({"object": "list", "data": items, "first_id": first, "last_id": last, "has_more": has_more})
+    }
+}
+
+/// The id of a response as clients know it.
+fn response_id(id: QueryId) -> String {
+    format!("resp_{id}")
+}
+
+/// The id that a client means, if it is one that hone may have given.
+fn parsed_id(text: &str) -> Option<QueryId> {
+    let id: QueryId = text.strip_prefix("resp_")?.parse().ok()?;
+    (response_id(id) == text).then_some(id)
+}
+
+fn unknown(id: &str) -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, format!("Response with id '{id}' not found."))
+}
+
+async fn load(shared: &Arc<Shared>, client: Client, id: QueryId) -> Result<Option<Kept>, ApiError> {
+    let responses = shared.responses.of(client.owner());
+    apart(move || responses.load(id)).await
+}
+
+/// Works with files on a thread that may wait.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
+    let failed = |error: tokio::task::JoinError| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+    tokio::task::spawn_blocking(work).await.map_err(failed)
+}

@@ -1,0 +1,258 @@
+//! A request for a response as OpenAI's API writes it.
+
+use hone_protocol::{AnswerOptions, Constraint, Message, Query, Role, SamplingOptions, SecondAnswer, Tool};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+
+use super::items::{Input, turns};
+use crate::ServerParts;
+use crate::conversation::{Conversation, joined};
+use crate::effort::EffortName;
+use crate::error::ApiError;
+use crate::tool_choice::ToolChoice;
+
+/// The body of a request. Keys that are not named here are ignored, as clients send many.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = OpenAiResponseRequest)]
+pub(super) struct ResponseRequest {
+    #[serde(default)]
+    model: Option<String>,
+    #[serde(default)]
+    input: Option<Input>,
+    #[serde(default)]
+    instructions: Option<String>,
+    #[serde(default)]
+    previous_response_id: Option<String>,
+    #[serde(default)]
+    conversation: Option<Value>,
+    #[serde(default)]
+    prompt: Option<Value>,
+    #[serde(default)]
+    tools: Option<Vec<Value>>,
+    #[serde(default)]
+    tool_choice: Option<Value>,
+    #[serde(default)]
+    parallel_tool_calls: Option<bool>,
+    #[serde(default)]
+    text: Option<TextOptions>,
+    #[serde(default)]
+    reasoning: Option<Reasoning>,
+    #[serde(default)]
+    max_output_tokens: Option<usize>,
+    #[serde(default)]
+    temperature: Option<f32>,
+    #[serde(default)]
+    top_p: Option<f32>,
+    #[serde(default)]
+    stream: Option<bool>,
+    #[serde(default)]
+    background: Option<bool>,
+    #[serde(default)]
+    store: Option<bool>,
+    #[serde(default)]
+    metadata: Option<Map<String, Value>>,
+}
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = OpenAiTextOptions)]
+struct TextOptions {
+    #[serde(default)]
+    format: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Format {
+    Text,
+    JsonObject,
+    JsonSchema { schema: Value },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[schema(as = OpenAiReasoning)]
+struct Reasoning {
+    #[serde(default)]
+    effort: Option<EffortName>,
+}
+
+/// A function that the client carries out.
+#[derive(Debug, Deserialize)]
+struct FunctionSpec {
+    name: String,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default)]
+    parameters: Option<Value>,
+}
+
+/// How a response is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sending {
+    Whole,
+    Streamed,
+    /// The client asks for it later.
+    Background,
+}
+
+/// The question of a request, and what is done with its response.
+pub(super) struct Asked {
+    pub(super) query: Query,
+    pub(super) sending: Sending,
+    /// Whether the response is kept for later requests.
+    pub(super) keeps: bool,
+    /// What the response repeats of its request.
+    pub(super) head: Map<String, Value>,
+    /// The items that it answers.
+    pub(super) input: Vec<Value>,
+    /// The most calls of tools in it.
+    pub(super) most_calls: usize,
+}
+
+impl ResponseRequest {
+    /// The response that it continues.
+    pub(super) fn previous(&self) -> Option<&str> {
+        self.previous_response_id.as_deref()
+    }
+
+    /// The question, after the items of the conversation `before` it. The server's sampling and default model are used
+    /// where the request says nothing.
+    ///
+    /// # Errors
+    /// When a value is out of its range, contradicts another, or asks for what hone does not have.
+    pub(super) fn asked(mut self, parts: &ServerParts, before: Vec<Value>) -> Result<Asked, ApiError> {
+        self.refuse_unknown()?;
+        let (sending, keeps) = (self.sending()?, self.store.unwrap_or(true));
+        let most_calls = if self.parallel_tool_calls == Some(false) { 1 } else { usize::MAX };
+        // The client's functions alone: tools that OpenAI hosts are offered to any server, and the model is not told of
+        // what it cannot use here.
+        self.tools.get_or_insert_default().retain(|tool| tool["type"] == "function");
+        let mut input = before;
+        input.extend(self.input.take().map(Input::items).transpose()?.unwrap_or_default());
+        let query = self.query(parts, &input)?;
+        let head = self.head(&query);
+        Ok(Asked { query, sending, keeps, head, input, most_calls })
+    }
+
+    fn refuse_unknown(&self) -> Result<(), ApiError> {
+        let unknown = [("conversation", &self.conversation), ("prompt", &self.prompt)];
+        match unknown.iter().find(|(_, value)| value.is_some()) {
+            Some((key, _)) => Err(ApiError::bad_request(format!("{key} is not supported"))),
+            None => Ok(()),
+        }
+    }
+
+    fn sending(&self) -> Result<Sending, ApiError> {
+        match (self.background.unwrap_or_default(), self.stream.unwrap_or_default()) {
+            (true, true) => Err(ApiError::bad_request("a response in the background cannot be streamed")),
+            (true, false) if self.store == Some(false) => {
+                Err(ApiError::bad_request("a response in the background must be stored"))
+            }
+            (true, false) => Ok(Sending::Background),
+            (false, true) => Ok(Sending::Streamed),
+            (false, false) => Ok(Sending::Whole),
+        }
+    }
+
+    fn query(&self, parts: &ServerParts, input: &[Value]) -> Result<Query, ApiError> {
+        let (tools, forced) = self.tool_choice()?.of(self.tools()?)?;
+        let constraint = match forced {
+            Some(schema) => Some(Constraint::JsonSchema(schema)),
+            None => self.constraint()?,
+        };
+        let instructions = self.instructions.iter().map(|text| Message::new(Role::System, text));
+        let turns = joined(instructions.chain(turns(input)?));
+        let Conversation { history, question, turns_after } = Conversation::of(turns)?;
+        let effort = self.reasoning.and_then(|reasoning| reasoning.effort);
+        Ok(Query {
+            query: question,
+            history,
+            model: self.model.clone().unwrap_or_else(|| parts.models.default_name()),
+            sampling: self.sampling(&parts.sampling)?,
+            max_tokens: self.max_output_tokens,
+            stop: Vec::new(),
+            options: AnswerOptions {
+                tools,
+                constraint,
+                recalls: false,
+                turns_after,
+                thinking: effort.map(EffortName::thinking).unwrap_or_default(),
+                second: SecondAnswer::Unwanted,
+                ..AnswerOptions::default()
+            },
+        })
+    }
+
+    fn tools(&self) -> Result<Vec<Tool>, ApiError> {
+        let tool = |tool: &Value| {
+            let FunctionSpec { name, description, parameters } = Deserialize::deserialize(tool)?;
+            let parameters = parameters.unwrap_or_else(|| json!({"type": "object", "properties": {}}));
+            Ok(Tool { name, description: description.unwrap_or_default(), parameters })
+        };
+        let tools: Result<Vec<Tool>, serde_json::Error> = self.tools.iter().flatten().map(tool).collect();
+        tools.map_err(|error| ApiError::bad_request(format!("a tool is not valid: {error}")))
+    }
+
+    fn tool_choice(&self) -> Result<ToolChoice, ApiError> {
+        let Some(choice) = &self.tool_choice else { return Ok(ToolChoice::Auto) };
+        match (choice.as_str(), choice["type"].as_str(), choice["name"].as_str()) {
+            (Some("auto"), ..) => Ok(ToolChoice::Auto),
+            (Some("none"), ..) => Ok(ToolChoice::None),
+            (Some("required"), ..) => Ok(ToolChoice::Required),
+            (None, Some("function"), Some(name)) => Ok(ToolChoice::Named(name.to_owned())),
+            _ => Err(ApiError::bad_request(format!(
+                "tool_choice is {choice}: it must be auto, none, required or a function"
+            ))),
+        }
+    }
+
+    fn constraint(&self) -> Result<Option<Constraint>, ApiError> {
+        let Some(format) = self.text.as_ref().and_then(|text| text.format.as_ref()) else { return Ok(None) };
+        let format = Format::deserialize(format)
+            .map_err(|error| ApiError::bad_request(format!("text.format is not valid: {error}")))?;
+        Ok(match format {
+            Format::Text => None,
+            Format::JsonObject => Some(Constraint::JsonSchema(json!({"type": "object"}))),
+            Format::JsonSchema { schema } => Some(Constraint::JsonSchema(schema)),
+        })
+    }
+
+    fn sampling(&self, defaults: &SamplingOptions) -> Result<SamplingOptions, ApiError> {
+        let options = SamplingOptions {
+            temperature: self.temperature.unwrap_or(defaults.temperature),
+            top_p: self.top_p.unwrap_or(defaults.top_p),
+            ..defaults.clone()
+        };
+        options.check().map_err(|invalid| ApiError::bad_request(invalid.to_string()))?;
+        Ok(options)
+    }
+
+    /// What the response repeats of the request, with the values that stand in for those that it leaves out.
+    fn head(&self, query: &Query) -> Map<String, Value> {
+        let format = self.text.as_ref().and_then(|text| text.format.clone());
+        let thinking = &query.options.thinking;
+        let fields = [
+            ("background", json!(self.background.unwrap_or_default())),
+            ("instructions", json!(self.instructions)),
+            ("max_output_tokens", json!(self.max_output_tokens)),
+            ("metadata", json!(self.metadata.clone().unwrap_or_default())),
+            ("model", json!(query.model)),
+            ("parallel_tool_calls", json!(self.parallel_tool_calls.unwrap_or(true))),
+            ("previous_response_id", json!(self.previous_response_id)),
+            ("reasoning", json!({"effort": thinking.effort, "summary": null})),
+            ("store", json!(self.store.unwrap_or(true))),
+            ("temperature", number(query.sampling.temperature)),
+            ("text", json!({"format": format.unwrap_or_else(|| json!({"type": "text"}))})),
+            ("tool_choice", self.tool_choice.clone().unwrap_or_else(|| json!("auto"))),
+            ("tools", json!(self.tools)),
+            ("top_p", number(query.sampling.top_p)),
+            ("truncation", json!("disabled")),
+        ];
+        fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+/// The number with as many digits as it needs, instead of those of the nearest 64-bit one.
+fn number(value: f32) -> Value {
+    value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+}

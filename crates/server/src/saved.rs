@@ -1,0 +1,197 @@
+//! Saved conversations, as the server needs them; where they are kept is the program's matter.
+
+use axum::http::StatusCode;
+use hone_protocol::{Branches, FinishReason, QueryId, Timestamp, Timings};
+use thiserror::Error;
+
+use crate::error::ApiError;
+
+/// The most characters of a title.
+const LONGEST_TITLE: usize = 120;
+
+/// The saved conversations of the user, those of the terminal included.
+pub trait Conversations: Send + Sync {
+    /// All of them, the most recently written first.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    fn list(&self) -> Result<Vec<ConversationEntry>, ConversationError>;
+
+    /// The conversation with this name.
+    ///
+    /// # Errors
+    /// When it does not exist or cannot be read.
+    fn load(&self, name: &str) -> Result<SavedConversation, ConversationError>;
+
+    /// Saves a new conversation that begins with this question, still without it, and returns its name.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn begin(&self, question: &str, model: &str) -> Result<String, ConversationError>;
+
+    /// Replaces a conversation.
+    ///
+    /// # Errors
+    /// When it cannot be written; the previous one is then kept.
+    fn save(&self, name: &str, conversation: SavedConversation) -> Result<(), ConversationError>;
+
+    /// Gives a conversation another name.
+    ///
+    /// # Errors
+    /// When it does not exist, or the new name is taken or not valid.
+    fn rename(&self, name: &str, new_name: &str) -> Result<(), ConversationError>;
+
+    /// Removes a conversation.
+    ///
+    /// # Errors
+    /// When it does not exist or cannot be removed.
+    fn remove(&self, name: &str) -> Result<(), ConversationError>;
+}
+
+/// A saved conversation in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConversationEntry {
+    /// Its name.
+    pub name: String,
+    /// When it was last written.
+    pub written: Timestamp,
+}
+
+/// A conversation as it is saved.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SavedConversation {
+    /// The model for the next answer.
+    pub model: String,
+    /// Instructions before the conversation; empty leaves them to the model's template.
+    pub system: String,
+    /// The exchanges, in branches of which one is shown.
+    pub exchanges: Branches<SavedExchange>,
+}
+
+impl SavedConversation {
+    /// What a list shows a person: the first question, unless the conversation was given a name of its own.
+    pub(crate) fn title(&self, name: &str) -> String {
+        let Some(words) = words_of_made_name(name) else { return name.to_owned() };
+        let of_question = |question: &str| words_of(question).take(words.len()).eq(words.iter().cloned());
+        let begins_alike = self.exchanges.all().next().is_none_or(|first| of_question(&first.question));
+        match self.exchanges.shown().next() {
+            Some(first) if begins_alike => first_line(&first.question),
+            _ if words.is_empty() => name.to_owned(),
+            _ => words.join(" "),
+        }
+    }
+}
+
+/// The words of a name that was made of a day and the first words of a question (`2026-03-07-why-is-it-2`), without the
+/// number that told it from others; `None` for a name that a person gave.
+fn words_of_made_name(name: &str) -> Option<Vec<String>> {
+    let (day, words) = name.split_at_checked(10)?;
+    let is_day = day.bytes().enumerate().all(|(place, byte)| match place {
+        4 | 7 => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    });
+    let mut words: Vec<String> = words.split('-').filter(|word| !word.is_empty()).map(str::to_owned).collect();
+    words.pop_if(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
+    is_day.then_some(words)
+}
+
+fn words_of(text: &str) -> impl Iterator<Item = String> {
+    text.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase)
+}
+
+/// The first line with text, as far as a list has room for it.
+fn first_line(text: &str) -> String {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    line.chars().take(LONGEST_TITLE).collect()
+}
+
+/// A question and its answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SavedExchange {
+    /// What was asked.
+    pub question: String,
+    /// What was answered.
+    pub answer: String,
+    /// The reasoning before the answer; empty if there was none.
+    pub thinking: String,
+    /// The model that answered.
+    pub model: String,
+    /// Why the answer ended; `None` if the user stopped it.
+    pub finish_reason: Option<FinishReason>,
+    /// What it cost.
+    pub timings: Timings,
+    /// The exchange's id on the bus and in memory, if it has one.
+    pub query_id: Option<QueryId>,
+}
+
+/// Why something cannot be done with a saved conversation.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ConversationError {
+    /// It does not exist.
+    #[error("no conversation {0:?} is saved")]
+    Missing(String),
+    /// The new name is that of another one.
+    #[error("a conversation {0:?} is saved already: choose another name")]
+    Taken(String),
+    /// The name is not valid.
+    #[error("{0}")]
+    Name(String),
+    /// The branch does not exist.
+    #[error("the conversation has no branch {number} after {index} exchanges")]
+    Branch {
+        /// The exchanges before it.
+        index: usize,
+        /// Its number.
+        number: usize,
+    },
+    /// It cannot be read or written.
+    #[error("{0}")]
+    Storage(String),
+}
+
+impl From<ConversationError> for ApiError {
+    fn from(error: ConversationError) -> ApiError {
+        let status = match error {
+            ConversationError::Missing(_) | ConversationError::Branch { .. } => StatusCode::NOT_FOUND,
+            ConversationError::Taken(_) => StatusCode::CONFLICT,
+            ConversationError::Name(_) => StatusCode::BAD_REQUEST,
+            ConversationError::Storage(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        ApiError::new(status, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(name: &str, questions: &[&str], expected: &str) {
+        let exchange = |question: &&str| SavedExchange {
+            question: (*question).to_owned(),
+            answer: "so".to_owned(),
+            thinking: String::new(),
+            model: "m".to_owned(),
+            finish_reason: None,
+            timings: Timings::default(),
+            query_id: None,
+        };
+        let exchanges = questions.iter().map(exchange).collect();
+        let conversation = SavedConversation { exchanges, ..SavedConversation::default() };
+        assert_eq!(conversation.title(name), expected);
+    }
+
+    #[test]
+    fn a_title_is_the_first_question_or_a_name_that_a_person_gave() {
+        let question = "Why is the sky blue, and the sea?";
+        check("2026-03-07-why-is-the-sky-blue", &[question, "Really?"], question);
+        check("2026-03-07-why-is-the-sky-blue-2", &[question], question);
+        check("2026-03-07-what-is-2", &["What is 2 + 2?"], "What is 2 + 2?");
+        check("2026-03-07", &["\n  ???\nHelp"], "???");
+        check("2026-03-07-why-is-the-sky-blue", &[], "why is the sky blue");
+        check("tides", &[question], "tides");
+        check("2026-03-07-tides", &[question], "tides");
+        check("2026-03-07", &[], "2026-03-07");
+        check("2026-03-07", &[&"a".repeat(500)], &"a".repeat(120));
+    }
+}

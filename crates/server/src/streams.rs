@@ -1,0 +1,99 @@
+//! Bodies that are sent while they come into being.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use futures_util::Stream;
+use futures_util::StreamExt;
+use futures_util::stream::unfold;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::answering::{Answering, Piece};
+use crate::clients::StreamSlot;
+use crate::error::ApiError;
+
+/// How long a stream is silent before it says that it is alive. Clients and proxies give up after some 30 seconds.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Events as `text/event-stream`; each text becomes the data of one.
+pub(crate) fn events(slot: StreamSlot, texts: impl Stream<Item = String> + Send + 'static) -> Response {
+    body(slot, "text/event-stream", texts.map(|text| format!("data: {text}\n\n")))
+}
+
+/// Events as `text/event-stream`, each named by its `type`. While none comes, `sign_of_life` is sent.
+pub(crate) fn typed_events(
+    slot: StreamSlot,
+    values: impl Stream<Item = Value> + Send + 'static,
+    sign_of_life: &'static str,
+) -> Response {
+    let texts = values.map(|value| format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap_or_default()));
+    body(slot, "text/event-stream", kept_alive(texts, SILENCE, sign_of_life))
+}
+
+/// The first piece of an answer that is streamed: it tells whether there will be an answer, and with it the status.
+/// `None` if it takes so long that the stream should begin without it.
+///
+/// # Errors
+/// When there will be no answer.
+pub(crate) async fn first_piece(answering: &mut Answering) -> Result<Option<Piece>, ApiError> {
+    match timeout(SILENCE, answering.next()).await {
+        Ok(Piece::Failed(error)) => Err(error),
+        Ok(piece) => Ok(Some(piece)),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Events that are written out already.
+pub(crate) fn written_events(slot: StreamSlot, texts: impl Stream<Item = String> + Send + 'static) -> Response {
+    body(slot, "text/event-stream", texts)
+}
+
+/// Values as JSON, a line each.
+pub(crate) fn lines(slot: StreamSlot, values: impl Stream<Item = Value> + Send + 'static) -> Response {
+    body(slot, "application/x-ndjson", values.map(|value| format!("{value}\n")))
+}
+
+/// The texts, and `sign_of_life` whenever none has come for a while.
+fn kept_alive(
+    texts: impl Stream<Item = String> + Send + 'static,
+    silence: Duration,
+    sign_of_life: &'static str,
+) -> impl Stream<Item = String> + Send + 'static {
+    unfold(Box::pin(texts), move |mut texts| async move {
+        let text = match timeout(silence, texts.next()).await {
+            Ok(text) => text?,
+            Err(_) => sign_of_life.to_owned(),
+        };
+        Some((text, texts))
+    })
+}
+
+/// The body takes up the slot until it is sent, or its client has gone.
+fn body(slot: StreamSlot, kind: &'static str, texts: impl Stream<Item = String> + Send + 'static) -> Response {
+    let headers = [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-store")];
+    let texts = texts.map(move |text| {
+        let _slot = &slot;
+        Ok::<_, Infallible>(text)
+    });
+    (headers, Body::from_stream(texts)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_silent_stream_says_that_it_is_alive() {
+        let texts = unfold(0, async |number| {
+            tokio::time::sleep(Duration::from_millis(number * 300)).await;
+            (number < 2).then(|| (number.to_string(), number + 1))
+        });
+        let texts: Vec<String> = kept_alive(texts, Duration::from_millis(100), "-").collect().await;
+        let said: String = texts.concat();
+        assert!(said.starts_with("0-") && said.contains("-1-") && said.ends_with('-'), "{said}");
+    }
+}

@@ -1,0 +1,60 @@
+//! What the server sends is what its OpenAPI document says: every response that a test waits for is checked.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use hone_server::openapi_document;
+use jsonschema::Validator;
+use serde_json::{Value, json};
+
+static DOCUMENT: LazyLock<Value> = LazyLock::new(|| openapi_document("1.2.3"));
+
+/// The schemas that were needed, by operation and status.
+static SCHEMAS: LazyLock<Mutex<HashMap<String, Arc<Validator>>>> = LazyLock::new(Mutex::default);
+
+/// Checks a response to a request. What the document does not know may only be refused.
+#[track_caller]
+pub(crate) fn check(request: &str, status: u16, kind: &str, body: &str) {
+    let mut words = request.split([' ', '?']);
+    let (method, path) = (words.next().unwrap().to_lowercase(), words.next().unwrap());
+    let Some(template) = template_of(path) else { return };
+    let Some(operation) = DOCUMENT["paths"][&template].get(&method) else {
+        return assert_eq!(status, 405, "{method} {path} is not documented");
+    };
+    let place = format!("{method} {path} {status}");
+    let response = operation["responses"].get(status.to_string());
+    let response = response.unwrap_or_else(|| panic!("{place} is not documented: {body}"));
+    let kind = kind.split(';').next().unwrap();
+    let Some(content) = response.get("content") else { return assert_eq!(body, "", "{place} has a body") };
+    let shape = content.get(kind).unwrap_or_else(|| panic!("{place} with {kind:?} is not documented"));
+    if kind == "application/json" {
+        let body: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{place}: {error} in {body}"));
+        let validator = validator(format!("{method} {template} {status}"), &shape["schema"]);
+        if let Err(error) = validator.validate(&body) {
+            panic!("{place}: {error} at {} of {body}", error.instance_path());
+        }
+    }
+}
+
+/// The path in the document that a path belongs to.
+fn template_of(path: &str) -> Option<String> {
+    let paths = DOCUMENT["paths"].as_object().unwrap();
+    let matches = |template: &&String| {
+        // A model's name may hold slashes.
+        let n_parts = if template.as_str() == "/v1/models/{name}" { 4 } else { usize::MAX };
+        let (parts, asked) = (template.split('/'), path.splitn(n_parts, '/'));
+        parts.clone().count() == asked.clone().count()
+            && parts.zip(asked).all(|(part, asked)| part == asked || part.starts_with('{') && !asked.is_empty())
+    };
+    // A path without parameters comes first.
+    paths.keys().filter(matches).min_by_key(|template| template.matches('{').count()).cloned()
+}
+
+fn validator(place: String, schema: &Value) -> Arc<Validator> {
+    let mut schemas = SCHEMAS.lock().unwrap();
+    let compile = || {
+        let schema = json!({"allOf": [schema], "components": DOCUMENT["components"]});
+        Arc::new(jsonschema::validator_for(&schema).unwrap())
+    };
+    Arc::clone(schemas.entry(place).or_insert_with(compile))
+}

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Tests the web page in Chromium, against the real binary with the built-in model. With an argument, keeps pictures of the
+# page in that folder. HONE names a binary to test instead of the debug build. Installs what is missing, on Debian.
+set -euo pipefail
+
+pictures=${1:+$(realpath -m "$1")}
+cd "$(dirname "$0")/.."
+
+packages=()
+for program in chromium nodejs npm; do
+    command -v "${program/nodejs/node}" >/dev/null || packages+=("$program")
+done
+if [ ${#packages[@]} -gt 0 ]; then
+    as_root=
+    [ "$(id -u)" = 0 ] || as_root='sudo -n'
+    if ! { command -v apt-get && $as_root true; } >/dev/null 2>&1; then
+        echo "the tests of the page need Chromium and Node.js: install ${packages[*]} (so they are called in Debian)" >&2
+        exit 1
+    fi
+    $as_root apt-get update --quiet=2
+    $as_root apt-get install --quiet=2 --yes --no-install-recommends "${packages[@]}"
+fi
+
+models=$(scripts/fetch-test-models.sh)
+if [ -z "${HONE:-}" ]; then
+    cargo build --locked
+    HONE=${CARGO_TARGET_DIR:-$PWD/target}/debug/hone
+fi
+npm ci --prefix tests/page --no-audit --no-fund --silent
+
+CHROMIUM=$(command -v chromium)
+HONE_TEST_MODEL=$models/SmolLM2-135M-Instruct.Q4_1.gguf
+export HONE CHROMIUM HONE_TEST_MODEL PAGE_PICTURES=$pictures
+timeout 600 node --test --test-reporter=spec tests/page/page.test.mjs

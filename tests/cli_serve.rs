@@ -1,0 +1,410 @@
+//! `hone serve` as clients meet it: the real binary with the built-in model.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+#[cfg(unix)]
+#[path = "support/terminal.rs"]
+mod terminal;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use support::{Home, embedder, smollm2};
+#[cfg(unix)]
+use terminal::Terminal;
+
+/// A hub to pull from.
+#[path = "../crates/models/tests/it/server.rs"]
+#[allow(dead_code, reason = "a part of it is used")]
+mod hub;
+
+/// What the hub needs.
+mod fixtures {
+    use sha2::{Digest, Sha256};
+
+    pub(crate) fn sha256(bytes: &[u8]) -> String {
+        Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// A running server.
+struct Served {
+    process: Child,
+    address: String,
+    home: Home,
+}
+
+impl Served {
+    fn start(arguments: &[&str]) -> Served {
+        Served::start_in(Home::new(), arguments)
+    }
+
+    fn start_in(home: Home, arguments: &[&str]) -> Served {
+        let model = smollm2();
+        let arguments = [&["serve", "--listen", "127.0.0.1:0", "--no-grade", "--model", &model], arguments].concat();
+        let mut process = home.command(env!("CARGO_BIN_EXE_hone").as_ref(), &arguments).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address =
+            line.trim().strip_prefix("hone serves on http://").unwrap_or_else(|| panic!("{line:?}")).to_owned();
+        Served { process, address, home }
+    }
+
+    fn post(&self, path: &str, body: &Value) -> String {
+        self.request("POST", path, body)
+    }
+
+    fn request(&self, method: &str, path: &str, body: &Value) -> String {
+        let mut answer = String::new();
+        self.connect(method, path, body).read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn connect(&self, method: &str, path: &str, body: &Value) -> TcpStream {
+        let (host, body) = (&self.address, body.to_string());
+        let mut stream = TcpStream::connect(host).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        let length = body.len();
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
+        let kind = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
+        stream.write_all(format!("{head}{kind}{body}").as_bytes()).unwrap();
+        stream
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn body_of(answer: &str) -> Value {
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap_or_else(|_| panic!("{answer}"))
+}
+
+#[test]
+fn the_built_in_model_answers_over_http() {
+    let served = Served::start(&[]);
+    let messages = json!([{"role": "user", "content": "What is the capital of France?"}]);
+    let ask = json!({"messages": messages, "temperature": 0, "max_tokens": 16});
+    let answer = served.post("/v1/chat/completions", &ask);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let answer = body_of(&answer);
+    assert!(answer["choices"][0]["message"]["content"].as_str().unwrap().contains("Paris"), "{answer}");
+    assert!(answer["usage"]["prompt_tokens"].as_u64().unwrap() > 20, "{answer}");
+    let schema = json!({"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"]});
+    let format = json!({"type": "json_schema", "json_schema": {"name": "city", "schema": schema}});
+    let answer = body_of(&served.post(
+        "/v1/chat/completions",
+        &json!({"messages": messages, "temperature": 0, "max_tokens": 40, "response_format": format}),
+    ));
+    let object: Value = serde_json::from_str(answer["choices"][0]["message"]["content"].as_str().unwrap()).unwrap();
+    assert!(object["city"] == "Paris" || object["city"] == "Rome", "{answer}");
+    let options = json!({"temperature": 0, "num_predict": 16});
+    let answer =
+        body_of(&served.post("/api/chat", &json!({"messages": messages, "options": options, "stream": false})));
+    assert!(answer["message"]["content"].as_str().unwrap().contains("Paris"), "{answer}");
+    assert!(answer["eval_duration"].as_u64().unwrap() > 0, "{answer}");
+}
+
+fn status_of(answer: &str) -> u16 {
+    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{answer:?}"))
+}
+
+#[test]
+fn the_embedding_model_answers_over_http() {
+    let served = Served::start_in(Home::new().variable("HONE_MEMORY_EMBEDDER", &embedder()), &[]);
+    let texts = ["The cat sits on the mat.", "A kitten is resting on a rug.", "Interest rates rose again."];
+    let answer = body_of(&served.post("/v1/embeddings", &json!({"input": texts})));
+    let vectors: Vec<Vec<f32>> =
+        (0..3).map(|index| serde_json::from_value(answer["data"][index]["embedding"].clone()).unwrap()).collect();
+    let cosine = |a: &[f32], b: &[f32]| std::iter::zip(a, b).map(|(a, b)| a * b).sum::<f32>();
+    assert_eq!((vectors[0].len(), &answer["model"]), (384, &json!(embedder())));
+    assert!((cosine(&vectors[0], &vectors[1]) - 0.641).abs() < 0.001, "two cats are alike");
+    assert!(cosine(&vectors[0], &vectors[2]) < 0.1, "a cat is not like interest");
+    assert_eq!(answer["usage"]["prompt_tokens"], 9 + 10 + 7, "{answer}");
+    let answer = body_of(&served.post("/api/embed", &json!({"model": embedder(), "input": texts[0]})));
+    assert_eq!(serde_json::from_value::<Vec<f32>>(answer["embeddings"][0].clone()).unwrap(), vectors[0]);
+    let without = Served::start(&[]);
+    let answer = without.post("/v1/embeddings", &json!({"input": "x"}));
+    assert!(status_of(&answer) == 404 && answer.contains("hone pull all-minilm:l6-v2"), "{answer}");
+}
+
+/// A model arrives, is described, and is removed, as a client of Ollama does it.
+#[test]
+fn models_are_pulled_described_and_removed_over_http() {
+    let hub = hub::Server::start();
+    hub.publish("o/r/resolve/main/Mine.gguf", &fs::read(smollm2()).unwrap());
+    let home = Home::new().variable("HONE_OFFLINE", "0").variable("HF_ENDPOINT", &hub.endpoint);
+    let served = Served::start_in(home, &[]);
+    let answer = served.post("/api/pull", &json!({"model": "hf:o/r/Mine.gguf"}));
+    assert!(answer.contains("pulling model.gguf") && answer.contains("{\"status\":\"success\"}"), "{answer}");
+    let shown = body_of(&served.post("/api/show", &json!({"model": "mine"})));
+    assert_eq!(
+        (&shown["details"]["family"], &shown["details"]["quantization_level"]),
+        (&json!("llama"), &json!("Q4_1"))
+    );
+    assert_eq!(shown["details"]["parameter_size"], "134.5M");
+    assert_eq!(shown["model_info"]["llama.context_length"], 8192);
+    assert_eq!(shown["capabilities"], json!(["completion"]));
+    assert!(shown["template"].as_str().unwrap().contains("<|im_start|>"), "{shown}");
+    let asked = json!({"model": "mine", "prompt": "The capital of France is", "raw": true, "stream": false,
+        "options": {"temperature": 0, "num_predict": 16}});
+    let answer = body_of(&served.post("/api/generate", &asked));
+    assert!(answer["response"].as_str().unwrap().contains("Paris"), "{answer}");
+    let refused = served.request("DELETE", "/api/delete", &json!({"model": "mine"}));
+    assert!(status_of(&refused) == 409 && refused.contains("has it in memory"), "{refused}");
+    let loaded = body_of(&served.request("GET", "/api/ps", &json!({})));
+    assert_eq!(loaded["models"][0]["name"], "mine");
+    let refused = served.post("/api/pull", &json!({"model": smollm2()}));
+    assert!(status_of(&refused) == 404 && refused.contains("neither a model of the catalog"), "{refused}");
+    drop(served);
+}
+
+/// A client that goes away ends its download, and the next one continues it.
+#[test]
+fn a_download_without_clients_ends_and_is_resumed() {
+    let hub = hub::Server::start();
+    hub.publish("o/r/resolve/main/Mine.gguf", &fs::read(smollm2()).unwrap());
+    hub.fail_next([hub::Fault::Slowly(20_000)]);
+    let home = Home::new().variable("HONE_OFFLINE", "0").variable("HF_ENDPOINT", &hub.endpoint);
+    let served = Served::start_in(home, &[]);
+    let pull = json!({"model": "hf:o/r/Mine.gguf"});
+    let mut lines = BufReader::new(served.connect("POST", "/api/pull", &pull));
+    let mut line = String::new();
+    while !line.contains("\"completed\"") {
+        line.clear();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "the download begins");
+    }
+    drop(lines);
+    let partial = served.home.path("data/models/.incoming/mine/model.gguf.partial");
+    let length = || partial.metadata().unwrap().len();
+    let begin = Instant::now();
+    loop {
+        let before = length();
+        std::thread::sleep(Duration::from_millis(300));
+        if length() == before {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(20), "the download goes on");
+    }
+    let answer = served.post("/api/pull", &pull);
+    assert!(answer.contains("{\"status\":\"success\"}"), "{answer}");
+    let resumed = hub.ranges().pop().flatten().unwrap();
+    assert_ne!(resumed, "bytes=0-");
+}
+
+/// Names that look for a way out of the store, to `target`, which is below `folder`.
+fn spellings(folder: &str, target: &str) -> Vec<String> {
+    let ups = ["..", "../..", "../../..", "./..", "x/../..", "mine/../..", ".incoming/../.."];
+    let path = format!("{folder}/{target}");
+    let mut spellings: Vec<String> = ups.iter().map(|up| format!("{up}/{target}")).collect();
+    spellings.extend(ups.iter().map(|up| format!("{up}/models/../{target}")));
+    spellings.extend([path.clone(), format!("/{path}"), format!("/..{path}"), format!("file://{path}")]);
+    spellings.extend([format!("file:{path}"), format!("hf:{path}"), format!("hf:o/r/../../../{target}")]);
+    spellings.extend([format!("hf:o/r@../{target}"), format!("http://localhost{path}"), format!("@{path}")]);
+    spellings.extend([
+        format!("~/{target}"),
+        format!("$HOME/{target}"),
+        format!("mine:{path}"),
+        format!("mine@{path}"),
+    ]);
+    spellings
+}
+
+/// The same with other ways to write what separates the parts of a path, or hides them.
+fn variants(spelling: &str) -> Vec<String> {
+    let replaced =
+        [("/", "\\"), ("/", "%2f"), ("/", "%252F"), ("/", "\u{2215}"), ("/", "@"), ("/", ":"), ("..", "%2e%2e")];
+    let mut variants: Vec<String> = replaced.iter().map(|(from, to)| spelling.replace(from, to)).collect();
+    variants.extend([
+        spelling.to_owned(),
+        format!("{spelling}\0"),
+        format!("{spelling}\0.gguf"),
+        format!(" {spelling}"),
+    ]);
+    variants.extend([format!("{spelling}/"), format!("{spelling}:latest"), spelling.replace("..", "\u{ff0e}\u{ff0e}")]);
+    variants
+}
+
+/// Every file below a folder with its content's length, without what the server itself writes.
+fn files(folder: &Path, found: &mut BTreeMap<PathBuf, u64>) {
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let (path, metadata) = (entry.path(), entry.metadata().unwrap());
+        match metadata.is_dir() {
+            true if path.ends_with("data/memory") || path.ends_with("data/running") => {}
+            true => files(&path, found),
+            false => drop(found.insert(path, metadata.len())),
+        }
+    }
+}
+
+/// Whatever a client calls a model, nothing outside of the store is read, written or removed.
+#[test]
+fn names_of_models_lead_nowhere_else() {
+    let home = Home::new().variable("HONE_MEMORY_EMBEDDER", &embedder());
+    let model = fs::read(smollm2()).unwrap();
+    home.write("data/canary.gguf", &model[..1 << 20]);
+    let manifest = json!({"name": "canary", "source": "canary-7f3a", "added": 0, "files": []}).to_string();
+    home.write("data/canary/manifest.json", manifest.as_bytes());
+    let folder = home.path("data").to_str().unwrap().to_owned();
+    let served = Served::start_in(home, &[]);
+    let mut before = BTreeMap::new();
+    files(&served.home.path(""), &mut before);
+    let plain = ["canary", "canary.gguf", "canary/manifest.json"].map(|target| spellings(&folder, target)).concat();
+    let names: Vec<String> = plain.iter().flat_map(|spelling| variants(spelling)).collect();
+    assert!(names.len() > 1000, "{}", names.len());
+    for (index, name) in names.iter().enumerate() {
+        // Every path gets a share of the names, and every name one path; the plain spellings get all.
+        let is_plain = plain.contains(name);
+        for (place, answer) in answers(&served, name, |path| is_plain || path == index % N_PLACES) {
+            let status = status_of(&answer);
+            assert!((400..=501).contains(&status), "{place} {name:?}: {answer}");
+            assert!(!answer.contains("canary-7f3a") && !answer.contains("GGUF"), "{place} {name:?}: {answer}");
+        }
+    }
+    let mut after = BTreeMap::new();
+    files(&served.home.path(""), &mut after);
+    assert_eq!(after, before);
+}
+
+/// The places where a client names a model.
+const N_PLACES: usize = 11;
+
+fn answers(served: &Served, name: &str, is_asked: impl Fn(usize) -> bool) -> Vec<(&'static str, String)> {
+    let messages = json!([{"role": "user", "content": "Hi"}]);
+    let bodies: [(&str, &str, Value); N_PLACES - 1] = [
+        ("POST", "/api/show", json!({"model": name})),
+        ("DELETE", "/api/delete", json!({"model": name})),
+        ("POST", "/api/copy", json!({"source": name, "destination": name})),
+        ("POST", "/api/pull", json!({"model": name, "stream": false})),
+        ("POST", "/api/chat", json!({"model": name, "messages": messages})),
+        ("POST", "/api/generate", json!({"model": name, "prompt": "Hi"})),
+        ("POST", "/api/embed", json!({"model": name, "input": "Hi"})),
+        ("POST", "/api/embeddings", json!({"model": name, "prompt": "Hi"})),
+        ("POST", "/v1/embeddings", json!({"model": name, "input": "Hi"})),
+        ("POST", "/v1/chat/completions", json!({"model": name, "messages": messages})),
+    ];
+    let asked = bodies.into_iter().enumerate().filter(|(index, _)| is_asked(*index));
+    let mut answers: Vec<_> =
+        asked.map(|(_, (method, path, body))| (path, served.request(method, path, &body))).collect();
+    if is_asked(N_PLACES - 1) {
+        let escaped: String = name.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        answers.push(("/v1/models", served.request("GET", &format!("/v1/models/{escaped}"), &json!({}))));
+    }
+    answers
+}
+
+/// The browser is a script that writes down what it is to open.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_page_opens_in_the_browser() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let home = Home::new();
+    let browser =
+        home.write("bin/xdg-open", b"#!/bin/sh\nprintf %s \"$1\" > \"$0.part\" && mv \"$0.part\" \"$0.opened\"\n");
+    fs::set_permissions(&browser, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", browser.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let opened = browser.with_extension("opened");
+    let served = Served::start_in(home.variable("PATH", &path), &["--open"]);
+    let begin = Instant::now();
+    while !opened.exists() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "nothing is opened");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(fs::read_to_string(&opened).unwrap().ends_with(&served.address));
+}
+
+#[test]
+fn other_machines_need_a_key() {
+    let home = Home::new();
+    let run = home.run(&["serve", "--listen", "0.0.0.0:0", "--model", &smollm2()]);
+    assert_eq!(run.code, 2, "{}", run.stderr);
+    assert!(run.stderr.contains("0.0.0.0:0 can be reached by other machines: add a key"), "{}", run.stderr);
+    let key = home.run(&["serve", "--new-key"]);
+    assert!(key.code == 0 && key.stdout.starts_with("hone-") && key.stderr.contains("key_hashes = [\""), "{key:?}");
+}
+
+/// Arguments of a question that the built-in model answers rightly.
+fn asking<'a>(model: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let asking =
+        ["chat", "What is the capital of France?", "--model", model, "--temperature", "0", "--max-tokens", "16"];
+    [&asking, more].concat()
+}
+
+#[cfg(unix)]
+#[test]
+fn other_commands_use_the_engine_of_a_running_server() {
+    let served = Served::start(&[]);
+    let (home, model) = (&served.home, smollm2());
+    let check = |more: &[&str], note: &str| {
+        let run = home.run(&asking(&model, more));
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        assert!(run.stdout.contains("Paris"), "{}", run.stdout);
+        assert!(run.stderr.contains(note), "{}", run.stderr);
+        assert!(!note.is_empty() || !run.stderr.contains("server"), "{}", run.stderr);
+    };
+    let process = served.process.id();
+    check(&[], &format!("the engine of the server in process {process} is used"));
+    check(&["--threads", "1"], &format!("the server in process {process} has other engine settings and is not used"));
+    check(&["--own-engine"], "");
+}
+
+/// Waits until the server works on `n` requests.
+#[track_caller]
+fn wait_for_requests(home: &Home, n: u64) {
+    let until = Instant::now() + Duration::from_secs(120);
+    loop {
+        let running = home.json(&["ps", "--json"]);
+        // The server's process is the only one with an engine.
+        assert_eq!(running.as_array().unwrap().len(), 1, "{running}");
+        let models = running[0]["models"].as_array().unwrap();
+        if models.iter().map(|model| model["requests"].as_u64().unwrap()).sum::<u64>() == n {
+            return;
+        }
+        assert!(Instant::now() < until, "{running}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_borrowed_engine_is_given_back_and_replaced() {
+    let mut served = Served::start(&[]);
+    let model = smollm2();
+    let words = ["generate", "--model", &model, "--max-tokens", "0", "--regex", "[ab]{6000}"];
+    let borrow = |home: &Home| {
+        let mut child = home.command(env!("CARGO_BIN_EXE_hone").as_ref(), &words).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(b"Letters").unwrap();
+        wait_for_requests(home, 1);
+        child
+    };
+    let mut killed = borrow(&served.home);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    wait_for_requests(&served.home, 0);
+
+    let terminal = Terminal::chat(&served.home, &["--no-grade"]);
+    terminal.type_text("What is the capital of France?\r");
+    let answers = |lines: &[String]| lines.iter().filter(|line| line.contains("Paris")).count();
+    terminal.wait_for("answer", |lines| answers(lines) == 1);
+    let left = borrow(&served.home);
+    served.process.kill().unwrap();
+    served.process.wait().unwrap();
+    let output = left.wait_with_output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("has ended: ask again"), "{error}");
+    terminal.type_text("What is the capital of France?\r");
+    terminal.wait_for("note", |lines| lines.iter().any(|line| line.contains("this process loads its own model")));
+    terminal.wait_for("answer", |lines| answers(lines) == 2);
+}

@@ -1,0 +1,428 @@
+// The page as a person uses it: Chromium, the real binary, and the real built-in model.
+
+import assert from "node:assert/strict";
+import { mkdirSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { after, afterEach, before, beforeEach, test } from "node:test";
+
+import { chromium } from "playwright-core";
+
+import { Home } from "./server.mjs";
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const PICTURES = process.env.PAGE_PICTURES;
+const DESKTOP = { width: 1280, height: 800 };
+const PHONE = { width: 390, height: 844 };
+/** How long an answer or its grade may take, in milliseconds. */
+const PATIENCE = 60_000;
+
+const given = { hone: process.env.HONE, model: process.env.HONE_TEST_MODEL };
+let home, served, browser, context, page, problems;
+
+before(async () => {
+  home = new Home(given);
+  served = await home.serve();
+  const options = ["--no-sandbox", "--disable-background-networking", "--disable-component-update"];
+  browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: options });
+});
+
+after(async () => {
+  await browser?.close();
+  await served?.stop();
+  home?.remove();
+});
+
+beforeEach(async () => open(DESKTOP));
+
+afterEach(async () => {
+  await context.close();
+  assert.deepEqual(problems, [], "the console shows no errors");
+});
+
+/** Opens the page in a window of its own. */
+async function open(viewport, { address = served.address, ...options } = {}) {
+  await context?.close();
+  problems = [];
+  context = await browser.newContext({ viewport, ...options });
+  context.setDefaultTimeout(PATIENCE);
+  page = await context.newPage();
+  page.on("pageerror", (error) => problems.push(String(error)));
+  page.on("console", (message) => message.type() === "error" && problems.push(message.text()));
+  page.on("request", (request) => {
+    const url = request.url();
+    if (!url.startsWith(address) && !/^(data|blob):/.test(url)) problems.push(`a request to ${url}`);
+  });
+  await page.goto(address);
+  await page.locator("#model option").first().waitFor({ state: "attached" });
+}
+
+async function ask(question) {
+  await page.getByLabel("Question", { exact: true }).fill(question);
+  await page.keyboard.press("Enter");
+}
+
+/** Waits until nothing is being answered. */
+async function answered() {
+  await page.locator("#stop").waitFor({ state: "hidden" });
+  return page.locator(".turn.answer").last();
+}
+
+async function picture(name) {
+  if (!PICTURES) return;
+  mkdirSync(PICTURES, { recursive: true });
+  await page.screenshot({ path: join(PICTURES, `${name}.png`) });
+}
+
+async function checkAccessibility(where) {
+  // The policy of the page lets no script in, so it comes through the debugger.
+  await page.evaluate(AXE);
+  const { violations } = await page.evaluate(() => globalThis.axe.run(document));
+  const found = violations.flatMap(({ id, nodes }) =>
+    nodes.map((node) => `${id}: ${node.html} ${node.failureSummary}`),
+  );
+  assert.deepEqual(found, [], `axe-core finds nothing in ${where}`);
+}
+
+const tones = { good: "rgb(34, 197, 94)", fair: "rgb(245, 158, 11)", poor: "rgb(239, 68, 68)" };
+
+test("a question is answered and graded, and a reload and a restart keep it", async () => {
+  await checkAccessibility("an empty page");
+  await picture("empty");
+  await ask("What is the capital of France?");
+  const answer = await answered();
+  await assert.match(await answer.locator(".content").innerText(), /\w+/);
+  const badge = answer.locator(".badge");
+  await badge.waitFor();
+  assert.match(await badge.innerText(), /◇\s*[1-5]\/5 likelihood/);
+  const tone = (await badge.getAttribute("class")).split(" ")[1];
+  const color = await badge.locator(".mark").evaluate((mark) => getComputedStyle(mark).color);
+  assert.equal(color, tones[tone]);
+  const tip = answer.getByRole("tooltip", { includeHidden: true });
+  assert.equal(await tip.isVisible(), false);
+  await badge.hover();
+  assert.equal(await tip.isVisible(), true, "hovering shows the tooltip");
+  assert.match(await tip.innerText(), /likelihood with smollm2:135m/);
+  assert.match(await tip.innerText(), /expected score \d/);
+  await picture("graded");
+  await checkAccessibility("a conversation with a grade");
+  await page.mouse.move(5, 5);
+  await badge.focus();
+  assert.equal(await tip.isVisible(), true, "the keyboard shows the tooltip");
+  const right = await badge.evaluate((it) => it.getBoundingClientRect().right);
+  const middle = await answer.evaluate((it) => it.getBoundingClientRect().left + it.getBoundingClientRect().width / 2);
+  assert.ok(right > middle, "the badge is on the right");
+  const text = await answer.locator(".content").innerText();
+
+  await page.reload();
+  await page.locator(".badge").waitFor();
+  assert.equal(await page.locator(".turn.answer .content").innerText(), text, "a reload keeps the conversation");
+  const place = new URL(page.url()).hash;
+  await page.goto("about:blank");
+  await served.stop();
+  served = await home.serve();
+  await page.goto(served.address + place);
+  await page.locator(".badge").waitFor();
+  assert.equal(await page.locator(".turn.answer .content").innerText(), text, "a restart keeps the conversation");
+  problems = problems.filter((problem) => !problem.startsWith("a request to"));
+});
+
+test("what an answer holds stays text", async () => {
+  const markdown =
+    "<script>document.title = 'x'</script> <img src=x onerror=\"document.title = 'x'\">\n\n[l](javascript:x)\n\n" +
+    "```html\n<img src=x onerror=\"document.title = 'x'\">\n```\n\n$\\text{<img src=x onerror=alert(1)>}$";
+  const html = await page.evaluate(async (text) => {
+    const body = JSON.stringify({ markdown: text });
+    const headers = { "Content-Type": "application/json" };
+    const response = await fetch("/hone/v1/render", { method: "POST", body, headers });
+    const { html } = await response.json();
+    const { fillWithRendered } = await import("/page/elements.js");
+    fillWithRendered(document.getElementById("turns"), html);
+    return document.getElementById("turns").innerHTML;
+  }, markdown);
+  assert.ok(html.includes("&lt;script&gt;") && !html.includes("<script") && !html.includes("<img"), html);
+  await ask("<img src=x onerror=alert(1)>");
+  await answered();
+  assert.equal(await page.locator(".turn.user .text").last().innerText(), "<img src=x onerror=alert(1)>");
+  assert.equal(await page.locator("#turns img, #turns script").count(), 0);
+  assert.equal(await page.locator("#conversations img").count(), 0);
+  assert.notEqual(await page.title(), "x");
+});
+
+test("an answer is stopped in the middle, and what there is of it stays", async () => {
+  await ask("Write a very long story about a lighthouse keeper, with many chapters.");
+  await page.locator(".turn.answer .content p").first().waitFor();
+  await picture("answering");
+  await page.getByRole("button", { name: "Stop" }).click();
+  const answer = await answered();
+  await answer.getByText("Stopped.").waitFor();
+  const text = await answer.locator(".content").innerText();
+  assert.ok(text.length > 0);
+  await page.reload();
+  await page.getByText("Stopped.").waitFor();
+  assert.equal(await page.locator(".turn.answer .content").innerText(), text);
+});
+
+test("a question is edited and answered again in branches, and answers are rated", async () => {
+  const questions = () => page.locator(".turn.user .text").allInnerTexts();
+  const place = page.locator(".branches .quiet");
+  await ask("What is 2 + 2?");
+  await answered();
+  assert.equal(await place.count(), 0, "one branch needs no way to others");
+  await page.getByRole("button", { name: "Answer again" }).click();
+  await answered();
+  assert.equal(await page.locator(".turn.answer").count(), 1);
+  assert.equal(await place.innerText(), "2/2");
+  await ask("Why?");
+  await answered();
+  await page.getByRole("button", { name: "Edit the question" }).first().click();
+  await page.locator(".editor").fill("What is 3 + 3?");
+  await page.keyboard.press("Enter");
+  await answered();
+  assert.deepEqual(await questions(), ["What is 3 + 3?"]);
+  assert.equal(await place.innerText(), "3/3");
+  await page.getByRole("button", { name: "Earlier branch" }).click();
+  await place.getByText("2/3").waitFor();
+  assert.deepEqual(await questions(), ["What is 2 + 2?", "Why?"], "the branch has everything that belongs to it");
+  await checkAccessibility("a conversation with branches");
+  await picture("branches");
+  await page.reload();
+  await place.getByText("2/3").waitFor();
+  assert.deepEqual(await questions(), ["What is 2 + 2?", "Why?"], "a reload keeps the branch that was shown");
+  await page.getByRole("button", { name: "Later branch" }).focus();
+  await page.keyboard.press("Enter");
+  await place.getByText("3/3").waitFor();
+  assert.equal(
+    await page.evaluate(() => document.activeElement.getAttribute("aria-label")),
+    "Earlier branch",
+    "the keyboard stays at the branches",
+  );
+  const good = page.getByRole("button", { name: "Good answer" });
+  await good.click();
+  await page.locator('[data-rating="good"][aria-pressed="true"]').waitFor();
+  await page.reload();
+  await page.locator('[data-rating="good"][aria-pressed="true"]').waitFor();
+});
+
+test("conversations are searched, renamed, exported and deleted", async () => {
+  await ask("Name a colour, please: which one?");
+  await answered();
+  await page.locator("#conversations .name").getByText("Name a colour, please: which one?").waitFor();
+  await page.waitForFunction(() => document.getElementById("title").textContent === "Name a colour, please: which one?");
+  const entries = page.locator("#conversations li");
+  await page.getByLabel("More for Name a colour, please: which one?").click();
+  await page.getByRole("button", { name: "Rename" }).click();
+  await page.getByLabel("New name").fill("Rainbow");
+  await page.keyboard.press("Enter");
+  await page.getByRole("button", { name: "Rainbow", exact: false }).first().waitFor();
+  assert.equal(await page.locator("#title").innerText(), "Rainbow");
+  await page.getByLabel("Search conversations").fill("a colour");
+  await page.waitForFunction(() => document.querySelectorAll("#conversations li").length === 1);
+  await page.getByLabel("More for Rainbow").click();
+  await picture("menu");
+  const download = page.waitForEvent("download");
+  await page.getByRole("button", { name: "Export as Markdown" }).click();
+  const file = await (await download).path();
+  assert.match(readFileSync(file, "utf8"), /^# Rainbow\n\n## You\n\nName a colour, please: which one\?\n/);
+  await page.getByLabel("More for Rainbow").click();
+  await page.getByRole("button", { name: "Delete" }).click();
+  await checkAccessibility("a dialog");
+  await page.locator("#confirm-yes").click();
+  await page.waitForFunction(() => document.querySelectorAll("#conversations li").length === 0);
+  assert.equal(await page.locator("#title").innerText(), "New conversation");
+  assert.equal(await entries.count(), 0);
+});
+
+test("a second answer stays out of the conversation and opens beside the first", async () => {
+  await page.getByLabel("Second respondent").selectOption("*");
+  await ask("What is the capital of Portugal?");
+  const answer = await answered();
+  const second = answer.getByRole("button", { name: "Second answer" });
+  await second.waitFor();
+  assert.equal(await page.locator(".turn.answer .content").count(), 1, "the conversation holds the first answer only");
+  await second.getByText(/A is better|B is better|a tie/).waitFor();
+  await second.click();
+  const sides = answer.locator(".side");
+  assert.equal(await sides.count(), 2);
+  assert.match(await sides.nth(0).locator("h3").innerText(), /^A\s+smollm2:135m/);
+  assert.match(await sides.nth(1).locator("h3").innerText(), /^B\s+smollm2:135m, temperature 0\.5/);
+  for (const side of [0, 1]) {
+    assert.match(await sides.nth(side).locator(".badge").innerText(), /[1-5]\/5/);
+    assert.match(await sides.nth(side).locator(".content").innerText(), /\w/);
+  }
+  const boxes = await Promise.all([0, 1].map((side) => sides.nth(side).boundingBox()));
+  assert.ok(boxes[0].x + boxes[0].width <= boxes[1].x, "they stand side by side");
+  const verdict = answer.locator(".verdict");
+  assert.match(await verdict.innerText(), /(A is better|B is better|A tie) · (the same verdict in both|the verdict depends)/);
+  await checkAccessibility("two answers side by side");
+  await picture("comparison");
+  const shown = await verdict.innerText();
+  await ask("And of Spain?");
+  await answered();
+  await page.reload();
+  await page.getByRole("button", { name: "Second answer" }).first().click();
+  assert.equal(await page.locator(".verdict").first().innerText(), shown, "a reload keeps the comparison");
+  await open(PHONE, { hasTouch: true, isMobile: true });
+  await page.getByRole("button", { name: "Conversations", exact: true }).tap();
+  await page.getByRole("button", { name: "What is the capital of Portugal?" }).first().tap();
+  await page.getByRole("button", { name: "Second answer" }).first().tap();
+  const stacked = await Promise.all([0, 1].map((side) => page.locator(".side").nth(side).boundingBox()));
+  assert.ok(stacked[0].y + stacked[0].height <= stacked[1].y, "a phone shows one below the other");
+  assert.equal(await page.evaluate(() => document.documentElement.scrollWidth > innerWidth), false);
+  await picture("phone-comparison");
+  await page.evaluate(() => localStorage.clear());
+});
+
+test("code is coloured and formulas are drawn, in light and dark", async () => {
+  const markdown = [
+    "Newton's method for $f(x) = x^2 - a$ repeats",
+    "\\[ x_{n+1} = x_n - \\frac{f(x_n)}{f'(x_n)} = \\frac12 \\left( x_n + \\frac{a}{x_n} \\right) \\]",
+    "```python\ndef root(a: float, x: float = 1.0) -> float:\n    # Newton's method\n    for _ in range(20):\n" +
+      '        x = (x + a / x) / 2\n    return x\n\n\nprint(f"{root(2):.6f}")\n```',
+    "so that $\\boxed{\\sqrt 2 \\approx 1.414214}$. In matrices, and in cases:",
+    "$$A = \\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}, \\quad " +
+      "|x| = \\begin{cases} x & \\text{if } x \\ge 0 \\\\ -x & \\text{otherwise} \\end{cases}, \\quad " +
+      "\\sum_{k=1}^{n} k = \\frac{n(n+1)}{2}$$",
+  ].join("\n\n");
+  for (const colorScheme of ["light", "dark"]) {
+    await open(DESKTOP, { colorScheme });
+    await page.evaluate(async (text) => {
+      const { call } = await import("/page/api.js");
+      const { element, fillWithRendered } = await import("/page/elements.js");
+      const { html } = await call("/hone/v1/render", { method: "POST", body: { markdown: text } });
+      const content = element("div", { class: "content" });
+      fillWithRendered(content, html);
+      document.getElementById("welcome").hidden = true;
+      document.getElementById("turns").replaceChildren(element("article", { class: "turn answer" }, content));
+    }, markdown);
+    assert.equal(await page.locator("math").count(), 4);
+    const color = (selector) => page.locator(selector).first().evaluate((it) => getComputedStyle(it).color);
+    assert.notEqual(await color(".code-keyword"), await color("pre"));
+    assert.notEqual(await color(".code-string"), await color(".code-keyword"));
+    const height = await page.locator("mfrac").first().evaluate((it) => it.getBoundingClientRect().height);
+    assert.ok(height > 25, "a fraction has two lines");
+    await checkAccessibility(`code and formulas in ${colorScheme}`);
+    await picture(`code-${colorScheme}`);
+  }
+});
+
+test("the panels show quality, memory, models and events", async () => {
+  await ask("What is the capital of Italy?");
+  await (await answered()).locator(".badge").waitFor();
+  await page.getByRole("button", { name: "Details" }).click();
+  await page.locator("#quality svg").first().waitFor();
+  await checkAccessibility("the panel of the quality");
+  await picture("quality");
+  await page.getByRole("tab", { name: "Memory" }).click();
+  await page.locator("#memory input").fill("capital of Italy");
+  await page.keyboard.press("Enter");
+  const found = page.locator(".engrams > li").first();
+  await found.getByText("What is the capital of Italy?").waitFor();
+  await found.locator("summary").click();
+  await page.getByRole("button", { name: "Forget" }).waitFor();
+  await checkAccessibility("the panel of the memory");
+  await picture("memory");
+  await page.getByRole("button", { name: "Forget" }).click();
+  await page.locator("#confirm-yes").click();
+  await found.getByText("What is the capital of Italy?").waitFor({ state: "detached" });
+  await page.getByRole("tab", { name: "Models" }).click();
+  await page.locator("#models dl").first().waitFor();
+  await page.getByRole("button", { name: "Load smollm2:135m" }).click();
+  await page.locator("#models dd").getByText(/^ready/).waitFor();
+  await page.getByLabel("Model to pull").fill("nothing-like-this");
+  await page.keyboard.press("Enter");
+  await page.locator("#models").getByRole("alert").getByText("nothing-like-this").first().waitFor();
+  problems = problems.filter((problem) => !problem.includes("status of 404"));
+  await checkAccessibility("the panel of the models");
+  await picture("models");
+  await page.getByRole("tab", { name: "Events" }).click();
+  await page.locator(".events li").first().waitFor();
+  await page.getByLabel("Filter the events").fill("critique.result");
+  assert.deepEqual([...new Set(await page.locator(".events .subject").allInnerTexts())], ["critique.result"]);
+  await page.getByRole("button", { name: "Pause" }).click();
+  await checkAccessibility("the panel of the events");
+  await picture("events");
+});
+
+test("a phone has room for everything", async () => {
+  await open(PHONE, { hasTouch: true, isMobile: true });
+  await ask("What is the capital of Spain?");
+  const badge = (await answered()).locator(".badge");
+  await badge.waitFor();
+  const isTooWide = () => document.documentElement.scrollWidth > innerWidth;
+  assert.equal(await page.evaluate(isTooWide), false);
+  await badge.tap();
+  await page.getByRole("tooltip").waitFor();
+  await picture("phone");
+  await checkAccessibility("a phone");
+  await page.locator("#title").tap();
+  await page.getByRole("button", { name: "Conversations", exact: true }).tap();
+  await page.getByRole("button", { name: "New conversation" }).waitFor();
+  await picture("phone-conversations");
+  await page.getByRole("button", { name: "Close conversations" }).tap();
+  await page.getByRole("button", { name: "Details" }).tap();
+  await page.locator("#quality svg").first().waitFor();
+  await picture("phone-quality");
+  assert.equal(await page.evaluate(isTooWide), false);
+});
+
+test("the dark page is as accessible", async () => {
+  await open(DESKTOP, { colorScheme: "dark" });
+  await ask("Name three rivers as a list.");
+  await (await answered()).locator(".badge").waitFor();
+  await page.locator(".badge").hover();
+  await checkAccessibility("the dark page");
+  await picture("dark");
+});
+
+test("everything is reached with the keyboard alone", async () => {
+  await page.keyboard.press("Tab");
+  await page.locator("#question").focus();
+  await page.keyboard.type("Say hello");
+  await page.keyboard.press("Enter");
+  await (await answered()).locator(".badge").waitFor();
+  const wanted = ["new", "search", "log", "model", "second", "question", "send", "open-panel"];
+  const reached = new Set();
+  await page.locator("body").press("Home");
+  for (let step = 0; step < 80; step += 1) {
+    await page.keyboard.press("Tab");
+    reached.add(await page.evaluate(() => document.activeElement.id || document.activeElement.className));
+  }
+  for (const id of wanted) assert.ok(reached.has(id), `${id} is not among ${[...reached]}`);
+  assert.ok(
+    [...reached].some((name) => name.startsWith("badge")),
+    "the badge is reached",
+  );
+  await page.locator("#open-panel").focus();
+  await page.keyboard.press("Enter");
+  await page.locator("#tab-quality").focus();
+  await page.keyboard.press("ArrowRight");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "tab-memory");
+  await page.keyboard.press("Escape");
+  assert.equal(await page.locator("#panel").isVisible(), false);
+});
+
+test("a server that needs a key asks for it once", async () => {
+  const [key] = home.run("serve", "--new-key").split("\n");
+  const { createHash } = await import("node:crypto");
+  const hash = createHash("sha256").update(key).digest("hex");
+  const locked = await home.serve({ HONE_SERVER_KEY_HASHES: JSON.stringify([hash]), HONE_MEMORY_REMEMBER: "false" });
+  try {
+    await context.close();
+    context = await browser.newContext({ viewport: DESKTOP });
+    page = await context.newPage();
+    await page.goto(locked.address);
+    await page.getByRole("textbox", { name: "Key" }).fill("wrong");
+    await page.keyboard.press("Enter");
+    await page.getByText("That key was not accepted").waitFor();
+    await picture("key");
+    await page.getByRole("textbox", { name: "Key" }).fill(key);
+    await page.keyboard.press("Enter");
+    await page.locator("#model option").first().waitFor({ state: "attached" });
+    await page.reload();
+    await page.locator("#model option").first().waitFor({ state: "attached" });
+    assert.equal(await page.locator("#key-dialog").isVisible(), false, "the key is kept");
+  } finally {
+    await locked.stop();
+  }
+});
