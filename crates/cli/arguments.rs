@@ -192,9 +192,12 @@ impl Command {
 /// Flags of `hone chat`.
 #[derive(Debug, Args)]
 pub(crate) struct ChatArguments {
-    /// Answer this question and exit; without it, read the question from stdin if that is not a terminal
+    /// Answer this question and exit; text on stdin goes with it. Without it, the text on stdin is the question
     #[arg(value_name = "QUESTION")]
     pub(crate) question: Option<String>,
+    /// Let a text file, the files that a pattern matches, or stdin (-) go with the question; can be repeated
+    #[arg(short, long = "file", value_name = "FILE")]
+    pub(crate) files: Vec<String>,
     /// System instructions before the conversation
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,

@@ -8,9 +8,12 @@
 
 pub(crate) mod announcements;
 pub(crate) mod answer;
+pub(crate) mod attachments;
 pub(crate) mod completion;
+pub(crate) mod editor;
 pub(crate) mod explanation;
 pub(crate) mod input;
+pub(crate) mod pastes;
 pub(crate) mod repl;
 pub(crate) mod screen;
 pub(crate) mod session;

@@ -1,4 +1,6 @@
-//! Completions for the Tab key: commands and their arguments.
+//! Completions for the Tab key: commands and their arguments, and files.
+
+use std::path::{MAIN_SEPARATOR, Path};
 
 use super::slash::COMMANDS;
 
@@ -28,18 +30,40 @@ pub(crate) struct Offer {
 
 /// The completions for `line`, which is the text before the cursor.
 pub(crate) fn offers(line: &str, candidates: &Candidates) -> Vec<Offer> {
-    let Some(command) = line.strip_prefix('/') else { return Vec::new() };
+    let Some(command) = line.strip_prefix('/') else { return mentioned_files(line) };
     let Some((name, rest)) = command.split_once(' ') else { return commands_from(command) };
     let argument = rest.trim_start();
+    let start = line.len() - argument.len();
     let names = match name {
+        "file" => return files(start, argument),
         "model" => &candidates.models,
         "load" | "save" => &candidates.conversations,
         "set" => &candidates.settings,
         _ => return Vec::new(),
     };
-    let start = line.len() - argument.len();
     let fitting = names.iter().filter(|candidate| candidate.starts_with(argument));
     fitting.map(|text| Offer { start, text: text.clone(), description: None, goes_on: name == "set" }).collect()
+}
+
+/// The files that the last word may mention, if it begins with `@`.
+fn mentioned_files(line: &str) -> Vec<Offer> {
+    let word = line.rsplit(char::is_whitespace).next().unwrap_or_default();
+    word.strip_prefix('@').map_or_else(Vec::new, |path| files(line.len() - path.len(), path))
+}
+
+/// The files and folders whose paths begin with `path`; hidden ones if it names them so. Of a folder that cannot be
+/// listed there are none.
+fn files(start: usize, path: &str) -> Vec<Offer> {
+    let (folder, beginning) = path.split_at(path.rfind(['/', MAIN_SEPARATOR]).map_or(0, |slash| slash + 1));
+    let listed = Path::new(if folder.is_empty() { "." } else { folder }).read_dir();
+    let entries = listed.into_iter().flatten().filter_map(Result::ok).filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let is_offered = name.starts_with(beginning) && (beginning.starts_with('.') || !name.starts_with('.'));
+        is_offered.then(|| if entry.path().is_dir() { format!("{folder}{name}/") } else { format!("{folder}{name}") })
+    });
+    let mut paths: Vec<String> = entries.collect();
+    paths.sort_unstable();
+    paths.into_iter().map(|text| Offer { start, text, description: None, goes_on: false }).collect()
 }
 
 fn commands_from(beginning: &str) -> Vec<Offer> {
@@ -84,5 +108,22 @@ mod tests {
         check("/set top_k 4", &[]);
         check("/load ", &["/load tides"]);
         check("/undo ", &[]);
+    }
+
+    #[test]
+    fn files_are_offered() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().display().to_string();
+        for name in ["notes.txt", "news.md", ".hidden"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        std::fs::create_dir(folder.path().join("nested")).unwrap();
+        let line = |path: &str| format!("What is in @{root}/{path}");
+        check(&line("ne"), &[&line("nested/"), &line("news.md")]);
+        check(&line(".h"), &[&line(".hidden")]);
+        check(&line("nested/"), &[]);
+        check(&line("nowhere/x"), &[]);
+        check(&format!("/file {root}/no"), &[&format!("/file {root}/notes.txt")]);
+        check(&format!("{} too", line("ne")), &[]);
     }
 }

@@ -42,7 +42,8 @@ pub(crate) fn parse(text: &str) -> Input {
     }
 }
 
-const BLOCK: &str = "\"\"\"";
+/// Encloses a question that is taken as it is.
+pub(crate) const BLOCK: &str = "\"\"\"";
 
 fn question(text: &str) -> Input {
     let text = text.trim();

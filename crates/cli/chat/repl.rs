@@ -1,25 +1,17 @@
-//! The keyboard: reads lines with history, completion and continuation, and passes them to the shell.
+//! The keyboard: reads lines from the editor and passes them to the shell.
 
-use std::borrow::Cow;
-use std::fs::OpenOptions;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
-use hone_files::{create_private_folder, open_private};
-use nu_ansi_term::Style;
-use reedline::{
-    ColumnarMenu, Completer, CompletionResult, DefaultHinter, EditCommand, Emacs, ExternalPrinter, FileBackedHistory,
-    HistoryItem, KeyCode, KeyModifiers, MenuBuilder, Prompt, PromptEditMode, PromptHistorySearch,
-    PromptHistorySearchStatus, Reedline, ReedlineEvent, ReedlineMenu, Signal, Span, Suggestion, ValidationResult,
-    Validator, default_emacs_keybindings,
-};
+use reedline::{EditCommand, ExternalPrinter, HistoryItem, Signal};
 
-use super::completion::{Candidates, offers};
-use super::input::is_complete;
+use super::editor::{ChatPrompt, TabCompleter, editor};
+use super::input::BLOCK;
+use super::pastes::Pastes;
 use super::screen::Screen;
 use super::shell::{Flow, Shell};
 use super::typeahead::Typed;
-use crate::terminal::keyboard::Quiet;
+use crate::terminal::keyboard::{BracketedPaste, Quiet, suspend};
 use crate::terminal::{Line, Output};
 
 /// Chats until the user leaves. `history` is the file of earlier input.
@@ -34,9 +26,11 @@ pub(crate) fn run(
 ) -> anyhow::Result<()> {
     let printer = ExternalPrinter::new(ANNOUNCEMENTS);
     let announce = printer.sender();
-    let editor = editor(shell.session.config().chat.history_lines, history, output)?;
+    let pastes = Pastes::default();
+    let editor = editor(shell.session.config().chat.history_lines, history, &pastes, output)?;
     let mut editor = editor.with_external_printer(printer);
     let mut typed = Typed::default();
+    let bracketed_paste = BracketedPaste::begin();
     loop {
         let text = if let Some(text) = typed.inputs.pop_front() {
             output.announce(&Line::plain(format!("> {}", text.replace('\n', "\n… "))));
@@ -45,28 +39,38 @@ pub(crate) fn run(
             text
         } else {
             if !typed.rest.is_empty() {
-                editor.run_edit_commands(&[EditCommand::InsertString(std::mem::take(&mut typed.rest))]);
+                editor.run_edit_commands(&[EditCommand::InsertString(pastes.fold(&std::mem::take(&mut typed.rest)))]);
             }
             editor = editor.with_completer(Box::new(TabCompleter { candidates: shell.candidates() }));
             shell.announcements.lines.begin_typing(announce.clone());
+            bracketed_paste.enable();
             let read = editor.read_line(&ChatPrompt);
             shell.announcements.lines.hold();
             match read.context("cannot read from the terminal")? {
                 Signal::Success(text) => text,
                 Signal::CtrlD => return Ok(()),
-                signal => {
-                    // The editor receives no host command and no break signal.
-                    if matches!(signal, Signal::CtrlC) {
-                        screen.note("Ctrl-D or /exit leaves");
-                    }
+                Signal::CtrlC => {
+                    screen.note("Ctrl-D or /exit leaves");
+                    continue;
+                }
+                // The only command of the editor is that of Ctrl-Z, and nothing breaks it from outside.
+                _ => {
+                    suspend();
                     continue;
                 }
             }
         };
-        if handle(shell, &text, screen, &mut typed)? == Flow::Leave {
+        let entered = pastes.unfold(&text).map_or_else(|| text.clone(), |unfolded| as_entered(&text, unfolded));
+        if handle(shell, &entered, screen, &mut typed)? == Flow::Leave {
             return Ok(());
         }
     }
+}
+
+/// A line with the texts that were pasted into it. Nothing in them is notation: only what was typed can be a command.
+fn as_entered(typed: &str, unfolded: String) -> String {
+    let is_notation = ["/", BLOCK].iter().any(|start| typed.trim_start().starts_with(start));
+    if is_notation { unfolded } else { format!("{BLOCK}{unfolded}{BLOCK}") }
 }
 
 /// Executes `text`. What is typed in the meantime is executed next.
@@ -82,101 +86,3 @@ fn handle(shell: &mut Shell<'_>, text: &str, screen: &mut dyn Screen, typed: &mu
 
 /// How many lines may wait to be printed above the one being typed.
 const ANNOUNCEMENTS: usize = 64;
-
-/// Lines that can be recalled within a chat that keeps no history.
-const LINES_WITHOUT_FILE: usize = 1_000;
-
-/// What was typed before. Without lines to keep, the file is neither read nor written.
-fn typed_before(history_lines: usize, file: &Path) -> anyhow::Result<FileBackedHistory> {
-    if history_lines == 0 {
-        return Ok(FileBackedHistory::new(LINES_WITHOUT_FILE)?);
-    }
-    let failure = || format!("cannot keep the history of what is typed in {}", file.display());
-    file.parent().map_or(Ok(()), create_private_folder).with_context(failure)?;
-    // The history is written in place: a file that exists keeps its permissions.
-    open_private(file, OpenOptions::new().append(true).create(true)).with_context(failure)?;
-    FileBackedHistory::with_file(history_lines, file.to_owned()).with_context(failure)
-}
-
-const MENU: &str = "completions";
-
-fn editor(history_lines: usize, history: PathBuf, output: Output) -> anyhow::Result<Reedline> {
-    let history = typed_before(history_lines, &history)?;
-    let mut keys = default_emacs_keybindings();
-    let complete = vec![ReedlineEvent::Menu(MENU.to_string()), ReedlineEvent::MenuNext];
-    keys.add_binding(KeyModifiers::NONE, KeyCode::Tab, ReedlineEvent::UntilFound(complete));
-    let new_line = ReedlineEvent::Edit(vec![EditCommand::InsertNewline]);
-    keys.add_binding(KeyModifiers::ALT, KeyCode::Enter, new_line);
-    let hint = Style::new().dimmed();
-    Ok(Reedline::create()
-        .with_history(Box::new(history))
-        .with_history_exclusion_prefix(Some(" ".to_string()))
-        .with_hinter(Box::new(DefaultHinter::default().with_style(hint)))
-        .with_validator(Box::new(LineValidator))
-        .with_menu(ReedlineMenu::EngineCompleter(Box::new(ColumnarMenu::default().with_name(MENU))))
-        .with_quick_completions(true)
-        .with_partial_completions(true)
-        .with_edit_mode(Box::new(Emacs::new(keys)))
-        .with_ansi_colors(output.colors_stderr()))
-}
-
-struct LineValidator;
-
-impl Validator for LineValidator {
-    fn validate(&self, line: &str) -> ValidationResult {
-        if is_complete(line) { ValidationResult::Complete } else { ValidationResult::Incomplete }
-    }
-}
-
-struct TabCompleter {
-    candidates: Candidates,
-}
-
-impl Completer for TabCompleter {
-    fn complete(&mut self, line: &str, cursor: usize) -> CompletionResult {
-        let before = line.get(..cursor).unwrap_or(line);
-        let suggestions: Vec<Suggestion> = offers(before, &self.candidates)
-            .into_iter()
-            .map(|offer| Suggestion {
-                value: offer.text,
-                description: offer.description.map(str::to_string),
-                span: Span::new(offer.start, before.len()),
-                append_whitespace: offer.goes_on,
-                ..Suggestion::default()
-            })
-            .collect();
-        CompletionResult::fresh(suggestions)
-    }
-}
-
-struct ChatPrompt;
-
-impl Prompt for ChatPrompt {
-    fn render_prompt_left(&self) -> Cow<'_, str> {
-        Cow::Borrowed("")
-    }
-
-    fn render_prompt_right(&self) -> Cow<'_, str> {
-        Cow::Borrowed("")
-    }
-
-    fn render_prompt_indicator(&self, _mode: PromptEditMode) -> Cow<'_, str> {
-        Cow::Borrowed("> ")
-    }
-
-    fn render_prompt_multiline_indicator(&self) -> Cow<'_, str> {
-        Cow::Borrowed("… ")
-    }
-
-    fn render_prompt_history_search_indicator(&self, search: PromptHistorySearch) -> Cow<'_, str> {
-        let failing = match search.status {
-            PromptHistorySearchStatus::Passing => "",
-            PromptHistorySearchStatus::Failing => "nothing for ",
-        };
-        Cow::Owned(format!("({failing}{:?}) ", search.term))
-    }
-
-    fn get_indicator_color(&self) -> reedline::Color {
-        reedline::Color::Green
-    }
-}

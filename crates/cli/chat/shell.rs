@@ -9,13 +9,13 @@ use time::OffsetDateTime;
 
 use super::announcements::Announcements;
 use super::answer::{Ending, answer};
+use super::attachments::{self, Attachment};
 use super::completion::Candidates;
 use super::input::{self, Input};
 use super::screen::Screen;
 use super::session::Session;
 use super::slash::{COMMANDS, SlashCommand};
 use super::store::ConversationStore;
-use crate::describe::on_one_line;
 use crate::failure::is_broken_pipe;
 use crate::stack::Stack;
 use crate::terminal::interrupt::Interrupt;
@@ -59,6 +59,8 @@ pub(crate) struct Shell<'a> {
     pub(crate) store: &'a ConversationStore,
     /// Ctrl-C.
     pub(crate) interrupt: &'a Interrupt,
+    /// What goes with the next question.
+    pub(crate) attached: Vec<Attachment>,
 }
 
 impl Shell<'_> {
@@ -71,10 +73,7 @@ impl Shell<'_> {
             Input::Nothing => return Ok(Flow::Continue),
             Input::Wrong(reason) => Err(anyhow::Error::msg(reason)),
             Input::Command(command) => self.obey(command, screen),
-            Input::Question(question) => {
-                self.session.ask(question);
-                self.answer(screen)
-            }
+            Input::Question(question) => self.ask(&question, screen),
         };
         match done {
             Err(error) if is_broken_pipe(&error) => Err(error),
@@ -106,6 +105,8 @@ impl Shell<'_> {
             SlashCommand::System(Some(text)) => self.session.set("chat.system", &text),
             SlashCommand::Set(None) => screen.say_rows(&settings(&self.session)),
             SlashCommand::Set(Some((key, value))) => self.set(&key, value.as_deref(), screen),
+            SlashCommand::File(None) => screen.say(&self.attachments()),
+            SlashCommand::File(Some(path)) => self.attach(&path, screen),
             SlashCommand::Show => show(&self.session, screen),
             SlashCommand::Clear => {
                 self.session.clear();
@@ -123,6 +124,38 @@ impl Shell<'_> {
             SlashCommand::Exit => return Ok(Flow::Leave),
         };
         done.map(|()| Flow::Continue)
+    }
+
+    /// Asks a question, with what is attached and the files that it mentions.
+    fn ask(&mut self, question: &str, screen: &mut dyn Screen) -> anyhow::Result<Flow> {
+        let mentioned = Attachment::mentioned(question)?;
+        if !mentioned.is_empty() {
+            screen.note(&format!("with {}", attachments::describe(&mentioned)));
+        }
+        let attached: Vec<Attachment> = std::mem::take(&mut self.attached).into_iter().chain(mentioned).collect();
+        self.session.ask(attachments::compose(&attached, question));
+        let answered = self.answer(screen);
+        match &answered {
+            // The question was withdrawn: what went with it waits for the next one.
+            Err(_) => self.attached = attached,
+            Ok(_) if !attached.is_empty() => tell_prompt_tokens(&self.session, screen),
+            Ok(_) => {}
+        }
+        answered
+    }
+
+    fn attach(&mut self, path: &str, screen: &mut dyn Screen) -> anyhow::Result<()> {
+        let read = Attachment::read_all(path)?;
+        screen.note(&format!("goes with the next question: {}", attachments::describe(&read)));
+        self.attached.extend(read);
+        Ok(())
+    }
+
+    fn attachments(&self) -> String {
+        match self.attached.as_slice() {
+            [] => "no file goes with the next question".to_owned(),
+            attached => attachments::describe(attached),
+        }
     }
 
     fn answer(&mut self, screen: &mut dyn Screen) -> anyhow::Result<Flow> {
@@ -149,7 +182,7 @@ impl Shell<'_> {
     fn explain(&self, number: Option<usize>, screen: &mut dyn Screen) -> anyhow::Result<()> {
         let (number, question, id) = self.find_answer(number)?;
         let explanation = self.announcements.explain(id, self.stack)?;
-        let mut rows = vec![vec!["answer".to_owned(), format!("[{number}] {}", on_one_line(question))]];
+        let mut rows = vec![vec!["answer".to_owned(), format!("[{number}] {}", attachments::label(question))]];
         rows.extend(explanation.rows);
         screen.say_rows(&rows)?;
         explanation.feedback.map_or(Ok(()), |feedback| screen.say(&format!("\n{feedback}")))
@@ -183,7 +216,7 @@ impl Shell<'_> {
 
     fn undo(&mut self, screen: &mut dyn Screen) -> anyhow::Result<()> {
         let Some(undone) = self.session.undo() else { anyhow::bail!("nothing has been said yet") };
-        screen.note(&format!("taken back: {}", first_line(&undone.question)));
+        screen.note(&format!("taken back: {}", attachments::label(&undone.question)));
         if self.session.name().is_some() { self.save_automatically() } else { Ok(()) }
     }
 
@@ -208,7 +241,8 @@ impl Shell<'_> {
 
     fn save(&mut self) -> anyhow::Result<()> {
         if self.session.name().is_none() {
-            let question = self.session.exchanges().first().map_or("", |exchange| exchange.question.as_str());
+            let exchanges = self.session.exchanges();
+            let (_, question) = exchanges.first().map_or_else(Default::default, |it| attachments::split(&it.question));
             self.session.rename(self.store.fresh_name(OffsetDateTime::now_utc().date(), question));
         }
         self.store.save(self.session.name().unwrap_or_default(), &self.session.conversation())
@@ -245,11 +279,19 @@ fn help() -> Vec<Vec<String>> {
         COMMANDS.iter().map(|it| vec![command(it.name, it.takes), it.does.to_string()]).collect();
     let keys = [
         ("Alt-Enter", "a new line; so do \\ at the end of a line, a ``` fence and a \"\"\" block"),
+        ("@PATH", "in a question: let this text file go with it; Tab completes the path"),
         ("Ctrl-C", "stop the answer, or clear the line"),
         ("Ctrl-D", "leave"),
     ];
     rows.extend(keys.map(|(key, does)| vec![key.to_string(), does.to_string()]));
     rows
+}
+
+/// Says how much of the context a question with attachments takes.
+pub(crate) fn tell_prompt_tokens(session: &Session, screen: &mut dyn Screen) {
+    if let Some(last) = session.exchanges().last() {
+        screen.note(&format!("the prompt had {} tokens", last.timings.prompt_tokens));
+    }
 }
 
 fn system_or_none(session: &Session) -> &str {
@@ -301,10 +343,6 @@ fn statistics(session: &Session, screen: &mut dyn Screen) -> anyhow::Result<()> 
     ])
 }
 
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -349,6 +387,7 @@ mod tests {
             models: &Shelf,
             store,
             interrupt: &interrupt,
+            attached: Vec::new(),
         };
         let mut screen = Recorder::default();
         for line in lines {
@@ -442,6 +481,39 @@ mod tests {
         check(&generator, &["/undo it"], "error: /undo takes nothing, but \"it\" follows it");
         let broken = Arc::new(Scripted::always(Script::failing(GenerateError::Failed("no memory".into()))));
         check(&broken, &["x", "/undo"], "end\nerror: generation failed: no memory\nerror: nothing has been said yet");
+    }
+
+    #[test]
+    fn files_go_with_the_next_question_that_is_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.txt"), "one").unwrap();
+        std::fs::write(folder.path().join("b.txt"), "two").unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (a, b) = (path("a.txt"), path("b.txt"));
+        let generator = saying(&["yes"]);
+        check(
+            &generator,
+            &["/file", &format!("/file {a}"), "/file", &format!("Is @{b} the same?"), "Why?", "/undo", "/undo"],
+            &format!(
+                "no file goes with the next question\nnote: goes with the next question: {a} (3 B, 1 line)\n\
+                 {a} (3 B, 1 line)\nnote: with {b} (3 B, 1 line)\nyes|end\nnote: the prompt had 1 tokens\nyes|end\n\
+                 note: taken back: Why?\nnote: taken back: {}",
+                attachments::label(&format!(
+                    "File: {a}\n```\none\n```\n\nFile: {b}\n```\ntwo\n```\n\nIs @{b} the same?"
+                ))
+            ),
+        );
+        let shown = format!("File: {a}\n```\none\n```\n\nFile: {b}\n```\ntwo\n```\n\nIs @{b} the same? yes Why?");
+        assert_eq!(last_prompt(&generator), shown);
+        let missing = path("c.txt");
+        let lines = [format!("/file {missing}"), format!("Is @{missing} there?")];
+        let seen = type_lines(
+            &generator,
+            &ConversationStore::new(path("saved").into()),
+            &lines.each_ref().map(String::as_str),
+        );
+        assert!(seen[0].starts_with(&format!("error: cannot read {missing}")), "{seen:?}");
+        assert_eq!(seen[1..], ["yes|end"], "what only begins with @ is a part of the question");
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub(crate) enum SlashCommand {
     System(Option<String>),
     /// Show the sampling settings, or one, or change one.
     Set(Option<(String, Option<String>)>),
+    /// Let files go with the next question, or list those that do.
+    File(Option<String>),
     /// Show the conversation and its settings.
     Show,
     /// Start a new conversation.
@@ -43,11 +45,12 @@ pub(crate) struct Description {
 }
 
 /// Every command, in the order of `/help`.
-pub(crate) const COMMANDS: [Description; 15] = [
+pub(crate) const COMMANDS: [Description; 16] = [
     describe("help", "", "list the commands"),
     describe("model", "[NAME]", "show the model, or change it"),
     describe("system", "[TEXT]", "show the instructions before the conversation, or change them (\"\" removes them)"),
     describe("set", "[KEY [VALUE]]", "show the sampling settings, or change one"),
+    describe("file", "[PATH]", "let a file go with the next question (so does @PATH in it), or list those that do"),
     describe("show", "", "show the conversation and its settings"),
     describe("clear", "", "start a new conversation"),
     describe("save", "[NAME]", "save the conversation, under another name if one is given"),
@@ -78,6 +81,7 @@ impl SlashCommand {
             "model" => return Ok(SlashCommand::Model(argument)),
             "system" => return Ok(SlashCommand::System(argument.map(|text| without_quotes(&text)))),
             "set" => return Ok(SlashCommand::Set(argument.map(|text| key_and_value(&text)))),
+            "file" => return Ok(SlashCommand::File(argument)),
             "show" => SlashCommand::Show,
             "clear" => SlashCommand::Clear,
             "save" => return Ok(SlashCommand::Save(argument)),
@@ -150,6 +154,7 @@ mod tests {
         check("set", Ok(SlashCommand::Set(None)));
         check("set top_k", Ok(SlashCommand::Set(Some(("top_k".into(), None)))));
         check("set  stop  a b", Ok(SlashCommand::Set(Some(("stop".into(), some("a b"))))));
+        check("file my notes.txt", Ok(SlashCommand::File(some("my notes.txt"))));
         check("load tides", Ok(SlashCommand::Load(some("tides"))));
         check("why", Ok(SlashCommand::Why(None)));
         check("why 12", Ok(SlashCommand::Why(Some(12))));

@@ -12,6 +12,8 @@ pub(crate) struct Typed {
     pub(crate) inputs: VecDeque<String>,
     /// The unfinished line.
     pub(crate) rest: String,
+    /// Whether the keys that follow are pasted.
+    is_pasted: bool,
 }
 
 impl Typed {
@@ -20,29 +22,48 @@ impl Typed {
         let mut keys = keys.chars();
         while let Some(key) = keys.next() {
             match key {
+                '\u{1b}' => self.obey(escape_sequence(&mut keys)),
+                key if self.is_pasted => self.insert(if key == '\r' { '\n' } else { key }),
                 '\r' | '\n' if self.rest.is_empty() => {}
                 '\r' | '\n' if is_complete(&self.rest) => self.inputs.push_back(std::mem::take(&mut self.rest)),
-                '\r' | '\n' => self.rest.push('\n'),
+                '\r' => self.insert('\n'),
                 '\u{8}' | '\u{7f}' => drop(self.rest.pop()),
                 '\u{15}' => self.rest.clear(),
                 '\u{4}' if self.rest.is_empty() => self.inputs.push_back("/exit".to_owned()),
-                '\u{1b}' => skip_escape_sequence(&mut keys),
-                '\t' => self.rest.push(' '),
-                key if is_active(key) => {}
-                key => self.rest.push(key),
+                '\t' => self.insert(' '),
+                key => self.insert(key),
             }
+        }
+    }
+
+    fn insert(&mut self, key: char) {
+        if !is_active(key) {
+            self.rest.push(key);
+        }
+    }
+
+    /// The terminal marks where a pasted text begins and ends; cursor and function keys have no meaning while no line is
+    /// shown.
+    fn obey(&mut self, sequence: &str) {
+        match sequence {
+            "[200~" => self.is_pasted = true,
+            "[201~" => self.is_pasted = false,
+            _ => {}
         }
     }
 }
 
-/// Cursor and function keys have no meaning while no line is shown.
-fn skip_escape_sequence(keys: &mut std::str::Chars<'_>) {
-    match keys.clone().next() {
-        Some('[') => drop(keys.skip(1).find(|key| ('@'..='~').contains(key))),
-        Some('O') => drop(keys.nth(1)),
-        // The key alone.
-        _ => {}
-    }
+/// Takes the rest of an escape sequence from `keys`; nothing after the key alone.
+fn escape_sequence<'a>(keys: &mut std::str::Chars<'a>) -> &'a str {
+    let text = keys.as_str();
+    let length = match text.as_bytes() {
+        [b'[', parameters @ ..] => parameters.iter().position(|byte| (b'@'..=b'~').contains(byte)).map(|at| at + 2),
+        [b'O', ..] => text.chars().nth(1).map(|key| 1 + key.len_utf8()),
+        _ => Some(0),
+    };
+    let (sequence, rest) = text.split_at(length.unwrap_or(text.len()));
+    *keys = rest.chars();
+    sequence
 }
 
 #[cfg(test)]
@@ -55,7 +76,7 @@ mod tests {
         let mut typed = Typed::default();
         // The result does not depend on when the keys are read.
         keys.split_inclusive(['a', '!']).for_each(|keys| typed.press(keys));
-        assert_eq!(typed, Typed { inputs, rest: rest.to_owned() });
+        assert_eq!(typed, Typed { inputs, rest: rest.to_owned(), is_pasted: false });
     }
 
     #[test]
@@ -63,6 +84,12 @@ mod tests {
         check("", &[], "");
         check("one\rtwo\n\rthr", &["one", "two"], "thr");
         check("```\na\n```\nb", &["```\na\n```"], "b");
+    }
+
+    #[test]
+    fn pasted_lines_are_one_input() {
+        check("\u{1b}[200~one\rtwo\r\u{1b}[201~", &[], "one\ntwo\n");
+        check("What is\u{1b}[200~\tone\nt\u{7f}wo!\u{1b}[201~?\rnext", &["What is\tone\ntwo!?"], "next");
     }
 
     #[test]

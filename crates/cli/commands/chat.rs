@@ -1,12 +1,13 @@
 //! `hone chat`: a conversation in the terminal, or the answer to a single question.
 //!
-//! A single question comes from the command line, or from stdin if that is not a terminal. Its answer is saved only if
+//! A single question comes from the command line, or from stdin if that is not a terminal; with a question on the command
+//! line, the text on stdin goes with it, as files do. Its answer is saved only if
 //! it continues a saved conversation, so that scripts leave nothing behind. Ctrl-C ends it with the text so far and
 //! exit code
 //! 130. With `--grade` the command waits for the grade, and with `--respondent-b` for the second answer and the
 //!      comparison.
 
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -21,11 +22,12 @@ use crate::arguments::{ChatArguments, ChatQualityFlags};
 use crate::badge::badge;
 use crate::chat::announcements::{Announced, Announcements};
 use crate::chat::answer::{Ending, answer, wait_for_verdicts};
+use crate::chat::attachments::{Attachment, compose};
 use crate::chat::explanation::{comparison_text, no_answer_b};
 use crate::chat::repl;
 use crate::chat::screen::{Screen, Terminal};
 use crate::chat::session::{self, Session};
-use crate::chat::shell::{ModelShelf, Shell, resumed};
+use crate::chat::shell::{ModelShelf, Shell, resumed, tell_prompt_tokens};
 use crate::chat::store::ConversationStore;
 use crate::commands::doctor::judge_instead_of;
 use crate::failure::{Outcome, usage};
@@ -76,7 +78,8 @@ fn tell_due(app: &App, remembered: &Remembered) {
 
 fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> anyhow::Result<Outcome> {
     let json = arguments.json.json;
-    let question = question(arguments.question, json)?;
+    let asked = Asked::read(arguments.question, &arguments.files, json)?;
+    let Asked { question, attachments } = asked;
     let store = ConversationStore::new(app.conversations_folder());
     let mut session = Session::new(app.config.clone());
     let goes_on = question.is_none() || arguments.resume.is_some();
@@ -118,6 +121,7 @@ fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> any
         models: app,
         store: &store,
         interrupt: &interrupt,
+        attached: attachments,
     };
     let examination = question.is_none().then(|| examine(app, &shell)).flatten();
     let outcome = match question {
@@ -204,24 +208,45 @@ impl<'a> JsonAnswer<'a> {
     }
 }
 
-/// The single question to answer; `None` for an interactive chat.
-fn question(argument: Option<String>, json: bool) -> anyhow::Result<Option<String>> {
-    let from_stdin = argument.is_none() && !std::io::stdin().is_terminal();
-    let text = match argument {
-        Some(text) => text,
-        None if from_stdin => {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).context("cannot read the question from stdin")?;
-            text
+/// What the command line and stdin ask.
+struct Asked {
+    /// The single question to answer; `None` for an interactive chat.
+    question: Option<String>,
+    /// What goes with the question, or with the first one of a chat.
+    attachments: Vec<Attachment>,
+}
+
+impl Asked {
+    fn read(argument: Option<String>, files: &[String], json: bool) -> anyhow::Result<Asked> {
+        let stdin_is_file = files.iter().any(|file| file == "-");
+        let is_piped = !stdin_is_file && !std::io::stdin().is_terminal();
+        let mut attachments = Vec::new();
+        let question = match argument {
+            Some(question) if question.trim().is_empty() => return Err(usage("the question is empty")),
+            Some(question) => {
+                attachments.extend(if is_piped { Attachment::stdin()? } else { None });
+                Some(question)
+            }
+            None if is_piped => Some(question_on_stdin()?),
+            None if stdin_is_file => return Err(usage("-f - takes stdin as a file: give the question as argument")),
+            None if json => {
+                return Err(usage("--json is for one answer: give a question as argument or on stdin"));
+            }
+            None => None,
+        };
+        for file in files {
+            attachments.extend(Attachment::read_all(file)?);
         }
-        None if json => return Err(usage("--json is for one answer: give a question as argument or on stdin")),
-        None => return Ok(None),
-    };
-    match text.trim() {
-        "" if from_stdin => Err(usage("stdin holds no question: give one there or as argument")),
-        "" => Err(usage("the question is empty")),
-        question => Ok(Some(question.to_string())),
+        Ok(Asked { question: question.map(|question| question.trim().to_owned()), attachments })
     }
+}
+
+fn question_on_stdin() -> anyhow::Result<String> {
+    let text = std::io::read_to_string(std::io::stdin()).context("cannot read the question from stdin")?;
+    if text.trim().is_empty() {
+        return Err(usage("stdin holds no question: give one there or as argument"));
+    }
+    Ok(text)
 }
 
 fn resume(session: &mut Session, store: &ConversationStore, name: String) -> anyhow::Result<()> {
@@ -239,7 +264,8 @@ fn answer_once(app: &App, shell: &mut Shell<'_>, question: String, json: bool) -
     let mut screen = if json { Terminal::without_answers(app.output) } else { Terminal::new(app.output) };
     let session = &mut shell.session;
     let exchanges_before = session.exchanges().len();
-    session.ask(question);
+    let attached = std::mem::take(&mut shell.attached);
+    session.ask(compose(&attached, &question));
     let lines = &shell.announcements.lines;
     lines.hold();
     let (ending, mut exchange) = answer(session, &mut shell.asker, shell.interrupt, &mut screen)?;
@@ -249,6 +275,9 @@ fn answer_once(app: &App, shell: &mut Shell<'_>, question: String, json: bool) -
         shell.store.save(name, &session.conversation())?;
     }
     let Some(answered) = answered else { return Ok(outcome_of(ending)) };
+    if !attached.is_empty() {
+        tell_prompt_tokens(session, &mut screen);
+    }
     let is_whole =
         ending == Ending::Answered && wait_for_verdicts(&mut exchange, &shell.asker, &shell.interrupt.listen())?;
     if json {

@@ -1,5 +1,11 @@
 //! The keyboard while it is not being read: input waits in the terminal and is not echoed into what is being printed.
 
+use std::io::{IsTerminal, stderr, stdin};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
+use crossterm::execute;
+
 /// While this exists, the terminal does not echo. Ctrl-C works as usual, and discards what was typed before it.
 pub(crate) struct Quiet(#[cfg(unix)] Option<terminal::Quiet>);
 
@@ -21,8 +27,54 @@ impl Quiet {
     }
 }
 
+/// While this exists, the terminal marks what is pasted, so that its lines are told from lines that are typed.
+pub(crate) struct BracketedPaste(());
+
+/// Whether the terminal was told to mark what is pasted.
+static MARKS_PASTES: AtomicBool = AtomicBool::new(false);
+
+impl BracketedPaste {
+    /// Begins now, if there is a terminal that can do so.
+    pub(crate) fn begin() -> BracketedPaste {
+        let is_dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
+        MARKS_PASTES.store(stdin().is_terminal() && stderr().is_terminal() && !is_dumb, Ordering::SeqCst);
+        BracketedPaste(())
+    }
+
+    /// Tells the terminal again: a shell in which the program was suspended may have changed it.
+    pub(crate) fn enable(&self) {
+        if MARKS_PASTES.load(Ordering::SeqCst) {
+            // Without a terminal there is nothing to be pasted.
+            let _ = execute!(stderr(), EnableBracketedPaste);
+        }
+    }
+}
+
+impl Drop for BracketedPaste {
+    fn drop(&mut self) {
+        leave_pastes_unmarked();
+        MARKS_PASTES.store(false, Ordering::SeqCst);
+    }
+}
+
+fn leave_pastes_unmarked() {
+    if MARKS_PASTES.load(Ordering::SeqCst) {
+        // A terminal that is gone needs no restoring.
+        let _ = execute!(stderr(), DisableBracketedPaste);
+    }
+}
+
+/// Gives the terminal to the shell until it continues this process, as Ctrl-Z does.
+pub(crate) fn suspend() {
+    leave_pastes_unmarked();
+    // It fails only for signals that cannot be caught.
+    #[cfg(unix)]
+    let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP);
+}
+
 /// Restores the terminal for a process that ends immediately: echo, whole lines, no raw mode.
 pub(crate) fn restore() {
+    leave_pastes_unmarked();
     // A terminal that is gone needs no restoring.
     let _ = crossterm::terminal::disable_raw_mode();
     #[cfg(unix)]

@@ -1,0 +1,227 @@
+//! Files and piped text that go with a question.
+//!
+//! They stand before the question, each in a fenced block under its name, so that the next question about the same files
+//! finds their tokens in the KV cache. A fence is longer than every run of backticks in its text: no file ends its own
+//! block, and [`split`] finds the question again.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+use crate::describe::on_one_line;
+use crate::terminal::bytes;
+
+/// A text that goes with a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attachment {
+    name: String,
+    text: String,
+}
+
+impl Attachment {
+    /// What `path` names: a file, the files that a pattern with `*`, `?` or `[…]` matches, or stdin for `-`.
+    ///
+    /// # Errors
+    /// When nothing matches, or what is there is not a text.
+    pub(crate) fn read_all(path: &str) -> anyhow::Result<Vec<Attachment>> {
+        if path == "-" {
+            return Ok(vec![Attachment::stdin()?.context("stdin, which -f - names, is empty")?]);
+        }
+        paths(path)?.iter().map(|path| Attachment::file(path)).collect()
+    }
+
+    /// A file.
+    ///
+    /// # Errors
+    /// When it cannot be read, is larger than [`LARGEST`], or is not a text.
+    pub(crate) fn file(path: &Path) -> anyhow::Result<Attachment> {
+        let name = path.display().to_string();
+        let cannot = || format!("cannot read {name}");
+        if fs::metadata(path).with_context(cannot)?.is_dir() {
+            bail!("{name} is a folder: name its files, for example {}", path.join("*.txt").display());
+        }
+        let text = read(&name, File::open(path).with_context(cannot)?)?;
+        Ok(Attachment { name, text })
+    }
+
+    /// What is piped in; `None` if that is nothing.
+    ///
+    /// # Errors
+    /// When it cannot be read, is larger than [`LARGEST`], or is not a text.
+    pub(crate) fn stdin() -> anyhow::Result<Option<Attachment>> {
+        let text = read(STDIN, std::io::stdin().lock())?;
+        Ok((!text.trim().is_empty()).then(|| Attachment { name: STDIN.to_owned(), text }))
+    }
+
+    /// The files that are mentioned in `question` as `@PATH`. Other words that begin with `@` are left alone.
+    ///
+    /// # Errors
+    /// When a mentioned file is not a text.
+    pub(crate) fn mentioned(question: &str) -> anyhow::Result<Vec<Attachment>> {
+        let names = question.split_whitespace().filter_map(|word| word.strip_prefix('@'));
+        let files = names.filter_map(|name| {
+            let sentence_end = |character| ".,;:!?)".contains(character);
+            [name, name.trim_end_matches(sentence_end)].map(Path::new).into_iter().find(|path| path.is_file())
+        });
+        files.map(Attachment::file).collect()
+    }
+
+    /// Its name and size, for a person.
+    pub(crate) fn description(&self) -> String {
+        let lines = match self.text.lines().count() {
+            1 => "1 line".to_owned(),
+            n_lines => format!("{n_lines} lines"),
+        };
+        format!("{} ({}, {lines})", self.name, bytes(self.text.len() as u64))
+    }
+}
+
+/// The descriptions of several attachments.
+pub(crate) fn describe(attachments: &[Attachment]) -> String {
+    attachments.iter().map(Attachment::description).collect::<Vec<_>>().join(", ")
+}
+
+/// The question with its attachments before it.
+pub(crate) fn compose(attachments: &[Attachment], question: &str) -> String {
+    let blocks = attachments.iter().map(|Attachment { name, text }| {
+        let fence = "`".repeat(longest_run(text).max(2) + 1);
+        format!("{FILE}{}\n{fence}\n{}\n{fence}\n\n", on_one_line(name), text.trim_end())
+    });
+    blocks.chain([question.to_owned()]).collect()
+}
+
+/// The names of the attachments that [`compose`] put before a question, and the question.
+pub(crate) fn split(composed: &str) -> (Vec<&str>, &str) {
+    let (mut names, mut rest) = (Vec::new(), composed);
+    while let Some((name, after)) = first_block(rest) {
+        names.push(name);
+        rest = after;
+    }
+    (names, rest)
+}
+
+/// A question on one line, with the names of its attachments instead of their texts.
+pub(crate) fn label(composed: &str) -> String {
+    let (names, question) = split(composed);
+    let question = on_one_line(question);
+    if names.is_empty() { question } else { format!("[{}] {question}", names.join(", ")) }
+}
+
+/// The most bytes of an attachment: more than any context holds.
+const LARGEST: u64 = 16 << 20;
+
+const STDIN: &str = "stdin";
+
+/// What stands before the name of a block.
+const FILE: &str = "File: ";
+
+fn paths(path: &str) -> anyhow::Result<Vec<PathBuf>> {
+    if Path::new(path).exists() || !path.contains(['*', '?', '[']) {
+        return Ok(vec![PathBuf::from(path)]);
+    }
+    let matching = glob::glob(path).with_context(|| format!("{path:?} is not a valid pattern"))?;
+    let found = matching.collect::<Result<Vec<_>, _>>().with_context(|| format!("cannot look for {path:?}"))?;
+    let files: Vec<PathBuf> = found.into_iter().filter(|path| path.is_file()).collect();
+    if files.is_empty() {
+        bail!("no file matches {path:?}");
+    }
+    Ok(files)
+}
+
+fn read(name: &str, source: impl Read) -> anyhow::Result<String> {
+    let mut content = Vec::new();
+    source.take(LARGEST + 1).read_to_end(&mut content).with_context(|| format!("cannot read {name}"))?;
+    if content.len() as u64 > LARGEST {
+        bail!("{name} is larger than {}: no model's context holds it", bytes(LARGEST));
+    }
+    if content.contains(&0) {
+        bail!("{name} is a binary file: only text can go with a question");
+    }
+    let text = String::from_utf8(content);
+    let text = text.with_context(|| format!("{name} is not UTF-8: only text can go with a question"))?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+}
+
+/// The most backticks in a row.
+fn longest_run(text: &str) -> usize {
+    text.split(|character| character != '`').map(str::len).max().unwrap_or_default()
+}
+
+/// The name of the attachment at the beginning of `text`, and what follows it.
+fn first_block(text: &str) -> Option<(&str, &str)> {
+    let (name, rest) = text.strip_prefix(FILE)?.split_once("\n```")?;
+    let n_backticks = 3 + rest.len() - rest.trim_start_matches('`').len();
+    let (_, after) = rest.split_once(&format!("\n{}\n\n", "`".repeat(n_backticks)))?;
+    (!name.contains('\n')).then_some((name, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attachment(name: &str, text: &str) -> Attachment {
+        Attachment { name: name.to_owned(), text: text.to_owned() }
+    }
+
+    #[track_caller]
+    fn check(attachments: &[Attachment], question: &str, expected: &str) {
+        let composed = compose(attachments, question);
+        assert_eq!(composed, expected);
+        let names: Vec<&str> = attachments.iter().map(|attachment| attachment.name.as_str()).collect();
+        assert_eq!(split(&composed), (names, question));
+    }
+
+    #[test]
+    fn files_stand_before_the_question_and_are_told_from_it() {
+        check(&[], "Why?", "Why?");
+        check(&[attachment("a.txt", "one\ntwo\n")], "Why?", "File: a.txt\n```\none\ntwo\n```\n\nWhy?");
+        let two = [attachment("a.md", "x\n```\ny\n```\n\nz"), attachment("b", "w")];
+        check(&two, "Why?", "File: a.md\n````\nx\n```\ny\n```\n\nz\n````\n\nFile: b\n```\nw\n```\n\nWhy?");
+        check(&[attachment("a", "`````")], "b:\n```\nw\n```", "File: a\n``````\n`````\n``````\n\nb:\n```\nw\n```");
+        check(&[], "Explain:\n```\nx\n```", "Explain:\n```\nx\n```");
+    }
+
+    #[test]
+    fn a_label_names_the_files() {
+        assert_eq!(label("Why?"), "Why?");
+        assert_eq!(label(&compose(&[attachment("a", "x"), attachment("b", "y")], "Why?")), "[a, b] Why?");
+    }
+
+    #[track_caller]
+    fn check_refused(name: &str, content: &[u8], complaint: &str) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        fs::write(&path, content).unwrap();
+        let error = Attachment::file(&path).unwrap_err().to_string();
+        assert_eq!(error.replace(&path.display().to_string(), name), complaint);
+    }
+
+    #[test]
+    fn only_text_goes_with_a_question() {
+        let binary = "photo.png is a binary file: only text can go with a question";
+        check_refused("photo.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", binary);
+        check_refused("old.txt", b"gr\xfcn", "old.txt is not UTF-8: only text can go with a question");
+        let large = vec![b'a'; LARGEST as usize + 1];
+        check_refused("log", &large, "log is larger than 16.78 MB: no model's context holds it");
+    }
+
+    #[test]
+    fn patterns_and_mentions_find_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        for (name, text) in [("a.txt", "\u{feff}one"), ("b.txt", "two"), ("c.md", "three")] {
+            fs::write(path(name), text).unwrap();
+        }
+        let (a, b) = (attachment(&path("a.txt"), "one"), attachment(&path("b.txt"), "two"));
+        assert_eq!(Attachment::read_all(&path("*.txt")).unwrap(), [a.clone(), b.clone()]);
+        assert_eq!(Attachment::read_all(&path("a.txt")).unwrap(), [a.clone()]);
+        let error = |path: &str| format!("{:#}", Attachment::read_all(path).unwrap_err());
+        assert!(error(&path("*.rs")).starts_with("no file matches"), "{}", error(&path("*.rs")));
+        assert!(error(&path("d.txt")).starts_with("cannot read"), "{}", error(&path("d.txt")));
+        assert!(error(&folder.path().display().to_string()).contains("is a folder"));
+        let question = format!("Compare @{} with @{}, @somebody: @ a@b", path("a.txt"), path("b.txt"));
+        assert_eq!(Attachment::mentioned(&question).unwrap(), [a, b]);
+    }
+}

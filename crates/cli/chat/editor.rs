@@ -1,0 +1,251 @@
+//! The line editor of the chat: history, completion, continuation, and pasted text that stays one input.
+
+use std::borrow::Cow;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use crossterm::event::Event;
+use hone_files::{create_private_folder, open_private};
+use nu_ansi_term::Style;
+use reedline::{
+    ColumnarMenu, Completer, CompletionResult, DefaultHinter, EditCommand, EditMode, Emacs, FileBackedHistory,
+    Highlighter, Hinter, History, HistoryItem, HistoryItemId, HistorySessionId, KeyCode, KeyModifiers, Keybindings,
+    MenuBuilder, Prompt, PromptEditMode, PromptHistorySearch, PromptHistorySearchStatus, Reedline, ReedlineEvent,
+    ReedlineMenu, ReedlineRawEvent, SearchQuery, Span, StyledText, Suggestion, ValidationResult, Validator,
+    default_emacs_keybindings,
+};
+
+use super::completion::{Candidates, offers};
+use super::input::is_complete;
+use super::pastes::Pastes;
+use crate::terminal::Output;
+
+/// Lines that can be recalled within a chat that keeps no history.
+const LINES_WITHOUT_FILE: usize = 1_000;
+
+/// What was typed before. Without lines to keep, the file is neither read nor written.
+fn typed_before(history_lines: usize, file: &Path) -> anyhow::Result<FileBackedHistory> {
+    if history_lines == 0 {
+        return Ok(FileBackedHistory::new(LINES_WITHOUT_FILE)?);
+    }
+    let failure = || format!("cannot keep the history of what is typed in {}", file.display());
+    file.parent().map_or(Ok(()), create_private_folder).with_context(failure)?;
+    // The history is written in place: a file that exists keeps its permissions.
+    open_private(file, OpenOptions::new().append(true).create(true)).with_context(failure)?;
+    FileBackedHistory::with_file(history_lines, file.to_owned()).with_context(failure)
+}
+
+const MENU: &str = "completions";
+
+/// An editor that keeps what was typed in the file `history`, and folds long texts into `pastes`.
+///
+/// # Errors
+/// When the history cannot be kept.
+pub(crate) fn editor(
+    history_lines: usize,
+    history: PathBuf,
+    pastes: &Pastes,
+    output: Output,
+) -> anyhow::Result<Reedline> {
+    let typed = typed_before(history_lines, &history)?;
+    Ok(Reedline::create()
+        .with_history(Box::new(UnfoldingHistory { typed, pastes: pastes.clone() }))
+        .with_history_exclusion_prefix(Some(" ".to_string()))
+        .with_hinter(Box::new(OneLineHinter::default()))
+        .with_highlighter(Box::new(NoHighlighting))
+        .with_validator(Box::new(LineValidator))
+        .with_menu(ReedlineMenu::EngineCompleter(Box::new(ColumnarMenu::default().with_name(MENU))))
+        .with_quick_completions(true)
+        .with_partial_completions(true)
+        .with_edit_mode(Box::new(FoldingEmacs { keys: Emacs::new(keybindings()), pastes: pastes.clone() }))
+        .with_ansi_colors(output.colors_stderr()))
+}
+
+fn keybindings() -> Keybindings {
+    let mut keys = default_emacs_keybindings();
+    let complete = vec![ReedlineEvent::Menu(MENU.to_string()), ReedlineEvent::MenuNext];
+    keys.add_binding(KeyModifiers::NONE, KeyCode::Tab, ReedlineEvent::UntilFound(complete));
+    let new_line = ReedlineEvent::Edit(vec![EditCommand::InsertNewline]);
+    keys.add_binding(KeyModifiers::ALT, KeyCode::Enter, new_line);
+    #[cfg(unix)]
+    keys.add_binding(KeyModifiers::CONTROL, KeyCode::Char('z'), ReedlineEvent::ExecuteHostCommand(SUSPEND.to_string()));
+    keys
+}
+
+/// The command that [`read_line`](Reedline::read_line) returns for Ctrl-Z; the line being typed stays in the editor.
+#[cfg(unix)]
+const SUSPEND: &str = "suspend";
+
+/// The keys of Emacs, and a pasted text as one insertion.
+struct FoldingEmacs {
+    keys: Emacs,
+    pastes: Pastes,
+}
+
+impl EditMode for FoldingEmacs {
+    fn parse_event(&mut self, event: ReedlineRawEvent) -> ReedlineEvent {
+        match Event::from(event) {
+            Event::Paste(text) => ReedlineEvent::Edit(vec![EditCommand::InsertString(self.pastes.fold(&text))]),
+            event => {
+                ReedlineRawEvent::try_from(event).map_or(ReedlineEvent::None, |event| self.keys.parse_event(event))
+            }
+        }
+    }
+
+    fn edit_mode(&self) -> PromptEditMode {
+        self.keys.edit_mode()
+    }
+}
+
+/// Keeps pasted texts rather than the names that are shown for them, which mean nothing in a later chat.
+struct UnfoldingHistory {
+    typed: FileBackedHistory,
+    pastes: Pastes,
+}
+
+impl History for UnfoldingHistory {
+    fn save(&mut self, mut item: HistoryItem) -> reedline::Result<HistoryItem> {
+        if let Some(unfolded) = self.pastes.unfold(&item.command_line) {
+            item.command_line = unfolded;
+        }
+        self.typed.save(item)
+    }
+
+    fn load(&self, id: HistoryItemId) -> reedline::Result<HistoryItem> {
+        self.typed.load(id)
+    }
+
+    fn count(&self, query: SearchQuery) -> reedline::Result<i64> {
+        self.typed.count(query)
+    }
+
+    fn search(&self, query: SearchQuery) -> reedline::Result<Vec<HistoryItem>> {
+        self.typed.search(query)
+    }
+
+    fn update(&mut self, id: HistoryItemId, updater: &dyn Fn(HistoryItem) -> HistoryItem) -> reedline::Result<()> {
+        self.typed.update(id, updater)
+    }
+
+    fn clear(&mut self) -> reedline::Result<()> {
+        self.typed.clear()
+    }
+
+    fn delete(&mut self, id: HistoryItemId) -> reedline::Result<()> {
+        self.typed.delete(id)
+    }
+
+    fn sync(&mut self) -> std::io::Result<()> {
+        self.typed.sync()
+    }
+
+    fn session(&self) -> Option<HistorySessionId> {
+        self.typed.session()
+    }
+}
+
+/// Offers what was typed before, of which a long text shows its beginning.
+#[derive(Default)]
+struct OneLineHinter {
+    whole: DefaultHinter,
+}
+
+/// The most characters of a hint.
+const LONGEST_HINT: usize = 60;
+
+impl Hinter for OneLineHinter {
+    fn handle(&mut self, line: &str, position: usize, history: &dyn History, colors: bool, folder: &str) -> String {
+        let whole = self.whole.handle(line, position, history, false, folder);
+        let hint = beginning(&whole);
+        if colors && !hint.is_empty() { Style::new().dimmed().paint(hint).to_string() } else { hint }
+    }
+
+    fn complete_hint(&self) -> String {
+        self.whole.complete_hint()
+    }
+
+    fn next_hint_token(&self) -> String {
+        self.whole.next_hint_token()
+    }
+}
+
+/// The first line of a text, or its beginning.
+fn beginning(text: &str) -> String {
+    let shown: String = text.chars().take_while(|character| *character != '\n').take(LONGEST_HINT).collect();
+    if shown.len() < text.len() { format!("{shown}…") } else { shown }
+}
+
+/// Shows what is typed in the terminal's own colour, which is readable on every background.
+struct NoHighlighting;
+
+impl Highlighter for NoHighlighting {
+    fn highlight(&self, line: &str, _cursor: usize) -> StyledText {
+        let mut text = StyledText::new();
+        text.push((Style::new(), line.to_string()));
+        text
+    }
+}
+
+struct LineValidator;
+
+impl Validator for LineValidator {
+    fn validate(&self, line: &str) -> ValidationResult {
+        if is_complete(line) { ValidationResult::Complete } else { ValidationResult::Incomplete }
+    }
+}
+
+/// Completes commands and what they take.
+pub(crate) struct TabCompleter {
+    pub(crate) candidates: Candidates,
+}
+
+impl Completer for TabCompleter {
+    fn complete(&mut self, line: &str, cursor: usize) -> CompletionResult {
+        let before = line.get(..cursor).unwrap_or(line);
+        let suggestions: Vec<Suggestion> = offers(before, &self.candidates)
+            .into_iter()
+            .map(|offer| Suggestion {
+                value: offer.text,
+                description: offer.description.map(str::to_string),
+                span: Span::new(offer.start, before.len()),
+                append_whitespace: offer.goes_on,
+                ..Suggestion::default()
+            })
+            .collect();
+        CompletionResult::fresh(suggestions)
+    }
+}
+
+/// The prompt of the chat.
+pub(crate) struct ChatPrompt;
+
+impl Prompt for ChatPrompt {
+    fn render_prompt_left(&self) -> Cow<'_, str> {
+        Cow::Borrowed("")
+    }
+
+    fn render_prompt_right(&self) -> Cow<'_, str> {
+        Cow::Borrowed("")
+    }
+
+    fn render_prompt_indicator(&self, _mode: PromptEditMode) -> Cow<'_, str> {
+        Cow::Borrowed("> ")
+    }
+
+    fn render_prompt_multiline_indicator(&self) -> Cow<'_, str> {
+        Cow::Borrowed("… ")
+    }
+
+    fn render_prompt_history_search_indicator(&self, search: PromptHistorySearch) -> Cow<'_, str> {
+        let failing = match search.status {
+            PromptHistorySearchStatus::Passing => "",
+            PromptHistorySearchStatus::Failing => "nothing for ",
+        };
+        Cow::Owned(format!("({failing}{:?}) ", search.term))
+    }
+
+    fn get_indicator_color(&self) -> reedline::Color {
+        reedline::Color::Green
+    }
+}
