@@ -53,6 +53,71 @@ fn generate_reports_the_whole_answer_as_json() {
 }
 
 #[test]
+fn generate_prints_log_probabilities_as_a_table() {
+    let arguments = ["generate", "--raw", "--temperature", "0", "--max-tokens", "2", "--logprobs", "1"];
+    let table = run(&arguments, "The capital of France is");
+    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["token", "logprob", "likeliest"], "{table}");
+    assert_eq!(rows.len(), 3, "{table}");
+    // A greedy token is the likeliest.
+    assert_eq!(rows[1][..2], ["\"", "Paris\""], "{table}");
+    assert_eq!(rows[1][2], rows[1][5], "{table}");
+    assert!(rows[1][2].parse::<f64>().unwrap() < 0.0, "{table}");
+}
+
+#[test]
+fn a_text_that_is_cut_before_it_meets_its_constraint_is_a_failure() {
+    let letters = ["generate", "--model", &smollm2(), "--temperature", "0", "--regex", "[a-z]{40}"];
+    let cut = Home::new().run_with_stdin(&[&letters[..], &["--max-tokens", "2"]].concat(), b"Letters");
+    assert_eq!(cut.code, 1, "{}", cut.stderr);
+    let complaint = "the text was cut after 2 tokens, before it met the constraint: --max-tokens allows more";
+    assert!(cut.stderr.contains(complaint), "{}", cut.stderr);
+    let whole = run(&["generate", "--temperature", "0", "--regex", "[a-z]{4}", "--max-tokens", "9"], "Letters");
+    assert_eq!(whole.trim_end().len(), 4, "{whole}");
+}
+
+/// What the model was asked, as `chat --json` tells it.
+fn asked(home: &Home, arguments: &[&str], stdin: &[u8]) -> String {
+    let options = ["chat", "--model", &smollm2(), "--temperature", "0", "--max-tokens", "2", "--json"];
+    let run = home.run_with_stdin(&[&options[..], arguments].concat(), stdin);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.stderr.contains("the prompt had "), "{}", run.stderr);
+    serde_json::from_str::<Value>(&run.stdout).unwrap()["question"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn piped_text_and_files_go_with_a_question() {
+    let home = Home::new();
+    let notes = home.write("notes.txt", b"Tides follow the moon.\n");
+    let (notes, folder) = (notes.to_str().unwrap(), home.path(""));
+    let folder = folder.to_str().unwrap();
+    let piped = asked(&home, &["Summarise."], b"Water is wet.\n");
+    assert_eq!(piped, "File: stdin\n```\nWater is wet.\n```\n\nSummarise.");
+    let file = format!("File: {notes}\n```\nTides follow the moon.\n```\n\n");
+    assert_eq!(asked(&home, &["Why?", "-f", notes], b""), format!("{file}Why?"));
+    assert_eq!(asked(&home, &["-f", &format!("{folder}/n*.txt")], b"Why?"), format!("{file}Why?"));
+    let both = asked(&home, &["Why?", "-f", "-", "-f", notes], b"Water is wet.");
+    assert_eq!(both, format!("File: stdin\n```\nWater is wet.\n```\n\n{file}Why?"));
+}
+
+#[test]
+fn what_cannot_go_with_a_question_is_named() {
+    let home = Home::new();
+    let photo = home.write("photo.png", b"\x89PNG\r\n\0");
+    let refused = |arguments: &[&str], stdin: &[u8], code: i32, complaint: &str| {
+        check_failure(&[&["chat", "--model", &smollm2()], arguments].concat(), stdin, code, complaint);
+    };
+    let photo = photo.to_str().unwrap();
+    refused(&["Why?", "-f", photo], b"", 1, "photo.png is a binary file: only text can go with a question");
+    refused(&["Why?"], b"\xff\xfe", 1, "stdin is not UTF-8: only text can go with a question");
+    refused(&["Why?", "-f", "no-such-file"], b"", 1, "cannot read no-such-file");
+    refused(&["Why?", "-f", "no-such-*"], b"", 1, "no file matches \"no-such-*\"");
+    refused(&["-f", "-"], b"text", 2, "-f - takes stdin as a file: give the question as argument");
+    let long = "word ".repeat(5000);
+    refused(&["Why?", "--context", "256"], long.as_bytes(), 1, "tokens and the context holds 256: shorten it");
+}
+
+#[test]
 fn generate_prints_nothing_but_the_text() {
     let text = run(&["generate", "--raw", "--temperature", "0", "--max-tokens", "3"], "The capital of France is");
     assert_eq!(text, " Paris.\n");

@@ -225,6 +225,24 @@ fn a_file_is_graded_once_and_goes_on_where_it_stopped() {
     assert_eq!(done.code, if mean < 5.0 { 3 } else { 0 });
 }
 
+#[test]
+fn answers_are_graded_in_a_pipe() {
+    let home = home();
+    let task = |id: u32| format!("{}\n", json!({"id": id, "query": QUERY, "answer": format!("{id}00 °C")}));
+    let input = format!("{}{}", task(1), task(2));
+    for output in [&["--output", "-"][..], &[]] {
+        let run = home.run_with_stdin(&[&["grade", "--input", "-"], output].concat(), input.as_bytes());
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        let graded: Vec<Value> = run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(graded.iter().map(|line| &line["id"]).collect::<Vec<_>>(), [&json!(1), &json!(2)]);
+        assert!(graded.iter().all(|line| line["score"].is_u64()), "{}", run.stdout);
+        assert!(run.stderr.contains("2 of 2 graded"), "the summary is not among the verdicts: {}", run.stderr);
+    }
+    let broken = home.run_with_stdin(&["grade", "--input", "-"], b"{\n");
+    assert_eq!((broken.code, broken.stdout.as_str()), (2, ""));
+    assert!(broken.stderr.contains("line 1 of stdin is not a JSON object"), "{}", broken.stderr);
+}
+
 /// A line as a run writes it that the judge gave no verdict.
 fn without_verdict(line: &Value) -> Value {
     let mut line = line.clone();

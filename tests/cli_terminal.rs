@@ -203,3 +203,56 @@ fn a_chat_that_is_terminated_gives_the_terminal_back() {
     assert!(!terminal.child.wait().unwrap().success());
     assert!(is_set(&terminal, "ICANON") && is_set(&terminal, "ECHO"));
 }
+
+/// Text as a terminal passes it on that marks what is pasted.
+fn pasted(text: &str) -> String {
+    format!("\u{1b}[200~{}\u{1b}[201~", text.replace('\n', "\r"))
+}
+
+#[test]
+fn pasted_lines_are_one_input_that_is_folded_when_it_is_long() {
+    let home = Home::new();
+    let mut terminal = Terminal::chat(&home, &["--max-tokens", "4", "--no-grade"]);
+    let n_answers = || home.json(&["memory", "list", "--json"]).as_array().unwrap().len();
+    terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
+    terminal.type_text(&pasted("Is fire hot?\nIs ice cold?"));
+    terminal.wait_for("both lines", |lines| lines.iter().any(|line| line.ends_with("… Is ice cold?")));
+    terminal.type_text("\r");
+    terminal.wait_for("note", |lines| lines.iter().any(|line| line.contains("the answer was cut")));
+    let long = "All work and no play makes Jack a dull boy.\n".repeat(60);
+    terminal.type_text("Who is dull? ");
+    terminal.type_text(&pasted(&long));
+    terminal
+        .wait_for("folded text", |lines| lines.iter().any(|line| line == "> Who is dull? [pasted 2.64 kB, 60 lines]"));
+    terminal.type_text("\r");
+    let is_note = |line: &&String| line.contains("the answer was cut");
+    terminal.wait_for("second note", |lines| lines.iter().filter(is_note).count() == 2);
+    terminal.type_text("\u{4}");
+    assert!(terminal.child.wait().unwrap().success());
+    assert_eq!(n_answers(), 2);
+    let questions = home.json(&["memory", "list", "--json"]);
+    let questions: Vec<&str> = questions.as_array().unwrap().iter().map(|it| it["query"].as_str().unwrap()).collect();
+    assert!(questions.contains(&"Is fire hot?\nIs ice cold?"), "{questions:?}");
+    assert!(questions.contains(&format!("Who is dull? {}", long.trim_end()).as_str()), "{questions:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_z_suspends_the_chat_and_the_typed_line_is_still_there() {
+    use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+    let home = Home::new();
+    let mut terminal = Terminal::chat(&home, &["--no-grade"]);
+    terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
+    terminal.type_text("Is fi");
+    terminal.wait_for("typed text", |lines| lines.iter().any(|line| line == "> Is fi"));
+    let process = Pid::from_raw(terminal.child.process_id().unwrap() as i32).unwrap();
+    terminal.type_text("\u{1a}");
+    let (_, status) = waitpid(Some(process), WaitOptions::UNTRACED).unwrap().unwrap();
+    assert!(status.stopped(), "{status:?}");
+    kill_process(process, Signal::CONT).unwrap();
+    terminal.type_text("re hot?");
+    terminal.wait_for("the whole line", |lines| lines.iter().any(|line| line == "> Is fire hot?"));
+    terminal.type_text("\u{15}\u{4}");
+    assert!(terminal.child.wait().unwrap().success());
+}

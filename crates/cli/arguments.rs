@@ -29,7 +29,7 @@ pub(crate) use memory::{
 };
 pub(crate) use serve::ServeArguments;
 pub(crate) use shared::{
-    BatchFlags, ContextFlag, EngineFlags, JsonFlag, JudgeFlag, ModelFlag, SamplingFlags, SpeculationFlag,
+    BatchFlags, ContextFlag, EngineFlags, JsonFlag, JudgeFlag, ModelFlag, SamplingFlags, SpeculationFlag, is_pipe,
 };
 
 /// The format of the file that `hone grade --input` reads.
@@ -279,7 +279,7 @@ pub(crate) struct GenerateArguments {
     /// Add no token in front of the text
     #[arg(long, requires = "raw")]
     pub(crate) no_bos: bool,
-    /// Report the log-probability of each token and of the K likeliest alternatives
+    /// Print each token with its log-probability and those of the K likeliest, instead of the text
     #[arg(long, value_name = "K")]
     pub(crate) logprobs: Option<usize>,
     /// Constrain the answer to the JSON schema in FILE
@@ -301,6 +301,13 @@ pub(crate) struct GenerateArguments {
     pub(crate) json: JsonFlag,
     #[command(flatten)]
     pub(crate) sampling: SamplingFlags,
+}
+
+impl GenerateArguments {
+    /// Whether the text must have a certain form.
+    pub(crate) fn is_constrained(&self) -> bool {
+        self.schema.is_some() || self.regex.is_some() || !self.choice.is_empty()
+    }
 }
 
 /// Flags of `hone tokenize`.

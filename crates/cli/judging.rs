@@ -19,7 +19,7 @@ use hone_quality::examination::{Marks, Question, Set};
 use hone_quality::{CriticSettings, Fallback, Judge, Jury, LIKELIHOOD, Standing, Standings};
 
 use crate::app::App;
-use crate::arguments::BatchFlags;
+use crate::arguments::{BatchFlags, is_pipe};
 use crate::judge::marks::{Asked, MarksStore};
 use crate::judge::{is_named_by_hand, with_judge};
 use crate::terminal::Output;
@@ -189,7 +189,13 @@ impl JudgeSession {
     /// When a line of either file is invalid, in which case nothing is judged or changed, or a file cannot be read or
     /// written.
     pub(crate) fn judge_file<T: BatchTask>(&self, input: &Path, output: &Path) -> anyhow::Result<batch::Summary> {
-        batch::run::<T>(&self.driver(), &self.setting, self.output, batch::Files { input, output })
+        let (driver, setting, screen) = (self.driver(), &self.setting, self.output);
+        if is_pipe(output) {
+            return batch::stream::<T>(&driver, setting, screen, input, |line| {
+                screen.print_line(&serde_json::to_string(line)?)
+            });
+        }
+        batch::run::<T>(&driver, setting, screen, batch::Files { input, output })
     }
 
     /// Examines the judge; `None` if a person stopped it.

@@ -79,10 +79,11 @@ impl JudgeFlag {
 /// A file of tasks instead of a single one.
 #[derive(Debug, Default, Args)]
 pub(crate) struct BatchFlags {
-    /// Read the texts from FILE: one JSON object per line, with the keys described below
-    #[arg(long, value_name = "FILE", requires = "output")]
+    /// Read the texts from FILE, or from stdin (-): one JSON object per line, with the keys described below
+    #[arg(long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
-    /// Write each input object with its verdict to FILE; objects with a verdict in FILE are not judged again
+    /// Write each input object with its verdict to FILE, where objects with a verdict are not judged again; without it, or
+    /// with -, print them
     #[arg(long, value_name = "FILE", requires = "input")]
     pub(crate) output: Option<PathBuf>,
     /// Do not use or update the cache of verdicts
@@ -93,8 +94,21 @@ pub(crate) struct BatchFlags {
 impl BatchFlags {
     /// Input and output, if a file is to be judged.
     pub(crate) fn files(&self) -> Option<(&Path, &Path)> {
-        self.input.as_deref().zip(self.output.as_deref())
+        Some((self.input.as_deref()?, self.output.as_deref().unwrap_or(Path::new(PIPE))))
     }
+
+    /// Whether the verdicts of a file are printed.
+    pub(crate) fn prints_verdicts(&self) -> bool {
+        self.files().is_some_and(|(_, output)| is_pipe(output))
+    }
+}
+
+/// The path that stands for stdin and stdout.
+const PIPE: &str = "-";
+
+/// Whether a path stands for stdin or stdout.
+pub(crate) fn is_pipe(path: &Path) -> bool {
+    path == Path::new(PIPE)
 }
 
 /// `--context`.

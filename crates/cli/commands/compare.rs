@@ -3,7 +3,7 @@
 use hone_protocol::Preference;
 use hone_quality::CompareTask;
 
-use super::grade::{counts, tell_failure};
+use super::grade::{counts, tell_failure, tell_summary};
 use crate::app::App;
 use crate::arguments::CompareArguments;
 use crate::badge::{judge_name, juror_name, juror_preference};
@@ -20,10 +20,7 @@ pub(crate) fn run(app: &App, arguments: &CompareArguments) -> anyhow::Result<Out
     if let Some((input, output)) = arguments.batch.files() {
         let summary = session.judge_file::<CompareTask>(input, output)?;
         tell_failure(app, &summary);
-        match arguments.json.json {
-            true => app.output.print_json(&summary)?,
-            false => app.output.print_line(&counts(&summary, "compared"))?,
-        }
+        tell_summary(app, &summary, &arguments.batch, arguments.json.json, &counts(&summary, "compared"))?;
         return Ok(match summary.interrupted {
             true => Outcome::Interrupted,
             false if summary.is_fruitless() => Outcome::Failed,
@@ -33,7 +30,7 @@ pub(crate) fn run(app: &App, arguments: &CompareArguments) -> anyhow::Result<Out
     let (Some(query), Some(answer_a), Some(answer_b)) =
         (arguments.query.clone(), arguments.a.clone(), arguments.b.clone())
     else {
-        return Err(usage("there is nothing to compare: give --query, --a and --b, or --input and --output"));
+        return Err(usage("there is nothing to compare: give --query, --a and --b, or --input"));
     };
     let task = CompareTask { query, answer_a, answer_b };
     let Some(preference) = session.judge_one(task)? else { return Ok(Outcome::Interrupted) };

@@ -29,13 +29,41 @@ pub(crate) fn run(app: &App, arguments: &GenerateArguments) -> anyhow::Result<Ou
         let completion = generation.complete()?;
         app.output.print_json(&completion)?;
         completion
+    } else if arguments.logprobs.is_some() {
+        let completion = generation.complete()?;
+        app.output.print_table(&logprob_rows(&completion))?;
+        completion
     } else {
         print_as_it_comes(app.output, &generation)?
     };
+    Ok(ending(app.output, &completion, arguments.is_constrained()))
+}
+
+/// Says that the text was cut, which leaves a constraint unmet.
+fn ending(output: Output, completion: &Completion, is_constrained: bool) -> Outcome {
+    let is_cut = matches!(completion.finish_reason, Some(FinishReason::Length | FinishReason::ContextFull));
     if completion.finish_reason == Some(FinishReason::ContextFull) {
-        app.output.note(CONTEXT_FULL);
+        output.note(CONTEXT_FULL);
     }
-    Ok(Outcome::Done)
+    if !(is_cut && is_constrained) {
+        return Outcome::Done;
+    }
+    let n_tokens = completion.timings.generation_tokens;
+    output.error(&format!(
+        "the text was cut after {n_tokens} tokens, before it met the constraint: --max-tokens allows more (0: no limit)"
+    ));
+    Outcome::Failed
+}
+
+/// A row for each token: its text, its log-probability, and the likeliest tokens with theirs.
+fn logprob_rows(completion: &Completion) -> Vec<Vec<String>> {
+    let heading = ["token", "logprob", "likeliest"].map(str::to_owned).to_vec();
+    let rows = completion.logprobs.iter().map(|row| {
+        let likeliest = row.top.iter().map(|token| format!("{:?} {:.3}", token.text, token.logprob));
+        let likeliest = likeliest.collect::<Vec<_>>().join("  ");
+        vec![format!("{:?}", row.text), format!("{:.3}", row.logprob), likeliest]
+    });
+    std::iter::once(heading).chain(rows).collect()
 }
 
 fn request(app: &App, arguments: &GenerateArguments) -> anyhow::Result<GenerateRequest> {

@@ -8,7 +8,7 @@ use hone_protocol::Grade;
 use hone_quality::GradeTask;
 
 use crate::app::App;
-use crate::arguments::GradeArguments;
+use crate::arguments::{BatchFlags, GradeArguments};
 use crate::badge::{badge, judge_name, juror_grade, juror_name};
 use crate::describe::on_one_line;
 use crate::failure::{Outcome, usage};
@@ -34,7 +34,7 @@ pub(crate) fn run(app: &App, arguments: &GradeArguments) -> anyhow::Result<Outco
             let task = GradeTask { query: query.clone(), answer: answer.clone(), reference };
             grade_one(app, &session, arguments, task)
         }
-        _ => Err(usage("there is nothing to grade: give --query and --answer, --input and --output, or --due")),
+        _ => Err(usage("there is nothing to grade: give --query and --answer, --input, or --due")),
     }
 }
 
@@ -65,12 +65,14 @@ fn grade_file(
 ) -> anyhow::Result<Outcome> {
     let summary = session.judge_file::<GradeTask>(input, output)?;
     tell_failure(app, &summary);
-    if arguments.json.json {
-        app.output.print_json(&summary)?;
-    } else {
-        let mean = summary.mean_score.map(|mean| format!(", mean {mean:.2}")).unwrap_or_default();
-        app.output.print_line(&format!("{}{mean}", counts(&summary, "graded")))?;
-    }
+    let mean = summary.mean_score.map(|mean| format!(", mean {mean:.2}")).unwrap_or_default();
+    tell_summary(
+        app,
+        &summary,
+        &arguments.batch,
+        arguments.json.json,
+        &format!("{}{mean}", counts(&summary, "graded")),
+    )?;
     Ok(match (summary.interrupted, arguments.at_least) {
         (true, _) => Outcome::Interrupted,
         (false, None) if summary.is_fruitless() => Outcome::Failed,
@@ -87,6 +89,22 @@ pub(super) fn tell_failure(app: &App, summary: &Summary) {
             "{unscored} of {lines} without a verdict, the last one: {failure}; the same command judges them again"
         ));
     }
+}
+
+/// Prints the summary of a file; where stdout has the verdicts, as a note.
+pub(super) fn tell_summary(
+    app: &App,
+    summary: &Summary,
+    files: &BatchFlags,
+    json: bool,
+    text: &str,
+) -> anyhow::Result<()> {
+    match (files.prints_verdicts(), json) {
+        (true, _) => app.output.note(text),
+        (false, true) => app.output.print_json(summary)?,
+        (false, false) => app.output.print_line(text)?,
+    }
+    Ok(())
 }
 
 /// A summary of a file's lines.

@@ -1,4 +1,4 @@
-//! A file of tasks, judged into a file of verdicts.
+//! A file of tasks, judged into a file of verdicts, or one after another for a pipe.
 //!
 //! Each line of the output is a line of the input with the verdict's fields added, in the order of the input. So the
 //! output of an interrupted run shows where the next one resumes. A line without a verdict is judged again: its new
@@ -99,11 +99,13 @@ pub(super) fn run<T: BatchTask>(
     screen: Output,
     files: Files<'_>,
 ) -> anyhow::Result<Summary> {
-    let batch = Batch::<T>::read(setting, &files)?;
+    let Files { input, output } = files;
+    refuse_same_file(input, output)?;
+    let batch = Batch::<T>::read(setting, input)?;
     let n_lines = batch.lines.len();
-    let mut file = VerdictFile::open(files.output)?;
+    let mut file = VerdictFile::open(output)?;
     let written = file.read()?;
-    let earlier = batch.earlier(&written)?;
+    let earlier = batch.earlier(&written, output)?;
     file.resume(&written)?;
     if !earlier.judged_again.is_empty() {
         file.put_in_place(n_lines, &earlier.judged_again)?;
@@ -113,21 +115,7 @@ pub(super) fn run<T: BatchTask>(
     let first = earlier.verdicts.len();
     let again = earlier.without_verdict();
     let places: Vec<usize> = (first..n_lines).chain(again.iter().copied()).collect();
-    let tasks: Vec<T> = places.iter().map(|place| batch.tasks[*place].clone()).collect();
-    let mut steps = Steps::new(screen, T::UNIT);
-    let mut done = 0;
-    steps.show(summary.resumed, n_lines, "");
-    let completed = driver.judge_all(&tasks, |judged| {
-        summary.count(&judged.verdict);
-        summary.cached += usize::from(judged.from_cache);
-        file.add(&batch.line(places[judged.index], &judged.verdict)?)?;
-        done += 1;
-        let remark = summary.mean_score.map(|mean| format!("mean {mean:.2}")).unwrap_or_default();
-        steps.show(summary.resumed + done, n_lines, &remark);
-        Ok(())
-    });
-    steps.clear();
-    summary.interrupted = completed? == Completed::UntilInterrupt;
+    let done = batch.judge(driver, screen, &places, &mut summary, |line| file.add(line))?;
     let n_again = done.saturating_sub(n_lines - first);
     summary.unscored += again.len() - n_again;
     if n_again > 0 {
@@ -137,22 +125,62 @@ pub(super) fn run<T: BatchTask>(
     Ok(summary)
 }
 
+/// Judges the lines of the input. Each is passed on with its verdict as soon as those before it are; a later run begins
+/// again.
+pub(super) fn stream<T: BatchTask>(
+    driver: &Driver<'_>,
+    setting: &Setting,
+    screen: Output,
+    input: &Path,
+    on_line: impl FnMut(&Map<String, Value>) -> anyhow::Result<()>,
+) -> anyhow::Result<Summary> {
+    let batch = Batch::<T>::read(setting, input)?;
+    let places: Vec<usize> = (0..batch.lines.len()).collect();
+    let mut summary = Summary::new(places.len());
+    batch.judge(driver, screen, &places, &mut summary, on_line)?;
+    Ok(summary)
+}
+
 /// The tasks of a file.
 struct Batch<'a, T: BatchTask> {
     setting: &'a Setting,
-    output: &'a Path,
     lines: Vec<Line>,
     tasks: Vec<T>,
 }
 
 impl<'a, T: BatchTask> Batch<'a, T> {
-    fn read(setting: &'a Setting, files: &Files<'a>) -> anyhow::Result<Batch<'a, T>> {
-        let Files { input, output } = *files;
+    fn read(setting: &'a Setting, input: &Path) -> anyhow::Result<Batch<'a, T>> {
         let lines = lines::read(input)?;
         let columns = columns::<T>();
         let tasks = lines.iter().map(|line| task(input, line, &columns)).collect::<Result<_, _>>()?;
-        refuse_same_file(input, output)?;
-        Ok(Batch { setting, output, lines, tasks })
+        Ok(Batch { setting, lines, tasks })
+    }
+
+    /// Judges the tasks at these places, in their order; returns how many were judged before the user stopped it.
+    fn judge(
+        &self,
+        driver: &Driver<'_>,
+        screen: Output,
+        places: &[usize],
+        summary: &mut Summary,
+        mut on_line: impl FnMut(&Map<String, Value>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<usize> {
+        let tasks: Vec<T> = places.iter().map(|place| self.tasks[*place].clone()).collect();
+        let mut steps = Steps::new(screen, T::UNIT);
+        let mut done = 0;
+        steps.show(summary.resumed, self.lines.len(), "");
+        let completed = driver.judge_all(&tasks, |judged| {
+            summary.count(&judged.verdict);
+            summary.cached += usize::from(judged.from_cache);
+            on_line(&self.line(places[judged.index], &judged.verdict)?)?;
+            done += 1;
+            let remark = summary.mean_score.map(|mean| format!("mean {mean:.2}")).unwrap_or_default();
+            steps.show(summary.resumed + done, self.lines.len(), &remark);
+            Ok(())
+        });
+        steps.clear();
+        summary.interrupted = completed? == Completed::UntilInterrupt;
+        Ok(done)
     }
 
     /// Examines the existing output: each line belongs to the task at the same place. Lines after the last task come
@@ -160,11 +188,11 @@ impl<'a, T: BatchTask> Batch<'a, T> {
     ///
     /// # Errors
     /// For the first line that this run would not have written.
-    fn earlier(&self, written: &Written) -> anyhow::Result<Earlier<T>> {
+    fn earlier(&self, written: &Written, output: &Path) -> anyhow::Result<Earlier<T>> {
         let mut earlier = Earlier { verdicts: Vec::new(), unjudged: Vec::new(), judged_again: Vec::new() };
         let refused = |number: usize, what: &str| {
             let advice = "give --output another file, or remove this one";
-            Err(usage(format!("line {number} of {} {what}: {advice}", self.output.display())))
+            Err(usage(format!("line {number} of {} {what}: {advice}", output.display())))
         };
         for Line { number, object } in &written.lines {
             let done = parsed_task::<T>(object);
@@ -250,7 +278,7 @@ fn lacks_verdict(verdict: &impl Verdict) -> bool {
 }
 
 fn task<T: BatchTask>(input: &Path, line: &Line, columns: &Map<String, Value>) -> anyhow::Result<T> {
-    let wrong = |what: String| usage(format!("line {} of {} {what}", line.number, input.display()));
+    let wrong = |what: String| usage(format!("line {} of {} {what}", line.number, lines::name(input)));
     if let Some(taken) = line.object.keys().find(|field| is_own(columns, field)) {
         return Err(wrong(format!("has a field {taken:?}, which the verdict is written to: give it another name")));
     }

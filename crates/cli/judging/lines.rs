@@ -14,6 +14,7 @@ use serde::de::{DeserializeOwned, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 use serde_json::{Map, Value};
 
+use crate::arguments::is_pipe;
 use crate::failure::usage;
 
 /// The task in the columns of a line. Columns that are null are ignored.
@@ -93,15 +94,24 @@ pub(super) struct Line {
     pub(super) object: Map<String, Value>,
 }
 
-/// All lines of a file; blank ones are left out.
+/// What an input is called.
+pub(super) fn name(input: &Path) -> String {
+    if is_pipe(input) { "stdin".to_owned() } else { input.display().to_string() }
+}
+
+/// All lines of a file or of stdin; blank ones are left out.
 ///
 /// # Errors
 /// For the first line that is not a JSON object.
 pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Line>> {
-    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let failure = || format!("cannot read {}", name(path));
+    let reader: Box<dyn BufRead> = match is_pipe(path) {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(BufReader::new(File::open(path).with_context(failure)?)),
+    };
     let mut lines = Vec::new();
-    for (number, line) in (1..).zip(BufReader::new(file).split(b'\n')) {
-        let line = line.with_context(|| format!("cannot read {}", path.display()))?;
+    for (number, line) in (1..).zip(reader.split(b'\n')) {
+        let line = line.with_context(failure)?;
         if !line.trim_ascii().is_empty() {
             lines.push(parsed(number, &line).map_err(|error| no_object(path, number, &error))?);
         }
@@ -114,7 +124,7 @@ fn parsed(number: usize, line: &[u8]) -> serde_json::Result<Line> {
 }
 
 fn no_object(path: &Path, number: usize, error: &serde_json::Error) -> anyhow::Error {
-    usage(format!("line {number} of {} is not a JSON object: {error}", path.display()))
+    usage(format!("line {number} of {} is not a JSON object: {error}", name(path)))
 }
 
 /// The contents of the file of verdicts when a run begins.
@@ -144,8 +154,8 @@ impl VerdictFile {
         let failure = || format!("cannot write {}", path.display());
         // A device or a pipe may be endless, and holds nothing that a run could resume from.
         let is_other = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
-        if is_other || path == Path::new("-") {
-            let advice = "verdicts are kept in a file, from which the next run resumes";
+        if is_other {
+            let advice = "verdicts are kept in a file, from which the next run resumes, or printed (-)";
             return Err(usage(format!("--output is {}, which is not a regular file: {advice}", path.display())));
         }
         let mut options = OpenOptions::new();

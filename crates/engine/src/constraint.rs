@@ -19,6 +19,7 @@ use hone_protocol::Constraint;
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::{Matcher, ParserFactory};
+use regex_syntax::ast::Span;
 use serde_json::{Value, json};
 use thiserror::Error;
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
@@ -493,7 +494,33 @@ fn without_anchors(expression: &str) -> Result<&str, String> {
     match inner {
         "" => Err("it is empty".to_owned()),
         _ if !n_backslashes(inner).is_multiple_of(2) => Err("it ends in a backslash".to_owned()),
-        _ => Ok(inner),
+        _ => check_expression(inner).map(|()| inner),
+    }
+}
+
+/// Says of an expression what is wrong with it, in words that do not depend on the parser of forms.
+fn check_expression(expression: &str) -> Result<(), String> {
+    let mut parser = regex_syntax::ParserBuilder::new().utf8(false).build();
+    let parsed = parser.parse(expression).map_err(|error| match error {
+        regex_syntax::Error::Parse(error) => at_fault(error.kind(), error.pattern(), error.span()),
+        regex_syntax::Error::Translate(error) => at_fault(error.kind(), error.pattern(), error.span()),
+        other => first_lines(&other),
+    })?;
+    let properties = parsed.properties();
+    if properties.minimum_len().is_none() {
+        return Err("it matches no text".to_owned());
+    }
+    match properties.look_set().is_empty() {
+        true => Ok(()),
+        false => Err("anchors and word boundaries within it are not supported".to_owned()),
+    }
+}
+
+/// An error with the part of the pattern that it is about.
+fn at_fault(error: &impl std::fmt::Display, pattern: &str, span: &Span) -> String {
+    match pattern.get(span.start.offset..span.end.offset).filter(|part| !part.is_empty()) {
+        Some(part) => format!("{error}: {part}"),
+        None => error.to_string(),
     }
 }
 
@@ -516,8 +543,8 @@ fn on_one_line(schema: &Value) -> Value {
 /// An error's message, without the traces that follow it.
 fn first_lines(error: &impl std::fmt::Display) -> String {
     let text = error.to_string();
-    let text = text.split("<backtrace>").next().unwrap_or_default();
-    text.trim().to_owned()
+    let end = ["<backtrace>", "<non-verbose/>"].iter().filter_map(|mark| text.find(mark)).min();
+    text[..end.unwrap_or(text.len())].trim().to_owned()
 }
 
 fn too_involved(error: &impl std::fmt::Display) -> ConstraintError {

@@ -392,7 +392,10 @@ fn a_form_that_is_wrong_is_refused_with_the_reason() {
     let vocabulary = smollm2();
     vocabulary.check_refused(&choice(&[]), "the choice cannot be used: it has no texts");
     vocabulary.check_refused(&choice(&["a", ""]), "empty");
-    vocabulary.check_refused(&regex("(a"), "unclosed group");
+    vocabulary.check_refused(&regex("(a"), "the regular expression cannot be used: unclosed group: (");
+    vocabulary.check_refused(&regex("x(?=a)"), "is not supported: (?=");
+    vocabulary.check_refused(&regex(r"a\bc"), "anchors and word boundaries within it are not supported");
+    vocabulary.check_refused(&regex(r"[^\x00-\x{10FFFF}]"), "it matches no text");
     vocabulary.check_refused(&regex(""), "the regular expression cannot be used: it is empty");
     vocabulary.check_refused(&regex("^$"), "empty");
     vocabulary.check_refused(&regex("a\\"), "backslash");
