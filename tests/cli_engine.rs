@@ -93,7 +93,8 @@ fn piped_text_and_files_go_with_a_question() {
     let folder = folder.to_str().unwrap();
     let piped = asked(&home, &["Summarise."], b"Water is wet.\n");
     assert_eq!(piped, "File: stdin\n```\nWater is wet.\n```\n\nSummarise.");
-    let file = format!("File: {notes}\n```\nTides follow the moon.\n```\n\n");
+    // Where the home is, stands as ~ in what was printed.
+    let file = format!("File: ~/notes.txt\n```\nTides follow the moon.\n```\n\n");
     assert_eq!(asked(&home, &["Why?", "-f", notes], b""), format!("{file}Why?"));
     assert_eq!(asked(&home, &["-f", &format!("{folder}/n*.txt")], b"Why?"), format!("{file}Why?"));
     let both = asked(&home, &["Why?", "-f", "-", "-f", notes], b"Water is wet.");
@@ -144,9 +145,13 @@ fn generate_says_that_the_context_cut_the_answer() {
     let model = smollm2();
     let arguments = ["generate", "--raw", "--model", &model, "--context", "16", "--regex", "(yes ){100}"];
     let full = Home::new().run_with_stdin(&arguments, b"Is fire hot?");
+    assert_eq!(full.code, 1, "{}", full.stderr);
+    assert!(full.stderr.contains("the context is full"), "{}", full.stderr);
+    let free = &arguments[..arguments.len() - 2];
+    let full = Home::new().run_with_stdin(free, b"Once upon a time, in a land far away, there");
     assert_eq!(full.code, 0, "{}", full.stderr);
     assert!(full.stderr.contains("the context is full"), "{}", full.stderr);
-    let asked_for = Home::new().run_with_stdin(&[&arguments[..], &["--max-tokens", "2"]].concat(), b"Is fire hot?");
+    let asked_for = Home::new().run_with_stdin(&[free, &["--max-tokens", "2"]].concat(), b"Is fire hot?");
     assert!(!asked_for.stderr.contains("cut"), "{}", asked_for.stderr);
 }
 

@@ -706,7 +706,7 @@ mod tests {
         check_refused("rm", "MODEL");
         check_refused("bench contention --judge j --model a --generator b", "cannot be used with");
         check_refused("grade --query Q", "--answer");
-        check_refused("grade --input x", "--output");
+        check_refused("grade --output y", "--input");
         check_refused("grade --input x --output y --query Q", "cannot be used with");
         check_refused("compare --query Q --a A", "--b");
         check_refused("verdict", "--mode");

@@ -84,9 +84,9 @@ mod tests {
         assert_eq!(pastes.fold("one\r\ntwo\rthree"), "one\ntwo\nthree");
         let long = "word ".repeat(200);
         assert_eq!(pastes.fold(&long), "[pasted 1.00 kB, 1 line]");
-        assert_eq!(pastes.fold("a\n[pasted 1.00 kB, 1 line]\nb\nc\nd\ne"), "[pasted 39 B, 6 lines]");
+        assert_eq!(pastes.fold("a\n[pasted 1.00 kB, 1 line]\nb\nc\nd\ne"), "[pasted 34 B, 6 lines]");
         assert_eq!(pastes.unfold("plain [pasted 1 B, 9 lines]"), None);
-        let line = "x [pasted 39 B, 6 lines] [pasted 1.00 kB, 1 line]. y";
+        let line = "x [pasted 34 B, 6 lines] [pasted 1.00 kB, 1 line]. y";
         let expected = format!("x a\n[pasted 1.00 kB, 1 line]\nb\nc\nd\ne {long}. y");
         assert_eq!(pastes.unfold(line), Some(expected), "a pasted text is not looked into");
     }

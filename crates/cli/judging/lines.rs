@@ -355,10 +355,8 @@ mod tests {
     #[test]
     fn what_is_no_regular_file_is_refused_unread() {
         let folder = tempfile::tempdir().unwrap();
-        for path in [folder.path(), Path::new("-")] {
-            let error = VerdictFile::open(path).err().unwrap().to_string();
-            assert!(error.contains("which is not a regular file"), "{error}");
-        }
+        let error = VerdictFile::open(folder.path()).err().unwrap().to_string();
+        assert!(error.contains("which is not a regular file"), "{error}");
         #[cfg(unix)]
         {
             let error = VerdictFile::open(Path::new("/dev/null")).err().unwrap().to_string();
