@@ -179,6 +179,9 @@ pub(crate) struct SamplingFlags {
     /// Number of recent tokens that the penalties consider
     #[arg(long, value_name = "N")]
     pub(crate) penalty_window: Option<u32>,
+    /// End an answer that says the same over and over for N tokens; 0 never does
+    #[arg(long, value_name = "N")]
+    pub(crate) repetition_limit: Option<u32>,
     /// Random seed; the same seed gives the same text, -1 draws a fresh seed
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) seed: Option<i64>,
@@ -209,6 +212,7 @@ impl SamplingFlags {
         add(overrides, "sampling.frequency_penalty", "--frequency-penalty", self.frequency_penalty);
         add(overrides, "sampling.presence_penalty", "--presence-penalty", self.presence_penalty);
         add(overrides, "sampling.penalty_window", "--penalty-window", self.penalty_window);
+        add(overrides, "sampling.repetition_limit", "--repetition-limit", self.repetition_limit);
         add(overrides, "sampling.seed", "--seed", self.seed);
         add(overrides, "sampling.max_tokens", "--max-tokens", self.max_tokens);
         add(overrides, "sampling.stop", "--stop", non_empty(&self.stop));

@@ -17,6 +17,9 @@ const PATIENCE: Duration = Duration::from_millis(400);
 pub(crate) const CONTEXT_FULL: &str =
     "the answer was cut because the context is full: --context may make room for more";
 
+/// The message when an answer was stopped because it repeated itself.
+pub(crate) const REPEATS: &str = "the answer was stopped because it repeated itself: --repetition-limit 0 (or /set repetition_limit 0) lets it go on";
+
 /// How the open question was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -182,6 +185,7 @@ fn close(session: &mut Session, id: QueryId, response: Response, screen: &mut dy
         Some(FinishReason::ContextFull) => {
             screen.note(CONTEXT_FULL);
         }
+        Some(FinishReason::Repetition) => screen.note(REPEATS),
         Some(FinishReason::Stop | FinishReason::Concluded | FinishReason::StopText) => {}
         None if answer.is_empty() => {
             session.withdraw();
@@ -247,6 +251,11 @@ mod tests {
             0,
             &cut(FinishReason::Length),
             "a|end\nnote: the answer was cut after 1 tokens: --max-tokens 0 (or /set max_tokens 0) lifts the limit\nAnswered",
+        );
+        check(
+            0,
+            &cut(FinishReason::Repetition),
+            "a|end\nnote: the answer was stopped because it repeated itself: --repetition-limit 0 (or /set repetition_limit 0) lets it go on\nAnswered",
         );
         check(
             0,

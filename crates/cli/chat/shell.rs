@@ -466,7 +466,7 @@ mod tests {
     fn what_goes_wrong_is_said_and_the_chat_goes_on() {
         let generator = saying(&["yes"]);
         let known = "sampling.frequency_penalty, sampling.logit_bias, sampling.max_tokens, sampling.min_p, \
-                     sampling.penalty_window, sampling.presence_penalty, sampling.repetition_penalty, sampling.seed, \
+                     sampling.penalty_window, sampling.presence_penalty, sampling.repetition_limit, sampling.repetition_penalty, sampling.seed, \
                      sampling.stop, sampling.temperature, sampling.thinking, sampling.thinking_budget, \
                      sampling.top_k, sampling.top_p";
         check(&generator, &["/set top 1"], &format!("error: unknown key sampling.top (chat): known are {known}"));

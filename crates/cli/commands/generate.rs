@@ -11,7 +11,7 @@ use hone_protocol::{
 
 use crate::app::App;
 use crate::arguments::GenerateArguments;
-use crate::chat::answer::CONTEXT_FULL;
+use crate::chat::answer::{CONTEXT_FULL, REPEATS};
 use crate::failure::{Outcome, usage};
 use crate::terminal::Output;
 
@@ -42,8 +42,10 @@ pub(crate) fn run(app: &App, arguments: &GenerateArguments) -> anyhow::Result<Ou
 /// Says that the text was cut, which leaves a constraint unmet.
 fn ending(output: Output, completion: &Completion, is_constrained: bool) -> Outcome {
     let is_cut = matches!(completion.finish_reason, Some(FinishReason::Length | FinishReason::ContextFull));
-    if completion.finish_reason == Some(FinishReason::ContextFull) {
-        output.note(CONTEXT_FULL);
+    match completion.finish_reason {
+        Some(FinishReason::ContextFull) => output.note(CONTEXT_FULL),
+        Some(FinishReason::Repetition) => output.note(REPEATS),
+        _ => {}
     }
     if !(is_cut && is_constrained) {
         return Outcome::Done;

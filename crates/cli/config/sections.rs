@@ -62,6 +62,8 @@ pub(crate) struct SamplingConfig {
     pub(crate) presence_penalty: f32,
     #[serde(deserialize_with = "not_negative")]
     pub(crate) penalty_window: usize,
+    #[serde(deserialize_with = "not_negative")]
+    pub(crate) repetition_limit: usize,
     #[serde(deserialize_with = "seed")]
     pub(crate) seed: Option<u64>,
     #[serde(deserialize_with = "biases")]
@@ -92,6 +94,7 @@ impl SamplingConfig {
             presence_penalty: self.presence_penalty,
             penalty_window: self.penalty_window,
             logit_bias: self.logit_bias.clone(),
+            repetition_limit: self.repetition_limit,
             seed: self.seed,
         }
     }

@@ -11,6 +11,7 @@ pub mod kv_cache;
 pub mod logprobs;
 pub mod model;
 pub mod perplexity;
+mod repetition;
 mod reuse;
 pub mod sampler;
 pub mod scheduler;

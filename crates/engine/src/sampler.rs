@@ -50,6 +50,11 @@ impl Sampler {
         })
     }
 
+    /// After how many tokens of repetition the answer ends; 0 stands for never.
+    pub fn repetition_limit(&self) -> usize {
+        self.options.repetition_limit
+    }
+
     /// Tells the penalties about a token of the prompt or the answer.
     pub fn observe(&mut self, token: u32) {
         if self.options.penalty_window == 0 || !self.has_penalties() {

@@ -162,6 +162,21 @@ fn penalties_may_look_as_far_back_as_they_like() {
     assert!(fixture.complete(GenerateRequest { sampling, ..fixture.request() }).is_ok());
 }
 
+#[test]
+fn an_answer_that_repeats_itself_ends_unless_it_has_a_form() {
+    let fixture = Fixture::new();
+    let complete = |repetition_limit: usize, constraint: Option<Constraint>| {
+        let sampling = SamplingOptions { repetition_limit, logit_bias: vec![(1, 1e6)], ..SamplingOptions::default() };
+        let request = GenerateRequest { sampling, constraint, max_tokens: Some(48), ..fixture.request() };
+        let completion = fixture.complete(request).unwrap();
+        (completion.finish_reason.unwrap(), completion.token_ids.len())
+    };
+    assert_eq!(complete(32, None), (FinishReason::Repetition, 32));
+    assert_eq!(complete(0, None), (FinishReason::Length, 48));
+    let form = Constraint::Regex("(a|b){400}".to_owned());
+    assert_eq!(complete(32, Some(form)), (FinishReason::Length, 48));
+}
+
 /// Rewrites the fixture's model with some of its bytes changed.
 fn damage(fixture: &Fixture, change: impl FnOnce(&Gguf, &mut Vec<u8>)) {
     let mut bytes = std::fs::read(&fixture.model).unwrap();

@@ -159,6 +159,10 @@ pub struct SamplingOptions {
     /// Added to the logits of these token ids; negative infinity, `null` in JSON, forbids the token.
     #[serde(deserialize_with = "biases")]
     pub logit_bias: Vec<(u32, f32)>,
+    /// An answer without a constraint ends once it has said the same, at least four times, for this many tokens; 0 never
+    /// ends it.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub repetition_limit: usize,
     /// Seed of the random choice; the same seed gives the same text. Without it, a fresh one is drawn.
     pub seed: Option<u64>,
 }
@@ -175,9 +179,14 @@ impl Default for SamplingOptions {
             presence_penalty: 0.0,
             penalty_window: 64,
             logit_bias: Vec::new(),
+            repetition_limit: 0,
             seed: None,
         }
     }
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// Reads a logarithm. JSON has no number for negative infinity: `null` is written in its place.
@@ -401,12 +410,14 @@ pub enum FinishReason {
     Length,
     /// The model's context is full.
     ContextFull,
+    /// It said the same over and over ([`SamplingOptions::repetition_limit`]).
+    Repetition,
 }
 
 impl FinishReason {
     /// Whether the answer ended by itself, and not because it was cut.
     pub fn is_complete(self) -> bool {
-        !matches!(self, FinishReason::Length | FinishReason::ContextFull)
+        !matches!(self, FinishReason::Length | FinishReason::ContextFull | FinishReason::Repetition)
     }
 }
 

@@ -14,6 +14,12 @@ const QUEUE_INTERVAL = 1500;
 /** The messages after which more is known about an answer. */
 const NEWS = ["response.generation", "response.failed", "critique.result", "pairwise.result"];
 
+// What is said below an answer that did not end by itself.
+const endings = new Map([
+  [null, "Stopped."],
+  ["repetition", "Stopped because it repeated itself."],
+]);
+
 const hooks = { changed: () => {}, moved: () => {} };
 const state = { name: null, exchanges: [], running: null, grades: true };
 /** The place of the grade under each answer and the answer beside it, by the answer's id. */
@@ -165,7 +171,9 @@ function answerOf(exchange, index) {
     thinking ? thoughts(thinking) : null,
     sides.verdict,
     sides.box,
-    exchange.finish_reason === null ? element("p", { class: "quiet", text: "Stopped." }) : null,
+    endings.has(exchange.finish_reason)
+      ? element("p", { class: "quiet", text: endings.get(exchange.finish_reason) })
+      : null,
     foot,
   );
 }

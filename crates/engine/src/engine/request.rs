@@ -251,6 +251,8 @@ impl RunningRequest {
             Some(FinishReason::StopText)
         } else if self.decoding.is_complete() {
             Some(self.decoding.end_reason())
+        } else if self.decoding.repeats() {
+            Some(FinishReason::Repetition)
         } else {
             self.reply.is_full().then(|| self.reply.length_reason())
         })

@@ -74,7 +74,7 @@ pub(super) fn stop_reason(response: &Response) -> &'static str {
         Some(FinishReason::Stop | FinishReason::Concluded) => "end_turn",
         Some(FinishReason::StopText) => "stop_sequence",
         Some(FinishReason::ContextFull) => "model_context_window_exceeded",
-        Some(FinishReason::Length) | None => "max_tokens",
+        Some(FinishReason::Length | FinishReason::Repetition) | None => "max_tokens",
     }
 }
 

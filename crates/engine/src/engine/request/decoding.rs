@@ -5,6 +5,7 @@ use hone_protocol::{FinishReason, GenerateError};
 use crate::constraint::{ConstraintError, ConstraintState, Taken};
 use crate::engine::prepare::Choice;
 use crate::model::Speculation;
+use crate::repetition::RepetitionWatch;
 use crate::sampler::Sampler;
 use crate::scheduler::RequestId;
 use crate::speculation::Drafter;
@@ -28,6 +29,9 @@ pub(super) struct Sampling {
     sampler: Sampler,
     constraint: Option<Box<ConstraintState>>,
     drafter: Option<Drafter>,
+    /// Watches an answer whose form is free.
+    repetition: Option<RepetitionWatch>,
+    repeats: bool,
     /// The number of guesses, and how many of them were right.
     guesses: (usize, usize),
 }
@@ -38,7 +42,15 @@ impl Decoding {
             Choice::Sampled(mut sampler, constraint) => {
                 prompt.iter().for_each(|token| sampler.observe(*token));
                 let drafter = (speculation == Speculation::Auto).then(|| Drafter::new(prompt));
-                Decoding::Sampled(Box::new(Sampling { sampler: *sampler, constraint, drafter, guesses: (0, 0) }))
+                let limit = Some(sampler.repetition_limit()).filter(|limit| *limit > 0 && constraint.is_none());
+                Decoding::Sampled(Box::new(Sampling {
+                    sampler: *sampler,
+                    constraint,
+                    drafter,
+                    repetition: limit.map(RepetitionWatch::new),
+                    repeats: false,
+                    guesses: (0, 0),
+                }))
             }
             Choice::Forced(tokens) => Decoding::Forced { tokens, n_taken: 0 },
         }
@@ -88,6 +100,11 @@ impl Decoding {
         }
     }
 
+    /// Whether the answer says the same over and over.
+    pub(super) fn repeats(&self) -> bool {
+        matches!(self, Decoding::Sampled(sampling) if sampling.repeats)
+    }
+
     /// Ends free text before the form of an answer after at most `most_tokens` more tokens.
     pub(super) fn conclude(&mut self, most_tokens: usize) {
         if let Decoding::Sampled(sampling) = self {
@@ -132,6 +149,7 @@ impl Sampling {
     fn observe(&mut self, token: u32) {
         self.sampler.observe(token);
         self.drafter.iter_mut().for_each(|drafter| drafter.observe(token));
+        self.repeats = self.repetition.as_mut().is_some_and(|watch| watch.push(token));
     }
 
     fn draft(&mut self, most: usize, model: Option<(&mut DraftModel, RequestId)>) -> &[u32] {
