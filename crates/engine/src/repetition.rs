@@ -52,7 +52,7 @@ mod tests {
         assert_eq!(noticed(64, std::iter::repeat(7)), Some(64));
         assert_eq!(noticed(64, (0..1000).map(|index| index % 10)), Some(64));
         assert_eq!(noticed(64, (0..1000).map(|index| index % 100)), Some(400), "four times");
-        assert_eq!(noticed(64, (0..100).chain((0..1000).map(|index| index % 3))), Some(163), "after another text");
+        assert_eq!(noticed(64, (0..100).chain((0..1000).map(|index| index % 3))), Some(164), "after another text");
         assert_eq!(noticed(64, (0..2000).map(|index| index % 257)), None, "longer than any that is looked for");
     }
 
