@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/served.rs"]
+mod served;
 mod support;
 #[cfg(unix)]
 #[path = "support/terminal.rs"]
@@ -9,13 +11,12 @@ mod terminal;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::Child;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use served::{Served, body_of, status_of, wait_for_requests};
 use support::{Home, embedder, smollm2};
 #[cfg(unix)]
 use terminal::Terminal;
@@ -32,62 +33,6 @@ mod fixtures {
     pub(crate) fn sha256(bytes: &[u8]) -> String {
         Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
     }
-}
-
-/// A running server.
-struct Served {
-    process: Child,
-    address: String,
-    home: Home,
-}
-
-impl Served {
-    fn start(arguments: &[&str]) -> Served {
-        Served::start_in(Home::new(), arguments)
-    }
-
-    fn start_in(home: Home, arguments: &[&str]) -> Served {
-        let model = smollm2();
-        let arguments = [&["serve", "--listen", "127.0.0.1:0", "--no-grade", "--model", &model], arguments].concat();
-        let mut process = home.command(env!("CARGO_BIN_EXE_hone").as_ref(), &arguments).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address =
-            line.trim().strip_prefix("hone serves on http://").unwrap_or_else(|| panic!("{line:?}")).to_owned();
-        Served { process, address, home }
-    }
-
-    fn post(&self, path: &str, body: &Value) -> String {
-        self.request("POST", path, body)
-    }
-
-    fn request(&self, method: &str, path: &str, body: &Value) -> String {
-        let mut answer = String::new();
-        self.connect(method, path, body).read_to_string(&mut answer).unwrap();
-        answer
-    }
-
-    fn connect(&self, method: &str, path: &str, body: &Value) -> TcpStream {
-        let (host, body) = (&self.address, body.to_string());
-        let mut stream = TcpStream::connect(host).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
-        let length = body.len();
-        let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
-        let kind = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
-        stream.write_all(format!("{head}{kind}{body}").as_bytes()).unwrap();
-        stream
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn body_of(answer: &str) -> Value {
-    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap_or_else(|_| panic!("{answer}"))
 }
 
 #[test]
@@ -113,10 +58,6 @@ fn the_built_in_model_answers_over_http() {
         body_of(&served.post("/api/chat", &json!({"messages": messages, "options": options, "stream": false})));
     assert!(answer["message"]["content"].as_str().unwrap().contains("Paris"), "{answer}");
     assert!(answer["eval_duration"].as_u64().unwrap() > 0, "{answer}");
-}
-
-fn status_of(answer: &str) -> u16 {
-    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{answer:?}"))
 }
 
 #[test]
@@ -445,23 +386,6 @@ fn other_commands_use_the_engine_of_a_running_server() {
     check(&[], &format!("the engine of the server in process {process} is used"));
     check(&["--threads", "1"], &format!("the server in process {process} has other engine settings and is not used"));
     check(&["--own-engine"], "");
-}
-
-/// Waits until the server works on `n` requests.
-#[track_caller]
-fn wait_for_requests(home: &Home, n: u64) {
-    let until = Instant::now() + Duration::from_secs(120);
-    loop {
-        let running = home.json(&["ps", "--json"]);
-        // The server's process is the only one with an engine.
-        assert_eq!(running.as_array().unwrap().len(), 1, "{running}");
-        let models = running[0]["models"].as_array().unwrap();
-        if models.iter().map(|model| model["requests"].as_u64().unwrap()).sum::<u64>() == n {
-            return;
-        }
-        assert!(Instant::now() < until, "{running}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[cfg(unix)]
