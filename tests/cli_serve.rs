@@ -11,12 +11,17 @@ mod terminal;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+#[cfg(unix)]
+use std::io::Write;
+use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use served::{Served, body_of, status_of, wait_for_requests};
+#[cfg(unix)]
+use served::wait_for_requests;
+use served::{Served, body_of, status_of};
 use support::{Home, embedder, smollm2};
 #[cfg(unix)]
 use terminal::Terminal;
@@ -205,8 +210,7 @@ fn odd_names() -> Vec<String> {
         "%00",
         "%2e",
     ];
-    let store =
-        [".incoming", ".incoming/mine", "models", "manifest.json", "linked", "linked/manifest.json", "filed", "blobs"];
+    let store = [".incoming", ".incoming/mine", "models", "manifest.json", "linked/manifest.json", "blobs"];
     let digests = ["sha256:", "sha256:..", "sha256-..", "@sha256:", "mine@sha256:0", "mine@..", "sha512:canary"];
     let odd = devices.iter().chain(&paths).chain(&texts).chain(&store).chain(&digests);
     let long = ["a", "é", "../", "a/", "a:", "\u{1f9ea}"].map(|part| part.repeat(4000));
@@ -268,7 +272,12 @@ fn names_of_models_lead_nowhere_else() {
     assert!(plain.len() > 100 && varied.len() > 1000, "{} {}", plain.len(), varied.len());
     // The plain ones get every place, and every varied one gets one of them.
     let everywhere = plain.iter().flat_map(|name| (0..N_PLACES).map(move |place| (name, place)));
-    for (name, place) in everywhere.chain(varied.iter().enumerate().map(|(index, name)| (name, index % N_PLACES))) {
+    let links = ["linked", "filed"].map(str::to_owned);
+    let of_links =
+        links.iter().flat_map(|name| (0..PAGE.start).chain(PAGE.end..N_PLACES).map(move |place| (name, place)));
+    for (name, place) in
+        everywhere.chain(of_links).chain(varied.iter().enumerate().map(|(index, name)| (name, index % N_PLACES)))
+    {
         let (path, answer) = answer(&served, name, place);
         let status = status_of(&answer);
         assert!((400..=501).contains(&status), "{path} {name:?}: {answer}");
@@ -295,6 +304,9 @@ const PATHS: [(&str, &str, &str); 9] = [
 
 /// The places where a client names something in a body.
 const N_BODIES: usize = 18;
+
+/// Those where the page does: what is wrong with an installed model is an event of its stream.
+const PAGE: Range<usize> = N_BODIES - 2..N_BODIES;
 
 /// The places where a client names something.
 const N_PLACES: usize = PATHS.len() + N_BODIES;
