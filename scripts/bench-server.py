@@ -7,6 +7,11 @@ the time to the first token, and for hone with one client: how much later than i
 arrive.
 
     scripts/bench-server.py MODEL.gguf [--hone target/release/hone] [--llama-server PATH] [--clients 16] [--json]
+
+With --crowd, without a model: how long a thousand clients that ask at once wait at worst (99th percentile), alone and beside a
+hundred that read slowly and two hundred that go away, in turn. The model is scripted, so that the server is measured.
+
+    scripts/bench-server.py --crowd [--json]
 """
 
 import argparse
@@ -141,9 +146,26 @@ def start_llama(arguments, port):
     return server, port
 
 
+def crowd(arguments):
+    """How long live clients wait beside slow and vanishing ones, compared with alone."""
+    test = ["--test", "serving", "--", "--ignored", "--nocapture", "--exact", "crowd::live_clients_beside_slow_and_vanishing_ones"]
+    command = ["cargo", "test", "--locked", "--quiet", "-p", "hone-server", *test]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    figures = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
+    if arguments.json:
+        print(json.dumps(figures))
+        return
+    medians = {name: statistics.median(figures[name]) for name in ("alone_ms", "beside_ms")}
+    print("| 1000 clients at once | p99 of each turn, ms | median, ms |\n| --- | --- | --- |")
+    for name, title in [("alone_ms", "alone"), ("beside_ms", "beside 100 slow readers and 200 that go away")]:
+        print(f"| {title} | {', '.join(f'{wait:.0f}' for wait in figures[name])} | {medians[name]:.0f} |")
+    print(f"\nbeside / alone: {medians['beside_ms'] / medians['alone_ms']:.2f}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
+    parser.add_argument("model", nargs="?")
+    parser.add_argument("--crowd", action="store_true", help="measure the server with a scripted model")
     parser.add_argument("--hone", default="target/release/hone")
     parser.add_argument("--llama-server", help="without it, only hone is measured")
     parser.add_argument("--clients", type=int, default=16)
@@ -151,6 +173,10 @@ def main():
     parser.add_argument("--port", type=int, default=18435, help="where llama-server listens")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    if arguments.crowd:
+        return crowd(arguments)
+    if not arguments.model:
+        parser.error("a model is needed, or --crowd")
     speeds, firsts, added = {}, {}, []
     for _ in range(2):
         with tempfile.TemporaryDirectory() as home:

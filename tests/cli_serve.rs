@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/served.rs"]
+mod served;
 mod support;
 #[cfg(unix)]
 #[path = "support/terminal.rs"]
@@ -9,13 +11,17 @@ mod terminal;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+#[cfg(unix)]
+use std::io::Write;
+use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::Child;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+#[cfg(unix)]
+use served::wait_for_requests;
+use served::{Served, body_of, status_of};
 use support::{Home, embedder, smollm2};
 #[cfg(unix)]
 use terminal::Terminal;
@@ -32,62 +38,6 @@ mod fixtures {
     pub(crate) fn sha256(bytes: &[u8]) -> String {
         Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
     }
-}
-
-/// A running server.
-struct Served {
-    process: Child,
-    address: String,
-    home: Home,
-}
-
-impl Served {
-    fn start(arguments: &[&str]) -> Served {
-        Served::start_in(Home::new(), arguments)
-    }
-
-    fn start_in(home: Home, arguments: &[&str]) -> Served {
-        let model = smollm2();
-        let arguments = [&["serve", "--listen", "127.0.0.1:0", "--no-grade", "--model", &model], arguments].concat();
-        let mut process = home.command(env!("CARGO_BIN_EXE_hone").as_ref(), &arguments).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address =
-            line.trim().strip_prefix("hone serves on http://").unwrap_or_else(|| panic!("{line:?}")).to_owned();
-        Served { process, address, home }
-    }
-
-    fn post(&self, path: &str, body: &Value) -> String {
-        self.request("POST", path, body)
-    }
-
-    fn request(&self, method: &str, path: &str, body: &Value) -> String {
-        let mut answer = String::new();
-        self.connect(method, path, body).read_to_string(&mut answer).unwrap();
-        answer
-    }
-
-    fn connect(&self, method: &str, path: &str, body: &Value) -> TcpStream {
-        let (host, body) = (&self.address, body.to_string());
-        let mut stream = TcpStream::connect(host).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
-        let length = body.len();
-        let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
-        let kind = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
-        stream.write_all(format!("{head}{kind}{body}").as_bytes()).unwrap();
-        stream
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn body_of(answer: &str) -> Value {
-    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap_or_else(|_| panic!("{answer}"))
 }
 
 #[test]
@@ -113,10 +63,6 @@ fn the_built_in_model_answers_over_http() {
         body_of(&served.post("/api/chat", &json!({"messages": messages, "options": options, "stream": false})));
     assert!(answer["message"]["content"].as_str().unwrap().contains("Paris"), "{answer}");
     assert!(answer["eval_duration"].as_u64().unwrap() > 0, "{answer}");
-}
-
-fn status_of(answer: &str) -> u16 {
-    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{answer:?}"))
 }
 
 #[test]
@@ -204,7 +150,8 @@ fn a_download_without_clients_ends_and_is_resumed() {
 
 /// Names that look for a way out of the store, to `target`, which is below `folder`.
 fn spellings(folder: &str, target: &str) -> Vec<String> {
-    let ups = ["..", "../..", "../../..", "./..", "x/../..", "mine/../..", ".incoming/../.."];
+    let ups =
+        ["..", "../..", "../../..", "./..", "x/../..", "mine/../..", ".incoming/../..", "linked/..", "linked/../.."];
     let path = format!("{folder}/{target}");
     let mut spellings: Vec<String> = ups.iter().map(|up| format!("{up}/{target}")).collect();
     spellings.extend(ups.iter().map(|up| format!("{up}/models/../{target}")));
@@ -217,21 +164,68 @@ fn spellings(folder: &str, target: &str) -> Vec<String> {
         format!("mine:{path}"),
         format!("mine@{path}"),
     ]);
+    spellings.extend([format!("sha256:../{target}"), format!("sha256:{path}"), format!("blobs/sha256-../../{target}")]);
+    spellings.extend([format!("mine@sha256:../../{target}"), format!("{}{target}", "../".repeat(2000))]);
     spellings
+}
+
+/// Names that mean something else to some system, or are too long for it.
+fn odd_names() -> Vec<String> {
+    let devices = [
+        "con",
+        "nul",
+        "aux",
+        "prn",
+        "com1",
+        "lpt9",
+        "nul.gguf",
+        "con.json",
+        "CONIN$",
+        "canary::$data",
+        "c:",
+        "c:canary",
+    ];
+    let paths = [
+        r"\\?\c:\canary",
+        r"\\localhost\c$\canary",
+        r"\\.\pipe\canary",
+        r"c:\canary",
+        ".",
+        "..",
+        "...",
+        "/",
+        "//",
+        "~",
+    ];
+    let texts = [
+        "\0",
+        "\n",
+        "canary\r\nX: y",
+        "\u{202e}yranac",
+        "canar\u{443}",
+        "canary.",
+        "canary ",
+        "-",
+        "--help",
+        "%00",
+        "%2e",
+    ];
+    let store = [".incoming", ".incoming/mine", "models", "manifest.json", "linked/manifest.json", "blobs"];
+    let digests = ["sha256:", "sha256:..", "sha256-..", "@sha256:", "mine@sha256:0", "mine@..", "sha512:canary"];
+    let odd = devices.iter().chain(&paths).chain(&texts).chain(&store).chain(&digests);
+    let long = ["a", "é", "../", "a/", "a:", "\u{1f9ea}"].map(|part| part.repeat(4000));
+    let of_file = ["sha256:", "sha256-", ""].map(|prefix| format!("{prefix}{}", "ab".repeat(32)));
+    odd.map(|name| (*name).to_owned()).chain(long).chain(of_file).collect()
 }
 
 /// The same with other ways to write what separates the parts of a path, or hides them.
 fn variants(spelling: &str) -> Vec<String> {
-    let replaced =
-        [("/", "\\"), ("/", "%2f"), ("/", "%252F"), ("/", "\u{2215}"), ("/", "@"), ("/", ":"), ("..", "%2e%2e")];
-    let mut variants: Vec<String> = replaced.iter().map(|(from, to)| spelling.replace(from, to)).collect();
-    variants.extend([
-        spelling.to_owned(),
-        format!("{spelling}\0"),
-        format!("{spelling}\0.gguf"),
-        format!(" {spelling}"),
-    ]);
-    variants.extend([format!("{spelling}/"), format!("{spelling}:latest"), spelling.replace("..", "\u{ff0e}\u{ff0e}")]);
+    let slashes = ["\\", "%2f", "%252F", "%5c", "%c0%af", "\u{2215}", "\u{2044}", "\u{ff0f}", "@", ":"];
+    let dots = ["%2e%2e", "\u{ff0e}\u{ff0e}", "\u{2024}\u{2024}", "\u{2025}", ".\u{200b}."];
+    let mut variants: Vec<String> = slashes.iter().map(|slash| spelling.replace('/', slash)).collect();
+    variants.extend(dots.iter().map(|dots| spelling.replace("..", dots)));
+    variants.extend(["\0", "\0.gguf", "/", ":latest", " "].map(|end| format!("{spelling}{end}")));
+    variants.extend([spelling.to_owned(), format!(" {spelling}")]);
     variants
 }
 
@@ -247,41 +241,80 @@ fn files(folder: &Path, found: &mut BTreeMap<PathBuf, u64>) {
     }
 }
 
-/// Whatever a client calls a model, nothing outside of the store is read, written or removed.
-#[test]
-fn names_of_models_lead_nowhere_else() {
+/// A home with files outside of the store that must not be reached, and with links in the store that lead to them.
+fn home_with_canaries() -> Home {
     let home = Home::new().variable("HONE_MEMORY_EMBEDDER", &embedder());
     let model = fs::read(smollm2()).unwrap();
     home.write("data/canary.gguf", &model[..1 << 20]);
     let manifest = json!({"name": "canary", "source": "canary-7f3a", "added": 0, "files": []}).to_string();
     home.write("data/canary/manifest.json", manifest.as_bytes());
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::symlink;
+        fs::create_dir_all(home.path("data/models/filed")).unwrap();
+        symlink(home.path("data/canary"), home.path("data/models/linked")).unwrap();
+        symlink(home.path("data/canary/manifest.json"), home.path("data/models/filed/manifest.json")).unwrap();
+    }
+    home
+}
+
+/// Whatever a client calls a model, an answer or a conversation, nothing outside of the store is read, written or removed.
+#[test]
+fn names_of_models_lead_nowhere_else() {
+    let home = home_with_canaries();
     let folder = home.path("data").to_str().unwrap().to_owned();
     let served = Served::start_in(home, &[]);
     let mut before = BTreeMap::new();
     files(&served.home.path(""), &mut before);
-    let plain = ["canary", "canary.gguf", "canary/manifest.json"].map(|target| spellings(&folder, target)).concat();
-    let names: Vec<String> = plain.iter().flat_map(|spelling| variants(spelling)).collect();
-    assert!(names.len() > 1000, "{}", names.len());
-    for (index, name) in names.iter().enumerate() {
-        // Every path gets a share of the names, and every name one path; the plain spellings get all.
-        let is_plain = plain.contains(name);
-        for (place, answer) in answers(&served, name, |path| is_plain || path == index % N_PLACES) {
-            let status = status_of(&answer);
-            assert!((400..=501).contains(&status), "{place} {name:?}: {answer}");
-            assert!(!answer.contains("canary-7f3a") && !answer.contains("GGUF"), "{place} {name:?}: {answer}");
-        }
+    let mut plain = ["canary", "canary.gguf", "canary/manifest.json"].map(|target| spellings(&folder, target)).concat();
+    let varied: Vec<String> = plain.iter().flat_map(|spelling| variants(spelling)).collect();
+    plain.extend(odd_names());
+    assert!(plain.len() > 100 && varied.len() > 1000, "{} {}", plain.len(), varied.len());
+    // The plain ones get every place, and every varied one gets one of them.
+    let everywhere = plain.iter().flat_map(|name| (0..N_PLACES).map(move |place| (name, place)));
+    let links = ["linked", "filed"].map(str::to_owned);
+    let of_links =
+        links.iter().flat_map(|name| (0..PAGE.start).chain(PAGE.end..N_PLACES).map(move |place| (name, place)));
+    for (name, place) in
+        everywhere.chain(of_links).chain(varied.iter().enumerate().map(|(index, name)| (name, index % N_PLACES)))
+    {
+        let (path, answer) = answer(&served, name, place);
+        let status = status_of(&answer);
+        assert!((400..=501).contains(&status), "{path} {name:?}: {answer}");
+        assert!(!answer.contains("canary-7f3a") && !answer.contains("GGUF"), "{path} {name:?}: {answer}");
     }
     let mut after = BTreeMap::new();
     files(&served.home.path(""), &mut after);
     assert_eq!(after, before);
+    assert_eq!(status_of(&served.request("GET", "/readyz", &json!({}))), 200);
 }
 
-/// The places where a client names a model.
-const N_PLACES: usize = 11;
+/// The places where a client names something in a path.
+const PATHS: [(&str, &str, &str); 9] = [
+    ("GET", "/v1/models/", ""),
+    ("GET", "/v1/responses/", ""),
+    ("DELETE", "/v1/responses/", ""),
+    ("GET", "/hone/v1/memory/", ""),
+    ("DELETE", "/hone/v1/memory/", ""),
+    ("GET", "/hone/v1/conversations/", ""),
+    ("DELETE", "/hone/v1/conversations/", ""),
+    ("GET", "/hone/v1/conversations/", "/export"),
+    ("GET", "/page/", ""),
+];
 
-fn answers(served: &Served, name: &str, is_asked: impl Fn(usize) -> bool) -> Vec<(&'static str, String)> {
+/// The places where a client names something in a body.
+const N_BODIES: usize = 18;
+
+/// Those where the page does: what is wrong with an installed model is an event of its stream.
+const PAGE: Range<usize> = N_BODIES - 2..N_BODIES;
+
+/// The places where a client names something.
+const N_PLACES: usize = PATHS.len() + N_BODIES;
+
+/// What a client is told that writes this name in one of the places.
+fn answer(served: &Served, name: &str, place: usize) -> (String, String) {
     let messages = json!([{"role": "user", "content": "Hi"}]);
-    let bodies: [(&str, &str, Value); N_PLACES - 1] = [
+    let bodies: [(&str, &str, Value); N_BODIES] = [
         ("POST", "/api/show", json!({"model": name})),
         ("DELETE", "/api/delete", json!({"model": name})),
         ("POST", "/api/copy", json!({"source": name, "destination": name})),
@@ -292,15 +325,23 @@ fn answers(served: &Served, name: &str, is_asked: impl Fn(usize) -> bool) -> Vec
         ("POST", "/api/embeddings", json!({"model": name, "prompt": "Hi"})),
         ("POST", "/v1/embeddings", json!({"model": name, "input": "Hi"})),
         ("POST", "/v1/chat/completions", json!({"model": name, "messages": messages})),
+        ("POST", "/v1/completions", json!({"model": name, "prompt": "Hi"})),
+        ("POST", "/v1/responses", json!({"model": name, "input": "Hi"})),
+        ("POST", "/v1/responses", json!({"input": "Hi", "previous_response_id": name})),
+        ("POST", "/v1/responses/input_tokens", json!({"model": name, "input": "Hi"})),
+        ("POST", "/v1/messages", json!({"model": name, "messages": messages, "max_tokens": 1})),
+        ("POST", "/v1/messages/count_tokens", json!({"model": name, "messages": messages})),
+        ("POST", "/hone/v1/chat", json!({"question": "Hi", "model": name})),
+        ("POST", "/hone/v1/chat", json!({"question": "Hi", "compare": true, "model_b": name})),
     ];
-    let asked = bodies.into_iter().enumerate().filter(|(index, _)| is_asked(*index));
-    let mut answers: Vec<_> =
-        asked.map(|(_, (method, path, body))| (path, served.request(method, path, &body))).collect();
-    if is_asked(N_PLACES - 1) {
-        let escaped: String = name.bytes().map(|byte| format!("%{byte:02x}")).collect();
-        answers.push(("/v1/models", served.request("GET", &format!("/v1/models/{escaped}"), &json!({}))));
+    if let Some((method, path, body)) = bodies.get(place) {
+        return ((*path).to_owned(), served.request(method, path, body));
     }
-    answers
+    let (method, before, after) = PATHS[place - N_BODIES];
+    let escaped: String = name.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let path = format!("{before}{escaped}{after}");
+    let answer = served.request(method, &path, &json!({}));
+    (path, answer)
 }
 
 /// The browser is a script that writes down what it is to open.
@@ -357,23 +398,6 @@ fn other_commands_use_the_engine_of_a_running_server() {
     check(&[], &format!("the engine of the server in process {process} is used"));
     check(&["--threads", "1"], &format!("the server in process {process} has other engine settings and is not used"));
     check(&["--own-engine"], "");
-}
-
-/// Waits until the server works on `n` requests.
-#[track_caller]
-fn wait_for_requests(home: &Home, n: u64) {
-    let until = Instant::now() + Duration::from_secs(120);
-    loop {
-        let running = home.json(&["ps", "--json"]);
-        // The server's process is the only one with an engine.
-        assert_eq!(running.as_array().unwrap().len(), 1, "{running}");
-        let models = running[0]["models"].as_array().unwrap();
-        if models.iter().map(|model| model["requests"].as_u64().unwrap()).sum::<u64>() == n {
-            return;
-        }
-        assert!(Instant::now() < until, "{running}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[cfg(unix)]

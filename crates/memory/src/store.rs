@@ -402,12 +402,13 @@ impl MemoryStore {
         Ok(Imported { added, already_there: n_engrams - added })
     }
 
-    /// Appends an event to the log and returns its number; it is durable when this returns.
+    /// Appends an event to the log, abridged ([`Envelope::abridged`]), and returns its number; it is durable when this
+    /// returns.
     ///
     /// # Errors
     /// [`MemoryError::Chunk`] for a chunk of an answer, which is not kept.
     pub fn append_event(&self, envelope: &Envelope) -> Result<u64, MemoryError> {
-        self.number(Request::AppendEvent { envelope: Box::new(envelope.clone()) })
+        self.number(Request::AppendEvent { envelope: Box::new(envelope.abridged()) })
     }
 
     /// The events after this number (or all) that pass the filter, oldest first, each with its number.

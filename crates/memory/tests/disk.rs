@@ -4,45 +4,19 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../../tests/support/small_disk.rs"]
+mod small_disk;
 mod support;
 
 use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{self, Command};
 
 use hone_memory::{Engram, Filters, MemoryError, MemoryOptions, MemoryStore, Update};
+use small_disk::SmallDisk;
 use support::{engram, grade, id, vector};
 use tempfile::TempDir;
-
-/// A file system of its own, in memory.
-struct SmallDisk {
-    folder: TempDir,
-}
-
-impl SmallDisk {
-    /// `None` without the rights to mount it.
-    fn mount(size: &str) -> Option<SmallDisk> {
-        let folder = TempDir::new().unwrap();
-        let options = format!("size={size}");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(folder.path()).output();
-        if mounted.is_ok_and(|mounted| mounted.status.success()) {
-            return Some(SmallDisk { folder });
-        }
-        println!("left out: a small file system cannot be mounted without the rights to do so");
-        None
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        Command::new("umount").arg("--lazy").arg(self.folder.path()).status().unwrap();
-    }
-}
 
 /// An engram that takes some space.
 fn long(number: u64) -> Engram {
@@ -112,23 +86,13 @@ fn a_full_disk_and_one_that_is_read_only_can_be_read() {
     assert_eq!(reason, None, "less is free than is kept free, and that is no hindrance to reading");
     check_holds(&store, 50);
     drop(store);
-    let ballast = disk.path("ballast");
-    let mut bytes = 32 << 20;
-    while bytes > 0 {
-        // Up to the last block.
-        use std::io::Write;
-        let mut file = fs::OpenOptions::new().create(true).append(true).open(&ballast).unwrap();
-        if file.write_all(&vec![1; bytes]).is_err() {
-            bytes /= 2;
-        }
-    }
+    disk.fill_up();
     let (store, reason) = read();
     println!("on a full disk: {reason:?}");
     check_holds(&store, 50);
     drop(store);
-    fs::remove_file(&ballast).unwrap();
-    let remounted = Command::new("mount").args(["-o", "remount,ro"]).arg(disk.folder.path()).status().unwrap();
-    assert!(remounted.success());
+    disk.make_room();
+    disk.make_read_only();
     let (store, reason) = read();
     assert!(matches!(reason, Some(MemoryError::Storage { .. })), "{reason:?}");
     check_holds(&store, 50);

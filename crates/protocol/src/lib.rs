@@ -4,6 +4,7 @@
 //! Nothing here computes. A crate that wants to generate text depends on [`Generate`] and on nothing below it, so that
 //! it runs in tests against a scripted model as well as against the engine.
 
+mod abridged;
 mod branches;
 mod causes;
 mod chat;

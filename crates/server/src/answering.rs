@@ -1,6 +1,7 @@
 //! A question that is being answered for a client.
 
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use hone_agents::{Asker, Change, Exchange};
@@ -8,9 +9,9 @@ use hone_protocol::{Chunk, FinishReason, Query, QueryId, RespondentId, Response,
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::Shared;
 use crate::clients::Client;
 use crate::error::ApiError;
+use crate::{RETRY_AFTER, Shared};
 
 /// What comes of a question, piece by piece.
 #[derive(Clone, Debug)]
@@ -49,6 +50,8 @@ pub(crate) struct Answering {
     asker: Option<Asker>,
     exchange: Exchange,
     prompt: Option<PromptTokens>,
+    /// Ready once the server ends what is in progress.
+    end: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
     _room: OwnedSemaphorePermit,
 }
 
@@ -63,7 +66,8 @@ impl Answering {
         let room = shared.take_room()?;
         let mut asker = Asker::new(&shared.parts.bus, "server", shared.parts.expected).owned_by(client.owner());
         let exchange = asker.ask(SessionId::fresh(), query);
-        Ok(Answering { asker: Some(asker), exchange, prompt: None, _room: room })
+        let end = Box::pin(shared.end_of_answers());
+        Ok(Answering { asker: Some(asker), exchange, prompt: None, end, _room: room })
     }
 
     /// The question's id.
@@ -85,6 +89,11 @@ impl Answering {
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Piece> {
         loop {
             let Some(asker) = &self.asker else { return Poll::Pending };
+            if self.end.as_mut().poll(context).is_ready() {
+                self.asker = None;
+                let reason = "the server has stopped before the answer ended";
+                return Poll::Ready(Piece::Failed(ApiError::overloaded(reason, RETRY_AFTER)));
+            }
             let Some(envelope) = ready!(asker.poll_heard(context)) else {
                 let reason = asker.too_slow().to_string();
                 return Poll::Ready(Piece::Failed(ApiError::new(axum::http::StatusCode::REQUEST_TIMEOUT, reason)));

@@ -93,7 +93,10 @@ fn client(guarded: &Guarded, request: &Request) -> Result<Client, ApiError> {
     let settings = &shared.settings;
     let forbidden = |reason: &str| Err(ApiError::new(StatusCode::FORBIDDEN, reason));
     let own = Names { address: *address, hosts: &settings.hosts };
-    if !single(headers, &header::HOST).is_some_and(|host| own.has(host)) {
+    let asks_for_own = single(headers, &header::HOST).is_some_and(|host| own.has(host));
+    // As a proxy is asked: the whole address stands in the first line.
+    let is_foreign_target = request.uri().authority().is_some_and(|target| !own.has(target.as_str()));
+    if !asks_for_own || is_foreign_target {
         return forbidden("this server does not answer to the name in the header Host: name it in server.hosts");
     }
     if headers.contains_key(header::ORIGIN) && !single(headers, &header::ORIGIN).is_some_and(|it| own.has_origin(it)) {

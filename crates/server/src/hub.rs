@@ -1,5 +1,5 @@
 //! What is said on the bus, for clients that listen to the server: the latest messages, and those that follow. Pieces of
-//! answers are left out, as they are in the event log.
+//! answers are left out, and long texts are abridged, as they are in the event log.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -14,7 +14,7 @@ use tokio::sync::{broadcast, watch};
 /// The latest messages that are kept, and the most that a client may leave unread.
 const KEPT: usize = 1024;
 
-/// How many messages may wait for the hub, which does no work with them.
+/// How many messages may wait for the hub, which only abridges them.
 const WAITING: usize = 16_384;
 
 /// The latest messages of the bus.
@@ -82,7 +82,7 @@ impl Hub {
     pub(crate) async fn listen(&self, mailbox: Mailbox, mut stop: watch::Receiver<bool>) {
         let listening = async {
             while let Some(envelope) = poll_fn(|context| mailbox.poll_next(context)).await {
-                self.take(envelope);
+                self.take(Arc::new(envelope.abridged()));
             }
         };
         tokio::select! {

@@ -38,6 +38,7 @@ mod tool_choice;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -53,6 +54,7 @@ use hone_protocol::{Generate, OwnerId, SamplingOptions};
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::timeout;
 
 use clients::{Client, ClientStreams};
 use connections::Limits;
@@ -71,6 +73,8 @@ pub use settings::{InvalidSettings, ServerSettings};
 
 /// When a client may try again that found no room.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
+/// How long clients may take to be told that the server has ended their answers.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 /// How often a server that stops looks whether the last answer has ended.
 const LOOK: Duration = Duration::from_millis(20);
 /// Batches of texts that are embedded at once.
@@ -155,6 +159,8 @@ struct Shared {
     lookups: Arc<Semaphore>,
     /// Whether it takes no more questions.
     is_stopping: AtomicBool,
+    /// Becomes true once answers in progress have had their time.
+    is_ending: watch::Sender<bool>,
     /// What is said on the bus.
     hub: Hub,
     /// The sessions of the page's conversations.
@@ -179,6 +185,7 @@ impl Shared {
             hub: Hub::new(),
             sessions: Arc::default(),
             is_stopping: AtomicBool::new(false),
+            is_ending: watch::Sender::new(false),
         }
     }
 
@@ -221,6 +228,22 @@ impl Shared {
         // Taking all places would be counted as that many questions.
         while self.n_questions() > 0 {
             tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Ends the answers in progress: their clients are told so, and the page's conversations keep what there is.
+    fn end_answers(&self) {
+        self.is_ending.send_replace(true);
+        self.sessions.stop_all();
+    }
+
+    /// Waits until the server ends the answers in progress.
+    fn end_of_answers(&self) -> impl Future<Output = ()> + Send + Sync + 'static {
+        let mut is_ending = self.is_ending.subscribe();
+        async move {
+            if is_ending.wait_for(|is_ending| *is_ending).await.is_err() {
+                std::future::pending().await
+            }
         }
     }
 
@@ -326,7 +349,7 @@ impl Server {
     }
 
     /// Serves until `stop` becomes true. Answers in progress then have [`ServerSettings::drain`] to end; new questions
-    /// are refused, and connections as soon as the last answer has ended.
+    /// are refused, and connections as soon as the last answer has ended. What is left then ends with an error.
     pub async fn serve(self, stop: watch::Receiver<bool>) {
         let Server { main, compat, shared } = self;
         let drain = shared.settings.drain.unwrap_or_default();
@@ -343,9 +366,13 @@ impl Server {
                 serve_port(port, routes, Arc::clone(&shared), stop.clone()).await;
             }
         };
+        let mut ports = pin!(async { tokio::join!(main, compat) });
         tokio::select! {
-            _ = async { tokio::join!(main, compat) } => {}
-            () = drained(stop.clone(), drain) => {}
+            _ = &mut ports => {}
+            () = drained(stop.clone(), drain) => {
+                shared.end_answers();
+                let _ = timeout(LAST_WORDS, ports).await;
+            }
         }
         listening.abort();
     }

@@ -1,5 +1,8 @@
 //! Many clients at once, each with its own line to the agents.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crossbeam_channel::RecvTimeoutError;
 use hone_agents::{Asker, Exchange, Expected, TooSlow};
 use hone_protocol::scripted::Script;
 use hone_protocol::{AnswerOptions, GenerateRequest, Query, RespondentId, SamplingOptions, SessionId, Subject};
@@ -26,15 +29,36 @@ fn echo(request: &GenerateRequest) -> Script {
     Script::saying(&question.split_inclusive(' ').collect::<Vec<_>>())
 }
 
-/// Receives all messages of an exchange, which must be of its own session alone.
-#[track_caller]
-fn follow(asker: &Asker, session: SessionId, mut exchange: Exchange) -> Exchange {
-    while !exchange.is_complete(asker.expected()) {
-        let envelope = asker.heard().recv_timeout(PATIENCE).unwrap();
-        assert_eq!(envelope.session_id, session, "another client's {} was heard", envelope.subject());
-        exchange.take(&envelope);
+/// What all clients of a test have heard. Every message is written to the disk before the next one, so how long one client
+/// waits for its turn depends on the disk and on all others: only when nobody hears anything has something gone wrong.
+#[derive(Default)]
+struct Progress(AtomicUsize);
+
+impl Progress {
+    /// Receives all messages of an exchange, which must be of its own session alone.
+    #[track_caller]
+    fn follow(&self, asker: &Asker, session: SessionId, mut exchange: Exchange) -> Exchange {
+        let mut n_heard = self.0.load(Ordering::Relaxed);
+        while !exchange.is_complete(asker.expected()) {
+            match asker.heard().recv_timeout(PATIENCE) {
+                Ok(envelope) => {
+                    self.0.fetch_add(1, Ordering::Relaxed);
+                    assert_eq!(envelope.session_id, session, "another client's {} was heard", envelope.subject());
+                    exchange.take(&envelope);
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    let n_heard_before = std::mem::replace(&mut n_heard, self.0.load(Ordering::Relaxed));
+                    assert!(n_heard > n_heard_before, "nobody hears anything: {n_heard} messages were heard before");
+                }
+                Err(RecvTimeoutError::Disconnected) => panic!("{}", asker.too_slow()),
+            }
+        }
+        exchange
     }
-    exchange
+}
+
+fn follow(asker: &Asker, session: SessionId, exchange: Exchange) -> Exchange {
+    Progress::default().follow(asker, session, exchange)
 }
 
 fn answer_of(exchange: &Exchange, respondent: RespondentId) -> &str {
@@ -44,6 +68,7 @@ fn answer_of(exchange: &Exchange, respondent: RespondentId) -> &str {
 #[test]
 fn two_hundred_clients_hear_exactly_their_own() {
     let mut stage = Plan::answering(echo).with_b().start();
+    let progress = &Progress::default();
     std::thread::scope(|scope| {
         for client in 0..200 {
             let mut asker = Asker::new(&stage.bus, &format!("client {client}"), COMPARED);
@@ -52,7 +77,7 @@ fn two_hundred_clients_hear_exactly_their_own() {
                 for number in 0..3 {
                     let question = format!("question {number} of client {client}");
                     let exchange = asker.ask(session, query(&question));
-                    let exchange = follow(&asker, session, exchange);
+                    let exchange = progress.follow(&asker, session, exchange);
                     for respondent in [RespondentId::A, RespondentId::B] {
                         assert_eq!(answer_of(&exchange, respondent), question);
                         assert!(exchange.reply(respondent).grade.is_some());

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hone_protocol::{GenerateError, GenerationEvent, Lane, ModelFile};
+use hone_protocol::{GenerateError, GenerationEvent, GenerationSender, Lane, ModelFile};
 
 use super::prepare::{LocatedRequest, Prepared};
 use super::request::RunningRequest;
@@ -42,6 +42,14 @@ impl Submission {
         match self {
             Submission::Unprepared(located) => &located.file,
             Submission::Prepared(request) | Submission::Parked(request, _) => request.file(),
+        }
+    }
+
+    /// Who waits for a request that has not been prepared.
+    pub(super) fn caller(&self) -> Option<&GenerationSender> {
+        match self {
+            Submission::Unprepared(located) => Some(&located.events),
+            Submission::Prepared(_) | Submission::Parked(..) => None,
         }
     }
 

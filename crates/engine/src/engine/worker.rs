@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
-use hone_protocol::{GenerateError, LocateModel, with_causes};
+use hone_protocol::{GenerateError, GenerationEvent, GenerationSender, LocateModel, with_causes};
 
 use super::request::RunningRequest;
 use super::status::{EngineStatus, LaneStatus, QueuedStatus};
@@ -186,6 +186,7 @@ impl Worker {
         // Requests that need no template do not wait for those that do.
         submissions.sort_by_key(|submission| submission.may_take_long(&text));
         let (n_requests, speculation, events) = (submissions.len(), self.speculation, self.sender.clone());
+        let callers: Vec<GenerationSender> = submissions.iter().filter_map(Submission::caller).cloned().collect();
         let prepare_all = move || {
             for submission in submissions {
                 let Submission::Unprepared(located) = submission else { continue };
@@ -195,8 +196,12 @@ impl Worker {
         };
         match std::thread::Builder::new().name("hone-prepare".into()).spawn(prepare_all) {
             Ok(_) => self.n_preparing += n_requests,
-            // The requests are dropped with the thread; their callers find the channels closed.
-            Err(error) => tracing::error!(%error, n_requests, "requests are lost: no thread can be created"),
+            Err(error) => {
+                let reason = format!("no thread can be created to prepare the prompt: {error}");
+                tracing::error!(n_requests, reason);
+                let failed = || GenerationEvent::Failed(GenerateError::Failed(reason.clone()));
+                callers.iter().for_each(|caller| caller.send(failed()));
+            }
         }
     }
 

@@ -182,7 +182,7 @@ impl Judged {
         })
     }
 
-    /// The same with what the other knows besides; a score comes before none.
+    /// The same with what memory knows besides; a score comes before none, and memory has the whole of an answer.
     fn or(self, other: Judged) -> Judged {
         let has_score = |grade: &Option<Grade>| grade.as_ref().is_some_and(|grade| grade.score.is_some());
         let grade = if has_score(&self.grade) || !has_score(&other.grade) && self.grade.is_some() {
@@ -193,7 +193,7 @@ impl Judged {
         Judged {
             grade,
             rating: other.rating.or(self.rating),
-            other: self.other.or(other.other),
+            other: other.other.or(self.other),
             other_failure: self.other_failure.or(other.other_failure),
             comparison: self.comparison.or(other.comparison),
             is_known: self.is_known || other.is_known,

@@ -65,6 +65,11 @@ impl Sessions {
         stop.inspect(|stop| stop.notify_one()).is_some()
     }
 
+    /// Stops the answers in all conversations.
+    pub(crate) fn stop_all(&self) {
+        self.lock().busy.values().for_each(|stop| stop.notify_one());
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

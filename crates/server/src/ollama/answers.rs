@@ -146,7 +146,7 @@ pub(super) async fn chat(
     let tools = request.tools.into_iter().map(Tool::from).collect();
     let mut query = query(&shared, request.model, Conversation::of(turns)?, &request.common)?;
     query.options.tools = tools;
-    answer(&shared, client, query, request.common.stream, Form::Chat).await
+    answer(&shared, client, query, &request.common, Form::Chat).await
 }
 
 /// Answers a prompt.
@@ -179,7 +179,7 @@ pub(super) async fn generate(
     let turns = system.into_iter().chain([Message::new(Role::User, request.prompt)]).collect();
     let mut query = query(&shared, request.model, Conversation::of(turns)?, &request.common)?;
     query.options.is_raw = request.raw;
-    answer(&shared, client, query, request.common.stream, Form::Generate).await
+    answer(&shared, client, query, &request.common, Form::Generate).await
 }
 
 /// Loads the model of a request that asks nothing, or unloads it.
@@ -229,7 +229,7 @@ fn query(shared: &Shared, model: String, conversation: Conversation, common: &Co
 }
 
 impl Common {
-    /// Whether the model is to leave memory at once: `keep_alive` is 0, as a number or a text such as `0s`.
+    /// Whether the model is to leave memory, after the answer to a question: `keep_alive` is 0, as a number or a text such as `0s`.
     fn unloads(&self) -> bool {
         match &self.keep_alive {
             Some(Value::Number(number)) => number.as_f64() == Some(0.0),
@@ -291,17 +291,20 @@ async fn answer(
     shared: &Shared,
     client: Client,
     query: Query,
-    stream: bool,
+    common: &Common,
     form: Form,
 ) -> Result<HttpResponse, ApiError> {
     let model = query.model.clone();
-    let slot = stream.then(|| shared.streams.take(client)).transpose()?;
+    let slot = common.stream.then(|| shared.streams.take(client)).transpose()?;
     let mut answering = Answering::ask(shared, client, query)?;
     let header = [("x-hone-query-id", answering.id().to_string())];
     // The first piece tells whether there will be an answer, and with it the status.
     let first = answering.next().await;
     if let Piece::Failed(error) = first {
         return Err(error);
+    }
+    if common.unloads() {
+        unload_after_answer(shared, model.clone()).await;
     }
     if let Some(slot) = slot {
         let (waiting, is_over) = (VecDeque::from([first]), false);
@@ -314,6 +317,13 @@ async fn answer(
         _ => answering.whole().await?.response,
     };
     Ok((header, Json(last(&model, form, &response, &response.answer, &response.thinking))).into_response())
+}
+
+/// Makes a model that answers leave memory afterwards. One that is to stay answers all the same.
+async fn unload_after_answer(shared: &Shared, model: String) {
+    if let Err(ApiError { message, .. }) = shared.on_models(move |models| models.unload(&model)).await {
+        tracing::info!("a model stays in memory: {message}");
+    }
 }
 
 /// An answer while it is sent.

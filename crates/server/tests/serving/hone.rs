@@ -2,10 +2,11 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use hone_memory::EventFilter;
 use hone_protocol::scripted::{Script, Scripted};
-use hone_protocol::{Envelope, GenerateError, Payload, QueryId, RespondentId, Reward, SessionId};
+use hone_protocol::{Envelope, GenerateError, Payload, QueryId, RespondentId, Reward, SessionId, Subject};
 use hone_server::ServerSettings;
 use serde_json::{Value, json};
 
@@ -270,6 +271,40 @@ fn events_resume_from_the_log_of_a_server_that_ran_before() {
     let header = format!("Last-Event-ID: {}\r\n", first.id);
     let rest = events(&stage, &get(&stage, "/hone/v1/events", &header), "0.5");
     assert_eq!((rest.len(), &rest[0]["payload"]["reward"]), (1, &json!(0.5)), "{rest:?}");
+}
+
+/// However long a question is that is refused, little of it is kept: in memory for clients, and in the log for good.
+#[test]
+fn a_long_question_that_is_refused_leaves_a_short_record() {
+    const QUESTIONS: usize = 6;
+    let overflow = GenerateError::ContextOverflow { prompt_tokens: 200_000, context_tokens: 8192 };
+    let plan = Plan { remembers: true, ..Plan::default() };
+    let stage = Stage::planned(settings(), plan, move |_| Script::failing(overflow.clone()));
+    let long = "word ".repeat(200_000);
+    for _ in 0..QUESTIONS {
+        let (status, answer) = stage.post("/v1/chat/completions", &ask(&long));
+        assert_eq!(status, 400, "{answer}");
+    }
+    let said = |events: Vec<Value>| {
+        assert_eq!(events.len(), QUESTIONS);
+        for event in events {
+            let question = event["payload"]["query"].as_str().unwrap();
+            assert!(question.len() < 40_000, "{} bytes of the question are kept", question.len());
+            assert!(question.ends_with("[…: 32768 of 1000000 bytes]"), "{question:?}");
+        }
+    };
+    let request = get(&stage, &format!("/hone/v1/events?last={QUESTIONS}&subjects=query.received"), "");
+    let mut reader = BufReader::new(stage.connect(&request));
+    said((0..QUESTIONS).map(|_| next_event(&mut reader).unwrap()).collect());
+    let store = stage.store.clone().unwrap();
+    let asked = EventFilter { subjects: vec![Subject::QueryReceived], ..EventFilter::default() };
+    let begin = Instant::now();
+    while store.events(&asked, None).unwrap().len() < QUESTIONS {
+        assert!(begin.elapsed() < PATIENCE, "not every question is in the log");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let logged = store.events(&asked, None).unwrap();
+    said(logged.into_iter().map(|(_, event)| serde_json::to_value(event).unwrap()).collect());
 }
 
 #[test]

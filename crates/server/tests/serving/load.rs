@@ -23,11 +23,60 @@ fn a_client_that_goes_away_ends_its_answer() {
         assert!(reader.read_line(&mut line).unwrap() > 0, "the answer begins");
     }
     drop(reader);
+    wait_until("the answer is cancelled", || stage.model.was_cancelled());
+}
+
+#[track_caller]
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begin = Instant::now();
-    while !stage.model.was_cancelled() {
-        assert!(begin.elapsed() < PATIENCE, "the answer goes on");
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "it is not so that {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// What is not answered when the time of a server that stops is over ends with an error, and the page's conversation keeps
+/// what there is of its answer.
+#[test]
+fn answers_that_take_too_long_for_a_server_that_stops_end_with_an_error() {
+    let stage = Stage::start(ServerSettings { drain: Some(Duration::from_millis(300)), ..settings() }, echo);
+    let mut streamed = ask("endless");
+    streamed["stream"] = json!(true);
+    let of_anthropic = json!({
+        "model": "scripted", "max_tokens": 9, "stream": true, "messages": [{"role": "user", "content": "endless"}],
+    });
+    let of_page = json!({"question": "endless"});
+    let requests = [
+        ("/v1/chat/completions", &streamed),
+        ("/v1/messages", &of_anthropic),
+        ("/api/chat", &ask("endless")),
+        ("/hone/v1/chat", &of_page),
+    ];
+    let mut readers = requests.map(|(path, body)| BufReader::new(stage.connect(&stage.post_text(path, body))));
+    for reader in &mut readers {
+        let mut line = String::new();
+        while !line.contains("on ") {
+            line.clear();
+            assert!(reader.read_line(&mut line).unwrap() > 0, "the answer begins");
+        }
+    }
+    std::thread::scope(|scope| {
+        let whole = scope.spawn(|| stage.post("/v1/chat/completions", &ask("endless")));
+        wait_until("all are asked", || stage.model.requests().len() == readers.len() + 1);
+        stage.stop();
+        let (status, answer) = whole.join().unwrap();
+        assert_eq!(status, 503, "{answer}");
+    });
+    let rests = readers.map(|mut reader| {
+        let mut rest = String::new();
+        reader.read_to_string(&mut rest).unwrap();
+        rest
+    });
+    for rest in &rests[..3] {
+        assert!(rest.contains("the server has stopped before the answer ended"), "{rest}");
+    }
+    assert!(rests[3].contains("\"answered\"") && rests[3].contains("on and"), "{}", rests[3]);
+    assert!(stage.model.was_cancelled());
 }
 
 /// Every client gets its own answer or is told to come back, whatever the others ask.
@@ -63,7 +112,7 @@ fn a_thousand_clients_get_one_reply_each() {
 }
 
 /// Says more than a connection holds that nobody reads.
-fn flood_or_echo(request: &GenerateRequest) -> Script {
+pub(crate) fn flood_or_echo(request: &GenerateRequest) -> Script {
     let pieces = vec!["so much that nobody who reads nothing could hold it all "; 20_000];
     match crate::stage::question_of(request).as_str() {
         "flood" => Script::saying(&pieces),

@@ -6,6 +6,7 @@ mod anthropic;
 mod branches;
 mod comparing;
 mod conformance;
+mod crowd;
 mod embeddings;
 mod guard;
 mod hone;

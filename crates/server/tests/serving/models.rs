@@ -71,3 +71,20 @@ fn a_model_without_a_question_is_loaded() {
     assert_eq!(stage.post("/api/generate", &json!({"model": "none"})).0, 404);
     assert_eq!(stage.model.requests().len(), 0);
 }
+
+/// A model that is to leave memory does so after its answer, streamed or not; a pinned one answers all the same.
+#[test]
+fn a_model_leaves_memory_after_its_answer() {
+    let stage = Stage::start(settings(), echo);
+    let mut body = ask("still here");
+    for (stream, keep_alive) in [(true, json!(0)), (false, json!("0s")), (true, json!("5m")), (false, json!(null))] {
+        body["stream"] = json!(stream);
+        body["keep_alive"] = keep_alive;
+        let (status, answer) = stage.send(&stage.post_text("/api/chat", &body));
+        assert!(status == 200 && answer.contains("here"), "{answer}");
+    }
+    let prompt = json!({"model": GENERATOR, "prompt": "still here", "stream": false, "keep_alive": 0});
+    let (status, answer) = stage.post("/api/generate", &prompt);
+    assert_eq!((status, &answer["response"], &answer["done_reason"]), (200, &json!("still here"), &json!("stop")));
+    assert_eq!(*stage.models.unloads.lock().unwrap(), [GENERATOR; 3]);
+}

@@ -1,0 +1,90 @@
+//! How long a thousand clients wait at worst, alone and beside clients that read slowly or go away. It is a measurement:
+//! `scripts/bench-server.py --crowd` runs it and shows its figures.
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, Scope, sleep};
+use std::time::{Duration, Instant};
+
+use hone_server::ServerSettings;
+use serde_json::json;
+
+use crate::load::flood_or_echo;
+use crate::stage::{Stage, ask, settings};
+
+const LIVE: usize = 1000;
+const SLOW: usize = 100;
+const VANISHING: usize = 200;
+const ROUNDS: usize = 7;
+/// What a slow reader reads, and how often.
+const SIP: (usize, Duration) = (1024, Duration::from_millis(50));
+/// How long slow readers listen before the live clients come.
+const HEAD_START: Duration = Duration::from_secs(2);
+/// Clients only send and receive.
+const STACK: usize = 128 << 10;
+
+#[test]
+#[ignore = "it measures: scripts/bench-server.py --crowd"]
+fn live_clients_beside_slow_and_vanishing_ones() {
+    let most = 4 * LIVE;
+    let settings = ServerSettings { most_questions: most, most_connections: most, most_streams: most, ..settings() };
+    let stage = Stage::start(settings, flood_or_echo);
+    p99(&stage);
+    let rounds: Vec<[f64; 2]> = (0..ROUNDS).map(|_| [p99(&stage), p99_in_trouble(&stage)]).collect();
+    let [alone, beside] = [0, 1].map(|kind| rounds.iter().map(|round| round[kind]).collect::<Vec<_>>());
+    println!("{}", json!({"alone_ms": alone, "beside_ms": beside}));
+}
+
+/// The 99th percentile of the milliseconds that clients wait for their answers who all ask at once.
+fn p99(stage: &Stage) -> f64 {
+    let mut waits: Vec<f64> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..LIVE).map(|number| spawn(scope, move || wait(stage, number))).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    waits.sort_by(f64::total_cmp);
+    waits[LIVE * 99 / 100]
+}
+
+fn wait(stage: &Stage, number: usize) -> f64 {
+    let question = format!("client {number} asks");
+    let begin = Instant::now();
+    let (status, answer) = stage.post("/v1/chat/completions", &ask(&question));
+    let waited = begin.elapsed().as_secs_f64() * 1e3;
+    assert_eq!((status, &answer["choices"][0]["message"]["content"]), (200, &json!(question)), "{answer}");
+    waited
+}
+
+/// The same while others read slowly, and others go away as soon as they have asked.
+fn p99_in_trouble(stage: &Stage) -> f64 {
+    let mut flood = ask("flood");
+    flood["stream"] = json!(true);
+    let flood = &stage.post_text("/v1/chat/completions", &flood);
+    let is_over = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..SLOW {
+            spawn(scope, move || sip(stage.connect(flood), is_over));
+        }
+        sleep(HEAD_START);
+        spawn(scope, move || (0..VANISHING).for_each(|_| drop(stage.connect(flood))));
+        let p99 = p99(stage);
+        is_over.store(true, Ordering::Relaxed);
+        p99
+    })
+}
+
+/// Reads a little now and then.
+fn sip(mut stream: TcpStream, is_over: &AtomicBool) {
+    let (bytes, pause) = SIP;
+    let mut sip = vec![0; bytes];
+    while !is_over.load(Ordering::Relaxed) && stream.read(&mut sip).is_ok_and(|n_read| n_read > 0) {
+        sleep(pause);
+    }
+}
+
+fn spawn<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    run: impl FnOnce() -> T + Send + 'scope,
+) -> std::thread::ScopedJoinHandle<'scope, T> {
+    Builder::new().stack_size(STACK).spawn_scoped(scope, run).unwrap()
+}

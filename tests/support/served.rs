@@ -1,0 +1,94 @@
+//! A running `hone serve`, and what its clients send.
+
+#![allow(dead_code, reason = "every test binary uses a part of it")]
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::{Home, smollm2};
+
+/// A running server.
+pub(crate) struct Served {
+    pub(crate) process: Child,
+    pub(crate) address: String,
+    pub(crate) home: Home,
+}
+
+impl Served {
+    pub(crate) fn start(arguments: &[&str]) -> Served {
+        Served::start_in(Home::new(), arguments)
+    }
+
+    pub(crate) fn start_in(home: Home, arguments: &[&str]) -> Served {
+        let model = smollm2();
+        let arguments = [&["serve", "--listen", "127.0.0.1:0", "--no-grade", "--model", &model], arguments].concat();
+        let mut process = home.command(env!("CARGO_BIN_EXE_hone").as_ref(), &arguments).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address =
+            line.trim().strip_prefix("hone serves on http://").unwrap_or_else(|| panic!("{line:?}")).to_owned();
+        Served { process, address, home }
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> String {
+        self.request("POST", path, body)
+    }
+
+    pub(crate) fn request(&self, method: &str, path: &str, body: &Value) -> String {
+        let mut answer = String::new();
+        self.connect(method, path, body).read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    pub(crate) fn connect(&self, method: &str, path: &str, body: &Value) -> TcpStream {
+        let (host, body) = (&self.address, body.to_string());
+        let mut stream = TcpStream::connect(host).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        let length = body.len();
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
+        let kind = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
+        stream.write_all(format!("{head}{kind}{body}").as_bytes()).unwrap();
+        stream
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The JSON of an answer.
+#[track_caller]
+pub(crate) fn body_of(answer: &str) -> Value {
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap_or_else(|_| panic!("{answer}"))
+}
+
+/// The status of an answer.
+#[track_caller]
+pub(crate) fn status_of(answer: &str) -> u16 {
+    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{answer:?}"))
+}
+
+/// Waits until the server works on `n` requests.
+#[track_caller]
+pub(crate) fn wait_for_requests(home: &Home, n: u64) {
+    let until = Instant::now() + Duration::from_secs(120);
+    loop {
+        let running = home.json(&["ps", "--json"]);
+        // The server's process is the only one with an engine.
+        assert_eq!(running.as_array().unwrap().len(), 1, "{running}");
+        let models = running[0]["models"].as_array().unwrap();
+        if models.iter().map(|model| model["requests"].as_u64().unwrap()).sum::<u64>() == n {
+            return;
+        }
+        assert!(Instant::now() < until, "{running}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
