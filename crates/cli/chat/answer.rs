@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use crossbeam_channel::select_biased;
 use hone_agents::{Asker, Change, Exchange, TooSlow};
-use hone_protocol::{Chunk, FinishReason, GenerateError, QueryId, RespondentId, Response};
+use hone_protocol::{Chunk, FinishReason, GenerateError, QueryId, RespondentId, Response, Tool};
 
 use super::screen::Screen;
 use super::session::Session;
+use super::tools::{MOST_ROUNDS, Tools, carry_out};
 use crate::terminal::interrupt::{Interrupt, Listening};
 
 /// How long nothing may happen before the user sees an indication of activity.
@@ -27,7 +28,7 @@ pub(crate) enum Ending {
 }
 
 /// Answers the open question of `session` and closes it. If the prompt does not fit, the oldest exchanges are left out
-/// one by one, and the user is told how many.
+/// one by one, and the user is told how many. While the model calls tools, they are carried out and it is asked again.
 ///
 /// # Errors
 /// When there is no answer; the question is then withdrawn.
@@ -35,13 +36,24 @@ pub(crate) fn answer(
     session: &mut Session,
     asker: &mut Asker,
     interrupt: &Interrupt,
+    tools: &dyn Tools,
     screen: &mut dyn Screen,
 ) -> anyhow::Result<(Ending, Exchange)> {
     let left_out_before = session.left_out();
     let listening = interrupt.listen();
+    let mut n_rounds = 0;
     let outcome = loop {
-        match attempt(session, asker, &listening, screen) {
+        let offered = if n_rounds < MOST_ROUNDS { tools.offered() } else { &[] };
+        match attempt(session, asker, offered, &listening, screen) {
             Err(Trouble::Generate(GenerateError::ContextOverflow { .. })) if session.leave_out_oldest() => {}
+            Ok((exchange, response)) if calls_tools(&response) => {
+                n_rounds += 1;
+                match use_tools(session, &response, tools, &listening, screen) {
+                    Ok(true) => {}
+                    Ok(false) => break Ok((exchange, Response { finish_reason: None, ..response })),
+                    Err(error) => break Err(error.into()),
+                }
+            }
             outcome => break outcome,
         }
     };
@@ -57,6 +69,26 @@ pub(crate) fn answer(
     ended?;
     tell_what_was_left_out(session, left_out_before, screen);
     Ok((close(session, exchange.id(), response, screen), exchange))
+}
+
+/// Whether the model waits for tools.
+fn calls_tools(response: &Response) -> bool {
+    response.finish_reason.is_some() && !response.tool_calls.is_empty()
+}
+
+/// Carries out what the model calls; `false` after a Ctrl-C.
+fn use_tools(
+    session: &mut Session,
+    response: &Response,
+    tools: &dyn Tools,
+    listening: &Listening<'_>,
+    screen: &mut dyn Screen,
+) -> anyhow::Result<bool> {
+    screen.end()?;
+    let turns = carry_out(tools, &response.answer, &response.tool_calls, listening, screen)?;
+    let goes_on = turns.is_some();
+    session.add_turns(turns.unwrap_or_default());
+    Ok(goes_on)
 }
 
 /// Waits for everything that follows an answered question. Returns `false` if Ctrl-C came first.
@@ -114,10 +146,12 @@ impl From<Trouble> for anyhow::Error {
 fn attempt(
     session: &Session,
     asker: &mut Asker,
+    offered: &[Tool],
     listening: &Listening<'_>,
     screen: &mut dyn Screen,
 ) -> Result<(Exchange, Response), Trouble> {
-    let query = session.query().ok_or_else(|| GenerateError::Request("no question is open".to_string()))?;
+    let mut query = session.query().ok_or_else(|| GenerateError::Request("no question is open".to_string()))?;
+    query.options.tools = offered.to_vec();
     let mut exchange = asker.ask(session.id(), query);
     let followed = follow(&mut exchange, asker, session, listening, screen);
     if let Err(Trouble::Screen(_)) = followed {
@@ -212,6 +246,7 @@ mod tests {
     use hone_protocol::scripted::{Script, Scripted};
 
     use super::super::scripted::{Recorder, agents, holding, interrupt_never, interrupt_now, saying, session};
+    use super::super::tools::NoTools;
     use super::*;
 
     /// Asks `question` after `exchanges` exchanges, and returns what was shown and how it ended.
@@ -220,7 +255,7 @@ mod tests {
         let mut session = session(exchanges);
         let mut screen = Recorder::default();
         session.ask("why?".into());
-        match answer(&mut session, &mut agents(generator).asker, &interrupt_never(), &mut screen) {
+        match answer(&mut session, &mut agents(generator).asker, &interrupt_never(), &NoTools, &mut screen) {
             Ok((ending, _)) => screen.seen.push(format!("{ending:?}")),
             Err(error) => screen.seen.push(format!("error: {error:#}")),
         }
@@ -285,10 +320,14 @@ mod tests {
         let mut session = session(2);
         session.ask("why?".into());
         let full = holding(0);
-        assert!(answer(&mut session, &mut agents(&full).asker, &interrupt_never(), &mut Recorder::default()).is_err());
+        assert!(
+            answer(&mut session, &mut agents(&full).asker, &interrupt_never(), &NoTools, &mut Recorder::default())
+                .is_err()
+        );
         session.ask("how?".into());
         let generator = saying(&["a"]);
-        answer(&mut session, &mut agents(&generator).asker, &interrupt_never(), &mut Recorder::default()).unwrap();
+        answer(&mut session, &mut agents(&generator).asker, &interrupt_never(), &NoTools, &mut Recorder::default())
+            .unwrap();
         let Prompt::Chat(messages) = &generator.requests()[0].prompt else { panic!("a chat sends messages") };
         assert_eq!(messages.len(), 5, "both exchanges and the question");
     }
@@ -299,7 +338,8 @@ mod tests {
         session.ask("why?".into());
         let generator = Arc::new(Scripted::always(Script::failing(GenerateError::Failed("no memory".into()))));
         assert!(
-            answer(&mut session, &mut agents(&generator).asker, &interrupt_never(), &mut Recorder::default()).is_err()
+            answer(&mut session, &mut agents(&generator).asker, &interrupt_never(), &NoTools, &mut Recorder::default())
+                .is_err()
         );
         assert_eq!(session.exchanges().len(), 1);
         assert!(session.query().is_none());
@@ -312,7 +352,8 @@ mod tests {
         session.ask("why?".into());
         let (interrupt, press) = interrupt_now();
         let mut screen = Recorder::pressing(press, 2);
-        let (ending, _) = answer(&mut session, &mut agents(&generator).asker, &interrupt, &mut screen).unwrap();
+        let (ending, _) =
+            answer(&mut session, &mut agents(&generator).asker, &interrupt, &NoTools, &mut screen).unwrap();
         assert_eq!(ending, Ending::Interrupted);
         assert_eq!(screen.seen.join("\n"), "Be|cause|end\nnote: stopped");
         assert_eq!(session.exchanges()[0].answer, "Because");
@@ -328,7 +369,7 @@ mod tests {
         let (interrupt, press) = interrupt_now();
         let mut screen = Recorder::pressing(press, 0);
         assert_eq!(
-            answer(&mut session, &mut agents(&generator).asker, &interrupt, &mut screen).unwrap().0,
+            answer(&mut session, &mut agents(&generator).asker, &interrupt, &NoTools, &mut screen).unwrap().0,
             Ending::Interrupted
         );
         assert!(session.exchanges().is_empty());
@@ -342,7 +383,9 @@ mod tests {
         session.ask("why?".into());
         let generator = saying(&["a"]);
         assert_eq!(
-            answer(&mut session, &mut agents(&generator).asker, &interrupt, &mut Recorder::default()).unwrap().0,
+            answer(&mut session, &mut agents(&generator).asker, &interrupt, &NoTools, &mut Recorder::default())
+                .unwrap()
+                .0,
             Ending::Answered
         );
     }

@@ -15,6 +15,7 @@ use super::screen::Screen;
 use super::session::Session;
 use super::slash::{COMMANDS, SlashCommand};
 use super::store::ConversationStore;
+use super::tools::Tools;
 use crate::describe::on_one_line;
 use crate::failure::is_broken_pipe;
 use crate::stack::Stack;
@@ -59,6 +60,8 @@ pub(crate) struct Shell<'a> {
     pub(crate) store: &'a ConversationStore,
     /// Ctrl-C.
     pub(crate) interrupt: &'a Interrupt,
+    /// What the model may call.
+    pub(crate) tools: &'a dyn Tools,
 }
 
 impl Shell<'_> {
@@ -126,7 +129,7 @@ impl Shell<'_> {
     }
 
     fn answer(&mut self, screen: &mut dyn Screen) -> anyhow::Result<Flow> {
-        let (ending, _) = answer(&mut self.session, &mut self.asker, self.interrupt, screen)?;
+        let (ending, _) = answer(&mut self.session, &mut self.asker, self.interrupt, self.tools, screen)?;
         self.save_automatically()?;
         Ok(if ending == Ending::Interrupted { Flow::Interrupted } else { Flow::Continue })
     }
@@ -313,6 +316,7 @@ mod tests {
     use hone_protocol::{GenerateError, Prompt};
 
     use super::super::scripted::{Agents, Recorder, agents, interrupt_never, saying, session};
+    use super::super::tools::NoTools;
     use super::*;
     use crate::terminal::Output;
     use crate::terminal::lines::Lines;
@@ -349,6 +353,7 @@ mod tests {
             models: &Shelf,
             store,
             interrupt: &interrupt,
+            tools: &NoTools,
         };
         let mut screen = Recorder::default();
         for line in lines {

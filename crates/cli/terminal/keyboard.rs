@@ -1,5 +1,9 @@
 //! The keyboard while it is not being read: input waits in the terminal and is not echoed into what is being printed.
 
+use std::time::Duration;
+
+use crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers, poll, read};
+
 /// While this exists, the terminal does not echo. Ctrl-C works as usual, and discards what was typed before it.
 pub(crate) struct Quiet(#[cfg(unix)] Option<terminal::Quiet>);
 
@@ -18,6 +22,43 @@ impl Quiet {
         return self.0.map(|quiet| quiet.keys()).unwrap_or_default();
         #[cfg(not(unix))]
         String::new()
+    }
+}
+
+/// A key that answers a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Yes,
+    /// Any other key.
+    No,
+    /// Ctrl-C.
+    Interrupted,
+}
+
+/// Waits for the key that answers a question. What was typed before it was asked is no answer, and is discarded.
+///
+/// # Errors
+/// When the terminal cannot be used.
+pub(crate) fn ask() -> std::io::Result<Reply> {
+    crossterm::terminal::enable_raw_mode()?;
+    let reply = next_key();
+    crossterm::terminal::disable_raw_mode()?;
+    reply
+}
+
+fn next_key() -> std::io::Result<Reply> {
+    while poll(Duration::ZERO)? {
+        read()?;
+    }
+    loop {
+        let Event::Key(key) = read()? else { continue };
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            _ if key.kind == KeyEventKind::Release => {}
+            KeyCode::Char('c') if is_control => return Ok(Reply::Interrupted),
+            KeyCode::Char('y' | 'Y') if !is_control => return Ok(Reply::Yes),
+            _ => return Ok(Reply::No),
+        }
     }
 }
 

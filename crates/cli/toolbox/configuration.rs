@@ -1,0 +1,97 @@
+//! The file that names MCP servers, in the form that other programs share: an object `mcpServers`. What it says besides
+//! is for other programs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use crate::failure::usage;
+
+/// A server that is started as a process, and speaks over its stdin and stdout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ServerCommand {
+    pub(super) command: String,
+    pub(super) args: Vec<String>,
+    /// Variables of its environment, besides those of this process.
+    pub(super) env: BTreeMap<String, String>,
+}
+
+/// The file as it is written.
+#[derive(Debug, Deserialize)]
+struct WrittenFile {
+    #[serde(rename = "mcpServers")]
+    servers: BTreeMap<String, WrittenServer>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WrittenServer {
+    command: Option<String>,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    url: Option<String>,
+}
+
+/// Reads the servers of a file, with their names.
+///
+/// # Errors
+/// When the file cannot be read or is not of the form, or a server has no command.
+pub(super) fn read(path: &Path) -> anyhow::Result<Vec<(String, ServerCommand)>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let file: WrittenFile = serde_json::from_str(&text).map_err(|error| {
+        let form = r#"{"mcpServers": {"NAME": {"command": "PROGRAM", "args": []}}}"#;
+        usage(format!("{} does not name MCP servers as {form} does: {error}", path.display()))
+    })?;
+    let checked = |(name, server): (String, WrittenServer)| match server.command() {
+        Ok(command) => Ok((name, command)),
+        Err(reason) => Err(usage(format!("{}: the server {name:?} {reason}", path.display()))),
+    };
+    file.servers.into_iter().map(checked).collect()
+}
+
+impl WrittenServer {
+    fn command(self) -> Result<ServerCommand, &'static str> {
+        let WrittenServer { command, args, env, url } = self;
+        match (command, url) {
+            (Some(command), None) => Ok(ServerCommand { command, args, env }),
+            (Some(_), Some(_)) => Err("has a command and a url: give it one of them"),
+            (None, Some(_)) => Err("has a url: only servers with a command are supported"),
+            (None, None) => Err("has no command"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The servers of a file, or the error without its path.
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mcp.json");
+        std::fs::write(&path, text).unwrap();
+        let read = match read(&path) {
+            Ok(servers) => format!("{servers:?}"),
+            Err(error) => format!("{error:#}").replace(path.to_str().unwrap(), "FILE"),
+        };
+        assert!(read.contains(expected), "{read}");
+    }
+
+    #[test]
+    fn servers_are_named_as_in_other_programs() {
+        check(r#"{"mcpServers": {}}"#, "[]");
+        check(
+            r#"{"theme": "dark", "mcpServers": {"a": {"type": "stdio", "command": "x", "args": ["-y"], "env": {"K": "v"}}}}"#,
+            r#"[("a", ServerCommand { command: "x", args: ["-y"], env: {"K": "v"} })]"#,
+        );
+        check(r#"{"mcpServers": {"a": {}}}"#, "FILE: the server \"a\" has no command");
+        check(r#"{"mcpServers": {"a": {"command": "x", "url": "y"}}}"#, "has a command and a url");
+        check(r#"{"mcpServers": {"a": {"url": "y"}}}"#, "only servers with a command are supported");
+        check(r#"{"servers": {}}"#, "FILE does not name MCP servers as {\"mcpServers\": ");
+        check("", "EOF while parsing");
+    }
+}
