@@ -59,7 +59,10 @@ impl Toolbox {
         let (servers, offered, origins) = (Vec::new(), Vec::new(), Vec::new());
         let mut toolbox = Toolbox { runtime, servers, offered, origins, permission, output };
         for (name, server) in named {
-            match toolbox.runtime.block_on(Connection::open(&name, &server)) {
+            let opened = server
+                .map_err(str::to_owned)
+                .and_then(|server| toolbox.runtime.block_on(Connection::open(&name, &server)));
+            match opened {
                 Ok((connection, tools)) => toolbox.add(&name, connection, tools),
                 Err(reason) => output.note(&format!("the MCP server {name:?} is left out: {reason}")),
             }

@@ -35,21 +35,20 @@ struct WrittenServer {
     url: Option<String>,
 }
 
-/// Reads the servers of a file, with their names.
+/// A server with its name, or why it cannot be used.
+pub(super) type NamedServer = (String, Result<ServerCommand, &'static str>);
+
+/// Reads the servers of a file.
 ///
 /// # Errors
-/// When the file cannot be read or is not of the form, or a server has no command.
-pub(super) fn read(path: &Path) -> anyhow::Result<Vec<(String, ServerCommand)>> {
+/// When the file cannot be read, or is not of the form.
+pub(super) fn read(path: &Path) -> anyhow::Result<Vec<NamedServer>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let file: WrittenFile = serde_json::from_str(&text).map_err(|error| {
         let form = r#"{"mcpServers": {"NAME": {"command": "PROGRAM", "args": []}}}"#;
         usage(format!("{} does not name MCP servers as {form} does: {error}", path.display()))
     })?;
-    let checked = |(name, server): (String, WrittenServer)| match server.command() {
-        Ok(command) => Ok((name, command)),
-        Err(reason) => Err(usage(format!("{}: the server {name:?} {reason}", path.display()))),
-    };
-    file.servers.into_iter().map(checked).collect()
+    Ok(file.servers.into_iter().map(|(name, server)| (name, server.command())).collect())
 }
 
 impl WrittenServer {
@@ -57,9 +56,9 @@ impl WrittenServer {
         let WrittenServer { command, args, env, url } = self;
         match (command, url) {
             (Some(command), None) => Ok(ServerCommand { command, args, env }),
-            (Some(_), Some(_)) => Err("has a command and a url: give it one of them"),
-            (None, Some(_)) => Err("has a url: only servers with a command are supported"),
-            (None, None) => Err("has no command"),
+            (Some(_), Some(_)) => Err("it has a command and a url: give it one of them"),
+            (None, Some(_)) => Err("it has a url: only servers with a command are supported"),
+            (None, None) => Err("it has no command"),
         }
     }
 }
@@ -86,9 +85,9 @@ mod tests {
         check(r#"{"mcpServers": {}}"#, "[]");
         check(
             r#"{"theme": "dark", "mcpServers": {"a": {"type": "stdio", "command": "x", "args": ["-y"], "env": {"K": "v"}}}}"#,
-            r#"[("a", ServerCommand { command: "x", args: ["-y"], env: {"K": "v"} })]"#,
+            r#"[("a", Ok(ServerCommand { command: "x", args: ["-y"], env: {"K": "v"} }))]"#,
         );
-        check(r#"{"mcpServers": {"a": {}}}"#, "FILE: the server \"a\" has no command");
+        check(r#"{"mcpServers": {"a": {}}}"#, "[(\"a\", Err(\"it has no command\"))]");
         check(r#"{"mcpServers": {"a": {"command": "x", "url": "y"}}}"#, "has a command and a url");
         check(r#"{"mcpServers": {"a": {"url": "y"}}}"#, "only servers with a command are supported");
         check(r#"{"servers": {}}"#, "FILE does not name MCP servers as {\"mcpServers\": ");
