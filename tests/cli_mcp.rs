@@ -170,6 +170,23 @@ fn a_model_calls_the_tools_of_servers_that_end_with_the_chat() {
     assert!(!is_alive, "the server {process} outlives the chat");
 }
 
+#[test]
+fn a_model_calls_the_tools_of_a_server_at_an_address() {
+    let home = home();
+    let model = calling_model(&home);
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--no-grade"];
+    let mut server = home.command(HONE.as_ref(), &arguments).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("hone serves on ").unwrap_or_else(|| panic!("{line:?}"));
+    let servers = json!({"hone": {"url": format!("{address}/mcp")}, "none": {"url": format!("{address}/nowhere")}});
+    let (answer, noted) = chat(&home, &model, &servers, "hone_report", &["--allow-tools", "--own-engine"]);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(noted.contains("the MCP server \"none\" is left out: ") && noted.contains("status 404"), "{noted}");
+    assert_eq!(answer, "It worked.", "{noted}");
+}
+
 #[cfg(unix)]
 #[test]
 fn without_a_terminal_nothing_is_called_that_is_not_allowed() {

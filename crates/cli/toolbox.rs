@@ -1,10 +1,10 @@
 //! The tools of MCP servers, for the model of a chat.
 //!
-//! The servers are processes of programs that the person has named in a file. They run as long as the chat does. What a
-//! server does wrong is told to the model, which can try something else, and to the person; it never ends the chat.
+//! The person has named the servers in a file: programs, which run as long as the chat does, or addresses. What a server does wrong is told to the model, which can try something else, and to the person; it never ends the chat.
 
 mod configuration;
 mod connection;
+mod over_http;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 use self::connection::Connection;
 use crate::chat::tools::{Called, Permit, Tools};
 use crate::terminal::Output;
-use crate::terminal::keyboard::{self, Reply};
+use crate::terminal::keyboard::{self, Consent};
 
 /// Servers with their tools.
 pub(crate) struct Toolbox {
@@ -61,7 +61,7 @@ impl Toolbox {
         for (name, server) in named {
             let opened = server
                 .map_err(str::to_owned)
-                .and_then(|server| toolbox.runtime.block_on(Connection::open(&name, &server)));
+                .and_then(|server| toolbox.runtime.block_on(Connection::open(&name, server)));
             match opened {
                 Ok((connection, tools)) => toolbox.add(&name, connection, tools),
                 Err(reason) => output.note(&format!("the MCP server {name:?} is left out: {reason}")),
@@ -111,13 +111,13 @@ impl Tools for Toolbox {
         self.output.note_piece("allow it? [y/N] ");
         let reply = keyboard::ask().context("cannot read from the terminal")?;
         self.output.note(match reply {
-            Reply::Yes => "yes",
-            Reply::No | Reply::Interrupted => "no",
+            Consent::Yes => "yes",
+            Consent::No | Consent::Interrupted => "no",
         });
         Ok(match reply {
-            Reply::Yes => Permit::Allowed,
-            Reply::No => Permit::Refused("you did not allow it"),
-            Reply::Interrupted => Permit::Interrupted,
+            Consent::Yes => Permit::Allowed,
+            Consent::No => Permit::Refused("you did not allow it"),
+            Consent::Interrupted => Permit::Interrupted,
         })
     }
 

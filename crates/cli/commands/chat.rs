@@ -27,7 +27,7 @@ use crate::chat::screen::{Screen, Terminal};
 use crate::chat::session::{self, Session};
 use crate::chat::shell::{ModelShelf, Shell, resumed};
 use crate::chat::store::ConversationStore;
-use crate::chat::tools::{NoTools, Tools};
+use crate::chat::tools::NoTools;
 use crate::commands::doctor::judge_instead_of;
 use crate::failure::{Outcome, usage};
 use crate::judging::idle::{self, IdleExamination};
@@ -121,7 +121,10 @@ fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> any
         models: app,
         store: &store,
         interrupt: &interrupt,
-        tools: toolbox.as_ref().map_or(&NoTools, |toolbox| toolbox as &dyn Tools),
+        tools: match &toolbox {
+            Some(toolbox) => toolbox,
+            None => &NoTools,
+        },
     };
     let examination = question.is_none().then(|| examine(app, &shell)).flatten();
     let outcome = match question {

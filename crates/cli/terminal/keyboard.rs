@@ -27,7 +27,7 @@ impl Quiet {
 
 /// A key that answers a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
+pub(crate) enum Consent {
     Yes,
     /// Any other key.
     No,
@@ -39,14 +39,14 @@ pub(crate) enum Reply {
 ///
 /// # Errors
 /// When the terminal cannot be used.
-pub(crate) fn ask() -> std::io::Result<Reply> {
+pub(crate) fn ask() -> std::io::Result<Consent> {
     crossterm::terminal::enable_raw_mode()?;
     let reply = next_key();
     crossterm::terminal::disable_raw_mode()?;
     reply
 }
 
-fn next_key() -> std::io::Result<Reply> {
+fn next_key() -> std::io::Result<Consent> {
     while poll(Duration::ZERO)? {
         read()?;
     }
@@ -55,9 +55,9 @@ fn next_key() -> std::io::Result<Reply> {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             _ if key.kind == KeyEventKind::Release => {}
-            KeyCode::Char('c') if is_control => return Ok(Reply::Interrupted),
-            KeyCode::Char('y' | 'Y') if !is_control => return Ok(Reply::Yes),
-            _ => return Ok(Reply::No),
+            KeyCode::Char('c') if is_control => return Ok(Consent::Interrupted),
+            KeyCode::Char('y' | 'Y') if !is_control => return Ok(Consent::Yes),
+            _ => return Ok(Consent::No),
         }
     }
 }

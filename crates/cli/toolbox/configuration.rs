@@ -9,13 +9,22 @@ use serde::Deserialize;
 
 use crate::failure::usage;
 
-/// A server that is started as a process, and speaks over its stdin and stdout.
+/// Where a server is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ServerCommand {
-    pub(super) command: String,
-    pub(super) args: Vec<String>,
-    /// Variables of its environment, besides those of this process.
-    pub(super) env: BTreeMap<String, String>,
+pub(super) enum Server {
+    /// It is started as a process, and speaks over its stdin and stdout.
+    Process {
+        command: String,
+        args: Vec<String>,
+        /// Variables of its environment, besides those of this process.
+        env: BTreeMap<String, String>,
+    },
+    /// It runs at an address, and speaks over HTTP.
+    Address {
+        url: String,
+        /// What it wants to be told with every message, such as a key.
+        headers: BTreeMap<String, String>,
+    },
 }
 
 /// The file as it is written.
@@ -33,10 +42,12 @@ struct WrittenServer {
     #[serde(default)]
     env: BTreeMap<String, String>,
     url: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
 }
 
 /// A server with its name, or why it cannot be used.
-pub(super) type NamedServer = (String, Result<ServerCommand, &'static str>);
+pub(super) type NamedServer = (String, Result<Server, &'static str>);
 
 /// Reads the servers of a file.
 ///
@@ -48,17 +59,17 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Vec<NamedServer>> {
         let form = r#"{"mcpServers": {"NAME": {"command": "PROGRAM", "args": []}}}"#;
         usage(format!("{} does not name MCP servers as {form} does: {error}", path.display()))
     })?;
-    Ok(file.servers.into_iter().map(|(name, server)| (name, server.command())).collect())
+    Ok(file.servers.into_iter().map(|(name, server)| (name, server.place())).collect())
 }
 
 impl WrittenServer {
-    fn command(self) -> Result<ServerCommand, &'static str> {
-        let WrittenServer { command, args, env, url } = self;
+    fn place(self) -> Result<Server, &'static str> {
+        let WrittenServer { command, args, env, url, headers } = self;
         match (command, url) {
-            (Some(command), None) => Ok(ServerCommand { command, args, env }),
+            (Some(command), None) => Ok(Server::Process { command, args, env }),
+            (None, Some(url)) => Ok(Server::Address { url, headers }),
             (Some(_), Some(_)) => Err("it has a command and a url: give it one of them"),
-            (None, Some(_)) => Err("it has a url: only servers with a command are supported"),
-            (None, None) => Err("it has no command"),
+            (None, None) => Err("it has neither a command nor a url"),
         }
     }
 }
@@ -85,11 +96,14 @@ mod tests {
         check(r#"{"mcpServers": {}}"#, "[]");
         check(
             r#"{"theme": "dark", "mcpServers": {"a": {"type": "stdio", "command": "x", "args": ["-y"], "env": {"K": "v"}}}}"#,
-            r#"[("a", Ok(ServerCommand { command: "x", args: ["-y"], env: {"K": "v"} }))]"#,
+            r#"[("a", Ok(Process { command: "x", args: ["-y"], env: {"K": "v"} }))]"#,
         );
-        check(r#"{"mcpServers": {"a": {}}}"#, "[(\"a\", Err(\"it has no command\"))]");
+        check(r#"{"mcpServers": {"a": {}}}"#, "[(\"a\", Err(\"it has neither a command nor a url\"))]");
         check(r#"{"mcpServers": {"a": {"command": "x", "url": "y"}}}"#, "has a command and a url");
-        check(r#"{"mcpServers": {"a": {"url": "y"}}}"#, "only servers with a command are supported");
+        check(
+            r#"{"mcpServers": {"a": {"type": "http", "url": "y", "headers": {"K": "v"}}}}"#,
+            r#"[("a", Ok(Address { url: "y", headers: {"K": "v"} }))]"#,
+        );
         check(r#"{"servers": {}}"#, "FILE does not name MCP servers as {\"mcpServers\": ");
         check("", "EOF while parsing");
     }

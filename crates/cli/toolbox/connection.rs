@@ -1,18 +1,21 @@
-//! An MCP server in a process of its own, and the line to it.
+//! An MCP server, in a process of its own or at an address, and the line to it.
 
+use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::Duration;
 
+use hone_models::Messenger;
 use rmcp::model::{
     CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig, ContentBlock, Implementation, JsonObject,
     ResourceContents, Tool,
 };
 use rmcp::service::{RoleClient, RunningService, ServiceError};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use super::configuration::ServerCommand;
+use super::configuration::Server;
+use super::over_http::HttpLine;
 
 /// How long a server may take to start, and to list its tools.
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -26,8 +29,8 @@ const MOST_CHARACTERS: usize = 20_000;
 /// A server that has started.
 pub(super) struct Connection {
     service: RunningService<RoleClient, ClientConfig>,
-    /// Killed when it is dropped.
-    process: Child,
+    /// Killed when it is dropped; `None` if the server runs elsewhere.
+    process: Option<Child>,
 }
 
 impl Connection {
@@ -35,18 +38,21 @@ impl Connection {
     ///
     /// # Errors
     /// When it cannot be started, does not speak the protocol, or takes too long; the message says which.
-    pub(super) async fn open(name: &str, server: &ServerCommand) -> Result<(Connection, Vec<Tool>), String> {
-        let mut process = spawn(server).map_err(|error| format!("cannot start {:?}: {error}", server.command))?;
-        let (Some(stdin), Some(stdout), Some(stderr)) =
-            (process.stdin.take(), process.stdout.take(), process.stderr.take())
-        else {
-            return Err("it has no stdin, stdout or stderr".to_owned());
-        };
-        tokio::spawn(log(name.to_owned(), stderr));
+    pub(super) async fn open(name: &str, server: Server) -> Result<(Connection, Vec<Tool>), String> {
         let client =
             ClientConfig::new(ClientCapabilities::default(), Implementation::new("hone", env!("CARGO_PKG_VERSION")));
         let opening = async {
-            let service = rmcp::serve_client(client, (stdout, stdin)).await.map_err(|error| error.to_string())?;
+            let (service, process) = match server {
+                Server::Process { command, args, env } => {
+                    let (process, line) = start(name, &command, &args, &env)?;
+                    (rmcp::serve_client(client, line).await, Some(process))
+                }
+                Server::Address { url, headers } => {
+                    let line = HttpLine::new(Messenger::new(&url, CALL_PATIENCE)?, headers);
+                    (rmcp::serve_client(client, line).await, None)
+                }
+            };
+            let service = service.map_err(|error| error.to_string())?;
             let tools = service.list_all_tools().await.map_err(reason)?;
             Ok((Connection { service, process }, tools))
         };
@@ -73,20 +79,32 @@ impl Connection {
     pub(super) async fn close(mut self) {
         // A server that has failed has ended, too.
         let _ = self.service.close_with_timeout(END_PATIENCE).await;
-        if timeout(END_PATIENCE, self.process.wait()).await.is_err() {
-            let _ = self.process.kill().await;
+        let Some(mut process) = self.process else { return };
+        if timeout(END_PATIENCE, process.wait()).await.is_err() {
+            let _ = process.kill().await;
         }
     }
 }
 
-fn spawn(server: &ServerCommand) -> std::io::Result<Child> {
-    let mut command = Command::new(&server.command);
-    command.args(&server.args).envs(&server.env).kill_on_drop(true);
+/// Starts a server, and returns it with the line to it.
+fn start(
+    name: &str,
+    program: &str,
+    args: &[String],
+    env: &BTreeMap<String, String>,
+) -> Result<(Child, (ChildStdout, ChildStdin)), String> {
+    let mut command = Command::new(program);
+    command.args(args).envs(env).kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A Ctrl-C is meant for the call, not for the server.
     #[cfg(unix)]
     command.process_group(0);
-    command.spawn()
+    let mut process = command.spawn().map_err(|error| format!("cannot start {program:?}: {error}"))?;
+    if let Some(stderr) = process.stderr.take() {
+        tokio::spawn(log(name.to_owned(), stderr));
+    }
+    let line = process.stdout.take().zip(process.stdin.take());
+    Ok((process, line.ok_or_else(|| format!("{program:?} has no stdin or stdout"))?))
 }
 
 /// Logs what a server says besides the protocol.
@@ -99,7 +117,8 @@ async fn log(name: String, stderr: impl AsyncRead + Unpin) {
 
 fn reason(error: ServiceError) -> String {
     match error {
-        ServiceError::TransportClosed | ServiceError::TransportSend(_) => "the server has ended".to_owned(),
+        ServiceError::TransportClosed => "the server has ended".to_owned(),
+        ServiceError::TransportSend(error) => format!("the server cannot be asked: {}", error.error),
         ServiceError::McpError(error) => error.message.into_owned(),
         other => other.to_string(),
     }
@@ -125,6 +144,7 @@ fn text_of_part(part: &ContentBlock) -> String {
         ContentBlock::ResourceLink(link) => link.uri.clone(),
         ContentBlock::Image(_) => left_out("an image"),
         ContentBlock::Audio(_) => left_out("a recording"),
+        _ => left_out("something"),
     }
 }
 
