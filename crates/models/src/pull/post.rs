@@ -24,7 +24,7 @@ pub struct Posted {
     pub status: u16,
     headers: HeaderMap,
     /// What it says, perhaps as it thinks of it.
-    pub body: Box<dyn Read + Send + Sync>,
+    pub body: Box<dyn Read>,
 }
 
 impl Posted {
