@@ -242,11 +242,13 @@ fn tell_what_was_left_out(session: &Session, before: usize, screen: &mut dyn Scr
 mod tests {
     use std::sync::Arc;
 
-    use hone_protocol::Prompt;
+    use crossbeam_channel::Receiver;
     use hone_protocol::scripted::{Script, Scripted};
+    use hone_protocol::{GenerateRequest, Prompt, Role, ToolCall};
+    use serde_json::json;
 
     use super::super::scripted::{Recorder, agents, holding, interrupt_never, interrupt_now, saying, session};
-    use super::super::tools::NoTools;
+    use super::super::tools::{Called, NoTools, Permit};
     use super::*;
 
     /// Asks `question` after `exchanges` exchanges, and returns what was shown and how it ended.
@@ -388,5 +390,82 @@ mod tests {
                 .0,
             Ending::Answered
         );
+    }
+
+    /// One tool, of which everything is known beforehand.
+    struct Staged {
+        offered: Vec<Tool>,
+        permit: Permit,
+        called: Called,
+    }
+
+    impl Tools for Staged {
+        fn offered(&self) -> &[Tool] {
+            &self.offered
+        }
+
+        fn permit(&self, _: &ToolCall) -> anyhow::Result<Permit> {
+            Ok(self.permit.clone())
+        }
+
+        fn call(&self, _: &ToolCall, _: &Receiver<()>) -> Called {
+            self.called.clone()
+        }
+    }
+
+    /// Asks a model that calls a tool in this many rounds, if it may, and returns the results that it has read at the end.
+    #[track_caller]
+    fn check_tools(rounds: usize, permit: Permit, called: Called, expected: &str) -> Vec<String> {
+        let results = |request: &GenerateRequest| match &request.prompt {
+            Prompt::Chat(turns) => turns.iter().filter(|turn| turn.role == Role::Tool).cloned().collect::<Vec<_>>(),
+            other => panic!("a chat sends messages, not {other:?}"),
+        };
+        let generator = Arc::new(Scripted::new(move |request| {
+            match request.tools.is_empty() || results(request).len() == rounds {
+                true => Script::saying(&["Done."]),
+                false => Script::saying(&["<tool_call>{\"name\": \"look\", \"arguments\": {\"at\": 1}}</tool_call>"]),
+            }
+        }));
+        let offered = vec![Tool { name: "look".into(), description: String::new(), parameters: json!({}) }];
+        let tools = Staged { offered, permit, called };
+        let (mut session, mut screen) = (session(0), Recorder::default());
+        session.ask("why?".into());
+        let ended =
+            answer(&mut session, &mut agents(&generator).asker, &interrupt_never(), &tools, &mut screen).unwrap().0;
+        screen.seen.push(format!("{ended:?}"));
+        assert_eq!(screen.seen.join("\n"), expected);
+        let last = generator.requests().pop().unwrap();
+        results(&last).into_iter().map(|turn| turn.content).collect()
+    }
+
+    const CALLS: &str = "end\nnote: the model calls look {\"at\":1}";
+
+    #[test]
+    fn a_model_reads_what_its_tools_say() {
+        let said = || Called::Said("42".into());
+        let read = check_tools(1, Permit::Allowed, said(), &format!("{CALLS}\nDone.|end\nAnswered"));
+        assert_eq!(read, ["42"]);
+        let twice = format!("{CALLS}\n{CALLS}\nDone.|end\nAnswered");
+        assert_eq!(check_tools(2, Permit::Allowed, said(), &twice), ["42", "42"]);
+        let often = format!("{}Done.|end\nAnswered", format!("{CALLS}\n").repeat(MOST_ROUNDS));
+        assert_eq!(check_tools(usize::MAX, Permit::Allowed, said(), &often).len(), MOST_ROUNDS);
+    }
+
+    #[test]
+    fn a_model_reads_why_a_tool_says_nothing() {
+        let refused = format!("{CALLS}\nnote: not called: no\nDone.|end\nAnswered");
+        let read = check_tools(1, Permit::Refused("no"), Called::Said("42".into()), &refused);
+        assert_eq!(read, ["The call was not carried out: the person did not allow it."]);
+        let failed = format!("{CALLS}\nnote: the call failed: it broke\nDone.|end\nAnswered");
+        let read = check_tools(1, Permit::Allowed, Called::Failed("it broke".into()), &failed);
+        assert_eq!(read, ["The call failed: it broke"]);
+    }
+
+    #[test]
+    fn ctrl_c_during_a_call_takes_the_question_back() {
+        let withdrawn = "note: stopped before the answer began: the question was withdrawn\nInterrupted";
+        let expected = format!("{CALLS}\nend\n{withdrawn}");
+        check_tools(1, Permit::Interrupted, Called::Said("42".into()), &expected);
+        check_tools(1, Permit::Allowed, Called::Interrupted, &expected);
     }
 }
