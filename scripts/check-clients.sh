@@ -14,6 +14,7 @@ clients=(
     "openai_chat.py openai==3.54.0"
     "openai_responses.py openai==3.54.0"
     "ollama_client.py ollama==0.6.3 openai==3.54.0"
+    "mcp_client.py mcp==2.3.0"
 )
 
 install_packages gguf==0.19.0

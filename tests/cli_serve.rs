@@ -66,6 +66,25 @@ fn the_built_in_model_answers_over_http() {
 }
 
 #[test]
+fn the_judge_of_a_server_judges_for_its_clients() {
+    let quick =
+        |home: Home| home.variable("HONE_CRITIC_FEEDBACK_TOKENS", "24").variable("HONE_CRITIC_GRADE_TIMEOUT", "600");
+    let served = Served::start_in(quick(Home::new()), &[]);
+    let query = "What is the capital of France?";
+    let grade = body_of(&served.post("/hone/v1/grade", &json!({"query": query, "answer": "Paris."})));
+    assert!((1..=5).contains(&grade["score"].as_u64().unwrap()), "{grade}");
+    assert_eq!((&grade["judge"], &grade["self_graded"]), (&json!(smollm2()), &json!(true)), "{grade}");
+    let verdict =
+        body_of(&served.post("/hone/v1/compare", &json!({"query": query, "a": "Paris.", "b": "Rome, I think."})));
+    assert!(verdict["log_odds"].is_number() && verdict.get("failure").is_none(), "{verdict}");
+    // The judge that hone ships with is not installed here, and nobody stands in for it.
+    let strict = Home::with_shipped_judges().variable("HONE_CRITIC_FALLBACK", "none");
+    let strict = Served::start_in(strict, &[]);
+    let grade = body_of(&strict.post("/hone/v1/grade", &json!({"query": query, "answer": "Paris."})));
+    assert!(grade["score"].is_null() && grade["failure"].as_str().unwrap().contains("not installed"), "{grade}");
+}
+
+#[test]
 fn the_embedding_model_answers_over_http() {
     let served = Served::start_in(Home::new().variable("HONE_MEMORY_EMBEDDER", &embedder()), &[]);
     let texts = ["The cat sits on the mat.", "A kitten is resting on a rug.", "Interest rates rose again."];

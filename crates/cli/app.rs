@@ -13,6 +13,7 @@ use hone_models::{Bundle, CatalogModel, InstalledModel, PullOptions, Pulled, Rol
 use hone_protocol::{Embed, Generate, Grade, LocateModel, ModelFile};
 use hone_quality::examination::Marks;
 use hone_quality::{Jury, Rubric};
+use hone_server::ServedMemory;
 
 use sysinfo::System;
 
@@ -24,7 +25,7 @@ use crate::judge::calibration::Calibrated;
 use crate::judge::marks::{Asked, MarksStore};
 use crate::running::VisibleEngine;
 use crate::running::borrowing::{BorrowedEngine, Lender};
-use crate::stack::Stack;
+use crate::stack::{Stack, recaller};
 use crate::templates;
 use crate::terminal::Output;
 use crate::terminal::progress::Transfers;
@@ -242,6 +243,12 @@ impl App {
     /// See [`App::calibrated`].
     pub(crate) fn agreement(&self, grade: &Grade) -> anyhow::Result<Option<f64>> {
         Ok(self.calibrated()?.and_then(|calibrated| calibrated.agreement(grade)))
+    }
+
+    /// The user's memory for those who search it, if it is in use.
+    pub(crate) fn served_memory(&self) -> Option<ServedMemory> {
+        let parts = self.config.memory.is_used().then(|| self.memory(&self.memory_folder(), false))?;
+        Some(ServedMemory { recaller: recaller(&parts), store: parts.store })
     }
 
     fn memory(&self, folder: &Path, grades_due: bool) -> MemoryParts {

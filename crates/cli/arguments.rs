@@ -27,7 +27,7 @@ pub(crate) use memory::{
     MemoryListArguments, MemoryRepairArguments, MemoryRmArguments, MemorySearchArguments, MemoryShowArguments,
     MemoryStatsArguments, Split,
 };
-pub(crate) use serve::ServeArguments;
+pub(crate) use serve::{McpArguments, ServeArguments};
 pub(crate) use shared::{
     BatchFlags, ContextFlag, EngineFlags, JsonFlag, JudgeFlag, ModelFlag, SamplingFlags, SpeculationFlag, is_pipe,
 };
@@ -65,6 +65,8 @@ pub(crate) enum Command {
     Chat(ChatArguments),
     /// Serve the web page, and the APIs of OpenAI, Anthropic and Ollama, over HTTP
     Serve(ServeArguments),
+    /// Serve grading, comparing and memory as tools of another program's model (MCP), over stdin and stdout
+    Mcp(McpArguments),
     /// Continue the text on stdin, byte for byte
     Generate(GenerateArguments),
     /// Convert the text on stdin to token ids, or back
@@ -118,6 +120,7 @@ impl Command {
             self,
             Command::Chat(_)
                 | Command::Serve(_)
+                | Command::Mcp(_)
                 | Command::Generate(_)
                 | Command::Perplexity(_)
                 | Command::Bench(_)
@@ -133,6 +136,7 @@ impl Command {
         let mut overrides = Vec::new();
         match self {
             Command::Serve(arguments) => arguments.add_to(&mut overrides),
+            Command::Mcp(arguments) => arguments.add_to(&mut overrides),
             Command::Chat(arguments) => {
                 arguments.engine.add_to(&mut overrides);
                 arguments.context.add_to(&mut overrides);
@@ -208,6 +212,8 @@ pub(crate) struct ChatArguments {
     #[arg(long, conflicts_with = "resume")]
     pub(crate) incognito: bool,
     #[command(flatten)]
+    pub(crate) tools: ToolFlags,
+    #[command(flatten)]
     pub(crate) quality: ChatQualityFlags,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
@@ -219,6 +225,17 @@ pub(crate) struct ChatArguments {
     pub(crate) json: JsonFlag,
     #[command(flatten)]
     pub(crate) sampling: SamplingFlags,
+}
+
+/// What the model of a chat may call.
+#[derive(Debug, Args)]
+pub(crate) struct ToolFlags {
+    /// Let the model call tools of the MCP servers that FILE names, as {"mcpServers": {...}}; each call is asked about
+    #[arg(long, value_name = "FILE")]
+    pub(crate) mcp: Option<PathBuf>,
+    /// Carry out every call without asking
+    #[arg(long, requires = "mcp")]
+    pub(crate) allow_tools: bool,
 }
 
 /// Grading, memory and the second respondent of a chat.

@@ -3,8 +3,8 @@
 //! The core is pure: [`session`] holds the conversation and tracks the open question, [`input`] and [`slash`] parse
 //! what was typed, [`answer`] turns the agents' messages about a question into an answer, [`announcements`] reports
 //! what follows later, and [`explanation`] says why an answer got its grade. Around it, [`shell`] executes each line,
-//! [`store`] keeps conversations on disk, [`screen`] is what the user sees, and only [`repl`] uses a keyboard. All but
-//! the last run in tests against a scripted model.
+//! [`store`] keeps conversations on disk, [`tools`] carries out what the model calls, [`screen`] is what the user sees,
+//! and only [`repl`] uses a keyboard. All but the last run in tests against a scripted model.
 
 pub(crate) mod announcements;
 pub(crate) mod answer;
@@ -20,6 +20,7 @@ pub(crate) mod session;
 pub(crate) mod shell;
 pub(crate) mod slash;
 pub(crate) mod store;
+pub(crate) mod tools;
 pub(crate) mod typeahead;
 
 #[cfg(test)]

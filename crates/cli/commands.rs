@@ -16,6 +16,7 @@ mod generate;
 mod grade;
 mod judge;
 mod list;
+mod mcp;
 mod memory;
 mod perplexity;
 mod ps;
@@ -50,6 +51,7 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::Doctor(arguments) => doctor::run(&arguments, &places, loaded, output),
         Command::Chat(arguments) => chat::run(&app(loaded)?, arguments),
         Command::Serve(arguments) => serve::run(&app(loaded)?, &arguments),
+        Command::Mcp(_) => mcp::run(&app(loaded)?),
         Command::Generate(arguments) => generate::run(&app(loaded)?, &arguments),
         Command::Tokenize(arguments) => tokenize::run(&app(loaded)?, &arguments),
         Command::Perplexity(arguments) => perplexity::run(&app(loaded)?, &arguments),

@@ -7,6 +7,7 @@ mod driver;
 mod examination;
 pub(crate) mod idle;
 mod lines;
+pub(crate) mod served;
 mod setting;
 mod task;
 
@@ -81,16 +82,22 @@ impl JudgeSession {
     /// See [`JudgeSession::open`].
     pub(crate) fn open_for_backlog(app: &App) -> anyhow::Result<JudgeSession> {
         let judge = app.jury(app.generator()?)?.in_lane(Lane::Batch);
-        let setting = setting(app, &judge);
-        let answered_by = app.config.engine.model.clone();
-        Ok(JudgeSession {
-            judge,
-            answered_by,
-            setting,
-            cache: None,
-            interrupt: Interrupt::install()?,
-            output: app.output,
-        })
+        Ok(JudgeSession::without_cache(app, judge, Interrupt::install()?))
+    }
+
+    /// Makes the judge for a client that waits, on an engine that runs. `withdrawn` is pressed when it waits no more.
+    /// What others have had judged must not make a verdict come sooner, so there is no cache.
+    ///
+    /// # Errors
+    /// When the judge cannot be created.
+    fn open_for_client(app: &App, generator: Arc<dyn Generate>, withdrawn: Interrupt) -> anyhow::Result<JudgeSession> {
+        let judge = app.jury(generator)?.in_lane(Lane::Interactive).of_unknown_authors();
+        Ok(JudgeSession::without_cache(app, judge, withdrawn))
+    }
+
+    fn without_cache(app: &App, judge: Jury, interrupt: Interrupt) -> JudgeSession {
+        let (setting, answered_by) = (setting(app, &judge), app.config.engine.model.clone());
+        JudgeSession { judge, answered_by, setting, cache: None, interrupt, output: app.output }
     }
 
     /// Ctrl-C.
@@ -173,12 +180,18 @@ impl JudgeSession {
     /// Not for failures of the judge, which are part of the verdict.
     pub(crate) fn judge_one<T: BatchTask>(&self, task: T) -> anyhow::Result<Option<T::Verdict>> {
         let spinner = progress::spinner(self.output, "judging");
+        let verdict = self.judge_quietly(task);
+        spinner.finish_and_clear();
+        verdict
+    }
+
+    /// The same without a sign that it works.
+    fn judge_quietly<T: BatchTask>(&self, task: T) -> anyhow::Result<Option<T::Verdict>> {
         let mut verdict = None;
         let ending = self.driver().judge_all(&[task], |judged: Judged<T::Verdict>| {
             verdict = Some(judged.verdict);
             Ok(())
         });
-        spinner.finish_and_clear();
         ending.map(|_| verdict)
     }
 

@@ -24,6 +24,7 @@ mod story;
 mod templates;
 mod terminal;
 mod threads;
+mod toolbox;
 
 use std::process::ExitCode;
 

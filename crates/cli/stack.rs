@@ -74,7 +74,8 @@ impl Stack {
     }
 }
 
-fn recaller(memory: &MemoryParts) -> Option<Recaller> {
+/// What searches a memory by meaning, if there is an embedder.
+pub(crate) fn recaller(memory: &MemoryParts) -> Option<Recaller> {
     let (store, settings) = (memory.store.clone(), Arc::new(memory.settings.clone()));
     Some(Recaller { store, embedder: memory.embedder.clone()?, settings })
 }

@@ -22,6 +22,12 @@ ANSWERABLE = {
     "/api/show": {},
     "/hone/v1/chat": {"question": "What is the capital of France?"},
 }
+# The same for requests that name no model.
+COMPLETE = {
+    "/hone/v1/grade": {"query": "What is the capital of France?", "answer": "Paris."},
+    "/hone/v1/compare": {"query": "What is the capital of France?", "a": "Paris.", "b": "Rome."},
+    "/mcp": {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
+}
 # The keys that it keeps besides.
 KEPT = ["stream", "stream_options", "n", "seed", "logprobs", "top_logprobs", "echo", "keep_alive", "store", "background"]
 
@@ -37,6 +43,10 @@ def before_call(context, case, kwargs):
     body = case.body if isinstance(case.body, dict) else {}
     if case.path in ANSWERABLE:
         case.body = {key: body[key] for key in KEPT if key in body} | ANSWERABLE[case.path] | {"model": MODEL}
+    if case.path in COMPLETE:
+        case.body = COMPLETE[case.path]
+    if case.path == "/mcp":
+        case.headers = {**(case.headers or {}), "Accept": "application/json, text/event-stream"}
     if case.path == "/hone/v1/feedback" and "answer" in latest:
         case.body = {"query_id": latest["answer"], "rating": "good"}
     if case.path.startswith("/v1/responses/{id}") and case.method != "DELETE" and "response" in latest:

@@ -23,10 +23,15 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     pub(crate) fn chat(home: &Home, arguments: &[&str]) -> Terminal {
+        Terminal::chat_with(home, &[&["--model", &smollm2(), "--temperature", "0"], arguments].concat())
+    }
+
+    /// The same with these arguments alone.
+    pub(crate) fn chat_with(home: &Home, arguments: &[&str]) -> Terminal {
         let size = PtySize { rows: 60, cols: 100, ..PtySize::default() };
         let pair = native_pty_system().openpty(size).unwrap();
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_hone"));
-        command.args([&["chat", "--model", &smollm2(), "--temperature", "0"], arguments].concat());
+        command.args([&["chat"], arguments].concat());
         command.env("HONE_HOME", home.path("data"));
         command.env("HONE_CONFIG", home.path("config"));
         command.env("HONE_OFFLINE", "1");

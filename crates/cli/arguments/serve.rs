@@ -1,4 +1,4 @@
-//! Flags of `hone serve`.
+//! Flags of `hone serve` and `hone mcp`.
 
 use clap::Args;
 
@@ -50,5 +50,25 @@ impl ServeArguments {
         self.judge.add_to(overrides);
         self.engine.add_to(overrides);
         self.context.add_to(overrides);
+    }
+}
+
+/// Flags of `hone mcp`.
+#[derive(Debug, Args)]
+pub(crate) struct McpArguments {
+    /// The rubric to grade by: a built-in one, or one in the folder `rubrics` beside the configuration
+    #[arg(long, value_name = "NAME")]
+    rubric: Option<String>,
+    #[command(flatten)]
+    judge: JudgeFlag,
+    #[command(flatten)]
+    engine: EngineFlags,
+}
+
+impl McpArguments {
+    pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
+        super::shared::add(overrides, "critic.rubric", "--rubric", self.rubric.clone());
+        self.judge.add_to(overrides);
+        self.engine.add_to(overrides);
     }
 }

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use anyhow::Context;
 use crossbeam_channel::{Sender, bounded, select_biased};
 use hone_agents::{Asker, Change, Exchange, Expected};
+use hone_protocol::prospect::CALLS_TOOLS;
 use hone_protocol::{Critique, Envelope, Grade, QueryId, RespondentId, Subject};
 
 use super::explanation::{Explanation, explain, no_answer_b};
@@ -162,10 +163,11 @@ impl Board {
         Some(badge.with_text(on_one_line(&critique.query)))
     }
 
-    /// Why there is no grade, unless the same was said of the answer before or the user stopped it.
+    /// Why there is no grade, unless the same was said of the answer before, the user stopped it, or it only calls
+    /// tools, after which another answer follows.
     fn failure(&mut self, id: QueryId, grade: &Grade) -> Option<Line> {
         let is_stopped = self.exchanges.get(&id).is_some_and(Exchange::is_cancelled);
-        let failure = grade.judging.failure.as_ref().filter(|_| !is_stopped)?;
+        let failure = grade.judging.failure.as_ref().filter(|failure| !is_stopped && *failure != CALLS_TOOLS)?;
         self.once(format!("not graded: {failure}"))
     }
 

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use crossbeam_channel::select_biased;
 use hone_agents::{Asker, Change, Exchange, TooSlow};
-use hone_protocol::{Chunk, FinishReason, GenerateError, QueryId, RespondentId, Response};
+use hone_protocol::{Chunk, FinishReason, GenerateError, QueryId, RespondentId, Response, Tool};
 
 use super::screen::Screen;
 use super::session::Session;
+use super::tools::{MOST_ROUNDS, Tools, carry_out};
 use crate::terminal::interrupt::{Interrupt, Listening};
 
 /// How long nothing may happen before the user sees an indication of activity.
@@ -30,7 +31,7 @@ pub(crate) enum Ending {
 }
 
 /// Answers the open question of `session` and closes it. If the prompt does not fit, the oldest exchanges are left out
-/// one by one, and the user is told how many.
+/// one by one, and the user is told how many. While the model calls tools, they are carried out and it is asked again.
 ///
 /// # Errors
 /// When there is no answer; the question is then withdrawn.
@@ -38,13 +39,24 @@ pub(crate) fn answer(
     session: &mut Session,
     asker: &mut Asker,
     interrupt: &Interrupt,
+    tools: &dyn Tools,
     screen: &mut dyn Screen,
 ) -> anyhow::Result<(Ending, Exchange)> {
     let left_out_before = session.left_out();
     let listening = interrupt.listen();
+    let mut n_rounds = 0;
     let outcome = loop {
-        match attempt(session, asker, &listening, screen) {
+        let offered = if n_rounds < MOST_ROUNDS { tools.offered() } else { &[] };
+        match attempt(session, asker, offered, &listening, screen) {
             Err(Trouble::Generate(GenerateError::ContextOverflow { .. })) if session.leave_out_oldest() => {}
+            Ok((exchange, response)) if calls_tools(&response) => {
+                n_rounds += 1;
+                match use_tools(session, &response, tools, &listening, screen) {
+                    Ok(true) => {}
+                    Ok(false) => break Ok((exchange, Response { finish_reason: None, ..response })),
+                    Err(error) => break Err(error.into()),
+                }
+            }
             outcome => break outcome,
         }
     };
@@ -60,6 +72,26 @@ pub(crate) fn answer(
     ended?;
     tell_what_was_left_out(session, left_out_before, screen);
     Ok((close(session, exchange.id(), response, screen), exchange))
+}
+
+/// Whether the model waits for tools.
+fn calls_tools(response: &Response) -> bool {
+    response.finish_reason.is_some() && !response.tool_calls.is_empty()
+}
+
+/// Carries out what the model calls; `false` after a Ctrl-C.
+fn use_tools(
+    session: &mut Session,
+    response: &Response,
+    tools: &dyn Tools,
+    listening: &Listening<'_>,
+    screen: &mut dyn Screen,
+) -> anyhow::Result<bool> {
+    screen.end()?;
+    let turns = carry_out(tools, &response.answer, &response.tool_calls, listening, screen)?;
+    let goes_on = turns.is_some();
+    session.add_turns(turns.unwrap_or_default());
+    Ok(goes_on)
 }
 
 /// Waits for everything that follows an answered question. Returns `false` if Ctrl-C came first.
@@ -117,10 +149,12 @@ impl From<Trouble> for anyhow::Error {
 fn attempt(
     session: &Session,
     asker: &mut Asker,
+    offered: &[Tool],
     listening: &Listening<'_>,
     screen: &mut dyn Screen,
 ) -> Result<(Exchange, Response), Trouble> {
-    let query = session.query().ok_or_else(|| GenerateError::Request("no question is open".to_string()))?;
+    let mut query = session.query().ok_or_else(|| GenerateError::Request("no question is open".to_string()))?;
+    query.options.tools = offered.to_vec();
     let mut exchange = asker.ask(session.id(), query);
     let followed = follow(&mut exchange, asker, session, listening, screen);
     if let Err(Trouble::Screen(_)) = followed {
@@ -212,10 +246,13 @@ fn tell_what_was_left_out(session: &Session, before: usize, screen: &mut dyn Scr
 mod tests {
     use std::sync::Arc;
 
-    use hone_protocol::Prompt;
+    use crossbeam_channel::Receiver;
     use hone_protocol::scripted::{Script, Scripted};
+    use hone_protocol::{GenerateRequest, Prompt, Role, ToolCall};
+    use serde_json::json;
 
     use super::super::scripted::{Recorder, agents, holding, interrupt_never, interrupt_now, saying, session};
+    use super::super::tools::{Called, NoTools, Permit};
     use super::*;
 
     /// Asks `question` after `exchanges` exchanges, and returns what was shown and how it ended.
@@ -224,7 +261,7 @@ mod tests {
         let mut session = session(exchanges);
         let mut screen = Recorder::default();
         session.ask("why?".into());
-        match answer(&mut session, &mut agents(generator).asker, &interrupt_never(), &mut screen) {
+        match answer(&mut session, &mut agents(generator).asker, &interrupt_never(), &NoTools, &mut screen) {
             Ok((ending, _)) => screen.seen.push(format!("{ending:?}")),
             Err(error) => screen.seen.push(format!("error: {error:#}")),
         }
@@ -294,10 +331,14 @@ mod tests {
         let mut session = session(2);
         session.ask("why?".into());
         let full = holding(0);
-        assert!(answer(&mut session, &mut agents(&full).asker, &interrupt_never(), &mut Recorder::default()).is_err());
+        assert!(
+            answer(&mut session, &mut agents(&full).asker, &interrupt_never(), &NoTools, &mut Recorder::default())
+                .is_err()
+        );
         session.ask("how?".into());
         let generator = saying(&["a"]);
-        answer(&mut session, &mut agents(&generator).asker, &interrupt_never(), &mut Recorder::default()).unwrap();
+        answer(&mut session, &mut agents(&generator).asker, &interrupt_never(), &NoTools, &mut Recorder::default())
+            .unwrap();
         let Prompt::Chat(messages) = &generator.requests()[0].prompt else { panic!("a chat sends messages") };
         assert_eq!(messages.len(), 5, "both exchanges and the question");
     }
@@ -308,7 +349,8 @@ mod tests {
         session.ask("why?".into());
         let generator = Arc::new(Scripted::always(Script::failing(GenerateError::Failed("no memory".into()))));
         assert!(
-            answer(&mut session, &mut agents(&generator).asker, &interrupt_never(), &mut Recorder::default()).is_err()
+            answer(&mut session, &mut agents(&generator).asker, &interrupt_never(), &NoTools, &mut Recorder::default())
+                .is_err()
         );
         assert_eq!(session.exchanges().len(), 1);
         assert!(session.query().is_none());
@@ -321,7 +363,8 @@ mod tests {
         session.ask("why?".into());
         let (interrupt, press) = interrupt_now();
         let mut screen = Recorder::pressing(press, 2);
-        let (ending, _) = answer(&mut session, &mut agents(&generator).asker, &interrupt, &mut screen).unwrap();
+        let (ending, _) =
+            answer(&mut session, &mut agents(&generator).asker, &interrupt, &NoTools, &mut screen).unwrap();
         assert_eq!(ending, Ending::Interrupted);
         assert_eq!(screen.seen.join("\n"), "Be|cause|end\nnote: stopped");
         assert_eq!(session.exchanges()[0].answer, "Because");
@@ -337,7 +380,7 @@ mod tests {
         let (interrupt, press) = interrupt_now();
         let mut screen = Recorder::pressing(press, 0);
         assert_eq!(
-            answer(&mut session, &mut agents(&generator).asker, &interrupt, &mut screen).unwrap().0,
+            answer(&mut session, &mut agents(&generator).asker, &interrupt, &NoTools, &mut screen).unwrap().0,
             Ending::Interrupted
         );
         assert!(session.exchanges().is_empty());
@@ -351,8 +394,87 @@ mod tests {
         session.ask("why?".into());
         let generator = saying(&["a"]);
         assert_eq!(
-            answer(&mut session, &mut agents(&generator).asker, &interrupt, &mut Recorder::default()).unwrap().0,
+            answer(&mut session, &mut agents(&generator).asker, &interrupt, &NoTools, &mut Recorder::default())
+                .unwrap()
+                .0,
             Ending::Answered
         );
+    }
+
+    /// One tool, of which everything is known beforehand.
+    struct Staged {
+        offered: Vec<Tool>,
+        permit: Permit,
+        called: Called,
+    }
+
+    impl Tools for Staged {
+        fn offered(&self) -> &[Tool] {
+            &self.offered
+        }
+
+        fn permit(&self, _: &ToolCall) -> anyhow::Result<Permit> {
+            Ok(self.permit.clone())
+        }
+
+        fn call(&self, _: &ToolCall, _: &Receiver<()>) -> Called {
+            self.called.clone()
+        }
+    }
+
+    /// Asks a model that calls a tool in this many rounds, if it may, and returns the results that it has read at the end.
+    #[track_caller]
+    fn check_tools(rounds: usize, permit: Permit, called: Called, expected: &str) -> Vec<String> {
+        let results = |request: &GenerateRequest| match &request.prompt {
+            Prompt::Chat(turns) => turns.iter().filter(|turn| turn.role == Role::Tool).cloned().collect::<Vec<_>>(),
+            other => panic!("a chat sends messages, not {other:?}"),
+        };
+        let generator = Arc::new(Scripted::new(move |request| {
+            match request.tools.is_empty() || results(request).len() == rounds {
+                true => Script::saying(&["Done."]),
+                false => Script::saying(&["<tool_call>{\"name\": \"look\", \"arguments\": {\"at\": 1}}</tool_call>"]),
+            }
+        }));
+        let offered = vec![Tool { name: "look".into(), description: String::new(), parameters: json!({}) }];
+        let tools = Staged { offered, permit, called };
+        let (mut session, mut screen) = (session(0), Recorder::default());
+        session.ask("why?".into());
+        let ended =
+            answer(&mut session, &mut agents(&generator).asker, &interrupt_never(), &tools, &mut screen).unwrap().0;
+        screen.seen.push(format!("{ended:?}"));
+        assert_eq!(screen.seen.join("\n"), expected);
+        let last = generator.requests().pop().unwrap();
+        results(&last).into_iter().map(|turn| turn.content).collect()
+    }
+
+    const CALLS: &str = "end\nnote: the model calls look {\"at\":1}";
+
+    #[test]
+    fn a_model_reads_what_its_tools_say() {
+        let said = || Called::Said("42".into());
+        let read = check_tools(1, Permit::Allowed, said(), &format!("{CALLS}\nDone.|end\nAnswered"));
+        assert_eq!(read, ["42"]);
+        let twice = format!("{CALLS}\n{CALLS}\nDone.|end\nAnswered");
+        assert_eq!(check_tools(2, Permit::Allowed, said(), &twice), ["42", "42"]);
+        let often = format!("{}Done.|end\nAnswered", format!("{CALLS}\n").repeat(MOST_ROUNDS));
+        assert_eq!(check_tools(usize::MAX, Permit::Allowed, said(), &often).len(), MOST_ROUNDS);
+    }
+
+    #[test]
+    fn a_model_reads_why_a_tool_says_nothing() {
+        let refused = format!("{CALLS}\nnote: not called: no\nDone.|end\nAnswered");
+        let read = check_tools(1, Permit::Refused("no"), Called::Said("42".into()), &refused);
+        assert_eq!(read, ["The call was not carried out: the person did not allow it."]);
+        let failed = format!("{CALLS}\nnote: the call failed: it broke\nDone.|end\nAnswered");
+        let read = check_tools(1, Permit::Allowed, Called::Failed("it broke".into()), &failed);
+        assert_eq!(read, ["The call failed: it broke"]);
+    }
+
+    #[test]
+    fn ctrl_c_during_a_call_takes_the_question_back() {
+        let withdrawn = "note: stopped before the answer began: the question was withdrawn\nInterrupted";
+        let expected = format!("{CALLS}\nend\n{withdrawn}");
+        check_tools(1, Permit::Interrupted, Called::Said("42".into()), &expected);
+        check_tools(1, Permit::Allowed, Called::Interrupted, &expected);
     }
 }

@@ -68,6 +68,8 @@ struct OpenQuestion {
     before: Option<Branches<Exchange>>,
     /// How many exchanges were left out before, restored if the question is withdrawn.
     left_out_before: usize,
+    /// The tools that were called since, and their results.
+    turns_after: Vec<Message>,
 }
 
 impl Session {
@@ -164,14 +166,16 @@ impl Session {
 
     /// Opens a question.
     pub(crate) fn ask(&mut self, question: String) {
-        self.open = Some(OpenQuestion { question, before: None, left_out_before: self.left_out });
+        self.open =
+            Some(OpenQuestion { question, before: None, left_out_before: self.left_out, turns_after: Vec::new() });
     }
 
     /// Opens the last question again, whose earlier answer stays a branch; returns `false` if nothing was asked.
     pub(crate) fn ask_again(&mut self) -> bool {
         let Some(last) = self.exchanges.shown().last() else { return false };
         let (question, left_out_before) = (last.question.clone(), self.left_out);
-        self.open = Some(OpenQuestion { question, before: Some(self.exchanges.clone()), left_out_before });
+        let (before, turns_after) = (Some(self.exchanges.clone()), Vec::new());
+        self.open = Some(OpenQuestion { question, before, left_out_before, turns_after });
         self.exchanges.show_first(self.exchanges.n_shown() - 1);
         true
     }
@@ -195,8 +199,19 @@ impl Session {
             sampling: sampling.options(),
             max_tokens: sampling.max_tokens,
             stop: sampling.stop.clone(),
-            options: AnswerOptions { thinking: sampling.thinking(), ..AnswerOptions::default() },
+            options: AnswerOptions {
+                thinking: sampling.thinking(),
+                turns_after: open.turns_after.clone(),
+                ..AnswerOptions::default()
+            },
         })
+    }
+
+    /// Adds calls of tools with their results, after which the open question is answered.
+    pub(crate) fn add_turns(&mut self, turns: Vec<Message>) {
+        if let Some(open) = &mut self.open {
+            open.turns_after.extend(turns);
+        }
     }
 
     /// Leaves one more of the oldest exchanges out of the prompt; returns `false` if none is left.

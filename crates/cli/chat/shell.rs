@@ -16,6 +16,7 @@ use super::screen::Screen;
 use super::session::Session;
 use super::slash::{COMMANDS, SlashCommand};
 use super::store::ConversationStore;
+use super::tools::Tools;
 use crate::failure::is_broken_pipe;
 use crate::stack::Stack;
 use crate::terminal::interrupt::Interrupt;
@@ -61,6 +62,8 @@ pub(crate) struct Shell<'a> {
     pub(crate) interrupt: &'a Interrupt,
     /// What goes with the next question.
     pub(crate) attached: Vec<Attachment>,
+    /// What the model may call.
+    pub(crate) tools: &'a dyn Tools,
 }
 
 impl Shell<'_> {
@@ -159,7 +162,7 @@ impl Shell<'_> {
     }
 
     fn answer(&mut self, screen: &mut dyn Screen) -> anyhow::Result<Flow> {
-        let (ending, _) = answer(&mut self.session, &mut self.asker, self.interrupt, screen)?;
+        let (ending, _) = answer(&mut self.session, &mut self.asker, self.interrupt, self.tools, screen)?;
         self.save_automatically()?;
         Ok(if ending == Ending::Interrupted { Flow::Interrupted } else { Flow::Continue })
     }
@@ -351,6 +354,7 @@ mod tests {
     use hone_protocol::{GenerateError, Prompt};
 
     use super::super::scripted::{Agents, Recorder, agents, interrupt_never, saying, session};
+    use super::super::tools::NoTools;
     use super::*;
     use crate::terminal::Output;
     use crate::terminal::lines::Lines;
@@ -388,6 +392,7 @@ mod tests {
             store,
             interrupt: &interrupt,
             attached: Vec::new(),
+            tools: &NoTools,
         };
         let mut screen = Recorder::default();
         for line in lines {

@@ -18,7 +18,7 @@ use hone_protocol::{Comparison, FinishReason, Grade, RespondentId, Timings};
 use serde::Serialize;
 
 use crate::app::{App, StackOptions};
-use crate::arguments::{ChatArguments, ChatQualityFlags};
+use crate::arguments::{ChatArguments, ChatQualityFlags, ToolFlags};
 use crate::badge::badge;
 use crate::chat::announcements::{Announced, Announcements};
 use crate::chat::answer::{Ending, answer, wait_for_verdicts};
@@ -29,6 +29,7 @@ use crate::chat::screen::{Screen, Terminal};
 use crate::chat::session::{self, Session};
 use crate::chat::shell::{ModelShelf, Shell, resumed, tell_prompt_tokens};
 use crate::chat::store::ConversationStore;
+use crate::chat::tools::NoTools;
 use crate::commands::doctor::judge_instead_of;
 use crate::failure::{Outcome, usage};
 use crate::judging::idle::{self, IdleExamination};
@@ -36,6 +37,7 @@ use crate::logging;
 use crate::terminal::interrupt::Interrupt;
 use crate::terminal::lines::Lines;
 use crate::terminal::progress;
+use crate::toolbox::{Permission, Toolbox};
 
 /// How often it is looked whether the last grade has come.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -106,6 +108,7 @@ fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> any
         keeps_prefix,
         most_answers: 1,
     };
+    let toolbox = toolbox(app, &arguments.tools)?;
     let stack = app.stack(options)?;
     *remembered = Remembered { memory: stack.store().cloned(), tells_due: grades && !is_one_shot };
     let announcements = Announcements::new(Lines::new(app.output)).calibrated_by(app.calibrated()?);
@@ -122,6 +125,10 @@ fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> any
         store: &store,
         interrupt: &interrupt,
         attached: attachments,
+        tools: match &toolbox {
+            Some(toolbox) => toolbox,
+            None => &NoTools,
+        },
     };
     let examination = question.is_none().then(|| examine(app, &shell)).flatten();
     let outcome = match question {
@@ -137,6 +144,17 @@ fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> any
     }
     drop(listener);
     outcome
+}
+
+/// Starts the servers whose tools the model may call.
+fn toolbox(app: &App, flags: &ToolFlags) -> anyhow::Result<Option<Toolbox>> {
+    let can_ask = std::io::stdin().is_terminal() && app.output.stderr_is_terminal;
+    let permission = match (flags.allow_tools, can_ask) {
+        (true, _) => Permission::Given,
+        (false, true) => Permission::Asked,
+        (false, false) => Permission::Missing,
+    };
+    flags.mcp.as_ref().map(|file| Toolbox::open(file, permission, app.output)).transpose()
 }
 
 /// Begins the examination of a judge that has not taken it.
@@ -268,7 +286,7 @@ fn answer_once(app: &App, shell: &mut Shell<'_>, question: String, json: bool) -
     session.ask(compose(&attached, &question));
     let lines = &shell.announcements.lines;
     lines.hold();
-    let (ending, mut exchange) = answer(session, &mut shell.asker, shell.interrupt, &mut screen)?;
+    let (ending, mut exchange) = answer(session, &mut shell.asker, shell.interrupt, shell.tools, &mut screen)?;
     lines.release();
     let answered = session.exchanges().into_iter().nth(exchanges_before);
     if let Some(name) = session.name().filter(|_| answered.is_some()) {

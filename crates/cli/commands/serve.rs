@@ -21,6 +21,7 @@ use crate::app::{App, StackOptions};
 use crate::arguments::ServeArguments;
 use crate::chat::store::ConversationStore;
 use crate::failure::{Outcome, usage};
+use crate::judging::served::ServedJudges;
 
 /// Bytes of a key.
 const KEY_BYTES: usize = 32;
@@ -60,6 +61,7 @@ pub(crate) fn run(app: &App, arguments: &ServeArguments) -> anyhow::Result<Outco
         memory: stack.store().cloned().map(|store| ServedMemory { store, recaller: stack.recaller().cloned() }),
         conversations: conversations(app),
         reporter: Arc::new(Reports(app.with_config(app.config.clone()))),
+        judges: Arc::new(ServedJudges::new(app, Arc::clone(stack.generator()))),
         sampling: app.config.sampling.options(),
         max_tokens: app.config.sampling.max_tokens,
         stop: app.config.sampling.stop.clone(),

@@ -2,8 +2,11 @@
 
 use std::io::{IsTerminal, stderr, stdin};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
+use crossterm::event::{
+    DisableBracketedPaste, EnableBracketedPaste, Event, KeyCode, KeyEventKind, KeyModifiers, poll, read,
+};
 use crossterm::execute;
 
 /// While this exists, the terminal does not echo. Ctrl-C works as usual, and discards what was typed before it.
@@ -70,6 +73,43 @@ pub(crate) fn suspend() {
     // It fails only for signals that cannot be caught.
     #[cfg(unix)]
     let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP);
+}
+
+/// A key that answers a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Consent {
+    Yes,
+    /// Any other key.
+    No,
+    /// Ctrl-C.
+    Interrupted,
+}
+
+/// Waits for the key that answers a question. What was typed before it was asked is no answer, and is discarded.
+///
+/// # Errors
+/// When the terminal cannot be used.
+pub(crate) fn ask() -> std::io::Result<Consent> {
+    crossterm::terminal::enable_raw_mode()?;
+    let reply = next_key();
+    crossterm::terminal::disable_raw_mode()?;
+    reply
+}
+
+fn next_key() -> std::io::Result<Consent> {
+    while poll(Duration::ZERO)? {
+        read()?;
+    }
+    loop {
+        let Event::Key(key) = read()? else { continue };
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            _ if key.kind == KeyEventKind::Release => {}
+            KeyCode::Char('c') if is_control => return Ok(Consent::Interrupted),
+            KeyCode::Char('y' | 'Y') if !is_control => return Ok(Consent::Yes),
+            _ => return Ok(Consent::No),
+        }
+    }
 }
 
 /// Restores the terminal for a process that ends immediately: echo, whole lines, no raw mode.

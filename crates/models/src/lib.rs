@@ -8,7 +8,7 @@
 //! Two rules hold throughout. First, visible models are complete: a download is written to a separate folder and
 //! appears under its name in one rename, after it was verified against its hash; a file without a known hash is
 //! reported and marked. Second, this is the only crate that accesses the network, and it does so only in
-//! [`Store::pull`], and never with [`PullOptions::offline`].
+//! [`Store::pull`] and for a [`Messenger`] to an address that the person has named, and never where that is disabled.
 
 mod blocks;
 mod bundle;
@@ -28,7 +28,8 @@ pub use home::{HomeError, data_folder};
 pub use installed::{InstalledFile, InstalledModel, Place};
 pub use progress::{Event, Phase, ProgressSink};
 pub use pull::{
-    Cancellation, IndexOptions, PullError, PullOptions, Pulled, RetryPolicy, SourceFailure, offline_in_environment,
+    Cancellation, IndexOptions, Messenger, Posted, PullError, PullOptions, Pulled, RetryPolicy, SourceFailure,
+    offline_in_environment,
 };
 #[doc(hidden)]
 pub use pull::{Link, index_links};

@@ -18,6 +18,7 @@ mod hub;
 mod import;
 mod index;
 mod pip_settings;
+mod post;
 mod transfer_error;
 mod trust;
 mod wheel;
@@ -38,6 +39,7 @@ pub use self::{
     download::RetryPolicy,
     index::{Link, index_links},
     pip_settings::IndexOptions,
+    post::{Messenger, Posted},
 };
 use self::{
     download::Transfer,

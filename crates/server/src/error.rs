@@ -19,6 +19,10 @@ use crate::models::ModelError;
 /// The header in which Anthropic's API names a request.
 pub(crate) const REQUEST_ID: &str = "request-id";
 
+/// The codes of JSON-RPC for a request that is not valid, and for a server that failed.
+const INVALID_REQUEST: i32 = -32600;
+const INTERNAL_ERROR: i32 = -32603;
+
 /// The APIs, which report errors in forms of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
@@ -26,6 +30,8 @@ pub(crate) enum Dialect {
     Anthropic,
     Ollama,
     Hone,
+    /// The Model Context Protocol.
+    Mcp,
 }
 
 impl Dialect {
@@ -36,6 +42,7 @@ impl Dialect {
             path if path.starts_with("/v1/messages/") => Dialect::Anthropic,
             path if path.starts_with("/api/") => Dialect::Ollama,
             path if path.starts_with("/hone/") => Dialect::Hone,
+            "/mcp" => Dialect::Mcp,
             _ => Dialect::OpenAi,
         }
     }
@@ -125,6 +132,12 @@ impl ApiError {
         json!({"error": self.message})
     }
 
+    /// The error as JSON-RPC writes it, of a request that was not read.
+    fn to_json_rpc(&self) -> serde_json::Value {
+        let code = if self.status.is_client_error() { INVALID_REQUEST } else { INTERNAL_ERROR };
+        json!({"jsonrpc": "2.0", "id": null, "error": {"code": code, "message": self.message}})
+    }
+
     /// The response in one API's form.
     fn in_dialect(&self, dialect: Dialect) -> Response {
         let mut response = match dialect {
@@ -135,6 +148,7 @@ impl ApiError {
             }
             Dialect::Ollama => (self.status, Json(self.to_ollama())).into_response(),
             Dialect::Hone => (self.status, Json(self.to_hone())).into_response(),
+            Dialect::Mcp => (self.status, Json(self.to_json_rpc())).into_response(),
         };
         if let Some(after) = self.retry_after {
             let seconds = HeaderValue::from(after.as_secs_f64().ceil().max(1.0) as u64);

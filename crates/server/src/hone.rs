@@ -1,11 +1,13 @@
 //! hone's own API: what the page and scripts need besides the APIs that clients already speak.
 
+mod abilities;
 mod badge;
 mod chat;
 mod conversations;
 mod critique;
 mod events;
 mod graph;
+mod judging;
 mod memory;
 mod report;
 mod sessions;
@@ -21,6 +23,10 @@ use utoipa_axum::routes;
 use crate::Shared;
 use crate::error::ApiError;
 
+pub(crate) use self::abilities::Abilities;
+pub use self::judging::Judges;
+pub(crate) use self::judging::{CompareRequest, GradeRequest};
+pub(crate) use self::memory::Search;
 pub(crate) use self::sessions::Sessions;
 
 /// Its paths.
@@ -35,6 +41,8 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(critique::show))
         .routes(routes!(events::follow))
         .routes(routes!(critique::rate))
+        .routes(routes!(judging::grade))
+        .routes(routes!(judging::compare))
         .routes(routes!(status::judges))
         .routes(routes!(memory::search))
         .routes(routes!(memory::show, memory::forget))

@@ -22,6 +22,7 @@ mod guard;
 mod hone;
 mod hub;
 mod markup;
+mod mcp;
 mod metrics;
 mod models;
 mod ollama;
@@ -66,6 +67,8 @@ use openai::{KeptResponses, RunningResponses};
 use pulls::Pulls;
 
 pub use guard::KeyHash;
+pub use hone::Judges;
+pub use mcp::{McpParts, serve_mcp};
 pub use models::{LoadedModel, ModelDescription, ModelDetails, ModelError, ModelInfo, ModelKind, Models, PullStep};
 pub use openapi::openapi_document;
 pub use saved::{ConversationEntry, ConversationError, Conversations, SavedConversation, SavedExchange};
@@ -100,6 +103,8 @@ pub struct ServerParts {
     pub conversations: ConversationsOf,
     /// What the program knows about itself.
     pub reporter: Arc<dyn Reporter>,
+    /// Who grades and compares what clients send.
+    pub judges: Arc<dyn Judges>,
     /// How answers are sampled where a request does not say it.
     pub sampling: SamplingOptions,
     /// The most tokens of an answer where a request does not say it.
@@ -195,7 +200,7 @@ impl Shared {
     /// When all are taken, or the server is stopping.
     fn take_room(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         self.check_serving()?;
-        Arc::clone(&self.room).try_acquire_owned().map_err(|_| ApiError::busy(RETRY_AFTER))
+        take_place(&self.room)
     }
 
     /// Questions in progress, waiting ones included.
@@ -287,6 +292,14 @@ impl Shared {
         };
         tokio::task::spawn_blocking(work).await.map_err(failed)?.map_err(ApiError::from)
     }
+}
+
+/// Takes a place where there may be none left.
+///
+/// # Errors
+/// When all are taken.
+fn take_place(room: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ApiError> {
+    Arc::clone(room).try_acquire_owned().map_err(|_| ApiError::busy(RETRY_AFTER))
 }
 
 async fn turn(turns: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ApiError> {

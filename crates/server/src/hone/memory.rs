@@ -5,11 +5,11 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use hone_memory::{Engram, Filters, Matching, MemoryError, MemoryStore, RecallQuestion, Update};
+use hone_memory::{Engram, Filters, Matching, MemoryError, MemoryStore, RecallQuestion, Update, Whose};
 use hone_protocol::{RecalledEngram, with_causes};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
 use super::blocking;
 use super::critique::grade_json;
@@ -23,12 +23,14 @@ use crate::{ServedMemory, Shared};
 const MOST: usize = 200;
 
 /// What is searched for.
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Search {
+#[schema(as = HoneSearch)]
+pub(crate) struct Search {
     /// A question or words; without any, the latest engrams are listed.
     #[serde(default)]
     search: String,
+    /// How many are wanted at most.
     #[serde(default = "usual_limit")]
     limit: usize,
 }
@@ -48,16 +50,21 @@ fn usual_limit() -> usize {
 pub(super) async fn search(
     State(shared): State<Arc<Shared>>,
     client: Client,
-    Query(Search { search, limit }): Query<Search>,
+    Query(search): Query<Search>,
 ) -> Result<Json<Value>, ApiError> {
     let memory = memory_of(&shared)?.clone();
-    let filters = Filters { whose: client.whose(), facts: true, ..Filters::default() };
-    let found = blocking(move || match search.trim() {
-        "" => latest(&memory.store, &filters, limit.min(MOST)),
-        text => closest(&memory, text, filters, limit.min(MOST)),
-    })
-    .await?;
-    Ok(Json(json!({"engrams": found})))
+    blocking(move || found(&memory, client.whose(), &search).map(Json)).await
+}
+
+/// What somebody finds in memory.
+pub(super) fn found(memory: &ServedMemory, whose: Whose, search: &Search) -> Result<Value, ApiError> {
+    let filters = Filters { whose, facts: true, ..Filters::default() };
+    let limit = search.limit.min(MOST);
+    let found = match search.search.trim() {
+        "" => latest(&memory.store, &filters, limit)?,
+        text => closest(memory, text, filters, limit)?,
+    };
+    Ok(json!({"engrams": found}))
 }
 
 fn latest(store: &MemoryStore, filters: &Filters, n: usize) -> Result<Vec<Value>, ApiError> {
@@ -160,8 +167,15 @@ fn remembered(store: &MemoryStore, client: Client, id: &str) -> Result<Engram, A
 /// # Errors
 /// When nothing is remembered.
 pub(super) fn memory_of(shared: &Shared) -> Result<&ServedMemory, ApiError> {
-    let missing = || ApiError::new(StatusCode::NOT_FOUND, "memory is switched off (memory.remember)");
-    shared.parts.memory.as_ref().ok_or_else(missing)
+    switched_on(shared.parts.memory.as_ref())
+}
+
+/// A memory that there may be.
+///
+/// # Errors
+/// When nothing is remembered.
+pub(super) fn switched_on(memory: Option<&ServedMemory>) -> Result<&ServedMemory, ApiError> {
+    memory.ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "memory is switched off (memory.remember)"))
 }
 
 impl From<MemoryError> for ApiError {

@@ -31,7 +31,8 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>, client: Client) -> R
     blocking(move || report(&store, client.whose()).map(Json)).await
 }
 
-fn report(store: &MemoryStore, whose: Whose) -> Result<Value, ApiError> {
+/// The figures about what somebody asked.
+pub(super) fn report(store: &MemoryStore, whose: Whose) -> Result<Value, ApiError> {
     let statistics = store.statistics(whose)?;
     let filters = Filters { whose, scored: Some(true), ..Filters::default() };
     let mut scored = store.list(&filters, MOST_ANSWERS)?;

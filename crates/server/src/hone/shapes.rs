@@ -31,6 +31,16 @@ documented! {
     );
     /// A grade, or what is known of one that is pending.
     HoneCritique = critique();
+    /// A grade; its score is null where `failure` says why there is none.
+    HoneGrade = grade();
+    /// The choice between two answers; the winner is null for a tie, and where `failure` says why there is no verdict.
+    HonePreference = open([
+        ("winner", nullable(one_of(&["A", "B"]))),
+        ("log_odds", number()),
+        ("consistent", flag()),
+        ("reason", text()),
+        ("by", text()),
+    ]);
     /// A rating that is published.
     HoneRated = object([("query_id", text()), ("rating", rating())], []);
     /// Good or bad.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod anthropic;
+mod bench;
 mod branches;
 mod comparing;
 mod conformance;
@@ -11,7 +12,9 @@ mod embeddings;
 mod guard;
 mod hone;
 mod isolation;
+mod judging;
 mod load;
+mod mcp;
 mod metrics;
 mod models;
 mod ollama;

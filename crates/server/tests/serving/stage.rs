@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;
 
+use crate::bench::StagedJudges;
 use crate::conformance;
 use crate::shelf::{NoReports, shelves, silent_memory};
 use crate::staged::StagedModels;
@@ -32,6 +33,7 @@ pub(crate) struct Stage {
     /// `None` where nothing is remembered.
     pub(crate) store: Option<MemoryStore>,
     pub(crate) models: Arc<StagedModels>,
+    pub(crate) judges: Arc<StagedJudges>,
     stop: watch::Sender<bool>,
     _runtime: tokio::runtime::Runtime,
     _team: Team,
@@ -93,6 +95,7 @@ impl Stage {
         let store =
             plan.remembers.then(|| MemoryStore::open(&folder.path().join("memory"), MemoryOptions::default()).unwrap());
         let judge = plan.judge.map(|judge| scripted::judge_over(Arc::new(judge), CriticSettings::shipped()));
+        let judges = Arc::new(StagedJudges { jury: judge.clone().map(Jury::from), ..StagedJudges::default() });
         let expected = Expected { grades: judge.is_some(), ..Expected::default() };
         let parts = TeamParts {
             generator: Arc::clone(&model) as _,
@@ -118,6 +121,7 @@ impl Stage {
             memory: store.clone().map(|store| ServedMemory { store, recaller: None }),
             conversations: shelves(),
             reporter: Arc::new(NoReports),
+            judges: Arc::clone(&judges) as _,
             sampling: SamplingOptions::default(),
             max_tokens: None,
             stop: Vec::new(),
@@ -135,6 +139,7 @@ impl Stage {
             bus,
             store,
             models: staged,
+            judges,
             stop,
             _runtime: runtime,
             _team: team,

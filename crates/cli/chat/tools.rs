@@ -1,0 +1,114 @@
+//! Tools that the model of a chat may call: what it calls is shown, allowed or not, and carried out, and the model reads
+//! what comes of it.
+
+use crossbeam_channel::Receiver;
+use hone_protocol::{Message, Role, Tool, ToolCall};
+
+use super::screen::Screen;
+use crate::describe::on_one_line;
+use crate::terminal::interrupt::Listening;
+
+/// How often the model may call tools for one answer; then it must answer.
+pub(crate) const MOST_ROUNDS: usize = 8;
+
+/// What the model reads of a call that was not allowed.
+const REFUSED: &str = "The call was not carried out: the person did not allow it.";
+
+/// The tools of a chat.
+pub(crate) trait Tools {
+    /// Those that the model may call.
+    fn offered(&self) -> &[Tool];
+
+    /// Whether this call may be carried out; the person may be asked.
+    ///
+    /// # Errors
+    /// When the terminal cannot be used.
+    fn permit(&self, call: &ToolCall) -> anyhow::Result<Permit>;
+
+    /// Carries a call out, until something is `pressed`.
+    fn call(&self, call: &ToolCall, pressed: &Receiver<()>) -> Called;
+}
+
+/// Whether a call may be carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Permit {
+    Allowed,
+    /// It may not, which the person is told.
+    Refused(&'static str),
+    /// The person wants to stop the answer.
+    Interrupted,
+}
+
+/// What came of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Called {
+    /// The tool's text.
+    Said(String),
+    /// Why the tool says nothing.
+    Failed(String),
+    /// The person wants to stop the answer.
+    Interrupted,
+}
+
+/// A chat without tools.
+pub(crate) struct NoTools;
+
+impl Tools for NoTools {
+    fn offered(&self) -> &[Tool] {
+        &[]
+    }
+
+    fn permit(&self, _: &ToolCall) -> anyhow::Result<Permit> {
+        Ok(Permit::Refused("there are no tools"))
+    }
+
+    fn call(&self, _: &ToolCall, _: &Receiver<()>) -> Called {
+        Called::Failed("there are no tools".to_owned())
+    }
+}
+
+/// Carries out what the model calls, and returns the turns that follow its question; `None` after a Ctrl-C.
+///
+/// # Errors
+/// When the terminal cannot be used.
+pub(crate) fn carry_out(
+    tools: &dyn Tools,
+    said: &str,
+    calls: &[ToolCall],
+    listening: &Listening<'_>,
+    screen: &mut dyn Screen,
+) -> anyhow::Result<Option<Vec<Message>>> {
+    let called = Message { tool_calls: calls.to_vec(), ..Message::new(Role::Assistant, said) };
+    let mut turns = vec![called];
+    for call in calls {
+        let Some(result) = result_of(tools, call, listening, screen)? else { return Ok(None) };
+        turns.push(Message::new(Role::Tool, result));
+    }
+    Ok(Some(turns))
+}
+
+/// What the model reads of one call; `None` after a Ctrl-C.
+fn result_of(
+    tools: &dyn Tools,
+    call: &ToolCall,
+    listening: &Listening<'_>,
+    screen: &mut dyn Screen,
+) -> anyhow::Result<Option<String>> {
+    screen.note(&format!("the model calls {}", on_one_line(&format!("{} {}", call.name, call.arguments))));
+    match tools.permit(call)? {
+        Permit::Interrupted => return Ok(None),
+        Permit::Refused(reason) => {
+            screen.note(&format!("not called: {reason}"));
+            return Ok(Some(REFUSED.to_owned()));
+        }
+        Permit::Allowed => {}
+    }
+    match tools.call(call, listening.pressed()) {
+        Called::Interrupted => Ok(None),
+        Called::Said(text) => Ok(Some(text)),
+        Called::Failed(reason) => {
+            screen.note(&format!("the call failed: {}", on_one_line(&reason)));
+            Ok(Some(format!("The call failed: {reason}")))
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! `hone mcp`: hone's abilities as tools of another program's model, over stdin and stdout.
+//!
+//! The program that starts it speaks the Model Context Protocol. Only that stands on stdout; everything else goes to
+//! stderr. It ends when its stdin does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use hone_server::{McpParts, serve_mcp};
+
+use crate::app::App;
+use crate::failure::Outcome;
+use crate::judging::served::ServedJudges;
+
+/// How long threads may take to end that nobody waits for any more.
+const LAST_CHANCE: Duration = Duration::from_secs(1);
+
+/// Serves until stdin ends.
+///
+/// # Errors
+/// When the engine cannot be started, or the program does not speak the protocol.
+pub(crate) fn run(app: &App) -> anyhow::Result<Outcome> {
+    let judges = Arc::new(ServedJudges::new(app, app.generator()?));
+    let parts = McpParts { judges, memory: app.served_memory(), version: env!("CARGO_PKG_VERSION") };
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the threads of the server")?;
+    let served = runtime.block_on(serve_mcp(parts, tokio::io::stdin(), tokio::io::stdout()));
+    // A verdict that nobody waits for does not hold up the end.
+    runtime.shutdown_timeout(LAST_CHANCE);
+    served.map(|()| Outcome::Done).map_err(anyhow::Error::msg)
+}

@@ -1,0 +1,86 @@
+//! What hone can do for a client besides answering, in one place: the tools of its MCP servers.
+
+use std::sync::Arc;
+
+use hone_memory::Whose;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use super::blocking;
+use super::judging::{Bench, CompareRequest, GradeRequest, Judges};
+use super::memory::{Search, found, switched_on};
+use super::report::report;
+use crate::clients::Client;
+use crate::error::ApiError;
+use crate::{ServedMemory, Shared};
+
+/// What one client may have done.
+#[derive(Clone)]
+pub(crate) struct Abilities {
+    bench: Bench,
+    memory: Option<ServedMemory>,
+    whose: Whose,
+}
+
+impl Abilities {
+    /// Those of a server's client.
+    pub(crate) fn of_client(shared: &Shared, client: Client) -> Abilities {
+        Abilities { bench: Bench::of(shared), memory: shared.parts.memory.clone(), whose: client.whose() }
+    }
+
+    /// Those of the person at the terminal, who waits for so many verdicts at most.
+    pub(crate) fn of_terminal(
+        judges: Arc<dyn Judges>,
+        memory: Option<ServedMemory>,
+        most_verdicts: usize,
+    ) -> Abilities {
+        let room = Arc::new(Semaphore::new(most_verdicts));
+        Abilities { bench: Bench { judges, room }, memory, whose: Whose::Of(None) }
+    }
+
+    /// Grades an answer.
+    ///
+    /// # Errors
+    /// When there is no judge, or too many wait for it.
+    pub(crate) async fn grade(&self, request: GradeRequest) -> Result<Value, ApiError> {
+        self.bench.grade(request).await
+    }
+
+    /// Compares two answers.
+    ///
+    /// # Errors
+    /// When there is no judge, or too many wait for it.
+    pub(crate) async fn compare(&self, request: CompareRequest) -> Result<Value, ApiError> {
+        self.bench.compare(request).await
+    }
+
+    /// Searches what the client has asked.
+    ///
+    /// # Errors
+    /// When nothing is remembered, or memory cannot be read.
+    pub(crate) async fn search_memory(&self, search: Search) -> Result<Value, ApiError> {
+        let (memory, whose) = (switched_on(self.memory.as_ref())?.clone(), self.whose);
+        blocking(move || found(&memory, whose, &search)).await
+    }
+
+    /// Figures about the answers that the client got, without the graphs of them.
+    ///
+    /// # Errors
+    /// When nothing is remembered, or memory cannot be read.
+    pub(crate) async fn report(&self) -> Result<Value, ApiError> {
+        let (store, whose) = (switched_on(self.memory.as_ref())?.store.clone(), self.whose);
+        blocking(move || report(&store, whose)).await.map(without_graphs)
+    }
+}
+
+/// A report as a model can read it.
+fn without_graphs(value: Value) -> Value {
+    match value {
+        Value::Object(object) => {
+            let kept = object.into_iter().filter(|(key, _)| key != "svg");
+            kept.map(|(key, value)| (key, without_graphs(value))).collect()
+        }
+        Value::Array(values) => values.into_iter().map(without_graphs).collect(),
+        other => other,
+    }
+}

@@ -1,0 +1,156 @@
+//! Answers that a client sends to be graded or compared. They are judged where the client waits, and not remembered.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use hone_protocol::{Grade, Preference};
+use hone_quality::{CompareTask, GradeTask};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use utoipa::ToSchema;
+
+use super::badge::judge_name;
+use super::blocking;
+use super::critique::grade_json;
+use super::shapes::{HoneGrade, HonePreference};
+use crate::conversation::parsed;
+use crate::error::ApiError;
+use crate::{Shared, take_place};
+
+/// Who grades and compares what clients send. A method takes as long as the judge does.
+pub trait Judges: Send + Sync {
+    /// Grades an answer; `None` if something comes from `withdrawn` first.
+    ///
+    /// # Errors
+    /// When there is no judge that could be asked. One that gives no grade is no error: the grade says why.
+    fn grade(&self, task: GradeTask, withdrawn: Receiver<()>) -> Result<Option<Grade>, String>;
+
+    /// Compares two answers; `None` if something comes from `withdrawn` first.
+    ///
+    /// # Errors
+    /// See [`Judges::grade`].
+    fn compare(&self, task: CompareTask, withdrawn: Receiver<()>) -> Result<Option<Preference>, String>;
+}
+
+/// An answer to grade.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = HoneGradeRequest)]
+pub(crate) struct GradeRequest {
+    /// What was asked.
+    query: String,
+    /// What was answered.
+    answer: String,
+    /// An answer that deserves the best score, if there is one.
+    #[serde(default)]
+    reference: Option<String>,
+}
+
+/// Two answers to compare.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = HoneCompareRequest)]
+pub(crate) struct CompareRequest {
+    /// What was asked.
+    query: String,
+    /// The first answer.
+    a: String,
+    /// The second answer.
+    b: String,
+}
+
+/// The judge's grade for an answer that need not be hone's. Its score is null if `failure` says why there is none.
+#[utoipa::path(
+    post,
+    path = "/hone/v1/grade",
+    tag = "hone",
+    request_body = GradeRequest,
+    responses((status = OK, body = HoneGrade))
+)]
+pub(super) async fn grade(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<Value>, ApiError> {
+    let request = parsed(&body)?;
+    shared.check_serving()?;
+    Bench::of(&shared).grade(request).await.map(Json)
+}
+
+/// The judge's choice between two answers. The winner is null for a tie, and if `failure` says why there is no verdict.
+#[utoipa::path(
+    post,
+    path = "/hone/v1/compare",
+    tag = "hone",
+    request_body = CompareRequest,
+    responses((status = OK, body = HonePreference))
+)]
+pub(super) async fn compare(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Json<Value>, ApiError> {
+    let request = parsed(&body)?;
+    shared.check_serving()?;
+    Bench::of(&shared).compare(request).await.map(Json)
+}
+
+/// The judges, and the room for those who wait for them.
+#[derive(Clone)]
+pub(crate) struct Bench {
+    pub(crate) judges: Arc<dyn Judges>,
+    pub(crate) room: Arc<Semaphore>,
+}
+
+impl Bench {
+    pub(super) fn of(shared: &Shared) -> Bench {
+        Bench { judges: Arc::clone(&shared.parts.judges), room: Arc::clone(&shared.room) }
+    }
+
+    pub(super) async fn grade(&self, request: GradeRequest) -> Result<Value, ApiError> {
+        let GradeRequest { query, answer, reference } = request;
+        let task = GradeTask { query, answer, reference };
+        let grade = self.judged(move |judges, withdrawn| judges.grade(task, withdrawn)).await?;
+        Ok(grade_json(Some(&grade)))
+    }
+
+    pub(super) async fn compare(&self, request: CompareRequest) -> Result<Value, ApiError> {
+        let CompareRequest { query, a, b } = request;
+        let task = CompareTask { query, answer_a: a, answer_b: b };
+        let preference = self.judged(move |judges, withdrawn| judges.compare(task, withdrawn)).await?;
+        Ok(preference_json(&preference))
+    }
+
+    /// Judges on a thread that a judge may hold up. It takes a place among the questions in progress, and ends when
+    /// nobody waits for it any more.
+    async fn judged<V: Send + 'static>(
+        &self,
+        judge: impl FnOnce(&dyn Judges, Receiver<()>) -> Result<Option<V>, String> + Send + 'static,
+    ) -> Result<V, ApiError> {
+        let place = take_place(&self.room)?;
+        let judges = Arc::clone(&self.judges);
+        let (withdraw, withdrawn) = bounded(1);
+        let open = withdraw.clone();
+        let _waiting = Waiting(withdraw);
+        let failed = |reason: String| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, reason);
+        let verdict = blocking(move || {
+            // The channel stays open as long as it is listened to, and the place is taken as long as the judge works.
+            let (_open, _place) = (open, place);
+            judge(&*judges, withdrawn).map_err(failed)
+        });
+        verdict.await?.ok_or_else(|| failed("the judge was stopped".to_owned()))
+    }
+}
+
+/// A client that waits for a verdict, which is withdrawn when it is dropped.
+struct Waiting(Sender<()>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // A judge that has finished is not listening any more.
+        let _ = self.0.try_send(());
+    }
+}
+
+fn preference_json(preference: &Preference) -> Value {
+    let mut object = serde_json::to_value(preference).unwrap_or_default();
+    object["by"] = json!(judge_name(&preference.judging));
+    object
+}
