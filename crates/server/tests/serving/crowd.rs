@@ -28,7 +28,9 @@ const STACK: usize = 128 << 10;
 #[ignore = "it measures: scripts/bench-server.py --crowd"]
 fn live_clients_beside_slow_and_vanishing_ones() {
     let most = 4 * LIVE;
-    let settings = ServerSettings { most_questions: most, most_connections: most, most_streams: most, ..settings() };
+    // Nobody is refused or waits for the model.
+    let limits = ServerSettings { most_answers: most, most_questions: most, ..settings() };
+    let settings = ServerSettings { most_connections: most, most_streams: most, ..limits };
     let stage = Stage::start(settings, flood_or_echo);
     p99(&stage);
     let rounds: Vec<[f64; 2]> = (0..ROUNDS).map(|_| [p99(&stage), p99_in_trouble(&stage)]).collect();
