@@ -7,6 +7,7 @@ mod branches;
 mod comparing;
 mod conformance;
 mod embeddings;
+mod errors;
 mod guard;
 mod hone;
 mod isolation;
