@@ -3,7 +3,8 @@
 
 hone=${HONE:-$PWD/target/release/hone}
 [ -x "$hone" ] || { echo "error: build it first: cargo build --release" >&2; exit 1; }
-built_in=$(scripts/fetch-test-models.sh)/SmolLM2-135M-Instruct.Q4_1.gguf
+models=$(scripts/fetch-test-models.sh)
+built_in=$models/SmolLM2-135M-Instruct.Q4_1.gguf
 scratch=$(mktemp -d)
 server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$scratch"' EXIT
@@ -11,8 +12,15 @@ export NO_PROXY=127.0.0.1 no_proxy=127.0.0.1
 
 # Installs packages from PyPI in $scratch/venv.
 install_packages() {
-    [ -d "$scratch/venv" ] || python3 -m venv "$scratch/venv"
-    "$scratch/venv/bin/pip" install --quiet --disable-pip-version-check "$@"
+    install_packages_in venv "$@"
+}
+
+# install_packages_in FOLDER PACKAGE...: the same in a folder of $scratch, for packages that others do not go with.
+install_packages_in() {
+    local folder=$scratch/$1
+    shift
+    [ -d "$folder" ] || python3 -m venv "$folder"
+    "$folder/bin/pip" install --quiet --disable-pip-version-check "$@"
 }
 
 # Serves a model without grading, at $address.

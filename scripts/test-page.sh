@@ -6,20 +6,10 @@ set -euo pipefail
 pictures=${1:+$(realpath -m "$1")}
 cd "$(dirname "$0")/.."
 
-packages=()
-for program in chromium nodejs npm; do
-    command -v "${program/nodejs/node}" >/dev/null || packages+=("$program")
-done
-if [ ${#packages[@]} -gt 0 ]; then
-    as_root=
-    [ "$(id -u)" = 0 ] || as_root='sudo -n'
-    if ! { command -v apt-get && $as_root true; } >/dev/null 2>&1; then
-        echo "the tests of the page need Chromium and Node.js: install ${packages[*]} (so they are called in Debian)" >&2
-        exit 1
-    fi
-    $as_root apt-get update --quiet=2
-    $as_root apt-get install --quiet=2 --yes --no-install-recommends "${packages[@]}"
-fi
+# shellcheck source=scripts/programs.sh
+. scripts/programs.sh
+
+install_programs 'the tests of the page' chromium node npm
 
 models=$(scripts/fetch-test-models.sh)
 if [ -z "${HONE:-}" ]; then

@@ -1,28 +1,19 @@
 """OpenAI's own client against hone: chat completions and completions. Arguments: the server's address, the model's name."""
 
 import json
-import sys
 
 import openai
 
-client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0, timeout=120)
-model = sys.argv[2]
-question = [{"role": "user", "content": "What is the capital of France?"}]
-clock = {
-    "type": "function",
-    "function": {
-        "name": "clock",
-        "description": "Tells the time in a city",
-        "parameters": {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"]},
-    },
-}
+from checking import address, clock, endless, model, nested, one_cancelled, refused, run, story, turns
+
+client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=120)
 
 
 def chat():
-    answer = client.chat.completions.create(model=model, messages=question, temperature=0, max_tokens=16)
+    answer = client.chat.completions.create(model=model, messages=turns, temperature=0, max_tokens=16)
     assert "Paris" in answer.choices[0].message.content, answer
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
-    several = client.chat.completions.create(model=model, messages=question, n=3, seed=1, temperature=1, max_tokens=8)
+    several = client.chat.completions.create(model=model, messages=turns, n=3, seed=1, temperature=1, max_tokens=8)
     assert len(several.choices) == 3, several
 
 
@@ -30,7 +21,7 @@ def streaming():
     text, usage = "", None
     options = {"include_usage": True}
     for chunk in client.chat.completions.create(
-        model=model, messages=question, temperature=0, max_tokens=16, stream=True, stream_options=options
+        model=model, messages=turns, temperature=0, max_tokens=16, stream=True, stream_options=options
     ):
         text += "".join(choice.delta.content or "" for choice in chunk.choices)
         usage = chunk.usage or usage
@@ -39,7 +30,7 @@ def streaming():
 
 def log_probabilities():
     answer = client.chat.completions.create(
-        model=model, messages=question, temperature=0, max_tokens=4, logprobs=True, top_logprobs=3
+        model=model, messages=turns, temperature=0, max_tokens=4, logprobs=True, top_logprobs=3
     )
     tokens = answer.choices[0].logprobs.content
     assert "".join(token.token for token in tokens) == answer.choices[0].message.content, answer
@@ -50,20 +41,23 @@ def log_probabilities():
 def forms():
     schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 20}}, "required": ["city"]}
     form = {"type": "json_schema", "json_schema": {"name": "city", "schema": schema}}
-    answer = client.chat.completions.create(model=model, messages=question, response_format=form, max_tokens=60)
+    answer = client.chat.completions.create(model=model, messages=turns, response_format=form, max_tokens=60)
     assert isinstance(json.loads(answer.choices[0].message.content)["city"], str), answer
+    form = {"type": "json_schema", "json_schema": {"name": "nested", "schema": nested(400)}}
+    answer = client.chat.completions.create(model=model, messages=turns, response_format=form, max_tokens=8)
+    assert answer.choices[0].message.content.startswith("{"), answer
 
 
 def tools():
     answer = client.chat.completions.create(
-        model=model, messages=question, tools=[clock], tool_choice="required", max_tokens=60
+        model=model, messages=turns, tools=[clock], tool_choice="required", max_tokens=60
     )
     call = answer.choices[0].message.tool_calls[0]
     assert answer.choices[0].finish_reason == "tool_calls" and call.function.name == "clock", answer
     assert json.loads(call.function.arguments)["city"] in ("Paris", "Rome"), call
     result = {"role": "tool", "tool_call_id": call.id, "content": "12:00"}
-    turns = question + [answer.choices[0].message.model_dump(exclude_none=True), result]
-    answer = client.chat.completions.create(model=model, messages=turns, tools=[clock], tool_choice="none", max_tokens=16)
+    told = turns + [answer.choices[0].message.model_dump(exclude_none=True), result]
+    answer = client.chat.completions.create(model=model, messages=told, tools=[clock], tool_choice="none", max_tokens=16)
     assert answer.choices[0].message.content, answer
 
 
@@ -75,26 +69,32 @@ def texts():
 
 
 def errors():
-    for request, error in [
-        ({"model": "../../etc/passwd"}, openai.NotFoundError),
-        ({"temperature": -1}, openai.BadRequestError),
-        ({"messages": [{"role": "user", "content": "long " * 20000}]}, openai.BadRequestError),
-    ]:
-        try:
-            client.chat.completions.create(**{"model": model, "messages": question, **request})
-        except error as refused:
-            assert refused.message, refused
-        else:
-            raise AssertionError(f"{list(request)} is not refused")
+    def check(kind, options, **fields):
+        for stream in (False, True):
+            request = {"model": model, "messages": turns, "stream": stream, "max_tokens": 16} | options
+            error = refused(kind, lambda: client.chat.completions.create(**request))
+            found = {name: getattr(error, name) for name in fields}
+            assert error.message and found == fields, (error, fields)
+
+    unknown = {"code": "model_not_found", "param": "model"}
+    check(openai.NotFoundError, {"model": "none"}, **unknown)
+    check(openai.NotFoundError, {"model": "../../etc/passwd"}, **unknown)
+    check(openai.BadRequestError, {"temperature": -1}, param="temperature")
+    check(openai.BadRequestError, {"n": "two"}, param="n")
+    check(openai.BadRequestError, {"messages": []}, param="messages")
+    long = [{"role": "user", "content": "long " * 20000}]
+    check(openai.BadRequestError, {"messages": long}, code="context_length_exceeded")
+    for schema in (endless, nested(5000)):
+        form = {"type": "json_schema", "json_schema": {"name": "wrong", "schema": schema}}
+        check(openai.BadRequestError, {"response_format": form}, type="invalid_request_error")
 
 
 def cancelling():
-    stream = client.chat.completions.create(model=model, messages=question, stream=True, max_tokens=2000)
-    next(iter(stream))
-    stream.close()
-    chat()
+    told = [{"role": "user", "content": story}]
+    with one_cancelled():
+        stream = client.chat.completions.create(model=model, messages=told, stream=True, max_tokens=4000)
+        next(iter(stream))
+        stream.close()
 
 
-for check in (chat, streaming, log_probabilities, forms, tools, texts, errors, cancelling):
-    check()
-    print(f"ok {check.__name__}")
+run(chat, streaming, log_probabilities, forms, tools, texts, errors, cancelling)

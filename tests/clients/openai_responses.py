@@ -1,16 +1,15 @@
 """OpenAI's own client against hone's Responses API. Arguments: the server's address and a model."""
 
 import json
-import sys
-import time
 from typing import Literal
 
 import openai
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
-client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0, timeout=120)
-model = sys.argv[2]
+from checking import address, model, one_cancelled, run, story
+
+client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=120)
 weather = {
     "type": "function",
     "name": "get_weather",
@@ -114,17 +113,15 @@ def responses_are_kept():
 
 
 def a_response_is_cancelled():
-    begun = client.responses.create(**ask("Tell me a very long story.", max_output_tokens=4000, background=True))
+    begun = client.responses.create(**ask(story, max_output_tokens=4000, background=True))
     assert begun.status == "in_progress", begun
     assert client.responses.retrieve(begun.id).status == "in_progress"
-    assert check_type(client.responses.cancel(begun.id)).status == "cancelled"
+    with one_cancelled():
+        assert check_type(client.responses.cancel(begun.id)).status == "cancelled"
     assert client.responses.retrieve(begun.id).status == "cancelled"
-    with client.responses.stream(**ask("Tell me a very long story.", max_output_tokens=4000)) as stream:
+    with one_cancelled(), client.responses.stream(**ask(story, max_output_tokens=4000)) as stream:
         for _ in zip(range(9), stream):
             pass
-    begin = time.monotonic()
-    a_response_is_answered()
-    assert time.monotonic() - begin < 60, "the story goes on"
 
 
 def tokens_are_counted():
@@ -138,7 +135,7 @@ def errors_are_typed():
     cases = [
         (ask(image), openai.BadRequestError, "input_image"),
         (ask("Hello", model="gpt"), openai.NotFoundError, "gpt"),
-        (ask("Hello " * 20000), openai.BadRequestError, "the context holds"),
+        (ask("Hello " * 20000), openai.BadRequestError, "shorten it by"),
         (ask("Hello", previous_response_id="resp_1"), openai.BadRequestError, "resp_1"),
     ]
     for request, kind, text in cases:
@@ -151,7 +148,7 @@ def errors_are_typed():
                 raise AssertionError(f"{text} is no error")
 
 
-for check in (
+run(
     a_response_is_answered,
     a_response_is_streamed,
     a_function_is_called,
@@ -160,6 +157,4 @@ for check in (
     a_response_is_cancelled,
     tokens_are_counted,
     errors_are_typed,
-):
-    check()
-    print("ok", check.__name__)
+)

@@ -322,7 +322,7 @@ mod tests {
         check(
             1,
             &holding(0),
-            "end\nerror: the prompt has 1 tokens and the context holds 0: shorten it, or raise the context length (--context)",
+            "end\nerror: the prompt has 1 tokens and the context holds 0: shorten it by 2 or more, or raise the context length (--context)",
         );
     }
 

@@ -12,6 +12,7 @@
 //! doubled.
 
 mod free_text;
+mod references;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ use toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRx
 
 use crate::tokenizer::Tokenizer;
 use free_text::MarkerWatch;
+pub(crate) use references::STACK_BYTES;
 
 /// The longest token, in bytes, that can be a part of a constrained text; the trie holds no more than 1024.
 const MAX_TOKEN_BYTES: usize = 1000;
@@ -445,7 +447,10 @@ fn grammar(constraint: &Constraint) -> Result<TopLevelGrammar, String> {
             Ok(TopLevelGrammar::from_regex(&texts.join("|")))
         }
         Constraint::Regex(expression) => Ok(TopLevelGrammar::from_regex(without_anchors(expression)?)),
-        Constraint::JsonSchema(schema) => Ok(TopLevelGrammar::from_json_schema(on_one_line(schema))),
+        Constraint::JsonSchema(schema) => {
+            references::check(schema)?;
+            Ok(TopLevelGrammar::from_json_schema(on_one_line(schema)))
+        }
         Constraint::FreeThenRegex { marker, .. } if marker.is_empty() => Err("its marker is empty".to_owned()),
         Constraint::FreeThenRegex { marker, regex, .. } => {
             Ok(TopLevelGrammar::from_regex(&format!("{}(?:{})", escaped(marker), without_anchors(regex)?)))
@@ -463,6 +468,7 @@ fn grammar_after(marker: &str, constraint: &Constraint) -> Result<TopLevelGramma
         }
         Constraint::Regex(expression) => Ok(marker_then(without_anchors(expression)?)),
         Constraint::JsonSchema(schema) => {
+            references::check(schema)?;
             let marker = Value::from(marker);
             Ok(TopLevelGrammar::from_lark(format!("start: {marker} answer\nanswer: %json {}\n", on_one_line(schema))))
         }

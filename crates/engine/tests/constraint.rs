@@ -411,6 +411,10 @@ fn a_form_that_is_wrong_is_refused_with_the_reason() {
     vocabulary.check_refused(&free("[RESULT]", "(a"), "unclosed group");
     vocabulary.check_refused(&Constraint::JsonSchema(json!([1])), "the JSON schema cannot be used");
     vocabulary.check_refused(&Constraint::JsonSchema(json!({"$ref": "#/nowhere"})), "nowhere");
+    let endless = "no text of its form ever ends";
+    vocabulary.check_refused(&Constraint::JsonSchema(json!({"$ref": "#"})), endless);
+    let node = json!({"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]});
+    vocabulary.check_refused(&Constraint::JsonSchema(node), endless);
     vocabulary
         .check_refused(&Constraint::JsonSchema(json!({"minimum": 5, "maximum": 1, "type": "integer"})), "nsatisf");
 }

@@ -13,6 +13,7 @@ use hone_protocol::{
     Completion, Constraint, FinishReason, Generate, GenerateError, GenerateRequest, Generation, GenerationEvent,
     LogprobOptions, Message, Prompt, Role, SamplingOptions, Tool,
 };
+use serde_json::{Map, Value, json};
 
 /// An engine over a small model of random weights.
 struct Fixture {
@@ -99,6 +100,22 @@ fn a_prompt_that_does_not_fit_is_refused_with_both_figures() {
     let prompt = Prompt::Tokens(vec![5; 12]);
     let error = fixture.complete(GenerateRequest { prompt, ..fixture.request() }).unwrap_err();
     assert_eq!(error, GenerateError::ContextOverflow { prompt_tokens: 12, context_tokens: 12 });
+}
+
+/// Such schemas come from clients of a server, which a stack that overflows would end.
+#[test]
+fn a_schema_with_many_levels_is_used_or_refused() {
+    let fixture = Fixture::new();
+    let ask = |n_levels: usize| {
+        let link = |next| json!({"type": "object", "properties": {"next": {"$ref": format!("#/$defs/{next}")}}});
+        let mut definitions: Map<String, Value> = (0..n_levels).map(|at| (at.to_string(), link(at + 1))).collect();
+        definitions.insert(n_levels.to_string(), json!({"type": "null"}));
+        let schema = Constraint::JsonSchema(json!({"$defs": definitions, "$ref": "#/$defs/0"}));
+        fixture.complete(GenerateRequest { constraint: Some(schema), max_tokens: Some(2), ..fixture.request() })
+    };
+    assert!(ask(400).is_ok());
+    let refused = ask(10_000).unwrap_err();
+    assert!(matches!(&refused, GenerateError::Request(reason) if reason.contains("levels")), "{refused}");
 }
 
 #[test]

@@ -296,7 +296,7 @@ impl Store {
     }
 
     /// Renames the complete incoming folder to its final name; a broken folder of that name is replaced.
-    fn publish(&self, manifest: &Manifest) -> Result<(), StoreError> {
+    pub(crate) fn publish(&self, manifest: &Manifest) -> Result<(), StoreError> {
         let incoming = self.incoming_folder(&manifest.name);
         let folder = self.model_folder(&manifest.name);
         keep_only(&incoming, "", &manifest.files).map_err(|error| io_error(&incoming, error))?;

@@ -9,6 +9,7 @@
 //! A name is looked up first among the models inside the running executable (so a bundle answers the same on every
 //! machine), then in the store, and then in the file system, where the file at that path is used in place.
 
+mod copying;
 mod integrity;
 mod manifest;
 
@@ -81,6 +82,9 @@ pub enum StoreError {
     /// Another process is pulling the model.
     #[error("model `{0}` is being pulled by another process: wait for it or stop it first")]
     Busy(String),
+    /// The model cannot be copied, or not under that name; the text says why.
+    #[error("{0}")]
+    NotCopied(String),
     /// The compiled-in catalog is not valid.
     #[error(transparent)]
     Catalog(#[from] CatalogError),

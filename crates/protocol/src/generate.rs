@@ -613,8 +613,9 @@ pub enum GenerateError {
     },
     /// The prompt leaves no room for an answer.
     #[error(
-        "the prompt has {prompt_tokens} tokens and the context holds {context_tokens}: shorten it, or raise the context \
-         length (--context)"
+        "the prompt has {prompt_tokens} tokens and the context holds {context_tokens}: shorten it by {} or more, or raise \
+         the context length (--context)",
+        (prompt_tokens + 1).saturating_sub(*context_tokens)
     )]
     ContextOverflow {
         /// Tokens of the prompt.

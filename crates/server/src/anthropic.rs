@@ -22,8 +22,8 @@ use self::request::{Asked, MessagesRequest};
 use self::shapes::{AnthropicMessage, AnthropicTokens};
 use crate::answering::Answering;
 use crate::clients::Client;
-use crate::conversation::parsed;
 use crate::error::{ApiError, REQUEST_ID, request_id};
+use crate::requests::parsed;
 use crate::shapes::ServerSentEvent;
 use crate::{Shared, counting, streams};
 

@@ -1,22 +1,12 @@
 //! What the APIs write alike: tools, calls of them, and a conversation that ends in a question.
 
-use axum::body::Bytes;
 use hone_protocol::{Message, Role, Tool, ToolCall};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
-
-/// Reads the body of a request.
-///
-/// # Errors
-/// When it is not JSON, or not of this form.
-pub(crate) fn parsed<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
-    serde_json::from_slice(body)
-        .map_err(|error| ApiError::bad_request(format!("the body is not a valid request: {error}")))
-}
+use crate::requests::or_default;
 
 /// A conversation, taken apart at its last question.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,7 +23,8 @@ impl Conversation {
     /// When no user speaks in them.
     pub(crate) fn of(mut turns: Vec<Message>) -> Result<Conversation, ApiError> {
         let place = turns.iter().rposition(|turn| turn.role == Role::User);
-        let place = place.ok_or_else(|| ApiError::bad_request("messages has no message of the role user"))?;
+        let place =
+            place.ok_or_else(|| ApiError::bad_request("messages has no message of the role user").about("messages"))?;
         let turns_after = turns.split_off(place + 1);
         let question = turns.pop().map(|turn| turn.content).unwrap_or_default();
         Ok(Conversation { history: turns, question, turns_after })
@@ -117,7 +108,8 @@ pub(crate) struct ToolSpec {
 #[derive(Debug, Deserialize, ToSchema)]
 struct FunctionSpec {
     name: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     description: String,
     #[serde(default)]
     parameters: Option<Value>,
@@ -160,6 +152,7 @@ impl CalledTool {
             Value::String(text) if text.is_empty() => json!({}),
             Value::String(text) => serde_json::from_str(&text).map_err(|error| {
                 ApiError::bad_request(format!("the arguments of a call of {name:?} are not JSON: {error}"))
+                    .about("messages")
             })?,
             arguments => arguments,
         };

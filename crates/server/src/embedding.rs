@@ -45,13 +45,11 @@ impl Texts {
         let texts = match input {
             Value::String(text) => vec![text],
             Value::Array(values) => values.into_iter().map(text).collect::<Result<_, _>>()?,
-            other => return Err(ApiError::bad_request(format!("input is {}: {EXPECTED}", kind(&other)))),
+            other => return Err(invalid_input(format!("input is {}: {EXPECTED}", kind(&other)))),
         };
         match texts.len() {
             0..=MOST_TEXTS => Ok(texts),
-            many => {
-                Err(ApiError::bad_request(format!("input has {many} texts: at most {MOST_TEXTS} are embedded at once")))
-            }
+            many => Err(invalid_input(format!("input has {many} texts: at most {MOST_TEXTS} are embedded at once"))),
         }
     }
 
@@ -65,7 +63,7 @@ impl Texts {
         let embedder = shared.on_models(move |models| models.embedder()).await?;
         if !name.is_empty() && name != embedder.model() {
             let reason = format!("the model {name:?} does not embed texts here: {:?} does", embedder.model());
-            return Err(ApiError::new(StatusCode::NOT_FOUND, reason));
+            return Err(ApiError::no_such_model(reason));
         }
         let mut vectors = Vectors { model: embedder.model().to_owned(), vectors: Vec::new(), tokens: 0 };
         for batch in self.texts.chunks(BATCH) {
@@ -82,13 +80,17 @@ impl Texts {
 
 const EXPECTED: &str = "it must be a text or a list of texts";
 
+fn invalid_input(reason: impl Into<String>) -> ApiError {
+    ApiError::bad_request(reason).about("input")
+}
+
 fn text(value: Value) -> Result<String, ApiError> {
     match value {
         Value::String(text) => Ok(text),
         Value::Number(_) | Value::Array(_) => {
-            Err(ApiError::bad_request("input is a list of tokens, which are not supported: send the texts"))
+            Err(invalid_input("input is a list of tokens, which are not supported: send the texts"))
         }
-        other => Err(ApiError::bad_request(format!("input holds {}: {EXPECTED}", kind(&other)))),
+        other => Err(invalid_input(format!("input holds {}: {EXPECTED}", kind(&other)))),
     }
 }
 
@@ -124,8 +126,7 @@ async fn run(
     let failed = |error: String| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error);
     let computed: Result<_, EmbedError> =
         tokio::task::spawn_blocking(work).await.map_err(|error| failed(error.to_string()))?;
-    let too_long =
-        |most| ApiError::bad_request(format!("a text is longer than the {most} tokens that the model reads"));
+    let too_long = |most| invalid_input(format!("a text is longer than the {most} tokens that the model reads"));
     computed.map_err(|error| failed(error.to_string()))?.map_err(too_long)
 }
 
@@ -136,7 +137,8 @@ fn shortened(mut vector: Vec<f32>, dimensions: Option<usize>) -> Result<Vec<f32>
         None => return Ok(vector),
         Some(wanted) if wanted == all => return Ok(vector),
         Some(wanted) if wanted == 0 || wanted > all => {
-            return Err(ApiError::bad_request(format!("dimensions is {wanted}: the model has 1 to {all}")));
+            let reason = format!("dimensions is {wanted}: the model has 1 to {all}");
+            return Err(ApiError::bad_request(reason).about("dimensions"));
         }
         Some(wanted) => vector.truncate(wanted),
     }

@@ -11,7 +11,7 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use hone_protocol::{EnvelopeId, GenerateError};
+use hone_protocol::{EnvelopeId, GenerateError, InvalidSampling};
 use serde_json::json;
 
 use crate::models::ModelError;
@@ -53,24 +53,36 @@ impl Dialect {
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
-    /// What is wrong, for programs: the code of OpenAI's API, and the parameter that it is about.
-    code: Option<(&'static str, &'static str)>,
+    /// What is wrong, for programs: a code of OpenAI's API.
+    code: Option<&'static str>,
+    /// The field of the request that it is about.
+    field: Option<String>,
     /// When to try again.
     retry_after: Option<Duration>,
 }
 
 impl ApiError {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> ApiError {
-        ApiError { status, message: message.into(), code: None, retry_after: None }
+        ApiError { status, message: message.into(), code: None, field: None, retry_after: None }
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, message)
     }
 
-    /// The same error, with a code for programs and the parameter that it is about.
-    pub(crate) fn with_code(self, code: &'static str, parameter: &'static str) -> ApiError {
-        ApiError { code: Some((code, parameter)), ..self }
+    /// The same error, with a code for programs.
+    pub(crate) fn with_code(self, code: &'static str) -> ApiError {
+        ApiError { code: Some(code), ..self }
+    }
+
+    /// The same error, with the field of the request that it is about.
+    pub(crate) fn about(self, field: impl Into<String>) -> ApiError {
+        ApiError { field: Some(field.into()), ..self }
+    }
+
+    /// The model that a request names does not exist, or not for this.
+    pub(crate) fn no_such_model(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::NOT_FOUND, message).with_code("model_not_found").about("model")
     }
 
     /// There is no room for another question.
@@ -90,8 +102,7 @@ impl ApiError {
 
     /// The error as OpenAI's API writes it.
     pub(crate) fn to_openai(&self) -> serde_json::Value {
-        let (code, parameter) = self.code.unzip();
-        json!({"error": {"message": self.message, "type": self.kind(), "param": parameter, "code": code}})
+        json!({"error": {"message": self.message, "type": self.kind(), "param": self.field, "code": self.code}})
     }
 
     /// The error as hone's own API writes it.
@@ -208,7 +219,7 @@ fn refusal(status: StatusCode, place: &str) -> String {
 impl From<ModelError> for ApiError {
     fn from(error: ModelError) -> ApiError {
         let status = match &error {
-            ModelError::Missing(_) => StatusCode::NOT_FOUND,
+            ModelError::Missing(reason) => return ApiError::no_such_model(reason),
             ModelError::Invalid(_) => StatusCode::BAD_REQUEST,
             ModelError::InUse(_) => StatusCode::CONFLICT,
             ModelError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -219,14 +230,30 @@ impl From<ModelError> for ApiError {
 
 impl From<GenerateError> for ApiError {
     fn from(error: GenerateError) -> ApiError {
-        let status = match &error {
-            GenerateError::Model { .. } => StatusCode::NOT_FOUND,
-            GenerateError::Request(_) | GenerateError::NoTools { .. } | GenerateError::ContextOverflow { .. } => {
-                StatusCode::BAD_REQUEST
-            }
-            GenerateError::Busy { retry_after, .. } => return ApiError::busy(*retry_after),
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        ApiError::new(status, error.to_string())
+        let message = error.to_string();
+        match error {
+            GenerateError::Model { .. } => ApiError::no_such_model(message),
+            GenerateError::Request(_) => ApiError::bad_request(message),
+            GenerateError::NoTools { .. } => ApiError::bad_request(message).about("tools"),
+            GenerateError::ContextOverflow { prompt_tokens, context_tokens } => too_long(prompt_tokens, context_tokens),
+            GenerateError::Busy { retry_after, .. } => ApiError::busy(retry_after),
+            _ => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message),
+        }
+    }
+}
+
+/// The prompt leaves no room for an answer. LiteLLM and others know it by these words, which are OpenAI's.
+fn too_long(prompt_tokens: usize, context_tokens: usize) -> ApiError {
+    let excess = (prompt_tokens + 1).saturating_sub(context_tokens);
+    let limit = format!("this model's maximum context length is {context_tokens} tokens");
+    let reason = format!("{limit}, and the prompt has {prompt_tokens}: shorten it by {excess} or more");
+    ApiError::bad_request(reason).with_code("context_length_exceeded")
+}
+
+impl From<InvalidSampling> for ApiError {
+    fn from(invalid: InvalidSampling) -> ApiError {
+        // The bias of a token is a part of a field.
+        let field = if invalid.option.contains("logit_bias") { "logit_bias" } else { &invalid.option };
+        ApiError::bad_request(invalid.to_string()).about(field)
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A page from elsewhere, open in a browser on this machine, can send requests to a server on it: directly, or under a
 //! name of its own that it lets point here (DNS rebinding). So a request must ask for a name that is this server's own,
-//! must not come from another page, and must say that its body is JSON, which a page may not do without asking first.
+//! must not come from another page, and must say that its body is JSON, which a page may not do without asking first. A
+//! program that no browser runs may leave out what its body is, as LiteLLM does for Ollama.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -110,7 +111,7 @@ fn client(guarded: &Guarded, request: &Request) -> Result<Client, ApiError> {
     if needs_key && owner.is_none() {
         return Err(ApiError::new(StatusCode::UNAUTHORIZED, "a valid API key is needed: Authorization: Bearer KEY"));
     }
-    if method == Method::POST && !is_json(headers) && !is_refused_by_router(shared, request) {
+    if method == Method::POST && !may_be_json(headers) && !is_refused_by_router(shared, request) {
         let what = "the header Content-Type must be application/json";
         return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, what));
     }
@@ -142,10 +143,17 @@ fn owner(keys: &[KeyHash], key: &str) -> Option<OwnerId> {
     keys.iter().fold(None, |found, known| if known.is_of(key) { Some(known.owner()) } else { found })
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+/// Whether a body may be JSON: its kind says so, or says nothing. Some programs send no kind or that of any bytes, and so
+/// could a page, but a browser adds where the page is from.
+fn may_be_json(headers: &HeaderMap) -> bool {
+    let is_from_browser = headers.contains_key(header::ORIGIN) || headers.contains_key(SEC_FETCH_SITE);
+    if !headers.contains_key(header::CONTENT_TYPE) {
+        return !is_from_browser;
+    }
     let kind = single(headers, &header::CONTENT_TYPE).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
-    kind.eq_ignore_ascii_case("application/json")
+    let says_nothing = kind.eq_ignore_ascii_case("application/octet-stream");
+    kind.eq_ignore_ascii_case("application/json") || says_nothing && !is_from_browser
 }
 
 /// The names that a server answers to.

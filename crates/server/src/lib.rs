@@ -31,6 +31,7 @@ mod openapi;
 mod operators;
 mod page;
 mod pulls;
+mod requests;
 mod saved;
 mod settings;
 mod shapes;
@@ -269,10 +270,11 @@ impl Shared {
     fn check_model(&self, name: &str) -> Result<(), ApiError> {
         match self.parts.models.kind(name) {
             Some(ModelKind::Generator) => Ok(()),
-            Some(ModelKind::Embedder) => Err(ApiError::bad_request(format!(
-                "the model {name:?} turns texts into vectors and does not answer: send it to /v1/embeddings"
-            ))),
-            None => Err(ApiError::new(StatusCode::NOT_FOUND, format!("the model {name:?} is not installed"))),
+            Some(ModelKind::Embedder) => {
+                let reason = "turns texts into vectors and does not answer: send it to /v1/embeddings";
+                Err(ApiError::bad_request(format!("the model {name:?} {reason}")).about("model"))
+            }
+            None => Err(ApiError::no_such_model(format!("the model {name:?} is not installed"))),
         }
     }
 

@@ -71,6 +71,12 @@ pub trait Models: Send + Sync {
         report: &mut dyn FnMut(PullStep),
     ) -> Result<(), ModelError>;
 
+    /// Makes an installed model available under another name, too; a model that has that name is replaced.
+    ///
+    /// # Errors
+    /// When it is not installed, the name is not valid or taken, or the model that is to be replaced is in use.
+    fn copy(&self, source: &str, name: &str) -> Result<(), ModelError>;
+
     /// Removes an installed model.
     ///
     /// # Errors

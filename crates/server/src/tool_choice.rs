@@ -28,7 +28,7 @@ impl ToolChoice {
             ToolChoice::None => Ok((Vec::new(), None)),
             ToolChoice::Auto => Ok((tools, None)),
             ToolChoice::Required if tools.is_empty() => {
-                Err(ApiError::bad_request("tool_choice demands a call, and there are no tools"))
+                Err(ApiError::bad_request("tool_choice demands a call, and there are no tools").about("tool_choice"))
             }
             ToolChoice::Required => {
                 let schema = call_schema(&tools);
@@ -38,7 +38,7 @@ impl ToolChoice {
                 let named: Vec<Tool> = tools.iter().filter(|tool| tool.name == name).cloned().collect();
                 if named.is_empty() {
                     let reason = format!("tool_choice names {name:?}, and there is no such tool");
-                    return Err(ApiError::bad_request(reason));
+                    return Err(ApiError::bad_request(reason).about("tool_choice"));
                 }
                 Ok((tools, Some(call_schema(&named))))
             }
@@ -48,18 +48,37 @@ impl ToolChoice {
 
 /// The schema of a call of one of these tools.
 fn call_schema(tools: &[Tool]) -> Value {
-    let call = |tool: &Tool| {
+    let call = |tool: &Tool, place: String| {
+        let arguments = moved(closed(&tool.parameters), &format!("{place}/properties/arguments"));
         json!({
             "type": "object",
-            "properties": {"name": {"const": tool.name}, "arguments": closed(&tool.parameters)},
+            "properties": {"name": {"const": tool.name}, "arguments": arguments},
             "required": ["name", "arguments"],
             "additionalProperties": false,
         })
     };
     match tools {
-        [one] => call(one),
-        several => json!({"anyOf": several.iter().map(call).collect::<Vec<_>>()}),
+        [one] => call(one, "#".to_owned()),
+        several => {
+            let calls = several.iter().enumerate().map(|(index, tool)| call(tool, format!("#/anyOf/{index}")));
+            json!({"anyOf": calls.collect::<Vec<_>>()})
+        }
     }
+}
+
+/// A schema that has become a part of another one at `place`: its references to itself lead there.
+fn moved(schema: Value, place: &str) -> Value {
+    match schema {
+        Value::Object(fields) => fields.into_iter().map(|(key, value)| moved_field(key, value, place)).collect(),
+        Value::Array(items) => items.into_iter().map(|item| moved(item, place)).collect(),
+        other => other,
+    }
+}
+
+fn moved_field(key: String, value: Value, place: &str) -> (String, Value) {
+    let within = value.as_str().filter(|_| key == "$ref").and_then(|reference| reference.strip_prefix('#'));
+    let moved_to = within.map(|rest| json!(format!("{place}{rest}")));
+    (key, moved_to.unwrap_or_else(|| moved(value, place)))
 }
 
 /// The schema of an object without further keys, so that its answer ends.
@@ -68,4 +87,33 @@ fn closed(schema: &Value) -> Value {
     let mut closed: Map<String, Value> = fields.clone();
     closed.entry("additionalProperties").or_insert(Value::Bool(false));
     Value::Object(closed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_references_of_a_tools_schema_lead_to_their_parts() {
+        let parameters = json!({
+            "$defs": {"city": {"type": "string"}},
+            "type": "object",
+            "properties": {"$ref": {"$ref": "#/$defs/city"}, "next": {"anyOf": [{"$ref": "#"}, {"$ref": "x#y"}]}},
+        });
+        let tool =
+            |name: &str| Tool { name: name.to_owned(), description: String::new(), parameters: parameters.clone() };
+        let check = |schema: &Value, place: &str| {
+            let arguments = schema.pointer(&format!("{}/properties/arguments", &place[1..])).unwrap();
+            let properties = &arguments["properties"];
+            let city = properties["$ref"]["$ref"].as_str().unwrap();
+            assert_eq!(schema.pointer(&city[1..]), Some(&json!({"type": "string"})), "{city}");
+            let next = properties["next"]["anyOf"][0]["$ref"].as_str().unwrap();
+            assert_eq!(schema.pointer(&next[1..]), Some(arguments), "{next}");
+            assert_eq!(properties["next"]["anyOf"][1]["$ref"], "x#y");
+        };
+        check(&call_schema(&[tool("one")]), "#");
+        let both = call_schema(&[tool("one"), tool("two")]);
+        check(&both, "#/anyOf/0");
+        check(&both, "#/anyOf/1");
+    }
 }

@@ -118,6 +118,14 @@ impl ServedModels {
         Some(format!("`hone {}` (process {})", other.command, other.process))
     }
 
+    /// Checks that nobody uses a model that is to be changed.
+    fn check_unused(&self, name: &str, change: &str) -> Result<(), ModelError> {
+        match self.user_of(name) {
+            Some(user) => Err(ModelError::InUse(format!("the model {name:?} is used by {user}: it was not {change}"))),
+            None => Ok(()),
+        }
+    }
+
     /// The hash that the catalog has for a file of a model, by the last part of its name.
     fn digest(&self, reference: &str, file: &str) -> Option<String> {
         let known = self.known(reference)?;
@@ -213,11 +221,23 @@ impl Models for ServedModels {
         self.store.pull(reference, &options, &mut progress).map(drop).map_err(pull_error)
     }
 
+    fn copy(&self, source: &str, name: &str) -> Result<(), ModelError> {
+        let refused = |reason: &str| Err(ModelError::Invalid(format!("the model {source:?} {reason}")));
+        if self.installed(source)?.place == Place::Path {
+            return refused("is a file outside of the store: `hone pull FILE --name NAME` gives it a name");
+        }
+        if self.kind(source) == Some(ModelKind::Embedder) {
+            return refused("turns texts into vectors for this server, which asks it by this name only");
+        }
+        if source != name && self.store.has(name) {
+            self.check_unused(name, "replaced")?;
+        }
+        self.store.copy(source, name).map_err(store_error)
+    }
+
     fn remove(&self, name: &str) -> Result<(), ModelError> {
         let model = self.installed(name)?;
-        if let Some(user) = self.user_of(name) {
-            return Err(ModelError::InUse(format!("the model {name:?} is used by {user}: it was not removed")));
-        }
+        self.check_unused(name, "removed")?;
         match model.place {
             Place::Path => Err(ModelError::InUse(format!("the model {name:?} is not in the store"))),
             Place::Store | Place::Bundle => self.store.remove(name).map(drop).map_err(store_error),
@@ -234,6 +254,7 @@ fn store_error(error: StoreError) -> ModelError {
     match error {
         StoreError::NotInstalled(_) => ModelError::Missing(reason),
         StoreError::Busy(_) | StoreError::Bundled(_) => ModelError::InUse(reason),
+        StoreError::NotCopied(_) => ModelError::Invalid(reason),
         _ => ModelError::Failed(reason),
     }
 }

@@ -21,6 +21,7 @@ use super::request::RunningRequest;
 use super::status::{EngineStatus, LaneStatus, QueuedStatus};
 use super::submission::{LoadedTexts, Submission, prepare};
 use super::{EngineOptions, Event};
+use crate::constraint;
 use crate::model::{ModelText, Speculation};
 use crate::scheduler::metrics::LaneSummary;
 use crate::scheduler::{ModelId, Pause, Refusal, RequestId, Scheduler, StepPlan, Turn};
@@ -194,7 +195,8 @@ impl Worker {
                 let _ = events.send(Event::Prepared(prepare(*located, &text, speculation).map(Box::new)));
             }
         };
-        match std::thread::Builder::new().name("hone-prepare".into()).spawn(prepare_all) {
+        let builder = std::thread::Builder::new().name("hone-prepare".into()).stack_size(constraint::STACK_BYTES);
+        match builder.spawn(prepare_all) {
             Ok(_) => self.n_preparing += n_requests,
             Err(error) => {
                 let reason = format!("no thread can be created to prepare the prompt: {error}");

@@ -206,3 +206,46 @@ fn an_import_is_checked_and_named() {
     let bad = hone_models::PullOptions { name: Some("Mine!".to_owned()), ..offline };
     home.pull_fails(other.to_str().unwrap(), &bad, &["no model name can be derived"]);
 }
+
+#[test]
+fn a_copy_shares_the_bytes_and_outlives_its_source() {
+    let home = home_with_two();
+    home.store.copy("one", "mine:v1").unwrap();
+    assert_eq!(home.bytes("mine:v1"), model_bytes(1, 5000));
+    let file = |name: &str| home.store.show(name).unwrap().files[0].clone();
+    assert_eq!(file("mine:v1").sha256, file("one").sha256);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let inode = |name: &str| fs::metadata(file(name).location.path).unwrap().ino();
+        assert_eq!(inode("mine:v1"), inode("one"), "the bytes are stored once");
+    }
+    home.store.copy("two", "mine:v1").unwrap();
+    assert_eq!(home.bytes("mine:v1"), model_bytes(2, 5000), "a copy replaces an earlier one");
+    home.store.copy("two", "two").unwrap();
+    home.store.remove("two").unwrap();
+    home.store.check("mine:v1").unwrap();
+    assert_eq!(home.bytes("one"), model_bytes(1, 5000));
+    let names: Vec<String> = home.store.list().unwrap().models.into_iter().map(|model| model.name).collect();
+    assert_eq!(names, ["mine:v1", "one"]);
+    assert!(home.store.list().unwrap().unfinished.is_empty());
+    home.store.remove("mine:v1").unwrap();
+    assert!(!home.store.has("mine:v1"));
+}
+
+#[test]
+fn a_copy_stays_in_the_store_and_leaves_the_catalog_alone() {
+    let home = home_with_two();
+    let check = |source: &str, name: &str, part: &str| {
+        let error = home.store.copy(source, name).unwrap_err().to_string();
+        assert!(error.contains(part), "`{part}` is not in: {error}");
+    };
+    check("none", "mine", "no model `none` is installed");
+    check("../models/one", "mine", "no model `../models/one` is installed");
+    for name in ["", "../mine", "a/b", "/tmp/mine", ".incoming", "A", "a:b:c", "a@b", "..", "a\0"] {
+        check("one", name, "is not a name for a model");
+    }
+    check("one", "smollm2:135m", "is the name of another model");
+    let names: Vec<String> = home.store.list().unwrap().models.into_iter().map(|model| model.name).collect();
+    assert_eq!(names, ["one", "two"]);
+}

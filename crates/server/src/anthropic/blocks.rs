@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use crate::conversation::{IdentifiedTurn, in_order_of_calls, joined};
 use crate::error::ApiError;
+use crate::requests::or_default;
 
 /// A turn of a conversation.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -40,20 +41,24 @@ pub(super) enum Content {
 pub(super) struct Block {
     #[serde(rename = "type")]
     kind: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     text: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     id: String,
     #[serde(default)]
     tool_use_id: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     name: String,
     #[serde(default)]
     input: Value,
     #[serde(default)]
     #[schema(no_recursion)]
     content: Option<Content>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     is_error: bool,
 }
 

@@ -10,13 +10,15 @@ use crate::ServerParts;
 use crate::conversation::Conversation;
 use crate::effort::EffortName;
 use crate::error::ApiError;
+use crate::requests::or_default;
 use crate::tool_choice::ToolChoice;
 
 /// The body of a request. Keys that are not named here are ignored, as clients send many.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = AnthropicMessagesRequest)]
 pub(super) struct MessagesRequest {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     model: String,
     messages: Vec<Turn>,
     #[serde(default)]
@@ -50,7 +52,8 @@ struct ToolSpec {
     name: String,
     #[serde(rename = "type", default)]
     kind: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     description: String,
     #[serde(default)]
     input_schema: Value,
@@ -62,16 +65,19 @@ struct ToolSpec {
 enum Choice {
     None,
     Auto {
-        #[serde(default)]
+        #[serde(default, deserialize_with = "or_default")]
+        #[schema(nullable)]
         disable_parallel_tool_use: bool,
     },
     Any {
-        #[serde(default)]
+        #[serde(default, deserialize_with = "or_default")]
+        #[schema(nullable)]
         disable_parallel_tool_use: bool,
     },
     Tool {
         name: String,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "or_default")]
+        #[schema(nullable)]
         disable_parallel_tool_use: bool,
     },
 }
@@ -120,8 +126,8 @@ impl MessagesRequest {
     /// When a value is out of its range, or contradicts another.
     pub(super) fn asked(self, parts: &ServerParts) -> Result<Asked, ApiError> {
         match self.max_tokens {
-            None => return Err(ApiError::bad_request("max_tokens is missing")),
-            Some(0) => return Err(ApiError::bad_request("max_tokens is 0: it must be 1 or more")),
+            None => return Err(ApiError::bad_request("max_tokens is missing").about("max_tokens")),
+            Some(0) => return Err(ApiError::bad_request("max_tokens is 0: it must be 1 or more").about("max_tokens")),
             Some(_) => {}
         }
         let stream = self.stream.unwrap_or_default();
@@ -168,7 +174,7 @@ impl MessagesRequest {
             top_k: self.top_k.unwrap_or(defaults.top_k),
             ..defaults.clone()
         };
-        options.check().map_err(|invalid| ApiError::bad_request(invalid.to_string()))?;
+        options.check()?;
         Ok(options)
     }
 }

@@ -18,9 +18,9 @@ use super::shapes::{HoneConversation, HoneConversations, HoneExport, HoneRemoved
 use super::{Sessions, blocking};
 use crate::Shared;
 use crate::clients::Client;
-use crate::conversation::parsed;
 use crate::error::ApiError;
 use crate::markup::html_of;
+use crate::requests::parsed;
 use crate::saved::{ConversationEntry, ConversationError, Conversations, SavedConversation, SavedExchange};
 
 /// Which conversations are listed.

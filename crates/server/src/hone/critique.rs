@@ -25,9 +25,9 @@ use super::blocking;
 use super::shapes::{HoneCritique, HoneRated, HoneRating};
 use crate::Shared;
 use crate::clients::Client;
-use crate::conversation::parsed;
 use crate::error::ApiError;
 use crate::markup::html_of;
+use crate::requests::parsed;
 
 /// The longest that a client may wait for a grade.
 const LONGEST_WAIT: Duration = Duration::from_secs(120);

@@ -18,8 +18,8 @@ use super::badge::judge_name;
 use super::blocking;
 use super::critique::grade_json;
 use super::shapes::{HoneGrade, HonePreference};
-use crate::conversation::parsed;
 use crate::error::ApiError;
+use crate::requests::parsed;
 use crate::{Shared, take_place};
 
 /// Who grades and compares what clients send. A method takes as long as the judge does.

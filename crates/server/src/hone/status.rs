@@ -15,9 +15,9 @@ use utoipa::ToSchema;
 use super::blocking;
 use super::shapes::{HoneJudges, HoneModels, HoneProcesses, HoneRendered};
 use crate::clients::Client;
-use crate::conversation::parsed;
 use crate::error::ApiError;
 use crate::markup::html_of;
+use crate::requests::parsed;
 use crate::{ModelInfo, ServerSettings, Shared};
 
 /// The installed models, and the one that answers by default.

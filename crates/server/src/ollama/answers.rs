@@ -20,19 +20,23 @@ use super::rfc3339;
 use super::shapes::{OllamaChat, OllamaGeneration, OllamaRole};
 use crate::answering::{Answering, Piece, was_cut};
 use crate::clients::Client;
-use crate::conversation::{CalledTool, Conversation, ToolSpec, parsed};
+use crate::conversation::{CalledTool, Conversation, ToolSpec};
 use crate::error::ApiError;
+use crate::requests::{or_default, parsed};
 use crate::{Shared, streams};
 
 /// The body of a request for an answer to a conversation.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = OllamaChatRequest)]
 struct ChatRequest {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     model: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     messages: Vec<Turn>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     tools: Vec<ToolSpec>,
     #[serde(flatten)]
     common: Common,
@@ -42,18 +46,24 @@ struct ChatRequest {
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = OllamaGenerateRequest)]
 struct GenerateBody {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     model: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     prompt: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     system: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     suffix: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     images: Vec<Value>,
     /// Whether the model continues the prompt as it stands.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     raw: bool,
     #[serde(flatten)]
     common: Common,
@@ -63,20 +73,18 @@ struct GenerateBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = OllamaCommon)]
 struct Common {
-    #[serde(default = "yes")]
-    stream: bool,
+    /// Pieces come as they are written, unless this is false.
+    #[serde(default)]
+    stream: Option<bool>,
     #[serde(default)]
     format: Option<Value>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     options: Options,
     #[serde(default)]
     think: Option<Value>,
     #[serde(default)]
     keep_alive: Option<Value>,
-}
-
-fn yes() -> bool {
-    true
 }
 
 /// The options that change an answer. Others, which say how a model is run, are ignored: hone decides them.
@@ -103,7 +111,8 @@ struct Options {
     seed: Option<i64>,
     #[serde(default)]
     num_predict: Option<i64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     stop: Vec<String>,
 }
 
@@ -112,11 +121,14 @@ struct Options {
 struct Turn {
     #[schema(value_type = OllamaRole)]
     role: Role,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     content: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     images: Vec<Value>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     tool_calls: Vec<CalledTool>,
 }
 
@@ -169,7 +181,7 @@ pub(super) async fn generate(
     let request: GenerateBody = parsed(&body)?;
     let refused = [("suffix", !request.suffix.is_empty()), ("images", !request.images.is_empty())];
     if let Some((key, _)) = refused.iter().find(|(_, is_given)| *is_given) {
-        return Err(ApiError::bad_request(format!("{key} is not supported")));
+        return Err(ApiError::bad_request(format!("{key} is not supported")).about(*key));
     }
     if request.prompt.is_empty() {
         return load(&shared, request.model, &request.common, Form::Generate).await;
@@ -200,7 +212,7 @@ async fn load(shared: &Shared, model: String, common: &Common, form: Form) -> Re
 
 fn turn(turn: Turn) -> Result<Message, ApiError> {
     if !turn.images.is_empty() {
-        return Err(ApiError::bad_request("images are not supported"));
+        return Err(ApiError::bad_request("images are not supported").about("messages"));
     }
     let tool_calls = turn.tool_calls.into_iter().map(CalledTool::call).collect::<Result<_, _>>()?;
     Ok(Message { role: turn.role, content: turn.content, tool_calls })
@@ -209,7 +221,7 @@ fn turn(turn: Turn) -> Result<Message, ApiError> {
 fn query(shared: &Shared, model: String, conversation: Conversation, common: &Common) -> Result<Query, ApiError> {
     let Conversation { history, question, turns_after } = conversation;
     let sampling = common.options.sampling(&shared.parts.sampling);
-    sampling.check().map_err(|invalid| ApiError::bad_request(invalid.to_string()))?;
+    sampling.check()?;
     Ok(Query {
         query: question,
         history,
@@ -243,6 +255,7 @@ impl Common {
 fn thinking(think: Option<&Value>) -> Result<ThinkingOptions, ApiError> {
     let invalid = |value: &Value| {
         ApiError::bad_request(format!("think is {value}: it must be true, false, \"low\", \"medium\" or \"high\""))
+            .about("think")
     };
     let (is_on, effort) = match think {
         None | Some(Value::Null) => (None, None),
@@ -258,7 +271,10 @@ fn constraint(format: Option<&Value>) -> Result<Option<Constraint>, ApiError> {
         Some(Value::String(name)) if name.is_empty() => Ok(None),
         Some(Value::String(name)) if name == "json" => Ok(Some(Constraint::JsonSchema(json!({"type": "object"})))),
         Some(schema @ Value::Object(_)) => Ok(Some(Constraint::JsonSchema(schema.clone()))),
-        Some(other) => Err(ApiError::bad_request(format!("format is {other}: it must be \"json\" or a JSON schema"))),
+        Some(other) => {
+            Err(ApiError::bad_request(format!("format is {other}: it must be \"json\" or a JSON schema"))
+                .about("format"))
+        }
     }
 }
 
@@ -295,7 +311,7 @@ async fn answer(
     form: Form,
 ) -> Result<HttpResponse, ApiError> {
     let model = query.model.clone();
-    let slot = common.stream.then(|| shared.streams.take(client)).transpose()?;
+    let slot = common.stream.unwrap_or(true).then(|| shared.streams.take(client)).transpose()?;
     let mut answering = Answering::ask(shared, client, query)?;
     let header = [("x-hone-query-id", answering.id().to_string())];
     // The first piece tells whether there will be an answer, and with it the status.

@@ -11,15 +11,16 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::Shared;
-use crate::conversation::parsed;
 use crate::embedding::{Texts, Vectors};
 use crate::error::ApiError;
+use crate::requests::{or_default, parsed};
 
 /// The body of a request.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = OllamaEmbedRequest)]
 struct EmbedRequest {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     model: String,
     #[serde(default)]
     input: Value,
@@ -68,9 +69,11 @@ pub(super) async fn embed(State(shared): State<Arc<Shared>>, body: Bytes) -> Res
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = OllamaEmbeddingsRequest)]
 struct PromptRequest {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     model: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     prompt: String,
 }
 

@@ -1,4 +1,4 @@
-//! Models in Ollama's API: which there are, what they are, which are in memory, and their removal.
+//! Models in Ollama's API: which there are, what they are, which are in memory, their copies and their removal.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use utoipa::ToSchema;
 
 use super::rfc3339;
 use super::shapes::{OllamaLoadedModels, OllamaModel, OllamaModels};
-use crate::conversation::parsed;
 use crate::error::ApiError;
 use crate::models::{LoadedModel, ModelDescription, ModelDetails};
+use crate::requests::{or_default, parsed};
 use crate::shapes::EmptyBody;
 use crate::{ModelInfo, Shared};
 
@@ -26,10 +26,12 @@ const NEVER: u64 = 100 * 365 * 24 * 3600;
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = OllamaNamed)]
 pub(super) struct Named {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     model: String,
     /// Its older name for the same.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     name: String,
 }
 
@@ -40,7 +42,7 @@ impl Named {
     /// When it names none.
     pub(super) fn model(self) -> Result<String, ApiError> {
         let name = if self.model.is_empty() { self.name } else { self.model };
-        if name.is_empty() { Err(ApiError::bad_request("model is missing")) } else { Ok(name) }
+        if name.is_empty() { Err(ApiError::bad_request("model is missing").about("model")) } else { Ok(name) }
     }
 }
 
@@ -103,16 +105,25 @@ pub(super) async fn remove(State(shared): State<Arc<Shared>>, body: Bytes) -> Re
     shared.on_models(move |models| models.remove(&name)).await
 }
 
-/// Not offered.
+/// A request for a copy.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = OllamaCopy)]
+struct Copy {
+    source: String,
+    destination: String,
+}
+
+/// Makes a model available under another name, too.
 #[utoipa::path(
     post,
     path = "/api/copy",
     tag = "Ollama",
-    request_body = EmptyBody,
-    responses((status = NOT_IMPLEMENTED))
+    request_body = Copy,
+    responses((status = OK), (status = NOT_FOUND), (status = CONFLICT))
 )]
-pub(super) async fn copy() -> ApiError {
-    not_offered("a model has one name: hone copies none")
+pub(super) async fn copy(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<(), ApiError> {
+    let Copy { source, destination } = parsed(&body)?;
+    shared.on_models(move |models| models.copy(&source, &destination)).await
 }
 
 /// Not offered.

@@ -16,10 +16,10 @@ use utoipa::ToSchema;
 use super::models::Named;
 use super::shapes::OllamaPulled;
 use crate::clients::Client;
-use crate::conversation::parsed;
 use crate::error::ApiError;
 use crate::models::{ModelError, PullStep};
 use crate::pulls::PullState;
+use crate::requests::parsed;
 use crate::{Shared, streams};
 
 /// The time between two lines: a fast download would send a line for every few kilobytes.
@@ -33,12 +33,8 @@ const SHOWN_DIGEST: usize = 12;
 struct PullRequest {
     #[serde(flatten)]
     named: Named,
-    #[serde(default = "yes")]
-    stream: bool,
-}
-
-fn yes() -> bool {
-    true
+    #[serde(default)]
+    stream: Option<bool>,
 }
 
 /// Pulls a model.
@@ -58,7 +54,7 @@ pub(super) async fn pull(State(shared): State<Arc<Shared>>, client: Client, body
     let reference = named.model()?;
     let checked = reference.clone();
     shared.on_models(move |models| models.check_reference(&checked)).await?;
-    let slot = stream.then(|| shared.streams.take(client)).transpose()?;
+    let slot = stream.unwrap_or(true).then(|| shared.streams.take(client)).transpose()?;
     let pulling = Pulling::new(shared.pulls.join(&shared.parts.models, &reference)?);
     if let Some(slot) = slot {
         let lines = unfold(pulling, async |mut pulling| Some((pulling.next_line().await?, pulling)));

@@ -16,8 +16,8 @@ use super::shapes::OpenAiChatCompletion;
 use crate::Shared;
 use crate::answering::Whole;
 use crate::clients::Client;
-use crate::conversation::parsed;
 use crate::error::ApiError;
+use crate::requests::parsed;
 use crate::shapes::ServerSentEvent;
 
 /// Answers a chat.

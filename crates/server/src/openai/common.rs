@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use crate::Shared;
 use crate::error::ApiError;
+use crate::requests::or_default;
 
 /// The most answers to one request.
 const MOST_CHOICES: usize = 16;
@@ -16,9 +17,11 @@ const MOST_CHOICES: usize = 16;
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[schema(as = OpenAiCommon)]
 pub(super) struct Common {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     model: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     pub(super) stream: bool,
     #[serde(default)]
     stream_options: Option<StreamOptions>,
@@ -45,7 +48,8 @@ pub(super) struct Common {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[schema(as = OpenAiStreamOptions)]
 struct StreamOptions {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     include_usage: bool,
 }
 
@@ -99,13 +103,15 @@ impl Common {
     pub(super) fn n_choices(&self) -> Result<u64, ApiError> {
         match self.n.unwrap_or(1) {
             n @ 1..=MOST_CHOICES => Ok(n as u64),
-            n => Err(ApiError::bad_request(format!("n is {n}: it must be 1 to {MOST_CHOICES}"))),
+            n => Err(ApiError::bad_request(format!("n is {n}: it must be 1 to {MOST_CHOICES}")).about("n")),
         }
     }
 
     fn sampling(&self, defaults: &SamplingOptions) -> Result<SamplingOptions, ApiError> {
         let id = |text: &String| {
-            text.parse().map_err(|_| ApiError::bad_request(format!("logit_bias names {text:?}, which is no token id")))
+            text.parse().map_err(|_| {
+                ApiError::bad_request(format!("logit_bias names {text:?}, which is no token id")).about("logit_bias")
+            })
         };
         let biases = self.logit_bias.iter().flatten().map(|(text, bias)| Ok((id(text)?, *bias)));
         let options = SamplingOptions {
@@ -117,7 +123,7 @@ impl Common {
             logit_bias: biases.collect::<Result<_, ApiError>>()?,
             ..defaults.clone()
         };
-        options.check().map_err(|invalid| ApiError::bad_request(invalid.to_string()))?;
+        options.check()?;
         Ok(options)
     }
 }

@@ -18,8 +18,8 @@ use super::shapes::{OpenAiCompletion, OpenAiTexts};
 use crate::Shared;
 use crate::answering::Whole;
 use crate::clients::Client;
-use crate::conversation::parsed;
 use crate::error::ApiError;
+use crate::requests::{or_default, parsed};
 use crate::shapes::ServerSentEvent;
 
 /// The most tokens of a continuation, if a request does not say it.
@@ -35,7 +35,8 @@ struct CompletionRequest {
     prompt: Prompts,
     #[serde(default)]
     suffix: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     echo: bool,
     #[serde(default)]
     logprobs: Option<usize>,
@@ -85,13 +86,17 @@ impl CompletionRequest {
     fn queries(self, defaults: Defaults<'_>) -> Result<Vec<Query>, ApiError> {
         let n = self.common.n_choices()?;
         if self.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
-            return Err(ApiError::bad_request("suffix is not supported: models here only continue a text"));
+            return Err(
+                ApiError::bad_request("suffix is not supported: models here only continue a text").about("suffix")
+            );
         }
         if self.best_of.is_some_and(|best_of| best_of as u64 != n) {
-            return Err(ApiError::bad_request("best_of is not supported: ask for n answers and choose one"));
+            return Err(
+                ApiError::bad_request("best_of is not supported: ask for n answers and choose one").about("best_of")
+            );
         }
         if self.logprobs.is_some_and(|top| top > MOST_TOP) {
-            return Err(ApiError::bad_request(format!("logprobs must be 0 to {MOST_TOP}")));
+            return Err(ApiError::bad_request(format!("logprobs must be 0 to {MOST_TOP}")).about("logprobs"));
         }
         let prompts = self.prompt.texts()?;
         let query = self.common.query(defaults)?;
@@ -110,9 +115,12 @@ impl Prompts {
             Prompts::Several(texts) if (1..=MOST_PROMPTS).contains(&texts.len()) => Ok(texts),
             Prompts::Several(texts) => {
                 let n = texts.len();
-                Err(ApiError::bad_request(format!("prompt has {n} texts: there must be 1 to {MOST_PROMPTS}")))
+                Err(ApiError::bad_request(format!("prompt has {n} texts: there must be 1 to {MOST_PROMPTS}"))
+                    .about("prompt"))
             }
-            Prompts::Tokens(_) => Err(ApiError::bad_request("prompt holds token ids: only texts are supported")),
+            Prompts::Tokens(_) => {
+                Err(ApiError::bad_request("prompt holds token ids: only texts are supported").about("prompt"))
+            }
         }
     }
 }

@@ -14,15 +14,16 @@ use utoipa::ToSchema;
 
 use super::shapes::OpenAiTexts;
 use crate::Shared;
-use crate::conversation::parsed;
 use crate::embedding::{Texts, Vectors};
 use crate::error::ApiError;
+use crate::requests::{or_default, parsed};
 
 /// The body of a request.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = OpenAiEmbeddingsRequest)]
 struct EmbeddingsRequest {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     model: String,
     #[schema(value_type = OpenAiTexts)]
     input: Value,
@@ -89,7 +90,7 @@ pub(super) async fn embed(State(shared): State<Arc<Shared>>, body: Bytes) -> Res
     let EmbeddingsRequest { model, input, encoding_format, dimensions } = parsed(&body)?;
     let texts = Texts::read(input)?;
     if texts.iter().any(String::is_empty) || texts.is_empty() {
-        return Err(ApiError::bad_request("input is empty, or holds an empty text"));
+        return Err(ApiError::bad_request("input is empty, or holds an empty text").about("input"));
     }
     let Vectors { model, vectors, tokens } = Texts { texts, model, dimensions, truncates: true }.embed(&shared).await?;
     let data = vectors.into_iter().enumerate().map(|(index, vector)| {

@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 
 use crate::conversation::{CalledTool, IdentifiedTurn, in_order_of_calls};
 use crate::error::ApiError;
+use crate::requests::or_default;
 
 /// A turn of a conversation.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -14,7 +15,8 @@ pub(super) struct ChatMessage {
     role: ChatRole,
     #[serde(default)]
     content: Option<Content>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     tool_calls: Vec<CalledTool>,
     #[serde(default)]
     tool_call_id: Option<String>,
@@ -46,7 +48,8 @@ enum Content {
 struct Part {
     #[serde(rename = "type")]
     kind: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(nullable)]
     text: String,
 }
 
@@ -84,7 +87,8 @@ fn part(part: Part) -> Result<String, ApiError> {
     match part.kind.as_str() {
         "text" | "input_text" | "output_text" => Ok(part.text),
         other => {
-            Err(ApiError::bad_request(format!("a part of a message is of the type {other:?}: only text is known")))
+            Err(ApiError::bad_request(format!("a part of a message is of the type {other:?}: only text is known"))
+                .about("messages"))
         }
     }
 }

@@ -127,9 +127,12 @@ impl ChatRequest {
     fn logprobs(&self) -> Result<Option<usize>, ApiError> {
         match (self.logprobs.unwrap_or(false), self.top_logprobs) {
             (_, Some(top)) if top > MOST_TOP => {
-                Err(ApiError::bad_request(format!("top_logprobs is {top}: it must be 0 to {MOST_TOP}")))
+                Err(ApiError::bad_request(format!("top_logprobs is {top}: it must be 0 to {MOST_TOP}"))
+                    .about("top_logprobs"))
             }
-            (false, Some(1..)) => Err(ApiError::bad_request("top_logprobs needs logprobs to be true")),
+            (false, Some(1..)) => {
+                Err(ApiError::bad_request("top_logprobs needs logprobs to be true").about("top_logprobs"))
+            }
             (is_wanted, top) => Ok(is_wanted.then(|| top.unwrap_or(0))),
         }
     }

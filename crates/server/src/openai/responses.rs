@@ -27,8 +27,8 @@ use self::request::{Asked, ResponseRequest, Sending};
 use super::shapes::{OpenAiDeletedResponse, OpenAiInputTokens, OpenAiItems, OpenAiResponse};
 use crate::answering::Answering;
 use crate::clients::Client;
-use crate::conversation::parsed;
 use crate::error::ApiError;
+use crate::requests::parsed;
 use crate::shapes::{EmptyBody, ServerSentEvent};
 use crate::{Shared, counting, streams};
 
@@ -105,7 +105,7 @@ async fn asked(shared: &Arc<Shared>, client: Client, body: &Bytes) -> Result<Ask
         Some(text) => {
             let not_found = || {
                 let reason = format!("Previous response with id '{text}' not found.");
-                ApiError::bad_request(reason).with_code("previous_response_not_found", "previous_response_id")
+                ApiError::bad_request(reason).with_code("previous_response_not_found").about("previous_response_id")
             };
             let id = parsed_id(text).ok_or_else(not_found)?;
             load(shared, client, id).await?.ok_or_else(not_found)?.conversation()

@@ -216,3 +216,34 @@ fn every_form_of_an_own_host_is_let_in() {
         Err(error) => eprintln!("LEFT OUT: this machine has no IPv6 ({error})"),
     }
 }
+
+/// A page may send any bytes as text or as a form, or without saying what they are; its browser then says where it is from.
+#[test]
+fn a_body_of_no_kind_is_taken_from_programs_alone() {
+    let stage = Stage::start(settings(), echo);
+    let port = stage.address.port();
+    let status = |kind: &str, headers: &str| {
+        let text = stage.post_text("/v1/chat/completions", &ask("x"));
+        stage.send(&text.replace("Content-Type: application/json\r\n", &format!("{kind}{headers}"))).0
+    };
+    let (bytes, own) = ("Content-Type: application/octet-stream\r\n", format!("Origin: http://localhost:{port}\r\n"));
+    for kind in ["", bytes] {
+        assert_eq!(status(kind, ""), 200, "{kind:?}");
+        assert_eq!(status(kind, &own), 415, "{kind:?}");
+        assert_eq!(status(kind, "Origin: https://evil.example\r\n"), 403, "{kind:?}");
+        assert_eq!(status(kind, "Origin: null\r\n"), 403, "{kind:?}");
+        for site in ["none", "same-origin"] {
+            assert_eq!(status(kind, &format!("Sec-Fetch-Site: {site}\r\n")), 415, "{kind:?}");
+        }
+        for site in ["cross-site", "same-site"] {
+            assert_eq!(status(kind, &format!("Sec-Fetch-Site: {site}\r\n")), 403, "{kind:?}");
+        }
+    }
+    for kind in
+        ["text/plain", "text/plain;charset=UTF-8", "application/x-www-form-urlencoded", "multipart/form-data", ""]
+    {
+        assert_eq!(status(&format!("Content-Type: {kind}\r\n"), ""), 415, "{kind:?}");
+    }
+    assert_eq!(status(&format!("{bytes}Content-Type: text/plain\r\n"), ""), 415);
+    assert_eq!(status("Content-Type: Application/JSON; charset=utf-8\r\n", &own), 200);
+}

@@ -9,6 +9,7 @@ mod comparing;
 mod conformance;
 mod crowd;
 mod embeddings;
+mod errors;
 mod guard;
 mod hone;
 mod isolation;

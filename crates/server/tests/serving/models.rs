@@ -51,9 +51,20 @@ fn a_model_is_removed_unless_it_is_in_use() {
     assert_eq!(remove(GENERATOR), (409, json!({"error": "it is the default model"})));
     assert_eq!(remove("none").0, 404);
     assert_eq!(*stage.models.removed.lock().unwrap(), [EMBEDDER]);
-    for path in ["/api/copy", "/api/create", "/api/push"] {
-        assert_eq!(stage.post(path, &json!({"source": GENERATOR, "destination": "x"})).0, 501);
+    for path in ["/api/create", "/api/push"] {
+        assert_eq!(stage.post(path, &json!({"model": GENERATOR})).0, 501);
     }
+}
+
+#[test]
+fn a_model_is_copied() {
+    let stage = Stage::start(settings(), echo);
+    let copy = |source: &str, name: &str| stage.post("/api/copy", &json!({"source": source, "destination": name}));
+    assert_eq!(copy(GENERATOR, "mine").0, 200);
+    assert_eq!(copy("none", "mine").0, 404);
+    assert_eq!(copy(GENERATOR, "../mine"), (400, json!({"error": "\"../mine\" is no name"})));
+    assert_eq!(stage.post("/api/copy", &json!({"source": GENERATOR})).0, 400);
+    assert_eq!(*stage.models.copied.lock().unwrap(), [(GENERATOR.to_owned(), "mine".to_owned())]);
 }
 
 #[test]

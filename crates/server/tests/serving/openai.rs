@@ -83,7 +83,10 @@ fn a_stream_that_cannot_begin_has_the_status_of_the_failure() {
     body["stream"] = json!(true);
     let (status, answer) = stage.post("/v1/chat/completions", &body);
     let message = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
-    assert!(status == 400 && message.contains("the prompt has 9 tokens and the context holds 8"), "{status} {message}");
+    assert!(
+        status == 400 && message.contains("maximum context length is 8 tokens, and the prompt has 9"),
+        "{status} {message}"
+    );
 }
 
 fn clock() -> Value {

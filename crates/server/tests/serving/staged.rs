@@ -25,6 +25,8 @@ const MOST_WORDS: usize = 100;
 pub(crate) struct StagedModels {
     pub(crate) has_no_embedder: AtomicBool,
     pub(crate) removed: Mutex<Vec<String>>,
+    /// Names and those of their copies.
+    pub(crate) copied: Mutex<Vec<(String, String)>>,
     pub(crate) loads: Mutex<Vec<String>>,
     pub(crate) unloads: Mutex<Vec<String>>,
     /// Downloads that have begun.
@@ -127,6 +129,15 @@ impl Models for StagedModels {
             }
             _ => Ok(()),
         }
+    }
+
+    fn copy(&self, source: &str, name: &str) -> Result<(), ModelError> {
+        self.find(source)?;
+        if name.contains('/') {
+            return Err(ModelError::Invalid(format!("{name:?} is no name")));
+        }
+        self.copied.lock().unwrap().push((source.to_owned(), name.to_owned()));
+        Ok(())
     }
 
     fn remove(&self, name: &str) -> Result<(), ModelError> {

@@ -34,7 +34,7 @@ impl Input {
 /// The item with the type and the id that it may lack.
 fn complete(mut item: Value) -> Result<Value, ApiError> {
     let Some(fields) = item.as_object_mut() else {
-        return Err(ApiError::bad_request(format!("an item of input is {item}: it must be an object")));
+        return Err(ApiError::bad_request(format!("an item of input is {item}: it must be an object")).about("input"));
     };
     let kind = fields.entry("type").or_insert_with(|| json!("message"));
     let prefix = match kind.as_str() {
@@ -57,7 +57,10 @@ pub(super) fn turns(items: &[Value]) -> Result<Vec<Message>, ApiError> {
     let turns: Vec<Option<Value>> = items.iter().map(as_chat_message).collect::<Result<_, _>>()?;
     let read = |turn: Value| serde_json::from_value::<ChatMessage>(turn);
     let turns: Result<Vec<ChatMessage>, _> = turns.into_iter().flatten().map(read).collect();
-    messages(turns.map_err(|error| ApiError::bad_request(format!("an item of input is not valid: {error}")))?)
+    messages(
+        turns
+            .map_err(|error| ApiError::bad_request(format!("an item of input is not valid: {error}")).about("input"))?,
+    )
 }
 
 /// The message of a chat that says the same as an item.
@@ -75,7 +78,8 @@ fn as_chat_message(item: &Value) -> Result<Option<Value>, ApiError> {
         "reasoning" => Ok(None),
         other => {
             let known = "message, function_call, function_call_output and reasoning";
-            Err(ApiError::bad_request(format!("an item of input is of the type {other:?}: only {known} are known")))
+            Err(ApiError::bad_request(format!("an item of input is of the type {other:?}: only {known} are known"))
+                .about("input"))
         }
     }
 }

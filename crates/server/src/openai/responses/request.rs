@@ -137,16 +137,18 @@ impl ResponseRequest {
     fn refuse_unknown(&self) -> Result<(), ApiError> {
         let unknown = [("conversation", &self.conversation), ("prompt", &self.prompt)];
         match unknown.iter().find(|(_, value)| value.is_some()) {
-            Some((key, _)) => Err(ApiError::bad_request(format!("{key} is not supported"))),
+            Some((key, _)) => Err(ApiError::bad_request(format!("{key} is not supported")).about(*key)),
             None => Ok(()),
         }
     }
 
     fn sending(&self) -> Result<Sending, ApiError> {
         match (self.background.unwrap_or_default(), self.stream.unwrap_or_default()) {
-            (true, true) => Err(ApiError::bad_request("a response in the background cannot be streamed")),
+            (true, true) => {
+                Err(ApiError::bad_request("a response in the background cannot be streamed").about("stream"))
+            }
             (true, false) if self.store == Some(false) => {
-                Err(ApiError::bad_request("a response in the background must be stored"))
+                Err(ApiError::bad_request("a response in the background must be stored").about("store"))
             }
             (true, false) => Ok(Sending::Background),
             (false, true) => Ok(Sending::Streamed),
@@ -190,7 +192,7 @@ impl ResponseRequest {
             Ok(Tool { name, description: description.unwrap_or_default(), parameters })
         };
         let tools: Result<Vec<Tool>, serde_json::Error> = self.tools.iter().flatten().map(tool).collect();
-        tools.map_err(|error| ApiError::bad_request(format!("a tool is not valid: {error}")))
+        tools.map_err(|error| ApiError::bad_request(format!("a tool is not valid: {error}")).about("tools"))
     }
 
     fn tool_choice(&self) -> Result<ToolChoice, ApiError> {
@@ -209,7 +211,7 @@ impl ResponseRequest {
     fn constraint(&self) -> Result<Option<Constraint>, ApiError> {
         let Some(format) = self.text.as_ref().and_then(|text| text.format.as_ref()) else { return Ok(None) };
         let format = Format::deserialize(format)
-            .map_err(|error| ApiError::bad_request(format!("text.format is not valid: {error}")))?;
+            .map_err(|error| ApiError::bad_request(format!("text.format is not valid: {error}")).about("text"))?;
         Ok(match format {
             Format::Text => None,
             Format::JsonObject => Some(Constraint::JsonSchema(json!({"type": "object"}))),
@@ -223,7 +225,7 @@ impl ResponseRequest {
             top_p: self.top_p.unwrap_or(defaults.top_p),
             ..defaults.clone()
         };
-        options.check().map_err(|invalid| ApiError::bad_request(invalid.to_string()))?;
+        options.check()?;
         Ok(options)
     }
 

@@ -1,0 +1,136 @@
+//! The bodies of requests, read as what their handlers take.
+
+use axum::body::Bytes;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use crate::error::ApiError;
+
+/// In a longer body, the field that is wrong is not looked for: that reads the body once for each field.
+const LONGEST_SEARCHED: usize = 1 << 20;
+/// The most fields of which each is looked at.
+const MOST_SEARCHED: usize = 64;
+
+/// Reads the body of a request.
+///
+/// # Errors
+/// When it is not JSON, or not of this form; the error says where, and names the field.
+pub(crate) fn parsed<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
+    serde_json::from_slice(body).map_err(|error| match serde_json::from_slice(body) {
+        Err(error) => ApiError::bad_request(format!("the body is not JSON: {error}")),
+        Ok(request) => {
+            let invalid = ApiError::bad_request(format!("the body is not a valid request: {error}"));
+            let is_searched = body.len() <= LONGEST_SEARCHED;
+            let field = if is_searched { wrong_field::<T>(request) } else { None };
+            field.into_iter().fold(invalid, ApiError::about)
+        }
+    })
+}
+
+/// Reads a field in which null stands for its default, as if it were left out.
+///
+/// # Errors
+/// When it is neither null nor of its type.
+pub(crate) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// How likely a field is the one that is wrong, likeliest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Suspicion {
+    /// Without it the request is valid.
+    WrongAlone,
+    /// Without it something else is wrong.
+    WrongFirst,
+    /// Without it, it is missing.
+    WrongOrNeeded,
+}
+
+/// The field that makes a request invalid: one without which the complaint is another, or the one that is missing.
+fn wrong_field<T: DeserializeOwned>(mut request: Value) -> Option<String> {
+    let complaint = complaint_about::<T>(&request)?;
+    let fields: Vec<String> = request.as_object()?.keys().take(MOST_SEARCHED).cloned().collect();
+    let mut suspects = Vec::new();
+    for field in fields {
+        let value = request.as_object_mut()?.remove(&field)?;
+        let suspicion = match complaint_about::<T>(&request) {
+            None => Some(Suspicion::WrongAlone),
+            Some(other) if other == complaint => None,
+            Some(other) if missing(&other) == Some(&field) => Some(Suspicion::WrongOrNeeded),
+            Some(_) => Some(Suspicion::WrongFirst),
+        };
+        request.as_object_mut()?.insert(field.clone(), value);
+        suspects.extend(suspicion.map(|suspicion| (suspicion, field)));
+    }
+    let wrong = suspects.into_iter().min().map(|(_, field)| field);
+    wrong.or_else(|| missing(&complaint).map(str::to_owned))
+}
+
+fn complaint_about<T: DeserializeOwned>(request: &Value) -> Option<String> {
+    T::deserialize(request).err().map(|error| error.to_string())
+}
+
+/// The field that is missing, as serde says it.
+fn missing(complaint: &str) -> Option<&str> {
+    complaint.strip_prefix("missing field `")?.split('`').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code)]
+    struct Request {
+        turns: Vec<String>,
+        #[serde(default, deserialize_with = "or_default")]
+        name: String,
+        #[serde(flatten)]
+        common: Common,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code)]
+    struct Common {
+        #[serde(default)]
+        heat: Option<f32>,
+        #[serde(default, deserialize_with = "or_default")]
+        stream: bool,
+    }
+
+    #[test]
+    fn the_field_that_is_wrong_is_found() {
+        let check = |request: Value, expected: Option<&str>| {
+            assert_eq!(wrong_field::<Request>(request.clone()).as_deref(), expected, "{request}");
+        };
+        check(json!({"turns": ["a"], "name": null, "stream": null, "other": [1]}), None);
+        check(json!({"turns": ["a"], "heat": "hot"}), Some("heat"));
+        check(json!({"turns": ["a"], "stream": 1, "other": {}}), Some("stream"));
+        check(json!({"turns": "a", "heat": 1}), Some("turns"));
+        check(json!({"turns": [1], "heat": "hot"}), Some("turns"));
+        check(json!({"heat": 1}), Some("turns"));
+        check(json!({"turns": [], "name": {}}), Some("name"));
+        check(json!([]), None);
+    }
+
+    #[test]
+    fn what_is_no_json_is_told_from_a_wrong_request() {
+        let check = |body: &'static str, expected: &str| {
+            let error = parsed::<Request>(&Bytes::from_static(body.as_bytes())).unwrap_err();
+            assert!(error.message.starts_with(expected), "{}", error.message);
+        };
+        check("{\"turns\": [}", "the body is not JSON: expected value at line 1 column 12");
+        check("", "the body is not JSON: EOF while parsing a value at line 1 column 0");
+        check(
+            "{\"turns\": 1}",
+            "the body is not a valid request: invalid type: integer `1`, expected a sequence at line 1",
+        );
+    }
+}
