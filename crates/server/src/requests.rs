@@ -44,11 +44,11 @@ where
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Suspicion {
     /// Without it the request is valid.
-    WrongAlone,
-    /// Without it something else is wrong.
-    WrongFirst,
+    Sole,
+    /// Without it something else is wrong, which comes after it.
+    Earlier,
     /// Without it, it is missing.
-    WrongOrNeeded,
+    Needed,
 }
 
 /// The field that makes a request invalid: one without which the complaint is another, or the one that is missing.
@@ -59,10 +59,10 @@ fn wrong_field<T: DeserializeOwned>(mut request: Value) -> Option<String> {
     for field in fields {
         let value = request.as_object_mut()?.remove(&field)?;
         let suspicion = match complaint_about::<T>(&request) {
-            None => Some(Suspicion::WrongAlone),
+            None => Some(Suspicion::Sole),
             Some(other) if other == complaint => None,
-            Some(other) if missing(&other) == Some(&field) => Some(Suspicion::WrongOrNeeded),
-            Some(_) => Some(Suspicion::WrongFirst),
+            Some(other) if missing(&other) == Some(&field) => Some(Suspicion::Needed),
+            Some(_) => Some(Suspicion::Earlier),
         };
         request.as_object_mut()?.insert(field.clone(), value);
         suspects.extend(suspicion.map(|suspicion| (suspicion, field)));
