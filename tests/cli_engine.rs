@@ -94,7 +94,7 @@ fn piped_text_and_files_go_with_a_question() {
     let piped = asked(&home, &["Summarise."], b"Water is wet.\n");
     assert_eq!(piped, "File: stdin\n```\nWater is wet.\n```\n\nSummarise.");
     // Where the home is, stands as ~ in what was printed.
-    let file = format!("File: ~/notes.txt\n```\nTides follow the moon.\n```\n\n");
+    let file = "File: ~/notes.txt\n```\nTides follow the moon.\n```\n\n";
     assert_eq!(asked(&home, &["Why?", "-f", notes], b""), format!("{file}Why?"));
     assert_eq!(asked(&home, &["-f", &format!("{folder}/n*.txt")], b"Why?"), format!("{file}Why?"));
     let both = asked(&home, &["Why?", "-f", "-", "-f", notes], b"Water is wet.");
