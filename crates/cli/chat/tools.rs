@@ -94,7 +94,8 @@ fn result_of(
     listening: &Listening<'_>,
     screen: &mut dyn Screen,
 ) -> anyhow::Result<Option<String>> {
-    screen.note(&format!("the model calls {}", on_one_line(&format!("{} {}", call.name, call.arguments))));
+    // Whole, however long: what is not shown cannot be allowed.
+    screen.note(&format!("the model calls {} {}", on_one_line(&call.name), call.arguments));
     match tools.permit(call)? {
         Permit::Interrupted => return Ok(None),
         Permit::Refused(reason) => {
