@@ -232,10 +232,14 @@ fn what_a_server_does_wrong_is_said_and_does_not_end_the_chat() {
         "good": good,
         "missing": {"command": "/nowhere/server"},
         "silent": {"command": "sh", "args": ["-c", "echo garbage; exit 1"]},
+        "ended": {"command": "true"},
     });
     let (answer, noted) = chat(&home, &model, &servers, "good_act", &["--allow-tools"]);
     assert!(noted.contains("the MCP server \"missing\" is left out: cannot start \"/nowhere/server\": "), "{noted}");
     assert!(noted.contains("the MCP server \"silent\" is left out: "), "{noted}");
+    let ended = ["it ended before it answered", "it cannot be asked: Broken pipe"];
+    let is_said = |why: &&str| noted.contains(&format!("the MCP server \"ended\" is left out: {why}"));
+    assert!(ended.iter().any(is_said), "{noted}");
     assert_eq!(answer, "It worked.", "{noted}");
 }
 

@@ -9,7 +9,7 @@ use rmcp::model::{
     CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig, ContentBlock, Implementation, JsonObject,
     ResourceContents, Tool,
 };
-use rmcp::service::{RoleClient, RunningService, ServiceError};
+use rmcp::service::{ClientInitializeError, RoleClient, RunningService, ServiceError};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
@@ -52,7 +52,7 @@ impl Connection {
                     (rmcp::serve_client(client, line).await, None)
                 }
             };
-            let service = service.map_err(|error| error.to_string())?;
+            let service = service.map_err(not_begun)?;
             let tools = service.list_all_tools().await.map_err(reason)?;
             Ok((Connection { service, process }, tools))
         };
@@ -112,6 +112,15 @@ async fn log(name: String, stderr: impl AsyncRead + Unpin) {
     let mut lines = BufReader::new(stderr).split(b'\n');
     while let Ok(Some(line)) = lines.next_segment().await {
         tracing::debug!("MCP server {name}: {}", String::from_utf8_lossy(&line));
+    }
+}
+
+/// Why a conversation with a server did not begin.
+fn not_begun(error: ClientInitializeError) -> String {
+    match error {
+        ClientInitializeError::ConnectionClosed(_) => "it ended before it answered".to_owned(),
+        ClientInitializeError::TransportError { error, .. } => format!("it cannot be asked: {}", error.error),
+        other => other.to_string(),
     }
 }
 
