@@ -91,26 +91,11 @@ fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> any
     }
     app.installed(session.model())?;
     let quality = arguments.quality;
-    let chat_config = &session.config().chat;
-    let (grades_due, is_one_shot) = (chat_config.grade, question.is_some());
-    let works_off_backlog = !is_one_shot && chat_config.grade_due;
-    let grades = if is_one_shot { quality.grade || quality.wait_grades } else { grades_due };
-    let respondent_b = respondent_b(app, &quality)?;
-    if question.is_none() {
-        provide_embedder(app);
-    }
-    let options = StackOptions {
-        grades,
-        respondent_b,
-        memory: None,
-        grades_due,
-        works_off_backlog,
-        keeps_prefix,
-        most_answers: 1,
-    };
+    let options = options(app, &session, &quality, question.is_some(), keeps_prefix)?;
+    let tells_due = options.grades && question.is_none();
     let toolbox = toolbox(app, &arguments.tools)?;
     let stack = app.stack(options)?;
-    *remembered = Remembered { memory: stack.store().cloned(), tells_due: grades && !is_one_shot };
+    *remembered = Remembered { memory: stack.store().cloned(), tells_due };
     let announcements = Announcements::new(Lines::new(app.output)).calibrated_by(app.calibrated()?);
     let asker = stack.asker("terminal");
     let announced = Announced { badges: question.is_none(), events: quality.monitor };
@@ -144,6 +129,30 @@ fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> any
     }
     drop(listener);
     outcome
+}
+
+/// The agents that a chat or a single question needs.
+fn options(
+    app: &App,
+    session: &Session,
+    quality: &ChatQualityFlags,
+    is_one_shot: bool,
+    keeps_prefix: bool,
+) -> anyhow::Result<StackOptions> {
+    let chat = &session.config().chat;
+    let respondent_b = respondent_b(app, quality)?;
+    if !is_one_shot {
+        provide_embedder(app);
+    }
+    Ok(StackOptions {
+        grades: if is_one_shot { quality.grade || quality.wait_grades } else { chat.grade },
+        respondent_b,
+        memory: None,
+        grades_due: chat.grade,
+        works_off_backlog: !is_one_shot && chat.grade_due,
+        keeps_prefix,
+        most_answers: 1,
+    })
 }
 
 /// Starts the servers whose tools the model may call.

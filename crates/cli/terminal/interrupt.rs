@@ -5,7 +5,7 @@
 
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
 use crossbeam_channel::{Receiver, bounded};
@@ -17,7 +17,8 @@ use crate::failure::Outcome;
 #[derive(Clone, Debug)]
 pub(crate) struct Interrupt {
     pressed: Receiver<()>,
-    listening: Arc<AtomicBool>,
+    /// How many listen.
+    listening: Arc<AtomicUsize>,
 }
 
 /// While this exists, Ctrl-C is an event.
@@ -37,7 +38,7 @@ impl Interrupt {
         let listening = Arc::clone(&interrupt.listening);
         let handler = move || {
             // A second Ctrl-C ends the process too, if the first was not handled.
-            if !listening.load(Ordering::SeqCst) || sender.try_send(()).is_err() {
+            if listening.load(Ordering::SeqCst) == 0 || sender.try_send(()).is_err() {
                 keyboard::restore();
                 std::process::exit(i32::from(Outcome::Interrupted.exit_code()));
             }
@@ -53,10 +54,13 @@ impl Interrupt {
         Interrupt { pressed, listening: Arc::default() }
     }
 
-    /// Listens from now on; earlier presses are forgotten.
+    /// Listens from now on. Presses from before are forgotten, unless something listened already: work of several parts
+    /// listens throughout, so that a press between two of them stops it.
     pub(crate) fn listen(&self) -> Listening<'_> {
-        while self.pressed.try_recv().is_ok() {}
-        self.listening.store(true, Ordering::SeqCst);
+        if self.listening.load(Ordering::SeqCst) == 0 {
+            while self.pressed.try_recv().is_ok() {}
+        }
+        self.listening.fetch_add(1, Ordering::SeqCst);
         Listening { interrupt: self }
     }
 }
@@ -92,6 +96,24 @@ impl Listening<'_> {
 
 impl Drop for Listening<'_> {
     fn drop(&mut self) {
-        self.interrupt.listening.store(false, Ordering::SeqCst);
+        self.interrupt.listening.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_press_between_two_parts_of_some_work_is_not_forgotten() {
+        let (press, pressed) = bounded(1);
+        let interrupt = Interrupt::from_channel(pressed);
+        let throughout = interrupt.listen();
+        drop(interrupt.listen());
+        press.send(()).unwrap();
+        assert!(interrupt.listen().pressed().try_recv().is_ok());
+        drop(throughout);
+        press.send(()).unwrap();
+        assert!(interrupt.listen().pressed().try_recv().is_err(), "nothing listened when it came");
     }
 }

@@ -155,6 +155,8 @@ struct Work<'a> {
 impl Work<'_> {
     /// Judges until nothing is due that can be judged, or a person stops it.
     fn work_off(&mut self) -> anyhow::Result<()> {
+        let interrupt = self.session.interrupt().clone();
+        let _throughout = interrupt.listen();
         let mut last_news = Instant::now();
         let mut n_held_before = 0;
         loop {
