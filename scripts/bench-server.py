@@ -9,7 +9,8 @@ arrive.
     scripts/bench-server.py MODEL.gguf [--hone target/release/hone] [--llama-server PATH] [--clients 16] [--json]
 
 With --crowd, without a model: how long a thousand clients that ask at once wait at worst (99th percentile), alone and beside a
-hundred that read slowly and two hundred that go away, in turn. The model is scripted, so that the server is measured.
+hundred that read slowly and two hundred that go away, in turn. The model is scripted, so that the server is measured. It takes long:
+the bus offers every message to every client's mailbox.
 
     scripts/bench-server.py --crowd [--json]
 """

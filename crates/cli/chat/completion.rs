@@ -51,8 +51,8 @@ fn mentioned_files(line: &str) -> Vec<Offer> {
     word.strip_prefix('@').map_or_else(Vec::new, |path| files(line.len() - path.len(), path))
 }
 
-/// The files and folders whose paths begin with `path`; hidden ones if it names them so. Of a folder that cannot be
-/// listed there are none.
+/// The files and folders whose paths begin with `path`; hidden ones only if it names them. A folder that cannot
+/// be listed offers nothing.
 fn files(start: usize, path: &str) -> Vec<Offer> {
     let (folder, beginning) = path.split_at(path.rfind(['/', MAIN_SEPARATOR]).map_or(0, |slash| slash + 1));
     let listed = Path::new(if folder.is_empty() { "." } else { folder }).read_dir();

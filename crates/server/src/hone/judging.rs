@@ -64,7 +64,7 @@ pub(crate) struct CompareRequest {
     b: String,
 }
 
-/// The judge's grade for an answer that need not be hone's. Its score is null if `failure` says why there is none.
+/// The judge's grade for an answer, which need not be hone's. The score is null if there is a `failure`.
 #[utoipa::path(
     post,
     path = "/hone/v1/grade",
