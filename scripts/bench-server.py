@@ -9,8 +9,7 @@ arrive.
     scripts/bench-server.py MODEL.gguf [--hone target/release/hone] [--llama-server PATH] [--clients 16] [--json]
 
 With --crowd, without a model: how long a thousand clients that ask at once wait at worst (99th percentile), alone and beside a
-hundred that read slowly and two hundred that go away, in turn. The model is scripted, so that the server is measured. It takes long:
-the bus offers every message to every client's mailbox.
+hundred that read slowly and two hundred that go away, in turn. The model is scripted, so that the server is measured.
 
     scripts/bench-server.py --crowd [--json]
 """
@@ -150,7 +149,7 @@ def start_llama(arguments, port):
 def crowd(arguments):
     """How long live clients wait beside slow and vanishing ones, compared with alone."""
     test = ["--test", "serving", "--", "--ignored", "--nocapture", "--exact", "crowd::live_clients_beside_slow_and_vanishing_ones"]
-    command = ["cargo", "test", "--locked", "--quiet", "-p", "hone-server", *test]
+    command = ["cargo", "test", "--locked", "--quiet", "--workspace", *test]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     figures = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
     if arguments.json:

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use hone_memory::{Due, Engram, MemoryOptions, MemoryStore};
 use hone_protocol::prospect::NO_VERDICT;
-use hone_protocol::{FinishReason, Grade, QueryId, Response, SamplingOptions, SessionId, Timestamp, Timings};
+use hone_protocol::{Grade, QueryId, Response, SessionId, Timestamp};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde_json::{Value, json};
@@ -54,17 +54,8 @@ fn engrams(home: &Home) -> Vec<Value> {
 fn remember_due(home: &Home, n: u64) {
     let store = MemoryStore::open(&home.path("data/memory"), MemoryOptions::default()).unwrap();
     for number in 0..n {
-        let response = Response {
-            query: format!("What is {number} and {number}?"),
-            answer: format!("It is {}.", 2 * number),
-            thinking: String::new(),
-            tool_calls: Vec::new(),
-            is_raw: false,
-            model: smollm2(),
-            sampling: SamplingOptions::default(),
-            finish_reason: Some(FinishReason::Stop),
-            timings: Timings::default(),
-        };
+        let response =
+            Response::new(format!("What is {number} and {number}?"), format!("It is {}.", 2 * number), smollm2());
         let engram = Engram::new(QueryId::fresh(), SessionId::from_bits(1), &response);
         let at = Timestamp(1_769_884_200_000 + 86_400_000 * number);
         store.remember(Engram { at, due: Some(Due::fresh(false)), ..engram }, None).unwrap();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use hone_agents::{MemoryParts, RespondentB, TeamParts};
+use hone_agents::{Load, MemoryParts, RespondentB, TeamParts};
 use hone_engine::embedder::Prefixes;
 use hone_engine::engine::EngineOptions;
 use hone_engine::model::{Model, ModelOptions, check_file};
@@ -47,8 +47,8 @@ pub(crate) struct StackOptions {
     pub(crate) works_off_backlog: bool,
     /// Whether the computed prefix of the conversation is saved for when it is resumed.
     pub(crate) keeps_prefix: bool,
-    /// How many questions are answered at once.
-    pub(crate) most_answers: usize,
+    /// How many questions are taken at once.
+    pub(crate) load: Load,
 }
 
 /// What a command is given.
@@ -192,8 +192,8 @@ impl App {
         let respondent_b = options.respondent_b.map(|(model, temperature)| RespondentB { model, temperature });
         let folder = options.memory.unwrap_or_else(|| self.memory_folder());
         let memory = self.config.memory.is_used().then(|| self.memory(&folder, options.grades_due));
-        let StackOptions { works_off_backlog, most_answers, .. } = options;
-        Stack::start(TeamParts { generator, respondent_b, judge, memory, works_off_backlog, most_answers })
+        let StackOptions { works_off_backlog, load, .. } = options;
+        Stack::start(TeamParts { generator, respondent_b, judge, memory, works_off_backlog, load })
     }
 
     /// The judge that the configuration describes, or the jury.

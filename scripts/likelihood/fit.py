@@ -114,7 +114,17 @@ def fit_own():
     scores = cross_val_predict(model, features, right, cv=folds, method="decision_function")
     auc = interval(scores[right], scores[~right], paired=False)
     counts = f"{right.sum()} right and {(~right).sum()} wrong answers of the model itself, 10-fold cross-validation."
-    section("own", OWN, model.fit(features, right), auc, counts)
+    model = model.fit(features, right)
+    value, low, high = in_conversation(model)
+    counts += f"\n# The same answers in a conversation about two other questions: {value:.3f} ({low:.3f} to {high:.3f})."
+    section("own", OWN, model, auc, counts)
+
+
+def in_conversation(model):
+    """How well the model tells right from wrong answers that came after other questions."""
+    rows, labels, _ = load("own-later")
+    scores = model.decision_function(matrix(rows, OWN))
+    return interval(scores[labels == "right"], scores[labels == "wrong"], paired=False)
 
 
 def fit_graded(features, labels):

@@ -78,7 +78,7 @@ impl CriticAgent {
     fn grade(&self, receiving: Receiving) -> Grading {
         receiving.act(StartGrade, |graded| {
             let task = GradeTask { query: graded.query.clone(), answer: graded.answer.clone(), reference: None };
-            let run = self.judge.start(task, &graded.model);
+            let run = self.judge.start(task, graded.author());
             Box::new((graded, run))
         })
     }
@@ -156,7 +156,7 @@ impl CriticAgent {
 
     fn compare(&self, idle: Idle, pair: Pair) -> Comparing {
         idle.act(StartPairwise, |()| {
-            let run = self.judge.start(pair.task(), &pair.a.model);
+            let run = self.judge.start(pair.task(), pair.author());
             Box::new((pair, run))
         })
     }
@@ -276,8 +276,8 @@ enum Pairing {
 }
 
 fn unscored(topic: Topic, response: &Response) -> Graded {
-    let Response { query, answer, model, .. } = response.clone();
-    Graded { topic, query, answer, model, grade: None }
+    let Response { query, answer, model, logprobs, .. } = response.clone();
+    Graded { topic, query, answer, model, logprobs, grade: None }
 }
 
 fn answer_in(message: &Envelope) -> Option<(Topic, &Response)> {

@@ -188,9 +188,7 @@ fn place(respondent: RespondentId) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use hone_protocol::{
-        Feedback, FinishReason, Judging, Nothing, Preference, RecallMode, SamplingOptions, SessionId, Stored, Timings,
-    };
+    use hone_protocol::{Feedback, Judging, Nothing, Preference, RecallMode, SessionId, Stored};
 
     use super::*;
 
@@ -199,17 +197,7 @@ mod tests {
     const OTHER: QueryId = QueryId::from_bits(3);
 
     fn response(answer: &str) -> Payload {
-        Payload::ResponseGeneration(Response {
-            query: "why?".to_owned(),
-            answer: answer.to_owned(),
-            thinking: String::new(),
-            tool_calls: Vec::new(),
-            is_raw: false,
-            model: "m".to_owned(),
-            sampling: SamplingOptions::default(),
-            finish_reason: Some(FinishReason::Stop),
-            timings: Timings::default(),
-        })
+        Payload::ResponseGeneration(Response::new("why?", answer, "m"))
     }
 
     fn graded(score: Option<u8>) -> Payload {

@@ -21,8 +21,9 @@ use hone_protocol::{
     LogprobOptions, Message, Payload, Prompt, Query, QueryId, RecallMode, RespondentId, Role, SecondAnswer, Subject,
     ToolCall,
 };
+use hone_quality::Jury;
 
-use self::answer::{Answer, Round, Step};
+use self::answer::{Answer, LogprobsFor, Round, Step};
 use self::question::{Question, Recollection, response};
 use self::states::{Fail, Generating, Idle, Publish, Recall, Recalling, Receive, Reset, StartGenerate, State};
 use crate::machine::AgentState;
@@ -67,6 +68,8 @@ pub(crate) struct GeneratorParts {
     pub(crate) respondent: Respondent,
     pub(crate) generator: Arc<dyn Generate>,
     pub(crate) recaller: Option<Recaller>,
+    /// Who grades the answers, if they are graded.
+    pub(crate) judge: Option<Jury>,
     /// How many questions it answers at once.
     pub(crate) most_answers: usize,
 }
@@ -164,15 +167,32 @@ impl GeneratorAgent {
     /// Starts a round of generation.
     fn ask(&self, recalling: Recalling) -> Generating {
         recalling.act(StartGenerate, |mut question| {
-            let request = self.request(&mut question);
+            let mut request = self.request(&mut question);
+            let logprobs_for = self.logprobs_for(&question, &request);
+            if logprobs_for.judge {
+                request.logprobs.top.get_or_insert(0);
+            }
             // The client's tools come first, and then perhaps the agent's own.
             let (tools, own) = request.tools.split_at(question.query.options.tools.len());
             let scanner = (!request.tools.is_empty()).then(|| CallScanner::new(tools, own.first()));
             let is_raw = question.query.options.is_raw;
             let generation = Generation::start(&*self.parts.generator, request);
-            let round = Round::new(generation, scanner, is_raw, &question.answer);
+            let round = Round::new(generation, scanner, is_raw, logprobs_for, &question.answer);
             Box::new((question, round))
         })
+    }
+
+    /// A judge takes how likely a model found its answer after the conversation and the question, and nothing else: its marks
+    /// were measured so.
+    fn logprobs_for(&self, question: &Question, request: &GenerateRequest) -> LogprobsFor {
+        let options = &question.query.options;
+        let has_more = [&options.turns_after, &question.tool_turns].into_iter().any(|turns| !turns.is_empty());
+        let is_plain = !options.is_raw && request.tools.is_empty() && question.recalled.is_empty() && !has_more;
+        let judge = self.parts.judge.as_ref().filter(|_| is_plain);
+        LogprobsFor {
+            client: options.logprobs.is_some(),
+            judge: judge.is_some_and(|judge| judge.wants_logprobs_of(&request.model)),
+        }
     }
 
     fn request(&self, question: &mut Question) -> GenerateRequest {

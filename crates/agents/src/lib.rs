@@ -39,7 +39,7 @@ pub use machine::StateTable;
 pub use recall::Recaller;
 pub use remembering::Rememberer;
 pub use settings::{InvalidMemorySettings, MemoryMode, MemorySettings};
-pub use team::{MemoryParts, RespondentB, Team, TeamParts};
+pub use team::{Load, MemoryParts, RespondentB, Team, TeamParts};
 
 /// The state tables of all agents.
 pub fn tables() -> Vec<StateTable> {

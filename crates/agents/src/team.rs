@@ -22,7 +22,7 @@ use crate::recorder::{self, Recorder};
 use crate::remembering::Rememberer;
 use crate::settings::MemorySettings;
 
-/// How many messages may wait in an agent's mailbox, and as many deferred ones.
+/// How many messages may wait in an agent's mailbox, and as many deferred ones; more for a respondent that may be asked more.
 const CAPACITY: usize = 256;
 
 /// The parts of a team.
@@ -37,8 +37,22 @@ pub struct TeamParts {
     pub memory: Option<MemoryParts>,
     /// Whether the judge also grades answers from earlier whose grades are due, while nobody waits.
     pub works_off_backlog: bool,
-    /// How many questions each respondent answers at once; at least one.
+    /// How many questions each respondent takes.
+    pub load: Load,
+}
+
+/// How many questions a respondent takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// How many it answers at once; at least one.
     pub most_answers: usize,
+    /// How many may be in progress, waiting ones included. Of a few hundred, none is refused whatever this says.
+    pub most_questions: usize,
+}
+
+impl Load {
+    /// That of a person, who asks one question after the other.
+    pub const PERSON: Load = Load { most_answers: 1, most_questions: 1 };
 }
 
 /// How the second respondent differs from the first.
@@ -98,7 +112,7 @@ impl Team {
             };
             team.remember(bus, memory, judging, extraction)?;
         }
-        if let Some(judge) = parts.judge {
+        if let Some(judge) = parts.judge.clone() {
             if let (Some(store), Some(holder), true) = (store, holder, parts.works_off_backlog) {
                 let (bus, judge, in_hand) = (bus.clone(), judge.clone(), Arc::default());
                 team.work_off(BacklogParts { bus, store, judge, holder, in_hand })?;
@@ -107,6 +121,7 @@ impl Team {
             let make = move || CriticAgent::new(critics_bus.clone(), judge.clone(), pairs.clone());
             team.add(bus, critic::NAME, critic::SUBJECTS.to_vec(), make)?;
         }
+        let load = parts.load;
         for respondent in respondents {
             let name = respondent.name;
             let parts = GeneratorParts {
@@ -114,9 +129,12 @@ impl Team {
                 respondent,
                 generator: Arc::clone(&parts.generator),
                 recaller: recaller.clone(),
-                most_answers: parts.most_answers,
+                judge: parts.judge.clone(),
+                most_answers: load.most_answers,
             };
-            team.add(bus, name, generator::SUBJECTS.to_vec(), move || GeneratorAgent::new(parts.clone()))?;
+            let make = move || GeneratorAgent::new(parts.clone());
+            let capacity = CAPACITY.max(load.most_questions);
+            team.add_with_capacity(bus, name, generator::SUBJECTS.to_vec(), capacity, make)?;
         }
         Ok(team)
     }
@@ -155,13 +173,23 @@ impl Team {
         A: Agent,
         F: FnMut() -> A + Send + 'static,
     {
-        let subscription = Subscription {
-            name: name.to_owned(),
-            subjects,
-            sessions: None,
-            capacity: CAPACITY,
-            overload: Overload::Wait,
-        };
+        self.add_with_capacity(bus, name, subjects, CAPACITY, make)
+    }
+
+    fn add_with_capacity<A, F>(
+        &mut self,
+        bus: &Bus,
+        name: &str,
+        subjects: Vec<Subject>,
+        capacity: usize,
+        make: F,
+    ) -> io::Result<()>
+    where
+        A: Agent,
+        F: FnMut() -> A + Send + 'static,
+    {
+        let subscription =
+            Subscription { name: name.to_owned(), subjects, sessions: None, capacity, overload: Overload::Wait };
         self.agents.push(spawn(bus, subscription, make)?);
         Ok(())
     }

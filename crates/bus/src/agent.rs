@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender, TryRecvError, bounded};
 use hone_protocol::Envelope;
 
+use crate::bus::Bus;
 use crate::inbox::Inbox;
-use crate::mailbox::{Bus, Subscription};
+use crate::subscriber::Subscription;
 
 /// The private half of an agent: its state and its behaviour. It is created on its own thread and never leaves it.
 pub trait Agent {
@@ -159,7 +160,7 @@ mod tests {
     use hone_protocol::{Nothing, Payload, SessionId, Stored, Subject};
 
     use super::*;
-    use crate::mailbox::Overload;
+    use crate::subscriber::Overload;
 
     /// Reports what happens to it. It panics at number 13, defers odd numbers until an even one came, and stops at
     /// nothing but the end.

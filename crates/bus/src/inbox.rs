@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, RecvError, Select};
 use hone_protocol::Envelope;
 
-use crate::mailbox::Mailbox;
+use crate::bus::Mailbox;
 
 /// An agent's messages. Those that come while it works can be deferred, so that it reads its mailbox, and learns of
 /// cancellations, while work waits.

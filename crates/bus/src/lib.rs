@@ -10,9 +10,14 @@
 //! to stop.
 
 mod agent;
+mod bus;
 mod inbox;
-mod mailbox;
+mod sessions;
+mod subscriber;
+mod subscribers;
 
 pub use agent::{Agent, AgentHandle, spawn};
+pub use bus::{Bus, Mailbox, Overloaded};
 pub use inbox::{Inbox, Wakeup};
-pub use mailbox::{Bus, Mailbox, MailboxState, Overload, Overloaded, SessionSet, Subscription};
+pub use sessions::SessionSet;
+pub use subscriber::{MailboxState, Overload, Subscription};

@@ -244,11 +244,10 @@ impl Rows {
 
 #[cfg(test)]
 mod tests {
-    use hone_agents::{MemoryParts, TeamParts};
+    use hone_agents::{Load, MemoryParts, TeamParts};
     use hone_memory::MemoryOptions;
     use hone_protocol::{
-        ComparedAnswer, Comparison, Critique, Envelope, FinishReason, JudgingMethod, Recall, RecallMode, Response,
-        SamplingOptions, SessionId, Timings,
+        ComparedAnswer, Comparison, Critique, Envelope, JudgingMethod, Recall, RecallMode, Response, SessionId,
     };
     use tempfile::TempDir;
 
@@ -284,17 +283,7 @@ mod tests {
     fn with_memory() -> (TempDir, MemoryStore, Stack) {
         let folder = tempfile::tempdir().unwrap();
         let store = MemoryStore::open(folder.path(), MemoryOptions::default()).unwrap();
-        let response = Response {
-            query: "why?".into(),
-            answer: "so".into(),
-            thinking: String::new(),
-            tool_calls: Vec::new(),
-            is_raw: false,
-            model: "m".into(),
-            sampling: SamplingOptions::default(),
-            finish_reason: Some(FinishReason::Stop),
-            timings: Timings::default(),
-        };
+        let response = Response::new("why?", "so", "m");
         store.remember(Engram::new(A, SESSION, &response), None).unwrap();
         let b = Engram { correlation_id: A, respondent_id: RespondentId::B, ..Engram::new(B, SESSION, &response) };
         store.remember(b, None).unwrap();
@@ -302,7 +291,7 @@ mod tests {
         let memory = MemoryParts { store: store.clone(), embedder: None, settings, grades_due: false };
         let generator = saying(&[]);
         let (respondent_b, judge, memory, works_off_backlog) = (None, None, Some(memory), false);
-        let parts = TeamParts { generator, respondent_b, judge, memory, works_off_backlog, most_answers: 1 };
+        let parts = TeamParts { generator, respondent_b, judge, memory, works_off_backlog, load: Load::PERSON };
         (folder, store, Stack::start(parts).unwrap())
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crossbeam_channel::{Sender, bounded};
-use hone_agents::{Asker, TeamParts};
+use hone_agents::{Asker, Load, TeamParts};
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{FinishReason, GenerateError, Prompt, QueryId, Timings};
 
@@ -18,8 +18,8 @@ use crate::terminal::interrupt::Interrupt;
 pub(crate) fn stack(generator: &Arc<Scripted>) -> Stack {
     let generator = generator.clone();
     let (respondent_b, judge, memory, works_off_backlog) = (None, None, None, false);
-    let most_answers = 1;
-    Stack::start(TeamParts { generator, respondent_b, judge, memory, works_off_backlog, most_answers }).unwrap()
+    let load = Load::PERSON;
+    Stack::start(TeamParts { generator, respondent_b, judge, memory, works_off_backlog, load }).unwrap()
 }
 
 /// The agents with a scripted model, and a line to them.

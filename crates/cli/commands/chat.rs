@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use crossbeam_channel::RecvTimeoutError;
-use hone_agents::Exchange;
+use hone_agents::{Exchange, Load};
 use hone_memory::MemoryStore;
 use hone_protocol::{Comparison, FinishReason, Grade, RespondentId, Timings};
 use serde::Serialize;
@@ -151,7 +151,7 @@ fn options(
         grades_due: chat.grade,
         works_off_backlog: !is_one_shot && chat.grade_due,
         keeps_prefix,
-        most_answers: 1,
+        load: Load::PERSON,
     })
 }
 

@@ -245,8 +245,9 @@ fn judge_memory(memory: &Memory, findings: &mut Findings) {
     }
     if memory.without_vector > 0 {
         let Memory { without_vector, embedder, .. } = memory;
-        let what =
-            format!("{without_vector} answers have no vector of {embedder} and cannot be found by semantic search");
+        let what = format!(
+            "{without_vector} answers and facts have no vector of {embedder} and cannot be found by their meaning"
+        );
         findings.remarks.push(format!("{what}: `hone memory search` computes them, or a chat while it is idle"));
     }
 }
@@ -302,10 +303,15 @@ fn rows(facts: &Facts) -> Vec<Vec<String>> {
 
 fn remembered(memory: &Memory) -> String {
     let Memory { answers, without_vector, .. } = memory;
+    let facts = match memory.facts {
+        0 => String::new(),
+        1 => " and 1 fact".to_string(),
+        facts => format!(" and {facts} facts"),
+    };
     match (&memory.problem, without_vector) {
         (Some(_), _) => "cannot be read".to_string(),
-        (None, 0) => format!("{answers} answers"),
-        (None, _) => format!("{answers} answers, {without_vector} of them without a vector"),
+        (None, 0) => format!("{answers} answers{facts}"),
+        (None, _) => format!("{answers} answers{facts}, {without_vector} of them without a vector"),
     }
 }
 
@@ -428,10 +434,11 @@ mod tests {
         let stopped = |facts: &mut Facts| facts.remembered.problem = Some("its owner is stopped".to_string());
         check(stopped, &["its owner is stopped"], &[]);
         let lacking = |facts: &mut Facts| {
-            facts.remembered = Memory { answers: 3, without_vector: 2, embedder: "e".to_string(), problem: None };
-            assert_eq!(remembered(&facts.remembered), "3 answers, 2 of them without a vector");
+            facts.remembered =
+                Memory { answers: 3, facts: 1, without_vector: 2, embedder: "e".to_string(), problem: None };
+            assert_eq!(remembered(&facts.remembered), "3 answers and 1 fact, 2 of them without a vector");
         };
-        let remark = "2 answers have no vector of e and cannot be found by semantic search: `hone memory search` \
+        let remark = "2 answers and facts have no vector of e and cannot be found by their meaning: `hone memory search` \
                       computes them, or a chat while it is idle";
         check(lacking, &[], &[remark]);
     }

@@ -7,10 +7,11 @@ use std::io::{BufRead, BufReader};
 
 use anyhow::Context;
 use hone_models::Role;
+use hone_protocol::Message;
 use hone_quality::examination::Marks;
 use hone_quality::{Auc, Features, LIKELIHOOD, Likelihood, Rubric, features_of};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::app::App;
 use crate::arguments::{JudgeArguments, JudgeCommand, JudgeExamArguments, JudgeFeaturesArguments, JudgeListArguments};
@@ -192,7 +193,11 @@ fn features(app: &App, arguments: &JudgeFeaturesArguments) -> anyhow::Result<Out
             serde_json::from_str(&line.with_context(failure)?).map_err(|_| wrong("is not a JSON object"))?;
         let text =
             |name: &str| object.get(name).and_then(Value::as_str).ok_or_else(|| wrong(&format!("has no {name:?}")));
-        let Features { named: features, state } = features_of(&*generator, model, text("query")?, text("answer")?)?;
+        let history = object.get("history").cloned().unwrap_or_else(|| json!([]));
+        let history: Vec<Message> =
+            serde_json::from_value(history).map_err(|_| wrong("has a \"history\" that is no list of messages"))?;
+        let (query, answer) = (text("query")?, text("answer")?);
+        let Features { named: features, state } = features_of(&*generator, model, &history, query, answer)?;
         let features: Map<String, Value> =
             features.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
         object.insert("features".to_owned(), features.into());

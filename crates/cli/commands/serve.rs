@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use hone_agents::Expected;
+use hone_agents::{Expected, Load};
 use hone_protocol::hexadecimal;
 use hone_server::{ConversationsOf, KeyHash, ServedMemory, Server, ServerParts, ServerSettings};
 use tokio::sync::watch;
@@ -48,7 +48,7 @@ pub(crate) fn run(app: &App, arguments: &ServeArguments) -> anyhow::Result<Outco
         grades_due: app.config.chat.grade && !arguments.no_grade,
         works_off_backlog: app.config.chat.grade_due && !arguments.no_grade,
         keeps_prefix: false,
-        most_answers: settings.most_answers,
+        load: Load { most_answers: settings.most_answers, most_questions: settings.most_questions },
     })?;
     let _lending = engine.lend(app.data_folder(), app.engine_settings());
     let parts = ServerParts {

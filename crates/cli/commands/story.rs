@@ -1,6 +1,7 @@
 //! `hone story run`: runs stories, each with all agents and a fresh memory.
 
 use anyhow::Context;
+use hone_agents::Load;
 
 use crate::app::{App, StackOptions};
 use crate::arguments::{StoryArguments, StoryCommand, StoryRunArguments};
@@ -46,7 +47,7 @@ fn play_alone(app: &App, story: &Story) -> anyhow::Result<Report> {
         grades_due: false,
         works_off_backlog: false,
         keeps_prefix: false,
-        most_answers: 1,
+        load: Load::PERSON,
     };
     Ok(play(story, app.stack(options)?, &app.config))
 }

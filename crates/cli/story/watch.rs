@@ -169,8 +169,7 @@ fn faults(fields: &super::script::Fields, object: &Value, known: &Value) -> Vec<
 #[cfg(test)]
 mod tests {
     use hone_protocol::{
-        Comparison, Critique, FinishReason, Grade, Judging, Payload, Preference, Response, SamplingOptions, SessionId,
-        Timings,
+        Comparison, Critique, Grade, Judging, Payload, Preference, Response, SamplingOptions, SessionId,
     };
     use serde_json::json;
 
@@ -187,15 +186,8 @@ mod tests {
 
     fn answered(temperature: f32) -> Payload {
         Payload::ResponseGeneration(Response {
-            query: "What is the boiling point of water at sea level?".into(),
-            answer: "100 °C.".into(),
-            thinking: String::new(),
-            tool_calls: Vec::new(),
-            is_raw: false,
-            model: "m".into(),
             sampling: SamplingOptions { temperature, ..SamplingOptions::default() },
-            finish_reason: Some(FinishReason::Stop),
-            timings: Timings::default(),
+            ..Response::new("What is the boiling point of water at sea level?", "100 °C.", "m")
         })
     }
 

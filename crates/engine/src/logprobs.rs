@@ -1,12 +1,11 @@
 //! Log-probabilities: natural logarithms of the softmax of a model's own logits.
 
-use crate::sampler::argmax;
+use crate::sampler::{argmax, sum_of_exponentials};
 
 /// Logarithm of the sum of the exponentials, computed without overflow.
 pub fn log_sum_exp(logits: &[f32]) -> f32 {
     let largest = logits.get(argmax(logits) as usize).copied().unwrap_or(f32::NEG_INFINITY);
-    let sum: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();
-    largest + sum.ln() as f32
+    largest + sum_of_exponentials(logits, largest).ln()
 }
 
 /// Ids of the `count` largest logits, largest first, lower ids first among equals.

@@ -215,7 +215,7 @@ fn softmax(candidates: &mut [Candidate], largest: f32, temperature: f32) {
 }
 
 /// The sum of `exp(logit - largest)` over all logits, several at a time.
-fn sum_of_exponentials(logits: &[f32], largest: f32) -> f32 {
+pub(crate) fn sum_of_exponentials(logits: &[f32], largest: f32) -> f32 {
     let mut sums = [0.0; 16];
     let chunks = logits.chunks_exact(sums.len());
     let rest: f32 = chunks.remainder().iter().map(|logit| exponential(logit - largest)).sum();

@@ -14,7 +14,7 @@ use hone_memory::{
 };
 use hone_protocol::{
     AnswerOptions, Critique, Envelope, Grade, Payload, Query, QueryId, RespondentId, Response, SamplingOptions,
-    Timestamp, Timings,
+    Timestamp,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -42,17 +42,7 @@ fn events_of(engram: &Engram) -> [Envelope; 3] {
         stop: Vec::new(),
         options: AnswerOptions::default(),
     };
-    let response = Response {
-        query: query.clone(),
-        answer: answer.clone(),
-        thinking: String::new(),
-        tool_calls: Vec::new(),
-        is_raw: false,
-        model,
-        sampling: SamplingOptions::default(),
-        finish_reason: None,
-        timings: Timings::default(),
-    };
+    let response = Response { finish_reason: None, ..Response::new(query.clone(), answer.clone(), model) };
     let critique = Critique { query, answer, grade: engram.grade.clone().unwrap() };
     [Payload::QueryReceived(received), Payload::ResponseGeneration(response), Payload::CritiqueResult(critique)].map(
         |payload| {

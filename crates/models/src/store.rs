@@ -222,7 +222,7 @@ impl Store {
             }
         }
         let failed = |error| io_error(&self.folder, error);
-        let freed = size_of_folder(removal.path()).map_err(failed)?;
+        let freed = bytes_only_in(removal.path()).map_err(failed)?;
         removal.folder.close().map_err(failed)?;
         Ok(freed)
     }
@@ -436,12 +436,33 @@ fn folders(folder: &Path) -> Result<Vec<String>, StoreError> {
     Ok(names)
 }
 
+/// The bytes of a folder's files.
 fn size_of_folder(folder: &Path) -> io::Result<u64> {
-    let mut size = 0;
+    sum_of_files(folder, &fs::Metadata::len)
+}
+
+/// The bytes that are freed when a folder is removed: those of copies of a model stay with the others.
+fn bytes_only_in(folder: &Path) -> io::Result<u64> {
+    sum_of_files(folder, &|file| if is_linked_elsewhere(file) { 0 } else { file.len() })
+}
+
+fn sum_of_files(folder: &Path, bytes: &dyn Fn(&fs::Metadata) -> u64) -> io::Result<u64> {
+    let mut sum = 0;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let metadata = entry.metadata()?;
-        size += if metadata.is_dir() { size_of_folder(&entry.path())? } else { metadata.len() };
+        sum += if metadata.is_dir() { sum_of_files(&entry.path(), bytes)? } else { bytes(&metadata) };
     }
-    Ok(size)
+    Ok(sum)
+}
+
+#[cfg(unix)]
+fn is_linked_elsewhere(metadata: &fs::Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::nlink(metadata) > 1
+}
+
+/// Rust does not tell it there.
+#[cfg(not(unix))]
+fn is_linked_elsewhere(_: &fs::Metadata) -> bool {
+    false
 }

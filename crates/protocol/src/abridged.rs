@@ -68,6 +68,7 @@ fn abridged_response(response: &Response) -> Response {
         is_raw: response.is_raw,
         model: beginning(&response.model),
         sampling: abridged_sampling(&response.sampling),
+        logprobs: Vec::new(),
         finish_reason: response.finish_reason,
         timings: response.timings,
     }
@@ -129,7 +130,6 @@ fn beginning(text: &str) -> String {
 mod tests {
     use crate::chat::{Message, Role};
     use crate::envelope::RecallMode;
-    use crate::generate::Timings;
     use crate::ids::{QueryId, SessionId};
     use crate::verdict::JudgingMethod;
 
@@ -153,15 +153,10 @@ mod tests {
             is_fact: false,
         };
         let response = Response {
-            query: text(),
-            answer: text(),
             thinking: text(),
             tool_calls: vec![ToolCall { name: text(), arguments: serde_json::json!({"place": text()}) }],
-            is_raw: false,
-            model: text(),
             sampling: sampling.clone(),
-            finish_reason: None,
-            timings: Timings::default(),
+            ..Response::new(text(), text(), text())
         };
         let id = QueryId::from_bits(1);
         [

@@ -308,6 +308,10 @@ pub struct Response {
     pub model: String,
     /// How it chose tokens.
     pub sampling: SamplingOptions,
+    /// The natural log-probability of each of the answer's tokens, as the model gave it, for a judge that looks at them; empty
+    /// where none does. They are not kept in the event log.
+    #[serde(skip)]
+    pub logprobs: Vec<f32>,
     /// Why the answer ended; `None` if it was cancelled.
     pub finish_reason: Option<FinishReason>,
     /// What it cost.
@@ -315,6 +319,22 @@ pub struct Response {
 }
 
 impl Response {
+    /// An answer that the model has ended, in text alone and with default sampling.
+    pub fn new(query: impl Into<String>, answer: impl Into<String>, model: impl Into<String>) -> Self {
+        Response {
+            query: query.into(),
+            answer: answer.into(),
+            thinking: String::new(),
+            tool_calls: Vec::new(),
+            is_raw: false,
+            model: model.into(),
+            sampling: SamplingOptions::default(),
+            logprobs: Vec::new(),
+            finish_reason: Some(FinishReason::Stop),
+            timings: Timings::default(),
+        }
+    }
+
     /// Why it is not worth a verdict; `None` where it is.
     pub fn why_not_judged(&self) -> Option<&'static str> {
         match self.finish_reason {

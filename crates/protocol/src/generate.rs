@@ -334,7 +334,7 @@ pub struct TokenLogprob {
 }
 
 /// The log-probabilities at one position of the answer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TokenLogprobs {
     /// The token that was chosen.
     pub id: u32,

@@ -4,6 +4,7 @@ use crossbeam_channel::{Receiver, RecvError, Select, bounded};
 use hone_protocol::{Completion, GenerationEvent};
 
 use crate::attempt::Attempt;
+use crate::author::Author;
 use crate::judge::Judge;
 use crate::likelihood::{Evidence, Opinion};
 use crate::request::{Progress, Request};
@@ -12,15 +13,14 @@ use crate::suspicion::Examined;
 use crate::task::{Shown, Task, Verdict, without_verdict};
 
 impl Judge {
-    /// Starts to judge answers. The model `answered_by`, which gave the first of them, stands in for a judge that
-    /// cannot be loaded. Returns at once.
-    pub fn start<T: Task>(&self, task: T, answered_by: &str) -> JudgeRun<T> {
-        JudgeRun::start(self.clone(), task, answered_by)
+    /// Starts to judge answers. The author's model stands in for a judge that cannot be loaded. Returns at once.
+    pub fn start<T: Task>(&self, task: T, author: impl Into<Author>) -> JudgeRun<T> {
+        JudgeRun::start(self.clone(), task, author.into())
     }
 
     /// Judges answers and waits for the verdict.
-    pub fn judge<T: Task>(&self, task: T, answered_by: &str) -> T::Verdict {
-        self.start(task, answered_by).wait()
+    pub fn judge<T: Task>(&self, task: T, author: impl Into<Author>) -> T::Verdict {
+        self.start(task, author).wait()
     }
 }
 
@@ -31,6 +31,7 @@ impl Judge {
 pub struct JudgeRun<T> {
     judge: Judge,
     task: T,
+    author: Author,
     examined: Vec<Examined>,
     attempt: Attempt,
     shown: Shown,
@@ -49,7 +50,8 @@ struct Refusal {
 }
 
 impl<T: Task> JudgeRun<T> {
-    fn start(judge: Judge, task: T, answered_by: &str) -> JudgeRun<T> {
+    fn start(judge: Judge, task: T, author: Author) -> JudgeRun<T> {
+        let answered_by = author.model.as_str();
         let leaves_out = judge.settings().leave_out_suspicious;
         let answers = task.answers().into_iter();
         let examined: Vec<Examined> = answers.map(|answer| Examined::of(task.query(), answer, leaves_out)).collect();
@@ -59,9 +61,9 @@ impl<T: Task> JudgeRun<T> {
         let refusal = judge.refusal(answered_by).map(|reason| Refusal { reason, closed: bounded(0).1 });
         let (shown, mut requests) = (shown(&judge, &task, &examined, &attempt), Vec::new());
         if refusal.is_none() {
-            requests = ask(&judge, &task, &shown, &attempt);
+            requests = ask(&judge, &task, &author, &shown, &attempt);
         }
-        JudgeRun { judge, task, examined, attempt, shown, requests, refusal }
+        JudgeRun { judge, task, author, examined, attempt, shown, requests, refusal }
     }
 
     /// The event channels, each with its number. They may change with every [`take`](JudgeRun::take), so get them again
@@ -126,7 +128,7 @@ impl<T: Task> JudgeRun<T> {
             self.judge = self.judge.clone().standing_in();
         }
         self.shown = shown(&self.judge, &self.task, &self.examined, &self.attempt);
-        self.requests = ask(&self.judge, &self.task, &self.shown, &self.attempt);
+        self.requests = ask(&self.judge, &self.task, &self.author, &self.shown, &self.attempt);
     }
 
     fn conclude(&self) -> Option<T::Verdict> {
@@ -179,16 +181,23 @@ fn shown<T: Task>(judge: &Judge, task: &T, examined: &[Examined], attempt: &Atte
     }
 }
 
-fn ask<T: Task>(judge: &Judge, task: &T, shown: &Shown, attempt: &Attempt) -> Vec<Request> {
+fn ask<T: Task>(judge: &Judge, task: &T, author: &Author, shown: &Shown, attempt: &Attempt) -> Vec<Request> {
     match &attempt.likelihood {
         None => {
             let requests = task.requests(judge, shown).into_iter();
             requests.map(|(prompt, form)| judge.ask(&attempt.model, prompt, form, attempt.can_be_shortened())).collect()
         }
         Some(judging) => {
-            let (answers, fit) = (task.answers().into_iter(), judge.fit(judging, attempt.answered_by()));
-            let requests = answers.flat_map(|answer| fit.requests(&judging.name, task.query(), answer));
-            requests.map(|request| judge.ask_for_likelihood(request)).collect()
+            let fit = judge.fit(judging, attempt.answered_by());
+            let is_enough = judge.is_own(judging, attempt.answered_by()) && fit.needs_only_own_logprobs();
+            let requests = |(index, answer)| match author.logprobs_of(index).filter(|_| is_enough) {
+                Some(logprobs) => vec![Request::known(logprobs)],
+                None => {
+                    let requests = fit.requests(&judging.name, task.query(), answer).into_iter();
+                    requests.map(|request| judge.ask_for_likelihood(request)).collect()
+                }
+            };
+            task.answers().into_iter().enumerate().flat_map(requests).collect()
         }
     }
 }

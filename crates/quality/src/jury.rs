@@ -7,6 +7,7 @@
 use crossbeam_channel::{Receiver, RecvError};
 use hone_protocol::{GenerationEvent, Juror, Lane};
 
+use crate::author::Author;
 use crate::joint::{JointVerdict, Limits, joint_failure, verdict_of, votes};
 use crate::judge::Judge;
 use crate::judge_run::JudgeRun;
@@ -90,19 +91,25 @@ impl Jury {
         Some(joint_failure(&reasons))
     }
 
-    /// Starts to judge answers, the first of which the model `answered_by` gave. Returns at once.
-    pub fn start<T: Task<Verdict: JointVerdict> + Clone>(&self, task: T, answered_by: &str) -> JuryRun<T> {
+    /// Whether a judge may look at how likely the model `answered_by` found each token of its answers.
+    pub fn wants_logprobs_of(&self, answered_by: &str) -> bool {
+        self.judges().any(|judge| judge.wants_logprobs_of(answered_by))
+    }
+
+    /// Starts to judge answers of this author. Returns at once.
+    pub fn start<T: Task<Verdict: JointVerdict> + Clone>(&self, task: T, author: impl Into<Author>) -> JuryRun<T> {
+        let author = author.into();
         if self.is_single() {
-            return JuryRun { run: self.first.start(task, answered_by), poll: None };
+            return JuryRun { run: self.first.start(task, author), poll: None };
         }
-        let run = self.first.start(task.clone(), answered_by);
-        let poll = Poll { jury: self.clone(), task, answered_by: answered_by.to_owned(), members: Vec::new() };
+        let run = self.first.start(task.clone(), author.clone());
+        let poll = Poll { jury: self.clone(), task, author, members: Vec::new() };
         JuryRun { run, poll: Some(poll) }
     }
 
     /// Judges answers and waits for the verdict.
-    pub fn judge<T: Task<Verdict: JointVerdict> + Clone>(&self, task: T, answered_by: &str) -> T::Verdict {
-        let mut run = self.start(task, answered_by);
+    pub fn judge<T: Task<Verdict: JointVerdict> + Clone>(&self, task: T, author: impl Into<Author>) -> T::Verdict {
+        let mut run = self.start(task, author);
         loop {
             let (channel, event) = run.run.next_event();
             if let Some(verdict) = run.take(channel, event) {
@@ -132,7 +139,7 @@ pub struct JuryRun<T: Task> {
 struct Poll<T: Task> {
     jury: Jury,
     task: T,
-    answered_by: String,
+    author: Author,
     members: Vec<Juror<T::Verdict>>,
 }
 
@@ -150,7 +157,7 @@ impl<T: Task<Verdict: JointVerdict> + Clone> JuryRun<T> {
         poll.hear(verdict);
         match poll.next_judge() {
             Some(judge) => {
-                self.run = judge.start(poll.task.clone(), &poll.answered_by);
+                self.run = judge.start(poll.task.clone(), poll.author.clone());
                 None
             }
             None => Some(poll.verdict()),

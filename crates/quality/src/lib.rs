@@ -12,6 +12,7 @@
 pub mod agreement;
 mod attempt;
 mod auc;
+mod author;
 pub mod calibration;
 mod comparing;
 pub mod examination;
@@ -42,6 +43,7 @@ mod task;
 mod verdict;
 
 pub use auc::{Auc, area_under_curve};
+pub use author::Author;
 pub use comparing::CompareTask;
 pub use fence::FenceKey;
 pub use grading::GradeTask;

@@ -143,18 +143,25 @@ pub struct Features {
     pub state: Vec<f64>,
 }
 
-/// The features of an answer with the log-probabilities of `model`.
+/// The features of an answer with the log-probabilities of `model`. Those after the question are after `history`, too.
 ///
 /// # Errors
 /// When the model cannot be asked.
 pub fn features_of(
     generator: &dyn Generate,
     model: &str,
+    history: &[Message],
     query: &str,
     answer: &str,
 ) -> Result<Features, GenerateError> {
-    let ask = |question, state| Generation::start(generator, request(model, question, answer, true, state)).complete();
-    let (after, alone) = (ask(query, true)?, ask(NO_QUESTION, false)?);
+    let ask = |history: &[Message], question, state| {
+        let mut request = request(model, question, answer, true, state);
+        if let Prompt::Chat(messages) = &mut request.prompt {
+            messages.splice(..0, history.iter().cloned());
+        }
+        Generation::start(generator, request).complete()
+    };
+    let (after, alone) = (ask(history, query, true)?, ask(&[], NO_QUESTION, false)?);
     let is_suspicious = suspicion(query, answer).is_some();
     let said = [&after, &alone];
     let evidence = Evidence::of(query, answer, is_suspicious, &said);
@@ -170,6 +177,12 @@ impl Fit {
         let wants_likeliest = self.features.contains_key(features::LIKELIEST_SHARE);
         let requests = questions.into_iter().flatten().zip([self.reading.is_some(), false]);
         requests.map(|(question, state)| request(model, question, answer, wants_likeliest, state)).collect()
+    }
+
+    /// Whether the log-probabilities of the answer's tokens after the question, and the texts, are all that it looks at.
+    pub(crate) fn needs_only_own_logprobs(&self) -> bool {
+        let needs_more = |name: &str| name == features::LIKELIEST_SHARE || features::COMPARING.contains(&name);
+        self.reading.is_none() && !self.features.keys().any(|name| needs_more(name))
     }
 
     /// What it thinks of an answer.

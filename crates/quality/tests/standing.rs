@@ -7,7 +7,7 @@ mod support;
 
 use hone_protocol::scripted::Script;
 use hone_protocol::{GenerateError, GenerateRequest, JudgingMethod, TokenLogprob, TokenLogprobs};
-use hone_quality::{CompareTask, Fallback, GradeTask, Judge, LIKELIHOOD, Standing, Standings};
+use hone_quality::{Author, CompareTask, Fallback, GradeTask, Judge, LIKELIHOOD, Standing, Standings};
 use support::{ANSWERER, settings};
 
 /// Finds answers with the word "right" likely, and says 2 if it is asked.
@@ -46,6 +46,27 @@ fn judge_with_bar(least_auc: f64, model: &str, fallback: Fallback, standings: St
     let (judge, _) = hone_quality::scripted::judge(settings(change), respond);
     judge.set_standings(standings);
     judge
+}
+
+#[test]
+fn an_answer_whose_likelihood_is_known_needs_no_request() {
+    for (model, n_asked) in [(LIKELIHOOD, 0), ("missing", 1)] {
+        let change = |settings: &mut hone_quality::CriticSettings| {
+            settings.model = model.to_owned();
+            settings.fallback = Fallback::Likelihood;
+        };
+        let (judge, scripted) = hone_quality::scripted::judge(settings(change), respond);
+        let author = Author { model: ANSWERER.to_owned(), logprobs: vec![vec![-0.1; 6]] };
+        let known = judge.judge(task("That is right."), author);
+        assert_eq!(scripted.requests().len(), n_asked, "only the missing judge is asked");
+        let read = judge.judge(task("That is right."), ANSWERER);
+        assert_eq!((known.expected_score, &known.feedback), (read.expected_score, &read.feedback));
+        assert_eq!((known.judging.tokens, known.judging.self_graded), (0, true));
+        let unlikely = Author { model: "another:7b".to_owned(), logprobs: vec![vec![-9.0; 6]] };
+        let n_asked = scripted.requests().len();
+        judge.judge(task("That is right."), unlikely);
+        assert!(scripted.requests().len() > n_asked, "what another model found likely says nothing");
+    }
 }
 
 fn task(answer: &str) -> GradeTask {

@@ -54,7 +54,7 @@ use hone_bus::Bus;
 use hone_memory::MemoryStore;
 use hone_protocol::{Generate, OwnerId, SamplingOptions};
 use serde_json::Value;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 
@@ -312,6 +312,9 @@ fn failed(error: impl std::error::Error) -> ApiError {
     ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
+/// How many clients may wait to be accepted; the system may allow fewer.
+const BACKLOG: u32 = 4096;
+
 /// A server that listens.
 pub struct Server {
     main: Port,
@@ -327,11 +330,21 @@ struct Port {
 }
 
 impl Port {
-    async fn bind(address: SocketAddr) -> std::io::Result<Port> {
-        let listener = TcpListener::bind(address).await?;
+    fn bind(address: SocketAddr) -> std::io::Result<Port> {
+        let listener = listen(address)?;
         let address = listener.local_addr()?;
         Ok(Port { listener, address })
     }
+}
+
+/// Listens with a queue that holds all who come at once: a client that finds it full waits a second before it tries again.
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // On Windows it would let another program take the address.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 impl Server {
@@ -345,9 +358,9 @@ impl Server {
                 std::io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
             }
         };
-        let main = Port::bind(settings.listen).await.map_err(named(settings.listen))?;
+        let main = Port::bind(settings.listen).map_err(named(settings.listen))?;
         let compat = match settings.compat_address() {
-            Some(address) => Some(Port::bind(address).await.map_err(named(address))?),
+            Some(address) => Some(Port::bind(address).map_err(named(address))?),
             None => None,
         };
         Ok(Server { main, compat, shared: Arc::new(Shared::new(settings, parts)) })

@@ -223,22 +223,12 @@ pub(crate) async fn count(State(shared): State<Arc<Shared>>, request: Request, n
 
 #[cfg(test)]
 mod tests {
-    use hone_protocol::{FinishReason, GenerateError, Grade, Judging, SamplingOptions};
+    use hone_protocol::{FinishReason, GenerateError, Grade, Judging};
 
     use super::*;
 
     fn answer(finish_reason: Option<FinishReason>, timings: Timings) -> Payload {
-        Payload::ResponseGeneration(Response {
-            query: "why?".to_owned(),
-            answer: "because".to_owned(),
-            thinking: String::new(),
-            tool_calls: Vec::new(),
-            is_raw: false,
-            model: "m".to_owned(),
-            sampling: SamplingOptions::default(),
-            finish_reason,
-            timings,
-        })
+        Payload::ResponseGeneration(Response { finish_reason, timings, ..Response::new("why?", "because", "m") })
     }
 
     fn grade(score: Option<u8>) -> Payload {

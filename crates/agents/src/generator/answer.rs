@@ -17,6 +17,8 @@ pub(crate) struct Answer {
     pub(crate) thinking: String,
     /// The calls of the client's tools with which it ends.
     pub(crate) tool_calls: Vec<ToolCall>,
+    /// The log-probabilities of its tokens, if they were asked for and all that the model has said is the answer.
+    pub(crate) logprobs: Vec<f32>,
     pub(crate) timings: Timings,
 }
 
@@ -31,11 +33,19 @@ pub(crate) struct Round {
     separator: &'static str,
     /// The text of this round.
     text: String,
-    /// The log-probabilities of tokens whose text is not said yet.
+    /// The log-probabilities of tokens whose text is not said yet, for a client that wants them.
     logprobs: Vec<TokenLogprobs>,
+    logprobs_for: LogprobsFor,
     clock: Clock,
     /// Whether the model has produced output or ended, so that its prompt is known to have fitted.
     pub(crate) has_begun: bool,
+}
+
+/// Who wants the log-probabilities of an answer's tokens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogprobsFor {
+    pub(crate) client: bool,
+    pub(crate) judge: bool,
 }
 
 /// The meaning of an event for the round.
@@ -53,7 +63,13 @@ pub(crate) enum Step {
 
 impl Round {
     /// A round that has just been requested, following the answer so far.
-    pub(crate) fn new(generation: Generation, scanner: Option<CallScanner>, is_raw: bool, answer: &Answer) -> Round {
+    pub(crate) fn new(
+        generation: Generation,
+        scanner: Option<CallScanner>,
+        is_raw: bool,
+        logprobs_for: LogprobsFor,
+        answer: &Answer,
+    ) -> Round {
         let separator = if answer.text.is_empty() || answer.text.ends_with('\n') { "" } else { "\n\n" };
         Round {
             generation,
@@ -62,6 +78,7 @@ impl Round {
             separator,
             text: String::new(),
             logprobs: Vec::new(),
+            logprobs_for,
             clock: Clock::started(Instant::now()),
             has_begun: false,
         }
@@ -79,8 +96,8 @@ impl Round {
             GenerationEvent::Token { text, logprobs, .. } => {
                 self.has_begun = true;
                 // Only those of the answer are passed on.
-                if !self.splitter.as_ref().is_some_and(Splitter::is_inside) {
-                    self.logprobs.extend(logprobs);
+                if let Some(logprobs) = logprobs.filter(|_| !self.splitter.as_ref().is_some_and(Splitter::is_inside)) {
+                    self.take_logprobs(answer, logprobs);
                 }
                 let pieces = self.split(text);
                 let chunks = self.show(answer, pieces);
@@ -95,6 +112,15 @@ impl Round {
                 self.end(answer, chunks, reason)
             }
             GenerationEvent::Failed(error) => (Vec::new(), Step::Failed(error)),
+        }
+    }
+
+    fn take_logprobs(&mut self, answer: &mut Answer, logprobs: TokenLogprobs) {
+        if self.logprobs_for.judge {
+            answer.logprobs.push(logprobs.logprob);
+        }
+        if self.logprobs_for.client {
+            self.logprobs.push(logprobs);
         }
     }
 

@@ -6,8 +6,7 @@ use hone_memory::{Due, Engram};
 use hone_protocol::prospect::{ALONE, CANCELLED, NO_VERDICT, SESSION_CLOSED, TOO_MANY};
 use hone_protocol::scripted::Script;
 use hone_protocol::{
-    Chunk, Envelope, FinishReason, GenerateError, GenerateRequest, Payload, Preference, QueryId, RespondentId,
-    Response, SamplingOptions, Subject, Timings,
+    Chunk, Envelope, GenerateError, GenerateRequest, Payload, Preference, QueryId, RespondentId, Response, Subject,
 };
 use hone_quality::{Standing, Standings};
 
@@ -180,17 +179,7 @@ fn a_judge_without_a_verdict_is_asked_twice() {
 
 /// An answer of this number, as if a generator had given it.
 fn answered(stage: &Stage, number: usize) -> Envelope {
-    let response = Response {
-        query: format!("hard {number}?"),
-        answer: "Yes.".to_owned(),
-        thinking: String::new(),
-        tool_calls: Vec::new(),
-        is_raw: false,
-        model: MODEL.to_owned(),
-        sampling: SamplingOptions::default(),
-        finish_reason: Some(FinishReason::Stop),
-        timings: Timings::default(),
-    };
+    let response = Response::new(format!("hard {number}?"), "Yes.", MODEL.to_owned());
     let id = QueryId::fresh();
     let envelope = Envelope::new("test", stage.session, Payload::ResponseGeneration(response));
     envelope.about(id, id, RespondentId::A)

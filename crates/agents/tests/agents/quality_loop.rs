@@ -1,16 +1,19 @@
 //! A question leads to an answer, an engram, a grade and a comparison.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use hone_agents::MemoryMode;
 use hone_memory::EventFilter;
 use hone_protocol::scripted::Script;
 use hone_protocol::{
-    FinishReason, GenerateError, GenerateRequest, Message, Payload, QueryId, Rating, RespondentId, Role, Subject,
+    Chunk, Envelope, FinishReason, GenerateError, GenerateRequest, Message, Payload, QueryId, Rating, RespondentId,
+    Role, Subject, TokenLogprobs,
 };
 
 use crate::stage::{
-    MODEL, Plan, count, critique_in, grades_of, is_comparison, messages_of, response_in, text_of, verdict,
+    MODEL, Plan, Stage, count, critique_in, grades_of, is_comparison, messages_of, response_in, text_of, verdict,
 };
 
 #[test]
@@ -35,6 +38,38 @@ fn an_answer_is_graded_and_the_score_stands_on_its_engram() {
     assert_eq!((engram.query.as_str(), engram.answer.as_str()), ("When does water boil?", "At 100 °C."));
     assert_eq!((engram.session_id, engram.model.as_str()), (stage.session, MODEL));
     assert_eq!(engram.pairwise_winner, None);
+}
+
+/// An answer of two tokens, with their log-probabilities if they are wanted or the answer is given.
+fn with_logprobs(request: &GenerateRequest) -> Script {
+    let token = |logprob| TokenLogprobs { logprob, ..TokenLogprobs::default() };
+    let logprobs = if request.logprobs.is_wanted() { vec![token(-0.25), token(-0.5)] } else { Vec::new() };
+    Script { logprobs, ..Script::saying(&["At ", "100 °C."]) }
+}
+
+fn graded_by_likelihood(mode: MemoryMode) -> Stage {
+    let mut plan = Plan::answering(with_logprobs).judged_by(with_logprobs).recalling(mode);
+    plan.by_likelihood = true;
+    plan.start()
+}
+
+#[test]
+fn how_likely_a_model_found_its_answer_is_asked_once() {
+    let mut stage = graded_by_likelihood(MemoryMode::Off);
+    let history = || vec![Message::new(Role::User, "Hello."), Message::new(Role::Assistant, "Hello.")];
+    let questions = [Vec::new(), history()].map(|history| stage.ask_after("When does water boil?", history));
+    let known = questions.map(|id| critique_in(&stage.wait_about(id, Subject::CritiqueResult)).grade.clone());
+    assert!(stage.judge.as_ref().unwrap().requests().is_empty(), "the model has said it with its answers");
+    let is_chunk = |envelope: &&Arc<Envelope>| matches!(&envelope.payload, Payload::ResponseChunk(Chunk::Logprobs(_)));
+    assert_eq!(stage.stop().iter().filter(is_chunk).count(), 0, "a client that has not asked for them gets none");
+
+    // A model with tools may find an answer likely for other reasons.
+    let mut stage = graded_by_likelihood(MemoryMode::Tool);
+    let id = stage.ask("When does water boil?");
+    let read = critique_in(&stage.wait_about(id, Subject::CritiqueResult)).grade.clone();
+    assert_eq!(stage.judge.as_ref().unwrap().requests().len(), 1);
+    assert!(read.score.is_some());
+    assert!(known.iter().all(|known| known.expected_score == read.expected_score), "{known:?} {read:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use hone_memory::{Engram, Filters};
 use hone_protocol::scripted::Script;
 use hone_protocol::{
     FinishReason, GenerateError, GenerateRequest, Message, OwnerId, Payload, QueryId, Recall, RecallMode, Response,
-    Role, SamplingOptions, SessionId, Subject, Timings, ToolCall,
+    Role, SessionId, Subject, Timings, ToolCall,
 };
 use serde_json::json;
 
@@ -95,17 +95,7 @@ fn what_one_owner_said_another_does_not_recall() {
 #[test]
 fn what_was_written_without_an_embedder_is_recalled_later() {
     let before = Plan::answering(without_tools).start();
-    let told = Response {
-        query: "My cat is called Mia.".to_owned(),
-        answer: "I shall remember it.".to_owned(),
-        thinking: String::new(),
-        tool_calls: Vec::new(),
-        is_raw: false,
-        model: MODEL.to_owned(),
-        sampling: SamplingOptions::default(),
-        finish_reason: Some(FinishReason::Stop),
-        timings: Timings::default(),
-    };
+    let told = Response::new("My cat is called Mia.", "I shall remember it.", MODEL.to_owned());
     before.store.remember(Engram::new(QueryId::fresh(), SessionId::fresh(), &told), None).unwrap();
     let mut stage = Plan::answering(without_tools).recalling(MemoryMode::Auto).start_in(before.leave_folder());
     let begin = Instant::now();
@@ -310,17 +300,7 @@ fn what_a_person_states_is_recalled_as_they_said_it() {
 #[test]
 fn questions_of_an_earlier_version_are_searched_for_facts() {
     let before = Plan::answering(without_tools).start();
-    let told = Response {
-        query: "My cat is called Mia, is that so?".to_owned(),
-        answer: "It is.".to_owned(),
-        thinking: String::new(),
-        tool_calls: Vec::new(),
-        is_raw: false,
-        model: MODEL.to_owned(),
-        sampling: SamplingOptions::default(),
-        finish_reason: Some(FinishReason::Stop),
-        timings: Timings::default(),
-    };
+    let told = Response::new("My cat is called Mia, is that so?", "It is.", MODEL.to_owned());
     let id = QueryId::fresh();
     before.store.remember(Engram::new(id, SessionId::fresh(), &told), None).unwrap();
     let mut plan = Plan::answering(without_tools);

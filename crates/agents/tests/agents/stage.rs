@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hone_agents::{MemoryMode, MemoryParts, MemorySettings, RespondentB, Team, TeamParts};
+use hone_agents::{Load, MemoryMode, MemoryParts, MemorySettings, RespondentB, Team, TeamParts};
 use hone_bus::{Bus, Mailbox, Overload, Subscription};
 use hone_memory::{Engram, MemoryOptions, MemoryStore};
 use hone_protocol::scripted::{Script, Scripted};
@@ -12,11 +12,12 @@ use hone_protocol::{
     AnswerOptions, Chunk, Critique, Embed, EmbedError, Envelope, Feedback, GenerateRequest, Message, Nothing, OwnerId,
     Payload, Prompt, Query, QueryId, Rating, RespondentId, Response, SamplingOptions, SessionId, Subject, TextLength,
 };
-use hone_quality::{CriticSettings, Fallback, Judge, Jury, scripted};
+use hone_quality::{CriticSettings, Fallback, Judge, Jury, LIKELIHOOD, scripted};
 use tempfile::TempDir;
 
 /// The model of respondent A, and of the questions.
-pub(crate) const MODEL: &str = "answerer:1b";
+/// One whose answers the likelihood judge knows.
+pub(crate) const MODEL: &str = "smollm2:135m";
 
 /// How long a test waits for an expected event: far longer than it takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -56,6 +57,8 @@ fn vector_of(text: &str) -> Vec<f32> {
 pub(crate) struct Plan {
     pub(crate) generator: Scripted,
     pub(crate) judge: Option<Scripted>,
+    /// Whether answers are graded by how likely the model finds them; the judge is then asked for that.
+    pub(crate) by_likelihood: bool,
     pub(crate) grade_timeout: Duration,
     pub(crate) respondent_b: Option<RespondentB>,
     pub(crate) settings: MemorySettings,
@@ -74,6 +77,7 @@ impl Plan {
         Plan {
             generator: Scripted::new(respond),
             judge: Some(Scripted::new(|request| verdict(request, 4))),
+            by_likelihood: false,
             grade_timeout: PATIENCE,
             respondent_b: None,
             settings: memory_settings(MemoryMode::Off),
@@ -123,8 +127,11 @@ impl Plan {
             settings: self.settings,
             grades_due: self.grades_due,
         };
-        let critic =
+        let mut critic =
             CriticSettings { fallback: Fallback::None, grade_timeout: self.grade_timeout, ..CriticSettings::shipped() };
+        if self.by_likelihood {
+            critic.model = LIKELIHOOD.to_owned();
+        }
         let grader = judge.as_ref().map(|model| scripted::judge_over(Arc::clone(model) as _, critic));
         let parts = TeamParts {
             generator: Arc::clone(&generator) as _,
@@ -132,7 +139,7 @@ impl Plan {
             judge: grader.clone().map(Jury::from),
             memory: Some(memory),
             works_off_backlog: self.works_off_backlog,
-            most_answers: self.most_answers,
+            load: Load { most_answers: self.most_answers, ..Load::PERSON },
         };
         let team = Some(Team::start(&bus, parts).unwrap());
         Stage {

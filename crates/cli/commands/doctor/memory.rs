@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hone_memory::{MemoryError, MemoryOptions, MemoryStore, Whose};
+use hone_memory::{MemoryOptions, MemoryStore, Whose};
 use hone_models::data_folder;
 use serde::Serialize;
 
@@ -10,7 +10,9 @@ use serde::Serialize;
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Memory {
     pub(super) answers: u64,
-    /// Answers that cannot be found by their meaning.
+    /// What people have said of themselves, which is remembered by itself.
+    pub(super) facts: u64,
+    /// Answers and facts that cannot be found by their meaning.
     pub(super) without_vector: u64,
     /// The embedding model in use.
     pub(super) embedder: String,
@@ -30,12 +32,13 @@ impl Memory {
 
     fn count(self, folder: &Path) -> Memory {
         let options = MemoryOptions { embedding_model: self.embedder.clone(), ..MemoryOptions::default() };
-        let counted = MemoryStore::open(folder, options).and_then(|store| {
-            let statistics = store.statistics(Whose::Everyones)?;
-            Ok::<_, MemoryError>((statistics.all.engrams, statistics.without_vector(&self.embedder)))
-        });
-        match counted {
-            Ok((answers, without_vector)) => Memory { answers, without_vector, ..self },
+        match MemoryStore::open(folder, options).and_then(|store| store.statistics(Whose::Everyones)) {
+            Ok(statistics) => Memory {
+                answers: statistics.all.engrams,
+                facts: statistics.facts,
+                without_vector: statistics.without_vector(&self.embedder),
+                ..self
+            },
             Err(error) => Memory { problem: Some(error.to_string()), ..self },
         }
     }

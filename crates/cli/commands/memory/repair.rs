@@ -1,7 +1,7 @@
 //! `hone memory repair`: rebuilds a damaged memory and reports what could be saved.
 
 use hone_memory::{Engram, Repaired, Source};
-use hone_protocol::{OwnerId, QueryId, RespondentId, Response, SamplingOptions, SessionId, Timestamp};
+use hone_protocol::{OwnerId, QueryId, RespondentId, Response, SessionId, Timestamp};
 
 use crate::app::App;
 use crate::arguments::MemoryRepairArguments;
@@ -90,15 +90,9 @@ fn engrams_of(conversation: Conversation, saved_at: Timestamp) -> Vec<Engram> {
 fn engram_of(exchange: Exchange, session: SessionId, saved_at: Timestamp) -> Option<Engram> {
     let id = exchange.query_id?;
     let response = Response {
-        query: exchange.question,
-        answer: exchange.answer,
-        thinking: String::new(),
-        tool_calls: Vec::new(),
-        is_raw: false,
-        model: exchange.model,
-        sampling: SamplingOptions::default(),
         finish_reason: exchange.finish_reason,
         timings: exchange.timings,
+        ..Response::new(exchange.question, exchange.answer, exchange.model)
     };
     let engram = Engram::new(id, session, &response);
     Some(Engram { at: moment_in(id).unwrap_or(saved_at), respondent_id: RespondentId::A, ..engram })

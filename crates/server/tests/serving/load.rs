@@ -112,7 +112,7 @@ fn a_thousand_clients_get_one_reply_each() {
 }
 
 /// Says more than a connection holds that nobody reads.
-pub(crate) fn flood_or_echo(request: &GenerateRequest) -> Script {
+fn flood_or_echo(request: &GenerateRequest) -> Script {
     let pieces = vec!["so much that nobody who reads nothing could hold it all "; 20_000];
     match crate::stage::question_of(request).as_str() {
         "flood" => Script::saying(&pieces),

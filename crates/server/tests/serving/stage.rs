@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hone_agents::{Expected, MemoryParts, RespondentB, Team, TeamParts};
+use hone_agents::{Expected, Load, MemoryParts, RespondentB, Team, TeamParts};
 use hone_bus::Bus;
 use hone_memory::{MemoryOptions, MemoryStore};
 use hone_protocol::scripted::{Script, Scripted};
@@ -108,7 +108,7 @@ impl Stage {
                 grades_due: false,
             }),
             works_off_backlog: false,
-            most_answers: settings.most_answers,
+            load: Load { most_answers: settings.most_answers, most_questions: settings.most_questions },
         };
         let team = Team::start(&bus, parts).unwrap();
         let staged = Arc::new(StagedModels::default());

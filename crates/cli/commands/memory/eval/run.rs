@@ -7,8 +7,7 @@ use anyhow::Context;
 use hone_agents::{MemorySettings, Recaller, Rememberer};
 use hone_memory::{Engram, EngramKind, Filters, MemoryStore};
 use hone_protocol::{
-    Embed, EmbedError, FinishReason, QueryId, Rating, RecalledEngram, Response, SamplingOptions, SessionId, TextLength,
-    Timestamp, Timings,
+    Embed, EmbedError, FinishReason, QueryId, Rating, RecalledEngram, Response, SessionId, TextLength, Timestamp,
 };
 use tempfile::TempDir;
 
@@ -173,17 +172,7 @@ fn remember(rememberer: &Rememberer, turn: &Turn, place: usize, session: Session
         AnswerOutcome::Cut => Some(FinishReason::Length),
         AnswerOutcome::Stopped => None,
     };
-    let response = Response {
-        query: turn.user.clone(),
-        answer: turn.assistant.clone(),
-        thinking: String::new(),
-        tool_calls: Vec::new(),
-        is_raw: false,
-        model: "eval".to_owned(),
-        sampling: SamplingOptions::default(),
-        finish_reason,
-        timings: Timings::default(),
-    };
+    let response = Response { finish_reason, ..Response::new(turn.user.clone(), turn.assistant.clone(), "eval") };
     let id = QueryId::fresh();
     let at = Timestamp(BETWEEN_TURNS * u64::try_from(place)?);
     rememberer.remember(Engram { at, ..Engram::new(id, session, &response) }, None)?;

@@ -1,68 +1,16 @@
 //! Mailboxes, and the bus that fills them.
 
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded, select};
-use hone_protocol::{Envelope, SessionId, Subject};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+use hone_protocol::{Envelope, Subject};
 use thiserror::Error;
 
-/// What happens to a message for a mailbox that is full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overload {
-    /// The sender waits until there is room or the mailbox is gone. The owner of such a mailbox has to keep reading it,
-    /// and must not send messages to itself.
-    Wait,
-    /// It is dropped.
-    DropNewest,
-    /// It replaces the oldest message.
-    DropOldest,
-    /// The mailbox is closed: its owner can still read the messages in it, then finds it disconnected and learns the
-    /// reason from [`Mailbox::has_overflowed`]. For readers that must neither miss a message nor delay senders.
-    Close,
-}
-
-/// What a subscriber wants to receive.
-#[derive(Clone, Debug)]
-pub struct Subscription {
-    /// Name of the mailbox, for error messages.
-    pub name: String,
-    /// The subjects; `Subject::ALL` for all messages.
-    pub subjects: Vec<Subject>,
-    /// The sessions, to which more can be added later; `None` for all.
-    pub sessions: Option<SessionSet>,
-    /// The capacity in messages; at least 1.
-    pub capacity: usize,
-    /// What happens when it is full.
-    pub overload: Overload,
-}
-
-/// The sessions that a mailbox receives. Clones share the set, so its owner can add to it at any time.
-#[derive(Clone, Debug, Default)]
-pub struct SessionSet {
-    sessions: Arc<RwLock<HashSet<SessionId>>>,
-}
-
-impl SessionSet {
-    /// Adds a session, which may already be in the set.
-    pub fn insert(&self, session: SessionId) {
-        if !self.contains(session) {
-            self.sessions.write().unwrap_or_else(PoisonError::into_inner).insert(session);
-        }
-    }
-
-    /// All sessions, in any order.
-    pub fn all(&self) -> Vec<SessionId> {
-        self.sessions.read().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
-    }
-
-    fn contains(&self, session: SessionId) -> bool {
-        self.sessions.read().unwrap_or_else(PoisonError::into_inner).contains(&session)
-    }
-}
+use crate::subscriber::{MailboxState, Overload, Subscriber, Subscription, Waiting};
+use crate::subscribers::Subscribers;
 
 /// Messages were dropped because mailboxes were full. All other mailboxes have received the published message.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -74,22 +22,10 @@ pub struct Overloaded {
     pub mailboxes: Vec<String>,
 }
 
-/// The state of a mailbox.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MailboxState {
-    /// Its name.
-    pub name: String,
-    /// Messages waiting in it.
-    pub waiting: usize,
-    /// Messages lost so far.
-    pub dropped: u64,
-}
-
 /// The message bus. Clones share it.
 #[derive(Clone, Default)]
 pub struct Bus {
-    // The list is replaced as a whole, so that a sender that waits for a full mailbox holds no lock.
-    subscribers: Arc<RwLock<Arc<Vec<Arc<Subscriber>>>>>,
+    subscribers: Subscribers,
 }
 
 /// The receiving end of a subscription. Dropping it ends the subscription and releases waiting senders.
@@ -102,35 +38,6 @@ pub struct Mailbox {
     overflowed: Arc<AtomicBool>,
     waiting: Waiting,
     _open: Sender<Infallible>,
-}
-
-/// The sending end of a subscription.
-struct Subscriber {
-    subscription: Subscription,
-    sender: Sender<Arc<Envelope>>,
-    /// The receiver again, from which senders remove the oldest message.
-    oldest: Option<Receiver<Arc<Envelope>>>,
-    /// Disconnected when the mailbox is gone, even while a clone of its receiver exists.
-    closed: Receiver<Infallible>,
-    dropped: AtomicU64,
-    /// Whether the mailbox was closed because it was full.
-    overflowed: Arc<AtomicBool>,
-    waiting: Waiting,
-}
-
-/// The task that waits for a mailbox's next message.
-#[derive(Clone, Default)]
-struct Waiting(Arc<Mutex<Option<Waker>>>);
-
-impl Waiting {
-    fn register(&self, waker: &Waker) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
-    }
-
-    fn wake(&self) {
-        let waker = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        waker.into_iter().for_each(Waker::wake);
-    }
 }
 
 impl Bus {
@@ -147,8 +54,10 @@ impl Bus {
         let oldest = (subscription.overload == Overload::DropOldest).then(|| receiver.clone());
         let overflowed = Arc::new(AtomicBool::new(false));
         let (dropped, waiting) = (AtomicU64::new(0), Waiting::default());
+        let place = self.subscribers.next_place(subscription.overload == Overload::DropOldest);
         let subscriber = Arc::new(Subscriber {
             subscription,
+            place,
             sender,
             oldest,
             closed,
@@ -165,11 +74,7 @@ impl Bus {
             waiting,
             _open: open,
         };
-        self.change(|subscribers| {
-            let place =
-                subscribers.iter().position(|other| !other.only_watches()).filter(|_| subscriber.only_watches());
-            subscribers.insert(place.unwrap_or(subscribers.len()), subscriber);
-        });
+        self.subscribers.insert(subscriber);
         mailbox
     }
 
@@ -184,13 +89,14 @@ impl Bus {
         let subject = envelope.subject();
         let envelope = Arc::new(envelope);
         let mut mailboxes = Vec::new();
-        for subscriber in self.subscribers().iter().filter(|subscriber| subscriber.hears(&envelope, subject)) {
+        let hearers = self.subscribers.of(envelope.session_id);
+        for subscriber in hearers.in_order().filter(|subscriber| subscriber.hears(subject)) {
             if !subscriber.deliver(&envelope) {
                 subscriber.dropped.fetch_add(1, Ordering::Relaxed);
                 mailboxes.push(subscriber.subscription.name.clone());
             }
             if subscriber.overflowed.load(Ordering::Relaxed) {
-                self.close(|other| Arc::ptr_eq(other, subscriber));
+                self.subscribers.remove(subscriber);
             }
             subscriber.waiting.wake();
         }
@@ -199,20 +105,7 @@ impl Bus {
 
     /// The state of every mailbox, in the order in which they get a message.
     pub fn mailboxes(&self) -> Vec<MailboxState> {
-        self.subscribers().iter().map(|subscriber| subscriber.state()).collect()
-    }
-
-    fn close(&self, is_it: impl Fn(&Arc<Subscriber>) -> bool) {
-        self.change(|subscribers| subscribers.retain(|subscriber| !is_it(subscriber)));
-    }
-
-    fn subscribers(&self) -> Arc<Vec<Arc<Subscriber>>> {
-        Arc::clone(&self.subscribers.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Subscriber>>)) {
-        let mut subscribers = self.subscribers.write().unwrap_or_else(PoisonError::into_inner);
-        change(Arc::make_mut(&mut subscribers));
+        self.subscribers.all().iter().map(|subscriber| subscriber.state()).collect()
     }
 }
 
@@ -256,74 +149,21 @@ impl Mailbox {
 
 impl Drop for Mailbox {
     fn drop(&mut self) {
-        self.bus.close(|subscriber| std::ptr::eq(Arc::as_ptr(subscriber), self.subscriber.as_ptr()));
-    }
-}
-
-impl Subscriber {
-    /// Whether nobody waits for it and nothing depends on it.
-    fn only_watches(&self) -> bool {
-        self.subscription.overload == Overload::DropOldest
-    }
-
-    fn hears(&self, envelope: &Envelope, subject: Subject) -> bool {
-        let Subscription { subjects, sessions, .. } = &self.subscription;
-        subjects.contains(&subject) && sessions.as_ref().is_none_or(|sessions| sessions.contains(envelope.session_id))
-    }
-
-    /// Puts a message into the mailbox; returns whether nothing was lost. A mailbox that is gone loses nothing.
-    fn deliver(&self, envelope: &Arc<Envelope>) -> bool {
-        match self.subscription.overload {
-            Overload::Wait => {
-                select! {
-                    send(self.sender, Arc::clone(envelope)) -> _ => {}
-                    recv(self.closed) -> _ => {}
-                }
-                true
-            }
-            Overload::DropNewest => !matches!(self.sender.try_send(Arc::clone(envelope)), Err(TrySendError::Full(_))),
-            Overload::DropOldest => self.displace(Arc::clone(envelope)),
-            Overload::Close => {
-                // A sender with an older list may come after the one that found the mailbox full.
-                let is_open = !self.overflowed.load(Ordering::Relaxed);
-                if is_open && let Err(TrySendError::Full(_)) = self.sender.try_send(Arc::clone(envelope)) {
-                    self.overflowed.store(true, Ordering::Relaxed);
-                    return false;
-                }
-                true
-            }
-        }
-    }
-
-    fn displace(&self, mut envelope: Arc<Envelope>) -> bool {
-        let mut nothing_lost = true;
-        while let Err(TrySendError::Full(refused)) = self.sender.try_send(envelope) {
-            envelope = refused;
-            // The owner may have made room in the meantime; nothing is lost then.
-            if self.oldest.as_ref().is_some_and(|oldest| oldest.try_recv().is_ok()) {
-                nothing_lost = false;
-            }
-        }
-        nothing_lost
-    }
-
-    fn state(&self) -> MailboxState {
-        MailboxState {
-            name: self.subscription.name.clone(),
-            waiting: self.sender.len(),
-            dropped: self.dropped.load(Ordering::Relaxed),
+        if let Some(subscriber) = self.subscriber.upgrade() {
+            self.bus.subscribers.remove(&subscriber);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::task::Wake;
+    use std::task::{Wake, Waker};
     use std::thread;
 
-    use hone_protocol::{Nothing, Payload, Stored};
+    use hone_protocol::{Nothing, Payload, SessionId, Stored};
 
     use super::*;
+    use crate::sessions::SessionSet;
 
     fn subscription(name: &str, subjects: &[Subject], capacity: usize, overload: Overload) -> Subscription {
         Subscription { name: name.to_owned(), subjects: subjects.to_vec(), sessions: None, capacity, overload }
@@ -421,6 +261,48 @@ mod tests {
         bus.publish(stored(2)).unwrap();
         assert_eq!(sequences(&mailbox), [2]);
         assert_eq!(sessions.all(), [SessionId::from_bits(1)]);
+    }
+
+    #[test]
+    fn mailboxes_of_a_conversation_and_of_all_get_a_message_in_the_order_of_subscription() {
+        let bus = Bus::new();
+        let sessions = SessionSet::default();
+        sessions.insert(SessionId::from_bits(1));
+        let names = ["agent", "client", "late agent", "late client", "watcher", "client's watcher"];
+        let of_one = |name: &str| name.contains("client").then(|| sessions.clone());
+        let overload = |name: &str| if name.contains("watcher") { Overload::DropOldest } else { Overload::DropNewest };
+        let full = |name: &str| Subscription {
+            sessions: of_one(name),
+            ..subscription(name, &[Subject::MemoryStored], 1, overload(name))
+        };
+        let mailboxes: Vec<Mailbox> = names.iter().map(|name| bus.subscribe(full(name))).collect();
+        bus.publish(stored(1)).unwrap();
+        let order = ["watcher", "client's watcher", "agent", "client", "late agent", "late client"];
+        assert_eq!(bus.publish(stored(2)).unwrap_err().mailboxes, order);
+        assert_eq!(bus.mailboxes().iter().map(|state| state.name.as_str()).collect::<Vec<_>>(), order);
+        drop(mailboxes);
+        bus.publish(stored(3)).unwrap();
+        assert!(bus.mailboxes().is_empty());
+    }
+
+    #[test]
+    fn a_mailbox_that_is_gone_stays_gone_when_its_conversations_become_more() {
+        let bus = Bus::new();
+        let sessions = SessionSet::default();
+        let of_one = || Subscription {
+            sessions: Some(sessions.clone()),
+            ..subscription("client", &[Subject::MemoryStored], 1, Overload::Close)
+        };
+        drop(bus.subscribe(of_one()));
+        let mailbox = bus.subscribe(of_one());
+        sessions.insert(SessionId::from_bits(1));
+        bus.publish(stored(1)).unwrap();
+        assert!(bus.publish(stored(2)).is_err(), "it is full, and closed");
+        sessions.insert(SessionId::from_bits(2));
+        sessions.insert(SessionId::from_bits(1));
+        bus.publish(stored(3)).unwrap();
+        assert_eq!(sequences(&mailbox), [1]);
+        assert!(bus.mailboxes().is_empty());
     }
 
     #[test]
