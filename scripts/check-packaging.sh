@@ -60,7 +60,7 @@ for _ in $(seq 100); do
 done
 ask() {
     curl --silent --show-error "http://localhost:11435/v1/chat/completions" -H 'Content-Type: application/json' "$@" \
-        -d '{"messages": [{"role": "user", "content": "What is the capital of France?"}], "max_tokens": 16, "temperature": 0}'
+        -d '{"messages": [{"role": "user", "content": "In which city is the Eiffel Tower?"}], "max_tokens": 16, "temperature": 0}'
 }
 ask | grep -q 'a valid API key is needed' || fail 'it answers without a key'
 ask -H "Authorization: Bearer $key" | grep -q Paris || fail "it does not answer: $(cat "$root/log")"

@@ -43,7 +43,7 @@ mod fixtures {
 #[test]
 fn the_built_in_model_answers_over_http() {
     let served = Served::start(&[]);
-    let messages = json!([{"role": "user", "content": "What is the capital of France?"}]);
+    let messages = json!([{"role": "user", "content": "In which city is the Eiffel Tower?"}]);
     let ask = json!({"messages": messages, "temperature": 0, "max_tokens": 16});
     let answer = served.post("/v1/chat/completions", &ask);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -70,7 +70,7 @@ fn the_judge_of_a_server_judges_for_its_clients() {
     let quick =
         |home: Home| home.variable("HONE_CRITIC_FEEDBACK_TOKENS", "24").variable("HONE_CRITIC_GRADE_TIMEOUT", "600");
     let served = Served::start_in(quick(Home::new()), &[]);
-    let query = "What is the capital of France?";
+    let query = "In which city is the Eiffel Tower?";
     let grade = body_of(&served.post("/hone/v1/grade", &json!({"query": query, "answer": "Paris."})));
     assert!((1..=5).contains(&grade["score"].as_u64().unwrap()), "{grade}");
     assert_eq!((&grade["judge"], &grade["self_graded"]), (&json!(smollm2()), &json!(true)), "{grade}");
@@ -397,7 +397,7 @@ fn other_machines_need_a_key() {
 /// Arguments of a question that the built-in model answers rightly.
 fn asking<'a>(model: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let asking =
-        ["chat", "What is the capital of France?", "--model", model, "--temperature", "0", "--max-tokens", "16"];
+        ["chat", "In which city is the Eiffel Tower?", "--model", model, "--temperature", "0", "--max-tokens", "16"];
     [&asking, more].concat()
 }
 
@@ -437,7 +437,7 @@ fn a_borrowed_engine_is_given_back_and_replaced() {
     wait_for_requests(&served.home, 0);
 
     let terminal = Terminal::chat(&served.home, &["--no-grade"]);
-    terminal.type_text("What is the capital of France?\r");
+    terminal.type_text("In which city is the Eiffel Tower?\r");
     let answers = |lines: &[String]| lines.iter().filter(|line| line.contains("Paris")).count();
     terminal.wait_for("answer", |lines| answers(lines) == 1);
     let left = borrow(&served.home);
@@ -447,7 +447,7 @@ fn a_borrowed_engine_is_given_back_and_replaced() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("has ended: ask again"), "{error}");
-    terminal.type_text("What is the capital of France?\r");
+    terminal.type_text("In which city is the Eiffel Tower?\r");
     terminal.wait_for("note", |lines| lines.iter().any(|line| line.contains("this process loads its own model")));
     terminal.wait_for("answer", |lines| answers(lines) == 2);
 }

@@ -149,7 +149,7 @@ fn a_client_that_goes_away_stops_its_prompt() {
 /// What the page is told of a question.
 #[cfg(target_os = "linux")]
 fn page_is_told(served: &Served, question: &Value) -> String {
-    let mut asked = json!({"question": "What is the capital of France?"});
+    let mut asked = json!({"question": "In which city is the Eiffel Tower?"});
     asked.as_object_mut().unwrap().extend(question.as_object().unwrap().clone());
     served.post("/hone/v1/chat", &asked)
 }
@@ -158,9 +158,9 @@ fn page_is_told(served: &Served, question: &Value) -> String {
 #[cfg(target_os = "linux")]
 #[track_caller]
 fn check_answers(served: &Served) {
-    let messages = json!([{"role": "user", "content": "What is the capital of France?"}]);
+    let messages = json!([{"role": "user", "content": "In which city is the Eiffel Tower?"}]);
     let asked = json!({"messages": messages, "temperature": 0, "max_tokens": 16});
-    let input = json!({"input": "What is the capital of France?", "temperature": 0, "max_output_tokens": 16});
+    let input = json!({"input": "In which city is the Eiffel Tower?", "temperature": 0, "max_output_tokens": 16});
     for (path, body) in [("/v1/chat/completions", &asked), ("/v1/responses", &input)] {
         let answer = served.post(path, body);
         assert!(status_of(&answer) == 200 && answer.contains("Paris"), "{path}: {answer}");

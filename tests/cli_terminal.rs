@@ -21,15 +21,15 @@ fn a_badge_appears_under_its_answer_and_spoils_no_line_that_is_being_typed() {
     terminal.type_text("What is the boiling point of water at sea level?\r");
     let is_answer = |lines: &[String]| lines.iter().any(|line| !line.starts_with('>') && line.contains("100"));
     terminal.wait_for("answer", is_answer);
-    terminal.type_text("What is the capi");
+    terminal.type_text("In which city");
     let is_badge = |line: &String| line.starts_with('○') && line.contains("/5");
     let lines = terminal.wait_for("badge and typed line", |lines| {
-        lines.iter().any(is_badge) && lines.iter().any(|line| line == "> What is the capi")
+        lines.iter().any(is_badge) && lines.iter().any(|line| line == "> In which city")
     });
     let badge = lines.iter().position(is_badge).unwrap();
-    assert!(badge < position(&lines, "> What is the capi").unwrap(), "{lines:#?}");
+    assert!(badge < position(&lines, "> In which city").unwrap(), "{lines:#?}");
     assert!(position(&lines, "> What is the boiling").unwrap() < badge, "{lines:#?}");
-    terminal.type_text("tal of France?\r");
+    terminal.type_text(" is the Eiffel Tower?\r");
     terminal.wait_for("second answer", |lines| lines.iter().any(|line| line.contains("Paris")));
     terminal.wait_for("second badge", |lines| lines.iter().filter(|line| is_badge(line)).count() == 2);
     terminal.type_text("/why\r");

@@ -33,7 +33,7 @@ def check_type(message):
 
 
 def a_message_is_answered():
-    message = check_type(client.messages.create(**ask("What is the capital of France?", system="Be brief.")))
+    message = check_type(client.messages.create(**ask("In which city is the Eiffel Tower?", system="Be brief.")))
     assert "Paris" in message.content[0].text, message
     assert message.stop_reason in ("end_turn", "max_tokens"), message
     assert message.usage.input_tokens + message.usage.cache_read_input_tokens > 10, message
@@ -41,12 +41,12 @@ def a_message_is_answered():
 
 
 def a_message_is_streamed():
-    with client.messages.stream(**ask("What is the capital of France?")) as stream:
+    with client.messages.stream(**ask("In which city is the Eiffel Tower?")) as stream:
         text = "".join(stream.text_stream)
         final = check_type(stream.get_final_message())
     assert "Paris" in text and final.content[0].text == text, final
     assert final.usage.output_tokens > 0, final
-    whole = client.messages.create(**ask("What is the capital of France?"))
+    whole = client.messages.create(**ask("In which city is the Eiffel Tower?"))
     assert whole.content[0].text == text, whole
     events = list(client.messages.create(**ask("Hello"), stream=True))
     for event in events:
@@ -96,7 +96,7 @@ def a_stop_sequence_is_named():
 
 
 def tokens_are_counted():
-    request = ask("What is the capital of France?", system="Be brief.")
+    request = ask("In which city is the Eiffel Tower?", system="Be brief.")
     usage = client.messages.create(**request).usage
     counted = client.messages.count_tokens(model=model, messages=request["messages"], system="Be brief.")
     assert counted.input_tokens == usage.input_tokens + usage.cache_read_input_tokens, (counted, usage)

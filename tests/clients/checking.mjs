@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 
 export const [address, model, embedder] = process.argv.slice(2);
-export const question = 'What is the capital of France?';
+export const question = 'In which city is the Eiffel Tower?';
 export const story = 'Tell me a very long story.';
 export const turns = [{ role: 'user', content: question }];
 export const texts = ['The cat sits on the mat.', 'A kitten rests on a rug.', 'Interest rates rose again.'];

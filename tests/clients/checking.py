@@ -13,7 +13,7 @@ model = sys.argv[2]
 # The name of the server's embedder; empty if it has none.
 embedder = sys.argv[3] if len(sys.argv) > 3 else ""
 
-question = "What is the capital of France?"
+question = "In which city is the Eiffel Tower?"
 story = "Tell me a very long story."
 turns = [{"role": "user", "content": question}]
 texts = ["The cat sits on the mat.", "A kitten rests on a rug.", "Interest rates rose again."]

@@ -3,7 +3,7 @@
 set -euo pipefail
 
 address=$1 model=$2 embedder=$3
-question='[{"role": "user", "content": "What is the capital of France?"}]'
+question='[{"role": "user", "content": "In which city is the Eiffel Tower?"}]'
 story='[{"role": "user", "content": "Tell me a very long story."}]'
 
 # post PATH BODY [OPTION...]: the body of the response, and its status on a line of its own.
@@ -32,7 +32,7 @@ figure() {
 a_question_is_answered() {
     response=$(post_json /v1/chat/completions "{\"messages\": $question, \"temperature\": 0, \"max_tokens\": 16}")
     expect Paris '"finish_reason"' $'\n200'
-    response=$(post_json /api/generate '{"prompt": "What is the capital of France?", "options": {"temperature": 0, "num_predict": 16}, "stream": false}')
+    response=$(post_json /api/generate '{"prompt": "In which city is the Eiffel Tower?", "options": {"temperature": 0, "num_predict": 16}, "stream": false}')
     expect Paris '"done":true' $'\n200'
 }
 

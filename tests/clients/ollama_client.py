@@ -41,7 +41,7 @@ def models_are_described():
 
 def questions_are_answered():
     options = {"temperature": 0, "num_predict": 16}
-    question = [{"role": "user", "content": "What is the capital of France?"}]
+    question = [{"role": "user", "content": "In which city is the Eiffel Tower?"}]
     whole = client.chat(model=model, messages=question, options=options)
     assert whole.message.role == "assistant" and whole.message.content, whole
     assert whole.done and whole.eval_count > 0 and whole.eval_duration > 0, whole
@@ -56,7 +56,7 @@ def questions_are_answered():
 
 def forms_are_kept():
     options = {"temperature": 0, "num_predict": 60}
-    turns = [{"role": "user", "content": "What is the capital of France?"}]
+    turns = [{"role": "user", "content": "In which city is the Eiffel Tower?"}]
     check_city(client.chat(model=model, messages=turns, options=options, format=City.model_json_schema()).message.content)
     prompt = "The capital of France, as JSON"
     check_city(client.generate(model=model, prompt=prompt, options=options, format=City.model_json_schema()).response)
@@ -96,7 +96,7 @@ def models_are_copied_and_deleted():
     client.copy(model, "copied:1")
     assert "copied:1" in [listed.model for listed in client.list().models]
     assert client.show("copied:1").modelinfo == client.show(model).modelinfo
-    question = [{"role": "user", "content": "What is the capital of France?"}]
+    question = [{"role": "user", "content": "In which city is the Eiffel Tower?"}]
     answer = client.chat(model="copied:1", messages=question, options={"temperature": 0, "num_predict": 16})
     assert "Paris" in answer.message.content, answer
     check_refused(409, lambda: client.copy(model, "copied:1"))

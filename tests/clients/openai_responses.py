@@ -38,7 +38,7 @@ def check_type(response):
 
 
 def a_response_is_answered():
-    response = client.responses.create(**ask("What is the capital of France?", metadata={"for": "test"}))
+    response = client.responses.create(**ask("In which city is the Eiffel Tower?", metadata={"for": "test"}))
     check_type(response)
     assert "Paris" in response.output_text and response.metadata == {"for": "test"}, response
     assert response.usage.input_tokens > 10 and 0 < response.usage.output_tokens <= 24, response
@@ -47,7 +47,7 @@ def a_response_is_answered():
 
 
 def a_response_is_streamed():
-    request = ask("What is the capital of France?", max_output_tokens=200)
+    request = ask("In which city is the Eiffel Tower?", max_output_tokens=200)
     with client.responses.stream(**request) as stream:
         text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
         final = stream.get_final_response()
@@ -125,8 +125,8 @@ def a_response_is_cancelled():
 
 
 def tokens_are_counted():
-    counted = client.responses.input_tokens.count(model=model, input="What is the capital of France?")
-    usage = client.responses.create(**ask("What is the capital of France?")).usage
+    counted = client.responses.input_tokens.count(model=model, input="In which city is the Eiffel Tower?")
+    usage = client.responses.create(**ask("In which city is the Eiffel Tower?")).usage
     assert counted.input_tokens == usage.input_tokens, (counted, usage)
 
 

@@ -89,7 +89,7 @@ const tones = { good: "rgb(34, 197, 94)", fair: "rgb(245, 158, 11)", poor: "rgb(
 test("a question is answered and graded, and a reload and a restart keep it", async () => {
   await checkAccessibility("an empty page");
   await picture("empty");
-  await ask("What is the capital of France?");
+  await ask("In which city is the Eiffel Tower?");
   const answer = await answered();
   await assert.match(await answer.locator(".content").innerText(), /\w+/);
   const badge = answer.locator(".badge");

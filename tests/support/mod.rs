@@ -30,13 +30,15 @@ const STAND_IN: [(&str, &str); 2] = [("HONE_CRITIC_EXAMINATION", "false"), ("HON
 
 impl Home {
     pub(crate) fn new() -> Home {
-        let variables = STAND_IN.map(|(name, value)| (name, value.to_owned())).to_vec();
-        Home { folder: tempfile::tempdir().unwrap(), variables }
+        STAND_IN.into_iter().fold(Home::with_shipped_judges(), |home, (name, value)| home.variable(name, value))
     }
 
-    /// A folder in which what hone ships with decides who grades.
+    /// A folder in which what hone ships with decides who grades. `HONE_TEST_INSTRUCTION_SET` names the instruction set that
+    /// hone is limited to.
     pub(crate) fn with_shipped_judges() -> Home {
-        Home { variables: Vec::new(), ..Home::new() }
+        let limit = std::env::var("HONE_TEST_INSTRUCTION_SET").ok();
+        let variables = limit.map(|limit| ("HONE_ENGINE_INSTRUCTION_SET", limit)).into_iter().collect();
+        Home { folder: tempfile::tempdir().unwrap(), variables }
     }
 
     pub(crate) fn variable(mut self, name: &'static str, value: &str) -> Home {

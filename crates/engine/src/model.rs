@@ -6,6 +6,7 @@ use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
+use hone_kernels::platform::{self, InstructionSet, Kernels};
 use hone_protocol::ModelFile;
 use hone_protocol::configured::{named, positive_or_none};
 use serde::de::Error;
@@ -111,6 +112,10 @@ pub struct ModelOptions {
     /// How activations are rounded.
     #[serde(deserialize_with = "activation_bits")]
     pub activation_bits: ActivationBits,
+    /// What the kernels of our own backend are limited to, in the whole process; `None` uses the widest instruction set that
+    /// the machine has.
+    #[serde(deserialize_with = "instruction_set")]
+    pub instruction_set: Option<InstructionSet>,
     /// Where the files' chat templates run.
     #[serde(skip)]
     pub templates: TemplateHost,
@@ -130,10 +135,17 @@ fn activation_bits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Activat
     u32::deserialize(deserializer)?.try_into().map_err(D::Error::custom)
 }
 
+fn instruction_set<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<InstructionSet>, D::Error> {
+    match String::deserialize(deserializer)?.as_str() {
+        "auto" => Ok(None),
+        name => name.parse().map(Some).map_err(D::Error::custom),
+    }
+}
+
 impl ModelOptions {
     /// The options that change what a model computes, and not only how fast; in no particular form.
     pub fn arithmetic(&self) -> String {
-        format!("{:?}", (self.backend, self.kv_cache, self.activation_bits))
+        format!("{:?}", (self.backend, self.kv_cache, self.activation_bits, self.instruction_set))
     }
 
     /// Positions that the KV cache of a model has room for.
@@ -533,7 +545,8 @@ fn load_backend(
         BackendChoice::Auto => cfg!(target_arch = "x86_64") && options.device.is_processor()?,
     };
     if is_native {
-        let ModelOptions { kv_cache, activation_bits, .. } = *options;
+        let ModelOptions { kv_cache, activation_bits, instruction_set, .. } = *options;
+        instruction_set.map_or(Ok(()), limit_kernels)?;
         let LoadOptions { n_loading, ref threads, .. } = *beside;
         let backend = NativeBackend::load(gguf, spec, kv_cache, activation_bits, n_loading, threads.clone())?;
         return Ok(Box::new(backend));
@@ -549,4 +562,19 @@ fn load_backend(
         )),
         _ => Ok(Box::new(CandleBackend::load(gguf, spec, options.device)?)),
     }
+}
+
+/// Makes this process use the kernels of one instruction set.
+fn limit_kernels(instruction_set: InstructionSet) -> Result<(), BackendError> {
+    let kernels = Kernels::of(instruction_set).ok_or_else(|| {
+        let available = InstructionSet::ALL.into_iter().filter(|set| Kernels::of(*set).is_some());
+        let available: Vec<&str> = available.map(InstructionSet::name).collect();
+        let wanted = instruction_set.name();
+        BackendError::Device(format!(
+            "this machine has no {wanted}: set instruction_set to auto (it has {})",
+            available.join(", ")
+        ))
+    })?;
+    platform::choose(kernels);
+    Ok(())
 }

@@ -5,6 +5,7 @@ pub(crate) mod portable;
 mod x86_64;
 
 use std::fmt;
+use std::str::FromStr;
 
 use crate::TensorType;
 use crate::attention::AttentionKernels;
@@ -36,6 +37,20 @@ impl InstructionSet {
             InstructionSet::Avx2 => "AVX2",
             InstructionSet::AvxVnni => "AVX-VNNI",
             InstructionSet::Avx512 => "AVX-512 VNNI",
+        }
+    }
+}
+
+impl FromStr for InstructionSet {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "portable" => Ok(InstructionSet::Portable),
+            "avx2" => Ok(InstructionSet::Avx2),
+            "avx_vnni" => Ok(InstructionSet::AvxVnni),
+            "avx512" => Ok(InstructionSet::Avx512),
+            _ => Err(format!("unknown instruction_set {text:?}: expected auto, portable, avx2, avx_vnni or avx512")),
         }
     }
 }

@@ -21,8 +21,7 @@ pub fn kernels() -> &'static Kernels {
     widest
 }
 
-/// Makes the whole process use these kernels, so that tests and benches can compare instruction sets.
-#[doc(hidden)]
+/// Makes the whole process use these kernels, from its next step on.
 pub fn choose(kernels: &'static Kernels) {
     CHOSEN.store(ptr::from_ref(kernels).cast_mut(), Ordering::Release);
 }
