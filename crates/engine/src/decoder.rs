@@ -1,8 +1,8 @@
 //! One transformer decoder, described by data.
 //!
 //! A [`DecoderSpec`] is read from a file's metadata and says everything that a backend must know to run the model:
-//! sizes, where the norms are placed, how positions are rotated, which layers see only a window. A new dense
-//! architecture is a row in the table of [`architecture`](self) and not a new forward pass.
+//! sizes, where the norms are placed, how positions are rotated, which layers see only a window. A new architecture is
+//! a row in the table of [`architecture`](self) and not a new forward pass.
 //!
 //! Metadata keys and their meaning: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
@@ -11,9 +11,9 @@ mod rope;
 
 use thiserror::Error;
 
-use crate::gguf::{Gguf, GgufError};
+use crate::gguf::{Gguf, GgufError, Value};
 use crate::kv_cache::KvFormat;
-use architecture::ArchitectureRow;
+use architecture::{ArchitectureRow, LocalRope};
 pub use hone_kernels::Activation;
 pub use hone_kernels::step::RopePairs;
 pub use rope::RopeTable;
@@ -36,6 +36,39 @@ pub enum NormPlacement {
     Before,
     /// Before each of the two, and after each before it is added to the residual stream.
     BeforeAndAfter,
+    /// After each of the two, before it is added to the residual stream.
+    After,
+}
+
+impl NormPlacement {
+    /// Whether attention and feed-forward read the normed residual stream.
+    pub fn is_before(self) -> bool {
+        matches!(self, NormPlacement::Before | NormPlacement::BeforeAndAfter)
+    }
+
+    /// Whether what attention and feed-forward compute is normed.
+    pub fn is_after(self) -> bool {
+        matches!(self, NormPlacement::BeforeAndAfter | NormPlacement::After)
+    }
+}
+
+/// How queries and keys are normed before they are rotated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QkNorm {
+    /// Each head by itself, all with the same weights.
+    PerHead,
+    /// All heads together.
+    Whole,
+}
+
+/// Queries are multiplied by 1 + rate · ln(1 + ⌊position / interval⌋), so that attention stays sharp over long contexts
+/// (<https://arxiv.org/abs/2501.19399>).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sharpening {
+    /// How fast the factor grows.
+    pub rate: f32,
+    /// Positions over which it stays the same.
+    pub interval: usize,
 }
 
 /// One layer, where layers differ.
@@ -43,8 +76,8 @@ pub enum NormPlacement {
 pub struct LayerSpec {
     /// A token sees this many positions, including its own; `None` means all positions before it.
     pub window: Option<usize>,
-    /// Index into [`DecoderSpec::ropes`].
-    pub rope: usize,
+    /// Index into [`DecoderSpec::ropes`]; `None` if positions are not rotated.
+    pub rope: Option<usize>,
 }
 
 /// Everything that a backend must know to run a decoder.
@@ -72,8 +105,8 @@ pub struct DecoderSpec {
     pub norm_epsilon: f32,
     /// Where norms are placed.
     pub norm_placement: NormPlacement,
-    /// Whether queries and keys are normed per head before they are rotated.
-    pub qk_norm: bool,
+    /// How queries and keys are normed, if they are.
+    pub qk_norm: Option<QkNorm>,
     /// Whether query, key and value weights are one tensor, in this order, and gate and up weights another.
     pub fused_projections: bool,
     /// Activation of the gate.
@@ -82,12 +115,18 @@ pub struct DecoderSpec {
     pub ropes: Vec<RopeTable>,
     /// Multiplies query–key products before the softmax.
     pub attention_scale: f32,
+    /// How queries grow with their position, if they do.
+    pub sharpening: Option<Sharpening>,
     /// Attention scores x become cap · tanh(x / cap).
     pub attention_soft_cap: Option<f32>,
     /// Logits x become cap · tanh(x / cap).
     pub logit_soft_cap: Option<f32>,
     /// Multiplies the embeddings.
     pub embedding_scale: Option<f32>,
+    /// Multiplies what attention and feed-forward add to the residual stream.
+    pub branch_scale: Option<f32>,
+    /// Multiplies the logits.
+    pub logit_scale: Option<f32>,
     /// Whether the embedding matrix also makes the logits.
     pub tied_embeddings: bool,
 }
@@ -125,6 +164,7 @@ impl DecoderSpec {
         let trained_context = keys.size("context_length", 1..=1 << 28)?;
         let ropes = rope::tables(&keys, row, head_dim, context_length.unwrap_or(trained_context).min(trained_context))?;
         let scale_dim = if row.wide_scale_layers == Some(n_layers) { hidden_size / n_heads } else { head_dim };
+        let embedding_scale = row.scaled_embeddings.then(|| (hidden_size as f32).sqrt());
         Ok(DecoderSpec {
             architecture: row.name,
             layers: layers(&keys, row, n_layers)?,
@@ -141,10 +181,15 @@ impl DecoderSpec {
             fused_projections: row.fused_projections,
             activation: row.activation,
             ropes,
-            attention_scale: (scale_dim as f32).sqrt().recip(),
+            attention_scale: keys
+                .multiplier(row, "attention.scale")?
+                .unwrap_or_else(|| (scale_dim as f32).sqrt().recip()),
+            sharpening: sharpening(&keys)?,
             attention_soft_cap: keys.soft_cap(row, "attn_logit_softcapping")?,
             logit_soft_cap: keys.soft_cap(row, "final_logit_softcapping")?,
-            embedding_scale: row.scaled_embeddings.then(|| (hidden_size as f32).sqrt()),
+            embedding_scale: keys.multiplier(row, "embedding_scale")?.or(embedding_scale),
+            branch_scale: keys.multiplier(row, "residual_scale")?,
+            logit_scale: keys.multiplier(row, "logit_scale")?.map(f32::recip),
             tied_embeddings: gguf.tensor("output.weight").is_none(),
         })
     }
@@ -165,14 +210,40 @@ fn head_dim(keys: &Keys<'_>, hidden_size: usize, n_heads: usize) -> Result<usize
 }
 
 fn layers(keys: &Keys<'_>, row: &ArchitectureRow, n_layers: usize) -> Result<Vec<LayerSpec>, SpecError> {
-    let Some(pattern) = row.window_pattern else { return Ok(vec![LayerSpec { window: None, rope: 0 }; n_layers]) };
-    let window = keys.optional_size("attention.sliding_window", 1..=1 << 28)?;
-    let local_rope = usize::from(row.local_rope_base.is_some());
-    let layer = |index: usize| match window {
-        Some(window) if !(index + 1).is_multiple_of(pattern) => LayerSpec { window: Some(window), rope: local_rope },
-        _ => LayerSpec { window: None, rope: 0 },
+    let rotates = !row.multipliers || keys.boolean("rope.scaling.finetuned")?.unwrap_or(true);
+    let is_unrotated = |index: usize| row.unrotated_period.is_some_and(|period| (index + 1).is_multiple_of(period));
+    let local_rope = usize::from(row.local_rope != LocalRope::Same);
+    let windows = windows(keys, row, n_layers)?.into_iter().enumerate();
+    let layer = |(index, window): (usize, Option<usize>)| LayerSpec {
+        window,
+        rope: (rotates && !is_unrotated(index)).then_some(if window.is_some() { local_rope } else { 0 }),
     };
-    Ok((0..n_layers).map(layer).collect())
+    Ok(windows.map(layer).collect())
+}
+
+/// The window of every layer.
+fn windows(keys: &Keys<'_>, row: &ArchitectureRow, n_layers: usize) -> Result<Vec<Option<usize>>, SpecError> {
+    let Some(default_period) = row.window_period else { return Ok(vec![None; n_layers]) };
+    let window = keys.optional_size("attention.sliding_window", 0..=1 << 28)?.filter(|window| *window > 0);
+    let key = "attention.sliding_window_pattern";
+    let has_window = match keys.per_layer(key, n_layers)? {
+        Some(has_window) => has_window,
+        None => {
+            let period = keys.optional_size(key, 1..=1024)?.unwrap_or(default_period);
+            (1..=n_layers).map(|ordinal| !ordinal.is_multiple_of(period)).collect()
+        }
+    };
+    Ok(has_window.into_iter().map(|has_window| window.filter(|_| has_window)).collect())
+}
+
+/// Only files whose positions were stretched say how queries grow: with the context before that as the interval.
+fn sharpening(keys: &Keys<'_>) -> Result<Option<Sharpening>, SpecError> {
+    let Some(rate) = keys.positive_float("attention.temperature_scale")? else { return Ok(None) };
+    let interval = match keys.optional_size("attention.temperature_length", 1..=1 << 28)? {
+        Some(interval) => interval,
+        None => keys.size("rope.scaling.original_context_length", 1..=1 << 28)?,
+    };
+    Ok(Some(Sharpening { rate, interval }))
 }
 
 fn vocab_size(gguf: &Gguf) -> Result<usize, SpecError> {
@@ -231,6 +302,34 @@ impl Keys<'_> {
 
     fn string(&self, key: &str) -> Result<Option<&str>, SpecError> {
         Ok(self.gguf.string(&self.name(key))?)
+    }
+
+    /// A factor; 0 stands for none.
+    fn multiplier(&self, row: &ArchitectureRow, key: &str) -> Result<Option<f32>, SpecError> {
+        match self.float(key)? {
+            Some(number) if row.multipliers && number < 0.0 => {
+                Err(self.invalid(key, format!("is {number}: it must be positive")))
+            }
+            number => Ok(number.filter(|number| row.multipliers && *number != 0.0)),
+        }
+    }
+
+    fn boolean(&self, key: &str) -> Result<Option<bool>, SpecError> {
+        Ok(self.gguf.boolean(&self.name(key))?)
+    }
+
+    /// A truth for every layer, if the key holds an array.
+    fn per_layer(&self, key: &str, n_layers: usize) -> Result<Option<Vec<bool>>, SpecError> {
+        let name = self.name(key);
+        if !matches!(self.gguf.value(&name), Some(Value::Array(_))) {
+            return Ok(None);
+        }
+        let Some(truths) = self.gguf.booleans(&name)? else { return Ok(None) };
+        if truths.len() != n_layers {
+            let reason = format!("has {} entries for {n_layers} layers", truths.len());
+            return Err(self.invalid(key, reason));
+        }
+        Ok(Some(truths))
     }
 
     fn soft_cap(&self, row: &ArchitectureRow, key: &str) -> Result<Option<f32>, SpecError> {

@@ -257,6 +257,15 @@ impl Gguf {
         array.integers(key, self.mapping.bytes()).map(Some)
     }
 
+    /// The booleans under `key`, if there are any.
+    ///
+    /// # Errors
+    /// When the key holds another type.
+    pub fn booleans(&self, key: &str) -> Result<Option<Vec<bool>>, GgufError> {
+        let Some(array) = self.typed(key, "an array", Value::as_array)? else { return Ok(None) };
+        array.booleans(key, self.mapping.bytes()).map(Some)
+    }
+
     fn typed<'a, T>(
         &'a self,
         key: &str,

@@ -17,7 +17,7 @@ use candle_nn::ops::rms_norm;
 
 use super::tensors::{AttentionProjections, GatedProjections};
 use super::{Backend, BackendError, BatchEntry, DeviceChoice, Logits};
-use crate::decoder::{Activation, DecoderSpec, RopePairs, RopeTable};
+use crate::decoder::{Activation, DecoderSpec, RopePairs, RopeTable, Sharpening};
 use crate::gguf::Gguf;
 use crate::kv_cache::BlockId;
 use kv_storage::KvStorage;
@@ -63,24 +63,21 @@ impl CandleBackend {
         let rows = Tensor::from_vec(rows, n_rows, &self.device)?;
         let (hidden, state) = (hidden.index_select(&rows, 0)?, state.index_select(&rows, 0)?);
         let normed = rms_norm(&hidden, &self.weights.output_norm, self.spec.norm_epsilon)?;
-        let logits = soft_cap(self.weights.output.forward(&normed)?, self.spec.logit_soft_cap)?;
+        let logits = scale(self.weights.output.forward(&normed)?, self.spec.logit_scale)?;
+        let logits = soft_cap(logits, self.spec.logit_soft_cap)?;
         Ok((logits.flatten_all()?.to_vec1::<f32>()?, state.flatten_all()?.to_vec1::<f32>()?))
     }
 
     /// The residual stream after the last layer, and after the state layer.
     fn forward_hidden(&mut self, batch: &[BatchEntry<'_>]) -> Result<(Tensor, Tensor), BackendError> {
         let tokens: Vec<u32> = batch.iter().flat_map(|entry| entry.tokens).copied().collect();
-        let mut hidden = self.weights.embed(&tokens, &self.device)?;
-        if let Some(scale) = self.spec.embedding_scale {
-            hidden = (hidden * f64::from(scale))?;
-        }
-        let rotations = self.rotations(batch)?;
+        let mut hidden = scale(self.weights.embed(&tokens, &self.device)?, self.spec.embedding_scale)?;
+        let positions = Positions::new(&self.spec, batch, &self.device)?;
         let views = batch.iter().map(|entry| SequenceView::new(entry, &self.spec, &self.device));
         let views = views.collect::<Result<Vec<_>, _>>()?;
         let mut state = hidden.clone();
         for index in 0..self.spec.layers.len() {
-            let rotation = &rotations[self.spec.layers[index].rope];
-            hidden = self.layer(index, hidden, rotation, &views)?;
+            hidden = self.layer(index, hidden, &positions, &views)?;
             if index == self.spec.state_layer() {
                 state = hidden.clone();
             }
@@ -92,28 +89,47 @@ impl CandleBackend {
         &mut self,
         index: usize,
         hidden: Tensor,
-        rotation: &Rotation,
+        positions: &Positions,
         views: &[SequenceView],
     ) -> Result<Tensor, BackendError> {
         let spec = &self.spec;
         let layer = &self.weights.layers[index];
-        let normed = rms_norm(&hidden, &layer.attention_norm, spec.norm_epsilon)?;
+        let normed = norm(spec, &hidden, layer.attention_norm.as_ref())?;
+        let rotation = spec.layers[index].rope.map(|rope| &positions.rotations[rope]);
         let (queries, keys, values) = project(spec, layer, &normed, rotation)?;
+        let queries = match &positions.sharpness {
+            Some(factors) => queries.broadcast_mul(factors)?,
+            None => queries,
+        };
         let kv = &mut self.kv[index];
         kv.write(views, &keys, &values)?;
         let attended = attention::attend(spec, spec.layers[index].window, kv, views, &queries)?;
         let attended = layer.attention_output.forward(&attended)?;
-        let hidden = (hidden + self.weights.post_norm(spec, &layer.post_attention_norm, attended)?)?;
-        let normed = rms_norm(&hidden, &layer.ffn_norm, spec.norm_epsilon)?;
+        let hidden = add_branch(spec, &hidden, &attended, layer.post_attention_norm.as_ref())?;
+        let normed = norm(spec, &hidden, layer.ffn_norm.as_ref())?;
         let fed = feed_forward(spec, layer, &normed)?;
-        Ok((hidden + self.weights.post_norm(spec, &layer.post_ffn_norm, fed)?)?)
+        add_branch(spec, &hidden, &fed, layer.post_ffn_norm.as_ref())
     }
+}
 
-    /// Sine and cosine for every token of the batch, for each of the model's position encodings.
-    fn rotations(&self, batch: &[BatchEntry<'_>]) -> Result<Vec<Rotation>, BackendError> {
+/// What layers need to know of the positions of a batch's tokens.
+struct Positions {
+    /// One for each of the model's position encodings.
+    rotations: Vec<Rotation>,
+    /// Factors of the queries, `[n_tokens, 1]`.
+    sharpness: Option<Tensor>,
+}
+
+impl Positions {
+    fn new(spec: &DecoderSpec, batch: &[BatchEntry<'_>], device: &Device) -> Result<Self, BackendError> {
         let positions: Vec<usize> =
             batch.iter().flat_map(|entry| entry.position..entry.position + entry.tokens.len()).collect();
-        self.spec.ropes.iter().map(|table| Rotation::new(table, &positions, &self.device)).collect()
+        let rotations = spec.ropes.iter().map(|table| Rotation::new(table, &positions, device));
+        let sharpness = spec.sharpening.map(|Sharpening { rate, interval }| {
+            let factor = |position: &usize| 1.0 + rate * ((position / interval) as f32).ln_1p();
+            Tensor::from_vec(positions.iter().map(factor).collect(), (positions.len(), 1), device)
+        });
+        Ok(Positions { rotations: rotations.collect::<Result<_, _>>()?, sharpness: sharpness.transpose()? })
     }
 }
 
@@ -157,7 +173,7 @@ fn project(
     spec: &DecoderSpec,
     layer: &LayerWeights,
     normed: &Tensor,
-    rotation: &Rotation,
+    rotation: Option<&Rotation>,
 ) -> Result<(Tensor, Tensor, Tensor), BackendError> {
     let (query_width, kv_width) = (spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim);
     let (queries, keys, values) = match &layer.attention_input {
@@ -170,20 +186,43 @@ fn project(
             (part(0, query_width)?, part(query_width, kv_width)?, part(query_width + kv_width, kv_width)?)
         }
     };
-    let queries = heads(spec, &queries, spec.n_heads, layer.query_norm.as_ref())?;
-    let keys = heads(spec, &keys, spec.n_kv_heads, layer.key_norm.as_ref())?;
-    let keys = rotation.apply(&keys)?.transpose(0, 1)?.flatten_from(1)?;
-    Ok((rotation.apply(&queries)?, keys, values))
+    let queries = heads(spec, &queries, layer.query_norm.as_ref(), rotation)?;
+    let keys = heads(spec, &keys, layer.key_norm.as_ref(), rotation)?;
+    Ok((queries, keys.transpose(0, 1)?.flatten_from(1)?, values))
 }
 
-/// `[n_tokens, n_heads · head_dim]` to `[n_heads, n_tokens, head_dim]`, each head normed where there is a norm.
-fn heads(spec: &DecoderSpec, rows: &Tensor, n_heads: usize, norm: Option<&Tensor>) -> Result<Tensor, BackendError> {
-    let split = rows.reshape((rows.dim(0)?, n_heads, spec.head_dim))?;
-    let split = match norm {
-        Some(weight) => rms_norm(&split.contiguous()?, weight, spec.norm_epsilon)?,
-        None => split,
-    };
-    Ok(split.transpose(0, 1)?.contiguous()?)
+/// `[n_tokens, n_heads · head_dim]` to `[n_heads, n_tokens, head_dim]`: normed, all heads together or each by itself as
+/// the weight is wide, and rotated.
+fn heads(
+    spec: &DecoderSpec,
+    rows: &Tensor,
+    weight: Option<&Tensor>,
+    rotation: Option<&Rotation>,
+) -> Result<Tensor, BackendError> {
+    let (n_tokens, width) = rows.dims2()?;
+    let normed_width = weight.map_or(Ok(width), |weight| weight.dim(0))?;
+    let normed = norm(spec, &rows.contiguous()?.reshape((n_tokens, width / normed_width, normed_width))?, weight)?;
+    let split = normed.reshape((n_tokens, width / spec.head_dim, spec.head_dim))?;
+    let split = split.transpose(0, 1)?.contiguous()?;
+    rotation.map_or(Ok(split.clone()), |rotation| rotation.apply(&split))
+}
+
+/// Norms rows if there is a weight.
+fn norm(spec: &DecoderSpec, rows: &Tensor, weight: Option<&Tensor>) -> Result<Tensor, BackendError> {
+    match weight {
+        Some(weight) => Ok(rms_norm(rows, weight, spec.norm_epsilon)?),
+        None => Ok(rows.clone()),
+    }
+}
+
+/// Adds what attention or feed-forward computed to the residual stream, normed and scaled if the model does so.
+fn add_branch(
+    spec: &DecoderSpec,
+    hidden: &Tensor,
+    branch: &Tensor,
+    weight: Option<&Tensor>,
+) -> Result<Tensor, BackendError> {
+    Ok((hidden + scale(norm(spec, branch, weight)?, spec.branch_scale)?)?)
 }
 
 fn feed_forward(spec: &DecoderSpec, layer: &LayerWeights, normed: &Tensor) -> Result<Tensor, BackendError> {
@@ -199,6 +238,13 @@ fn feed_forward(spec: &DecoderSpec, layer: &LayerWeights, normed: &Tensor) -> Re
         Activation::GeluTanh => gate.gelu()?,
     };
     layer.ffn_output.forward(&(gate * up)?)
+}
+
+fn scale(values: Tensor, factor: Option<f32>) -> Result<Tensor, BackendError> {
+    match factor {
+        Some(factor) => Ok((values * f64::from(factor))?),
+        None => Ok(values),
+    }
 }
 
 fn soft_cap(values: Tensor, cap: Option<f32>) -> Result<Tensor, BackendError> {

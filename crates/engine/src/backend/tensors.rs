@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::BackendError;
-use crate::decoder::{DecoderSpec, NormPlacement};
+use crate::decoder::{DecoderSpec, QkNorm};
 use crate::gguf::{Gguf, TensorInfo, TensorType, dequantize};
 
 /// All parts of a model: `M` is a matrix, `L` a linear layer, `V` a vector.
@@ -22,13 +22,13 @@ pub(super) struct ModelParts<M, L, V> {
 
 /// One layer.
 pub(super) struct LayerParts<L, V> {
-    pub(super) attention_norm: V,
+    pub(super) attention_norm: Option<V>,
     pub(super) attention_input: AttentionProjections<L>,
     pub(super) query_norm: Option<V>,
     pub(super) key_norm: Option<V>,
     pub(super) attention_output: L,
     pub(super) post_attention_norm: Option<V>,
-    pub(super) ffn_norm: V,
+    pub(super) ffn_norm: Option<V>,
     pub(super) ffn_input: GatedProjections<L>,
     pub(super) ffn_output: L,
     pub(super) post_ffn_norm: Option<V>,
@@ -144,10 +144,11 @@ impl LayerParts<LinearTensors<'_>, Vec<f32>> {
     fn place<P: Place>(self, place: &mut P) -> Result<LayerParts<P::Linear, P::Vector>, BackendError> {
         let mut optional = |values: Option<Vec<f32>>| values.map(|values| place.vector(values)).transpose();
         let (query_norm, key_norm) = (optional(self.query_norm)?, optional(self.key_norm)?);
+        let (attention_norm, ffn_norm) = (optional(self.attention_norm)?, optional(self.ffn_norm)?);
         let post_attention_norm = optional(self.post_attention_norm)?;
         let post_ffn_norm = optional(self.post_ffn_norm)?;
         Ok(LayerParts {
-            attention_norm: place.vector(self.attention_norm)?,
+            attention_norm,
             attention_input: match self.attention_input {
                 AttentionProjections::Split { query, key, value } => AttentionProjections::Split {
                     query: place.linear(query)?,
@@ -160,7 +161,7 @@ impl LayerParts<LinearTensors<'_>, Vec<f32>> {
             key_norm,
             attention_output: place.linear(self.attention_output)?,
             post_attention_norm,
-            ffn_norm: place.vector(self.ffn_norm)?,
+            ffn_norm,
             ffn_input: match self.ffn_input {
                 GatedProjections::Split { gate, up } => {
                     GatedProjections::Split { gate: place.linear(gate)?, up: place.linear(up)? }
@@ -186,23 +187,29 @@ impl<'a> Finder<'a> {
     ) -> Result<LayerParts<LinearTensors<'a>, Vec<f32>>, BackendError> {
         let name = |part: &str| format!("blk.{index}.{part}");
         let (hidden, query_width) = (spec.hidden_size, spec.n_heads * spec.head_dim);
-        let has_post_norms = spec.norm_placement == NormPlacement::BeforeAndAfter;
+        let (query_norm_width, key_norm_width) = match spec.qk_norm {
+            Some(QkNorm::Whole) => (query_width, spec.n_kv_heads * spec.head_dim),
+            Some(QkNorm::PerHead) | None => (spec.head_dim, spec.head_dim),
+        };
+        let (before, after) = (spec.norm_placement.is_before(), spec.norm_placement.is_after());
         let mut norm = |wanted: bool, part: &str, width| match wanted {
             true => self.vector(&name(&format!("{part}.weight")), width).map(Some),
             false => Ok(None),
         };
-        let query_norm = norm(spec.qk_norm, "attn_q_norm", spec.head_dim)?;
-        let key_norm = norm(spec.qk_norm, "attn_k_norm", spec.head_dim)?;
-        let post_attention_norm = norm(has_post_norms, "post_attention_norm", hidden)?;
-        let post_ffn_norm = norm(has_post_norms, "post_ffw_norm", hidden)?;
+        let query_norm = norm(spec.qk_norm.is_some(), "attn_q_norm", query_norm_width)?;
+        let key_norm = norm(spec.qk_norm.is_some(), "attn_k_norm", key_norm_width)?;
+        let attention_norm = norm(before, "attn_norm", hidden)?;
+        let ffn_norm = norm(before, "ffn_norm", hidden)?;
+        let post_attention_norm = norm(after, "post_attention_norm", hidden)?;
+        let post_ffn_norm = norm(after, "post_ffw_norm", hidden)?;
         Ok(LayerParts {
-            attention_norm: self.vector(&name("attn_norm.weight"), hidden)?,
+            attention_norm,
             attention_input: self.attention_projections(spec, name)?,
             query_norm,
             key_norm,
             attention_output: self.linear(&name("attn_output"), hidden, query_width)?,
             post_attention_norm,
-            ffn_norm: self.vector(&name("ffn_norm.weight"), hidden)?,
+            ffn_norm,
             ffn_input: self.gated_projections(spec, name)?,
             ffn_output: self.linear(&name("ffn_down"), hidden, spec.ffn_size)?,
             post_ffn_norm,

@@ -3,7 +3,7 @@
 //! The rotation: <https://arxiv.org/abs/2104.09864>. YaRN: <https://arxiv.org/abs/2309.00071>. LongRoPE:
 //! <https://arxiv.org/abs/2402.13753>. Llama 3's scaling is stored in its files as one divisor per frequency.
 
-use super::architecture::ArchitectureRow;
+use super::architecture::{ArchitectureRow, LocalRope};
 use super::{Keys, RopePairs, SpecError};
 use crate::gguf::GgufError;
 
@@ -34,11 +34,13 @@ pub(super) fn tables(
     let scaling = Scaling::read(keys, n_dims, context_length)?;
     let (inverse_frequencies, magnitude) = scaling.apply(base, n_dims);
     let mut tables = vec![RopeTable { pairs: row.rope_pairs, inverse_frequencies, magnitude }];
-    if let Some(default_base) = row.local_rope_base {
-        let local_base = keys.positive_float("rope.freq_base_swa")?.unwrap_or(default_base);
-        let inverse_frequencies = unscaled(local_base, n_dims);
-        tables.push(RopeTable { pairs: row.rope_pairs, inverse_frequencies, magnitude: 1.0 });
-    }
+    let local_base = match row.local_rope {
+        LocalRope::Same => return Ok(tables),
+        LocalRope::Unstretched => base,
+        LocalRope::OwnBase(default) => keys.positive_float("rope.freq_base_swa")?.unwrap_or(default),
+    };
+    let inverse_frequencies = unscaled(local_base, n_dims);
+    tables.push(RopeTable { pairs: row.rope_pairs, inverse_frequencies, magnitude: 1.0 });
     Ok(tables)
 }
 
@@ -131,12 +133,14 @@ impl Yarn {
     fn read(keys: &Keys<'_>, factor: f32) -> Result<Self, SpecError> {
         let original_context = keys.size("rope.scaling.original_context_length", 1..=1 << 28)?;
         let magnitude = keys.positive_float("rope.scaling.attn_factor")?.unwrap_or(1.0);
+        let stretched = |multiplier: f32| 1.0 + 0.1 * multiplier * factor.ln();
+        let log_multiplier = keys.float("rope.scaling.yarn_log_multiplier")?.unwrap_or(0.0);
         Ok(Yarn {
             factor,
             original_context: original_context as f32,
             beta_fast: keys.positive_float("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
             beta_slow: keys.positive_float("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
-            magnitude: magnitude * (1.0 + 0.1 * factor.ln()),
+            magnitude: magnitude * stretched(1.0) / stretched(log_multiplier),
         })
     }
 

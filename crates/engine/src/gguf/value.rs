@@ -193,6 +193,10 @@ impl Array {
         self.decode(key, "integers", file, Value::as_i64)
     }
 
+    pub(super) fn booleans(&self, key: &str, file: &[u8]) -> Result<Vec<bool>, GgufError> {
+        self.decode(key, "booleans", file, Value::as_bool)
+    }
+
     fn decode<T>(
         &self,
         key: &str,

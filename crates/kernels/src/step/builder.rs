@@ -237,7 +237,11 @@ impl ProgramBuilder {
                 let width = self.layers[layer.0].n_kv_heads() * self.layers[layer.0].head_dim();
                 assert!(keys.width == width && values.width == width, "keys and values are as wide as the cache");
             }
-            RowOperation::SoftCap { values, .. } => self.check_part(set, values),
+            RowOperation::Sharpen { values, interval, .. } => {
+                self.check_tokens(set, values);
+                assert!(interval > 0, "positions are counted in intervals");
+            }
+            RowOperation::Scale { values, .. } | RowOperation::SoftCap { values, .. } => self.check_part(set, values),
             RowOperation::Quantize { from, to } => {
                 self.check_part(set, from);
                 self.check_quantized(to);

@@ -120,6 +120,22 @@ pub enum RowOperation {
         /// What it is added to.
         to: Part,
     },
+    /// values ← values · factor.
+    Scale {
+        /// The values, scaled in place.
+        values: Part,
+        /// The factor.
+        factor: f32,
+    },
+    /// values ← values · (1 + rate · ln(1 + ⌊position / interval⌋)).
+    Sharpen {
+        /// Queries, scaled in place.
+        values: Part,
+        /// How fast the factor grows with the position.
+        rate: f32,
+        /// The factor stays the same over this many positions.
+        interval: usize,
+    },
     /// to ← to + bias.
     AddBias {
         /// The summand.

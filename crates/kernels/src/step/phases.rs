@@ -103,6 +103,11 @@ impl Execution<'_> {
             }
             RowOperation::Copy { from, to } => self.part_mut(row, to).copy_from_slice(self.part(row, from)),
             RowOperation::Add { from, to } => elementwise.add(self.part_mut(row, to), self.part(row, from)),
+            RowOperation::Scale { values, factor } => elementwise.scale(self.part_mut(row, values), factor),
+            RowOperation::Sharpen { values, rate, interval } => {
+                let steps = program.batch.position(row) / interval;
+                elementwise.scale(self.part_mut(row, values), 1.0 + rate * (steps as f32).ln_1p());
+            }
             RowOperation::AddBias { bias, to } => elementwise.add(self.part_mut(row, to), &program.vectors[bias.0]),
             RowOperation::Norm { values, weight, epsilon } => {
                 let weight = &program.vectors[weight.0];

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{Device, Tensor};
-use candle_nn::ops::rms_norm;
 
 use super::linear::Linear;
 use super::transcode::to_q8_0;
@@ -37,19 +36,6 @@ impl ModelWeights {
     pub(super) fn embed(&self, tokens: &[u32], device: &Device) -> Result<Tensor, BackendError> {
         let ids = Tensor::new(tokens, device)?;
         Ok(self.embeddings.embedding(&ids)?.to_dtype(candle_core::DType::F32)?)
-    }
-
-    /// Norms the output of attention or feed-forward, if the model does so.
-    pub(super) fn post_norm(
-        &self,
-        spec: &DecoderSpec,
-        weight: &Option<Tensor>,
-        rows: Tensor,
-    ) -> Result<Tensor, BackendError> {
-        match weight {
-            Some(weight) => Ok(rms_norm(&rows, weight, spec.norm_epsilon)?),
-            None => Ok(rows),
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use hone_kernels::{ActivationBits, KvFormat};
 
 use super::weights::{Linear, Weights};
 use crate::backend::tensors::{AttentionProjections, GatedProjections, LayerParts};
-use crate::decoder::{DecoderSpec, RopeTable};
+use crate::decoder::{DecoderSpec, RopeTable, Sharpening};
 
 /// The formats in which a decoder stores what it computes.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ pub(super) fn program(spec: &DecoderSpec, weights: Weights, formats: Formats) ->
     description.embed(&tokens, parts.embeddings, &ropes);
     let last = parts.layers.len() - 1;
     for (index, layer) in parts.layers.iter().enumerate() {
-        let rope = ropes[spec.layers[index].rope];
+        let rope = spec.layers[index].rope.map(|rope| ropes[rope]);
         description.attention(&tokens, layer, rope, spec.layers[index].window);
         let stream = if index == last { &selected } else { &tokens };
         if index == last {
@@ -120,13 +120,13 @@ impl Description<'_> {
     }
 
     /// Everything up to the attention output.
-    fn attention(&mut self, stream: &Stream, layer: &Layer, rope: RopeId, window: Option<usize>) {
+    fn attention(&mut self, stream: &Stream, layer: &Layer, rope: Option<RopeId>, window: Option<usize>) {
         let spec = self.spec;
         let (query_width, kv_width) = (spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim);
         let queries = self.projected.part(0, query_width);
         let keys = self.projected.part(query_width, kv_width);
         let values = self.projected.part(query_width + kv_width, kv_width);
-        self.norm_into_input(stream, layer.attention_norm);
+        self.read_stream(stream, layer.attention_norm);
         match layer.attention_input {
             AttentionProjections::Split { query, key, value } => {
                 self.product(stream.input, &[(query, queries), (key, keys), (value, values)]);
@@ -146,13 +146,17 @@ impl Description<'_> {
         });
     }
 
-    fn position_and_store(&mut self, layer: &Layer, rope: RopeId, parts: [Part; 3], kv_layer: KvLayerId) {
+    fn position_and_store(&mut self, layer: &Layer, rope: Option<RopeId>, parts: [Part; 3], kv_layer: KvLayerId) {
         let [queries, keys, values] = parts;
         for (heads, norm) in [(queries, layer.query_norm), (keys, layer.key_norm)] {
             if let Some(weight) = norm {
                 self.norm(heads, weight);
             }
-            self.pending.push(RowOperation::Rotate { heads, head_dim: self.spec.head_dim, rope });
+            let head_dim = self.spec.head_dim;
+            self.pending.extend(rope.map(|rope| RowOperation::Rotate { heads, head_dim, rope }));
+        }
+        if let Some(Sharpening { rate, interval }) = self.spec.sharpening {
+            self.pending.push(RowOperation::Sharpen { values: queries, rate, interval });
         }
         self.pending.push(RowOperation::WriteKv { layer: kv_layer, keys, values });
     }
@@ -173,7 +177,7 @@ impl Description<'_> {
     fn feed_forward(&mut self, stream: &Stream, layer: &Layer) {
         let ffn_size = self.spec.ffn_size;
         let (gate, up) = (stream.gated.part(0, ffn_size), stream.gated.part(ffn_size, ffn_size));
-        self.norm_into_input(stream, layer.ffn_norm);
+        self.read_stream(stream, layer.ffn_norm);
         match layer.ffn_input {
             GatedProjections::Split { gate: gate_layer, up: up_layer } => {
                 self.product(stream.input, &[(gate_layer, gate), (up_layer, up)]);
@@ -188,8 +192,9 @@ impl Description<'_> {
 
     fn logits(mut self, stream: &Stream, norm: VectorId, output: Linear) -> Program {
         let logits = self.builder.rows(RowSet::Selected, self.spec.vocab_size);
-        self.norm_into_input(stream, norm);
+        self.read_stream(stream, Some(norm));
         self.product(stream.input, &[(output, logits.all())]);
+        self.scale(logits.all(), self.spec.logit_scale);
         if let Some(cap) = self.spec.logit_soft_cap {
             self.pending.push(RowOperation::SoftCap { values: logits.all(), cap });
         }
@@ -197,21 +202,30 @@ impl Description<'_> {
         self.builder.finish(logits)
     }
 
-    /// Adds a product to the residual stream: at once, or after a norm if the model has one.
+    /// Adds a product to the residual stream: at once, or after it was normed and scaled if the model does so.
     fn add_branch(&mut self, stream: &Stream, input: QuantizedRows, linear: Linear, norm: Option<VectorId>) {
-        let to = if norm.is_some() { stream.branch } else { stream.hidden }.all();
-        self.builder.product(input, &[ProductOutput { matrix: linear.matrix, to, add: norm.is_none() }]);
+        let is_direct = norm.is_none() && self.spec.branch_scale.is_none();
+        let to = if is_direct { stream.hidden } else { stream.branch }.all();
+        self.builder.product(input, &[ProductOutput { matrix: linear.matrix, to, add: is_direct }]);
         self.bias(linear, to);
         if let Some(weight) = norm {
             self.norm(to, weight);
+        }
+        self.scale(to, self.spec.branch_scale);
+        if !is_direct {
             self.pending.push(RowOperation::Add { from: to, to: stream.hidden.all() });
         }
     }
 
-    fn norm_into_input(&mut self, stream: &Stream, weight: VectorId) {
-        self.pending.push(RowOperation::Copy { from: stream.hidden.all(), to: stream.normed.all() });
-        self.norm(stream.normed.all(), weight);
-        self.pending.push(RowOperation::Quantize { from: stream.normed.all(), to: stream.input });
+    /// Makes the residual stream the input of the next product, normed if there is a weight.
+    fn read_stream(&mut self, stream: &Stream, norm: Option<VectorId>) {
+        let mut from = stream.hidden.all();
+        if let Some(weight) = norm {
+            self.pending.push(RowOperation::Copy { from, to: stream.normed.all() });
+            from = stream.normed.all();
+            self.norm(from, weight);
+        }
+        self.pending.push(RowOperation::Quantize { from, to: stream.input });
         self.flush(stream.set);
     }
 
@@ -228,6 +242,10 @@ impl Description<'_> {
         if let Some(bias) = linear.bias {
             self.pending.push(RowOperation::AddBias { bias, to });
         }
+    }
+
+    fn scale(&mut self, values: Part, factor: Option<f32>) {
+        self.pending.extend(factor.map(|factor| RowOperation::Scale { values, factor }));
     }
 
     fn norm(&mut self, values: Part, weight: VectorId) {
