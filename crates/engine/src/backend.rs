@@ -14,9 +14,10 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::kv_cache::BlockId;
+use crate::kv_cache::{BlockId, StateId};
 
 pub use hone_kernels::ActivationBits;
+pub use hone_kernels::step::SequenceStates;
 
 /// What one sequence contributes to a step.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub struct BatchEntry<'a> {
     pub blocks: &'a [BlockId],
     /// Indices into `tokens` for which logits are wanted.
     pub logits: Range<usize>,
+    /// Its states, if the model keeps any.
+    pub states: Option<SequenceStates<'a>>,
 }
 
 /// Logits of a step, with rows in the order in which the entries asked for them. They live in the backend's memory
@@ -123,6 +126,9 @@ pub trait Backend: Send {
     /// # Errors
     /// When the device fails.
     fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError>;
+
+    /// Frees the memory of a state that no sequence holds.
+    fn free_state(&mut self, _state: StateId) {}
 
     /// Bytes of a cache block across all layers, if blocks can be copied out of the device and back; otherwise 0.
     fn block_bytes(&self) -> usize {

@@ -1,21 +1,24 @@
 //! One transformer decoder, described by data.
 //!
 //! A [`DecoderSpec`] is read from a file's metadata and says everything that a backend must know to run the model:
-//! sizes, where the norms are placed, how positions are rotated, which layers see only a window. A new architecture is
-//! a row in the table of [`architecture`](self) and not a new forward pass.
+//! sizes, where the norms are placed, and for each layer what mixes its positions (attention, or one of three kinds of
+//! recurrence) and what its feed-forward part consists of (a dense one, experts, or both). A new architecture is a row
+//! in the table of [`architecture`](self) and not a new forward pass.
 //!
 //! Metadata keys and their meaning: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
 mod architecture;
+mod keys;
+mod layers;
 mod rope;
 
 use thiserror::Error;
 
-use crate::gguf::{Gguf, GgufError, Value};
+use crate::gguf::{Gguf, GgufError};
 use crate::kv_cache::KvFormat;
-use architecture::{ArchitectureRow, LocalRope};
-pub use hone_kernels::Activation;
-pub use hone_kernels::step::RopePairs;
+use keys::Keys;
+pub use hone_kernels::step::{Gating, RopePairs, StateShape};
+pub use hone_kernels::{Activation, Window};
 pub use rope::RopeTable;
 
 /// Why a file's metadata does not describe a decoder that can be run.
@@ -52,32 +55,201 @@ impl NormPlacement {
     }
 }
 
-/// How queries and keys are normed before they are rotated.
+/// How queries and keys are normed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QkNorm {
-    /// Each head by itself, all with the same weights.
+    /// Each head by itself, all with the same weights, before they are rotated.
     PerHead,
-    /// All heads together.
+    /// All heads together, before they are rotated.
     Whole,
+    /// Each head by itself, without weights, after it was rotated.
+    BareAfterRotation,
 }
 
-/// Queries are multiplied by 1 + rate · ln(1 + ⌊position / interval⌋), so that attention stays sharp over long contexts
-/// (<https://arxiv.org/abs/2501.19399>).
+/// Queries are multiplied by 1 + rate · ln(1 + ⌊(position + offset) / interval⌋), so that attention stays sharp over
+/// long contexts (<https://arxiv.org/abs/2501.19399>).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sharpening {
     /// How fast the factor grows.
     pub rate: f32,
     /// Positions over which it stays the same.
     pub interval: usize,
+    /// Added to the position.
+    pub offset: usize,
 }
 
-/// One layer, where layers differ.
+/// Where a layer's attention takes keys and values from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LayerSpec {
-    /// A token sees this many positions, including its own; `None` means all positions before it.
-    pub window: Option<usize>,
+pub enum KeysAndValues {
+    /// It computes both.
+    Own,
+    /// It computes keys, and values are the keys before they are normed and rotated.
+    ValuesAreKeys,
+    /// They are those of an earlier layer.
+    OfLayer(usize),
+}
+
+/// The attention of one layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionSpec {
+    /// Query heads.
+    pub n_heads: usize,
+    /// Key and value heads; `n_heads` is a multiple.
+    pub n_kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+    /// What a token sees; `None` means all positions before it, and its own.
+    pub window: Option<Window>,
     /// Index into [`DecoderSpec::ropes`]; `None` if positions are not rotated.
     pub rope: Option<usize>,
+    /// Where keys and values come from.
+    pub keys_and_values: KeysAndValues,
+    /// How queries and keys are normed, if they are.
+    pub qk_norm: Option<QkNorm>,
+    /// How queries grow with their position, if they do.
+    pub sharpening: Option<Sharpening>,
+}
+
+impl AttentionSpec {
+    /// Width of all queries.
+    pub fn query_width(&self) -> usize {
+        self.n_heads * self.head_dim
+    }
+
+    /// Width of all keys, and of all values.
+    pub fn kv_width(&self) -> usize {
+        self.n_kv_heads * self.head_dim
+    }
+
+    /// Whether the layer writes keys and values into the cache.
+    pub fn has_cache(&self) -> bool {
+        !matches!(self.keys_and_values, KeysAndValues::OfLayer(_))
+    }
+}
+
+/// A layer that keeps a state of all earlier tokens in place of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecurrentSpec {
+    /// A gated convolution of a few tokens (LFM2: <https://arxiv.org/abs/2511.23404>).
+    ShortConvolution {
+        /// Taps of the convolution.
+        n_taps: usize,
+    },
+    /// A gated delta net: <https://arxiv.org/abs/2412.06464>.
+    DeltaNet {
+        /// Taps of the convolution.
+        n_taps: usize,
+        /// Heads of keys and queries.
+        n_key_heads: usize,
+        /// Heads of values; a multiple of `n_key_heads`.
+        n_value_heads: usize,
+        /// Width of a key, and of a value.
+        head_dim: usize,
+    },
+    /// Mamba 2: <https://arxiv.org/abs/2405.21060>.
+    Mamba2 {
+        /// Taps of the convolution.
+        n_taps: usize,
+        /// Heads of the inner width.
+        n_heads: usize,
+        /// Groups that share B and C; `n_heads` is a multiple.
+        n_groups: usize,
+        /// Width of B and C.
+        state_size: usize,
+        /// Width of all heads.
+        inner_size: usize,
+    },
+}
+
+impl RecurrentSpec {
+    /// What the layer keeps of the tokens so far, in a model of this hidden size.
+    pub fn state(&self, hidden_size: usize) -> StateShape {
+        match *self {
+            RecurrentSpec::ShortConvolution { n_taps } => {
+                StateShape { n_channels: hidden_size, n_taps, n_heads: 0, key_dim: 0, value_dim: 0 }
+            }
+            RecurrentSpec::DeltaNet { n_taps, n_key_heads, n_value_heads, head_dim } => StateShape {
+                n_channels: (2 * n_key_heads + n_value_heads) * head_dim,
+                n_taps,
+                n_heads: n_value_heads,
+                key_dim: head_dim,
+                value_dim: head_dim,
+            },
+            RecurrentSpec::Mamba2 { n_taps, n_heads, n_groups, state_size, inner_size } => StateShape {
+                n_channels: inner_size + 2 * n_groups * state_size,
+                n_taps,
+                n_heads,
+                key_dim: state_size,
+                value_dim: inner_size / n_heads,
+            },
+        }
+    }
+}
+
+/// What exchanges information between positions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mixer {
+    /// Attention over a cache of keys and values.
+    Attention(AttentionSpec),
+    /// A state that every token changes.
+    Recurrent(RecurrentSpec),
+}
+
+/// The feed-forward part that every token passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DenseSpec {
+    /// Width between its two products.
+    pub width: usize,
+    /// Whether it is the shared expert of a mixture, and its tensors are named so.
+    pub is_shared_expert: bool,
+}
+
+/// One layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerSpec {
+    /// What comes first.
+    pub mixer: Mixer,
+    /// The dense feed-forward part, if there is one.
+    pub dense: Option<DenseSpec>,
+    /// Whether tokens choose experts ([`DecoderSpec::experts`]), alongside the dense part if there is one.
+    pub has_experts: bool,
+}
+
+impl LayerSpec {
+    /// The layer's attention, if it has one.
+    pub fn attention(&self) -> Option<&AttentionSpec> {
+        match &self.mixer {
+            Mixer::Attention(attention) => Some(attention),
+            Mixer::Recurrent(_) => None,
+        }
+    }
+
+    /// The layer's state, if it keeps one.
+    pub fn recurrence(&self) -> Option<&RecurrentSpec> {
+        match &self.mixer {
+            Mixer::Attention(_) => None,
+            Mixer::Recurrent(recurrent) => Some(recurrent),
+        }
+    }
+}
+
+/// The experts of a model's layers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExpertsSpec {
+    /// Experts of a layer.
+    pub n_experts: usize,
+    /// Experts that a token chooses.
+    pub n_used: usize,
+    /// Width between an expert's two products.
+    pub width: usize,
+    /// How scores become weights.
+    pub gating: Gating,
+    /// Whether the weights of the chosen experts are divided by their sum.
+    pub is_normalized: bool,
+    /// Multiplies the weights.
+    pub scale: f32,
+    /// Whether an expert's weight multiplies what it reads, not what it gives.
+    pub weighs_input: bool,
 }
 
 /// Everything that a backend must know to run a decoder.
@@ -89,14 +261,6 @@ pub struct DecoderSpec {
     pub layers: Vec<LayerSpec>,
     /// Width of the residual stream.
     pub hidden_size: usize,
-    /// Width of the feed-forward layer.
-    pub ffn_size: usize,
-    /// Query heads.
-    pub n_heads: usize,
-    /// Key and value heads; `n_heads` is a multiple.
-    pub n_kv_heads: usize,
-    /// Width of a head.
-    pub head_dim: usize,
     /// Tokens of the vocabulary.
     pub vocab_size: usize,
     /// Positions that the model was trained for.
@@ -105,24 +269,32 @@ pub struct DecoderSpec {
     pub norm_epsilon: f32,
     /// Where norms are placed.
     pub norm_placement: NormPlacement,
-    /// How queries and keys are normed, if they are.
-    pub qk_norm: Option<QkNorm>,
+    /// Name of the tensors with the norms before feed-forward parts.
+    pub ffn_norm: &'static str,
+    /// Name of the tensor with the last norm.
+    pub output_norm: &'static str,
+    /// Whether values are normed, without weights.
+    pub value_norm: bool,
+    /// Whether every head's query is followed by a gate of what the head attends to.
+    pub output_gate: bool,
     /// Whether query, key and value weights are one tensor, in this order, and gate and up weights another.
     pub fused_projections: bool,
     /// Activation of the gate.
     pub activation: Activation,
+    /// The experts, if there are layers with experts.
+    pub experts: Option<ExpertsSpec>,
     /// Position encodings; layers refer to them by index.
     pub ropes: Vec<RopeTable>,
     /// Multiplies query–key products before the softmax.
     pub attention_scale: f32,
-    /// How queries grow with their position, if they do.
-    pub sharpening: Option<Sharpening>,
     /// Attention scores x become cap · tanh(x / cap).
     pub attention_soft_cap: Option<f32>,
     /// Logits x become cap · tanh(x / cap).
     pub logit_soft_cap: Option<f32>,
     /// Multiplies the embeddings.
     pub embedding_scale: Option<f32>,
+    /// Width of each layer's own input besides the residual stream, if layers have one.
+    pub layer_input_width: Option<usize>,
     /// Multiplies what attention and feed-forward add to the residual stream.
     pub branch_scale: Option<f32>,
     /// Multiplies the logits.
@@ -138,9 +310,21 @@ impl DecoderSpec {
         self.layers.len() * 2 / 3
     }
 
-    /// Bytes per position in the KV cache: a key and a value in every layer.
+    /// Bytes per position in the KV cache: a key and a value in every layer that computes them.
     pub fn kv_bytes_per_position(&self, format: KvFormat) -> u64 {
-        (2 * self.layers.len() * self.n_kv_heads * format.n_bytes(self.head_dim)) as u64
+        let cached = self.layers.iter().filter_map(LayerSpec::attention).filter(|attention| attention.has_cache());
+        cached.map(|attention| (2 * attention.n_kv_heads * format.n_bytes(attention.head_dim)) as u64).sum()
+    }
+
+    /// Whether any layer keeps a state of all earlier tokens.
+    pub fn is_recurrent(&self) -> bool {
+        self.layers.iter().any(|layer| layer.recurrence().is_some())
+    }
+
+    /// Bytes of one state, in all layers that keep one.
+    pub fn state_bytes(&self) -> u64 {
+        let shapes = self.layers.iter().filter_map(LayerSpec::recurrence).map(|layer| layer.state(self.hidden_size));
+        shapes.map(|shape| (shape.n_floats() * size_of::<f32>()) as u64).sum()
     }
 
     /// Reads a model's metadata. `context_length` is the number of positions to be used (`None`: those that the model
@@ -151,99 +335,44 @@ impl DecoderSpec {
     pub fn from_gguf(gguf: &Gguf, context_length: Option<usize>) -> Result<Self, SpecError> {
         let row = architecture::lookup(gguf)?;
         let keys = Keys { gguf, architecture: row.name };
-        keys.refuse_experts()?;
-        let n_layers = keys.size("block_count", 1..=1024)?;
         let hidden_size = keys.size("embedding_length", 1..=1 << 20)?;
-        let n_heads = keys.size("attention.head_count", 1..=4096)?;
-        let n_kv_heads = keys.optional_size("attention.head_count_kv", 1..=4096)?.unwrap_or(n_heads);
-        let head_dim = head_dim(&keys, hidden_size, n_heads)?;
-        if !n_heads.is_multiple_of(n_kv_heads) {
-            let reason = format!("is {n_kv_heads}, which does not divide the {n_heads} query heads");
-            return Err(keys.invalid("attention.head_count_kv", reason));
-        }
         let trained_context = keys.size("context_length", 1..=1 << 28)?;
-        let ropes = rope::tables(&keys, row, head_dim, context_length.unwrap_or(trained_context).min(trained_context))?;
-        let scale_dim = if row.wide_scale_layers == Some(n_layers) { hidden_size / n_heads } else { head_dim };
-        let embedding_scale = row.scaled_embeddings.then(|| (hidden_size as f32).sqrt());
+        let context = context_length.unwrap_or(trained_context).min(trained_context);
+        let experts = layers::experts(&keys, row)?;
+        let read = layers::read(&keys, row, hidden_size, experts.as_ref(), context)?;
+        let multiplier = |key: &str| if row.multipliers { keys.multiplier(key) } else { Ok(None) };
+        let soft_cap = |key: &str| if row.soft_caps { keys.positive_float(key) } else { Ok(None) };
         Ok(DecoderSpec {
             architecture: row.name,
-            layers: layers(&keys, row, n_layers)?,
+            experts: experts.filter(|_| read.layers.iter().any(|layer| layer.has_experts)),
+            layers: read.layers,
             hidden_size,
-            ffn_size: keys.size("feed_forward_length", 1..=1 << 22)?,
-            n_heads,
-            n_kv_heads,
-            head_dim,
             vocab_size: vocab_size(gguf)?,
             context_length: trained_context,
             norm_epsilon: keys.required_positive_float("attention.layer_norm_rms_epsilon")?,
             norm_placement: row.norm_placement,
-            qk_norm: row.qk_norm,
+            ffn_norm: row.ffn_norm,
+            output_norm: row.output_norm,
+            value_norm: row.value_norm,
+            output_gate: row.output_gate,
             fused_projections: row.fused_projections,
             activation: row.activation,
-            ropes,
-            attention_scale: keys
-                .multiplier(row, "attention.scale")?
-                .unwrap_or_else(|| (scale_dim as f32).sqrt().recip()),
-            sharpening: sharpening(&keys)?,
-            attention_soft_cap: keys.soft_cap(row, "attn_logit_softcapping")?,
-            logit_soft_cap: keys.soft_cap(row, "final_logit_softcapping")?,
-            embedding_scale: keys.multiplier(row, "embedding_scale")?.or(embedding_scale),
-            branch_scale: keys.multiplier(row, "residual_scale")?,
-            logit_scale: keys.multiplier(row, "logit_scale")?.map(f32::recip),
+            ropes: read.ropes,
+            attention_scale: multiplier("attention.scale")?.unwrap_or(read.attention_scale),
+            attention_soft_cap: soft_cap("attn_logit_softcapping")?,
+            logit_soft_cap: soft_cap("final_logit_softcapping")?,
+            embedding_scale: match row.scaled_embeddings {
+                true => Some((hidden_size as f32).sqrt()),
+                false => multiplier("embedding_scale")?,
+            },
+            layer_input_width: keys
+                .optional_size("embedding_length_per_layer_input", 0..=1 << 16)?
+                .filter(|width| *width > 0),
+            branch_scale: multiplier("residual_scale")?,
+            logit_scale: multiplier("logit_scale")?.map(f32::recip),
             tied_embeddings: gguf.tensor("output.weight").is_none(),
         })
     }
-}
-
-fn head_dim(keys: &Keys<'_>, hidden_size: usize, n_heads: usize) -> Result<usize, SpecError> {
-    let key_length = keys.optional_size("attention.key_length", 1..=1 << 16)?;
-    let value_length = keys.optional_size("attention.value_length", 1..=1 << 16)?;
-    let head_dim = key_length.unwrap_or(hidden_size / n_heads);
-    if value_length.is_some_and(|length| length != head_dim) {
-        let reason = format!("differs from the key length {head_dim}, which is not supported");
-        return Err(keys.invalid("attention.value_length", reason));
-    }
-    if head_dim == 0 || head_dim % 2 != 0 {
-        return Err(keys.invalid("attention.key_length", format!("is {head_dim}: a head's width must be even")));
-    }
-    Ok(head_dim)
-}
-
-fn layers(keys: &Keys<'_>, row: &ArchitectureRow, n_layers: usize) -> Result<Vec<LayerSpec>, SpecError> {
-    let rotates = !row.multipliers || keys.boolean("rope.scaling.finetuned")?.unwrap_or(true);
-    let is_unrotated = |index: usize| row.unrotated_period.is_some_and(|period| (index + 1).is_multiple_of(period));
-    let local_rope = usize::from(row.local_rope != LocalRope::Same);
-    let windows = windows(keys, row, n_layers)?.into_iter().enumerate();
-    let layer = |(index, window): (usize, Option<usize>)| LayerSpec {
-        window,
-        rope: (rotates && !is_unrotated(index)).then_some(if window.is_some() { local_rope } else { 0 }),
-    };
-    Ok(windows.map(layer).collect())
-}
-
-/// The window of every layer.
-fn windows(keys: &Keys<'_>, row: &ArchitectureRow, n_layers: usize) -> Result<Vec<Option<usize>>, SpecError> {
-    let Some(default_period) = row.window_period else { return Ok(vec![None; n_layers]) };
-    let window = keys.optional_size("attention.sliding_window", 0..=1 << 28)?.filter(|window| *window > 0);
-    let key = "attention.sliding_window_pattern";
-    let has_window = match keys.per_layer(key, n_layers)? {
-        Some(has_window) => has_window,
-        None => {
-            let period = keys.optional_size(key, 1..=1024)?.unwrap_or(default_period);
-            (1..=n_layers).map(|ordinal| !ordinal.is_multiple_of(period)).collect()
-        }
-    };
-    Ok(has_window.into_iter().map(|has_window| window.filter(|_| has_window)).collect())
-}
-
-/// Only files whose positions were stretched say how queries grow: with the context before that as the interval.
-fn sharpening(keys: &Keys<'_>) -> Result<Option<Sharpening>, SpecError> {
-    let Some(rate) = keys.positive_float("attention.temperature_scale")? else { return Ok(None) };
-    let interval = match keys.optional_size("attention.temperature_length", 1..=1 << 28)? {
-        Some(interval) => interval,
-        None => keys.size("rope.scaling.original_context_length", 1..=1 << 28)?,
-    };
-    Ok(Some(Sharpening { rate, interval }))
 }
 
 fn vocab_size(gguf: &Gguf) -> Result<usize, SpecError> {
@@ -256,93 +385,4 @@ fn vocab_size(gguf: &Gguf) -> Result<usize, SpecError> {
     embeddings.dimensions.get(1).copied().ok_or_else(|| {
         SpecError::Gguf(GgufError::invalid("tensor \"token_embd.weight\"", "has one dimension where two are expected"))
     })
-}
-
-/// The metadata keys of one architecture.
-struct Keys<'a> {
-    gguf: &'a Gguf,
-    architecture: &'static str,
-}
-
-impl Keys<'_> {
-    fn name(&self, key: &str) -> String {
-        format!("{}.{key}", self.architecture)
-    }
-
-    fn invalid(&self, key: &str, reason: impl Into<String>) -> SpecError {
-        SpecError::Gguf(GgufError::invalid(self.name(key), reason))
-    }
-
-    fn optional_size(&self, key: &str, range: std::ops::RangeInclusive<usize>) -> Result<Option<usize>, SpecError> {
-        let Some(number) = self.gguf.unsigned(&self.name(key))? else { return Ok(None) };
-        match usize::try_from(number) {
-            Ok(size) if range.contains(&size) => Ok(Some(size)),
-            _ => Err(self.invalid(key, format!("is {number}: it must be {} to {}", range.start(), range.end()))),
-        }
-    }
-
-    fn size(&self, key: &str, range: std::ops::RangeInclusive<usize>) -> Result<usize, SpecError> {
-        self.optional_size(key, range)?.ok_or_else(|| SpecError::Missing(self.name(key)))
-    }
-
-    fn float(&self, key: &str) -> Result<Option<f32>, SpecError> {
-        Ok(self.gguf.float(&self.name(key))?)
-    }
-
-    fn positive_float(&self, key: &str) -> Result<Option<f32>, SpecError> {
-        match self.float(key)? {
-            Some(number) if number <= 0.0 => Err(self.invalid(key, format!("is {number}: it must be positive"))),
-            other => Ok(other),
-        }
-    }
-
-    fn required_positive_float(&self, key: &str) -> Result<f32, SpecError> {
-        self.positive_float(key)?.ok_or_else(|| SpecError::Missing(self.name(key)))
-    }
-
-    fn string(&self, key: &str) -> Result<Option<&str>, SpecError> {
-        Ok(self.gguf.string(&self.name(key))?)
-    }
-
-    /// A factor; 0 stands for none.
-    fn multiplier(&self, row: &ArchitectureRow, key: &str) -> Result<Option<f32>, SpecError> {
-        match self.float(key)? {
-            Some(number) if row.multipliers && number < 0.0 => {
-                Err(self.invalid(key, format!("is {number}: it must be positive")))
-            }
-            number => Ok(number.filter(|number| row.multipliers && *number != 0.0)),
-        }
-    }
-
-    fn boolean(&self, key: &str) -> Result<Option<bool>, SpecError> {
-        Ok(self.gguf.boolean(&self.name(key))?)
-    }
-
-    /// A truth for every layer, if the key holds an array.
-    fn per_layer(&self, key: &str, n_layers: usize) -> Result<Option<Vec<bool>>, SpecError> {
-        let name = self.name(key);
-        if !matches!(self.gguf.value(&name), Some(Value::Array(_))) {
-            return Ok(None);
-        }
-        let Some(truths) = self.gguf.booleans(&name)? else { return Ok(None) };
-        if truths.len() != n_layers {
-            let reason = format!("has {} entries for {n_layers} layers", truths.len());
-            return Err(self.invalid(key, reason));
-        }
-        Ok(Some(truths))
-    }
-
-    fn soft_cap(&self, row: &ArchitectureRow, key: &str) -> Result<Option<f32>, SpecError> {
-        if row.soft_caps { self.positive_float(key) } else { Ok(None) }
-    }
-
-    fn refuse_experts(&self) -> Result<(), SpecError> {
-        match self.gguf.unsigned(&self.name("expert_count"))? {
-            None | Some(0) => Ok(()),
-            Some(n_experts) => Err(SpecError::Gguf(GgufError::Unsupported {
-                what: format!("a mixture of {n_experts} experts"),
-                supported: "dense models".into(),
-            })),
-        }
-    }
 }

@@ -5,13 +5,16 @@
 //! storage behind the blocks is the backend's.
 
 pub mod prefix_tree;
+pub mod states;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use thiserror::Error;
 
+pub use hone_kernels::step::StateAt;
 pub use hone_kernels::{BLOCK_TOKENS, KvFormat};
+pub use states::{StateId, StatePool};
 
 /// Identifies a block of the cache.
 pub type BlockId = u32;
@@ -21,6 +24,11 @@ pub type BlockId = u32;
 pub struct CachedSequence {
     blocks: Vec<BlockId>,
     n_tokens: usize,
+    /// Its states if the model keeps any, in the order of their positions. During a step, the last one is what the step
+    /// writes.
+    states: Vec<StateAt>,
+    /// Where another sequence with the same beginning goes on differently, which is worth a checkpoint.
+    branch: Option<usize>,
 }
 
 impl CachedSequence {
@@ -32,6 +40,58 @@ impl CachedSequence {
     /// How many positions are in use.
     pub fn n_tokens(&self) -> usize {
         self.n_tokens
+    }
+
+    /// Its states, in the order of their positions.
+    pub fn states(&self) -> &[StateAt] {
+        &self.states
+    }
+
+    /// Begins a step from `position` to the end of the sequence: keeps the state that it starts from and earlier ones at
+    /// the ends of blocks, and adds those that it writes. Returns the number of states from before the step.
+    pub(crate) fn begin_states(&mut self, pool: &mut StatePool, position: usize, ends_prompt: bool) -> usize {
+        self.drop_states(pool, |state| state.position != position && !state.position.is_multiple_of(BLOCK_TOKENS));
+        while self.states.len() > pool.most_of_sequence() {
+            // Every other one goes: the farther apart they are, the more is computed again from them.
+            let mut ordinal = 0;
+            self.drop_states(pool, |state| {
+                ordinal += 1;
+                ordinal % 2 == 0 && state.position != position
+            });
+        }
+        let n_before = self.states.len();
+        let checkpoints = pool.checkpoints(position..self.n_tokens, ends_prompt, self.branch);
+        for position in checkpoints.into_iter().chain([self.n_tokens]) {
+            self.states.push(StateAt { position, state: pool.take() });
+        }
+        n_before
+    }
+
+    /// Shares the states of a sequence that this one is a fork of.
+    pub(crate) fn share_states(&mut self, pool: &mut StatePool, original: &CachedSequence) {
+        original.states.iter().for_each(|state| pool.share(state.state));
+        self.states.clone_from(&original.states);
+        self.branch = original.branch;
+    }
+
+    /// Drops the states after the first `n_tokens` positions. Returns to how many positions the sequence can be cut:
+    /// those up to its last state, if the model keeps states.
+    pub(crate) fn cut_states(&mut self, pool: &mut StatePool, n_tokens: usize) -> usize {
+        if !pool.is_used() || n_tokens >= self.n_tokens {
+            return n_tokens;
+        }
+        self.drop_states(pool, |state| state.position > n_tokens);
+        self.states.last().map_or(0, |state| state.position)
+    }
+
+    fn drop_states(&mut self, pool: &mut StatePool, mut is_dropped: impl FnMut(&StateAt) -> bool) {
+        self.states.retain(|state| {
+            let is_dropped = is_dropped(state);
+            if is_dropped {
+                pool.release(state.state);
+            }
+            !is_dropped
+        });
     }
 }
 
@@ -126,7 +186,7 @@ impl BlockPool {
         for block in &sequence.blocks {
             self.reference_counts[*block as usize] += 1;
         }
-        CachedSequence { blocks: sequence.blocks.clone(), n_tokens: sequence.n_tokens }
+        CachedSequence { blocks: sequence.blocks.clone(), n_tokens: sequence.n_tokens, ..CachedSequence::default() }
     }
 
     /// Drops everything from position `n_tokens` on.

@@ -15,12 +15,12 @@ use thiserror::Error;
 
 use crate::backend::candle::CandleBackend;
 use crate::backend::native::{ComputeThreads, NativeBackend};
-use crate::backend::{ActivationBits, Backend, BackendError, BatchEntry, DeviceChoice, Logits};
+use crate::backend::{ActivationBits, Backend, BackendError, BatchEntry, DeviceChoice, Logits, SequenceStates};
 use crate::constraint::ConstraintError;
 use crate::decoder::{DecoderSpec, SpecError};
 use crate::gguf::{Gguf, GgufError};
 use crate::kv_cache::prefix_tree::PrefixTree;
-use crate::kv_cache::{BLOCK_TOKENS, BlockPool, CacheFull, CachedSequence, KvFormat};
+use crate::kv_cache::{BLOCK_TOKENS, BlockPool, CacheFull, CachedSequence, KvFormat, StatePool};
 use crate::reuse::recycled;
 use crate::template::{ChatTemplate, TemplateError, TemplateHost};
 use crate::tokenizer::{Tokenizer, TokenizerError};
@@ -245,6 +245,7 @@ pub struct Model {
     text: Arc<ModelText>,
     backend: Box<dyn Backend>,
     cache: BlockPool,
+    states: StatePool,
     prefixes: PrefixTree,
     activation_bits: ActivationBits,
     /// Empty between steps.
@@ -294,6 +295,7 @@ impl Model {
             backend: backend?,
             activation_bits: options.activation_bits,
             cache: BlockPool::with_room_for(beside.cache_positions),
+            states: StatePool::new(spec.state_bytes()),
             prefixes: PrefixTree::default(),
             batch: Vec::new(),
             spec,
@@ -381,20 +383,36 @@ impl Model {
         for entry in entries {
             let position = entry.sequence.n_tokens();
             if let Err(full) = self.cache.check(entry.sequence, entry.tokens.len()) {
-                let has_room = self.prefixes.make_room(&mut self.cache, full.needed);
+                let has_room = self.prefixes.make_room(&mut self.cache, &mut self.states, full.needed);
                 // A request that could not run otherwise takes precedence over blocks that only make others faster.
                 if !has_room {
                     self.prefixes.unpin_all();
-                    self.prefixes.make_room(&mut self.cache, full.needed);
+                    self.prefixes.make_room(&mut self.cache, &mut self.states, full.needed);
                 }
             }
             if let Some(copy) = self.cache.extend(entry.sequence, entry.tokens.len())? {
                 self.backend.copy_block(copy.from, copy.to)?;
             }
-            let blocks = entry.sequence.blocks();
-            batch.push(BatchEntry { tokens: entry.tokens, position, blocks, logits: entry.logits.clone() });
+            let n_before = match self.states.is_used() {
+                true => Some(entry.sequence.begin_states(&mut self.states, position, !entry.logits.is_empty())),
+                false => None,
+            };
+            let sequence: &CachedSequence = entry.sequence;
+            let states = n_before.map(|n_before| {
+                let (before, written) = sequence.states().split_at(n_before);
+                SequenceStates { before: before.last().map(|state| state.state), written }
+            });
+            let (blocks, logits) = (sequence.blocks(), entry.logits.clone());
+            batch.push(BatchEntry { tokens: entry.tokens, position, blocks, logits, states });
         }
+        self.free_idle_states();
         Ok(())
+    }
+
+    fn free_idle_states(&mut self) {
+        while let Some(state) = self.states.free_one() {
+            self.backend.free_state(state);
+        }
     }
 
     /// Resumes the suspended step.
@@ -412,7 +430,7 @@ impl Model {
 
     /// How many of the first tokens are cached from kept sequences.
     pub fn cached_tokens(&self, tokens: &[u32]) -> usize {
-        self.prefixes.cached_tokens(tokens)
+        self.prefixes.cached_tokens(&self.states, tokens)
     }
 
     /// A sequence with as many of the first tokens as are cached from kept sequences.
@@ -420,12 +438,12 @@ impl Model {
     /// # Errors
     /// When the device fails.
     pub fn begin(&mut self, tokens: &[u32]) -> Result<CachedSequence, ModelError> {
-        let found = self.prefixes.find(&mut self.cache, tokens);
+        let found = self.prefixes.find(&mut self.cache, &mut self.states, tokens);
         let copied = found.copy.map_or(Ok(()), |copy| self.backend.copy_block(copy.from, copy.to));
         match copied {
             Ok(()) => Ok(found.sequence),
             Err(error) => {
-                self.cache.release(found.sequence);
+                self.release(found.sequence);
                 Err(error.into())
             }
         }
@@ -434,9 +452,10 @@ impl Model {
     /// Keeps a finished sequence with these tokens for prompts with the same beginning. In total, no more is kept than
     /// one context holds, so that memory does not grow with the number of conversations.
     pub fn keep(&mut self, tokens: &[u32], sequence: CachedSequence) {
-        self.prefixes.keep(&mut self.cache, tokens, sequence);
+        self.prefixes.keep(&mut self.cache, &mut self.states, tokens, sequence);
         let n_blocks = self.context_length().div_ceil(BLOCK_TOKENS);
-        self.prefixes.shrink_to(&mut self.cache, n_blocks);
+        self.prefixes.shrink_to(&mut self.cache, &mut self.states, n_blocks);
+        self.free_idle_states();
     }
 
     /// Bytes of a KV cache block outside the device; 0 if blocks cannot be copied out.
@@ -450,14 +469,14 @@ impl Model {
     /// The error of `take`, after which it is not called again.
     pub fn read_kept<E>(&mut self, tokens: &[u32], mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let n_whole = self.cached_tokens(tokens) / BLOCK_TOKENS * BLOCK_TOKENS;
-        let found = self.prefixes.find(&mut self.cache, &tokens[..n_whole]);
+        let found = self.prefixes.find(&mut self.cache, &mut self.states, &tokens[..n_whole]);
         let mut content = Vec::with_capacity(self.block_bytes());
         let outcome = found.sequence.blocks().iter().try_for_each(|block| {
             content.clear();
             self.backend.read_block(*block, &mut content);
             take(&content)
         });
-        self.cache.release(found.sequence);
+        self.release(found.sequence);
         outcome
     }
 
@@ -472,7 +491,7 @@ impl Model {
         mut give: impl FnMut(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut sequence = CachedSequence::default();
-        self.prefixes.make_room(&mut self.cache, tokens.len().div_ceil(BLOCK_TOKENS));
+        self.prefixes.make_room(&mut self.cache, &mut self.states, tokens.len().div_ceil(BLOCK_TOKENS));
         self.cache.extend(&mut sequence, tokens.len())?;
         let mut content = vec![0; self.block_bytes()];
         let outcome = sequence.blocks().iter().try_for_each(|block| {
@@ -510,17 +529,23 @@ impl Model {
 
     /// A second sequence with the same content; both may continue independently.
     pub fn fork(&mut self, sequence: &CachedSequence) -> CachedSequence {
-        self.cache.fork(sequence)
+        let mut fork = self.cache.fork(sequence);
+        fork.share_states(&mut self.states, sequence);
+        fork
     }
 
-    /// Drops everything from position `n_tokens` on.
+    /// Drops everything from position `n_tokens` on. If the model keeps states, which cannot be cut, also what is behind
+    /// the last state up to there: the sequence may be shorter afterwards.
     pub fn truncate(&mut self, sequence: &mut CachedSequence, n_tokens: usize) {
+        let n_tokens = sequence.cut_states(&mut self.states, n_tokens);
         self.cache.truncate(sequence, n_tokens);
     }
 
-    /// Returns a sequence's blocks to the cache.
-    pub fn release(&mut self, sequence: CachedSequence) {
+    /// Returns a sequence's blocks and states to the cache.
+    pub fn release(&mut self, mut sequence: CachedSequence) {
+        self.truncate(&mut sequence, 0);
         self.cache.release(sequence);
+        self.free_idle_states();
     }
 
     /// Positions that the whole cache has room for.

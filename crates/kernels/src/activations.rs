@@ -133,6 +133,38 @@ impl Activations {
         }
     }
 
+    /// Copies a token's vector from activations of the same width and forms, while other threads copy others.
+    ///
+    /// # Safety
+    /// `token` and `source_token` are in use, both have the same number of columns and the same forms, and no other
+    /// thread accesses this token, or writes the source's, in the meantime.
+    pub(crate) unsafe fn copy_row_shared(&self, token: usize, source: &Activations, source_token: usize) {
+        let n_blocks = self.n_columns.div_ceil(BLOCK);
+        let ((to, to_stride), (from, from_stride)) = (self.position(token), source.position(source_token));
+        if let (Some(ours), Some(theirs)) = (&self.quantized, &source.quantized) {
+            let (ours, theirs) = (ours.at(to, to_stride), theirs.at(from, from_stride));
+            for idx in 0..n_blocks {
+                let (to, from) = (idx * to_stride, idx * from_stride);
+                // SAFETY: the blocks of tokens in use lie inside the buffers, and these are different buffers.
+                unsafe {
+                    *ours.blocks.add(to) = *theirs.blocks.add(from);
+                    *ours.is_refined.add(to) = *theirs.is_refined.add(from);
+                    if *theirs.is_refined.add(from) != 0 {
+                        *ours.remainders.add(to) = *theirs.remainders.add(from);
+                    }
+                }
+            }
+        }
+        if let (Some(ours), Some(theirs)) = (&self.floats, &source.floats) {
+            let (ours, theirs) = (ours.as_ptr().cast::<f32>(), theirs.as_ptr().cast::<f32>());
+            for idx in 0..n_blocks {
+                let (to, from) = ((to + idx * to_stride) * BLOCK, (from + idx * from_stride) * BLOCK);
+                // SAFETY: as above, with blocks of 32 elements.
+                unsafe { ours.add(to).copy_from_nonoverlapping(theirs.add(from), BLOCK) }
+            }
+        }
+    }
+
     /// The index of a token's first block, and the distance between its blocks.
     pub(crate) fn position(&self, token: usize) -> (usize, usize) {
         let tile_start = token / TOKEN_TILE * TOKEN_TILE;

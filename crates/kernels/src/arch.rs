@@ -11,6 +11,7 @@ use crate::TensorType;
 use crate::attention::AttentionKernels;
 use crate::elementwise::Elementwise;
 use crate::operands::{Product, QuantizedRow};
+use crate::recurrence::RecurrenceKernels;
 
 /// Instruction sets that have kernels, from the plainest to the widest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,6 +72,8 @@ pub struct Kernels {
     pub(crate) elementwise: &'static Elementwise,
     /// Attention.
     pub(crate) attention: &'static AttentionKernels,
+    /// Layers with a state.
+    pub(crate) recurrence: &'static RecurrenceKernels,
 }
 
 impl Kernels {

@@ -17,6 +17,32 @@ use plan::{Merge, Task};
 
 pub use kv_cache::{BLOCK_TOKENS, KvFormat};
 
+/// Which positions before its own a token sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// The latest of this many, including its own.
+    Sliding(usize),
+    /// Those of its own chunk, where positions are cut into chunks of this many.
+    Chunk(usize),
+}
+
+impl Window {
+    /// Positions in a window.
+    pub fn length(self) -> usize {
+        match self {
+            Window::Sliding(length) | Window::Chunk(length) => length,
+        }
+    }
+
+    /// The first position that the token at `position` sees.
+    pub fn first_visible(self, position: usize) -> usize {
+        match self {
+            Window::Sliding(length) => (position + 1).saturating_sub(length),
+            Window::Chunk(length) => position - position % length,
+        }
+    }
+}
+
 /// How the queries of a layer attend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Geometry {
@@ -27,8 +53,8 @@ pub(crate) struct Geometry {
     pub(crate) scale: f32,
     /// Scores x become cap · tanh(x / cap).
     pub(crate) soft_cap: Option<f32>,
-    /// A token sees this many positions, including its own; `None` means all positions before it.
-    pub(crate) window: Option<usize>,
+    /// What a token sees; `None` means all positions before it, and its own.
+    pub(crate) window: Option<Window>,
 }
 
 impl Geometry {
@@ -39,7 +65,7 @@ impl Geometry {
 
     /// The first position that the token at `position` sees.
     pub(crate) fn first_visible(&self, position: usize) -> usize {
-        self.window.map_or(0, |window| (position + 1).saturating_sub(window))
+        self.window.map_or(0, |window| window.first_visible(position))
     }
 
     /// Width of a head's values in the cache and in partial results: whole pairs of the widest registers.
@@ -67,6 +93,17 @@ pub(crate) struct Attention<'a> {
     pub(crate) out_stride: usize,
     /// Partial results, [`Geometry::partial_width`] floats each.
     pub(crate) partials: *mut f32,
+    /// A score of every query head that joins the softmax and brings no value
+    /// (<https://arxiv.org/abs/2309.17453>).
+    pub(crate) sinks: Option<&'a [f32]>,
+}
+
+impl Attention<'_> {
+    /// What a query's sum of weighted values is divided by, given its largest score and the sum of its weights relative
+    /// to that. An overflow leaves nothing of the values, which is the limit.
+    fn divisor(&self, head: usize, largest: f32, sum: f32) -> f32 {
+        self.sinks.map_or(sum, |sinks| sum + (sinks[head] - largest).exp())
+    }
 }
 
 /// One thread's memory, large enough for the largest task.

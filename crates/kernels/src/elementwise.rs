@@ -19,6 +19,9 @@ pub enum Activation {
     /// The tanh approximation of GELU, x/2 · (1 + tanh(√(2/π) · (x + 0.044715 · x³))):
     /// <https://arxiv.org/abs/1606.08415>.
     GeluTanh,
+    /// g · sigmoid(1.702 · g) with g = min(x, 7), and in place of the factor u that it gates, 1 + u with u between −7
+    /// and 7: the SwiGLU of gpt-oss (<https://github.com/openai/gpt-oss>, `swiglu`).
+    ClampedSilu,
 }
 
 /// The functions for one instruction set.
@@ -28,6 +31,10 @@ pub(crate) struct Elementwise {
     scale: unsafe fn(*mut f32, usize, f32),
     gate_silu: unsafe fn(*mut f32, *const f32, usize),
     gate_gelu: unsafe fn(*mut f32, *const f32, usize),
+    gate_clamped: unsafe fn(*mut f32, *const f32, usize),
+    gate_sigmoid: unsafe fn(*mut f32, *const f32, usize),
+    multiply: unsafe fn(*mut f32, *const f32, usize),
+    add_scaled: unsafe fn(*mut f32, *const f32, usize, f32),
     soft_cap: unsafe fn(*mut f32, usize, f32),
     rotate_halves: unsafe fn(*mut f32, *const f32, *const f32, usize),
     rotate_neighbours: unsafe fn(*mut f32, *const f32, *const f32, usize),
@@ -61,9 +68,31 @@ impl Elementwise {
         let function = match activation {
             Activation::Silu => self.gate_silu,
             Activation::GeluTanh => self.gate_gelu,
+            Activation::ClampedSilu => self.gate_clamped,
         };
         // SAFETY: as in `rms_norm`.
         unsafe { function(gate.as_mut_ptr(), up.as_ptr(), gate.len()) }
+    }
+
+    /// values ← values · sigmoid(gate).
+    pub(crate) fn gate_sigmoid(&self, values: &mut [f32], gate: &[f32]) {
+        assert_eq!(values.len(), gate.len());
+        // SAFETY: as in `rms_norm`.
+        unsafe { (self.gate_sigmoid)(values.as_mut_ptr(), gate.as_ptr(), values.len()) }
+    }
+
+    /// values ← values · others.
+    pub(crate) fn multiply(&self, values: &mut [f32], others: &[f32]) {
+        assert_eq!(values.len(), others.len());
+        // SAFETY: as in `rms_norm`.
+        unsafe { (self.multiply)(values.as_mut_ptr(), others.as_ptr(), values.len()) }
+    }
+
+    /// values ← values + others · factor.
+    pub(crate) fn add_scaled(&self, values: &mut [f32], others: &[f32], factor: f32) {
+        assert_eq!(values.len(), others.len());
+        // SAFETY: as in `rms_norm`.
+        unsafe { (self.add_scaled)(values.as_mut_ptr(), others.as_ptr(), values.len(), factor) }
     }
 
     /// values ← cap · tanh(values / cap).
@@ -109,6 +138,10 @@ macro_rules! table {
                 scale,
                 gate_silu,
                 gate_gelu,
+                gate_clamped,
+                gate_sigmoid,
+                multiply,
+                add_scaled,
                 soft_cap,
                 rotate_halves,
                 rotate_neighbours,
@@ -120,6 +153,11 @@ macro_rules! table {
             table!(@ $vector, [$($features)?], scale(values: *mut f32, n: usize, factor: f32));
             table!(@ $vector, [$($features)?], gate_silu(gate: *mut f32, up: *const f32, n: usize));
             table!(@ $vector, [$($features)?], gate_gelu(gate: *mut f32, up: *const f32, n: usize));
+            table!(@ $vector, [$($features)?], gate_clamped(gate: *mut f32, up: *const f32, n: usize));
+            table!(@ $vector, [$($features)?], gate_sigmoid(values: *mut f32, gate: *const f32, n: usize));
+            table!(@ $vector, [$($features)?], multiply(values: *mut f32, others: *const f32, n: usize));
+            table!(@ $vector, [$($features)?],
+                add_scaled(values: *mut f32, others: *const f32, n: usize, factor: f32));
             table!(@ $vector, [$($features)?], soft_cap(values: *mut f32, n: usize, cap: f32));
             table!(@ $vector, [$($features)?],
                 rotate_halves(head: *mut f32, cosines: *const f32, sines: *const f32, n: usize));

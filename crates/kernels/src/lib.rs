@@ -7,7 +7,7 @@
 //! layout, and the portable one is the oracle that the others are tested against.
 //!
 //! A whole decoder is a [`step::Program`]: buffers, products, attention over a cache of keys and values, and the
-//! operations on rows in between. It runs on the threads of a [`pool::Pool`], which receive a step once, with all of
+//! operations on rows in between, with mixtures of experts and layers that keep a state. It runs on the threads of a [`pool::Pool`], which receive a step once, with all of
 //! its phases.
 
 #[macro_use]
@@ -24,10 +24,11 @@ pub mod platform;
 pub mod pool;
 mod product;
 mod quantized;
+mod recurrence;
 pub mod step;
 
 pub use activations::Activations;
-pub use attention::{BLOCK_TOKENS, KvFormat};
+pub use attention::{BLOCK_TOKENS, KvFormat, Window};
 pub use elementwise::Activation;
 pub use matrix::{Matrix, PackError, ROW_GROUP};
 pub use operands::ActivationBits;

@@ -5,6 +5,9 @@
 //! when the program is built; after that [`Program::run`] checks only the batch. A step is submitted to the threads of
 //! a [`Pool`] once, with all of its phases, and allocates nothing unless it is larger than all before it.
 //!
+//! A layer may be a mixture of experts, for which every row chooses some of many matrices ([`RoutingOptions`]), or keep a
+//! state of all earlier tokens in place of a cache ([`SequenceStates`]).
+//!
 //! Steps mix sequences freely: rows are the tokens of all of them, one after the other. Some phases run only over the
 //! rows whose results are wanted.
 
@@ -13,6 +16,8 @@ mod builder;
 mod memory;
 mod operation;
 mod phases;
+mod routing;
+mod states;
 #[cfg(test)]
 mod tests;
 
@@ -31,11 +36,19 @@ use crate::pool::Pool;
 use batch::Batch;
 use memory::{ActivationMemory, RowMemory};
 use operation::{AttentionPhase, Phase, Rope};
+use routing::Router;
+use states::StateMemory;
 
-pub use builder::{AttentionOptions, ProductOutput, ProgramBuilder};
-pub use operation::{
-    KvLayerId, MatrixId, Part, QuantizedRows, RopeId, RopePairs, RowOperation, RowSet, Rows, VectorId,
+pub use builder::{
+    AttentionOptions, ConvolutionOptions, ExpertInput, ExpertOutput, KeySharing, ProductOutput, ProgramBuilder,
+    RecurOptions,
 };
+pub use operation::{
+    ExpertsId, KvLayerId, MatrixId, Part, QuantizedRows, RopeId, RopePairs, RouterId, RowOperation, RowSet, Rows,
+    StateLayerId, VectorId,
+};
+pub use routing::{Gating, RoutingOptions};
+pub use states::{SequenceStates, StateAt, StateShape};
 
 /// One sequence's part of a step.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +64,8 @@ pub struct Sequence<'a> {
     pub first_selected: usize,
     /// The number of results wanted from there on.
     pub n_selected: usize,
+    /// Its states, if the model has layers that keep one.
+    pub states: Option<SequenceStates<'a>>,
 }
 
 /// Why a step cannot be carried out.
@@ -78,6 +93,9 @@ pub enum StepError {
         /// The block.
         block: u32,
     },
+    /// A sequence has no states although the model needs them, or they do not exist or are used twice.
+    #[error("the states of a sequence do not fit its place in the step")]
+    States,
     /// Results are wanted of tokens that do not exist.
     #[error("results are requested for tokens up to {end} of a sequence with {n_tokens} new tokens")]
     Selection {
@@ -91,9 +109,12 @@ pub enum StepError {
 /// A decoder that is ready to run: its weights, its part of the cache, and the memory of a step.
 pub struct Program {
     matrices: Vec<Matrix>,
+    experts: Vec<Vec<Matrix>>,
     vectors: Vec<Vec<f32>>,
     ropes: Vec<Rope>,
+    routers: Vec<Router>,
     layers: Vec<KvLayer>,
+    states: StateMemory,
     rows: Vec<RowMemory>,
     quantized: Vec<ActivationMemory>,
     phases: Vec<Phase>,
@@ -158,7 +179,7 @@ impl Program {
         sequences: impl IntoIterator<Item = Sequence<'a>>,
     ) -> Result<(), StepError> {
         self.next_phase = self.phases.len();
-        self.batch.fill(sequences, self.vocab_size)?;
+        self.batch.fill(sequences, self.vocab_size, &self.states)?;
         self.make_room(pool.n_threads());
         for (geometry, plan) in &mut self.plans {
             plan.make(geometry, self.batch.spans());
@@ -247,16 +268,43 @@ impl Program {
     /// Bytes of the weights.
     pub fn weight_bytes(&self) -> usize {
         let vectors: usize = self.vectors.iter().map(|vector| size_of_val(vector.as_slice())).sum();
-        self.matrices.iter().map(Matrix::n_bytes).sum::<usize>() + vectors
+        let matrices = self.matrices.iter().chain(self.experts.iter().flatten());
+        matrices.map(Matrix::n_bytes).sum::<usize>() + vectors
+    }
+
+    /// Bytes of a state; 0 if no layer keeps one.
+    pub fn state_bytes(&self) -> usize {
+        self.states.state_bytes()
+    }
+
+    /// Frees the memory of a state that is not needed any more.
+    pub fn free_state(&mut self, state: u32) {
+        self.states.free(state);
+    }
+
+    fn n_rows(&self, set: RowSet) -> usize {
+        match set {
+            RowSet::Tokens => self.batch.n_tokens(),
+            RowSet::Selected => self.batch.selected().len(),
+            RowSet::Routed(router) => {
+                let Router { base, n_used, .. } = self.routers[router.0];
+                self.n_rows(base) * n_used
+            }
+        }
     }
 
     /// Makes room for the batch in every buffer and in the cache, and for every thread.
     fn make_room(&mut self, n_threads: usize) {
-        for rows in &mut self.rows {
-            rows.reserve(self.batch.n_rows(rows.set()));
+        for index in 0..self.rows.len() {
+            let n_rows = self.n_rows(self.rows[index].set());
+            self.rows[index].reserve(n_rows);
         }
-        for quantized in &mut self.quantized {
-            quantized.reserve(self.batch.n_rows(quantized.set()));
+        for index in 0..self.quantized.len() {
+            let n_rows = self.n_rows(self.quantized[index].set());
+            self.quantized[index].reserve(n_rows);
+        }
+        for state in self.batch.written_states() {
+            self.states.make(state);
         }
         for layer in &mut self.layers {
             layer.grow(self.batch.n_blocks());

@@ -6,6 +6,7 @@
 
 mod attention;
 mod device;
+mod feed_forward;
 mod kv_storage;
 mod linear;
 mod sequence;
@@ -15,14 +16,14 @@ mod weights;
 use candle_core::{D, Device, IndexOp, Tensor};
 use candle_nn::ops::rms_norm;
 
-use super::tensors::{AttentionProjections, GatedProjections};
+use super::tensors::MixerParts;
 use super::{Backend, BackendError, BatchEntry, DeviceChoice, Logits};
-use crate::decoder::{Activation, DecoderSpec, RopePairs, RopeTable, Sharpening};
+use crate::decoder::{DecoderSpec, KeysAndValues, LayerSpec, RopePairs, RopeTable, Sharpening};
 use crate::gguf::Gguf;
 use crate::kv_cache::BlockId;
 use kv_storage::KvStorage;
 use sequence::SequenceView;
-use weights::{LayerWeights, ModelWeights};
+use weights::{ModelWeights, rows_of};
 
 pub(super) use device::{device_name, open_device};
 pub use weights::candle_type;
@@ -43,12 +44,20 @@ impl CandleBackend {
     /// Loads a model's weights onto a device.
     ///
     /// # Errors
-    /// When the device cannot be used, or the file's tensors do not match `spec`.
+    /// When the device cannot be used, the file's tensors do not match `spec`, or layers keep a state.
     pub fn load(gguf: &Gguf, spec: &DecoderSpec, device: DeviceChoice) -> Result<Self, BackendError> {
         let device = open_device(device)?;
+        if spec.is_recurrent() {
+            let reason = format!(
+                "the candle backend does not compute the layers of {} that keep a state: use --backend native with \
+                 --device cpu",
+                spec.architecture
+            );
+            return Err(BackendError::Device(reason));
+        }
         let weights = ModelWeights::load(gguf, spec, &device)?;
-        let kv_width = spec.n_kv_heads * spec.head_dim;
-        let kv = spec.layers.iter().map(|_| KvStorage::new(kv_width, &device)).collect();
+        let kv_width = |layer: &LayerSpec| layer.attention().map_or(0, |attention| attention.kv_width());
+        let kv = spec.layers.iter().map(|layer| KvStorage::new(kv_width(layer), &device)).collect();
         Ok(CandleBackend { spec: spec.clone(), device, weights, kv, logits: Vec::new(), states: Vec::new() })
     }
 
@@ -75,14 +84,28 @@ impl CandleBackend {
         let positions = Positions::new(&self.spec, batch, &self.device)?;
         let views = batch.iter().map(|entry| SequenceView::new(entry, &self.spec, &self.device));
         let views = views.collect::<Result<Vec<_>, _>>()?;
+        let own_inputs = self.own_inputs(&tokens, &hidden)?;
         let mut state = hidden.clone();
         for index in 0..self.spec.layers.len() {
-            hidden = self.layer(index, hidden, &positions, &views)?;
+            let own_input = own_inputs.as_ref().map(|inputs| inputs.i((.., index))?.contiguous()).transpose()?;
+            hidden = self.layer(index, hidden, &positions, &views, own_input.as_ref())?;
             if index == self.spec.state_layer() {
                 state = hidden.clone();
             }
         }
         Ok((hidden, state))
+    }
+
+    /// The layers' own inputs `[n_tokens, n_layers, width]`, from the embeddings.
+    fn own_inputs(&self, tokens: &[u32], hidden: &Tensor) -> Result<Option<Tensor>, BackendError> {
+        let Some((parts, width)) = self.weights.layer_inputs.as_ref().zip(self.spec.layer_input_width) else {
+            return Ok(None);
+        };
+        let shape = (tokens.len(), self.spec.layers.len(), width);
+        let embedded = (rows_of(&parts.embeddings, tokens, &self.device)? * (width as f64).sqrt())?.reshape(shape)?;
+        let projected = (parts.projection.forward(hidden)? * (self.spec.hidden_size as f64).sqrt().recip())?;
+        let projected = rms_norm(&projected.reshape(shape)?, &parts.projection_norm, self.spec.norm_epsilon)?;
+        Ok(Some(((embedded + projected)? * std::f64::consts::FRAC_1_SQRT_2)?))
     }
 
     fn layer(
@@ -91,33 +114,35 @@ impl CandleBackend {
         hidden: Tensor,
         positions: &Positions,
         views: &[SequenceView],
+        own_input: Option<&Tensor>,
     ) -> Result<Tensor, BackendError> {
         let spec = &self.spec;
         let layer = &self.weights.layers[index];
-        let normed = norm(spec, &hidden, layer.attention_norm.as_ref())?;
-        let rotation = spec.layers[index].rope.map(|rope| &positions.rotations[rope]);
-        let (queries, keys, values) = project(spec, layer, &normed, rotation)?;
-        let queries = match &positions.sharpness {
-            Some(factors) => queries.broadcast_mul(factors)?,
-            None => queries,
+        let (Some(attention), MixerParts::Attention(parts)) = (spec.layers[index].attention(), &layer.mixer) else {
+            unreachable!("layers with a state were refused")
         };
-        let kv = &mut self.kv[index];
-        kv.write(views, &keys, &values)?;
-        let attended = attention::attend(spec, spec.layers[index].window, kv, views, &queries)?;
-        let attended = layer.attention_output.forward(&attended)?;
-        let hidden = add_branch(spec, &hidden, &attended, layer.post_attention_norm.as_ref())?;
-        let normed = norm(spec, &hidden, layer.ffn_norm.as_ref())?;
-        let fed = feed_forward(spec, layer, &normed)?;
-        add_branch(spec, &hidden, &fed, layer.post_ffn_norm.as_ref())
+        let normed = norm(spec, &hidden, layer.mixer_norm.as_ref())?;
+        let projected = attention::project(spec, attention, parts, &normed, positions)?;
+        if let Some((keys, values)) = &projected.cached {
+            self.kv[index].write(views, keys, values)?;
+        }
+        let kv = match attention.keys_and_values {
+            KeysAndValues::OfLayer(source) => &self.kv[source],
+            KeysAndValues::Own | KeysAndValues::ValuesAreKeys => &self.kv[index],
+        };
+        let attended = attention::attend(spec, attention, parts, kv, views, &projected)?;
+        let attended = parts.output.forward(&attended)?;
+        let hidden = add_branch(spec, &hidden, &attended, layer.post_mixer_norm.as_ref())?;
+        let hidden = feed_forward::feed_forward(spec, layer, &hidden)?;
+        feed_forward::add_own_input(spec, layer, hidden, own_input)
     }
 }
 
 /// What layers need to know of the positions of a batch's tokens.
 struct Positions {
+    positions: Vec<usize>,
     /// One for each of the model's position encodings.
     rotations: Vec<Rotation>,
-    /// Factors of the queries, `[n_tokens, 1]`.
-    sharpness: Option<Tensor>,
 }
 
 impl Positions {
@@ -125,11 +150,15 @@ impl Positions {
         let positions: Vec<usize> =
             batch.iter().flat_map(|entry| entry.position..entry.position + entry.tokens.len()).collect();
         let rotations = spec.ropes.iter().map(|table| Rotation::new(table, &positions, device));
-        let sharpness = spec.sharpening.map(|Sharpening { rate, interval }| {
-            let factor = |position: &usize| 1.0 + rate * ((position / interval) as f32).ln_1p();
-            Tensor::from_vec(positions.iter().map(factor).collect(), (positions.len(), 1), device)
-        });
-        Ok(Positions { rotations: rotations.collect::<Result<_, _>>()?, sharpness: sharpness.transpose()? })
+        Ok(Positions { rotations: rotations.collect::<Result<_, _>>()?, positions })
+    }
+
+    /// Factors of the queries, `[n_tokens, 1]`.
+    fn sharpness(&self, sharpening: Sharpening, device: &Device) -> Result<Tensor, BackendError> {
+        let Sharpening { rate, interval, offset } = sharpening;
+        let factor = |position: &usize| 1.0 + rate * (((position + offset) / interval) as f32).ln_1p();
+        let factors = self.positions.iter().map(factor).collect();
+        Ok(Tensor::from_vec(factors, (self.positions.len(), 1), device)?)
     }
 }
 
@@ -168,45 +197,6 @@ fn logit_rows(batch: &[BatchEntry<'_>]) -> Vec<u32> {
     rows
 }
 
-/// Queries `[n_heads, n_tokens, head_dim]`, keys and values `[n_tokens, n_kv_heads · head_dim]`.
-fn project(
-    spec: &DecoderSpec,
-    layer: &LayerWeights,
-    normed: &Tensor,
-    rotation: Option<&Rotation>,
-) -> Result<(Tensor, Tensor, Tensor), BackendError> {
-    let (query_width, kv_width) = (spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim);
-    let (queries, keys, values) = match &layer.attention_input {
-        AttentionProjections::Split { query, key, value } => {
-            (query.forward(normed)?, key.forward(normed)?, value.forward(normed)?)
-        }
-        AttentionProjections::Fused(all) => {
-            let all = all.forward(normed)?;
-            let part = |start, width| all.narrow(D::Minus1, start, width);
-            (part(0, query_width)?, part(query_width, kv_width)?, part(query_width + kv_width, kv_width)?)
-        }
-    };
-    let queries = heads(spec, &queries, layer.query_norm.as_ref(), rotation)?;
-    let keys = heads(spec, &keys, layer.key_norm.as_ref(), rotation)?;
-    Ok((queries, keys.transpose(0, 1)?.flatten_from(1)?, values))
-}
-
-/// `[n_tokens, n_heads · head_dim]` to `[n_heads, n_tokens, head_dim]`: normed, all heads together or each by itself as
-/// the weight is wide, and rotated.
-fn heads(
-    spec: &DecoderSpec,
-    rows: &Tensor,
-    weight: Option<&Tensor>,
-    rotation: Option<&Rotation>,
-) -> Result<Tensor, BackendError> {
-    let (n_tokens, width) = rows.dims2()?;
-    let normed_width = weight.map_or(Ok(width), |weight| weight.dim(0))?;
-    let normed = norm(spec, &rows.contiguous()?.reshape((n_tokens, width / normed_width, normed_width))?, weight)?;
-    let split = normed.reshape((n_tokens, width / spec.head_dim, spec.head_dim))?;
-    let split = split.transpose(0, 1)?.contiguous()?;
-    rotation.map_or(Ok(split.clone()), |rotation| rotation.apply(&split))
-}
-
 /// Norms rows if there is a weight.
 fn norm(spec: &DecoderSpec, rows: &Tensor, weight: Option<&Tensor>) -> Result<Tensor, BackendError> {
     match weight {
@@ -223,21 +213,6 @@ fn add_branch(
     weight: Option<&Tensor>,
 ) -> Result<Tensor, BackendError> {
     Ok((hidden + scale(norm(spec, branch, weight)?, spec.branch_scale)?)?)
-}
-
-fn feed_forward(spec: &DecoderSpec, layer: &LayerWeights, normed: &Tensor) -> Result<Tensor, BackendError> {
-    let (gate, up) = match &layer.ffn_input {
-        GatedProjections::Split { gate, up } => (gate.forward(normed)?, up.forward(normed)?),
-        GatedProjections::Fused(all) => {
-            let all = all.forward(normed)?;
-            (all.narrow(D::Minus1, 0, spec.ffn_size)?, all.narrow(D::Minus1, spec.ffn_size, spec.ffn_size)?)
-        }
-    };
-    let gate = match spec.activation {
-        Activation::Silu => gate.silu()?,
-        Activation::GeluTanh => gate.gelu()?,
-    };
-    layer.ffn_output.forward(&(gate * up)?)
 }
 
 fn scale(values: Tensor, factor: Option<f32>) -> Result<Tensor, BackendError> {

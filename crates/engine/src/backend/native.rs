@@ -17,7 +17,7 @@ use hone_kernels::step::{Program, Rows, Sequence};
 use super::{ActivationBits, Backend, BackendError, BatchEntry, Logits};
 use crate::decoder::DecoderSpec;
 use crate::gguf::Gguf;
-use crate::kv_cache::{BlockId, KvFormat};
+use crate::kv_cache::{BlockId, KvFormat, StateId};
 
 /// The compute threads of all models. They work on one step at a time.
 #[derive(Clone)]
@@ -141,8 +141,13 @@ impl Backend for NativeBackend {
         Ok(())
     }
 
+    fn free_state(&mut self, state: StateId) {
+        self.program.free_state(state);
+    }
+
+    /// Blocks are of no use without the states of their positions.
     fn block_bytes(&self) -> usize {
-        self.program.block_bytes()
+        if self.program.state_bytes() > 0 { 0 } else { self.program.block_bytes() }
     }
 
     fn read_block(&self, block: BlockId, out: &mut Vec<u8>) {
@@ -161,5 +166,6 @@ fn sequence<'a>(entry: &BatchEntry<'a>) -> Sequence<'a> {
         blocks: entry.blocks,
         first_selected: entry.logits.start,
         n_selected: entry.logits.len(),
+        states: entry.states,
     }
 }

@@ -1,47 +1,156 @@
 //! A model's tensors, found by name and checked against the spec.
 //!
 //! Every backend needs the same tensors under the same names, but stores them differently. So a model's parts are
-//! generic over what a matrix, a linear layer and a vector are: here they are bytes of the file, and a backend
-//! substitutes its own types.
+//! generic over how they are stored: here they are bytes of the file, and a backend substitutes its own types.
 
-use std::collections::BTreeSet;
+mod finder;
+mod placing;
 
-use super::BackendError;
-use crate::decoder::{DecoderSpec, QkNorm};
-use crate::gguf::{Gguf, TensorInfo, TensorType, dequantize};
+use std::borrow::Cow;
 
-/// All parts of a model: `M` is a matrix, `L` a linear layer, `V` a vector.
-pub(super) struct ModelParts<M, L, V> {
+use crate::gguf::TensorType;
+
+pub(super) use finder::find;
+
+/// How a model's parts are stored.
+pub(super) trait Storage {
+    type Matrix;
+    type Linear;
+    /// A linear layer of every expert.
+    type Experts;
+    type Vector;
+}
+
+/// Turns parts of the file into a backend's own.
+pub(super) trait Place: Storage {
+    fn matrix(&mut self, tensor: MatrixTensor<'_>) -> Result<Self::Matrix, super::BackendError>;
+    fn linear(&mut self, tensors: LinearTensors<'_>) -> Result<Self::Linear, super::BackendError>;
+    fn experts(&mut self, tensors: ExpertTensors<'_>) -> Result<Self::Experts, super::BackendError>;
+    fn vector(&mut self, values: Vec<f32>) -> Result<Self::Vector, super::BackendError>;
+}
+
+/// All parts of a model.
+pub(super) struct ModelParts<S: Storage> {
     /// `[vocab_size, hidden_size]`.
-    pub(super) embeddings: M,
-    pub(super) layers: Vec<LayerParts<L, V>>,
-    pub(super) output_norm: V,
+    pub(super) embeddings: S::Matrix,
+    pub(super) layer_inputs: Option<LayerInputs<S>>,
+    pub(super) layers: Vec<LayerParts<S>>,
+    pub(super) output_norm: S::Vector,
     /// `None` if the embedding matrix also computes the logits.
-    pub(super) output: Option<L>,
+    pub(super) output: Option<S::Linear>,
+}
+
+/// What gives every layer an input of its own besides the residual stream.
+pub(super) struct LayerInputs<S: Storage> {
+    /// `[vocab_size, n_layers · width]`.
+    pub(super) embeddings: S::Matrix,
+    /// `[n_layers · width, hidden_size]`.
+    pub(super) projection: S::Linear,
+    /// Norms the projection, `width` at a time.
+    pub(super) projection_norm: S::Vector,
 }
 
 /// One layer.
-pub(super) struct LayerParts<L, V> {
-    pub(super) attention_norm: Option<V>,
-    pub(super) attention_input: AttentionProjections<L>,
-    pub(super) query_norm: Option<V>,
-    pub(super) key_norm: Option<V>,
-    pub(super) attention_output: L,
-    pub(super) post_attention_norm: Option<V>,
-    pub(super) ffn_norm: Option<V>,
-    pub(super) ffn_input: GatedProjections<L>,
-    pub(super) ffn_output: L,
-    pub(super) post_ffn_norm: Option<V>,
+pub(super) struct LayerParts<S: Storage> {
+    pub(super) mixer_norm: Option<S::Vector>,
+    pub(super) mixer: MixerParts<S>,
+    pub(super) post_mixer_norm: Option<S::Vector>,
+    pub(super) ffn_norm: Option<S::Vector>,
+    pub(super) dense: Option<DenseParts<S>>,
+    pub(super) experts: Option<ExpertParts<S>>,
+    pub(super) post_ffn_norm: Option<S::Vector>,
+    pub(super) own_input: Option<OwnInputParts<S>>,
+    /// Multiplies the residual stream after the layer.
+    pub(super) output_scale: Option<f32>,
+}
+
+pub(super) enum MixerParts<S: Storage> {
+    Attention(AttentionParts<S>),
+    ShortConvolution(ShortConvolutionParts<S>),
+    DeltaNet(Box<DeltaNetParts<S>>),
+    Mamba2(Box<Mamba2Parts<S>>),
+}
+
+pub(super) struct AttentionParts<S: Storage> {
+    pub(super) input: AttentionProjections<S::Linear>,
+    pub(super) query_norm: Option<S::Vector>,
+    pub(super) key_norm: Option<S::Vector>,
+    /// Ones: values are normed without weights.
+    pub(super) value_norm: Option<S::Vector>,
+    /// A score for every head that joins the softmax.
+    pub(super) sinks: Option<S::Vector>,
+    pub(super) output: S::Linear,
 }
 
 pub(super) enum AttentionProjections<L> {
-    Split {
-        query: L,
-        key: L,
-        value: L,
-    },
+    /// Without keys, both are those of another layer; without values, they are the keys.
+    Split { query: L, key: Option<L>, value: Option<L> },
     /// Queries, keys and values, in this order.
     Fused(L),
+}
+
+pub(super) struct ShortConvolutionParts<S: Storage> {
+    /// Gives what gates before, what gates after, and what is convolved.
+    pub(super) input: S::Linear,
+    /// A row of channels for every tap.
+    pub(super) taps: S::Vector,
+    pub(super) output: S::Linear,
+}
+
+pub(super) struct DeltaNetParts<S: Storage> {
+    /// Gives queries, keys and values.
+    pub(super) input: S::Linear,
+    pub(super) gate: S::Linear,
+    pub(super) alpha: S::Linear,
+    pub(super) beta: S::Linear,
+    /// A row of channels for every tap.
+    pub(super) taps: S::Vector,
+    pub(super) step_bias: S::Vector,
+    pub(super) rates: S::Vector,
+    /// Make heads of queries and keys as long as the state expects.
+    pub(super) query_scale: S::Vector,
+    pub(super) key_scale: S::Vector,
+    pub(super) norm: S::Vector,
+    pub(super) output: S::Linear,
+}
+
+pub(super) struct Mamba2Parts<S: Storage> {
+    /// Gives the gate, what is convolved, and the steps.
+    pub(super) input: S::Linear,
+    /// A row of channels for every tap.
+    pub(super) taps: S::Vector,
+    pub(super) convolution_bias: Option<S::Vector>,
+    pub(super) step_bias: S::Vector,
+    pub(super) rates: S::Vector,
+    /// What of a head's input is added to its output.
+    pub(super) skip: S::Vector,
+    /// For every group.
+    pub(super) norms: Vec<S::Vector>,
+    pub(super) output: S::Linear,
+}
+
+pub(super) struct DenseParts<S: Storage> {
+    pub(super) input: GatedProjections<S::Linear>,
+    pub(super) output: S::Linear,
+    /// Gives one gate for the whole of a shared expert's output.
+    pub(super) scalar_gate: Option<S::Linear>,
+    /// Norms the output before that of the experts is added.
+    pub(super) post_norm: Option<S::Vector>,
+}
+
+pub(super) struct ExpertParts<S: Storage> {
+    pub(super) router: S::Linear,
+    /// Norms what the router reads, if that is not what the experts read.
+    pub(super) router_norm: Option<S::Vector>,
+    /// Norms what the experts read, if that is not what the dense part reads.
+    pub(super) norm: Option<S::Vector>,
+    pub(super) selection_bias: Option<S::Vector>,
+    /// Multiplies the weight of every expert.
+    pub(super) output_scales: Option<S::Vector>,
+    pub(super) input: GatedProjections<S::Experts>,
+    pub(super) output: S::Experts,
+    /// Norms the output before it is added to that of the dense part.
+    pub(super) post_norm: Option<S::Vector>,
 }
 
 pub(super) enum GatedProjections<L> {
@@ -53,10 +162,17 @@ pub(super) enum GatedProjections<L> {
     Fused(L),
 }
 
+/// How a layer takes in its own input.
+pub(super) struct OwnInputParts<S: Storage> {
+    pub(super) gate: S::Linear,
+    pub(super) projection: S::Linear,
+    pub(super) post_norm: S::Vector,
+}
+
 /// A matrix `[n_rows, n_columns]` as the file stores it.
 #[derive(Clone)]
 pub(super) struct MatrixTensor<'a> {
-    pub(super) name: String,
+    pub(super) name: Cow<'a, str>,
     pub(super) n_rows: usize,
     pub(super) n_columns: usize,
     pub(super) tensor_type: TensorType,
@@ -69,231 +185,37 @@ pub(super) struct LinearTensors<'a> {
     pub(super) bias: Option<Vec<f32>>,
 }
 
+/// Computes x · Wᵀ (+ b) for every expert.
+pub(super) struct ExpertTensors<'a> {
+    /// The matrices, one after the other.
+    pub(super) weights: MatrixTensor<'a>,
+    pub(super) n_experts: usize,
+    /// A row for every expert.
+    pub(super) bias: Option<Vec<f32>>,
+}
+
+impl<'a> ExpertTensors<'a> {
+    /// The matrix of every expert.
+    pub(super) fn matrices(&self) -> impl Iterator<Item = MatrixTensor<'a>> + '_ {
+        let MatrixTensor { ref name, n_rows, n_columns, tensor_type, bytes } = self.weights;
+        let n_rows = n_rows / self.n_experts;
+        let parts = bytes.chunks_exact((bytes.len() / self.n_experts).max(1));
+        parts.enumerate().map(move |(expert, bytes)| {
+            let name = Cow::Owned(format!("{name}[{expert}]"));
+            MatrixTensor { name, n_rows, n_columns, tensor_type, bytes }
+        })
+    }
+}
+
+/// Parts as the file stores them.
+pub(super) struct InFile<'a>(std::marker::PhantomData<&'a ()>);
+
+impl<'a> Storage for InFile<'a> {
+    type Matrix = MatrixTensor<'a>;
+    type Linear = LinearTensors<'a>;
+    type Experts = ExpertTensors<'a>;
+    type Vector = Vec<f32>;
+}
+
 /// A model's parts as stored in its file.
-pub(super) type ModelTensors<'a> = ModelParts<MatrixTensor<'a>, LinearTensors<'a>, Vec<f32>>;
-
-impl<'a> ModelTensors<'a> {
-    /// Finds everything that the spec needs.
-    ///
-    /// # Errors
-    /// When a tensor is missing, or has another shape than the spec says.
-    pub(super) fn find(gguf: &'a Gguf, spec: &DecoderSpec) -> Result<Self, BackendError> {
-        let mut finder = Finder { gguf, used: BTreeSet::new() };
-        let embeddings = finder.matrix("token_embd.weight", spec.vocab_size, spec.hidden_size)?;
-        let layers = (0..spec.layers.len()).map(|index| finder.layer(spec, index)).collect::<Result<_, _>>()?;
-        let output_norm = finder.vector("output_norm.weight", spec.hidden_size)?;
-        let output = match spec.tied_embeddings {
-            true => None,
-            false => Some(finder.linear("output", spec.vocab_size, spec.hidden_size)?),
-        };
-        finder.warn_of_unused();
-        Ok(ModelParts { embeddings, layers, output_norm, output })
-    }
-}
-
-/// Turns parts of the file into a backend's own.
-pub(super) trait Place {
-    type Matrix;
-    type Linear;
-    type Vector;
-
-    fn matrix(&mut self, tensor: MatrixTensor<'_>) -> Result<Self::Matrix, BackendError>;
-    fn linear(&mut self, tensors: LinearTensors<'_>) -> Result<Self::Linear, BackendError>;
-    fn vector(&mut self, values: Vec<f32>) -> Result<Self::Vector, BackendError>;
-}
-
-/// A model's parts as a backend has them.
-pub(super) type PlacedParts<P> = ModelParts<<P as Place>::Matrix, <P as Place>::Linear, <P as Place>::Vector>;
-
-impl ModelTensors<'_> {
-    /// Every matrix of the model.
-    pub(super) fn matrices(&self) -> impl Iterator<Item = &MatrixTensor<'_>> {
-        let linears = self.layers.iter().flat_map(LayerParts::linears).chain(&self.output);
-        std::iter::once(&self.embeddings).chain(linears.map(|linear| &linear.weight))
-    }
-
-    /// Hands every part to a backend.
-    ///
-    /// # Errors
-    /// When the backend cannot take one.
-    pub(super) fn place<P: Place>(self, place: &mut P) -> Result<PlacedParts<P>, BackendError> {
-        Ok(ModelParts {
-            embeddings: place.matrix(self.embeddings)?,
-            layers: self.layers.into_iter().map(|layer| layer.place(place)).collect::<Result<_, _>>()?,
-            output_norm: place.vector(self.output_norm)?,
-            output: self.output.map(|output| place.linear(output)).transpose()?,
-        })
-    }
-}
-
-impl<L, V> LayerParts<L, V> {
-    fn linears(&self) -> impl Iterator<Item = &L> {
-        let attention = match &self.attention_input {
-            AttentionProjections::Split { query, key, value } => vec![query, key, value],
-            AttentionProjections::Fused(all) => vec![all],
-        };
-        let ffn = match &self.ffn_input {
-            GatedProjections::Split { gate, up } => vec![gate, up],
-            GatedProjections::Fused(all) => vec![all],
-        };
-        attention.into_iter().chain(ffn).chain([&self.attention_output, &self.ffn_output])
-    }
-}
-
-impl LayerParts<LinearTensors<'_>, Vec<f32>> {
-    fn place<P: Place>(self, place: &mut P) -> Result<LayerParts<P::Linear, P::Vector>, BackendError> {
-        let mut optional = |values: Option<Vec<f32>>| values.map(|values| place.vector(values)).transpose();
-        let (query_norm, key_norm) = (optional(self.query_norm)?, optional(self.key_norm)?);
-        let (attention_norm, ffn_norm) = (optional(self.attention_norm)?, optional(self.ffn_norm)?);
-        let post_attention_norm = optional(self.post_attention_norm)?;
-        let post_ffn_norm = optional(self.post_ffn_norm)?;
-        Ok(LayerParts {
-            attention_norm,
-            attention_input: match self.attention_input {
-                AttentionProjections::Split { query, key, value } => AttentionProjections::Split {
-                    query: place.linear(query)?,
-                    key: place.linear(key)?,
-                    value: place.linear(value)?,
-                },
-                AttentionProjections::Fused(all) => AttentionProjections::Fused(place.linear(all)?),
-            },
-            query_norm,
-            key_norm,
-            attention_output: place.linear(self.attention_output)?,
-            post_attention_norm,
-            ffn_norm,
-            ffn_input: match self.ffn_input {
-                GatedProjections::Split { gate, up } => {
-                    GatedProjections::Split { gate: place.linear(gate)?, up: place.linear(up)? }
-                }
-                GatedProjections::Fused(all) => GatedProjections::Fused(place.linear(all)?),
-            },
-            ffn_output: place.linear(self.ffn_output)?,
-            post_ffn_norm,
-        })
-    }
-}
-
-struct Finder<'a> {
-    gguf: &'a Gguf,
-    used: BTreeSet<String>,
-}
-
-impl<'a> Finder<'a> {
-    fn layer(
-        &mut self,
-        spec: &DecoderSpec,
-        index: usize,
-    ) -> Result<LayerParts<LinearTensors<'a>, Vec<f32>>, BackendError> {
-        let name = |part: &str| format!("blk.{index}.{part}");
-        let (hidden, query_width) = (spec.hidden_size, spec.n_heads * spec.head_dim);
-        let (query_norm_width, key_norm_width) = match spec.qk_norm {
-            Some(QkNorm::Whole) => (query_width, spec.n_kv_heads * spec.head_dim),
-            Some(QkNorm::PerHead) | None => (spec.head_dim, spec.head_dim),
-        };
-        let (before, after) = (spec.norm_placement.is_before(), spec.norm_placement.is_after());
-        let mut norm = |wanted: bool, part: &str, width| match wanted {
-            true => self.vector(&name(&format!("{part}.weight")), width).map(Some),
-            false => Ok(None),
-        };
-        let query_norm = norm(spec.qk_norm.is_some(), "attn_q_norm", query_norm_width)?;
-        let key_norm = norm(spec.qk_norm.is_some(), "attn_k_norm", key_norm_width)?;
-        let attention_norm = norm(before, "attn_norm", hidden)?;
-        let ffn_norm = norm(before, "ffn_norm", hidden)?;
-        let post_attention_norm = norm(after, "post_attention_norm", hidden)?;
-        let post_ffn_norm = norm(after, "post_ffw_norm", hidden)?;
-        Ok(LayerParts {
-            attention_norm,
-            attention_input: self.attention_projections(spec, name)?,
-            query_norm,
-            key_norm,
-            attention_output: self.linear(&name("attn_output"), hidden, query_width)?,
-            post_attention_norm,
-            ffn_norm,
-            ffn_input: self.gated_projections(spec, name)?,
-            ffn_output: self.linear(&name("ffn_down"), hidden, spec.ffn_size)?,
-            post_ffn_norm,
-        })
-    }
-
-    fn attention_projections(
-        &mut self,
-        spec: &DecoderSpec,
-        name: impl Fn(&str) -> String,
-    ) -> Result<AttentionProjections<LinearTensors<'a>>, BackendError> {
-        let (query_width, kv_width) = (spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim);
-        if spec.fused_projections {
-            let fused = self.linear(&name("attn_qkv"), query_width + 2 * kv_width, spec.hidden_size)?;
-            return Ok(AttentionProjections::Fused(fused));
-        }
-        Ok(AttentionProjections::Split {
-            query: self.linear(&name("attn_q"), query_width, spec.hidden_size)?,
-            key: self.linear(&name("attn_k"), kv_width, spec.hidden_size)?,
-            value: self.linear(&name("attn_v"), kv_width, spec.hidden_size)?,
-        })
-    }
-
-    fn gated_projections(
-        &mut self,
-        spec: &DecoderSpec,
-        name: impl Fn(&str) -> String,
-    ) -> Result<GatedProjections<LinearTensors<'a>>, BackendError> {
-        if spec.fused_projections {
-            return Ok(GatedProjections::Fused(self.linear(&name("ffn_up"), 2 * spec.ffn_size, spec.hidden_size)?));
-        }
-        Ok(GatedProjections::Split {
-            gate: self.linear(&name("ffn_gate"), spec.ffn_size, spec.hidden_size)?,
-            up: self.linear(&name("ffn_up"), spec.ffn_size, spec.hidden_size)?,
-        })
-    }
-
-    /// A linear layer `name.weight` `[n_out, n_in]` with its `name.bias`, where there is one.
-    fn linear(&mut self, name: &str, n_out: usize, n_in: usize) -> Result<LinearTensors<'a>, BackendError> {
-        let weight = self.matrix(&format!("{name}.weight"), n_out, n_in)?;
-        let bias_name = format!("{name}.bias");
-        let bias = match self.gguf.tensor(&bias_name) {
-            Some(_) => Some(self.vector(&bias_name, n_out)?),
-            None => None,
-        };
-        Ok(LinearTensors { weight, bias })
-    }
-
-    fn matrix(&mut self, name: &str, n_rows: usize, n_columns: usize) -> Result<MatrixTensor<'a>, BackendError> {
-        // GGUF names the row length first.
-        let tensor = self.find(name, &[n_columns, n_rows])?;
-        let bytes = self.gguf.tensor_bytes(tensor);
-        Ok(MatrixTensor { name: name.to_owned(), n_rows, n_columns, tensor_type: tensor.tensor_type, bytes })
-    }
-
-    fn vector(&mut self, name: &str, width: usize) -> Result<Vec<f32>, BackendError> {
-        let tensor = self.find(name, &[width])?;
-        if tensor.tensor_type.block_elements() != 1 {
-            let reason = format!("is {}: norms and biases must be F32, F16 or BF16", tensor.tensor_type);
-            return Err(BackendError::Tensor { name: name.into(), reason });
-        }
-        let mut values = vec![0.0; width];
-        dequantize(tensor.tensor_type, self.gguf.tensor_bytes(tensor), &mut values);
-        Ok(values)
-    }
-
-    fn find(&mut self, name: &str, dimensions: &[usize]) -> Result<&'a TensorInfo, BackendError> {
-        let error = |reason: String| BackendError::Tensor { name: name.into(), reason };
-        let tensor = self.gguf.tensor(name).ok_or_else(|| error("is missing from the file".into()))?;
-        if tensor.dimensions != dimensions {
-            return Err(error(format!("has the shape {:?} where {dimensions:?} is expected", tensor.dimensions)));
-        }
-        self.used.insert(name.to_owned());
-        Ok(tensor)
-    }
-
-    /// Warns of tensors that nothing reads: the model may not be computed as intended.
-    fn warn_of_unused(&self) {
-        let read_elsewhere = ["rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"];
-        let is_unused = |name: &&str| !self.used.contains(*name) && !read_elsewhere.contains(name);
-        let mut unused = self.gguf.tensors().map(|tensor| tensor.name.as_str()).filter(is_unused);
-        if let Some(first) = unused.next() {
-            let n_others = unused.count();
-            tracing::warn!(tensor = first, n_others, "the model has tensors that are not used");
-        }
-    }
-}
+pub(super) type ModelTensors<'a> = ModelParts<InFile<'a>>;

@@ -4,7 +4,8 @@
 //! <https://arxiv.org/abs/2402.13753>. Llama 3's scaling is stored in its files as one divisor per frequency.
 
 use super::architecture::{ArchitectureRow, LocalRope};
-use super::{Keys, RopePairs, SpecError};
+use super::keys::Keys;
+use super::{RopePairs, SpecError};
 use crate::gguf::GgufError;
 
 /// A position encoding, ready for use: pair `i` of a head at position `p` is rotated by `p · inverse_frequencies[i]`
@@ -24,24 +25,41 @@ pub(super) fn tables(
     keys: &Keys<'_>,
     row: &ArchitectureRow,
     head_dim: usize,
+    local_head_dim: usize,
     context_length: usize,
 ) -> Result<Vec<RopeTable>, SpecError> {
-    let n_dims = keys.optional_size("rope.dimension_count", 2..=head_dim)?.unwrap_or(head_dim);
-    if n_dims % 2 != 0 {
-        return Err(keys.invalid("rope.dimension_count", format!("is {n_dims}: it must be even")));
-    }
+    let pairs = row.rope_pairs;
+    let n_dims = rotated_dims(keys, "rope.dimension_count", head_dim)?.unwrap_or(head_dim);
     let base = keys.positive_float("rope.freq_base")?.unwrap_or(10_000.0);
     let scaling = Scaling::read(keys, n_dims, context_length)?;
     let (inverse_frequencies, magnitude) = scaling.apply(base, n_dims);
-    let mut tables = vec![RopeTable { pairs: row.rope_pairs, inverse_frequencies, magnitude }];
+    let mut tables = vec![RopeTable { pairs, inverse_frequencies, magnitude }];
+    let local_base = keys.positive_float("rope.freq_base_swa")?;
     let local_base = match row.local_rope {
-        LocalRope::Same => return Ok(tables),
+        LocalRope::Same => {
+            if let Some(local_base) = local_base.filter(|local_base| *local_base != base) {
+                let (inverse_frequencies, magnitude) = scaling.apply(local_base, n_dims);
+                tables.push(RopeTable { pairs, inverse_frequencies, magnitude });
+            }
+            return Ok(tables);
+        }
         LocalRope::Unstretched => base,
-        LocalRope::OwnBase(default) => keys.positive_float("rope.freq_base_swa")?.unwrap_or(default),
+        LocalRope::OwnBase(default) => local_base.unwrap_or(default),
     };
-    let inverse_frequencies = unscaled(local_base, n_dims);
-    tables.push(RopeTable { pairs: row.rope_pairs, inverse_frequencies, magnitude: 1.0 });
+    // Without a number of their own, layers with heads of another width rotate all of them.
+    let default_dims = if local_head_dim == head_dim { n_dims } else { local_head_dim };
+    let local_dims = rotated_dims(keys, "rope.dimension_count_swa", local_head_dim)?.unwrap_or(default_dims);
+    let inverse_frequencies = unscaled(local_base, local_dims);
+    tables.push(RopeTable { pairs, inverse_frequencies, magnitude: 1.0 });
     Ok(tables)
+}
+
+fn rotated_dims(keys: &Keys<'_>, key: &str, head_dim: usize) -> Result<Option<usize>, SpecError> {
+    let n_dims = keys.optional_size(key, 2..=head_dim)?;
+    match n_dims {
+        Some(n_dims) if n_dims % 2 != 0 => Err(keys.invalid(key, format!("is {n_dims}: it must be even"))),
+        n_dims => Ok(n_dims),
+    }
 }
 
 fn unscaled(base: f32, n_dims: usize) -> Vec<f32> {

@@ -5,13 +5,17 @@
 //! tokens match: whole blocks are shared, and where it diverges within a block, the common part is copied. A node's
 //! block belongs to the tree and to every sequence that shares it.
 //!
+//! Where layers keep a state in place of keys and values, a block is of use only together with the state at its end. So
+//! nodes may hold one, and a prompt gets as far as the last matching node that does. Such checkpoints are fewer than
+//! nodes; the least recently used ones are dropped.
+//!
 //! When blocks are needed, the least recently used leaves are evicted. Leaves that a sequence still uses go last,
 //! because evicting them frees nothing. Pinned ones stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Included, Unbounded};
 
-use super::{BLOCK_TOKENS, BlockCopy, BlockId, BlockPool, CachedSequence};
+use super::{BLOCK_TOKENS, BlockCopy, BlockId, BlockPool, CachedSequence, StateAt, StateId, StatePool};
 
 type NodeId = usize;
 const ROOT: NodeId = 0;
@@ -29,6 +33,7 @@ pub struct PrefixTree {
     n_blocks: usize,
     n_pinned: usize,
     n_evicted: u64,
+    n_states: usize,
 }
 
 #[derive(Debug)]
@@ -37,6 +42,8 @@ struct Node {
     /// The tokens of its block: [`BLOCK_TOKENS`] of them, or fewer in a leaf.
     tokens: Box<[u32]>,
     block: BlockId,
+    /// The state after its tokens.
+    state: Option<StateId>,
     children: BTreeMap<Box<[u32]>, NodeId>,
     last_used: u64,
     n_pins: usize,
@@ -57,6 +64,7 @@ impl Default for PrefixTree {
             parent: ROOT,
             tokens: Box::default(),
             block: BlockId::MAX,
+            state: None,
             children: BTreeMap::new(),
             last_used: 0,
             n_pins: 0,
@@ -69,6 +77,7 @@ impl Default for PrefixTree {
             n_blocks: 0,
             n_pinned: 0,
             n_evicted: 0,
+            n_states: 0,
         }
     }
 }
@@ -89,22 +98,48 @@ impl PrefixTree {
         self.n_evicted
     }
 
+    /// Checkpoints that the tree holds.
+    pub fn n_states(&self) -> usize {
+        self.n_states
+    }
+
     /// How many of the first tokens are cached.
-    pub fn cached_tokens(&self, tokens: &[u32]) -> usize {
-        let (path, tail) = self.walk(tokens);
+    pub fn cached_tokens(&self, states: &StatePool, tokens: &[u32]) -> usize {
+        let (path, tail) = self.usable(states, tokens);
         path.len() * BLOCK_TOKENS + tail.map_or(0, |(_, n_common)| n_common)
+    }
+
+    /// As [`PrefixTree::walk`]; if there are states, only as far as the last node that has one.
+    fn usable(&self, states: &StatePool, tokens: &[u32]) -> (Vec<NodeId>, Option<(NodeId, usize)>) {
+        let (mut path, tail) = self.walk(tokens);
+        if !states.is_used() {
+            return (path, tail);
+        }
+        let has_state = |node: NodeId| self.nodes[node].state.is_some();
+        let is_whole = |(node, n_common): &(NodeId, usize)| self.nodes[*node].tokens.len() == *n_common;
+        let tail = tail.filter(|found| is_whole(found) && has_state(found.0));
+        if tail.is_none() {
+            let n_useful = path.iter().rposition(|node| has_state(*node)).map_or(0, |last| last + 1);
+            path.truncate(n_useful);
+        }
+        (path, tail)
     }
 
     /// A sequence with as many of the first tokens as are cached. If they end inside a block, that part is to be copied
     /// into a block of the sequence's own, provided one is free.
-    pub fn find(&mut self, pool: &mut BlockPool, tokens: &[u32]) -> FoundPrefix {
-        let (path, tail) = self.walk(tokens);
+    pub fn find(&mut self, pool: &mut BlockPool, states: &mut StatePool, tokens: &[u32]) -> FoundPrefix {
+        let (path, tail) = self.usable(states, tokens);
+        if tail.is_some() && pool.n_free() == 0 && states.is_used() {
+            // Without a block for the rest, the state behind it is of no use.
+            return FoundPrefix { sequence: CachedSequence::default(), copy: None };
+        }
         self.now += 1;
         path.iter().for_each(|node| self.touch(*node));
         let mut blocks: Vec<BlockId> = path.iter().map(|node| self.nodes[*node].block).collect();
         blocks.iter().for_each(|block| pool.reference_counts[*block as usize] += 1);
         let mut n_tokens = blocks.len() * BLOCK_TOKENS;
         let mut copy = None;
+        let last = tail.map(|(node, _)| node).or(path.last().copied());
         if let Some((node, n_common)) = tail.filter(|_| pool.n_free() > 0) {
             self.touch(node);
             let to = pool.take();
@@ -112,33 +147,76 @@ impl PrefixTree {
             blocks.push(to);
             n_tokens += n_common;
         }
-        FoundPrefix { sequence: CachedSequence { blocks, n_tokens }, copy }
+        let state = last.filter(|_| states.is_used()).and_then(|node| self.nodes[node].state);
+        let branch = (self.walk(tokens).0.len() * BLOCK_TOKENS).max(n_tokens);
+        let mut sequence = CachedSequence { blocks, n_tokens, states: Vec::new(), branch: Some(branch) };
+        if let Some(state) = state {
+            states.share(state);
+            sequence.states.push(StateAt { position: n_tokens, state });
+        }
+        FoundPrefix { sequence, copy }
     }
 
     /// Keeps the blocks of a finished sequence with these tokens. Blocks that the tree holds already are freed.
     ///
     /// # Panics
     /// When `tokens` is shorter than the sequence.
-    pub fn keep(&mut self, pool: &mut BlockPool, tokens: &[u32], sequence: CachedSequence) {
+    pub fn keep(&mut self, pool: &mut BlockPool, states: &mut StatePool, tokens: &[u32], sequence: CachedSequence) {
         assert!(tokens.len() >= sequence.n_tokens, "every position has its token");
         self.now += 1;
-        let mut parent = ROOT;
-        for (chunk, block) in tokens[..sequence.n_tokens].chunks(BLOCK_TOKENS).zip(sequence.blocks) {
+        let CachedSequence { blocks, n_tokens, states: mut kept, .. } = sequence;
+        let (mut parent, mut position) = (ROOT, 0);
+        for (chunk, block) in tokens[..n_tokens].chunks(BLOCK_TOKENS).zip(blocks) {
             parent = match self.child_with(parent, chunk) {
                 Some(child) => {
                     pool.drop_reference(block);
                     self.touch(child);
                     child
                 }
-                None => self.add(pool, parent, chunk, block),
+                None => self.add(pool, states, parent, chunk, block),
             };
+            position += chunk.len();
+            // A longer node has the state after its own tokens.
+            if self.nodes[parent].tokens.len() == chunk.len() {
+                self.take_state(&mut kept, parent, position);
+            }
+        }
+        kept.into_iter().for_each(|state| states.release(state.state));
+        self.drop_old_states(states);
+    }
+
+    /// Gives a node its sequence's state at this position, unless it has one.
+    fn take_state(&mut self, states: &mut Vec<StateAt>, node: NodeId, position: usize) {
+        if self.nodes[node].state.is_some() {
+            return;
+        }
+        if let Some(index) = states.iter().position(|state| state.position == position) {
+            self.nodes[node].state = Some(states.swap_remove(index).state);
+            self.n_states += 1;
+        }
+    }
+
+    /// Drops the least recently used checkpoints that are too many; pinned ones last.
+    fn drop_old_states(&mut self, states: &mut StatePool) {
+        while self.n_states > states.most_kept() {
+            let with_state = (1..self.nodes.len()).filter(|node| self.nodes[*node].state.is_some());
+            let oldest = with_state.min_by_key(|node| (self.nodes[*node].n_pins > 0, self.nodes[*node].last_used, *node));
+            let Some(node) = oldest else { return };
+            self.drop_state(states, node);
+        }
+    }
+
+    fn drop_state(&mut self, states: &mut StatePool, node: NodeId) {
+        if let Some(state) = self.nodes[node].state.take() {
+            states.release(state);
+            self.n_states -= 1;
         }
     }
 
     /// Evicts blocks until `n_blocks` are free or nothing more can be evicted. Returns whether they are free.
-    pub fn make_room(&mut self, pool: &mut BlockPool, n_blocks: usize) -> bool {
+    pub fn make_room(&mut self, pool: &mut BlockPool, states: &mut StatePool, n_blocks: usize) -> bool {
         while pool.n_free() < n_blocks {
-            if !self.give_up_one(pool) {
+            if !self.give_up_one(pool, states) {
                 return false;
             }
         }
@@ -146,17 +224,17 @@ impl PrefixTree {
     }
 
     /// Evicts blocks until at most `n_blocks` are kept, or nothing more can be evicted.
-    pub fn shrink_to(&mut self, pool: &mut BlockPool, n_blocks: usize) {
-        while self.n_blocks > n_blocks && self.give_up_one(pool) {}
+    pub fn shrink_to(&mut self, pool: &mut BlockPool, states: &mut StatePool, n_blocks: usize) {
+        while self.n_blocks > n_blocks && self.give_up_one(pool, states) {}
     }
 
-    fn give_up_one(&mut self, pool: &mut BlockPool) -> bool {
+    fn give_up_one(&mut self, pool: &mut BlockPool, states: &mut StatePool) -> bool {
         let is_unused = |(_, node): &&(u64, NodeId)| !pool.is_shared(self.nodes[*node].block);
         let Some((_, node)) = self.leaves.iter().find(is_unused).or_else(|| self.leaves.first()).copied() else {
             return false;
         };
         self.n_evicted += 1;
-        self.remove(pool, node);
+        self.remove(pool, states, node);
         true
     }
 
@@ -228,15 +306,29 @@ impl PrefixTree {
     }
 
     /// Adds a block below a node, replacing a shorter block that is a prefix of it.
-    fn add(&mut self, pool: &mut BlockPool, parent: NodeId, tokens: &[u32], block: BlockId) -> NodeId {
+    fn add(
+        &mut self,
+        pool: &mut BlockPool,
+        states: &mut StatePool,
+        parent: NodeId,
+        tokens: &[u32],
+        block: BlockId,
+    ) -> NodeId {
         if let Some((part, n_common)) = self.nearest(parent, tokens)
             && n_common == self.nodes[part].tokens.len()
         {
-            self.remove(pool, part);
+            self.remove(pool, states, part);
         }
         let tokens: Box<[u32]> = tokens.into();
-        let node =
-            Node { parent, tokens: tokens.clone(), block, children: BTreeMap::new(), last_used: self.now, n_pins: 0 };
+        let node = Node {
+            parent,
+            tokens: tokens.clone(),
+            block,
+            state: None,
+            children: BTreeMap::new(),
+            last_used: self.now,
+            n_pins: 0,
+        };
         let id = match self.free_nodes.pop() {
             Some(id) => {
                 self.nodes[id] = node;
@@ -255,7 +347,8 @@ impl PrefixTree {
     }
 
     /// Removes a leaf.
-    fn remove(&mut self, pool: &mut BlockPool, id: NodeId) {
+    fn remove(&mut self, pool: &mut BlockPool, states: &mut StatePool, id: NodeId) {
+        self.drop_state(states, id);
         let node = &mut self.nodes[id];
         debug_assert!(node.children.is_empty() && node.n_pins == 0);
         pool.drop_reference(node.block);

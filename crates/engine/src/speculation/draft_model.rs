@@ -87,6 +87,7 @@ impl DraftModel {
         // The last token is always computed, because the token after it is wanted.
         let n_common = std::iter::zip(&tokens[..tokens.len() - 1], &behind.tokens).take_while(|(a, b)| a == b).count();
         self.model.truncate(&mut behind.sequence, n_common);
+        let n_common = behind.sequence.n_tokens();
         behind.tokens.truncate(n_common);
         let missing = &tokens[n_common..];
         let mut next = self.compute(behind, &missing[..missing.len().min(CATCH_UP)])?;

@@ -11,7 +11,7 @@ use crate::matrix::formats::quant_layout;
 use crate::matrix::layout::BLOCK;
 use crate::matrix::unpack::{RowBlock, read_float};
 use crate::operands::{ActivationBlock, Product, QuantizedRow, TOKEN_TILE};
-use crate::{attention, elementwise};
+use crate::{attention, elementwise, recurrence};
 
 /// The portable kernels.
 pub(crate) static KERNELS: Kernels = Kernels {
@@ -20,6 +20,7 @@ pub(crate) static KERNELS: Kernels = Kernels {
     products: products!(float_product, quant_product),
     elementwise: &elementwise::portable::TABLE,
     attention: &attention::portable::TABLE,
+    recurrence: &recurrence::portable::TABLE,
 };
 
 /// Blocks whose largest element is smaller than this become zero, because the steps per unit would overflow.

@@ -293,8 +293,9 @@ unsafe fn store_results<V: Vector>(attention: &Attention<'_>, task: &Task, parts
         // SAFETY: the row's result is in the scratch, and its place in `out` is the task's.
         unsafe {
             let result = parts.results.add(row * geometry.padded_dim());
-            let out = out_of(attention, task.first_row + row / group, task.kv_head * group + row % group);
-            copy_scaled::<V>(result, 1.0 / *parts.sums.add(row), head_dim, out);
+            let head = task.kv_head * group + row % group;
+            let divisor = attention.divisor(head, *parts.largest.add(row), *parts.sums.add(row));
+            copy_scaled::<V>(result, 1.0 / divisor, head_dim, out_of(attention, task.first_row + row / group, head));
         }
     }
 }
@@ -328,10 +329,12 @@ pub(super) unsafe fn merge<V: Vector>(attention: &Attention<'_>, merge: &Merge) 
             let sum_of = |index: usize| *part(index).add(geometry.padded_dim() + 1);
             let largest = (0..merge.n_parts).map(largest_of).fold(LOWEST, f32::max);
             let sum: f32 = (0..merge.n_parts).map(|index| sum_of(index) * (largest_of(index) - largest).exp()).sum();
-            let out = out_of(attention, merge.first_row + row / group, merge.kv_head * group + row % group);
+            let head = merge.kv_head * group + row % group;
+            let divisor = attention.divisor(head, largest, sum);
+            let out = out_of(attention, merge.first_row + row / group, head);
             std::slice::from_raw_parts_mut(out, geometry.head_dim).fill(0.0);
             for index in 0..merge.n_parts {
-                let factor = (largest_of(index) - largest).exp() / sum;
+                let factor = (largest_of(index) - largest).exp() / divisor;
                 add_scaled::<V>(part(index), factor, geometry.head_dim, out);
             }
         }

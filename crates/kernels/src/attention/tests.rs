@@ -24,6 +24,7 @@ struct Case {
     blocks: Vec<Vec<u32>>,
     layer: KvLayer,
     queries: Vec<f32>,
+    sinks: Option<Vec<f32>>,
     /// Key and value by sequence, position and head.
     cached: BTreeMap<(usize, usize, usize), [Vec<f64>; 2]>,
 }
@@ -46,7 +47,7 @@ impl Case {
         }
         layer.grow(n_blocks as usize);
         let queries = numbers(1, n_rows * geometry.n_heads * geometry.head_dim, 2.0);
-        let mut case = Case { geometry, spans, blocks, layer, queries, cached: BTreeMap::new() };
+        let mut case = Case { geometry, spans, blocks, layer, queries, sinks: None, cached: BTreeMap::new() };
         case.fill();
         case
     }
@@ -83,14 +84,15 @@ impl Case {
                 for head in 0..n_heads {
                     let start = ((span.first_row + token) * n_heads + head) * head_dim;
                     let query = &self.queries[start..start + head_dim];
-                    out.extend(self.naive_head(sequence, span.position + token, head / self.geometry.group(), query));
+                    out.extend(self.naive_head(sequence, span.position + token, head, query));
                 }
             }
         }
         out
     }
 
-    fn naive_head(&self, sequence: usize, position: usize, kv_head: usize, query: &[f32]) -> Vec<f64> {
+    fn naive_head(&self, sequence: usize, position: usize, head: usize, query: &[f32]) -> Vec<f64> {
+        let kv_head = head / self.geometry.group();
         let seen = self.geometry.first_visible(position)..position + 1;
         let cached: Vec<_> = seen.map(|position| &self.cached[&(sequence, position, kv_head)]).collect();
         let score = |key: &[f64]| {
@@ -99,7 +101,8 @@ impl Case {
             self.geometry.soft_cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
         };
         let weights: Vec<f64> = cached.iter().map(|[key, _]| score(key).exp()).collect();
-        let sum: f64 = weights.iter().sum();
+        let sink = self.sinks.as_ref().map_or(0.0, |sinks| f64::from(sinks[head]).exp());
+        let sum: f64 = weights.iter().sum::<f64>() + sink;
         let element = |index: usize| {
             weights.iter().zip(&cached).map(|(weight, [_, value])| weight * value[index]).sum::<f64>() / sum
         };
@@ -120,6 +123,7 @@ impl Case {
             out: out.as_mut_ptr(),
             out_stride: width,
             partials: partials.as_mut_ptr(),
+            sinks: self.sinks.as_deref(),
         };
         let mut scratch = Scratch::new(std::iter::once(&self.geometry));
         for task in &plan.tasks {
@@ -186,17 +190,36 @@ fn ragged_sequences() {
 fn windows() {
     for window in cases(&[32, 1, 16, 100, 1000], 1) {
         check(
-            Geometry { window: Some(*window), ..GEOMETRY },
+            Geometry { window: Some(Window::Sliding(*window)), ..GEOMETRY },
             &[(0, sized(150, 1)), (513, 1), (sized(90, 31), sized(4, 2))],
         );
     }
 }
 
 #[test]
+fn chunks() {
+    for length in cases(&[32, 1, 20, 100, 1000], 1) {
+        let geometry = Geometry { window: Some(Window::Chunk(*length)), ..GEOMETRY };
+        check(geometry, &[(0, sized(150, 1)), (513, 1), (sized(90, 31), sized(14, 2))]);
+    }
+}
+
+#[test]
+fn sinks_take_a_part_of_the_weights() {
+    let mut case = Case::new(GEOMETRY, &[(0, sized(40, 2)), (sized(700, 33), 1)]);
+    for level in cases(&[0.0, -3.0, 5.0, 80.0, -80.0], 1) {
+        case.sinks = Some(numbers(3, GEOMETRY.n_heads, 1.0).iter().map(|sink| sink + level).collect());
+        check_case(1e-5, &case);
+    }
+    case.sinks = Some(vec![1e4; GEOMETRY.n_heads]);
+    assert!(case.ours(&portable::KERNELS).iter().all(|value| *value == 0.0), "nothing is left of the values");
+}
+
+#[test]
 #[cfg_attr(miri, ignore = "takes Miri minutes and reaches the same memory as others")]
 fn soft_caps() {
     check(Geometry { soft_cap: Some(3.0), ..GEOMETRY }, &[(0, 40), (300, 1)]);
-    check(Geometry { soft_cap: Some(3.0), window: Some(20), ..GEOMETRY }, &[(0, 40), (300, 1)]);
+    check(Geometry { soft_cap: Some(3.0), window: Some(Window::Sliding(20)), ..GEOMETRY }, &[(0, 40), (300, 1)]);
 }
 
 #[test]
@@ -233,7 +256,7 @@ fn long_contexts_are_cut_and_short_ones_are_not() {
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri minutes and reaches the same memory as others")]
 fn a_tokens_result_does_not_depend_on_what_is_computed_beside_it() {
-    for window in [None, Some(300)] {
+    for window in [None, Some(Window::Sliding(300)), Some(Window::Chunk(300))] {
         let geometry = Geometry { window, ..GEOMETRY };
         for set in available() {
             let first_row = |spans: &[(usize, usize)]| {
@@ -269,7 +292,7 @@ fn a_copied_block_holds_the_same() {
 /// in the scores, which sum up 64 such errors, and in the values.
 #[test]
 fn a_cache_in_8_bits_gives_nearly_the_same() {
-    for &window in cases(&[None, Some(100)], 1) {
+    for &window in cases(&[None, Some(Window::Sliding(100))], 1) {
         for &head_dim in cases(&[20, 32, 64, 80, 128], 1) {
             let geometry = Geometry { window, head_dim, ..GEOMETRY };
             check_case(

@@ -178,6 +178,116 @@ impl Step for GateGelu {
     }
 }
 
+/// # Safety
+/// `gate` and `up` have `n` elements.
+#[inline(always)]
+pub(super) unsafe fn gate_clamped<V: Vector>(gate: *mut f32, up: *const f32, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { each::<V>(n, &GateClamped { gate, up }) }
+}
+
+struct GateClamped {
+    gate: *mut f32,
+    up: *const f32,
+}
+
+impl Step for GateClamped {
+    #[inline(always)]
+    unsafe fn at<V: Vector>(&self, index: usize) {
+        const LIMIT: f32 = 7.0;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let x = minimum(V::load(self.gate.add(index)), V::splat(LIMIT));
+            let up = minimum(V::load(self.up.add(index)), V::splat(LIMIT)).maximum(V::splat(-LIMIT));
+            let gated = times_sigmoid(x, x.multiply(V::splat(1.702))).multiply(up.add(V::splat(1.0)));
+            gated.store(self.gate.add(index));
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn minimum<V: Vector>(x: V, y: V) -> V {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let zero = V::splat(0.0);
+        zero.subtract(zero.subtract(x).maximum(zero.subtract(y)))
+    }
+}
+
+/// # Safety
+/// `values` and `gate` have `n` elements.
+#[inline(always)]
+pub(super) unsafe fn gate_sigmoid<V: Vector>(values: *mut f32, gate: *const f32, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { each::<V>(n, &GateSigmoid { values, gate }) }
+}
+
+struct GateSigmoid {
+    values: *mut f32,
+    gate: *const f32,
+}
+
+impl Step for GateSigmoid {
+    #[inline(always)]
+    unsafe fn at<V: Vector>(&self, index: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let gated = times_sigmoid(V::load(self.values.add(index)), V::load(self.gate.add(index)));
+            gated.store(self.values.add(index));
+        }
+    }
+}
+
+/// # Safety
+/// `values` and `others` have `n` elements.
+#[inline(always)]
+pub(super) unsafe fn multiply<V: Vector>(values: *mut f32, others: *const f32, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { each::<V>(n, &Multiply { values, others }) }
+}
+
+struct Multiply {
+    values: *mut f32,
+    others: *const f32,
+}
+
+impl Step for Multiply {
+    #[inline(always)]
+    unsafe fn at<V: Vector>(&self, index: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let product = V::load(self.values.add(index)).multiply(V::load(self.others.add(index)));
+            product.store(self.values.add(index));
+        }
+    }
+}
+
+/// # Safety
+/// `values` and `others` have `n` elements.
+#[inline(always)]
+pub(super) unsafe fn add_scaled<V: Vector>(values: *mut f32, others: *const f32, n: usize, factor: f32) {
+    // SAFETY: the caller's promise.
+    unsafe { each::<V>(n, &AddScaled { values, others, factor }) }
+}
+
+struct AddScaled {
+    values: *mut f32,
+    others: *const f32,
+    factor: f32,
+}
+
+impl Step for AddScaled {
+    #[inline(always)]
+    unsafe fn at<V: Vector>(&self, index: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let others = V::load(self.others.add(index));
+            let sum = others.multiply_add(V::splat(self.factor), V::load(self.values.add(index)));
+            sum.store(self.values.add(index));
+        }
+    }
+}
+
 /// x · sigmoid(y) = x / (1 + e⁻ʸ).
 #[inline(always)]
 unsafe fn times_sigmoid<V: Vector>(x: V, y: V) -> V {

@@ -1,6 +1,7 @@
 //! The batch of a step, checked and mapped to rows.
 
-use super::{RowSet, Sequence, StepError};
+use super::states::StateMemory;
+use super::{Sequence, SequenceStates, StateAt, StepError};
 use crate::attention::BLOCK_TOKENS;
 use crate::attention::plan::Span;
 
@@ -20,6 +21,10 @@ pub(super) struct Batch {
     block_ends: Vec<usize>,
     /// Blocks that are written to; only for the check.
     written: Vec<u32>,
+    /// The state before every sequence's new tokens, and the range of those that are written.
+    states: Vec<(Option<u32>, std::ops::Range<usize>)>,
+    /// Concatenated written states of all sequences.
+    written_states: Vec<StateAt>,
 }
 
 impl Batch {
@@ -28,8 +33,9 @@ impl Batch {
         &mut self,
         sequences: impl IntoIterator<Item = Sequence<'a>>,
         vocab_size: usize,
+        states: &StateMemory,
     ) -> Result<(), StepError> {
-        let filled = self.try_fill(sequences, vocab_size);
+        let filled = self.try_fill(sequences, vocab_size, states);
         if filled.is_err() {
             self.clear();
         }
@@ -40,13 +46,48 @@ impl Batch {
         &mut self,
         sequences: impl IntoIterator<Item = Sequence<'a>>,
         vocab_size: usize,
+        states: &StateMemory,
     ) -> Result<(), StepError> {
         self.clear();
         for sequence in sequences {
             check(&sequence, vocab_size)?;
             self.add(&sequence);
+            if !states.is_empty() {
+                self.add_states(&sequence, states)?;
+            }
         }
-        self.check_written()
+        self.check_written()?;
+        self.check_states()
+    }
+
+    /// What a sequence starts from must have been written before.
+    fn add_states(&mut self, sequence: &Sequence<'_>, memory: &StateMemory) -> Result<(), StepError> {
+        let SequenceStates { before, written } = sequence.states.ok_or(StepError::States)?;
+        let (position, end) = (sequence.position, sequence.position + sequence.tokens.len());
+        let is_ascending = written.windows(2).all(|pair| pair[0].position < pair[1].position);
+        let is_within = written.first().is_some_and(|first| first.position > position)
+            && written.last().is_some_and(|last| last.position == end);
+        let begins_somewhere = before.map_or(position == 0, |before| memory.exists(before));
+        if !(is_ascending && is_within && begins_somewhere) {
+            return Err(StepError::States);
+        }
+        let first = self.written_states.len();
+        self.written_states.extend_from_slice(written);
+        self.states.push((before, first..self.written_states.len()));
+        Ok(())
+    }
+
+    /// A state is written once, and not by a step that reads it.
+    fn check_states(&mut self) -> Result<(), StepError> {
+        self.written.clear();
+        self.written.extend(self.written_states.iter().map(|written| written.state));
+        self.written.sort_unstable();
+        let is_written_twice = self.written.windows(2).any(|pair| pair[0] == pair[1]);
+        let is_written = |state: &u32| self.written.binary_search(state).is_ok();
+        if is_written_twice || self.states.iter().filter_map(|(before, _)| before.as_ref()).any(is_written) {
+            return Err(StepError::States);
+        }
+        Ok(())
     }
 
     fn clear(&mut self) {
@@ -58,10 +99,12 @@ impl Batch {
         self.blocks.clear();
         self.block_ends.clear();
         self.written.clear();
+        self.states.clear();
+        self.written_states.clear();
     }
 
     fn add(&mut self, sequence: &Sequence<'_>) {
-        let &Sequence { tokens, position, blocks, first_selected, n_selected } = sequence;
+        let &Sequence { tokens, position, blocks, first_selected, n_selected, .. } = sequence;
         let first_row = self.tokens.len();
         let positions = position..position + tokens.len();
         self.spans.push(Span { first_row, position, n_tokens: tokens.len() });
@@ -84,11 +127,26 @@ impl Batch {
         }
     }
 
-    pub(super) fn n_rows(&self, set: RowSet) -> usize {
-        match set {
-            RowSet::Tokens => self.tokens.len(),
-            RowSet::Selected => self.selected.len(),
-        }
+    pub(super) fn n_tokens(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// The number of the sequence that a row belongs to.
+    pub(super) fn sequence_of(&self, row: usize) -> usize {
+        let after = self.spans.partition_point(|span| span.first_row <= row);
+        // Sequences without tokens begin at the same row as the next one.
+        after - 1
+    }
+
+    /// The states of a sequence.
+    pub(super) fn states_of(&self, sequence: usize) -> SequenceStates<'_> {
+        let (before, written) = &self.states[sequence];
+        SequenceStates { before: *before, written: &self.written_states[written.clone()] }
+    }
+
+    /// All states that the step writes.
+    pub(super) fn written_states(&self) -> impl Iterator<Item = u32> {
+        self.written_states.iter().map(|written| written.state)
     }
 
     /// One more than the largest block number.
@@ -124,7 +182,7 @@ impl Batch {
 }
 
 fn check(sequence: &Sequence<'_>, vocab_size: usize) -> Result<(), StepError> {
-    let &Sequence { tokens, position, blocks, first_selected, n_selected } = sequence;
+    let &Sequence { tokens, position, blocks, first_selected, n_selected, .. } = sequence;
     if let Some(token) = tokens.iter().find(|token| **token as usize >= vocab_size) {
         return Err(StepError::Token { token: *token, vocab_size });
     }

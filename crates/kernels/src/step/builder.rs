@@ -3,13 +3,17 @@
 use super::batch::Batch;
 use super::memory::{ActivationMemory, RowMemory};
 use super::operation::{
-    AttentionPhase, KvLayerId, MatrixId, Output, Part, Phase, ProductPhase, QuantizedRows, Rope, RopeId, RopePairs,
-    RowOperation, RowSet, Rows, VectorId,
+    AttentionPhase, ConvolvePhase, ExpertProductPhase, ExpertsId, KvLayerId, MatrixId, Output, Part, Phase,
+    ProductPhase, QuantizedRows, RecurPhase, Rope, RopeId, RopePairs, RouterId, RowOperation, RowSet, Rows,
+    StateLayerId, VectorId,
 };
+use super::routing::Router;
+use super::states::{StateMemory, StateShape};
 use super::{PartialMemory, Program};
-use crate::attention::Geometry;
+use crate::attention::{Geometry, Window};
 use crate::attention::kv_cache::{KvFormat, KvLayer};
 use crate::attention::plan::Plan;
+use crate::recurrence::MAX_TAPS;
 use crate::{ActivationBits, Matrix, ROW_GROUP};
 
 /// Makes a [`Program`]. Every function panics when its arguments do not fit together: a program is made from weights
@@ -17,9 +21,12 @@ use crate::{ActivationBits, Matrix, ROW_GROUP};
 #[derive(Default)]
 pub struct ProgramBuilder {
     matrices: Vec<Matrix>,
+    experts: Vec<Vec<Matrix>>,
     vectors: Vec<Vec<f32>>,
     ropes: Vec<Rope>,
+    routers: Vec<Router>,
     layers: Vec<KvLayer>,
+    states: StateMemory,
     rows: Vec<RowMemory>,
     quantized: Vec<ActivationMemory>,
     phases: Vec<Phase>,
@@ -39,6 +46,77 @@ pub struct ProductOutput {
     pub add: bool,
 }
 
+/// One of the sets of matrices of a product with experts.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertOutput {
+    /// The experts' weights.
+    pub experts: ExpertsId,
+    /// Where the product is written, a routed row for every choice; as wide as the matrices have rows.
+    pub to: Part,
+}
+
+/// What a product with experts reads.
+#[derive(Clone, Copy, Debug)]
+pub enum ExpertInput {
+    /// Rows that chose the experts, and the buffer into which they are copied for every choice.
+    Chosen(QuantizedRows, QuantizedRows),
+    /// Routed rows.
+    Routed(QuantizedRows),
+}
+
+/// A causal convolution over time, each channel by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct ConvolutionOptions {
+    /// The layer that keeps the last inputs.
+    pub layer: StateLayerId,
+    /// The inputs, a column for every channel.
+    pub from: Part,
+    /// The results.
+    pub to: Part,
+    /// A row of channels for every tap; the last tap meets the present token.
+    pub taps: VectorId,
+    /// Added to the results.
+    pub bias: Option<VectorId>,
+    /// Whether the results go through x · sigmoid(x).
+    pub has_silu: bool,
+}
+
+/// How the heads of a layer advance their matrices.
+///
+/// A head's matrix M (key × value) becomes M · decay, then M + k ⊗ d, and the head gives Mᵀq. If `is_delta`,
+/// d = strength · (v − Mᵀk) with the decayed M (<https://arxiv.org/abs/2412.06464>), else d = strength · v
+/// (<https://arxiv.org/abs/2405.21060>).
+#[derive(Clone, Copy, Debug)]
+pub struct RecurOptions {
+    /// The layer that keeps the matrices.
+    pub layer: StateLayerId,
+    /// Keys; the heads share them if there are fewer.
+    pub keys: Part,
+    /// Queries, as many as keys.
+    pub queries: Part,
+    /// Values, one for each head.
+    pub values: Part,
+    /// What remains of a matrix, an element for each head.
+    pub decays: Part,
+    /// How strongly a token is written, an element for each head.
+    pub strengths: Part,
+    /// Whether only what the matrix does not say already is added.
+    pub is_delta: bool,
+    /// How heads share keys.
+    pub sharing: KeySharing,
+    /// Where the heads' outputs are written.
+    pub to: Part,
+}
+
+/// Which key a head uses if there are fewer keys than heads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeySharing {
+    /// Neighbouring heads use the same key.
+    Grouped,
+    /// Head h uses key h modulo the number of keys.
+    Interleaved,
+}
+
 /// How a layer attends.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionOptions {
@@ -47,13 +125,15 @@ pub struct AttentionOptions {
     /// Queries, head by head; as wide as `to`.
     pub queries: Part,
     /// Where the results are written, head by head.
-    pub to: Rows,
+    pub to: Part,
     /// Multiplies the products of queries and keys.
     pub scale: f32,
     /// Scores x become cap · tanh(x / cap).
     pub soft_cap: Option<f32>,
-    /// A token sees this many positions, including its own; `None` means all positions before it.
-    pub window: Option<usize>,
+    /// What a token sees; `None` means all positions before it, and its own.
+    pub window: Option<Window>,
+    /// A score for every query head that joins the softmax and brings no value.
+    pub sinks: Option<VectorId>,
 }
 
 impl ProgramBuilder {
@@ -78,6 +158,43 @@ impl ProgramBuilder {
     pub fn matrix(&mut self, matrix: Matrix) -> MatrixId {
         self.matrices.push(matrix);
         MatrixId(self.matrices.len() - 1)
+    }
+
+    /// Columns of a matrix.
+    pub fn n_columns(&self, matrix: MatrixId) -> usize {
+        self.matrices[matrix.0].n_columns()
+    }
+
+    /// Adds the matrices of a layer's experts.
+    ///
+    /// # Panics
+    /// When there are none, or they differ in shape or type.
+    pub fn experts(&mut self, matrices: Vec<Matrix>) -> ExpertsId {
+        let shape = |matrix: &Matrix| (matrix.tensor_type(), matrix.n_rows(), matrix.n_columns());
+        let first = matrices.first().map(shape).expect("a mixture has experts");
+        assert!(matrices.iter().all(|matrix| shape(matrix) == first), "experts have one shape and type");
+        self.experts.push(matrices);
+        ExpertsId(self.experts.len() - 1)
+    }
+
+    /// Adds a place where the rows of a set choose `n_used` of `n_experts`. Layers may share it.
+    ///
+    /// # Panics
+    /// When there are fewer experts than choices.
+    pub fn router(&mut self, base: RowSet, n_experts: usize, n_used: usize) -> RouterId {
+        assert!((1..=n_experts).contains(&n_used), "{n_used} of {n_experts} experts are chosen");
+        let choices = self.rows(base, 2 * n_used);
+        self.routers.push(Router::new(base, n_experts, n_used, choices));
+        RouterId(self.routers.len() - 1)
+    }
+
+    /// Adds a layer's part of the states.
+    ///
+    /// # Panics
+    /// When the convolution has no taps, or more than sixteen.
+    pub fn state_layer(&mut self, shape: StateShape) -> StateLayerId {
+        assert!((1..=MAX_TAPS).contains(&shape.n_taps), "a convolution has 1 to {MAX_TAPS} taps");
+        StateLayerId(self.states.add(shape))
     }
 
     /// Adds the weights of a norm, or a bias.
@@ -130,18 +247,88 @@ impl ProgramBuilder {
     pub fn product(&mut self, input: QuantizedRows, outputs: &[ProductOutput]) {
         self.check_quantized(input);
         let mut n_groups = 0;
-        let mut checked: Vec<Output> = Vec::new();
+        let mut checked: Vec<Output<MatrixId>> = Vec::new();
         for &ProductOutput { matrix, to, add } in outputs {
             self.check_part(input.set, to);
             let weights = &self.matrices[matrix.0];
             assert_eq!(weights.n_columns(), input.width, "a product's input is as wide as its matrix");
             assert_eq!(weights.n_rows(), to.width, "a product's output is as wide as its matrix has rows");
             assert!(checked.iter().all(|other| !other.to.overlaps(to)), "outputs of a product overlap");
-            self.quantized[input.index].readers.push(weights.tensor_type());
+            self.quantized[input.index].add_reader(weights.tensor_type());
             checked.push(Output { matrix, to, add, first_group: n_groups });
             n_groups += weights.n_rows().div_ceil(ROW_GROUP);
         }
         self.phases.push(Phase::Product(ProductPhase { input, outputs: checked, n_groups }));
+    }
+
+    /// Adds the phases that sort what rows chose and multiply it with the matrices of the chosen experts.
+    ///
+    /// # Panics
+    /// When shapes differ, outputs overlap, or buffers belong to other sets of rows.
+    pub fn expert_product(&mut self, router: RouterId, input: ExpertInput, outputs: &[ExpertOutput]) {
+        let set = RowSet::Routed(router);
+        let (routed, shared) = match input {
+            ExpertInput::Routed(routed) => (routed, None),
+            ExpertInput::Chosen(from, routed) => (routed, Some(from)),
+        };
+        self.check_quantized(routed);
+        assert_eq!(routed.set, set, "a product with experts reads routed rows");
+        if let Some(from) = shared {
+            self.check_quantized(from);
+            let fits = from.set == self.routers[router.0].base && from.width == routed.width;
+            assert!(fits, "the rows that chose are copied to their choices");
+            self.phases.push(Phase::Plan(router));
+            self.phases.push(Phase::Spread { router, from, to: routed });
+        }
+        let mut n_groups = 0;
+        let mut checked: Vec<Output<ExpertsId>> = Vec::new();
+        for &ExpertOutput { experts, to } in outputs {
+            self.check_part(set, to);
+            let (n_experts, weights) = (self.experts[experts.0].len(), &self.experts[experts.0][0]);
+            assert_eq!(n_experts, self.routers[router.0].n_experts, "there are as many experts as can be chosen");
+            assert_eq!(weights.n_columns(), routed.width, "a product's input is as wide as its matrix");
+            assert_eq!(weights.n_rows(), to.width, "a product's output is as wide as its matrix has rows");
+            assert!(checked.iter().all(|other| !other.to.overlaps(to)), "outputs of a product overlap");
+            let tensor_type = weights.tensor_type();
+            shared.iter().chain([&routed]).for_each(|rows| self.quantized[rows.index].add_reader(tensor_type));
+            checked.push(Output { matrix: experts, to, add: false, first_group: n_groups });
+            n_groups += weights.n_rows().div_ceil(ROW_GROUP);
+        }
+        let phase = ExpertProductPhase { router, input: routed, shared, outputs: checked, n_groups };
+        self.phases.push(Phase::ExpertProduct(phase));
+    }
+
+    /// Adds a phase that computes a convolution over time for all tokens.
+    ///
+    /// # Panics
+    /// When widths do not fit the layer, or the buffers are not for all tokens.
+    pub fn convolution(&mut self, options: &ConvolutionOptions) {
+        let &ConvolutionOptions { layer, from, to, taps, bias, has_silu } = options;
+        self.check_pair(RowSet::Tokens, from, to);
+        let shape = self.states.layer(layer.0).shape;
+        assert_eq!(from.width, shape.n_channels, "a convolution has a column for every channel");
+        assert_eq!(self.vectors[taps.0].len(), shape.n_taps * shape.n_channels, "every channel has its taps");
+        assert!(bias.is_none_or(|bias| self.vectors[bias.0].len() == to.width), "a bias is as wide as the result");
+        self.phases.push(Phase::Convolve(ConvolvePhase { layer, from, to, taps, bias, has_silu }));
+    }
+
+    /// Adds a phase that advances the matrices of a layer by all tokens.
+    ///
+    /// # Panics
+    /// When widths do not fit the layer, or the buffers are not for all tokens.
+    pub fn recur(&mut self, options: &RecurOptions) {
+        let RecurOptions { keys, queries, values, decays, strengths, to, .. } = *options;
+        let shape = self.states.layer(options.layer.0).shape;
+        for part in [keys, queries, values, decays, strengths] {
+            self.check_pair_of_any_width(RowSet::Tokens, part, to);
+        }
+        let n_keys = keys.width / shape.key_dim.max(1);
+        let fits = keys.width == n_keys * shape.key_dim && n_keys > 0 && shape.n_heads.is_multiple_of(n_keys);
+        assert!(fits && queries.width == keys.width, "keys and queries fit the heads");
+        let width = shape.n_heads * shape.value_dim;
+        assert!(values.width == width && to.width == width, "there is a value and a result for every head");
+        assert!(decays.width == shape.n_heads && strengths.width == shape.n_heads, "every head has a pace of its own");
+        self.phases.push(Phase::Recur(RecurPhase { layer: options.layer, options: *options }));
     }
 
     /// Adds a phase that computes attention for all tokens.
@@ -149,18 +336,17 @@ impl ProgramBuilder {
     /// # Panics
     /// When widths do not fit the heads, or the buffers are not for all tokens.
     pub fn attention(&mut self, options: &AttentionOptions) {
-        let &AttentionOptions { layer, queries, to, scale, soft_cap, window } = options;
-        self.check_part(RowSet::Tokens, queries);
-        self.check_part(RowSet::Tokens, to.all());
-        assert!(queries.width == to.width && !queries.overlaps(to.all()), "attention maps queries to as many results");
-        assert!(window != Some(0), "a token sees itself");
+        let &AttentionOptions { layer, queries, to, scale, soft_cap, window, sinks } = options;
+        self.check_pair(RowSet::Tokens, queries, to);
+        assert!(window.is_none_or(|window| window.length() > 0), "a token sees itself");
         let (n_kv_heads, head_dim) = (self.layers[layer.0].n_kv_heads(), self.layers[layer.0].head_dim());
         let n_heads = queries.width / head_dim;
         let fits = queries.width == n_heads * head_dim && n_heads > 0 && n_heads.is_multiple_of(n_kv_heads);
         assert!(fits, "queries of {} columns do not fit {n_kv_heads} heads of {head_dim}", queries.width);
+        assert!(sinks.is_none_or(|sinks| self.vectors[sinks.0].len() == n_heads), "there is a sink for every head");
         let geometry = Geometry { n_heads, n_kv_heads, head_dim, scale, soft_cap, window };
         let plan = self.plan_of(geometry);
-        self.attentions.push(AttentionPhase { geometry, layer, queries, to, plan });
+        self.attentions.push(AttentionPhase { geometry, layer, queries, to, sinks, plan });
         self.phases.push(Phase::Attend(self.attentions.len() - 1));
         self.phases.push(Phase::Merge(self.attentions.len() - 1));
     }
@@ -175,9 +361,12 @@ impl ProgramBuilder {
         Program {
             vocab_size: self.vocab_size.expect("a program embeds its tokens"),
             matrices: self.matrices,
+            experts: self.experts,
             vectors: self.vectors,
             ropes: self.ropes,
+            routers: self.routers,
             layers: self.layers,
+            states: self.states,
             rows: self.rows,
             quantized: self.quantized,
             phases: self.phases,
@@ -210,11 +399,56 @@ impl ProgramBuilder {
             RowOperation::Angles(rope) => self.check_tokens(set, self.ropes[rope.0].angles.all()),
             RowOperation::Gather { from, to } => {
                 assert_eq!(set, RowSet::Selected, "rows are gathered for the selected tokens");
-                self.check_part(RowSet::Tokens, from.all());
-                self.check_part(set, to.all());
+                self.check_part(RowSet::Tokens, from);
+                self.check_part(set, to);
                 assert_eq!(from.width, to.width, "rows are gathered into rows of the same width");
             }
-            RowOperation::Copy { from, to } | RowOperation::Add { from, to } => self.check_pair(set, from, to),
+            RowOperation::Copy { from, to }
+            | RowOperation::Add { from, to }
+            | RowOperation::Multiply { by: from, to } => self.check_pair(set, from, to),
+            RowOperation::GateSigmoid { values, gate } => {
+                self.check_pair_of_any_width(set, values, gate);
+                assert!([1, values.width].contains(&gate.width), "a gate for each value, or one for all");
+            }
+            RowOperation::Unzip { from, head_dim, first, second } => {
+                self.check_pair(set, first, second);
+                self.check_pair_of_any_width(set, from, first);
+                self.check_pair_of_any_width(set, from, second);
+                let fits = head_dim > 0 && first.width.is_multiple_of(head_dim) && from.width == 2 * first.width;
+                assert!(fits, "pairs of heads fit both parts");
+            }
+            RowOperation::Decay { steps, decays, bias, rates } => {
+                self.check_pair(set, steps, decays);
+                let lengths = [bias, rates].map(|vector| self.vectors[vector.0].len());
+                assert_eq!(lengths, [steps.width; 2], "every head has a rate and a bias");
+            }
+            RowOperation::AddHeads { from, factors, to } => {
+                self.check_pair(set, from, to);
+                let n_heads = self.vectors[factors.0].len();
+                assert!(n_heads > 0 && to.width.is_multiple_of(n_heads), "heads fit a number of times");
+            }
+            RowOperation::Route { router, logits, selection_bias, output_scales, .. } => {
+                self.check_part(set, logits);
+                let Router { base, n_experts, .. } = self.routers[router.0];
+                assert!(base == set && logits.width == n_experts, "a router has a logit for every expert");
+                let of_experts = |vector: &VectorId| self.vectors[vector.0].len() == n_experts;
+                assert!(selection_bias.iter().chain(&output_scales).all(of_experts), "an element for every expert");
+            }
+            RowOperation::Weigh { values } => {
+                self.check_part(set, values);
+                self.router_of(set);
+            }
+            RowOperation::AddExpertBias { biases, to } => {
+                self.check_part(set, to);
+                let n_biases = self.router_of(set).n_experts * to.width;
+                assert_eq!(self.vectors[biases.0].len(), n_biases, "every expert has a bias as wide as its result");
+            }
+            RowOperation::Combine { router, from, to, .. } => {
+                self.check_part(RowSet::Routed(router), from.all());
+                self.check_part(set, to);
+                let fits = self.routers[router.0].base == set && from.width == to.width;
+                assert!(fits, "results are combined for the rows that chose");
+            }
             RowOperation::Gate { gate, up, .. } => self.check_pair(set, gate, up),
             RowOperation::AddBias { bias, to } => {
                 self.check_part(set, to);
@@ -241,7 +475,9 @@ impl ProgramBuilder {
                 self.check_tokens(set, values);
                 assert!(interval > 0, "positions are counted in intervals");
             }
-            RowOperation::Scale { values, .. } | RowOperation::SoftCap { values, .. } => self.check_part(set, values),
+            RowOperation::Scale { values, .. }
+            | RowOperation::Sigmoid { values }
+            | RowOperation::SoftCap { values, .. } => self.check_part(set, values),
             RowOperation::Quantize { from, to } => {
                 self.check_part(set, from);
                 self.check_quantized(to);
@@ -251,9 +487,22 @@ impl ProgramBuilder {
     }
 
     fn check_pair(&self, set: RowSet, one: Part, other: Part) {
+        self.check_pair_of_any_width(set, one, other);
+        assert_eq!(one.width, other.width, "both are of one width");
+    }
+
+    fn check_pair_of_any_width(&self, set: RowSet, one: Part, other: Part) {
         self.check_part(set, one);
         self.check_part(set, other);
-        assert!(one.width == other.width && !one.overlaps(other), "both are of one width and apart");
+        assert!(!one.overlaps(other), "both are apart");
+    }
+
+    /// The router whose choices a set of rows is.
+    fn router_of(&self, set: RowSet) -> &Router {
+        match set {
+            RowSet::Routed(router) => &self.routers[router.0],
+            _ => panic!("this needs a choice, which belongs to routed rows"),
+        }
     }
 
     fn check_tokens(&self, set: RowSet, part: Part) {

@@ -68,7 +68,7 @@ pub(super) struct ActivationMemory {
     width: usize,
     bits: ActivationBits,
     /// Types of the matrices that read them.
-    pub(super) readers: Vec<TensorType>,
+    readers: Vec<TensorType>,
     activations: Activations,
 }
 
@@ -84,6 +84,13 @@ impl ActivationMemory {
 
     pub(super) fn width(&self) -> usize {
         self.width
+    }
+
+    /// Adds the type of a matrix that reads the rows.
+    pub(super) fn add_reader(&mut self, tensor_type: TensorType) {
+        if !self.readers.contains(&tensor_type) {
+            self.readers.push(tensor_type);
+        }
     }
 
     pub(super) fn reserve(&mut self, n_rows: usize) {

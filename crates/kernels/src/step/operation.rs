@@ -1,5 +1,6 @@
 //! The vocabulary of programs: handles to what a builder has made, and the operations on rows.
 
+use super::routing::RoutingOptions;
 use crate::attention::Geometry;
 use crate::elementwise::Activation;
 
@@ -10,6 +11,8 @@ pub enum RowSet {
     Tokens,
     /// Those whose results are wanted.
     Selected,
+    /// What rows of another set chose: a row for every row and choice, sorted by expert.
+    Routed(RouterId),
 }
 
 /// A buffer of floats with a row per token.
@@ -34,6 +37,11 @@ impl Rows {
     pub fn all(self) -> Part {
         self.part(0, self.width)
     }
+
+    /// The number of columns.
+    pub fn width(self) -> usize {
+        self.width
+    }
 }
 
 /// Some columns of the rows of a buffer.
@@ -45,6 +53,11 @@ pub struct Part {
 }
 
 impl Part {
+    /// The number of columns.
+    pub fn width(self) -> usize {
+        self.width
+    }
+
     pub(super) fn overlaps(self, other: Part) -> bool {
         self.rows.index == other.rows.index
             && self.first < other.first + other.width
@@ -71,6 +84,18 @@ pub struct VectorId(pub(super) usize);
 /// A position encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RopeId(pub(super) usize);
+
+/// The experts of a layer: matrices of one shape and type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertsId(pub(super) usize);
+
+/// Rows that choose experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouterId(pub(super) usize);
+
+/// One layer's part of the states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateLayerId(pub(super) usize);
 
 /// One layer's part of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,10 +126,10 @@ pub enum RowOperation {
     Angles(RopeId),
     /// to ← the row of `from` that belongs to the selected row. Only for selected rows.
     Gather {
-        /// A buffer of all tokens.
-        from: Rows,
-        /// A buffer of the selected tokens.
-        to: Rows,
+        /// Rows of all tokens.
+        from: Part,
+        /// Rows of the selected tokens.
+        to: Part,
     },
     /// to ← from.
     Copy {
@@ -127,7 +152,7 @@ pub enum RowOperation {
         /// The factor.
         factor: f32,
     },
-    /// values ← values · (1 + rate · ln(1 + ⌊position / interval⌋)).
+    /// values ← values · (1 + rate · ln(1 + ⌊(position + offset) / interval⌋)).
     Sharpen {
         /// Queries, scaled in place.
         values: Part,
@@ -135,6 +160,94 @@ pub enum RowOperation {
         rate: f32,
         /// The factor stays the same over this many positions.
         interval: usize,
+        /// Added to the position.
+        offset: usize,
+    },
+    /// to ← to · by.
+    Multiply {
+        /// The factors, one for each value.
+        by: Part,
+        /// What is multiplied.
+        to: Part,
+    },
+    /// values ← values · sigmoid(gate).
+    GateSigmoid {
+        /// The values, gated in place.
+        values: Part,
+        /// As wide as the values, or one gate for all of them.
+        gate: Part,
+    },
+    /// values ← sigmoid(values).
+    Sigmoid {
+        /// The values, changed in place.
+        values: Part,
+    },
+    /// Heads that stand side by side in pairs are taken apart.
+    Unzip {
+        /// A head of `first`, then a head of `second`, and so on.
+        from: Part,
+        /// Width of a head.
+        head_dim: usize,
+        /// The first head of every pair.
+        first: Part,
+        /// The second head of every pair.
+        second: Part,
+    },
+    /// steps ← ln(1 + e^(steps + bias)), decays ← e^(rates · steps), an element per head.
+    Decay {
+        /// The lengths of the steps in time.
+        steps: Part,
+        /// What remains of a state.
+        decays: Part,
+        /// Added to the steps.
+        bias: VectorId,
+        /// Negative rates.
+        rates: VectorId,
+    },
+    /// to ← to + from · factors, with a factor for every head.
+    AddHeads {
+        /// Heads, one after the other.
+        from: Part,
+        /// One for every head.
+        factors: VectorId,
+        /// What they are added to.
+        to: Part,
+    },
+    /// Chooses the row's experts. The logits are changed.
+    Route {
+        /// The rows that choose.
+        router: RouterId,
+        /// A logit for every expert.
+        logits: Part,
+        /// How they choose.
+        options: RoutingOptions,
+        /// Added to the scores by which experts are chosen, but not to their weights.
+        selection_bias: Option<VectorId>,
+        /// Multiplies the weights of each expert.
+        output_scales: Option<VectorId>,
+    },
+    /// values ← values · the weight of the choice. Only for routed rows.
+    Weigh {
+        /// The values, scaled in place.
+        values: Part,
+    },
+    /// to ← to + the bias of the row's expert. Only for routed rows.
+    AddExpertBias {
+        /// A row of biases for every expert.
+        biases: VectorId,
+        /// What it is added to.
+        to: Part,
+    },
+    /// to ← the sum of what the row's choices brought, each multiplied by its weight if `is_weighted`.
+    Combine {
+        /// The rows that chose.
+        router: RouterId,
+        /// What the choices brought, as routed rows.
+        from: Rows,
+        /// Whether the weights are still to be applied.
+        is_weighted: bool,
+        /// Where the sum is written.
+        to: Part,
     },
     /// to ← to + bias.
     AddBias {
@@ -216,17 +329,36 @@ pub(super) enum Phase {
     Product(ProductPhase),
     Attend(usize),
     Merge(usize),
+    /// Sorts the choices of a router's rows.
+    Plan(RouterId),
+    /// Copies rows to the choices that they made, unless there is only one row.
+    Spread { router: RouterId, from: QuantizedRows, to: QuantizedRows },
+    ExpertProduct(ExpertProductPhase),
+    Convolve(ConvolvePhase),
+    Recur(RecurPhase),
 }
 
 pub(super) struct ProductPhase {
     pub(super) input: QuantizedRows,
-    pub(super) outputs: Vec<Output>,
+    pub(super) outputs: Vec<Output<MatrixId>>,
     /// Total number of row groups in all matrices.
     pub(super) n_groups: usize,
 }
 
-pub(super) struct Output {
-    pub(super) matrix: MatrixId,
+/// A product of routed rows with the matrices of the experts that they chose.
+pub(super) struct ExpertProductPhase {
+    pub(super) router: RouterId,
+    /// Routed rows.
+    pub(super) input: QuantizedRows,
+    /// What the input is a copy of, and is read instead if there is only one row.
+    pub(super) shared: Option<QuantizedRows>,
+    pub(super) outputs: Vec<Output<ExpertsId>>,
+    /// Total number of row groups in the matrices of an expert.
+    pub(super) n_groups: usize,
+}
+
+pub(super) struct Output<M> {
+    pub(super) matrix: M,
     pub(super) to: Part,
     pub(super) add: bool,
     /// The index of this matrix's first group within the phase.
@@ -237,6 +369,21 @@ pub(super) struct AttentionPhase {
     pub(super) geometry: Geometry,
     pub(super) layer: KvLayerId,
     pub(super) queries: Part,
-    pub(super) to: Rows,
+    pub(super) to: Part,
+    pub(super) sinks: Option<VectorId>,
     pub(super) plan: usize,
+}
+
+pub(super) struct ConvolvePhase {
+    pub(super) layer: StateLayerId,
+    pub(super) from: Part,
+    pub(super) to: Part,
+    pub(super) taps: VectorId,
+    pub(super) bias: Option<VectorId>,
+    pub(super) has_silu: bool,
+}
+
+pub(super) struct RecurPhase {
+    pub(super) layer: StateLayerId,
+    pub(super) options: super::builder::RecurOptions,
 }

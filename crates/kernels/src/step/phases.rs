@@ -5,8 +5,12 @@
 //! heads of its rows and reads queries and cache. Two tasks of a phase therefore never touch the same element unless
 //! both read it, and phases run one after another.
 
+mod experts;
+mod recurrence;
+
 use super::operation::{AttentionPhase, Output, Part, Phase, ProductPhase, QuantizedRows, Rope, RopePairs};
 use super::{KvLayerId, Program, RopeId, RowOperation, RowSet, ThreadMemory};
+use crate::matrix::Matrix;
 use crate::ROW_GROUP;
 use crate::attention::{self, Attention};
 use crate::platform::Kernels;
@@ -42,6 +46,14 @@ impl Phases for Execution<'_> {
             Phase::Product(_) => 0,
             Phase::Attend(index) => self.plan_of(*index).tasks.len(),
             Phase::Merge(index) => self.plan_of(*index).merges.len(),
+            Phase::Plan(_) => 1,
+            Phase::Spread { from, to, .. } if self.n_rows(from.set) > 1 => {
+                self.n_rows(to.set).div_ceil(self.piece_rows(to.set))
+            }
+            Phase::Spread { .. } => 0,
+            Phase::ExpertProduct(product) => self.n_expert_tasks(product),
+            Phase::Convolve(_) => self.n_rows(RowSet::Tokens).div_ceil(self.piece_rows(RowSet::Tokens)),
+            Phase::Recur(recur) => self.n_recur_tasks(recur),
         }
     }
 
@@ -53,13 +65,24 @@ impl Phases for Execution<'_> {
             Phase::Product(product) => self.product(product, task),
             Phase::Attend(index) => self.attend(*index, task, memory),
             Phase::Merge(index) => self.merge(*index, task),
+            Phase::Plan(router) => self.plan_routes(*router),
+            Phase::Spread { router, from, to } => self.spread(*router, *from, *to, task),
+            Phase::ExpertProduct(product) => self.expert_product(product, task),
+            Phase::Convolve(convolution) => self.convolve(convolution, task),
+            Phase::Recur(recur) => self.recur(recur, task),
         }
     }
 }
 
 impl Execution<'_> {
     fn n_rows(&self, set: RowSet) -> usize {
-        self.program.batch.n_rows(set)
+        self.program.n_rows(set)
+    }
+
+    /// The rows of a task over the rows of a set.
+    fn rows_of(&self, set: RowSet, task: usize) -> std::ops::Range<usize> {
+        let piece = self.piece_rows(set);
+        task * piece..((task + 1) * piece).min(self.n_rows(set))
     }
 
     fn piece_rows(&self, set: RowSet) -> usize {
@@ -78,15 +101,14 @@ impl Execution<'_> {
     }
 
     fn rows(&self, set: RowSet, operations: &[RowOperation], task: usize, memory: &mut ThreadMemory) {
-        let piece = self.piece_rows(set);
-        for row in task * piece..((task + 1) * piece).min(self.n_rows(set)) {
+        for row in self.rows_of(set, task) {
             for operation in operations {
-                self.row(row, operation, memory);
+                self.row(set, row, operation, memory);
             }
         }
     }
 
-    fn row(&self, row: usize, operation: &RowOperation, memory: &mut ThreadMemory) {
+    fn row(&self, set: RowSet, row: usize, operation: &RowOperation, memory: &mut ThreadMemory) {
         let Execution { program, kernels: Kernels { elementwise, .. }, .. } = self;
         match *operation {
             RowOperation::Embed { table, scale, to } => {
@@ -99,15 +121,54 @@ impl Execution<'_> {
             RowOperation::Angles(rope) => self.angles(row, &program.ropes[rope.0]),
             RowOperation::Gather { from, to } => {
                 let source = program.batch.selected()[row];
-                self.part_mut(row, to.all()).copy_from_slice(self.part(source, from.all()));
+                self.part_mut(row, to).copy_from_slice(self.part(source, from));
             }
             RowOperation::Copy { from, to } => self.part_mut(row, to).copy_from_slice(self.part(row, from)),
             RowOperation::Add { from, to } => elementwise.add(self.part_mut(row, to), self.part(row, from)),
             RowOperation::Scale { values, factor } => elementwise.scale(self.part_mut(row, values), factor),
-            RowOperation::Sharpen { values, rate, interval } => {
-                let steps = program.batch.position(row) / interval;
+            RowOperation::Sharpen { values, rate, interval, offset } => {
+                let steps = (program.batch.position(row) + offset) / interval;
                 elementwise.scale(self.part_mut(row, values), 1.0 + rate * (steps as f32).ln_1p());
             }
+            RowOperation::Multiply { by, to } => elementwise.multiply(self.part_mut(row, to), self.part(row, by)),
+            RowOperation::GateSigmoid { values, gate } if gate.width == values.width => {
+                elementwise.gate_sigmoid(self.part_mut(row, values), self.part(row, gate));
+            }
+            RowOperation::GateSigmoid { values, gate } => {
+                elementwise.scale(self.part_mut(row, values), sigmoid(self.part(row, gate)[0]));
+            }
+            RowOperation::Sigmoid { values } => {
+                self.part_mut(row, values).iter_mut().for_each(|value| *value = sigmoid(*value));
+            }
+            RowOperation::Unzip { from, head_dim, first, second } => {
+                let pairs = self.part(row, from).chunks_exact(2 * head_dim);
+                let first = self.part_mut(row, first).chunks_exact_mut(head_dim);
+                let second = self.part_mut(row, second).chunks_exact_mut(head_dim);
+                for (pair, (first, second)) in pairs.zip(first.zip(second)) {
+                    first.copy_from_slice(&pair[..head_dim]);
+                    second.copy_from_slice(&pair[head_dim..]);
+                }
+            }
+            RowOperation::Decay { steps, decays, bias, rates } => {
+                let (bias, rates) = (&program.vectors[bias.0], &program.vectors[rates.0]);
+                let heads = self.part_mut(row, steps).iter_mut().zip(self.part_mut(row, decays));
+                for ((step, decay), (bias, rate)) in heads.zip(bias.iter().zip(rates)) {
+                    *step = softplus(*step + bias);
+                    *decay = (rate * *step).exp();
+                }
+            }
+            RowOperation::AddHeads { from, factors, to } => {
+                let factors = &program.vectors[factors.0];
+                let head_dim = to.width / factors.len();
+                let heads = self.part_mut(row, to).chunks_exact_mut(head_dim);
+                for ((head, other), factor) in heads.zip(self.part(row, from).chunks_exact(head_dim)).zip(factors) {
+                    elementwise.add_scaled(head, other, *factor);
+                }
+            }
+            RowOperation::Route { .. }
+            | RowOperation::Weigh { .. }
+            | RowOperation::AddExpertBias { .. }
+            | RowOperation::Combine { .. } => self.route_row(set, row, operation),
             RowOperation::AddBias { bias, to } => elementwise.add(self.part_mut(row, to), &program.vectors[bias.0]),
             RowOperation::Norm { values, weight, epsilon } => {
                 let weight = &program.vectors[weight.0];
@@ -185,43 +246,56 @@ impl Execution<'_> {
         unsafe { activations.quantize_row_shared(self.kernels, row, self.part(row, from)) }
     }
 
-    /// Multiplies the groups of one piece, which may span several matrices.
     fn product(&self, product: &ProductPhase, task: usize) {
         let piece = self.piece_groups(product);
-        let (first, end) = (task * piece, ((task + 1) * piece).min(product.n_groups));
-        for output in &product.outputs {
-            let n_groups = self.program.matrices[output.matrix.0].n_rows().div_ceil(ROW_GROUP);
-            let start = first.clamp(output.first_group, output.first_group + n_groups) - output.first_group;
-            let end = end.clamp(output.first_group, output.first_group + n_groups) - output.first_group;
-            if start < end {
-                self.multiply(product, output, start, end);
-            }
-        }
+        let groups = task * piece..((task + 1) * piece).min(product.n_groups);
+        let tokens = 0..self.n_rows(product.input.set);
+        let matrix = |id: super::MatrixId| &self.program.matrices[id.0];
+        self.multiply(&product.outputs, matrix, groups, product.input, tokens, 0);
     }
 
-    fn multiply(&self, product: &ProductPhase, output: &Output, first_group: usize, end_group: usize) {
-        let matrix = &self.program.matrices[output.matrix.0];
-        let rows = first_group * ROW_GROUP..(end_group * ROW_GROUP).min(matrix.n_rows());
-        let memory = &self.program.rows[output.to.rows.index];
-        let out = operands::Output { pointer: memory.pointer(0, output.to), stride: memory.width(), add: output.add };
-        let tokens = 0..self.n_rows(product.input.set);
-        let activations = self.program.activations(product.input);
-        // SAFETY: the builder has checked the shapes and listed the matrix among the readers of the activations; the
-        // output has room for all rows of the set; no other piece has these rows of the matrix.
-        unsafe { product::matmul_rows(self.kernels, matrix, rows, activations, tokens, out) }
+    /// Multiplies the groups of one piece, which may span several matrices, with some rows of the input. The results
+    /// are written to as many rows from `first_row` on.
+    fn multiply<'a, M: Copy>(
+        &'a self,
+        outputs: &[Output<M>],
+        matrix: impl Fn(M) -> &'a Matrix,
+        groups: std::ops::Range<usize>,
+        input: QuantizedRows,
+        tokens: std::ops::Range<usize>,
+        first_row: usize,
+    ) {
+        let activations = self.program.activations(input);
+        for output in outputs {
+            let matrix = matrix(output.matrix);
+            let last_group = output.first_group + matrix.n_rows().div_ceil(ROW_GROUP);
+            let [start, end] = [groups.start, groups.end].map(|group| group.clamp(output.first_group, last_group));
+            let [start, end] = [start, end].map(|group| (group - output.first_group) * ROW_GROUP);
+            if start == end {
+                continue;
+            }
+            let memory = &self.program.rows[output.to.rows.index];
+            let pointer = memory.pointer(first_row, output.to);
+            let out = operands::Output { pointer, stride: memory.width(), add: output.add };
+            let rows = start..end.min(matrix.n_rows());
+            // SAFETY: the builder has checked the shapes and listed the matrix among the readers of the activations;
+            // the output has room for all rows of its set; no other piece has these rows of the matrix.
+            unsafe { product::matmul_rows(self.kernels, matrix, rows, activations, tokens.clone(), out) }
+        }
     }
 
     fn attention_of(&self, phase: &AttentionPhase) -> Attention<'_> {
         let queries = &self.program.rows[phase.queries.rows.index];
-        let out = &self.program.rows[phase.to.index];
+        let out = &self.program.rows[phase.to.rows.index];
         Attention {
             geometry: phase.geometry,
             layer: &self.program.layers[phase.layer.0],
             queries: queries.pointer(0, phase.queries),
             query_stride: queries.width(),
-            out: out.pointer(0, phase.to.all()),
+            out: out.pointer(0, phase.to),
             out_stride: out.width(),
             partials: self.program.partials.start(),
+            sinks: phase.sinks.map(|sinks| self.program.vectors[sinks.0].as_slice()),
         }
     }
 
@@ -243,4 +317,13 @@ impl Execution<'_> {
         // SAFETY: as in `attend`; the phase of those tasks is over.
         unsafe { self.kernels.attention.merge(&self.attention_of(phase), merge) }
     }
+}
+
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// ln(1 + eˣ).
+fn softplus(x: f32) -> f32 {
+    if x > 20.0 { x } else { x.exp().ln_1p() }
 }

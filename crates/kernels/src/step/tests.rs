@@ -57,7 +57,8 @@ fn program() -> Program {
         ],
     );
     let attended = builder.rows(RowSet::Tokens, WIDTH);
-    builder.attention(&AttentionOptions { layer, queries, to: attended, scale: 0.25, soft_cap: None, window: None });
+    let (to, scale) = (attended.all(), 0.25);
+    builder.attention(&AttentionOptions { layer, queries, to, scale, soft_cap: None, window: None, sinks: None });
     builder.for_each_row(
         RowSet::Tokens,
         vec![
@@ -70,7 +71,7 @@ fn program() -> Program {
     builder.for_each_row(
         RowSet::Selected,
         vec![
-            RowOperation::Gather { from: hidden, to: selected },
+            RowOperation::Gather { from: hidden.all(), to: selected.all() },
             RowOperation::Quantize { from: selected.all(), to: last },
         ],
     );
@@ -89,7 +90,7 @@ fn tokens(n_tokens: usize) -> Vec<u32> {
 }
 
 fn whole<'a>(tokens: &'a [u32], blocks: &'a [u32]) -> Sequence<'a> {
-    Sequence { tokens, position: 0, blocks, first_selected: 0, n_selected: tokens.len() }
+    Sequence { tokens, position: 0, blocks, first_selected: 0, n_selected: tokens.len(), states: None }
 }
 
 #[track_caller]
@@ -228,8 +229,8 @@ fn misfits_are_refused_when_a_program_is_made() {
     check_refused(|builder| {
         let (layer, queries, to) =
             (builder.kv_layer(KvFormat::F16, 2, 8), builder.rows(Tokens, 24), builder.rows(Tokens, 24));
-        let queries = queries.all();
-        builder.attention(&AttentionOptions { layer, queries, to, scale: 1.0, soft_cap: None, window: None });
+        let (queries, to, scale) = (queries.all(), to.all(), 1.0);
+        builder.attention(&AttentionOptions { layer, queries, to, scale, soft_cap: None, window: None, sinks: None });
     });
     check_refused(|builder| {
         let foreign = ProgramBuilder::new().rows(Tokens, 8);

@@ -3,7 +3,7 @@
 use candle_core::{Device, Tensor};
 
 use crate::backend::{BackendError, BatchEntry};
-use crate::decoder::DecoderSpec;
+use crate::decoder::{AttentionSpec, DecoderSpec, LayerSpec, Window};
 use crate::kv_cache::BlockId;
 
 /// One sequence of a step: the positions of its tokens, and what each of them may see. Made once per step and used by
@@ -13,7 +13,7 @@ pub(super) struct SequenceView {
     position: usize,
     n_new: usize,
     /// Masks by window size, one for each window the model uses.
-    masks: Vec<(Option<usize>, Visible)>,
+    masks: Vec<(Option<Window>, Visible)>,
 }
 
 /// The cached positions that any of the new tokens sees.
@@ -26,10 +26,10 @@ pub(super) struct Visible {
 
 impl SequenceView {
     pub(super) fn new(entry: &BatchEntry<'_>, spec: &DecoderSpec, device: &Device) -> Result<Self, BackendError> {
-        let mut masks: Vec<(Option<usize>, Visible)> = Vec::new();
-        for layer in &spec.layers {
-            if masks.iter().all(|(window, _)| *window != layer.window) {
-                masks.push((layer.window, Visible::new(entry, layer.window, device)?));
+        let mut masks: Vec<(Option<Window>, Visible)> = Vec::new();
+        for AttentionSpec { window, .. } in spec.layers.iter().filter_map(LayerSpec::attention) {
+            if masks.iter().all(|(of, _)| of != window) {
+                masks.push((*window, Visible::new(entry, *window, device)?));
             }
         }
         let (position, n_new) = (entry.position, entry.tokens.len());
@@ -48,14 +48,14 @@ impl SequenceView {
         self.n_new
     }
 
-    pub(super) fn visible(&self, window: Option<usize>) -> &Visible {
+    pub(super) fn visible(&self, window: Option<Window>) -> &Visible {
         let (_, visible) = self.masks.iter().find(|(of, _)| *of == window).expect("every window has its mask");
         visible
     }
 }
 
 impl Visible {
-    fn new(entry: &BatchEntry<'_>, window: Option<usize>, device: &Device) -> Result<Self, BackendError> {
+    fn new(entry: &BatchEntry<'_>, window: Option<Window>, device: &Device) -> Result<Self, BackendError> {
         let n_new = entry.tokens.len();
         let end = entry.position + n_new;
         let first = first_visible(entry.position, window);
@@ -75,6 +75,6 @@ impl Visible {
 }
 
 /// The first position that a token sees.
-fn first_visible(position: usize, window: Option<usize>) -> usize {
-    window.map_or(0, |window| (position + 1).saturating_sub(window))
+fn first_visible(position: usize, window: Option<Window>) -> usize {
+    window.map_or(0, |window| window.first_visible(position))
 }

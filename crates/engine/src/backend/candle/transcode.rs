@@ -17,7 +17,7 @@ pub(super) fn to_q8_0(tensor: &MatrixTensor<'_>) -> Result<Vec<u8>, BackendError
     match tensor.tensor_type {
         TensorType::IQ4_NL => Ok(iq4_nl_to_q8_0(tensor.bytes)),
         other => Err(BackendError::Tensor {
-            name: tensor.name.clone(),
+            name: tensor.name.to_string(),
             reason: format!("is {other}, which the candle backend cannot compute with: use --backend native"),
         }),
     }

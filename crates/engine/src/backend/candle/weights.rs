@@ -9,14 +9,20 @@ use candle_core::{Device, Tensor};
 use super::linear::Linear;
 use super::transcode::to_q8_0;
 use crate::backend::BackendError;
-use crate::backend::tensors::{LayerParts, LinearTensors, MatrixTensor, ModelTensors, Place};
+use crate::backend::tensors::{
+    ExpertTensors, LayerInputs, LayerParts, LinearTensors, MatrixTensor, Place, Storage, find,
+};
 use crate::decoder::DecoderSpec;
 use crate::gguf::{Gguf, TensorType};
 
-pub(super) type LayerWeights = LayerParts<Linear, Tensor>;
+pub(super) type LayerWeights = LayerParts<OnDevice>;
+
+/// A linear layer of every expert.
+pub(super) struct Experts(pub(super) Vec<Linear>);
 
 pub(super) struct ModelWeights {
     embeddings: Arc<QTensor>,
+    pub(super) layer_inputs: Option<LayerInputs<OnDevice>>,
     pub(super) layers: Vec<LayerWeights>,
     pub(super) output_norm: Tensor,
     pub(super) output: Linear,
@@ -24,34 +30,57 @@ pub(super) struct ModelWeights {
 
 impl ModelWeights {
     pub(super) fn load(gguf: &Gguf, spec: &DecoderSpec, device: &Device) -> Result<Self, BackendError> {
-        let parts = ModelTensors::find(gguf, spec)?.place(&mut OnDevice(device))?;
+        let parts = find(gguf, spec)?.place(&mut OnDevice(device.clone()))?;
         let output = match parts.output {
             Some(output) => output,
             None => Linear::new(parts.embeddings.clone(), None)?,
         };
-        Ok(ModelWeights { embeddings: parts.embeddings, layers: parts.layers, output_norm: parts.output_norm, output })
+        Ok(ModelWeights {
+            embeddings: parts.embeddings,
+            layer_inputs: parts.layer_inputs,
+            layers: parts.layers,
+            output_norm: parts.output_norm,
+            output,
+        })
     }
 
     /// `[n_tokens, hidden_size]`, f32.
     pub(super) fn embed(&self, tokens: &[u32], device: &Device) -> Result<Tensor, BackendError> {
-        let ids = Tensor::new(tokens, device)?;
-        Ok(self.embeddings.embedding(&ids)?.to_dtype(candle_core::DType::F32)?)
+        rows_of(&self.embeddings, tokens, device)
     }
 }
 
-struct OnDevice<'a>(&'a Device);
+/// The rows of a table that belong to tokens, f32.
+pub(super) fn rows_of(table: &QTensor, tokens: &[u32], device: &Device) -> Result<Tensor, BackendError> {
+    let ids = Tensor::new(tokens, device)?;
+    Ok(table.embedding(&ids)?.to_dtype(candle_core::DType::F32)?)
+}
 
-impl Place for OnDevice<'_> {
+/// Parts on a device.
+pub(super) struct OnDevice(Device);
+
+impl Storage for OnDevice {
     type Matrix = Arc<QTensor>;
     type Linear = Linear;
+    type Experts = Experts;
     type Vector = Tensor;
+}
+
+impl Place for OnDevice {
+    fn experts(&mut self, tensors: ExpertTensors<'_>) -> Result<Experts, BackendError> {
+        let matrices: Vec<MatrixTensor<'_>> = tensors.matrices().collect();
+        let width = matrices.first().map_or(1, |matrix| matrix.n_rows);
+        let mut biases = tensors.bias.iter().flat_map(|bias| bias.chunks_exact(width));
+        let linear = |weight| self.linear(LinearTensors { weight, bias: biases.next().map(<[f32]>::to_vec) });
+        matrices.into_iter().map(linear).collect::<Result<_, _>>().map(Experts)
+    }
 
     fn matrix(&mut self, tensor: MatrixTensor<'_>) -> Result<Arc<QTensor>, BackendError> {
         let (stored, data) = match candle_type(tensor.tensor_type) {
             Some(stored) => (stored, Cow::Borrowed(tensor.bytes)),
             None => (GgmlDType::Q8_0, Cow::Owned(to_q8_0(&tensor)?)),
         };
-        let storage = QStorage::from_data(data, self.0, stored)?;
+        let storage = QStorage::from_data(data, &self.0, stored)?;
         Ok(Arc::new(QTensor::new(storage, (tensor.n_rows, tensor.n_columns))?))
     }
 
@@ -62,7 +91,7 @@ impl Place for OnDevice<'_> {
 
     fn vector(&mut self, values: Vec<f32>) -> Result<Tensor, BackendError> {
         let width = values.len();
-        Ok(Tensor::from_vec(values, width, self.0)?)
+        Ok(Tensor::from_vec(values, width, &self.0)?)
     }
 }
 

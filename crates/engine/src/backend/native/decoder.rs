@@ -3,15 +3,21 @@
 //! The last layer's feed-forward, and everything after it, runs only over the tokens whose logits are wanted: nothing
 //! reads the results of the others.
 
-use hone_kernels::step::{
-    AttentionOptions, KvLayerId, MatrixId, Part, ProductOutput, Program, ProgramBuilder, QuantizedRows, RopeId,
-    RowOperation, RowSet, Rows, VectorId,
-};
-use hone_kernels::{ActivationBits, KvFormat};
+mod attention;
+mod buffers;
+mod feed_forward;
+mod recurrent;
 
-use super::weights::{Linear, Weights};
-use crate::backend::tensors::{AttentionProjections, GatedProjections, LayerParts};
-use crate::decoder::{DecoderSpec, RopeTable, Sharpening};
+use hone_kernels::step::{
+    MatrixId, Part, ProductOutput, Program, ProgramBuilder, QuantizedRows, RopeId, RowOperation, RowSet, Rows, VectorId,
+};
+use hone_kernels::{Activation, ActivationBits, KvFormat};
+
+use super::weights::{InProgram, Linear, Weights};
+use crate::backend::tensors::{LayerInputs, MixerParts, OwnInputParts};
+use crate::decoder::{DecoderSpec, Mixer, RopeTable};
+use attention::CachedLayer;
+use buffers::{Buffers, Stream};
 
 /// The formats in which a decoder stores what it computes.
 #[derive(Clone, Copy)]
@@ -20,174 +26,143 @@ pub(super) struct Formats {
     pub(super) activations: ActivationBits,
 }
 
+type Layer = crate::backend::tensors::LayerParts<InProgram>;
+
 /// Describes the decoder of `spec` with these weights. Also returns the rows of the residual stream after its
 /// [state layer](DecoderSpec::state_layer).
 pub(super) fn program(spec: &DecoderSpec, weights: Weights, formats: Formats) -> (Program, Rows) {
     let Weights { mut builder, parts } = weights;
     let ropes: Vec<RopeId> = spec.ropes.iter().map(|table| rope(&mut builder, table)).collect();
-    let tokens = Stream::new(&mut builder, spec, RowSet::Tokens, formats.activations);
-    let selected = Stream::new(&mut builder, spec, RowSet::Selected, formats.activations);
-    let state = State {
-        tokens: builder.rows(RowSet::Tokens, spec.hidden_size),
-        selected: builder.rows(RowSet::Selected, spec.hidden_size),
-    };
-    let projected = builder.rows(RowSet::Tokens, (spec.n_heads + 2 * spec.n_kv_heads) * spec.head_dim);
-    let mut description = Description { spec, builder, kv_format: formats.kv_cache, projected, pending: Vec::new() };
-    description.embed(&tokens, parts.embeddings, &ropes);
+    let buffers = Buffers::new(&mut builder, spec);
+    let [tokens, selected] = [RowSet::Tokens, RowSet::Selected]
+        .map(|set| Stream::new(&mut builder, spec, set, formats.activations));
+    let mut description =
+        Description { spec, builder, formats, buffers, ropes, cached: Vec::new(), pending: Vec::new() };
+    description.embed(&tokens, parts.embeddings);
+    if let Some(inputs) = &parts.layer_inputs {
+        description.layer_inputs(&tokens, inputs);
+    }
     let last = parts.layers.len() - 1;
     for (index, layer) in parts.layers.iter().enumerate() {
-        let rope = spec.layers[index].rope.map(|rope| ropes[rope]);
-        description.attention(&tokens, layer, rope, spec.layers[index].window);
+        let mixed = description.mix(&tokens, layer, index);
         let stream = if index == last { &selected } else { &tokens };
-        if index == last {
-            description.select(&tokens, &selected, &state);
-        }
-        description.after_attention(stream, layer);
+        let mixed = if index == last { description.select(&tokens, &selected, mixed) } else { mixed };
+        description.after_mixer(stream, layer, mixed);
         description.feed_forward(stream, layer);
+        description.finish_layer(stream, layer, index);
         if index == spec.state_layer() && index != last {
-            description.pending.push(RowOperation::Copy { from: tokens.hidden.all(), to: state.tokens.all() });
+            let to = description.buffers.state_of_tokens.all();
+            description.pending.push(RowOperation::Copy { from: tokens.hidden.all(), to });
         }
     }
+    let states =
+        if spec.state_layer() == last { selected.hidden } else { description.buffers.state_of_selected };
     let output = parts.output.unwrap_or(Linear { matrix: parts.embeddings, bias: None });
-    let states = if spec.state_layer() == last { selected.hidden } else { state.selected };
     (description.logits(&selected, parts.output_norm, output), states)
-}
-
-/// The residual stream after the state layer: of all tokens, and of those whose logits are wanted.
-struct State {
-    tokens: Rows,
-    selected: Rows,
 }
 
 fn rope(builder: &mut ProgramBuilder, table: &RopeTable) -> RopeId {
     builder.rope(table.pairs, table.inverse_frequencies.clone(), table.magnitude)
 }
 
-/// The buffers that layers pass on for one set of rows.
-struct Stream {
-    set: RowSet,
-    /// The residual stream.
-    hidden: Rows,
-    normed: Rows,
-    /// The normed rows, as products read them.
-    input: QuantizedRows,
-    attended: Rows,
-    attended_input: QuantizedRows,
-    /// Gate and up, concatenated.
-    gated: Rows,
-    gated_input: QuantizedRows,
-    /// The output of attention or feed-forward, if it is normed before it is added.
-    branch: Rows,
-}
-
-impl Stream {
-    fn new(builder: &mut ProgramBuilder, spec: &DecoderSpec, set: RowSet, bits: ActivationBits) -> Self {
-        let query_width = spec.n_heads * spec.head_dim;
-        Stream {
-            set,
-            hidden: builder.rows(set, spec.hidden_size),
-            normed: builder.rows(set, spec.hidden_size),
-            input: builder.quantized(set, spec.hidden_size, bits),
-            attended: builder.rows(set, query_width),
-            attended_input: builder.quantized(set, query_width, bits),
-            gated: builder.rows(set, 2 * spec.ffn_size),
-            gated_input: builder.quantized(set, spec.ffn_size, bits),
-            branch: builder.rows(set, spec.hidden_size),
-        }
-    }
-}
-
-/// Names of a layer's weights.
-type Layer = LayerParts<Linear, VectorId>;
-
 /// A program under construction.
 struct Description<'a> {
     spec: &'a DecoderSpec,
     builder: ProgramBuilder,
-    kv_format: KvFormat,
-    /// Queries, keys and values, concatenated.
-    projected: Rows,
+    formats: Formats,
+    buffers: Buffers,
+    ropes: Vec<RopeId>,
+    /// By layer.
+    cached: Vec<Option<CachedLayer>>,
     /// Operations on every row before the next product. They form one phase, however many parts of the model they come
     /// from.
     pending: Vec<RowOperation>,
 }
 
 impl Description<'_> {
-    fn embed(&mut self, stream: &Stream, table: MatrixId, ropes: &[RopeId]) {
+    fn embed(&mut self, stream: &Stream, table: MatrixId) {
         let scale = self.spec.embedding_scale.unwrap_or(1.0);
         self.pending.push(RowOperation::Embed { table, scale, to: stream.hidden });
-        self.pending.extend(ropes.iter().map(|rope| RowOperation::Angles(*rope)));
+        self.pending.extend(self.ropes.iter().map(|rope| RowOperation::Angles(*rope)));
     }
 
-    /// Everything up to the attention output.
-    fn attention(&mut self, stream: &Stream, layer: &Layer, rope: Option<RopeId>, window: Option<usize>) {
-        let spec = self.spec;
-        let (query_width, kv_width) = (spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim);
-        let queries = self.projected.part(0, query_width);
-        let keys = self.projected.part(query_width, kv_width);
-        let values = self.projected.part(query_width + kv_width, kv_width);
-        self.read_stream(stream, layer.attention_norm);
-        match layer.attention_input {
-            AttentionProjections::Split { query, key, value } => {
-                self.product(stream.input, &[(query, queries), (key, keys), (value, values)]);
-            }
-            AttentionProjections::Fused(all) => self.product(stream.input, &[(all, self.projected.all())]),
-        }
-        let kv_layer = self.builder.kv_layer(self.kv_format, spec.n_kv_heads, spec.head_dim);
-        self.position_and_store(layer, rope, [queries, keys, values], kv_layer);
+    /// Every layer's own input: the token's row of a table of its own, and a projection of its embedding.
+    fn layer_inputs(&mut self, stream: &Stream, inputs: &LayerInputs<InProgram>) {
+        let (Some(all), Some(width)) = (self.buffers.layer_inputs, self.spec.layer_input_width) else { return };
+        let projected = self.buffers.input_projections.expect("it exists with the inputs").all();
+        self.pending.push(RowOperation::Quantize { from: stream.hidden.all(), to: stream.input });
         self.flush(stream.set);
-        self.builder.attention(&AttentionOptions {
-            layer: kv_layer,
-            queries,
-            to: stream.attended,
-            scale: spec.attention_scale,
-            soft_cap: spec.attention_soft_cap,
-            window,
-        });
+        self.product(stream.input, &[(inputs.projection, projected)]);
+        let factor = (self.spec.hidden_size as f32).sqrt().recip();
+        self.pending.push(RowOperation::Scale { values: projected, factor });
+        self.norm(projected, inputs.projection_norm);
+        self.pending.push(RowOperation::Embed { table: inputs.embeddings, scale: (width as f32).sqrt(), to: all });
+        self.pending.push(RowOperation::Add { from: projected, to: all.all() });
+        self.pending.push(RowOperation::Scale { values: all.all(), factor: std::f32::consts::FRAC_1_SQRT_2 });
     }
 
-    fn position_and_store(&mut self, layer: &Layer, rope: Option<RopeId>, parts: [Part; 3], kv_layer: KvLayerId) {
-        let [queries, keys, values] = parts;
-        for (heads, norm) in [(queries, layer.query_norm), (keys, layer.key_norm)] {
-            if let Some(weight) = norm {
-                self.norm(heads, weight);
-            }
-            let head_dim = self.spec.head_dim;
-            self.pending.extend(rope.map(|rope| RowOperation::Rotate { heads, head_dim, rope }));
+    /// Everything up to the last product of attention or recurrence. Returns what that product reads.
+    fn mix(&mut self, stream: &Stream, layer: &Layer, index: usize) -> Part {
+        self.read_stream(stream, layer.mixer_norm);
+        match (&layer.mixer, &self.spec.layers[index].mixer) {
+            (MixerParts::Attention(parts), Mixer::Attention(attention)) => self.attention(stream, parts, attention),
+            (parts, Mixer::Recurrent(recurrent)) => self.recurrent(stream, parts, recurrent),
+            _ => unreachable!("the parts were found for this spec"),
         }
-        if let Some(Sharpening { rate, interval }) = self.spec.sharpening {
-            self.pending.push(RowOperation::Sharpen { values: queries, rate, interval });
-        }
-        self.pending.push(RowOperation::WriteKv { layer: kv_layer, keys, values });
     }
 
     /// From here on, only the tokens whose logits are wanted are computed.
-    fn select(&mut self, tokens: &Stream, selected: &Stream, state: &State) {
-        self.pending.push(RowOperation::Gather { from: state.tokens, to: state.selected });
-        self.pending.push(RowOperation::Gather { from: tokens.hidden, to: selected.hidden });
-        self.pending.push(RowOperation::Gather { from: tokens.attended, to: selected.attended });
-    }
-
-    fn after_attention(&mut self, stream: &Stream, layer: &Layer) {
-        self.pending.push(RowOperation::Quantize { from: stream.attended.all(), to: stream.attended_input });
-        self.flush(stream.set);
-        self.add_branch(stream, stream.attended_input, layer.attention_output, layer.post_attention_norm);
-    }
-
-    fn feed_forward(&mut self, stream: &Stream, layer: &Layer) {
-        let ffn_size = self.spec.ffn_size;
-        let (gate, up) = (stream.gated.part(0, ffn_size), stream.gated.part(ffn_size, ffn_size));
-        self.read_stream(stream, layer.ffn_norm);
-        match layer.ffn_input {
-            GatedProjections::Split { gate: gate_layer, up: up_layer } => {
-                self.product(stream.input, &[(gate_layer, gate), (up_layer, up)]);
-            }
-            GatedProjections::Fused(all) => self.product(stream.input, &[(all, stream.gated.all())]),
+    fn select(&mut self, tokens: &Stream, selected: &Stream, mixed: Part) -> Part {
+        self.flush(tokens.set);
+        let to = selected.mixed.part(0, mixed.width());
+        let Buffers { state_of_tokens, state_of_selected, .. } = self.buffers;
+        let pairs = [
+            (state_of_tokens.all(), state_of_selected.all()),
+            (tokens.hidden.all(), selected.hidden.all()),
+            (mixed, to),
+        ];
+        self.pending.extend(pairs.map(|(from, to)| RowOperation::Gather { from, to }));
+        if let (Some(from), Some(to)) = (self.buffers.layer_inputs, selected.own_input) {
+            let from = from.part(from.width() - to.width(), to.width());
+            self.pending.push(RowOperation::Gather { from, to: to.all() });
         }
-        self.pending.push(RowOperation::Gate { activation: self.spec.activation, gate, up });
-        self.pending.push(RowOperation::Quantize { from: gate, to: stream.gated_input });
+        to
+    }
+
+    fn after_mixer(&mut self, stream: &Stream, layer: &Layer, mixed: Part) {
+        let input = self.quantize(stream.set, mixed);
+        let output = match &layer.mixer {
+            MixerParts::Attention(parts) => parts.output,
+            MixerParts::ShortConvolution(parts) => parts.output,
+            MixerParts::DeltaNet(parts) => parts.output,
+            MixerParts::Mamba2(parts) => parts.output,
+        };
         self.flush(stream.set);
-        self.add_branch(stream, stream.gated_input, layer.ffn_output, layer.post_ffn_norm);
+        self.add_branch(stream, input, output, layer.post_mixer_norm);
+    }
+
+    /// What comes after the feed-forward part: the layer's own input, and a factor.
+    fn finish_layer(&mut self, stream: &Stream, layer: &Layer, index: usize) {
+        if let Some(parts) = &layer.own_input {
+            self.own_input(stream, parts, index);
+        }
+        self.scale(stream.hidden.all(), layer.output_scale);
+    }
+
+    fn own_input(&mut self, stream: &Stream, parts: &OwnInputParts<InProgram>, index: usize) {
+        let (Some(width), Some(all)) = (self.spec.layer_input_width, self.buffers.layer_inputs) else { return };
+        let own = stream.own_input.map_or(all.part(index * width, width), Rows::all);
+        let gate = stream.gated.part(0, width);
+        self.pending.push(RowOperation::Quantize { from: stream.hidden.all(), to: stream.input });
+        self.flush(stream.set);
+        self.product(stream.input, &[(parts.gate, gate)]);
+        self.pending.push(RowOperation::Gate { activation: Activation::GeluTanh, gate, up: own });
+        let input = self.quantize(stream.set, gate);
+        self.flush(stream.set);
+        let branch = stream.branch.all();
+        self.product(input, &[(parts.projection, branch)]);
+        self.norm(branch, parts.post_norm);
+        self.pending.push(RowOperation::Add { from: branch, to: stream.hidden.all() });
     }
 
     fn logits(mut self, stream: &Stream, norm: VectorId, output: Linear) -> Program {
@@ -208,25 +183,42 @@ impl Description<'_> {
         let to = if is_direct { stream.hidden } else { stream.branch }.all();
         self.builder.product(input, &[ProductOutput { matrix: linear.matrix, to, add: is_direct }]);
         self.bias(linear, to);
-        if let Some(weight) = norm {
-            self.norm(to, weight);
-        }
-        self.scale(to, self.spec.branch_scale);
         if !is_direct {
-            self.pending.push(RowOperation::Add { from: to, to: stream.hidden.all() });
+            self.add_to_stream(stream, to, norm);
         }
+    }
+
+    /// Adds rows to the residual stream, normed and scaled if the model does so.
+    fn add_to_stream(&mut self, stream: &Stream, branch: Part, norm: Option<VectorId>) {
+        if let Some(weight) = norm {
+            self.norm(branch, weight);
+        }
+        self.scale(branch, self.spec.branch_scale);
+        self.pending.push(RowOperation::Add { from: branch, to: stream.hidden.all() });
     }
 
     /// Makes the residual stream the input of the next product, normed if there is a weight.
     fn read_stream(&mut self, stream: &Stream, norm: Option<VectorId>) {
+        self.prepare_input(stream, norm, stream.input);
+        self.flush(stream.set);
+    }
+
+    fn prepare_input(&mut self, stream: &Stream, norm: Option<VectorId>, to: QuantizedRows) {
         let mut from = stream.hidden.all();
         if let Some(weight) = norm {
             self.pending.push(RowOperation::Copy { from, to: stream.normed.all() });
             from = stream.normed.all();
             self.norm(from, weight);
         }
-        self.pending.push(RowOperation::Quantize { from, to: stream.input });
-        self.flush(stream.set);
+        self.pending.push(RowOperation::Quantize { from, to });
+    }
+
+    /// Brings rows into the form that products read.
+    fn quantize(&mut self, set: RowSet, from: Part) -> QuantizedRows {
+        let bits = self.formats.activations;
+        let to = self.buffers.quantized(&mut self.builder, set, from.width(), bits);
+        self.pending.push(RowOperation::Quantize { from, to });
+        to
     }
 
     fn product(&mut self, input: QuantizedRows, layers: &[(Linear, Part)]) {
@@ -249,7 +241,11 @@ impl Description<'_> {
     }
 
     fn norm(&mut self, values: Part, weight: VectorId) {
-        self.pending.push(RowOperation::Norm { values, weight, epsilon: self.spec.norm_epsilon });
+        self.norm_with(values, weight, self.spec.norm_epsilon);
+    }
+
+    fn norm_with(&mut self, values: Part, weight: VectorId, epsilon: f32) {
+        self.pending.push(RowOperation::Norm { values, weight, epsilon });
     }
 
     /// Turns the collected operations into one phase.

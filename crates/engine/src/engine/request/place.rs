@@ -96,9 +96,11 @@ impl Place {
         self.n_computed = (self.n_computed + n_right).min(self.tokens.len() - 1);
     }
 
-    /// Discards what an unfinished step has computed, and what was computed for wrong guesses.
+    /// Discards what an unfinished step has computed, and what was computed for wrong guesses. A model that keeps states
+    /// goes back to the last one before that, and computes what it has accepted since then once more.
     pub(super) fn undo_step(&mut self, model: &mut Model) {
         model.truncate(&mut self.sequence, self.n_computed);
+        self.n_computed = self.n_computed.min(self.sequence.n_tokens());
         self.tokens.truncate(self.tokens.len() - take(&mut self.n_guessed));
         self.chunk = 0;
     }

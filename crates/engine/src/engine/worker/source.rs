@@ -5,6 +5,7 @@ use hone_protocol::{LocateModel, ModelFile, with_causes};
 use crate::decoder::DecoderSpec;
 use crate::engine::EngineOptions;
 use crate::gguf::Gguf;
+use crate::kv_cache::states::bytes_of_states;
 use crate::model::{ModelError, Speculation};
 use crate::scheduler::ModelMemory;
 
@@ -32,20 +33,25 @@ pub(super) struct Demand {
     n_sequences: usize,
 }
 
-/// Bytes of weights, and of a position in the KV cache.
+/// Bytes of weights, of the states that layers keep in place of a KV cache, and of a position in the KV cache.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     weights: u64,
+    states: u64,
     position: u64,
 }
 
 impl Share {
     fn of(file: &ModelFile, spec: &DecoderSpec, options: &EngineOptions) -> Share {
-        Share { weights: file.length, position: spec.kv_bytes_per_position(options.model.kv_cache) }
+        let states = match spec.is_recurrent() {
+            true => bytes_of_states(spec.state_bytes(), options.model.n_sequences),
+            false => 0,
+        };
+        Share { weights: file.length, states, position: spec.kv_bytes_per_position(options.model.kv_cache) }
     }
 
     fn memory(self, positions: usize) -> ModelMemory {
-        ModelMemory { weights: self.weights, kv_cache: positions as u64 * self.position }
+        ModelMemory { weights: self.weights, kv_cache: self.states + positions as u64 * self.position }
     }
 }
 
@@ -53,10 +59,13 @@ impl Demand {
     /// The memory it takes when `room` bytes are available, and the positions of its KV cache: as many full-length
     /// sequences as are requested and fit, but at least one.
     pub(super) fn within(&self, room: u64) -> (ModelMemory, usize) {
-        let all =
-            Share { weights: self.own.weights + self.draft.weights, position: self.own.position + self.draft.position };
+        let all = Share {
+            weights: self.own.weights + self.draft.weights,
+            states: self.own.states + self.draft.states,
+            position: self.own.position + self.draft.position,
+        };
         let one = self.positions as u64 * all.position;
-        let n_fitting = room.saturating_sub(all.weights).checked_div(one).unwrap_or(1);
+        let n_fitting = room.saturating_sub(all.weights + all.states).checked_div(one).unwrap_or(1);
         let positions = self.positions.saturating_mul((self.n_sequences as u64).min(n_fitting).max(1) as usize);
         (all.memory(positions), positions)
     }

@@ -12,7 +12,7 @@ use std::arch::x86_64::*;
 
 use crate::arch::{InstructionSet, Kernels};
 use crate::operands::Output;
-use crate::{attention, elementwise};
+use crate::{attention, elementwise, recurrence};
 
 /// Rows of a register: half a group.
 const HALF: usize = 8;
@@ -25,6 +25,7 @@ macro_rules! kernels {
             products: products!(float_product, $product),
             elementwise: &elementwise::avx2::TABLE,
             attention: &attention::avx2::TABLE,
+            recurrence: &recurrence::avx2::TABLE,
         }
     };
 }

@@ -13,7 +13,7 @@ use std::arch::x86_64::*;
 use crate::arch::{InstructionSet, Kernels};
 use crate::matrix::ROW_GROUP;
 use crate::operands::Output;
-use crate::{attention, elementwise};
+use crate::{attention, elementwise, recurrence};
 use float::product as float_product;
 use quant::product as quant_product;
 
@@ -24,6 +24,7 @@ pub(super) static KERNELS: Kernels = Kernels {
     products: products!(float_product, quant_product),
     elementwise: &elementwise::avx512::TABLE,
     attention: &attention::avx512::TABLE,
+    recurrence: &recurrence::avx512::TABLE,
 };
 
 /// Writes the sums of a group of rows for one token, leaving out padding rows from `n_rows` on.

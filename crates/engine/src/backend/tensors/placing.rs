@@ -1,0 +1,224 @@
+//! Hands all parts of a model to a backend, and lists its matrices.
+
+use super::{
+    AttentionParts, AttentionProjections, DeltaNetParts, DenseParts, ExpertParts, ExpertTensors, GatedProjections,
+    InFile, LayerInputs, LayerParts, LinearTensors, Mamba2Parts, MatrixTensor, MixerParts, ModelParts, ModelTensors,
+    OwnInputParts, Place, ShortConvolutionParts, Storage,
+};
+use crate::backend::BackendError;
+
+impl<'a> ModelTensors<'a> {
+    /// Every matrix of the model, those of experts one by one.
+    pub(in crate::backend) fn matrices(&self) -> impl Iterator<Item = MatrixTensor<'a>> + '_ {
+        let layers = self.layers.iter().flat_map(|layer| {
+            let experts = layer.experts.iter().flat_map(ExpertParts::matrices);
+            layer.linears().map(|linear| linear.weight.clone()).chain(experts)
+        });
+        let inputs = self.layer_inputs.iter().flat_map(|inputs| [&inputs.embeddings, &inputs.projection.weight]);
+        let output = self.output.iter().map(|output| &output.weight);
+        [&self.embeddings].into_iter().chain(inputs).chain(output).cloned().chain(layers)
+    }
+
+    /// Hands every part to a backend.
+    ///
+    /// # Errors
+    /// When the backend cannot take one.
+    pub(in crate::backend) fn place<P: Place>(self, place: &mut P) -> Result<ModelParts<P>, BackendError> {
+        Ok(ModelParts {
+            embeddings: place.matrix(self.embeddings)?,
+            layer_inputs: self.layer_inputs.map(|inputs| inputs.place(place)).transpose()?,
+            layers: self.layers.into_iter().map(|layer| layer.place(place)).collect::<Result<_, _>>()?,
+            output_norm: place.vector(self.output_norm)?,
+            output: self.output.map(|output| place.linear(output)).transpose()?,
+        })
+    }
+}
+
+/// An optional vector.
+fn vector<P: Place>(place: &mut P, values: Option<Vec<f32>>) -> Result<Option<P::Vector>, BackendError> {
+    values.map(|values| place.vector(values)).transpose()
+}
+
+/// An optional linear layer.
+fn linear<P: Place>(place: &mut P, tensors: Option<LinearTensors<'_>>) -> Result<Option<P::Linear>, BackendError> {
+    tensors.map(|tensors| place.linear(tensors)).transpose()
+}
+
+impl LayerInputs<InFile<'_>> {
+    fn place<P: Place>(self, place: &mut P) -> Result<LayerInputs<P>, BackendError> {
+        Ok(LayerInputs {
+            embeddings: place.matrix(self.embeddings)?,
+            projection: place.linear(self.projection)?,
+            projection_norm: place.vector(self.projection_norm)?,
+        })
+    }
+}
+
+impl<S: Storage> LayerParts<S> {
+    /// Every linear layer except those of experts.
+    fn linears(&self) -> impl Iterator<Item = &S::Linear> {
+        let mixer = match &self.mixer {
+            MixerParts::Attention(parts) => match &parts.input {
+                AttentionProjections::Split { query, key, value } => {
+                    [Some(query), key.as_ref(), value.as_ref(), Some(&parts.output), None]
+                }
+                AttentionProjections::Fused(all) => [Some(all), Some(&parts.output), None, None, None],
+            },
+            MixerParts::ShortConvolution(parts) => [Some(&parts.input), Some(&parts.output), None, None, None],
+            MixerParts::DeltaNet(parts) => {
+                [&parts.input, &parts.gate, &parts.alpha, &parts.beta, &parts.output].map(Some)
+            }
+            MixerParts::Mamba2(parts) => [Some(&parts.input), Some(&parts.output), None, None, None],
+        };
+        let dense = self.dense.iter().flat_map(|dense| {
+            let [gate, up] = dense.input.both();
+            [gate, up, Some(&dense.output), dense.scalar_gate.as_ref()].into_iter().flatten()
+        });
+        let own_input = self.own_input.iter().flat_map(|parts| [&parts.gate, &parts.projection]);
+        let router = self.experts.iter().map(|experts| &experts.router);
+        mixer.into_iter().flatten().chain(dense).chain(own_input).chain(router)
+    }
+}
+
+impl<'a> ExpertParts<InFile<'a>> {
+    fn matrices(&self) -> impl Iterator<Item = MatrixTensor<'a>> + '_ {
+        let [gate, up] = self.input.both();
+        [gate, up, Some(&self.output)].into_iter().flatten().flat_map(ExpertTensors::matrices)
+    }
+}
+
+impl<L> GatedProjections<L> {
+    fn both(&self) -> [Option<&L>; 2] {
+        match self {
+            GatedProjections::Split { gate, up } => [Some(gate), Some(up)],
+            GatedProjections::Fused(all) => [Some(all), None],
+        }
+    }
+
+    fn map<M>(self, mut map: impl FnMut(L) -> Result<M, BackendError>) -> Result<GatedProjections<M>, BackendError> {
+        Ok(match self {
+            GatedProjections::Split { gate, up } => GatedProjections::Split { gate: map(gate)?, up: map(up)? },
+            GatedProjections::Fused(all) => GatedProjections::Fused(map(all)?),
+        })
+    }
+}
+
+impl LayerParts<InFile<'_>> {
+    fn place<P: Place>(self, place: &mut P) -> Result<LayerParts<P>, BackendError> {
+        Ok(LayerParts {
+            mixer_norm: vector(place, self.mixer_norm)?,
+            mixer: self.mixer.place(place)?,
+            post_mixer_norm: vector(place, self.post_mixer_norm)?,
+            ffn_norm: vector(place, self.ffn_norm)?,
+            dense: self.dense.map(|dense| dense.place(place)).transpose()?,
+            experts: self.experts.map(|experts| experts.place(place)).transpose()?,
+            post_ffn_norm: vector(place, self.post_ffn_norm)?,
+            own_input: self.own_input.map(|parts| parts.place(place)).transpose()?,
+            output_scale: self.output_scale,
+        })
+    }
+}
+
+impl MixerParts<InFile<'_>> {
+    fn place<P: Place>(self, place: &mut P) -> Result<MixerParts<P>, BackendError> {
+        Ok(match self {
+            MixerParts::Attention(parts) => MixerParts::Attention(parts.place(place)?),
+            MixerParts::ShortConvolution(parts) => MixerParts::ShortConvolution(ShortConvolutionParts {
+                input: place.linear(parts.input)?,
+                taps: place.vector(parts.taps)?,
+                output: place.linear(parts.output)?,
+            }),
+            MixerParts::DeltaNet(parts) => MixerParts::DeltaNet(Box::new(parts.place(place)?)),
+            MixerParts::Mamba2(parts) => MixerParts::Mamba2(Box::new(parts.place(place)?)),
+        })
+    }
+}
+
+impl AttentionParts<InFile<'_>> {
+    fn place<P: Place>(self, place: &mut P) -> Result<AttentionParts<P>, BackendError> {
+        Ok(AttentionParts {
+            input: match self.input {
+                AttentionProjections::Split { query, key, value } => AttentionProjections::Split {
+                    query: place.linear(query)?,
+                    key: linear(place, key)?,
+                    value: linear(place, value)?,
+                },
+                AttentionProjections::Fused(all) => AttentionProjections::Fused(place.linear(all)?),
+            },
+            query_norm: vector(place, self.query_norm)?,
+            key_norm: vector(place, self.key_norm)?,
+            value_norm: vector(place, self.value_norm)?,
+            sinks: vector(place, self.sinks)?,
+            output: place.linear(self.output)?,
+        })
+    }
+}
+
+impl DeltaNetParts<InFile<'_>> {
+    fn place<P: Place>(self, place: &mut P) -> Result<DeltaNetParts<P>, BackendError> {
+        Ok(DeltaNetParts {
+            input: place.linear(self.input)?,
+            gate: place.linear(self.gate)?,
+            alpha: place.linear(self.alpha)?,
+            beta: place.linear(self.beta)?,
+            taps: place.vector(self.taps)?,
+            step_bias: place.vector(self.step_bias)?,
+            rates: place.vector(self.rates)?,
+            query_scale: place.vector(self.query_scale)?,
+            key_scale: place.vector(self.key_scale)?,
+            norm: place.vector(self.norm)?,
+            output: place.linear(self.output)?,
+        })
+    }
+}
+
+impl Mamba2Parts<InFile<'_>> {
+    fn place<P: Place>(self, place: &mut P) -> Result<Mamba2Parts<P>, BackendError> {
+        Ok(Mamba2Parts {
+            input: place.linear(self.input)?,
+            taps: place.vector(self.taps)?,
+            convolution_bias: vector(place, self.convolution_bias)?,
+            step_bias: place.vector(self.step_bias)?,
+            rates: place.vector(self.rates)?,
+            skip: place.vector(self.skip)?,
+            norms: self.norms.into_iter().map(|norm| place.vector(norm)).collect::<Result<_, _>>()?,
+            output: place.linear(self.output)?,
+        })
+    }
+}
+
+impl DenseParts<InFile<'_>> {
+    fn place<P: Place>(self, place: &mut P) -> Result<DenseParts<P>, BackendError> {
+        Ok(DenseParts {
+            input: self.input.map(|tensors| place.linear(tensors))?,
+            output: place.linear(self.output)?,
+            scalar_gate: linear(place, self.scalar_gate)?,
+            post_norm: vector(place, self.post_norm)?,
+        })
+    }
+}
+
+impl ExpertParts<InFile<'_>> {
+    fn place<P: Place>(self, place: &mut P) -> Result<ExpertParts<P>, BackendError> {
+        Ok(ExpertParts {
+            router: place.linear(self.router)?,
+            router_norm: vector(place, self.router_norm)?,
+            norm: vector(place, self.norm)?,
+            selection_bias: vector(place, self.selection_bias)?,
+            output_scales: vector(place, self.output_scales)?,
+            input: self.input.map(|tensors| place.experts(tensors))?,
+            output: place.experts(self.output)?,
+            post_norm: vector(place, self.post_norm)?,
+        })
+    }
+}
+
+impl OwnInputParts<InFile<'_>> {
+    fn place<P: Place>(self, place: &mut P) -> Result<OwnInputParts<P>, BackendError> {
+        Ok(OwnInputParts {
+            gate: place.linear(self.gate)?,
+            projection: place.linear(self.projection)?,
+            post_norm: place.vector(self.post_norm)?,
+        })
+    }
+}

@@ -1,0 +1,145 @@
+//! The phases of layers that keep a state.
+//!
+//! A task of a convolution reads inputs of earlier rows, which an earlier phase has written, and writes its own rows
+//! and the inputs of the states that end with them. A task over a matrix advances one head of one sequence by all of
+//! its tokens, one after the other.
+
+use super::Execution;
+use crate::recurrence::{Convolution, HeadStep, MAX_TAPS};
+use crate::step::operation::{ConvolvePhase, RecurPhase};
+use crate::step::states::StateLayer;
+use crate::step::{KeySharing, Part, RecurOptions, RowSet, SequenceStates};
+
+impl Execution<'_> {
+    pub(super) fn convolve(&self, phase: &ConvolvePhase, task: usize) {
+        for row in self.rows_of(RowSet::Tokens, task) {
+            self.convolve_row(phase, row);
+        }
+    }
+
+    fn convolve_row(&self, phase: &ConvolvePhase, row: usize) {
+        let program = self.program;
+        let layer = program.states.layer(phase.layer.0);
+        let sequence = program.batch.sequence_of(row);
+        let states = program.batch.states_of(sequence);
+        let span = program.batch.spans()[sequence];
+        let n_before = row - span.first_row;
+        let n_taps = layer.shape.n_taps;
+        let mut inputs = [None; MAX_TAPS];
+        for (tap, input) in inputs[..n_taps].iter_mut().enumerate() {
+            *input = self.input(phase, layer, &states, row, n_before, n_taps - 1 - tap);
+        }
+        let convolution = Convolution {
+            inputs: &inputs[..n_taps],
+            taps: &program.vectors[phase.taps.0],
+            bias: phase.bias.map(|bias| program.vectors[bias.0].as_slice()),
+            has_silu: phase.has_silu,
+        };
+        self.kernels.recurrence.convolve(&convolution, self.part_mut(row, phase.to));
+        if let Some(state) = state_at(&states, span.position + n_before + 1) {
+            self.keep_inputs(layer, state, &inputs[1..n_taps]);
+        }
+    }
+
+    /// What stood `distance` tokens before a row; `None` before the beginning of the text.
+    fn input(
+        &self,
+        phase: &ConvolvePhase,
+        layer: StateLayer,
+        states: &SequenceStates<'_>,
+        row: usize,
+        n_before: usize,
+        distance: usize,
+    ) -> Option<&[f32]> {
+        if distance <= n_before {
+            return Some(self.part(row - distance, phase.from));
+        }
+        let n_channels = layer.shape.n_channels;
+        let from_end = distance - n_before;
+        // SAFETY: the batch has been checked not to write a state that it reads.
+        let inputs = unsafe { self.program.states.inputs(layer, states.before?) };
+        Some(&inputs[inputs.len() - from_end * n_channels..][..n_channels])
+    }
+
+    fn keep_inputs(&self, layer: StateLayer, state: u32, inputs: &[Option<&[f32]>]) {
+        // SAFETY: only the task of this row writes this state's inputs, and no task of the step reads them.
+        let kept = unsafe { self.program.states.inputs_mut(layer, state) };
+        if layer.shape.n_channels == 0 {
+            return;
+        }
+        for (kept, input) in kept.chunks_exact_mut(layer.shape.n_channels).zip(inputs) {
+            match input {
+                Some(input) => kept.copy_from_slice(input),
+                None => kept.fill(0.0),
+            }
+        }
+    }
+
+    pub(super) fn n_recur_tasks(&self, phase: &RecurPhase) -> usize {
+        self.program.batch.spans().len() * self.program.states.layer(phase.layer.0).shape.n_heads
+    }
+
+    pub(super) fn recur(&self, phase: &RecurPhase, task: usize) {
+        let program = self.program;
+        let layer = program.states.layer(phase.layer.0);
+        let (sequence, head) = (task / layer.shape.n_heads, task % layer.shape.n_heads);
+        let span = program.batch.spans()[sequence];
+        if span.n_tokens == 0 {
+            return;
+        }
+        let states = program.batch.states_of(sequence);
+        let last = states.written.last().expect("a sequence with tokens writes the state after them").state;
+        let after = program.states.matrix(layer, last, head);
+        let mut before = match states.before {
+            Some(before) => program.states.matrix(layer, before, head),
+            None => {
+                // SAFETY: the matrix is the task's, and has this many elements.
+                unsafe { after.write_bytes(0, layer.shape.matrix_len()) };
+                after
+            }
+        };
+        for n_before in 0..span.n_tokens {
+            let row = span.first_row + n_before;
+            let step = self.head_step(&phase.options, layer, row, head);
+            let width = layer.shape.value_dim;
+            let out = self.part_mut(row, part_of(phase.options.to, head, width));
+            // SAFETY: both matrices have a row for every element of the key. `after` is the task's; `before` is the
+            // same, or of a state that the step does not write.
+            unsafe { self.kernels.recurrence.advance(&step, before, after, out) }
+            before = after;
+            if let Some(state) = state_at(&states, span.position + n_before + 1).filter(|state| *state != last) {
+                let copy = program.states.matrix(layer, state, head);
+                // SAFETY: the matrices are of different states, and the copy is the task's.
+                unsafe { copy.copy_from_nonoverlapping(after, layer.shape.matrix_len()) }
+            }
+        }
+    }
+
+    fn head_step(&self, options: &RecurOptions, layer: StateLayer, row: usize, head: usize) -> HeadStep<'_> {
+        let shape = layer.shape;
+        let n_keys = options.keys.width / shape.key_dim;
+        let key_head = match options.sharing {
+            KeySharing::Grouped => head / (shape.n_heads / n_keys),
+            KeySharing::Interleaved => head % n_keys,
+        };
+        HeadStep {
+            key: self.part(row, part_of(options.keys, key_head, shape.key_dim)),
+            query: self.part(row, part_of(options.queries, key_head, shape.key_dim)),
+            value: self.part(row, part_of(options.values, head, shape.value_dim)),
+            decay: self.part(row, part_of(options.decays, head, 1))[0],
+            strength: self.part(row, part_of(options.strengths, head, 1))[0],
+            is_delta: options.is_delta,
+        }
+    }
+}
+
+/// A head's columns.
+fn part_of(heads: Part, head: usize, width: usize) -> Part {
+    Part { first: heads.first + head * width, width, ..heads }
+}
+
+/// The state that is written at this position, if there is one.
+fn state_at(states: &SequenceStates<'_>, position: usize) -> Option<u32> {
+    let found = states.written.binary_search_by_key(&position, |written| written.position);
+    found.ok().map(|index| states.written[index].state)
+}
