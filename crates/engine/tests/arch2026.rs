@@ -71,7 +71,13 @@ fn every_recorded_step_is_what_llama_cpp_computes() {
                 let text = prompt["text"].as_str().unwrap();
                 let tokens = model.tokenizer().encode(text, EncodeOptions { parse_special: false, add_special: true });
                 let recorded_ids = prompt["prompt_ids"].as_array().unwrap();
-                assert!(tokens.unwrap().iter().map(|id| u64::from(*id)).eq(recorded_ids.iter().map(|id| id.as_u64().unwrap())));
+                assert!(
+                    tokens
+                        .unwrap()
+                        .iter()
+                        .map(|id| u64::from(*id))
+                        .eq(recorded_ids.iter().map(|id| id.as_u64().unwrap()))
+                );
                 let difference = largest_difference(&log_probabilities(&mut model, prompt), prompt);
                 println!("{name} {backend:?} prompt {}: {difference:.4} of {tolerance}", index + 1);
                 assert!(difference <= tolerance, "{name} on {backend:?}, prompt {}: {difference}", index + 1);

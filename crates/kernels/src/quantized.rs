@@ -37,6 +37,8 @@ pub fn dequantize(tensor_type: TensorType, bytes: &[u8], out: &mut [f32]) {
         TensorType::Q5_1 => each_block(bytes, out, q5_1),
         TensorType::Q8_0 => each_block(bytes, out, q8_0),
         TensorType::IQ4_NL => each_block(bytes, out, iq4_nl),
+        TensorType::IQ4_XS => each_block(bytes, out, iq4_xs),
+        TensorType::MXFP4 => each_block(bytes, out, mxfp4),
         TensorType::Q2_K => each_block(bytes, out, q2_k),
         TensorType::Q3_K => each_block(bytes, out, q3_k),
         TensorType::Q4_K => each_block(bytes, out, q4_k),
@@ -57,6 +59,16 @@ fn each_block<const BYTES: usize, const ELEMENTS: usize>(
 /// The values of the 16 indices of IQ4_NL, before the block's scale: finer near zero, where most weights are
 /// (`kvalues_iq4nl` in `ggml-common.h`).
 pub const IQ4_NL_VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// Twice the values of the 16 floats of MXFP4, which have a sign, two bits of exponent and one of mantissa
+/// (`kvalues_mxfp4` in `ggml-common.h`).
+pub const MXFP4_VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// `2^(exponent - 128)`: the scale of an MXFP4 block, halved because its values are doubled. Zero in place of the two
+/// subnormal numbers.
+pub fn exponent_scale(exponent: u8) -> f32 {
+    f32::from_bits(u32::from(exponent.saturating_sub(1)) << 23)
+}
 
 /// Scale `d`, then 4 bits `q` per element: `d (q - 8)`.
 fn q4_0(block: &[u8; 18], out: &mut [f32; 32]) {
@@ -105,6 +117,28 @@ fn iq4_nl(block: &[u8; 18], out: &mut [f32; 32]) {
     let scale = half_at(block, 0);
     for (element, out) in out.iter_mut().enumerate() {
         *out = scale * f32::from(IQ4_NL_VALUES[usize::from(low_bits(&block[2..], element))]);
+    }
+}
+
+/// Scale `d`, 2 bytes with the upper 2 bits of the group scales, 4 bytes with their lower 4 bits, 128 bytes of 4-bit
+/// indices `i`. A group has 32 elements in 16 bytes, and a 6-bit scale `s`: `d (s - 32)` times [`IQ4_NL_VALUES`]`[i]`.
+fn iq4_xs(block: &[u8; 136], out: &mut [f32; 256]) {
+    let (scale, upper_bits) = (half_at(block, 0), u16::from_le_bytes([block[2], block[3]]));
+    for (group, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let lower = block[4 + group / 2] >> (group % 2 * 4) & 0x0f;
+        let upper = (upper_bits >> (2 * group) & 3) as u8;
+        let group_scale = scale * f32::from((lower | upper << 4) as i8 - 32);
+        for (element, out) in out.iter_mut().enumerate() {
+            *out = group_scale * f32::from(IQ4_NL_VALUES[usize::from(low_bits(&block[8 + 16 * group..], element))]);
+        }
+    }
+}
+
+/// The scale's exponent, then a 4-bit index `i` per element: [`exponent_scale`] times [`MXFP4_VALUES`]`[i]`.
+fn mxfp4(block: &[u8; 17], out: &mut [f32; 32]) {
+    let scale = exponent_scale(block[0]);
+    for (element, out) in out.iter_mut().enumerate() {
+        *out = scale * f32::from(MXFP4_VALUES[usize::from(low_bits(&block[1..], element))]);
     }
 }
 

@@ -9,7 +9,7 @@
 //! cores, with the same result on any number of them.
 
 use half::{bf16, f16};
-use hone_kernels::IQ4_NL_VALUES;
+use hone_kernels::{IQ4_NL_VALUES, MXFP4_VALUES};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use rayon::prelude::*;
@@ -76,6 +76,8 @@ fn shape_bytes(tensor_type: TensorType, distribution: Distribution, bytes: &mut 
         TensorType::Q5_K => each_block(bytes, |block: &mut [u8; 176]| q4_k_head(&mut block[..16], scale, 15.5)),
         TensorType::Q6_K => each_block(bytes, |block| q6_k(block, scale)),
         TensorType::IQ4_NL => each_block(bytes, |block: &mut [u8; 18]| set_signed_scale(block, 0, scale)),
+        TensorType::IQ4_XS => each_block(bytes, |block: &mut [u8; 136]| set_signed_scale(block, 0, scale)),
+        TensorType::MXFP4 => each_block(bytes, |block| mxfp4(block, scale)),
     }
 }
 
@@ -101,6 +103,8 @@ fn unit_spread(tensor_type: TensorType) -> f32 {
             root_mean_square((-32..32).map(|quant| quant as f32)) * root_mean_square((16..32).map(|s| s as f32))
         }
         TensorType::IQ4_NL => root_mean_square(IQ4_NL_VALUES.into_iter().map(f32::from)),
+        TensorType::IQ4_XS => unit_spread(TensorType::IQ4_NL) * root_mean_square((-32..32).map(|s| s as f32)),
+        TensorType::MXFP4 => root_mean_square(MXFP4_VALUES.into_iter().map(f32::from)),
     }
 }
 
@@ -166,6 +170,15 @@ fn q4_k_head(head: &mut [u8], scale: f32, center: f32) {
         let low_bits = packed[group + 8] & 0x0f;
         packed[group + 8] = low_bits | low_bits << 4;
     }
+}
+
+/// Scales are powers of two, so blocks get the one below `scale` or the one above it, in such proportions that their
+/// mean square is that of `scale`.
+fn mxfp4(block: &mut [u8; 17], scale: f32) {
+    let below = scale.log2().floor();
+    let share_above = (scale / below.exp2()).powi(2) / 3.0 - 1.0 / 3.0;
+    let is_above = f32::from(block[0]) < 256.0 * share_above;
+    block[0] = (128.0 + below + f32::from(u8::from(is_above))) as u8;
 }
 
 /// Groups get a scale of 16 to 31, of either sign.

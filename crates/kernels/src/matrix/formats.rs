@@ -6,6 +6,7 @@
 
 use super::layout::{BLOCK, Planes, QuantLayout, ROW_GROUP, Scales};
 use crate::TensorType;
+use crate::quantized::{IQ4_NL_VALUES, MXFP4_VALUES};
 
 const NIBBLES: Planes = Planes { bytes: false, nibbles: true, pairs: false, bits: false };
 const NIBBLES_BITS: Planes = Planes { bits: true, ..NIBBLES };
@@ -30,9 +31,29 @@ pub(crate) const fn quant_layout(tensor_type: TensorType) -> QuantLayout {
         TensorType::Q4_K => QuantLayout::new(NIBBLES, Scales::SubMinimum, None),
         TensorType::Q5_K => QuantLayout::new(NIBBLES_BITS, Scales::SubMinimum, None),
         TensorType::Q6_K => QuantLayout::new(NIBBLES_PAIRS, Scales::SubPair, Some(5)),
-        TensorType::IQ4_NL => QuantLayout { codebook: true, ..QuantLayout::new(NIBBLES, Scales::Block, None) },
+        TensorType::IQ4_NL => with_codebook(&IQ4_NL_CODES, QuantLayout::new(NIBBLES, Scales::Block, Some(7))),
+        TensorType::IQ4_XS => with_codebook(&IQ4_NL_CODES, QuantLayout::new(NIBBLES, Scales::Sub, Some(7))),
+        TensorType::MXFP4 => with_codebook(&MXFP4_CODES, QuantLayout::new(NIBBLES, Scales::Exponent, Some(4))),
         TensorType::F32 | TensorType::F16 | TensorType::BF16 => panic!("a floating-point type has no quants"),
     }
+}
+
+const fn with_codebook(codebook: &'static [u8; 16], layout: QuantLayout) -> QuantLayout {
+    QuantLayout { codebook: Some(codebook), ..layout }
+}
+
+const IQ4_NL_CODES: [u8; 16] = offset(IQ4_NL_VALUES, 7);
+const MXFP4_CODES: [u8; 16] = offset(MXFP4_VALUES, 4);
+
+/// The values plus `1 << shift`, which makes all of them positive.
+const fn offset(values: [i8; 16], shift: u32) -> [u8; 16] {
+    let mut codes = [0; 16];
+    let mut idx = 0;
+    while idx < 16 {
+        codes[idx] = (values[idx] as i16 + (1 << shift)) as u8;
+        idx += 1;
+    }
+    codes
 }
 
 /// Bytes that one group of rows takes, for rows of `n_columns`.
@@ -50,6 +71,8 @@ pub(crate) fn group_bytes(tensor_type: TensorType, n_columns: usize) -> usize {
 pub(super) struct SourceBlock {
     /// The block's scale, an f16.
     pub(super) scale: u16,
+    /// What stands in place of the scale for [`Scales::Exponent`].
+    pub(super) exponent: u8,
     /// The block's minimum, an f16 that is added.
     pub(super) minimum: u16,
     /// Two bytes per 32 columns, as described in [`super::layout::Scales`].
@@ -76,6 +99,11 @@ impl SourceBlock {
             TensorType::Q4_K => self.read_q4_k(bytes),
             TensorType::Q5_K => self.read_q5_k(bytes),
             TensorType::Q6_K => self.read_q6_k(bytes),
+            TensorType::IQ4_XS => self.read_iq4_xs(bytes),
+            TensorType::MXFP4 => {
+                self.exponent = bytes[0];
+                read_halves_of_bytes(&bytes[1..], &mut self.quants[0]);
+            }
             TensorType::F32 | TensorType::F16 | TensorType::BF16 => unreachable!("floats are not read in blocks"),
         }
         debug_assert!(quant_layout(tensor_type).has_minimum() || self.minimum == 0);
@@ -86,11 +114,7 @@ impl SourceBlock {
         self.scale = half_at(bytes, 0);
         let head = fifth_bits.unwrap_or(quants);
         self.minimum = if head == 4 { half_at(bytes, 2) } else { 0 };
-        for word in 0..4 {
-            let packed = word_at(bytes, quants + 4 * word);
-            self.quants[0][word] = packed & 0x0f0f_0f0f;
-            self.quants[0][word + 4] = (packed >> 4) & 0x0f0f_0f0f;
-        }
+        read_halves_of_bytes(&bytes[quants..], &mut self.quants[0]);
         if let Some(at) = fifth_bits {
             let bits = word_at(bytes, at);
             for (word, quant) in self.quants[0].iter_mut().enumerate() {
@@ -163,6 +187,18 @@ impl SourceBlock {
         self.scale = half_at(rest, 16);
     }
 
+    /// Scale, two high bits of the eight group scales, their four low bits, then the indices.
+    fn read_iq4_xs(&mut self, bytes: &[u8]) {
+        self.scale = half_at(bytes, 0);
+        let high = half_at(bytes, 2);
+        for (block, quants) in self.quants.iter_mut().enumerate() {
+            let low_bits = bytes[4 + block / 2] >> (4 * (block % 2)) & 0x0f;
+            let high_bits = (high >> (2 * block) & 3) as u8;
+            self.sub_scales[block][0] = (low_bits | high_bits << 4).wrapping_sub(32);
+            read_halves_of_bytes(&bytes[8 + 16 * block..], quants);
+        }
+    }
+
     /// Sixteen bytes, one per 16 columns.
     fn read_sub_scales(&mut self, scales: &[u8]) {
         for (sub_scales, pair) in self.sub_scales.iter_mut().zip(scales.chunks_exact(2)) {
@@ -201,6 +237,15 @@ impl SourceBlock {
                 [(low & 0x0f) | ((packed[idx - 4] >> 6) << 4), (low >> 4) | ((packed[idx] >> 6) << 4)]
             };
         }
+    }
+}
+
+/// Four bits per quant: the low halves of sixteen bytes, then the high halves.
+fn read_halves_of_bytes(bytes: &[u8], quants: &mut [u32; 8]) {
+    for word in 0..4 {
+        let packed = word_at(bytes, 4 * word);
+        quants[word] = packed & 0x0f0f_0f0f;
+        quants[word + 4] = (packed >> 4) & 0x0f0f_0f0f;
     }
 }
 
