@@ -391,6 +391,8 @@ fn halves(tensor_type: TensorType) -> &'static [usize] {
         TensorType::Q2_K => &[80, 82],
         TensorType::Q3_K => &[108],
         TensorType::Q6_K => &[208],
+        TensorType::TQ1_0 => &[52],
+        TensorType::TQ2_0 => &[64],
         TensorType::MXFP4 => &[],
         _ => &[0],
     }

@@ -81,6 +81,8 @@ pub(crate) enum Scales {
     /// `2^(e - 128) · q` over 32 columns, where the byte `e` takes the place of the scale. Below `e = 2` the factor would
     /// be subnormal, and is zero.
     Exponent,
+    /// `scale · q` over 256 columns.
+    Superblock,
     /// `scale · a · q` over 32 columns with the signed sub-block byte `a`.
     Sub,
     /// `scale · a · q + minimum · b` with the sub-block bytes `a` and `b` over 32 columns.
@@ -89,6 +91,8 @@ pub(crate) enum Scales {
     SubPair,
     /// Like `SubPair` with the low four bits of `a` and `b` as scales, and `minimum` times their high four bits added.
     SubPairMinimum,
+    /// Like `SubPair` with scales of `2 a + 1` and `2 b + 1`: the low and the high four bits of one byte.
+    SubOddPair,
 }
 
 /// Everything that distinguishes one quantized type from another.
@@ -100,11 +104,13 @@ pub(crate) struct QuantLayout {
     pub(crate) offset_shift: Option<u32>,
     /// If given, the stored bits are indices into these quants, which are offset as well.
     pub(crate) codebook: Option<&'static [u8; 16]>,
+    /// Stored scales are multiplied by `2^-scale_shift`.
+    pub(crate) scale_shift: u32,
 }
 
 impl QuantLayout {
     pub(super) const fn new(planes: Planes, scales: Scales, offset_shift: Option<u32>) -> QuantLayout {
-        QuantLayout { planes, scales, offset_shift, codebook: None }
+        QuantLayout { planes, scales, offset_shift, codebook: None, scale_shift: 0 }
     }
 
     /// Whether every row of a record has a minimum in addition to its scale.
@@ -114,14 +120,14 @@ impl QuantLayout {
 
     /// Whether the two halves of a block of 32 columns have scales of their own.
     pub(crate) const fn has_half_scales(self) -> bool {
-        matches!(self.scales, Scales::SubPair | Scales::SubPairMinimum)
+        matches!(self.scales, Scales::SubPair | Scales::SubPairMinimum | Scales::SubOddPair)
     }
 
     /// Bytes of the sub-block scales of a row, per block of 32 columns.
     pub(crate) const fn sub_scale_bytes(self) -> usize {
         match self.scales {
-            Scales::Block | Scales::BlockMinimum | Scales::Exponent => 0,
-            Scales::Sub => 1,
+            Scales::Block | Scales::BlockMinimum | Scales::Exponent | Scales::Superblock => 0,
+            Scales::Sub | Scales::SubOddPair => 1,
             Scales::SubMinimum | Scales::SubPair | Scales::SubPairMinimum => 2,
         }
     }
@@ -130,7 +136,7 @@ impl QuantLayout {
     pub(crate) const fn record_blocks(self) -> usize {
         match self.scales {
             Scales::Block | Scales::BlockMinimum | Scales::Exponent => 1,
-            Scales::Sub | Scales::SubMinimum | Scales::SubPair | Scales::SubPairMinimum => 8,
+            _ => 8,
         }
     }
 
@@ -146,6 +152,11 @@ impl QuantLayout {
     /// Where the planes of the first block start in a record.
     pub(crate) const fn planes_offset(self) -> usize {
         self.sub_scales_offset() + self.record_blocks() * self.sub_scale_bytes() * ROW_GROUP
+    }
+
+    /// The value of a stored scale of one.
+    pub(crate) const fn unit_scale(self) -> f32 {
+        1.0 / (1u32 << self.scale_shift) as f32
     }
 
     /// The largest stored quant, with its offset.

@@ -72,12 +72,12 @@ fn read_scales(layout: QuantLayout, record: &[u8], block_idx: usize, row_idx: us
     if layout.scales == Scales::Exponent {
         return ([exponent_scale(record[row_idx]); 2], [0.0; 2]);
     }
-    let scale = read_half(record, row_idx);
+    let scale = read_half(record, row_idx) * layout.unit_scale();
     let minimum = if layout.has_minimum() { read_half(record, ROW_GROUP + row_idx) } else { 0.0 };
     let sub_scales_at = layout.sub_scales_offset() + block_idx * layout.sub_scale_bytes() * ROW_GROUP + row_idx;
     let sub_scale = |idx: usize| record[sub_scales_at + idx * ROW_GROUP];
     match layout.scales {
-        Scales::Block | Scales::BlockMinimum | Scales::Exponent => ([scale; 2], [minimum; 2]),
+        Scales::Block | Scales::BlockMinimum | Scales::Exponent | Scales::Superblock => ([scale; 2], [minimum; 2]),
         Scales::Sub => ([scale * f32::from(sub_scale(0).cast_signed()); 2], [0.0; 2]),
         Scales::SubMinimum => ([scale * f32::from(sub_scale(0)); 2], [minimum * f32::from(sub_scale(1)); 2]),
         Scales::SubPair => ([0, 1].map(|idx| scale * f32::from(sub_scale(idx).cast_signed())), [0.0; 2]),
@@ -85,6 +85,10 @@ fn read_scales(layout: QuantLayout, record: &[u8], block_idx: usize, row_idx: us
             [0, 1].map(|idx| scale * f32::from(sub_scale(idx) & 0x0f)),
             [0, 1].map(|idx| minimum * f32::from(sub_scale(idx) >> 4)),
         ),
+        Scales::SubOddPair => {
+            let byte = sub_scale(0);
+            ([byte & 0x0f, byte >> 4].map(|half| scale * f32::from(2 * half + 1)), [0.0; 2])
+        }
     }
 }
 

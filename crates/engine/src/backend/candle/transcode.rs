@@ -50,6 +50,8 @@ fn integers_of(tensor_type: TensorType) -> Option<ScaleAt> {
     match tensor_type {
         TensorType::IQ4_NL => Some(ScaleAt::Half(0)),
         TensorType::MXFP4 => Some(ScaleAt::Exponent),
+        TensorType::TQ1_0 => Some(ScaleAt::Half(52)),
+        TensorType::TQ2_0 => Some(ScaleAt::Half(64)),
         _ => None,
     }
 }

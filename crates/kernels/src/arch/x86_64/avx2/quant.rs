@@ -177,7 +177,10 @@ unsafe fn read_scales<const TENSOR_TYPE: u8>(
             return ([read_exponents(record.add(half * HALF)); 2], [_mm256_setzero_ps(); 2]);
         }
         let halves = record.add(half * 2 * HALF);
-        let scale = read_halves(halves);
+        let mut scale = read_halves(halves);
+        if layout.scale_shift > 0 {
+            scale = _mm256_mul_ps(scale, _mm256_set1_ps(layout.unit_scale()));
+        }
         let minimum = if layout.has_minimum() { read_halves(halves.add(2 * ROW_GROUP)) } else { _mm256_setzero_ps() };
         let sub_scales = layout.sub_scales_offset() + block * layout.sub_scale_bytes() * ROW_GROUP + half * HALF;
         let sub_scales = record.add(sub_scales);
@@ -187,7 +190,7 @@ unsafe fn read_scales<const TENSOR_TYPE: u8>(
         }
         let unsigned = [_mm256_cvtepu8_epi32(bytes[0]), _mm256_cvtepu8_epi32(bytes[1])];
         match layout.scales {
-            Scales::Block | Scales::BlockMinimum | Scales::Exponent => ([scale; 2], [minimum; 2]),
+            Scales::Block | Scales::BlockMinimum | Scales::Exponent | Scales::Superblock => ([scale; 2], [minimum; 2]),
             Scales::Sub => ([scaled(scale, _mm256_cvtepi8_epi32(bytes[0])); 2], [minimum; 2]),
             Scales::SubMinimum => ([scaled(scale, unsigned[0]); 2], [scaled(minimum, unsigned[1]); 2]),
             Scales::SubPair => {
@@ -200,8 +203,20 @@ unsafe fn read_scales<const TENSOR_TYPE: u8>(
                 let high = [_mm256_srli_epi32::<4>(unsigned[0]), _mm256_srli_epi32::<4>(unsigned[1])];
                 ([scaled(scale, low[0]), scaled(scale, low[1])], [scaled(minimum, high[0]), scaled(minimum, high[1])])
             }
+            Scales::SubOddPair => {
+                let halves =
+                    [_mm256_and_si256(unsigned[0], _mm256_set1_epi32(15)), _mm256_srli_epi32::<4>(unsigned[0])];
+                ([odd_scales(scale, halves[0]), odd_scales(scale, halves[1])], [minimum; 2])
+            }
         }
     }
+}
+
+/// Eight times `scale · (2 half + 1)`.
+#[inline(always)]
+unsafe fn odd_scales(scale: __m256, halves: __m256i) -> __m256 {
+    // SAFETY: no memory is touched.
+    unsafe { scaled(scale, _mm256_or_si256(_mm256_slli_epi32::<1>(halves), _mm256_set1_epi32(1))) }
 }
 
 #[inline(always)]
@@ -341,7 +356,6 @@ unsafe fn accumulate<const TENSOR_TYPE: u8, const VNNI: bool>(
             _mm256_fmadd_ps(integers, _mm256_mul_ps(weights.scales[0], scale), sums)
         };
         match layout.scales {
-            Scales::Block | Scales::Exponent | Scales::Sub | Scales::SubPair => sums,
             Scales::BlockMinimum | Scales::SubMinimum => {
                 _mm256_fmadd_ps(weights.minimums[0], _mm256_set1_ps((*activation).scaled_sum), sums)
             }
@@ -350,6 +364,7 @@ unsafe fn accumulate<const TENSOR_TYPE: u8, const VNNI: bool>(
                 let sums = _mm256_fmadd_ps(weights.minimums[0], _mm256_set1_ps(first), sums);
                 _mm256_fmadd_ps(weights.minimums[1], _mm256_set1_ps(last), sums)
             }
+            _ => sums,
         }
     }
 }

@@ -209,12 +209,15 @@ unsafe fn read_scales<const TENSOR_TYPE: u8>(record: *const u8, block: usize) ->
         if matches!(layout.scales, Scales::Exponent) {
             return ([read_exponents(record); 2], [_mm512_setzero_ps(); 2]);
         }
-        let scale = read_halves(record);
+        let mut scale = read_halves(record);
+        if layout.scale_shift > 0 {
+            scale = _mm512_mul_ps(scale, _mm512_set1_ps(layout.unit_scale()));
+        }
         let minimum = if layout.has_minimum() { read_halves(record.add(2 * ROW_GROUP)) } else { _mm512_setzero_ps() };
         let sub_scales = layout.sub_scales_offset() + block * layout.sub_scale_bytes() * ROW_GROUP;
         let sub_scales = record.add(sub_scales).cast::<__m128i>();
         match layout.scales {
-            Scales::Block | Scales::BlockMinimum | Scales::Exponent => ([scale; 2], [minimum; 2]),
+            Scales::Block | Scales::BlockMinimum | Scales::Exponent | Scales::Superblock => ([scale; 2], [minimum; 2]),
             Scales::Sub => {
                 let integers = _mm512_cvtepi8_epi32(_mm_loadu_si128(sub_scales));
                 ([_mm512_mul_ps(scale, _mm512_cvtepi32_ps(integers)); 2], [minimum; 2])
@@ -246,7 +249,22 @@ unsafe fn read_scales<const TENSOR_TYPE: u8>(record: *const u8, block: usize) ->
                     ],
                 )
             }
+            Scales::SubOddPair => {
+                let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(sub_scales));
+                let halves = [_mm512_and_si512(bytes, _mm512_set1_epi32(15)), _mm512_srli_epi32::<4>(bytes)];
+                ([odd_scales(scale, halves[0]), odd_scales(scale, halves[1])], [minimum; 2])
+            }
         }
+    }
+}
+
+/// Sixteen times `scale · (2 half + 1)`.
+#[inline(always)]
+unsafe fn odd_scales(scale: __m512, halves: __m512i) -> __m512 {
+    // SAFETY: no memory is touched.
+    unsafe {
+        let odd = _mm512_or_si512(_mm512_slli_epi32::<1>(halves), _mm512_set1_epi32(1));
+        _mm512_mul_ps(scale, _mm512_cvtepi32_ps(odd))
     }
 }
 
@@ -415,7 +433,6 @@ unsafe fn add_minimums<const TENSOR_TYPE: u8>(
     // SAFETY: the caller's promise.
     unsafe {
         match layout.scales {
-            Scales::Block | Scales::Exponent | Scales::Sub | Scales::SubPair => sums,
             Scales::BlockMinimum | Scales::SubMinimum => {
                 _mm512_fmadd_ps(weights.minimums[0], _mm512_set1_ps((*activation).scaled_sum), sums)
             }
@@ -425,6 +442,7 @@ unsafe fn add_minimums<const TENSOR_TYPE: u8>(
                 let sums = _mm512_fmadd_ps(weights.minimums[0], _mm512_set1_ps(first as f32 * scale), sums);
                 _mm512_fmadd_ps(weights.minimums[1], _mm512_set1_ps(last as f32 * scale), sums)
             }
+            _ => sums,
         }
     }
 }
