@@ -4,9 +4,9 @@
 //! cargo run --release -p hone-engine --example tensor_types -- MODEL.gguf TEXT FOLDER [N_CHUNKS] [TYPE,TYPE,…]
 //! ```
 //!
-//! Writes the model's weights into FOLDER in every tensor type (existing files are kept), then measures the perplexity
-//! of the text for each: on the native backend, and on candle, which computes prompts without rounding activations. The
-//! difference between the two is the cost of rounding.
+//! Writes the model's weights into FOLDER in every tensor type that can be encoded here (existing files are kept), then
+//! measures the perplexity of the text for each: on the native backend, and on candle, which computes prompts without
+//! rounding activations. The difference between the two is the cost of rounding.
 //!
 //! The K types need rows of whole blocks of 256, which small models do not have. So widths are padded with zeros and
 //! with heads that attend to nothing, and the norms' weights are lowered by as much as a longer row lowers its mean
@@ -47,7 +47,8 @@ fn main() {
     println!("| --- | --- | --- | --- |");
     for tensor_type in TensorType::ALL.into_iter() {
         let name = tensor_type.name().to_lowercase();
-        if !wanted.is_empty() && !wanted.contains(&name) {
+        let can_encode = tensor_type == TensorType::IQ4_NL || candle_type(tensor_type).is_some();
+        if !can_encode || !wanted.is_empty() && !wanted.contains(&name) {
             continue;
         }
         let path = folder.join(format!("{name}.gguf"));

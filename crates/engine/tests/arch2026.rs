@@ -12,7 +12,7 @@ use hone_engine::backend::ActivationBits;
 use hone_engine::kv_cache::CachedSequence;
 use hone_engine::logprobs::log_sum_exp;
 use hone_engine::model::{Advance, BackendChoice, Model, ModelOptions};
-use hone_engine::tokenizer::EncodeOptions;
+use hone_engine::perplexity::perplexity;
 use serde_json::Value;
 
 /// The recorded models, and whether candle computes them, too.
@@ -76,28 +76,6 @@ fn largest_difference(rows: &[Vec<f32>], prompt: &Value) -> f32 {
     each.fold(0.0, f32::max)
 }
 
-/// The mean negative log-likelihood as `llama-perplexity` defines it: of the second half of every chunk, whose first token
-/// BOS replaces where the file asks for it.
-fn mean_nll(model: &mut Model, text: &str, context: usize) -> f64 {
-    let options = EncodeOptions { parse_special: false, add_special: true };
-    let tokens = model.tokenizer().encode(text, options).unwrap();
-    let bos = model.tokenizer().encode("", options).unwrap().first().copied();
-    let (mut sum, mut count) = (0.0, 0);
-    for chunk in tokens.chunks_exact(context) {
-        let mut chunk = chunk.to_vec();
-        chunk[0] = bos.unwrap_or(chunk[0]);
-        let mut sequence = CachedSequence::default();
-        let entry = Advance { sequence: &mut sequence, tokens: &chunk, logits: context / 2..context - 1 };
-        let logits = model.advance(&mut [entry]).unwrap();
-        for (row, next) in logits.rows().zip(&chunk[context / 2 + 1..]) {
-            sum += f64::from(log_sum_exp(row) - row[*next as usize]);
-            count += 1;
-        }
-        model.release(sequence);
-    }
-    sum / f64::from(count)
-}
-
 struct Recorded {
     folder: PathBuf,
     figures: Value,
@@ -150,7 +128,8 @@ fn perplexity_is_what_llama_cpp_computes() {
     let text = recorded.figures["text"].as_str().unwrap();
     let context = recorded.figures["context"].as_u64().unwrap() as usize;
     recorded.check("nll_tolerance", |model, expected| {
-        vec![(mean_nll(model, text, context) - expected["perplexity"]["mean_nll"].as_f64().unwrap()).abs()]
+        let ours = perplexity(model, text, context, |_| ()).unwrap().value.ln();
+        vec![(ours - expected["perplexity"]["mean_nll"].as_f64().unwrap()).abs()]
     });
 }
 

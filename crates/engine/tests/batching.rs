@@ -207,7 +207,7 @@ fn every_tensor_type_runs() {
     let folder = support::scratch();
     for quantization in [
         "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl",
-        "q4_k_m",
+        "iq4_xs", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "tq1_0", "tq2_0", "mxfp4", "q4_k_m",
     ] {
         let path = folder.path().join(quantization);
         support::synthesize("tiny-llama", quantization, &path);

@@ -306,7 +306,7 @@ fn shapes_that_cannot_be_are_named_by_their_tensor() {
 #[test]
 fn types_that_are_not_supported_are_named_and_those_that_are_listed() {
     let supported = TensorType::ALL.into_iter().map(TensorType::name).collect::<Vec<_>>().join(", ");
-    tensor(&[8], 16, 0).check(&["type IQ2_XXS (id 16) of tensor \"some.weight\" is not supported", &supported]);
+    tensor(&[8], 19, 0).check(&["type IQ1_S (id 19) of tensor \"some.weight\" is not supported", &supported]);
     tensor(&[8], 28, 0).check(&["type F64 (id 28) of tensor \"some.weight\" is not supported", &supported]);
     tensor(&[8], 77, 0).check(&["type unknown (id 77) of tensor \"some.weight\" is not supported", &supported]);
 }

@@ -34,9 +34,9 @@ const ROUNDED: Tolerance = Tolerance { mean: 0.06, largest: 0.4 };
 /// Rounded to 8 bits, compared with exact numbers.
 const IN_8_BITS: Tolerance = Tolerance { mean: 0.03, largest: 0.25 };
 
-const QUANTIZATIONS: [&str; 15] = [
+const QUANTIZATIONS: [&str; 24] = [
     "f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl",
-    "q4_k_m",
+    "iq4_xs", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "tq1_0", "tq2_0", "mxfp4", "q4_k_m",
 ];
 
 fn load(path: &Path, backend: BackendChoice) -> Model {

@@ -33,5 +33,5 @@ pub use elementwise::Activation;
 pub use matrix::{Matrix, PackError, ROW_GROUP};
 pub use operands::ActivationBits;
 pub use product::{matmul, matmul_with};
-pub use quantized::{IQ4_NL_VALUES, dequantize};
+pub use quantized::{IQ4_NL_VALUES, MXFP4_VALUES, dequantize, exponent_scale};
 pub use tensor_type::{TensorType, UnknownTensorType};

@@ -2,7 +2,7 @@
 //!
 //! Packing copies a GGUF tensor once, when it is loaded; the file's own bytes are not needed afterwards. The packed
 //! matrix takes the bytes of the tensor and a few percent more, because only the order of the bits changes
-//! ([`layout`]).
+//! ([`layout`]). Only indices into a grid (IQ2, IQ3) and digits in base 3 (TQ1_0) are replaced by what they stand for.
 
 pub(crate) mod formats;
 pub(crate) mod layout;

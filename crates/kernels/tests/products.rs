@@ -373,6 +373,9 @@ fn random_tensor(tensor_type: TensorType, shape: Shape, random: &mut Random) -> 
     let mut bytes = vec![0; n_elements / tensor_type.block_elements() * tensor_type.block_bytes()];
     for block in bytes.chunks_exact_mut(tensor_type.block_bytes()) {
         block.iter_mut().for_each(|byte| *byte = random.next() as u8);
+        if tensor_type == TensorType::MXFP4 {
+            block[0] = [0, 119, 121, 122][(random.next() % 4) as usize];
+        }
         for &at in halves(tensor_type) {
             let size = [0.0, 0.01, 0.02, 0.05][(random.next() % 4) as usize];
             block[at..at + 2].copy_from_slice(&f16::from_f32(size * random.unit()).to_le_bytes());
@@ -388,15 +391,19 @@ fn halves(tensor_type: TensorType) -> &'static [usize] {
         TensorType::Q2_K => &[80, 82],
         TensorType::Q3_K => &[108],
         TensorType::Q6_K => &[208],
+        TensorType::TQ1_0 => &[52],
+        TensorType::TQ2_0 => &[64],
+        TensorType::MXFP4 => &[],
         _ => &[0],
     }
 }
 
-/// Overwrites everything in the blocks except the f16 numbers.
+/// Overwrites everything in the blocks except the f16 numbers and the exponents.
 fn fill_quants(tensor_type: TensorType, bytes: &mut [u8], pattern: u8) {
     for block in bytes.chunks_exact_mut(tensor_type.block_bytes()) {
         for (at, byte) in block.iter_mut().enumerate() {
-            if !halves(tensor_type).iter().any(|&half| at == half || at == half + 1) {
+            let is_scale = halves(tensor_type).iter().any(|&half| at == half || at == half + 1);
+            if !(is_scale || tensor_type == TensorType::MXFP4 && at == 0) {
                 *byte = pattern;
             }
         }

@@ -92,7 +92,13 @@ fn q4_k_m(role: Role, n_layers: usize) -> TensorType {
 /// The format that llama.cpp uses instead if rows are not whole blocks.
 fn fallback(wanted: TensorType, row_elements: usize) -> TensorType {
     let smaller = match wanted {
-        TensorType::Q2_K | TensorType::Q3_K => TensorType::Q4_0,
+        TensorType::Q2_K | TensorType::Q3_K | TensorType::TQ1_0 | TensorType::TQ2_0 => TensorType::Q4_0,
+        TensorType::IQ2_XXS
+        | TensorType::IQ2_XS
+        | TensorType::IQ2_S
+        | TensorType::IQ3_XXS
+        | TensorType::IQ3_S
+        | TensorType::IQ4_XS => TensorType::IQ4_NL,
         TensorType::Q4_K => TensorType::Q5_0,
         TensorType::Q5_K => TensorType::Q5_1,
         TensorType::Q6_K => TensorType::Q8_0,

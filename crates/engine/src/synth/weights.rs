@@ -9,7 +9,7 @@
 //! cores, with the same result on any number of them.
 
 use half::{bf16, f16};
-use hone_kernels::IQ4_NL_VALUES;
+use hone_kernels::{IQ4_NL_VALUES, MXFP4_VALUES};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use rayon::prelude::*;
@@ -76,6 +76,15 @@ fn shape_bytes(tensor_type: TensorType, distribution: Distribution, bytes: &mut 
         TensorType::Q5_K => each_block(bytes, |block: &mut [u8; 176]| q4_k_head(&mut block[..16], scale, 15.5)),
         TensorType::Q6_K => each_block(bytes, |block| q6_k(block, scale)),
         TensorType::IQ4_NL => each_block(bytes, |block: &mut [u8; 18]| set_signed_scale(block, 0, scale)),
+        TensorType::IQ4_XS => each_block(bytes, |block: &mut [u8; 136]| set_signed_scale(block, 0, scale)),
+        TensorType::IQ2_XXS => each_block(bytes, |block: &mut [u8; 66]| set_signed_scale(block, 0, scale)),
+        TensorType::IQ2_XS => each_block(bytes, |block: &mut [u8; 74]| set_signed_scale(block, 0, scale)),
+        TensorType::IQ2_S => each_block(bytes, |block: &mut [u8; 82]| set_signed_scale(block, 0, scale)),
+        TensorType::IQ3_XXS => each_block(bytes, |block: &mut [u8; 98]| set_signed_scale(block, 0, scale)),
+        TensorType::IQ3_S => each_block(bytes, |block: &mut [u8; 110]| set_signed_scale(block, 0, scale)),
+        TensorType::TQ1_0 => each_block(bytes, |block: &mut [u8; 54]| set_signed_scale(block, 52, scale)),
+        TensorType::TQ2_0 => each_block(bytes, |block| tq2_0(block, scale)),
+        TensorType::MXFP4 => each_block(bytes, |block| mxfp4(block, scale)),
     }
 }
 
@@ -101,7 +110,22 @@ fn unit_spread(tensor_type: TensorType) -> f32 {
             root_mean_square((-32..32).map(|quant| quant as f32)) * root_mean_square((16..32).map(|s| s as f32))
         }
         TensorType::IQ4_NL => root_mean_square(IQ4_NL_VALUES.into_iter().map(f32::from)),
+        TensorType::IQ4_XS => unit_spread(TensorType::IQ4_NL) * root_mean_square((-32..32).map(|s| s as f32)),
+        // The first factor is that of all magnitudes in the grid.
+        TensorType::IQ2_XXS => 23.12 * 0.25 * spread_of_halves(),
+        TensorType::IQ2_XS => 24.22 * 0.25 * spread_of_halves(),
+        TensorType::IQ2_S => 24.43 * 0.25 * spread_of_halves(),
+        TensorType::IQ3_XXS => 30.85 * 0.5 * spread_of_halves(),
+        TensorType::IQ3_S => 7.594 * 2.0 * spread_of_halves(),
+        TensorType::TQ1_0 => root_mean_square([-1.0, 0.0, 1.0].into_iter()),
+        TensorType::TQ2_0 => root_mean_square([-1.0, 0.0, 0.0, 1.0].into_iter()),
+        TensorType::MXFP4 => root_mean_square(MXFP4_VALUES.into_iter().map(f32::from)),
     }
+}
+
+/// The root mean square of a group's scale of 4 bits and a half.
+fn spread_of_halves() -> f32 {
+    root_mean_square((0..16).map(|scale| scale as f32 + 0.5))
 }
 
 fn root_mean_square(numbers: impl Iterator<Item = f32>) -> f32 {
@@ -166,6 +190,24 @@ fn q4_k_head(head: &mut [u8], scale: f32, center: f32) {
         let low_bits = packed[group + 8] & 0x0f;
         packed[group + 8] = low_bits | low_bits << 4;
     }
+}
+
+/// A quant of 3 stands for no ternary number, and becomes zero.
+fn tq2_0(block: &mut [u8; 66], scale: f32) {
+    for quants in &mut block[..64] {
+        let threes = *quants & *quants >> 1 & 0x55;
+        *quants ^= threes << 1;
+    }
+    set_signed_scale(block, 64, scale);
+}
+
+/// Scales are powers of two, so blocks get the one below `scale` or the one above it, in such proportions that their
+/// mean square is that of `scale`.
+fn mxfp4(block: &mut [u8; 17], scale: f32) {
+    let below = scale.log2().floor();
+    let share_above = (scale / below.exp2()).powi(2) / 3.0 - 1.0 / 3.0;
+    let is_above = f32::from(block[0]) < 256.0 * share_above;
+    block[0] = (128.0 + below + f32::from(u8::from(is_above))) as u8;
 }
 
 /// Groups get a scale of 16 to 31, of either sign.

@@ -1,12 +1,12 @@
 //! The packed order of weights: the contents of a record, and their offsets.
 //!
 //! A matrix is a sequence of row groups, a group is a sequence of records, and a record is sixteen rows of one GGUF
-//! block (32 columns, or 256 for the K types). A record of a quantized type is
+//! block (32 columns, or 256). A record of a quantized type is
 //!
 //! ```text
-//! scale of every row            16 × f16
+//! scale of every row            16 × f16 (MXFP4: 16 bytes, see `Scales::Exponent`)
 //! minimum of every row          16 × f16, types with a minimum only (negated where the format subtracts it)
-//! scales of the sub-blocks      K types only: per block of 32 columns 16 bytes and 16 bytes more (see `Scales`)
+//! scales of the sub-blocks      types of 256 columns only: per block of 32 columns one or two times 16 bytes (see `Scales`)
 //! planes of block 0, block 1 …  the bits of the quants of 32 columns
 //! ```
 //!
@@ -60,6 +60,11 @@ impl Planes {
         self.upper_shift() + if self.pairs { 2 } else { 0 }
     }
 
+    /// Bits of a quant.
+    const fn n_bits(self) -> u32 {
+        if self.bytes { 8 } else { self.bit_shift() + self.bits as u32 }
+    }
+
     /// Bytes that the planes of a block of 32 columns take.
     pub(crate) const fn block_bytes(self) -> usize {
         if self.bytes { 8 * 4 * ROW_GROUP } else { self.bits_offset() + if self.bits { 4 * ROW_GROUP } else { 0 } }
@@ -73,12 +78,21 @@ pub(crate) enum Scales {
     Block,
     /// `scale · q + minimum` over 32 columns.
     BlockMinimum,
+    /// `2^(e - 128) · q` over 32 columns, where the byte `e` takes the place of the scale. Below `e = 2` the factor would
+    /// be subnormal, and is zero.
+    Exponent,
+    /// `scale · q` over 256 columns.
+    Superblock,
+    /// `scale · a · q` over 32 columns with the signed sub-block byte `a`.
+    Sub,
     /// `scale · a · q + minimum · b` with the sub-block bytes `a` and `b` over 32 columns.
     SubMinimum,
     /// `scale · a · q` over the first 16 columns and `scale · b · q` over the others; `a` and `b` are signed.
     SubPair,
     /// Like `SubPair` with the low four bits of `a` and `b` as scales, and `minimum` times their high four bits added.
     SubPairMinimum,
+    /// Like `SubPair` with scales of `2 a + 1` and `2 b + 1`: the low and the high four bits of one byte.
+    SubOddPair,
 }
 
 /// Everything that distinguishes one quantized type from another.
@@ -88,13 +102,15 @@ pub(crate) struct QuantLayout {
     pub(crate) scales: Scales,
     /// Stored quants are offset by `1 << offset_shift`; `None` means no offset.
     pub(crate) offset_shift: Option<u32>,
-    /// Whether a quant is an index into [`IQ4_NL_VALUES`](crate::quantized::IQ4_NL_VALUES).
-    pub(crate) codebook: bool,
+    /// If given, the stored bits are indices into these quants, which are offset as well.
+    pub(crate) codebook: Option<&'static [u8; 16]>,
+    /// Stored scales are multiplied by `2^-scale_shift`.
+    pub(crate) scale_shift: u32,
 }
 
 impl QuantLayout {
     pub(super) const fn new(planes: Planes, scales: Scales, offset_shift: Option<u32>) -> QuantLayout {
-        QuantLayout { planes, scales, offset_shift, codebook: false }
+        QuantLayout { planes, scales, offset_shift, codebook: None, scale_shift: 0 }
     }
 
     /// Whether every row of a record has a minimum in addition to its scale.
@@ -102,24 +118,58 @@ impl QuantLayout {
         matches!(self.scales, Scales::BlockMinimum | Scales::SubMinimum | Scales::SubPairMinimum)
     }
 
-    /// Whether the blocks of 32 columns have scales of their own inside the record.
-    pub(crate) const fn has_sub_scales(self) -> bool {
-        matches!(self.scales, Scales::SubMinimum | Scales::SubPair | Scales::SubPairMinimum)
+    /// Whether the two halves of a block of 32 columns have scales of their own.
+    pub(crate) const fn has_half_scales(self) -> bool {
+        matches!(self.scales, Scales::SubPair | Scales::SubPairMinimum | Scales::SubOddPair)
+    }
+
+    /// Bytes of the sub-block scales of a row, per block of 32 columns.
+    pub(crate) const fn sub_scale_bytes(self) -> usize {
+        match self.scales {
+            Scales::Block | Scales::BlockMinimum | Scales::Exponent | Scales::Superblock => 0,
+            Scales::Sub | Scales::SubOddPair => 1,
+            Scales::SubMinimum | Scales::SubPair | Scales::SubPairMinimum => 2,
+        }
     }
 
     /// Blocks of 32 columns in a record.
     pub(crate) const fn record_blocks(self) -> usize {
-        if self.has_sub_scales() { 8 } else { 1 }
+        match self.scales {
+            Scales::Block | Scales::BlockMinimum | Scales::Exponent => 1,
+            _ => 8,
+        }
     }
 
     /// Where the scales of the sub-blocks start in a record.
     pub(crate) const fn sub_scales_offset(self) -> usize {
-        2 * ROW_GROUP * if self.has_minimum() { 2 } else { 1 }
+        match self.scales {
+            Scales::Exponent => ROW_GROUP,
+            _ if self.has_minimum() => 4 * ROW_GROUP,
+            _ => 2 * ROW_GROUP,
+        }
     }
 
     /// Where the planes of the first block start in a record.
     pub(crate) const fn planes_offset(self) -> usize {
-        self.sub_scales_offset() + if self.has_sub_scales() { self.record_blocks() * 2 * ROW_GROUP } else { 0 }
+        self.sub_scales_offset() + self.record_blocks() * self.sub_scale_bytes() * ROW_GROUP
+    }
+
+    /// The value of a stored scale of one.
+    pub(crate) const fn unit_scale(self) -> f32 {
+        1.0 / (1u32 << self.scale_shift) as f32
+    }
+
+    /// The largest stored quant, with its offset.
+    pub(crate) const fn largest_quant(self) -> usize {
+        let Some(codebook) = self.codebook else { return (1 << self.planes.n_bits()) - 1 };
+        let (mut largest, mut idx) = (0, 0);
+        while idx < codebook.len() {
+            if codebook[idx] as usize > largest {
+                largest = codebook[idx] as usize;
+            }
+            idx += 1;
+        }
+        largest
     }
 
     /// Bytes of a record.

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 
 use super::formats::{SourceBlock, group_bytes, quant_layout};
-use super::layout::{QuantLayout, ROW_GROUP};
+use super::layout::{QuantLayout, ROW_GROUP, Scales};
 use crate::TensorType;
 use crate::buffer::Buffer;
 use crate::pool::Pool;
@@ -104,16 +104,18 @@ pub(super) fn float_index(tensor_type: TensorType, column: usize, row_idx: usize
 }
 
 fn write_record(block: &SourceBlock, layout: QuantLayout, row_idx: usize, record: &mut [u8]) {
-    write_half(record, row_idx, block.scale);
+    if layout.scales == Scales::Exponent {
+        record[row_idx] = block.exponent;
+    } else {
+        write_half(record, row_idx, block.scale);
+    }
     if layout.has_minimum() {
         write_half(record, ROW_GROUP + row_idx, block.minimum);
     }
-    if layout.has_sub_scales() {
-        for (idx, [first, second]) in block.sub_scales.into_iter().enumerate() {
-            let at = layout.sub_scales_offset() + idx * 2 * ROW_GROUP + row_idx;
-            record[at] = first;
-            record[at + ROW_GROUP] = second;
-        }
+    let sub_scales = block.sub_scales.iter().take(layout.record_blocks());
+    let sub_scales = sub_scales.flat_map(|sub_scales| &sub_scales[..layout.sub_scale_bytes()]);
+    for (idx, sub_scale) in sub_scales.enumerate() {
+        record[layout.sub_scales_offset() + idx * ROW_GROUP + row_idx] = *sub_scale;
     }
     let planes = record[layout.planes_offset()..].chunks_exact_mut(layout.planes.block_bytes());
     for (plane, quants) in planes.zip(&block.quants) {

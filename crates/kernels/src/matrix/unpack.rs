@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use super::layout::{BLOCK, QuantLayout, ROW_GROUP, Scales};
 use super::pack::float_index;
 use crate::TensorType;
-use crate::quantized::IQ4_NL_VALUES;
+use crate::quantized::exponent_scale;
 
 /// Thirty-two columns of one row: `weight = scale · quant + minimum`, with one scale and one minimum per 16 columns.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,11 +28,8 @@ impl RowBlock {
             read_planes(layout, &record[planes_at..], row_idx).into_iter().zip(quants.chunks_exact_mut(4))
         {
             for (byte, quant) in word.to_le_bytes().into_iter().zip(four) {
-                *quant = if layout.codebook {
-                    i16::from(IQ4_NL_VALUES[usize::from(byte)])
-                } else {
-                    i16::from(byte) - layout.offset_shift.map_or(0, |shift| 1 << shift)
-                };
+                let stored = layout.codebook.map_or(byte, |codebook| codebook[usize::from(byte)]);
+                *quant = i16::from(stored) - layout.offset_shift.map_or(0, |shift| 1 << shift);
             }
         }
         let (scales, minimums) = read_scales(layout, record, block_idx, row_idx);
@@ -72,17 +69,26 @@ fn read_planes(layout: QuantLayout, bytes: &[u8], row_idx: usize) -> [u32; 8] {
 /// The scales and minimums of the two halves of a block.
 #[inline]
 fn read_scales(layout: QuantLayout, record: &[u8], block_idx: usize, row_idx: usize) -> ([f32; 2], [f32; 2]) {
-    let scale = read_half(record, row_idx);
+    if layout.scales == Scales::Exponent {
+        return ([exponent_scale(record[row_idx]); 2], [0.0; 2]);
+    }
+    let scale = read_half(record, row_idx) * layout.unit_scale();
     let minimum = if layout.has_minimum() { read_half(record, ROW_GROUP + row_idx) } else { 0.0 };
-    let sub_scale = |idx: usize| record[layout.sub_scales_offset() + (2 * block_idx + idx) * ROW_GROUP + row_idx];
+    let sub_scales_at = layout.sub_scales_offset() + block_idx * layout.sub_scale_bytes() * ROW_GROUP + row_idx;
+    let sub_scale = |idx: usize| record[sub_scales_at + idx * ROW_GROUP];
     match layout.scales {
-        Scales::Block | Scales::BlockMinimum => ([scale; 2], [minimum; 2]),
+        Scales::Block | Scales::BlockMinimum | Scales::Exponent | Scales::Superblock => ([scale; 2], [minimum; 2]),
+        Scales::Sub => ([scale * f32::from(sub_scale(0).cast_signed()); 2], [0.0; 2]),
         Scales::SubMinimum => ([scale * f32::from(sub_scale(0)); 2], [minimum * f32::from(sub_scale(1)); 2]),
         Scales::SubPair => ([0, 1].map(|idx| scale * f32::from(sub_scale(idx).cast_signed())), [0.0; 2]),
         Scales::SubPairMinimum => (
             [0, 1].map(|idx| scale * f32::from(sub_scale(idx) & 0x0f)),
             [0, 1].map(|idx| minimum * f32::from(sub_scale(idx) >> 4)),
         ),
+        Scales::SubOddPair => {
+            let byte = sub_scale(0);
+            ([byte & 0x0f, byte >> 4].map(|half| scale * f32::from(2 * half + 1)), [0.0; 2])
+        }
     }
 }
 

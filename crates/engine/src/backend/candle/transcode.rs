@@ -1,36 +1,141 @@
-//! Converts types that candle lacks to Q8_0.
+//! Converts types that candle lacks: to Q8_0 where it represents the same numbers, and otherwise to F16.
 //!
-//! The 16 values of IQ4_NL are 8-bit integers, so a Q8_0 block represents the same numbers exactly: the scale stays,
-//! and every index is replaced by the value it stands for.
+//! The weights of some types are a scale times integers of at most 8 bits, with one scale for 32 columns or more, so
+//! Q8_0 blocks represent them exactly. MXFP4's scales are powers of two and reach further than those of Q8_0: what is
+//! smaller than `2^-24` is rounded to multiples of it, as F16 would round it, and what is larger is refused.
+//!
+//! Other types have more precise scales than the 11 bits of a half-precision number, or one for 16 columns. Their
+//! weights are rounded to F16.
 
-use hone_kernels::IQ4_NL_VALUES;
+use candle_core::quantized::GgmlDType;
+use half::f16;
+use hone_kernels::dequantize;
 
 use crate::backend::BackendError;
 use crate::backend::tensors::MatrixTensor;
 use crate::gguf::TensorType;
 
-/// Converts the blocks of a matrix to the same number of Q8_0 blocks.
-///
-/// # Errors
-/// When Q8_0 cannot represent the type's values.
-pub(super) fn to_q8_0(tensor: &MatrixTensor<'_>) -> Result<Vec<u8>, BackendError> {
-    match tensor.tensor_type {
-        TensorType::IQ4_NL => Ok(iq4_nl_to_q8_0(tensor.bytes)),
-        other => Err(BackendError::Tensor {
-            name: tensor.name.to_string(),
-            reason: format!("is {other}, which the candle backend cannot compute with: use --backend native"),
-        }),
+/// Columns that share a scale in Q8_0.
+const Q8_0_BLOCK: usize = 32;
+
+/// The type that stands for one that candle lacks.
+pub(super) fn substitute(tensor_type: TensorType) -> GgmlDType {
+    match integers_of(tensor_type) {
+        Some(_) => GgmlDType::Q8_0,
+        None => GgmlDType::F16,
     }
 }
 
-/// Converts whole IQ4_NL blocks to the same number of Q8_0 blocks.
-fn iq4_nl_to_q8_0(blocks: &[u8]) -> Vec<u8> {
-    let mut transcoded = Vec::with_capacity(blocks.len() / 18 * 34);
-    for block in blocks.chunks_exact(TensorType::IQ4_NL.block_bytes()) {
-        let (scale, indices) = block.split_at(2);
-        transcoded.extend_from_slice(scale);
-        transcoded.extend(indices.iter().map(|pair| IQ4_NL_VALUES[usize::from(pair & 15)] as u8));
-        transcoded.extend(indices.iter().map(|pair| IQ4_NL_VALUES[usize::from(pair >> 4)] as u8));
+/// Converts the blocks of a matrix to those of its [`substitute`].
+///
+/// # Errors
+/// When a weight is too large for it.
+pub(super) fn transcode(tensor: &MatrixTensor<'_>) -> Result<Vec<u8>, BackendError> {
+    match integers_of(tensor.tensor_type) {
+        Some(scale) => to_q8_0(tensor, scale),
+        None => Ok(to_f16(tensor)),
+    }
+}
+
+/// Where a block has its scale, for types whose weights are integers times a scale.
+#[derive(Clone, Copy)]
+enum ScaleAt {
+    /// A half-precision number at this offset.
+    Half(usize),
+    /// The exponent at offset 0: the scale is `2^(exponent - 128)`.
+    Exponent,
+}
+
+fn integers_of(tensor_type: TensorType) -> Option<ScaleAt> {
+    match tensor_type {
+        TensorType::IQ4_NL => Some(ScaleAt::Half(0)),
+        TensorType::MXFP4 => Some(ScaleAt::Exponent),
+        TensorType::TQ1_0 => Some(ScaleAt::Half(52)),
+        TensorType::TQ2_0 => Some(ScaleAt::Half(64)),
+        _ => None,
+    }
+}
+
+/// Blocks are decoded with a scale of one, which leaves the integers.
+fn to_q8_0(tensor: &MatrixTensor<'_>, scale: ScaleAt) -> Result<Vec<u8>, BackendError> {
+    let tensor_type = tensor.tensor_type;
+    let mut transcoded = Vec::with_capacity(tensor.n_rows * tensor.n_columns / Q8_0_BLOCK * (2 + Q8_0_BLOCK));
+    let mut integers = vec![0.0; tensor_type.block_elements()];
+    let mut unscaled = vec![0; tensor_type.block_bytes()];
+    for block in tensor.bytes.chunks_exact(tensor_type.block_bytes()) {
+        unscaled.copy_from_slice(block);
+        let scale = match scale {
+            ScaleAt::Half(at) => {
+                unscaled[at..at + 2].copy_from_slice(&f16::ONE.to_le_bytes());
+                [block[at], block[at + 1]]
+            }
+            ScaleAt::Exponent => {
+                // The nearest power of two that a half-precision number represents; the integers take the rest.
+                let power = i32::from(block[0]) - 128;
+                let nearest = power.clamp(-24, 15);
+                let rest = (128 + (power - nearest)).clamp(0, 255);
+                unscaled[0] = rest as u8;
+                f16::from_f32(2f32.powi(nearest)).to_le_bytes()
+            }
+        };
+        dequantize(tensor_type, &unscaled, &mut integers);
+        for integers in integers.chunks_exact(Q8_0_BLOCK) {
+            if integers.iter().any(|integer| integer.abs() > 127.0) {
+                return Err(BackendError::Tensor {
+                    name: tensor.name.clone(),
+                    reason: format!(
+                        "has weights of {tensor_type} that are too large for the candle backend: use --backend native"
+                    ),
+                });
+            }
+            transcoded.extend_from_slice(&scale);
+            transcoded.extend(integers.iter().map(|integer| integer.round_ties_even() as i8 as u8));
+        }
+    }
+    Ok(transcoded)
+}
+
+fn to_f16(tensor: &MatrixTensor<'_>) -> Vec<u8> {
+    let mut transcoded = Vec::with_capacity(tensor.n_rows * tensor.n_columns * 2);
+    let mut weights = vec![0.0; tensor.tensor_type.block_elements()];
+    for block in tensor.bytes.chunks_exact(tensor.tensor_type.block_bytes()) {
+        dequantize(tensor.tensor_type, block, &mut weights);
+        transcoded.extend(weights.iter().flat_map(|weight| f16::from_f32(*weight).to_le_bytes()));
     }
     transcoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mxfp4(exponent: u8) -> Result<Vec<f32>, BackendError> {
+        let mut bytes = vec![exponent];
+        bytes.extend((0..16).map(|code| code | (15 - code) << 4));
+        let tensor_type = TensorType::MXFP4;
+        let name = "some.weight".to_owned();
+        let tensor = MatrixTensor { name, n_rows: 1, n_columns: 32, tensor_type, bytes: &bytes };
+        let mut weights = vec![0.0; 32];
+        dequantize(TensorType::Q8_0, &transcode(&tensor)?, &mut weights);
+        let mut expected = vec![0.0; 32];
+        dequantize(tensor_type, &bytes, &mut expected);
+        for (weight, expected) in weights.iter().zip(&expected) {
+            assert!((weight - expected).abs() <= 2f32.powi(-25), "{weight} and not {expected} at 2^{exponent} / 2^128");
+        }
+        Ok(weights)
+    }
+
+    #[test]
+    fn the_powers_of_mxfp4_fit_into_q8_0_or_are_refused() {
+        for exponent in 0..=146 {
+            let weights = mxfp4(exponent).unwrap();
+            let largest = 12.0 * 2f32.powi(i32::from(exponent) - 128);
+            assert_eq!(weights.iter().any(|weight| *weight == largest), exponent >= 102, "2^{exponent} / 2^128");
+        }
+        let message = mxfp4(147).unwrap_err().to_string();
+        let expected = "tensor \"some.weight\" has weights of MXFP4 that are too large for the candle backend: use \
+                        --backend native";
+        assert_eq!(message, expected);
+        assert!(mxfp4(255).is_err());
+    }
 }

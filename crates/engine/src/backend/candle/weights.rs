@@ -1,13 +1,14 @@
 //! A model's tensors, put on the device.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{Device, Tensor};
 
 use super::linear::Linear;
-use super::transcode::to_q8_0;
+use super::transcode::{substitute, transcode};
 use crate::backend::BackendError;
 use crate::backend::tensors::{
     ExpertTensors, LayerInputs, LayerParts, LinearTensors, MatrixTensor, Place, Storage, find,
@@ -30,7 +31,7 @@ pub(super) struct ModelWeights {
 
 impl ModelWeights {
     pub(super) fn load(gguf: &Gguf, spec: &DecoderSpec, device: &Device) -> Result<Self, BackendError> {
-        let parts = find(gguf, spec)?.place(&mut OnDevice(device.clone()))?;
+        let parts = find(gguf, spec)?.place(&mut OnDevice { device: device.clone(), substituted: BTreeSet::new() })?;
         let output = match parts.output {
             Some(output) => output,
             None => Linear::new(parts.embeddings.clone(), None)?,
@@ -57,7 +58,26 @@ pub(super) fn rows_of(table: &QTensor, tokens: &[u32], device: &Device) -> Resul
 }
 
 /// Parts on a device.
-pub(super) struct OnDevice(Device);
+pub(super) struct OnDevice {
+    device: Device,
+    /// Types that candle lacks, and that the log has named.
+    substituted: BTreeSet<TensorType>,
+}
+
+impl OnDevice {
+    /// Says once for each type that the weights are not as the file has them.
+    fn announce(&mut self, tensor_type: TensorType) {
+        if self.substituted.insert(tensor_type) {
+            let (form, n_bits) = match substitute(tensor_type) {
+                GgmlDType::Q8_0 => ("Q8_0", 8.5),
+                _ => ("F16", 16.0),
+            };
+            tracing::warn!(
+                "the candle backend lacks {tensor_type}: it holds such weights as {form}, {n_bits} bits each"
+            );
+        }
+    }
+}
 
 impl Storage for OnDevice {
     type Matrix = Arc<QTensor>;
@@ -78,9 +98,12 @@ impl Place for OnDevice {
     fn matrix(&mut self, tensor: MatrixTensor<'_>) -> Result<Arc<QTensor>, BackendError> {
         let (stored, data) = match candle_type(tensor.tensor_type) {
             Some(stored) => (stored, Cow::Borrowed(tensor.bytes)),
-            None => (GgmlDType::Q8_0, Cow::Owned(to_q8_0(&tensor)?)),
+            None => {
+                self.announce(tensor.tensor_type);
+                (substitute(tensor.tensor_type), Cow::Owned(transcode(&tensor)?))
+            }
         };
-        let storage = QStorage::from_data(data, &self.0, stored)?;
+        let storage = QStorage::from_data(data, &self.device, stored)?;
         Ok(Arc::new(QTensor::new(storage, (tensor.n_rows, tensor.n_columns))?))
     }
 
@@ -91,7 +114,7 @@ impl Place for OnDevice {
 
     fn vector(&mut self, values: Vec<f32>) -> Result<Tensor, BackendError> {
         let width = values.len();
-        Ok(Tensor::from_vec(values, width, &self.0)?)
+        Ok(Tensor::from_vec(values, width, &self.device)?)
     }
 }
 

@@ -13,7 +13,6 @@ use crate::matrix::ROW_GROUP;
 use crate::matrix::formats::quant_layout;
 use crate::matrix::layout::{QuantLayout, Scales};
 use crate::operands::{ActivationBlock, Product, TOKEN_TILE};
-use crate::quantized::IQ4_NL_VALUES;
 
 /// How far ahead of its use a weight is prefetched, in bytes: far enough to hide the memory's latency.
 const PREFETCH_BYTES: usize = 4096;
@@ -42,10 +41,14 @@ const fn layout<const TENSOR_TYPE: u8>() -> QuantLayout {
     quant_layout(TensorType::ALL[TENSOR_TYPE as usize])
 }
 
-/// Whether the quants are multiplied as signed numbers.
+/// Whether the quants are multiplied as signed numbers: those of eight bits, all of which have an offset of 128.
 const fn is_signed<const TENSOR_TYPE: u8, const VNNI: bool>() -> bool {
-    let layout = layout::<TENSOR_TYPE>();
-    !VNNI && (layout.planes.bytes || layout.codebook)
+    !VNNI && matches!(layout::<TENSOR_TYPE>().offset_shift, Some(7))
+}
+
+/// How many words of unsigned products 16 bits hold: a sum of two products is at most 2 · 127 · quant.
+const fn narrow_words<const TENSOR_TYPE: u8>() -> usize {
+    i16::MAX as usize / (2 * 127 * layout::<TENSOR_TYPE>().largest_quant())
 }
 
 /// # Safety
@@ -170,29 +173,50 @@ unsafe fn read_scales<const TENSOR_TYPE: u8>(
     let layout = const { layout::<TENSOR_TYPE>() };
     // SAFETY: the offsets are those of the layout; fields that a type does not have are not read.
     unsafe {
-        let halves = record.add(half * 2 * HALF);
-        let scale = read_halves(halves);
-        let minimum = if layout.has_minimum() { read_halves(halves.add(2 * ROW_GROUP)) } else { _mm256_setzero_ps() };
-        let sub_scales = record.add(layout.sub_scales_offset() + block * 2 * ROW_GROUP + half * HALF);
-        if !layout.has_sub_scales() {
-            return ([scale; 2], [minimum; 2]);
+        if matches!(layout.scales, Scales::Exponent) {
+            return ([read_exponents(record.add(half * HALF)); 2], [_mm256_setzero_ps(); 2]);
         }
-        let bytes = [_mm_loadl_epi64(sub_scales.cast()), _mm_loadl_epi64(sub_scales.add(ROW_GROUP).cast())];
+        let halves = record.add(half * 2 * HALF);
+        let mut scale = read_halves(halves);
+        if layout.scale_shift > 0 {
+            scale = _mm256_mul_ps(scale, _mm256_set1_ps(layout.unit_scale()));
+        }
+        let minimum = if layout.has_minimum() { read_halves(halves.add(2 * ROW_GROUP)) } else { _mm256_setzero_ps() };
+        let sub_scales = layout.sub_scales_offset() + block * layout.sub_scale_bytes() * ROW_GROUP + half * HALF;
+        let sub_scales = record.add(sub_scales);
+        let mut bytes = [_mm_setzero_si128(); 2];
+        for (idx, bytes) in bytes.iter_mut().enumerate().take(layout.sub_scale_bytes()) {
+            *bytes = _mm_loadl_epi64(sub_scales.add(idx * ROW_GROUP).cast());
+        }
         let unsigned = [_mm256_cvtepu8_epi32(bytes[0]), _mm256_cvtepu8_epi32(bytes[1])];
         match layout.scales {
+            Scales::Block | Scales::BlockMinimum | Scales::Exponent | Scales::Superblock => ([scale; 2], [minimum; 2]),
+            Scales::Sub => ([scaled(scale, _mm256_cvtepi8_epi32(bytes[0])); 2], [minimum; 2]),
             Scales::SubMinimum => ([scaled(scale, unsigned[0]); 2], [scaled(minimum, unsigned[1]); 2]),
             Scales::SubPair => {
                 let signed = [_mm256_cvtepi8_epi32(bytes[0]), _mm256_cvtepi8_epi32(bytes[1])];
                 ([scaled(scale, signed[0]), scaled(scale, signed[1])], [minimum; 2])
             }
-            _ => {
+            Scales::SubPairMinimum => {
                 let low_bits = _mm256_set1_epi32(15);
                 let low = [_mm256_and_si256(unsigned[0], low_bits), _mm256_and_si256(unsigned[1], low_bits)];
                 let high = [_mm256_srli_epi32::<4>(unsigned[0]), _mm256_srli_epi32::<4>(unsigned[1])];
                 ([scaled(scale, low[0]), scaled(scale, low[1])], [scaled(minimum, high[0]), scaled(minimum, high[1])])
             }
+            Scales::SubOddPair => {
+                let halves =
+                    [_mm256_and_si256(unsigned[0], _mm256_set1_epi32(15)), _mm256_srli_epi32::<4>(unsigned[0])];
+                ([odd_scales(scale, halves[0]), odd_scales(scale, halves[1])], [minimum; 2])
+            }
         }
     }
+}
+
+/// Eight times `scale · (2 half + 1)`.
+#[inline(always)]
+unsafe fn odd_scales(scale: __m256, halves: __m256i) -> __m256 {
+    // SAFETY: no memory is touched.
+    unsafe { scaled(scale, _mm256_or_si256(_mm256_slli_epi32::<1>(halves), _mm256_set1_epi32(1))) }
 }
 
 #[inline(always)]
@@ -209,6 +233,19 @@ unsafe fn scaled(scale: __m256, integers: __m256i) -> __m256 {
 unsafe fn read_halves(pointer: *const u8) -> __m256 {
     // SAFETY: the caller's promise.
     unsafe { _mm256_cvtph_ps(_mm_loadu_si128(pointer.cast())) }
+}
+
+/// Eight powers of two, as [`exponent_scale`](crate::quantized::exponent_scale).
+///
+/// # Safety
+/// `pointer` is valid for reads of 8 bytes; AVX2.
+#[inline(always)]
+unsafe fn read_exponents(pointer: *const u8) -> __m256 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let exponents = _mm_subs_epu8(_mm_loadl_epi64(pointer.cast()), _mm_set1_epi8(1));
+        _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_cvtepu8_epi32(exponents)))
+    }
 }
 
 /// The quants of a block, assembled from its planes.
@@ -250,16 +287,14 @@ unsafe fn read_quants<const TENSOR_TYPE: u8, const VNNI: bool>(planes: *const u8
                 *quant = merge(*quant, move_bits(bytes, idx as u32, shift), mask);
             }
         }
-        if layout.codebook {
-            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(IQ4_NL_VALUES.as_ptr().cast()));
+        if let Some(codebook) = layout.codebook {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(codebook.as_ptr().cast()));
             for quant in &mut quants {
                 *quant = _mm256_shuffle_epi8(table, *quant);
             }
         }
-        // Bytes are stored unsigned and the codebook's values are signed; an offset of 128 converts one to the other.
-        if (layout.planes.bytes && is_signed::<TENSOR_TYPE, VNNI>())
-            || (layout.codebook && !is_signed::<TENSOR_TYPE, VNNI>())
-        {
+        // Quants are stored unsigned; an offset of 128 makes them signed.
+        if is_signed::<TENSOR_TYPE, VNNI>() {
             for quant in &mut quants {
                 *quant = _mm256_xor_si256(*quant, _mm256_set1_epi8(-128));
             }
@@ -312,19 +347,15 @@ unsafe fn accumulate<const TENSOR_TYPE: u8, const VNNI: bool>(
         let first = dot::<TENSOR_TYPE, VNNI>(weights, activation, 0);
         let last = dot::<TENSOR_TYPE, VNNI>(weights, activation, 1);
         let scale = _mm256_set1_ps((*activation).scale);
-        let sums = match layout.scales {
-            Scales::Block | Scales::BlockMinimum | Scales::SubMinimum => {
-                let integers = _mm256_cvtepi32_ps(_mm256_add_epi32(first, last));
-                _mm256_fmadd_ps(integers, _mm256_mul_ps(weights.scales[0], scale), sums)
-            }
-            Scales::SubPair | Scales::SubPairMinimum => {
-                let first = _mm256_mul_ps(_mm256_cvtepi32_ps(first), weights.scales[0]);
-                let both = _mm256_fmadd_ps(_mm256_cvtepi32_ps(last), weights.scales[1], first);
-                _mm256_fmadd_ps(both, scale, sums)
-            }
+        let sums = if layout.has_half_scales() {
+            let first = _mm256_mul_ps(_mm256_cvtepi32_ps(first), weights.scales[0]);
+            let both = _mm256_fmadd_ps(_mm256_cvtepi32_ps(last), weights.scales[1], first);
+            _mm256_fmadd_ps(both, scale, sums)
+        } else {
+            let integers = _mm256_cvtepi32_ps(_mm256_add_epi32(first, last));
+            _mm256_fmadd_ps(integers, _mm256_mul_ps(weights.scales[0], scale), sums)
         };
         match layout.scales {
-            Scales::Block | Scales::SubPair => sums,
             Scales::BlockMinimum | Scales::SubMinimum => {
                 _mm256_fmadd_ps(weights.minimums[0], _mm256_set1_ps((*activation).scaled_sum), sums)
             }
@@ -333,6 +364,7 @@ unsafe fn accumulate<const TENSOR_TYPE: u8, const VNNI: bool>(
                 let sums = _mm256_fmadd_ps(weights.minimums[0], _mm256_set1_ps(first), sums);
                 _mm256_fmadd_ps(weights.minimums[1], _mm256_set1_ps(last), sums)
             }
+            _ => sums,
         }
     }
 }
@@ -352,14 +384,15 @@ unsafe fn dot<const TENSOR_TYPE: u8, const VNNI: bool>(
     unsafe {
         let mut sums = match layout.offset_shift {
             _ if is_signed::<TENSOR_TYPE, VNNI>() => _mm256_setzero_si256(),
-            None if !layout.codebook => _mm256_setzero_si256(),
-            shift => {
-                let count = _mm_cvtsi32_si128(shift.unwrap_or(7) as i32);
+            None => _mm256_setzero_si256(),
+            Some(shift) => {
+                let count = _mm_cvtsi32_si128(shift as i32);
                 _mm256_sll_epi32(_mm256_set1_epi32((*activation).negative_sums[half]), count)
             }
         };
         let words = activation.cast::<i32>().add(4 * half);
         let ones = _mm256_set1_epi16(1);
+        let narrow_words = const { narrow_words::<TENSOR_TYPE>() };
         let mut narrow = _mm256_setzero_si256();
         for word in 0..4 {
             let weights = weights.quants[4 * half + word];
@@ -371,9 +404,7 @@ unsafe fn dot<const TENSOR_TYPE: u8, const VNNI: bool>(
                 sums = _mm256_add_epi32(sums, _mm256_madd_epi16(products, ones));
             } else {
                 narrow = _mm256_add_epi16(narrow, _mm256_maddubs_epi16(weights, quants));
-                // A product is at most 2 · 127 · quant: 16 bits hold four such products of five-bit quants, but only
-                // two of six-bit ones.
-                if word == 3 || (word == 1 && layout.planes.nibbles && layout.planes.pairs) {
+                if word == 3 || (word + 1) % narrow_words == 0 {
                     sums = _mm256_add_epi32(sums, _mm256_madd_epi16(narrow, ones));
                     narrow = _mm256_setzero_si256();
                 }

@@ -12,7 +12,6 @@ use crate::matrix::ROW_GROUP;
 use crate::matrix::formats::quant_layout;
 use crate::matrix::layout::{QuantLayout, Scales};
 use crate::operands::{ActivationBlock, Product, TOKEN_TILE};
-use crate::quantized::IQ4_NL_VALUES;
 
 /// How far ahead of its use a weight is prefetched, in bytes: far enough to hide the memory's latency.
 const PREFETCH_BYTES: usize = 4096;
@@ -207,11 +206,22 @@ unsafe fn read_scales<const TENSOR_TYPE: u8>(record: *const u8, block: usize) ->
     let layout = const { layout::<TENSOR_TYPE>() };
     // SAFETY: the offsets are those of the layout; fields that a type does not have are not read.
     unsafe {
-        let scale = read_halves(record);
+        if matches!(layout.scales, Scales::Exponent) {
+            return ([read_exponents(record); 2], [_mm512_setzero_ps(); 2]);
+        }
+        let mut scale = read_halves(record);
+        if layout.scale_shift > 0 {
+            scale = _mm512_mul_ps(scale, _mm512_set1_ps(layout.unit_scale()));
+        }
         let minimum = if layout.has_minimum() { read_halves(record.add(2 * ROW_GROUP)) } else { _mm512_setzero_ps() };
-        let sub_scales = record.add(layout.sub_scales_offset() + block * 2 * ROW_GROUP).cast::<__m128i>();
+        let sub_scales = layout.sub_scales_offset() + block * layout.sub_scale_bytes() * ROW_GROUP;
+        let sub_scales = record.add(sub_scales).cast::<__m128i>();
         match layout.scales {
-            Scales::Block | Scales::BlockMinimum => ([scale; 2], [minimum; 2]),
+            Scales::Block | Scales::BlockMinimum | Scales::Exponent | Scales::Superblock => ([scale; 2], [minimum; 2]),
+            Scales::Sub => {
+                let integers = _mm512_cvtepi8_epi32(_mm_loadu_si128(sub_scales));
+                ([_mm512_mul_ps(scale, _mm512_cvtepi32_ps(integers)); 2], [minimum; 2])
+            }
             Scales::SubMinimum => {
                 let bytes = [_mm_loadu_si128(sub_scales), _mm_loadu_si128(sub_scales.add(1))];
                 let scale = _mm512_mul_ps(scale, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes[0])));
@@ -239,7 +249,22 @@ unsafe fn read_scales<const TENSOR_TYPE: u8>(record: *const u8, block: usize) ->
                     ],
                 )
             }
+            Scales::SubOddPair => {
+                let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(sub_scales));
+                let halves = [_mm512_and_si512(bytes, _mm512_set1_epi32(15)), _mm512_srli_epi32::<4>(bytes)];
+                ([odd_scales(scale, halves[0]), odd_scales(scale, halves[1])], [minimum; 2])
+            }
         }
+    }
+}
+
+/// Sixteen times `scale · (2 half + 1)`.
+#[inline(always)]
+unsafe fn odd_scales(scale: __m512, halves: __m512i) -> __m512 {
+    // SAFETY: no memory is touched.
+    unsafe {
+        let odd = _mm512_or_si512(_mm512_slli_epi32::<1>(halves), _mm512_set1_epi32(1));
+        _mm512_mul_ps(scale, _mm512_cvtepi32_ps(odd))
     }
 }
 
@@ -251,6 +276,19 @@ unsafe fn read_scales<const TENSOR_TYPE: u8>(record: *const u8, block: usize) ->
 unsafe fn read_halves(pointer: *const u8) -> __m512 {
     // SAFETY: the caller's promise.
     unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(pointer.cast())) }
+}
+
+/// Sixteen powers of two, as [`exponent_scale`](crate::quantized::exponent_scale).
+///
+/// # Safety
+/// `pointer` is valid for reads of 16 bytes; AVX-512.
+#[inline(always)]
+unsafe fn read_exponents(pointer: *const u8) -> __m512 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let exponents = _mm_subs_epu8(_mm_loadu_si128(pointer.cast()), _mm_set1_epi8(1));
+        _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_cvtepu8_epi32(exponents)))
+    }
 }
 
 /// The quants of a block, assembled from its planes.
@@ -295,8 +333,8 @@ unsafe fn read_quants<const TENSOR_TYPE: u8>(planes: *const u8) -> [__m512i; 8] 
                 *quant = merge(*quant, move_bits(bytes, idx as u32, shift), mask);
             }
         }
-        if layout.codebook {
-            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(CODEBOOK_UNSIGNED.as_ptr().cast()));
+        if let Some(codebook) = layout.codebook {
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(codebook.as_ptr().cast()));
             for quant in &mut quants {
                 *quant = _mm512_shuffle_epi8(table, *quant);
             }
@@ -304,17 +342,6 @@ unsafe fn read_quants<const TENSOR_TYPE: u8>(planes: *const u8) -> [__m512i; 8] 
         quants
     }
 }
-
-/// The codebook, offset to unsigned values.
-static CODEBOOK_UNSIGNED: [u8; 16] = {
-    let mut values = [0; 16];
-    let mut idx = 0;
-    while idx < 16 {
-        values[idx] = (IQ4_NL_VALUES[idx] as u8) ^ 0x80;
-        idx += 1;
-    }
-    values
-};
 
 /// Moves bit `from` of every byte to bit `to`; bits shifted in from neighbours must be masked off.
 #[inline(always)]
@@ -364,16 +391,13 @@ unsafe fn accumulate<const TENSOR_TYPE: u8, const N_GROUPS: usize>(
         let scale = _mm512_set1_ps((*activation).scale);
         for group in 0..N_GROUPS {
             let (weights, [first, last]) = (&weights[group], integers[group]);
-            sums[group] = match layout.scales {
-                Scales::Block | Scales::BlockMinimum | Scales::SubMinimum => {
-                    let integers = _mm512_cvtepi32_ps(_mm512_add_epi32(first, last));
-                    _mm512_fmadd_ps(integers, _mm512_mul_ps(weights.scales[0], scale), sums[group])
-                }
-                Scales::SubPair | Scales::SubPairMinimum => {
-                    let first = _mm512_mul_ps(_mm512_cvtepi32_ps(first), weights.scales[0]);
-                    let both = _mm512_fmadd_ps(_mm512_cvtepi32_ps(last), weights.scales[1], first);
-                    _mm512_fmadd_ps(both, scale, sums[group])
-                }
+            sums[group] = if layout.has_half_scales() {
+                let first = _mm512_mul_ps(_mm512_cvtepi32_ps(first), weights.scales[0]);
+                let both = _mm512_fmadd_ps(_mm512_cvtepi32_ps(last), weights.scales[1], first);
+                _mm512_fmadd_ps(both, scale, sums[group])
+            } else {
+                let integers = _mm512_cvtepi32_ps(_mm512_add_epi32(first, last));
+                _mm512_fmadd_ps(integers, _mm512_mul_ps(weights.scales[0], scale), sums[group])
             };
             sums[group] = add_minimums::<TENSOR_TYPE>(sums[group], weights, activation);
         }
@@ -390,11 +414,7 @@ unsafe fn start_of_sums<const TENSOR_TYPE: u8>(activation: *const ActivationBloc
     let layout = const { layout::<TENSOR_TYPE>() };
     // SAFETY: the caller's promise.
     unsafe {
-        let shift = match layout.offset_shift {
-            Some(shift) => shift,
-            None if layout.codebook => 7,
-            None => return [_mm512_setzero_si512(); 2],
-        };
+        let Some(shift) = layout.offset_shift else { return [_mm512_setzero_si512(); 2] };
         let count = _mm_cvtsi32_si128(shift as i32);
         let [first, last] = (*activation).negative_sums;
         [_mm512_sll_epi32(_mm512_set1_epi32(first), count), _mm512_sll_epi32(_mm512_set1_epi32(last), count)]
@@ -413,7 +433,6 @@ unsafe fn add_minimums<const TENSOR_TYPE: u8>(
     // SAFETY: the caller's promise.
     unsafe {
         match layout.scales {
-            Scales::Block | Scales::SubPair => sums,
             Scales::BlockMinimum | Scales::SubMinimum => {
                 _mm512_fmadd_ps(weights.minimums[0], _mm512_set1_ps((*activation).scaled_sum), sums)
             }
@@ -423,6 +442,7 @@ unsafe fn add_minimums<const TENSOR_TYPE: u8>(
                 let sums = _mm512_fmadd_ps(weights.minimums[0], _mm512_set1_ps(first as f32 * scale), sums);
                 _mm512_fmadd_ps(weights.minimums[1], _mm512_set1_ps(last as f32 * scale), sums)
             }
+            _ => sums,
         }
     }
 }
