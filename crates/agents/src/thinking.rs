@@ -1,9 +1,13 @@
 //! Separates reasoning from the answer: finds text between think tags while it streams.
 //!
 //! Tags may arrive in any number of pieces. Text is passed on as soon as it can no longer be the beginning of a tag, so
-//! at most one incomplete tag is held back.
+//! at most one incomplete tag is held back. Some models write their turn as several messages: there the header of a
+//! message says what it is, and is held back as a whole.
 
-use hone_protocol::ReasoningTags;
+use hone_protocol::{MessageMarks, ReasoningTags};
+
+/// The longest header, in bytes. What is longer is text.
+const LONGEST_HEADER: usize = 256;
 
 /// A piece of a model's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,12 +18,24 @@ pub(crate) enum Piece {
     Text(String),
 }
 
+/// The part of a turn that is being written.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// The answer.
+    Answer,
+    /// A message to the reader, or a call.
+    Message(MessageMarks),
+    /// Reasoning.
+    Reasoning(ReasoningTags),
+    /// The header of a message. It was begun by this mark, or by the end of another message.
+    Header(ReasoningTags, &'static str),
+}
+
 /// Separates reasoning from the answer in one stream of text.
 #[derive(Debug)]
 pub(crate) struct Splitter {
-    /// The open tags, if any.
-    inside: Option<ReasoningTags>,
-    /// Text that may be the beginning of a tag.
+    part: Part,
+    /// Text that may be the beginning of a tag, or the header.
     held: String,
     /// Whether the open part has contained only white space, which is dropped next to tags.
     at_start: bool,
@@ -28,12 +44,12 @@ pub(crate) struct Splitter {
 impl Splitter {
     /// A splitter for an answer that begins inside of these tags, if any.
     pub(crate) fn new(inside: Option<ReasoningTags>) -> Splitter {
-        Splitter { inside, held: String::new(), at_start: true }
+        Splitter { part: inside.map_or(Part::Answer, Part::Reasoning), held: String::new(), at_start: true }
     }
 
-    /// Whether what comes next is reasoning, as far as it is known.
+    /// Whether what comes next is not the answer, as far as it is known.
     pub(crate) fn is_inside(&self) -> bool {
-        self.inside.is_some()
+        matches!(self.part, Part::Reasoning(_) | Part::Header(..))
     }
 
     /// Adds text, and returns the pieces that have become certain.
@@ -43,36 +59,91 @@ impl Splitter {
         while let Some((start, length, leads_to)) = self.next_tag() {
             let before = self.held[..start].to_owned();
             self.held.drain(..start + length);
-            self.emit(&before, &mut pieces);
-            self.inside = leads_to;
-            self.at_start = true;
+            match self.part {
+                Part::Header(tags, begun_by) => self.end_header(tags, begun_by, &before, &mut pieces),
+                _ => {
+                    self.emit(&before, &mut pieces);
+                    self.enter(leads_to);
+                }
+            }
         }
-        let certain = self.held.len() - self.longest_beginning();
-        let text: String = self.held.drain(..certain).collect();
-        self.emit(&text, &mut pieces);
+        self.release(&mut pieces);
         pieces
     }
 
     /// Returns what was held back until the end.
     pub(crate) fn finish(&mut self) -> Vec<Piece> {
         let mut pieces = Vec::new();
+        match self.part {
+            // The turn was cut off between two messages.
+            Part::Header(_, "") => self.held.clear(),
+            Part::Header(_, begun_by) => self.give_up_header(begun_by),
+            _ => {}
+        }
         let held = std::mem::take(&mut self.held);
         self.emit(&held, &mut pieces);
         pieces
     }
 
-    /// The position of the next tag, its length, and the tag that is open after it.
-    fn next_tag(&self) -> Option<(usize, usize, Option<ReasoningTags>)> {
+    /// Passes on what cannot be the beginning of a tag.
+    fn release(&mut self, pieces: &mut Vec<Piece>) {
+        match self.part {
+            Part::Header(..) if self.held.len() <= LONGEST_HEADER => return,
+            Part::Header(_, begun_by) => self.give_up_header(begun_by),
+            _ => {}
+        }
+        let certain = self.held.len() - self.longest_beginning();
+        let text: String = self.held.drain(..certain).collect();
+        self.emit(&text, pieces);
+    }
+
+    fn enter(&mut self, part: Part) {
+        self.part = part;
+        self.at_start = true;
+    }
+
+    /// What looked like a header is text.
+    fn give_up_header(&mut self, begun_by: &str) {
+        self.held.insert_str(0, begun_by);
+        self.part = Part::Answer;
+    }
+
+    /// Begins the message that a header announces. That of a call is passed on whole, since it names the tool.
+    fn end_header(&mut self, tags: ReasoningTags, begun_by: &str, header: &str, pieces: &mut Vec<Piece>) {
+        let Some(marks) = tags.messages else { return };
+        if header.contains(marks.recipient) {
+            let header = format!("{begun_by}{header}");
+            let header = header.trim_start();
+            let header = header.strip_prefix(marks.start).unwrap_or(header);
+            self.enter(Part::Message(marks));
+            self.emit(&[marks.start, header, marks.text].concat(), pieces);
+        } else if header.contains(marks.reasoning) {
+            self.enter(Part::Reasoning(tags));
+        } else {
+            self.enter(Part::Message(marks));
+        }
+    }
+
+    /// The position of the next tag, its length, and the part that follows it.
+    fn next_tag(&self) -> Option<(usize, usize, Part)> {
         let found = self.awaited().filter_map(|(tag, leads_to)| Some((self.held.find(tag)?, tag.len(), leads_to)));
         found.min_by_key(|(start, ..)| *start)
     }
 
-    /// The tags that are recognized now, and which tag is open after each.
-    fn awaited(&self) -> impl Iterator<Item = (&'static str, Option<ReasoningTags>)> {
-        let is_outside = self.inside.is_none();
-        let closing = self.inside.map(|tags| (tags.close, None));
-        let opening = ReasoningTags::ALL.into_iter().map(|tags| (tags.open, Some(tags)));
-        closing.into_iter().chain(opening.filter(move |_| is_outside))
+    /// The tags that are recognized now, and the part that follows each.
+    fn awaited(&self) -> impl Iterator<Item = (&'static str, Part)> {
+        let of = |tags: ReasoningTags| match (tags.messages, self.part) {
+            (Some(marks), Part::Header(..)) => [Some((marks.text, Part::Answer)), None, None],
+            (_, Part::Header(..)) => [None; 3],
+            (None, Part::Answer) => [Some((tags.open, Part::Reasoning(tags))), None, None],
+            (None, Part::Reasoning(open)) if open == tags => [Some((tags.close, Part::Answer)), None, None],
+            (Some(marks), Part::Answer) => messages(tags, marks, false),
+            (Some(marks), Part::Message(_)) => messages(tags, marks, true),
+            (Some(marks), Part::Reasoning(open)) if open == tags => messages(tags, marks, true),
+            (_, Part::Reasoning(_) | Part::Message(_)) => [None; 3],
+        };
+        let part = ReasoningTags::ALL.map(of);
+        part.into_iter().flatten().flatten()
     }
 
     /// Length in bytes of the end of the held text that may be the beginning of a tag.
@@ -89,8 +160,14 @@ impl Splitter {
         }
         self.at_start = false;
         let text = text.to_owned();
-        pieces.push(if self.inside.is_some() { Piece::Thinking(text) } else { Piece::Text(text) });
+        pieces.push(if matches!(self.part, Part::Reasoning(_)) { Piece::Thinking(text) } else { Piece::Text(text) });
     }
+}
+
+/// The tags that begin a header. The end of a message does only where one has begun.
+fn messages(tags: ReasoningTags, marks: MessageMarks, has_begun: bool) -> [Option<(&'static str, Part)>; 3] {
+    let by = |mark| Some((mark, Part::Header(tags, mark)));
+    [by(marks.start), by(marks.channel), Some((marks.end, Part::Header(tags, ""))).filter(|_| has_begun)]
 }
 
 /// Length in bytes of the longest proper prefix of `mark` that `text` ends with.
@@ -160,6 +237,47 @@ mod tests {
         check("[THINK]why [not]?[/THINK]because [x]", "{why [not]?}because [x]");
         check("<think>unfinished</thin", "{unfinished</thin");
         check("é<think>ü</think>ö", "é{ü}ö");
+    }
+
+    #[test]
+    fn channels_of_gemma_4_are_told_apart() {
+        check("<|channel>thought\nwhy?\n<channel|>because", "{why?\n}because");
+        check("<|channel>thought\n<channel|>because", "because");
+        check_inside(Some(ReasoningTags::ALL[3]), "why?\n<channel|>because", "{why?\n}because");
+    }
+
+    #[test]
+    fn messages_of_gpt_oss_are_told_apart() {
+        const ANALYSIS: &str = "<|channel|>analysis<|message|>";
+        const FINAL: &str = "<|start|>assistant<|channel|>final<|message|>";
+        check(&format!("{ANALYSIS}why?<|end|>{FINAL}because"), "{why?}because");
+        check(&format!("{ANALYSIS}why?<|end|>{FINAL}because<|end|>"), "{why?}because");
+        check(&format!("{ANALYSIS}why?<|end|>"), "{why?");
+        check(&format!("{ANALYSIS}why?<|end|><|start|>assist"), "{why?");
+        check(&format!("{ANALYSIS}one<|end|><|start|>assistant{ANALYSIS}two<|end|>{FINAL}three"), "{onetwo}three");
+        check(&format!("{ANALYSIS}no end{FINAL}because"), "{no end}because");
+        check("<|channel|>final<|message|>because 1 <|x|> 2", "because 1 <|x|> 2");
+        check("<|channel|>commentary<|message|>wait<|end|>", "wait");
+        check_inside(Some(ReasoningTags::ALL[4]), &format!("why?<|end|>{FINAL}because"), "{why?}because");
+    }
+
+    #[test]
+    fn a_call_of_gpt_oss_keeps_its_header() {
+        let call = "<|start|><|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}";
+        let thought = "<|channel|>analysis<|message|>why?<|end|>";
+        check(&call.replace("<|start|>", ""), call);
+        check(&format!("{thought}{call}"), &format!("{{why?}}{call}"));
+        let other = "<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{}";
+        check(&format!("{thought}{other}"), &format!("{{why?}}{other}"));
+        check(&format!("{thought}{call}<|end|>{other}"), &format!("{{why?}}{call}{other}"));
+    }
+
+    #[test]
+    fn what_only_looks_like_a_header_is_text() {
+        check("write <|start|> first", "write <|start|> first");
+        let long = format!("<|channel|>{}", "x".repeat(LONGEST_HEADER + 10));
+        check(&long, &long);
+        check("a lone <|end|> ends nothing", "a lone <|end|> ends nothing");
     }
 
     #[test]

@@ -1,19 +1,18 @@
 //! Finds tool calls in a model's output while it streams.
 //!
-//! Models write calls in the forms that they were trained on: `<tool_call>{…}</tool_call>` (Hermes, Qwen), or a bare
-//! JSON object or array as the whole answer (Llama 3, and Mistral, sometimes after `[TOOL_CALLS]`). Text that may be a
-//! call is held back until it is certain; everything else is passed on at once. A call whose arguments do not fit the
-//! tool's schema is text, too.
+//! Models write calls in the forms that they were trained on: between marks, as `<tool_call>{…}</tool_call>` (the
+//! [formats](CallFormat), and what they have [between them](bodies)), or a bare JSON object or array as the whole answer
+//! (Llama 3). Text that may be a call is held back until it is certain; everything else is passed on at once. A call
+//! whose arguments do not fit the tool's schema is text, too.
 
-use hone_protocol::{Tool, ToolCall};
+mod bodies;
+mod literals;
+
+use hone_protocol::{CallFormat, Tool, ToolCall};
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 
 use crate::thinking::overlap;
-
-const OPEN: &str = "<tool_call>";
-const CLOSE: &str = "</tool_call>";
-const MISTRAL: &str = "[TOOL_CALLS]";
 
 /// The keys that a bare call may begin with.
 const FIRST_KEYS: [&str; 6] = ["name", "arguments", "parameters", "type", "function", "id"];
@@ -36,8 +35,8 @@ enum Form {
     Undecided,
     /// Text that may still contain a tagged call.
     Text,
-    /// The held text begins with the tag.
-    Tagged,
+    /// The held text begins with the mark of a format.
+    Tagged(CallFormat),
     /// The held text may be bare JSON.
     Bare,
     /// There is no call.
@@ -48,6 +47,8 @@ enum Form {
 #[derive(Debug)]
 struct KnownTool {
     name: String,
+    /// The types of its parameters, as its schema has them.
+    parameters: Value,
     /// Its schema; `None` if anything fits, or the schema is not valid.
     arguments: Option<Validator>,
 }
@@ -59,7 +60,19 @@ impl KnownTool {
         let arguments = options.build(&tool.parameters);
         let arguments =
             arguments.inspect_err(|error| tracing::debug!(tool = tool.name, "its schema is not valid: {error}"));
-        KnownTool { name: tool.name.clone(), arguments: arguments.ok() }
+        KnownTool { arguments: arguments.ok(), ..KnownTool::unchecked(tool) }
+    }
+
+    fn unchecked(tool: &Tool) -> KnownTool {
+        KnownTool { name: tool.name.clone(), parameters: tool.parameters["properties"].clone(), arguments: None }
+    }
+
+    /// Whether a parameter may be a text, so that its value is one, whatever it looks like.
+    fn takes_text(&self, parameter: &str) -> bool {
+        match &self.parameters[parameter]["type"] {
+            Value::Array(kinds) => kinds.iter().any(|kind| kind == "string"),
+            kind => kind == "string",
+        }
     }
 
     fn fits(&self, call: &ToolCall) -> bool {
@@ -70,8 +83,7 @@ impl KnownTool {
 impl CallScanner {
     /// A scanner for calls of the client's tools, and of `own`, which tells the model itself what is wrong with a call.
     pub(crate) fn new(tools: &[Tool], own: Option<&Tool>) -> Self {
-        let own = own.map(|tool| KnownTool { name: tool.name.clone(), arguments: None });
-        let known = tools.iter().map(KnownTool::checked).chain(own).collect();
+        let known = tools.iter().map(KnownTool::checked).chain(own.map(KnownTool::unchecked)).collect();
         CallScanner { known, form: Form::Undecided, held: String::new() }
     }
 
@@ -104,7 +116,7 @@ impl CallScanner {
 
     fn calls(&self) -> Vec<ToolCall> {
         let calls = match self.form {
-            Form::Tagged => tagged_calls(&self.held),
+            Form::Tagged(format) => self.tagged_calls(format),
             Form::Bare => self.bare_calls(),
             Form::Undecided | Form::Text | Form::Refused => Vec::new(),
         };
@@ -112,10 +124,20 @@ impl CallScanner {
         if calls.iter().all(fits) { calls } else { Vec::new() }
     }
 
+    fn tagged_calls(&self, format: CallFormat) -> Vec<ToolCall> {
+        let parts = self.held.split(format.open).skip(1);
+        // The end of the turn can replace the closing mark of the last call.
+        let bodies = parts.map(|part| match format.close {
+            "" => part,
+            close => part.split_once(close).map_or(part, |(body, _)| body),
+        });
+        bodies.flat_map(|body| bodies::calls_in(body, format.body, &self.known)).collect()
+    }
+
     /// The calls at the beginning of the text, if all of them name a known tool: JSON that the user asked for is not a
     /// call.
     fn bare_calls(&self) -> Vec<ToolCall> {
-        let mut values = serde_json::Deserializer::from_str(bare(&self.held)).into_iter::<Value>();
+        let mut values = serde_json::Deserializer::from_str(&self.held).into_iter::<Value>();
         let calls = values.next().and_then(Result::ok).map(calls_of).unwrap_or_default();
         if calls.iter().all(|call| self.tool(&call.name).is_some()) { calls } else { Vec::new() }
     }
@@ -127,12 +149,13 @@ impl CallScanner {
     /// Whether other text follows the possible calls.
     fn is_followed(&self) -> bool {
         match self.form {
-            Form::Tagged => self.held.rsplit_once(CLOSE).is_some_and(|(_, rest)| {
+            Form::Tagged(CallFormat { close: "", .. }) => false,
+            Form::Tagged(CallFormat { open, close, .. }) => self.held.rsplit_once(close).is_some_and(|(_, rest)| {
                 let rest = rest.trim_start();
-                !OPEN.starts_with(rest) && !rest.starts_with(OPEN)
+                !open.starts_with(rest) && !rest.starts_with(open)
             }),
             Form::Bare => {
-                let json = bare(&self.held);
+                let json = self.held.as_str();
                 let mut values = serde_json::Deserializer::from_str(json).into_iter::<Value>();
                 matches!(values.next(), Some(Ok(_))) && !json[values.byte_offset()..].trim().is_empty()
             }
@@ -152,12 +175,16 @@ impl CallScanner {
     }
 
     fn release_text(&mut self) -> String {
-        let certain = match self.held.find(OPEN) {
-            Some(start) => {
-                self.form = Form::Tagged;
+        let found = CallFormat::ALL.into_iter().filter_map(|format| Some((self.held.find(format.open)?, format)));
+        let certain = match found.min_by_key(|(start, _)| *start) {
+            Some((start, format)) => {
+                self.form = Form::Tagged(format);
                 start
             }
-            None => self.held.len() - overlap(&self.held, OPEN),
+            None => {
+                let beginnings = CallFormat::ALL.iter().map(|format| overlap(&self.held, format.open));
+                self.held.len() - beginnings.max().unwrap_or(0)
+            }
         };
         self.held.drain(..certain).collect()
     }
@@ -165,10 +192,6 @@ impl CallScanner {
 
 /// Whether a text may be, or may become, a bare call.
 fn may_be_bare(text: &str) -> bool {
-    if MISTRAL.starts_with(text) {
-        return true;
-    }
-    let text = bare(text);
     let text = text.strip_prefix('[').unwrap_or(text).trim_start();
     let Some(object) = text.strip_prefix('{') else { return text.is_empty() };
     let object = object.trim_start();
@@ -177,18 +200,6 @@ fn may_be_bare(text: &str) -> bool {
         Some((key, _)) => key == *known,
         None => known.starts_with(key),
     })
-}
-
-fn bare(text: &str) -> &str {
-    let text = text.trim_start();
-    text.strip_prefix(MISTRAL).unwrap_or(text).trim_start()
-}
-
-fn tagged_calls(text: &str) -> Vec<ToolCall> {
-    let parts = text.split(OPEN).skip(1);
-    // The end of the turn can replace the closing tag of the last call.
-    let bodies = parts.map(|part| part.split_once(CLOSE).map_or(part, |(body, _)| body));
-    bodies.filter_map(|body| serde_json::from_str(body).ok()).flat_map(calls_of).collect()
 }
 
 /// The calls in a JSON value; empty if any part of it is something else.
@@ -279,6 +290,92 @@ mod tests {
             r#"{"type": "function", "function": {"name": "search_memory", "arguments": {"query": "cats"}}}"#,
             "",
             &[("search_memory", "cats")],
+        );
+    }
+
+    /// Checks the calls in an answer: their names and arguments.
+    #[track_caller]
+    fn check_calls(answer: &str, shown: &str, expected: &[(&str, Value)]) {
+        let parameters = json!({"type": "object", "properties": {"q": {"type": "string"}, "n": {"type": "integer"}}});
+        let tool = Tool { name: "f".to_owned(), description: String::new(), parameters };
+        let mut scanner = CallScanner::new(&[tool], None);
+        let mut seen = String::new();
+        for character in answer.chars() {
+            seen += &scanner.push(&character.to_string());
+        }
+        let (calls, rest) = scanner.finish();
+        let calls: Vec<(&str, Value)> = calls.iter().map(|call| (call.name.as_str(), call.arguments.clone())).collect();
+        assert_eq!((seen + &rest).as_str(), shown, "{answer:?}");
+        assert_eq!(calls, expected, "{answer:?}");
+    }
+
+    #[test]
+    fn calls_of_qwen_35_are_found() {
+        check_calls(
+            "Wait.\n<tool_call>\n<function=f>\n<parameter=q>\n12\n</parameter>\n<parameter=n>\n3\n</parameter>\n\
+             <parameter=list>\n[1, {\"a\": null}]\n</parameter>\n</function>\n</tool_call>",
+            "Wait.\n",
+            &[("f", json!({"q": "12", "n": 3, "list": [1, {"a": null}]}))],
+        );
+        let several = "<tool_call>\n<function=f>\n<parameter=q>\ntwo\nlines\n</parameter>\n</function>\n</tool_call>\n\
+                       <tool_call>\n<function=g>\n</function>\n</tool_call>";
+        check_calls(several, "", &[("f", json!({"q": "two\nlines"})), ("g", json!({}))]);
+    }
+
+    #[test]
+    fn calls_of_mistral_are_found() {
+        check_calls(r#"[TOOL_CALLS]f[ARGS]{"q": "x"}"#, "", &[("f", json!({"q": "x"}))]);
+        check_calls(r#"[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{"n": 1}"#, "", &[("f", json!({"n": 1}))]);
+        check_calls(
+            r#"Yes.[TOOL_CALLS]f[ARGS]{"q": "[x]"}[TOOL_CALLS]g[ARGS]{}"#,
+            "Yes.",
+            &[("f", json!({"q": "[x]"})), ("g", json!({}))],
+        );
+        check_calls("[TOOL_CALLS]f[ARGS]no json", "[TOOL_CALLS]f[ARGS]no json", &[]);
+    }
+
+    #[test]
+    fn calls_as_python_writes_them_are_found() {
+        check_calls(
+            r#"<|tool_call_start|>[f(q='it\'s', n=2), g(a=[1.5, -2], b={"k": True}, c=None)]<|tool_call_end|>"#,
+            "",
+            &[("f", json!({"q": "it's", "n": 2})), ("g", json!({"a": [1.5, -2], "b": {"k": true}, "c": null}))],
+        );
+        check_calls(
+            "<function_calls>\nf(q=\"a, b\")\ng()\n</function_calls>",
+            "",
+            &[("f", json!({"q": "a, b"})), ("g", json!({}))],
+        );
+        for broken in ["[f(q=", "[f(q='x]", "f q", "[f(q=x)]"] {
+            let answer = format!("<|tool_call_start|>{broken}<|tool_call_end|>");
+            check_calls(&answer, &answer, &[]);
+        }
+        let deep = format!("<|tool_call_start|>[f(q={}", "[".repeat(10_000));
+        check_calls(&deep, &deep, &[]);
+    }
+
+    #[test]
+    fn calls_of_gemma_4_are_found() {
+        check_calls(
+            r#"<|tool_call>call:f{q:<|"|>a "b", {c}<|"|>,n:3}<tool_call|><|tool_call>call:g{x:{y:[true,null]}}<tool_call|>"#,
+            "",
+            &[("f", json!({"q": "a \"b\", {c}", "n": 3})), ("g", json!({"x": {"y": [true, null]}}))],
+        );
+        check_calls("<|tool_call>call:g{}<tool_call|>", "", &[("g", json!({}))]);
+    }
+
+    #[test]
+    fn calls_of_granite_3_and_gpt_oss_are_found() {
+        check_calls(r#"<|tool_call|>[{"name": "f", "arguments": {"q": "x"}}]"#, "", &[("f", json!({"q": "x"}))]);
+        check_calls(
+            r#"<|start|><|channel|>commentary to=functions.f <|constrain|>json<|message|>{"q": "x"}"#,
+            "",
+            &[("f", json!({"q": "x"}))],
+        );
+        check_calls(
+            r#"Wait.<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{"n": 1}<|start|>assistant to=g<|channel|>commentary<|message|>{}"#,
+            "Wait.",
+            &[("f", json!({"n": 1})), ("g", json!({}))],
         );
     }
 

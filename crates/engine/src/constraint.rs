@@ -414,11 +414,13 @@ fn token_trie(tokenizer: &Tokenizer) -> Result<TokTrie, ConstraintError> {
 }
 
 /// The bytes of a token as the trie expects them: names of special tokens are marked, so that no text matches them.
+/// Those of reasoning's tags are not, since reasoning is ended by them.
 fn trie_word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
     let bytes = tokenizer.token_bytes(id);
     match bytes.len() {
         MAX_TOKEN_BYTES.. => Vec::new(),
-        _ if tokenizer.is_control(id) || tokenizer.is_end_of_generation(id) => special_word(bytes),
+        _ if tokenizer.is_end_of_generation(id) => special_word(bytes),
+        _ if tokenizer.is_control(id) && !tokenizer.is_reasoning_tag(id) => special_word(bytes),
         _ => bytes.to_vec(),
     }
 }

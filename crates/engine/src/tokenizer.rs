@@ -1,7 +1,7 @@
 //! Converts text to token ids and back, using the vocabulary in a model's own metadata.
 //!
-//! There are two kinds of vocabulary: byte-level BPE (`gpt2`: Llama 3, Qwen, SmolLM) and SentencePiece BPE (`llama`:
-//! Llama 2, Mistral, Phi-3, Gemma). Everything follows llama.cpp, so that a file tokenizes the same in both: special
+//! There are two kinds of vocabulary: BPE with a list of merges (`gpt2`: Llama 3, Qwen, SmolLM, gpt-oss; `gemma4`) and
+//! SentencePiece BPE (`llama`: Llama 2, Mistral, Phi-3, Gemma 3). Everything follows llama.cpp, so that a file tokenizes the same in both: special
 //! tokens are cut out of the text first, and each stretch of text between them is tokenized on its own.
 //!
 //! The metadata is not trusted: lists whose lengths disagree, ids outside the vocabulary and merges of tokens that do
@@ -18,11 +18,12 @@ mod vocabulary;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use hone_protocol::ReasoningTags;
+use hone_protocol::{CallFormat, ReasoningTags};
 use thiserror::Error;
 
 use crate::gguf::{Gguf, GgufError};
 use byte_level::ByteLevel;
+use pre_tokenizer::PreTokenizer;
 use sentence_piece::SentencePiece;
 use special::{Fragment, SpecialIds, SpecialTexts};
 use vocabulary::{Entries, TokenKind, Vocabulary};
@@ -96,6 +97,24 @@ enum Algorithm {
     SentencePiece(SentencePiece),
 }
 
+impl Algorithm {
+    /// How the vocabulary spells `text`.
+    fn stored_form(&self, text: &str) -> String {
+        match self {
+            Algorithm::ByteLevel(byte_level) => byte_level.stored_form(text),
+            Algorithm::SentencePiece(_) => sentence_piece::stored_form(text),
+        }
+    }
+
+    /// The bytes of an ordinary token.
+    fn bytes_of(&self, stored: &str) -> Vec<u8> {
+        match self {
+            Algorithm::ByteLevel(byte_level) => byte_level.bytes_of(stored),
+            Algorithm::SentencePiece(_) => sentence_piece::bytes_of(stored),
+        }
+    }
+}
+
 impl Tokenizer {
     /// Builds the tokenizer that the file's metadata describes. The file needs no tensors.
     ///
@@ -106,12 +125,13 @@ impl Tokenizer {
         let model = gguf.string(KEY)?.ok_or(TokenizerError::Missing { key: KEY })?;
         let build = match model {
             "gpt2" => Self::byte_level,
+            "gemma4" => Self::gemma4,
             "llama" => Self::sentence_piece,
             other => {
                 return Err(TokenizerError::Unsupported {
                     key: KEY,
                     found: other.to_owned(),
-                    supported: "gpt2 (byte-level BPE) and llama (SentencePiece BPE)".to_owned(),
+                    supported: "gpt2 (byte-level BPE), gemma4 and llama (SentencePiece BPE)".to_owned(),
                 });
             }
         };
@@ -119,29 +139,39 @@ impl Tokenizer {
     }
 
     fn byte_level(gguf: &Gguf) -> Result<Self, TokenizerError> {
+        Self::merged(gguf, PreTokenizer::from_gguf(gguf)?)
+    }
+
+    fn gemma4(gguf: &Gguf) -> Result<Self, TokenizerError> {
+        let mut tokenizer = Self::merged(gguf, PreTokenizer::named("gemma4")?)?;
+        // Some of its files say that texts begin without BOS, and the model writes nonsense after such a text.
+        tokenizer.special_ids.adds_bos = true;
+        Ok(tokenizer)
+    }
+
+    fn merged(gguf: &Gguf, pre_tokenizer: PreTokenizer) -> Result<Self, TokenizerError> {
         let entries = Entries::read(gguf)?;
-        let (byte_level, adds_bos) = ByteLevel::from_gguf(gguf, &entries)?;
-        let defaults = SpecialIds { adds_bos, ..SpecialIds::default() };
-        Self::complete(gguf, Algorithm::ByteLevel(byte_level), entries, byte_level::bytes_of, defaults)
+        let defaults = SpecialIds { adds_bos: pre_tokenizer.adds_bos(), ..SpecialIds::default() };
+        let algorithm = Algorithm::ByteLevel(ByteLevel::new(gguf, &entries, pre_tokenizer)?);
+        Self::complete(gguf, algorithm, entries, defaults)
     }
 
     fn sentence_piece(gguf: &Gguf) -> Result<Self, TokenizerError> {
         let entries = Entries::read(gguf)?;
         let sentence_piece = SentencePiece::from_gguf(gguf, &entries)?;
         let defaults = SpecialIds { bos: Some(1), eos: Some(2), adds_bos: true, ..SpecialIds::default() };
-        Self::complete(gguf, Algorithm::SentencePiece(sentence_piece), entries, sentence_piece::bytes_of, defaults)
+        Self::complete(gguf, Algorithm::SentencePiece(sentence_piece), entries, defaults)
     }
 
     fn complete(
         gguf: &Gguf,
         algorithm: Algorithm,
         entries: Entries,
-        bytes_of: impl Fn(&str) -> Vec<u8>,
         defaults: SpecialIds,
     ) -> Result<Self, TokenizerError> {
         let special_ids = SpecialIds::from_gguf(gguf, &entries, defaults)?;
         let special_texts = SpecialTexts::new(gguf, &entries)?;
-        let vocabulary = Vocabulary::new(entries, bytes_of)?;
+        let vocabulary = Vocabulary::new(entries, |stored| algorithm.bytes_of(stored))?;
         Ok(Tokenizer { algorithm, vocabulary, special_texts, special_ids })
     }
 
@@ -214,17 +244,19 @@ impl Tokenizer {
         self.vocabulary.bytes(id)
     }
 
-    /// Whether a token is a tag that begins or ends reasoning.
+    /// Whether a token belongs to a tag that begins or ends reasoning.
     pub fn is_reasoning_tag(&self, id: u32) -> bool {
         std::str::from_utf8(self.token_bytes(id)).is_ok_and(ReasoningTags::has)
     }
 
+    /// Whether a token marks a tool call, or what belongs to it.
+    pub fn is_call_mark(&self, id: u32) -> bool {
+        std::str::from_utf8(self.token_bytes(id)).is_ok_and(CallFormat::has)
+    }
+
     /// The token that stands for exactly `text`: `" yes"`, `"\n"`, or the name of a control token.
     pub fn token_with_text(&self, text: &str) -> Option<u32> {
-        let stored = match &self.algorithm {
-            Algorithm::ByteLevel(_) => byte_level::stored_form(text),
-            Algorithm::SentencePiece(_) => sentence_piece::stored_form(text),
-        };
+        let stored = self.algorithm.stored_form(text);
         let byte_form = match text.as_bytes() {
             [byte] => vocabulary::byte_token_text(*byte),
             _ => String::new(),

@@ -147,3 +147,24 @@ fn a_template_is_told_what_was_asked_for() {
     assert_eq!(render(on(None)), "True|True|");
     assert_eq!(render(ThinkingOptions { effort: Some(Effort::High), ..on(None) }), "True|True|high");
 }
+
+/// gpt-oss writes reasoning and answer as messages of one turn.
+#[test]
+fn an_answer_that_is_a_message_of_its_own_is_begun_with_its_header() {
+    let harmony = "{% for turn in messages %}{{ '<|im_start|>' + turn.role + '\n' + turn.content + '<|im_end|>\n' }}\
+                   {% endfor %}<|start|>assistant{# <|channel|>analysis<|message|> #}";
+    let reasoner = Reasoner::new(harmony);
+    let told = reasoner.ask(on(Some(5)), Some(city()));
+    assert_eq!(told.reasoning.map(|tags| tags.close), Some("<|end|>"));
+    let header = "<|end|><|start|>assistant<|channel|>final<|message|>";
+    let (reasoning, answer) = told.text.split_once(header).unwrap_or_else(|| panic!("{:?}", told.text));
+    assert!(!reasoning.is_empty() && serde_json::from_str::<serde_json::Value>(answer).is_ok(), "{:?}", told.text);
+    let told = reasoner.ask(on(Some(5)), None);
+    assert!(told.text.contains("<|end|>") && !told.text.contains(header), "a call may follow: {:?}", told.text);
+    let off = ThinkingOptions { is_on: Some(false), ..ThinkingOptions::default() };
+    for thinking in [off, ThinkingOptions::default()] {
+        let told = reasoner.ask(thinking, Some(city()));
+        assert_eq!(told.reasoning, None);
+        assert!(serde_json::from_str::<serde_json::Value>(&told.text).is_ok(), "{:?}", told.text);
+    }
+}

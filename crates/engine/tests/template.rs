@@ -12,7 +12,7 @@ use hone_engine::gguf::Gguf;
 use hone_engine::template::{Chat, ChatTemplate, TemplateError, TemplateHost};
 use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
 use hone_protocol::{Message, Role, Tool, ToolCall};
-use metadata::Metadata;
+use metadata::{Metadata, vocabulary};
 use serde_json::json;
 
 const SPECIAL: EncodeOptions = EncodeOptions { parse_special: true, add_special: false };
@@ -27,25 +27,6 @@ fn user(text: &str) -> Message {
 
 fn assistant(text: &str) -> Message {
     Message::new(Role::Assistant, text)
-}
-
-/// A SentencePiece vocabulary of single bytes, the space, and these control tokens. It begins texts with `<s>`.
-fn vocabulary(control: &[&str]) -> Metadata {
-    let bytes: Vec<String> = (0..=255u8).map(|byte| format!("<0x{byte:02X}>")).collect();
-    let mut tokens = vec!["<unk>", "<s>", "</s>"];
-    tokens.extend(bytes.iter().map(String::as_str));
-    tokens.push("▁");
-    tokens.extend(control);
-    let mut types = vec![2, 3, 3];
-    types.extend([6; 256]);
-    types.push(1);
-    types.extend(control.iter().map(|_| 3));
-    Metadata::default()
-        .string("tokenizer.ggml.model", "llama")
-        .strings("tokenizer.ggml.tokens", &tokens)
-        .floats("tokenizer.ggml.scores", &vec![0.0; tokens.len()])
-        .integers("tokenizer.ggml.token_type", &types)
-        .boolean("tokenizer.ggml.add_space_prefix", false)
 }
 
 /// The template of a file that is trusted.

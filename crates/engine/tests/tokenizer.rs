@@ -12,6 +12,7 @@ mod support;
 
 use std::collections::HashMap;
 
+use hone_engine::gguf::Gguf;
 use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
 use metadata::Metadata;
 use random::Random;
@@ -60,19 +61,87 @@ fn odd_texts() -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).chain(long).collect()
 }
 
-#[test]
-fn llama_vocabulary_gives_the_ids_of_llama_cpp() {
-    let tokenizer = llama();
+/// The vocabularies that llama.cpp tests itself with.
+const VOCABULARIES: [&str; 14] = [
+    "command-r",
+    "deepseek-coder",
+    "deepseek-llm",
+    "falcon",
+    "gemma-4",
+    "gpt-2",
+    "llama-bpe",
+    "llama-spm",
+    "mpt",
+    "phi-3",
+    "qwen2",
+    "qwen35",
+    "refact",
+    "starcoder",
+];
+
+/// The texts that llama.cpp tests a vocabulary with, and their ids.
+fn recorded(name: &str) -> Vec<(String, Vec<u32>)> {
+    let read = |ending: &str| {
+        let path = support::test_model(&format!("vocab-{name}.{ending}"));
+        std::fs::read_to_string(path).unwrap()
+    };
     let separator = "\n__ggml_vocab_test__\n";
-    let inputs: Vec<&str> =
-        include_str!("data/vocab-llama-spm.inp").strip_suffix(separator).unwrap().split(separator).collect();
-    let outputs: Vec<&str> = include_str!("data/vocab-llama-spm.out").lines().collect();
-    assert_eq!(inputs.len(), outputs.len());
-    assert_eq!(inputs.len(), 46);
-    for (input, output) in inputs.iter().zip(outputs) {
-        let expected: Vec<u32> = output.split_whitespace().map(|id| id.parse().unwrap()).collect();
-        assert_eq!(tokenizer.encode(input, PLAIN).unwrap(), expected, "{input:?}");
-        assert_eq!(tokenizer.decode(&expected, false), *input);
+    let (inputs, outputs) = (read("inp"), read("out"));
+    let inputs: Vec<&str> = inputs.strip_suffix(separator).unwrap_or(&inputs).split(separator).collect();
+    assert_eq!(inputs.len(), outputs.lines().count(), "{name}");
+    assert!(inputs.len() >= 46, "{name}");
+    let ids = |line: &str| line.split_whitespace().map(|id| id.parse().unwrap()).collect();
+    inputs.iter().map(|text| (*text).to_owned()).zip(outputs.lines().map(ids)).collect()
+}
+
+#[test]
+fn every_vocabulary_gives_the_ids_of_llama_cpp() {
+    let mut wrong = Vec::new();
+    for name in VOCABULARIES {
+        let tokenizer = model_files::tokenizer(&model_files::vocabulary(name));
+        for (text, expected) in recorded(name) {
+            let ids = tokenizer.encode(&text, PLAIN).unwrap();
+            if ids != expected {
+                wrong.push(format!("{name}: {text:?} is {ids:?}, not {expected:?}"));
+            }
+            assert_eq!(tokenizer.decode(&expected, true), text, "{name}");
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// WordPiece belongs to embedders alone, whose tokenizer comes in a file of its own.
+#[test]
+fn the_vocabulary_of_bert_is_refused() {
+    let gguf = model_files::vocabulary("bert-bge");
+    let error = Tokenizer::from_gguf(&gguf).unwrap_err().to_string();
+    assert!(error.contains("\"bert\""), "{error}");
+}
+
+/// Where a file says how many tensors it has, which no tokenizer needs.
+const N_TENSORS: std::ops::Range<usize> = 8..16;
+
+#[test]
+#[ignore = "needs the recorded models in HONE_REFERENCE"]
+fn recorded_prompts_of_this_years_models_give_the_ids_of_llama_cpp() {
+    let folder = std::env::var_os("HONE_REFERENCE").expect("HONE_REFERENCE names the folder of arch2026.json");
+    let folder = std::path::PathBuf::from(folder);
+    let recorded = std::fs::read_to_string(folder.join("arch2026.json")).unwrap();
+    let recorded: serde_json::Value = serde_json::from_str(&recorded).unwrap();
+    let models = recorded["models"].as_object().unwrap();
+    assert_eq!(models.len(), 15);
+    for (name, model) in models {
+        let mut file = std::fs::read(folder.join(model["file"].as_str().unwrap())).unwrap();
+        file[N_TENSORS].fill(0);
+        let tokenizer = model_files::tokenizer(&Gguf::from_bytes(file).unwrap());
+        assert_eq!(tokenizer.n_tokens() as u64, model["vocabulary"].as_u64().unwrap(), "{name}");
+        for prompt in model["prompts"].as_array().unwrap() {
+            let text = prompt["text"].as_str().unwrap();
+            let expected: Vec<u32> = serde_json::from_value(prompt["prompt_ids"].clone()).unwrap();
+            let options = EncodeOptions { parse_special: false, add_special: true };
+            assert_eq!(tokenizer.encode(text, options).unwrap(), expected, "{name}: {text:?}");
+            assert_eq!(tokenizer.decode(&expected, false), text, "{name}");
+        }
     }
 }
 
@@ -92,7 +161,8 @@ fn smollm2_prompts_give_the_ids_of_llama_cpp() {
 
 #[test]
 fn every_text_comes_back_from_its_ids() {
-    for (name, tokenizer) in [("llama", llama()), ("smollm2", smollm2())] {
+    let gemma4 = model_files::tokenizer(&model_files::vocabulary("gemma-4"));
+    for (name, tokenizer) in [("llama", llama()), ("smollm2", smollm2()), ("gemma4", gemma4)] {
         for text in odd_texts() {
             let ids = tokenizer.encode(&text, PLAIN).unwrap();
             let start: String = text.chars().take(40).collect();
@@ -136,7 +206,7 @@ fn tokens_are_found_by_the_text_that_they_stand_for() {
         let id = tokenizer.token_with_text(text).unwrap_or_else(|| panic!("{text:?}"));
         assert_eq!(tokenizer.token_bytes(id), text.as_bytes());
     };
-    for tokenizer in [llama(), smollm2()] {
+    for tokenizer in [llama(), smollm2(), model_files::tokenizer(&model_files::vocabulary("gemma-4"))] {
         for text in [" yes", "yes", "1", "\n", "A", " ", "é"] {
             check(&tokenizer, text);
         }
@@ -270,6 +340,27 @@ fn broken_metadata_is_an_error_that_names_the_field() {
 }
 
 #[test]
+fn characters_that_a_gemma_4_vocabulary_lacks_become_their_bytes() {
+    let tokens = ["<bos>", "a", "b", "ab", "▁", "\n", "\n\n", "<0xC3>", "<0xA9>"];
+    let metadata = Metadata::default()
+        .string(MODEL, "gemma4")
+        .strings(TOKENS, &tokens)
+        .integers(TYPES, &[3, 1, 1, 1, 1, 1, 1, 6, 6])
+        .strings(MERGES, &["a b"])
+        .unsigned("tokenizer.ggml.bos_token_id", 0)
+        .boolean("tokenizer.ggml.add_bos_token", false);
+    let tokenizer = Tokenizer::from_gguf(&metadata.gguf()).unwrap();
+    let check = |text: &str, options, expected: &[u32]| {
+        let ids = tokenizer.encode(text, options).unwrap();
+        assert_eq!(ids, expected, "{text:?}");
+        assert_eq!(tokenizer.decode(&ids, false), text);
+    };
+    check("ab ba", COMPLETE, &[0, 3, 4, 2, 1]);
+    check("aéb", PLAIN, &[1, 7, 8, 2]);
+    check(" ab\n\nb\n", PLAIN, &[4, 3, 6, 2, 5]);
+}
+
+#[test]
 fn a_tiny_vocabulary_works_without_what_it_does_not_need() {
     let tokenizer = Tokenizer::from_gguf(&byte_level().strings(MERGES, &["a b"]).gguf()).unwrap();
     assert_eq!(tokenizer.encode("abba", COMPLETE).unwrap(), [2, 1, 0]);
@@ -302,4 +393,29 @@ fn user_defined_tokens_are_found_in_every_text_and_turn_markers_are_not() {
     check("a<|im_end|>", PLAIN, &[0]);
     check("a<|im_end|>", SPECIAL, &[0, 3]);
     assert!(tokenizer.is_end_of_generation(3));
+}
+
+#[test]
+fn the_end_of_a_message_does_not_end_a_turn_that_has_several() {
+    let check = |tokens: &[&str], kind: i32, expected: &[&str]| {
+        let metadata = Metadata::default()
+            .string(MODEL, "gpt2")
+            .string(PRE, "gpt-2")
+            .strings(TOKENS, tokens)
+            .integers(TYPES, &vec![kind; tokens.len()])
+            .strings(MERGES, &[]);
+        let tokenizer = Tokenizer::from_gguf(&metadata.gguf()).unwrap();
+        let ends: Vec<&str> = tokenizer.end_of_generation_tokens().map(|id| tokens[id as usize]).collect();
+        assert_eq!(ends, expected);
+        for id in 0..tokens.len() as u32 {
+            assert!(tokenizer.is_control(id), "{}", tokens[id as usize]);
+        }
+    };
+    let (control, user_defined) = (3, 4);
+    check(&["<|user|>", "<|end|>"], control, &["<|end|>"]);
+    check(&["<|start|>", "<|end|>", "<|return|>", "<|call|>"], control, &["<|return|>", "<|call|>"]);
+    check(&["<|start|>", "<|end|>", "<|return|>"], control, &["<|end|>", "<|return|>"]);
+    let gemma4 = ["<eos>", "<|turn>", "<turn|>", "<|channel>", "<|tool_call>", "<|tool_response>", "</s>"];
+    check(&gemma4, user_defined, &["<eos>", "<turn|>", "<|tool_response>"]);
+    check(&["<|im_start|>", "<|im_end|>"], user_defined, &["<|im_end|>"]);
 }

@@ -6,6 +6,7 @@
 
 mod abridged;
 mod branches;
+mod call_format;
 mod causes;
 mod chat;
 pub mod configured;
@@ -22,6 +23,7 @@ pub mod scripted;
 mod verdict;
 
 pub use branches::{BranchPlace, Branches, Forks, WrongFork};
+pub use call_format::{ARGUMENTS_MARK, CALL_ID_MARK, CallBody, CallFormat, TEXT_MARK};
 pub use causes::with_causes;
 pub use chat::{Message, Role, Tool, ToolCall};
 pub use embed::{Embed, EmbedError, TextLength};
@@ -38,5 +40,5 @@ pub use hexadecimal::hexadecimal;
 pub use ids::{EnvelopeId, HolderId, OwnerId, QueryId, RespondentId, SessionId, Timestamp};
 pub use model::{LocateError, LocateModel, ModelFile};
 pub use prospect::Prospect;
-pub use reasoning::ReasoningTags;
+pub use reasoning::{MessageMarks, ReasoningTags};
 pub use verdict::{Grade, Judging, JudgingMethod, Juror, Preference, Suspicion, SuspicionKind};

@@ -174,6 +174,30 @@ fn a_model_with_tools_asks_memory_itself() {
     assert!(result.content.starts_with("Found, as data:\n> Asked: My"), "{}", result.content);
 }
 
+/// gpt-oss writes its reasoning, its calls and its answer as messages of one turn.
+#[test]
+fn a_call_that_is_a_message_of_its_own_is_carried_out() {
+    let respond = |request: &GenerateRequest| match messages_of(request).last().unwrap() {
+        told if told.role == Role::Tool => Script::saying(&[
+            "<|channel|>analysis<|message|>It is known.<|end|><|start|>",
+            "assistant<|channel|>final<|message|>She is called Mia.",
+        ]),
+        _ => Script::saying(&[
+            "<|channel|>analysis<|message|>Let me look.<|end|>",
+            "<|start|>assistant<|channel|>commentary to=functions.search_memory <|constrain|>json",
+            "<|message|>{\"query\": \"cat called\"}",
+        ]),
+    };
+    let mut stage = stage(MemoryMode::Auto, respond);
+    let id = stage.ask("What is my cat called?");
+    let answer = stage.wait_about(id, Subject::ResponseGeneration);
+    assert_eq!(response_in(&answer).answer, "She is called Mia.");
+    assert_eq!(response_in(&answer).thinking, "Let me look.It is known.");
+    assert_eq!(stage.shown(), "She is called Mia.");
+    let heard = stage.stop();
+    assert_eq!(recalls_in(&heard)[0].search, "cat called");
+}
+
 #[test]
 fn an_answer_costs_what_all_its_rounds_cost() {
     let first = Timings {

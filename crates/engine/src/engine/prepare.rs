@@ -114,7 +114,8 @@ fn constraint(
         }
         (Some(tags), form) if form.is_some() || most_tokens.is_some() => {
             let most_tokens = most_tokens.unwrap_or(usize::MAX);
-            model.constraints().and_then(|factory| factory.start_after(tags.close, most_tokens, form.as_ref()))
+            let marker = if form.is_some() { tags.before_answer() } else { tags.close.to_owned() };
+            model.constraints().and_then(|factory| factory.start_after(&marker, most_tokens, form.as_ref()))
         }
         _ => return Ok(None),
     };
@@ -122,7 +123,8 @@ fn constraint(
 }
 
 /// The tags that the prompt of a chat has opened at its end. Opens them if reasoning is asked for and the template knows
-/// it: then it is known where the answer begins.
+/// it: then it is known where the answer begins. A model that writes its turn as several messages is begun one for the
+/// answer where it is not to reason.
 fn open_reasoning(
     request: &GenerateRequest,
     prompt: &mut Vec<u32>,
@@ -135,10 +137,16 @@ fn open_reasoning(
     }
     let ThinkingOptions { is_on, budget, .. } = request.thinking;
     let is_wanted = is_on.unwrap_or(budget.is_some());
-    let Some(tags) = model.template().map_err(refused)?.reasoning_tags().filter(|_| is_wanted) else { return Ok(None) };
+    let Some(tags) = model.template().map_err(refused)?.reasoning_tags() else { return Ok(None) };
+    let is_unwanted = is_on == Some(false) || request.constraint.is_some() || request.forced_answer.is_some();
+    let beginning = match tags.messages {
+        _ if is_wanted => tags.opening,
+        Some(marks) if is_unwanted => marks.answer,
+        _ => return Ok(None),
+    };
     let options = EncodeOptions { parse_special: true, ..EncodeOptions::default() };
-    prompt.extend(model.tokenizer().encode(&format!("{}\n", tags.open), options).map_err(refused)?);
-    Ok(Some(*tags))
+    prompt.extend(model.tokenizer().encode(beginning, options).map_err(refused)?);
+    Ok(Some(*tags).filter(|_| is_wanted))
 }
 
 fn refused(error: impl std::fmt::Display) -> GenerateError {

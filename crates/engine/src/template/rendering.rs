@@ -48,6 +48,7 @@ impl Engine {
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", strftime_now);
         environment.add_filter("tojson", to_json);
+        environment.add_test("iterable", is_iterable);
         UNBOUNDED_FILTERS.into_iter().for_each(|name| environment.remove_filter(name));
         environment.add_template_owned(NAME, without_generation_marks(&source.text)).map_err(failure)?;
         Ok(Engine { environment, bos: source.bos.clone(), eos: source.eos.clone() })
@@ -137,6 +138,11 @@ fn strftime_now(state: &mut State, format: String) -> Result<String, Error> {
     minijinja_contrib::filters::datetimeformat(state, minijinja_contrib::globals::now(), format)
 }
 
+/// As in Jinja, `none` is not iterable; to minijinja it is an empty list.
+fn is_iterable(value: &Value) -> bool {
+    !value.is_none() && minijinja::tests::is_iterable(value)
+}
+
 /// JSON as Python writes it: minijinja's own filter also escapes characters that are special in HTML.
 fn to_json(value: &Value, indent: Option<Value>, options: Kwargs) -> Result<Value, Error> {
     let wanted = indent.clone().or_else(|| options.peek("indent").ok());
@@ -213,6 +219,7 @@ mod tests {
             "3",
         );
         check("{{ 'a b '.strip().split(' ')[-1].upper() }}", "B");
+        check("{{ tools is iterable }}{{ messages is iterable }}{{ 'x' is iterable }}", "FalseTrueTrue");
         check("{{ tools is none }}{{ enable_thinking is defined }}", "TrueFalse");
         check("{% for m in messages %}{% if loop.last %}{% break %}{% endif %}{% endfor %}!", "!");
         check("{% generation %}x{% endgeneration %}", "x");

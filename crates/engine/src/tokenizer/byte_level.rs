@@ -1,22 +1,26 @@
-//! Byte-level BPE (`tokenizer.ggml.model` = `gpt2`).
+//! BPE with a ranked list of merges (`tokenizer.ggml.model` = `gpt2` or `gemma4`).
 //!
-//! The vocabulary is spelled in 256 printable characters, one for each byte (a space is `Ġ`). The pre-tokenizer first
-//! splits a text into words, then each word's bytes are merged according to the vocabulary's ranked list.
+//! The pre-tokenizer first splits a text into words, then each word's pieces are merged according to the vocabulary's
+//! list. The pieces are bytes, and the vocabulary is spelled in 256 printable characters, one for each (a space is `Ġ`);
+//! or, with Gemma 4, characters in a SentencePiece vocabulary's spelling.
 
 use std::sync::LazyLock;
 
 use hashbrown::HashMap;
 
-use super::TokenizerError;
 use super::merging::{Piece, merge};
-use super::pre_tokenizer::PreTokenizer;
-use super::vocabulary::Entries;
+use super::pre_tokenizer::{PreTokenizer, Spelling};
+use super::vocabulary::{self, Entries};
+use super::{TokenizerError, sentence_piece};
 use crate::gguf::Gguf;
 
 const MERGES: &str = "tokenizer.ggml.merges";
 
 /// The most merges. The largest known vocabularies have about 600 000.
 const MAX_MERGES: usize = 1 << 20;
+
+/// Stands for the token of a piece that has none.
+const NO_TOKEN: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(super) struct ByteLevel {
@@ -28,20 +32,18 @@ pub(super) struct ByteLevel {
 type Merges = HashMap<(u32, u32), (u32, u32)>;
 
 impl ByteLevel {
-    /// Reads the vocabulary, and whether BOS precedes a text by default.
-    pub(super) fn from_gguf(gguf: &Gguf, entries: &Entries) -> Result<(Self, bool), TokenizerError> {
-        let pre_tokenizer = PreTokenizer::from_gguf(gguf)?;
-        let merges = read_merges(gguf, entries)?;
-        let adds_bos = pre_tokenizer.adds_bos();
-        Ok((ByteLevel { merges, pre_tokenizer }, adds_bos))
+    /// Reads the vocabulary.
+    pub(super) fn new(gguf: &Gguf, entries: &Entries, pre_tokenizer: PreTokenizer) -> Result<Self, TokenizerError> {
+        Ok(ByteLevel { merges: read_merges(gguf, entries)?, pre_tokenizer })
     }
 
     /// Appends the ids of a stretch of text.
     pub(super) fn encode(&self, text: &str, entries: &Entries, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
         let mut pieces = Vec::new();
         for word in self.pre_tokenizer.words(text)? {
-            let stored = stored_form(&text[word]);
-            match entries.id_of(&stored).filter(|_| self.pre_tokenizer.ignores_merges()) {
+            let word = &text[word];
+            let stored = self.stored_form(word);
+            match entries.id_of(&stored).filter(|_| self.pre_tokenizer.keeps_whole(word)) {
                 Some(id) => ids.push(id),
                 None => self.encode_word(&stored, entries, &mut pieces, ids),
             }
@@ -53,22 +55,45 @@ impl ByteLevel {
     fn encode_word(&self, stored: &str, entries: &Entries, pieces: &mut Vec<Piece>, ids: &mut Vec<u32>) {
         let piece = |(start, letter): (usize, char)| {
             let range = start..start + letter.len_utf8();
-            entries.id_of(&stored[range.clone()]).map(|id| Piece::new(range, id))
+            let id = entries.id_of(&stored[range.clone()]);
+            Piece::new(range, id.unwrap_or(NO_TOKEN))
         };
         pieces.clear();
-        pieces.extend(stored.char_indices().filter_map(piece));
+        pieces.extend(stored.char_indices().map(piece));
         merge(pieces, |left, right| self.merges.get(&(left.id, right.id)).copied());
-        ids.extend(pieces.iter().map(|piece| piece.id));
+        for piece in pieces {
+            match piece.id {
+                NO_TOKEN => ids.extend(self.byte_tokens(&stored[piece.range()], entries)),
+                id => ids.push(id),
+            }
+        }
+    }
+
+    /// The tokens of the bytes of a character that is no token.
+    fn byte_tokens(&self, stored: &str, entries: &Entries) -> impl Iterator<Item = u32> {
+        let bytes = if self.pre_tokenizer.spelling() == Spelling::Characters { stored.as_bytes() } else { &[] };
+        bytes.iter().filter_map(|byte| entries.id_of(&vocabulary::byte_token_text(*byte)))
+    }
+
+    /// How the vocabulary spells `text`.
+    pub(super) fn stored_form(&self, text: &str) -> String {
+        match self.pre_tokenizer.spelling() {
+            Spelling::Bytes => text.bytes().map(|byte| ALPHABET[usize::from(byte)]).collect(),
+            Spelling::Characters => sentence_piece::stored_form(text),
+        }
+    }
+
+    /// The bytes of an ordinary token.
+    pub(super) fn bytes_of(&self, stored: &str) -> Vec<u8> {
+        match self.pre_tokenizer.spelling() {
+            Spelling::Bytes => bytes_of(stored),
+            Spelling::Characters => sentence_piece::bytes_of(stored),
+        }
     }
 }
 
-/// How the vocabulary spells `text`.
-pub(super) fn stored_form(text: &str) -> String {
-    text.bytes().map(|byte| ALPHABET[usize::from(byte)]).collect()
-}
-
-/// The bytes of an ordinary token. One that is not spelled in the alphabet stands for itself.
-pub(super) fn bytes_of(stored: &str) -> Vec<u8> {
+/// The bytes of a token in the alphabet. One that is not spelled in it stands for itself.
+fn bytes_of(stored: &str) -> Vec<u8> {
     let bytes: Option<Vec<u8>> = stored.chars().map(byte_of).collect();
     bytes.unwrap_or_else(|| stored.as_bytes().to_vec())
 }

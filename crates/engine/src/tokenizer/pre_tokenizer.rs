@@ -107,6 +107,30 @@ const JAIS2: &str = concat!(
     r"|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s"
 );
 
+const LINES: &str = r"[^\n]+|\n+";
+const HANGUL_AND_CJK: &str = concat!(
+    r"[\x{AC00}-\x{D7A3}\x{3131}-\x{318E}]+|[！…“”‘’—：；，\x{3001}-\x{303F}\x{FE30}-\x{FE4F}]+|[\x{3105}-\x{312F}]+",
+    r"|[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+"
+);
+
+/// How a vocabulary spells text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spelling {
+    /// In 256 characters, one for each byte.
+    Bytes,
+    /// As it is, with `▁` for a space. Characters that are no token become the tokens of their bytes (`<0xE2>`).
+    Characters,
+}
+
+/// Which words that are a token as a whole are used without merging.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WholeWords {
+    No,
+    Every,
+    /// Those that consist of line breaks.
+    LineBreaks,
+}
+
 /// One way to split pieces further.
 #[derive(Clone, Copy)]
 enum Cut {
@@ -119,14 +143,19 @@ enum Cut {
 struct Definition {
     names: &'static [&'static str],
     stages: &'static [Cut],
-    /// Whether a word that is a token as a whole is used without merging.
-    ignores_merges: bool,
+    spelling: Spelling,
+    whole_words: WholeWords,
     /// Whether BOS precedes a text by default.
     adds_bos: bool,
 }
 
 const fn plain(names: &'static [&'static str], stages: &'static [Cut]) -> Definition {
-    Definition { names, stages, ignores_merges: false, adds_bos: false }
+    Definition { names, stages, spelling: Spelling::Bytes, whole_words: WholeWords::No, adds_bos: false }
+}
+
+/// As [`plain`], but words that are a token as a whole are used without merging.
+const fn whole(names: &'static [&'static str], stages: &'static [Cut]) -> Definition {
+    Definition { whole_words: WholeWords::Every, ..plain(names, stages) }
 }
 
 use Cut::{At, DigitsInThrees};
@@ -169,15 +198,17 @@ static DEFINITIONS: &[Definition] = &[
             "lfm2",
             "jina-v5-nano",
         ],
-        stages: &[At(LLAMA3)],
-        ignores_merges: true,
         adds_bos: true,
+        ..whole(&[], &[At(LLAMA3)])
     },
-    plain(&["dbrx", "smaug-bpe", "chatglm-bpe", "glm4"], &[At(LLAMA3)]),
+    plain(&["dbrx", "smaug-bpe", "chatglm-bpe"], &[At(LLAMA3)]),
+    whole(&["glm4", "glm5"], &[At(LLAMA3)]),
     plain(
         &["qwen2", "deepseek-r1-qwen", "stablelm2", "hunyuan", "megrez", "solar-open", "grok-2", "kormo", "f2llmv2"],
         &[At(QWEN2)],
     ),
+    plain(&["ufakzeka"], &[At(concat!(r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*", white_space!()))]),
+    plain(&["laguna"], &[At(LINES), At(QWEN2)]),
     plain(
         &["qwen35"],
         &[At(concat!(
@@ -204,16 +235,18 @@ static DEFINITIONS: &[Definition] = &[
     ),
     plain(&["deepseek-coder"], &[At(r"[\r\n]"), At(r"\s?\p{L}+"), At(r"\s?\p{P}+"), At(CJK), At(DIGIT)]),
     plain(
-        &["deepseek-v3", "hunyuan-dense", "joyai-llm"],
+        &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
         &[At(r"\p{N}{1,3}"), At(HAN_AND_KANA), At(punctuation_words!())],
     ),
     plain(&["poro-chat", "bloom", "gpt3-finnish"], &[At(SENTENCE_MARKS)]),
     plain(&["viking"], &[At(SENTENCE_MARKS), At(DIGIT)]),
-    Definition { names: &["tekken"], stages: &[At(case_words!("", r"\p{N}"))], ignores_merges: true, adds_bos: true },
+    Definition { adds_bos: true, ..whole(&["tekken"], &[At(case_words!("", r"\p{N}"))]) },
     plain(
         &["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"],
         &[At(case_words!(optional_contraction!(), r"\p{N}{1,3}"))],
     ),
+    whole(&["granite-embed-multi-97m"], &[At(case_words!(optional_contraction!(), r"\p{N}{1,3}"))]),
+    whole(&["youtu"], &[At(HANGUL_AND_CJK), At(case_words!(optional_contraction!(), r"\p{N}"))]),
     plain(&["tiny_aya", "cohere2moe"], &[DigitsInThrees, At(case_words!(optional_contraction!(), r"\p{N}{1,3}"))]),
     plain(&["superbpe"], &[DigitsInThrees]),
     plain(
@@ -242,19 +275,22 @@ static DEFINITIONS: &[Definition] = &[
     plain(&["kimi-k2"], &[At(KIMI)]),
     plain(&["afmoe"], &[DigitsInThrees, At(SOUTH_EAST_ASIA), At(punctuation_words!())]),
     plain(&["jais-2"], &[At(JAIS2)]),
+    whole(&["minicpm5"], &[At(r"\p{N}{1,3}"), At(words!(r"\p{N}+"))]),
     Definition {
-        names: &["minicpm5"],
-        stages: &[At(r"\p{N}{1,3}"), At(words!(r"\p{N}+"))],
-        ignores_merges: true,
-        adds_bos: false,
+        spelling: Spelling::Characters,
+        whole_words: WholeWords::LineBreaks,
+        adds_bos: true,
+        ..plain(&["gemma4", "granite-embed-multi-311m"], &[At(LINES)])
     },
+    Definition { spelling: Spelling::Characters, ..plain(&["sarvam-moe"], &[At(LINES)]) },
 ];
 
 /// Splits texts into words.
 #[derive(Debug)]
 pub(super) struct PreTokenizer {
     stages: Vec<Stage>,
-    ignores_merges: bool,
+    spelling: Spelling,
+    whole_words: WholeWords,
     adds_bos: bool,
 }
 
@@ -265,6 +301,7 @@ enum Stage {
 }
 
 impl PreTokenizer {
+    /// The one that the file names.
     pub(super) fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
         let name = gguf.string(PRE)?.unwrap_or_else(|| {
             tracing::warn!("the file has no {PRE}: its text is cut as \"default\" does, which may not suit the model");
@@ -273,17 +310,28 @@ impl PreTokenizer {
         Self::named(name)
     }
 
-    fn named(name: &str) -> Result<Self, TokenizerError> {
+    /// The one with a name.
+    pub(super) fn named(name: &str) -> Result<Self, TokenizerError> {
         let definition = DEFINITIONS.iter().find(|definition| definition.names.contains(&name)).ok_or_else(|| {
             let known: Vec<&str> = DEFINITIONS.iter().flat_map(|definition| definition.names).copied().collect();
             TokenizerError::Unsupported { key: PRE, found: name.to_owned(), supported: known.join(", ") }
         })?;
         let stages: Result<Vec<Stage>, TokenizerError> = definition.stages.iter().map(Stage::new).collect();
-        Ok(PreTokenizer { stages: stages?, ignores_merges: definition.ignores_merges, adds_bos: definition.adds_bos })
+        let Definition { spelling, whole_words, adds_bos, .. } = *definition;
+        Ok(PreTokenizer { stages: stages?, spelling, whole_words, adds_bos })
     }
 
-    pub(super) fn ignores_merges(&self) -> bool {
-        self.ignores_merges
+    pub(super) fn spelling(&self) -> Spelling {
+        self.spelling
+    }
+
+    /// Whether this word is used without merging if it is a token as a whole.
+    pub(super) fn keeps_whole(&self, word: &str) -> bool {
+        match self.whole_words {
+            WholeWords::No => false,
+            WholeWords::Every => true,
+            WholeWords::LineBreaks => word.bytes().all(|byte| byte == b'\n'),
+        }
     }
 
     pub(super) fn adds_bos(&self) -> bool {
@@ -403,7 +451,14 @@ mod tests {
         check("qwen2", "I'LL", &["I", "'LL"]);
         check("gpt-4o", "I'LL seeIt", &["I'LL", " see", "It"]);
         check("tekken", "I'll seeIt", &["I", "'ll", " see", "It"]);
+        check("ufakzeka", "I'll", &["I", "'ll"]);
         check("default", "I'll", &["I", "'", "ll"]);
+    }
+
+    #[test]
+    fn lines_are_kept_apart() {
+        check("gemma4", "Hello  world 12\n\n\tx", &["Hello  world 12", "\n\n", "\tx"]);
+        check("laguna", "a b\n\nc", &["a", " b", "\n\n", "c"]);
     }
 
     #[test]

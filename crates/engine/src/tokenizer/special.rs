@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::TokenizerError;
-use super::vocabulary::{Entries, TOKENS, TURN_ENDS, TokenKind};
+use super::vocabulary::{Entries, NO_TURN_ENDS, TOKENS, TURN_ENDS, TokenKind};
 use crate::gguf::Gguf;
 
 /// The ids of the tokens that begin and end texts.
@@ -26,7 +26,9 @@ impl SpecialIds {
         let id = |key: &str| read_id(gguf, key, entries.len());
         let bos = id("tokenizer.ggml.bos_token_id")?.or(defaults.bos).filter(|id| (*id as usize) < entries.len());
         let eos = id("tokenizer.ggml.eos_token_id")?.or(defaults.eos).filter(|id| (*id as usize) < entries.len());
-        let ends_turn = |text: &str, kind| kind == TokenKind::Control && TURN_ENDS.contains(&text);
+        let has = |name: &&str| entries.id_of(name).is_some();
+        let ends_less = |text: &str| NO_TURN_ENDS.iter().any(|(name, others)| *name == text && others.iter().all(has));
+        let ends_turn = |text: &str, kind| kind == TokenKind::Control && TURN_ENDS.contains(&text) && !ends_less(text);
         let named = entries.iter().filter(|(_, text, kind)| ends_turn(text, *kind));
         let mut end_of_generation: BTreeSet<u32> = named.map(|(id, ..)| id).collect();
         end_of_generation.extend(eos);

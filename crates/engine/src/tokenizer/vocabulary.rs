@@ -43,7 +43,7 @@ impl TokenKind {
 
 /// Names that mark turns in well-known chat formats. Some converters write them as user-defined tokens, which are
 /// recognized in every text; here they are control tokens, or a user could end a turn by typing its name.
-const TURN_MARKERS: [&str; 9] = [
+const TURN_MARKERS: [&str; 23] = [
     "<|im_start|>",
     "<|start_header_id|>",
     "<|end_header_id|>",
@@ -53,17 +53,38 @@ const TURN_MARKERS: [&str; 9] = [
     "<|user|>",
     "<|assistant|>",
     "<bos>",
+    // gpt-oss
+    "<|start|>",
+    "<|channel|>",
+    "<|constrain|>",
+    "<|message|>",
+    // Gemma 4
+    "<|turn>",
+    "<|think|>",
+    "<|channel>",
+    "<channel|>",
+    "<|tool>",
+    "<tool|>",
+    "<|tool_call>",
+    "<tool_call|>",
+    "<tool_response|>",
+    "<|\"|>",
 ];
 
-/// Names of control tokens that end the model's turn, whatever the metadata says (as in llama.cpp).
-pub(super) const TURN_ENDS: [&str; 17] = [
+/// Names of control tokens that end the model's turn, whatever the metadata says (as in llama.cpp), unless there are
+/// [other ends](NO_TURN_ENDS).
+pub(super) const TURN_ENDS: [&str; 22] = [
     "<|im_end|>",
     "<|eot_id|>",
     "<|eom_id|>",
     "<|end|>",
     "<|return|>",
     "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
     "<end_of_turn>",
+    "<turn|>",
+    "<|tool_response>",
     "<|endoftext|>",
     "<|end_of_text|>",
     "<end_of_utterance>",
@@ -74,6 +95,15 @@ pub(super) const TURN_ENDS: [&str; 17] = [
     "_<EOT>",
     "[EOT]",
     "[EOS]",
+    "[e~[",
+];
+
+/// Those of [`TURN_ENDS`] that end only a part of the turn if the vocabulary has all of these (gpt-oss; Solar Open), or
+/// are ordinary text (Gemma 4).
+pub(super) const NO_TURN_ENDS: [(&str, &[&str]); 3] = [
+    ("<|end|>", &["<|return|>", "<|call|>"]),
+    ("<|end|>", &["<|flush|>", "<|calls|>"]),
+    ("</s>", &["<|tool_response>"]),
 ];
 
 /// The most bytes of all tokens' texts. The largest known vocabularies have three million.

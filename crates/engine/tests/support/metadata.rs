@@ -82,3 +82,22 @@ impl Metadata {
         file
     }
 }
+
+/// A SentencePiece vocabulary of single bytes, the space, and these control tokens. It begins texts with `<s>`.
+pub(crate) fn vocabulary(control: &[&str]) -> Metadata {
+    let bytes: Vec<String> = (0..=255u8).map(|byte| format!("<0x{byte:02X}>")).collect();
+    let mut tokens = vec!["<unk>", "<s>", "</s>"];
+    tokens.extend(bytes.iter().map(String::as_str));
+    tokens.push("▁");
+    tokens.extend(control);
+    let mut types = vec![2, 3, 3];
+    types.extend([6; 256]);
+    types.push(1);
+    types.extend(control.iter().map(|_| 3));
+    Metadata::default()
+        .string("tokenizer.ggml.model", "llama")
+        .strings("tokenizer.ggml.tokens", &tokens)
+        .floats("tokenizer.ggml.scores", &vec![0.0; tokens.len()])
+        .integers("tokenizer.ggml.token_type", &types)
+        .boolean("tokenizer.ggml.add_space_prefix", false)
+}

@@ -82,7 +82,7 @@ fn to_q8_0(tensor: &MatrixTensor<'_>, scale: ScaleAt) -> Result<Vec<u8>, Backend
         for integers in integers.chunks_exact(Q8_0_BLOCK) {
             if integers.iter().any(|integer| integer.abs() > 127.0) {
                 return Err(BackendError::Tensor {
-                    name: tensor.name.clone(),
+                    name: tensor.name.to_string(),
                     reason: format!(
                         "has weights of {tensor_type} that are too large for the candle backend: use --backend native"
                     ),
@@ -113,7 +113,7 @@ mod tests {
         let mut bytes = vec![exponent];
         bytes.extend((0..16).map(|code| code | (15 - code) << 4));
         let tensor_type = TensorType::MXFP4;
-        let name = "some.weight".to_owned();
+        let name = "some.weight".into();
         let tensor = MatrixTensor { name, n_rows: 1, n_columns: 32, tensor_type, bytes: &bytes };
         let mut weights = vec![0.0; 32];
         dequantize(TensorType::Q8_0, &transcode(&tensor)?, &mut weights);

@@ -44,8 +44,9 @@ impl Reply {
     pub(super) fn send_token(&mut self, token: u32, row: Row<'_>, tokenizer: &Tokenizer) {
         self.n_generated += 1;
         let logprobs = self.logprobs.is_wanted().then(|| self.logprobs_of(token, row, tokenizer));
-        // A control token that does not end the answer has no text for the reader.
-        let is_hidden = tokenizer.is_control(token) && !tokenizer.is_reasoning_tag(token);
+        // A control token that does not end the answer has no text for the reader, unless it says what follows.
+        let is_mark = || tokenizer.is_reasoning_tag(token) || tokenizer.is_call_mark(token);
+        let is_hidden = tokenizer.is_control(token) && !is_mark();
         let bytes = if is_hidden { &[] } else { tokenizer.token_bytes(token) };
         let text = self.text.push(bytes);
         self.events.send(GenerationEvent::Token { id: token, text, logprobs });
