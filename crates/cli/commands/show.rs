@@ -52,12 +52,9 @@ struct JsonShow<'a> {
     problem: Option<String>,
 }
 
-/// The contents of the model's GGUF header; `None` if it is not a single GGUF file.
+/// The contents of the model's GGUF header; `None` if it is not a GGUF.
 fn gguf_facts(model: &InstalledModel) -> Option<Result<GgufFacts, String>> {
-    match model.files.as_slice() {
-        [file] => Some(GgufFacts::read(&file.location).map_err(|error| with_causes(&error))),
-        _ => None,
-    }
+    Some(GgufFacts::read(&model.gguf()?).map_err(|error| with_causes(&error)))
 }
 
 fn known_rows(model: &CatalogModel) -> Vec<Vec<String>> {

@@ -41,7 +41,7 @@ struct Share {
 
 impl Share {
     fn of(file: &ModelFile, spec: &DecoderSpec, options: &EngineOptions) -> Share {
-        Share { weights: file.length, position: spec.kv_bytes_per_position(options.model.kv_cache) }
+        Share { weights: file.size(), position: spec.kv_bytes_per_position(options.model.kv_cache) }
     }
 
     fn memory(self, positions: usize) -> ModelMemory {
