@@ -532,10 +532,12 @@ fn hub_model(name: &str, file: &HubFile) -> CatalogModel {
         role: crate::catalog::Role::Generator,
         family: String::new(),
         parameters: String::new(),
+        active_parameters: None,
         quantization: String::new(),
         context: 0,
         licence: String::new(),
         judge_profile: None,
+        draft: None,
         files: names_of_parts(file.parts().len()).into_iter().map(file_of_unknown_size).collect(),
         sources: vec![file.source()],
     }
