@@ -82,7 +82,7 @@ struct Paths;
 impl LocateModel for Paths {
     fn locate(&self, name: &str) -> Result<ModelFile, LocateError> {
         let length = Path::new(name).metadata().map_err(|error| LocateError(error.to_string()))?.len();
-        Ok(ModelFile { path: name.into(), offset: 0, length })
+        Ok(ModelFile::new(name, 0, length))
     }
 }
 

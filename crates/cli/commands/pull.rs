@@ -39,7 +39,7 @@ fn check_own_file(app: &App, path: &Path) -> anyhow::Result<()> {
     if !metadata.is_file() {
         return Ok(());
     }
-    let file = ModelFile { path: path.to_owned(), offset: 0, length: metadata.len() };
+    let file = ModelFile::at_path(path)?;
     let chat = check_file(&file, &templates::host()?).with_context(|| format!("{} cannot be run", path.display()))?;
     if let Err(problem) = chat {
         let problem = with_causes(&problem);

@@ -52,30 +52,36 @@ struct JsonShow<'a> {
     problem: Option<String>,
 }
 
-/// The contents of the model's GGUF header; `None` if it is not a single GGUF file.
+/// The contents of the model's GGUF header; `None` if it is not a GGUF.
 fn gguf_facts(model: &InstalledModel) -> Option<Result<GgufFacts, String>> {
-    match model.files.as_slice() {
-        [file] => Some(GgufFacts::read(&file.location).map_err(|error| with_causes(&error))),
-        _ => None,
-    }
+    Some(GgufFacts::read(&model.gguf()?).map_err(|error| with_causes(&error)))
 }
 
 fn known_rows(model: &CatalogModel) -> Vec<Vec<String>> {
     let mut rows = vec![
         row("role", role_name(model.role)),
         row("family", &model.family),
-        row("parameters", &model.parameters),
+        row("parameters", &parameters(model)),
         row("quantization", &model.quantization),
         row("context", &format!("{} tokens", model.context)),
         row("licence", &model.licence),
         row("size", &bytes(model.size())),
     ];
+    let draft = |draft: &String| row("draft", &format!("{draft} can draft for it (engine.draft)"));
+    rows.extend(model.draft.as_ref().map(draft));
     rows.extend(model.judge_profile.as_ref().map(|profile| row("profile", profile)));
     for source in &model.sources {
         let remark = if source.is_confirmed() { "" } else { " (not confirmed)" };
         rows.push(row("from", &format!("{}{remark}", source.label())));
     }
     rows
+}
+
+fn parameters(model: &CatalogModel) -> String {
+    match &model.active_parameters {
+        Some(active) => format!("{}, of which a token uses {active}", model.parameters),
+        None => model.parameters.clone(),
+    }
 }
 
 fn installed_rows(model: &InstalledModel, gguf: Option<Result<GgufFacts, String>>) -> Vec<Vec<String>> {

@@ -60,7 +60,7 @@ fn main() {
 }
 
 fn score(path: &Path, backend: BackendChoice, text: &str, n_chunks: usize) -> f64 {
-    let file = ModelFile { path: path.into(), offset: 0, length: path.metadata().unwrap().len() };
+    let file = ModelFile::at_path(path).unwrap();
     let device = DeviceChoice::Cpu;
     let options = ModelOptions { device, backend, context_length: Some(CONTEXT), ..ModelOptions::default() };
     let mut model = Model::load(&file, &options).unwrap();

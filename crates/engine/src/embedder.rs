@@ -116,7 +116,7 @@ impl Embedder {
         let file = |name: &str| {
             let path = folder.join(name);
             let length = path.metadata().ok().filter(std::fs::Metadata::is_file)?.len();
-            Some((name.to_owned(), ModelFile { path, offset: 0, length }))
+            Some((name.to_owned(), ModelFile::new(path, 0, length)))
         };
         Self::open(name, [CONFIG, TOKENIZER, WEIGHTS].into_iter().filter_map(file))
     }

@@ -6,29 +6,30 @@
 //! vocabulary has hundreds of thousands of strings) and strings stay in the mapping and are decoded where they are
 //! used. A file may have 65 536 tensors, as many metadata keys, and a million entries in an array that is read: far
 //! more than any model has, and few enough that opening a file takes its size plus at most 64 MiB, including tokenizer
-//! and template.
+//! and template. A model may be split into several such files ([`mod@parts`]); it is then opened as one.
 //!
 //! The format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
 mod header;
 mod mapping;
+mod parts;
+mod split;
 mod value;
 mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hone_protocol::ModelFile;
+use hone_protocol::{ModelFile, PartError};
 use thiserror::Error;
 
 use header::Entry;
 pub use hone_kernels::{TensorType, dequantize};
 pub use mapping::Mapping;
+use parts::Parts;
+pub use split::write_parts;
 pub use value::{Array, Strings, Value, ValueType};
 pub use writer::{TensorWriter, WriteError, WriteValue, Writer};
-
-/// How far ahead of the current position the disk is asked to read.
-const READ_AHEAD: usize = 64 << 20;
 
 /// Why a file cannot be read as GGUF.
 #[derive(Debug, Error)]
@@ -77,6 +78,17 @@ pub enum GgufError {
         /// What hone supports instead.
         supported: String,
     },
+    /// A part of a model in several files is not valid, or does not belong to the others.
+    #[error("{part} cannot be used")]
+    Part {
+        /// The part, with its file.
+        part: String,
+        /// What is wrong with it.
+        source: Box<GgufError>,
+    },
+    /// The parts of a model are not all there, or its first part was not given.
+    #[error(transparent)]
+    Parts(#[from] PartError),
 }
 
 impl GgufError {
@@ -88,13 +100,13 @@ impl GgufError {
 /// One entry of the tensor directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// Name, unique in the file.
+    /// Name, unique in the model.
     pub name: String,
     /// Dimensions in GGUF order: the first is the length of a row, and rows are contiguous.
     pub dimensions: Vec<usize>,
     /// How the elements are stored.
     pub tensor_type: TensorType,
-    /// Where its bytes start, from the start of the model's bytes.
+    /// Where its bytes start, from the start of the model's bytes (counted through all parts).
     pub offset: usize,
     /// How many bytes it has.
     pub n_bytes: usize,
@@ -110,26 +122,27 @@ impl TensorInfo {
 /// A model file whose header has been checked.
 #[derive(Clone, Debug)]
 pub struct Gguf {
-    mapping: Arc<Mapping>,
+    parts: Arc<Parts>,
     metadata: Vec<Entry>,
     tensors: Vec<TensorInfo>,
 }
 
 impl Gguf {
-    /// Maps a whole file and checks its header.
+    /// Maps a whole file, with the parts beside it if it is the first of several, and checks its header.
     ///
     /// # Errors
-    /// When it cannot be read, or is not a valid GGUF file.
+    /// When it cannot be read, is not a valid GGUF file, or is not the first part or not all parts are there.
     pub fn open(path: &Path) -> Result<Self, GgufError> {
-        Self::from_mapping(Mapping::whole_file(path)?)
+        Self::open_region(&ModelFile::at_path(path)?)
     }
 
-    /// Maps the model in `file` and checks its header.
+    /// Maps the model in `file`, with all its parts, and checks its header.
     ///
     /// # Errors
-    /// As [`Gguf::open`], and when the region does not lie within the file.
+    /// As [`Gguf::open`], and when a region does not lie within its file.
     pub fn open_region(file: &ModelFile) -> Result<Self, GgufError> {
-        Self::from_mapping(Mapping::region(file)?)
+        let map = |part: &ModelFile| Ok((Mapping::region(part)?, Some(part.path.clone())));
+        Self::from_parts(Parts::new(file.parts().map(map).collect::<Result<_, GgufError>>()?))
     }
 
     /// Checks the header of bytes in memory.
@@ -137,17 +150,26 @@ impl Gguf {
     /// # Errors
     /// When they are not a valid GGUF file.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, GgufError> {
-        Self::from_mapping(Mapping::in_memory(bytes))
+        Self::from_parts(Parts::new(vec![(Mapping::in_memory(bytes), None)]))
     }
 
-    fn from_mapping(mapping: Mapping) -> Result<Self, GgufError> {
-        let header = header::read(mapping.bytes())?;
-        Ok(Gguf { mapping: Arc::new(mapping), metadata: header.metadata, tensors: header.tensors })
+    /// Checks the headers of a model whose parts are in memory: the first one, and the rest in order.
+    ///
+    /// # Errors
+    /// When one of them is not a valid GGUF file, or they are not all parts of one model.
+    pub fn from_bytes_of_parts(first: Vec<u8>, rest: Vec<Vec<u8>>) -> Result<Self, GgufError> {
+        let parts = std::iter::once(first).chain(rest).map(|bytes| (Mapping::in_memory(bytes), None));
+        Self::from_parts(Parts::new(parts.collect()))
+    }
+
+    fn from_parts(parts: Parts) -> Result<Self, GgufError> {
+        let header = parts.read_header()?;
+        Ok(Gguf { parts: Arc::new(parts), metadata: header.metadata, tensors: header.tensors })
     }
 
     /// Every metadata key with its value, in the order of the keys.
     pub fn metadata(&self) -> impl Iterator<Item = (&str, Value<'_>)> {
-        let file = self.mapping.bytes();
+        let file = self.first_part();
         self.metadata.iter().map(move |entry| (entry.key(file), entry.value(file)))
     }
 
@@ -164,29 +186,28 @@ impl Gguf {
 
     /// The bytes of a tensor of this file.
     pub fn tensor_bytes(&self, tensor: &TensorInfo) -> &[u8] {
-        &self.mapping.bytes()[tensor.offset..tensor.offset + tensor.n_bytes]
+        self.parts.slice(tensor.offset, tensor.n_bytes)
     }
 
     /// Asks the system to read the bytes that follow a part of the file, as far ahead as is useful, while the part is
     /// in use.
     pub(crate) fn prefetch_behind(&self, part: &[u8]) {
-        let start = part.as_ptr().addr().saturating_sub(self.mapping.bytes().as_ptr().addr());
-        self.mapping.prefetch(start..start + part.len() + READ_AHEAD);
+        self.parts.prefetch_behind(part);
     }
 
     /// Returns the memory of a part of a tensor's bytes to the system; it is mapped again when next read.
     pub(crate) fn release(&self, part: &[u8]) {
-        self.mapping.release(part);
+        self.parts.release(part);
     }
 
-    /// Size of the file in bytes.
+    /// Size of the file, or of all parts together, in bytes.
     pub fn n_bytes(&self) -> usize {
-        self.mapping.bytes().len()
+        self.parts.n_bytes()
     }
 
     /// The value under `key`.
     pub fn value(&self, key: &str) -> Option<Value<'_>> {
-        let file = self.mapping.bytes();
+        let file = self.first_part();
         header::find(&self.metadata, file, key).map(|entry| entry.value(file))
     }
 
@@ -236,7 +257,7 @@ impl Gguf {
     /// When the key holds another type, or too many entries. Each string may itself be an error if it is not UTF-8.
     pub fn each_string<'g>(&'g self, key: &str) -> Result<Option<Strings<'g>>, GgufError> {
         let Some(array) = self.typed(key, "an array", Value::as_array)? else { return Ok(None) };
-        array.each_string(key, self.mapping.bytes()).map(Some)
+        array.each_string(key, self.first_part()).map(Some)
     }
 
     /// The numbers under `key`, as 32-bit floats, if there are any.
@@ -245,7 +266,7 @@ impl Gguf {
     /// When the key holds another type.
     pub fn floats(&self, key: &str) -> Result<Option<Vec<f32>>, GgufError> {
         let Some(array) = self.typed(key, "an array", Value::as_array)? else { return Ok(None) };
-        array.floats(key, self.mapping.bytes()).map(Some)
+        array.floats(key, self.first_part()).map(Some)
     }
 
     /// The integers under `key`, if there are any.
@@ -254,7 +275,7 @@ impl Gguf {
     /// When the key holds another type.
     pub fn integers(&self, key: &str) -> Result<Option<Vec<i64>>, GgufError> {
         let Some(array) = self.typed(key, "an array", Value::as_array)? else { return Ok(None) };
-        array.integers(key, self.mapping.bytes()).map(Some)
+        array.integers(key, self.first_part()).map(Some)
     }
 
     /// The booleans under `key`, if there are any.
@@ -263,7 +284,12 @@ impl Gguf {
     /// When the key holds another type.
     pub fn booleans(&self, key: &str) -> Result<Option<Vec<bool>>, GgufError> {
         let Some(array) = self.typed(key, "an array", Value::as_array)? else { return Ok(None) };
-        array.booleans(key, self.mapping.bytes()).map(Some)
+        array.booleans(key, self.first_part()).map(Some)
+    }
+
+    /// The bytes that metadata refers to.
+    fn first_part(&self) -> &[u8] {
+        self.parts.first()
     }
 
     fn typed<'a, T>(

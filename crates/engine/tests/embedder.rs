@@ -126,7 +126,7 @@ fn files_that_are_broken_are_named() {
 
 #[test]
 fn a_file_that_is_missing_is_named_at_once() {
-    let file = |name: &str| (name.to_owned(), ModelFile { path: folder().join(name), offset: 0, length: 10 });
+    let file = |name: &str| (name.to_owned(), ModelFile::new(folder().join(name), 0, 10));
     let error = Embedder::open(NAME, [file("config.json"), file("1_Pooling/config.json"), file("tokenizer.json")]);
     assert!(error.unwrap_err().to_string().contains("model.safetensors is missing"));
     assert!(Embedder::in_folder(NAME, Path::new("nowhere")).is_err());
@@ -141,7 +141,7 @@ fn a_model_is_read_when_it_is_used_and_again_after_a_failure() {
     }
     let files = ["config.json", "tokenizer.json", "model.safetensors"].map(|name| {
         let length = folder().join(name).metadata().unwrap().len();
-        (name.to_owned(), ModelFile { path: at(name), offset: 0, length })
+        (name.to_owned(), ModelFile::new(at(name), 0, length))
     });
     let embedder = Embedder::open(NAME, files.clone()).unwrap();
     assert!(embedder.embed(&[]).unwrap().is_empty(), "nothing to do, nothing read");

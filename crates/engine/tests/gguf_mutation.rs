@@ -7,11 +7,11 @@ mod allocations;
 
 use allocations::peak_of;
 use hone_engine::decoder::DecoderSpec;
-use hone_engine::gguf::{Gguf, GgufError, TensorType, WriteValue, Writer};
+use hone_engine::gguf::{Gguf, GgufError, TensorType, WriteValue, Writer, write_parts};
 use hone_engine::synth::{self, Quantization, Shape};
 use hone_engine::template::{Chat, ChatTemplate, TemplateHost};
 use hone_engine::tokenizer::{EncodeOptions, Tokenizer};
-use hone_protocol::{Message, ModelFile, Role};
+use hone_protocol::{Message, ModelFile, Role, with_causes};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -24,7 +24,18 @@ const ALLOWANCE_OF_ALL: usize = 64 << 20;
 /// Opens `bytes`, reads everything that a valid file gives access to, and checks what both allocated.
 fn open(bytes: Vec<u8>) -> Result<Gguf, GgufError> {
     let n_bytes = bytes.len();
-    let (result, allocated) = peak_of(|| Gguf::from_bytes(bytes));
+    check_opening(n_bytes, || Gguf::from_bytes(bytes))
+}
+
+/// The same for a model in several parts.
+fn open_parts(mut parts: Vec<Vec<u8>>) -> Result<Gguf, GgufError> {
+    let n_bytes = parts.iter().map(Vec::len).sum();
+    let first = parts.remove(0);
+    check_opening(n_bytes, || Gguf::from_bytes_of_parts(first, parts))
+}
+
+fn check_opening(n_bytes: usize, open: impl FnOnce() -> Result<Gguf, GgufError>) -> Result<Gguf, GgufError> {
+    let (result, allocated) = peak_of(open);
     assert!(allocated <= (n_bytes + ALLOWANCE) as isize, "{allocated} bytes allocated to open {n_bytes}");
     if let Ok(gguf) = &result {
         let ((), allocated) = peak_of(|| read_everything(gguf));
@@ -120,6 +131,154 @@ fn ten_thousand_mutations_do_no_harm() {
         n_errors += usize::from(open(mutated).is_err());
     }
     assert!((1000..10_000).contains(&n_errors), "{n_errors} of 10000 are errors: the mutations miss their mark");
+}
+
+#[test]
+fn ten_thousand_mutations_of_any_part_do_no_harm() {
+    let parts = in_parts(&small_model(), 3);
+    let header_bytes: Vec<usize> = parts.iter().map(|part| part_header_bytes(part)).collect();
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    let mut n_errors = [0; 3];
+    for _ in 0..10_000 {
+        let mut mutated = parts.clone();
+        let index = below(3, &mut rng);
+        for _ in 0..=below(3, &mut rng) {
+            mutate(&mut mutated[index], header_bytes[index], &mut rng);
+        }
+        n_errors[index] += usize::from(open_parts(mutated).is_err());
+    }
+    for n_errors in n_errors {
+        assert!((300..3_300).contains(&n_errors), "{n_errors} of about 3333 are errors: the mutations miss their mark");
+    }
+}
+
+#[test]
+fn a_part_that_is_cut_off_anywhere_is_an_error() {
+    let parts = in_parts(&small_model(), 3);
+    for index in 0..3 {
+        let length = parts[index].len();
+        for length in (0..part_header_bytes(&parts[index])).step_by(3).chain([length - 1]) {
+            let mut cut = parts.clone();
+            cut[index].truncate(length);
+            assert!(open_parts(cut).is_err(), "the first {length} bytes of part {} open", index + 1);
+        }
+    }
+}
+
+/// A model in this many parts.
+fn in_parts(model: &[u8], count: usize) -> Vec<Vec<u8>> {
+    write_parts(&Gguf::from_bytes(model.to_vec()).unwrap(), vec![Vec::new(); count]).unwrap()
+}
+
+/// The bytes before the first tensor of a part, which as a whole model would not open.
+fn part_header_bytes(part: &[u8]) -> usize {
+    let mut whole = part.to_vec();
+    let count = find(&whole, b"split.count") + b"split.count".len() + 4;
+    let number = find(&whole, b"split.no") + b"split.no".len() + 4;
+    whole[count..count + 4].copy_from_slice(&1u32.to_le_bytes());
+    whole[number..number + 4].copy_from_slice(&0u32.to_le_bytes());
+    header_bytes(&whole)
+}
+
+fn find(bytes: &[u8], text: &[u8]) -> usize {
+    bytes.windows(text.len()).position(|window| window == text).unwrap()
+}
+
+#[test]
+fn parts_are_opened_as_one_model() {
+    let model = small_model();
+    let whole = open(model.clone()).unwrap();
+    let facts = |gguf: &Gguf| -> Vec<(String, String)> {
+        let entries = gguf.metadata().map(|(key, value)| (key.to_owned(), value.to_string()));
+        entries.filter(|(key, _)| !key.starts_with("split.")).collect()
+    };
+    for count in [1, 2, 3, 7, 100] {
+        let parts = in_parts(&model, count);
+        let n_bytes: usize = parts.iter().map(Vec::len).sum();
+        let joined = open_parts(parts).unwrap();
+        assert_eq!(joined.n_bytes(), n_bytes);
+        assert_eq!(facts(&joined), facts(&whole), "{count}");
+        assert_eq!(joined.strings("tokenizer.ggml.tokens").unwrap(), whole.strings("tokenizer.ggml.tokens").unwrap());
+        assert!(joined.tensors().map(|tensor| &tensor.name).eq(whole.tensors().map(|tensor| &tensor.name)));
+        for tensor in whole.tensors() {
+            let found = joined.tensor(&tensor.name).unwrap();
+            assert_eq!((&found.dimensions, found.tensor_type), (&tensor.dimensions, tensor.tensor_type));
+            assert!(joined.tensor_bytes(found) == whole.tensor_bytes(tensor), "{} of {count} parts", tensor.name);
+        }
+        DecoderSpec::from_gguf(&joined, None).unwrap();
+    }
+}
+
+#[test]
+fn parts_that_do_not_fit_together_are_named() {
+    let parts = in_parts(&small_model(), 3);
+    let check = |indices: &[usize], expected: &[&str]| {
+        let chosen = indices.iter().map(|index| parts[*index].clone()).collect();
+        check_message(&with_causes(&open_parts(chosen).unwrap_err()), expected);
+    };
+    check(&[0], &["split.count is 3", "only the first part", "NAME-00001-of-00003.gguf"]);
+    check(&[1], &["split.no is 1", "the file is part 2 of 3", "give the first part, NAME-00001-of-00003.gguf"]);
+    check(&[0, 1], &["split.count is 3 in part 1 of 2, but there are 2 parts"]);
+    check(&[0, 1, 1], &["part 3 of 3 cannot be used: split.no is 1 and should be 2", "another model, or was renamed"]);
+    check(&[0, 2, 1], &["part 2 of 3 cannot be used: split.no is 2 and should be 1"]);
+    let with = |index: usize, part: Vec<u8>, expected: &[&str]| {
+        let mut chosen = parts.clone();
+        chosen[index] = part;
+        check_message(&with_causes(&open_parts(chosen).unwrap_err()), expected);
+    };
+    with(1, small_model(), &["part 2 of 3 cannot be used: split.count is not in its metadata"]);
+    with(1, in_parts(&small_model(), 4)[1].clone(), &["part 2 of 3", "split.count is 4 and should be 3"]);
+    with(0, small_model(), &["split.count is not in the metadata of part 1 of 3", "whole model needs another name"]);
+    let split =
+        |raw: Raw, number: u32| raw.entry("split.no", number).entry("split.count", 3).entry("split.tensors.count", 21);
+    let empty = split(Raw::header(3, 0, 3), 2).data(0).0;
+    with(2, empty, &["split.tensors.count is", "they belong to different models"]);
+    let first_again = Gguf::from_bytes(small_model()).unwrap();
+    let name = &first_again.tensors().min_by_key(|tensor| tensor.offset).unwrap().name;
+    let twice = split(Raw::header(3, 1, 3), 2).tensor(name, &[8], 0, 0).data(32).0;
+    with(2, twice, &[&format!("tensor {name:?} is both in part 1 of 3 and in part 3 of 3"), "different models"]);
+    let contrary = split(Raw::header(3, 0, 4), 2).string(b"general.architecture").u32(8).string(b"other").data(0).0;
+    with(2, contrary, &["part 3 of 3 cannot be used: general.architecture is \"other\" and should be \"llama\""]);
+    let broken = split(Raw::header(3, 1, 3), 2).tensor("t", &[64], 0, 0).data(32).0;
+    with(2, broken, &["part 3 of 3 cannot be used: tensor \"t\" needs 256 bytes"]);
+}
+
+fn check_message(message: &str, expected: &[&str]) {
+    for part in expected {
+        assert!(message.contains(part), "{message:?} does not say {part:?}");
+    }
+}
+
+#[test]
+fn numbers_of_parts_that_cannot_be_are_named() {
+    let split = |number: u32, count: u32| Raw::header(3, 0, 2).entry("split.no", number).entry("split.count", count);
+    split(0, 0).check_opens();
+    split(0, 1).check_opens();
+    split(5, 3).check(&["split.no is 5 of 3 parts"]);
+    split(0, u32::MAX).check(&["split.count is 4294967295: the limit is 1024"]);
+    Raw::header(3, 0, 1).string(b"split.count").u32(8).string(b"2").check(&["split.count is \"2\" where an integer"]);
+}
+
+#[test]
+fn the_first_file_leads_to_the_other_parts() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |number: usize| folder.path().join(format!("m-0000{number}-of-00003.gguf"));
+    let parts = in_parts(&small_model(), 3);
+    parts.iter().zip(1..).for_each(|(part, number)| std::fs::write(at(number), part).unwrap());
+    let gguf = Gguf::open(&at(1)).unwrap();
+    read_everything(&gguf);
+    assert_eq!(gguf.tensors().count(), Gguf::from_bytes(small_model()).unwrap().tensors().count());
+    let error = |path: &std::path::Path| with_causes(&Gguf::open(path).unwrap_err());
+    check_message(&error(&at(2)), &["m-00002-of-00003.gguf is part 2 of 3", "m-00001-of-00003.gguf"]);
+    std::fs::write(at(3), &parts[1]).unwrap();
+    check_message(&error(&at(1)), &["part 3 of 3 (", "m-00003-of-00003.gguf) cannot be used: split.no is 1"]);
+    std::fs::write(at(3), &parts[2][..100]).unwrap();
+    check_message(&error(&at(1)), &["m-00003-of-00003.gguf) cannot be used", "cut off or damaged"]);
+    std::fs::remove_file(at(3)).unwrap();
+    check_message(&error(&at(1)), &["part 3 of 3 of the model is missing", "m-00003-of-00003.gguf"]);
+    let renamed = folder.path().join("renamed.gguf");
+    std::fs::rename(at(1), &renamed).unwrap();
+    check_message(&error(&renamed), &["only the first part", "named NAME-00001-of-00003.gguf and so on"]);
 }
 
 fn mutate(model: &mut Vec<u8>, header_bytes: usize, rng: &mut ChaCha8Rng) {
@@ -340,9 +499,8 @@ fn files_and_regions_that_cannot_be_read_are_named() {
     let mut bundle = vec![0; start];
     bundle.extend_from_slice(&model);
     std::fs::write(&path, bundle).unwrap();
-    let region = |offset: usize, length: usize| {
-        Gguf::open_region(&ModelFile { path: path.clone(), offset: offset as u64, length: length as u64 })
-    };
+    let region =
+        |offset: usize, length: usize| Gguf::open_region(&ModelFile::new(path.clone(), offset as u64, length as u64));
     let gguf = region(start, model.len()).unwrap();
     read_everything(&gguf);
     assert_eq!(gguf.n_bytes(), model.len());

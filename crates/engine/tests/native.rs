@@ -7,6 +7,7 @@ mod support;
 use std::path::Path;
 
 use hone_engine::backend::{ActivationBits, DeviceChoice};
+use hone_engine::gguf::{Gguf, write_parts};
 use hone_engine::kv_cache::{CachedSequence, KvFormat};
 use hone_engine::logprobs::log_sum_exp;
 use hone_engine::model::{Advance, BackendChoice, Model, ModelOptions};
@@ -272,6 +273,20 @@ fn any_number_of_threads_computes_the_same_bits() {
     let one = bits(&logits(&mut model, &tokens(1, 40)));
     for n_threads in 2..=4 {
         assert!(bits(&logits(&mut load(n_threads), &tokens(1, 40))) == one, "{n_threads} threads compute other bits");
+    }
+}
+
+#[test]
+fn a_model_in_several_files_computes_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder.path().join("whole.gguf");
+    support::synthesize("tiny-qwen3", "q4_k_m", &whole);
+    let part = |number: usize| folder.path().join(format!("tiny-0000{number}-of-00004.gguf"));
+    let files = (1..=4).map(|number| std::fs::File::create(part(number)).unwrap());
+    write_parts(&Gguf::open(&whole).unwrap(), files).unwrap();
+    for backend in [BackendChoice::Native, BackendChoice::Candle] {
+        let expected = bits(&logits(&mut load(&whole, backend), &tokens(3, 40)));
+        assert!(bits(&logits(&mut load(&part(1), backend), &tokens(3, 40))) == expected, "{backend}");
     }
 }
 

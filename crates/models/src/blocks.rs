@@ -171,7 +171,7 @@ mod tests {
                 changed.into_iter().for_each(|at| written[at] ^= 1);
                 file.write_all(&vec![0; usize::try_from(OFFSET).unwrap()]).unwrap();
                 file.write_all(&written).unwrap();
-                let region = ModelFile { path: file.path().into(), offset: OFFSET, length: length as u64 };
+                let region = ModelFile::new(file.path(), OFFSET, length as u64);
                 assert_eq!(blocks.first_damage(&region).unwrap(), expected, "{length} {changed:?}");
             };
             check(None, None);
@@ -180,7 +180,7 @@ mod tests {
                 check(Some(at), Some((start as u64, (start + block).min(length) as u64)));
             }
         }
-        let short = ModelFile { path: tempfile::NamedTempFile::new().unwrap().path().into(), offset: 0, length: 9 };
+        let short = ModelFile::new(tempfile::NamedTempFile::new().unwrap().path(), 0, 9);
         assert_eq!(digests(&[0; 5 << 20], 9).first_damage(&short).unwrap(), Some((0, 9)));
         assert!(digests(b"x", 1).first_damage(&short).is_err());
     }

@@ -125,7 +125,7 @@ pub fn write_bundle(
     check_selection(models)?;
     let folder = output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let staged = staged_file(folder, "bundle").map_err(|error| io_error(folder, error))?;
-    let program = ModelFile { path: executable.to_owned(), offset: 0, length: program_length(executable)? };
+    let program = ModelFile::new(executable, 0, program_length(executable)?);
     check_space(folder, program.length + models.iter().map(InstalledModel::size).sum::<u64>())?;
     let mut writer = Writer { output: BufWriter::new(staged.as_file()), path: output, position: 0, progress };
     writer.copy(&program)?;
@@ -243,7 +243,7 @@ fn models_of(executable: &Path, index: Index) -> Vec<InstalledModel> {
         sha256: Some(file.sha256),
         unchecked: file.unchecked,
         blocks: file.blocks,
-        location: ModelFile { path: executable.to_owned(), offset: file.offset, length: file.length },
+        location: ModelFile::new(executable, file.offset, file.length),
     };
     let model = |model: IndexModel| InstalledModel {
         name: model.name,

@@ -63,6 +63,8 @@ pub struct CatalogModel {
     pub family: String,
     /// The number of parameters, as its makers state it, such as `135M`.
     pub parameters: String,
+    /// The number of parameters that one token is computed with, if it is not all of them.
+    pub active_parameters: Option<String>,
     /// The quantization, such as `Q4_K_M`.
     pub quantization: String,
     /// The longest context it was made for, in tokens.
@@ -71,7 +73,9 @@ pub struct CatalogModel {
     pub licence: String,
     /// The profile of `judges.toml` by which it is asked for verdicts, if it is made for that.
     pub judge_profile: Option<String>,
-    /// Its files; one for a GGUF.
+    /// A small model of the catalog with the same vocabulary, which can draft for this one.
+    pub draft: Option<String>,
+    /// Its files; one for a GGUF, unless it is split into parts.
     pub files: Vec<CatalogFile>,
     /// Its sources, in the order in which to try them.
     pub sources: Vec<Source>,
@@ -161,6 +165,7 @@ impl Catalog {
         }
         let catalog = Self { defaults: raw.defaults, models };
         catalog.check_defaults()?;
+        catalog.check_drafts()?;
         Ok(catalog)
     }
 
@@ -168,6 +173,17 @@ impl Catalog {
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&CatalogModel> {
         self.models.iter().find(|model| model.name == name)
+    }
+
+    fn check_drafts(&self) -> Result<(), CatalogError> {
+        for model in &self.models {
+            let Some(draft) = &model.draft else { continue };
+            if !self.find(draft).is_some_and(|draft| draft.role == Role::Generator && draft.size() < model.size()) {
+                let reason = format!("its draft `{draft}` is not a smaller model with the role Generator");
+                return Err(CatalogError::Model { model: model.name.clone(), reason });
+            }
+        }
+        Ok(())
     }
 
     fn check_defaults(&self) -> Result<(), CatalogError> {
@@ -192,6 +208,27 @@ impl CatalogModel {
     pub fn size(&self) -> u64 {
         self.files.iter().map(|file| file.size).sum()
     }
+
+    /// About how many bytes of its files one token is computed with: all of them, or the share of the active
+    /// parameters. Tensors with more bits per parameter than others are not accounted for.
+    #[must_use]
+    pub fn active_bytes(&self) -> u64 {
+        let all = count(&self.parameters);
+        let active = self.active_parameters.as_deref().and_then(count);
+        let share = all.zip(active).map_or(1.0, |(all, active)| active / all);
+        (self.size() as f64 * share) as u64
+    }
+}
+
+/// Reads a number of parameters, such as `135M` or `3.3B`.
+fn count(text: &str) -> Option<f64> {
+    let unit = match text.chars().last()? {
+        'M' => 1e6,
+        'B' => 1e9,
+        _ => return None,
+    };
+    let number: f64 = text[..text.len() - 1].parse().ok()?;
+    (number.is_finite() && number > 0.0).then_some(number * unit)
 }
 
 impl Source {
@@ -234,10 +271,12 @@ struct RawModel {
     role: Role,
     family: String,
     parameters: String,
+    active_parameters: Option<String>,
     quantization: String,
     context: u32,
     licence: String,
     judge_profile: Option<String>,
+    draft: Option<String>,
     size: Option<u64>,
     sha256: Option<String>,
     files: Option<Vec<CatalogFile>>,
@@ -273,6 +312,7 @@ impl RawModel {
             _ => return Err("it needs either `size` (and `sha256`) or `files`".to_owned()),
         };
         check_files(&files)?;
+        check_parameters(&self.parameters, self.active_parameters.as_deref())?;
         if self.sources.is_empty() {
             return Err("it has no sources".to_owned());
         }
@@ -282,10 +322,12 @@ impl RawModel {
             role: self.role,
             family: self.family,
             parameters: self.parameters,
+            active_parameters: self.active_parameters,
             quantization: self.quantization,
             context: self.context,
             licence: self.licence,
             judge_profile: self.judge_profile,
+            draft: self.draft,
             files,
             sources,
         })
@@ -320,6 +362,16 @@ impl RawSource {
             }
             _ => Err("a source is `hub = \"OWNER/REPO\"` with a `revision`, or `wheel = \"NAME==VERSION\"`".to_owned()),
         }
+    }
+}
+
+fn check_parameters(all: &str, active: Option<&str>) -> Result<(), String> {
+    let parse =
+        |text: &str| count(text).ok_or_else(|| format!("`{text}` is not a number of parameters such as `3.3B`"));
+    let Some(active) = active else { return Ok(()) };
+    match parse(active)? < parse(all)? {
+        true => Ok(()),
+        false => Err("the `active_parameters` are not fewer than the `parameters`".to_owned()),
     }
 }
 

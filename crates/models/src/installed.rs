@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek};
 
-use hone_protocol::ModelFile;
+use hone_protocol::{ModelFile, PartName};
 
 use crate::blocks::Blocks;
 
@@ -18,7 +18,7 @@ pub struct InstalledModel {
     pub added: Option<u64>,
     /// Where it is stored.
     pub place: Place,
-    /// Its files; one for a GGUF.
+    /// Its files; one for a GGUF, unless it is split into parts.
     pub files: Vec<InstalledFile>,
 }
 
@@ -54,6 +54,27 @@ impl InstalledModel {
     pub fn size(&self) -> u64 {
         self.files.iter().map(|file| file.location.length).sum()
     }
+
+    /// The location of its GGUF: of its only file, or of its files if they are the parts of one. `None` for a model that
+    /// is something else.
+    #[must_use]
+    pub fn gguf(&self) -> Option<ModelFile> {
+        if let [file] = self.files.as_slice() {
+            return Some(file.location.clone());
+        }
+        let names: Vec<&str> = self.files.iter().map(|file| file.name.as_str()).collect();
+        let mut parts = self.files.iter().map(|file| file.location.clone());
+        let first = parts.next().filter(|_| are_parts(&names))?;
+        Some(ModelFile { rest: parts.collect(), ..first })
+    }
+}
+
+/// Whether these are the names of all parts of one model, in order.
+pub(crate) fn are_parts(names: &[&str]) -> bool {
+    let first = names.first().and_then(|name| PartName::parse(name));
+    first.is_some_and(|first| {
+        first.count as usize == names.len() && first.all().zip(names).all(|(part, name)| part.to_string() == *name)
+    })
 }
 
 /// The bytes of a region of a file.

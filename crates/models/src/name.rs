@@ -5,6 +5,10 @@
 
 use std::path::Path;
 
+use hone_protocol::PartName;
+
+use crate::catalog::SINGLE_FILE;
+
 /// Whether a text is a valid model name.
 pub(crate) fn is_model_name(name: &str) -> bool {
     let mut parts = name.split(':');
@@ -24,10 +28,21 @@ pub(crate) fn name_of_folder(folder: &str) -> Option<String> {
     (is_model_name(&name) && !folder.contains(':')).then_some(name)
 }
 
-/// Derives a model name from a file name: without folder and `.gguf`, in lower case, with every other invalid character
-/// replaced by `-`.
+/// The names under which the store keeps a GGUF with this number of parts.
+pub(crate) fn names_of_parts(count: usize) -> Vec<String> {
+    match u32::try_from(count) {
+        Ok(count) if count > 1 => {
+            PartName { stem: "model", number: 1, count }.all().map(|part| part.to_string()).collect()
+        }
+        _ => vec![SINGLE_FILE.to_owned()],
+    }
+}
+
+/// Derives a model name from a file name: without folder, `.gguf` and the number of a part, in lower case, with every
+/// other invalid character replaced by `-`.
 pub(crate) fn name_from_file(path: &Path) -> Option<String> {
-    let file = path.file_name()?.to_str()?.to_lowercase();
+    let file = path.file_name()?.to_str()?;
+    let file = PartName::parse(file).map_or(file, |part| part.stem).to_lowercase();
     let stem = file.strip_suffix(".gguf").unwrap_or(&file);
     let name: String = stem.chars().map(|c| if is_name_character(c) { c } else { '-' }).collect();
     let name = name.trim_start_matches(['-', '.', '_']).to_owned();
@@ -97,6 +112,7 @@ mod tests {
         check("/models/SmolLM2-135M-Instruct.Q4_1.gguf", Some("smollm2-135m-instruct.q4_1"));
         check("My Model (1).GGUF", Some("my-model--1-"));
         check("_x.gguf", Some("x"));
+        check("Big-Q4_0-00001-of-00003.gguf", Some("big-q4_0"));
         check(".gguf", None);
         check("/", None);
     }

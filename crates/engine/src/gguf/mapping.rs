@@ -23,12 +23,6 @@ enum Source {
 }
 
 impl Mapping {
-    /// Maps all of a file.
-    pub(super) fn whole_file(path: &Path) -> Result<Self, GgufError> {
-        let (file, length) = open(path)?;
-        map(&file, path, 0, length)
-    }
-
     /// Maps a region of a file.
     pub(crate) fn region(region: &ModelFile) -> Result<Self, GgufError> {
         let (file, length) = open(&region.path)?;
@@ -132,7 +126,7 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let bytes: Vec<u8> = (0..5 * READ_AROUND + 77).map(|index| (index % 251) as u8).collect();
         std::io::Write::write_all(&mut file, &bytes).unwrap();
-        let region = ModelFile { path: file.path().into(), offset: 77, length: (5 * READ_AROUND) as u64 };
+        let region = ModelFile::new(file.path(), 77, (5 * READ_AROUND) as u64);
         let mapping = Mapping::region(&region).unwrap();
         assert!(mapping.bytes() == &bytes[77..]);
         for part in [0..mapping.bytes().len(), 1..1, 70_000..200_000, 3 * READ_AROUND..5 * READ_AROUND] {

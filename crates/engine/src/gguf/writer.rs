@@ -107,7 +107,7 @@ impl Writer {
                 Value::Array(array) => {
                     put_u32(&mut self.metadata, ValueType::Array as u32);
                     put_array_start(&mut self.metadata, array.element_type(), array.len());
-                    self.metadata.extend_from_slice(&source.mapping.bytes()[array.range.clone()]);
+                    self.metadata.extend_from_slice(&source.first_part()[array.range.clone()]);
                 }
                 single => encode_value(&mut self.metadata, narrowed(single)),
             }

@@ -39,7 +39,7 @@ pub(crate) fn options() -> ModelOptions {
 
 /// A whole file as a model.
 pub(crate) fn whole(path: &Path) -> ModelFile {
-    ModelFile { path: path.to_path_buf(), offset: 0, length: path.metadata().unwrap().len() }
+    ModelFile::at_path(path).unwrap()
 }
 
 /// The built-in model, loaded once per test binary.

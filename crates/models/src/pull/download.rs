@@ -321,6 +321,11 @@ impl Partial {
     }
 }
 
+/// How many bytes of the file at `target` an earlier run has downloaded.
+pub(super) fn partial_length(target: &Path) -> u64 {
+    with_suffix(target, ".partial").metadata().map_or(0, |partial| partial.len())
+}
+
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);

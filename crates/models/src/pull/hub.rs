@@ -1,9 +1,13 @@
 //! The hub's addresses: `GET {endpoint}/{repository}/resolve/{revision}/{file}`, with the user's token for that host.
 
+use std::path::Path;
+
 use hf_hub::{
     Cache, Repo, RepoType,
     api::sync::{Api, ApiBuilder},
 };
+
+use hone_protocol::PartName;
 
 use super::{
     PullOptions,
@@ -44,7 +48,17 @@ impl HubFile {
         if !is_plain(owner) || !is_plain(repo) || !is_plain(revision) || !is_safe_file_name(path) || !is_gguf {
             return Err(malformed());
         }
-        Ok(Self::new(&format!("{owner}/{repo}"), revision, path))
+        let file = Self::new(&format!("{owner}/{repo}"), revision, path);
+        match PartName::of_path(Path::new(path)) {
+            Some(PartName { number, count, .. }) if number > 1 => {
+                let first = Self { path: file.parts().swap_remove(0), ..file };
+                Err(format!(
+                    "`hf:{text}` is part {number} of {count} of a model: pull the first part, {}",
+                    first.label()
+                ))
+            }
+            _ => Ok(file),
+        }
     }
 
     /// The reference as users type it.
@@ -53,9 +67,21 @@ impl HubFile {
         format!("hf:{}{revision}/{}", self.repository, self.path)
     }
 
+    /// The paths of the file and of the parts that belong to it, if it is the first of several.
+    pub(crate) fn parts(&self) -> Vec<String> {
+        let (folder, name) = match self.path.rsplit_once('/') {
+            Some((folder, name)) => (format!("{folder}/"), name),
+            None => (String::new(), self.path.as_str()),
+        };
+        match PartName::parse(name) {
+            Some(first) => first.all().map(|part| format!("{folder}{part}")).collect(),
+            None => vec![self.path.clone()],
+        }
+    }
+
     /// The same as a source of a catalog entry.
     pub(crate) fn source(&self) -> Source {
-        let (repository, revision, paths) = (self.repository.clone(), self.revision.clone(), vec![self.path.clone()]);
+        let (repository, revision, paths) = (self.repository.clone(), self.revision.clone(), self.parts());
         Source::Hub { repository, revision, paths, sha256: None, confirmed: true }
     }
 }
@@ -116,6 +142,16 @@ mod tests {
         {
             check(text, None);
         }
+    }
+
+    #[test]
+    fn the_first_part_stands_for_all() {
+        let first = HubFile::parse("o/r/sub/f-00001-of-00002.gguf").unwrap();
+        assert_eq!(first.parts(), ["sub/f-00001-of-00002.gguf", "sub/f-00002-of-00002.gguf"]);
+        assert_eq!(HubFile::parse("o/r/f.gguf").unwrap().parts(), ["f.gguf"]);
+        let message = HubFile::parse("o/r@v1/sub/f-00002-of-00002.gguf").unwrap_err();
+        assert!(message.contains("is part 2 of 2 of a model"), "{message}");
+        assert!(message.ends_with("pull the first part, hf:o/r@v1/sub/f-00001-of-00002.gguf"), "{message}");
     }
 
     #[test]

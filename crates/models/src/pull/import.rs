@@ -5,48 +5,63 @@
 
 use std::{
     fs::File,
-    io::{self, Read, Seek},
+    io::{self, Read},
     path::Path,
 };
 
 use super::{PullError, TransferError, check_space};
 use crate::{
-    catalog::SINGLE_FILE,
     digest::copy_hashed,
+    name::names_of_parts,
     progress::{Event, Phase, ProgressSink},
     store::{ManifestFile, io_error},
 };
 use hone_files::create_private_file;
+use hone_protocol::ModelFile;
 
-/// Copies a GGUF file to `folder`; if `hashes` are given, its SHA-256 must be one of them.
-pub(crate) fn copy_file(
-    path: &Path,
+/// Copies a GGUF file, with all its parts, to `folder`; if `hashes` are given, its SHA-256 must be one of them.
+pub(crate) fn copy_files(
+    model: &ModelFile,
     folder: &Path,
     hashes: Option<&[String]>,
     progress: ProgressSink<'_>,
 ) -> Result<Vec<ManifestFile>, PullError> {
-    let read_failed = |error| io_error(path, error);
-    let mut original = File::open(path).map_err(read_failed)?;
-    let total = original.metadata().map_err(read_failed)?.len();
-    let mut magic = [0; 4];
-    let is_gguf = original.read_exact(&mut magic).is_ok() && &magic == b"GGUF";
-    if !is_gguf {
-        let _ = std::fs::remove_dir(folder);
-        return Err(PullError::Malformed(format!("{} is not a GGUF file", path.display())));
+    for part in model.parts() {
+        if !is_gguf(&part.path).map_err(|error| io_error(&part.path, error))? {
+            let _ = std::fs::remove_dir(folder);
+            return Err(PullError::Malformed(format!("{} is not a GGUF file", part.path.display())));
+        }
     }
-    original.rewind().map_err(read_failed)?;
-    check_space(folder, total).map_err(|error| match error {
+    check_space(folder, model.size()).map_err(|error| match error {
         TransferError::File { path, source } => io_error(&path, source).into(),
         other => PullError::NoSpace(other.to_string()),
     })?;
-    let target = folder.join(SINGLE_FILE);
-    let copied = copy(&mut original, &target, &mut |done| {
-        let file = path.display().to_string();
-        progress(&Event::Progress { phase: Phase::Copying, file, done, total: Some(total) });
+    let names = names_of_parts(model.parts().count());
+    model.parts().zip(names).map(|(part, name)| copy_file(part, &folder.join(&name), &name, hashes, progress)).collect()
+}
+
+fn is_gguf(path: &Path) -> io::Result<bool> {
+    let mut magic = [0; 4];
+    let mut file = File::open(path)?;
+    Ok(file.read_exact(&mut magic).is_ok() && &magic == b"GGUF")
+}
+
+fn copy_file(
+    original: &ModelFile,
+    target: &Path,
+    name: &str,
+    hashes: Option<&[String]>,
+    progress: ProgressSink<'_>,
+) -> Result<ManifestFile, PullError> {
+    let path = &original.path;
+    let mut bytes = File::open(path).map_err(|error| io_error(path, error))?;
+    let copied = copy(&mut bytes, target, &mut |done| {
+        let (file, total) = (path.display().to_string(), Some(original.length));
+        progress(&Event::Progress { phase: Phase::Copying, file, done, total });
     });
-    let digest = copied.map_err(|error| io_error(&target, error))?;
+    let digest = copied.map_err(|error| io_error(target, error))?;
     if let Some(expected) = hashes.filter(|hashes| !hashes.contains(&digest.sha256)) {
-        let _ = std::fs::remove_dir_all(folder);
+        let _ = target.parent().map(std::fs::remove_dir_all);
         return Err(PullError::Malformed(format!(
             "{} is not the file that the catalog has under that name (its SHA-256 is {}, expected {}): choose another name with --name",
             path.display(),
@@ -54,7 +69,7 @@ pub(crate) fn copy_file(
             expected.join(" or ")
         )));
     }
-    Ok(vec![ManifestFile::new(SINGLE_FILE, digest, false)])
+    Ok(ManifestFile::new(name, digest, false))
 }
 
 fn copy(original: &mut File, target: &Path, report: &mut dyn FnMut(u64)) -> io::Result<crate::digest::Digest> {

@@ -23,17 +23,17 @@ impl Store {
         model.files.iter().try_for_each(|file| self.check_installed(&model, file))
     }
 
-    /// The same for a single file; a file that is not part of a model has no hashes to verify.
+    /// The same for a single file and its parts; a file that is not part of a model has no hashes to verify.
     pub(super) fn check_file(&self, file: &ModelFile) -> Result<(), StoreError> {
         let Some(model) = self.model_of(file)? else { return Ok(()) };
-        let mut found = model.files.iter().filter(|known| known.location == *file);
-        found.try_for_each(|known| self.check_installed(&model, known))
+        let is_part = |known: &&InstalledFile| file.parts().any(|part| part.is_same_part(&known.location));
+        model.files.iter().filter(is_part).try_for_each(|known| self.check_installed(&model, known))
     }
 
     /// The model that a file belongs to.
     fn model_of(&self, file: &ModelFile) -> Result<Option<InstalledModel>, StoreError> {
         let bundled = self.bundle.iter().flat_map(|bundle| &bundle.models);
-        let mut bundled = bundled.filter(|model| model.files.iter().any(|known| known.location == *file));
+        let mut bundled = bundled.filter(|model| model.files.iter().any(|known| known.location.is_same_part(file)));
         if let Some(model) = bundled.next() {
             return Ok(Some(model.clone()));
         }

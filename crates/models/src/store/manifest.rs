@@ -91,7 +91,7 @@ impl ManifestFile {
         if !found.is_file() || found.len() != self.size {
             return Err(format!("the file `{}` has {} bytes of {}", self.name, found.len(), self.size));
         }
-        let location = ModelFile { path, offset: 0, length: self.size };
+        let location = ModelFile::new(path, 0, self.size);
         let (name, sha256) = (self.name.clone(), Some(self.sha256.clone()));
         let (unchecked, blocks) = (self.unchecked, self.blocks.clone());
         Ok(InstalledFile { name, sha256, unchecked, blocks, location })

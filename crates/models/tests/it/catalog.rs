@@ -14,6 +14,9 @@ fn the_built_in_catalog_holds_what_is_promised() {
     let promised = [
         "smollm2:135m smollm2:360m smollm2:1.7b qwen3:0.6b qwen3:1.7b qwen3:4b qwen3:8b llama3.2:1b llama3.2:3b",
         "llama3.1:8b gemma3:1b gemma3:4b phi3.5:mini mistral:7b prometheus:7b all-minilm:l6-v2",
+        "qwen3:30b-a3b qwen3.5:4b qwen3.5:9b qwen3.5:35b-a3b qwen3.5:122b-a10b qwen3.6:35b-a3b gemma4:e2b gemma4:e4b",
+        "gemma4:26b-a4b gpt-oss:20b gpt-oss:120b lfm2:1.2b lfm2:2.6b lfm2:8b-a1b ministral3:3b ministral3:8b",
+        "ministral3:14b granite4:micro granite4:h-tiny smollm3:3b olmo2:7b olmo3:7b",
     ];
     for name in promised.iter().flat_map(|line| line.split(' ')) {
         assert!(names.contains(name), "{name}");
@@ -36,6 +39,34 @@ fn every_source_can_be_asked_and_checked() {
             let checked = model.files.iter().all(|file| file.sha256.is_some());
             assert!(matches!(source, Source::Hub { .. }) || checked, "{}", model.name);
         }
+    }
+}
+
+#[test]
+fn a_token_reads_the_share_of_the_active_parameters() {
+    let catalog = Catalog::built_in().unwrap();
+    let bytes = |name: &str| {
+        let model = catalog.find(name).unwrap();
+        (model.active_bytes(), model.size())
+    };
+    let (active, all) = bytes("qwen3:8b");
+    assert_eq!(active, all, "a dense model reads everything");
+    let (active, all) = bytes("qwen3.6:35b-a3b");
+    assert!((active as f64 / all as f64 - 3.0 / 35.0).abs() < 1e-6, "{active} of {all}");
+    for model in &catalog.models {
+        // By convention, the name of a mixture of experts says how many parameters are active.
+        let is_mixture = model.name.split(['-', ':']).any(|part| part.starts_with('a') && part.ends_with('b'));
+        assert!(!is_mixture || model.active_parameters.is_some(), "{}", model.name);
+    }
+}
+
+#[test]
+fn parts_of_a_model_are_listed_in_order() {
+    for model in Catalog::built_in().unwrap().models {
+        let parts: Vec<_> = model.files.iter().filter_map(|file| hone_protocol::PartName::parse(&file.name)).collect();
+        let Some(first) = parts.first() else { continue };
+        assert!(first.all().eq(parts.iter().copied()), "{}", model.name);
+        assert_eq!(parts.len(), model.files.len(), "{}", model.name);
     }
 }
 
@@ -71,6 +102,10 @@ fn entries_are_checked() {
     check("size = 1\nsha256 = \"xyz\"\nsources = [{ wheel = \"w==1\", file = \"f\" }]", Err("sha256"));
     check("size = 1\ncolour = 3\nsources = []", Err("colour"));
     check("size = 1\nsources = [{ wheel = \"w==1\", file = \"f\", colour = 3 }]", Err("colour"));
+    let active = |text: &str| format!("active_parameters = \"{text}\"\n{GOOD}");
+    check(&active("3"), Err("`3` is not a number of parameters"));
+    check(&active("-3B"), Err("`-3B` is not a number of parameters"));
+    check(&format!("draft = \"gone\"\n{GOOD}"), Err("its draft `gone` is not a smaller model"));
     check("files = []\nsources = [{ wheel = \"w==1\", folder = \"d\" }]", Err("no files"));
 }
 

@@ -8,6 +8,7 @@ mod fixtures;
 mod hub;
 mod integrity;
 mod network;
+mod parts;
 mod processes;
 mod server;
 mod store;

@@ -290,7 +290,7 @@ impl Loader {
         let traits = ModelTraits {
             kv_blocks: model.cache_positions() / BLOCK_TOKENS,
             slices: model.n_slices(),
-            cost: CostModel::for_weights(source.file.length),
+            cost: CostModel::for_weights(source.file.size()),
         };
         if draft.is_none() && source.draft.is_some() {
             residents.scheduler.set_memory(id, source.demand.without_draft(model.cache_positions()));
@@ -400,7 +400,7 @@ impl Loader {
 
 /// Estimated loading time of a file.
 fn loading_time(file: &ModelFile) -> Duration {
-    Duration::from_secs_f64(LOADING_SECONDS + file.length as f64 / LOADING_BYTES_PER_SECOND)
+    Duration::from_secs_f64(LOADING_SECONDS + file.size() as f64 / LOADING_BYTES_PER_SECOND)
 }
 
 /// Tells requests that their model is unavailable.
@@ -434,7 +434,7 @@ fn give_way() {}
 
 /// Loads the model that drafts for `model`. A failure is only a warning: `model` answers without it.
 fn load_draft(file: &ModelFile, model_file: &ModelFile, model: &Model, verified: &Verified<'_>) -> Option<DraftModel> {
-    let relative_cost = file.length as f32 / model_file.length.max(1) as f32;
+    let relative_cost = file.size() as f32 / model_file.size().max(1) as f32;
     let draft = verified
         .load(file)
         .and_then(|draft| DraftModel::new(draft, relative_cost, model.tokenizer()).map_err(|error| error.to_string()));

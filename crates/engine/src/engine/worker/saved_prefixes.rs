@@ -175,17 +175,19 @@ impl From<CacheFull> for Failed {
 /// Identifies a model, the format of its cache and its precision, without reading all of its weights.
 fn fingerprint(file: &ModelFile, model: &Model) -> io::Result<Fingerprint> {
     let mut sum = Sha256::new();
-    sum.update(file.length.to_le_bytes());
+    sum.update(file.size().to_le_bytes());
     sum.update((model.block_bytes() as u64).to_le_bytes());
     sum.update((model.context_length() as u64).to_le_bytes());
     sum.update([model.activation_bits() as u8]);
-    let mut weights = File::open(&file.path)?;
-    for sample in 0..SAMPLES {
-        let at = (file.length / SAMPLES * sample).min(file.length.saturating_sub(SAMPLE_BYTES));
-        weights.seek(SeekFrom::Start(file.offset + at))?;
-        let mut bytes = Vec::new();
-        Read::by_ref(&mut weights).take(SAMPLE_BYTES).read_to_end(&mut bytes)?;
-        sum.update(bytes);
+    for part in file.parts() {
+        let mut weights = File::open(&part.path)?;
+        for sample in 0..SAMPLES {
+            let at = (part.length / SAMPLES * sample).min(part.length.saturating_sub(SAMPLE_BYTES));
+            weights.seek(SeekFrom::Start(part.offset + at))?;
+            let mut bytes = Vec::new();
+            Read::by_ref(&mut weights).take(SAMPLE_BYTES).read_to_end(&mut bytes)?;
+            sum.update(bytes);
+        }
     }
     Ok(sum.finalize().into())
 }

@@ -47,7 +47,7 @@ impl Share {
             true => bytes_of_states(spec.state_bytes(), options.model.n_sequences),
             false => 0,
         };
-        Share { weights: file.length, states, position: spec.kv_bytes_per_position(options.model.kv_cache) }
+        Share { weights: file.size(), states, position: spec.kv_bytes_per_position(options.model.kv_cache) }
     }
 
     fn memory(self, positions: usize) -> ModelMemory {
