@@ -16,9 +16,9 @@ use thiserror::Error;
 
 use crate::gguf::{Gguf, GgufError};
 use crate::kv_cache::KvFormat;
-use keys::Keys;
 pub use hone_kernels::step::{Gating, RopePairs, StateShape};
 pub use hone_kernels::{Activation, Window};
+use keys::Keys;
 pub use rope::RopeTable;
 
 /// Why a file's metadata does not describe a decoder that can be run.

@@ -171,13 +171,7 @@ const ARCHITECTURES: [ArchitectureRow; 19] = [
         ..GEMMA3
     },
     GEMMA3,
-    ArchitectureRow {
-        name: "gemma4",
-        value_norm: true,
-        unscaled_attention: true,
-        wide_scale_layers: None,
-        ..GEMMA3
-    },
+    ArchitectureRow { name: "gemma4", value_norm: true, unscaled_attention: true, wide_scale_layers: None, ..GEMMA3 },
     ArchitectureRow { name: "phi3", rope_pairs: RopePairs::Halves, fused_projections: true, ..LLAMA },
     ArchitectureRow {
         name: "gpt-oss",

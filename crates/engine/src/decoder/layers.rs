@@ -81,7 +81,8 @@ fn sizes(keys: &Keys<'_>, row: &ArchitectureRow, hidden_size: usize, n_layers: u
 }
 
 fn head_dim(keys: &Keys<'_>, suffix: &str, default: usize) -> Result<usize, SpecError> {
-    let (key_length, value_length) = (format!("attention.key_length{suffix}"), format!("attention.value_length{suffix}"));
+    let (key_length, value_length) =
+        (format!("attention.key_length{suffix}"), format!("attention.value_length{suffix}"));
     let head_dim = keys.optional_size(&key_length, 1..=1 << 16)?.unwrap_or(default);
     if keys.optional_size(&value_length, 1..=1 << 16)?.is_some_and(|length| length != head_dim) {
         let reason = format!("differs from the key length {head_dim}, which is not supported");
@@ -181,7 +182,8 @@ fn share_keys_and_values(keys: &Keys<'_>, layers: &mut [LayerSpec]) -> Result<()
                 && (owner.n_kv_heads, owner.head_dim) == (attention.n_kv_heads, attention.head_dim)
         });
         if !fits {
-            let reason = format!("is {n_shared}: layer {index} would share what layer {source} computes, which does not fit");
+            let reason =
+                format!("is {n_shared}: layer {index} would share what layer {source} computes, which does not fit");
             return Err(keys.invalid(key, reason));
         }
         let keys_and_values = KeysAndValues::OfLayer(source);
@@ -241,7 +243,13 @@ fn mamba(keys: &Keys<'_>) -> Result<RecurrentSpec, SpecError> {
         return Err(keys.invalid("ssm.time_step_rank", reason));
     }
     let state_size = keys.size("ssm.state_size", 1..=1024)?;
-    Ok(RecurrentSpec::Mamba2 { n_taps: keys.size("ssm.conv_kernel", 1..=16)?, n_heads, n_groups, state_size, inner_size })
+    Ok(RecurrentSpec::Mamba2 {
+        n_taps: keys.size("ssm.conv_kernel", 1..=16)?,
+        n_heads,
+        n_groups,
+        state_size,
+        inner_size,
+    })
 }
 
 /// The model's experts, if it has any.
@@ -274,7 +282,8 @@ pub(super) fn experts(keys: &Keys<'_>, row: &ArchitectureRow) -> Result<Option<E
 /// The numbers are those of llama.cpp's `llama_expert_gating_func_type`.
 fn gating(keys: &Keys<'_>) -> Result<Option<Gating>, SpecError> {
     let number = keys.optional_size("expert_gating_func", 0..=3)?;
-    Ok(number.and_then(|number| [None, Some(Gating::Softmax), Some(Gating::Sigmoid), Some(Gating::SoftmaxOfChosen)][number]))
+    Ok(number
+        .and_then(|number| [None, Some(Gating::Softmax), Some(Gating::Sigmoid), Some(Gating::SoftmaxOfChosen)][number]))
 }
 
 /// A layer with experts has a dense part if its tensors are there, as a shared expert or under the usual names.

@@ -200,7 +200,8 @@ impl PrefixTree {
     fn drop_old_states(&mut self, states: &mut StatePool) {
         while self.n_states > states.most_kept() {
             let with_state = (1..self.nodes.len()).filter(|node| self.nodes[*node].state.is_some());
-            let oldest = with_state.min_by_key(|node| (self.nodes[*node].n_pins > 0, self.nodes[*node].last_used, *node));
+            let oldest =
+                with_state.min_by_key(|node| (self.nodes[*node].n_pins > 0, self.nodes[*node].last_used, *node));
             let Some(node) = oldest else { return };
             self.drop_state(states, node);
         }

@@ -10,9 +10,9 @@ use super::operation::{
 use super::routing::Router;
 use super::states::{StateMemory, StateShape};
 use super::{PartialMemory, Program};
-use crate::attention::{Geometry, Window};
 use crate::attention::kv_cache::{KvFormat, KvLayer};
 use crate::attention::plan::Plan;
+use crate::attention::{Geometry, Window};
 use crate::recurrence::MAX_TAPS;
 use crate::{ActivationBits, Matrix, ROW_GROUP};
 

@@ -325,14 +325,21 @@ impl Rope {
 }
 
 pub(super) enum Phase {
-    Rows { set: RowSet, operations: Vec<RowOperation> },
+    Rows {
+        set: RowSet,
+        operations: Vec<RowOperation>,
+    },
     Product(ProductPhase),
     Attend(usize),
     Merge(usize),
     /// Sorts the choices of a router's rows.
     Plan(RouterId),
     /// Copies rows to the choices that they made, unless there is only one row.
-    Spread { router: RouterId, from: QuantizedRows, to: QuantizedRows },
+    Spread {
+        router: RouterId,
+        from: QuantizedRows,
+        to: QuantizedRows,
+    },
     ExpertProduct(ExpertProductPhase),
     Convolve(ConvolvePhase),
     Recur(RecurPhase),

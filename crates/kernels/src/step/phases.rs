@@ -10,9 +10,9 @@ mod recurrence;
 
 use super::operation::{AttentionPhase, Output, Part, Phase, ProductPhase, QuantizedRows, Rope, RopePairs};
 use super::{KvLayerId, Program, RopeId, RowOperation, RowSet, ThreadMemory};
-use crate::matrix::Matrix;
 use crate::ROW_GROUP;
 use crate::attention::{self, Attention};
+use crate::matrix::Matrix;
 use crate::platform::Kernels;
 use crate::pool::Phases;
 use crate::{operands, product};

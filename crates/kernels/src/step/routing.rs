@@ -284,12 +284,15 @@ mod tests {
                 assert_eq!((plan.row(rank), plan.expert(rank)), (row, choices[row][slot]));
                 assert_eq!(plan.weight(rank), (10 * row + slot) as f32);
             }
-            let mut seen: Vec<(usize, usize)> = (0..plan.n_tasks()).map(|task| plan.task(task)).map(|(active, part)| {
-                assert!(part < active.n_tasks);
-                let ranks = active.first_rank..active.first_rank + active.n_rows;
-                assert!(ranks.clone().all(|rank| plan.expert(rank) == active.expert));
-                (active.expert, active.n_rows)
-            }).collect();
+            let mut seen: Vec<(usize, usize)> = (0..plan.n_tasks())
+                .map(|task| plan.task(task))
+                .map(|(active, part)| {
+                    assert!(part < active.n_tasks);
+                    let ranks = active.first_rank..active.first_rank + active.n_rows;
+                    assert!(ranks.clone().all(|rank| plan.expert(rank) == active.expert));
+                    (active.expert, active.n_rows)
+                })
+                .collect();
             seen.dedup();
             assert_eq!(seen, [(0, 3), (3, 3), (1, 1), (4, 1)]);
         }

@@ -34,8 +34,8 @@ pub(super) fn program(spec: &DecoderSpec, weights: Weights, formats: Formats) ->
     let Weights { mut builder, parts } = weights;
     let ropes: Vec<RopeId> = spec.ropes.iter().map(|table| rope(&mut builder, table)).collect();
     let buffers = Buffers::new(&mut builder, spec);
-    let [tokens, selected] = [RowSet::Tokens, RowSet::Selected]
-        .map(|set| Stream::new(&mut builder, spec, set, formats.activations));
+    let [tokens, selected] =
+        [RowSet::Tokens, RowSet::Selected].map(|set| Stream::new(&mut builder, spec, set, formats.activations));
     let mut description =
         Description { spec, builder, formats, buffers, ropes, cached: Vec::new(), pending: Vec::new() };
     description.embed(&tokens, parts.embeddings);
@@ -55,8 +55,7 @@ pub(super) fn program(spec: &DecoderSpec, weights: Weights, formats: Formats) ->
             description.pending.push(RowOperation::Copy { from: tokens.hidden.all(), to });
         }
     }
-    let states =
-        if spec.state_layer() == last { selected.hidden } else { description.buffers.state_of_selected };
+    let states = if spec.state_layer() == last { selected.hidden } else { description.buffers.state_of_selected };
     let output = parts.output.unwrap_or(Linear { matrix: parts.embeddings, bias: None });
     (description.logits(&selected, parts.output_norm, output), states)
 }

@@ -136,7 +136,11 @@ impl<'a> Finder<'a, '_> {
         })
     }
 
-    fn recurrent(&mut self, name: &impl Fn(&str) -> String, recurrent: &RecurrentSpec) -> Found<MixerParts<InFile<'a>>> {
+    fn recurrent(
+        &mut self,
+        name: &impl Fn(&str) -> String,
+        recurrent: &RecurrentSpec,
+    ) -> Found<MixerParts<InFile<'a>>> {
         match *recurrent {
             RecurrentSpec::ShortConvolution { n_taps } => {
                 let hidden = self.spec.hidden_size;
@@ -227,7 +231,9 @@ impl<'a> Finder<'a, '_> {
     fn experts(&mut self, name: &impl Fn(&str) -> String, experts: &ExpertsSpec) -> Found<ExpertParts<InFile<'a>>> {
         let (hidden, n_experts, width) = (self.spec.hidden_size, experts.n_experts, experts.width);
         let input = match self.gguf.tensor(&name("ffn_gate_up_exps.weight")) {
-            Some(_) => GatedProjections::Fused(self.expert_linear(&name("ffn_gate_up_exps"), n_experts, 2 * width, hidden)?),
+            Some(_) => {
+                GatedProjections::Fused(self.expert_linear(&name("ffn_gate_up_exps"), n_experts, 2 * width, hidden)?)
+            }
             None => GatedProjections::Split {
                 gate: self.expert_linear(&name("ffn_gate_exps"), n_experts, width, hidden)?,
                 up: self.expert_linear(&name("ffn_up_exps"), n_experts, width, hidden)?,
@@ -272,13 +278,7 @@ impl<'a> Finder<'a, '_> {
 
     /// A linear layer of every expert: `name.weight` `[n_experts, n_out, n_in]`, and `name.bias` `[n_experts, n_out]`
     /// where there is one.
-    fn expert_linear(
-        &mut self,
-        name: &str,
-        n_experts: usize,
-        n_out: usize,
-        n_in: usize,
-    ) -> Found<ExpertTensors<'a>> {
+    fn expert_linear(&mut self, name: &str, n_experts: usize, n_out: usize, n_in: usize) -> Found<ExpertTensors<'a>> {
         let weights = format!("{name}.weight");
         let tensor = self.find(&weights, &[n_in, n_out, n_experts])?;
         let bias = self.optional_vector(&format!("{name}.bias"), n_out * n_experts)?;
@@ -355,9 +355,8 @@ impl<'a> Finder<'a, '_> {
             let index = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next());
             index.and_then(|index| index.parse().ok()).is_some_and(|index: usize| index >= n_layers)
         };
-        let is_unused = |name: &&str| {
-            !self.used.contains(*name) && !read_elsewhere.contains(name) && !is_predicting(name)
-        };
+        let is_unused =
+            |name: &&str| !self.used.contains(*name) && !read_elsewhere.contains(name) && !is_predicting(name);
         let mut unused = self.gguf.tensors().map(|tensor| tensor.name.as_str()).filter(is_unused);
         if let Some(first) = unused.next() {
             let n_others = unused.count();
