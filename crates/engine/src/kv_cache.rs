@@ -49,7 +49,7 @@ impl CachedSequence {
 
     /// Begins a step from `position` to the end of the sequence: keeps the state that it starts from and earlier ones at
     /// the ends of blocks, and adds those that it writes. Returns the number of states from before the step.
-    pub(crate) fn begin_states(&mut self, pool: &mut StatePool, position: usize, ends_prompt: bool) -> usize {
+    pub fn begin_states(&mut self, pool: &mut StatePool, position: usize, ends_prompt: bool) -> usize {
         self.drop_states(pool, |state| state.position != position && !state.position.is_multiple_of(BLOCK_TOKENS));
         while self.states.len() > pool.most_of_sequence() {
             // Every other one goes: the farther apart they are, the more is computed again from them.
@@ -68,7 +68,7 @@ impl CachedSequence {
     }
 
     /// Shares the states of a sequence that this one is a fork of.
-    pub(crate) fn share_states(&mut self, pool: &mut StatePool, original: &CachedSequence) {
+    pub fn share_states(&mut self, pool: &mut StatePool, original: &CachedSequence) {
         original.states.iter().for_each(|state| pool.share(state.state));
         self.states.clone_from(&original.states);
         self.branch = original.branch;
@@ -76,7 +76,7 @@ impl CachedSequence {
 
     /// Drops the states after the first `n_tokens` positions. Returns to how many positions the sequence can be cut:
     /// those up to its last state, if the model keeps states.
-    pub(crate) fn cut_states(&mut self, pool: &mut StatePool, n_tokens: usize) -> usize {
+    pub fn cut_states(&mut self, pool: &mut StatePool, n_tokens: usize) -> usize {
         if !pool.is_used() || n_tokens >= self.n_tokens {
             return n_tokens;
         }

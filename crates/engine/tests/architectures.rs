@@ -24,7 +24,7 @@ use candle_nn::{Activation, VarBuilder};
 use candle_transformers::models::{gemma2, gemma3, llama, phi3, qwen2, qwen3};
 use hone_engine::backend::candle::CandleBackend;
 use hone_engine::backend::{Backend, BatchEntry, DeviceChoice};
-use hone_engine::decoder::DecoderSpec;
+use hone_engine::decoder::{DecoderSpec, Window};
 use hone_engine::gguf::dequantize;
 use hone_engine::gguf::{Gguf, TensorType, WriteValue, Writer};
 use hone_engine::kv_cache::{BlockPool, CachedSequence};
@@ -94,7 +94,7 @@ fn ours(gguf: &Gguf, context_length: Option<usize>) -> Rows {
     let mut sequence = CachedSequence::default();
     pool.extend(&mut sequence, N_TOKENS).unwrap();
     let tokens = tokens();
-    let entry = BatchEntry { tokens: &tokens, position: 0, blocks: sequence.blocks(), logits: 0..N_TOKENS };
+    let entry = BatchEntry { tokens: &tokens, position: 0, blocks: sequence.blocks(), logits: 0..N_TOKENS, states: None };
     backend.forward(&[entry]).unwrap().rows().map(log_softmax).collect()
 }
 
@@ -510,9 +510,10 @@ fn gemma3_scales_positions_in_global_layers_only() {
     let frequency = |base: f32, pair: usize| base.powf(-2.0 * pair as f32 / shape.head_dim as f32);
     for (index, layer) in spec.layers.iter().enumerate() {
         let is_global = index == 5;
-        assert_eq!(layer.window, (!is_global).then_some(16), "layer {index}");
+        let attention = layer.attention().unwrap();
+        assert_eq!(attention.window, (!is_global).then_some(Window::Sliding(16)), "layer {index}");
         let expected = if is_global { frequency(1e6, 3) / 8.0 } else { frequency(10_000.0, 3) };
-        let found = spec.ropes[layer.rope.unwrap()].inverse_frequencies[3];
+        let found = spec.ropes[attention.rope.unwrap()].inverse_frequencies[3];
         assert!((found / expected - 1.0).abs() < 1e-5, "layer {index}: {found} and not {expected}");
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use hone_engine::kv_cache::prefix_tree::PrefixTree;
-use hone_engine::kv_cache::{BLOCK_TOKENS, BlockId, BlockPool, CachedSequence};
+use hone_engine::kv_cache::{BLOCK_TOKENS, BlockId, BlockPool, CachedSequence, StateId, StatePool};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -105,6 +105,7 @@ struct Live {
 
 struct Harness {
     pool: BlockPool,
+    states: StatePool,
     tree: PrefixTree,
     naive: Naive,
     /// The content of every block.
@@ -119,6 +120,7 @@ impl Harness {
     fn new(seed: u64) -> Self {
         Harness {
             pool: BlockPool::with_room_for(N_BLOCKS * BLOCK_TOKENS),
+            states: StatePool::default(),
             tree: PrefixTree::default(),
             naive: Naive::default(),
             storage: vec![[0; BLOCK_TOKENS]; N_BLOCKS],
@@ -166,9 +168,9 @@ impl Harness {
     fn begin(&mut self) {
         let tokens = self.text();
         let (n_whole, n_more) = self.naive.longest(&tokens);
-        assert_eq!(self.tree.cached_tokens(&tokens), n_whole + n_more);
+        assert_eq!(self.tree.cached_tokens(&self.states, &tokens), n_whole + n_more);
         let n_more = if self.pool.n_free() > 0 { n_more } else { 0 };
-        let found = self.tree.find(&mut self.pool, &tokens);
+        let found = self.tree.find(&mut self.pool, &mut self.states, &tokens);
         assert_eq!(found.sequence.n_tokens(), n_whole + n_more, "{tokens:?}");
         assert_eq!(found.copy.is_some(), n_more > 0);
         if let Some(copy) = found.copy {
@@ -198,7 +200,7 @@ impl Harness {
         let needed = n_more.div_ceil(BLOCK_TOKENS) + 1;
         let mut used = self.used();
         used.extend(live.sequence.blocks());
-        assert_eq!(self.tree.make_room(&mut self.pool, needed), self.naive.make_room(needed, &used));
+        assert_eq!(self.tree.make_room(&mut self.pool, &mut self.states, needed), self.naive.make_room(needed, &used));
         match self.pool.extend(&mut live.sequence, n_more) {
             Ok(copy) => {
                 if let Some(copy) = copy {
@@ -221,7 +223,7 @@ impl Harness {
         let index = self.below(self.live.len());
         let live = self.live.swap_remove(index);
         self.naive.keep(&live.tokens, live.sequence.blocks());
-        self.tree.keep(&mut self.pool, &live.tokens, live.sequence);
+        self.tree.keep(&mut self.pool, &mut self.states, &live.tokens, live.sequence);
     }
 
     fn give_back(&mut self) {
@@ -283,7 +285,8 @@ fn random_operations_go_as_in_a_tree_that_looks_at_everything() {
         for (tokens, n_whole) in std::mem::take(&mut harness.pinned) {
             harness.tree.unpin(&tokens[..n_whole]);
         }
-        assert!(harness.tree.make_room(&mut harness.pool, N_BLOCKS), "all blocks come back");
+        let all_free = harness.tree.make_room(&mut harness.pool, &mut harness.states, N_BLOCKS);
+        assert!(all_free, "all blocks come back");
         assert_eq!((harness.tree.n_blocks(), harness.tree.n_pinned()), (0, 0));
     }
 }
@@ -294,7 +297,7 @@ fn tree_of(n_blocks: usize, kept: &[&[u32]]) -> (BlockPool, PrefixTree) {
     for tokens in kept {
         let mut sequence = CachedSequence::default();
         pool.extend(&mut sequence, tokens.len()).unwrap();
-        tree.keep(&mut pool, tokens, sequence);
+        tree.keep(&mut pool, &mut StatePool::default(), tokens, sequence);
     }
     (pool, tree)
 }
@@ -307,7 +310,7 @@ fn numbers(range: std::ops::Range<u32>) -> Vec<u32> {
 fn whole_blocks_are_shared_and_the_rest_is_copied() {
     let (mut pool, mut tree) = tree_of(8, &[&numbers(0..80)]);
     let prompt = [numbers(0..70), numbers(500..520)].concat();
-    let found = tree.find(&mut pool, &prompt);
+    let found = tree.find(&mut pool, &mut StatePool::default(), &prompt);
     assert_eq!(found.sequence.n_tokens(), 70);
     assert_eq!(found.sequence.blocks(), [0, 1, 3]);
     assert_eq!(found.copy.unwrap().from, 2);
@@ -318,7 +321,7 @@ fn whole_blocks_are_shared_and_the_rest_is_copied() {
 #[test]
 fn without_a_free_block_only_whole_ones_are_found() {
     let (mut pool, mut tree) = tree_of(3, &[&numbers(0..80)]);
-    let found = tree.find(&mut pool, &numbers(0..75));
+    let found = tree.find(&mut pool, &mut StatePool::default(), &numbers(0..75));
     assert_eq!((found.sequence.n_tokens(), found.copy), (64, None));
     pool.release(found.sequence);
 }
@@ -327,14 +330,14 @@ fn without_a_free_block_only_whole_ones_are_found() {
 fn what_was_not_looked_at_for_longest_goes_first_and_what_is_used_last() {
     let (old, new, used) = (numbers(0..32), numbers(100..132), numbers(200..232));
     let (mut pool, mut tree) = tree_of(3, &[&used, &old, &new]);
-    let in_use = tree.find(&mut pool, &used);
-    let looked_at = tree.find(&mut pool, &old);
+    let in_use = tree.find(&mut pool, &mut StatePool::default(), &used);
+    let looked_at = tree.find(&mut pool, &mut StatePool::default(), &old);
     pool.release(looked_at.sequence);
-    assert!(tree.make_room(&mut pool, 1));
-    assert_eq!([&old, &new, &used].map(|tokens| tree.cached_tokens(tokens)), [32, 0, 32]);
-    assert!(tree.make_room(&mut pool, 2));
-    assert_eq!([&old, &used].map(|tokens| tree.cached_tokens(tokens)), [0, 32]);
-    assert!(!tree.make_room(&mut pool, 3), "a block in use cannot be freed");
+    assert!(tree.make_room(&mut pool, &mut StatePool::default(), 1));
+    assert_eq!([&old, &new, &used].map(|tokens| tree.cached_tokens(&StatePool::default(), tokens)), [32, 0, 32]);
+    assert!(tree.make_room(&mut pool, &mut StatePool::default(), 2));
+    assert_eq!([&old, &used].map(|tokens| tree.cached_tokens(&StatePool::default(), tokens)), [0, 32]);
+    assert!(!tree.make_room(&mut pool, &mut StatePool::default(), 3), "a block in use cannot be freed");
     pool.release(in_use.sequence);
 }
 
@@ -343,10 +346,10 @@ fn pinned_prefixes_survive_pressure() {
     let (header, other) = (numbers(0..70), numbers(100..164));
     let (mut pool, mut tree) = tree_of(6, &[&header, &other]);
     assert_eq!(tree.pin(&header), 64, "whole blocks are pinned");
-    assert!(!tree.make_room(&mut pool, 6));
-    assert_eq!((tree.cached_tokens(&header), tree.cached_tokens(&other), tree.n_pinned()), (64, 0, 2));
+    assert!(!tree.make_room(&mut pool, &mut StatePool::default(), 6));
+    assert_eq!((tree.cached_tokens(&StatePool::default(), &header), tree.cached_tokens(&StatePool::default(), &other), tree.n_pinned()), (64, 0, 2));
     tree.unpin(&header[..64]);
-    assert!(tree.make_room(&mut pool, 6));
+    assert!(tree.make_room(&mut pool, &mut StatePool::default(), 6));
 }
 
 #[test]
@@ -354,5 +357,145 @@ fn what_is_kept_twice_is_held_once() {
     let (long, short) = (numbers(0..90), numbers(0..70));
     let (pool, tree) = tree_of(12, &[&short, &long, &short, &long]);
     assert_eq!((tree.n_blocks(), pool.n_free()), (3, 9));
-    assert_eq!(tree.cached_tokens(&long), 90);
+    assert_eq!(tree.cached_tokens(&StatePool::default(), &long), 90);
+}
+
+/// A model whose layers keep states: every state knows the tokens that it is of.
+struct WithStates {
+    pool: BlockPool,
+    states: StatePool,
+    tree: PrefixTree,
+    content: BTreeMap<StateId, u64>,
+    live: Vec<Live>,
+    random: ChaCha8Rng,
+    n_found: usize,
+}
+
+impl WithStates {
+    fn new(seed: u64) -> Self {
+        WithStates {
+            pool: BlockPool::with_room_for(N_BLOCKS * BLOCK_TOKENS),
+            states: StatePool::new(100 << 20),
+            tree: PrefixTree::default(),
+            content: BTreeMap::new(),
+            live: Vec::new(),
+            random: ChaCha8Rng::seed_from_u64(seed),
+            n_found: 0,
+        }
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.random.next_u64() % n as u64) as usize
+    }
+
+    fn operate(&mut self) {
+        match self.below(10) {
+            0..3 => self.begin(),
+            3..6 => self.extend(),
+            6..8 => self.finish(),
+            8 => self.cut(),
+            _ => self.fork(),
+        }
+    }
+
+    fn any(&mut self) -> Option<Live> {
+        let index = if self.live.is_empty() { return None } else { self.below(self.live.len()) };
+        Some(self.live.swap_remove(index))
+    }
+
+    fn begin(&mut self) {
+        if self.live.len() >= 4 {
+            return;
+        }
+        let kind = 1000 * self.below(2) as u32;
+        let n_tokens = 30 + self.below(250);
+        let tokens: Vec<u32> = (0..n_tokens as u32).map(|index| if index < 60 { index } else { kind + index }).collect();
+        let cached = self.tree.cached_tokens(&self.states, &tokens);
+        let found = self.tree.find(&mut self.pool, &mut self.states, &tokens);
+        assert!(found.sequence.n_tokens() == cached || self.pool.n_free() == 0);
+        self.n_found += found.sequence.n_tokens();
+        let tokens = tokens[..found.sequence.n_tokens()].to_vec();
+        self.live.push(Live { tokens, sequence: found.sequence });
+        self.check();
+    }
+
+    fn extend(&mut self) {
+        let Some(mut live) = self.any() else { return };
+        let (before, n_more, kind) = (live.tokens.len(), 1 + self.below(120), 1000 * self.below(2) as u32);
+        self.tree.make_room(&mut self.pool, &mut self.states, n_more.div_ceil(BLOCK_TOKENS) + 1);
+        if self.pool.extend(&mut live.sequence, n_more).is_ok() {
+            let position = |index: usize| (before + index) as u32;
+            live.tokens.extend((0..n_more).map(|index| if before < 60 { position(index) } else { kind + position(index) }));
+            let n_before = live.sequence.begin_states(&mut self.states, before, n_more > 40);
+            let (earlier, written) = live.sequence.states().split_at(n_before);
+            assert_eq!(earlier.last().map_or(0, |state| state.position), before, "it goes on from its end");
+            assert_eq!(written.last().unwrap().position, live.tokens.len());
+            for state in written {
+                self.content.insert(state.state, content(&live.tokens[..state.position]));
+            }
+        }
+        self.live.push(live);
+        self.check();
+    }
+
+    fn finish(&mut self) {
+        let Some(live) = self.any() else { return };
+        self.tree.keep(&mut self.pool, &mut self.states, &live.tokens, live.sequence);
+        assert!(self.tree.n_states() <= self.states.most_kept());
+        self.check();
+    }
+
+    fn cut(&mut self) {
+        let Some(mut live) = self.any() else { return };
+        let wanted = self.below(live.tokens.len() + 1);
+        let n_tokens = live.sequence.cut_states(&mut self.states, wanted);
+        assert!(n_tokens <= wanted);
+        self.pool.truncate(&mut live.sequence, n_tokens);
+        live.tokens.truncate(n_tokens);
+        self.live.push(live);
+        self.check();
+    }
+
+    fn fork(&mut self) {
+        if self.live.len() >= 4 {
+            return;
+        }
+        let Some(live) = self.any() else { return };
+        let mut sequence = self.pool.fork(&live.sequence);
+        sequence.share_states(&mut self.states, &live.sequence);
+        self.live.push(Live { tokens: live.tokens.clone(), sequence });
+        self.live.push(live);
+        self.check();
+    }
+
+    fn release(&mut self, mut live: Live) {
+        live.sequence.cut_states(&mut self.states, 0);
+        self.pool.release(live.sequence);
+    }
+
+    fn check(&self) {
+        for live in &self.live {
+            for state in live.sequence.states() {
+                let expected = content(&live.tokens[..state.position]);
+                assert_eq!(self.content[&state.state], expected, "the state at {}", state.position);
+            }
+            let last = live.sequence.states().last().map_or(0, |state| state.position);
+            assert_eq!(last, live.tokens.len(), "a sequence ends with a state");
+        }
+    }
+}
+
+#[test]
+fn states_are_those_of_their_tokens_and_none_is_lost() {
+    for seed in 0..4 {
+        let mut harness = WithStates::new(seed);
+        (0..N_OPERATIONS).for_each(|_| harness.operate());
+        assert!(harness.n_found > 10_000, "there was something to be found");
+        while let Some(live) = harness.live.pop() {
+            harness.release(live);
+        }
+        assert_eq!(harness.states.n_owned(), harness.tree.n_states(), "the tree has the rest");
+        assert!(harness.tree.make_room(&mut harness.pool, &mut harness.states, N_BLOCKS));
+        assert_eq!(harness.states.n_owned(), 0);
+    }
 }

@@ -1,6 +1,9 @@
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+mod experts;
+mod states;
+
 use super::*;
 use crate::elementwise::tests::{numbers, sized};
 use crate::{Activation, ActivationBits, KvFormat, TensorType};

@@ -30,11 +30,14 @@ enum Weight {
 }
 
 impl Linear {
-    pub(super) fn new(tensor: Arc<QTensor>, bias: Option<Tensor>) -> Result<Self, BackendError> {
+    /// `is_substitute` says that the file has the weights in a type that candle lacks. Then there is no kernel of candle's
+    /// to be fast with, and on the processor products are exact instead.
+    pub(super) fn new(tensor: Arc<QTensor>, bias: Option<Tensor>, is_substitute: bool) -> Result<Self, BackendError> {
         let weight = match tensor.dtype() {
             GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16 => Weight::Dense(dense(&tensor)?),
             stored => {
                 let dequantize_from_rows = match (tensor.device(), stored) {
+                    (Device::Cpu, _) if is_substitute => 1,
                     (Device::Cpu, GgmlDType::Q4_1 | GgmlDType::Q5_1) => DEQUANTIZE_SLOW_FROM_ROWS,
                     (Device::Cpu, _) => DEQUANTIZE_FROM_ROWS,
                     _ => usize::MAX,

@@ -34,7 +34,7 @@ impl ModelWeights {
         let parts = find(gguf, spec)?.place(&mut OnDevice { device: device.clone(), substituted: BTreeSet::new() })?;
         let output = match parts.output {
             Some(output) => output,
-            None => Linear::new(parts.embeddings.clone(), None)?,
+            None => Linear::new(parts.embeddings.clone(), None, false)?,
         };
         Ok(ModelWeights {
             embeddings: parts.embeddings,
@@ -109,7 +109,8 @@ impl Place for OnDevice {
 
     fn linear(&mut self, tensors: LinearTensors<'_>) -> Result<Linear, BackendError> {
         let bias = tensors.bias.map(|bias| self.vector(bias)).transpose()?;
-        Linear::new(self.matrix(tensors.weight)?, bias)
+        let is_substitute = candle_type(tensors.weight.tensor_type).is_none();
+        Linear::new(self.matrix(tensors.weight)?, bias, is_substitute)
     }
 
     fn vector(&mut self, values: Vec<f32>) -> Result<Tensor, BackendError> {
