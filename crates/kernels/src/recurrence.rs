@@ -25,14 +25,31 @@ pub(crate) struct Convolution<'a> {
     pub(crate) has_silu: bool,
 }
 
-/// One token's work on one head's matrix.
+/// A part of the rows of a buffer.
 #[derive(Clone, Copy)]
-pub(crate) struct HeadStep<'a> {
-    pub(crate) key: &'a [f32],
-    pub(crate) query: &'a [f32],
-    pub(crate) value: &'a [f32],
-    pub(crate) decay: f32,
-    pub(crate) strength: f32,
+pub(crate) struct RowsAt<P> {
+    /// Of the first row.
+    pub(crate) pointer: P,
+    /// Floats from one row to the next.
+    pub(crate) stride: usize,
+}
+
+/// The work of some neighbouring tokens on one head's matrix.
+///
+/// A kernel reads `key_dim` floats of every row of keys and queries, `value_dim` of values, one of decays and strengths,
+/// and writes `value_dim` of `out`. The code that builds a `HeadRun` must guarantee that all of them exist, that no one
+/// writes what is read, and that no one else accesses what is written.
+#[derive(Clone, Copy)]
+pub(crate) struct HeadRun {
+    pub(crate) keys: RowsAt<*const f32>,
+    pub(crate) queries: RowsAt<*const f32>,
+    pub(crate) values: RowsAt<*const f32>,
+    pub(crate) decays: RowsAt<*const f32>,
+    pub(crate) strengths: RowsAt<*const f32>,
+    pub(crate) out: RowsAt<*mut f32>,
+    pub(crate) n_tokens: usize,
+    pub(crate) key_dim: usize,
+    pub(crate) value_dim: usize,
     /// Whether only what the matrix does not say already is added.
     pub(crate) is_delta: bool,
 }
@@ -40,7 +57,7 @@ pub(crate) struct HeadStep<'a> {
 /// The functions for one instruction set.
 pub(crate) struct RecurrenceKernels {
     convolve: unsafe fn(&Convolution<'_>, &mut [f32]),
-    advance: unsafe fn(&HeadStep<'_>, *const f32, *mut f32, &mut [f32]),
+    advance: unsafe fn(&HeadRun, *const f32, *mut f32),
 }
 
 impl RecurrenceKernels {
@@ -54,16 +71,15 @@ impl RecurrenceKernels {
         unsafe { (self.convolve)(convolution, out) }
     }
 
-    /// Computes a head's matrix after a token from the one before it, and the head's output.
+    /// Computes a head's matrix after some tokens from the one before them, and the head's output for each.
     ///
     /// # Safety
-    /// `before` is valid for reads and `after` for writes of `key.len() · value.len()` floats, a row for every element
-    /// of the key. They are the same memory or do not overlap, and no one else accesses them meanwhile.
-    pub(crate) unsafe fn advance(&self, step: &HeadStep<'_>, before: *const f32, after: *mut f32, out: &mut [f32]) {
-        assert!(step.query.len() == step.key.len() && step.value.len() == out.len());
-        // SAFETY: the lengths are checked, the table is for an instruction set that the processor has; the rest is the
-        // caller's promise.
-        unsafe { (self.advance)(step, before, after, out) }
+    /// The promises of [`HeadRun`] hold. `before` is valid for reads and `after` for writes of `key_dim · value_dim`
+    /// floats, a row for every element of the key. They are the same memory or do not overlap, and no one else accesses
+    /// them meanwhile.
+    pub(crate) unsafe fn advance(&self, run: &HeadRun, before: *const f32, after: *mut f32) {
+        // SAFETY: the table is for an instruction set that the processor has; the rest is the caller's promise.
+        unsafe { (self.advance)(run, before, after) }
     }
 }
 
@@ -71,7 +87,7 @@ impl RecurrenceKernels {
 macro_rules! table {
     ($name:ident, $vector:ty $(, $features:literal)?) => {
         pub(crate) mod $name {
-            use super::{Convolution, HeadStep, RecurrenceKernels, body};
+            use super::{Convolution, HeadRun, RecurrenceKernels, body};
 
             pub(crate) static TABLE: RecurrenceKernels = RecurrenceKernels { convolve, advance };
 
@@ -87,9 +103,9 @@ macro_rules! table {
             /// # Safety
             /// As [`RecurrenceKernels::advance`].
             $(#[target_feature(enable = $features)])?
-            unsafe fn advance(step: &HeadStep<'_>, before: *const f32, after: *mut f32, out: &mut [f32]) {
+            unsafe fn advance(run: &HeadRun, before: *const f32, after: *mut f32) {
                 // SAFETY: the caller's promise.
-                unsafe { body::advance::<$vector>(step, before, after, out) }
+                unsafe { body::advance::<$vector>(run, before, after) }
             }
         }
     };

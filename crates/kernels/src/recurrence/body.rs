@@ -1,6 +1,6 @@
 //! The functions, written once for all register widths.
 
-use super::{Convolution, HeadStep};
+use super::{Convolution, HeadRun};
 use crate::elementwise::vector::Vector;
 
 /// # Safety
@@ -36,68 +36,88 @@ unsafe fn convolve_at<V: Vector>(convolution: &Convolution<'_>, out: &mut [f32],
     }
 }
 
+/// Goes through all tokens with a few columns of the matrix at a time, which stay in the first-level cache.
+///
 /// # Safety
 /// As for the function of the same name in the table.
 #[inline(always)]
-pub(super) unsafe fn advance<V: Vector>(step: &HeadStep<'_>, before: *const f32, after: *mut f32, out: &mut [f32]) {
-    let n_columns = out.len();
+pub(super) unsafe fn advance<V: Vector>(run: &HeadRun, before: *const f32, after: *mut f32) {
     let mut column = 0;
     // SAFETY: the columns are below the width of a row.
     unsafe {
-        while column + 4 * V::LANES <= n_columns {
-            advance_columns::<V, 4>(step, before, after, out, column);
+        while column + 4 * V::LANES <= run.value_dim {
+            advance_columns::<V, 4>(run, before, after, column);
             column += 4 * V::LANES;
         }
-        while column + V::LANES <= n_columns {
-            advance_columns::<V, 1>(step, before, after, out, column);
+        while column + V::LANES <= run.value_dim {
+            advance_columns::<V, 1>(run, before, after, column);
             column += V::LANES;
         }
-        while column < n_columns {
-            advance_columns::<f32, 1>(step, before, after, out, column);
+        while column < run.value_dim {
+            advance_columns::<f32, 1>(run, before, after, column);
             column += 1;
         }
     }
 }
 
-/// Works on `N` registers of columns. What a column holds does not depend on its neighbours.
 #[inline(always)]
 unsafe fn advance_columns<V: Vector, const N: usize>(
-    step: &HeadStep<'_>,
-    before: *const f32,
+    run: &HeadRun,
+    mut before: *const f32,
     after: *mut f32,
-    out: &mut [f32],
     column: usize,
 ) {
-    let width = out.len();
+    for token in 0..run.n_tokens {
+        // SAFETY: the caller's promise; after the first token, its columns of the matrix are those in `after`.
+        unsafe { advance_token::<V, N>(run, token, before, after, column) };
+        before = after;
+    }
+}
+
+/// Works on `N` registers of columns. What a column holds does not depend on its neighbours.
+#[inline(always)]
+unsafe fn advance_token<V: Vector, const N: usize>(
+    run: &HeadRun,
+    token: usize,
+    before: *const f32,
+    after: *mut f32,
+    column: usize,
+) {
+    let width = run.value_dim;
     // SAFETY: the caller's promise.
     unsafe {
-        let decay = V::splat(step.decay);
+        let key = run.keys.pointer.add(token * run.keys.stride);
+        let query = run.queries.pointer.add(token * run.queries.stride);
+        let value = run.values.pointer.add(token * run.values.stride + column);
+        let out = run.out.pointer.add(token * run.out.stride + column);
+        let decay = V::splat(*run.decays.pointer.add(token * run.decays.stride));
+        let strength = V::splat(*run.strengths.pointer.add(token * run.strengths.stride));
         let mut known = [V::splat(0.0); N];
-        if step.is_delta {
-            for (row, key) in step.key.iter().enumerate() {
-                let line = before.add(row * width + column);
+        if run.is_delta {
+            for row in 0..run.key_dim {
+                let (line, key) = (before.add(row * width + column), V::splat(*key.add(row)));
                 for (lane, known) in known.iter_mut().enumerate() {
-                    *known = V::load(line.add(lane * V::LANES)).multiply_add(V::splat(*key), *known);
+                    *known = V::load(line.add(lane * V::LANES)).multiply_add(key, *known);
                 }
             }
         }
         let mut added = [V::splat(0.0); N];
         for (lane, added) in added.iter_mut().enumerate() {
-            let value = V::load(step.value.as_ptr().add(column + lane * V::LANES));
-            *added = value.subtract(known[lane].multiply(decay)).multiply(V::splat(step.strength));
+            let value = V::load(value.add(lane * V::LANES));
+            *added = value.subtract(known[lane].multiply(decay)).multiply(strength);
         }
         let mut sums = [V::splat(0.0); N];
-        for (row, (key, query)) in step.key.iter().zip(step.query).enumerate() {
-            let at = row * width + column;
+        for row in 0..run.key_dim {
+            let (key, query) = (V::splat(*key.add(row)), V::splat(*query.add(row)));
             for (lane, sum) in sums.iter_mut().enumerate() {
-                let kept = V::load(before.add(at + lane * V::LANES)).multiply(decay);
-                let weight = added[lane].multiply_add(V::splat(*key), kept);
-                weight.store(after.add(at + lane * V::LANES));
-                *sum = weight.multiply_add(V::splat(*query), *sum);
+                let at = row * width + column + lane * V::LANES;
+                let weight = added[lane].multiply_add(key, V::load(before.add(at)).multiply(decay));
+                weight.store(after.add(at));
+                *sum = weight.multiply_add(query, *sum);
             }
         }
         for (lane, sum) in sums.into_iter().enumerate() {
-            sum.store(out.as_mut_ptr().add(column + lane * V::LANES));
+            sum.store(out.add(lane * V::LANES));
         }
     }
 }

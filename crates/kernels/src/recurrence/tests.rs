@@ -32,39 +32,67 @@ fn convolutions_are_weighted_sums_over_time() {
     }
 }
 
-/// The matrix after a token and the output, in the order of the formula.
-fn expected(step: &HeadStep<'_>, matrix: &[f64]) -> (Vec<f64>, Vec<f64>) {
-    let decayed: Vec<f64> = matrix.iter().map(|weight| weight * f64::from(step.decay)).collect();
-    let times = |matrix: &[f64], vector: &[f32], column: usize| -> f64 {
-        vector.iter().enumerate().map(|(row, x)| matrix[row * WIDTH + column] * f64::from(*x)).sum()
-    };
-    let added = |column: usize| {
-        let known = if step.is_delta { times(&decayed, step.key, column) } else { 0.0 };
-        f64::from(step.strength) * (f64::from(step.value[column]) - known)
-    };
-    let after = |(at, weight): (usize, &f64)| weight + f64::from(step.key[at / WIDTH]) * added(at % WIDTH);
-    let after: Vec<f64> = decayed.iter().enumerate().map(after).collect();
-    let out = (0..WIDTH).map(|column| times(&after, step.query, column)).collect();
-    (after, out)
+/// Tokens of a head, by the formula.
+struct Naive {
+    decay: f64,
+    strength: f64,
+    is_delta: bool,
 }
+
+impl Naive {
+    /// Changes the matrix by one token, and returns the output.
+    fn advance(&self, matrix: &mut [f64], [key, query, value]: [&[f32]; 3]) -> Vec<f64> {
+        matrix.iter_mut().for_each(|weight| *weight *= self.decay);
+        let times = |matrix: &[f64], vector: &[f32], column: usize| -> f64 {
+            vector.iter().enumerate().map(|(row, x)| matrix[row * WIDTH + column] * f64::from(*x)).sum()
+        };
+        for column in 0..WIDTH {
+            let known = if self.is_delta { times(matrix, key, column) } else { 0.0 };
+            let added = self.strength * (f64::from(value[column]) - known);
+            for (row, key) in key.iter().enumerate() {
+                matrix[row * WIDTH + column] += f64::from(*key) * added;
+            }
+        }
+        (0..WIDTH).map(|column| times(matrix, query, column)).collect()
+    }
+}
+
+const N_TOKENS: usize = 3;
 
 #[test]
 fn matrices_decay_and_learn() {
-    let (key, query, value) = (numbers(1, KEY_DIM, 0.4), numbers(2, KEY_DIM, 0.4), numbers(3, WIDTH, 1.0));
+    let [keys, queries] = [1, 2].map(|seed| numbers(seed, N_TOKENS * KEY_DIM, 0.4));
+    let values = numbers(3, N_TOKENS * WIDTH, 1.0);
     let before = numbers(4, KEY_DIM * WIDTH, 1.0);
     for is_delta in [false, true] {
-        let step = HeadStep { key: &key, query: &query, value: &value, decay: 0.8, strength: 0.6, is_delta };
-        let (matrix, output) = expected(&step, &before.iter().map(|weight| f64::from(*weight)).collect::<Vec<_>>());
+        let naive = Naive { decay: 0.8, strength: 0.6, is_delta };
+        let mut matrix: Vec<f64> = before.iter().map(|weight| f64::from(*weight)).collect();
+        let rows = keys.chunks(KEY_DIM).zip(queries.chunks(KEY_DIM)).zip(values.chunks(WIDTH));
+        let output: Vec<f64> =
+            rows.flat_map(|((key, query), value)| naive.advance(&mut matrix, [key, query, value])).collect();
         for kernels in available() {
-            let (mut apart, mut out) = (vec![0.0; KEY_DIM * WIDTH], vec![0.0; WIDTH]);
-            // SAFETY: both matrices have a row for every element of the key, and do not overlap.
-            unsafe { kernels.recurrence.advance(&step, before.as_ptr(), apart.as_mut_ptr(), &mut out) }
+            let (mut apart, mut out) = (vec![0.0; KEY_DIM * WIDTH], vec![0.0; N_TOKENS * WIDTH]);
+            let (decay, strength) = (0.8, 0.6);
+            let run = HeadRun {
+                keys: RowsAt { pointer: keys.as_ptr(), stride: KEY_DIM },
+                queries: RowsAt { pointer: queries.as_ptr(), stride: KEY_DIM },
+                values: RowsAt { pointer: values.as_ptr(), stride: WIDTH },
+                decays: RowsAt { pointer: &decay, stride: 0 },
+                strengths: RowsAt { pointer: &strength, stride: 0 },
+                out: RowsAt { pointer: out.as_mut_ptr(), stride: WIDTH },
+                n_tokens: N_TOKENS,
+                key_dim: KEY_DIM,
+                value_dim: WIDTH,
+                is_delta,
+            };
+            // SAFETY: all rows exist, both matrices have a row for every element of the key and do not overlap.
+            unsafe { kernels.recurrence.advance(&run, before.as_ptr(), apart.as_mut_ptr()) }
             assert_close(&apart, &matrix);
             assert_close(&out, &output);
             let mut in_place = before.clone();
             let pointer = in_place.as_mut_ptr();
             // SAFETY: as above; the memory is the same.
-            unsafe { kernels.recurrence.advance(&step, pointer, pointer, &mut out) }
+            unsafe { kernels.recurrence.advance(&run, pointer, pointer) }
             assert_eq!(in_place, apart, "{kernels:?}");
         }
     }

@@ -5,7 +5,7 @@
 //! its tokens, one after the other.
 
 use super::Execution;
-use crate::recurrence::{Convolution, HeadStep, MAX_TAPS};
+use crate::recurrence::{Convolution, HeadRun, MAX_TAPS, RowsAt};
 use crate::step::operation::{ConvolvePhase, RecurPhase};
 use crate::step::states::StateLayer;
 use crate::step::{KeySharing, Part, RecurOptions, RowSet, SequenceStates};
@@ -98,36 +98,56 @@ impl Execution<'_> {
                 after
             }
         };
-        for n_before in 0..span.n_tokens {
-            let row = span.first_row + n_before;
-            let step = self.head_step(&phase.options, layer, row, head);
-            let width = layer.shape.value_dim;
-            let out = self.part_mut(row, part_of(phase.options.to, head, width));
-            // SAFETY: both matrices have a row for every element of the key. `after` is the task's; `before` is the
-            // same, or of a state that the step does not write.
-            unsafe { self.kernels.recurrence.advance(&step, before, after, out) }
-            before = after;
-            if let Some(state) = state_at(&states, span.position + n_before + 1).filter(|state| *state != last) {
-                let copy = program.states.matrix(layer, state, head);
+        let mut first_row = span.first_row;
+        for written in states.written {
+            let end_row = span.first_row + written.position - span.position;
+            let run = self.head_run(&phase.options, layer, head, first_row, end_row - first_row);
+            // SAFETY: the builder has checked the shapes; the rows are those of the sequence, and this head's columns of
+            // the output are the task's. Both matrices have a row for every element of the key. `after` is the task's;
+            // `before` is the same, or of a state that the step does not write.
+            unsafe { self.kernels.recurrence.advance(&run, before, after) }
+            (before, first_row) = (after, end_row);
+            if written.state != last {
+                let copy = program.states.matrix(layer, written.state, head);
                 // SAFETY: the matrices are of different states, and the copy is the task's.
                 unsafe { copy.copy_from_nonoverlapping(after, layer.shape.matrix_len()) }
             }
         }
     }
 
-    fn head_step(&self, options: &RecurOptions, layer: StateLayer, row: usize, head: usize) -> HeadStep<'_> {
+    /// The work of a head for some neighbouring rows.
+    fn head_run(
+        &self,
+        options: &RecurOptions,
+        layer: StateLayer,
+        head: usize,
+        first_row: usize,
+        n_tokens: usize,
+    ) -> HeadRun {
         let shape = layer.shape;
         let n_keys = options.keys.width / shape.key_dim;
         let key_head = match options.sharing {
             KeySharing::Grouped => head / (shape.n_heads / n_keys),
             KeySharing::Interleaved => head % n_keys,
         };
-        HeadStep {
-            key: self.part(row, part_of(options.keys, key_head, shape.key_dim)),
-            query: self.part(row, part_of(options.queries, key_head, shape.key_dim)),
-            value: self.part(row, part_of(options.values, head, shape.value_dim)),
-            decay: self.part(row, part_of(options.decays, head, 1))[0],
-            strength: self.part(row, part_of(options.strengths, head, 1))[0],
+        let written = |heads: Part, head: usize, width: usize| {
+            let rows = &self.program.rows[heads.rows.index];
+            RowsAt { pointer: rows.pointer(first_row, part_of(heads, head, width)), stride: rows.width() }
+        };
+        let read = |heads: Part, head: usize, width: usize| {
+            let RowsAt { pointer, stride } = written(heads, head, width);
+            RowsAt { pointer: pointer.cast_const(), stride }
+        };
+        HeadRun {
+            keys: read(options.keys, key_head, shape.key_dim),
+            queries: read(options.queries, key_head, shape.key_dim),
+            values: read(options.values, head, shape.value_dim),
+            decays: read(options.decays, head, 1),
+            strengths: read(options.strengths, head, 1),
+            out: written(options.to, head, shape.value_dim),
+            n_tokens,
+            key_dim: shape.key_dim,
+            value_dim: shape.value_dim,
             is_delta: options.is_delta,
         }
     }
