@@ -95,11 +95,12 @@ impl Round {
             GenerationEvent::Prefill { done, total } => (vec![Chunk::Prefill { done, total }], Step::GoesOn),
             GenerationEvent::Token { text, logprobs, .. } => {
                 self.has_begun = true;
-                // Only those of the answer are passed on.
-                if let Some(logprobs) = logprobs.filter(|_| !self.splitter.as_ref().is_some_and(Splitter::is_inside)) {
+                let was_inside = self.is_inside();
+                let pieces = self.split(text);
+                // Only those of the answer are passed on, without the tags around it.
+                if let Some(logprobs) = logprobs.filter(|_| !was_inside && !self.is_inside()) {
                     self.take_logprobs(answer, logprobs);
                 }
-                let pieces = self.split(text);
                 let chunks = self.show(answer, pieces);
                 let is_complete = self.scanner.as_ref().is_some_and(CallScanner::is_complete);
                 if is_complete { self.end(answer, chunks, FinishReason::Stop) } else { (chunks, Step::GoesOn) }
@@ -122,6 +123,11 @@ impl Round {
         if self.logprobs_for.client {
             self.logprobs.push(logprobs);
         }
+    }
+
+    /// Whether what comes next is not the answer, as far as it is known.
+    fn is_inside(&self) -> bool {
+        self.splitter.as_ref().is_some_and(Splitter::is_inside)
     }
 
     /// Adds the cost of the finished round to that of its answer.

@@ -87,7 +87,7 @@ fn python(body: &str) -> Option<Vec<ToolCall>> {
     let mut reader = Reader::new(body);
     let is_list = reader.take("[");
     let mut calls = Vec::new();
-    while !reader.is_at_end() && !(is_list && reader.take("]")) {
+    while !(reader.is_at_end() || is_list && reader.take("]")) {
         let name = reader.word()?.to_owned();
         let arguments = Value::Object(reader.pairs("(", "=", ")")?);
         calls.push(ToolCall { name, arguments });

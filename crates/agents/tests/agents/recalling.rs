@@ -193,7 +193,7 @@ fn a_call_that_is_a_message_of_its_own_is_carried_out() {
     let answer = stage.wait_about(id, Subject::ResponseGeneration);
     assert_eq!(response_in(&answer).answer, "She is called Mia.");
     assert_eq!(response_in(&answer).thinking, "Let me look.It is known.");
-    assert_eq!(stage.shown(), "She is called Mia.");
+    assert_eq!(stage.shown(), "{Let me look.}{It is known.}She is called Mia.");
     let heard = stage.stop();
     assert_eq!(recalls_in(&heard)[0].search, "cat called");
 }
