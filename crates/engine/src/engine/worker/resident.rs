@@ -8,7 +8,7 @@ use super::saved_prefixes::{FEWEST_TOKENS, SavedPrefixes};
 use super::source::ModelSource;
 use crate::engine::request::RunningRequest;
 use crate::engine::status::{ModelState, ModelStatus};
-use crate::kv_cache::BLOCK_TOKENS;
+use crate::kv_cache::{BLOCK_TOKENS, CachedSequence};
 use crate::model::{Advance, Model, ModelError};
 use crate::scheduler::ModelMemory;
 use crate::scheduler::cost::StepShape;
@@ -205,11 +205,7 @@ impl ResidentModel {
                 scheduler.follow(id, leader.id, leader.n_common);
                 return Ok(());
             }
-            Some(leader) if leader.n_computed > n_kept => {
-                let mut sequence = self.model.fork(self.requests[&leader.id].sequence());
-                self.model.truncate(&mut sequence, leader.n_common.min(leader.n_computed));
-                sequence
-            }
+            Some(leader) if leader.n_computed > n_kept => self.fork_of(&leader, n_kept, &tokens)?,
             _ => self.model.begin(&tokens)?,
         };
         if let Some(request) = self.requests.get_mut(&id) {
@@ -217,6 +213,18 @@ impl ResidentModel {
             request.take_place(sequence);
         }
         Ok(())
+    }
+
+    /// The beginning that a request shares with a running one. A model that keeps states may be cut back to fewer tokens
+    /// than are kept of earlier requests; then those are taken.
+    fn fork_of(&mut self, leader: &Leader, n_kept: usize, tokens: &[u32]) -> Result<CachedSequence, ModelError> {
+        let mut sequence = self.model.fork(self.requests[&leader.id].sequence());
+        self.model.truncate(&mut sequence, leader.n_common.min(leader.n_computed));
+        if sequence.n_tokens() > n_kept {
+            return Ok(sequence);
+        }
+        self.model.release(sequence);
+        self.model.begin(tokens)
     }
 
     /// The running request that shares the longest beginning with these tokens.
