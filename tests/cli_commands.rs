@@ -250,11 +250,40 @@ fn models_that_are_not_installed_are_listed_and_shown_where_asked_for() {
     assert!(run.stdout.contains("prometheus:7b"), "{}", run.stdout);
     let list = home.json(&["list", "--all", "--json"]);
     assert!(list.as_array().unwrap().iter().all(|model| model["installed"] == false));
+    assert!(list.as_array().unwrap().iter().all(|model| model["fits"].is_boolean()), "{list}");
     let shown = home.run(&["show", "prometheus:7b"]).stdout;
     assert!(shown.contains("judge") && shown.contains("hone pull prometheus:7b"), "{shown}");
     assert!(shown.contains("hf:vsevolodl/prometheus-7b-v2.0-GGUF (not confirmed)\n"), "{shown}");
     assert!(shown.contains("hf:prometheus-eval/prometheus-7b-v2.0-GGUF\n"), "{shown}");
     check_failure(&home, &["pull", "prometheus:7b"], 1, "HONE_OFFLINE");
+}
+
+#[test]
+fn the_list_says_how_fast_a_model_would_be() {
+    let home = Home::new();
+    std::fs::create_dir_all(home.path("data")).unwrap();
+    let of = |list: &serde_json::Value, name: &str| {
+        list.as_array().unwrap().iter().find(|model| model["name"] == name).unwrap().clone()
+    };
+    let model = of(&home.json(&["list", "--all", "--json"]), "smollm2:135m");
+    assert!(model["tokens_per_second"].as_f64().unwrap() > 1.0, "{model}");
+    // The figure is measured once for a machine; a scripted one makes the estimate predictable.
+    let kept = home.path("data/memory-bandwidth.json");
+    let mut measured: serde_json::Value = serde_json::from_slice(&std::fs::read(&kept).unwrap()).unwrap();
+    measured["bytes_per_second"] = 9_836_243_200.0.into();
+    std::fs::write(&kept, measured.to_string()).unwrap();
+    let list = home.json(&["list", "--all", "--json"]);
+    let model = of(&list, "smollm2:135m");
+    assert_eq!((&model["fits"], model["tokens_per_second"].as_f64()), (&true.into(), Some(100.0)), "{model}");
+    assert_eq!(of(&list, "gpt-oss:20b")["active_parameters"], "3.6B");
+    let run = home.run(&["list", "--all"]);
+    let row = run.stdout.lines().find(|line| line.starts_with("smollm2:135m ")).unwrap();
+    assert!(row.contains("yes") && row.contains("~100 tokens/s"), "{row}");
+    assert!(run.stderr.contains("9.8 GB/s"), "{}", run.stderr);
+    let shown = home.run(&["show", "gpt-oss:20b"]).stdout;
+    assert!(shown.contains("21B, of which a token uses 3.6B"), "{shown}");
+    let plain = home.json(&["list", "--json"]);
+    assert_eq!(plain, serde_json::json!([]));
 }
 
 /// Changes one bit of a file.

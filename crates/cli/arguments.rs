@@ -440,7 +440,7 @@ pub(crate) struct PullArguments {
 /// Flags of `hone list`.
 #[derive(Debug, Args)]
 pub(crate) struct ListArguments {
-    /// Also list models of the catalog that are not installed
+    /// Also list models of the catalog that are not installed; says which fit this machine, and about how fast they are
     #[arg(short, long)]
     pub(crate) all: bool,
     #[command(flatten)]

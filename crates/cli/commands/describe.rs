@@ -7,6 +7,8 @@ use hone_models::{Catalog, CatalogModel, InstalledModel, Place, Role};
 use hone_protocol::ModelFile;
 use serde::Serialize;
 
+use super::list::Estimate;
+
 /// A model, installed or known.
 #[derive(Debug, Serialize)]
 pub(crate) struct JsonModel<'a> {
@@ -19,10 +21,17 @@ pub(crate) struct JsonModel<'a> {
     role: Option<&'static str>,
     family: Option<&'a str>,
     parameters: Option<&'a str>,
+    /// Those that one token is computed with; all if the catalog says nothing else.
+    active_parameters: Option<&'a str>,
     quantization: Option<&'a str>,
     context: Option<u32>,
     licence: Option<&'a str>,
+    /// A model that can draft for it.
+    draft: Option<&'a str>,
     files: Vec<JsonFile<'a>>,
+    /// What to expect of it on this machine, where that was asked for.
+    #[serde(flatten)]
+    estimate: Option<Estimate>,
 }
 
 #[derive(Debug, Serialize)]
@@ -71,6 +80,11 @@ impl<'a> JsonModel<'a> {
         JsonModel { size: model.size(), files: files.collect(), ..JsonModel::facts(&model.name, Some(model)) }
     }
 
+    /// The same with what to expect of it on this machine.
+    pub(crate) fn expecting(self, estimate: Option<Estimate>) -> JsonModel<'a> {
+        JsonModel { estimate, ..self }
+    }
+
     fn facts(name: &'a str, known: Option<&'a CatalogModel>) -> JsonModel<'a> {
         JsonModel {
             name,
@@ -82,10 +96,13 @@ impl<'a> JsonModel<'a> {
             role: known.map(|model| role_name(model.role)),
             family: known.map(|model| model.family.as_str()),
             parameters: known.map(|model| model.parameters.as_str()),
+            active_parameters: known.map(|model| model.active_parameters.as_deref().unwrap_or(&model.parameters)),
             quantization: known.map(|model| model.quantization.as_str()),
             context: known.map(|model| model.context),
             licence: known.map(|model| model.licence.as_str()),
+            draft: known.and_then(|model| model.draft.as_deref()),
             files: Vec::new(),
+            estimate: None,
         }
     }
 }

@@ -5,7 +5,7 @@
 
 mod installation;
 mod judge;
-mod machine;
+pub(super) mod machine;
 mod memory;
 mod privacy;
 
@@ -15,6 +15,7 @@ use nu_ansi_term::Color;
 use serde::Serialize;
 
 use self::installation::Installation;
+pub(super) use self::judge::memory_needed;
 use self::judge::{Judge, Room};
 use self::machine::Machine;
 use self::memory::Memory;

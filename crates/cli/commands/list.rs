@@ -1,9 +1,15 @@
-//! `hone list`: the installed models, and with `--all` the rest of the catalog.
+//! `hone list`: the installed models, and with `--all` the rest of the catalog, with what to expect of each model here.
+
+mod bandwidth;
+mod estimate;
 
 use anyhow::Context;
 use hone_models::{CatalogModel, InstalledModel, Listing};
 
+pub(crate) use self::estimate::Estimate;
+use self::estimate::Limits;
 use super::describe::{JsonModel, place_name, role_name};
+use super::doctor::machine::Machine;
 use crate::app::App;
 use crate::arguments::ListArguments;
 use crate::failure::Outcome;
@@ -20,24 +26,30 @@ pub(crate) fn run(app: &App, arguments: &ListArguments) -> anyhow::Result<Outcom
     let is_missing = |model: &&CatalogModel| !listing.models.iter().any(|installed| installed.name == model.name);
     let missing: Vec<&CatalogModel> =
         if arguments.all { catalog.models.iter().filter(is_missing).collect() } else { Vec::new() };
+    let limits = arguments.all.then(|| limits(app));
+    let of_installed = |model: &InstalledModel| limits.map(|limits| limits.installed(model, catalog.find(&model.name)));
+    let of_missing = |model: &CatalogModel| limits.map(|limits| limits.known(model));
     if arguments.json.json {
-        let installed = listing.models.iter().map(|model| JsonModel::installed(model, catalog));
-        let models = installed.chain(missing.iter().map(|model| JsonModel::known(model)));
-        app.output.print_json(&models.collect::<Vec<_>>())?;
+        let installed =
+            listing.models.iter().map(|model| JsonModel::installed(model, catalog).expecting(of_installed(model)));
+        let missing = missing.iter().map(|model| JsonModel::known(model).expecting(of_missing(model)));
+        app.output.print_json(&installed.chain(missing).collect::<Vec<_>>())?;
         return Ok(Outcome::Done);
     }
     let role = |model: &InstalledModel| catalog.find(&model.name).map_or("", |known| role_name(known.role));
-    let mut rows: Vec<Vec<String>> = listing
-        .models
+    let installed = listing.models.iter().map(|model| {
+        row(&model.name, model.size(), of_installed(model), role(model), place_name(model.place), &model.source)
+    });
+    let missing = missing
         .iter()
-        .map(|model| row(&model.name, model.size(), role(model), place_name(model.place), &model.source))
-        .collect();
-    rows.extend(
-        missing.iter().map(|model| row(&model.name, model.size(), role_name(model.role), "-", "not installed")),
-    );
+        .map(|model| row(&model.name, model.size(), of_missing(model), role_name(model.role), "-", "not installed"));
+    let mut rows: Vec<Vec<String>> = installed.chain(missing).collect();
     if !rows.is_empty() {
-        rows.insert(0, ["NAME", "SIZE", "ROLE", "PLACE", "SOURCE"].map(str::to_string).to_vec());
+        rows.insert(0, header(arguments.all));
         app.output.print_table(&rows)?;
+    }
+    if let Some(limits) = limits {
+        app.output.note(&limits.remark());
     }
     remark(app, &listing);
     let folder = app.prefix_folder();
@@ -49,8 +61,22 @@ pub(crate) fn run(app: &App, arguments: &ListArguments) -> anyhow::Result<Outcom
     Ok(Outcome::Done)
 }
 
-fn row(name: &str, size: u64, role: &str, place: &str, source: &str) -> Vec<String> {
-    vec![name.to_string(), bytes(size), role.to_string(), place.to_string(), source.to_string()]
+fn limits(app: &App) -> Limits {
+    let machine = Machine::look();
+    Limits { memory_bytes: machine.memory_bytes, bandwidth: bandwidth::of(&machine, app.data_folder()) }
+}
+
+fn header(has_estimates: bool) -> Vec<String> {
+    let names = ["NAME", "SIZE", "FITS", "SPEED", "ROLE", "PLACE", "SOURCE"];
+    let is_shown = |name: &&str| has_estimates || !matches!(*name, "FITS" | "SPEED");
+    names.into_iter().filter(is_shown).map(str::to_string).collect()
+}
+
+fn row(name: &str, size: u64, estimate: Option<Estimate>, role: &str, place: &str, source: &str) -> Vec<String> {
+    let mut row = vec![name.to_string(), bytes(size)];
+    row.extend(estimate.iter().flat_map(Estimate::columns));
+    row.extend([role, place, source].map(str::to_string));
+    row
 }
 
 /// Prints remarks about what the table does not show.

@@ -182,12 +182,16 @@ impl Member {
     }
 }
 
+/// The memory that models of this size need together, with their KV caches and what is left to the rest of the system.
+pub(in crate::commands) fn memory_needed(bytes: u64) -> u64 {
+    (bytes as f64 * BYTES_PER_BYTE) as u64 + SPARE_BYTES
+}
+
 impl Room {
     /// The largest judge that fits beside the model that answers; one that thinks first only on an accelerator.
     fn best_of(self, candidates: &[Candidate]) -> Option<Candidate> {
-        let need = |bytes: u64| (bytes as f64 * BYTES_PER_BYTE) as u64;
         let fits = |candidate: &&Candidate| {
-            let total = need(candidate.bytes) + need(self.generator_bytes) + SPARE_BYTES;
+            let total = memory_needed(candidate.bytes + self.generator_bytes);
             total <= self.memory_bytes && (self.is_accelerated || !candidate.thinks)
         };
         candidates.iter().filter(fits).max_by_key(|candidate| candidate.bytes).cloned()

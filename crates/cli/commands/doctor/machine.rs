@@ -5,22 +5,22 @@ use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 /// The machine's properties.
 #[derive(Debug, Serialize)]
-pub(super) struct Machine {
-    pub(super) system: &'static str,
-    pub(super) architecture: &'static str,
-    pub(super) processor: String,
-    pub(super) physical_cores: usize,
-    pub(super) logical_cores: usize,
+pub(in crate::commands) struct Machine {
+    pub(in crate::commands) system: &'static str,
+    pub(in crate::commands) architecture: &'static str,
+    pub(in crate::commands) processor: String,
+    pub(in crate::commands) physical_cores: usize,
+    pub(in crate::commands) logical_cores: usize,
     /// The instruction sets that matter to the kernels.
-    pub(super) instruction_sets: Vec<&'static str>,
-    /// `None` if the system does not tell.
-    pub(super) memory_bytes: Option<u64>,
-    pub(super) available_memory_bytes: Option<u64>,
+    pub(in crate::commands) instruction_sets: Vec<&'static str>,
+    /// What the machine has, or a container may use; `None` if the system does not tell.
+    pub(in crate::commands) memory_bytes: Option<u64>,
+    pub(in crate::commands) available_memory_bytes: Option<u64>,
 }
 
 impl Machine {
     /// Collects the facts.
-    pub(super) fn look() -> Machine {
+    pub(in crate::commands) fn look() -> Machine {
         let kinds = RefreshKind::nothing()
             .with_cpu(CpuRefreshKind::nothing())
             .with_memory(MemoryRefreshKind::nothing().with_ram());
@@ -34,10 +34,15 @@ impl Machine {
             physical_cores: System::physical_core_count().unwrap_or(logical_cores),
             logical_cores,
             instruction_sets: instruction_sets(),
-            memory_bytes: system.as_ref().map(System::total_memory),
+            memory_bytes: system.as_ref().map(memory),
             available_memory_bytes: system.as_ref().map(System::available_memory),
         }
     }
+}
+
+fn memory(system: &System) -> u64 {
+    let of_group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.total_memory);
+    system.total_memory().min(of_group)
 }
 
 #[cfg(target_arch = "x86_64")]

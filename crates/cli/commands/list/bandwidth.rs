@@ -1,0 +1,119 @@
+//! How fast this machine reads its memory. Every generated token reads the active weights of a model once, so that this
+//! bounds the speed of generation on a processor.
+//!
+//! Measuring takes a moment, so the figure is kept in the data folder, with the machine that it is of. A folder that
+//! does not exist yet is not created for it.
+
+use std::fs;
+use std::hint::black_box;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hone_files::write_private;
+use serde::{Deserialize, Serialize};
+
+use crate::commands::doctor::machine::Machine;
+
+/// The file in the data folder.
+const FILE: &str = "memory-bandwidth.json";
+/// What is read: more than the caches of most machines hold.
+const BUFFER_BYTES: u64 = 256 << 20;
+/// How often; the fastest one counts.
+const PASSES: usize = 3;
+
+/// A measured figure, and what it is of.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Measured {
+    processor: String,
+    physical_cores: usize,
+    memory_bytes: Option<u64>,
+    bytes_per_second: f64,
+}
+
+impl Measured {
+    fn is_of(&self, machine: &Machine) -> bool {
+        let is_sound = self.bytes_per_second.is_finite() && self.bytes_per_second > 0.0;
+        is_sound
+            && (self.processor.as_str(), self.physical_cores, self.memory_bytes)
+                == (machine.processor.as_str(), machine.physical_cores, machine.memory_bytes)
+    }
+}
+
+/// The bandwidth of this machine's memory in bytes per second: as measured before, or now.
+pub(super) fn of(machine: &Machine, data_folder: &Path) -> f64 {
+    let path = data_folder.join(FILE);
+    let kept = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Measured>(&text).ok());
+    if let Some(kept) = kept.filter(|kept| kept.is_of(machine)) {
+        return kept.bytes_per_second;
+    }
+    let available = machine.available_memory_bytes.unwrap_or(BUFFER_BYTES);
+    let bytes_per_second = measure(BUFFER_BYTES.min(available / 4), machine.physical_cores);
+    let (processor, physical_cores) = (machine.processor.clone(), machine.physical_cores);
+    let measured = Measured { processor, physical_cores, memory_bytes: machine.memory_bytes, bytes_per_second };
+    if data_folder.is_dir()
+        && let Err(error) =
+            serde_json::to_vec(&measured).map_err(Into::into).and_then(|text| write_private(&path, &text))
+    {
+        tracing::debug!(%error, "the memory's bandwidth is measured again next time");
+    }
+    bytes_per_second
+}
+
+/// Reads a buffer with all threads, several times.
+fn measure(n_bytes: u64, n_threads: usize) -> f64 {
+    // Pages of zeros may all be the same page.
+    let buffer = vec![1u64; (n_bytes / 8).max(1) as usize];
+    let share = buffer.len().div_ceil(n_threads.max(1));
+    let pass = || {
+        let start = Instant::now();
+        thread::scope(|scope| buffer.chunks(share).for_each(|part| drop(scope.spawn(move || black_box(sum(part))))));
+        start.elapsed()
+    };
+    let fastest = (0..PASSES).map(|_| pass()).min().unwrap_or_default().max(Duration::from_nanos(1));
+    // Whole numbers are read as they were written.
+    ((8 * buffer.len()) as f64 / fastest.as_secs_f64()).round()
+}
+
+fn sum(numbers: &[u64]) -> u64 {
+    numbers.iter().fold(0, |sum, number| sum.wrapping_add(*number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(folder: &Path) -> Measured {
+        serde_json::from_slice(&fs::read(folder.join(FILE)).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_figure_is_kept_for_the_machine_that_it_is_of() {
+        let (folder, machine) = (tempfile::tempdir().unwrap(), Machine::look());
+        let measured = of(&machine, folder.path());
+        assert!((1e8..1e14).contains(&measured), "{measured}");
+        assert_eq!(kept(folder.path()).bytes_per_second, measured);
+
+        let scripted = Measured { bytes_per_second: 1.5e9, ..kept(folder.path()) };
+        fs::write(folder.path().join(FILE), serde_json::to_vec(&scripted).unwrap()).unwrap();
+        assert_eq!(of(&machine, folder.path()), 1.5e9);
+
+        let elsewhere = Measured { processor: "another".to_string(), ..scripted };
+        fs::write(folder.path().join(FILE), serde_json::to_vec(&elsewhere).unwrap()).unwrap();
+        assert_ne!(of(&machine, folder.path()), 1.5e9);
+        assert_eq!(kept(folder.path()).processor, machine.processor);
+
+        for nonsense in ["", "{}", "[1]", "{\"bytes_per_second\": 1}"] {
+            fs::write(folder.path().join(FILE), nonsense).unwrap();
+            assert!(of(&machine, folder.path()) > 1e8, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_does_not_exist_is_not_created() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("missing");
+        assert!(of(&Machine::look(), &missing) > 0.0);
+        assert!(!missing.exists());
+    }
+}

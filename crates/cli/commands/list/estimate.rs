@@ -1,0 +1,112 @@
+//! Whether a model fits a machine, and how fast it would be there: estimates from its size and its active parameters.
+
+use hone_models::{CatalogModel, InstalledModel, Role};
+use serde::Serialize;
+
+use crate::commands::doctor::memory_needed;
+use crate::terminal::bytes;
+
+/// What limits models here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// The machine's memory, if the system tells.
+    pub(super) memory_bytes: Option<u64>,
+    /// How fast it is read, in bytes per second.
+    pub(super) bandwidth: f64,
+}
+
+/// What is to be expected of a model here.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct Estimate {
+    /// Memory that it needs, with a KV cache and a reserve for everything else.
+    needs_memory: u64,
+    /// Whether this machine has that much; `None` if that is unknown.
+    fits: Option<bool>,
+    /// Tokens per second at which memory lets it generate; `None` if it does not generate or does not fit.
+    tokens_per_second: Option<f64>,
+}
+
+impl Limits {
+    /// The estimate for a model of the catalog.
+    pub(super) fn known(self, model: &CatalogModel) -> Estimate {
+        let generates = model.role != Role::Embedder;
+        self.estimate(model.size(), generates.then(|| model.active_bytes()))
+    }
+
+    /// The estimate for an installed model, with what the catalog knows about it. Nothing else tells how much of a model
+    /// is active.
+    pub(super) fn installed(self, model: &InstalledModel, known: Option<&CatalogModel>) -> Estimate {
+        match known {
+            Some(known) => self.known(known),
+            None => self.estimate(model.size(), None),
+        }
+    }
+
+    fn estimate(self, size: u64, active_bytes: Option<u64>) -> Estimate {
+        let needs_memory = memory_needed(size);
+        let fits = self.memory_bytes.map(|memory| needs_memory <= memory);
+        let active_bytes = active_bytes.filter(|bytes| *bytes > 0 && fits != Some(false));
+        let tokens_per_second = active_bytes.map(|bytes| self.bandwidth / bytes as f64);
+        Estimate { needs_memory, fits, tokens_per_second }
+    }
+
+    /// What the columns say, for a person.
+    pub(super) fn remark(self) -> String {
+        let memory = self.memory_bytes.map_or("unknown".to_string(), bytes);
+        let bandwidth = self.bandwidth / 1e9;
+        format!(
+            "FITS compares a model with this machine's memory ({memory}); SPEED is about what its memory allows ({bandwidth:.1} GB/s): `hone bench` measures it"
+        )
+    }
+}
+
+impl Estimate {
+    /// The two columns.
+    pub(super) fn columns(&self) -> [String; 2] {
+        let fits = match self.fits {
+            Some(true) => "yes".to_string(),
+            Some(false) => format!("no, needs {}", bytes(self.needs_memory)),
+            None => "?".to_string(),
+        };
+        let speed = match self.tokens_per_second {
+            Some(speed) if speed < 10.0 => format!("~{speed:.1} tokens/s"),
+            Some(speed) => format!("~{speed:.0} tokens/s"),
+            None => "-".to_string(),
+        };
+        [fits, speed]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hone_models::Catalog;
+
+    use super::*;
+
+    /// The columns of a model of the catalog on a machine with this memory in GiB, which reads 20 GB/s.
+    fn check(name: &str, memory: Option<u64>, expected: [&str; 2]) {
+        let limits = Limits { memory_bytes: memory.map(|gib| gib << 30), bandwidth: 20e9 };
+        let catalog = Catalog::built_in().unwrap();
+        assert_eq!(limits.known(catalog.find(name).unwrap()).columns(), expected, "{name} in {memory:?}");
+    }
+
+    #[test]
+    fn a_mixture_of_experts_needs_its_whole_size_and_reads_its_active_share() {
+        check("qwen3.6:35b-a3b", Some(32), ["yes", "~11 tokens/s"]);
+        check("qwen3.6:35b-a3b", Some(16), ["no, needs 28.74 GB", "-"]);
+        check("gpt-oss:20b", Some(24), ["yes", "~9.6 tokens/s"]);
+    }
+
+    #[test]
+    fn a_dense_model_reads_everything() {
+        check("qwen3:8b", Some(16), ["yes", "~4.0 tokens/s"]);
+        check("smollm2:135m", Some(16), ["yes", "~203 tokens/s"]);
+        check("qwen3.5:122b-a10b", Some(64), ["no, needs 96.74 GB", "-"]);
+    }
+
+    #[test]
+    fn what_is_unknown_is_not_guessed() {
+        check("all-minilm:l6-v2", Some(16), ["yes", "-"]);
+        check("qwen3:8b", None, ["?", "~4.0 tokens/s"]);
+    }
+}
