@@ -94,7 +94,8 @@ fn ours(gguf: &Gguf, context_length: Option<usize>) -> Rows {
     let mut sequence = CachedSequence::default();
     pool.extend(&mut sequence, N_TOKENS).unwrap();
     let tokens = tokens();
-    let entry = BatchEntry { tokens: &tokens, position: 0, blocks: sequence.blocks(), logits: 0..N_TOKENS, states: None };
+    let entry =
+        BatchEntry { tokens: &tokens, position: 0, blocks: sequence.blocks(), logits: 0..N_TOKENS, states: None };
     backend.forward(&[entry]).unwrap().rows().map(log_softmax).collect()
 }
 

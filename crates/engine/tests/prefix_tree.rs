@@ -347,7 +347,14 @@ fn pinned_prefixes_survive_pressure() {
     let (mut pool, mut tree) = tree_of(6, &[&header, &other]);
     assert_eq!(tree.pin(&header), 64, "whole blocks are pinned");
     assert!(!tree.make_room(&mut pool, &mut StatePool::default(), 6));
-    assert_eq!((tree.cached_tokens(&StatePool::default(), &header), tree.cached_tokens(&StatePool::default(), &other), tree.n_pinned()), (64, 0, 2));
+    assert_eq!(
+        (
+            tree.cached_tokens(&StatePool::default(), &header),
+            tree.cached_tokens(&StatePool::default(), &other),
+            tree.n_pinned()
+        ),
+        (64, 0, 2)
+    );
     tree.unpin(&header[..64]);
     assert!(tree.make_room(&mut pool, &mut StatePool::default(), 6));
 }
@@ -409,7 +416,8 @@ impl WithStates {
         }
         let kind = 1000 * self.below(2) as u32;
         let n_tokens = 30 + self.below(250);
-        let tokens: Vec<u32> = (0..n_tokens as u32).map(|index| if index < 60 { index } else { kind + index }).collect();
+        let tokens: Vec<u32> =
+            (0..n_tokens as u32).map(|index| if index < 60 { index } else { kind + index }).collect();
         let cached = self.tree.cached_tokens(&self.states, &tokens);
         let found = self.tree.find(&mut self.pool, &mut self.states, &tokens);
         assert!(found.sequence.n_tokens() == cached || self.pool.n_free() == 0);
@@ -425,7 +433,8 @@ impl WithStates {
         self.tree.make_room(&mut self.pool, &mut self.states, n_more.div_ceil(BLOCK_TOKENS) + 1);
         if self.pool.extend(&mut live.sequence, n_more).is_ok() {
             let position = |index: usize| (before + index) as u32;
-            live.tokens.extend((0..n_more).map(|index| if before < 60 { position(index) } else { kind + position(index) }));
+            live.tokens
+                .extend((0..n_more).map(|index| if before < 60 { position(index) } else { kind + position(index) }));
             let n_before = live.sequence.begin_states(&mut self.states, before, n_more > 40);
             let (earlier, written) = live.sequence.states().split_at(n_before);
             assert_eq!(earlier.last().map_or(0, |state| state.position), before, "it goes on from its end");

@@ -33,8 +33,7 @@ fn program() -> Program {
     let routing = builder.matrix(matrix(2, N_EXPERTS, WIDTH));
     builder.product(input, &[ProductOutput { matrix: routing, to: logits.all(), add: false }]);
     let (selection_bias, output_scales) = (None, None);
-    let route =
-        RowOperation::Route { router, logits: logits.all(), options: OPTIONS, selection_bias, output_scales };
+    let route = RowOperation::Route { router, logits: logits.all(), options: OPTIONS, selection_bias, output_scales };
     builder.for_each_row(RowSet::Selected, vec![route]);
 
     let routed = RowSet::Routed(router);
