@@ -310,7 +310,7 @@ fn tq1_0(block: &[u8; 54], out: &mut [f32; 256]) {
             _ => (block[48 + element % 4], (element - 240) / 4),
         };
         let fraction = byte.wrapping_mul(3u8.pow(digit as u32));
-        *out = scale * f32::from((u16::from(fraction) * 3 >> 8) as i8 - 1);
+        *out = scale * f32::from(((u16::from(fraction) * 3) >> 8) as i8 - 1);
     }
 }
 

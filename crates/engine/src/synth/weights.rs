@@ -77,11 +77,11 @@ fn shape_bytes(tensor_type: TensorType, distribution: Distribution, bytes: &mut 
         TensorType::Q6_K => each_block(bytes, |block| q6_k(block, scale)),
         TensorType::IQ4_NL => each_block(bytes, |block: &mut [u8; 18]| set_signed_scale(block, 0, scale)),
         TensorType::IQ4_XS => each_block(bytes, |block: &mut [u8; 136]| set_signed_scale(block, 0, scale)),
-        TensorType::IQ2_XXS => each_block(bytes, |block: &mut [u8; 66]| set_signed_scale(block, 0, scale)),
-        TensorType::IQ2_XS => each_block(bytes, |block: &mut [u8; 74]| set_signed_scale(block, 0, scale)),
-        TensorType::IQ2_S => each_block(bytes, |block: &mut [u8; 82]| set_signed_scale(block, 0, scale)),
-        TensorType::IQ3_XXS => each_block(bytes, |block: &mut [u8; 98]| set_signed_scale(block, 0, scale)),
-        TensorType::IQ3_S => each_block(bytes, |block: &mut [u8; 110]| set_signed_scale(block, 0, scale)),
+        TensorType::IQ2_XXS => each_block(bytes, |block: &mut [u8; 66]| iq(block, (9..66).step_by(8), 0x80, scale)),
+        TensorType::IQ2_XS => each_block(bytes, |block: &mut [u8; 74]| iq(block, 66..74, 0x88, scale)),
+        TensorType::IQ2_S => each_block(bytes, |block: &mut [u8; 82]| iq(block, 74..82, 0x88, scale)),
+        TensorType::IQ3_XXS => each_block(bytes, |block: &mut [u8; 98]| iq(block, (69..98).step_by(4), 0x80, scale)),
+        TensorType::IQ3_S => each_block(bytes, |block: &mut [u8; 110]| iq(block, 106..110, 0x88, scale)),
         TensorType::TQ1_0 => each_block(bytes, |block: &mut [u8; 54]| set_signed_scale(block, 52, scale)),
         TensorType::TQ2_0 => each_block(bytes, |block| tq2_0(block, scale)),
         TensorType::MXFP4 => each_block(bytes, |block| mxfp4(block, scale)),
@@ -123,9 +123,9 @@ fn unit_spread(tensor_type: TensorType) -> f32 {
     }
 }
 
-/// The root mean square of a group's scale of 4 bits and a half.
+/// The root mean square of the group scales of IQ2 and IQ3, as [`iq`] sets them: 8 to 15, and a half.
 fn spread_of_halves() -> f32 {
-    root_mean_square((0..16).map(|scale| scale as f32 + 0.5))
+    root_mean_square((8..16).map(|scale| scale as f32 + 0.5))
 }
 
 fn root_mean_square(numbers: impl Iterator<Item = f32>) -> f32 {
@@ -190,6 +190,12 @@ fn q4_k_head(head: &mut [u8], scale: f32, center: f32) {
         let low_bits = packed[group + 8] & 0x0f;
         packed[group + 8] = low_bits | low_bits << 4;
     }
+}
+
+/// IQ2 and IQ3: groups get a scale of 8 to 15, whose highest bits are those of `mask` in the bytes at `group_scales`.
+fn iq(block: &mut [u8], group_scales: impl Iterator<Item = usize>, mask: u8, scale: f32) {
+    group_scales.for_each(|at| block[at] |= mask);
+    set_signed_scale(block, 0, scale);
 }
 
 /// A quant of 3 stands for no ternary number, and becomes zero.

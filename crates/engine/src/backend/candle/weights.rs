@@ -68,9 +68,10 @@ impl OnDevice {
     /// Says once for each type that the weights are not as the file has them.
     fn announce(&mut self, tensor_type: TensorType) {
         if self.substituted.insert(tensor_type) {
-            let (form, n_bits) = match substitute(tensor_type) {
+            let (form, n_bits) = match substitute(tensor_type, &self.device) {
                 GgmlDType::Q8_0 => ("Q8_0", 8.5),
-                _ => ("F16", 16.0),
+                GgmlDType::F16 => ("F16", 16.0),
+                _ => ("F32", 32.0),
             };
             tracing::warn!(
                 "the candle backend lacks {tensor_type}: it holds such weights as {form}, {n_bits} bits each"
@@ -100,7 +101,7 @@ impl Place for OnDevice {
             Some(stored) => (stored, Cow::Borrowed(tensor.bytes)),
             None => {
                 self.announce(tensor.tensor_type);
-                (substitute(tensor.tensor_type), Cow::Owned(transcode(&tensor)?))
+                (substitute(tensor.tensor_type, &self.device), Cow::Owned(transcode(&tensor, &self.device)?))
             }
         };
         let storage = QStorage::from_data(data, &self.device, stored)?;
