@@ -16,22 +16,24 @@ mod modules;
 mod source_reader;
 
 /// Every crate with the crates of the workspace that it may use, lowest first.
-const LAYERS: [(&str, &[&str]); 11] = [
+const LAYERS: [(&str, &[&str]); 12] = [
     ("hone-protocol", &[]),
     ("hone-files", &[]),
+    ("hone-containment", &[]),
     ("hone-bus", &["hone-protocol"]),
     ("hone-kernels", &[]),
     ("hone-engine", &["hone-protocol", "hone-files", "hone-kernels"]),
     ("hone-models", &["hone-protocol", "hone-files"]),
     ("hone-memory", &["hone-protocol", "hone-files"]),
     ("hone-quality", &["hone-protocol"]),
-    ("hone-agents", &["hone-protocol", "hone-bus", "hone-quality", "hone-memory"]),
+    ("hone-agents", &["hone-protocol", "hone-files", "hone-containment", "hone-bus", "hone-quality", "hone-memory"]),
     ("hone-server", &["hone-protocol", "hone-files", "hone-bus", "hone-memory", "hone-quality", "hone-agents"]),
     (
         "hone",
         &[
             "hone-protocol",
             "hone-files",
+            "hone-containment",
             "hone-bus",
             "hone-engine",
             "hone-models",

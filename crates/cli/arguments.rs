@@ -8,8 +8,10 @@ mod bench;
 mod generate;
 mod judge;
 mod memory;
+mod report;
 mod serve;
 mod shared;
+mod task;
 
 use std::path::PathBuf;
 
@@ -29,9 +31,14 @@ pub(crate) use memory::{
     MemoryListArguments, MemoryRepairArguments, MemoryRmArguments, MemorySearchArguments, MemoryShowArguments,
     MemoryStatsArguments, Split,
 };
+pub(crate) use report::ReportArguments;
 pub(crate) use serve::{McpArguments, ServeArguments};
 pub(crate) use shared::{
     BatchFlags, ContextFlag, EngineFlags, JsonFlag, JudgeFlag, SamplingFlags, SpeculationFlag, is_pipe,
+};
+pub(crate) use task::{
+    TaskArguments, TaskCheckArguments, TaskCommand, TaskListArguments, TaskResolveArguments, TaskRunArguments,
+    TaskShowArguments, WorkspaceFlags,
 };
 
 /// The format of the file that `hone grade --input` reads.
@@ -105,6 +112,10 @@ pub(crate) enum Command {
     Story(StoryArguments),
     /// Search, list and manage remembered answers
     Memory(MemoryArguments),
+    /// Report how good models are, by their tasks and the grades of their answers
+    Report(ReportArguments),
+    /// Have models work on tasks, and evaluate the work
+    Task(TaskArguments),
     /// Show the messages between agents
     Events(EventsArguments),
     /// Check this machine and the installation for problems
@@ -130,6 +141,7 @@ impl Command {
                 | Command::Compare(_)
                 | Command::Judge(_)
                 | Command::Story(_)
+                | Command::Task(TaskArguments { command: TaskCommand::Run(_) })
         )
     }
 
@@ -137,6 +149,12 @@ impl Command {
     pub(crate) fn overrides(&self) -> Vec<Override> {
         let mut overrides = Vec::new();
         match self {
+            Command::Task(arguments) => {
+                if let TaskCommand::Run(arguments) = &arguments.command {
+                    arguments.engine.add_to(&mut overrides);
+                    arguments.sampling.add_to(&mut overrides);
+                }
+            }
             Command::Serve(arguments) => arguments.add_to(&mut overrides),
             Command::Mcp(arguments) => arguments.add_to(&mut overrides),
             Command::Chat(arguments) => {
@@ -189,6 +207,7 @@ impl Command {
             | Command::Bundle(_)
             | Command::Memory(_)
             | Command::Events(_)
+            | Command::Report(_)
             | Command::Completions(_) => {}
         }
         overrides

@@ -21,11 +21,13 @@ mod memory;
 mod perplexity;
 mod ps;
 mod pull;
+mod report;
 mod rm;
 mod serve;
 mod show;
 mod story;
 mod synth;
+mod task;
 mod tokenize;
 mod verdict;
 
@@ -69,6 +71,8 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::Ps(arguments) => ps::run(&app(loaded)?, &arguments),
         Command::Bundle(arguments) => bundle::run(&app(loaded)?, &arguments),
         Command::Memory(arguments) => memory::run(&app(loaded)?, &arguments),
+        Command::Report(arguments) => report::run(&app(loaded)?, &arguments),
+        Command::Task(arguments) => task::run(&app(loaded)?, &arguments),
         Command::Events(arguments) => events::run(&app(loaded)?, &arguments),
     }
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use hone_quality::{CriticSettings, JudgeProfiles};
+use hone_quality::{CriticSettings, GateConfig, JudgeProfiles};
 use hone_server::ServerSettings;
 use serde::Serialize;
 use toml::Value;
@@ -24,7 +24,7 @@ pub(crate) use sections::{ChatConfig, EngineConfig, MemoryConfig, SamplingConfig
 pub(crate) use sources::Places;
 
 /// A section's name, which is also the stem of its file, and its defaults.
-const SECTIONS: [(&str, &str); 7] = [
+const SECTIONS: [(&str, &str); 8] = [
     ("engine", include_str!("../../config/engine.toml")),
     ("sampling", include_str!("../../config/sampling.toml")),
     ("chat", include_str!("../../config/chat.toml")),
@@ -32,7 +32,13 @@ const SECTIONS: [(&str, &str); 7] = [
     (JUDGES, include_str!("../../config/judges.toml")),
     ("memory", include_str!("../../config/memory.toml")),
     ("server", include_str!("../../config/server.toml")),
+    ("gate", include_str!("../../config/gate.toml")),
 ];
+
+/// The file of tables that are no keys: tools that evaluate work.
+pub(crate) const EVALUATORS: &str = "evaluators";
+/// The file of tables that are no keys: the phases of a task.
+pub(crate) const PHASES: &str = "phases";
 
 /// The section whose keys stand in tables, one for each profile of a judge: `judges.PROFILE.KEY`.
 const JUDGES: &str = "judges";
@@ -113,6 +119,8 @@ pub(crate) struct Config {
     pub(crate) judges: JudgeProfiles,
     /// The HTTP server.
     pub(crate) server: ServerSettings,
+    /// When the work on a task is accepted.
+    pub(crate) gate: GateConfig,
     entries: BTreeMap<String, Entry>,
 }
 
@@ -236,8 +244,8 @@ impl Config {
             table.insert(last.to_string(), entry.value.clone());
         }
         let sections = sections::Sections::read(tables)?;
-        let sections::Sections { engine, sampling, chat, critic, judges, memory, server } = sections;
-        Ok(Config { engine, sampling, chat, critic, judges, memory, server, entries })
+        let sections::Sections { engine, sampling, chat, critic, judges, memory, server, gate } = sections;
+        Ok(Config { engine, sampling, chat, critic, judges, memory, server, gate, entries })
     }
 
     fn known_keys_near(&self, key: &str) -> String {
@@ -343,7 +351,7 @@ mod tests {
             &[],
             vec![],
             "chat.system",
-            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml, critic.toml, judges.toml, memory.toml, server.toml",
+            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml, critic.toml, judges.toml, memory.toml, server.toml, gate.toml, evaluators.toml, phases.toml",
         );
     }
 

@@ -1,6 +1,6 @@
 //! Events of the bus as lines for a person.
 
-use hone_protocol::{Envelope, Payload, Preference};
+use hone_protocol::{Envelope, Payload, Preference, WorkStep};
 
 use crate::badge;
 use crate::describe::{moment, on_one_line, rating};
@@ -46,6 +46,24 @@ fn summary(payload: &Payload) -> String {
         }
         Payload::UserFeedback(feedback) => rating(feedback.rating).to_string(),
         Payload::RewardEvent(reward) => serde_json::to_string(reward).unwrap_or_default(),
+        Payload::EvaluationStarted(step) | Payload::OptimizationStarted(step) => work_step(step),
+        Payload::EvaluationCompleted(evaluated) | Payload::EvaluationFailed(evaluated) => {
+            let score = evaluated.score.map_or("no score".to_string(), |score| format!("{score:.2}"));
+            let failed = evaluated.results.iter().filter(|result| result.is_failed());
+            let failed: Vec<&str> = failed.map(|result| result.evaluator.as_str()).collect();
+            let failed = if failed.is_empty() { String::new() } else { format!(", failed: {}", failed.join(", ")) };
+            format!("{}: {score}{failed}", work_step(&evaluated.step))
+        }
+        Payload::EscalationRequired(decided)
+        | Payload::TaskAccepted(decided)
+        | Payload::TaskRetried(decided)
+        | Payload::TaskReassigned(decided)
+        | Payload::TaskEscalated(decided) => format!("{}: {}", work_step(&decided.step), decided.decision.reason),
         Payload::QueryCancelled(_) | Payload::SessionClosed(_) | Payload::ResponseChunk(_) => String::new(),
     }
+}
+
+/// An attempt at a phase in a few words.
+fn work_step(step: &WorkStep) -> String {
+    format!("{} attempt {} by {}", step.phase, step.attempt, step.agent)
 }

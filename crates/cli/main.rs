@@ -10,8 +10,10 @@ mod badge;
 mod chat;
 mod commands;
 mod config;
+mod contained;
 mod describe;
 mod embedder;
+mod evaluation;
 mod events;
 mod failure;
 mod judge;
@@ -35,9 +37,13 @@ use crate::failure::{Outcome, exit_code_of, is_broken_pipe};
 use crate::terminal::Output;
 
 fn main() -> ExitCode {
-    // Comes first, before anything is read or started: a template worker must be small and fast.
+    // Comes first, before anything is read or started: a worker must be small and fast, and that of a
+    // command must have a single thread.
     if templates::is_worker() {
         return templates::work();
+    }
+    if contained::is_worker() {
+        return contained::work();
     }
     let arguments = Arguments::parse();
     let output = Output::of_this_process();

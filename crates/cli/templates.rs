@@ -5,7 +5,7 @@
 //!
 //! [`arguments`]: crate::arguments
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -37,10 +37,17 @@ pub(crate) fn work() -> ExitCode {
 /// # Errors
 /// When this program's own file cannot be found.
 pub(crate) fn host() -> anyhow::Result<TemplateHost> {
+    Ok(TemplateHost::Process { program: this_program()?, arguments: vec![WORKER.into()] })
+}
+
+/// This program's own file.
+///
+/// # Errors
+/// When it cannot be found.
+pub(crate) fn this_program() -> anyhow::Result<PathBuf> {
     let this_program = Path::new(THIS_PROGRAM);
-    let program = match this_program.exists() {
-        true => this_program.to_owned(),
-        false => std::env::current_exe().context("cannot find this program's own file")?,
-    };
-    Ok(TemplateHost::Process { program, arguments: vec![WORKER.into()] })
+    match this_program.exists() {
+        true => Ok(this_program.to_owned()),
+        false => std::env::current_exe().context("cannot find this program's own file"),
+    }
 }

@@ -174,7 +174,18 @@ impl Exchange {
                 self.is_cancelled = true;
                 Change::Cancelled
             }
-            Payload::MemoryStored(_) | Payload::RewardEvent(_) | Payload::SessionClosed(_) => Change::Nothing,
+            Payload::MemoryStored(_)
+            | Payload::RewardEvent(_)
+            | Payload::SessionClosed(_)
+            | Payload::EvaluationStarted(_)
+            | Payload::EvaluationCompleted(_)
+            | Payload::EvaluationFailed(_)
+            | Payload::OptimizationStarted(_)
+            | Payload::EscalationRequired(_)
+            | Payload::TaskAccepted(_)
+            | Payload::TaskRetried(_)
+            | Payload::TaskReassigned(_)
+            | Payload::TaskEscalated(_) => Change::Nothing,
         }
     }
 }

@@ -18,6 +18,7 @@
 mod asker;
 mod backlog;
 mod critic;
+mod evaluating;
 mod exchange;
 mod extraction;
 mod generator;
@@ -28,17 +29,20 @@ mod recorder;
 mod remembering;
 mod settings;
 mod statements;
+mod tasks;
 mod team;
 mod thinking;
 mod tool_calls;
 mod topic;
 
 pub use asker::{Asker, TooSlow};
+pub use evaluating::{DirectoryFiles, EvaluatorSet, ToolSettings};
 pub use exchange::{Change, Exchange, Expected, Reply};
 pub use machine::StateTable;
 pub use recall::Recaller;
 pub use remembering::Rememberer;
 pub use settings::{InvalidMemorySettings, MemoryMode, MemorySettings};
+pub use tasks::{Resolution, TaskError, TaskProgress, TaskRecord, TaskRunner, TaskState, TaskStore, WorkAttempt};
 pub use team::{Load, MemoryParts, RespondentB, Team, TeamParts};
 
 /// The state tables of all agents.

@@ -4,7 +4,7 @@ use hone_agents::{MemoryMode, MemorySettings};
 use hone_engine::engine::EngineOptions;
 use hone_protocol::configured::{not_negative, positive_or_none};
 use hone_protocol::{Effort, SamplingOptions, ThinkingOptions};
-use hone_quality::{CriticSettings, JudgeProfiles};
+use hone_quality::{CriticSettings, GateConfig, JudgeProfiles};
 use hone_server::ServerSettings;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -20,6 +20,7 @@ pub(super) struct Sections {
     pub(super) critic: CriticSettings,
     pub(super) judges: JudgeProfiles,
     pub(super) server: ServerSettings,
+    pub(super) gate: GateConfig,
 }
 
 impl Sections {
@@ -31,6 +32,7 @@ impl Sections {
         let sections: Sections = tables.try_into().map_err(|error: toml::de::Error| error.message().to_string())?;
         sections.sampling.check()?;
         sections.memory.check()?;
+        sections.gate.check()?;
         Ok(sections)
     }
 }

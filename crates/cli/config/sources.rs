@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::{Config, JUDGES, SECTIONS, Source, keys_of, moved};
+use super::{Config, EVALUATORS, JUDGES, PHASES, SECTIONS, Source, keys_of, moved};
 use crate::failure::usage;
 
 /// Variables that begin with `HONE_` but are not configuration keys.
@@ -53,6 +53,17 @@ impl Places {
         files.sort();
         Ok(files)
     }
+
+    /// The user's file of tables with this name; empty if there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is not valid.
+    pub(crate) fn tables(&self, name: &str) -> anyhow::Result<toml::Table> {
+        let path = self.folder().map(|folder| folder.join(format!("{name}.toml")));
+        let Some(path) = path.filter(|path| path.exists()) else { return Ok(toml::Table::new()) };
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        text.parse().map_err(|error| usage(format!("{} is not valid TOML: {error}", path.display())))
+    }
 }
 
 /// Applies the user's files.
@@ -89,8 +100,13 @@ pub(super) fn apply_variables(config: &mut Config, places: &Places, warnings: &m
 
 fn apply_file(config: &mut Config, path: &Path) -> anyhow::Result<()> {
     let section = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    if [EVALUATORS, PHASES].contains(&section) {
+        // Read when a task is worked on.
+        return Ok(());
+    }
     if !SECTIONS.iter().any(|(name, _)| *name == section) {
-        let known: Vec<String> = SECTIONS.iter().map(|(name, _)| format!("{name}.toml")).collect();
+        let names = SECTIONS.iter().map(|(name, _)| *name).chain([EVALUATORS, PHASES]);
+        let known: Vec<String> = names.map(|name| format!("{name}.toml")).collect();
         return Err(usage(format!("unknown configuration file {}: known are {}", path.display(), known.join(", "))));
     }
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;

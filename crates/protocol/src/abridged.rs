@@ -43,7 +43,17 @@ fn abridged(payload: &Payload) -> Payload {
         | Payload::MemoryStored(_)
         | Payload::UserFeedback(_)
         | Payload::RewardEvent(_)
-        | Payload::SessionClosed(_) => payload.clone(),
+        | Payload::SessionClosed(_)
+        // What tools say is quoted in excerpts.
+        | Payload::EvaluationStarted(_)
+        | Payload::EvaluationCompleted(_)
+        | Payload::EvaluationFailed(_)
+        | Payload::OptimizationStarted(_)
+        | Payload::EscalationRequired(_)
+        | Payload::TaskAccepted(_)
+        | Payload::TaskRetried(_)
+        | Payload::TaskReassigned(_)
+        | Payload::TaskEscalated(_) => payload.clone(),
     }
 }
 

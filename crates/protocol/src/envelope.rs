@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::chat::{Message, Tool, ToolCall};
+use crate::evaluation::{WorkDecided, WorkEvaluated, WorkStep};
 use crate::generate::{
     Constraint, FinishReason, GenerateError, SamplingOptions, ThinkingOptions, Timings, TokenLogprobs,
 };
@@ -154,6 +155,24 @@ payloads! {
     RewardEvent(Reward) = "reward.event",
     /// A conversation has ended: its grades are no longer wanted.
     SessionClosed(Nothing) = "session.closed",
+    /// Work on a task is being evaluated.
+    EvaluationStarted(WorkStep) = "evaluation.started",
+    /// Work on a task was evaluated.
+    EvaluationCompleted(WorkEvaluated) = "evaluation.completed",
+    /// Work on a task could not be evaluated: no evaluator came to a conclusion.
+    EvaluationFailed(WorkEvaluated) = "evaluation.failed",
+    /// An agent tries again, with what was found about the attempts before.
+    OptimizationStarted(WorkStep) = "optimization.started",
+    /// A person must decide about a task.
+    EscalationRequired(WorkDecided) = "escalation.required",
+    /// The work on a task was accepted.
+    TaskAccepted(WorkDecided) = "task.accepted",
+    /// The work was not accepted, and the same agent tries again.
+    TaskRetried(WorkDecided) = "task.retried",
+    /// The work was not accepted, and the next agent tries.
+    TaskReassigned(WorkDecided) = "task.reassigned",
+    /// The work was not accepted, and no agent is left.
+    TaskEscalated(WorkDecided) = "task.escalated",
 }
 
 impl fmt::Display for Subject {

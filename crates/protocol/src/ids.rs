@@ -70,6 +70,11 @@ id! {
     OwnerId
 }
 
+id! {
+    /// Identifies a task for agents, through all of its phases and attempts.
+    TaskId
+}
+
 /// Who answers a question: the one whose answer is shown, or the one that is compared with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RespondentId {

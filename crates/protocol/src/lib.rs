@@ -12,6 +12,7 @@ mod chat;
 pub mod configured;
 mod embed;
 mod envelope;
+mod evaluation;
 mod generate;
 mod hexadecimal;
 mod ids;
@@ -31,13 +32,17 @@ pub use envelope::{
     AnswerOptions, Chunk, ComparedAnswer, Comparison, Critique, Envelope, Feedback, Nothing, Payload, Query, Rating,
     Recall, RecallMode, RecalledEngram, Response, Reward, SecondAnswer, Stored, Subject, UnknownSubject,
 };
+pub use evaluation::{
+    Category, CriterionResult, CriticScore, EvaluationResult, EvaluationStatus, GateAction, GateDecision, Metrics,
+    TestCounts, WorkDecided, WorkEvaluated, WorkStep,
+};
 pub use generate::{
     Completion, Constraint, Effort, FinishReason, Generate, GenerateError, GenerateRequest, Generation,
     GenerationEvent, GenerationSender, InvalidSampling, Lane, LogprobOptions, Prompt, SamplingOptions, ThinkingOptions,
     Timings, TokenLogprob, TokenLogprobs,
 };
 pub use hexadecimal::hexadecimal;
-pub use ids::{EnvelopeId, HolderId, OwnerId, QueryId, RespondentId, SessionId, Timestamp};
+pub use ids::{EnvelopeId, HolderId, OwnerId, QueryId, RespondentId, SessionId, TaskId, Timestamp};
 pub use model::{LocateError, LocateModel, ModelFile, PartError, PartName};
 pub use prospect::Prospect;
 pub use reasoning::{MessageMarks, ReasoningTags};

@@ -1,0 +1,15 @@
+//! Carries tasks through their phases: an agent writes files, evaluators and critics look at them, and the gate decides.
+//!
+//! A task is a [`TaskRecord`], a file that is replaced as a whole after every step. All that an agent has changed stands in
+//! it, and the folder that tools run in is derived from it, so a run that is interrupted resumes where it was, and no
+//! change is ever applied in part. The user's workspace is written once, when the last phase is accepted.
+
+mod delivery;
+mod record;
+mod resolution;
+mod runner;
+mod staging;
+
+pub use record::{TaskError, TaskRecord, TaskState, TaskStore, WorkAttempt};
+pub use resolution::Resolution;
+pub use runner::{TaskProgress, TaskRunner};

@@ -1,0 +1,432 @@
+//! The loop of a task: answer, apply, evaluate, decide, until it is accepted or a person is needed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::RecvTimeoutError;
+use hone_bus::Bus;
+use hone_protocol::{
+    Category, Constraint, CriterionResult, Envelope, EvaluationResult, EvaluationStatus, GateAction, GateDecision,
+    Generate, GenerateError, GenerateRequest, Generation, Message, Payload, Prompt, Role, SamplingOptions, SessionId,
+    Timestamp, WorkDecided, WorkEvaluated, WorkStep,
+};
+use hone_quality::{
+    EvaluationContext, EvaluatorTool, FileChange, GateConfig, PastAttempt, Phase, WORK_FORM, WorkspaceFiles,
+    changed_text, criticize, decide, optimized_prompt, parse_work, quoted_file, work_regex,
+};
+
+use super::delivery;
+use super::record::{TaskError, TaskRecord, TaskState, TaskStore, WorkAttempt, file_error};
+use super::staging::Staging;
+use crate::evaluating::{DirectoryFiles, EvaluatorSet, ToolSettings, is_work};
+
+/// The sender of the events.
+const NAME: &str = "tasks";
+/// How many bytes of files a prompt shows.
+const SHOWN_BYTES: usize = 12_000;
+/// How often a slow answer is checked: whether it is still wanted.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What happens in a run, as it happens.
+#[derive(Clone, Debug)]
+pub enum TaskProgress<'a> {
+    /// An agent begins an attempt.
+    Attempt(&'a WorkAttempt),
+    /// An evaluator has ended.
+    Evaluated(&'a EvaluationResult),
+    /// The gate has decided.
+    Decided(&'a GateDecision),
+}
+
+/// Works on tasks.
+pub struct TaskRunner {
+    /// The models of the agents.
+    pub generator: Arc<dyn Generate>,
+    /// How they choose tokens.
+    pub sampling: SamplingOptions,
+    /// The agent of the first attempt, where the gate has no ladder.
+    pub agent: String,
+    /// The phases.
+    pub phases: Vec<Phase>,
+    /// The tools that evaluate.
+    pub tools: Vec<EvaluatorTool>,
+    /// What they run with; their workspace is the copy of each task.
+    pub tool_settings: ToolSettings,
+    /// When work is accepted.
+    pub gate: GateConfig,
+    /// Where events are published.
+    pub bus: Bus,
+    /// Where tasks are kept.
+    pub store: TaskStore,
+}
+
+/// Hears what happens.
+type Heard<'h> = dyn FnMut(TaskProgress<'_>) + 'h;
+
+impl TaskRunner {
+    /// Works on a task until it is accepted, or waits for a person. A run that ends early can be repeated.
+    ///
+    /// # Errors
+    /// When another process works on it, a file cannot be used, a model fails, or it is stopped.
+    pub fn run(&self, mut record: TaskRecord, heard: &mut Heard<'_>) -> Result<TaskRecord, TaskError> {
+        let _lock = self.store.lock(record.id)?;
+        let staging = Staging::open(self.store.folder_of(record.id), &record.workspace)?;
+        let settings = ToolSettings { workspace: staging.work(), ..self.tool_settings.clone() };
+        let evaluators = EvaluatorSet::new(self.tools.clone(), &settings);
+        let run = Run { runner: self, staging, evaluators };
+        loop {
+            match record.state {
+                TaskState::Working if (self.tool_settings.is_cancelled)() => return Err(TaskError::Stopped(record.id)),
+                TaskState::Working => run.step(&mut record, heard)?,
+                TaskState::Delivering => run.deliver(&mut record)?,
+                TaskState::Waiting | TaskState::Accepted | TaskState::Rejected => return Ok(record),
+            }
+        }
+    }
+
+    /// Whether a task's phases are all known, and which they are.
+    fn phases_of(&self, record: &TaskRecord) -> Vec<&Phase> {
+        let wanted = &record.assignment.phases;
+        self.phases.iter().filter(|phase| wanted.is_empty() || wanted.contains(&phase.name)).collect()
+    }
+
+    fn publish(&self, record: &TaskRecord, payload: Payload) {
+        let session = SessionId::from_bits(u128::from_be_bytes(*record.id.as_bytes()));
+        if let Err(overloaded) = self.bus.publish(Envelope::new(NAME, session, payload)) {
+            tracing::warn!("{overloaded}");
+        }
+    }
+}
+
+/// A task's run.
+struct Run<'a> {
+    runner: &'a TaskRunner,
+    staging: Staging,
+    evaluators: EvaluatorSet,
+}
+
+impl Run<'_> {
+    /// One step: counts the tests, has an answer written and applied, or evaluates it and decides.
+    fn step(&self, record: &mut TaskRecord, heard: &mut Heard<'_>) -> Result<(), TaskError> {
+        let phases = self.runner.phases_of(record);
+        let Some(phase) = phases.get(record.phase).copied() else {
+            return self.finish(record);
+        };
+        if record.tests_before.is_none() {
+            self.staging.apply(&BTreeMap::new())?;
+            record.tests_before = Some(self.count_tests(record));
+            return self.save(record);
+        }
+        match record.attempts.last() {
+            Some(attempt) if attempt.decision.is_none() && attempt.answer.is_some() => {
+                self.evaluate(record, phase, heard)?;
+                self.decide(record, phases.len(), heard)
+            }
+            Some(attempt) if attempt.decision.is_none() => self.answer(record, phase),
+            _ => {
+                self.begin(record, phase);
+                self.save(record)?;
+                if let Some(attempt) = record.attempts.last() {
+                    heard(TaskProgress::Attempt(attempt));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn save(&self, record: &TaskRecord) -> Result<(), TaskError> {
+        self.runner.store.save(record)
+    }
+
+    fn count_tests(&self, record: &TaskRecord) -> Vec<(String, hone_protocol::TestCounts)> {
+        let files = DirectoryFiles::new(self.staging.work());
+        let mut counted = Vec::new();
+        for phase in self.runner.phases_of(record) {
+            let context = context(&phase.name, "", &record.assignment, &files, None);
+            for (tool, counts) in self.evaluators.tests_in(&context) {
+                if !counted.iter().any(|(known, _)| *known == tool) {
+                    counted.push((tool, counts));
+                }
+            }
+        }
+        counted
+    }
+
+    /// Adds the next attempt.
+    fn begin(&self, record: &mut TaskRecord, phase: &Phase) {
+        let round = record.attempts.get(record.round..).unwrap_or_default();
+        let decided = round.last().and_then(|attempt| attempt.decision.as_ref()?.agent.clone());
+        let first = self.runner.gate.ladder.first().unwrap_or(&self.runner.agent);
+        let evaluates_first = phase.evaluates_first && round.is_empty() && record.notes.is_empty();
+        let attempt = WorkAttempt {
+            phase: phase.name.clone(),
+            number: round.len() + 1,
+            agent: decided.unwrap_or_else(|| first.clone()),
+            started: Timestamp::now(),
+            answer: evaluates_first.then(String::new),
+            form_error: None,
+            results: Vec::new(),
+            critics: Vec::new(),
+            decision: None,
+        };
+        record.attempts.push(attempt);
+    }
+
+    /// Has the agent write, and takes its changes: all of them, or none.
+    fn answer(&self, record: &mut TaskRecord, phase: &Phase) -> Result<(), TaskError> {
+        self.staging.apply(&record.files)?;
+        if record.attempts.len() - record.round > 1 {
+            self.runner.publish(record, Payload::OptimizationStarted(step(record)));
+        }
+        let messages = self.messages(record, phase);
+        let Some(attempt) = record.attempts.last() else { return Ok(()) };
+        let answer = self.generate(record, &attempt.agent, messages, phase.max_tokens)?;
+        let files = DirectoryFiles::new(self.staging.work());
+        let changed = parse_work(&answer).and_then(|changes| changed_files(&changes, &files, &record.files));
+        let Some(attempt) = record.attempts.last_mut() else { return Ok(()) };
+        match changed {
+            Ok(changed) => record.files = changed,
+            Err(error) => attempt.form_error = Some(error),
+        }
+        attempt.answer = Some(answer);
+        self.save(record)
+    }
+
+    fn generate(
+        &self,
+        record: &TaskRecord,
+        agent: &str,
+        messages: Vec<Message>,
+        max_tokens: usize,
+    ) -> Result<String, TaskError> {
+        let failed = |error| TaskError::Agent { agent: agent.to_owned(), error };
+        let request = GenerateRequest {
+            sampling: self.runner.sampling.clone(),
+            max_tokens: Some(max_tokens),
+            constraint: Some(Constraint::Regex(work_regex())),
+            ..GenerateRequest::new(agent, Prompt::Chat(messages))
+        };
+        let generation = Generation::start(self.runner.generator.as_ref(), request);
+        let mut completion = hone_protocol::Completion::default();
+        loop {
+            match generation.events().recv_timeout(LOOK) {
+                Ok(event) => {
+                    if completion.take(event).map_err(failed)? {
+                        return Ok(completion.text);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(failed(GenerateError::Stopped)),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if (self.runner.tool_settings.is_cancelled)() {
+                return Err(TaskError::Stopped(record.id));
+            }
+        }
+    }
+
+    fn messages(&self, record: &TaskRecord, phase: &Phase) -> Vec<Message> {
+        let round = record.attempts.get(record.round..).unwrap_or_default();
+        let past: Vec<PastAttempt> = round.iter().filter_map(past_attempt).collect();
+        let most = self.runner.gate.max_retries + 1;
+        let mut text = optimized_prompt(&phase.prompt_for(&record.assignment), &phase.name, &past, most);
+        if !record.notes.is_empty() {
+            text.push_str(&format!("\n\nA person says: {}", record.notes.join("\n")));
+        }
+        let shown = self.shown_files(record);
+        if !shown.is_empty() {
+            text.push_str(&format!("\n\n## The files as they are\n{shown}"));
+        }
+        vec![Message::new(Role::System, WORK_FORM), Message::new(Role::User, text)]
+    }
+
+    /// The files that matter most, as far as there is room.
+    fn shown_files(&self, record: &TaskRecord) -> String {
+        let files = DirectoryFiles::new(self.staging.work());
+        let first = record.files.keys().chain(&record.assignment.files).cloned();
+        let mut shown = String::new();
+        let mut seen = Vec::new();
+        for path in first.chain(files.paths()) {
+            if seen.contains(&path) {
+                continue;
+            }
+            if let Some(text) = files.text(&path).map(|text| quoted_file(&path, &text))
+                && shown.len() + text.len() <= SHOWN_BYTES
+            {
+                shown.push_str(&text);
+            }
+            seen.push(path);
+        }
+        shown
+    }
+
+    fn evaluate(&self, record: &mut TaskRecord, phase: &Phase, heard: &mut Heard<'_>) -> Result<(), TaskError> {
+        self.staging.apply(&record.files)?;
+        self.runner.publish(record, Payload::EvaluationStarted(step(record)));
+        let Some(attempt) = record.attempts.last() else { return Ok(()) };
+        let results = match &attempt.form_error {
+            Some(error) => {
+                let result = not_in_form(error);
+                heard(TaskProgress::Evaluated(&result));
+                vec![result]
+            }
+            None => {
+                let assignment = phase.assignment_of(&record.assignment);
+                let files = DirectoryFiles::new(self.staging.work());
+                let changed: Vec<String> = record.files.keys().cloned().collect();
+                let output = attempt.answer.as_deref().unwrap_or_default();
+                let context = context(&phase.name, output, &assignment, &files, Some(&changed));
+                let before = record.tests_before.as_deref().filter(|_| phase.checks_task);
+                self.evaluators.evaluate(&context, before, &mut |result| heard(TaskProgress::Evaluated(result)))
+            }
+        };
+        if (self.runner.tool_settings.is_cancelled)() {
+            // What a stopped tool says is no finding.
+            return Err(TaskError::Stopped(record.id));
+        }
+        let critics = criticize(&self.runner.gate, &results);
+        if let Some(attempt) = record.attempts.last_mut() {
+            (attempt.results, attempt.critics) = (results, critics);
+        }
+        Ok(())
+    }
+
+    fn decide(&self, record: &mut TaskRecord, n_phases: usize, heard: &mut Heard<'_>) -> Result<(), TaskError> {
+        let round = record.attempts.get(record.round..).unwrap_or_default();
+        let agents: Vec<&str> = round.iter().map(|attempt| attempt.agent.as_str()).collect();
+        let Some(attempt) = round.last() else { return Ok(()) };
+        let decision = decide(&self.runner.gate, &attempt.results, &attempt.critics, &agents);
+        let step = step(record);
+        let evaluated = WorkEvaluated {
+            step: step.clone(),
+            passed: decision.action == GateAction::Accept,
+            score: decision.score,
+            results: attempt.results.clone(),
+            critics: attempt.critics.clone(),
+        };
+        let is_fruitless = attempt.results.iter().all(|result| result.score().is_none());
+        if let Some(attempt) = record.attempts.last_mut() {
+            attempt.decision = Some(decision.clone());
+        }
+        match decision.action {
+            GateAction::Accept => {
+                record.phase += 1;
+                record.round = record.attempts.len();
+                record.notes.clear();
+            }
+            GateAction::Escalate => record.state = TaskState::Waiting,
+            GateAction::Retry | GateAction::Reassign => {}
+        }
+        self.save(record)?;
+        let of_evaluation =
+            if is_fruitless { Payload::EvaluationFailed(evaluated) } else { Payload::EvaluationCompleted(evaluated) };
+        self.runner.publish(record, of_evaluation);
+        heard(TaskProgress::Decided(&decision));
+        let decided = WorkDecided { step, decision };
+        match decided.decision.action {
+            // Only the last phase accepts the task.
+            GateAction::Accept if record.phase < n_phases => {}
+            GateAction::Accept => self.runner.publish(record, Payload::TaskAccepted(decided)),
+            GateAction::Retry => self.runner.publish(record, Payload::TaskRetried(decided)),
+            GateAction::Reassign => self.runner.publish(record, Payload::TaskReassigned(decided)),
+            GateAction::Escalate => {
+                self.runner.publish(record, Payload::EscalationRequired(decided.clone()));
+                self.runner.publish(record, Payload::TaskEscalated(decided));
+            }
+        }
+        Ok(())
+    }
+
+    /// After the last phase: the result goes to the workspace, unless somebody has changed the same files.
+    fn finish(&self, record: &mut TaskRecord) -> Result<(), TaskError> {
+        record.state = TaskState::Delivering;
+        if let Some(path) = self.conflict(record) {
+            record.state = TaskState::Waiting;
+            record.notes.push(format!("{path} was changed in the workspace since the work began"));
+        }
+        self.save(record)
+    }
+
+    fn conflict(&self, record: &TaskRecord) -> Option<String> {
+        delivery::conflict(&record.workspace, &self.staging.before(), &record.delivered(&self.runner.phases))
+    }
+
+    fn deliver(&self, record: &mut TaskRecord) -> Result<(), TaskError> {
+        delivery::deliver(&record.workspace, &record.delivered(&self.runner.phases))
+            .map_err(file_error(&record.workspace))?;
+        record.state = TaskState::Accepted;
+        self.save(record)
+    }
+}
+
+fn context<'a>(
+    phase: &'a str,
+    output: &'a str,
+    assignment: &'a hone_quality::Assignment,
+    workspace: &'a dyn WorkspaceFiles,
+    changed: Option<&'a [String]>,
+) -> EvaluationContext<'a> {
+    EvaluationContext { phase, output, assignment, workspace, changed }
+}
+
+/// Where the latest attempt stands.
+fn step(record: &TaskRecord) -> WorkStep {
+    let (phase, attempt, agent) = match record.attempts.last() {
+        Some(attempt) => (attempt.phase.clone(), attempt.number, attempt.agent.clone()),
+        None => (String::new(), 0, String::new()),
+    };
+    WorkStep { task: record.id, kind: record.assignment.kind.clone(), phase, attempt, agent }
+}
+
+fn past_attempt(attempt: &WorkAttempt) -> Option<PastAttempt> {
+    let decision = attempt.decision.as_ref()?;
+    let suggestions = attempt.results.iter().flat_map(|result| result.suggestions.iter().cloned()).collect();
+    let feedback = if decision.feedback.is_empty() { decision.reason.clone() } else { decision.feedback.clone() };
+    Some(PastAttempt { score: decision.score, feedback, suggestions })
+}
+
+/// All changed files after these changes; nothing is changed if one of them cannot be made.
+fn changed_files(
+    changes: &[FileChange],
+    now: &DirectoryFiles,
+    files: &BTreeMap<String, Option<String>>,
+) -> Result<BTreeMap<String, Option<String>>, String> {
+    let mut changed = files.clone();
+    for change in changes {
+        let path = change.path();
+        if !is_work(path) {
+            return Err(format!("{path} belongs to version control or to tools, and cannot be changed"));
+        }
+        let before = match changed.get(path) {
+            Some(text) => text.clone(),
+            None => now.text(path),
+        };
+        let after = changed_text(change, before.as_deref())?;
+        changed.insert(path.to_owned(), after);
+    }
+    Ok(changed)
+}
+
+/// The result of an answer that is not in the form.
+fn not_in_form(error: &str) -> EvaluationResult {
+    let message = format!("the answer could not be applied: {error}");
+    let criterion = CriterionResult {
+        criterion: "form".to_owned(),
+        passed: false,
+        score: 0.0,
+        message: message.clone(),
+        evidence: None,
+    };
+    EvaluationResult {
+        evaluator: "form".to_owned(),
+        category: Category::Compliance,
+        deterministic: true,
+        status: EvaluationStatus::Failed { score: 0.0 },
+        feedback: message,
+        criteria: vec![criterion],
+        suggestions: vec![format!("fix the answer: {error}")],
+        tests: None,
+        not_contained: Vec::new(),
+        seconds: 0.0,
+    }
+}

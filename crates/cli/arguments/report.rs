@@ -1,0 +1,67 @@
+//! Flags of `hone report`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use hone_protocol::Timestamp;
+use hone_quality::Period;
+
+use super::memory::moment;
+
+/// Flags of `hone report`.
+#[derive(Debug, Args)]
+pub(crate) struct ReportArguments {
+    /// Only the work and answers of this model
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) agent: Option<String>,
+    /// Only tasks of this type; answers have the type chat
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) task_type: Option<String>,
+    /// Only what is from this time or later: 2026-01-31, 2026-01-31T18:30 (UTC), or 30m, 12h, 7d ago
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub(crate) since: Option<Timestamp>,
+    /// Show how the scores change over time
+    #[arg(long, value_name = "PERIOD")]
+    pub(crate) trend: Option<TrendPeriod>,
+    /// Show the commonest suggestions
+    #[arg(long)]
+    pub(crate) feedback: bool,
+    /// Exit with 3 if a mean, from 0 to 1, is below this
+    #[arg(long, value_name = "MEAN")]
+    pub(crate) fail_under: Option<f64>,
+    #[command(flatten)]
+    pub(crate) form: ReportForm,
+}
+
+/// The form of the report, if it is not a text.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub(crate) struct ReportForm {
+    /// Print the report as JSON, on one line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print the figures as CSV
+    #[arg(long)]
+    pub(crate) csv: bool,
+    /// Write the report to a page with graphs
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+/// The periods of a trend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TrendPeriod {
+    /// By day (UTC)
+    Day,
+    /// By week
+    Week,
+}
+
+impl From<TrendPeriod> for Period {
+    fn from(period: TrendPeriod) -> Self {
+        match period {
+            TrendPeriod::Day => Period::Day,
+            TrendPeriod::Week => Period::Week,
+        }
+    }
+}

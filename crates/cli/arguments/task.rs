@@ -1,0 +1,131 @@
+//! Flags of `hone task`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::{EngineFlags, JsonFlag, SamplingFlags};
+
+/// The form of a task's file.
+const TASK_KEYS: &str = "\
+A task is a TOML file: goal, and optionally type (a name for tasks of its kind), files (that must
+exist), paths (files and folders that the work may change), phases, and tables [[requirements]]
+with text, file (that shows it) and contains (a text in that file).";
+
+/// Flags of `hone task`.
+#[derive(Debug, Args)]
+pub(crate) struct TaskArguments {
+    #[command(subcommand)]
+    pub(crate) command: TaskCommand,
+}
+
+/// What to do with tasks.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TaskCommand {
+    /// Have models work on a task, phase by phase, until the gate accepts the result or a person must decide
+    #[command(after_help = TASK_KEYS)]
+    Run(TaskRunArguments),
+    /// List tasks
+    List(TaskListArguments),
+    /// List the tasks that wait for a person, with what is needed to decide
+    Inbox(TaskListArguments),
+    /// Show a task: its attempts, what was found about them, and what they changed
+    Show(TaskShowArguments),
+    /// Decide about a task that waits for a person
+    Resolve(TaskResolveArguments),
+    /// Evaluate a workspace as it is: run the tools that apply to it, contained, and say whether the gate accepts it
+    #[command(after_help = TASK_KEYS)]
+    Check(TaskCheckArguments),
+}
+
+/// Flags of `hone task run`.
+#[derive(Debug, Args)]
+pub(crate) struct TaskRunArguments {
+    /// The task
+    #[arg(value_name = "FILE", required_unless_present = "resume")]
+    pub(crate) task: Option<PathBuf>,
+    /// Resume a task that was interrupted, by its id or the beginning or end of it
+    #[arg(long, value_name = "ID", conflicts_with_all = ["task", "workspace"])]
+    pub(crate) resume: Option<String>,
+    #[command(flatten)]
+    pub(crate) workspace: WorkspaceFlags,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone task list` and `hone task inbox`.
+#[derive(Debug, Args)]
+pub(crate) struct TaskListArguments {
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone task show`.
+#[derive(Debug, Args)]
+pub(crate) struct TaskShowArguments {
+    /// The task's id, or the beginning or end of it
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone task resolve`.
+#[derive(Debug, Args)]
+pub(crate) struct TaskResolveArguments {
+    /// The task's id, or the beginning or end of it
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) decision: ResolveFlags,
+    /// Why; with --retry, the agent is told
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) note: Option<String>,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// What a person decides.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct ResolveFlags {
+    /// Write the changes to the workspace as they are
+    #[arg(long)]
+    pub(crate) accept: bool,
+    /// Leave the workspace as it is
+    #[arg(long)]
+    pub(crate) reject: bool,
+    /// Let the agents try again: `hone task run --resume` continues
+    #[arg(long)]
+    pub(crate) retry: bool,
+}
+
+/// Flags of `hone task check`.
+#[derive(Debug, Args)]
+pub(crate) struct TaskCheckArguments {
+    /// The task that the work must meet; without it, only tools evaluate
+    #[arg(value_name = "FILE")]
+    pub(crate) task: Option<PathBuf>,
+    /// The phase whose evaluators run
+    #[arg(long, value_name = "NAME", default_value = "coding")]
+    pub(crate) phase: String,
+    #[command(flatten)]
+    pub(crate) workspace: WorkspaceFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Where tools run, and how.
+#[derive(Debug, Args)]
+pub(crate) struct WorkspaceFlags {
+    /// The folder with the work
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) workspace: PathBuf,
+    /// Run nothing where this system cannot contain it: files, network and processes
+    #[arg(long)]
+    pub(crate) require_containment: bool,
+}

@@ -1,0 +1,95 @@
+//! The report as one file of HTML, with its graphs as SVG in it.
+
+use hone_quality::Figures;
+
+use super::{WholeReport, cells, named_figures};
+
+const BEGIN: &str = "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>hone report</title>\n<style>\
+    body{font:16px system-ui,sans-serif;margin:2em;max-width:70em}table{border-collapse:collapse}\
+    td,th{padding:.2em .8em;text-align:left;border-bottom:1px solid #ccc}rect{fill:#4a7}</style>\n<h1>hone report</h1>\n";
+const HEADS: [&str; 7] = ["of", "scored", "unscored", "mean", "95 %", "spread", "distribution"];
+/// The room for a graph.
+const WIDTH: usize = 100;
+const HEIGHT: usize = 24;
+
+/// The page.
+pub(super) fn page(report: &WholeReport) -> String {
+    let mut page = BEGIN.to_owned();
+    for scale in &report.quality.scales {
+        page.push_str(&format!("<h2>{}</h2>\n<table>\n<tr>{}</tr>\n", escaped(&scale.scale), row(&HEADS, "th")));
+        for (name, figures) in named_figures(scale) {
+            let cells = cells("", &name, figures);
+            let texts: Vec<&str> = cells[1..cells.len() - 1].iter().map(String::as_str).collect();
+            page.push_str(&format!("<tr>{}<td>{}</td></tr>\n", row(&texts, "td"), bars(figures)));
+        }
+        page.push_str("</table>\n");
+    }
+    if !report.quality.decisions.is_empty() {
+        let heads = ["type", "attempts", "accepted", "retried", "reassigned", "escalated"];
+        page.push_str(&format!("<h2>Decisions of the gate</h2>\n<table>\n<tr>{}</tr>\n", row(&heads, "th")));
+        for (kind, shares) in &report.quality.decisions {
+            let attempts = shares.attempts.to_string();
+            let percent = [shares.accepted, shares.retried, shares.reassigned, shares.escalated]
+                .map(|share| format!("{:.0} %", 100.0 * share));
+            let texts: Vec<&str> =
+                [kind.as_str(), attempts.as_str()].into_iter().chain(percent.iter().map(String::as_str)).collect();
+            page.push_str(&format!("<tr>{}</tr>\n", row(&texts, "td")));
+        }
+        page.push_str("</table>\n");
+    }
+    if !report.quality.feedback.is_empty() {
+        page.push_str("<h2>Commonest suggestions</h2>\n<ul>\n");
+        for (text, count) in &report.quality.feedback {
+            page.push_str(&format!("<li>{count} × {}</li>\n", escaped(text)));
+        }
+        page.push_str("</ul>\n");
+    }
+    page
+}
+
+fn row(texts: &[&str], element: &str) -> String {
+    texts.iter().map(|text| format!("<{element}>{}</{element}>", escaped(text))).collect()
+}
+
+/// A bar for each fifth of the range of scores.
+fn bars(figures: &Figures) -> String {
+    let most = figures.distribution.iter().copied().max().unwrap_or_default().max(1);
+    let step = WIDTH / figures.distribution.len();
+    let bar = |(index, count): (usize, &usize)| {
+        let height = HEIGHT * count / most;
+        let (x, y, width) = (index * step, HEIGHT - height, step - 2);
+        format!("<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\"/>")
+    };
+    let bars: String = figures.distribution.iter().enumerate().map(bar).collect();
+    let label = figures.distribution.map(|count| count.to_string()).join(", ");
+    format!("<svg width=\"{WIDTH}\" height=\"{HEIGHT}\" role=\"img\" aria-label=\"{label}\">{bars}</svg>")
+}
+
+/// A text as HTML.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use hone_quality::{QualityReport, ReportRow};
+
+    use super::*;
+
+    #[test]
+    fn names_of_models_are_text() {
+        let row = ReportRow {
+            agent: "<script>alert(1)</script>".into(),
+            kind: "a & b".into(),
+            scale: "gate".into(),
+            score: Some(0.5),
+            at: 0,
+            action: Some(hone_protocol::GateAction::Accept),
+            suggestions: vec!["fix <b>".into()],
+        };
+        let quality = QualityReport::of(&[row], None);
+        let page = page(&WholeReport { quality, comparisons: Vec::new() });
+        assert!(!page.contains("<script>") && page.contains("&lt;script&gt;"), "{page}");
+        assert!(page.contains("a &amp; b") && page.contains("fix &lt;b&gt;") && page.contains("<svg"), "{page}");
+    }
+}

@@ -1,0 +1,32 @@
+//! `hone task`: work on tasks, and its evaluation.
+
+mod check;
+mod list;
+mod resolve;
+mod run;
+
+use hone_agents::TaskStore;
+
+use crate::app::App;
+use crate::arguments::{TaskArguments, TaskCommand};
+use crate::failure::Outcome;
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// When the task or the configuration is not valid, or the workspace cannot be used.
+pub(crate) fn run(app: &App, arguments: &TaskArguments) -> anyhow::Result<Outcome> {
+    match &arguments.command {
+        TaskCommand::Check(arguments) => check::run(app, arguments),
+        TaskCommand::Run(arguments) => run::run(app, arguments),
+        TaskCommand::List(arguments) => list::list(app, arguments),
+        TaskCommand::Inbox(arguments) => list::inbox(app, arguments),
+        TaskCommand::Show(arguments) => list::show(app, arguments),
+        TaskCommand::Resolve(arguments) => resolve::run(app, arguments),
+    }
+}
+
+/// Where tasks are kept.
+fn store(app: &App) -> TaskStore {
+    TaskStore::new(app.data_folder().join("tasks"))
+}

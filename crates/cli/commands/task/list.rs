@@ -1,0 +1,84 @@
+//! `hone task list`, `inbox` and `show`.
+
+use hone_agents::{TaskRecord, TaskState, WorkAttempt};
+use serde::Serialize;
+
+use super::store;
+use crate::app::App;
+use crate::arguments::{TaskListArguments, TaskShowArguments};
+use crate::describe::on_one_line;
+use crate::evaluation::{critic_line, decision_line, print_result};
+use crate::failure::Outcome;
+
+/// A task with its difference, as JSON.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    record: &'a TaskRecord,
+    diff: String,
+}
+
+/// Lists all tasks, the latest first.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub(crate) fn list(app: &App, arguments: &TaskListArguments) -> anyhow::Result<Outcome> {
+    let (records, errors) = store(app).list();
+    errors.iter().for_each(|error| app.output.error(&error.to_string()));
+    for record in &records {
+        match arguments.json.json {
+            true => app.output.print_json(record)?,
+            false => app.output.print_line(&summary(record))?,
+        }
+    }
+    Ok(if errors.is_empty() { Outcome::Done } else { Outcome::Failed })
+}
+
+/// Shows the tasks that wait for a person.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub(crate) fn inbox(app: &App, arguments: &TaskListArguments) -> anyhow::Result<Outcome> {
+    let (records, errors) = store(app).list();
+    errors.iter().for_each(|error| app.output.error(&error.to_string()));
+    for record in records.iter().filter(|record| record.state == TaskState::Waiting) {
+        print(app, record, arguments.json.json)?;
+    }
+    Ok(if errors.is_empty() { Outcome::Done } else { Outcome::Failed })
+}
+
+/// Shows a task.
+///
+/// # Errors
+/// When there is no such task, or it cannot be read.
+pub(crate) fn show(app: &App, arguments: &TaskShowArguments) -> anyhow::Result<Outcome> {
+    print(app, &store(app).find(&arguments.id)?, arguments.json.json)?;
+    Ok(Outcome::Done)
+}
+
+/// A task in a line.
+pub(crate) fn summary(record: &TaskRecord) -> String {
+    let decision = record.attempts.last().and_then(|attempt| attempt.decision.as_ref());
+    let score = decision.and_then(|decision| decision.score).map_or("-".to_owned(), |score| format!("{score:.2}"));
+    let (state, attempts) = (record.state.as_str(), record.attempts.len());
+    on_one_line(&format!("{}  {state:<10} {score:>4}  {attempts} attempts  {}", record.id, record.assignment.goal))
+}
+
+fn print(app: &App, record: &TaskRecord, json: bool) -> anyhow::Result<()> {
+    let diff = store(app).diff(record.id);
+    if json {
+        return app.output.print_json(&Shown { record, diff });
+    }
+    app.output.print_line(&summary(record))?;
+    app.output.print_line(&format!("workspace {}", record.workspace.display()))?;
+    record.attempts.iter().try_for_each(|attempt| print_attempt(app, attempt))?;
+    record.notes.iter().try_for_each(|note| app.output.print_line(&format!("note: {note}")))?;
+    diff.lines().try_for_each(|line| app.output.print_line(line))
+}
+
+fn print_attempt(app: &App, attempt: &WorkAttempt) -> anyhow::Result<()> {
+    app.output.print_line(&format!("{} attempt {} by {}", attempt.phase, attempt.number, attempt.agent))?;
+    attempt.results.iter().try_for_each(|result| print_result(app.output, result))?;
+    attempt.critics.iter().try_for_each(|critic| app.output.print_line(&critic_line(critic)))?;
+    attempt.decision.iter().try_for_each(|decision| app.output.print_marked_line(&decision_line(decision)))
+}

@@ -1,0 +1,36 @@
+//! `hone task resolve`: a person's decision about a task.
+
+use hone_agents::{Resolution, TaskState};
+use hone_quality::Phase;
+
+use super::{list, store};
+use crate::app::App;
+use crate::arguments::TaskResolveArguments;
+use crate::config::{PHASES, Places};
+use crate::failure::{Outcome, usage};
+
+/// Decides.
+///
+/// # Errors
+/// When the task does not wait for a person, or its changes cannot be written.
+pub(crate) fn run(app: &App, arguments: &TaskResolveArguments) -> anyhow::Result<Outcome> {
+    let store = store(app);
+    let record = store.find(&arguments.id)?;
+    if record.state != TaskState::Waiting {
+        return Err(usage(format!("task {} does not wait for a person: it is {}", record.id, record.state.as_str())));
+    }
+    let flags = &arguments.decision;
+    let resolution = match (flags.accept, flags.reject) {
+        (true, _) => Resolution::Accept,
+        (_, true) => Resolution::Reject,
+        (false, false) => Resolution::Retry,
+    };
+    let phases = Phase::all(Places::of_this_process().tables(PHASES)?)
+        .map_err(|wrong| usage(format!("{PHASES}.toml: {wrong}")))?;
+    let record = store.resolve(record, resolution, arguments.note.as_deref(), &phases)?;
+    match arguments.json.json {
+        true => app.output.print_json(&record)?,
+        false => app.output.print_line(&list::summary(&record))?,
+    }
+    Ok(Outcome::Done)
+}

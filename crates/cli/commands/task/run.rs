@@ -1,0 +1,92 @@
+//! `hone task run`: has models work on a task.
+
+use anyhow::Context;
+use hone_agents::{Load, TaskProgress, TaskRecord, TaskRunner, TaskState};
+use hone_quality::Phase;
+
+use super::{list, store};
+use crate::app::{App, StackOptions};
+use crate::arguments::TaskRunArguments;
+use crate::config::{PHASES, Places};
+use crate::evaluation::{Tools, decision_line, print_result, read_assignment};
+use crate::failure::{Outcome, usage};
+
+/// Runs a task to its end, or until a person must decide; exits with 3 then.
+///
+/// # Errors
+/// When the task or the configuration is not valid, a model fails, or a file cannot be used.
+pub(crate) fn run(app: &App, arguments: &TaskRunArguments) -> anyhow::Result<Outcome> {
+    let store = store(app);
+    let phases = Phase::all(Places::of_this_process().tables(PHASES)?)
+        .map_err(|wrong| usage(format!("{PHASES}.toml: {wrong}")))?;
+    let Tools { tools, settings } = Tools::open(&arguments.workspace)?;
+    let record = match (&arguments.resume, &arguments.task) {
+        (Some(id), _) => store.find(id)?,
+        (None, Some(path)) => {
+            let assignment = read_assignment(path)?;
+            if let Some(unknown) = assignment.phases.iter().find(|name| !phases.iter().any(|one| one.name == **name)) {
+                return Err(usage(format!("the task has the phase {unknown:?}, which {PHASES}.toml does not define")));
+            }
+            store.create(assignment, settings.workspace.clone())?
+        }
+        (None, None) => return Err(usage("there is no task: name its file, or --resume one")),
+    };
+    let stack = app.stack(StackOptions {
+        grades: false,
+        respondent_b: None,
+        memory: None,
+        grades_due: false,
+        works_off_backlog: false,
+        keeps_prefix: false,
+        load: Load::PERSON,
+    })?;
+    for agent in [&app.config.engine.model].into_iter().chain(&app.config.gate.ladder) {
+        app.installed(agent).with_context(|| format!("cannot use the agent {agent}"))?;
+    }
+    let runner = TaskRunner {
+        generator: stack.generator().clone(),
+        sampling: app.config.sampling.options(),
+        agent: app.config.engine.model.clone(),
+        phases,
+        tools,
+        tool_settings: settings,
+        gate: app.config.gate.clone(),
+        bus: stack.bus().clone(),
+        store,
+    };
+    app.output.note(&format!("task {}", record.id));
+    let prints = !arguments.json.json;
+    let mut printed = Ok(());
+    let record = runner.run(record, &mut |progress| {
+        if prints && printed.is_ok() {
+            printed = print_progress(app, progress);
+        }
+    })?;
+    printed?;
+    finish(app, &record, prints)
+}
+
+fn print_progress(app: &App, progress: TaskProgress<'_>) -> anyhow::Result<()> {
+    match progress {
+        TaskProgress::Attempt(attempt) => {
+            app.output.print_line(&format!("{} attempt {} by {}", attempt.phase, attempt.number, attempt.agent))
+        }
+        TaskProgress::Evaluated(result) => print_result(app.output, result),
+        TaskProgress::Decided(decision) => app.output.print_marked_line(&decision_line(decision)),
+    }
+}
+
+/// Says what came of the task.
+fn finish(app: &App, record: &TaskRecord, prints: bool) -> anyhow::Result<Outcome> {
+    if prints {
+        app.output.print_line(&list::summary(record))?;
+    } else {
+        app.output.print_json(record)?;
+    }
+    Ok(match record.state {
+        TaskState::Accepted => Outcome::Done,
+        TaskState::Working | TaskState::Waiting | TaskState::Delivering | TaskState::Rejected => {
+            Outcome::BelowThreshold
+        }
+    })
+}

@@ -1,0 +1,72 @@
+//! The worker: a process of this program that runs one command and ends.
+//!
+//! It is two processes. The first, the supervisor, leaves the caller's namespaces, starts the second, and watches it: it
+//! reads what the command writes, looks after the limits, and ends everything when one is reached, or when its caller has
+//! gone. The second confines itself and starts the command; in a process namespace it is the first process, with which
+//! the system ends all others.
+
+mod confinement;
+mod inner;
+mod processes;
+mod supervisor;
+
+use std::io::{self, BufRead, Write};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::command::{ContainedCommand, Ending, Ran};
+
+/// What becomes the path of the report's file.
+pub(crate) const REPORT_PLACE: &str = "{report}";
+
+/// A command for a supervisor.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) command: ContainedCommand,
+    /// A folder of this run.
+    pub(crate) scratch: PathBuf,
+    /// The folder in it that the command may use.
+    pub(crate) private: PathBuf,
+    pub(crate) uses_namespaces: bool,
+}
+
+/// What a supervisor answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    /// The command was run.
+    Ran(Ran),
+    /// Namespaces are not allowed, for this reason; nothing was run.
+    NoNamespaces(String),
+}
+
+/// What a worker reads: the work of either process.
+#[derive(Debug, Serialize, Deserialize)]
+enum Work {
+    Confine(inner::Inner),
+    #[serde(untagged)]
+    Supervise(Order),
+}
+
+/// What the inner process writes down for its supervisor.
+#[derive(Debug, Serialize, Deserialize)]
+struct Report {
+    ending: Option<Ending>,
+    missing: Vec<String>,
+}
+
+/// Runs the command that stdin names, and writes the result to stdout. The process must have a single thread.
+///
+/// # Errors
+/// When stdin has no command, or stdout cannot be written.
+pub fn serve() -> io::Result<()> {
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    match serde_json::from_str(&line)? {
+        Work::Confine(inner) => inner.run(),
+        Work::Supervise(order) => {
+            let reply = serde_json::to_vec(&supervisor::supervise(&order)?)?;
+            io::stdout().write_all(&reply)
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What the inner process gives up before it starts the command.
+
+use std::path::Path;
+
+use crate::command::ContainedCommand;
+
+#[cfg(target_os = "linux")]
+mod files;
+#[cfg(target_os = "linux")]
+mod system_calls;
+
+/// Ends this process when its parent ends.
+pub(super) fn end_with_parent() {
+    #[cfg(target_os = "linux")]
+    // The parent looks after it, too.
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+}
+
+/// Confines this process and all that it starts; returns what could not be contained, each with the reason.
+pub(super) fn confine(command: &ContainedCommand, private: &Path, is_in_namespaces: bool) -> Vec<String> {
+    let mut missing = Vec::new();
+    limit(command, is_in_namespaces);
+    #[cfg(target_os = "linux")]
+    {
+        if let Err(reason) = files::confine(command, private) {
+            missing.push(format!("files ({reason})"));
+        }
+        if let Err(reason) = system_calls::give_up() {
+            // A namespace without an interface has no network, either, but other sockets.
+            missing.push(format!("network ({reason})"));
+        }
+        if !is_in_namespaces && !files::keeps_signals_in() {
+            missing.push("processes (without namespaces, it can send signals to others)".to_owned());
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = private;
+    #[cfg(not(target_os = "linux"))]
+    missing.extend(["files", "network", "processes"].map(|what| format!("{what} (this system is not Linux)")));
+    missing
+}
+
+fn limit(command: &ContainedCommand, is_in_namespaces: bool) {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let limits = &command.limits;
+    let set = |resource, most: u64| {
+        // An extra line of defence each: the supervisor looks after the same limits.
+        let _ = setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
+    };
+    set(Resource::Core, 0);
+    set(Resource::Fsize, limits.file_bytes);
+    set(Resource::Nofile, 4096);
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    set(Resource::Cpu, (limits.seconds.ceil() as u64).saturating_add(1).saturating_mul(cores));
+    if is_in_namespaces {
+        // Elsewhere, the processes of the user count that have nothing to do with the command.
+        set(Resource::Nproc, limits.processes as u64);
+    }
+}

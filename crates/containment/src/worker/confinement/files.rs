@@ -1,0 +1,87 @@
+//! The files that a command may use, by Landlock.
+
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
+    RulesetStatus, Scope, path_beneath_rules,
+};
+
+use crate::command::ContainedCommand;
+
+/// What programs of every kind read: themselves, their libraries, and what describes the machine.
+const SYSTEM: &[&str] = &[
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/opt",
+    "/nix/store",
+    "/gnu/store",
+    "/proc",
+    "/sys/devices/system/cpu",
+    "/sys/fs/cgroup",
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/group",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/nsswitch.conf",
+    "/etc/os-release",
+    "/etc/passwd",
+    "/etc/pki/tls",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/timezone",
+    "/dev/random",
+    "/dev/urandom",
+];
+/// Devices that hold nothing.
+const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full"];
+
+/// Lets this process read the system and what the command names, and write the workspace and its own folder alone.
+///
+/// # Errors
+/// With the reason, when the kernel does not enforce it.
+pub(super) fn confine(command: &ContainedCommand, private: &Path) -> Result<(), String> {
+    match enforce(command, private) {
+        Ok(RulesetStatus::NotEnforced) => Err("the kernel has no Landlock".to_owned()),
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("Landlock: {error}")),
+    }
+}
+
+/// Whether the kernel keeps the signals of a confined process from others.
+pub(super) fn keeps_signals_in() -> bool {
+    let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement).scope(Scope::Signal);
+    ruleset.is_ok()
+}
+
+fn enforce(command: &ContainedCommand, private: &Path) -> Result<RulesetStatus, RulesetError> {
+    // Kernels before the third version let a command empty files that it may not write.
+    let needed = AccessFs::from_all(ABI::V3);
+    let known = ABI::V6;
+    let readable: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).chain(command.readable.iter().cloned()).collect();
+    let own = [command.workspace.as_path(), private];
+    let devices = DEVICES.iter().map(Path::new);
+    let device_access = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate;
+    let status = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(needed)?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(known))?
+        .handle_access(AccessNet::from_all(known))?
+        .scope(Scope::from_all(known))?
+        .create()?
+        .add_rules(path_beneath_rules(readable, AccessFs::from_read(known)))?
+        .add_rules(path_beneath_rules(own, AccessFs::from_all(known)))?
+        .add_rules(path_beneath_rules(devices, device_access))?
+        .restrict_self()?;
+    Ok(status.ruleset)
+}

@@ -1,0 +1,226 @@
+//! The supervisor: leaves the caller's namespaces, starts the inner process, and ends it with all of its descendants.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::inner::Inner;
+use super::{Order, Reply, Report, Work, processes};
+use crate::command::{Containment, Ending, Limits, Ran};
+
+/// How often the limits are checked.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long processes may take to end once they are killed.
+const SWEEP: Duration = Duration::from_secs(2);
+
+/// Runs the command of an order until it ends or reaches a limit, or stdin closes.
+///
+/// # Errors
+/// When the inner process cannot be started.
+pub(super) fn supervise(order: &Order) -> io::Result<Reply> {
+    adopt_orphans();
+    if order.uses_namespaces
+        && let Err(reason) = namespaces::leave()
+    {
+        return Ok(Reply::NoNamespaces(reason));
+    }
+    let report = order.scratch.join("ended");
+    let began = Instant::now();
+    let mut watched = Watched::start(order, &report)?;
+    let cut = watched.watch(&order.command.limits, began);
+    watched.end(order.command.limits.output_bytes);
+    let report = last_report(&report);
+    let Report { ending, missing } = report.unwrap_or(Report { ending: None, missing: vec!["everything".into()] });
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(Reply::Ran(Ran {
+        ending: cut.or(ending).unwrap_or_else(|| Ending::NotStarted("its own process ended early".to_owned())),
+        stdout: text(&watched.stdout.read),
+        stderr: text(&watched.stderr.read),
+        report: None,
+        seconds: began.elapsed().as_secs_f64(),
+        containment: Containment { missing },
+    }))
+}
+
+fn adopt_orphans() {
+    #[cfg(target_os = "linux")]
+    // Without it, a process namespace ends them all the same.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+}
+
+/// What the inner process wrote down last.
+fn last_report(path: &Path) -> Option<Report> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().rev().find_map(|line| serde_json::from_str(line).ok())
+}
+
+/// The inner process with its streams.
+struct Watched {
+    child: Child,
+    stdout: Stream<std::process::ChildStdout>,
+    stderr: Stream<std::process::ChildStderr>,
+}
+
+impl Watched {
+    fn start(order: &Order, report: &Path) -> io::Result<Self> {
+        let mut command = Command::new(this_program()?);
+        command.args(std::env::args_os().skip(1)).process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        let inner = Inner {
+            command: order.command.clone(),
+            private: order.private.clone(),
+            report: report.to_owned(),
+            is_in_namespaces: order.uses_namespaces,
+        };
+        let mut line = serde_json::to_vec(&Work::Confine(inner))?;
+        line.push(b'\n');
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(&line)?;
+        }
+        let (stdout, stderr) = (Stream::new(child.stdout.take()), Stream::new(child.stderr.take()));
+        Ok(Watched { child, stdout, stderr })
+    }
+
+    /// Waits; returns which limit was reached, or `None` if the inner process has ended by itself.
+    fn watch(&mut self, limits: &Limits, began: Instant) -> Option<Ending> {
+        loop {
+            let caller_has_gone = self.read(limits.output_bytes, LOOK);
+            if self.stdout.read.len() + self.stderr.read.len() >= limits.output_bytes {
+                return Some(Ending::TooMuchOutput);
+            }
+            if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
+                return None;
+            }
+            if caller_has_gone {
+                return Some(Ending::Cancelled);
+            }
+            if began.elapsed().as_secs_f64() > limits.seconds {
+                return Some(Ending::TooLong);
+            }
+            let usage = processes::usage();
+            // The inner process does not count.
+            if usage.processes > limits.processes.saturating_add(1) {
+                return Some(Ending::TooManyProcesses);
+            }
+            if usage.memory_bytes > limits.memory_bytes {
+                return Some(Ending::TooMuchMemory);
+            }
+            if usage.written_bytes > limits.disk_bytes {
+                return Some(Ending::TooMuchWritten);
+            }
+        }
+    }
+
+    /// Ends every process, and takes what is left in the streams.
+    fn end(&mut self, most_output: usize) {
+        let deadline = Instant::now() + SWEEP;
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+            // All that is known of the processes where there is no `/proc`.
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        while processes::end_all() > 0 && Instant::now() < deadline {
+            while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {}
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // What the pipes hold is at most their capacity.
+        for _ in 0..64 {
+            self.read(most_output, Duration::ZERO);
+        }
+    }
+
+    /// Waits for something to read, and keeps at most `most` bytes of both streams; returns whether the caller has gone.
+    fn read(&mut self, most: usize, wait: Duration) -> bool {
+        let stdin = io::stdin();
+        let (stdin_fd, out, err) = (stdin.as_fd(), self.stdout.fd(), self.stderr.fd());
+        let mut fds = vec![PollFd::from_borrowed_fd(stdin_fd, PollFlags::IN)];
+        fds.extend(out.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        fds.extend(err.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let has_out = out.is_some();
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) };
+        if poll(&mut fds, Some(&timeout)).is_err() {
+            return false;
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let (out_ready, err_ready) = match has_out {
+            true => (ready.get(1) == Some(&true), ready.get(2) == Some(&true)),
+            false => (false, ready.get(1) == Some(&true)),
+        };
+        if out_ready {
+            self.stdout.read_some(most.saturating_sub(self.stderr.read.len()));
+        }
+        if err_ready {
+            self.stderr.read_some(most.saturating_sub(self.stdout.read.len()));
+        }
+        // Nothing follows the order: stdin is ready when it has closed.
+        ready[0]
+    }
+}
+
+/// A stream of the command, until it ends.
+struct Stream<T> {
+    source: Option<T>,
+    read: Vec<u8>,
+}
+
+impl<T: Read + AsFd> Stream<T> {
+    fn new(source: Option<T>) -> Self {
+        Stream { source, read: Vec::new() }
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.source.as_ref().map(AsFd::as_fd)
+    }
+
+    fn read_some(&mut self, most: usize) {
+        let mut buffer = [0; 1 << 16];
+        let Some(source) = &mut self.source else { return };
+        match source.read(&mut buffer) {
+            Ok(0) | Err(_) => self.source = None,
+            Ok(n) => self.read.extend_from_slice(&buffer[..n.min(most.saturating_sub(self.read.len()))]),
+        }
+    }
+}
+
+/// This program, even after another version has taken its place.
+fn this_program() -> io::Result<std::path::PathBuf> {
+    let on_linux = Path::new("/proc/self/exe");
+    if on_linux.exists() { Ok(on_linux.to_owned()) } else { std::env::current_exe() }
+}
+
+#[cfg(target_os = "linux")]
+mod namespaces {
+    use std::fs;
+
+    use nix::sched::{CloneFlags, unshare};
+
+    /// Leaves the caller's namespaces of users, network and IPC; processes started from now on are in one of their own.
+    /// The user stays the same.
+    pub(super) fn leave() -> Result<(), String> {
+        let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let flags =
+            CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWIPC;
+        unshare(flags).map_err(|error| error.desc().to_owned())?;
+        let write = |name: &str, text: String| {
+            fs::write(format!("/proc/self/{name}"), text).map_err(|error| format!("{name}: {error}"))
+        };
+        write("setgroups", "deny".to_owned())?;
+        write("uid_map", format!("{user} {user} 1"))?;
+        write("gid_map", format!("{group} {group} 1"))
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod namespaces {
+    pub(super) fn leave() -> Result<(), String> {
+        Err("this system is not Linux".to_owned())
+    }
+}

@@ -1,0 +1,63 @@
+//! What evaluates the work on a task, and what it is told.
+
+use hone_protocol::{Category, EvaluationResult, EvaluationStatus};
+
+use crate::assignment::Assignment;
+
+/// Evaluates the work on a task. It never fails: an evaluator that cannot come to a conclusion says why in its result.
+pub trait Evaluator: Send + Sync {
+    /// Its name.
+    fn name(&self) -> &str;
+    /// What it looks at.
+    fn category(&self) -> Category;
+    /// Whether the same work always gets the same result.
+    fn is_deterministic(&self) -> bool;
+    /// Evaluates what a phase has produced.
+    fn evaluate(&self, context: &EvaluationContext<'_>) -> EvaluationResult;
+}
+
+/// What an evaluator is told.
+#[derive(Clone, Copy)]
+pub struct EvaluationContext<'a> {
+    /// The phase.
+    pub phase: &'a str,
+    /// What the agent has written.
+    pub output: &'a str,
+    /// The task.
+    pub assignment: &'a Assignment,
+    /// The files as they are now.
+    pub workspace: &'a dyn WorkspaceFiles,
+    /// The paths of files that the attempts have changed, added or removed; `None` if that is unknown.
+    pub changed: Option<&'a [String]>,
+}
+
+/// The files of a workspace. Paths are relative to it, with `/` between their parts.
+pub trait WorkspaceFiles {
+    /// The text of a file; `None` if it does not exist, is not a text, or is no part of the workspace.
+    fn text(&self, path: &str) -> Option<String>;
+    /// Whether a file or a folder has this path.
+    fn exists(&self, path: &str) -> bool;
+    /// The paths of all files, those of tools and version control left out.
+    fn paths(&self) -> Vec<String>;
+}
+
+/// The result of a rule without criteria.
+pub(crate) fn bare_result(
+    name: &str,
+    category: Category,
+    status: EvaluationStatus,
+    feedback: String,
+) -> EvaluationResult {
+    EvaluationResult {
+        evaluator: name.to_owned(),
+        category,
+        deterministic: true,
+        status,
+        feedback,
+        criteria: Vec::new(),
+        suggestions: Vec::new(),
+        tests: None,
+        not_contained: Vec::new(),
+        seconds: 0.0,
+    }
+}

@@ -1,0 +1,207 @@
+//! The quality gate: accepts the work on a task, has it tried again, reassigns it, or leaves it to a person.
+//!
+//! It is a pure function of what evaluators and critics found, of the attempts so far, and of its configuration.
+
+use hone_protocol::{CriticScore, EvaluationResult, EvaluationStatus, GateAction, GateDecision, Metrics};
+use serde::{Deserialize, Serialize};
+
+use crate::rule_critic::{NAME, rule_critic};
+
+/// When work is accepted, and what happens to it otherwise.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GateConfig {
+    /// The mean score, 0 to 1, from which work is accepted.
+    pub threshold: f64,
+    /// How many attempts may follow the first one.
+    pub max_retries: usize,
+    /// How many attempts an agent has before the next one of the ladder gets the task.
+    pub attempts_per_agent: usize,
+    /// The agents, one after the other; those that know no ladder give the name of their only one.
+    pub ladder: Vec<String>,
+    /// The critics that are asked.
+    pub critics: Vec<String>,
+    /// Metrics that must reach the threshold each, in the mean of the critics that could tell.
+    pub required_metrics: Vec<String>,
+    /// How an evaluator without a conclusion counts.
+    pub unscored: Counts,
+    /// How an evaluator counts that had nothing to evaluate.
+    pub skipped: Counts,
+}
+
+/// How something without a score counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Counts {
+    /// Not at all.
+    #[default]
+    Neither,
+    /// As passed, with full marks.
+    Passed,
+    /// As failed, with none.
+    Failed,
+}
+
+/// The critics that can be asked.
+const CRITICS: [&str; 1] = [NAME];
+
+impl GateConfig {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// What is wrong with the first invalid one.
+    pub fn check(&self) -> Result<(), String> {
+        if !(0.0..=1.0).contains(&self.threshold) {
+            return Err(format!("threshold is {}: it must be 0 to 1", self.threshold));
+        }
+        if self.attempts_per_agent == 0 {
+            return Err("attempts_per_agent is 0: it must be 1 or more".to_owned());
+        }
+        let check = |what: &str, names: &[String], known: &[&str]| match names
+            .iter()
+            .find(|name| !known.contains(&name.as_str()))
+        {
+            Some(name) => Err(format!("{what} has {name:?}: known are {}", known.join(", "))),
+            None => Ok(()),
+        };
+        check("critics", &self.critics, &CRITICS)?;
+        check("required_metrics", &self.required_metrics, &Metrics::NAMES)
+    }
+}
+
+/// What the configured critics think of the results.
+pub fn criticize(config: &GateConfig, results: &[EvaluationResult]) -> Vec<CriticScore> {
+    // There is one critic, and `check` refuses other names.
+    config.critics.iter().map(|_| rule_critic(results, config.threshold)).collect()
+}
+
+/// Decides about the latest attempt. `agents` are those of all attempts so far, the latest last.
+pub fn decide(
+    config: &GateConfig,
+    results: &[EvaluationResult],
+    critics: &[CriticScore],
+    agents: &[&str],
+) -> GateDecision {
+    let scores: Vec<f64> = results
+        .iter()
+        .filter_map(|result| score(config, result))
+        .chain(critics.iter().filter_map(|critic| critic.score))
+        .collect();
+    let mean = (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64);
+    let decision = |action, reason: String, agent: Option<&str>| GateDecision {
+        action,
+        reason,
+        score: mean,
+        agent: agent.map(str::to_owned),
+        feedback: String::new(),
+    };
+    if !results.iter().any(|result| result.score().is_some()) {
+        // Another attempt would not be evaluated, either.
+        let why = why_nothing_ran(results);
+        return decision(GateAction::Escalate, format!("no evaluator came to a conclusion{why}"), None);
+    }
+    let Some(obstacle) = obstacle(config, results, critics, mean) else {
+        let score = mean.unwrap_or_default();
+        return decision(GateAction::Accept, format!("the score {score:.2} reaches {:.2}", config.threshold), None);
+    };
+    let next = next_agent(config, agents);
+    let (action, reason) = match next {
+        None => (GateAction::Escalate, format!("{obstacle}, and {} attempts are all there are", agents.len())),
+        Some(agent) if agents.last() == Some(&agent) => (GateAction::Retry, obstacle),
+        Some(agent) => (GateAction::Reassign, format!("{obstacle}, and {agent} is next")),
+    };
+    let feedback = if next.is_some() { feedback(results, critics) } else { String::new() };
+    GateDecision { feedback, ..decision(action, reason, next) }
+}
+
+/// The agent of the next attempt; `None` if there is none.
+fn next_agent<'a>(config: &'a GateConfig, agents: &[&'a str]) -> Option<&'a str> {
+    let current = *agents.last()?;
+    if agents.len() > config.max_retries {
+        return None;
+    }
+    let in_a_row = agents.iter().rev().take_while(|agent| **agent == current).count();
+    let place = config.ladder.iter().position(|agent| agent == current);
+    let after = place.and_then(|place| config.ladder.get(place + 1)).map(String::as_str);
+    Some(after.filter(|_| in_a_row >= config.attempts_per_agent).unwrap_or(current))
+}
+
+/// Why the work cannot be accepted; `None` if it can.
+fn obstacle(
+    config: &GateConfig,
+    results: &[EvaluationResult],
+    critics: &[CriticScore],
+    mean: Option<f64>,
+) -> Option<String> {
+    if let Some((result, issue)) = results.iter().find_map(|result| Some((result, result.blocking_issues().next()?))) {
+        return Some(format!("{} blocks: {issue}", result.evaluator));
+    }
+    let counts_as_failed = |result: &&EvaluationResult| match result.status {
+        EvaluationStatus::Unscored { .. } => config.unscored == Counts::Failed,
+        EvaluationStatus::Skipped { .. } => config.skipped == Counts::Failed,
+        EvaluationStatus::Passed { .. } | EvaluationStatus::Failed { .. } => false,
+    };
+    if let Some(result) = results.iter().find(counts_as_failed) {
+        return Some(format!("{} has no score, which counts as failed: {}", result.evaluator, result.feedback));
+    }
+    for name in &config.required_metrics {
+        let values: Vec<f64> = critics.iter().filter_map(|critic| critic.metrics.get(name)).collect();
+        let mean = (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
+        match mean {
+            None => return Some(format!("the required metric {name} could not be told")),
+            Some(value) if value < config.threshold => {
+                return Some(format!("the required metric {name} is {value:.2}, below {:.2}", config.threshold));
+            }
+            Some(_) => {}
+        }
+    }
+    let score = mean.unwrap_or_default();
+    (score < config.threshold).then(|| format!("the score {score:.2} is below {:.2}", config.threshold))
+}
+
+fn score(config: &GateConfig, result: &EvaluationResult) -> Option<f64> {
+    let as_configured = |counts| match counts {
+        Counts::Neither => None,
+        Counts::Passed => Some(1.0),
+        Counts::Failed => Some(0.0),
+    };
+    match result.status {
+        EvaluationStatus::Passed { score } | EvaluationStatus::Failed { score } => Some(score),
+        EvaluationStatus::Unscored { .. } => as_configured(config.unscored),
+        EvaluationStatus::Skipped { .. } => as_configured(config.skipped),
+    }
+}
+
+fn why_nothing_ran(results: &[EvaluationResult]) -> String {
+    let reasons: Vec<String> = results
+        .iter()
+        .filter_map(|result| match &result.status {
+            EvaluationStatus::Skipped { reason } | EvaluationStatus::Unscored { reason } => {
+                Some(format!("{}: {reason}", result.evaluator))
+            }
+            EvaluationStatus::Passed { .. } | EvaluationStatus::Failed { .. } => None,
+        })
+        .collect();
+    if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
+}
+
+/// What the next attempt should know, most important first, each once.
+fn feedback(results: &[EvaluationResult], critics: &[CriticScore]) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut add = |line: String| {
+        if !line.trim().is_empty() && !lines.contains(&line) {
+            lines.push(line);
+        }
+    };
+    for result in results.iter().filter(|result| result.is_failed()) {
+        add(format!("{}: {}", result.evaluator, result.feedback));
+        result.suggestions.iter().for_each(|suggestion| add(format!("- {suggestion}")));
+        let evidence = result.failed_criteria().filter_map(|criterion| criterion.evidence.as_deref());
+        evidence.for_each(|evidence| add(evidence.trim().to_owned()));
+    }
+    for critic in critics.iter().filter(|critic| !critic.passed) {
+        add(critic.feedback.clone());
+        critic.suggestions.iter().for_each(|suggestion| add(format!("- {suggestion}")));
+    }
+    lines.join("\n")
+}

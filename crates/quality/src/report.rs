@@ -1,0 +1,266 @@
+//! How good agents and models are: figures over scores, kept apart by the scale that they are on.
+//!
+//! A judge's scores, the gate's, and what a model says of itself are on different scales and are never in one mean. What has
+//! no score counts in no mean, and is counted by itself.
+
+use std::collections::BTreeMap;
+
+use hone_protocol::GateAction;
+use serde::Serialize;
+
+/// The number of equal parts of the range 0 to 1 that a distribution counts.
+const PARTS: usize = 5;
+/// Two-sided 95 % of the normal distribution.
+const Z: f64 = 1.96;
+/// The most suggestions that are named.
+const MOST_FEEDBACK: usize = 10;
+const DAY: u64 = 86_400_000;
+
+/// Something that was scored, or should have been.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReportRow {
+    /// The model that did it.
+    pub agent: String,
+    /// The kind of task.
+    pub kind: String,
+    /// What the score is comparable with: the gate, or a judge and its rubric.
+    pub scale: String,
+    /// The score, 0 to 1.
+    pub score: Option<f64>,
+    /// When, in milliseconds since 1970.
+    pub at: u64,
+    /// What the gate decided; `None` where there is no gate.
+    pub action: Option<GateAction>,
+    /// What would have improved it.
+    pub suggestions: Vec<String>,
+}
+
+/// A period of a trend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Period {
+    /// A day (UTC).
+    Day,
+    /// Seven days, counted from 1970-01-01.
+    Week,
+}
+
+/// Figures over scores of one scale.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Figures {
+    /// Rows with a score.
+    pub scored: usize,
+    /// Rows without one.
+    pub unscored: usize,
+    /// The mean, 0 to 1; `None` without scores.
+    pub mean: Option<f64>,
+    /// The 95 % confidence interval of the mean; `None` with fewer than two scores.
+    pub interval: Option<[f64; 2]>,
+    /// The standard deviation; `None` with fewer than two scores.
+    pub spread: Option<f64>,
+    /// How many scores lie in each fifth of the range.
+    pub distribution: [usize; PARTS],
+}
+
+/// What the gate decided about the attempts at tasks of a kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Decisions {
+    /// Attempts.
+    pub attempts: usize,
+    /// The share that was accepted.
+    pub accepted: f64,
+    /// The share that was tried again by the same agent.
+    pub retried: f64,
+    /// The share that went to another agent.
+    pub reassigned: f64,
+    /// The share that a person had to decide about.
+    pub escalated: f64,
+}
+
+/// The figures of a scale.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ScaleReport {
+    /// What its scores are comparable with.
+    pub scale: String,
+    /// All of them.
+    pub all: Figures,
+    /// Those of each agent.
+    pub agents: BTreeMap<String, Figures>,
+    /// Those of each kind of task.
+    pub kinds: BTreeMap<String, Figures>,
+    /// Those of each period, by the day on which it begins, in milliseconds since 1970; empty unless asked for.
+    pub trend: BTreeMap<u64, Figures>,
+}
+
+/// A report.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct QualityReport {
+    /// The scales, in alphabetical order.
+    pub scales: Vec<ScaleReport>,
+    /// What the gate decided, by kind of task.
+    pub decisions: BTreeMap<String, Decisions>,
+    /// The commonest suggestions, each with its count.
+    pub feedback: Vec<(String, usize)>,
+}
+
+impl QualityReport {
+    /// The figures over these rows.
+    pub fn of(rows: &[ReportRow], period: Option<Period>) -> QualityReport {
+        let mut by_scale: BTreeMap<&str, Vec<&ReportRow>> = BTreeMap::new();
+        for row in rows {
+            by_scale.entry(&row.scale).or_default().push(row);
+        }
+        let scales = by_scale.into_iter().map(|(scale, rows)| ScaleReport {
+            scale: scale.to_owned(),
+            all: figures(&rows),
+            agents: grouped(&rows, |row| row.agent.clone()),
+            kinds: grouped(&rows, |row| row.kind.clone()),
+            trend: period.map(|period| grouped(&rows, |row| begin_of(period, row.at))).unwrap_or_default(),
+        });
+        QualityReport { scales: scales.collect(), decisions: decisions(rows), feedback: feedback(rows) }
+    }
+
+    /// The lowest mean of all scales; `None` without scores.
+    pub fn lowest_mean(&self) -> Option<f64> {
+        self.scales.iter().filter_map(|scale| scale.all.mean).reduce(f64::min)
+    }
+}
+
+/// A share of a number of cases with its 95 % interval, by Wilson's score (1927), which holds for few cases, too.
+pub fn share_with_interval(cases: u64, of: u64) -> Option<(f64, [f64; 2])> {
+    let n = of as f64;
+    let share = (of > 0).then(|| cases as f64 / n)?;
+    let (center, scale) = (share + Z * Z / (2.0 * n), 1.0 + Z * Z / n);
+    let half = Z * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
+    Some((share, [((center - half) / scale).max(0.0), ((center + half) / scale).min(1.0)]))
+}
+
+fn grouped<K: Ord>(rows: &[&ReportRow], key: impl Fn(&ReportRow) -> K) -> BTreeMap<K, Figures> {
+    let mut groups: BTreeMap<K, Vec<&ReportRow>> = BTreeMap::new();
+    for row in rows {
+        groups.entry(key(row)).or_default().push(row);
+    }
+    groups.into_iter().map(|(key, rows)| (key, figures(&rows))).collect()
+}
+
+fn figures(rows: &[&ReportRow]) -> Figures {
+    let scores: Vec<f64> = rows.iter().filter_map(|row| row.score).collect();
+    let n = scores.len() as f64;
+    let mean = (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / n);
+    let spread = mean.filter(|_| scores.len() > 1).map(|mean| {
+        let squares: f64 = scores.iter().map(|score| (score - mean).powi(2)).sum();
+        (squares / (n - 1.0)).sqrt()
+    });
+    let interval = mean.zip(spread).map(|(mean, spread)| {
+        let half = Z * spread / n.sqrt();
+        [(mean - half).max(0.0), (mean + half).min(1.0)]
+    });
+    let mut distribution = [0; PARTS];
+    for score in &scores {
+        distribution[((score * PARTS as f64) as usize).min(PARTS - 1)] += 1;
+    }
+    Figures { scored: scores.len(), unscored: rows.len() - scores.len(), mean, interval, spread, distribution }
+}
+
+fn decisions(rows: &[ReportRow]) -> BTreeMap<String, Decisions> {
+    let mut counts: BTreeMap<String, [usize; 4]> = BTreeMap::new();
+    for row in rows {
+        let Some(action) = row.action else { continue };
+        let index = match action {
+            GateAction::Accept => 0,
+            GateAction::Retry => 1,
+            GateAction::Reassign => 2,
+            GateAction::Escalate => 3,
+        };
+        counts.entry(row.kind.clone()).or_default()[index] += 1;
+    }
+    let shares = |counts: [usize; 4]| {
+        let attempts: usize = counts.iter().sum();
+        let [accepted, retried, reassigned, escalated] = counts.map(|count| count as f64 / attempts as f64);
+        Decisions { attempts, accepted, retried, reassigned, escalated }
+    };
+    counts.into_iter().map(|(kind, counts)| (kind, shares(counts))).collect()
+}
+
+fn feedback(rows: &[ReportRow]) -> Vec<(String, usize)> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for suggestion in rows.iter().flat_map(|row| &row.suggestions) {
+        *counts.entry(suggestion).or_default() += 1;
+    }
+    let mut sorted: Vec<(String, usize)> = counts.into_iter().map(|(text, count)| (text.to_owned(), count)).collect();
+    sorted.sort_by(|(a, m), (b, n)| n.cmp(m).then_with(|| a.cmp(b)));
+    sorted.truncate(MOST_FEEDBACK);
+    sorted
+}
+
+fn begin_of(period: Period, at: u64) -> u64 {
+    let length = match period {
+        Period::Day => DAY,
+        Period::Week => 7 * DAY,
+    };
+    at / length * length
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(agent: &str, scale: &str, score: Option<f64>) -> ReportRow {
+        let (agent, kind, scale) = (agent.to_owned(), "python".to_owned(), scale.to_owned());
+        ReportRow { agent, kind, scale, score, at: 10 * DAY, action: None, suggestions: Vec::new() }
+    }
+
+    #[test]
+    fn scales_are_kept_apart_and_what_has_no_score_is_no_zero() {
+        let rows = [
+            row("a", "gate", Some(1.0)),
+            row("a", "gate", None),
+            row("b", "gate", Some(0.5)),
+            row("a", "judge", Some(0.2)),
+        ];
+        let report = QualityReport::of(&rows, None);
+        let [gate, judge] = &report.scales[..] else { panic!("{report:?}") };
+        assert_eq!((gate.all.scored, gate.all.unscored, gate.all.mean), (2, 1, Some(0.75)));
+        assert_eq!((gate.agents["a"].mean, gate.agents["b"].mean), (Some(1.0), Some(0.5)));
+        assert_eq!((judge.all.mean, judge.all.interval), (Some(0.2), None));
+        assert_eq!(gate.all.distribution, [0, 0, 1, 0, 1]);
+        assert_eq!(report.lowest_mean(), Some(0.2));
+        assert_eq!(QualityReport::of(&[row("a", "gate", None)], None).lowest_mean(), None);
+    }
+
+    #[test]
+    fn the_interval_is_that_of_the_normal_distribution() {
+        let rows: Vec<ReportRow> = [0.2, 0.4, 0.6, 0.8].map(|score| row("a", "gate", Some(score))).to_vec();
+        let figures = QualityReport::of(&rows, None).scales.remove(0).all;
+        // sd = 0.2582, se = 0.1291
+        let [low, high] = figures.interval.unwrap();
+        assert!((low - 0.2470).abs() < 1e-3 && (high - 0.7530).abs() < 1e-3, "{figures:?}");
+    }
+
+    #[test]
+    fn decisions_trends_and_feedback_are_counted() {
+        let mut rows = vec![row("a", "gate", Some(0.5)); 4];
+        let actions = [GateAction::Accept, GateAction::Retry, GateAction::Retry, GateAction::Escalate];
+        for (row, action) in rows.iter_mut().zip(actions) {
+            row.action = Some(action);
+            row.suggestions = vec!["fix add".into()];
+        }
+        rows[3].at = 11 * DAY + 5;
+        rows[3].suggestions = vec!["other".into()];
+        let report = QualityReport::of(&rows, Some(Period::Day));
+        let decisions = report.decisions["python"];
+        assert_eq!((decisions.attempts, decisions.accepted, decisions.retried), (4, 0.25, 0.5));
+        assert_eq!((decisions.reassigned, decisions.escalated), (0.0, 0.25));
+        assert_eq!(report.feedback, [("fix add".to_owned(), 3), ("other".to_owned(), 1)]);
+        let days: Vec<u64> = report.scales[0].trend.keys().copied().collect();
+        assert_eq!(days, [10 * DAY, 11 * DAY]);
+        assert_eq!(QualityReport::of(&rows, Some(Period::Week)).scales[0].trend.len(), 1);
+    }
+
+    #[test]
+    fn a_share_has_wilsons_interval() {
+        let (share, [low, high]) = share_with_interval(8, 10).unwrap();
+        assert!(share == 0.8 && (low - 0.4902).abs() < 1e-3 && (high - 0.9433).abs() < 1e-3, "{low} {high}");
+        assert_eq!(share_with_interval(0, 0), None);
+        assert_eq!(share_with_interval(0, 5).unwrap().1[0], 0.0);
+    }
+}
