@@ -24,7 +24,7 @@ pub(crate) struct TaskArguments {
 pub(crate) enum TaskCommand {
     /// Have models work on a task, phase by phase, until the gate accepts the result or a person must decide
     #[command(after_help = TASK_KEYS)]
-    Run(TaskRunArguments),
+    Run(Box<TaskRunArguments>),
     /// List tasks
     List(TaskListArguments),
     /// List the tasks that wait for a person, with what is needed to decide

@@ -8,7 +8,7 @@
 //! time. Several judges are a [`Jury`], which is asked as a single one is.
 //!
 //! The work on a task is evaluated, too: an [`Evaluator`] finds what is wrong with it, an [`EvaluatorTool`] reads what linters
-//! and tests found, [`rule_critic`] weighs the results, and the gate ([`decide`]) says what happens next.
+//! and tests found, [`rule_critic()`] weighs the results, and the gate ([`decide`]) says what happens next.
 //!
 //! A judge that is missing, slow or incoherent is not an error. Its grade has no score and says why.
 
