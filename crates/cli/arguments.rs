@@ -424,10 +424,10 @@ pub(crate) enum VerdictMode {
 /// Flags of `hone synth`.
 #[derive(Debug, Args)]
 pub(crate) struct SynthArguments {
-    /// Architecture and size, such as mistral-7b, llama-1b or qwen3-4b
+    /// Architecture and size, such as mistral-7b, qwen3-30b-a3b or gpt-oss-20b
     #[arg(long)]
     pub(crate) shape: String,
-    /// Type of the weights, such as q4_k_m, q8_0, f16 or f32
+    /// Type of the weights, such as q4_k_m, mxfp4_moe, q8_0, f16 or f32
     #[arg(long, default_value = "q4_k_m")]
     pub(crate) quant: String,
     /// Where to write the GGUF file

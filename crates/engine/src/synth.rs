@@ -23,7 +23,7 @@ use crate::gguf::{Gguf, GgufError, WriteError, Writer};
 use layout::{Content, PlannedTensor};
 
 pub use quantization::Quantization;
-pub use shape::{Architecture, RopeScaling, Shape};
+pub use shape::{Architecture, Experts, Gemma4Shape, LayerSet, Multipliers, Recurrence, RopeScaling, Shape};
 
 const TOKENS: &str = "tokenizer.ggml.tokens";
 

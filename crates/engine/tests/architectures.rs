@@ -17,20 +17,22 @@
 //!   magnitude out.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::HashMap;
+#[path = "architectures/hugging_face.rs"]
+mod hugging_face;
 
-use candle_core::{DType, Device, Tensor};
-use candle_nn::{Activation, VarBuilder};
-use candle_transformers::models::{gemma2, gemma3, llama, phi3, qwen2, qwen3};
+use candle_core::{Device, Tensor};
+use candle_transformers::models::{llama, phi3};
 use hone_engine::backend::candle::CandleBackend;
-use hone_engine::backend::{Backend, BatchEntry, DeviceChoice};
+use hone_engine::backend::native::{ComputeThreads, NativeBackend};
+use hone_engine::backend::{ActivationBits, Backend, BatchEntry, DeviceChoice, SequenceStates};
 use hone_engine::decoder::{DecoderSpec, Window};
 use hone_engine::gguf::dequantize;
 use hone_engine::gguf::{Gguf, TensorType, WriteValue, Writer};
-use hone_engine::kv_cache::{BlockPool, CachedSequence};
+use hone_engine::kv_cache::{BlockPool, CachedSequence, KvFormat, StateAt};
 use hone_engine::logprobs::log_sum_exp;
 use hone_engine::sampler::argmax;
-use hone_engine::synth::{self, Architecture, Quantization, RopeScaling, Shape};
+use hone_engine::synth::{self, Quantization, RopeScaling, Shape};
+use hugging_face::HuggingFace;
 
 const VOCAB_SIZE: usize = 300;
 const N_TOKENS: usize = 40;
@@ -87,15 +89,22 @@ fn model_with(shape: &Shape, key: &str, value: u32) -> Gguf {
     Gguf::from_bytes(bytes).unwrap()
 }
 
+/// On the native backend where layers keep a state, which the candle backend does not compute.
 fn ours(gguf: &Gguf, context_length: Option<usize>) -> Rows {
     let spec = DecoderSpec::from_gguf(gguf, context_length).unwrap();
-    let mut backend = CandleBackend::load(gguf, &spec, DeviceChoice::Cpu).unwrap();
+    let mut backend: Box<dyn Backend> = if spec.is_recurrent() {
+        let (format, bits, threads) = (KvFormat::F16, ActivationBits::Sixteen, ComputeThreads::new(Some(2)));
+        Box::new(NativeBackend::load(gguf, &spec, format, bits, Some(2), threads).unwrap())
+    } else {
+        Box::new(CandleBackend::load(gguf, &spec, DeviceChoice::Cpu).unwrap())
+    };
     let mut pool = BlockPool::with_room_for(N_TOKENS);
     let mut sequence = CachedSequence::default();
     pool.extend(&mut sequence, N_TOKENS).unwrap();
     let tokens = tokens();
-    let entry =
-        BatchEntry { tokens: &tokens, position: 0, blocks: sequence.blocks(), logits: 0..N_TOKENS, states: None };
+    let written = [StateAt { position: N_TOKENS, state: 0 }];
+    let states = spec.is_recurrent().then_some(SequenceStates { before: None, written: &written });
+    let entry = BatchEntry { tokens: &tokens, position: 0, blocks: sequence.blocks(), logits: 0..N_TOKENS, states };
     backend.forward(&[entry]).unwrap().rows().map(log_softmax).collect()
 }
 
@@ -160,250 +169,6 @@ fn check_same_before(position: usize, ours: &Rows, theirs: &Rows) {
     assert!(after.iter().all(|difference| *difference > 2.0 * TOLERANCE), "{differences:?}");
 }
 
-/// The model's weights under Hugging Face's names and in its conventions.
-struct HuggingFace {
-    shape: Shape,
-    tensors: HashMap<String, Tensor>,
-}
-
-impl HuggingFace {
-    fn new(shape: &Shape, gguf: &Gguf) -> Self {
-        let mut tensors = HashMap::new();
-        for tensor in gguf.tensors().filter(|tensor| !tensor.name.starts_with("rope_")) {
-            let mut weights = vec![0.0; tensor.n_elements()];
-            dequantize(tensor.tensor_type, gguf.tensor_bytes(tensor), &mut weights);
-            let rows_first: Vec<usize> = tensor.dimensions.iter().rev().copied().collect();
-            let weights = Tensor::from_vec(weights, rows_first, &Device::Cpu).unwrap();
-            tensors.insert(Self::name(shape, &tensor.name), Self::convention(shape, &tensor.name, weights));
-        }
-        HuggingFace { shape: shape.clone(), tensors }
-    }
-
-    fn name(shape: &Shape, gguf_name: &str) -> String {
-        let is_gemma = matches!(shape.architecture, Architecture::Gemma2 | Architecture::Gemma3);
-        let is_fused = shape.architecture == Architecture::Phi3;
-        let (base, kind) = gguf_name.rsplit_once('.').unwrap();
-        let Some((layer, part)) = base.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) else {
-            let whole_model =
-                [("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")];
-            let (_, name) = whole_model.into_iter().find(|(gguf, _)| *gguf == base).unwrap();
-            return format!("{name}.{kind}");
-        };
-        let name = match part {
-            "attn_norm" => "input_layernorm",
-            "attn_q" => "self_attn.q_proj",
-            "attn_k" => "self_attn.k_proj",
-            "attn_v" => "self_attn.v_proj",
-            "attn_qkv" => "self_attn.qkv_proj",
-            "attn_output" => "self_attn.o_proj",
-            "attn_q_norm" => "self_attn.q_norm",
-            "attn_k_norm" => "self_attn.k_norm",
-            "post_attention_norm" => "post_attention_layernorm",
-            "ffn_norm" if is_gemma => "pre_feedforward_layernorm",
-            "ffn_norm" => "post_attention_layernorm",
-            "post_ffw_norm" => "post_feedforward_layernorm",
-            "ffn_gate" => "mlp.gate_proj",
-            "ffn_up" if is_fused => "mlp.gate_up_proj",
-            "ffn_up" => "mlp.up_proj",
-            "ffn_down" => "mlp.down_proj",
-            other => panic!("{other} is no part of a layer"),
-        };
-        format!("model.layers.{layer}.{name}.{kind}")
-    }
-
-    /// Undoes what conversion to GGUF did: Gemma's norm weights are stored without the 1, and Llama's queries and keys
-    /// are not permuted.
-    fn convention(shape: &Shape, gguf_name: &str, weights: Tensor) -> Tensor {
-        match shape.architecture {
-            Architecture::Gemma2 | Architecture::Gemma3 if gguf_name.ends_with("norm.weight") => {
-                (weights - 1.0).unwrap()
-            }
-            Architecture::Llama if gguf_name.ends_with("attn_q.weight") => unpermuted(&weights, shape.n_heads),
-            Architecture::Llama if gguf_name.ends_with("attn_k.weight") => unpermuted(&weights, shape.n_kv_heads),
-            _ => weights,
-        }
-    }
-
-    fn weights(&self) -> VarBuilder<'static> {
-        VarBuilder::from_tensors(self.tensors.clone(), DType::F32, &Device::Cpu)
-    }
-
-    fn llama(&self, rope_scaling: Option<llama::Llama3RopeConfig>) -> Rows {
-        let shape = &self.shape;
-        let config = llama::Config {
-            hidden_size: shape.hidden_size,
-            intermediate_size: shape.ffn_size,
-            vocab_size: VOCAB_SIZE,
-            num_hidden_layers: shape.n_layers,
-            num_attention_heads: shape.n_heads,
-            num_key_value_heads: shape.n_kv_heads,
-            use_flash_attn: false,
-            rms_norm_eps: f64::from(shape.norm_epsilon),
-            rope_theta: shape.rope_base,
-            bos_token_id: None,
-            eos_token_id: None,
-            rope_scaling,
-            max_position_embeddings: shape.context_length,
-            tie_word_embeddings: shape.tied_embeddings,
-        };
-        let model = llama::Llama::load(self.weights(), &config).unwrap();
-        let mut cache = llama::Cache::new(true, DType::F32, &config, &Device::Cpu).unwrap();
-        token_by_token(|token, position| model.forward(token, position, &mut cache))
-    }
-
-    fn qwen2(&self) -> Rows {
-        let shape = &self.shape;
-        let config = qwen2::Config {
-            vocab_size: VOCAB_SIZE,
-            hidden_size: shape.hidden_size,
-            intermediate_size: shape.ffn_size,
-            num_hidden_layers: shape.n_layers,
-            num_attention_heads: shape.n_heads,
-            num_key_value_heads: shape.n_kv_heads,
-            max_position_embeddings: shape.context_length,
-            sliding_window: shape.context_length,
-            max_window_layers: shape.n_layers,
-            tie_word_embeddings: shape.tied_embeddings,
-            rope_theta: f64::from(shape.rope_base),
-            rms_norm_eps: f64::from(shape.norm_epsilon),
-            use_sliding_window: false,
-            hidden_act: Activation::Silu,
-        };
-        let mut model = qwen2::ModelForCausalLM::new(&config, self.weights()).unwrap();
-        token_by_token(|token, position| model.forward(token, position))
-    }
-
-    fn qwen3(&self) -> Rows {
-        let shape = &self.shape;
-        let config = qwen3::Config {
-            vocab_size: VOCAB_SIZE,
-            hidden_size: shape.hidden_size,
-            intermediate_size: shape.ffn_size,
-            num_hidden_layers: shape.n_layers,
-            num_attention_heads: shape.n_heads,
-            head_dim: shape.head_dim,
-            attention_bias: false,
-            num_key_value_heads: shape.n_kv_heads,
-            max_position_embeddings: shape.context_length,
-            sliding_window: None,
-            max_window_layers: shape.n_layers,
-            tie_word_embeddings: shape.tied_embeddings,
-            rope_theta: f64::from(shape.rope_base),
-            rms_norm_eps: f64::from(shape.norm_epsilon),
-            use_sliding_window: false,
-            hidden_act: Activation::Silu,
-        };
-        let mut model = qwen3::ModelForCausalLM::new(&config, self.weights()).unwrap();
-        token_by_token(|token, position| model.forward(token, position))
-    }
-
-    fn gemma2(&self, sliding_window: Option<usize>) -> gemma2::Model {
-        let shape = &self.shape;
-        let config = gemma2::Config {
-            attention_bias: false,
-            head_dim: shape.head_dim,
-            hidden_activation: Activation::GeluPytorchTanh,
-            hidden_size: shape.hidden_size,
-            intermediate_size: shape.ffn_size,
-            num_attention_heads: shape.n_heads,
-            num_hidden_layers: shape.n_layers,
-            num_key_value_heads: shape.n_kv_heads,
-            rms_norm_eps: f64::from(shape.norm_epsilon),
-            rope_theta: f64::from(shape.rope_base),
-            vocab_size: VOCAB_SIZE,
-            final_logit_softcapping: shape.logit_soft_cap.map(f64::from),
-            attn_logit_softcapping: shape.attention_soft_cap.map(f64::from),
-            query_pre_attn_scalar: shape.head_dim,
-            sliding_window,
-            max_position_embeddings: shape.context_length,
-        };
-        gemma2::Model::new(false, &config, self.weights()).unwrap()
-    }
-
-    /// Without windows.
-    fn gemma2_global(&self) -> Rows {
-        let mut model = self.gemma2(None);
-        token_by_token(|token, position| model.forward(token, position))
-    }
-
-    /// With the shape's window in every layer, which has to be passed to candle reduced by one.
-    fn gemma2_local(&self) -> Rows {
-        let mut model = self.gemma2(Some(self.shape.sliding_window.unwrap() - 1));
-        beginning_by_beginning(|tokens| {
-            model.clear_kv_cache();
-            model.forward(tokens, 0)
-        })
-    }
-
-    fn gemma3(&self, local_rope_base: f64, pattern: usize) -> Rows {
-        let shape = &self.shape;
-        let config = gemma3::Config {
-            attention_bias: false,
-            head_dim: shape.head_dim,
-            hidden_activation: Activation::GeluPytorchTanh,
-            hidden_size: shape.hidden_size,
-            intermediate_size: shape.ffn_size,
-            num_attention_heads: shape.n_heads,
-            num_hidden_layers: shape.n_layers,
-            num_key_value_heads: shape.n_kv_heads,
-            rms_norm_eps: f64::from(shape.norm_epsilon),
-            rope_theta: f64::from(shape.rope_base),
-            rope_local_base_freq: local_rope_base,
-            vocab_size: VOCAB_SIZE,
-            final_logit_softcapping: None,
-            attn_logit_softcapping: None,
-            query_pre_attn_scalar: shape.head_dim,
-            sliding_window: shape.sliding_window.unwrap(),
-            sliding_window_pattern: pattern,
-            max_position_embeddings: shape.context_length,
-        };
-        let mut model = gemma3::Model::new(false, &config, self.weights()).unwrap();
-        token_by_token(|token, position| model.forward(token, position))
-    }
-
-    fn phi3(&self, rope_scaling: Option<phi3::RopeScaling>, partial_rotary_factor: Option<f64>) -> Rows {
-        let shape = &self.shape;
-        let config = phi3::Config {
-            vocab_size: VOCAB_SIZE,
-            hidden_act: Activation::Silu,
-            hidden_size: shape.hidden_size,
-            intermediate_size: shape.ffn_size,
-            num_hidden_layers: shape.n_layers,
-            num_attention_heads: shape.n_heads,
-            num_key_value_heads: shape.n_kv_heads,
-            rms_norm_eps: f64::from(shape.norm_epsilon),
-            rope_theta: f64::from(shape.rope_base),
-            bos_token_id: None,
-            eos_token_id: None,
-            rope_scaling,
-            max_position_embeddings: shape.context_length,
-            original_max_position_embeddings: None,
-            partial_rotary_factor,
-            tie_word_embeddings: shape.tied_embeddings,
-        };
-        let mut model = phi3::Model::new(&config, self.weights()).unwrap();
-        token_by_token(|token, position| model.forward(token, position))
-    }
-
-    /// Multiplies the queries of fused projections by a factor.
-    fn with_queries_times(mut self, factor: f64) -> Self {
-        let query_width = self.shape.n_heads * self.shape.head_dim;
-        for (_, weights) in self.tensors.iter_mut().filter(|(name, _)| name.ends_with("qkv_proj.weight")) {
-            let queries = (weights.narrow(0, 0, query_width).unwrap() * factor).unwrap();
-            let rest = weights.narrow(0, query_width, weights.dim(0).unwrap() - query_width).unwrap();
-            *weights = Tensor::cat(&[queries, rest], 0).unwrap();
-        }
-        self
-    }
-}
-
-/// Moves the rows of a head from interleaved pairs to one half after the other: (0, n/2), (1, n/2 + 1), ….
-fn unpermuted(weights: &Tensor, n_heads: usize) -> Tensor {
-    let (n_rows, row) = weights.dims2().unwrap();
-    let pairs = weights.reshape((n_heads, n_rows / n_heads / 2, 2, row)).unwrap();
-    pairs.transpose(1, 2).unwrap().reshape((n_rows, row)).unwrap()
-}
-
 #[test]
 fn llama_agrees() {
     let shape = shape("tiny-llama");
@@ -461,6 +226,46 @@ fn qwen3_agrees() {
     let shape = shape("tiny-qwen3");
     let gguf = model(&shape);
     check_same(&ours(&gguf, None), &HuggingFace::new(&shape, &gguf).qwen3());
+}
+
+#[test]
+fn qwen3_moe_agrees() {
+    let shape = shape("tiny-qwen3moe");
+    let gguf = model(&shape);
+    let (ours, theirs) = (ours(&gguf, None), HuggingFace::new(&shape, &gguf));
+    check_same(&ours, &theirs.qwen3_moe(true));
+    check_same_before(0, &ours, &theirs.qwen3_moe(false));
+}
+
+#[test]
+fn olmo2_agrees() {
+    let shape = shape("tiny-olmo2");
+    let gguf = model(&shape);
+    check_same(&ours(&gguf, None), &HuggingFace::new(&shape, &gguf).olmo2());
+}
+
+#[test]
+fn smollm3_agrees() {
+    let shape = shape("tiny-smollm3");
+    let gguf = model(&shape);
+    let (ours, theirs) = (ours(&gguf, None), HuggingFace::new(&shape, &gguf));
+    check_same(&ours, &theirs.smollm3(4));
+    check_same_before(1, &ours, &theirs.smollm3(3));
+}
+
+#[test]
+fn granite_agrees() {
+    let shape = shape("tiny-granite");
+    let multipliers = shape.multipliers.unwrap();
+    let gguf = model(&shape);
+    check_same(&ours(&gguf, None), &HuggingFace::new(&shape, &gguf).granite(multipliers));
+}
+
+#[test]
+fn lfm2_agrees() {
+    let shape = shape("tiny-lfm2");
+    let gguf = model(&shape);
+    check_same(&ours(&gguf, None), &HuggingFace::new(&shape, &gguf).lfm2());
 }
 
 /// Up to the window's end all layers see everything, as candle's do one token at a time; from there on they differ.

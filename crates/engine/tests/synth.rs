@@ -3,8 +3,9 @@
 
 use std::path::Path;
 
+use hone_engine::decoder::DecoderSpec;
 use hone_engine::gguf::dequantize;
-use hone_engine::gguf::{Gguf, TensorType, WriteValue, Writer};
+use hone_engine::gguf::{Gguf, TensorInfo, TensorType, Value, WriteValue, Writer};
 use hone_engine::synth::{self, Architecture, Progress, Quantization, RopeScaling, Shape};
 use hone_protocol::with_causes;
 
@@ -53,22 +54,41 @@ fn unsigned(gguf: &Gguf, key: &str) -> usize {
     gguf.unsigned(key).unwrap().unwrap_or_else(|| panic!("no key {key}")) as usize
 }
 
+/// Tensors that llama.cpp keeps as they are in every file: vectors, routers, convolutions, factors of states.
+fn is_never_quantized(tensor: &TensorInfo) -> bool {
+    let kept = ["ssm_conv1d", "ssm_norm", "shortconv.conv", "ffn_gate_inp", ".bias", "ssm_a", "ssm_d"];
+    let is_state_matrix = tensor.name.contains("ssm_alpha");
+    tensor.dimensions.len() == 1 || !is_state_matrix && kept.iter().any(|part| tensor.name.contains(part))
+}
+
 #[test]
 fn every_tiny_shape_is_written_in_every_quantization() {
     for shape in tiny_shapes() {
         for quantization in Quantization::all() {
             let gguf = synthesize(shape, quantization);
             for tensor in gguf.tensors() {
-                let is_matrix = tensor.dimensions.len() == 2;
+                let fits = |wanted: &TensorType| tensor.dimensions[0].is_multiple_of(wanted.block_elements());
+                let name = format!("{} of {} in {quantization}", tensor.name, shape.name);
                 match quantization {
-                    _ if !is_matrix => assert_eq!(tensor.tensor_type, TensorType::F32, "{}", tensor.name),
-                    Quantization::Uniform(wanted) => assert_eq!(tensor.tensor_type, wanted, "{}", tensor.name),
-                    Quantization::Q4_K_M => assert_ne!(tensor.tensor_type, TensorType::F32, "{}", tensor.name),
+                    _ if is_never_quantized(tensor) => assert_eq!(tensor.tensor_type, TensorType::F32, "{name}"),
+                    _ if tensor.name.starts_with("per_layer_model_proj") => {
+                        assert_eq!(tensor.tensor_type.block_elements(), 1, "{name}");
+                    }
+                    Quantization::Uniform(wanted) if fits(&wanted) => assert_eq!(tensor.tensor_type, wanted, "{name}"),
+                    Quantization::Uniform(wanted) => assert_ne!(tensor.tensor_type, wanted, "{name}"),
+                    Quantization::Q4_K_M => assert_ne!(tensor.tensor_type, TensorType::F32, "{name}"),
+                    Quantization::MXFP4_MOE => {
+                        let wanted = if tensor.dimensions.len() == 3 { TensorType::MXFP4 } else { TensorType::Q8_0 };
+                        assert_eq!(tensor.tensor_type, wanted, "{name}");
+                    }
                 }
                 let weights = weights(&gguf, &tensor.name);
-                assert!(weights.iter().all(|weight| weight.is_finite()), "{} {quantization}", tensor.name);
+                assert!(weights.iter().all(|weight| weight.is_finite()), "{name}");
                 if tensor.name.ends_with("norm.weight") {
-                    assert!(weights.iter().all(|weight| *weight > 0.0), "{} {quantization}", tensor.name);
+                    assert!(weights.iter().all(|weight| *weight > 0.0), "{name}");
+                }
+                if tensor.name.ends_with("ssm_a") {
+                    assert!(weights.iter().all(|weight| *weight < 0.0), "{name}: a state would grow");
                 }
             }
         }
@@ -82,11 +102,16 @@ fn metadata_says_what_the_shape_is() {
         let name = shape.architecture.name();
         let size = |key: &str| unsigned(&gguf, &format!("{name}.{key}"));
         assert_eq!(gguf.string("general.architecture").unwrap(), Some(name));
-        assert_eq!(size("block_count"), shape.n_layers);
+        // One number, or one a layer; what all layers lack is not in the file.
+        let sizes = |key: &str| match gguf.value(&format!("{name}.{key}")) {
+            Some(Value::Array(_)) => gguf.integers(&format!("{name}.{key}")).unwrap().unwrap(),
+            _ => vec![gguf.unsigned(&format!("{name}.{key}")).unwrap().unwrap_or(0) as i64],
+        };
+        assert_eq!(size("block_count"), shape.n_layers + shape.n_predicting);
         assert_eq!(size("embedding_length"), shape.hidden_size);
-        assert_eq!(size("feed_forward_length"), shape.ffn_size);
+        assert_eq!(sizes("feed_forward_length")[0], shape.ffn_size as i64);
         assert_eq!(size("attention.head_count"), shape.n_heads);
-        assert_eq!(size("attention.head_count_kv"), shape.n_kv_heads);
+        assert!(sizes("attention.head_count_kv").contains(&(shape.n_kv_heads as i64)), "{}", shape.name);
         assert_eq!(size("context_length"), shape.context_length);
         assert_eq!(gguf.float(&format!("{name}.rope.freq_base")).unwrap(), Some(shape.rope_base));
         let window = gguf.unsigned(&format!("{name}.attention.sliding_window")).unwrap();
@@ -124,6 +149,88 @@ fn each_architecture_has_its_tensors() {
     check("tiny-phi3", "blk.0.ffn_up.weight", &[256, 1024]);
     check("tiny-phi3-longrope", "rope_factors_long.weight", &[16]);
     check("tiny-phi3-longrope", "rope_factors_short.weight", &[16]);
+    check("tiny-qwen3moe", "blk.1.ffn_gate_exps.weight", &[256, 256, 5]);
+    check("tiny-qwen3moe", "blk.1.ffn_gate_inp.weight", &[256, 5]);
+    check("tiny-qwen35", "blk.0.attn_qkv.weight", &[256, 512]);
+    check("tiny-qwen35", "blk.0.ssm_conv1d.weight", &[4, 512]);
+    check("tiny-qwen35", "blk.2.attn_q.weight", &[256, 512]);
+    check("tiny-qwen35", "blk.3.ssm_out.weight", &[256, 256]);
+    check("tiny-qwen35", "blk.4.nextn.eh_proj.weight", &[512, 256]);
+    check("tiny-qwen35moe", "blk.3.ffn_down_shexp.weight", &[512, 256]);
+    check("tiny-qwen35moe", "blk.1.ffn_gate_inp_shexp.weight", &[256]);
+    check("tiny-gemma4", "per_layer_token_embd.weight", &[6 * 32, 300]);
+    check("tiny-gemma4", "blk.3.attn_v.weight", &[256, 128]);
+    check("tiny-gemma4", "blk.5.ffn_up.weight", &[256, 512]);
+    check("tiny-gemma4", "rope_freqs.weight", &[64]);
+    check("tiny-gemma4moe", "blk.2.attn_k.weight", &[256, 128]);
+    check("tiny-gemma4moe", "blk.0.ffn_gate_up_exps.weight", &[256, 512, 5]);
+    check("tiny-gemma4moe", "blk.0.ffn_down_exps.scale", &[5]);
+    check("tiny-gpt-oss", "blk.0.attn_sinks.weight", &[4]);
+    check("tiny-gpt-oss", "blk.0.ffn_down_exps.bias", &[256, 5]);
+    check("tiny-lfm2", "blk.0.shortconv.in_proj.weight", &[256, 768]);
+    check("tiny-lfm2", "token_embd_norm.weight", &[256]);
+    check("tiny-lfm2moe", "blk.0.ffn_gate.weight", &[256, 256]);
+    check("tiny-lfm2moe", "blk.1.exp_probs_b.bias", &[5]);
+    check("tiny-granitehybrid", "blk.0.ssm_in.weight", &[256, 512 + 640 + 8]);
+    check("tiny-granitehybrid", "blk.0.ssm_norm.weight", &[256, 2]);
+    check("tiny-olmo2", "blk.0.attn_k_norm.weight", &[256]);
+    check("tiny-llama4", "blk.3.ffn_up_shexp.weight", &[256, 256]);
+    check("tiny-llama4", "blk.2.ffn_up.weight", &[256, 512]);
+}
+
+#[test]
+fn layers_lack_what_they_do_not_compute() {
+    let check = |shape: &str, tensor: &str| {
+        let gguf = synthesize(&Shape::named(shape).unwrap(), Quantization::Q4_K_M);
+        assert!(gguf.tensor(tensor).is_none(), "{tensor} of {shape}");
+    };
+    check("tiny-qwen35", "blk.0.attn_q.weight");
+    check("tiny-qwen35moe", "blk.0.ffn_up.weight");
+    check("tiny-gemma4", "blk.4.attn_k.weight");
+    check("tiny-gemma4", "blk.5.attn_k_norm.weight");
+    check("tiny-gemma4moe", "blk.2.attn_v.weight");
+    check("tiny-lfm2moe", "blk.0.ffn_gate_inp.weight");
+    check("tiny-olmo2", "blk.0.attn_norm.weight");
+    check("tiny-llama4", "blk.0.ffn_gate_inp.weight");
+}
+
+#[test]
+fn metadata_says_which_layers_differ() {
+    let of = |shape: &str| synthesize(&Shape::named(shape).unwrap(), Quantization::Q4_K_M);
+    let gemma4 = of("tiny-gemma4");
+    let pattern = gemma4.booleans("gemma4.attention.sliding_window_pattern").unwrap().unwrap();
+    assert_eq!(pattern, [true, false, true, false, true, false]);
+    assert_eq!(gemma4.integers("gemma4.feed_forward_length").unwrap().unwrap(), [256, 256, 256, 256, 512, 512]);
+    assert_eq!(of("tiny-gemma4moe").integers("gemma4.attention.head_count_kv").unwrap().unwrap(), [2, 2, 1]);
+    assert_eq!(of("tiny-lfm2").integers("lfm2.attention.head_count_kv").unwrap().unwrap(), [0, 1, 0, 1]);
+    let is_recurrent = of("tiny-qwen35moe").booleans("qwen35moe.attention.recurrent_layers").unwrap().unwrap();
+    assert_eq!(is_recurrent, [true, false, true, false]);
+    assert_eq!(unsigned(&of("tiny-qwen35"), "qwen35.full_attention_interval"), 3);
+    assert_eq!(of("tiny-qwen35").integers("qwen35.rope.dimension_sections").unwrap().unwrap(), [3, 3, 2, 0]);
+    assert_eq!(unsigned(&of("tiny-lfm2moe"), "lfm2moe.leading_dense_block_count"), 1);
+    assert_eq!(of("tiny-granitehybrid").boolean("granitehybrid.rope.scaling.finetuned").unwrap(), Some(false));
+}
+
+/// The backends need not agree on what a file means if the reader makes another model of it than its shape.
+#[test]
+fn the_engine_reads_the_shape_that_was_written() {
+    for shape in tiny_shapes() {
+        let gguf = synthesize(shape, Quantization::Q4_K_M);
+        let spec = DecoderSpec::from_gguf(&gguf, None).unwrap_or_else(|error| panic!("{}: {error}", shape.name));
+        assert_eq!(spec.layers.len(), shape.n_layers, "{}", shape.name);
+        for (index, layer) in spec.layers.iter().enumerate() {
+            let recurrence = shape.recurrence.filter(|recurrence| !recurrence.attention.contains(index));
+            assert_eq!(layer.recurrence(), recurrence.map(|recurrence| recurrence.layer).as_ref(), "{}", shape.name);
+            let experts = shape.experts.filter(|experts| experts.layers.contains(index));
+            assert_eq!(layer.has_experts, experts.is_some(), "layer {index} of {}", shape.name);
+        }
+        assert_eq!(
+            spec.experts.map(|experts| (experts.n_experts, experts.n_used, experts.width)),
+            shape.experts.map(|experts| (experts.n_experts, experts.n_used, experts.width)),
+            "{}",
+            shape.name
+        );
+    }
 }
 
 #[test]
@@ -141,6 +248,14 @@ fn a_mixture_has_the_formats_of_the_files_in_circulation() {
     check("tiny-llama", "blk.2.ffn_up.weight", TensorType::Q4_K);
     check("tiny-llama3", "token_embd.weight", TensorType::Q6_K);
     check("tiny-phi3", "blk.2.attn_qkv.weight", TensorType::Q5_K);
+    check("tiny-qwen3moe", "blk.0.ffn_up_exps.weight", TensorType::Q4_K);
+    check("tiny-qwen3moe", "blk.1.ffn_down_exps.weight", TensorType::Q6_K);
+    check("tiny-qwen35", "blk.4.ffn_down.weight", TensorType::Q6_K);
+    check("tiny-gpt-oss", "blk.0.ffn_up_exps.weight", TensorType::MXFP4);
+    check("tiny-gpt-oss", "blk.2.ffn_down_exps.weight", TensorType::MXFP4);
+    check("tiny-gpt-oss", "blk.0.attn_q.weight", TensorType::Q4_K);
+    check("tiny-gemma4", "per_layer_token_embd.weight", TensorType::Q8_0);
+    check("tiny-gemma4", "per_layer_model_proj.weight", TensorType::BF16);
 }
 
 #[test]
@@ -175,16 +290,25 @@ fn a_shape_that_does_not_exist_is_an_error_that_lists_those_that_do() {
 #[test]
 fn weights_keep_a_forward_pass_in_range() {
     let spread = |weights: &[f32]| (weights.iter().map(|w| w * w).sum::<f32>() / weights.len() as f32).sqrt();
-    for shape in tiny_shapes().filter(|shape| shape.architecture != Architecture::Phi3) {
+    let is_plain = |shape: &&Shape| {
+        let differs = shape.experts.is_some() || shape.recurrence.is_some() || shape.gemma4.is_some();
+        shape.architecture != Architecture::Phi3 && !differs
+    };
+    for shape in tiny_shapes().filter(is_plain) {
         let gguf = synthesize(shape, Quantization::Uniform(TensorType::Q8_0));
         let of = |name: &str| spread(&weights(&gguf, name));
         let hidden = (shape.hidden_size as f32).sqrt();
         assert!((of("blk.1.attn_v.weight") * hidden - 1.0).abs() < 0.05, "{}", shape.name);
-        assert!((of("token_embd.weight") * hidden - 3.0).abs() < 0.1, "{}", shape.name);
+        let logit_divisor = shape.multipliers.map_or(1.0, |multipliers| multipliers.logit_divisor);
+        assert!((of("token_embd.weight") * hidden / logit_divisor - 3.0).abs() < 0.1, "{}", shape.name);
         let branch = of("blk.1.ffn_down.weight") * (shape.ffn_size as f32).sqrt() * 0.6;
         let sum_of_branches = branch * (2.0 * shape.n_layers as f32).sqrt();
         let scales_embeddings = matches!(shape.architecture, Architecture::Gemma2 | Architecture::Gemma3);
-        let expected = if scales_embeddings { 36.0 } else { 2.25 };
+        let expected = match shape.multipliers {
+            Some(multipliers) => 2.25 * logit_divisor * multipliers.embedding / multipliers.branch,
+            None if scales_embeddings => 36.0,
+            None => 2.25,
+        };
         assert!((sum_of_branches / expected - 1.0).abs() < 0.05, "{}: {sum_of_branches}", shape.name);
     }
 }

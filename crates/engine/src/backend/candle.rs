@@ -18,7 +18,7 @@ use candle_nn::ops::rms_norm;
 
 use super::tensors::MixerParts;
 use super::{Backend, BackendError, BatchEntry, DeviceChoice, Logits};
-use crate::decoder::{DecoderSpec, KeysAndValues, LayerSpec, RopePairs, RopeTable, Sharpening};
+use crate::decoder::{AttentionSpec, DecoderSpec, KeysAndValues, LayerSpec, RopePairs, RopeTable, Sharpening};
 use crate::gguf::Gguf;
 use crate::kv_cache::BlockId;
 use kv_storage::KvStorage;
@@ -182,7 +182,10 @@ impl Backend for CandleBackend {
     }
 
     fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError> {
-        self.kv.iter_mut().try_for_each(|kv| kv.copy_block(from, to))
+        // Layers that use what an earlier one has computed have written nothing.
+        let has_cache = |layer: &LayerSpec| layer.attention().is_some_and(AttentionSpec::has_cache);
+        let mut layers = self.spec.layers.iter().zip(&mut self.kv).filter(|(layer, _)| has_cache(layer));
+        layers.try_for_each(|(_, kv)| kv.copy_block(from, to))
     }
 }
 

@@ -55,6 +55,7 @@ pub enum WriteValue<'a> {
     Strings(&'a [&'a str]),
     F32s(&'a [f32]),
     I32s(&'a [i32]),
+    Bools(&'a [bool]),
 }
 
 /// Metadata and tensor directory of a file to be written.
@@ -289,6 +290,10 @@ fn encode_value(bytes: &mut Vec<u8>, value: WriteValue<'_>) {
             put_array_start(bytes, ValueType::I32, numbers.len());
             numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
         }
+        WriteValue::Bools(truths) => {
+            put_array_start(bytes, ValueType::Bool, truths.len());
+            bytes.extend(truths.iter().map(|truth| u8::from(*truth)));
+        }
     }
 }
 
@@ -302,7 +307,7 @@ fn value_type(value: WriteValue<'_>) -> ValueType {
         WriteValue::F64(_) => ValueType::F64,
         WriteValue::Bool(_) => ValueType::Bool,
         WriteValue::String(_) => ValueType::String,
-        WriteValue::Strings(_) | WriteValue::F32s(_) | WriteValue::I32s(_) => ValueType::Array,
+        WriteValue::Strings(_) | WriteValue::F32s(_) | WriteValue::I32s(_) | WriteValue::Bools(_) => ValueType::Array,
     }
 }
 
@@ -346,6 +351,7 @@ mod tests {
         writer.metadata("b.strings", WriteValue::Strings(&["", "▁a", "<0x0A>"])).unwrap();
         writer.metadata("b.f32s", WriteValue::F32s(&[-1.5, 0.0])).unwrap();
         writer.metadata("b.i32s", WriteValue::I32s(&[1, -2, 3])).unwrap();
+        writer.metadata("b.bools", WriteValue::Bools(&[true, false])).unwrap();
         writer.tensor("first", &[3], TensorType::F32).unwrap();
         writer.tensor("second", &[32, 2], TensorType::Q4_0).unwrap();
         let file_bytes = writer.file_bytes();
@@ -370,7 +376,8 @@ mod tests {
         assert_eq!(gguf.strings("b.strings").unwrap().unwrap(), ["", "▁a", "<0x0A>"]);
         assert_eq!(gguf.floats("b.f32s").unwrap().unwrap(), [-1.5, 0.0]);
         assert_eq!(gguf.integers("b.i32s").unwrap().unwrap(), [1, -2, 3]);
-        assert_eq!(gguf.metadata().count(), 11);
+        assert_eq!(gguf.booleans("b.bools").unwrap().unwrap(), [true, false]);
+        assert_eq!(gguf.metadata().count(), 12);
     }
 
     #[test]
@@ -390,7 +397,7 @@ mod tests {
     fn metadata_is_copied_from_another_file() {
         let source = Gguf::from_bytes(file()).unwrap();
         let mut writer = Writer::new();
-        assert_eq!(writer.copy_metadata(&source, "b.").unwrap(), 3);
+        assert_eq!(writer.copy_metadata(&source, "b.").unwrap(), 4);
         assert_eq!(writer.copy_metadata(&source, "a.").unwrap(), 8);
         check_error(writer.copy_metadata(&source, "a.u"), "metadata key \"a.u32\" is given twice");
         let mut writer = Writer::new();

@@ -5,10 +5,14 @@
 //! show in random weights: `llama` files store the rows of queries and keys permuted for interleaved rotation, and
 //! Gemma's norm weights already include the 1 that the model adds to them.
 
-use crate::gguf::{TensorType, WriteError, WriteValue, Writer};
+mod feed_forward;
+mod metadata;
+mod mixers;
 
 use super::quantization::Role;
-use super::{Architecture, Quantization, RopeScaling, Shape};
+use super::{Quantization, RopeScaling, Shape};
+use crate::gguf::TensorType;
+pub(super) use metadata::metadata;
 
 /// Standard deviation of the logits.
 const LOGIT_SPREAD: f32 = 3.0;
@@ -60,100 +64,27 @@ impl PlannedTensor {
     }
 }
 
-/// Adds the model's metadata, except the tokenizer's.
-pub(super) fn metadata(
-    shape: &Shape,
-    quantization: Quantization,
-    vocab_size: usize,
-    writer: &mut Writer,
-) -> Result<(), WriteError> {
-    writer.metadata("general.architecture", WriteValue::String(shape.architecture.name()))?;
-    writer.metadata("general.name", WriteValue::String(&format!("{}, random weights", shape.name)))?;
-    writer.metadata("general.file_type", WriteValue::U32(quantization.file_type()))?;
-    writer.metadata("general.quantization_version", WriteValue::U32(2))?;
-    let mut keys = Keys { architecture: shape.architecture.name(), writer };
-    keys.size("vocab_size", vocab_size)?;
-    keys.size("context_length", shape.context_length)?;
-    keys.size("embedding_length", shape.hidden_size)?;
-    keys.size("block_count", shape.n_layers)?;
-    keys.size("feed_forward_length", shape.ffn_size)?;
-    keys.size("attention.head_count", shape.n_heads)?;
-    keys.size("attention.head_count_kv", shape.n_kv_heads)?;
-    keys.float("attention.layer_norm_rms_epsilon", Some(shape.norm_epsilon))?;
-    keys.float("rope.freq_base", Some(shape.rope_base))?;
-    match shape.architecture {
-        Architecture::Llama | Architecture::Phi3 => keys.size("rope.dimension_count", shape.head_dim)?,
-        Architecture::Qwen2 => {}
-        Architecture::Qwen3 | Architecture::Gemma2 | Architecture::Gemma3 => {
-            keys.size("attention.key_length", shape.head_dim)?;
-            keys.size("attention.value_length", shape.head_dim)?;
-        }
-    }
-    if let Some(window) = shape.sliding_window {
-        keys.size("attention.sliding_window", window)?;
-    }
-    keys.float("attn_logit_softcapping", shape.attention_soft_cap)?;
-    keys.float("final_logit_softcapping", shape.logit_soft_cap)?;
-    rope_scaling_metadata(shape, &mut keys)
-}
-
-fn rope_scaling_metadata(shape: &Shape, keys: &mut Keys<'_>) -> Result<(), WriteError> {
-    match shape.rope_scaling {
-        RopeScaling::None | RopeScaling::Llama3 { .. } => Ok(()),
-        RopeScaling::Linear(factor) => {
-            keys.text("rope.scaling.type", "linear")?;
-            keys.float("rope.scaling.factor", Some(factor))
-        }
-        RopeScaling::LongRope { original_context } => {
-            keys.size("rope.scaling.original_context_length", original_context)?;
-            let stretch = (shape.context_length as f32 / original_context as f32).max(1.0);
-            let attention_factor = (1.0 + stretch.ln() / (original_context as f32).ln()).sqrt();
-            keys.float("rope.scaling.attn_factor", Some(attention_factor))
-        }
-    }
-}
-
 /// Every tensor of the model, in the order of the file.
 pub(super) fn tensors(shape: &Shape, quantization: Quantization, vocab_size: usize) -> Vec<PlannedTensor> {
     let mut plan = Plan { shape, quantization, tensors: Vec::new() };
     let hidden_size = shape.hidden_size;
-    let embedding_role = if shape.tied_embeddings { Role::Output } else { Role::Plain };
-    let logit_weights = LOGIT_SPREAD / (hidden_size as f32).sqrt();
-    plan.matrix("token_embd.weight", embedding_role, [hidden_size, vocab_size], logit_weights);
+    let logit_weights = plan.logit_weights();
+    let embedding_role = plan.embedding_role();
+    plan.matrix("token_embd.weight", embedding_role, &[hidden_size, vocab_size], logit_weights);
     plan.rope_factors();
-    for layer in 0..shape.n_layers {
-        plan.attention(layer);
+    plan.layer_inputs(vocab_size);
+    for layer in 0..shape.n_blocks() {
+        plan.mixer(layer);
         plan.feed_forward(layer);
+        if layer >= shape.n_layers {
+            plan.predicting(layer);
+        }
     }
-    plan.norm("output_norm.weight", hidden_size, 1.0);
+    plan.norm(shape.architecture.output_norm(), hidden_size, 1.0);
     if !shape.tied_embeddings {
-        plan.matrix("output.weight", Role::Output, [hidden_size, vocab_size], logit_weights);
+        plan.matrix("output.weight", Role::Output, &[hidden_size, vocab_size], logit_weights);
     }
     plan.tensors
-}
-
-/// The metadata keys of one architecture.
-struct Keys<'a> {
-    architecture: &'static str,
-    writer: &'a mut Writer,
-}
-
-impl Keys<'_> {
-    fn add(&mut self, key: &str, value: WriteValue<'_>) -> Result<(), WriteError> {
-        self.writer.metadata(&format!("{}.{key}", self.architecture), value).map(drop)
-    }
-
-    fn size(&mut self, key: &str, size: usize) -> Result<(), WriteError> {
-        self.add(key, WriteValue::U32(size as u32))
-    }
-
-    fn float(&mut self, key: &str, number: Option<f32>) -> Result<(), WriteError> {
-        number.map_or(Ok(()), |number| self.add(key, WriteValue::F32(number)))
-    }
-
-    fn text(&mut self, key: &str, text: &str) -> Result<(), WriteError> {
-        self.add(key, WriteValue::String(text))
-    }
 }
 
 struct Plan<'a> {
@@ -163,68 +94,42 @@ struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    fn attention(&mut self, layer: usize) {
-        let Shape { architecture, hidden_size, n_heads, n_kv_heads, head_dim, .. } = *self.shape;
-        let (queries, keys) = (n_heads * head_dim, n_kv_heads * head_dim);
-        let from_hidden = (hidden_size as f32).sqrt().recip();
-        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
-        self.norm(&name("attn_norm.weight"), hidden_size, 1.0);
-        if architecture == Architecture::Phi3 {
-            // Scores are products of queries and keys, so each contributes the square root of the spread.
-            let spread = from_hidden * SCORE_SPREAD.sqrt();
-            self.matrix(&name("attn_qkv.weight"), Role::FusedAttention, [hidden_size, queries + 2 * keys], spread);
-        } else {
-            self.matrix(&name("attn_q.weight"), Role::Plain, [hidden_size, queries], from_hidden * SCORE_SPREAD);
-            self.matrix(&name("attn_k.weight"), Role::Plain, [hidden_size, keys], from_hidden);
-            self.matrix(&name("attn_v.weight"), Role::Sensitive { layer }, [hidden_size, keys], from_hidden);
-        }
-        if architecture == Architecture::Qwen2 {
-            self.vector(&name("attn_q.bias"), queries, 0.0, BIAS_SPREAD);
-            self.vector(&name("attn_k.bias"), keys, 0.0, BIAS_SPREAD);
-            self.vector(&name("attn_v.bias"), keys, 0.0, BIAS_SPREAD);
-        }
-        if architecture.has_qk_norm() {
-            self.norm(&name("attn_q_norm.weight"), head_dim, SCORE_SPREAD);
-            self.norm(&name("attn_k_norm.weight"), head_dim, 1.0);
-        }
-        let back = self.branch_spread() / (queries as f32).sqrt();
-        self.matrix(&name("attn_output.weight"), Role::Plain, [queries, hidden_size], back);
-        if architecture.is_gemma() {
-            self.norm(&name("post_attention_norm.weight"), hidden_size, self.branch_spread());
-        }
+    /// Standard deviation of a matrix that gives 1 per element for an input of 1 per element.
+    fn spread_from_hidden(&self) -> f32 {
+        (self.shape.hidden_size as f32).sqrt().recip()
     }
 
-    fn feed_forward(&mut self, layer: usize) {
-        let Shape { architecture, hidden_size, ffn_size, .. } = *self.shape;
-        let from_hidden = (hidden_size as f32).sqrt().recip();
-        let name = |tensor: &str| format!("blk.{layer}.{tensor}");
-        self.norm(&name("ffn_norm.weight"), hidden_size, 1.0);
-        if architecture == Architecture::Phi3 {
-            self.matrix(&name("ffn_up.weight"), Role::Plain, [hidden_size, 2 * ffn_size], from_hidden);
-        } else {
-            self.matrix(&name("ffn_gate.weight"), Role::Plain, [hidden_size, ffn_size], from_hidden);
-            self.matrix(&name("ffn_up.weight"), Role::Plain, [hidden_size, ffn_size], from_hidden);
-        }
-        let back = self.branch_spread() / GATED_SPREAD / (ffn_size as f32).sqrt();
-        self.matrix(&name("ffn_down.weight"), Role::Sensitive { layer }, [ffn_size, hidden_size], back);
-        if architecture.is_gemma() {
-            self.norm(&name("post_ffw_norm.weight"), hidden_size, self.branch_spread());
-        }
+    /// Standard deviation of the weights that make the logits.
+    fn logit_weights(&self) -> f32 {
+        let divisor = self.shape.multipliers.map_or(1.0, |multipliers| multipliers.logit_divisor);
+        divisor * LOGIT_SPREAD / (self.shape.hidden_size as f32).sqrt()
+    }
+
+    fn embedding_role(&self) -> Role {
+        if self.shape.tied_embeddings { Role::Output } else { Role::Plain }
     }
 
     /// Standard deviation of what attention and feed-forward each add to the residual stream: over all layers they sum
     /// to a multiple of the embedding, and to at least 1.
     fn branch_spread(&self) -> f32 {
-        let embedding_scale =
-            if self.shape.architecture.is_gemma() { (self.shape.hidden_size as f32).sqrt() } else { 1.0 };
-        let embedding = embedding_scale * LOGIT_SPREAD / (self.shape.hidden_size as f32).sqrt();
+        let embedding_scale = match self.shape.multipliers {
+            Some(multipliers) => multipliers.embedding / multipliers.branch,
+            None if self.shape.architecture.is_gemma() => (self.shape.hidden_size as f32).sqrt(),
+            None => 1.0,
+        };
+        let embedding = embedding_scale * self.logit_weights();
         (BRANCHES_TO_EMBEDDING * embedding).max(1.0) / (2.0 * self.shape.n_layers as f32).sqrt()
     }
 
     fn rope_factors(&mut self) {
         let n_pairs = self.shape.head_dim / 2;
+        if self.shape.gemma4.is_some() {
+            // Layers that see everything turn a quarter of the pairs, and the others so slowly that they stand still.
+            let divisor = |pair: usize| if pair < n_pairs / 4 { 1.0 } else { 1e30 };
+            self.values("rope_freqs.weight", (0..n_pairs).map(divisor).collect());
+        }
         match self.shape.rope_scaling {
-            RopeScaling::None | RopeScaling::Linear(_) => {}
+            RopeScaling::None | RopeScaling::Linear(_) | RopeScaling::Yarn { .. } => {}
             RopeScaling::Llama3 { .. } => self.values("rope_freqs.weight", llama3_divisors(self.shape)),
             RopeScaling::LongRope { original_context } => {
                 let stretch = self.shape.context_length as f32 / original_context as f32;
@@ -237,8 +142,8 @@ impl Plan<'_> {
         }
     }
 
-    fn matrix(&mut self, name: &str, role: Role, dimensions: [usize; 2], standard_deviation: f32) {
-        let tensor_type = self.quantization.tensor_type(role, dimensions[0], self.shape.n_layers);
+    fn matrix(&mut self, name: &str, role: Role, dimensions: &[usize], standard_deviation: f32) {
+        let tensor_type = self.quantization.tensor_type(role, dimensions[0]);
         let content = Content::Random(Distribution { mean: 0.0, standard_deviation });
         self.tensors.push(PlannedTensor { name: name.into(), dimensions: dimensions.to_vec(), tensor_type, content });
     }
@@ -248,10 +153,15 @@ impl Plan<'_> {
     }
 
     fn vector(&mut self, name: &str, len: usize, mean: f32, standard_deviation: f32) {
+        self.floats(name, &[len], mean, standard_deviation);
+    }
+
+    /// Weights that no quantization touches.
+    fn floats(&mut self, name: &str, dimensions: &[usize], mean: f32, standard_deviation: f32) {
         let content = Content::Random(Distribution { mean, standard_deviation });
         self.tensors.push(PlannedTensor {
             name: name.into(),
-            dimensions: vec![len],
+            dimensions: dimensions.to_vec(),
             tensor_type: TensorType::F32,
             content,
         });
@@ -310,5 +220,10 @@ mod tests {
         check("mistral-7b", 32_000, 7_241_732_096);
         check("llama-1b", 128_256, 1_235_814_400);
         check("qwen3-4b", 151_936, 4_022_468_096);
+        check("qwen3-30b-a3b", 151_936, 30_532_122_624);
+        check("gpt-oss-20b", 201_088, 20_914_757_184);
+        check("lfm2-1.2b", 65_536, 1_170_340_608);
+        // Biases of the choice of experts are not counted among the parameters.
+        check("lfm2-8b-a1b", 65_536, 8_339_929_856 + 22 * 32);
     }
 }

@@ -13,6 +13,8 @@ pub enum Quantization {
     Uniform(TensorType),
     /// llama.cpp's mixture of 4-bit and 6-bit formats, the most common one among published files.
     Q4_K_M,
+    /// Experts in MXFP4, all else in Q8_0, as gpt-oss is published.
+    MXFP4_MOE,
 }
 
 /// The role of a matrix, where formats depend on it.
@@ -20,11 +22,24 @@ pub enum Quantization {
 pub(super) enum Role {
     /// Makes the logits, and the embeddings too if they are the same matrix.
     Output,
-    /// Values, or the feed-forward layer's down projection, in the layer of this index.
+    /// Values, or the feed-forward layer's down projection.
     Sensitive {
-        /// Index of the layer.
-        layer: usize,
+        /// How many matrices of this kind come before it.
+        index: usize,
+        /// How many matrices of this kind there are.
+        count: usize,
     },
+    /// The down projection of experts.
+    SensitiveExpert {
+        /// How many matrices of this kind come before it.
+        index: usize,
+        /// How many matrices of this kind there are.
+        count: usize,
+    },
+    /// Any other of experts.
+    Expert,
+    /// One that is never quantized.
+    Kept,
     /// Queries, keys and values in one matrix.
     FusedAttention,
     /// Any other.
@@ -34,7 +49,7 @@ pub(super) enum Role {
 impl Quantization {
     /// Every quantization.
     pub fn all() -> impl Iterator<Item = Quantization> {
-        TensorType::ALL.into_iter().map(Quantization::Uniform).chain([Quantization::Q4_K_M])
+        TensorType::ALL.into_iter().map(Quantization::Uniform).chain([Quantization::Q4_K_M, Quantization::MXFP4_MOE])
     }
 
     /// The quantization with this name, in lower or upper case.
@@ -49,11 +64,15 @@ impl Quantization {
         })
     }
 
-    /// The format of a matrix with rows of `row_elements` in a model of `n_layers`.
-    pub(super) fn tensor_type(self, role: Role, row_elements: usize, n_layers: usize) -> TensorType {
-        let wanted = match self {
-            Quantization::Uniform(tensor_type) => tensor_type,
-            Quantization::Q4_K_M => q4_k_m(role, n_layers),
+    /// The format of a matrix with rows of `row_elements`.
+    pub(super) fn tensor_type(self, role: Role, row_elements: usize) -> TensorType {
+        let wanted = match (self, role) {
+            (Quantization::Uniform(tensor_type), Role::Kept) if tensor_type.block_elements() == 1 => tensor_type,
+            (_, Role::Kept) => TensorType::BF16,
+            (Quantization::Uniform(tensor_type), _) => tensor_type,
+            (Quantization::Q4_K_M, _) => q4_k_m(role),
+            (Quantization::MXFP4_MOE, Role::Expert | Role::SensitiveExpert { .. }) => TensorType::MXFP4,
+            (Quantization::MXFP4_MOE, _) => TensorType::Q8_0,
         };
         if row_elements.is_multiple_of(wanted.block_elements()) { wanted } else { fallback(wanted, row_elements) }
     }
@@ -63,6 +82,7 @@ impl Quantization {
         match self {
             Quantization::Uniform(tensor_type) => tensor_type.file_type(),
             Quantization::Q4_K_M => 15,
+            Quantization::MXFP4_MOE => 38,
         }
     }
 }
@@ -72,20 +92,24 @@ impl fmt::Display for Quantization {
         match self {
             Quantization::Uniform(tensor_type) => f.write_str(&tensor_type.name().to_lowercase()),
             Quantization::Q4_K_M => f.write_str("q4_k_m"),
+            Quantization::MXFP4_MOE => f.write_str("mxfp4_moe"),
         }
     }
 }
 
 /// The rules of `llama-quant.cpp` (<https://github.com/ggml-org/llama.cpp/blob/master/src/llama-quant.cpp>): more bits
-/// for the output matrix, and for the sensitive matrices in the first and the last eighth of the layers and every third
-/// layer between. Fused attention is Q5_K, as in published Phi-3 files.
-fn q4_k_m(role: Role, n_layers: usize) -> TensorType {
-    let more_bits = |layer: usize| layer < n_layers / 8 || layer >= 7 * n_layers / 8 || (layer - n_layers / 8) % 3 == 2;
+/// for the output matrix, and for the first and the last eighth of the sensitive matrices and every third one between.
+/// Fused attention is Q5_K, as in published Phi-3 files.
+fn q4_k_m(role: Role) -> TensorType {
+    let more_bits =
+        |index: usize, count: usize| index < count / 8 || index >= 7 * count / 8 || (index - count / 8) % 3 == 2;
     match role {
         Role::Output => TensorType::Q6_K,
-        Role::Sensitive { layer } if more_bits(layer) => TensorType::Q6_K,
+        Role::Sensitive { index, count } | Role::SensitiveExpert { index, count } if more_bits(index, count) => {
+            TensorType::Q6_K
+        }
         Role::FusedAttention => TensorType::Q5_K,
-        Role::Sensitive { .. } | Role::Plain => TensorType::Q4_K,
+        _ => TensorType::Q4_K,
     }
 }
 
@@ -124,13 +148,14 @@ mod tests {
     /// The layers for which a Mistral 7B in Q4_K_M uses Q6_K.
     #[test]
     fn the_mixture_gives_more_bits_to_half_of_the_layers() {
-        let more_bits = (0..32).filter(|layer| q4_k_m(Role::Sensitive { layer: *layer }, 32) == TensorType::Q6_K);
+        let more_bits =
+            (0..32).filter(|layer| q4_k_m(Role::Sensitive { index: *layer, count: 32 }) == TensorType::Q6_K);
         assert_eq!(more_bits.collect::<Vec<_>>(), [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]);
     }
 
     #[test]
     fn rows_that_are_no_whole_blocks_take_another_format() {
-        let of = |quantization: Quantization, role, row| quantization.tensor_type(role, row, 32);
+        let of = |quantization: Quantization, role, row| quantization.tensor_type(role, row);
         assert_eq!(of(Quantization::Q4_K_M, Role::Plain, 256), TensorType::Q4_K);
         assert_eq!(of(Quantization::Q4_K_M, Role::Plain, 96), TensorType::Q5_0);
         assert_eq!(of(Quantization::Q4_K_M, Role::FusedAttention, 96), TensorType::Q5_1);

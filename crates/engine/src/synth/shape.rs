@@ -1,17 +1,33 @@
 //! The shapes of models.
 
+mod known;
+
 use super::SynthError;
+use crate::decoder::RecurrentSpec;
 
 /// What the layers of a model are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Architecture {
     Llama,
+    Llama4,
+    Mistral3,
+    SmolLm3,
+    Granite,
+    GraniteHybrid,
+    Olmo2,
     Qwen2,
     Qwen3,
+    Qwen3Moe,
+    Qwen35,
+    Qwen35Moe,
     Gemma2,
     Gemma3,
+    Gemma4,
     Phi3,
+    GptOss,
+    Lfm2,
+    Lfm2Moe,
 }
 
 impl Architecture {
@@ -19,21 +35,159 @@ impl Architecture {
     pub fn name(self) -> &'static str {
         match self {
             Architecture::Llama => "llama",
+            Architecture::Llama4 => "llama4",
+            Architecture::Mistral3 => "mistral3",
+            Architecture::SmolLm3 => "smollm3",
+            Architecture::Granite => "granite",
+            Architecture::GraniteHybrid => "granitehybrid",
+            Architecture::Olmo2 => "olmo2",
             Architecture::Qwen2 => "qwen2",
             Architecture::Qwen3 => "qwen3",
+            Architecture::Qwen3Moe => "qwen3moe",
+            Architecture::Qwen35 => "qwen35",
+            Architecture::Qwen35Moe => "qwen35moe",
             Architecture::Gemma2 => "gemma2",
             Architecture::Gemma3 => "gemma3",
+            Architecture::Gemma4 => "gemma4",
             Architecture::Phi3 => "phi3",
+            Architecture::GptOss => "gpt-oss",
+            Architecture::Lfm2 => "lfm2",
+            Architecture::Lfm2Moe => "lfm2moe",
         }
     }
 
     pub(super) fn is_gemma(self) -> bool {
-        matches!(self, Architecture::Gemma2 | Architecture::Gemma3)
+        matches!(self, Architecture::Gemma2 | Architecture::Gemma3 | Architecture::Gemma4)
     }
 
-    pub(super) fn has_qk_norm(self) -> bool {
-        matches!(self, Architecture::Qwen3 | Architecture::Gemma3)
+    pub(super) fn has_norms_before(self) -> bool {
+        self != Architecture::Olmo2
     }
+
+    pub(super) fn has_norms_after(self) -> bool {
+        self.is_gemma() || self == Architecture::Olmo2
+    }
+
+    /// Whether queries and keys are normed with weights, each head by itself.
+    pub(super) fn has_qk_norm(self) -> bool {
+        use Architecture::{Gemma3, Gemma4, Lfm2, Lfm2Moe, Qwen3, Qwen3Moe, Qwen35, Qwen35Moe};
+        matches!(self, Qwen3 | Qwen3Moe | Qwen35 | Qwen35Moe | Gemma3 | Gemma4 | Lfm2 | Lfm2Moe)
+    }
+
+    /// Whether every head's query is followed by a gate.
+    pub(super) fn has_output_gate(self) -> bool {
+        matches!(self, Architecture::Qwen35 | Architecture::Qwen35Moe)
+    }
+
+    /// Whether files give the width of a head, which is otherwise the hidden size per query head.
+    pub(super) fn names_head_dim(self) -> bool {
+        use Architecture::{GptOss, Llama4, Mistral3, Qwen3, Qwen3Moe, Qwen35, Qwen35Moe, SmolLm3};
+        self.is_gemma() || matches!(self, Qwen3 | Qwen3Moe | Qwen35 | Qwen35Moe | GptOss | SmolLm3 | Mistral3 | Llama4)
+    }
+
+    /// Whether files say how much of a head is rotated.
+    pub(super) fn names_rotated_dim(self) -> bool {
+        use Architecture::{
+            Gemma4, Granite, GraniteHybrid, Llama, Llama4, Mistral3, Olmo2, Phi3, Qwen35, Qwen35Moe, SmolLm3,
+        };
+        matches!(self, Llama | Llama4 | Mistral3 | SmolLm3 | Granite | GraniteHybrid | Olmo2)
+            || matches!(self, Phi3 | Qwen35 | Qwen35Moe | Gemma4)
+    }
+
+    /// The tensor with the norm before the feed-forward part.
+    pub(super) fn ffn_norm(self) -> &'static str {
+        match self {
+            Architecture::Qwen35 | Architecture::Qwen35Moe | Architecture::GptOss => "post_attention_norm.weight",
+            _ => "ffn_norm.weight",
+        }
+    }
+
+    /// The tensor with the last norm.
+    pub(super) fn output_norm(self) -> &'static str {
+        match self {
+            Architecture::Lfm2 | Architecture::Lfm2Moe => "token_embd_norm.weight",
+            _ => "output_norm.weight",
+        }
+    }
+}
+
+/// Some of a model's layers, which are counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerSet {
+    /// The last one of every n.
+    Every(usize),
+    /// All from this one on.
+    From(usize),
+    /// These.
+    These(&'static [usize]),
+}
+
+impl LayerSet {
+    /// Whether the layer is one of them.
+    pub fn contains(self, layer: usize) -> bool {
+        match self {
+            LayerSet::Every(n) => (layer + 1).is_multiple_of(n),
+            LayerSet::From(first) => layer >= first,
+            LayerSet::These(layers) => layers.contains(&layer),
+        }
+    }
+}
+
+/// Layers that keep a state in place of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recurrence {
+    /// What they are made of.
+    pub layer: RecurrentSpec,
+    /// The layers that are attention instead.
+    pub attention: LayerSet,
+}
+
+/// Experts among which every token chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Experts {
+    /// Experts of a layer.
+    pub n_experts: usize,
+    /// Experts that a token chooses.
+    pub n_used: usize,
+    /// Width of an expert.
+    pub width: usize,
+    /// Width of the expert that every token passes, if there is one.
+    pub shared_width: Option<usize>,
+    /// The layers with experts.
+    pub layers: LayerSet,
+    /// Whether gate and up are one tensor.
+    pub is_merged: bool,
+}
+
+/// Granite's factors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Multipliers {
+    /// Multiplies the embeddings.
+    pub embedding: f32,
+    /// Multiplies what each block adds.
+    pub branch: f32,
+    /// Multiplies query–key products.
+    pub attention: f32,
+    /// Divides the logits.
+    pub logit_divisor: f32,
+}
+
+/// What Gemma 4 has beyond Gemma 3.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gemma4Shape {
+    /// Width of a head in layers with a window.
+    pub local_head_dim: usize,
+    /// Base of the rotary frequencies in layers with a window.
+    pub local_rope_base: f32,
+    /// Key and value heads of layers without a window, if they have fewer than the others; their values are then their
+    /// keys.
+    pub n_global_kv_heads: Option<usize>,
+    /// Layers at the end that use keys and values of earlier ones.
+    pub n_sharing_layers: usize,
+    /// Width of the feed-forward part in those.
+    pub sharing_ffn_size: usize,
+    /// Width of each layer's own input; 0 if there is none.
+    pub layer_input_width: usize,
 }
 
 /// How rotary frequencies are stretched over a longer context.
@@ -43,6 +197,15 @@ pub enum RopeScaling {
     None,
     /// All are divided by this factor.
     Linear(f32),
+    /// Low frequencies are divided, and sines and cosines multiplied, as in YaRN.
+    Yarn {
+        /// Divisor of the lowest frequencies.
+        factor: f32,
+        /// Positions before the context was extended.
+        original_context: usize,
+        /// How much of the factor on sines and cosines is taken back, if the file says so.
+        log_multiplier: Option<f32>,
+    },
     /// Low frequencies are divided, by the tensor `rope_freqs.weight`, as in Llama 3.1 and 3.2.
     Llama3 {
         /// Divisor of the lowest frequencies.
@@ -78,7 +241,7 @@ pub struct Shape {
     pub n_kv_heads: usize,
     /// Width of a head.
     pub head_dim: usize,
-    /// Width of the feed-forward layer.
+    /// Width of the feed-forward layer; 0 if all layers have experts, and files name no width beside theirs.
     pub ffn_size: usize,
     /// Positions.
     pub context_length: usize,
@@ -96,134 +259,30 @@ pub struct Shape {
     pub attention_soft_cap: Option<f32>,
     /// Soft cap of the logits.
     pub logit_soft_cap: Option<f32>,
+    /// Width of the rotated part of a head; `None` if all of it is rotated.
+    pub rotated_dim: Option<usize>,
+    /// Whether positions are rotated, where files say so.
+    pub is_rotated: bool,
+    /// The layers without a window, where files name them.
+    pub global_layers: Option<LayerSet>,
+    /// How fast queries grow with their position.
+    pub temperature_scale: Option<f32>,
+    /// The layers that keep a state.
+    pub recurrence: Option<Recurrence>,
+    /// The experts.
+    pub experts: Option<Experts>,
+    /// Factors.
+    pub multipliers: Option<Multipliers>,
+    /// What only Gemma 4 has.
+    pub gemma4: Option<Gemma4Shape>,
+    /// Blocks after the last layer that predict further tokens.
+    pub n_predicting: usize,
 }
-
-/// What the tiny shapes share: small enough for tests, with rows of 256 so that every format fits.
-const TINY: Shape = Shape {
-    name: "tiny-llama",
-    architecture: Architecture::Llama,
-    n_layers: 3,
-    hidden_size: 256,
-    n_heads: 8,
-    n_kv_heads: 2,
-    head_dim: 32,
-    ffn_size: 512,
-    context_length: 512,
-    rope_base: 10_000.0,
-    rope_scaling: RopeScaling::None,
-    norm_epsilon: 1e-5,
-    tied_embeddings: false,
-    sliding_window: None,
-    attention_soft_cap: None,
-    logit_soft_cap: None,
-};
-
-/// The large ones follow the models' own `config.json`; Mistral 7B is v0.2, from which Prometheus 7B v2.0 was trained.
-/// The tiny ones have short windows and contexts and low caps, so that short tests reach all of them.
-const SHAPES: [Shape; 11] = [
-    Shape {
-        name: "mistral-7b",
-        n_layers: 32,
-        hidden_size: 4096,
-        n_heads: 32,
-        n_kv_heads: 8,
-        head_dim: 128,
-        ffn_size: 14_336,
-        context_length: 32_768,
-        rope_base: 1e6,
-        ..TINY
-    },
-    Shape {
-        name: "llama-1b",
-        n_layers: 16,
-        hidden_size: 2048,
-        n_heads: 32,
-        n_kv_heads: 8,
-        head_dim: 64,
-        ffn_size: 8192,
-        context_length: 131_072,
-        rope_base: 500_000.0,
-        rope_scaling: RopeScaling::Llama3 {
-            factor: 32.0,
-            low_frequency_turns: 1.0,
-            high_frequency_turns: 4.0,
-            original_context: 8192,
-        },
-        tied_embeddings: true,
-        ..TINY
-    },
-    Shape {
-        name: "qwen3-4b",
-        architecture: Architecture::Qwen3,
-        n_layers: 36,
-        hidden_size: 2560,
-        n_heads: 32,
-        n_kv_heads: 8,
-        head_dim: 128,
-        ffn_size: 9728,
-        context_length: 40_960,
-        rope_base: 1e6,
-        norm_epsilon: 1e-6,
-        tied_embeddings: true,
-        ..TINY
-    },
-    TINY,
-    Shape {
-        name: "tiny-llama3",
-        rope_base: 500_000.0,
-        rope_scaling: RopeScaling::Llama3 {
-            factor: 8.0,
-            low_frequency_turns: 1.0,
-            high_frequency_turns: 4.0,
-            original_context: 64,
-        },
-        tied_embeddings: true,
-        ..TINY
-    },
-    Shape { name: "tiny-qwen2", architecture: Architecture::Qwen2, norm_epsilon: 1e-6, ..TINY },
-    Shape {
-        name: "tiny-qwen3",
-        architecture: Architecture::Qwen3,
-        head_dim: 64,
-        norm_epsilon: 1e-6,
-        tied_embeddings: true,
-        ..TINY
-    },
-    Shape {
-        name: "tiny-gemma2",
-        architecture: Architecture::Gemma2,
-        head_dim: 64,
-        norm_epsilon: 1e-6,
-        tied_embeddings: true,
-        sliding_window: Some(16),
-        attention_soft_cap: Some(3.0),
-        logit_soft_cap: Some(8.0),
-        ..TINY
-    },
-    Shape {
-        name: "tiny-gemma3",
-        architecture: Architecture::Gemma3,
-        n_layers: 7,
-        head_dim: 64,
-        rope_base: 1e6,
-        norm_epsilon: 1e-6,
-        tied_embeddings: true,
-        sliding_window: Some(16),
-        ..TINY
-    },
-    Shape { name: "tiny-phi3", architecture: Architecture::Phi3, ..TINY },
-    Shape {
-        name: "tiny-phi3-longrope",
-        architecture: Architecture::Phi3,
-        rope_scaling: RopeScaling::LongRope { original_context: 64 },
-        ..TINY
-    },
-];
 
 impl Shape {
     /// Every shape.
     pub fn all() -> &'static [Shape] {
-        &SHAPES
+        &known::SHAPES
     }
 
     /// The shape with this name.
@@ -231,10 +290,60 @@ impl Shape {
     /// # Errors
     /// When it does not exist; the error lists the known ones.
     pub fn named(name: &str) -> Result<Self, SynthError> {
-        let found = SHAPES.iter().find(|shape| shape.name == name);
+        let found = known::SHAPES.iter().find(|shape| shape.name == name);
         found.cloned().ok_or_else(|| SynthError::UnknownShape {
             name: name.to_owned(),
-            known: SHAPES.each_ref().map(|shape| shape.name).join(", "),
+            known: known::SHAPES.each_ref().map(|shape| shape.name).join(", "),
         })
+    }
+
+    /// Layers, and the blocks after them that predict further tokens.
+    pub(super) fn n_blocks(&self) -> usize {
+        self.n_layers + self.n_predicting
+    }
+
+    /// The recurrence of a layer, unless it is attention.
+    pub(super) fn recurrence_of(&self, layer: usize) -> Option<RecurrentSpec> {
+        let recurrence = self.recurrence.filter(|recurrence| !recurrence.attention.contains(layer));
+        recurrence.filter(|_| layer < self.n_layers).map(|recurrence| recurrence.layer)
+    }
+
+    /// The experts of a layer, if it has any. Blocks that predict further tokens are made like layers.
+    pub(super) fn experts_of(&self, layer: usize) -> Option<Experts> {
+        self.experts.filter(|experts| experts.layers.contains(layer))
+    }
+
+    /// Whether a layer is one of those that see all positions in a model in which others have a window.
+    pub(super) fn is_global(&self, layer: usize) -> bool {
+        self.global_layers.is_some_and(|layers| layers.contains(layer))
+    }
+
+    pub(super) fn rotated_dim(&self) -> usize {
+        self.rotated_dim.unwrap_or(self.head_dim)
+    }
+
+    pub(super) fn head_dim_of(&self, layer: usize) -> usize {
+        self.gemma4.filter(|_| !self.is_global(layer)).map_or(self.head_dim, |gemma| gemma.local_head_dim)
+    }
+
+    /// Key and value heads of a layer: none where it keeps a state.
+    pub(super) fn n_kv_heads_of(&self, layer: usize) -> usize {
+        let n_global = self.gemma4.filter(|_| self.is_global(layer)).and_then(|gemma| gemma.n_global_kv_heads);
+        if self.recurrence_of(layer).is_some() { 0 } else { n_global.unwrap_or(self.n_kv_heads) }
+    }
+
+    /// Whether a layer uses keys and values of an earlier one.
+    pub(super) fn is_sharing(&self, layer: usize) -> bool {
+        self.gemma4.is_some_and(|gemma| layer >= self.n_layers - gemma.n_sharing_layers)
+    }
+
+    pub(super) fn ffn_size_of(&self, layer: usize) -> usize {
+        self.gemma4.filter(|_| self.is_sharing(layer)).map_or(self.ffn_size, |gemma| gemma.sharing_ffn_size)
+    }
+
+    /// Whether a layer computes values, and not only keys.
+    pub(super) fn has_values(&self, layer: usize) -> bool {
+        let values_are_keys = self.gemma4.is_some_and(|gemma| gemma.n_global_kv_heads.is_some());
+        !(self.is_sharing(layer) || values_are_keys && self.is_global(layer))
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use hone_engine::backend::DeviceChoice;
 use hone_engine::engine::{EngineHandle, EngineOptions};
-use hone_engine::gguf::Gguf;
+use hone_engine::gguf::{Gguf, WriteValue, Writer};
 use hone_engine::model::{Model, ModelOptions};
 use hone_engine::synth::{self, Quantization, Shape};
 use hone_protocol::{LocateError, LocateModel, ModelFile};
@@ -75,6 +75,47 @@ pub(crate) fn synthesize(shape: &str, quantization: &str, path: &Path) {
     let shape = Shape::named(shape).unwrap();
     let quantization = Quantization::named(quantization).unwrap();
     synth::write(&shape, quantization, &vocabulary, 1, path, &mut |_| ()).unwrap();
+}
+
+/// Writes a small model of random weights with a vocabulary of [`FEW_TOKENS`], which costs much less than a real one
+/// where only the layers matter.
+pub(crate) fn synthesize_few_tokens(shape: &str, quantization: &str, path: &Path) {
+    let shape = Shape::named(shape).unwrap();
+    let quantization = Quantization::named(quantization).unwrap();
+    synth::write(&shape, quantization, &few_tokens(), 1, path, &mut |_| ()).unwrap();
+}
+
+/// The number of tokens of a small vocabulary.
+pub(crate) const FEW_TOKENS: u32 = 512;
+
+/// Arbitrary tokens of a small vocabulary, the same for the same seed.
+pub(crate) fn of_few_tokens(seed: u32, n_tokens: usize) -> Vec<u32> {
+    tokens(seed, n_tokens).into_iter().map(|token| token % FEW_TOKENS).collect()
+}
+
+/// A vocabulary of letters and names.
+pub(crate) fn few_tokens() -> Gguf {
+    let letters = ('!'..='~').map(String::from);
+    let tokens: Vec<String> = letters.chain((0..).map(|id| format!("token{id}"))).take(FEW_TOKENS as usize).collect();
+    let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
+    let mut writer = Writer::new();
+    writer.metadata("tokenizer.ggml.model", WriteValue::String("gpt2")).unwrap();
+    writer.metadata("tokenizer.ggml.pre", WriteValue::String("llama-bpe")).unwrap();
+    writer.metadata("tokenizer.ggml.tokens", WriteValue::Strings(&tokens)).unwrap();
+    writer.metadata("tokenizer.ggml.token_type", WriteValue::I32s(&[1; FEW_TOKENS as usize])).unwrap();
+    writer.metadata("tokenizer.ggml.merges", WriteValue::Strings(&[])).unwrap();
+    writer.metadata("tokenizer.ggml.eos_token_id", WriteValue::U32(0)).unwrap();
+    Gguf::from_bytes(writer.begin(Vec::new()).unwrap().finish().unwrap()).unwrap()
+}
+
+/// The shapes of small models.
+pub(crate) fn tiny_shapes() -> impl Iterator<Item = &'static Shape> {
+    Shape::all().iter().filter(|shape| shape.name.starts_with("tiny-"))
+}
+
+/// Whether the candle backend computes a shape: it has no layers that keep a state.
+pub(crate) fn runs_on_candle(shape: &Shape) -> bool {
+    shape.recurrence.is_none()
 }
 
 /// A folder for small models that is removed at the end.
