@@ -134,7 +134,7 @@ mod tests {
         for exponent in 0..=146 {
             let weights = mxfp4(exponent).unwrap();
             let largest = 12.0 * 2f32.powi(i32::from(exponent) - 128);
-            let is_exact = weights.iter().any(|weight| *weight == largest);
+            let is_exact = weights.contains(&largest);
             assert!(is_exact || exponent < 102, "2^{exponent} / 2^128");
         }
         let message = mxfp4(147).unwrap_err().to_string();
