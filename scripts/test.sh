@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# Runs every test, after fetching the models that they need. Arguments go to `cargo test`.
+# Runs every test, after fetching the models and programs that they need. Arguments go to `cargo test`.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
+. scripts/programs.sh
+# The workspaces that `hone task` is tested on have tests for Node.js.
+install_programs 'The tests' node >&2
 HONE_TEST_MODELS=$(scripts/fetch-test-models.sh)
 export HONE_TEST_MODELS
 cargo test --workspace --locked "$@"
