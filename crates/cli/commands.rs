@@ -11,6 +11,7 @@ mod completions;
 mod config;
 mod describe;
 mod doctor;
+mod estimate;
 mod events;
 mod generate;
 mod grade;

@@ -24,7 +24,7 @@ enum Part {
     /// The answer.
     Answer,
     /// A message to the reader, or a call.
-    Message(MessageMarks),
+    Message,
     /// Reasoning.
     Reasoning(ReasoningTags),
     /// The header of a message. It was begun by this mark, or by the end of another message.
@@ -115,12 +115,12 @@ impl Splitter {
             let header = format!("{begun_by}{header}");
             let header = header.trim_start();
             let header = header.strip_prefix(marks.start).unwrap_or(header);
-            self.enter(Part::Message(marks));
+            self.enter(Part::Message);
             self.emit(&[marks.start, header, marks.text].concat(), pieces);
         } else if header.contains(marks.reasoning) {
             self.enter(Part::Reasoning(tags));
         } else {
-            self.enter(Part::Message(marks));
+            self.enter(Part::Message);
         }
     }
 
@@ -138,9 +138,9 @@ impl Splitter {
             (None, Part::Answer) => [Some((tags.open, Part::Reasoning(tags))), None, None],
             (None, Part::Reasoning(open)) if open == tags => [Some((tags.close, Part::Answer)), None, None],
             (Some(marks), Part::Answer) => messages(tags, marks, false),
-            (Some(marks), Part::Message(_)) => messages(tags, marks, true),
+            (Some(marks), Part::Message) => messages(tags, marks, true),
             (Some(marks), Part::Reasoning(open)) if open == tags => messages(tags, marks, true),
-            (_, Part::Reasoning(_) | Part::Message(_)) => [None; 3],
+            (_, Part::Reasoning(_) | Part::Message) => [None; 3],
         };
         let part = ReasoningTags::ALL.map(of);
         part.into_iter().flatten().flatten()
@@ -165,7 +165,7 @@ impl Splitter {
 }
 
 /// The tags that begin a header. The end of a message does only where one has begun.
-fn messages(tags: ReasoningTags, marks: MessageMarks, has_begun: bool) -> [Option<(&'static str, Part)>; 3] {
+fn messages(tags: ReasoningTags, marks: &MessageMarks, has_begun: bool) -> [Option<(&'static str, Part)>; 3] {
     let by = |mark| Some((mark, Part::Header(tags, mark)));
     [by(marks.start), by(marks.channel), Some((marks.end, Part::Header(tags, ""))).filter(|_| has_begun)]
 }

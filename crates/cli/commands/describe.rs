@@ -7,7 +7,7 @@ use hone_models::{Catalog, CatalogModel, InstalledModel, Place, Role};
 use hone_protocol::ModelFile;
 use serde::Serialize;
 
-use super::list::Estimate;
+use super::estimate::Estimate;
 
 /// A model, installed or known.
 #[derive(Debug, Serialize)]

@@ -1,15 +1,13 @@
 //! `hone list`: the installed models, and with `--all` the rest of the catalog, with what to expect of each model here.
 
 mod bandwidth;
-mod estimate;
 
 use anyhow::Context;
 use hone_models::{CatalogModel, InstalledModel, Listing};
 
-pub(crate) use self::estimate::Estimate;
-use self::estimate::Limits;
 use super::describe::{JsonModel, place_name, role_name};
 use super::doctor::machine::Machine;
+use super::estimate::{Estimate, Limits};
 use crate::app::App;
 use crate::arguments::ListArguments;
 use crate::failure::Outcome;

@@ -13,6 +13,7 @@
 
 mod batch;
 mod builder;
+mod gating;
 mod memory;
 mod operation;
 mod phases;
@@ -39,15 +40,12 @@ use operation::{AttentionPhase, Phase, Rope};
 use routing::Router;
 use states::StateMemory;
 
-pub use builder::{
-    AttentionOptions, ConvolutionOptions, ExpertInput, ExpertOutput, KeySharing, ProductOutput, ProgramBuilder,
-    RecurOptions,
-};
+pub use builder::{AttentionOptions, ConvolutionOptions, ExpertInput, ExpertOutput, ProductOutput, ProgramBuilder};
+pub use gating::{Gating, RoutingOptions};
 pub use operation::{
-    ExpertsId, KvLayerId, MatrixId, Part, QuantizedRows, RopeId, RopePairs, RouterId, RowOperation, RowSet, Rows,
-    StateLayerId, VectorId,
+    ExpertsId, KeySharing, KvLayerId, MatrixId, Part, QuantizedRows, RecurOptions, RopeId, RopePairs, RouterId,
+    RowOperation, RowSet, Rows, StateLayerId, VectorId,
 };
-pub use routing::{Gating, RoutingOptions};
 pub use states::{SequenceStates, StateAt, StateShape};
 
 /// One sequence's part of a step.

@@ -10,14 +10,11 @@ use thiserror::Error;
 
 use crate::{
     digest::is_sha256,
-    name::{is_model_name, is_safe_file_name},
+    name::{SINGLE_FILE, is_model_name, is_safe_file_name},
 };
 
 /// The text of the catalog, compiled in.
 const BUILT_IN: &str = include_str!("../../../models.toml");
-
-/// The name under which the store keeps the only file of a one-file model.
-pub(crate) const SINGLE_FILE: &str = "model.gguf";
 
 /// The known models, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use hone_protocol::PartName;
 
-use crate::catalog::SINGLE_FILE;
+/// The name under which the store keeps the only file of a one-file model.
+pub(crate) const SINGLE_FILE: &str = "model.gguf";
 
 /// Whether a text is a valid model name.
 pub(crate) fn is_model_name(name: &str) -> bool {

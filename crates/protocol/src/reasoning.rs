@@ -14,7 +14,7 @@ pub struct ReasoningTags {
     /// writes one.
     pub opening: &'static str,
     /// The marks of a model that writes its turn as several messages.
-    pub messages: Option<MessageMarks>,
+    pub messages: Option<&'static MessageMarks>,
 }
 
 /// The marks of a model that writes its turn as several messages, each with a header that says what it is:
@@ -77,7 +77,7 @@ impl ReasoningTags {
         ReasoningTags::pair("[THINK]", "[/THINK]", "[THINK]\n"),
         ReasoningTags::pair("<|channel>thought", "<channel|>", "<|channel>thought\n"),
         ReasoningTags {
-            messages: Some(HARMONY),
+            messages: Some(&HARMONY),
             ..ReasoningTags::pair("<|channel|>analysis<|message|>", HARMONY.end, "<|channel|>analysis<|message|>")
         },
     ];

@@ -4,8 +4,8 @@ use super::batch::Batch;
 use super::memory::{ActivationMemory, RowMemory};
 use super::operation::{
     AttentionPhase, ConvolvePhase, ExpertProductPhase, ExpertsId, KvLayerId, MatrixId, Output, Part, Phase,
-    ProductPhase, QuantizedRows, RecurPhase, Rope, RopeId, RopePairs, RouterId, RowOperation, RowSet, Rows,
-    StateLayerId, VectorId,
+    ProductPhase, QuantizedRows, RecurOptions, RecurPhase, Rope, RopeId, RopePairs, RouterId, RowOperation, RowSet,
+    Rows, StateLayerId, VectorId,
 };
 use super::routing::Router;
 use super::states::{StateMemory, StateShape};
@@ -79,42 +79,6 @@ pub struct ConvolutionOptions {
     pub bias: Option<VectorId>,
     /// Whether the results go through x · sigmoid(x).
     pub has_silu: bool,
-}
-
-/// How the heads of a layer advance their matrices.
-///
-/// A head's matrix M (key × value) becomes M · decay, then M + k ⊗ d, and the head gives Mᵀq. If `is_delta`,
-/// d = strength · (v − Mᵀk) with the decayed M (<https://arxiv.org/abs/2412.06464>), else d = strength · v
-/// (<https://arxiv.org/abs/2405.21060>).
-#[derive(Clone, Copy, Debug)]
-pub struct RecurOptions {
-    /// The layer that keeps the matrices.
-    pub layer: StateLayerId,
-    /// Keys; the heads share them if there are fewer.
-    pub keys: Part,
-    /// Queries, as many as keys.
-    pub queries: Part,
-    /// Values, one for each head.
-    pub values: Part,
-    /// What remains of a matrix, an element for each head.
-    pub decays: Part,
-    /// How strongly a token is written, an element for each head.
-    pub strengths: Part,
-    /// Whether only what the matrix does not say already is added.
-    pub is_delta: bool,
-    /// How heads share keys.
-    pub sharing: KeySharing,
-    /// Where the heads' outputs are written.
-    pub to: Part,
-}
-
-/// Which key a head uses if there are fewer keys than heads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeySharing {
-    /// Neighbouring heads use the same key.
-    Grouped,
-    /// Head h uses key h modulo the number of keys.
-    Interleaved,
 }
 
 /// How a layer attends.

@@ -1,6 +1,6 @@
 //! The vocabulary of programs: handles to what a builder has made, and the operations on rows.
 
-use super::routing::RoutingOptions;
+use super::gating::RoutingOptions;
 use crate::attention::Geometry;
 use crate::elementwise::Activation;
 
@@ -309,6 +309,42 @@ pub enum RowOperation {
     },
 }
 
+/// How the heads of a layer advance their matrices.
+///
+/// A head's matrix M (key × value) becomes M · decay, then M + k ⊗ d, and the head gives Mᵀq. If `is_delta`,
+/// d = strength · (v − Mᵀk) with the decayed M (<https://arxiv.org/abs/2412.06464>), else d = strength · v
+/// (<https://arxiv.org/abs/2405.21060>).
+#[derive(Clone, Copy, Debug)]
+pub struct RecurOptions {
+    /// The layer that keeps the matrices.
+    pub layer: StateLayerId,
+    /// Keys; the heads share them if there are fewer.
+    pub keys: Part,
+    /// Queries, as many as keys.
+    pub queries: Part,
+    /// Values, one for each head.
+    pub values: Part,
+    /// What remains of a matrix, an element for each head.
+    pub decays: Part,
+    /// How strongly a token is written, an element for each head.
+    pub strengths: Part,
+    /// Whether only what the matrix does not say already is added.
+    pub is_delta: bool,
+    /// How heads share keys.
+    pub sharing: KeySharing,
+    /// Where the heads' outputs are written.
+    pub to: Part,
+}
+
+/// Which key a head uses if there are fewer keys than heads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeySharing {
+    /// Neighbouring heads use the same key.
+    Grouped,
+    /// Head h uses key h modulo the number of keys.
+    Interleaved,
+}
+
 pub(super) struct Rope {
     pub(super) pairs: RopePairs,
     pub(super) inverse_frequencies: Vec<f32>,
@@ -392,5 +428,5 @@ pub(super) struct ConvolvePhase {
 
 pub(super) struct RecurPhase {
     pub(super) layer: StateLayerId,
-    pub(super) options: super::builder::RecurOptions,
+    pub(super) options: RecurOptions,
 }

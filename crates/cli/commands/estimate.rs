@@ -8,11 +8,11 @@ use crate::terminal::bytes;
 
 /// What limits models here.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// The machine's memory, if the system tells.
-    pub(super) memory_bytes: Option<u64>,
+    pub(crate) memory_bytes: Option<u64>,
     /// How fast it is read, in bytes per second.
-    pub(super) bandwidth: f64,
+    pub(crate) bandwidth: f64,
 }
 
 /// What is to be expected of a model here.
@@ -28,14 +28,14 @@ pub(crate) struct Estimate {
 
 impl Limits {
     /// The estimate for a model of the catalog.
-    pub(super) fn known(self, model: &CatalogModel) -> Estimate {
+    pub(crate) fn known(self, model: &CatalogModel) -> Estimate {
         let generates = model.role != Role::Embedder;
         self.estimate(model.size(), generates.then(|| model.active_bytes()))
     }
 
     /// The estimate for an installed model, with what the catalog knows about it. Nothing else tells how much of a model
     /// is active.
-    pub(super) fn installed(self, model: &InstalledModel, known: Option<&CatalogModel>) -> Estimate {
+    pub(crate) fn installed(self, model: &InstalledModel, known: Option<&CatalogModel>) -> Estimate {
         match known {
             Some(known) => self.known(known),
             None => self.estimate(model.size(), None),
@@ -51,7 +51,7 @@ impl Limits {
     }
 
     /// What the columns say, for a person.
-    pub(super) fn remark(self) -> String {
+    pub(crate) fn remark(self) -> String {
         let memory = self.memory_bytes.map_or("unknown".to_string(), bytes);
         let bandwidth = self.bandwidth / 1e9;
         format!(
@@ -62,7 +62,7 @@ impl Limits {
 
 impl Estimate {
     /// The two columns.
-    pub(super) fn columns(&self) -> [String; 2] {
+    pub(crate) fn columns(&self) -> [String; 2] {
         let fits = match self.fits {
             Some(true) => "yes".to_string(),
             Some(false) => format!("no, needs {}", bytes(self.needs_memory)),
