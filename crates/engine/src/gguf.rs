@@ -6,7 +6,7 @@
 //! vocabulary has hundreds of thousands of strings) and strings stay in the mapping and are decoded where they are
 //! used. A file may have 65 536 tensors, as many metadata keys, and a million entries in an array that is read: far
 //! more than any model has, and few enough that opening a file takes its size plus at most 64 MiB, including tokenizer
-//! and template. A model may be split into several such files ([`mod@parts`]); it is then opened as one.
+//! and template. A model may be split into several such files (`parts`); it is then opened as one.
 //!
 //! The format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
