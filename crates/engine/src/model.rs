@@ -1,20 +1,20 @@
 //! One loaded model: its tokenizer, its chat template, and a backend with a KV cache.
 
+mod loading;
 mod text;
 
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use hone_kernels::platform::{self, InstructionSet, Kernels};
+use hone_kernels::platform::InstructionSet;
 use hone_protocol::ModelFile;
 use hone_protocol::configured::{named, positive_or_none};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
-use crate::backend::candle::CandleBackend;
-use crate::backend::native::{ComputeThreads, NativeBackend};
+use crate::backend::native::ComputeThreads;
 use crate::backend::{ActivationBits, Backend, BackendError, BatchEntry, DeviceChoice, Logits, SequenceStates};
 use crate::constraint::ConstraintError;
 use crate::decoder::{DecoderSpec, SpecError};
@@ -287,7 +287,7 @@ impl Model {
         // One thread builds the vocabulary while others pack the weights, so it costs no time.
         let (text, backend) = std::thread::scope(|scope| {
             let text = scope.spawn(|| ModelText::from_gguf(gguf, &spec, options.context_of(&spec), &options.templates));
-            let backend = load_backend(gguf, &spec, options, beside);
+            let backend = loading::load_backend(gguf, &spec, options, beside);
             (text.join().unwrap_or_else(|panic| resume_unwind(panic)), backend)
         });
         Ok(Model {
@@ -552,54 +552,4 @@ impl Model {
     pub fn cache_positions(&self) -> usize {
         self.cache.capacity() * BLOCK_TOKENS
     }
-}
-
-fn load_backend(
-    gguf: &Gguf,
-    spec: &DecoderSpec,
-    options: &ModelOptions,
-    beside: &LoadOptions,
-) -> Result<Box<dyn Backend>, BackendError> {
-    let is_native = match options.backend {
-        BackendChoice::Candle => false,
-        BackendChoice::Native if matches!(options.device, DeviceChoice::Cuda(_) | DeviceChoice::Metal) => {
-            let reason = "the native backend computes on the processor: use --device cpu, or --backend candle";
-            return Err(BackendError::Device(reason.into()));
-        }
-        BackendChoice::Native => true,
-        BackendChoice::Auto => cfg!(target_arch = "x86_64") && options.device.is_processor()?,
-    };
-    if is_native {
-        let ModelOptions { kv_cache, activation_bits, instruction_set, .. } = *options;
-        instruction_set.map_or(Ok(()), limit_kernels)?;
-        let LoadOptions { n_loading, ref threads, .. } = *beside;
-        let backend = NativeBackend::load(gguf, spec, kv_cache, activation_bits, n_loading, threads.clone())?;
-        return Ok(Box::new(backend));
-    }
-    match options {
-        ModelOptions { kv_cache: KvFormat::Q8_0, .. } => Err(BackendError::Device(
-            "the candle backend has no KV cache in q8_0: set kv_cache to f16, or use --backend native".into(),
-        )),
-        ModelOptions { activation_bits: ActivationBits::Sixteen, .. } => Err(BackendError::Device(
-            "the candle backend rounds activations to 8 bits in short steps: set activation_bits to 8, or use \
-             --backend native"
-                .into(),
-        )),
-        _ => Ok(Box::new(CandleBackend::load(gguf, spec, options.device)?)),
-    }
-}
-
-/// Makes this process use the kernels of one instruction set.
-fn limit_kernels(instruction_set: InstructionSet) -> Result<(), BackendError> {
-    let kernels = Kernels::of(instruction_set).ok_or_else(|| {
-        let available = InstructionSet::ALL.into_iter().filter(|set| Kernels::of(*set).is_some());
-        let available: Vec<&str> = available.map(InstructionSet::name).collect();
-        let wanted = instruction_set.name();
-        BackendError::Device(format!(
-            "this machine has no {wanted}: set instruction_set to auto (it has {})",
-            available.join(", ")
-        ))
-    })?;
-    platform::choose(kernels);
-    Ok(())
 }

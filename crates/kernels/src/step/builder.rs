@@ -374,45 +374,13 @@ impl ProgramBuilder {
                 self.check_pair_of_any_width(set, values, gate);
                 assert!([1, values.width].contains(&gate.width), "a gate for each value, or one for all");
             }
-            RowOperation::Unzip { from, head_dim, first, second } => {
-                self.check_pair(set, first, second);
-                self.check_pair_of_any_width(set, from, first);
-                self.check_pair_of_any_width(set, from, second);
-                let fits = head_dim > 0 && first.width.is_multiple_of(head_dim) && from.width == 2 * first.width;
-                assert!(fits, "pairs of heads fit both parts");
+            RowOperation::Unzip { .. } | RowOperation::Decay { .. } | RowOperation::AddHeads { .. } => {
+                self.check_heads(set, operation);
             }
-            RowOperation::Decay { steps, decays, bias, rates } => {
-                self.check_pair(set, steps, decays);
-                let lengths = [bias, rates].map(|vector| self.vectors[vector.0].len());
-                assert_eq!(lengths, [steps.width; 2], "every head has a rate and a bias");
-            }
-            RowOperation::AddHeads { from, factors, to } => {
-                self.check_pair(set, from, to);
-                let n_heads = self.vectors[factors.0].len();
-                assert!(n_heads > 0 && to.width.is_multiple_of(n_heads), "heads fit a number of times");
-            }
-            RowOperation::Route { router, logits, selection_bias, output_scales, .. } => {
-                self.check_part(set, logits);
-                let Router { base, n_experts, .. } = self.routers[router.0];
-                assert!(base == set && logits.width == n_experts, "a router has a logit for every expert");
-                let of_experts = |vector: &VectorId| self.vectors[vector.0].len() == n_experts;
-                assert!(selection_bias.iter().chain(&output_scales).all(of_experts), "an element for every expert");
-            }
-            RowOperation::Weigh { values } => {
-                self.check_part(set, values);
-                self.router_of(set);
-            }
-            RowOperation::AddExpertBias { biases, to } => {
-                self.check_part(set, to);
-                let n_biases = self.router_of(set).n_experts * to.width;
-                assert_eq!(self.vectors[biases.0].len(), n_biases, "every expert has a bias as wide as its result");
-            }
-            RowOperation::Combine { router, from, to, .. } => {
-                self.check_part(RowSet::Routed(router), from.all());
-                self.check_part(set, to);
-                let fits = self.routers[router.0].base == set && from.width == to.width;
-                assert!(fits, "results are combined for the rows that chose");
-            }
+            RowOperation::Route { .. }
+            | RowOperation::Weigh { .. }
+            | RowOperation::AddExpertBias { .. }
+            | RowOperation::Combine { .. } => self.check_choice(set, operation),
             RowOperation::Gate { gate, up, .. } => self.check_pair(set, gate, up),
             RowOperation::AddBias { bias, to } => {
                 self.check_part(set, to);
@@ -447,6 +415,59 @@ impl ProgramBuilder {
                 self.check_quantized(to);
                 assert!(to.set == set && to.width == from.width, "a row is quantized into one of its width");
             }
+        }
+    }
+
+    /// Operations on the heads of layers that keep a state, or that have gates.
+    fn check_heads(&self, set: RowSet, operation: &RowOperation) {
+        match *operation {
+            RowOperation::Unzip { from, head_dim, first, second } => {
+                self.check_pair(set, first, second);
+                self.check_pair_of_any_width(set, from, first);
+                self.check_pair_of_any_width(set, from, second);
+                let fits = head_dim > 0 && first.width.is_multiple_of(head_dim) && from.width == 2 * first.width;
+                assert!(fits, "pairs of heads fit both parts");
+            }
+            RowOperation::Decay { steps, decays, bias, rates } => {
+                self.check_pair(set, steps, decays);
+                let lengths = [bias, rates].map(|vector| self.vectors[vector.0].len());
+                assert_eq!(lengths, [steps.width; 2], "every head has a rate and a bias");
+            }
+            RowOperation::AddHeads { from, factors, to } => {
+                self.check_pair(set, from, to);
+                let n_heads = self.vectors[factors.0].len();
+                assert!(n_heads > 0 && to.width.is_multiple_of(n_heads), "heads fit a number of times");
+            }
+            _ => unreachable!("the operation has nothing to do with heads"),
+        }
+    }
+
+    /// Operations that choose experts, or depend on what was chosen.
+    fn check_choice(&self, set: RowSet, operation: &RowOperation) {
+        match *operation {
+            RowOperation::Route { router, logits, selection_bias, output_scales, .. } => {
+                self.check_part(set, logits);
+                let Router { base, n_experts, .. } = self.routers[router.0];
+                assert!(base == set && logits.width == n_experts, "a router has a logit for every expert");
+                let of_experts = |vector: &VectorId| self.vectors[vector.0].len() == n_experts;
+                assert!(selection_bias.iter().chain(&output_scales).all(of_experts), "an element for every expert");
+            }
+            RowOperation::Weigh { values } => {
+                self.check_part(set, values);
+                self.router_of(set);
+            }
+            RowOperation::AddExpertBias { biases, to } => {
+                self.check_part(set, to);
+                let n_biases = self.router_of(set).n_experts * to.width;
+                assert_eq!(self.vectors[biases.0].len(), n_biases, "every expert has a bias as wide as its result");
+            }
+            RowOperation::Combine { router, from, to, .. } => {
+                self.check_part(RowSet::Routed(router), from.all());
+                self.check_part(set, to);
+                let fits = self.routers[router.0].base == set && from.width == to.width;
+                assert!(fits, "results are combined for the rows that chose");
+            }
+            _ => unreachable!("the operation has nothing to do with experts"),
         }
     }
 

@@ -140,30 +140,8 @@ impl Execution<'_> {
             RowOperation::Sigmoid { values } => {
                 self.part_mut(row, values).iter_mut().for_each(|value| *value = sigmoid(*value));
             }
-            RowOperation::Unzip { from, head_dim, first, second } => {
-                let pairs = self.part(row, from).chunks_exact(2 * head_dim);
-                let first = self.part_mut(row, first).chunks_exact_mut(head_dim);
-                let second = self.part_mut(row, second).chunks_exact_mut(head_dim);
-                for (pair, (first, second)) in pairs.zip(first.zip(second)) {
-                    first.copy_from_slice(&pair[..head_dim]);
-                    second.copy_from_slice(&pair[head_dim..]);
-                }
-            }
-            RowOperation::Decay { steps, decays, bias, rates } => {
-                let (bias, rates) = (&program.vectors[bias.0], &program.vectors[rates.0]);
-                let heads = self.part_mut(row, steps).iter_mut().zip(self.part_mut(row, decays));
-                for ((step, decay), (bias, rate)) in heads.zip(bias.iter().zip(rates)) {
-                    *step = softplus(*step + bias);
-                    *decay = (rate * *step).exp();
-                }
-            }
-            RowOperation::AddHeads { from, factors, to } => {
-                let factors = &program.vectors[factors.0];
-                let head_dim = to.width / factors.len();
-                let heads = self.part_mut(row, to).chunks_exact_mut(head_dim);
-                for ((head, other), factor) in heads.zip(self.part(row, from).chunks_exact(head_dim)).zip(factors) {
-                    elementwise.add_scaled(head, other, *factor);
-                }
+            RowOperation::Unzip { .. } | RowOperation::Decay { .. } | RowOperation::AddHeads { .. } => {
+                self.heads_of_row(row, operation);
             }
             RowOperation::Route { .. }
             | RowOperation::Weigh { .. }
@@ -321,9 +299,4 @@ impl Execution<'_> {
 
 fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
-}
-
-/// ln(1 + eˣ).
-fn softplus(x: f32) -> f32 {
-    if x > 20.0 { x } else { x.exp().ln_1p() }
 }

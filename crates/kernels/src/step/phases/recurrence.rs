@@ -8,9 +8,42 @@ use super::Execution;
 use crate::recurrence::{Convolution, HeadRun, MAX_TAPS, RowsAt};
 use crate::step::operation::{ConvolvePhase, RecurPhase};
 use crate::step::states::StateLayer;
-use crate::step::{KeySharing, Part, RecurOptions, RowSet, SequenceStates};
+use crate::step::{KeySharing, Part, RecurOptions, RowOperation, RowSet, SequenceStates, VectorId};
 
 impl Execution<'_> {
+    /// Operations on the heads of layers that keep a state, or that have gates.
+    pub(super) fn heads_of_row(&self, row: usize, operation: &RowOperation) {
+        let vector = |id: VectorId| self.program.vectors[id.0].as_slice();
+        match *operation {
+            RowOperation::Unzip { from, head_dim, first, second } => {
+                let pairs = self.part(row, from).chunks_exact(2 * head_dim);
+                let first = self.part_mut(row, first).chunks_exact_mut(head_dim);
+                let second = self.part_mut(row, second).chunks_exact_mut(head_dim);
+                for (pair, (first, second)) in pairs.zip(first.zip(second)) {
+                    first.copy_from_slice(&pair[..head_dim]);
+                    second.copy_from_slice(&pair[head_dim..]);
+                }
+            }
+            RowOperation::Decay { steps, decays, bias, rates } => {
+                let (bias, rates) = (vector(bias), vector(rates));
+                let heads = self.part_mut(row, steps).iter_mut().zip(self.part_mut(row, decays));
+                for ((step, decay), (bias, rate)) in heads.zip(bias.iter().zip(rates)) {
+                    *step = softplus(*step + bias);
+                    *decay = (rate * *step).exp();
+                }
+            }
+            RowOperation::AddHeads { from, factors, to } => {
+                let factors = vector(factors);
+                let head_dim = to.width / factors.len();
+                let heads = self.part_mut(row, to).chunks_exact_mut(head_dim);
+                for ((head, other), factor) in heads.zip(self.part(row, from).chunks_exact(head_dim)).zip(factors) {
+                    self.kernels.elementwise.add_scaled(head, other, *factor);
+                }
+            }
+            _ => unreachable!("the operation has nothing to do with heads"),
+        }
+    }
+
     pub(super) fn convolve(&self, phase: &ConvolvePhase, task: usize) {
         for row in self.rows_of(RowSet::Tokens, task) {
             self.convolve_row(phase, row);
@@ -162,4 +195,9 @@ fn part_of(heads: Part, head: usize, width: usize) -> Part {
 fn state_at(states: &SequenceStates<'_>, position: usize) -> Option<u32> {
     let found = states.written.binary_search_by_key(&position, |written| written.position);
     found.ok().map(|index| states.written[index].state)
+}
+
+/// ln(1 + eˣ).
+fn softplus(x: f32) -> f32 {
+    if x > 20.0 { x } else { x.exp().ln_1p() }
 }

@@ -1,0 +1,68 @@
+//! Which backend runs a model.
+
+use hone_kernels::platform::{self, InstructionSet, Kernels};
+
+use super::{BackendChoice, LoadOptions, ModelOptions};
+use crate::backend::candle::CandleBackend;
+use crate::backend::native::NativeBackend;
+use crate::backend::{ActivationBits, Backend, BackendError, DeviceChoice};
+use crate::decoder::DecoderSpec;
+use crate::gguf::Gguf;
+use crate::kv_cache::KvFormat;
+
+/// Loads a model's weights onto the backend of the user's choice.
+///
+/// # Errors
+/// When the device cannot be used, the file's tensors do not match `spec`, or the backend does not run such a model.
+pub(super) fn load_backend(
+    gguf: &Gguf,
+    spec: &DecoderSpec,
+    options: &ModelOptions,
+    beside: &LoadOptions,
+) -> Result<Box<dyn Backend>, BackendError> {
+    let is_native = match options.backend {
+        BackendChoice::Candle => false,
+        BackendChoice::Native if matches!(options.device, DeviceChoice::Cuda(_) | DeviceChoice::Metal) => {
+            let reason = "the native backend computes on the processor: use --device cpu, or --backend candle";
+            return Err(BackendError::Device(reason.into()));
+        }
+        BackendChoice::Native => true,
+        // Only the native backend computes layers with a state, also where its kernels are the portable ones.
+        BackendChoice::Auto => {
+            (cfg!(target_arch = "x86_64") || spec.is_recurrent()) && options.device.is_processor()?
+        }
+    };
+    if is_native {
+        let ModelOptions { kv_cache, activation_bits, instruction_set, .. } = *options;
+        instruction_set.map_or(Ok(()), limit_kernels)?;
+        let LoadOptions { n_loading, ref threads, .. } = *beside;
+        let backend = NativeBackend::load(gguf, spec, kv_cache, activation_bits, n_loading, threads.clone())?;
+        return Ok(Box::new(backend));
+    }
+    match options {
+        ModelOptions { kv_cache: KvFormat::Q8_0, .. } => Err(BackendError::Device(
+            "the candle backend has no KV cache in q8_0: set kv_cache to f16, or use --backend native".into(),
+        )),
+        ModelOptions { activation_bits: ActivationBits::Sixteen, .. } => Err(BackendError::Device(
+            "the candle backend rounds activations to 8 bits in short steps: set activation_bits to 8, or use \
+             --backend native"
+                .into(),
+        )),
+        _ => Ok(Box::new(CandleBackend::load(gguf, spec, options.device)?)),
+    }
+}
+
+/// Makes this process use the kernels of one instruction set.
+fn limit_kernels(instruction_set: InstructionSet) -> Result<(), BackendError> {
+    let kernels = Kernels::of(instruction_set).ok_or_else(|| {
+        let available = InstructionSet::ALL.into_iter().filter(|set| Kernels::of(*set).is_some());
+        let available: Vec<&str> = available.map(InstructionSet::name).collect();
+        let wanted = instruction_set.name();
+        BackendError::Device(format!(
+            "this machine has no {wanted}: set instruction_set to auto (it has {})",
+            available.join(", ")
+        ))
+    })?;
+    platform::choose(kernels);
+    Ok(())
+}
