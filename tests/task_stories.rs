@@ -13,7 +13,7 @@ use hone_bus::{Bus, Mailbox, Overload, Subscription};
 use hone_containment::Launcher;
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{GateAction, GenerateError, GenerateRequest, Prompt, SamplingOptions, Subject};
-use hone_quality::{Assignment, EvaluatorTool, Phase};
+use hone_quality::{Assignment, EvaluatorTool, Phase, Reviewers};
 use tempfile::TempDir;
 
 const TASK: &str = "goal = \"a function that adds\"\ntype = \"node\"\nfiles = [\"add.mjs\"]\n";
@@ -35,6 +35,7 @@ struct Stage {
     folder: TempDir,
     bus: Bus,
     events: Mailbox,
+    reviewers: Reviewers,
 }
 
 impl Stage {
@@ -50,7 +51,7 @@ impl Stage {
             capacity: 256,
             overload: Overload::Close,
         });
-        Stage { folder, bus, events }
+        Stage { folder, bus, events, reviewers: Reviewers::default() }
     }
 
     fn workspace(&self) -> PathBuf {
@@ -85,6 +86,7 @@ impl Stage {
                 environment: std::env::vars().collect(),
                 is_cancelled: Arc::new(|| false),
             },
+            reviewers: self.reviewers.clone(),
             gate: gate.try_into().unwrap(),
             bus: self.bus.clone(),
             store: self.store(),

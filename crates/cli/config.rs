@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use hone_quality::{CriticSettings, GateConfig, JudgeProfiles};
+use hone_quality::{CriticSettings, GateConfig, JudgeProfiles, ReviewSettings};
 use hone_server::ServerSettings;
 use serde::Serialize;
 use toml::Value;
@@ -24,7 +24,7 @@ pub(crate) use sections::{ChatConfig, EngineConfig, MemoryConfig, SamplingConfig
 pub(crate) use sources::Places;
 
 /// A section's name, which is also the stem of its file, and its defaults.
-const SECTIONS: [(&str, &str); 8] = [
+const SECTIONS: [(&str, &str); 9] = [
     ("engine", include_str!("../../config/engine.toml")),
     ("sampling", include_str!("../../config/sampling.toml")),
     ("chat", include_str!("../../config/chat.toml")),
@@ -33,6 +33,7 @@ const SECTIONS: [(&str, &str); 8] = [
     ("memory", include_str!("../../config/memory.toml")),
     ("server", include_str!("../../config/server.toml")),
     ("gate", include_str!("../../config/gate.toml")),
+    ("review", include_str!("../../config/review.toml")),
 ];
 
 /// The file of tables that are no keys: tools that evaluate work.
@@ -121,6 +122,8 @@ pub(crate) struct Config {
     pub(crate) server: ServerSettings,
     /// When the work on a task is accepted.
     pub(crate) gate: GateConfig,
+    /// How models evaluate the work on a task.
+    pub(crate) review: ReviewSettings,
     entries: BTreeMap<String, Entry>,
 }
 
@@ -244,8 +247,8 @@ impl Config {
             table.insert(last.to_string(), entry.value.clone());
         }
         let sections = sections::Sections::read(tables)?;
-        let sections::Sections { engine, sampling, chat, critic, judges, memory, server, gate } = sections;
-        Ok(Config { engine, sampling, chat, critic, judges, memory, server, gate, entries })
+        let sections::Sections { engine, sampling, chat, critic, judges, memory, server, gate, review } = sections;
+        Ok(Config { engine, sampling, chat, critic, judges, memory, server, gate, review, entries })
     }
 
     fn known_keys_near(&self, key: &str) -> String {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use hone_agents::{EvaluatorSet, ToolSettings};
 use hone_protocol::{CriticScore, EvaluationResult, EvaluationStatus, GateAction, GateDecision};
-use hone_quality::{Assignment, EvaluatorTool};
+use hone_quality::{Assignment, EvaluatorTool, Reviewers};
 use nu_ansi_term::Color;
 
 use crate::arguments::WorkspaceFlags;
@@ -36,9 +36,9 @@ impl Evaluation {
     ///
     /// # Errors
     /// When a table of a tool is not valid, the workspace does not exist, or this system contains less than required.
-    pub(crate) fn open(flags: &WorkspaceFlags) -> anyhow::Result<Evaluation> {
+    pub(crate) fn open(flags: &WorkspaceFlags, reviewers: Reviewers) -> anyhow::Result<Evaluation> {
         let Tools { tools, settings } = Tools::open(flags)?;
-        let evaluators = EvaluatorSet::new(tools, &settings);
+        let evaluators = EvaluatorSet::new(tools, &settings, reviewers);
         Ok(Evaluation { workspace: settings.workspace, evaluators })
     }
 }

@@ -7,6 +7,7 @@ mod driver;
 mod examination;
 pub(crate) mod idle;
 mod lines;
+pub(crate) mod reviews;
 pub(crate) mod served;
 mod setting;
 mod task;

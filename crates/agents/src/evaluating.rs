@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use hone_containment::Launcher;
 use hone_protocol::{EvaluationResult, TestCounts};
-use hone_quality::{EvaluationContext, Evaluator, EvaluatorTool, rules, tests_kept};
+use hone_quality::{EvaluationContext, Evaluator, EvaluatorTool, Reviewers, rules, spared, tests_kept};
 
 pub use directory::DirectoryFiles;
 pub(crate) use directory::is_work;
@@ -35,23 +35,30 @@ pub struct ToolSettings {
 pub struct EvaluatorSet {
     tools: Vec<ToolEvaluator>,
     rules: Vec<Box<dyn Evaluator>>,
+    reviewers: Reviewers,
 }
 
 impl EvaluatorSet {
-    /// These tools, and all rules.
-    pub fn new(tools: Vec<EvaluatorTool>, settings: &ToolSettings) -> EvaluatorSet {
+    /// These tools, all rules, and what asks models.
+    pub fn new(tools: Vec<EvaluatorTool>, settings: &ToolSettings, reviewers: Reviewers) -> EvaluatorSet {
         let tools = tools.into_iter().map(|tool| ToolEvaluator::new(tool, settings.clone())).collect();
-        EvaluatorSet { tools, rules: rules() }
+        EvaluatorSet { tools, rules: rules(), reviewers }
     }
 
-    /// The evaluators of a phase, in the order in which they run.
-    pub fn of_phase<'a>(&'a self, phase: &'a str) -> impl Iterator<Item = &'a dyn Evaluator> {
+    /// The evaluators of a phase that ask no model, in the order in which they run.
+    fn deterministic<'a>(&'a self, phase: &'a str) -> impl Iterator<Item = &'a dyn Evaluator> {
         let tools = self.tools.iter().filter(move |tool| tool.is_for_phase(phase)).map(|tool| tool as &dyn Evaluator);
         tools.chain(self.rules.iter().map(|rule| rule.as_ref()))
     }
 
+    /// What asks models.
+    pub fn reviewers(&self) -> &Reviewers {
+        &self.reviewers
+    }
+
     /// Evaluates with every evaluator of the phase, and hands on each result as it comes. `before` is what
-    /// [`tests_in`](EvaluatorSet::tests_in) counted before the work; `None` if there was nothing before.
+    /// [`tests_in`](EvaluatorSet::tests_in) counted before the work; `None` if there was nothing before. A model is only
+    /// asked where nothing blocks the work.
     pub fn evaluate(
         &self,
         context: &EvaluationContext<'_>,
@@ -59,13 +66,18 @@ impl EvaluatorSet {
         heard: &mut dyn FnMut(&EvaluationResult),
     ) -> Vec<EvaluationResult> {
         let mut results: Vec<EvaluationResult> = Vec::new();
-        for evaluator in self.of_phase(context.phase) {
+        for evaluator in self.deterministic(context.phase) {
             let result = evaluator.evaluate(context);
             heard(&result);
             results.push(result);
         }
         if let Some(before) = before {
             let result = tests_kept(before, &results);
+            heard(&result);
+            results.push(result);
+        }
+        for evaluator in self.reviewers.of_phase(context.phase) {
+            let result = spared(evaluator, &results).unwrap_or_else(|| evaluator.evaluate(context));
             heard(&result);
             results.push(result);
         }

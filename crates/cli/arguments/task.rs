@@ -113,6 +113,9 @@ pub(crate) struct TaskCheckArguments {
     /// The phase whose evaluators run
     #[arg(long, value_name = "NAME", default_value = "coding")]
     pub(crate) phase: String,
+    /// Ask no model: only tools and rules evaluate
+    #[arg(long)]
+    pub(crate) deterministic: bool,
     #[command(flatten)]
     pub(crate) workspace: WorkspaceFlags,
     #[command(flatten)]

@@ -4,7 +4,7 @@ use hone_agents::{MemoryMode, MemorySettings};
 use hone_engine::engine::EngineOptions;
 use hone_protocol::configured::{not_negative, positive_or_none};
 use hone_protocol::{Effort, SamplingOptions, ThinkingOptions};
-use hone_quality::{CriticSettings, GateConfig, JudgeProfiles};
+use hone_quality::{CriticSettings, GateConfig, JudgeProfiles, ReviewSettings};
 use hone_server::ServerSettings;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -21,6 +21,7 @@ pub(super) struct Sections {
     pub(super) judges: JudgeProfiles,
     pub(super) server: ServerSettings,
     pub(super) gate: GateConfig,
+    pub(super) review: ReviewSettings,
 }
 
 impl Sections {
@@ -33,6 +34,7 @@ impl Sections {
         sections.sampling.check()?;
         sections.memory.check()?;
         sections.gate.check()?;
+        sections.review.check()?;
         Ok(sections)
     }
 }

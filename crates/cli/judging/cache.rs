@@ -14,16 +14,63 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use hone_files::create_private_folder;
 use hone_protocol::{JudgingMethod, hexadecimal};
-use hone_quality::JointVerdict;
+use hone_quality::{CompareTask, GradeTask, JointVerdict, OwnRubric, ReviewTask, Task, Verdict};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::setting::Setting;
-use super::task::BatchTask;
 use crate::app::App;
 
+/// A task whose verdict can be kept.
+pub(crate) trait CachedTask: Task<Verdict: Serialize + DeserializeOwned> + Serialize {
+    /// Its name in the cache.
+    const KIND: &'static str;
+
+    /// Whether every member of a jury has a verdict; `None` if a single judge gave it.
+    fn is_of_whole_jury(verdict: &Self::Verdict) -> Option<bool>;
+}
+
+impl CachedTask for GradeTask {
+    const KIND: &'static str = "grade";
+
+    fn is_of_whole_jury(verdict: &Self::Verdict) -> Option<bool> {
+        is_whole(verdict)
+    }
+}
+
+impl CachedTask for CompareTask {
+    const KIND: &'static str = "compare";
+
+    fn is_of_whole_jury(verdict: &Self::Verdict) -> Option<bool> {
+        is_whole(verdict)
+    }
+}
+
+impl CachedTask for ReviewTask {
+    const KIND: &'static str = "review";
+
+    fn is_of_whole_jury(_: &Self::Verdict) -> Option<bool> {
+        None
+    }
+}
+
+impl<T: CachedTask> CachedTask for OwnRubric<T> {
+    const KIND: &'static str = T::KIND;
+
+    fn is_of_whole_jury(verdict: &Self::Verdict) -> Option<bool> {
+        T::is_of_whole_jury(verdict)
+    }
+}
+
+fn is_whole<V: JointVerdict>(verdict: &V) -> Option<bool> {
+    let members = verdict.members();
+    (!members.is_empty()).then(|| members.iter().all(|member| member.verdict.judging().failure.is_none()))
+}
+
 /// The verdicts of one judge.
-pub(super) struct VerdictCache {
+pub(crate) struct VerdictCache {
     folder: PathBuf,
     /// What the verdicts depend on: the judge, and what it runs on.
     judge: Value,
@@ -39,7 +86,7 @@ impl VerdictCache {
     ///
     /// # Errors
     /// When the device does not exist.
-    pub(super) fn new(app: &App, setting: &Setting) -> anyhow::Result<Option<VerdictCache>> {
+    pub(crate) fn new(app: &App, setting: &Setting) -> anyhow::Result<Option<VerdictCache>> {
         if !setting.is_installed {
             return Ok(None);
         }
@@ -53,15 +100,15 @@ impl VerdictCache {
     }
 
     /// The cached verdict on a task, if any.
-    pub(super) fn find<T: BatchTask>(&self, task: &T) -> Option<T::Verdict> {
+    pub(crate) fn find<T: CachedTask>(&self, task: &T) -> Option<T::Verdict> {
         let text = std::fs::read(self.path_of(task)).ok()?;
         let verdict: T::Verdict = serde_json::from_slice(&text).ok()?;
-        self.is_own(&verdict).then_some(verdict)
+        self.is_own::<T>(&verdict).then_some(verdict)
     }
 
     /// Stores a verdict. Failures, also of a juror, and verdicts of another judge in this one's place, are not stored.
-    pub(super) fn keep<T: BatchTask>(&self, task: &T, verdict: &T::Verdict) {
-        if !self.is_own(verdict) {
+    pub(crate) fn keep<T: CachedTask>(&self, task: &T, verdict: &T::Verdict) {
+        if !self.is_own::<T>(verdict) {
             return;
         }
         let path = self.path_of(task);
@@ -73,12 +120,10 @@ impl VerdictCache {
     }
 
     /// Whether this judge gave the verdict, in its own way, or all jurors of this jury theirs.
-    fn is_own(&self, verdict: &impl JointVerdict) -> bool {
+    fn is_own<T: CachedTask>(&self, verdict: &T::Verdict) -> bool {
         let judging = verdict.judging();
-        let is_whole = match verdict.members() {
-            [] => judging.judge == self.model && judging.method == self.method,
-            members => members.iter().all(|member| member.verdict.judging().failure.is_none()),
-        };
+        let is_whole = T::is_of_whole_jury(verdict)
+            .unwrap_or_else(|| judging.judge == self.model && judging.method == self.method);
         judging.failure.is_none() && is_whole
     }
 
@@ -91,7 +136,7 @@ impl VerdictCache {
         Ok(())
     }
 
-    fn path_of<T: BatchTask>(&self, task: &T) -> PathBuf {
+    fn path_of<T: CachedTask>(&self, task: &T) -> PathBuf {
         let key = json!([T::KIND, self.judge, task]).to_string();
         self.folder.join(format!("{}.json", hexadecimal(Sha256::digest(key))))
     }

@@ -1,17 +1,17 @@
 //! The tasks for a judge on the command line, and the columns that they add to a line.
 
 use hone_protocol::{Grade, Judging, JudgingMethod, Juror, Preference, RespondentId, Suspicion, SuspicionKind};
-use hone_quality::{CompareTask, GradeTask, JointVerdict, OwnRubric, Task};
+use hone_quality::{CompareTask, GradeTask, JointVerdict, OwnRubric};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use super::cache::CachedTask;
+
 /// A task that can be read from a file, and whose verdict can be cached.
 pub(crate) trait BatchTask:
-    Task<Verdict: JointVerdict + Serialize + DeserializeOwned> + Clone + PartialEq + Serialize + DeserializeOwned
+    CachedTask<Verdict: JointVerdict + Serialize + DeserializeOwned> + Clone + PartialEq + DeserializeOwned
 {
-    /// Its name in the cache.
-    const KIND: &'static str;
     /// What a file contains, for the progress bar.
     const UNIT: &'static str;
     /// How many run concurrently. The engine takes four sequences, and a comparison takes two.
@@ -22,7 +22,6 @@ pub(crate) trait BatchTask:
 }
 
 impl BatchTask for GradeTask {
-    const KIND: &'static str = "grade";
     const UNIT: &'static str = "answers";
     const IN_FLIGHT: usize = 4;
 
@@ -44,7 +43,6 @@ impl BatchTask for GradeTask {
 }
 
 impl BatchTask for CompareTask {
-    const KIND: &'static str = "compare";
     const UNIT: &'static str = "pairs";
     const IN_FLIGHT: usize = 2;
 
@@ -61,7 +59,6 @@ impl BatchTask for CompareTask {
 }
 
 impl<T: BatchTask> BatchTask for OwnRubric<T> {
-    const KIND: &'static str = T::KIND;
     const UNIT: &'static str = T::UNIT;
     const IN_FLIGHT: usize = T::IN_FLIGHT;
 

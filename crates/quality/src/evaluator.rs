@@ -29,6 +29,8 @@ pub struct EvaluationContext<'a> {
     pub workspace: &'a dyn WorkspaceFiles,
     /// The paths of files that the attempts have changed, added or removed; `None` if that is unknown.
     pub changed: Option<&'a [String]>,
+    /// The changes as a unified diff; empty if they are unknown.
+    pub diff: &'a str,
 }
 
 /// The files of a workspace. Paths are relative to it, with `/` between their parts.

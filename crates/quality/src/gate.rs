@@ -5,6 +5,8 @@
 use hone_protocol::{CriticScore, EvaluationResult, EvaluationStatus, GateAction, GateDecision, Metrics};
 use serde::{Deserialize, Serialize};
 
+use crate::evaluator::EvaluationContext;
+use crate::reviewers::{CRITIC, Reviewers};
 use crate::rule_critic::{NAME, rule_critic};
 
 /// When work is accepted, and what happens to it otherwise.
@@ -43,7 +45,7 @@ pub enum Counts {
 }
 
 /// The critics that can be asked.
-const CRITICS: [&str; 1] = [NAME];
+const CRITICS: [&str; 2] = [NAME, CRITIC];
 
 impl GateConfig {
     /// Checks every value.
@@ -69,10 +71,19 @@ impl GateConfig {
     }
 }
 
-/// What the configured critics think of the results.
-pub fn criticize(config: &GateConfig, results: &[EvaluationResult]) -> Vec<CriticScore> {
-    // There is one critic, and `check` refuses other names.
-    config.critics.iter().map(|_| rule_critic(results, config.threshold)).collect()
+/// What the configured critics think of the work and of what evaluators found.
+pub fn criticize(
+    config: &GateConfig,
+    results: &[EvaluationResult],
+    context: &EvaluationContext<'_>,
+    reviewers: &Reviewers,
+) -> Vec<CriticScore> {
+    let criticize = |name: &String| match name.as_str() {
+        CRITIC => reviewers.criticize(context, results, config.threshold),
+        // `check` refuses other names.
+        _ => rule_critic(results, config.threshold),
+    };
+    config.critics.iter().map(criticize).collect()
 }
 
 /// Decides about the latest attempt. `agents` are those of all attempts so far, the latest last.

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use hone_protocol::{
     Constraint, Generate, GenerateRequest, Lane, LogprobOptions, Message, Prompt, Role, SamplingOptions,
+    ThinkingOptions,
 };
 
 use crate::fence::FenceKey;
@@ -159,7 +161,8 @@ impl Judge {
             logprobs: LogprobOptions { top: None, named: form.named, state: false },
             common_beginning: Some(prompt.beginning),
             lane: self.lane,
-            time_limit: Some(settings.grade_timeout),
+            thinking: form.thinking,
+            time_limit: Some(form.time_limit.unwrap_or(settings.grade_timeout)),
             conclusion_tokens: Some(form.conclusion_tokens),
             can_be_shortened,
             ..GenerateRequest::new(model, Prompt::Chat(messages))
@@ -204,6 +207,8 @@ impl Judge {
             max_tokens: verdict.max_tokens(feedback_tokens),
             conclusion_tokens: verdict.conclusion_tokens(feedback_tokens),
             named: verdict.named(),
+            thinking: ThinkingOptions::default(),
+            time_limit: None,
         }
     }
 
@@ -235,4 +240,8 @@ pub struct Form {
     pub(crate) conclusion_tokens: usize,
     /// Tokens whose probabilities are wanted.
     pub(crate) named: Vec<String>,
+    /// Whether it thinks first, where its chat template says how.
+    pub(crate) thinking: ThinkingOptions,
+    /// How long it may take; `None` for as long as a grading.
+    pub(crate) time_limit: Option<Duration>,
 }

@@ -198,8 +198,14 @@ fn check_rule(name: &str, task: &str, changed: Option<&[&str]>, expected: &str, 
     let workspace = Files(BTreeMap::from([("src/a.py", "class A: pass"), ("README.md", "text")]));
     let changed: Option<Vec<String>> = changed.map(|paths| paths.iter().map(|path| (*path).to_owned()).collect());
     let changed = changed.as_deref();
-    let context =
-        EvaluationContext { phase: "coding", output: "", assignment: &assignment, workspace: &workspace, changed };
+    let context = EvaluationContext {
+        phase: "coding",
+        output: "",
+        assignment: &assignment,
+        workspace: &workspace,
+        changed,
+        diff: "",
+    };
     let rules = rules();
     let rule = rules.iter().find(|rule| rule.name() == name).unwrap();
     let result = rule.evaluate(&context);

@@ -12,7 +12,7 @@ use hone_protocol::{
     Timestamp, WorkDecided, WorkEvaluated, WorkStep,
 };
 use hone_quality::{
-    EvaluationContext, EvaluatorTool, FileChange, GateConfig, PastAttempt, Phase, WORK_FORM, WorkspaceFiles,
+    EvaluationContext, EvaluatorTool, FileChange, GateConfig, PastAttempt, Phase, Reviewers, WORK_FORM, WorkspaceFiles,
     changed_text, criticize, decide, optimized_prompt, parse_work, quoted_file, work_regex,
 };
 
@@ -53,6 +53,8 @@ pub struct TaskRunner {
     pub tools: Vec<EvaluatorTool>,
     /// What they run with; their workspace is the copy of each task.
     pub tool_settings: ToolSettings,
+    /// What asks models about the work.
+    pub reviewers: Reviewers,
     /// When work is accepted.
     pub gate: GateConfig,
     /// Where events are published.
@@ -73,7 +75,7 @@ impl TaskRunner {
         let _lock = self.store.lock(record.id)?;
         let staging = Staging::open(self.store.folder_of(record.id), &record.workspace)?;
         let settings = ToolSettings { workspace: staging.work(), ..self.tool_settings.clone() };
-        let evaluators = EvaluatorSet::new(self.tools.clone(), &settings);
+        let evaluators = EvaluatorSet::new(self.tools.clone(), &settings, self.reviewers.clone());
         let run = Run { runner: self, staging, evaluators };
         loop {
             match record.state {
@@ -143,7 +145,14 @@ impl Run<'_> {
         let files = DirectoryFiles::new(self.staging.work());
         let mut counted = Vec::new();
         for phase in self.runner.phases_of(record) {
-            let context = context(&phase.name, "", &record.assignment, &files, None);
+            let context = EvaluationContext {
+                phase: &phase.name,
+                output: "",
+                assignment: &record.assignment,
+                workspace: &files,
+                changed: None,
+                diff: "",
+            };
             for (tool, counts) in self.evaluators.tests_in(&context) {
                 if !counted.iter().any(|(known, _)| *known == tool) {
                     counted.push((tool, counts));
@@ -264,6 +273,17 @@ impl Run<'_> {
         self.staging.apply(&record.files)?;
         self.runner.publish(record, Payload::EvaluationStarted(step(record)));
         let Some(attempt) = record.attempts.last() else { return Ok(()) };
+        let assignment = phase.assignment_of(&record.assignment);
+        let changed: Vec<String> = record.files.keys().cloned().collect();
+        let diff = self.runner.store.diff(record.id);
+        let context = EvaluationContext {
+            phase: &phase.name,
+            output: attempt.answer.as_deref().unwrap_or_default(),
+            assignment: &assignment,
+            workspace: &DirectoryFiles::new(self.staging.work()),
+            changed: Some(&changed),
+            diff: &diff,
+        };
         let results = match &attempt.form_error {
             Some(error) => {
                 let result = not_in_form(error);
@@ -271,11 +291,6 @@ impl Run<'_> {
                 vec![result]
             }
             None => {
-                let assignment = phase.assignment_of(&record.assignment);
-                let files = DirectoryFiles::new(self.staging.work());
-                let changed: Vec<String> = record.files.keys().cloned().collect();
-                let output = attempt.answer.as_deref().unwrap_or_default();
-                let context = context(&phase.name, output, &assignment, &files, Some(&changed));
                 let before = record.tests_before.as_deref().filter(|_| phase.checks_task);
                 self.evaluators.evaluate(&context, before, &mut |result| heard(TaskProgress::Evaluated(result)))
             }
@@ -284,7 +299,7 @@ impl Run<'_> {
             // What a stopped tool says is no finding.
             return Err(TaskError::Stopped(record.id));
         }
-        let critics = criticize(&self.runner.gate, &results);
+        let critics = criticize(&self.runner.gate, &results, &context, self.evaluators.reviewers());
         if let Some(attempt) = record.attempts.last_mut() {
             (attempt.results, attempt.critics) = (results, critics);
         }
@@ -357,16 +372,6 @@ impl Run<'_> {
         record.state = TaskState::Accepted;
         self.save(record)
     }
-}
-
-fn context<'a>(
-    phase: &'a str,
-    output: &'a str,
-    assignment: &'a hone_quality::Assignment,
-    workspace: &'a dyn WorkspaceFiles,
-    changed: Option<&'a [String]>,
-) -> EvaluationContext<'a> {
-    EvaluationContext { phase, output, assignment, workspace, changed }
 }
 
 /// Where the latest attempt stands.

@@ -2,13 +2,14 @@
 
 use hone_agents::DirectoryFiles;
 use hone_protocol::{CriticScore, EvaluationResult, GateAction, GateDecision};
-use hone_quality::{Assignment, EvaluationContext, criticize, decide};
+use hone_quality::{Assignment, EvaluationContext, Reviewers, criticize, decide};
 use serde::Serialize;
 
 use crate::app::App;
 use crate::arguments::TaskCheckArguments;
 use crate::evaluation::{Evaluation, critic_line, decision_line, print_result};
 use crate::failure::Outcome;
+use crate::judging::reviews;
 
 /// The result as JSON.
 #[derive(Serialize)]
@@ -29,7 +30,11 @@ pub(crate) fn run(app: &App, arguments: &TaskCheckArguments) -> anyhow::Result<O
         Some(path) => crate::evaluation::read_assignment(path)?,
         None => Assignment::default(),
     };
-    let evaluation = Evaluation::open(&arguments.workspace)?;
+    let reviewers = match arguments.deterministic {
+        true => Reviewers::default(),
+        false => reviews::reviewers(app, None),
+    };
+    let evaluation = Evaluation::open(&arguments.workspace, reviewers)?;
     let files = DirectoryFiles::new(&evaluation.workspace);
     let context = EvaluationContext {
         phase: &arguments.phase,
@@ -37,6 +42,7 @@ pub(crate) fn run(app: &App, arguments: &TaskCheckArguments) -> anyhow::Result<O
         assignment: &assignment,
         workspace: &files,
         changed: None,
+        diff: "",
     };
     let prints = !arguments.json.json;
     let mut printed = Ok(());
@@ -47,7 +53,7 @@ pub(crate) fn run(app: &App, arguments: &TaskCheckArguments) -> anyhow::Result<O
     });
     printed?;
     let gate = &app.config.gate;
-    let critics = criticize(gate, &results);
+    let critics = criticize(gate, &results, &context, evaluation.evaluators.reviewers());
     let decision = decide(gate, &results, &critics, &[app.config.engine.model.as_str()]);
     if arguments.json.json {
         let blocking_issues = results.iter().flat_map(EvaluationResult::blocking_issues).collect();

@@ -10,6 +10,7 @@ use crate::arguments::TaskRunArguments;
 use crate::config::{PHASES, Places};
 use crate::evaluation::{Tools, decision_line, print_result, read_assignment};
 use crate::failure::{Outcome, usage};
+use crate::judging::reviews;
 
 /// Runs a task to its end, or until a person must decide; exits with 3 then.
 ///
@@ -50,6 +51,7 @@ pub(crate) fn run(app: &App, arguments: &TaskRunArguments) -> anyhow::Result<Out
         phases,
         tools,
         tool_settings: settings,
+        reviewers: reviews::reviewers(app, Some(stack.generator())),
         gate: app.config.gate.clone(),
         bus: stack.bus().clone(),
         store,

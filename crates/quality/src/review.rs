@@ -1,0 +1,281 @@
+//! Reviews: what a model thinks of the work on a task, as a JSON object.
+
+use std::time::Duration;
+
+use hone_protocol::{Completion, Constraint, Judging, Suspicion, ThinkingOptions};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::judge::{Form, Judge};
+use crate::likelihood::Opinion;
+use crate::prompt::{JudgePrompt, has_place};
+use crate::suspicion::Examined;
+use crate::task::{Shown, Task, Verdict, no_verdict, without_verdict};
+
+/// The tokens that a usual review takes.
+const USUAL_TOKENS: usize = 200;
+/// The most characters of a text in a review.
+const MOST_CHARACTERS: usize = 240;
+/// The most suggestions of a review, and its most blocking issues.
+const MOST_ITEMS: usize = 3;
+/// The criteria of a review of code quality.
+const CRITERIA: [&str; 4] = ["correctness", "clarity", "completeness", "best_practices"];
+
+/// How models evaluate the work on a task: `review.toml`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReviewSettings {
+    /// The model that reviews; empty for the judge of answers.
+    pub model: String,
+    /// The phases whose code quality is reviewed.
+    pub phases: Vec<String>,
+    /// The phases whose work is graded as answers are.
+    pub graded_phases: Vec<String>,
+    /// The most tokens of a review.
+    pub max_tokens: usize,
+    /// How long a review may take, in seconds, not counting time spent waiting.
+    pub timeout: f64,
+    /// What the evaluator of code quality asks, with places for the texts.
+    pub code_quality_prompt: String,
+    /// What the critic asks, with places for the texts.
+    pub critic_prompt: String,
+}
+
+impl ReviewSettings {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// What is wrong with the first invalid one.
+    pub fn check(&self) -> Result<(), String> {
+        if self.max_tokens == 0 {
+            return Err("max_tokens is 0: a review needs some".to_owned());
+        }
+        if self.timeout <= 0.0 || Duration::try_from_secs_f64(self.timeout).is_err() {
+            return Err(format!("timeout is {}: it must be above 0 (seconds)", self.timeout));
+        }
+        let shows_work = |prompt: &str| has_place(prompt, "work") || has_place(prompt, "changes");
+        for (key, prompt) in
+            [("code_quality_prompt", &self.code_quality_prompt), ("critic_prompt", &self.critic_prompt)]
+        {
+            if !shows_work(prompt) {
+                return Err(format!("{key} has no place for the work: write {{work}} or {{changes}} where it belongs"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A review of this form.
+    pub(crate) fn task(&self, form: ReviewForm, goal: &str, requirements: String, work: String) -> ReviewTask {
+        let prompt = match form {
+            ReviewForm::CodeQuality => &self.code_quality_prompt,
+            ReviewForm::Critic => &self.critic_prompt,
+        };
+        ReviewTask {
+            form,
+            prompt: prompt.trim().to_owned(),
+            goal: goal.to_owned(),
+            requirements,
+            work,
+            max_tokens: self.max_tokens,
+            timeout: Duration::from_secs_f64(self.timeout),
+        }
+    }
+}
+
+/// What a review says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReviewForm {
+    /// An assessment by four criteria: [`CodeQualitySaid`].
+    CodeQuality,
+    /// Four metrics and feedback: [`CriticSaid`].
+    Critic,
+}
+
+impl ReviewForm {
+    /// The schema of the object. All texts and lists are bounded, so a model cannot write for ever.
+    fn schema(self) -> Value {
+        let text = json!({"type": "string", "minLength": 1, "maxLength": MOST_CHARACTERS});
+        let share = json!({"type": "number", "minimum": 0, "maximum": 1});
+        let texts = json!({"type": "array", "items": text, "maxItems": MOST_ITEMS});
+        match self {
+            ReviewForm::CodeQuality => {
+                let one = |name: &&str| {
+                    let name = json!({"type": "string", "enum": [name]});
+                    object(&[
+                        ("criterion", name),
+                        ("passed", json!({"type": "boolean"})),
+                        ("score", share.clone()),
+                        ("message", text.clone()),
+                    ])
+                };
+                let criteria: Vec<Value> = CRITERIA.iter().map(one).collect();
+                let n = criteria.len();
+                let criteria =
+                    json!({"type": "array", "prefixItems": criteria, "items": false, "minItems": n, "maxItems": n});
+                object(&[
+                    ("overall_assessment", text.clone()),
+                    ("score", share.clone()),
+                    ("criteria_results", criteria),
+                    ("suggestions", texts.clone()),
+                    ("blocking_issues", texts.clone()),
+                ])
+            }
+            ReviewForm::Critic => {
+                let metrics = hone_protocol::Metrics::NAMES.map(|name| (name, share.clone()));
+                object(&[("feedback", text.clone()), ("suggestions", texts), ("metrics", object(&metrics))])
+            }
+        }
+    }
+}
+
+/// The schema of an object with exactly these properties.
+fn object(properties: &[(&str, Value)]) -> Value {
+    let names: Vec<&str> = properties.iter().map(|(name, _)| *name).collect();
+    let properties: serde_json::Map<String, Value> =
+        properties.iter().map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
+    json!({"type": "object", "properties": properties, "required": names, "additionalProperties": false})
+}
+
+/// What a review of code quality says.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct CodeQualitySaid {
+    pub(crate) overall_assessment: String,
+    pub(crate) score: f64,
+    pub(crate) criteria_results: Vec<CriterionSaid>,
+    pub(crate) suggestions: Vec<String>,
+    pub(crate) blocking_issues: Vec<String>,
+}
+
+/// What it says about a criterion.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct CriterionSaid {
+    pub(crate) criterion: String,
+    pub(crate) passed: bool,
+    pub(crate) score: f64,
+    pub(crate) message: String,
+}
+
+/// What the review of a critic says.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct CriticSaid {
+    pub(crate) feedback: String,
+    pub(crate) suggestions: Vec<String>,
+    pub(crate) metrics: hone_protocol::Metrics,
+}
+
+/// Work to review, and everything else that the review depends on besides the model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReviewTask {
+    form: ReviewForm,
+    prompt: String,
+    goal: String,
+    requirements: String,
+    work: String,
+    max_tokens: usize,
+    timeout: Duration,
+}
+
+/// A review, or why there is none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Review {
+    /// The object that the model wrote.
+    said: Option<Value>,
+    /// How many characters of the work it was not shown.
+    #[serde(default)]
+    pub(crate) left_out: usize,
+    /// What makes the work look as if it tried to influence its review; `None` if nothing does.
+    #[serde(default)]
+    pub(crate) suspicious: Option<Suspicion>,
+    /// The cost.
+    judging: Judging,
+}
+
+impl Review {
+    /// A review that only says why there is none.
+    pub fn failed(reason: impl Into<String>) -> Review {
+        Review { judging: Judging::failed(reason), ..Review::default() }
+    }
+
+    /// What it says.
+    ///
+    /// # Errors
+    /// Why it says nothing.
+    pub(crate) fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, String> {
+        match (&self.judging.failure, &self.said) {
+            (Some(failure), _) => Err(failure.clone()),
+            (None, None) => Err("the model said nothing".to_owned()),
+            (None, Some(said)) => {
+                T::deserialize(said).map_err(|error| format!("the review is not in its form: {error}"))
+            }
+        }
+    }
+}
+
+impl Verdict for Review {
+    fn judging(&self) -> &Judging {
+        &self.judging
+    }
+
+    fn judging_mut(&mut self) -> &mut Judging {
+        &mut self.judging
+    }
+
+    fn score(&self) -> Option<u8> {
+        None
+    }
+}
+
+impl Task for ReviewTask {
+    type Verdict = Review;
+
+    fn query(&self) -> &str {
+        &self.goal
+    }
+
+    fn answers(&self) -> Vec<&str> {
+        vec![&self.work]
+    }
+
+    fn requests(&self, judge: &Judge, shown: &Shown) -> Vec<(JudgePrompt, Form)> {
+        let requirements = judge.neutralized(&self.requirements);
+        let work = shown.answers[0].as_str();
+        let texts =
+            [("goal", shown.query.as_str()), ("requirements", &requirements), ("work", work), ("changes", work)];
+        let thinking_tokens = judge.profile().thinking_tokens();
+        let form = Form {
+            seed: 0,
+            constraint: Constraint::JsonSchema(self.form.schema()),
+            max_tokens: thinking_tokens + self.max_tokens,
+            conclusion_tokens: USUAL_TOKENS.min(self.max_tokens),
+            named: Vec::new(),
+            thinking: ThinkingOptions {
+                is_on: Some(thinking_tokens > 0),
+                effort: None,
+                budget: (thinking_tokens > 0).then_some(thinking_tokens),
+            },
+            time_limit: Some(self.timeout),
+        };
+        vec![(judge.prompt("", &self.prompt, &texts), form)]
+    }
+
+    fn unjudged(_: &Judge, examined: &[Examined]) -> Review {
+        let suspicious = examined.iter().find_map(|examined| examined.suspicion.clone());
+        Review { suspicious, ..Review::default() }
+    }
+
+    fn conclude(judge: &Judge, said: &[Option<&Completion>], shown: &Shown, unjudged: Review) -> Option<Review> {
+        let completion = (*said.first()?)?;
+        let end = &judge.profile().score.thinking.end;
+        let thoughts = (!end.is_empty()).then(|| completion.text.rsplit_once(end.as_str())).flatten();
+        let text = thoughts.map_or(completion.text.as_str(), |(_, after)| after);
+        Some(match serde_json::from_str(text.trim()) {
+            Ok(said @ Value::Object(_)) => Review { said: Some(said), left_out: shown.left_out, ..unjudged },
+            Ok(_) | Err(_) => without_verdict(unjudged, &no_verdict("a complete JSON object")),
+        })
+    }
+
+    fn weigh(_: &Judge, _: &[Opinion], unjudged: Review) -> Review {
+        without_verdict(unjudged, "the likelihood judge writes no reviews: name a model with review.model")
+    }
+}
