@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use serde_json::Value;
-use support::Home;
+use support::{Home, smollm2};
 
 const GOOD: &str = "export const add = (a, b) => a + b;\n";
 const WRONG: &str = "export const add = (a, b) => a - b;\n";
@@ -58,6 +58,54 @@ fn good_work_is_accepted() {
     assert_eq!(result(&checked, "files")["status"], "passed");
     assert_eq!(result(&checked, "ruff")["status"], "skipped");
     assert_eq!(checked["critics"][0]["score"], 1.0);
+}
+
+#[test]
+fn a_model_that_is_not_installed_gives_no_score_and_blocks_nothing() {
+    let home = Home::with_shipped_judges();
+    let workspace = workspace(&home, GOOD);
+    home.write("config/gate.toml", b"critics = [\"rules\", \"model\"]\n");
+    let (code, checked) = check(&home, &workspace, &[]);
+    assert_eq!(code, 0, "{checked:#}");
+    let reviewed = result(&checked, "code-quality");
+    assert_eq!(reviewed["status"], "unscored");
+    assert!(reviewed["reason"].as_str().unwrap().contains("prometheus:7b"), "{reviewed:#}");
+    assert!(checked["critics"][1]["score"].is_null(), "{checked:#}");
+    let (_, checked) = check(&home, &workspace, &["--deterministic"]);
+    let results = checked["results"].as_array().unwrap();
+    assert!(results.iter().all(|result| result["deterministic"] == true), "{checked:#}");
+}
+
+#[test]
+fn a_model_that_has_not_taken_its_examination_gives_no_score() {
+    let home = Home::with_shipped_judges().variable("HONE_REVIEW_MODEL", &smollm2());
+    let workspace = workspace(&home, GOOD);
+    let (_, checked) = check(&home, &workspace, &[]);
+    let reviewed = result(&checked, "code-quality");
+    assert_eq!(reviewed["status"], "unscored");
+    assert!(reviewed["reason"].as_str().unwrap().contains("examination"), "{reviewed:#}");
+}
+
+#[test]
+fn a_real_model_is_held_to_the_form_of_a_review_and_asked_once() {
+    let home =
+        Home::new().variable("HONE_REVIEW_MODEL", &smollm2()).variable("HONE_REVIEW_GRADED_PHASES", "[\"coding\"]");
+    let workspace = workspace(&home, GOOD);
+    home.write("config/gate.toml", b"critics = [\"rules\", \"model\"]\n");
+    let (_, checked) = check(&home, &workspace, &[]);
+    let reviewed = result(&checked, "code-quality");
+    assert!(reviewed["score"].as_f64().is_some_and(|score| (0.0..=1.0).contains(&score)), "{reviewed:#}");
+    let criteria: Vec<&str> =
+        reviewed["criteria"].as_array().unwrap().iter().take(4).map(|one| one["criterion"].as_str().unwrap()).collect();
+    assert_eq!(criteria, ["correctness", "clarity", "completeness", "best_practices"]);
+    let critic = &checked["critics"][1];
+    let kept = || std::fs::read_dir(home.path("data/cache/grades")).unwrap().count();
+    let is_blocked = checked["blocking_issues"].as_array().is_some_and(|issues| !issues.is_empty());
+    assert_eq!(critic["score"].is_null(), is_blocked, "{checked:#}");
+    let n_kept = kept();
+    assert!(n_kept >= 1);
+    let (_, again) = check(&home, &workspace, &[]);
+    assert_eq!((&again["decision"], &again["critics"], kept()), (&checked["decision"], &checked["critics"], n_kept));
 }
 
 #[test]

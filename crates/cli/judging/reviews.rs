@@ -49,8 +49,8 @@ impl Lender {
 
     fn review(&self, task: &ReviewTask) -> Review {
         let model = &self.app.config.critic.model;
-        if self.app.store.show(model).is_err() {
-            return Review::failed(format!("{model} is not installed: `hone pull {model}` installs it"));
+        if let Err(error) = self.app.store.show(model) {
+            return Review::failed(error.to_string());
         }
         self.verdict(task, |jury| jury.first().judge(task.clone(), "")).unwrap_or_else(Review::failed)
     }

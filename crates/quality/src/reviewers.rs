@@ -154,10 +154,12 @@ impl CodeQuality {
             message: issue,
             evidence: None,
         };
+        let fixes = said.blocking_issues.iter().map(|issue| format!("fix: {issue}"));
+        let suggestions = fixes.chain(said.suggestions).collect();
         let criteria = said.criteria_results.into_iter().map(of_criterion);
         let criteria = criteria.chain(said.blocking_issues.into_iter().map(blocking)).collect();
         let feedback = with_remarks(said.overall_assessment, remarks(review));
-        EvaluationResult { criteria, suggestions: said.suggestions, ..asked(self, status, feedback) }
+        EvaluationResult { criteria, suggestions, ..asked(self, status, feedback) }
     }
 }
 
