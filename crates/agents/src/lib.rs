@@ -42,7 +42,10 @@ pub use machine::StateTable;
 pub use recall::Recaller;
 pub use remembering::Rememberer;
 pub use settings::{InvalidMemorySettings, MemoryMode, MemorySettings};
-pub use tasks::{Resolution, TaskError, TaskProgress, TaskRecord, TaskRunner, TaskState, TaskStore, WorkAttempt};
+pub use tasks::{
+    CandidateEvaluation, Resolution, TaskError, TaskProgress, TaskRecord, TaskRunner, TaskState, TaskStore,
+    WorkAttempt, WorkCandidate,
+};
 pub use team::{Load, MemoryParts, RespondentB, Team, TeamParts};
 
 /// The state tables of all agents.

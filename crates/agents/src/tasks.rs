@@ -4,12 +4,14 @@
 //! it, and the folder that tools run in is derived from it, so a run that is interrupted resumes where it was, and no
 //! change is ever applied in part. The user's workspace is written once, when the last phase is accepted.
 
+mod answering;
+mod choosing;
 mod delivery;
 mod record;
 mod resolution;
 mod runner;
 mod staging;
 
-pub use record::{TaskError, TaskRecord, TaskState, TaskStore, WorkAttempt};
+pub use record::{CandidateEvaluation, TaskError, TaskRecord, TaskState, TaskStore, WorkAttempt, WorkCandidate};
 pub use resolution::Resolution;
 pub use runner::{TaskProgress, TaskRunner};

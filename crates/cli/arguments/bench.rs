@@ -94,6 +94,9 @@ pub(crate) struct SharingArguments {
     /// Name of the model that grades, or the path of a GGUF file; defaults to the generator
     #[arg(long, value_name = "MODEL")]
     pub(crate) judge: Option<String>,
+    /// Number of answers to the prompt of a task, of which the best would be taken
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub(crate) candidates: usize,
     /// Number of runs of each measurement
     #[arg(short = 'r', long, value_name = "N", default_value_t = 5)]
     pub(crate) repetitions: usize,

@@ -26,6 +26,16 @@ pub struct Phase {
     pub delivers: bool,
     /// The most tokens of an answer.
     pub max_tokens: usize,
+    /// How many answers the agent gives to each prompt, of which the best is taken.
+    #[serde(default = "one")]
+    pub candidates: usize,
+}
+
+/// The most candidates.
+const MOST_CANDIDATES: usize = 16;
+
+fn one() -> usize {
+    1
 }
 
 #[derive(Deserialize)]
@@ -54,6 +64,10 @@ impl Phase {
             }
             if phase.max_tokens == 0 {
                 return Err(format!("max_tokens of {} is 0", phase.name));
+            }
+            if !(1..=MOST_CANDIDATES).contains(&phase.candidates) {
+                let (name, n) = (&phase.name, phase.candidates);
+                return Err(format!("candidates of {name} is {n}: it must be 1 to {MOST_CANDIDATES}"));
             }
         }
         Ok(phases)

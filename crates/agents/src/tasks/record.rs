@@ -93,7 +93,14 @@ pub struct WorkAttempt {
     pub agent: String,
     /// When it began.
     pub started: Timestamp,
-    /// What the agent wrote; `None` until it has. Empty where the work is evaluated first.
+    /// The answers of which the best is taken; empty if the agent gives a single one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub candidates: Vec<WorkCandidate>,
+    /// The number of the candidate that was taken, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<usize>,
+    /// What the agent wrote; `None` until it has, and until the best candidate is chosen. Empty where the work is
+    /// evaluated first.
     pub answer: Option<String>,
     /// What is wrong with the answer's form; `None` if it was applied.
     pub form_error: Option<String>,
@@ -103,6 +110,35 @@ pub struct WorkAttempt {
     pub critics: Vec<CriticScore>,
     /// The gate's decision; `None` until there is one.
     pub decision: Option<GateDecision>,
+}
+
+/// One of several answers to the same prompt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkCandidate {
+    /// What the agent wrote.
+    pub answer: String,
+    /// What was found about it; `None` until it is evaluated.
+    pub evaluation: Option<CandidateEvaluation>,
+}
+
+impl WorkCandidate {
+    /// One that is not evaluated yet.
+    pub(super) fn new(answer: String) -> WorkCandidate {
+        WorkCandidate { answer, evaluation: None }
+    }
+}
+
+/// What was found about a candidate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CandidateEvaluation {
+    /// Whether the gate would accept it.
+    pub is_accepted: bool,
+    /// The mean of all scores, 0 to 1; `None` if there is none.
+    pub score: Option<f64>,
+    /// What the evaluators found.
+    pub results: Vec<EvaluationResult>,
+    /// What the critics think.
+    pub critics: Vec<CriticScore>,
 }
 
 /// Why work on a task cannot go on.

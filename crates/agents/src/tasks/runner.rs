@@ -2,37 +2,34 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crossbeam_channel::RecvTimeoutError;
 use hone_bus::Bus;
 use hone_protocol::{
-    Category, Constraint, CriterionResult, Envelope, EvaluationResult, EvaluationStatus, GateAction, GateDecision,
-    Generate, GenerateError, GenerateRequest, Generation, Message, Payload, Prompt, Role, SamplingOptions, SessionId,
-    Timestamp, WorkDecided, WorkEvaluated, WorkStep,
+    Envelope, EvaluationResult, GateAction, GateDecision, Generate, Payload, SamplingOptions, SessionId, Timestamp,
+    WorkDecided, WorkEvaluated, WorkStep,
 };
-use hone_quality::{
-    EvaluationContext, EvaluatorTool, FileChange, GateConfig, PastAttempt, Phase, Reviewers, WORK_FORM, WorkspaceFiles,
-    changed_text, criticize, decide, optimized_prompt, parse_work, quoted_file, work_regex,
-};
+use hone_quality::{EvaluationContext, EvaluatorTool, GateConfig, Phase, Reviewers, decide};
 
 use super::delivery;
 use super::record::{TaskError, TaskRecord, TaskState, TaskStore, WorkAttempt, file_error};
 use super::staging::Staging;
-use crate::evaluating::{DirectoryFiles, EvaluatorSet, ToolSettings, is_work};
+use crate::evaluating::{DirectoryFiles, EvaluatorSet, ToolSettings};
 
 /// The sender of the events.
 const NAME: &str = "tasks";
-/// How many bytes of files a prompt shows.
-const SHOWN_BYTES: usize = 12_000;
-/// How often a slow answer is checked: whether it is still wanted.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// What happens in a run, as it happens.
 #[derive(Clone, Debug)]
 pub enum TaskProgress<'a> {
     /// An agent begins an attempt.
     Attempt(&'a WorkAttempt),
+    /// One of several candidates is evaluated.
+    Candidate {
+        /// Its number, from 1.
+        number: usize,
+        /// How many there are.
+        of: usize,
+    },
     /// An evaluator has ended.
     Evaluated(&'a EvaluationResult),
     /// The gate has decided.
@@ -64,7 +61,7 @@ pub struct TaskRunner {
 }
 
 /// Hears what happens.
-type Heard<'h> = dyn FnMut(TaskProgress<'_>) + 'h;
+pub(super) type Heard<'h> = dyn FnMut(TaskProgress<'_>) + 'h;
 
 impl TaskRunner {
     /// Works on a task until it is accepted, or waits for a person. A run that ends early can be repeated.
@@ -93,7 +90,7 @@ impl TaskRunner {
         self.phases.iter().filter(|phase| wanted.is_empty() || wanted.contains(&phase.name)).collect()
     }
 
-    fn publish(&self, record: &TaskRecord, payload: Payload) {
+    pub(super) fn publish(&self, record: &TaskRecord, payload: Payload) {
         let session = SessionId::from_bits(u128::from_be_bytes(*record.id.as_bytes()));
         if let Err(overloaded) = self.bus.publish(Envelope::new(NAME, session, payload)) {
             tracing::warn!("{overloaded}");
@@ -102,10 +99,10 @@ impl TaskRunner {
 }
 
 /// A task's run.
-struct Run<'a> {
-    runner: &'a TaskRunner,
-    staging: Staging,
-    evaluators: EvaluatorSet,
+pub(super) struct Run<'a> {
+    pub(super) runner: &'a TaskRunner,
+    pub(super) staging: Staging,
+    pub(super) evaluators: EvaluatorSet,
 }
 
 impl Run<'_> {
@@ -125,6 +122,9 @@ impl Run<'_> {
                 self.evaluate(record, phase, heard)?;
                 self.decide(record, phases.len(), heard)
             }
+            Some(attempt) if attempt.decision.is_none() && !attempt.candidates.is_empty() => {
+                self.choose(record, phase, heard)
+            }
             Some(attempt) if attempt.decision.is_none() => self.answer(record, phase),
             _ => {
                 self.begin(record, phase);
@@ -137,7 +137,7 @@ impl Run<'_> {
         }
     }
 
-    fn save(&self, record: &TaskRecord) -> Result<(), TaskError> {
+    pub(super) fn save(&self, record: &TaskRecord) -> Result<(), TaskError> {
         self.runner.store.save(record)
     }
 
@@ -173,6 +173,8 @@ impl Run<'_> {
             number: round.len() + 1,
             agent: decided.unwrap_or_else(|| first.clone()),
             started: Timestamp::now(),
+            candidates: Vec::new(),
+            chosen: None,
             answer: evaluates_first.then(String::new),
             form_error: None,
             results: Vec::new(),
@@ -180,130 +182,6 @@ impl Run<'_> {
             decision: None,
         };
         record.attempts.push(attempt);
-    }
-
-    /// Has the agent write, and takes its changes: all of them, or none.
-    fn answer(&self, record: &mut TaskRecord, phase: &Phase) -> Result<(), TaskError> {
-        self.staging.apply(&record.files)?;
-        if record.attempts.len() - record.round > 1 {
-            self.runner.publish(record, Payload::OptimizationStarted(step(record)));
-        }
-        let messages = self.messages(record, phase);
-        let Some(attempt) = record.attempts.last() else { return Ok(()) };
-        let answer = self.generate(record, &attempt.agent, messages, phase.max_tokens)?;
-        let files = DirectoryFiles::new(self.staging.work());
-        let changed = parse_work(&answer).and_then(|changes| changed_files(&changes, &files, &record.files));
-        let Some(attempt) = record.attempts.last_mut() else { return Ok(()) };
-        match changed {
-            Ok(changed) => record.files = changed,
-            Err(error) => attempt.form_error = Some(error),
-        }
-        attempt.answer = Some(answer);
-        self.save(record)
-    }
-
-    fn generate(
-        &self,
-        record: &TaskRecord,
-        agent: &str,
-        messages: Vec<Message>,
-        max_tokens: usize,
-    ) -> Result<String, TaskError> {
-        let failed = |error| TaskError::Agent { agent: agent.to_owned(), error };
-        let request = GenerateRequest {
-            sampling: self.runner.sampling.clone(),
-            max_tokens: Some(max_tokens),
-            constraint: Some(Constraint::Regex(work_regex())),
-            ..GenerateRequest::new(agent, Prompt::Chat(messages))
-        };
-        let generation = Generation::start(self.runner.generator.as_ref(), request);
-        let mut completion = hone_protocol::Completion::default();
-        loop {
-            match generation.events().recv_timeout(LOOK) {
-                Ok(event) => {
-                    if completion.take(event).map_err(failed)? {
-                        return Ok(completion.text);
-                    }
-                }
-                Err(RecvTimeoutError::Disconnected) => return Err(failed(GenerateError::Stopped)),
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-            if (self.runner.tool_settings.is_cancelled)() {
-                return Err(TaskError::Stopped(record.id));
-            }
-        }
-    }
-
-    fn messages(&self, record: &TaskRecord, phase: &Phase) -> Vec<Message> {
-        let round = record.attempts.get(record.round..).unwrap_or_default();
-        let past: Vec<PastAttempt> = round.iter().filter_map(past_attempt).collect();
-        let most = self.runner.gate.max_retries + 1;
-        let mut text = optimized_prompt(&phase.prompt_for(&record.assignment), &phase.name, &past, most);
-        if !record.notes.is_empty() {
-            text.push_str(&format!("\n\nA person says: {}", record.notes.join("\n")));
-        }
-        let shown = self.shown_files(record);
-        if !shown.is_empty() {
-            text.push_str(&format!("\n\n## The files as they are\n{shown}"));
-        }
-        vec![Message::new(Role::System, WORK_FORM), Message::new(Role::User, text)]
-    }
-
-    /// The files that matter most, as far as there is room.
-    fn shown_files(&self, record: &TaskRecord) -> String {
-        let files = DirectoryFiles::new(self.staging.work());
-        let first = record.files.keys().chain(&record.assignment.files).cloned();
-        let mut shown = String::new();
-        let mut seen = Vec::new();
-        for path in first.chain(files.paths()) {
-            if seen.contains(&path) {
-                continue;
-            }
-            if let Some(text) = files.text(&path).map(|text| quoted_file(&path, &text))
-                && shown.len() + text.len() <= SHOWN_BYTES
-            {
-                shown.push_str(&text);
-            }
-            seen.push(path);
-        }
-        shown
-    }
-
-    fn evaluate(&self, record: &mut TaskRecord, phase: &Phase, heard: &mut Heard<'_>) -> Result<(), TaskError> {
-        self.staging.apply(&record.files)?;
-        self.runner.publish(record, Payload::EvaluationStarted(step(record)));
-        let Some(attempt) = record.attempts.last() else { return Ok(()) };
-        let assignment = phase.assignment_of(&record.assignment);
-        let changed: Vec<String> = record.files.keys().cloned().collect();
-        let diff = self.runner.store.diff(record.id);
-        let context = EvaluationContext {
-            phase: &phase.name,
-            output: attempt.answer.as_deref().unwrap_or_default(),
-            assignment: &assignment,
-            workspace: &DirectoryFiles::new(self.staging.work()),
-            changed: Some(&changed),
-            diff: &diff,
-        };
-        let results = match &attempt.form_error {
-            Some(error) => {
-                let result = not_in_form(error);
-                heard(TaskProgress::Evaluated(&result));
-                vec![result]
-            }
-            None => {
-                let before = record.tests_before.as_deref().filter(|_| phase.checks_task);
-                self.evaluators.evaluate(&context, before, &mut |result| heard(TaskProgress::Evaluated(result)))
-            }
-        };
-        if (self.runner.tool_settings.is_cancelled)() {
-            // What a stopped tool says is no finding.
-            return Err(TaskError::Stopped(record.id));
-        }
-        let critics = criticize(&self.runner.gate, &results, &context, self.evaluators.reviewers());
-        if let Some(attempt) = record.attempts.last_mut() {
-            (attempt.results, attempt.critics) = (results, critics);
-        }
-        Ok(())
     }
 
     fn decide(&self, record: &mut TaskRecord, n_phases: usize, heard: &mut Heard<'_>) -> Result<(), TaskError> {
@@ -375,63 +253,10 @@ impl Run<'_> {
 }
 
 /// Where the latest attempt stands.
-fn step(record: &TaskRecord) -> WorkStep {
+pub(super) fn step(record: &TaskRecord) -> WorkStep {
     let (phase, attempt, agent) = match record.attempts.last() {
         Some(attempt) => (attempt.phase.clone(), attempt.number, attempt.agent.clone()),
         None => (String::new(), 0, String::new()),
     };
     WorkStep { task: record.id, kind: record.assignment.kind.clone(), phase, attempt, agent }
-}
-
-fn past_attempt(attempt: &WorkAttempt) -> Option<PastAttempt> {
-    let decision = attempt.decision.as_ref()?;
-    let suggestions = attempt.results.iter().flat_map(|result| result.suggestions.iter().cloned()).collect();
-    let feedback = if decision.feedback.is_empty() { decision.reason.clone() } else { decision.feedback.clone() };
-    Some(PastAttempt { score: decision.score, feedback, suggestions })
-}
-
-/// All changed files after these changes; nothing is changed if one of them cannot be made.
-fn changed_files(
-    changes: &[FileChange],
-    now: &DirectoryFiles,
-    files: &BTreeMap<String, Option<String>>,
-) -> Result<BTreeMap<String, Option<String>>, String> {
-    let mut changed = files.clone();
-    for change in changes {
-        let path = change.path();
-        if !is_work(path) {
-            return Err(format!("{path} belongs to version control or to tools, and cannot be changed"));
-        }
-        let before = match changed.get(path) {
-            Some(text) => text.clone(),
-            None => now.text(path),
-        };
-        let after = changed_text(change, before.as_deref())?;
-        changed.insert(path.to_owned(), after);
-    }
-    Ok(changed)
-}
-
-/// The result of an answer that is not in the form.
-fn not_in_form(error: &str) -> EvaluationResult {
-    let message = format!("the answer could not be applied: {error}");
-    let criterion = CriterionResult {
-        criterion: "form".to_owned(),
-        passed: false,
-        score: 0.0,
-        message: message.clone(),
-        evidence: None,
-    };
-    EvaluationResult {
-        evaluator: "form".to_owned(),
-        category: Category::Compliance,
-        deterministic: true,
-        status: EvaluationStatus::Failed { score: 0.0 },
-        feedback: message,
-        criteria: vec![criterion],
-        suggestions: vec![format!("fix the answer: {error}")],
-        tests: None,
-        not_contained: Vec::new(),
-        seconds: 0.0,
-    }
 }

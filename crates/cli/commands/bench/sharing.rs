@@ -22,6 +22,8 @@ const QUESTION: [usize; 2] = [90, 64];
 /// A comparison, in tokens of the instructions, which the judge has processed before; of the question, of each answer,
 /// and of the verdict.
 const COMPARISON: [usize; 4] = [120, 40, 64, 40];
+/// The prompt of a task, with the files that it shows, and each of its candidates, in tokens.
+const WORK: [usize; 2] = [1200, 256];
 
 /// The figures.
 #[derive(Debug, Serialize)]
@@ -35,6 +37,10 @@ struct Report {
     respondent_b: Case,
     /// A comparison in both orders, against one order.
     both_orders: Case,
+    /// How many candidates are written.
+    n_candidates: usize,
+    /// All candidates for a task, against one.
+    candidates: Case,
 }
 
 /// One quantity measured in two ways, in seconds.
@@ -114,6 +120,14 @@ impl Asking<'_> {
         Ok((base, self.seconds(vec![both.clone(), both], answer)?))
     }
 
+    fn candidates(&mut self, n: usize) -> Result<(f64, f64), GenerateError> {
+        let [prompt, answer] = WORK;
+        let alone = self.new_tokens(prompt);
+        let base = self.seconds(vec![alone], answer)?;
+        let shared = self.new_tokens(prompt);
+        Ok((base, self.seconds(vec![shared; n], answer)?))
+    }
+
     fn both_orders(&mut self, instructions: &[u32]) -> Result<(f64, f64), GenerateError> {
         let [_, question, answer, verdict] = COMPARISON;
         let mut orders = || {
@@ -131,6 +145,9 @@ impl Asking<'_> {
 /// # Errors
 /// When a model cannot be run.
 pub(super) fn run(app: &App, arguments: &SharingArguments) -> anyhow::Result<Outcome> {
+    if arguments.candidates == 0 {
+        return Err(usage("--candidates 0 leaves nothing to measure"));
+    }
     if arguments.repetitions == 0 {
         return Err(usage("-r 0 leaves nothing to measure"));
     }
@@ -142,7 +159,7 @@ pub(super) fn run(app: &App, arguments: &SharingArguments) -> anyhow::Result<Out
     let engine = engine(app)?;
     let asking = |model, lane| Asking { engine: &engine, model, lane, seed: 0 };
     let (person, judging) = (asking(generator.as_str(), Lane::Interactive), asking(judge.as_str(), Lane::Background));
-    let report = measure(app, arguments.repetitions, person, judging)?;
+    let report = measure(app, arguments, person, judging)?;
     match arguments.json.json {
         true => app.output.print_json(&report)?,
         false => print_text(app, &report)?,
@@ -150,7 +167,13 @@ pub(super) fn run(app: &App, arguments: &SharingArguments) -> anyhow::Result<Out
     Ok(Outcome::Done)
 }
 
-fn measure(app: &App, n: usize, mut person: Asking<'_>, mut judging: Asking<'_>) -> Result<Report, GenerateError> {
+fn measure(
+    app: &App,
+    arguments: &SharingArguments,
+    mut person: Asking<'_>,
+    mut judging: Asking<'_>,
+) -> Result<Report, GenerateError> {
+    let (n, n_candidates) = (arguments.repetitions, arguments.candidates);
     let mut steps = Steps::new(app.output, "measurements");
     let instructions = judging.new_tokens(COMPARISON[0]);
     let mut repeat = |what: &str, measure: &mut dyn FnMut() -> Result<(f64, f64), GenerateError>| {
@@ -171,13 +194,15 @@ fn measure(app: &App, n: usize, mut person: Asking<'_>, mut judging: Asking<'_>)
         second_turn: repeat("second turn", &mut || person.second_turn())?,
         respondent_b: repeat("respondent B", &mut || person.respondent_b())?,
         both_orders: repeat("both orders", &mut || judging.both_orders(&instructions))?,
+        n_candidates,
+        candidates: repeat("candidates", &mut || person.candidates(n_candidates))?,
     };
     steps.clear();
     Ok(report)
 }
 
 fn print_text(app: &App, report: &Report) -> anyhow::Result<()> {
-    let Report { processor, generator, judge_model, second_turn, respondent_b, both_orders } = report;
+    let Report { processor, generator, judge_model, second_turn, respondent_b, both_orders, .. } = report;
     app.output.print_line(&format!("{processor}; {generator} answers, {judge_model} compares"))?;
     let header = ["", "without, ms", "with, ms", "min", "max", "ratio"].map(String::from).to_vec();
     let row = |name: &str, case: &Case| {
@@ -190,5 +215,6 @@ fn print_text(app: &App, report: &Report) -> anyhow::Result<()> {
         row("first token of a second turn (without: no prefix)", second_turn),
         row("respondents A and B (without: A)", respondent_b),
         row("both orders of a comparison (without: one)", both_orders),
+        row(&format!("{} candidates for a task (without: one)", report.n_candidates), &report.candidates),
     ])
 }

@@ -1,6 +1,6 @@
 //! `hone task list`, `inbox` and `show`.
 
-use hone_agents::{TaskRecord, TaskState, WorkAttempt};
+use hone_agents::{TaskRecord, TaskState, WorkAttempt, WorkCandidate};
 use serde::Serialize;
 
 use super::store;
@@ -72,12 +72,33 @@ fn print(app: &App, record: &TaskRecord, json: bool) -> anyhow::Result<()> {
     app.output.print_line(&summary(record))?;
     app.output.print_line(&format!("workspace {}", record.workspace.display()))?;
     record.attempts.iter().try_for_each(|attempt| print_attempt(app, attempt))?;
+    record.attempts.last().map_or(Ok(()), |attempt| print_evidence(app, attempt))?;
     record.notes.iter().try_for_each(|note| app.output.print_line(&format!("note: {note}")))?;
     diff.lines().try_for_each(|line| app.output.print_line(line))
 }
 
+/// Prints the excerpts that show what is wrong with an attempt.
+fn print_evidence(app: &App, attempt: &WorkAttempt) -> anyhow::Result<()> {
+    for result in &attempt.results {
+        for evidence in result.failed_criteria().filter_map(|criterion| criterion.evidence.as_deref()) {
+            app.output.print_line(&format!("{} shows:", result.evaluator))?;
+            evidence.trim().lines().try_for_each(|line| app.output.print_line(&format!("    {line}")))?;
+        }
+    }
+    Ok(())
+}
+
 fn print_attempt(app: &App, attempt: &WorkAttempt) -> anyhow::Result<()> {
     app.output.print_line(&format!("{} attempt {} by {}", attempt.phase, attempt.number, attempt.agent))?;
+    if let Some(chosen) = attempt.chosen {
+        let score = |candidate: &WorkCandidate| candidate.evaluation.as_ref().and_then(|found| found.score);
+        let scores: Vec<String> = attempt
+            .candidates
+            .iter()
+            .map(|candidate| score(candidate).map_or("none".to_owned(), |score| format!("{score:.2}")))
+            .collect();
+        app.output.print_line(&format!("took candidate {chosen} of those with the scores {}", scores.join(", ")))?;
+    }
     attempt.results.iter().try_for_each(|result| print_result(app.output, result))?;
     attempt.critics.iter().try_for_each(|critic| app.output.print_line(&critic_line(critic)))?;
     attempt.decision.iter().try_for_each(|decision| app.output.print_marked_line(&decision_line(decision)))

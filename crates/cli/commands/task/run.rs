@@ -73,6 +73,7 @@ fn print_progress(app: &App, progress: TaskProgress<'_>) -> anyhow::Result<()> {
         TaskProgress::Attempt(attempt) => {
             app.output.print_line(&format!("{} attempt {} by {}", attempt.phase, attempt.number, attempt.agent))
         }
+        TaskProgress::Candidate { number, of } => app.output.print_line(&format!("candidate {number} of {of}")),
         TaskProgress::Evaluated(result) => print_result(app.output, result),
         TaskProgress::Decided(decision) => app.output.print_marked_line(&decision_line(decision)),
     }
