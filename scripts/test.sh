@@ -8,4 +8,6 @@ cd "$(dirname "$0")/.."
 install_programs 'The tests' node >&2
 HONE_TEST_MODELS=$(scripts/fetch-test-models.sh)
 export HONE_TEST_MODELS
+HONE_TEST_TOOLS=$(scripts/install-test-tools.sh)
+export HONE_TEST_TOOLS
 cargo test --workspace --locked "$@"

@@ -1,23 +1,17 @@
-//! Tasks from the first prompt to the workspace: a scripted model writes the text, and node's own test runner, contained,
-//! says what it is worth.
-
-#![allow(clippy::unwrap_used)]
+//! A workspace that node's own test runner tests.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hone_agents::{Resolution, TaskError, TaskRecord, TaskRunner, TaskState, TaskStore, ToolSettings};
-use hone_bus::{Bus, Mailbox, Overload, Subscription};
-use hone_containment::Launcher;
+use hone_agents::{Resolution, TaskError, TaskState};
 use hone_protocol::scripted::{Script, Scripted};
-use hone_protocol::{GateAction, GenerateError, GenerateRequest, Prompt, SamplingOptions, Subject};
-use hone_quality::{Assignment, EvaluatorTool, Phase, Reviewers};
-use tempfile::TempDir;
+use hone_protocol::{GateAction, GenerateError};
+use hone_quality::Phase;
+
+use crate::stage::{PLAN, Stage, actions, answering, prompt_of};
 
 const TASK: &str = "goal = \"a function that adds\"\ntype = \"node\"\nfiles = [\"add.mjs\"]\n";
-const PLAN: &str = "=== write implementation_plan.md\nWrite add.mjs.\n=== end\n";
 const TESTS: &str = "import test from 'node:test';\nimport assert from 'node:assert';\nimport { add } from './add.mjs';\n\
                      test('adds', () => assert.equal(add(2, 3), 5));\n";
 
@@ -25,103 +19,13 @@ fn code(operator: char) -> String {
     format!("=== write add.mjs\nexport const add = (a, b) => a {operator} b;\n=== end\n")
 }
 
-fn prompt_of(request: &GenerateRequest) -> String {
-    let Prompt::Chat(messages) = &request.prompt else { panic!("not a chat") };
-    messages.iter().map(|message| message.content.as_str()).collect::<Vec<_>>().join("\n")
-}
-
-/// A workspace with a test, a place for tasks, and everything that a runner needs.
-struct Stage {
-    folder: TempDir,
-    bus: Bus,
-    events: Mailbox,
-    reviewers: Reviewers,
-}
-
-impl Stage {
-    fn new() -> Stage {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("workspace")).unwrap();
-        fs::write(folder.path().join("workspace/add.test.mjs"), TESTS).unwrap();
-        let bus = Bus::new();
-        let events = bus.subscribe(Subscription {
-            name: "test".into(),
-            subjects: Subject::ALL.to_vec(),
-            sessions: None,
-            capacity: 256,
-            overload: Overload::Close,
-        });
-        Stage { folder, bus, events, reviewers: Reviewers::default() }
-    }
-
-    fn workspace(&self) -> PathBuf {
-        self.folder.path().join("workspace").canonicalize().unwrap()
-    }
-
-    fn store(&self) -> TaskStore {
-        TaskStore::new(self.folder.path().join("tasks"))
-    }
-
-    fn task(&self, text: &str) -> TaskRecord {
-        self.store().create(Assignment::parse(text).unwrap(), self.workspace()).unwrap()
-    }
-
-    fn runner(&self, ladder: &[&str], generator: Arc<Scripted>) -> TaskRunner {
-        let mut gate: toml::Table = include_str!("../config/gate.toml").parse().unwrap();
-        gate.insert("ladder".into(), ladder.iter().map(|agent| (*agent).to_owned()).collect::<Vec<_>>().into());
-        let launcher = Launcher {
-            program: Path::new(env!("CARGO_BIN_EXE_hone")).to_owned(),
-            arguments: vec!["command-worker".into()],
-            uses_namespaces: true,
-        };
-        TaskRunner {
-            generator,
-            sampling: SamplingOptions::default(),
-            agent: "small".into(),
-            phases: Phase::all(toml::Table::new()).unwrap(),
-            tools: EvaluatorTool::all(&toml::Table::new()).unwrap(),
-            tool_settings: ToolSettings {
-                launcher,
-                workspace: self.workspace(),
-                environment: std::env::vars().collect(),
-                is_cancelled: Arc::new(|| false),
-            },
-            reviewers: self.reviewers.clone(),
-            gate: gate.try_into().unwrap(),
-            bus: self.bus.clone(),
-            store: self.store(),
-        }
-    }
-
-    fn subjects(&self) -> Vec<&'static str> {
-        self.events.receiver().try_iter().map(|envelope| envelope.subject().as_str()).collect()
-    }
-
-    fn file(&self, name: &str) -> Option<String> {
-        fs::read_to_string(self.workspace().join(name)).ok()
-    }
-}
-
-/// A model that plans, and then gives these answers, the last one again and again.
-fn answering(answers: Vec<String>) -> Arc<Scripted> {
-    let next = AtomicUsize::new(0);
-    Arc::new(Scripted::new(move |request| {
-        if prompt_of(request).contains("Write no other file") {
-            return Script::saying(&[PLAN]);
-        }
-        let n = next.fetch_add(1, Ordering::SeqCst);
-        Script::saying(&[&answers[n.min(answers.len() - 1)]])
-    }))
-}
-
-fn actions(record: &TaskRecord) -> Vec<(&str, &str, GateAction)> {
-    let of = |attempt: &'_ hone_agents::WorkAttempt| attempt.decision.as_ref().unwrap().action;
-    record.attempts.iter().map(|attempt| (attempt.phase.as_str(), attempt.agent.as_str(), of(attempt))).collect()
+fn node_stage() -> Stage {
+    Stage::new(&[("add.test.mjs", TESTS)])
 }
 
 #[test]
 fn good_work_reaches_the_workspace() {
-    let stage = Stage::new();
+    let stage = node_stage();
     let runner = stage.runner(&[], answering(vec![code('+')]));
     let record = runner.run(stage.task(TASK), &mut |_| {}).unwrap();
     assert_eq!(record.state, TaskState::Accepted, "{record:#?}");
@@ -140,7 +44,7 @@ fn good_work_reaches_the_workspace() {
 
 #[test]
 fn failing_tests_are_tried_again_with_the_failure_in_the_prompt() {
-    let stage = Stage::new();
+    let stage = node_stage();
     let model = answering(vec![code('-'), code('+')]);
     let record = stage.runner(&[], model.clone()).run(stage.task(TASK), &mut |_| {}).unwrap();
     assert_eq!(record.state, TaskState::Accepted);
@@ -158,7 +62,7 @@ fn failing_tests_are_tried_again_with_the_failure_in_the_prompt() {
 
 #[test]
 fn two_bad_results_are_reassigned_and_a_third_waits_for_a_person() {
-    let stage = Stage::new();
+    let stage = node_stage();
     let runner = stage.runner(&["small", "large"], answering(vec![code('-')]));
     let record = runner.run(stage.task(TASK), &mut |_| {}).unwrap();
     assert_eq!(record.state, TaskState::Waiting);
@@ -182,7 +86,7 @@ fn two_bad_results_are_reassigned_and_a_third_waits_for_a_person() {
 
 #[test]
 fn a_person_can_reject_or_have_it_tried_again() {
-    let stage = Stage::new();
+    let stage = node_stage();
     let waiting = stage.runner(&[], answering(vec![code('-')])).run(stage.task(TASK), &mut |_| {}).unwrap();
     let phases = Phase::all(toml::Table::new()).unwrap();
     let again = stage.store().resolve(waiting, Resolution::Retry, Some("use a plus sign"), &phases).unwrap();
@@ -191,7 +95,7 @@ fn a_person_can_reject_or_have_it_tried_again() {
     assert_eq!(record.state, TaskState::Accepted);
     assert!(prompt_of(&model.requests()[0]).contains("use a plus sign"));
 
-    let other = Stage::new();
+    let other = node_stage();
     let waiting = other.runner(&[], answering(vec![code('-')])).run(other.task(TASK), &mut |_| {}).unwrap();
     let rejected = other.store().resolve(waiting, Resolution::Reject, None, &phases).unwrap();
     assert_eq!(rejected.state, TaskState::Rejected);
@@ -200,20 +104,20 @@ fn a_person_can_reject_or_have_it_tried_again() {
 
 #[test]
 fn what_leads_out_of_the_workspace_is_refused_and_said() {
-    let stage = Stage::new();
+    let stage = node_stage();
     let hook = "=== write .git/hooks/pre-commit\n#!/bin/sh\n=== end\n";
     let answers = ["=== write ../outside\nx\n=== end\n".to_owned(), hook.to_owned(), code('+')];
     let record = stage.runner(&[], answering(answers.to_vec())).run(stage.task(TASK), &mut |_| {}).unwrap();
     assert_eq!(record.state, TaskState::Accepted);
     let errors: Vec<&str> = record.attempts.iter().filter_map(|attempt| attempt.form_error.as_deref()).collect();
     assert!(errors[0].contains("../outside") && errors[1].contains("version control"), "{errors:?}");
-    assert!(!stage.folder.path().join("outside").exists());
+    assert!(!stage.home.path("outside").exists());
     assert_eq!(stage.file(".git/hooks/pre-commit"), None);
 }
 
 #[test]
 fn a_model_that_fails_costs_no_attempt() {
-    let stage = Stage::new();
+    let stage = node_stage();
     let record = stage.task(TASK);
     let failing = Arc::new(Scripted::new(|_| Script::failing(GenerateError::Stopped)));
     let error = stage.runner(&[], failing).run(record.clone(), &mut |_| {}).unwrap_err();
@@ -225,7 +129,7 @@ fn a_model_that_fails_costs_no_attempt() {
 
 #[test]
 fn what_somebody_else_has_changed_is_never_overwritten() {
-    let stage = Stage::new();
+    let stage = node_stage();
     let workspace = stage.workspace();
     let model = Arc::new(Scripted::new(move |request| {
         if prompt_of(request).contains("Write no other file") {
@@ -252,7 +156,7 @@ fn a_run_that_is_stopped_anywhere_resumes_and_counts_no_attempt_twice() {
     );
     let mut n_stopped = 0;
     for polls in 0..60 {
-        let stage = Stage::new();
+        let stage = node_stage();
         let record = stage.task(&text);
         let left = AtomicUsize::new(polls);
         let mut runner = stage.runner(&[], answering(vec![code('-')]));
@@ -280,9 +184,126 @@ fn a_run_that_is_stopped_anywhere_resumes_and_counts_no_attempt_twice() {
 
 #[test]
 fn two_processes_do_not_work_on_one_task() {
-    let stage = Stage::new();
+    let stage = node_stage();
     let record = stage.task(TASK);
     let _lock = stage.store().lock(record.id).unwrap();
     let error = stage.runner(&[], answering(vec![code('+')])).run(record, &mut |_| {}).unwrap_err();
     assert!(matches!(error, TaskError::InUse(_)), "{error}");
+}
+
+/// Three candidates: wrong, not in the form, right.
+fn candidates() -> Arc<Scripted> {
+    let answers = [code('-'), "no block".to_owned(), code('+')];
+    let next = AtomicUsize::new(0);
+    Arc::new(Scripted::new(move |_| Script::saying(&[&answers[next.fetch_add(1, Ordering::SeqCst) % 3]])))
+}
+
+fn with_candidates(n: usize) -> Vec<Phase> {
+    let mut phases = Phase::all(toml::Table::new()).unwrap();
+    phases.retain(|phase| phase.name == "coding");
+    phases[0].candidates = n;
+    phases
+}
+
+#[test]
+fn the_best_of_several_candidates_is_taken() {
+    let stage = node_stage();
+    let model = candidates();
+    let mut runner = stage.runner(&[], model.clone());
+    runner.phases = with_candidates(3);
+    runner.sampling.seed = Some(7);
+    let record = runner.run(stage.task(TASK), &mut |_| {}).unwrap();
+    assert_eq!(actions(&record), [("coding", "small", GateAction::Accept)], "they are one attempt");
+    let attempt = &record.attempts[0];
+    assert_eq!((attempt.chosen, attempt.answer.as_ref()), (Some(3), Some(&code('+'))));
+    let found: Vec<_> = attempt.candidates.iter().map(|candidate| candidate.evaluation.as_ref().unwrap()).collect();
+    assert_eq!(found.iter().map(|one| one.is_accepted).collect::<Vec<_>>(), [false, false, true]);
+    assert_eq!((found[1].score, &found[2].results), (Some(0.0), &attempt.results));
+    assert_eq!(stage.file("add.mjs").unwrap(), "export const add = (a, b) => a + b;\n");
+    let requests = model.requests();
+    assert!(requests.iter().all(|request| request.prompt == requests[0].prompt), "they share all of the prompt");
+    let sampled: Vec<_> = requests.iter().map(|one| (one.sampling.seed, one.sampling.temperature)).collect();
+    assert_eq!(sampled, [(Some(7), 0.0), (Some(8), 0.8), (Some(9), 0.8)]);
+    assert_eq!(stage.subjects(), ["evaluation.started", "evaluation.completed", "task.accepted"]);
+}
+
+#[test]
+fn of_bad_candidates_the_least_bad_is_told_to_the_next_attempt() {
+    let stage = node_stage();
+    let answers = [code('-'), "no block".to_owned()];
+    let next = AtomicUsize::new(0);
+    let model = Arc::new(Scripted::new(move |_| Script::saying(&[&answers[next.fetch_add(1, Ordering::SeqCst) % 2]])));
+    let mut runner = stage.runner(&[], model.clone());
+    runner.phases = with_candidates(2);
+    let record = runner.run(stage.task(TASK), &mut |_| {}).unwrap();
+    assert_eq!((record.state, record.attempts.len()), (TaskState::Waiting, 3));
+    assert!(record.attempts.iter().all(|attempt| attempt.chosen == Some(1)), "{record:#?}");
+    assert!(prompt_of(&model.requests()[2]).contains("-1 == 5"));
+}
+
+#[test]
+fn a_run_that_is_stopped_between_candidates_asks_for_none_of_them_again() {
+    let stage = node_stage();
+    let record = stage.task(TASK);
+    let model = candidates();
+    let n_evaluated = Arc::new(AtomicUsize::new(0));
+    let mut runner = stage.runner(&[], model.clone());
+    runner.phases = with_candidates(3);
+    let counted = Arc::clone(&n_evaluated);
+    runner.tool_settings.is_cancelled = Arc::new(move || counted.load(Ordering::SeqCst) > 1);
+    let counted = Arc::clone(&n_evaluated);
+    let stopped = runner.run(record.clone(), &mut |progress| {
+        if matches!(progress, hone_agents::TaskProgress::Candidate { .. }) {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    assert!(matches!(stopped, Err(TaskError::Stopped(_))), "{stopped:?}");
+    let record = stage.store().find(&record.id.to_string()).unwrap();
+    let is_evaluated: Vec<bool> =
+        record.attempts[0].candidates.iter().map(|candidate| candidate.evaluation.is_some()).collect();
+    assert_eq!(is_evaluated, [true, false, false]);
+    let mut runner = stage.runner(&[], model.clone());
+    runner.phases = with_candidates(3);
+    let record = runner.run(record, &mut |_| {}).unwrap();
+    assert_eq!((record.state, model.requests().len()), (TaskState::Accepted, 3));
+}
+
+#[test]
+fn a_model_that_finds_a_critical_issue_has_the_work_tried_again() {
+    let said = |blocking: &str, score: f64| {
+        let criteria = ["correctness", "clarity", "completeness", "best_practices"].map(
+            |criterion| serde_json::json!({"criterion": criterion, "passed": true, "score": score, "message": "read"}),
+        );
+        let issues: Vec<&str> = [blocking].into_iter().filter(|issue| !issue.is_empty()).collect();
+        serde_json::json!({"overall_assessment": "read", "score": score, "criteria_results": criteria, "suggestions": [],
+                           "blocking_issues": issues})
+        .to_string()
+    };
+    let answers = [said("it is not documented", 0.4), said("", 0.9)];
+    let next = AtomicUsize::new(0);
+    let critic = hone_quality::CriticSettings {
+        model: "reviewer".into(),
+        fallback: hone_quality::Fallback::None,
+        ..hone_quality::CriticSettings::shipped()
+    };
+    let (judge, reviewer) = hone_quality::scripted::judge(critic, move |_| {
+        Script::saying(&[&answers[next.fetch_add(1, Ordering::SeqCst).min(1)]])
+    });
+    let mut stage = node_stage();
+    let settings: toml::Table = include_str!("../../config/review.toml").parse().unwrap();
+    let (reviewing, grading) = (judge.clone(), judge);
+    stage.reviewers = hone_quality::Reviewers::new(
+        settings.try_into().unwrap(),
+        0.7,
+        Arc::new(move |task| reviewing.judge(task.clone(), "")),
+        Arc::new(move |task| grading.judge(task.clone(), "")),
+    );
+    let model = answering(vec![code('-'), code('+')]);
+    let record = stage.runner(&[], model.clone()).run(stage.task(TASK), &mut |_| {}).unwrap();
+    let of_coding: Vec<GateAction> =
+        actions(&record).into_iter().filter(|(phase, ..)| *phase == "coding").map(|(.., action)| action).collect();
+    assert_eq!(of_coding, [GateAction::Retry, GateAction::Retry, GateAction::Accept]);
+    assert_eq!(reviewer.requests().len(), 2, "it is not asked while a test fails");
+    let third = prompt_of(&model.requests()[3]);
+    assert!(third.contains("it is not documented") && third.contains("attempt 3 of 3"), "{third}");
 }
