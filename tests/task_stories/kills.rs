@@ -25,6 +25,8 @@ use crate::stage::{PLAN, Stage, actions, launcher, prompt_of};
 const TASKS: &str = "HONE_TEST_KILLED_TASKS";
 /// How many files the work changes, of which every other one exists before.
 const N_FILES: usize = 30;
+/// Microseconds after which it is likely to be done.
+const LONGEST_DELIVERY: u64 = 15_000;
 const TASK: &str =
     "goal = \"many files\"\n[[requirements]]\ntext = \"they are new\"\nfile = \"file0.txt\"\ncontains = \"new\"\n";
 /// A tool that takes a moment.
@@ -129,6 +131,13 @@ fn record(stage: &Stage) -> TaskRecord {
     records.into_iter().next().unwrap()
 }
 
+/// Waits until the work is being written to the workspace, or the process has ended.
+fn wait_for_delivery(stage: &Stage, child: &mut Child) {
+    while record(stage).state == TaskState::Working && child.try_wait().unwrap().is_none() {
+        sleep(Duration::from_millis(1));
+    }
+}
+
 /// What must hold whenever a process was killed.
 fn check(record: &TaskRecord, files: &BTreeMap<String, String>) {
     let steps: Vec<(&str, usize)> =
@@ -176,7 +185,12 @@ fn a_run_that_is_killed_at_any_moment_resumes_and_does_nothing_twice() {
         n_tasks += 1;
         loop {
             let mut child = start(&stage);
-            sleep(Duration::from_millis(random.next_u64() % longest));
+            if random.next_u32().is_multiple_of(2) {
+                wait_for_delivery(&stage, &mut child);
+                sleep(Duration::from_micros(random.next_u64() % LONGEST_DELIVERY));
+            } else {
+                sleep(Duration::from_millis(random.next_u64() % longest));
+            }
             let has_ended = child.try_wait().unwrap().is_some();
             child.kill().unwrap();
             let output = child.wait_with_output().unwrap();

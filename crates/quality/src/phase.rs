@@ -125,5 +125,8 @@ mod tests {
             let error = Phase::all(text.parse().unwrap()).unwrap_err();
             assert!(error.contains(part), "{error}");
         }
+        let none = SHIPPED.replacen("files = []", "files = []\ncandidates = 0", 1);
+        let error = Phase::all(none.parse().unwrap()).unwrap_err();
+        assert!(error.contains("candidates of coding is 0"), "{error}");
     }
 }
