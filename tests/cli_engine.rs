@@ -263,15 +263,17 @@ fn bench_measures_a_chat_beside_a_judge() {
 #[test]
 fn bench_measures_what_prompts_have_in_common() {
     let (home, model) = (Home::new(), smollm2());
-    let report = home.json(&["bench", "sharing", "--generator", &model, "-r", "1", "--json"]);
-    for case in ["second_turn", "respondent_b", "both_orders"] {
+    let report = home.json(&["bench", "sharing", "--generator", &model, "--candidates", "2", "-r", "1", "--json"]);
+    for case in ["second_turn", "respondent_b", "both_orders", "candidates"] {
         for seconds in ["base_seconds", "seconds"] {
             assert!(report[case][seconds]["median"].as_f64().unwrap() > 0.0, "{report:#}");
         }
         assert!(report[case]["ratio"].as_f64().unwrap() > 0.0, "{report:#}");
     }
-    let nothing = home.run(&["bench", "sharing", "-r", "0"]);
-    assert!(nothing.code == 2 && nothing.stderr.contains("-r 0"), "{}", nothing.stderr);
+    for nothing in [["-r", "0"], ["--candidates", "0"]] {
+        let run = home.run(&[&["bench", "sharing"], &nothing[..]].concat());
+        assert!(run.code == 2 && run.stderr.contains(&nothing.join(" ")), "{}", run.stderr);
+    }
 }
 
 #[test]

@@ -354,7 +354,7 @@ mod tests {
             &[],
             vec![],
             "chat.system",
-            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml, critic.toml, judges.toml, memory.toml, server.toml, gate.toml, evaluators.toml, phases.toml",
+            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml, critic.toml, judges.toml, memory.toml, server.toml, gate.toml, review.toml, evaluators.toml, phases.toml",
         );
     }
 

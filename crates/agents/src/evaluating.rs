@@ -6,6 +6,7 @@ mod tool_evaluator;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use hone_containment::Launcher;
 use hone_protocol::{EvaluationResult, TestCounts};
@@ -77,7 +78,9 @@ impl EvaluatorSet {
             results.push(result);
         }
         for evaluator in self.reviewers.of_phase(context.phase) {
-            let result = spared(evaluator, &results).unwrap_or_else(|| evaluator.evaluate(context));
+            let began = Instant::now();
+            let mut result = spared(evaluator, &results).unwrap_or_else(|| evaluator.evaluate(context));
+            result.seconds = began.elapsed().as_secs_f64();
             heard(&result);
             results.push(result);
         }

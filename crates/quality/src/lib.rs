@@ -79,7 +79,7 @@ pub use profile::{InvalidProfile, JudgeProfile, JudgeProfiles};
 pub use prompt::{fill, has_place};
 pub use reading::{FailedTest, Findings, OutputFormat};
 pub use report::{Decisions, Figures, Period, QualityReport, ReportRow, ScaleReport, share_with_interval};
-pub use review::{Review, ReviewForm, ReviewSettings, ReviewTask};
+pub use review::{Review, ReviewSettings, ReviewTask};
 pub use reviewers::{Ask, Reviewers, spared};
 pub use rubric::{InvalidRubric, Rubric};
 pub use rule_critic::rule_critic;

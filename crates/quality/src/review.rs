@@ -85,10 +85,10 @@ impl ReviewSettings {
 /// What a review says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ReviewForm {
-    /// An assessment by four criteria: [`CodeQualitySaid`].
+pub(crate) enum ReviewForm {
+    /// An assessment by four criteria.
     CodeQuality,
-    /// Four metrics and feedback: [`CriticSaid`].
+    /// Four metrics, feedback and suggestions.
     Critic,
 }
 
