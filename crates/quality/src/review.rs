@@ -266,9 +266,10 @@ impl Task for ReviewTask {
 
     fn conclude(judge: &Judge, said: &[Option<&Completion>], shown: &Shown, unjudged: Review) -> Option<Review> {
         let completion = (*said.first()?)?;
-        let end = &judge.profile().score.thinking.end;
-        let thoughts = (!end.is_empty()).then(|| completion.text.rsplit_once(end.as_str())).flatten();
-        let text = thoughts.map_or(completion.text.as_str(), |(_, after)| after);
+        let (text, end) = (completion.text.trim(), judge.profile().score.thinking.end.as_str());
+        // An object that mentions the end of thoughts is no thought.
+        let thoughts = if text.starts_with('{') || end.is_empty() { None } else { text.split_once(end) };
+        let text = thoughts.map_or(text, |(_, after)| after);
         Some(match serde_json::from_str(text.trim()) {
             Ok(said @ Value::Object(_)) => Review { said: Some(said), left_out: shown.left_out, ..unjudged },
             Ok(_) | Err(_) => without_verdict(unjudged, &no_verdict("a complete JSON object")),

@@ -159,9 +159,14 @@ fn a_model_that_failed_its_examination_is_not_asked() {
 
 #[test]
 fn a_model_that_thinks_first_is_read_after_its_thoughts() {
-    let (judge, model) = judge("mr3", Script::saying(&["It may be {bad}.</think>\n\n", GOOD]));
-    assert_eq!(evaluate(&judge, "code-quality", CODE).score(), Some(0.9));
+    let (thinking, model) = judge("mr3", Script::saying(&["It may be {bad}.</think>\n\n", GOOD]));
+    assert_eq!(evaluate(&thinking, "code-quality", CODE).score(), Some(0.9));
     assert_eq!(model.requests()[0].thinking.is_on, Some(true));
+    let said = GOOD.replace("It adds.", "It writes </think>.");
+    for thoughts in ["", "It thinks.</think>"] {
+        let (judge, _) = judge("plain", Script::saying(&[thoughts, &said]));
+        assert_eq!(evaluate(&judge, "code-quality", CODE).score(), Some(0.9), "after {thoughts:?}");
+    }
 }
 
 #[test]
