@@ -310,6 +310,13 @@ impl DecoderSpec {
         self.layers.len() * 2 / 3
     }
 
+    /// The last layer that keeps something of every token: keys and values, or a state. Of the layers after it, later
+    /// tokens see nothing.
+    pub fn last_kept_layer(&self) -> usize {
+        let keeps = |layer: &LayerSpec| layer.attention().is_none_or(AttentionSpec::has_cache);
+        self.layers.iter().rposition(keeps).unwrap_or(0)
+    }
+
     /// Bytes per position in the KV cache: a key and a value in every layer that computes them.
     pub fn kv_bytes_per_position(&self, format: KvFormat) -> u64 {
         let cached = self.layers.iter().filter_map(LayerSpec::attention).filter(|attention| attention.has_cache());

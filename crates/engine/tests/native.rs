@@ -298,6 +298,29 @@ fn any_number_of_threads_computes_the_same_bits() {
     }
 }
 
+/// Layers after the last one that keeps something are computed for these positions only.
+#[test]
+fn which_logits_are_wanted_does_not_change_them() {
+    let folder = support::scratch();
+    for shape in support::tiny_shapes() {
+        let path = folder.path().join(shape.name);
+        support::synthesize_few_tokens(shape.name, "q4_k_m", &path);
+        let mut model = load_native(&path, ActivationBits::Eight);
+        let prompts = [few(1, 45), few(2, 70)];
+        let all = logits_of_all(&mut model, &prompts);
+        let mut sequences = [CachedSequence::default(), CachedSequence::default()];
+        let [first, second] = &mut sequences;
+        let mut entries = [
+            Advance { sequence: first, tokens: &prompts[0], logits: 40..43 },
+            Advance { sequence: second, tokens: &prompts[1], logits: 69..70 },
+        ];
+        let wanted: Vec<Vec<f32>> = model.advance(&mut entries).unwrap().rows().map(<[f32]>::to_vec).collect();
+        let expected: Vec<Vec<f32>> = [40, 41, 42, 45 + 69].map(|row: usize| all[row].clone()).into();
+        assert!(bits(&wanted) == bits(&expected), "{}", shape.name);
+        sequences.into_iter().for_each(|sequence| model.release(sequence));
+    }
+}
+
 #[test]
 fn a_model_in_several_files_computes_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();

@@ -117,8 +117,8 @@ pub struct Program {
     quantized: Vec<ActivationMemory>,
     phases: Vec<Phase>,
     attentions: Vec<AttentionPhase>,
-    /// One for every geometry used by the layers.
-    plans: Vec<(Geometry, Plan)>,
+    /// One for every geometry used by the layers, and the rows that they attend from.
+    plans: Vec<(RowSet, Geometry, Plan)>,
     partials: PartialMemory,
     threads: Vec<ThreadCell>,
     output: Rows,
@@ -179,10 +179,10 @@ impl Program {
         self.next_phase = self.phases.len();
         self.batch.fill(sequences, self.vocab_size, &self.states)?;
         self.make_room(pool.n_threads());
-        for (geometry, plan) in &mut self.plans {
-            plan.make(geometry, self.batch.spans());
+        for (set, geometry, plan) in &mut self.plans {
+            plan.make(geometry, self.batch.spans(*set));
         }
-        let partial_floats = self.plans.iter().map(|(geometry, plan)| plan.n_partials * geometry.partial_width());
+        let partial_floats = self.plans.iter().map(|(_, geometry, plan)| plan.n_partials * geometry.partial_width());
         self.partials.reserve(partial_floats.max().unwrap_or(0));
         (self.next_phase, self.n_threads) = (0, pool.n_threads());
         Ok(())

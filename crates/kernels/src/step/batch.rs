@@ -1,7 +1,7 @@
 //! The batch of a step, checked and mapped to rows.
 
 use super::states::StateMemory;
-use super::{Sequence, SequenceStates, StateAt, StepError};
+use super::{RowSet, Sequence, SequenceStates, StateAt, StepError};
 use crate::attention::BLOCK_TOKENS;
 use crate::attention::plan::Span;
 
@@ -15,6 +15,8 @@ pub(super) struct Batch {
     /// Rows whose results are wanted.
     selected: Vec<usize>,
     spans: Vec<Span>,
+    /// The same of the selected rows.
+    selected_spans: Vec<Span>,
     /// Concatenated blocks of all sequences.
     blocks: Vec<u32>,
     /// Where each sequence's blocks end.
@@ -96,6 +98,7 @@ impl Batch {
         self.row_blocks.clear();
         self.selected.clear();
         self.spans.clear();
+        self.selected_spans.clear();
         self.blocks.clear();
         self.block_ends.clear();
         self.written.clear();
@@ -108,6 +111,9 @@ impl Batch {
         let first_row = self.tokens.len();
         let positions = position..position + tokens.len();
         self.spans.push(Span { first_row, position, n_tokens: tokens.len() });
+        let first_position = position + first_selected;
+        let first = self.selected.len();
+        self.selected_spans.push(Span { first_row: first, position: first_position, n_tokens: n_selected });
         self.selected.extend(first_row + first_selected..first_row + first_selected + n_selected);
         self.tokens.extend_from_slice(tokens);
         self.row_blocks.extend(positions.clone().map(|position| blocks[position / BLOCK_TOKENS]));
@@ -158,8 +164,12 @@ impl Batch {
         self.tokens[row] as usize
     }
 
-    pub(super) fn position(&self, row: usize) -> usize {
-        self.positions[row]
+    pub(super) fn position(&self, set: RowSet, row: usize) -> usize {
+        match set {
+            RowSet::Tokens => self.positions[row],
+            RowSet::Selected => self.positions[self.selected[row]],
+            RowSet::Routed(_) => unreachable!("the builder has checked that the rows have positions"),
+        }
     }
 
     /// Block of a row's position, and its place in the block.
@@ -171,8 +181,12 @@ impl Batch {
         &self.selected
     }
 
-    pub(super) fn spans(&self) -> &[Span] {
-        &self.spans
+    pub(super) fn spans(&self, set: RowSet) -> &[Span] {
+        match set {
+            RowSet::Tokens => &self.spans,
+            RowSet::Selected => &self.selected_spans,
+            RowSet::Routed(_) => unreachable!("the builder has checked that the rows have positions"),
+        }
     }
 
     pub(super) fn blocks_of(&self, sequence: usize) -> &[u32] {

@@ -31,7 +31,7 @@ pub struct ProgramBuilder {
     quantized: Vec<ActivationMemory>,
     phases: Vec<Phase>,
     attentions: Vec<AttentionPhase>,
-    plans: Vec<(Geometry, Plan)>,
+    plans: Vec<(RowSet, Geometry, Plan)>,
     vocab_size: Option<usize>,
 }
 
@@ -86,7 +86,7 @@ pub struct ConvolutionOptions {
 pub struct AttentionOptions {
     /// The layer whose keys and values are attended to, which also determines the head sizes.
     pub layer: KvLayerId,
-    /// Queries, head by head; as wide as `to`.
+    /// Queries, head by head; as wide as `to`. They are of all tokens, or of the selected ones.
     pub queries: Part,
     /// Where the results are written, head by head.
     pub to: Part,
@@ -167,14 +167,18 @@ impl ProgramBuilder {
         VectorId(self.vectors.len() - 1)
     }
 
-    /// Adds a position encoding: pair `i` of a head at position `p` is rotated by `p · inverse_frequencies[i]` and
-    /// multiplied by `magnitude`. Elements beyond the pairs stay unchanged.
-    pub fn rope(&mut self, pairs: RopePairs, inverse_frequencies: Vec<f32>, magnitude: f32) -> RopeId {
+    /// Adds a position encoding of the rows of a set: pair `i` of a head at position `p` is rotated by
+    /// `p · inverse_frequencies[i]` and multiplied by `magnitude`. Elements beyond the pairs stay unchanged.
+    ///
+    /// # Panics
+    /// When the rows have no positions.
+    pub fn rope(&mut self, set: RowSet, pairs: RopePairs, inverse_frequencies: Vec<f32>, magnitude: f32) -> RopeId {
+        check_positions(set);
         let per_pair = match pairs {
             RopePairs::Neighbours => 2,
             RopePairs::Halves => 1,
         };
-        let angles = self.rows(RowSet::Tokens, 2 * per_pair * inverse_frequencies.len());
+        let angles = self.rows(set, 2 * per_pair * inverse_frequencies.len());
         self.ropes.push(Rope { pairs, inverse_frequencies, magnitude, angles });
         RopeId(self.ropes.len() - 1)
     }
@@ -295,13 +299,15 @@ impl ProgramBuilder {
         self.phases.push(Phase::Recur(RecurPhase { layer: options.layer, options: *options }));
     }
 
-    /// Adds a phase that computes attention for all tokens.
+    /// Adds a phase that computes attention for the tokens of a set.
     ///
     /// # Panics
-    /// When widths do not fit the heads, or the buffers are not for all tokens.
+    /// When widths do not fit the heads, or the rows have no positions.
     pub fn attention(&mut self, options: &AttentionOptions) {
         let &AttentionOptions { layer, queries, to, scale, soft_cap, window, sinks } = options;
-        self.check_pair(RowSet::Tokens, queries, to);
+        let set = queries.rows.set;
+        check_positions(set);
+        self.check_pair(set, queries, to);
         assert!(window.is_none_or(|window| window.length() > 0), "a token sees itself");
         let (n_kv_heads, head_dim) = (self.layers[layer.0].n_kv_heads(), self.layers[layer.0].head_dim());
         let n_heads = queries.width / head_dim;
@@ -309,7 +315,7 @@ impl ProgramBuilder {
         assert!(fits, "queries of {} columns do not fit {n_kv_heads} heads of {head_dim}", queries.width);
         assert!(sinks.is_none_or(|sinks| self.vectors[sinks.0].len() == n_heads), "there is a sink for every head");
         let geometry = Geometry { n_heads, n_kv_heads, head_dim, scale, soft_cap, window };
-        let plan = self.plan_of(geometry);
+        let plan = self.plan_of(set, geometry);
         self.attentions.push(AttentionPhase { geometry, layer, queries, to, sinks, plan });
         self.phases.push(Phase::Attend(self.attentions.len() - 1));
         self.phases.push(Phase::Merge(self.attentions.len() - 1));
@@ -345,11 +351,11 @@ impl ProgramBuilder {
         }
     }
 
-    /// Layers of one geometry share a plan.
-    fn plan_of(&mut self, geometry: Geometry) -> usize {
-        let known = self.plans.iter().position(|(of, _)| *of == geometry);
+    /// Layers of one geometry share a plan, if they attend from the same rows.
+    fn plan_of(&mut self, set: RowSet, geometry: Geometry) -> usize {
+        let known = self.plans.iter().position(|(from, of, _)| (*from, *of) == (set, geometry));
         known.unwrap_or_else(|| {
-            self.plans.push((geometry, Plan::default()));
+            self.plans.push((set, geometry, Plan::default()));
             self.plans.len() - 1
         })
     }
@@ -360,7 +366,7 @@ impl ProgramBuilder {
                 self.check_tokens(set, to.all());
                 assert_eq!(self.matrices[table.0].n_columns(), to.width, "an embedding is as wide as its matrix");
             }
-            RowOperation::Angles(rope) => self.check_tokens(set, self.ropes[rope.0].angles.all()),
+            RowOperation::Angles(rope) => self.check_part(set, self.ropes[rope.0].angles.all()),
             RowOperation::Gather { from, to } => {
                 assert_eq!(set, RowSet::Selected, "rows are gathered for the selected tokens");
                 self.check_part(RowSet::Tokens, from);
@@ -392,7 +398,8 @@ impl ProgramBuilder {
                 assert!(width > 0 && values.width.is_multiple_of(width), "a norm's weight fits a number of times");
             }
             RowOperation::Rotate { heads, head_dim, rope } => {
-                self.check_tokens(set, heads);
+                self.check_part(set, heads);
+                self.check_part(set, self.ropes[rope.0].angles.all());
                 let fits = head_dim > 0 && heads.width.is_multiple_of(head_dim);
                 let rotated = 2 * self.ropes[rope.0].inverse_frequencies.len();
                 assert!(fits && rotated <= head_dim, "a rotation of {rotated} elements fits heads of {head_dim}");
@@ -404,7 +411,8 @@ impl ProgramBuilder {
                 assert!(keys.width == width && values.width == width, "keys and values are as wide as the cache");
             }
             RowOperation::Sharpen { values, interval, .. } => {
-                self.check_tokens(set, values);
+                check_positions(set);
+                self.check_part(set, values);
                 assert!(interval > 0, "positions are counted in intervals");
             }
             RowOperation::Scale { values, .. }
@@ -491,7 +499,7 @@ impl ProgramBuilder {
     }
 
     fn check_tokens(&self, set: RowSet, part: Part) {
-        assert_eq!(set, RowSet::Tokens, "this needs positions, which belong to all tokens");
+        assert_eq!(set, RowSet::Tokens, "this is done for all tokens");
         self.check_part(set, part);
     }
 
@@ -506,4 +514,8 @@ impl ProgramBuilder {
         let memory = &self.quantized[rows.index];
         assert!(memory.width() == rows.width && memory.set() == rows.set, "the rows are not of this program");
     }
+}
+
+fn check_positions(set: RowSet) {
+    assert!(!matches!(set, RowSet::Routed(_)), "this needs positions, which routed rows do not have");
 }

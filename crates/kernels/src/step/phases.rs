@@ -97,7 +97,7 @@ impl Execution<'_> {
     }
 
     fn plan_of(&self, attention: usize) -> &attention::plan::Plan {
-        &self.program.plans[self.program.attentions[attention].plan].1
+        &self.program.plans[self.program.attentions[attention].plan].2
     }
 
     fn rows(&self, set: RowSet, operations: &[RowOperation], task: usize, memory: &mut ThreadMemory) {
@@ -118,7 +118,7 @@ impl Execution<'_> {
                     elementwise.scale(out, scale);
                 }
             }
-            RowOperation::Angles(rope) => self.angles(row, &program.ropes[rope.0]),
+            RowOperation::Angles(rope) => self.angles(set, row, &program.ropes[rope.0]),
             RowOperation::Gather { from, to } => {
                 let source = program.batch.selected()[row];
                 self.part_mut(row, to).copy_from_slice(self.part(source, from));
@@ -127,7 +127,7 @@ impl Execution<'_> {
             RowOperation::Add { from, to } => elementwise.add(self.part_mut(row, to), self.part(row, from)),
             RowOperation::Scale { values, factor } => elementwise.scale(self.part_mut(row, values), factor),
             RowOperation::Sharpen { values, rate, interval, offset } => {
-                let steps = (program.batch.position(row) + offset) / interval;
+                let steps = (program.batch.position(set, row) + offset) / interval;
                 elementwise.scale(self.part_mut(row, values), 1.0 + rate * (steps as f32).ln_1p());
             }
             RowOperation::Multiply { by, to } => elementwise.multiply(self.part_mut(row, to), self.part(row, by)),
@@ -177,9 +177,9 @@ impl Execution<'_> {
     }
 
     /// Rotating neighbours needs every cosine twice, and every sine negated and as it is.
-    fn angles(&self, row: usize, rope: &Rope) {
+    fn angles(&self, set: RowSet, row: usize, rope: &Rope) {
         let (cosines, sines) = self.part_mut(row, rope.angles.all()).split_at_mut(rope.n_angles());
-        let position = self.program.batch.position(row) as f32;
+        let position = self.program.batch.position(set, row) as f32;
         for (pair, frequency) in rope.inverse_frequencies.iter().enumerate() {
             let (sine, cosine) = (position * frequency).sin_cos();
             let (sine, cosine) = (sine * rope.magnitude, cosine * rope.magnitude);

@@ -26,7 +26,7 @@ fn program() -> Program {
     let embeddings = builder.matrix(matrix(1, VOCAB_SIZE, WIDTH));
     let norm = builder.vector(numbers(2, WIDTH, 1.0));
     let bias = builder.vector(numbers(3, WIDTH, 0.2));
-    let rope = builder.rope(RopePairs::Neighbours, vec![1.0, 0.1, 0.01], 1.0);
+    let rope = builder.rope(RowSet::Tokens, RopePairs::Neighbours, vec![1.0, 0.1, 0.01], 1.0);
     let layer = builder.kv_layer(KvFormat::F16, N_KV_HEADS, HEAD_DIM);
     let hidden = builder.rows(RowSet::Tokens, WIDTH);
     let normed = builder.rows(RowSet::Tokens, WIDTH);

@@ -1,7 +1,8 @@
 //! The decoder as a program of the kernels.
 //!
-//! The last layer's feed-forward, and everything after it, runs only over the tokens whose logits are wanted: nothing
-//! reads the results of the others.
+//! After the last layer that keeps something of every token, only the tokens whose logits are wanted are computed:
+//! nothing reads the results of the others. In most models that leaves out the last feed-forward. Where the last layers
+//! attend to what an earlier one keeps, as in Gemma 4, a prompt skips them whole.
 
 mod attention;
 mod buffers;
@@ -9,13 +10,13 @@ mod feed_forward;
 mod recurrent;
 
 use hone_kernels::step::{
-    MatrixId, Part, ProductOutput, Program, ProgramBuilder, QuantizedRows, RopeId, RowOperation, RowSet, Rows, VectorId,
+    MatrixId, Part, ProductOutput, Program, ProgramBuilder, QuantizedRows, RowOperation, RowSet, Rows, VectorId,
 };
 use hone_kernels::{Activation, ActivationBits, KvFormat};
 
 use super::weights::{InProgram, Linear, Weights};
 use crate::backend::tensors::{LayerInputs, MixerParts, OwnInputParts};
-use crate::decoder::{DecoderSpec, Mixer, RopeTable};
+use crate::decoder::{DecoderSpec, Mixer};
 use attention::CachedLayer;
 use buffers::{Buffers, Stream};
 
@@ -32,36 +33,31 @@ type Layer = crate::backend::tensors::LayerParts<InProgram>;
 /// [state layer](DecoderSpec::state_layer).
 pub(super) fn program(spec: &DecoderSpec, weights: Weights, formats: Formats) -> (Program, Rows) {
     let Weights { mut builder, parts } = weights;
-    let ropes: Vec<RopeId> = spec.ropes.iter().map(|table| rope(&mut builder, table)).collect();
     let buffers = Buffers::new(&mut builder, spec);
     let [tokens, selected] =
         [RowSet::Tokens, RowSet::Selected].map(|set| Stream::new(&mut builder, spec, set, formats.activations));
-    let mut description =
-        Description { spec, builder, formats, buffers, ropes, cached: Vec::new(), pending: Vec::new() };
+    let mut description = Description { spec, builder, formats, buffers, cached: Vec::new(), pending: Vec::new() };
     description.embed(&tokens, parts.embeddings);
     if let Some(inputs) = &parts.layer_inputs {
         description.layer_inputs(&tokens, inputs);
     }
-    let last = parts.layers.len() - 1;
+    let last_kept = spec.last_kept_layer();
     for (index, layer) in parts.layers.iter().enumerate() {
-        let mixed = description.mix(&tokens, layer, index);
-        let stream = if index == last { &selected } else { &tokens };
-        let mixed = if index == last { description.select(&tokens, &selected, mixed) } else { mixed };
+        let before = if index <= last_kept { &tokens } else { &selected };
+        let mut mixed = description.mix(before, layer, index);
+        if index == last_kept {
+            mixed = description.select(&tokens, &selected, mixed);
+        }
+        let stream = if index < last_kept { &tokens } else { &selected };
         description.after_mixer(stream, layer, mixed);
         description.feed_forward(stream, layer);
         description.finish_layer(stream, layer, index);
-        if index == spec.state_layer() && index != last {
-            let to = description.buffers.state_of_tokens.all();
-            description.pending.push(RowOperation::Copy { from: tokens.hidden.all(), to });
+        if index == spec.state_layer() {
+            description.pending.push(RowOperation::Copy { from: stream.hidden.all(), to: stream.state.all() });
         }
     }
-    let states = if spec.state_layer() == last { selected.hidden } else { description.buffers.state_of_selected };
     let output = parts.output.unwrap_or(Linear { matrix: parts.embeddings, bias: None });
-    (description.logits(&selected, parts.output_norm, output), states)
-}
-
-fn rope(builder: &mut ProgramBuilder, table: &RopeTable) -> RopeId {
-    builder.rope(table.pairs, table.inverse_frequencies.clone(), table.magnitude)
+    (description.logits(&selected, parts.output_norm, output), selected.state)
 }
 
 /// A program under construction.
@@ -70,7 +66,6 @@ struct Description<'a> {
     builder: ProgramBuilder,
     formats: Formats,
     buffers: Buffers,
-    ropes: Vec<RopeId>,
     /// By layer.
     cached: Vec<Option<CachedLayer>>,
     /// Operations on every row before the next product. They form one phase, however many parts of the model they come
@@ -82,12 +77,12 @@ impl Description<'_> {
     fn embed(&mut self, stream: &Stream, table: MatrixId) {
         let scale = self.spec.embedding_scale.unwrap_or(1.0);
         self.pending.push(RowOperation::Embed { table, scale, to: stream.hidden });
-        self.pending.extend(self.ropes.iter().map(|rope| RowOperation::Angles(*rope)));
+        self.pending.extend(stream.ropes.iter().map(|rope| RowOperation::Angles(*rope)));
     }
 
     /// Every layer's own input: the token's row of a table of its own, and a projection of its embedding.
     fn layer_inputs(&mut self, stream: &Stream, inputs: &LayerInputs<InProgram>) {
-        let (Some(all), Some(width)) = (self.buffers.layer_inputs, self.spec.layer_input_width) else { return };
+        let (Some(all), Some(width)) = (stream.own_inputs, self.spec.layer_input_width) else { return };
         let projected = self.buffers.input_projections.expect("it exists with the inputs").all();
         self.pending.push(RowOperation::Quantize { from: stream.hidden.all(), to: stream.input });
         self.flush(stream.set);
@@ -114,17 +109,14 @@ impl Description<'_> {
     fn select(&mut self, tokens: &Stream, selected: &Stream, mixed: Part) -> Part {
         self.flush(tokens.set);
         let to = selected.mixed.part(0, mixed.width());
-        let Buffers { state_of_tokens, state_of_selected, .. } = self.buffers;
-        let pairs = [
-            (state_of_tokens.all(), state_of_selected.all()),
-            (tokens.hidden.all(), selected.hidden.all()),
-            (mixed, to),
-        ];
+        let pairs =
+            [(tokens.state.all(), selected.state.all()), (tokens.hidden.all(), selected.hidden.all()), (mixed, to)];
         self.pending.extend(pairs.map(|(from, to)| RowOperation::Gather { from, to }));
-        if let (Some(from), Some(to)) = (self.buffers.layer_inputs, selected.own_input) {
+        if let (Some(from), Some(to)) = (tokens.own_inputs, selected.own_inputs) {
             let from = from.part(from.width() - to.width(), to.width());
             self.pending.push(RowOperation::Gather { from, to: to.all() });
         }
+        self.pending.extend(selected.ropes.iter().map(|rope| RowOperation::Angles(*rope)));
         to
     }
 
@@ -149,8 +141,10 @@ impl Description<'_> {
     }
 
     fn own_input(&mut self, stream: &Stream, parts: &OwnInputParts<InProgram>, index: usize) {
-        let (Some(width), Some(all)) = (self.spec.layer_input_width, self.buffers.layer_inputs) else { return };
-        let own = stream.own_input.map_or(all.part(index * width, width), Rows::all);
+        let (Some(width), Some(inputs)) = (self.spec.layer_input_width, stream.own_inputs) else { return };
+        // The rows end with the last layer's.
+        let n_left = self.spec.layers.len() - index;
+        let own = inputs.part(inputs.width() - n_left * width, width);
         let gate = stream.gated.part(0, width);
         self.pending.push(RowOperation::Quantize { from: stream.hidden.all(), to: stream.input });
         self.flush(stream.set);

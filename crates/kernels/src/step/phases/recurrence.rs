@@ -55,7 +55,7 @@ impl Execution<'_> {
         let layer = program.states.layer(phase.layer.0);
         let sequence = program.batch.sequence_of(row);
         let states = program.batch.states_of(sequence);
-        let span = program.batch.spans()[sequence];
+        let span = program.batch.spans(RowSet::Tokens)[sequence];
         let n_before = row - span.first_row;
         let n_taps = layer.shape.n_taps;
         let mut inputs = [None; MAX_TAPS];
@@ -109,14 +109,14 @@ impl Execution<'_> {
     }
 
     pub(super) fn n_recur_tasks(&self, phase: &RecurPhase) -> usize {
-        self.program.batch.spans().len() * self.program.states.layer(phase.layer.0).shape.n_heads
+        self.program.batch.spans(RowSet::Tokens).len() * self.program.states.layer(phase.layer.0).shape.n_heads
     }
 
     pub(super) fn recur(&self, phase: &RecurPhase, task: usize) {
         let program = self.program;
         let layer = program.states.layer(phase.layer.0);
         let (sequence, head) = (task / layer.shape.n_heads, task % layer.shape.n_heads);
-        let span = program.batch.spans()[sequence];
+        let span = program.batch.spans(RowSet::Tokens)[sequence];
         if span.n_tokens == 0 {
             return;
         }

@@ -2,7 +2,7 @@
 
 use hone_kernels::step::{AttentionOptions, KvLayerId, Part, RowOperation, VectorId};
 
-use super::buffers::{Buffers, Stream};
+use super::buffers::Stream;
 use super::{Description, InProgram};
 use crate::backend::tensors::{AttentionParts, AttentionProjections};
 use crate::decoder::{AttentionSpec, KeysAndValues, QkNorm, Sharpening};
@@ -19,7 +19,7 @@ impl Description<'_> {
         attention: &AttentionSpec,
     ) -> Part {
         let (query_width, kv_width) = (attention.query_width(), attention.kv_width());
-        let Buffers { projected, mixed, prepared, .. } = self.buffers;
+        let &Stream { projected, mixed, prepared, .. } = stream;
         let queries = projected.part(0, query_width);
         let keys = projected.part(query_width, kv_width);
         let values = projected.part(query_width + kv_width, kv_width);
@@ -32,11 +32,11 @@ impl Description<'_> {
             self.pending.push(RowOperation::Unzip { from, head_dim, first: queries, second: gate });
             gate
         });
-        self.position(queries, parts.query_norm, attention);
+        self.position(stream, queries, parts.query_norm, attention);
         if let Some(Sharpening { rate, interval, offset }) = attention.sharpening {
             self.pending.push(RowOperation::Sharpen { values: queries, rate, interval, offset });
         }
-        let layer = self.cached_layer(parts, attention, keys, values);
+        let layer = self.cached_layer(stream, parts, attention, keys, values);
         self.flush(stream.set);
         let to = mixed.part(0, query_width);
         self.builder.attention(&AttentionOptions {
@@ -66,7 +66,7 @@ impl Description<'_> {
             }
             AttentionProjections::Fused(all) => {
                 let width = queries.width() + keys.width() + values.width();
-                self.product(stream.input, &[(all, self.buffers.projected.part(0, width))]);
+                self.product(stream.input, &[(all, stream.projected.part(0, width))]);
             }
         }
     }
@@ -74,6 +74,7 @@ impl Description<'_> {
     /// Writes keys and values into the layer's cache, or finds the cache of the layer that has.
     fn cached_layer(
         &mut self,
+        stream: &Stream,
         parts: &AttentionParts<InProgram>,
         attention: &AttentionSpec,
         keys: Part,
@@ -83,7 +84,7 @@ impl Description<'_> {
             self.cached.push(None);
             return self.cached[index].expect("layers share what an earlier one with attention has");
         }
-        self.position(keys, parts.key_norm, attention);
+        self.position(stream, keys, parts.key_norm, attention);
         if let Some(weight) = parts.value_norm {
             self.norm(values, weight);
         }
@@ -93,9 +94,9 @@ impl Description<'_> {
         layer
     }
 
-    fn position(&mut self, heads: Part, norm: Option<VectorId>, attention: &AttentionSpec) {
+    fn position(&mut self, stream: &Stream, heads: Part, norm: Option<VectorId>, attention: &AttentionSpec) {
         let head_dim = attention.head_dim;
-        let rotate = attention.rope.map(|rope| RowOperation::Rotate { heads, head_dim, rope: self.ropes[rope] });
+        let rotate = attention.rope.map(|rope| RowOperation::Rotate { heads, head_dim, rope: stream.ropes[rope] });
         let is_late = attention.qk_norm == Some(QkNorm::BareAfterRotation);
         if let Some(weight) = norm.filter(|_| !is_late) {
             self.norm(heads, weight);

@@ -1,43 +1,22 @@
 //! The buffers of a program. Layers share them, so each is as wide as the widest layer needs.
 
 use hone_kernels::ActivationBits;
-use hone_kernels::step::{ProgramBuilder, QuantizedRows, RouterId, RowSet, Rows};
+use hone_kernels::step::{ProgramBuilder, QuantizedRows, RopeId, RouterId, RowSet, Rows};
 
-use crate::decoder::{AttentionSpec, DecoderSpec, ExpertsSpec, LayerSpec, Mixer, RecurrentSpec};
+use crate::decoder::{AttentionSpec, DecoderSpec, ExpertsSpec, LayerSpec, Mixer, RecurrentSpec, RopeTable};
 
-/// Buffers of all tokens, and those in the form that products read.
+/// Buffers beside those of the streams: one for the layers' own inputs, and those in the form that products read.
 pub(super) struct Buffers {
-    /// What a mixer's first products give.
-    pub(super) projected: Rows,
-    /// What a mixer makes of that.
-    pub(super) prepared: Rows,
-    /// What a mixer gives.
-    pub(super) mixed: Rows,
-    /// The residual stream after the state layer.
-    pub(super) state_of_tokens: Rows,
-    pub(super) state_of_selected: Rows,
-    /// The layers' own inputs, one after the other.
-    pub(super) layer_inputs: Option<Rows>,
+    /// What the layers' own inputs are made of.
     pub(super) input_projections: Option<Rows>,
     quantized: Vec<(RowSet, usize, QuantizedRows)>,
 }
 
 impl Buffers {
     pub(super) fn new(builder: &mut ProgramBuilder, spec: &DecoderSpec) -> Self {
-        let widest = |width: fn(&DecoderSpec, &LayerSpec) -> usize| {
-            spec.layers.iter().map(|layer| width(spec, layer)).max().unwrap_or(0)
-        };
         let all_inputs = spec.layer_input_width.map(|width| width * spec.layers.len());
-        Buffers {
-            projected: builder.rows(RowSet::Tokens, widest(projected_width)),
-            prepared: builder.rows(RowSet::Tokens, widest(prepared_width)),
-            mixed: builder.rows(RowSet::Tokens, widest(mixed_width)),
-            state_of_tokens: builder.rows(RowSet::Tokens, spec.hidden_size),
-            state_of_selected: builder.rows(RowSet::Selected, spec.hidden_size),
-            layer_inputs: all_inputs.map(|width| builder.rows(RowSet::Tokens, width)),
-            input_projections: all_inputs.map(|width| builder.rows(RowSet::Tokens, width)),
-            quantized: Vec::new(),
-        }
+        let input_projections = all_inputs.map(|width| builder.rows(RowSet::Tokens, width));
+        Buffers { input_projections, quantized: Vec::new() }
     }
 
     /// Rows of this width in the form that products read. A phase's product must not read the same rows as another
@@ -59,6 +38,10 @@ impl Buffers {
             }
         }
     }
+}
+
+fn rope(builder: &mut ProgramBuilder, set: RowSet, table: &RopeTable) -> RopeId {
+    builder.rope(set, table.pairs, table.inverse_frequencies.clone(), table.magnitude)
 }
 
 /// The width of what a mixer gives.
@@ -113,36 +96,54 @@ pub(super) struct Stream {
     pub(super) normed: Rows,
     /// The normed rows, as products read them.
     pub(super) input: QuantizedRows,
-    /// What the last mixer gives, for selected rows.
+    /// What a mixer's first products give.
+    pub(super) projected: Rows,
+    /// What a mixer makes of that.
+    pub(super) prepared: Rows,
+    /// What a mixer gives.
     pub(super) mixed: Rows,
+    /// The residual stream after the state layer.
+    pub(super) state: Rows,
+    /// The positions of these rows.
+    pub(super) ropes: Vec<RopeId>,
     /// Gate and up, concatenated.
     pub(super) gated: Rows,
     /// The one gate of a shared expert's output.
     pub(super) scalar_gate: Rows,
     /// The output of attention or feed-forward, if something is done to it before it is added.
     pub(super) branch: Rows,
-    /// The last layer's own input, for selected rows.
-    pub(super) own_input: Option<Rows>,
+    /// The own inputs of the layers that these rows pass through, one after the other.
+    pub(super) own_inputs: Option<Rows>,
     pub(super) mixture: Option<Mixture>,
 }
 
 impl Stream {
     pub(super) fn new(builder: &mut ProgramBuilder, spec: &DecoderSpec, set: RowSet, bits: ActivationBits) -> Self {
-        let is_selected = set == RowSet::Selected;
+        // Selected rows join a layer after its mixer.
+        let first = if set == RowSet::Selected { spec.last_kept_layer() } else { 0 };
+        let after_first = if set == RowSet::Selected { first + 1 } else { 0 };
+        let widest = |layers: &[LayerSpec], width: fn(&DecoderSpec, &LayerSpec) -> usize| {
+            layers.iter().map(|layer| width(spec, layer)).max().unwrap_or(0)
+        };
+        let (all, mixing) = (&spec.layers[first..], &spec.layers[after_first..]);
+        let ropes = if mixing.is_empty() { &[] } else { &*spec.ropes };
         let dense_width = spec.layers.iter().filter_map(|layer| layer.dense).map(|dense| 2 * dense.width).max();
         let gated_width = dense_width.unwrap_or(0).max(spec.layer_input_width.unwrap_or(0));
-        let last = spec.layers.last().filter(|_| is_selected);
-        let own_input = spec.layer_input_width.filter(|_| is_selected);
+        let own_inputs = spec.layer_input_width.map(|width| width * all.len());
         Stream {
             set,
             hidden: builder.rows(set, spec.hidden_size),
             normed: builder.rows(set, spec.hidden_size),
             input: builder.quantized(set, spec.hidden_size, bits),
-            mixed: builder.rows(set, last.map_or(0, |layer| mixed_width(spec, layer))),
+            projected: builder.rows(set, widest(mixing, projected_width)),
+            prepared: builder.rows(set, widest(mixing, prepared_width)),
+            mixed: builder.rows(set, widest(all, mixed_width)),
+            state: builder.rows(set, spec.hidden_size),
+            ropes: ropes.iter().map(|table| rope(builder, set, table)).collect(),
             gated: builder.rows(set, gated_width),
             scalar_gate: builder.rows(set, 1),
             branch: builder.rows(set, spec.hidden_size),
-            own_input: own_input.map(|width| builder.rows(set, width)),
+            own_inputs: own_inputs.map(|width| builder.rows(set, width)),
             mixture: spec.experts.map(|experts| Mixture::new(builder, &experts, spec.hidden_size, set, bits)),
         }
     }

@@ -3,7 +3,7 @@
 use hone_kernels::Activation;
 use hone_kernels::step::{ConvolutionOptions, KeySharing, Part, RecurOptions, RowOperation};
 
-use super::buffers::{Buffers, Stream};
+use super::buffers::Stream;
 use super::{Description, InProgram};
 use crate::backend::tensors::{DeltaNetParts, Mamba2Parts, MixerParts, ShortConvolutionParts};
 use crate::decoder::RecurrentSpec;
@@ -32,7 +32,7 @@ impl Description<'_> {
         recurrent: &RecurrentSpec,
     ) -> Part {
         let width = self.spec.hidden_size;
-        let Buffers { projected, mixed, .. } = self.buffers;
+        let &Stream { projected, mixed, .. } = stream;
         let [before, after, values] = [0, 1, 2].map(|index| projected.part(index * width, width));
         self.product(stream.input, &[(parts.input, projected.part(0, 3 * width))]);
         self.pending.push(RowOperation::Multiply { by: before, to: values });
@@ -50,7 +50,7 @@ impl Description<'_> {
         let (channels, n_heads) = (state.n_channels, state.n_heads);
         let value_width = n_heads * state.value_dim;
         let key_width = (channels - value_width) / 2;
-        let Buffers { projected, prepared, mixed, .. } = self.buffers;
+        let &Stream { projected, prepared, mixed, .. } = stream;
         let inputs = projected.part(0, channels);
         let gate = projected.part(channels, value_width);
         let steps = projected.part(channels + value_width, n_heads);
@@ -89,7 +89,7 @@ impl Description<'_> {
         let (channels, n_heads) = (state.n_channels, state.n_heads);
         let inner = n_heads * state.value_dim;
         let group_width = (channels - inner) / 2;
-        let Buffers { projected, prepared, mixed, .. } = self.buffers;
+        let &Stream { projected, prepared, mixed, .. } = stream;
         let gate = projected.part(0, inner);
         let inputs = projected.part(inner, channels);
         let steps = projected.part(inner + channels, n_heads);
