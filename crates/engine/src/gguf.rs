@@ -195,6 +195,11 @@ impl Gguf {
         self.parts.prefetch_behind(part);
     }
 
+    /// Asks the system to read a part of the file before it is needed.
+    pub(crate) fn prefetch(&self, part: &[u8]) {
+        self.parts.prefetch(part);
+    }
+
     /// Returns the memory of a part of a tensor's bytes to the system; it is mapped again when next read.
     pub(crate) fn release(&self, part: &[u8]) {
         self.parts.release(part);

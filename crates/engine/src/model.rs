@@ -153,6 +153,11 @@ impl ModelOptions {
         self.context_of(spec).saturating_mul(self.n_sequences.max(1))
     }
 
+    /// Whether experts of a model may stay in its file.
+    pub(crate) fn keeps_experts_in_file(&self, spec: &DecoderSpec) -> bool {
+        spec.experts.is_some() && loading::is_native(spec, self).unwrap_or(false)
+    }
+
     /// Positions of a model's context: those requested, but no more than it was trained for.
     pub fn context_of(&self, spec: &DecoderSpec) -> usize {
         self.context_length.map_or(spec.context_length, |wanted| wanted.min(spec.context_length))
@@ -204,6 +209,9 @@ pub struct LoadOptions {
     pub n_loading: Option<usize>,
     /// Positions that the KV cache has room for.
     pub cache_positions: usize,
+    /// Experts of a mixture stay in the file, and those that are chosen are kept in this many bytes; `None` keeps all of
+    /// them in memory. Only the native backend does this.
+    pub expert_bytes: Option<u64>,
 }
 
 /// Checks whether a file is a model that can be loaded, as far as its header tells. This includes models that can only
@@ -264,6 +272,7 @@ impl Model {
             threads: ComputeThreads::new(options.n_threads),
             n_loading: options.n_threads,
             cache_positions: options.cache_positions(&spec),
+            expert_bytes: None,
         };
         Self::load_spec(&gguf, spec, options, &beside)
     }

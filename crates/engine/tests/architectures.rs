@@ -23,12 +23,12 @@ mod hugging_face;
 use candle_core::{Device, Tensor};
 use candle_transformers::models::{llama, phi3};
 use hone_engine::backend::candle::CandleBackend;
-use hone_engine::backend::native::{ComputeThreads, NativeBackend};
+use hone_engine::backend::native::{ComputeThreads, NativeBackend, NativeOptions};
 use hone_engine::backend::{ActivationBits, Backend, BatchEntry, DeviceChoice, SequenceStates};
 use hone_engine::decoder::{DecoderSpec, Window};
 use hone_engine::gguf::dequantize;
 use hone_engine::gguf::{Gguf, TensorType, WriteValue, Writer};
-use hone_engine::kv_cache::{BlockPool, CachedSequence, KvFormat, StateAt};
+use hone_engine::kv_cache::{BlockPool, CachedSequence, StateAt};
 use hone_engine::logprobs::log_sum_exp;
 use hone_engine::sampler::argmax;
 use hone_engine::synth::{self, Quantization, RopeScaling, Shape};
@@ -93,8 +93,10 @@ fn model_with(shape: &Shape, key: &str, value: u32) -> Gguf {
 fn ours(gguf: &Gguf, context_length: Option<usize>) -> Rows {
     let spec = DecoderSpec::from_gguf(gguf, context_length).unwrap();
     let mut backend: Box<dyn Backend> = if spec.is_recurrent() {
-        let (format, bits, threads) = (KvFormat::F16, ActivationBits::Sixteen, ComputeThreads::new(Some(2)));
-        Box::new(NativeBackend::load(gguf, &spec, format, bits, Some(2), threads).unwrap())
+        let threads = ComputeThreads::new(Some(2));
+        let activation_bits = ActivationBits::Sixteen;
+        let options = NativeOptions { activation_bits, n_loading: Some(2), ..NativeOptions::default() };
+        Box::new(NativeBackend::load(gguf, &spec, options, threads).unwrap())
     } else {
         Box::new(CandleBackend::load(gguf, &spec, DeviceChoice::Cpu).unwrap())
     };

@@ -11,11 +11,11 @@ mod allocations;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use allocations::peak_of;
-use hone_engine::backend::native::{ComputeThreads, NativeBackend};
-use hone_engine::backend::{ActivationBits, Backend, BatchEntry, SequenceStates};
+use hone_engine::backend::native::{ComputeThreads, NativeBackend, NativeOptions};
+use hone_engine::backend::{Backend, BatchEntry, SequenceStates};
 use hone_engine::decoder::{DecoderSpec, RecurrentSpec};
 use hone_engine::gguf::{Gguf, WriteValue, Writer};
-use hone_engine::kv_cache::{BlockPool, CachedSequence, KvFormat, StateAt};
+use hone_engine::kv_cache::{BlockPool, CachedSequence, StateAt};
 use hone_engine::synth::{self, Architecture, Experts, Gemma4Shape, Quantization, Recurrence, Shape};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -85,8 +85,8 @@ enum Outcome {
 fn run(bytes: Vec<u8>, threads: &ComputeThreads) -> Outcome {
     let Ok(gguf) = Gguf::from_bytes(bytes) else { return Outcome::NotOpened };
     let Ok(spec) = DecoderSpec::from_gguf(&gguf, Some(128)) else { return Outcome::NoDecoder };
-    let (format, bits) = (KvFormat::F16, ActivationBits::Eight);
-    let Ok(mut backend) = NativeBackend::load(&gguf, &spec, format, bits, Some(1), threads.clone()) else {
+    let options = NativeOptions { n_loading: Some(1), ..NativeOptions::default() };
+    let Ok(mut backend) = NativeBackend::load(&gguf, &spec, options, threads.clone()) else {
         return Outcome::NotLoaded;
     };
     let mut pool = BlockPool::with_room_for(32);

@@ -350,6 +350,31 @@ fn pinned_models_stay_and_others_are_refused_with_the_sums() {
     fixture.check_balanced();
 }
 
+/// With the same memory, a dense model of the same size is refused.
+#[test]
+fn experts_that_do_not_fit_are_read_from_the_file() {
+    let folder = support::scratch();
+    let path = folder.path().join("mixture");
+    support::synthesize_few_tokens("tiny-qwen3moe", "q8_0", &path);
+    let weights = path.metadata().unwrap().len();
+    let model = ModelOptions { context_length: Some(128), n_sequences: 1, ..support::options() };
+    let request = |fixture: &Fixture| GenerateRequest {
+        model: path_name(&path),
+        ..fixture.request(support::of_few_tokens(1, 40))
+    };
+    let whole = Fixture::new(model.clone());
+    let expected = whole.complete(request(&whole)).token_ids;
+    let status = &whole.status().models[0];
+    assert_eq!(status.weight_bytes, weights);
+    let memory = Some(status.kv_cache_bytes + weights * 4 / 5);
+    let within = Fixture::with(EngineOptions { model, memory, ..EngineOptions::default() });
+    assert_eq!(within.complete(request(&within)).token_ids, expected);
+    let status = within.status();
+    assert_eq!(status.models[0].weight_bytes, weights * 4 / 5);
+    assert!(status.memory_budget.unwrap() >= status.models[0].weight_bytes + status.models[0].kv_cache_bytes);
+    within.check_balanced();
+}
+
 #[test]
 fn a_model_answers_without_a_draft_for_which_there_is_no_memory() {
     let folder = support::scratch();

@@ -13,6 +13,7 @@
 
 mod batch;
 mod builder;
+mod experts;
 mod gating;
 mod memory;
 mod operation;
@@ -35,12 +36,14 @@ use crate::buffer::Buffer;
 use crate::platform;
 use crate::pool::Pool;
 use batch::Batch;
+use experts::{ExpertCache, ExpertSet};
 use memory::{ActivationMemory, RowMemory};
 use operation::{AttentionPhase, Phase, Rope};
 use routing::Router;
 use states::StateMemory;
 
 pub use builder::{AttentionOptions, ConvolutionOptions, ExpertInput, ExpertOutput, ProductOutput, ProgramBuilder};
+pub use experts::{ExpertShape, ExpertSource};
 pub use gating::{Gating, RoutingOptions};
 pub use operation::{
     ExpertsId, KeySharing, KvLayerId, MatrixId, Part, QuantizedRows, RecurOptions, RopeId, RopePairs, RouterId,
@@ -107,7 +110,8 @@ pub enum StepError {
 /// A decoder that is ready to run: its weights, its part of the cache, and the memory of a step.
 pub struct Program {
     matrices: Vec<Matrix>,
-    experts: Vec<Vec<Matrix>>,
+    experts: Vec<ExpertSet>,
+    expert_cache: ExpertCache,
     vectors: Vec<Vec<f32>>,
     ropes: Vec<Rope>,
     routers: Vec<Router>,
@@ -263,11 +267,9 @@ impl Program {
         self.layers.iter().map(KvLayer::block_bytes).sum()
     }
 
-    /// Bytes of the weights.
-    pub fn weight_bytes(&self) -> usize {
-        let vectors: usize = self.vectors.iter().map(|vector| size_of_val(vector.as_slice())).sum();
-        let matrices = self.matrices.iter().chain(self.experts.iter().flatten());
-        matrices.map(Matrix::n_bytes).sum::<usize>() + vectors
+    /// Bytes of the experts' matrices that are in memory because they were chosen.
+    pub fn kept_expert_bytes(&mut self) -> usize {
+        self.expert_cache.n_bytes()
     }
 
     /// Bytes of a state; 0 if no layer keeps one.

@@ -51,22 +51,34 @@ pub struct NativeBackend {
     is_suspended: bool,
 }
 
+/// How a model is loaded.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NativeOptions {
+    /// How keys and values are stored.
+    pub kv_cache: KvFormat,
+    /// What activations are rounded to.
+    pub activation_bits: ActivationBits,
+    /// Experts of a mixture stay in the file, and those that are chosen are kept in this many bytes; `None` keeps all of
+    /// them in memory.
+    pub expert_bytes: Option<u64>,
+    /// Threads that load it; `None` uses one per physical core.
+    pub n_loading: Option<usize>,
+}
+
 impl NativeBackend {
-    /// Loads a model's weights on `n_loading` threads of its own (by default, one per physical core), so that loading
-    /// does not delay other models' steps. Steps are computed by `threads`; keys and values are stored as `kv_cache`
-    /// says, and activations are rounded to `activation_bits`.
+    /// Loads a model's weights on threads of its own, so that loading does not delay other models' steps. Steps are
+    /// computed by `threads`.
     ///
     /// # Errors
     /// When the file's tensors do not match `spec`.
     pub fn load(
         gguf: &Gguf,
         spec: &DecoderSpec,
-        kv_cache: KvFormat,
-        activation_bits: ActivationBits,
-        n_loading: Option<usize>,
+        options: NativeOptions,
         threads: ComputeThreads,
     ) -> Result<Self, BackendError> {
-        let weights = weights::load(gguf, spec, &mut Pool::new(or_physical_cores(n_loading)))?;
+        let NativeOptions { kv_cache, activation_bits, expert_bytes, n_loading } = options;
+        let weights = weights::load(gguf, spec, expert_bytes, &mut Pool::new(or_physical_cores(n_loading)))?;
         let formats = decoder::Formats { kv_cache, activations: activation_bits };
         let (program, states) = decoder::program(spec, weights, formats);
         let DecoderSpec { vocab_size, hidden_size, .. } = *spec;

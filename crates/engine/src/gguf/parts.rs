@@ -62,6 +62,13 @@ impl Parts {
         &part.mapping.bytes()[offset - part.start..offset - part.start + n_bytes]
     }
 
+    /// Asks the system to read a slice of these bytes before it is needed.
+    pub(super) fn prefetch(&self, slice: &[u8]) {
+        if let Some((index, start)) = self.position_of(slice) {
+            self.0[index].mapping.prefetch(start..start + slice.len());
+        }
+    }
+
     /// Asks the system to read the bytes that follow a slice of these, as far ahead as is useful.
     pub(super) fn prefetch_behind(&self, slice: &[u8]) {
         let Some((index, start)) = self.position_of(slice) else { return };

@@ -4,7 +4,7 @@ use hone_kernels::platform::{self, InstructionSet, Kernels};
 
 use super::{BackendChoice, LoadOptions, ModelOptions};
 use crate::backend::candle::CandleBackend;
-use crate::backend::native::NativeBackend;
+use crate::backend::native::{NativeBackend, NativeOptions};
 use crate::backend::{ActivationBits, Backend, BackendError, DeviceChoice};
 use crate::decoder::DecoderSpec;
 use crate::gguf::Gguf;
@@ -20,23 +20,12 @@ pub(super) fn load_backend(
     options: &ModelOptions,
     beside: &LoadOptions,
 ) -> Result<Box<dyn Backend>, BackendError> {
-    let is_native = match options.backend {
-        BackendChoice::Candle => false,
-        BackendChoice::Native if matches!(options.device, DeviceChoice::Cuda(_) | DeviceChoice::Metal) => {
-            let reason = "the native backend computes on the processor: use --device cpu, or --backend candle";
-            return Err(BackendError::Device(reason.into()));
-        }
-        BackendChoice::Native => true,
-        // Only the native backend computes layers with a state, also where its kernels are the portable ones.
-        BackendChoice::Auto => {
-            (cfg!(target_arch = "x86_64") || spec.is_recurrent()) && options.device.is_processor()?
-        }
-    };
-    if is_native {
+    if is_native(spec, options)? {
         let ModelOptions { kv_cache, activation_bits, instruction_set, .. } = *options;
         instruction_set.map_or(Ok(()), limit_kernels)?;
-        let LoadOptions { n_loading, ref threads, .. } = *beside;
-        let backend = NativeBackend::load(gguf, spec, kv_cache, activation_bits, n_loading, threads.clone())?;
+        let LoadOptions { n_loading, expert_bytes, ref threads, .. } = *beside;
+        let native = NativeOptions { kv_cache, activation_bits, expert_bytes, n_loading };
+        let backend = NativeBackend::load(gguf, spec, native, threads.clone())?;
         return Ok(Box::new(backend));
     }
     match options {
@@ -49,6 +38,25 @@ pub(super) fn load_backend(
                 .into(),
         )),
         _ => Ok(Box::new(CandleBackend::load(gguf, spec, options.device)?)),
+    }
+}
+
+/// Whether the native backend runs a model.
+///
+/// # Errors
+/// When the device cannot be used.
+pub(super) fn is_native(spec: &DecoderSpec, options: &ModelOptions) -> Result<bool, BackendError> {
+    match options.backend {
+        BackendChoice::Candle => Ok(false),
+        BackendChoice::Native if matches!(options.device, DeviceChoice::Cuda(_) | DeviceChoice::Metal) => {
+            let reason = "the native backend computes on the processor: use --device cpu, or --backend candle";
+            Err(BackendError::Device(reason.into()))
+        }
+        BackendChoice::Native => Ok(true),
+        // Only the native backend computes layers with a state, also where its kernels are the portable ones.
+        BackendChoice::Auto => {
+            Ok((cfg!(target_arch = "x86_64") || spec.is_recurrent()) && options.device.is_processor()?)
+        }
     }
 }
 

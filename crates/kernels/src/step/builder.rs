@@ -1,6 +1,7 @@
 //! Describes a program, and checks it: what is accepted here runs without further checks of shapes.
 
 use super::batch::Batch;
+use super::experts::{ExpertCache, ExpertSet, ExpertShape, ExpertSource};
 use super::memory::{ActivationMemory, RowMemory};
 use super::operation::{
     AttentionPhase, ConvolvePhase, ExpertProductPhase, ExpertsId, KvLayerId, MatrixId, Output, Part, Phase,
@@ -21,7 +22,8 @@ use crate::{ActivationBits, Matrix, ROW_GROUP};
 #[derive(Default)]
 pub struct ProgramBuilder {
     matrices: Vec<Matrix>,
-    experts: Vec<Vec<Matrix>>,
+    experts: Vec<ExpertSet>,
+    cached_expert_bytes: usize,
     vectors: Vec<Vec<f32>>,
     ropes: Vec<Rope>,
     routers: Vec<Router>,
@@ -137,8 +139,24 @@ impl ProgramBuilder {
         let shape = |matrix: &Matrix| (matrix.tensor_type(), matrix.n_rows(), matrix.n_columns());
         let first = matrices.first().map(shape).expect("a mixture has experts");
         assert!(matrices.iter().all(|matrix| shape(matrix) == first), "experts have one shape and type");
-        self.experts.push(matrices);
+        self.experts.push(ExpertSet::Packed(matrices));
         ExpertsId(self.experts.len() - 1)
+    }
+
+    /// Adds the experts of a layer whose matrices are packed when they are chosen, and kept while there is room.
+    ///
+    /// # Panics
+    /// When there are none.
+    pub fn experts_on_demand(&mut self, shape: ExpertShape, source: Box<dyn ExpertSource>) -> ExpertsId {
+        assert!(shape.n_experts > 0, "a mixture has experts");
+        self.experts.push(ExpertSet::cached(shape, source));
+        ExpertsId(self.experts.len() - 1)
+    }
+
+    /// Sets the bytes that matrices packed on demand may take together. If those of one product take more, they are
+    /// kept until the next one.
+    pub fn keep_experts(&mut self, n_bytes: usize) {
+        self.cached_expert_bytes = n_bytes;
     }
 
     /// Adds a place where the rows of a set choose `n_used` of `n_experts`. Layers may share it.
@@ -252,15 +270,20 @@ impl ProgramBuilder {
         let mut checked: Vec<Output<ExpertsId>> = Vec::new();
         for &ExpertOutput { experts, to } in outputs {
             self.check_part(set, to);
-            let (n_experts, weights) = (self.experts[experts.0].len(), &self.experts[experts.0][0]);
+            let ExpertShape { n_experts, n_rows, n_columns, tensor_type } = self.experts[experts.0].shape();
             assert_eq!(n_experts, self.routers[router.0].n_experts, "there are as many experts as can be chosen");
-            assert_eq!(weights.n_columns(), routed.width, "a product's input is as wide as its matrix");
-            assert_eq!(weights.n_rows(), to.width, "a product's output is as wide as its matrix has rows");
+            assert_eq!(n_columns, routed.width, "a product's input is as wide as its matrix");
+            assert_eq!(n_rows, to.width, "a product's output is as wide as its matrix has rows");
             assert!(checked.iter().all(|other| !other.to.overlaps(to)), "outputs of a product overlap");
-            let tensor_type = weights.tensor_type();
             shared.iter().chain([&routed]).for_each(|rows| self.quantized[rows.index].add_reader(tensor_type));
             checked.push(Output { matrix: experts, to, add: false, first_group: n_groups });
-            n_groups += weights.n_rows().div_ceil(ROW_GROUP);
+            n_groups += n_rows.div_ceil(ROW_GROUP);
+        }
+        let cached = checked.iter().map(|output| output.matrix).filter(|id| self.experts[id.0].is_cached());
+        let sets: Vec<ExpertsId> = cached.collect();
+        if !sets.is_empty() {
+            self.phases.push(Phase::Reserve { router, sets });
+            self.phases.push(Phase::PackExperts);
         }
         let phase = ExpertProductPhase { router, input: routed, shared, outputs: checked, n_groups };
         self.phases.push(Phase::ExpertProduct(phase));
@@ -331,6 +354,7 @@ impl ProgramBuilder {
         Program {
             vocab_size: self.vocab_size.expect("a program embeds its tokens"),
             matrices: self.matrices,
+            expert_cache: ExpertCache::new(&self.experts, self.cached_expert_bytes),
             experts: self.experts,
             vectors: self.vectors,
             ropes: self.ropes,

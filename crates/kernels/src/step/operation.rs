@@ -376,6 +376,13 @@ pub(super) enum Phase {
         from: QuantizedRows,
         to: QuantizedRows,
     },
+    /// Decides which matrices of chosen experts are in memory.
+    Reserve {
+        router: RouterId,
+        sets: Vec<ExpertsId>,
+    },
+    /// Packs those that are missing.
+    PackExperts,
     ExpertProduct(ExpertProductPhase),
     Convolve(ConvolvePhase),
     Recur(RecurPhase),

@@ -51,6 +51,8 @@ impl Phases for Execution<'_> {
                 self.n_rows(to.set).div_ceil(self.piece_rows(to.set))
             }
             Phase::Spread { .. } => 0,
+            Phase::Reserve { .. } => 1,
+            Phase::PackExperts => self.missing_experts().len(),
             Phase::ExpertProduct(product) => self.n_expert_tasks(product),
             Phase::Convolve(_) => self.n_rows(RowSet::Tokens).div_ceil(self.piece_rows(RowSet::Tokens)),
             Phase::Recur(recur) => self.n_recur_tasks(recur),
@@ -67,6 +69,8 @@ impl Phases for Execution<'_> {
             Phase::Merge(index) => self.merge(*index, task),
             Phase::Plan(router) => self.plan_routes(*router),
             Phase::Spread { router, from, to } => self.spread(*router, *from, *to, task),
+            Phase::Reserve { router, sets } => self.reserve_experts(*router, sets),
+            Phase::PackExperts => self.pack_expert(task),
             Phase::ExpertProduct(product) => self.expert_product(product, task),
             Phase::Convolve(convolution) => self.convolve(convolution, task),
             Phase::Recur(recur) => self.recur(recur, task),

@@ -123,6 +123,11 @@ impl RoutePlan {
         }
     }
 
+    /// Experts that have rows.
+    pub(super) fn active(&self) -> &[ActiveExpert] {
+        &self.active
+    }
+
     /// The tasks of a product.
     pub(super) fn n_tasks(&self) -> usize {
         self.n_tasks

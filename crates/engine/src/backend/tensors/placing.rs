@@ -8,12 +8,14 @@ use super::{
 use crate::backend::BackendError;
 
 impl<'a> ModelTensors<'a> {
-    /// Every matrix of the model, those of experts one by one.
+    /// The matrices of all experts, one by one.
+    pub(in crate::backend) fn expert_matrices(&self) -> impl Iterator<Item = MatrixTensor<'a>> + '_ {
+        self.layers.iter().flat_map(|layer| &layer.experts).flat_map(ExpertParts::matrices)
+    }
+
+    /// Every other matrix of the model.
     pub(in crate::backend) fn matrices(&self) -> impl Iterator<Item = MatrixTensor<'a>> + '_ {
-        let layers = self.layers.iter().flat_map(|layer| {
-            let experts = layer.experts.iter().flat_map(ExpertParts::matrices);
-            layer.linears().map(|linear| linear.weight.clone()).chain(experts)
-        });
+        let layers = self.layers.iter().flat_map(|layer| layer.linears().map(|linear| linear.weight.clone()));
         let inputs = self.layer_inputs.iter().flat_map(|inputs| [&inputs.embeddings, &inputs.projection.weight]);
         let output = self.output.iter().map(|output| &output.weight);
         [&self.embeddings].into_iter().chain(inputs).chain(output).cloned().chain(layers)

@@ -14,7 +14,7 @@ use hone_protocol::{GenerateError, Lane, LocateModel, ModelFile, with_causes};
 use super::resident::ResidentModel;
 use super::residents::Residents;
 use super::saved_prefixes::SavedPrefixes;
-use super::source::{ModelSource, warn_of_draft};
+use super::source::{ModelSource, Portion, warn_of_draft};
 use super::verified::Verified;
 use crate::backend::native::ComputeThreads;
 use crate::engine::status::{ModelState, ModelStatus};
@@ -182,11 +182,12 @@ impl Loader {
         let ModelSource { demand, is_pinned, .. } = awaited.source;
         let scheduler = &mut residents.scheduler;
         // Free memory is used first, then that of idle models, then that of models with requests; a larger cache comes
-        // last.
+        // last. Experts stay in the file only if all of that does not suffice.
         let attainable = scheduler.attainable_memory(lane);
         let rooms = [scheduler.free_memory(), scheduler.attainable_memory(Lane::Batch), attainable];
-        let room = rooms.into_iter().find(|room| demand.within(*room).0.total() <= *room).unwrap_or(attainable);
-        let (memory, positions) = demand.within(room);
+        let room = rooms.into_iter().find(|room| demand.fits(*room)).unwrap_or(attainable);
+        let portion = demand.within(room);
+        let memory = portion.memory;
         let unloaded = match scheduler.admit_model(id, memory, is_pinned, lane) {
             Ok(Admission::Now(unloaded)) => unloaded,
             Ok(Admission::Later) => return Some(awaited),
@@ -202,7 +203,7 @@ impl Loader {
         };
         self.n_models += 1;
         unloaded.into_iter().for_each(|id| self.unload(id, residents));
-        self.begin_loading(id, awaited, lane, positions, &mut residents.scheduler);
+        self.begin_loading(id, awaited, lane, portion, &mut residents.scheduler);
         None
     }
 
@@ -212,13 +213,17 @@ impl Loader {
         id: ModelId,
         awaited: AwaitedModel,
         lane: Lane,
-        cache_positions: usize,
+        portion: Portion,
         scheduler: &mut Scheduler,
     ) {
         // Alongside steps that are as urgent, a single low-priority thread does the loading.
         let is_beside = scheduler.urgency().is_some_and(|urgency| urgency <= lane);
         let n_loading = if is_beside { Some(1) } else { self.options.model.n_threads };
-        let load = LoadOptions { threads: self.threads.clone(), n_loading, cache_positions };
+        let Portion { positions: cache_positions, expert_bytes, .. } = portion;
+        let load = LoadOptions { threads: self.threads.clone(), n_loading, cache_positions, expert_bytes };
+        if let Some(kept) = expert_bytes {
+            awaited.source.warn_of_experts(kept);
+        }
         match self.spawn_loading(id, &awaited.source, load, is_beside) {
             Ok(thread) => {
                 tracing::debug!(model = awaited.source.name, "loading");
@@ -388,7 +393,8 @@ impl Loader {
         let loading = self.loading.iter().map(|loading| {
             status(ModelState::Loading, scheduler.memory(loading.id).unwrap_or_default(), &loading.awaited)
         });
-        let waiting = self.awaited.iter().map(|one| status(ModelState::Waiting, one.source.demand.within(0).0, one));
+        let waiting =
+            self.awaited.iter().map(|one| status(ModelState::Waiting, one.source.demand.within(0).memory, one));
         loading.chain(waiting).collect()
     }
 

@@ -18,6 +18,8 @@ pub(super) struct ModelSource {
     /// Its draft model, if any.
     pub(super) draft: Option<ModelFile>,
     pub(super) demand: Demand,
+    /// Bytes of the experts that a token chooses.
+    experts_per_token: u64,
     /// Whether it is never unloaded.
     pub(super) is_pinned: bool,
 }
@@ -39,15 +41,36 @@ struct Share {
     weights: u64,
     states: u64,
     position: u64,
+    /// Those of the weights that may stay in the file.
+    experts: u64,
+    /// Those of the experts that a step needs at the same time.
+    least_experts: u64,
+}
+
+/// What a model is given of the memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Portion {
+    pub(super) memory: ModelMemory,
+    /// Positions of its KV cache.
+    pub(super) positions: usize,
+    /// Bytes for experts, if not all of them fit.
+    pub(super) expert_bytes: Option<u64>,
 }
 
 impl Share {
-    fn of(file: &ModelFile, spec: &DecoderSpec, options: &EngineOptions) -> Share {
+    fn of(file: &ModelFile, gguf: &Gguf, spec: &DecoderSpec, options: &EngineOptions) -> Share {
+        let experts = if options.model.keeps_experts_in_file(spec) { expert_bytes(gguf, spec) } else { Vec::new() };
         let states = match spec.is_recurrent() {
             true => bytes_of_states(spec.state_bytes(), options.model.n_sequences),
             false => 0,
         };
-        Share { weights: file.size(), states, position: spec.kv_bytes_per_position(options.model.kv_cache) }
+        Share {
+            weights: file.size(),
+            states,
+            position: spec.kv_bytes_per_position(options.model.kv_cache),
+            experts: experts.iter().sum(),
+            least_experts: experts.into_iter().max().unwrap_or(0),
+        }
     }
 
     fn memory(self, positions: usize) -> ModelMemory {
@@ -56,18 +79,28 @@ impl Share {
 }
 
 impl Demand {
-    /// The memory it takes when `room` bytes are available, and the positions of its KV cache: as many full-length
-    /// sequences as are requested and fit, but at least one.
-    pub(super) fn within(&self, room: u64) -> (ModelMemory, usize) {
+    /// What it gets when `room` bytes are available: all weights, and a KV cache for as many full-length sequences as are
+    /// requested and fit, but at least one. If not even that fits, some experts stay in the file.
+    pub(super) fn within(&self, room: u64) -> Portion {
         let all = Share {
             weights: self.own.weights + self.draft.weights,
             states: self.own.states + self.draft.states,
             position: self.own.position + self.draft.position,
+            ..self.own
         };
         let one = self.positions as u64 * all.position;
         let n_fitting = room.saturating_sub(all.weights + all.states).checked_div(one).unwrap_or(1);
         let positions = self.positions.saturating_mul((self.n_sequences as u64).min(n_fitting).max(1) as usize);
-        (all.memory(positions), positions)
+        let mut memory = all.memory(positions);
+        let missing = memory.total().saturating_sub(room).min(all.experts - all.least_experts);
+        memory.weights -= missing;
+        Portion { memory, positions, expert_bytes: (missing > 0).then(|| all.experts - missing) }
+    }
+
+    /// Whether all of it fits into `room` bytes.
+    pub(super) fn fits(&self, room: u64) -> bool {
+        let Portion { memory, expert_bytes, .. } = self.within(room);
+        memory.total() <= room && expert_bytes.is_none()
     }
 
     /// The same without a draft model.
@@ -92,23 +125,42 @@ impl ModelSource {
         options: &EngineOptions,
         locator: &dyn LocateModel,
     ) -> Result<Self, ModelError> {
-        let spec = read_spec(&file, options)?;
+        let (gguf, spec) = read_spec(&file, options)?;
         let draft = draft_for(&file, options, locator);
         let is_it = |pinned: &String| pinned == name || locator.locate(pinned).is_ok_and(|found| found == file);
         let is_pinned = options.pinned.iter().any(is_it);
         let demand = Demand {
-            own: Share::of(&file, &spec, options),
-            draft: draft.as_ref().map(|(file, spec)| Share::of(file, spec, options)).unwrap_or_default(),
+            own: Share::of(&file, &gguf, &spec, options),
+            draft: draft.as_ref().map(|(_, share)| *share).unwrap_or_default(),
             positions: options.model.context_of(&spec),
             // Other models can never reclaim what a pinned model takes.
             n_sequences: if is_pinned { 1 } else { options.model.n_sequences.max(1) },
         };
-        Ok(ModelSource { name: name.to_owned(), draft: draft.map(|(file, _)| file), demand, is_pinned, file })
+        let experts_per_token = match spec.experts {
+            Some(experts) => demand.own.experts * experts.n_used as u64 / experts.n_experts as u64,
+            None => 0,
+        };
+        let draft = draft.map(|(file, _)| file);
+        Ok(ModelSource { name: name.to_owned(), draft, demand, experts_per_token, is_pinned, file })
+    }
+
+    /// Says that the model will be slow, and why.
+    pub(super) fn warn_of_experts(&self, kept: u64) {
+        let mebibytes = |n_bytes: u64| n_bytes.div_ceil(1 << 20);
+        tracing::warn!(
+            "{} does not fit into memory: of its experts, {} of {} MiB are kept there, and the others are read from the file \
+             when a token chooses them. A token chooses {} MiB, so it can take as long as the disk takes to read these. A \
+             smaller model is faster, and so is more memory (--memory-limit)",
+            self.name,
+            mebibytes(kept),
+            mebibytes(self.demand.own.experts),
+            mebibytes(self.experts_per_token),
+        );
     }
 }
 
 /// The draft model for the one in `file`; a model does not draft for itself.
-fn draft_for(file: &ModelFile, options: &EngineOptions, locator: &dyn LocateModel) -> Option<(ModelFile, DecoderSpec)> {
+fn draft_for(file: &ModelFile, options: &EngineOptions, locator: &dyn LocateModel) -> Option<(ModelFile, Share)> {
     let name = options.draft.as_ref().filter(|_| options.model.speculation == Speculation::Auto)?;
     let draft = match locator.locate(name) {
         Ok(draft) => Some(draft).filter(|draft| draft != file)?,
@@ -118,11 +170,27 @@ fn draft_for(file: &ModelFile, options: &EngineOptions, locator: &dyn LocateMode
         }
     };
     let spec = read_spec(&draft, options);
-    spec.inspect_err(|error| warn_of_draft(name, &with_causes(error))).ok().map(|spec| (draft, spec))
+    let (gguf, spec) = spec.inspect_err(|error| warn_of_draft(name, &with_causes(error))).ok()?;
+    // A draft that has to wait for the disk is of no use.
+    let share = Share { experts: 0, least_experts: 0, ..Share::of(&draft, &gguf, &spec, options) };
+    Some((draft, share))
 }
 
-fn read_spec(file: &ModelFile, options: &EngineOptions) -> Result<DecoderSpec, ModelError> {
-    Ok(DecoderSpec::from_gguf(&Gguf::open_region(file)?, options.model.context_length)?)
+fn read_spec(file: &ModelFile, options: &EngineOptions) -> Result<(Gguf, DecoderSpec), ModelError> {
+    let gguf = Gguf::open_region(file)?;
+    let spec = DecoderSpec::from_gguf(&gguf, options.model.context_length)?;
+    Ok((gguf, spec))
+}
+
+/// Bytes of the experts of every layer.
+fn expert_bytes(gguf: &Gguf, spec: &DecoderSpec) -> Vec<u64> {
+    let of_layer = |layer: usize| {
+        let prefix = format!("blk.{layer}.");
+        let tensors = gguf.tensors().filter(|tensor| tensor.name.starts_with(&prefix));
+        let experts = tensors.filter(|tensor| tensor.name.ends_with("_exps.weight"));
+        experts.map(|tensor| tensor.n_bytes as u64).sum()
+    };
+    (0..spec.layers.len()).map(of_layer).collect()
 }
 
 pub(super) fn warn_of_draft(name: &str, reason: &str) {

@@ -85,6 +85,23 @@ impl Execution<'_> {
         }
     }
 
+    pub(super) fn reserve_experts(&self, router: RouterId, sets: &[ExpertsId]) {
+        let experts = self.routes(router).active().iter().map(|active| active.expert);
+        // SAFETY: this is the only task of the phase.
+        unsafe { self.program.expert_cache.reserve(&self.program.experts, sets, experts) }
+    }
+
+    pub(super) fn missing_experts(&self) -> &[(ExpertsId, usize)] {
+        // SAFETY: matrices are reserved in a phase of its own.
+        unsafe { self.program.expert_cache.missing() }
+    }
+
+    pub(super) fn pack_expert(&self, task: usize) {
+        let (set, expert) = self.missing_experts()[task];
+        // SAFETY: every missing matrix is listed once, and products are other phases.
+        unsafe { self.program.experts[set.0].pack(expert) }
+    }
+
     pub(super) fn n_expert_tasks(&self, product: &ExpertProductPhase) -> usize {
         self.routes(product.router).n_tasks()
     }
@@ -94,7 +111,8 @@ impl Execution<'_> {
         let (active, part) = self.routes(product.router).task(task);
         let groups = part * product.n_groups / active.n_tasks..(part + 1) * product.n_groups / active.n_tasks;
         let ranks = active.first_rank..active.first_rank + active.n_rows;
-        let matrix = |id: ExpertsId| &self.program.experts[id.0][active.expert];
+        // SAFETY: the phases before this one have packed what is missing.
+        let matrix = |id: ExpertsId| unsafe { self.program.experts[id.0].matrix(active.expert) };
         match product.shared {
             Some(only) if self.n_rows(only.set) == 1 => {
                 self.multiply(&product.outputs, matrix, groups, only, 0..1, active.first_rank);

@@ -16,8 +16,37 @@ fn experts(seed: u32, n_rows: usize, n_columns: usize) -> Vec<Matrix> {
     (0..N_EXPERTS as u32).map(|expert| matrix(seed + expert, n_rows, n_columns)).collect()
 }
 
+/// Packs the same matrices when they are needed.
+struct OnDemand {
+    seed: u32,
+    shape: ExpertShape,
+}
+
+impl ExpertSource for OnDemand {
+    fn pack(&self, expert: usize) -> Matrix {
+        matrix(self.seed + expert as u32, self.shape.n_rows, self.shape.n_columns)
+    }
+
+    fn prefetch(&self, expert: usize) {
+        assert!(expert < self.shape.n_experts);
+    }
+}
+
 /// Embeds tokens and passes them through one mixture with biases.
 fn program() -> Program {
+    program_of(|builder, seed, n_rows, n_columns| builder.experts(experts(seed, n_rows, n_columns)))
+}
+
+/// The same, with at most `n_bytes` of experts in memory.
+fn program_within(n_bytes: usize) -> Program {
+    program_of(|builder, seed, n_rows, n_columns| {
+        builder.keep_experts(n_bytes);
+        let shape = ExpertShape { n_experts: N_EXPERTS, n_rows, n_columns, tensor_type: crate::TensorType::F32 };
+        builder.experts_on_demand(shape, Box::new(OnDemand { seed, shape }))
+    })
+}
+
+fn program_of(experts: impl Fn(&mut ProgramBuilder, u32, usize, usize) -> ExpertsId) -> Program {
     let mut builder = ProgramBuilder::new();
     let bits = ActivationBits::Sixteen;
     let table = builder.matrix(matrix(1, VOCAB_SIZE, WIDTH));
@@ -41,7 +70,7 @@ fn program() -> Program {
     let [gate, up] = [0, EXPERT_WIDTH].map(|first| gated.part(first, EXPERT_WIDTH));
     let spread = builder.quantized(routed, WIDTH, bits);
     let outputs = [(10, gate), (20, up)]
-        .map(|(seed, to)| ExpertOutput { experts: builder.experts(experts(seed, EXPERT_WIDTH, WIDTH)), to });
+        .map(|(seed, to)| ExpertOutput { experts: experts(&mut builder, seed, EXPERT_WIDTH, WIDTH), to });
     builder.expert_product(router, ExpertInput::Chosen(input, spread), &outputs);
     let gated_input = builder.quantized(routed, EXPERT_WIDTH, bits);
     builder.for_each_row(
@@ -52,7 +81,7 @@ fn program() -> Program {
         ],
     );
     let output = builder.rows(routed, WIDTH);
-    let down = builder.experts(experts(30, WIDTH, EXPERT_WIDTH));
+    let down = experts(&mut builder, 30, WIDTH, EXPERT_WIDTH);
     let to = output.all();
     builder.expert_product(router, ExpertInput::Routed(gated_input), &[ExpertOutput { experts: down, to }]);
     let biases = builder.vector(numbers(40, N_EXPERTS * WIDTH, 0.5));
@@ -111,4 +140,33 @@ fn tokens_get_the_weighted_sum_of_their_experts() {
         }
         assert!(program.run(&mut pool, []).unwrap().is_empty());
     }
+}
+
+#[test]
+fn experts_that_are_packed_on_demand_give_the_same_within_their_budget() {
+    let tokens: Vec<u32> = (0..sized(30, 4) as u32).map(|index| index * 7 % VOCAB_SIZE as u32).collect();
+    let steps = || tokens.chunks(3).map(|tokens| Sequence { position: 0, ..whole(tokens, &[0]) });
+    let (mut packed, mut pool) = (program(), pool(2));
+    let expected: Vec<Vec<f32>> = steps().map(|step| packed.run(&mut pool, [step]).unwrap().to_vec()).collect();
+    let matrix_bytes = matrix(10, EXPERT_WIDTH, WIDTH).n_bytes();
+    // From less than one product needs to more than there is.
+    for budget in [0, 4, 9, 100].map(|n_matrices| n_matrices * matrix_bytes) {
+        let mut program = program_within(budget);
+        for (step, expected) in steps().zip(&expected) {
+            assert!(program.run(&mut pool, [step]).unwrap() == expected, "{budget} bytes change something");
+            let kept = program.kept_expert_bytes();
+            let of_a_product = 2 * N_EXPERTS * matrix_bytes;
+            assert!(kept <= budget.max(of_a_product), "{kept} bytes are kept of {budget}");
+        }
+    }
+}
+
+#[test]
+fn experts_stay_while_there_is_room() {
+    let mut program = program_within(usize::MAX);
+    let mut pool = pool(1);
+    program.run(&mut pool, [whole(&[1, 2, 3], &[0])]).unwrap();
+    let kept = program.kept_expert_bytes();
+    program.run(&mut pool, [whole(&[1, 2, 3], &[0])]).unwrap();
+    assert!(kept > 0 && program.kept_expert_bytes() == kept);
 }
