@@ -22,6 +22,8 @@ pub(crate) struct Estimate {
     needs_memory: u64,
     /// Whether this machine has that much; `None` if that is unknown.
     fits: Option<bool>,
+    /// Whether it runs here although it does not fit, because experts are read from its file when they are chosen.
+    runs_from_file: bool,
     /// Tokens per second at which memory lets it generate; `None` if it does not generate or does not fit.
     tokens_per_second: Option<f64>,
 }
@@ -45,9 +47,14 @@ impl Limits {
     fn estimate(self, size: u64, active_bytes: Option<u64>) -> Estimate {
         let needs_memory = memory_needed(size);
         let fits = self.memory_bytes.map(|memory| needs_memory <= memory);
-        let active_bytes = active_bytes.filter(|bytes| *bytes > 0 && fits != Some(false));
+        let active_bytes = active_bytes.filter(|bytes| *bytes > 0);
+        let is_mixture = active_bytes.is_some_and(|bytes| bytes < size);
+        let holds_a_token =
+            active_bytes.zip(self.memory_bytes).is_some_and(|(bytes, memory)| memory_needed(bytes) <= memory);
+        let runs_from_file = fits == Some(false) && is_mixture && holds_a_token;
+        let active_bytes = active_bytes.filter(|_| fits != Some(false));
         let tokens_per_second = active_bytes.map(|bytes| self.bandwidth / bytes as f64);
-        Estimate { needs_memory, fits, tokens_per_second }
+        Estimate { needs_memory, fits, runs_from_file, tokens_per_second }
     }
 
     /// What the columns say, for a person.
@@ -55,7 +62,7 @@ impl Limits {
         let memory = self.memory_bytes.map_or("unknown".to_string(), bytes);
         let bandwidth = self.bandwidth / 1e9;
         format!(
-            "FITS compares a model with this machine's memory ({memory}); SPEED is about what its memory allows ({bandwidth:.1} GB/s): `hone bench` measures it"
+            "FITS compares a model with this machine's memory ({memory}), where a mixture of experts may fit in part: the other experts are read from the disk; SPEED is about what memory allows ({bandwidth:.1} GB/s): `hone bench` measures it"
         )
     }
 }
@@ -65,12 +72,14 @@ impl Estimate {
     pub(crate) fn columns(&self) -> [String; 2] {
         let fits = match self.fits {
             Some(true) => "yes".to_string(),
+            Some(false) if self.runs_from_file => format!("in part, needs {}", bytes(self.needs_memory)),
             Some(false) => format!("no, needs {}", bytes(self.needs_memory)),
             None => "?".to_string(),
         };
         let speed = match self.tokens_per_second {
             Some(speed) if speed < 10.0 => format!("~{speed:.1} tokens/s"),
             Some(speed) => format!("~{speed:.0} tokens/s"),
+            None if self.runs_from_file => "the disk's".to_string(),
             None => "-".to_string(),
         };
         [fits, speed]
@@ -93,7 +102,8 @@ mod tests {
     #[test]
     fn a_mixture_of_experts_needs_its_whole_size_and_reads_its_active_share() {
         check("qwen3.6:35b-a3b", Some(32), ["yes", "~11 tokens/s"]);
-        check("qwen3.6:35b-a3b", Some(16), ["no, needs 28.74 GB", "-"]);
+        check("qwen3.6:35b-a3b", Some(16), ["in part, needs 28.74 GB", "the disk's"]);
+        check("qwen3.6:35b-a3b", Some(1), ["no, needs 28.74 GB", "-"]);
         check("gpt-oss:20b", Some(24), ["yes", "~9.6 tokens/s"]);
     }
 
@@ -101,7 +111,7 @@ mod tests {
     fn a_dense_model_reads_everything() {
         check("qwen3:8b", Some(16), ["yes", "~4.0 tokens/s"]);
         check("smollm2:135m", Some(16), ["yes", "~203 tokens/s"]);
-        check("qwen3.5:122b-a10b", Some(64), ["no, needs 96.74 GB", "-"]);
+        check("qwen3:8b", Some(4), ["no, needs 6.28 GB", "-"]);
     }
 
     #[test]
