@@ -61,6 +61,7 @@ run_hone() { # TEST MODEL ENGINE ARGUMENTS…
     local test=$1 model=$2 engine=$3
     shift 3
     "$hone" bench -m "$model" -t "$threads" -r "$repeats" --json "$@" 2>/dev/null |
+        tee >(jq '[.[0].memory.tokens_per_second // empty]' | record "$test" memory) |
         jq '.[0].samples' | record "$test" "$engine"
 }
 
@@ -142,11 +143,12 @@ def ratio(above, below):
     return f"{medians[above] / medians[below]:.2f}" if above in medians and below in medians else "–"
 
 print(f"{processor}, {threads} threads, {date}; tokens per second, median (min–max)\n")
-print("| test | hone | llama.cpp | candle | hone / llama.cpp |")
-print("| --- | --- | --- | --- | --- |")
+print("| test | hone | llama.cpp | candle | memory allows | hone / llama.cpp | hone / memory |")
+print("| --- | --- | --- | --- | --- | --- | --- |")
 for test in dict.fromkeys(test for test, _ in figures):
-    engines = [cell(test, engine) for engine in ("hone", "llama.cpp", "candle")]
-    print(f"| {test} | {' | '.join(engines)} | {ratio((test, 'hone'), (test, 'llama.cpp'))} |")
+    engines = [cell(test, engine) for engine in ("hone", "llama.cpp", "candle", "memory")]
+    ratios = [ratio((test, "hone"), (test, other)) for other in ("llama.cpp", "memory")]
+    print(f"| {test} | {' | '.join(engines + ratios)} |")
 eight, one = ("7B tg32, 8 sequences", "hone"), ("7B tg32", "hone")
 if eight in medians:
     print(f"\n8 sequences against one, hone: {ratio(eight, one)}")

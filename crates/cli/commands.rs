@@ -3,6 +3,7 @@
 //! A command receives an [`App`] and its arguments. Three are dispatched first because they work without a valid
 //! configuration: `completions` and `verdict` do not use it, and `doctor` reports what is wrong with it.
 
+mod bandwidth;
 mod bench;
 mod bundle;
 mod chat;

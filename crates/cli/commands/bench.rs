@@ -6,11 +6,13 @@ mod sweep;
 
 use anyhow::Context;
 use hone_engine::engine::{EngineHandle, EngineOptions};
+use hone_engine::gguf::Gguf;
 use hone_engine::model::{Model, ModelOptions, Speculation};
-use hone_engine::speed::{SpeedTest, Work};
+use hone_engine::speed::{SpeedTest, Work, bytes_per_token};
 use hone_protocol::LocateModel;
 use serde::Serialize;
 
+use super::bandwidth;
 use super::doctor::processor_name;
 use crate::app::App;
 use crate::arguments::{BenchArguments, BenchCommand};
@@ -37,6 +39,19 @@ struct Row {
     batch: usize,
     tokens_per_second: Spread,
     samples: Vec<f64>,
+    /// What limits one sequence that generates without much context on the processor.
+    memory: Option<MemoryLimit>,
+}
+
+/// The speed of memory, measured before and after a test, and what it allows.
+#[derive(Debug, Serialize)]
+struct MemoryLimit {
+    /// The faster of both measurements.
+    bytes_per_second: f64,
+    /// Weights that a token reads.
+    bytes_per_token: u64,
+    /// How many tokens per second that allows.
+    tokens_per_second: f64,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -98,13 +113,28 @@ fn measure(app: &App, run: &Run<'_>) -> anyhow::Result<Vec<Row>> {
     let options = ModelOptions { context_length: None, n_sequences, ..run.options.clone() };
     let file = app.model_file(run.model)?;
     app.store.verify(&file)?;
+    let gguf = Gguf::open_region(&file)?;
     let mut model = Model::load(&file, &options).with_context(|| format!("cannot load model {:?}", run.model))?;
     if n_positions > model.context_length() {
         let context = model.context_length();
         return Err(usage(format!("the model's context holds {context} tokens, but {n_positions} are needed")));
     }
     let mut steps = Steps::new(app.output, "runs");
-    let rows = run.tests.iter().map(|test| measure_test(run, &mut model, test, &mut steps)).collect();
+    let bytes_per_token = bytes_per_token(&gguf, model.spec());
+    let mut measure = |test: &SpeedTest| {
+        let is_limited = matches!(test.work, Work::Generation(_)) && (test.depth, test.batch) == (0, 1);
+        let bandwidth =
+            |model: &Model| (is_limited && model.device_name() == "cpu").then(|| bandwidth::measure(model.n_threads()));
+        let before = bandwidth(&model);
+        let row = measure_test(run, &mut model, test, &mut steps)?;
+        let limit = before.zip(bandwidth(&model)).map(|(before, after)| before.max(after));
+        let memory = limit.map(|bytes_per_second| {
+            let tokens_per_second = bytes_per_second / bytes_per_token.max(1) as f64;
+            MemoryLimit { bytes_per_second, bytes_per_token, tokens_per_second }
+        });
+        Ok(Row { memory, ..row })
+    };
+    let rows = run.tests.iter().map(&mut measure).collect();
     steps.clear();
     rows
 }
@@ -122,6 +152,7 @@ fn measure_test(run: &Run<'_>, model: &mut Model, test: &SpeedTest, steps: &mut 
         batch: test.batch,
         tokens_per_second: Spread::of(&samples),
         samples,
+        memory: None,
     })
 }
 
@@ -160,11 +191,12 @@ fn print_text(app: &App, rows: &[Row]) -> anyhow::Result<()> {
         app.output
             .print_line(&format!("{}, {} threads, {} on {}", row.processor, row.threads, row.backend, row.device))?;
     }
-    let header = ["model", "test", "tokens/s", "min", "max"].map(String::from).to_vec();
+    let header = ["model", "test", "tokens/s", "min", "max", "memory allows"].map(String::from).to_vec();
     let line = |row: &Row| {
         let speeds = &row.tokens_per_second;
         let figures = [speeds.median, speeds.min, speeds.max].map(|speed| format!("{speed:.2}"));
-        [vec![row.model.clone(), row.test.clone()], figures.to_vec()].concat()
+        let limit = row.memory.as_ref().map_or("-".to_owned(), |memory| format!("{:.2}", memory.tokens_per_second));
+        [vec![row.model.clone(), row.test.clone()], figures.to_vec(), vec![limit]].concat()
     };
     let lines: Vec<Vec<String>> = std::iter::once(header).chain(rows.iter().map(line)).collect();
     app.output.print_table(&lines)

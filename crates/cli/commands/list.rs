@@ -1,7 +1,5 @@
 //! `hone list`: the installed models, and with `--all` the rest of the catalog, with what to expect of each model here.
 
-mod bandwidth;
-
 use anyhow::Context;
 use hone_models::{CatalogModel, InstalledModel, Listing};
 
@@ -61,7 +59,7 @@ pub(crate) fn run(app: &App, arguments: &ListArguments) -> anyhow::Result<Outcom
 
 fn limits(app: &App) -> Limits {
     let machine = Machine::look();
-    Limits { memory_bytes: machine.memory_bytes, bandwidth: bandwidth::of(&machine, app.data_folder()) }
+    Limits { memory_bytes: machine.memory_bytes, bandwidth: super::bandwidth::of(&machine, app.data_folder()) }
 }
 
 fn header(has_estimates: bool) -> Vec<String> {

@@ -4,6 +4,8 @@
 
 use std::time::Instant;
 
+use crate::decoder::DecoderSpec;
+use crate::gguf::{Gguf, TensorInfo};
 use crate::kv_cache::CachedSequence;
 use crate::model::{Advance, Model, ModelError};
 use crate::reuse::recycled;
@@ -94,6 +96,25 @@ impl SpeedTest {
         }
         Ok(start.elapsed().as_secs_f64())
     }
+}
+
+/// Bytes of a model's weights that a generated token reads, so that the speed of memory limits that of generation: all
+/// but tables of which it reads a row, experts that are not chosen, and blocks that predict further tokens.
+pub fn bytes_per_token(gguf: &Gguf, spec: &DecoderSpec) -> u64 {
+    let bytes = |tensor: &TensorInfo| {
+        let n_bytes = tensor.n_bytes as u64;
+        let block = tensor.name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
+        match (&*tensor.name, spec.experts) {
+            ("token_embd.weight", _) if !spec.tied_embeddings => 0,
+            ("per_layer_token_embd.weight", _) => 0,
+            _ if block.is_some_and(|block| block >= spec.layers.len()) => 0,
+            (name, Some(experts)) if name.ends_with("_exps.weight") => {
+                n_bytes * experts.n_used as u64 / experts.n_experts as u64
+            }
+            _ => n_bytes,
+        }
+    };
+    gguf.tensors().map(bytes).sum()
 }
 
 /// Appends this many tokens to every sequence, and computes the logits of the last.

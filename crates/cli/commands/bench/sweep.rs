@@ -178,6 +178,7 @@ mod tests {
             batch: 1,
             tokens_per_second: Spread { median: 2.0, min: 1.0, max: 3.0 },
             samples: vec![1.0, 2.0, 3.0],
+            memory: None,
         };
         let expected = "date,processor,model,test,depth,batch,backend,device,threads,repetitions,median,min,max\n\
                         2026-01-31,\"Some \"\"CPU\"\"\",\"a,b\",pp512,0,1,native,cpu,2,3,2.000,1.000,3.000\n";

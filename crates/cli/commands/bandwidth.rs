@@ -48,7 +48,7 @@ pub(super) fn of(machine: &Machine, data_folder: &Path) -> f64 {
         return kept.bytes_per_second;
     }
     let available = machine.available_memory_bytes.unwrap_or(BUFFER_BYTES);
-    let bytes_per_second = measure(BUFFER_BYTES.min(available / 4), machine.physical_cores);
+    let bytes_per_second = measure_within(available, machine.physical_cores);
     let (processor, physical_cores) = (machine.processor.clone(), machine.physical_cores);
     let measured = Measured { processor, physical_cores, memory_bytes: machine.memory_bytes, bytes_per_second };
     if data_folder.is_dir()
@@ -60,8 +60,14 @@ pub(super) fn of(machine: &Machine, data_folder: &Path) -> f64 {
     bytes_per_second
 }
 
-/// Reads a buffer with all threads, several times.
-fn measure(n_bytes: u64, n_threads: usize) -> f64 {
+/// The bandwidth for this many threads in bytes per second, measured now.
+pub(super) fn measure(n_threads: usize) -> f64 {
+    measure_within(Machine::look().available_memory_bytes.unwrap_or(BUFFER_BYTES), n_threads)
+}
+
+/// Reads a buffer of a part of the available memory with all threads, several times.
+fn measure_within(available_bytes: u64, n_threads: usize) -> f64 {
+    let n_bytes = BUFFER_BYTES.min(available_bytes / 4);
     // Pages of zeros may all be the same page.
     let buffer = vec![1u64; (n_bytes / 8).max(1) as usize];
     let share = buffer.len().div_ceil(n_threads.max(1));
