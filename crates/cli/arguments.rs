@@ -157,19 +157,7 @@ impl Command {
             }
             Command::Serve(arguments) => arguments.add_to(&mut overrides),
             Command::Mcp(arguments) => arguments.add_to(&mut overrides),
-            Command::Chat(arguments) => {
-                arguments.engine.add_to(&mut overrides);
-                arguments.context.add_to(&mut overrides);
-                arguments.speculation.add_to(&mut overrides);
-                arguments.sampling.add_to(&mut overrides);
-                shared::add(&mut overrides, "chat.system", "--system", arguments.system.clone());
-                arguments.quality.add_to(&mut overrides);
-                if arguments.incognito {
-                    shared::add(&mut overrides, "memory.mode", "--incognito", Some("off"));
-                    shared::add(&mut overrides, "chat.save", "--incognito", Some(false));
-                    shared::add(&mut overrides, "chat.history_lines", "--incognito", Some(0));
-                }
-            }
+            Command::Chat(arguments) => arguments.add_to(&mut overrides),
             Command::Generate(arguments) => {
                 arguments.engine.add_to(&mut overrides);
                 arguments.context.add_to(&mut overrides);
@@ -246,6 +234,22 @@ pub(crate) struct ChatArguments {
     pub(crate) json: JsonFlag,
     #[command(flatten)]
     pub(crate) sampling: SamplingFlags,
+}
+
+impl ChatArguments {
+    fn add_to(&self, overrides: &mut Vec<Override>) {
+        self.engine.add_to(overrides);
+        self.context.add_to(overrides);
+        self.speculation.add_to(overrides);
+        self.sampling.add_to(overrides);
+        shared::add(overrides, "chat.system", "--system", self.system.clone());
+        self.quality.add_to(overrides);
+        if self.incognito {
+            shared::add(overrides, "memory.mode", "--incognito", Some("off"));
+            shared::add(overrides, "chat.save", "--incognito", Some(false));
+            shared::add(overrides, "chat.history_lines", "--incognito", Some(0));
+        }
+    }
 }
 
 /// What the model of a chat may call.

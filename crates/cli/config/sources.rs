@@ -54,7 +54,7 @@ impl Places {
         Ok(files)
     }
 
-    /// The user's file of tables with this name; empty if there is none.
+    /// The user's file of tables with this name; empty if that file does not exist.
     ///
     /// # Errors
     /// When it cannot be read, or is not valid.

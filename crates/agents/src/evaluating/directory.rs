@@ -42,7 +42,7 @@ impl DirectoryFiles {
         DirectoryFiles { root: root.into() }
     }
 
-    /// The place of a path whose every part exists and is no link; `None` if it is none of the workspace.
+    /// The place of a path whose every part exists and is no link; `None` if it leads out of the workspace.
     fn place(&self, path: &str) -> Option<PathBuf> {
         if !is_inside(path) {
             return None;

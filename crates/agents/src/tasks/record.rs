@@ -133,7 +133,7 @@ impl WorkCandidate {
 pub struct CandidateEvaluation {
     /// Whether the gate would accept it.
     pub is_accepted: bool,
-    /// The mean of all scores, 0 to 1; `None` if there is none.
+    /// The mean of all scores, 0 to 1; `None` before anything was scored.
     pub score: Option<f64>,
     /// What the evaluators found.
     pub results: Vec<EvaluationResult>,
@@ -298,7 +298,7 @@ impl TaskStore {
         self.folder.join(id.to_string())
     }
 
-    /// The latest difference that an attempt made, as a unified diff; empty if there is none.
+    /// The latest difference that an attempt made, as a unified diff; empty before the first one.
     pub fn diff(&self, id: TaskId) -> String {
         fs::read_to_string(self.folder_of(id).join(DIFF)).unwrap_or_default()
     }

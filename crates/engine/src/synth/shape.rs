@@ -186,7 +186,7 @@ pub struct Gemma4Shape {
     pub n_sharing_layers: usize,
     /// Width of the feed-forward part in those.
     pub sharing_ffn_size: usize,
-    /// Width of each layer's own input; 0 if there is none.
+    /// Width of each layer's own input; 0 if layers have none of their own.
     pub layer_input_width: usize,
 }
 
