@@ -11,9 +11,12 @@ use super::memory::moment;
 /// Flags of `hone report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
-    /// Only the work and answers of this model
-    #[arg(long, value_name = "MODEL")]
+    /// Only the work and answers of this model, and its comparisons; agents are named by their models
+    #[arg(long, visible_alias = "model", value_name = "MODEL")]
     pub(crate) agent: Option<String>,
+    /// Only the answers of this respondent, and its comparisons: A, B or another name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) respondent: Option<String>,
     /// Only tasks of this type; answers have the type chat
     #[arg(long, value_name = "TYPE")]
     pub(crate) task_type: Option<String>,
@@ -23,7 +26,7 @@ pub(crate) struct ReportArguments {
     /// Show how the scores change over time
     #[arg(long, value_name = "PERIOD")]
     pub(crate) trend: Option<TrendPeriod>,
-    /// Show the commonest suggestions
+    /// Show the commonest feedback, grouped by its meaning if the embedding model is installed
     #[arg(long)]
     pub(crate) feedback: bool,
     /// Exit with 3 if a mean, from 0 to 1, is below this

@@ -1,27 +1,22 @@
 //! `hone report`: how good the agents and models are, by their tasks and by the grades of their answers.
 
+mod feedback;
 mod page;
+mod rows;
 
 use anyhow::Context;
-use hone_agents::TaskStore;
-use hone_memory::{ComparisonTally, Filters, MemoryStore};
+use hone_memory::Whose;
 use hone_protocol::Timestamp;
-use hone_quality::{Figures, QualityReport, ReportRow, ScaleReport, share_with_interval};
+use hone_quality::{Figures, PairReport, QualityReport, ReportRow, ScaleReport, Share, Strength};
 use serde::Serialize;
 
+use self::feedback::{CommonFeedback, Grouping, commonest};
+use self::rows::{answer_rows, pair_rows, task_rows};
 use super::memory::open_to_read;
 use crate::app::App;
 use crate::arguments::ReportArguments;
-use crate::badge::judge_name;
-use crate::describe::moment;
+use crate::describe::{moment, on_one_line};
 use crate::failure::{Outcome, usage};
-
-/// The most answers that a report counts.
-const MOST_ANSWERS: usize = 1_000_000;
-/// The type of answers, which are no tasks.
-const CHAT: &str = "chat";
-/// The type of tasks that name none.
-const UNNAMED: &str = "task";
 
 /// The report with the comparisons of answers.
 #[derive(Debug, Serialize)]
@@ -29,22 +24,10 @@ struct WholeReport {
     #[serde(flatten)]
     quality: QualityReport,
     /// The comparisons of each judge.
-    comparisons: Vec<WinRate>,
-}
-
-/// How often respondent A's answer was the better one.
-#[derive(Debug, Serialize)]
-struct WinRate {
-    /// The judge.
-    judge: String,
-    /// Pairs with a winner.
-    decided: u64,
-    /// The share of A's wins among them.
-    a: Option<f64>,
-    /// Its 95 % interval.
-    interval: Option<[f64; 2]>,
-    /// The share of verdicts that differ between the two orders.
-    inconsistent: Option<f64>,
+    comparisons: Vec<PairReport>,
+    /// The commonest feedback; `None` unless it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    feedback: Option<CommonFeedback>,
 }
 
 /// Reports.
@@ -56,22 +39,25 @@ pub(crate) fn run(app: &App, arguments: &ReportArguments) -> anyhow::Result<Outc
         return Err(usage(format!("--fail-under is {bound}: it must be 0 to 1")));
     }
     let mut rows = task_rows(app);
-    let mut comparisons = Vec::new();
+    let mut pairs = Vec::new();
     if app.memory_folder().exists() {
-        let store = open_to_read(app)?;
-        rows.extend(answer_rows(&store)?);
-        comparisons = store.statistics(Filters::default().whose)?.comparisons.iter().map(win_rate).collect();
+        let outlines = open_to_read(app)?.outlines(Whose::Everyones, arguments.feedback)?;
+        rows.extend(answer_rows(&outlines));
+        pairs = pair_rows(&outlines, arguments);
     }
     rows.retain(|row| is_wanted(row, arguments));
-    let quality = QualityReport::of(&rows, arguments.trend.map(Into::into));
-    let report = WholeReport { quality, comparisons };
+    let report = WholeReport {
+        quality: QualityReport::of(&rows, arguments.trend.map(Into::into)),
+        comparisons: PairReport::all(&pairs),
+        feedback: arguments.feedback.then(|| commonest(app, &rows)),
+    };
     let form = &arguments.form;
     match &form.html {
         Some(path) => std::fs::write(path, page::page(&report))
             .with_context(|| format!("cannot write the report to {}", path.display()))?,
         None if form.json => app.output.print_json(&report)?,
         None if form.csv => print_csv(app, &report)?,
-        None => print_text(app, &report, arguments.feedback)?,
+        None => print_text(app, &report)?,
     }
     Ok(outcome(report.quality.lowest_mean(), arguments.fail_under))
 }
@@ -88,66 +74,12 @@ fn outcome(mean: Option<f64>, bound: Option<f64>) -> Outcome {
 
 fn is_wanted(row: &ReportRow, arguments: &ReportArguments) -> bool {
     arguments.agent.as_ref().is_none_or(|agent| *agent == row.agent)
-        && arguments.task_type.as_ref().is_none_or(|kind| *kind == row.kind)
+        && (arguments.respondent.is_none() || arguments.respondent == row.respondent)
+        && arguments.task_type.as_ref().is_none_or(|kind| *kind == *row.kind)
         && arguments.since.is_none_or(|since| since.0 <= row.at)
 }
 
-/// A row for every attempt that the gate has decided about.
-fn task_rows(app: &App) -> Vec<ReportRow> {
-    let (records, errors) = TaskStore::new(app.data_folder().join("tasks")).list();
-    errors.iter().for_each(|error| app.output.error(&error.to_string()));
-    let rows = records.iter().flat_map(|record| {
-        let kind = Some(&record.assignment.kind).filter(|kind| !kind.is_empty()).map_or(UNNAMED, String::as_str);
-        record.attempts.iter().filter_map(move |attempt| {
-            let decision = attempt.decision.as_ref()?;
-            Some(ReportRow {
-                agent: attempt.agent.clone(),
-                kind: kind.to_owned(),
-                scale: "gate".to_owned(),
-                score: decision.score,
-                at: attempt.started.0,
-                action: Some(decision.action),
-                suggestions: attempt.results.iter().flat_map(|result| result.suggestions.clone()).collect(),
-            })
-        })
-    });
-    rows.collect()
-}
-
-/// A row for every answer; grades that a model gave itself are on a scale of their own.
-fn answer_rows(store: &MemoryStore) -> anyhow::Result<Vec<ReportRow>> {
-    let engrams = store.list(&Filters::default(), MOST_ANSWERS)?;
-    let rows = engrams.into_iter().filter(|engram| !engram.model.is_empty()).map(|engram| {
-        let grade = engram.grade.as_ref();
-        let scale = grade
-            .filter(|grade| grade.score.is_some())
-            .map_or("ungraded".to_owned(), |grade| format!("{}, {}", judge_name(&grade.judging), grade.rubric));
-        ReportRow {
-            agent: engram.model,
-            kind: CHAT.to_owned(),
-            scale,
-            score: grade.and_then(|grade| grade.score).map(|score| f64::from(score.saturating_sub(1)) / 4.0),
-            at: engram.at.0,
-            action: None,
-            suggestions: Vec::new(),
-        }
-    });
-    Ok(rows.collect())
-}
-
-fn win_rate(tally: &ComparisonTally) -> WinRate {
-    let decided = tally.wins_a + tally.wins_b;
-    let rate = share_with_interval(tally.wins_a, decided);
-    WinRate {
-        judge: judge_name(&tally.judging()),
-        decided,
-        a: rate.map(|(share, _)| share),
-        interval: rate.map(|(_, interval)| interval),
-        inconsistent: share_with_interval(tally.compared - tally.consistent, tally.compared).map(|(share, _)| share),
-    }
-}
-
-fn print_text(app: &App, report: &WholeReport, with_feedback: bool) -> anyhow::Result<()> {
+fn print_text(app: &App, report: &WholeReport) -> anyhow::Result<()> {
     let mut rows = vec![row_of(["scale", "of", "scored", "unscored", "mean", "95 %", "spread", "distribution"])];
     for scale in &report.quality.scales {
         rows.extend(named_figures(scale).map(|(name, figures)| cells(&scale.scale, &name, figures)));
@@ -163,39 +95,104 @@ fn print_text(app: &App, report: &WholeReport, with_feedback: bool) -> anyhow::R
     if rows.len() > 1 {
         app.output.print_table(&rows)?;
     }
-    for rate in report.comparisons.iter().filter(|rate| rate.decided > 0) {
-        let (share, [low, high]) = (rate.a.unwrap_or_default(), rate.interval.unwrap_or_default());
-        let inconsistent = 100.0 * rate.inconsistent.unwrap_or_default();
-        app.output.print_line(&format!(
-            "{}: A is better in {:.0} % of {} pairs ({:.0}–{:.0} %), {inconsistent:.0} % of verdicts depend on the order",
-            rate.judge,
-            100.0 * share,
-            rate.decided,
-            100.0 * low,
-            100.0 * high
-        ))?;
-    }
-    if with_feedback {
-        for (text, count) in &report.quality.feedback {
-            app.output.print_line(&format!("{count:>4} × {text}"))?;
+    report.comparisons.iter().try_for_each(|comparisons| print_comparisons(app, comparisons))?;
+    if let Some(feedback) = &report.feedback {
+        app.output.print_line(feedback_heading(feedback))?;
+        for (text, count) in &feedback.groups {
+            app.output.print_line(&format!("{count:>4} × {}", on_one_line(text)))?;
         }
     }
     Ok(())
 }
 
+/// What the groups of feedback are.
+fn feedback_heading(feedback: &CommonFeedback) -> &'static str {
+    match feedback.grouped_by {
+        Grouping::Meaning => "commonest feedback, by meaning",
+        Grouping::Text => "commonest feedback, by text",
+    }
+}
+
+fn print_comparisons(app: &App, comparisons: &PairReport) -> anyhow::Result<()> {
+    app.output.print_line(&comparison_summary(comparisons))?;
+    let mut rows = vec![row_of(["of", "pairs", "won", "95 %", "strength", "95 %"])];
+    rows.extend(comparison_rows(comparisons));
+    if rows.len() > 1 {
+        app.output.print_table(&rows)?;
+    }
+    Ok(())
+}
+
+/// What may have decided besides the quality of the answers.
+fn comparison_summary(comparisons: &PairReport) -> String {
+    let PairReport { judge, compared, ties, inconsistent, longer_won, .. } = comparisons;
+    format!(
+        "{judge}: {compared} pairs, {ties} ties; {} of the verdicts depend on the order; the longer answer won {} of {} ({})",
+        percent(inconsistent.share),
+        percent(longer_won.share),
+        longer_won.of,
+        percents(longer_won.interval),
+    )
+}
+
+/// A row for each respondent and model: its name, pairs with a winner, the share it won, and its strength where there
+/// are more than two.
+fn comparison_rows(comparisons: &PairReport) -> impl Iterator<Item = Vec<String>> + '_ {
+    let respondents = comparisons.respondents.iter().map(|(name, share)| {
+        (format!("respondent {name}"), share, strength_of(&comparisons.respondent_strengths, name))
+    });
+    let models = comparisons
+        .models
+        .iter()
+        .map(|(name, share)| (name.clone(), share, strength_of(&comparisons.model_strengths, name)));
+    respondents.chain(models).map(|(name, share, strength)| {
+        let (strength, interval) = strength.map_or(("-".to_owned(), "-".to_owned()), |it| {
+            (format!("{:+.2}", it.strength), format!("{:+.2}–{:+.2}", it.interval[0], it.interval[1]))
+        });
+        vec![name, share.of.to_string(), percent(share.share), percents(share.interval), strength, interval]
+    })
+}
+
+fn strength_of<'a>(strengths: &'a [Strength], name: &str) -> Option<&'a Strength> {
+    strengths.iter().find(|strength| strength.name == name)
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or("-".to_owned(), |share| format!("{:.0} %", 100.0 * share))
+}
+
+fn percents(interval: Option<[f64; 2]>) -> String {
+    interval.map_or("-".to_owned(), |[low, high]| format!("{:.0}–{:.0} %", 100.0 * low, 100.0 * high))
+}
+
 fn print_csv(app: &App, report: &WholeReport) -> anyhow::Result<()> {
     app.output.print_line("scale,of,scored,unscored,mean,low,high,spread")?;
+    let number = |number: Option<f64>| number.map_or(String::new(), |number| format!("{number:.4}"));
+    let bounds = |interval: Option<[f64; 2]>| [0, 1].map(|index| number(interval.map(|interval| interval[index])));
     for scale in &report.quality.scales {
         for (name, figures) in named_figures(scale) {
-            let number = |number: Option<f64>| number.map_or(String::new(), |number| format!("{number:.4}"));
-            let [low, high] = [0, 1].map(|index| number(figures.interval.map(|interval| interval[index])));
-            let (mean, spread) = (number(figures.mean), number(figures.spread));
+            let ([low, high], mean, spread) = (bounds(figures.interval), number(figures.mean), number(figures.spread));
             let (scored, unscored) = (figures.scored, figures.unscored);
             let (scale, name) = (quoted(&scale.scale), quoted(&name));
             app.output.print_line(&format!("{scale},{name},{scored},{unscored},{mean},{low},{high},{spread}"))?;
         }
     }
+    for comparisons in &report.comparisons {
+        let scale = quoted(&format!("wins, {}", comparisons.judge));
+        for (name, Share { of, share, interval }) in named_shares(comparisons) {
+            let ([low, high], share) = (bounds(*interval), number(*share));
+            app.output.print_line(&format!("{scale},{},{of},0,{share},{low},{high},", quoted(&name)))?;
+        }
+    }
     Ok(())
+}
+
+/// The shares of a judge's comparisons, each with what it is about.
+fn named_shares(comparisons: &PairReport) -> impl Iterator<Item = (String, &Share)> {
+    let respondents = comparisons.respondents.iter().map(|(name, share)| (format!("respondent {name}"), share));
+    let models = comparisons.models.iter().map(|(name, share)| (name.clone(), share));
+    let biases = [("the longer answer", &comparisons.longer_won), ("inconsistent", &comparisons.inconsistent)];
+    respondents.chain(models).chain(biases.map(|(name, share)| (name.to_owned(), share)))
 }
 
 /// A field of CSV.
@@ -206,9 +203,10 @@ fn quoted(text: &str) -> String {
 /// The figures of a scale, each with what it is about.
 fn named_figures(scale: &ScaleReport) -> impl Iterator<Item = (String, &Figures)> {
     let agents = scale.agents.iter().map(|(name, figures)| (name.clone(), figures));
+    let respondents = scale.respondents.iter().map(|(name, figures)| (format!("respondent {name}"), figures));
     let kinds = scale.kinds.iter().map(|(name, figures)| (format!("type {name}"), figures));
     let trend = scale.trend.iter().map(|(at, figures)| (format!("from {}", moment(Timestamp(*at))), figures));
-    std::iter::once(("all".to_owned(), &scale.all)).chain(agents).chain(kinds).chain(trend)
+    std::iter::once(("all".to_owned(), &scale.all)).chain(agents).chain(respondents).chain(kinds).chain(trend)
 }
 
 fn cells(scale: &str, name: &str, figures: &Figures) -> Vec<String> {

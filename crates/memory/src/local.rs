@@ -166,6 +166,7 @@ impl Local {
                 Whose::Everyones => Statistics { due: self.n_due(), ..opened.statistics()? },
                 Whose::Of(_) => opened.tallies(*whose)?,
             })),
+            Request::Outlines { whose, with_feedback } => Reply::Outlines(opened.outlines(*whose, *with_feedback)?),
             Request::Verify => Reply::Verification(opened.verify()?),
             Request::Export { after, n } => opened.export(*after, *n)?,
             Request::Compare { engrams } => Reply::Standings(opened.compare(engrams)?),

@@ -10,6 +10,7 @@ use crate::engram::Engram;
 use crate::error::MemoryError;
 use crate::filters::{EventFilter, Filters, Whose};
 use crate::options::{Matching, Ranking};
+use crate::outline::Outline;
 use crate::statistics::{Statistics, Verification};
 
 /// A vector and its embedding model.
@@ -166,6 +167,10 @@ pub(crate) enum Request {
     Statistics {
         whose: Whose,
     },
+    Outlines {
+        whose: Whose,
+        with_feedback: bool,
+    },
     Verify,
     Export {
         after: u64,
@@ -229,6 +234,7 @@ impl Request {
             | Request::Resolve { .. }
             | Request::Abbreviate { .. }
             | Request::Statistics { .. }
+            | Request::Outlines { .. }
             | Request::Verify
             | Request::Export { .. }
             | Request::Compare { .. }
@@ -259,6 +265,7 @@ pub(crate) enum Reply {
     Ids(Vec<QueryId>),
     Lengths(Vec<usize>),
     Statistics(Box<Statistics>),
+    Outlines(Vec<Outline>),
     Verification(Verification),
     Exported {
         engrams: Vec<ExportedEngram>,

@@ -29,6 +29,7 @@ use crate::files::STORAGE_FOLDER;
 use crate::filters::{EventFilter, Filters, Whose};
 use crate::local::parse_line;
 use crate::options::{Matching, MemoryOptions, Ranking};
+use crate::outline::Outline;
 use crate::request::{ExportedEngram, Question, Reply, Request, Standing, StatedFact, Update, Vector};
 use crate::sharing::Shared;
 use crate::statistics::{Statistics, Verification};
@@ -352,6 +353,14 @@ impl MemoryStore {
     /// When they cannot be read.
     pub fn statistics(&self, whose: Whose) -> Result<Statistics, MemoryError> {
         expect!(self.ask(Request::Statistics { whose }), Reply::Statistics(statistics) => *statistics)
+    }
+
+    /// Every answer without its texts, in the order of the ids; with the judges' feedback if that is wanted.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn outlines(&self, whose: Whose, with_feedback: bool) -> Result<Vec<Outline>, MemoryError> {
+        expect!(self.ask(Request::Outlines { whose, with_feedback }), Reply::Outlines(outlines) => outlines)
     }
 
     /// Reads everything and checks its consistency: records with related records, and the index with the vectors.

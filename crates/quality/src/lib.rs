@@ -17,7 +17,9 @@ mod assignment;
 mod attempt;
 mod auc;
 mod author;
+mod bradley_terry;
 pub mod calibration;
+mod clustering;
 mod comparing;
 mod evaluator;
 pub mod examination;
@@ -61,6 +63,8 @@ mod work_format;
 pub use assignment::{Assignment, InvalidAssignment, Requirement, is_inside};
 pub use auc::{Auc, area_under_curve};
 pub use author::Author;
+pub use bradley_terry::{Strength, Tournament};
+pub use clustering::clustered;
 pub use comparing::CompareTask;
 pub use evaluator::{EvaluationContext, Evaluator, WorkspaceFiles};
 pub use feedback_memory::{PastAttempt, optimized_prompt, recurring_issues};
@@ -78,7 +82,10 @@ pub use phase::Phase;
 pub use profile::{InvalidProfile, JudgeProfile, JudgeProfiles};
 pub use prompt::{fill, has_place};
 pub use reading::{FailedTest, Findings, OutputFormat};
-pub use report::{Decisions, Figures, Period, QualityReport, ReportRow, ScaleReport, share_with_interval};
+pub use report::{
+    Contender, Decisions, Figures, PairReport, PairRow, Period, QualityReport, ReportRow, ScaleReport, Share, counted,
+    share_with_interval,
+};
 pub use review::{Review, ReviewSettings, ReviewTask};
 pub use reviewers::{Ask, Reviewers, spared};
 pub use rubric::{InvalidRubric, Rubric};

@@ -3,17 +3,21 @@
 //! A judge's scores, the gate's, and what a model says of itself are on different scales and are never in one mean. What has
 //! no score counts in no mean, and is counted by itself.
 
-use std::collections::BTreeMap;
+mod pairs;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use hone_protocol::GateAction;
 use serde::Serialize;
+
+pub use self::pairs::{Contender, PairReport, PairRow, Share};
 
 /// The number of equal parts of the range 0 to 1 that a distribution counts.
 const PARTS: usize = 5;
 /// Two-sided 95 % of the normal distribution.
 const Z: f64 = 1.96;
-/// The most suggestions that are named.
-const MOST_FEEDBACK: usize = 10;
 const DAY: u64 = 86_400_000;
 
 /// Something that was scored, or should have been.
@@ -21,10 +25,12 @@ const DAY: u64 = 86_400_000;
 pub struct ReportRow {
     /// The model that did it.
     pub agent: String,
+    /// The respondent that it was; `None` for a task.
+    pub respondent: Option<String>,
     /// The kind of task.
-    pub kind: String,
+    pub kind: Cow<'static, str>,
     /// What the score is comparable with: the gate, or a judge and its rubric.
-    pub scale: String,
+    pub scale: Arc<str>,
     /// The score, 0 to 1.
     pub score: Option<f64>,
     /// When, in milliseconds since 1970.
@@ -85,6 +91,8 @@ pub struct ScaleReport {
     pub all: Figures,
     /// Those of each agent.
     pub agents: BTreeMap<String, Figures>,
+    /// Those of each respondent.
+    pub respondents: BTreeMap<String, Figures>,
     /// Those of each kind of task.
     pub kinds: BTreeMap<String, Figures>,
     /// Those of each period, by the day on which it begins, in milliseconds since 1970; empty unless asked for.
@@ -98,8 +106,6 @@ pub struct QualityReport {
     pub scales: Vec<ScaleReport>,
     /// What the gate decided, by kind of task.
     pub decisions: BTreeMap<String, Decisions>,
-    /// The commonest suggestions, each with its count.
-    pub feedback: Vec<(String, usize)>,
 }
 
 impl QualityReport {
@@ -109,20 +115,39 @@ impl QualityReport {
         for row in rows {
             by_scale.entry(&row.scale).or_default().push(row);
         }
-        let scales = by_scale.into_iter().map(|(scale, rows)| ScaleReport {
-            scale: scale.to_owned(),
-            all: figures(&rows),
-            agents: grouped(&rows, |row| row.agent.clone()),
-            kinds: grouped(&rows, |row| row.kind.clone()),
-            trend: period.map(|period| grouped(&rows, |row| begin_of(period, row.at))).unwrap_or_default(),
+        let scales = by_scale.into_iter().map(|(scale, rows)| {
+            let answers: Vec<&ReportRow> = rows.iter().copied().filter(|row| row.respondent.is_some()).collect();
+            ScaleReport {
+                scale: scale.to_owned(),
+                all: figures(&rows),
+                agents: named(grouped(&rows, |row| row.agent.as_str())),
+                respondents: named(grouped(&answers, |row| row.respondent.as_deref().unwrap_or_default())),
+                kinds: named(grouped(&rows, |row| row.kind.as_ref())),
+                trend: period.map(|period| grouped(&rows, |row| begin_of(period, row.at))).unwrap_or_default(),
+            }
         });
-        QualityReport { scales: scales.collect(), decisions: decisions(rows), feedback: feedback(rows) }
+        QualityReport { scales: scales.collect(), decisions: decisions(rows) }
     }
 
     /// The lowest mean of all scales; `None` without scores.
     pub fn lowest_mean(&self) -> Option<f64> {
         self.scales.iter().filter_map(|scale| scale.all.mean).reduce(f64::min)
     }
+}
+
+/// Each text with how often it was said, the commonest first; of equally common ones, the one that came first.
+pub fn counted<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<(String, usize)> {
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for text in texts {
+        let place = *places.entry(text).or_insert(counts.len());
+        if place == counts.len() {
+            counts.push((text, 0));
+        }
+        counts[place].1 += 1;
+    }
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    counts.into_iter().map(|(text, count)| (text.to_owned(), count)).collect()
 }
 
 /// A share of a number of cases with its 95 % interval, by Wilson's score (1927), which holds for few cases, too.
@@ -134,12 +159,17 @@ pub fn share_with_interval(cases: u64, of: u64) -> Option<(f64, [f64; 2])> {
     Some((share, [((center - half) / scale).max(0.0), ((center + half) / scale).min(1.0)]))
 }
 
-fn grouped<K: Ord>(rows: &[&ReportRow], key: impl Fn(&ReportRow) -> K) -> BTreeMap<K, Figures> {
+fn grouped<'a, K: Ord>(rows: &[&'a ReportRow], key: impl Fn(&'a ReportRow) -> K) -> BTreeMap<K, Figures> {
     let mut groups: BTreeMap<K, Vec<&ReportRow>> = BTreeMap::new();
     for row in rows {
         groups.entry(key(row)).or_default().push(row);
     }
     groups.into_iter().map(|(key, rows)| (key, figures(&rows))).collect()
+}
+
+/// The groups under their names.
+fn named(groups: BTreeMap<&str, Figures>) -> BTreeMap<String, Figures> {
+    groups.into_iter().map(|(name, figures)| (name.to_owned(), figures)).collect()
 }
 
 fn figures(rows: &[&ReportRow]) -> Figures {
@@ -162,7 +192,7 @@ fn figures(rows: &[&ReportRow]) -> Figures {
 }
 
 fn decisions(rows: &[ReportRow]) -> BTreeMap<String, Decisions> {
-    let mut counts: BTreeMap<String, [usize; 4]> = BTreeMap::new();
+    let mut counts: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
     for row in rows {
         let Some(action) = row.action else { continue };
         let index = match action {
@@ -171,25 +201,14 @@ fn decisions(rows: &[ReportRow]) -> BTreeMap<String, Decisions> {
             GateAction::Reassign => 2,
             GateAction::Escalate => 3,
         };
-        counts.entry(row.kind.clone()).or_default()[index] += 1;
+        counts.entry(&row.kind).or_default()[index] += 1;
     }
     let shares = |counts: [usize; 4]| {
         let attempts: usize = counts.iter().sum();
         let [accepted, retried, reassigned, escalated] = counts.map(|count| count as f64 / attempts as f64);
         Decisions { attempts, accepted, retried, reassigned, escalated }
     };
-    counts.into_iter().map(|(kind, counts)| (kind, shares(counts))).collect()
-}
-
-fn feedback(rows: &[ReportRow]) -> Vec<(String, usize)> {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for suggestion in rows.iter().flat_map(|row| &row.suggestions) {
-        *counts.entry(suggestion).or_default() += 1;
-    }
-    let mut sorted: Vec<(String, usize)> = counts.into_iter().map(|(text, count)| (text.to_owned(), count)).collect();
-    sorted.sort_by(|(a, m), (b, n)| n.cmp(m).then_with(|| a.cmp(b)));
-    sorted.truncate(MOST_FEEDBACK);
-    sorted
+    counts.into_iter().map(|(kind, counts)| (kind.to_owned(), shares(counts))).collect()
 }
 
 fn begin_of(period: Period, at: u64) -> u64 {
@@ -204,9 +223,23 @@ fn begin_of(period: Period, at: u64) -> u64 {
 mod tests {
     use super::*;
 
+    fn scale_is_of_answers(scale: &str) -> bool {
+        scale != "gate"
+    }
+
     fn row(agent: &str, scale: &str, score: Option<f64>) -> ReportRow {
-        let (agent, kind, scale) = (agent.to_owned(), "python".to_owned(), scale.to_owned());
-        ReportRow { agent, kind, scale, score, at: 10 * DAY, action: None, suggestions: Vec::new() }
+        let (agent, kind) = (agent.to_owned(), "python".into());
+        let respondent = scale_is_of_answers(scale).then(|| "A".to_owned());
+        ReportRow {
+            agent,
+            respondent,
+            kind,
+            scale: scale.into(),
+            score,
+            at: 10 * DAY,
+            action: None,
+            suggestions: Vec::new(),
+        }
     }
 
     #[test]
@@ -222,6 +255,7 @@ mod tests {
         assert_eq!((gate.all.scored, gate.all.unscored, gate.all.mean), (2, 1, Some(0.75)));
         assert_eq!((gate.agents["a"].mean, gate.agents["b"].mean), (Some(1.0), Some(0.5)));
         assert_eq!((judge.all.mean, judge.all.interval), (Some(0.2), None));
+        assert_eq!((gate.respondents.len(), judge.respondents["A"].scored), (0, 1));
         assert_eq!(gate.all.distribution, [0, 0, 1, 0, 1]);
         assert_eq!(report.lowest_mean(), Some(0.2));
         assert_eq!(QualityReport::of(&[row("a", "gate", None)], None).lowest_mean(), None);
@@ -250,7 +284,8 @@ mod tests {
         let decisions = report.decisions["python"];
         assert_eq!((decisions.attempts, decisions.accepted, decisions.retried), (4, 0.25, 0.5));
         assert_eq!((decisions.reassigned, decisions.escalated), (0.0, 0.25));
-        assert_eq!(report.feedback, [("fix add".to_owned(), 3), ("other".to_owned(), 1)]);
+        let suggestions = rows.iter().flat_map(|row| &row.suggestions).map(String::as_str);
+        assert_eq!(counted(suggestions), [("fix add".to_owned(), 3), ("other".to_owned(), 1)]);
         let days: Vec<u64> = report.scales[0].trend.keys().copied().collect();
         assert_eq!(days, [10 * DAY, 11 * DAY]);
         assert_eq!(QualityReport::of(&rows, Some(Period::Week)).scales[0].trend.len(), 1);

@@ -1,8 +1,8 @@
 //! The report as one file of HTML, with its graphs as SVG in it.
 
-use hone_quality::Figures;
+use hone_quality::{Figures, PairReport};
 
-use super::{WholeReport, cells, named_figures};
+use super::{CommonFeedback, WholeReport, cells, comparison_rows, comparison_summary, feedback_heading, named_figures};
 
 const BEGIN: &str = "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>hone report</title>\n<style>\
     body{font:16px system-ui,sans-serif;margin:2em;max-width:70em}table{border-collapse:collapse}\
@@ -37,14 +37,28 @@ pub(super) fn page(report: &WholeReport) -> String {
         }
         page.push_str("</table>\n");
     }
-    if !report.quality.feedback.is_empty() {
-        page.push_str("<h2>Commonest suggestions</h2>\n<ul>\n");
-        for (text, count) in &report.quality.feedback {
-            page.push_str(&format!("<li>{count} × {}</li>\n", escaped(text)));
-        }
-        page.push_str("</ul>\n");
-    }
+    report.comparisons.iter().for_each(|comparisons| page.push_str(&comparison_part(comparisons)));
+    report.feedback.iter().for_each(|feedback| page.push_str(&feedback_part(feedback)));
     page
+}
+
+fn comparison_part(comparisons: &PairReport) -> String {
+    let heads = ["of", "pairs", "won", "95 %", "strength", "95 %"];
+    let mut part = format!("<h2>Comparisons</h2>\n<p>{}</p>\n", escaped(&comparison_summary(comparisons)));
+    part.push_str(&format!("<table>\n<tr>{}</tr>\n", row(&heads, "th")));
+    for cells in comparison_rows(comparisons) {
+        let texts: Vec<&str> = cells.iter().map(String::as_str).collect();
+        part.push_str(&format!("<tr>{}</tr>\n", row(&texts, "td")));
+    }
+    part + "</table>\n"
+}
+
+fn feedback_part(feedback: &CommonFeedback) -> String {
+    let mut part = format!("<h2>{}</h2>\n<ul>\n", feedback_heading(feedback));
+    for (text, count) in &feedback.groups {
+        part.push_str(&format!("<li>{count} × {}</li>\n", escaped(text)));
+    }
+    part + "</ul>\n"
 }
 
 fn row(texts: &[&str], element: &str) -> String {
@@ -80,15 +94,17 @@ mod tests {
     fn names_of_models_are_text() {
         let row = ReportRow {
             agent: "<script>alert(1)</script>".into(),
+            respondent: None,
             kind: "a & b".into(),
             scale: "gate".into(),
             score: Some(0.5),
             at: 0,
             action: Some(hone_protocol::GateAction::Accept),
-            suggestions: vec!["fix <b>".into()],
+            suggestions: Vec::new(),
         };
+        let feedback = CommonFeedback { groups: vec![("fix <b>".to_owned(), 1)], ..CommonFeedback::default() };
         let quality = QualityReport::of(&[row], None);
-        let page = page(&WholeReport { quality, comparisons: Vec::new() });
+        let page = page(&WholeReport { quality, comparisons: Vec::new(), feedback: Some(feedback) });
         assert!(!page.contains("<script>") && page.contains("&lt;script&gt;"), "{page}");
         assert!(page.contains("a &amp; b") && page.contains("fix &lt;b&gt;") && page.contains("<svg"), "{page}");
     }

@@ -12,6 +12,7 @@ use crate::error::MemoryError;
 use crate::filters::{Filters, Whose};
 use crate::judged::{after_grading, due_after_comparing, due_in, is_final_comparison};
 use crate::lock::lock;
+use crate::outline::{Outline, outline_of};
 use crate::records::{
     Head, Numbered, StoredVector, damaged, engram_key, from_json, id_of, keys_of_all, sequence_of, to_json, vector_key,
 };
@@ -191,6 +192,14 @@ impl Opened {
         }
         statistics.conclude();
         Ok(statistics)
+    }
+
+    /// Every answer without its texts, in the order of the ids.
+    pub(super) fn outlines(&self, whose: Whose, with_feedback: bool) -> Result<Vec<Outline>, MemoryError> {
+        let records = self.storage.range(keys_of_all(b'e'));
+        records
+            .filter_map(|record| record.and_then(|(_, bytes)| outline_of(&bytes, whose, with_feedback)).transpose())
+            .collect()
     }
 
     /// Reads everything and checks its consistency.

@@ -6,6 +6,7 @@ mod backlog;
 mod engrams;
 mod events;
 mod opening;
+mod outlines;
 mod recall;
 mod search;
 #[path = "../support/mod.rs"]

@@ -1,0 +1,124 @@
+//! What a report is about: attempts at tasks, answers, and pairs of answers.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use hone_agents::TaskStore;
+use hone_memory::{GradeOutline, Outline};
+use hone_quality::{Contender, PairRow, ReportRow};
+
+use crate::app::App;
+use crate::arguments::ReportArguments;
+use crate::badge::judge_name;
+
+/// The type of answers, which are no tasks.
+const CHAT: &str = "chat";
+/// The type of tasks that name none.
+const UNNAMED: &str = "task";
+/// Scores below this, from 1 to 5, leave something to improve.
+const GOOD_SCORE: u8 = 4;
+
+/// A row for every attempt that the gate has decided about.
+pub(super) fn task_rows(app: &App) -> Vec<ReportRow> {
+    let (records, errors) = TaskStore::new(app.data_folder().join("tasks")).list();
+    errors.iter().for_each(|error| app.output.error(&error.to_string()));
+    let scale: Arc<str> = "gate".into();
+    let rows = records.iter().flat_map(|record| {
+        let kind = Some(&record.assignment.kind).filter(|kind| !kind.is_empty()).map_or(UNNAMED, String::as_str);
+        let scale = Arc::clone(&scale);
+        record.attempts.iter().filter_map(move |attempt| {
+            let decision = attempt.decision.as_ref()?;
+            Some(ReportRow {
+                agent: attempt.agent.clone(),
+                respondent: None,
+                kind: Cow::Owned(kind.to_owned()),
+                scale: Arc::clone(&scale),
+                score: decision.score,
+                at: attempt.started.0,
+                action: Some(decision.action),
+                suggestions: attempt.results.iter().flat_map(|result| result.suggestions.clone()).collect(),
+            })
+        })
+    });
+    rows.collect()
+}
+
+/// A row for every answer; grades that a model gave itself are on a scale of their own.
+pub(super) fn answer_rows(outlines: &[Outline]) -> Vec<ReportRow> {
+    let mut scales = Scales::default();
+    let rows = outlines.iter().filter(|outline| !outline.model.is_empty()).map(|outline| {
+        let grade = outline.grade.as_ref().filter(|grade| grade.score.is_some());
+        let score = grade.and_then(|grade| grade.score);
+        let suggestion = grade.filter(|grade| grade.score < Some(GOOD_SCORE)).map(|grade| grade.feedback.clone());
+        ReportRow {
+            agent: outline.model.clone(),
+            respondent: Some(outline.respondent_id.to_string()),
+            kind: Cow::Borrowed(CHAT),
+            scale: scales.of(grade),
+            score: score.map(|score| f64::from(score.saturating_sub(1)) / 4.0),
+            at: outline.at.0,
+            action: None,
+            suggestions: suggestion.into_iter().filter(|text| !text.is_empty()).collect(),
+        }
+    });
+    rows.collect()
+}
+
+/// The names of scales, each written once.
+#[derive(Default)]
+struct Scales<'a> {
+    known: Vec<(&'a GradeOutline, Arc<str>)>,
+}
+
+impl<'a> Scales<'a> {
+    fn of(&mut self, grade: Option<&'a GradeOutline>) -> Arc<str> {
+        let Some(grade) = grade else { return "ungraded".into() };
+        let is_same = |known: &GradeOutline| {
+            (&known.judge, known.self_graded, known.method, &known.rubric)
+                == (&grade.judge, grade.self_graded, grade.method, &grade.rubric)
+        };
+        if let Some((_, scale)) = self.known.iter().find(|(known, _)| is_same(known)) {
+            return Arc::clone(scale);
+        }
+        let scale: Arc<str> = format!("{}, {}", judge_name(&grade.judging()), grade.rubric).into();
+        self.known.push((grade, Arc::clone(&scale)));
+        scale
+    }
+}
+
+/// The pairs of answers that are both remembered and pass the filters. A comparison stands on both engrams; the one of
+/// the respondent whose name comes later in the alphabet counts.
+pub(super) fn pair_rows(outlines: &[Outline], arguments: &ReportArguments) -> Vec<PairRow> {
+    if arguments.task_type.as_ref().is_some_and(|kind| kind != CHAT) {
+        return Vec::new();
+    }
+    let by_id: HashMap<_, &Outline> = outlines.iter().map(|outline| (outline.query_id, outline)).collect();
+    let pair = |second: &Outline| {
+        let compared = second.compared.as_ref()?;
+        let first = by_id.get(&compared.with)?;
+        let is_later = (&second.respondent_id, second.query_id) > (&first.respondent_id, first.query_id);
+        let is_about =
+            |name: &Option<String>, names: [&str; 2]| name.as_deref().is_none_or(|name| names.contains(&name));
+        let [of_first, of_second] = [contender(first), contender(second)];
+        let is_wanted = is_about(&arguments.agent, [&of_first.model, &of_second.model])
+            && is_about(&arguments.respondent, [&of_first.respondent, &of_second.respondent])
+            && arguments.since.is_none_or(|since| since <= second.at);
+        (is_later && is_wanted).then(|| PairRow {
+            judge: judge_name(&compared.judging()),
+            consistent: compared.consistent,
+            first: of_first,
+            second: of_second,
+            has_first_won: second.pairwise_winner.map(|won| !won),
+        })
+    };
+    outlines.iter().filter_map(pair).collect()
+}
+
+fn contender(outline: &Outline) -> Contender {
+    Contender {
+        respondent: outline.respondent_id.to_string(),
+        model: outline.model.clone(),
+        n_characters: outline.n_characters,
+    }
+}
