@@ -139,6 +139,10 @@ impl Exchange {
             return Change::Nothing;
         }
         let respondent = envelope.respondent_id.unwrap_or(RespondentId::A);
+        if ![RespondentId::A, RespondentId::B].contains(&respondent) {
+            // A conversation has these two; another answer to its question is no part of it.
+            return Change::Nothing;
+        }
         let reply = &mut self.replies[place(respondent)];
         reply.query_id = envelope.query_id.or(reply.query_id);
         match &envelope.payload {
@@ -191,10 +195,7 @@ impl Exchange {
 }
 
 fn place(respondent: RespondentId) -> usize {
-    match respondent {
-        RespondentId::A => 0,
-        RespondentId::B => 1,
-    }
+    usize::from(respondent != RespondentId::A)
 }
 
 #[cfg(test)]

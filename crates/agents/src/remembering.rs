@@ -75,7 +75,7 @@ impl Rememberer {
 fn statements_of(engram: &Engram) -> Vec<Statement> {
     match engram.respondent_id {
         RespondentId::A => statements_in(&engram.query),
-        RespondentId::B => Vec::new(),
+        _ => Vec::new(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use hone_memory::Filters;
-use hone_protocol::{RespondentId, SessionId, Subject, Timestamp};
+use hone_protocol::{InvalidRespondent, RespondentId, SessionId, Subject, Timestamp};
 use serde::Serialize;
 use time::{Date, Month};
 
@@ -166,8 +166,8 @@ pub(crate) struct FilterFlags {
     /// Only answers in this conversation
     #[arg(long, value_name = "SESSION")]
     pub(crate) session: Option<SessionId>,
-    /// Only answers of this respondent, A or B
-    #[arg(long, value_name = "A|B", value_parser = respondent)]
+    /// Only answers of this respondent: A, B or another name
+    #[arg(long, value_name = "NAME", value_parser = respondent)]
     pub(crate) respondent: Option<RespondentId>,
     /// Only answers of this model
     #[arg(long, value_name = "MODEL")]
@@ -233,11 +233,12 @@ pub(crate) struct EventsArguments {
     pub(crate) json: bool,
 }
 
-fn respondent(text: &str) -> Result<RespondentId, String> {
+/// Parses the name of a respondent.
+pub(super) fn respondent(text: &str) -> Result<RespondentId, String> {
     match text {
         "A" | "a" => Ok(RespondentId::A),
         "B" | "b" => Ok(RespondentId::B),
-        _ => Err("the respondents are A and B".to_string()),
+        name => name.parse().map_err(|invalid: InvalidRespondent| invalid.to_string()),
     }
 }
 
@@ -285,8 +286,9 @@ mod tests {
     }
 
     #[test]
-    fn respondents_are_two() {
+    fn respondents_are_a_b_and_others_by_name() {
         assert_eq!((respondent("A"), respondent("b")), (Ok(RespondentId::A), Ok(RespondentId::B)));
-        assert!(respondent("C").is_err());
+        assert_eq!(respondent("qwen3:8b").map(|it| it.to_string()), Ok("qwen3:8b".to_owned()));
+        assert!(respondent("").is_err());
     }
 }

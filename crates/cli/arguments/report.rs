@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use hone_protocol::Timestamp;
+use hone_protocol::{RespondentId, Timestamp};
 use hone_quality::Period;
 
-use super::memory::moment;
+use super::memory::{moment, respondent};
 
 /// Flags of `hone report`.
 #[derive(Debug, Args)]
@@ -15,8 +15,8 @@ pub(crate) struct ReportArguments {
     #[arg(long, visible_alias = "model", value_name = "MODEL")]
     pub(crate) agent: Option<String>,
     /// Only the answers of this respondent, and its comparisons: A, B or another name
-    #[arg(long, value_name = "NAME")]
-    pub(crate) respondent: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = respondent)]
+    pub(crate) respondent: Option<RespondentId>,
     /// Only tasks of this type; answers have the type chat
     #[arg(long, value_name = "TYPE")]
     pub(crate) task_type: Option<String>,

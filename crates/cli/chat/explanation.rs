@@ -183,7 +183,7 @@ pub(crate) fn comparison_text(preference: &Preference) -> String {
     }
     let comparison = match winner {
         Some(RespondentId::A) => "better than respondent B's",
-        Some(RespondentId::B) => "worse than respondent B's",
+        Some(_) => "worse than respondent B's",
         None => "as good as respondent B's",
     };
     let orders = if *consistent { "both orders agree" } else { "the orders disagree" };

@@ -74,7 +74,7 @@ fn outcome(mean: Option<f64>, bound: Option<f64>) -> Outcome {
 
 fn is_wanted(row: &ReportRow, arguments: &ReportArguments) -> bool {
     arguments.agent.as_ref().is_none_or(|agent| *agent == row.agent)
-        && (arguments.respondent.is_none() || arguments.respondent == row.respondent)
+        && arguments.respondent.is_none_or(|respondent| row.respondent == Some(respondent))
         && arguments.task_type.as_ref().is_none_or(|kind| *kind == *row.kind)
         && arguments.since.is_none_or(|since| since.0 <= row.at)
 }
@@ -147,7 +147,7 @@ fn comparison_rows(comparisons: &PairReport) -> impl Iterator<Item = Vec<String>
         .map(|(name, share)| (name.clone(), share, strength_of(&comparisons.model_strengths, name)));
     respondents.chain(models).map(|(name, share, strength)| {
         let (strength, interval) = strength.map_or(("-".to_owned(), "-".to_owned()), |it| {
-            (format!("{:+.2}", it.strength), format!("{:+.2}–{:+.2}", it.interval[0], it.interval[1]))
+            (format!("{:+.2}", it.strength), format!("{:+.2} to {:+.2}", it.interval[0], it.interval[1]))
         });
         vec![name, share.of.to_string(), percent(share.share), percents(share.interval), strength, interval]
     })

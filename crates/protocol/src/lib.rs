@@ -42,7 +42,7 @@ pub use generate::{
     Timings, TokenLogprob, TokenLogprobs,
 };
 pub use hexadecimal::hexadecimal;
-pub use ids::{EnvelopeId, HolderId, OwnerId, QueryId, RespondentId, SessionId, TaskId, Timestamp};
+pub use ids::{EnvelopeId, HolderId, InvalidRespondent, OwnerId, QueryId, RespondentId, SessionId, TaskId, Timestamp};
 pub use model::{LocateError, LocateModel, ModelFile, PartError, PartName};
 pub use prospect::Prospect;
 pub use reasoning::{MessageMarks, ReasoningTags};

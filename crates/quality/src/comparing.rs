@@ -107,7 +107,7 @@ struct OrderVerdict {
 fn reason(winner: Option<RespondentId>, a_first: &OrderVerdict, b_first: &OrderVerdict) -> String {
     let was_chosen_a_first = match winner {
         Some(RespondentId::A) => a_first.log_odds_of_first > 0.0,
-        Some(RespondentId::B) => a_first.log_odds_of_first < 0.0,
+        Some(_) => a_first.log_odds_of_first < 0.0,
         None => true,
     };
     match was_chosen_a_first {

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use hone_protocol::GateAction;
+use hone_protocol::{GateAction, RespondentId};
 use serde::Serialize;
 
 pub use self::pairs::{Contender, PairReport, PairRow, Share};
@@ -26,7 +26,7 @@ pub struct ReportRow {
     /// The model that did it.
     pub agent: String,
     /// The respondent that it was; `None` for a task.
-    pub respondent: Option<String>,
+    pub respondent: Option<RespondentId>,
     /// The kind of task.
     pub kind: Cow<'static, str>,
     /// What the score is comparable with: the gate, or a judge and its rubric.
@@ -121,7 +121,7 @@ impl QualityReport {
                 scale: scale.to_owned(),
                 all: figures(&rows),
                 agents: named(grouped(&rows, |row| row.agent.as_str())),
-                respondents: named(grouped(&answers, |row| row.respondent.as_deref().unwrap_or_default())),
+                respondents: named(grouped(&answers, |row| row.respondent.as_ref().map_or("", RespondentId::name))),
                 kinds: named(grouped(&rows, |row| row.kind.as_ref())),
                 trend: period.map(|period| grouped(&rows, |row| begin_of(period, row.at))).unwrap_or_default(),
             }
@@ -229,7 +229,7 @@ mod tests {
 
     fn row(agent: &str, scale: &str, score: Option<f64>) -> ReportRow {
         let (agent, kind) = (agent.to_owned(), "python".into());
-        let respondent = scale_is_of_answers(scale).then(|| "A".to_owned());
+        let respondent = scale_is_of_answers(scale).then_some(RespondentId::A);
         ReportRow {
             agent,
             respondent,

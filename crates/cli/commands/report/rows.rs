@@ -53,7 +53,7 @@ pub(super) fn answer_rows(outlines: &[Outline]) -> Vec<ReportRow> {
         let suggestion = grade.filter(|grade| grade.score < Some(GOOD_SCORE)).map(|grade| grade.feedback.clone());
         ReportRow {
             agent: outline.model.clone(),
-            respondent: Some(outline.respondent_id.to_string()),
+            respondent: Some(outline.respondent_id),
             kind: Cow::Borrowed(CHAT),
             scale: scales.of(grade),
             score: score.map(|score| f64::from(score.saturating_sub(1)) / 4.0),
@@ -93,6 +93,7 @@ pub(super) fn pair_rows(outlines: &[Outline], arguments: &ReportArguments) -> Ve
     if arguments.task_type.as_ref().is_some_and(|kind| kind != CHAT) {
         return Vec::new();
     }
+    let respondent = arguments.respondent.map(String::from);
     let by_id: HashMap<_, &Outline> = outlines.iter().map(|outline| (outline.query_id, outline)).collect();
     let pair = |second: &Outline| {
         let compared = second.compared.as_ref()?;
@@ -102,7 +103,7 @@ pub(super) fn pair_rows(outlines: &[Outline], arguments: &ReportArguments) -> Ve
             |name: &Option<String>, names: [&str; 2]| name.as_deref().is_none_or(|name| names.contains(&name));
         let [of_first, of_second] = [contender(first), contender(second)];
         let is_wanted = is_about(&arguments.agent, [&of_first.model, &of_second.model])
-            && is_about(&arguments.respondent, [&of_first.respondent, &of_second.respondent])
+            && is_about(&respondent, [&of_first.respondent, &of_second.respondent])
             && arguments.since.is_none_or(|since| since <= second.at);
         (is_later && is_wanted).then(|| PairRow {
             judge: judge_name(&compared.judging()),

@@ -10,8 +10,8 @@ use crate::backlog::{DUE, Due, Lease};
 use crate::engram::{Engram, facts_extracted, field, grade_fields, pairwise_fields};
 use crate::error::MemoryError;
 use crate::filters::{Filters, Whose};
+use crate::index::VectorIndex;
 use crate::judged::{after_grading, due_after_comparing, due_in, is_final_comparison};
-use crate::lock::lock;
 use crate::outline::{Outline, outline_of};
 use crate::records::{
     Head, Numbered, StoredVector, damaged, engram_key, from_json, id_of, keys_of_all, sequence_of, to_json, vector_key,
@@ -173,12 +173,13 @@ impl Opened {
                 *statistics.vectors.entry(vector.model).or_default() += 1;
             }
         }
-        let index = lock(&self.index);
-        statistics.indexed_model = index.model().to_owned();
-        statistics.indexed_vectors = index.len() as u64;
-        statistics.index_memory_bytes = index.memory_bytes();
-        statistics.index_file_bytes = index.file_bytes();
-        Ok(statistics)
+        self.with_index(None, |index| {
+            statistics.indexed_model = index.model().to_owned();
+            statistics.indexed_vectors = index.len() as u64;
+            statistics.index_memory_bytes = index.memory_bytes();
+            statistics.index_file_bytes = index.file_bytes();
+            Ok(statistics)
+        })
     }
 
     /// The figures about an owner's engrams, without those about storage and index.
@@ -207,15 +208,16 @@ impl Opened {
         self.write(|draft| {
             let mut verification = Verification::default();
             self.verify_engrams(&draft.head, &mut verification)?;
-            self.verify_vectors(&mut verification)?;
+            self.verify_vectors(&draft.head, &mut verification)?;
             let n_sequences = self.storage.range(all_sequences()).count() as u64;
             if n_sequences != verification.engrams {
                 let problem = format!("{n_sequences} sequence numbers of {} engrams", verification.engrams);
                 verification.problems.push(problem);
             }
-            let index = lock(&self.index);
-            verification.indexed = index.len() as u64;
-            if (verification.indexed, index.last_change()) != (verification.vectors, draft.head.last_change) {
+            let (n_indexed, last_change) =
+                self.with_index(Some(&draft.head), |index| Ok((index.len() as u64, index.last_change())))?;
+            verification.indexed = n_indexed;
+            if (n_indexed, last_change) != (verification.vectors, draft.head.last_change) {
                 let problem = format!("{} of {} vectors are indexed", verification.indexed, verification.vectors);
                 verification.problems.push(problem);
             }
@@ -244,8 +246,11 @@ impl Opened {
         Ok(())
     }
 
-    fn verify_vectors(&self, verification: &mut Verification) -> Result<(), MemoryError> {
-        let index = lock(&self.index);
+    fn verify_vectors(&self, head: &Head, verification: &mut Verification) -> Result<(), MemoryError> {
+        self.with_index(Some(head), |index| self.verify_against(index, verification))
+    }
+
+    fn verify_against(&self, index: &VectorIndex, verification: &mut Verification) -> Result<(), MemoryError> {
         let dimensions = self.dimensions(index.model())?;
         for record in self.storage.range(keys_of_all(b'v')) {
             let (key, bytes) = record?;

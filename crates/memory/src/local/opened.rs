@@ -25,7 +25,9 @@ use crate::words::WordIndex;
 pub(super) struct Opened {
     folder: PathBuf,
     pub(super) storage: Storage,
-    pub(super) index: Mutex<VectorIndex>,
+    /// The index of vectors, once something has needed it: what only reads engrams does not wait for it.
+    index: Mutex<Option<VectorIndex>>,
+    embedding_model: String,
     /// The index of words, once a search has needed it.
     pub(super) words: Mutex<Option<WordIndex>>,
     /// Held while writing.
@@ -63,11 +65,11 @@ impl Opened {
             let (folder, format) = (folder.to_owned(), head.format);
             return Err(MemoryError::LaterFormat { folder, format, known: FORMAT });
         }
-        let index = open_index(&storage, &head, folder.join(INDEX_FILE), &options.embedding_model)?;
         Ok(Opened {
             folder: folder.to_owned(),
             storage,
-            index: Mutex::new(index),
+            index: Mutex::default(),
+            embedding_model: options.embedding_model.clone(),
             words: Mutex::default(),
             head: Mutex::new(head),
             recent_events: Mutex::default(),
@@ -85,6 +87,37 @@ impl Opened {
         *lock(&self.head)
     }
 
+    /// Uses the index of vectors, which is read first if nothing has needed it yet. `head` is the one that is held while
+    /// writing; without it, nothing may be written by the caller.
+    ///
+    /// # Errors
+    /// When it has to be rebuilt and storage cannot be read, and those of `work`.
+    pub(super) fn with_index<R>(
+        &self,
+        head: Option<&Head>,
+        work: impl FnOnce(&VectorIndex) -> Result<R, MemoryError>,
+    ) -> Result<R, MemoryError> {
+        if let Some(index) = lock(&self.index).as_ref() {
+            return work(index);
+        }
+        // Nothing is written while it is read.
+        let guard = head.is_none().then(|| lock(&self.head));
+        let head = head.or(guard.as_deref()).copied().unwrap_or_default();
+        let mut index = lock(&self.index);
+        if let Some(index) = index.as_ref() {
+            return work(index);
+        }
+        let file = self.folder.join(INDEX_FILE);
+        let opened = open_index(&self.storage, &head, file, &self.embedding_model)?;
+        drop(guard);
+        work(index.insert(opened))
+    }
+
+    /// The embedding model whose vectors are indexed.
+    pub(super) fn indexed_model(&self) -> &str {
+        &self.embedding_model
+    }
+
     /// Applies what `build` prepares as one write. When this returns, the write is durable, and so is everything that
     /// `build` has read.
     pub(super) fn write<R>(&self, build: impl FnOnce(&mut Draft) -> Result<R, MemoryError>) -> Result<R, MemoryError> {
@@ -98,8 +131,8 @@ impl Opened {
             let first_change = head.last_change + 1;
             *head = new_head;
             match resettled_model {
-                Some(model) if model == lock(&self.index).model() => self.rebuild_index(&new_head)?,
-                _ => self.update_index(first_change, vectors)?,
+                Some(model) if model == self.embedding_model => self.rebuild_index(&new_head)?,
+                _ => self.update_index(&new_head, first_change, vectors)?,
             }
             self.update_words(&texts);
         }
@@ -115,8 +148,21 @@ impl Opened {
         dimensions_of(&self.storage, model)
     }
 
-    fn update_index(&self, first_change: u64, vectors: Vec<(Change, Option<StoredVector>)>) -> Result<(), MemoryError> {
-        let mut index = lock(&self.index);
+    fn update_index(
+        &self,
+        head: &Head,
+        first_change: u64,
+        vectors: Vec<(Change, Option<StoredVector>)>,
+    ) -> Result<(), MemoryError> {
+        if vectors.is_empty() {
+            return Ok(());
+        }
+        let mut guard = lock(&self.index);
+        let Some(index) = guard.as_mut() else {
+            // One that is read now includes the changes, which are on record.
+            drop(guard);
+            return self.with_index(Some(head), |_| Ok(())).inspect_err(|_| self.storage.mark_broken());
+        };
         for (number, (change, vector)) in (first_change..).zip(vectors) {
             let of_model = vector.filter(|vector| vector.model == index.model());
             let updated = index.set(change.sequence, of_model.as_ref().map(|vector| vector.values.as_slice()), number);
@@ -133,7 +179,8 @@ impl Opened {
     }
 
     fn rebuild_index(&self, head: &Head) -> Result<(), MemoryError> {
-        let mut index = lock(&self.index);
+        let mut guard = lock(&self.index);
+        let Some(index) = guard.as_mut() else { return Ok(()) };
         let (file, model) = (index.file().to_owned(), index.model().to_owned());
         *index = rebuild(&self.storage, head, file, &model).inspect_err(|_| self.storage.mark_broken())?;
         Ok(())
@@ -142,7 +189,8 @@ impl Opened {
     fn save_index_when_due(&self) {
         let is_due =
             |index: &VectorIndex| index.unsaved_changes() >= self.changes_until_save.max(index.len() as u64 / 8);
-        if is_due(&lock(&self.index)) {
+        let is_due = lock(&self.index).as_ref().is_some_and(is_due);
+        if is_due {
             self.save_index();
         }
     }
@@ -162,19 +210,20 @@ impl Opened {
             // lost change is used again, for another change.
             let _head = lock(&self.head);
             self.storage.flush()?;
-            let index = lock(&self.index);
+            let guard = lock(&self.index);
+            let Some(index) = guard.as_ref() else { return Ok(()) };
             (index.file().to_owned(), index.to_bytes()?, index.last_change())
         };
         self.storage.check_room(bytes.len() as u64)?;
         write_file(&file, Purpose::Index, &bytes).map_err(|error| of_io(&self.folder, &error))?;
-        lock(&self.index).saved(change);
+        lock(&self.index).iter_mut().for_each(|index| index.saved(change));
         self.write(|draft| draft.forget_changes(change))
     }
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        let has_unsaved = lock(&self.index).unsaved_changes() > 0;
+        let has_unsaved = lock(&self.index).as_ref().is_some_and(|index| index.unsaved_changes() > 0);
         if has_unsaved && !self.is_broken() {
             self.save_index();
         }

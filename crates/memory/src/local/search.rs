@@ -7,7 +7,6 @@ use crate::engram::{Engram, EngramKind};
 use crate::error::MemoryError;
 use crate::filters::Filters;
 use crate::index::Neighbour;
-use crate::lock::lock;
 use crate::options::Ranking;
 use crate::records::{Numbered, StoredVector, id_of, keys_of_all};
 use crate::request::Vector;
@@ -49,14 +48,14 @@ impl Opened {
         if self.dimensions(&vector.model)?.is_some_and(|known| known != vector.values.len()) {
             self.write(|draft| draft.settle_dimensions(vector))?;
         }
-        if vector.model != lock(&self.index).model() {
+        if vector.model != self.indexed_model() {
             self.search_storage(vector, filters, &mut found)?;
             return Ok(found.best);
         }
         let mut n_candidates = n.saturating_mul(CANDIDATES_PER_RESULT).max(FEWEST_CANDIDATES);
         let mut n_seen = 0;
         loop {
-            let candidates = lock(&self.index).nearest(&vector.values, n_candidates)?;
+            let candidates = self.with_index(None, |index| index.nearest(&vector.values, n_candidates))?;
             for candidate in candidates.iter().skip(n_seen) {
                 self.consider(candidate, vector, filters, &mut found)?;
             }

@@ -107,10 +107,7 @@ impl VerdictForm {
 fn winner(text: &str) -> Option<(usize, Cow<'_, str>)> {
     let text = text.trim();
     let found = winner_of(text)?;
-    let label = match found.verdict {
-        RespondentId::A => 0,
-        RespondentId::B => 1,
-    };
+    let label = usize::from(found.verdict != RespondentId::A);
     let (before, after) = (&text[..found.place.start], &text[found.place.end..]);
     Some((label, without_marks(if before.is_empty() { after } else { before }).into()))
 }

@@ -192,7 +192,7 @@ fn choice(evaluation: &Evaluation, place: usize) -> Option<usize> {
     let said = &evaluation.verdicts.preferences[place];
     let value = match said.winner {
         Some(RespondentId::A) => 0,
-        Some(RespondentId::B) => 1,
+        Some(_) => 1,
         None => 2,
     };
     said.judging.failure.is_none().then_some(value)
