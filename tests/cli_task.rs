@@ -197,3 +197,14 @@ fn what_is_wrong_is_named() {
     failure(&home, &["task", "check", "--workspace", &workspace], "threshold is 2");
     assert!(!Path::new("workspace").exists());
 }
+
+#[test]
+fn a_model_that_is_chosen_by_its_past_must_be_installed() {
+    let home = Home::new();
+    let workspace = workspace(&home, GOOD);
+    home.write("config/gate.toml", b"ladder = ['best:node']\n");
+    let task = home.path("task.toml");
+    let run = home.run(&["task", "run", task.to_str().unwrap(), "--workspace", &workspace]);
+    assert_eq!(run.code, 2, "{}", run.stderr);
+    assert!(run.stderr.contains("best:node has no installed model to choose"), "{}", run.stderr);
+}

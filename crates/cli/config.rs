@@ -64,6 +64,8 @@ pub(crate) enum Source {
     Bundle,
     /// A `/set` command in the chat, or the conversation that it resumed.
     Chat,
+    /// The choice by past scores, `best:TYPE`.
+    Chosen,
     /// The story being played.
     Story(String),
 }
@@ -77,6 +79,7 @@ impl fmt::Display for Source {
             Source::Flag(name) => f.write_str(name),
             Source::Bundle => f.write_str("bundle"),
             Source::Chat => f.write_str("chat"),
+            Source::Chosen => f.write_str("choice by past scores"),
             Source::Story(id) => write!(f, "story {id}"),
         }
     }

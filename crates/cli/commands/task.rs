@@ -3,6 +3,7 @@
 mod check;
 mod list;
 mod resolve;
+mod routing;
 mod run;
 
 use hone_agents::TaskStore;

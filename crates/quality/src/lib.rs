@@ -46,6 +46,7 @@ mod report;
 mod request;
 mod review;
 mod reviewers;
+mod router;
 mod rubric;
 mod rule_critic;
 mod rules;
@@ -88,6 +89,7 @@ pub use report::{
 };
 pub use review::{Review, ReviewSettings, ReviewTask};
 pub use reviewers::{Ask, Reviewers, spared};
+pub use router::{Arm, Choice, EXPLORATION, choose};
 pub use rubric::{InvalidRubric, Rubric};
 pub use rule_critic::rule_critic;
 pub use rules::{rules, tests_kept};

@@ -23,6 +23,16 @@ impl Random {
         }
     }
 
+    /// A number from 0 up to 1, which is excluded.
+    pub(crate) fn fraction(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// A number above 0 and up to 1.
+    pub(crate) fn positive_fraction(&mut self) -> f64 {
+        1.0 - self.fraction()
+    }
+
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

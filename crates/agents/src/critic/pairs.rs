@@ -191,7 +191,8 @@ mod tests {
 
     #[test]
     fn a_pair_is_complete_in_either_order() {
-        use RespondentId::{A, B};
+        const A: RespondentId = RespondentId::A;
+        const B: RespondentId = RespondentId::B;
         check(&[(A, 1), (B, 1)], &[None, Some(1)]);
         check(&[(B, 1), (A, 1)], &[None, Some(1)]);
         check(&[(A, 1), (A, 2), (B, 2), (B, 1), (B, 1)], &[None, None, Some(2), Some(1), None]);
@@ -200,7 +201,8 @@ mod tests {
 
     #[test]
     fn a_comparison_is_begun_twice_at_most() {
-        use RespondentId::{A, B};
+        const A: RespondentId = RespondentId::A;
+        const B: RespondentId = RespondentId::B;
         let mut buffer = PairBuffer::default();
         [(A, 1), (B, 1), (A, 2), (B, 2)].into_iter().for_each(|(who, question)| buffer.add(graded(who, question)));
         let begun = |next: Option<NextPair>| match next {
@@ -219,7 +221,8 @@ mod tests {
 
     #[test]
     fn the_oldest_makes_room() {
-        use RespondentId::{A, B};
+        const A: RespondentId = RespondentId::A;
+        const B: RespondentId = RespondentId::B;
         let mut answers: Vec<_> = (0..=CAPACITY).map(|question| (A, question)).collect();
         let mut expected = vec![None; answers.len()];
         answers.extend([(B, 0), (B, 2), (B, CAPACITY)]);

@@ -4,6 +4,7 @@ use anyhow::Context;
 use hone_agents::{Load, TaskProgress, TaskRecord, TaskRunner, TaskState};
 use hone_quality::Phase;
 
+use super::routing::routed;
 use super::{list, store};
 use crate::app::{App, StackOptions};
 use crate::arguments::TaskRunArguments;
@@ -32,6 +33,7 @@ pub(crate) fn run(app: &App, arguments: &TaskRunArguments) -> anyhow::Result<Out
         }
         (None, None) => return Err(usage("there is no task: name its file, or --resume one")),
     };
+    let app = &routed(app, &record)?;
     let stack = app.stack(StackOptions {
         grades: false,
         respondent_b: None,

@@ -1,5 +1,9 @@
 //! Engrams: adding, reading, updating, removing, counting and verifying.
 
+use std::panic::resume_unwind;
+use std::thread;
+
+use crossbeam_channel::Sender;
 use hone_protocol::prospect::{CANCELLED, SESSION_CLOSED, STOPPED};
 use hone_protocol::{Comparison, Grade, QueryId, Rating};
 use serde_json::{Map, Value};
@@ -19,6 +23,10 @@ use crate::records::{
 use crate::request::{StatedFact, Update, Vector};
 use crate::statistics::{Statistics, Verification};
 
+/// Engrams that are handed to another thread at once.
+const RECORDS_PER_BATCH: usize = 512;
+/// Batches that may wait for it.
+const BATCHES_AHEAD: usize = 8;
 /// The most problems that a verification lists.
 const MOST_PROBLEMS: usize = 100;
 
@@ -197,10 +205,36 @@ impl Opened {
 
     /// Every answer without its texts, in the order of the ids.
     pub(super) fn outlines(&self, whose: Whose, with_feedback: bool) -> Result<Vec<Outline>, MemoryError> {
-        let records = self.storage.range(keys_of_all(b'e'));
-        records
-            .filter_map(|record| record.and_then(|(_, bytes)| outline_of(&bytes, whose, with_feedback)).transpose())
-            .collect()
+        thread::scope(|scope| {
+            let (sender, receiver) = crossbeam_channel::bounded::<Vec<Vec<u8>>>(BATCHES_AHEAD);
+            let decode = move || {
+                let records = receiver.iter().flatten();
+                records.filter_map(|bytes| outline_of(&bytes, whose, with_feedback).transpose()).collect()
+            };
+            // While this thread reads from disk, the other one decodes.
+            let decoder = thread::Builder::new().name("hone-outlines".to_owned()).spawn_scoped(scope, decode);
+            let decoder = decoder.map_err(|error| damaged("a thread", &error.to_string()))?;
+            let read = self.send_engrams(&sender);
+            drop(sender);
+            let outlines = decoder.join().unwrap_or_else(|panic| resume_unwind(panic));
+            read.and(outlines)
+        })
+    }
+
+    /// Sends every engram as it is stored, until nobody receives them.
+    fn send_engrams(&self, sender: &Sender<Vec<Vec<u8>>>) -> Result<(), MemoryError> {
+        let mut batch = Vec::with_capacity(RECORDS_PER_BATCH);
+        for record in self.storage.range(keys_of_all(b'e')) {
+            batch.push(record?.1);
+            if batch.len() == RECORDS_PER_BATCH
+                && sender.send(std::mem::replace(&mut batch, Vec::with_capacity(RECORDS_PER_BATCH))).is_err()
+            {
+                return Ok(());
+            }
+        }
+        // Without a receiver, the error is the decoder's.
+        let _ = sender.send(batch);
+        Ok(())
     }
 
     /// Reads everything and checks its consistency.

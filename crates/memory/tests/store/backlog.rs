@@ -196,7 +196,8 @@ fn check_compared(
 
 #[test]
 fn a_comparison_stands_on_both_engrams_and_a_tie_is_not_nothing() {
-    use RespondentId::{A, B};
+    const A: RespondentId = RespondentId::A;
+    const B: RespondentId = RespondentId::B;
     check_compared(&[], (None, [None, None], true));
     check_compared(&[(Some(A), None)], (Some(None), [Some(true), Some(false)], false));
     check_compared(&[(Some(B), None)], (Some(None), [Some(false), Some(true)], false));
