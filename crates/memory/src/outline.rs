@@ -213,7 +213,7 @@ mod tests {
             let outline = read(&engram, true).unwrap();
             let (grade, compared) = (engram.grade, engram.compared);
             assert_eq!((outline.query_id, outline.at, outline.model), (engram.query_id, engram.at, engram.model));
-            assert_eq!((outline.respondent_id, outline.n_characters), (engram.respondent_id, 13));
+            assert_eq!((outline.respondent_id, outline.n_characters), (engram.respondent_id, 14));
             assert_eq!(outline.pairwise_winner, engram.pairwise_winner);
             let said = grade.as_ref().map(|grade| (grade.score, grade.rubric.clone(), grade.feedback.clone()));
             let read = outline.grade.as_ref().map(|grade| (grade.score, grade.rubric.clone(), grade.feedback.clone()));
