@@ -111,7 +111,7 @@ mod tests {
     fn a_dense_model_reads_everything() {
         check("qwen3:8b", Some(16), ["yes", "~4.0 tokens/s"]);
         check("smollm2:135m", Some(16), ["yes", "~203 tokens/s"]);
-        check("qwen3:8b", Some(4), ["no, needs 6.28 GB", "-"]);
+        check("qwen3:8b", Some(4), ["no, needs 7.36 GB", "-"]);
     }
 
     #[test]

@@ -11,9 +11,9 @@ macro_rules! expect {
 }
 
 mod backlog;
+mod copy;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{self, BufRead, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,6 @@ use tempfile::TempDir;
 
 use crate::engram::Engram;
 use crate::error::{MemoryError, TransferError};
-use crate::files::STORAGE_FOLDER;
 use crate::filters::{EventFilter, Filters, Whose};
 use crate::local::parse_line;
 use crate::options::{Matching, MemoryOptions, Ranking};
@@ -33,6 +32,7 @@ use crate::outline::Outline;
 use crate::request::{ExportedEngram, Question, Reply, Request, Standing, StatedFact, Update, Vector};
 use crate::sharing::Shared;
 use crate::statistics::{Statistics, Verification};
+use copy::copy_of;
 
 /// Engrams per batch of an export or an import.
 const LINES_AT_ONCE: usize = 64;
@@ -573,29 +573,6 @@ impl EventFollower {
 /// The options that go with requests, and do not depend on who owns memory.
 fn parts_of(options: &MemoryOptions) -> (Arc<str>, Ranking, Duration) {
     (options.embedding_model.as_str().into(), options.ranking, options.lease)
-}
-
-/// A copy of memory; `None` if there is nothing to copy, or no room for it.
-fn copy_of(folder: &Path) -> Option<TempDir> {
-    let in_memory = Path::new("/dev/shm");
-    let places = [std::env::temp_dir(), in_memory.to_owned()].into_iter().filter(|place| place.is_dir());
-    places.filter_map(|place| tempfile::tempdir_in(place).ok()).find(|copy| {
-        let copied = copy_files(folder, copy.path());
-        copied.inspect_err(|error| tracing::debug!(%error, copy = %copy.path().display(), "no copy")).is_ok()
-    })
-}
-
-fn copy_files(folder: &Path, copy: &Path) -> io::Result<()> {
-    for inner in [STORAGE_FOLDER, &format!("{STORAGE_FOLDER}/blobs")] {
-        fs::create_dir(copy.join(inner))?;
-        for entry in fs::read_dir(folder.join(inner))? {
-            let entry = entry?;
-            if entry.file_type()?.is_file() {
-                fs::copy(entry.path(), copy.join(inner).join(entry.file_name()))?;
-            }
-        }
-    }
-    Ok(())
 }
 
 fn import_error(mut problems: Vec<String>) -> MemoryError {
