@@ -134,7 +134,7 @@ impl ProgramBuilder {
     /// Adds the matrices of a layer's experts.
     ///
     /// # Panics
-    /// When there are none, or they differ in shape or type.
+    /// When the list is empty, or the matrices differ in shape or type.
     pub fn experts(&mut self, matrices: Vec<Matrix>) -> ExpertsId {
         let shape = |matrix: &Matrix| (matrix.tensor_type(), matrix.n_rows(), matrix.n_columns());
         let first = matrices.first().map(shape).expect("a mixture has experts");
@@ -146,7 +146,7 @@ impl ProgramBuilder {
     /// Adds the experts of a layer whose matrices are packed when they are chosen, and kept while there is room.
     ///
     /// # Panics
-    /// When there are none.
+    /// When the shape is that of no experts.
     pub fn experts_on_demand(&mut self, shape: ExpertShape, source: Box<dyn ExpertSource>) -> ExpertsId {
         assert!(shape.n_experts > 0, "a mixture has experts");
         self.experts.push(ExpertSet::cached(shape, source));
@@ -421,6 +421,23 @@ impl ProgramBuilder {
                 let width = self.vectors[weight.0].len();
                 assert!(width > 0 && values.width.is_multiple_of(width), "a norm's weight fits a number of times");
             }
+            RowOperation::Rotate { .. } | RowOperation::WriteKv { .. } | RowOperation::Sharpen { .. } => {
+                self.check_positioned(set, operation);
+            }
+            RowOperation::Scale { values, .. }
+            | RowOperation::Sigmoid { values }
+            | RowOperation::SoftCap { values, .. } => self.check_part(set, values),
+            RowOperation::Quantize { from, to } => {
+                self.check_part(set, from);
+                self.check_quantized(to);
+                assert!(to.set == set && to.width == from.width, "a row is quantized into one of its width");
+            }
+        }
+    }
+
+    /// Operations that depend on where in its sequence a token is.
+    fn check_positioned(&self, set: RowSet, operation: &RowOperation) {
+        match *operation {
             RowOperation::Rotate { heads, head_dim, rope } => {
                 self.check_part(set, heads);
                 self.check_part(set, self.ropes[rope.0].angles.all());
@@ -439,14 +456,7 @@ impl ProgramBuilder {
                 self.check_part(set, values);
                 assert!(interval > 0, "positions are counted in intervals");
             }
-            RowOperation::Scale { values, .. }
-            | RowOperation::Sigmoid { values }
-            | RowOperation::SoftCap { values, .. } => self.check_part(set, values),
-            RowOperation::Quantize { from, to } => {
-                self.check_part(set, from);
-                self.check_quantized(to);
-                assert!(to.set == set && to.width == from.width, "a row is quantized into one of its width");
-            }
+            _ => unreachable!("the operation has nothing to do with positions"),
         }
     }
 
