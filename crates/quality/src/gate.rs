@@ -125,7 +125,7 @@ pub fn decide(
     GateDecision { feedback, ..decision(action, reason, next) }
 }
 
-/// The agent of the next attempt; `None` if there is none.
+/// The agent of the next attempt; `None` when all attempts are used up.
 fn next_agent<'a>(config: &'a GateConfig, agents: &[&'a str]) -> Option<&'a str> {
     let current = *agents.last()?;
     if agents.len() > config.max_retries {

@@ -93,7 +93,7 @@ pub(crate) enum ReviewForm {
 }
 
 impl ReviewForm {
-    /// The schema of the object. All texts and lists are bounded, so a model cannot write for ever.
+    /// The schema of the object. All texts and lists are bounded, so the review ends.
     fn schema(self) -> Value {
         let text = json!({"type": "string", "minLength": 1, "maxLength": MOST_CHARACTERS});
         let share = json!({"type": "number", "minimum": 0, "maximum": 1});
@@ -176,7 +176,7 @@ pub struct ReviewTask {
     timeout: Duration,
 }
 
-/// A review, or why there is none.
+/// A review, or why it could not be made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Review {
     /// The object that the model wrote.
@@ -192,7 +192,7 @@ pub struct Review {
 }
 
 impl Review {
-    /// A review that only says why there is none.
+    /// A review that only says why it could not be made.
     pub fn failed(reason: impl Into<String>) -> Review {
         Review { judging: Judging::failed(reason), ..Review::default() }
     }

@@ -240,7 +240,7 @@ impl ModelCritic {
 
 const NO_WORK: &str = "there is no work to read";
 
-/// A critic's score that only says why there is none.
+/// A critic's result without a score, and the reason.
 fn without_score(reason: &str) -> CriticScore {
     CriticScore {
         critic: CRITIC.to_owned(),

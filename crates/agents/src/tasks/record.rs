@@ -256,7 +256,7 @@ impl TaskStore {
     /// The task with this id, or the only one whose id begins or ends so.
     ///
     /// # Errors
-    /// When there is none, or its file cannot be read.
+    /// When no task has this id, or its file cannot be read.
     pub fn find(&self, name: &str) -> Result<TaskRecord, TaskError> {
         let names = self.names();
         let matching: Vec<&String> =
