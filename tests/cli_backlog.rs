@@ -203,7 +203,7 @@ fn an_idle_chat_grades_what_is_due_and_one_that_is_left_says_what_is_not_graded(
         sleep(Duration::from_millis(100));
     }
     chat.type_text("\u{4}");
-    assert!(chat.child.wait().unwrap().success());
+    assert!(chat.exit_status().success());
     let lines = chat.lines();
     assert!(!lines.iter().any(|line| line.contains("not graded yet")), "{lines:#?}");
     remember_due(&home, 60);
@@ -211,7 +211,7 @@ fn an_idle_chat_grades_what_is_due_and_one_that_is_left_says_what_is_not_graded(
     chat.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
     chat.type_text("\u{4}");
     chat.wait_for("remark", |lines| lines.iter().any(|line| line.contains("answers are not graded yet")));
-    assert!(chat.child.wait().unwrap().success());
+    assert!(chat.exit_status().success());
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_chat_waits_for_its_grades_where_it_is_asked_to() {
         sleep(Duration::from_millis(50));
     }
     chat.type_text("\u{4}");
-    assert!(chat.child.wait().unwrap().success());
+    assert!(chat.exit_status().success());
     assert!(engrams(&home).iter().all(|engram| engram["critic_score"].is_u64()), "{:#?}", engrams(&home));
 }
 

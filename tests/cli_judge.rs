@@ -114,7 +114,7 @@ fn an_idle_chat_examines_its_judge_and_says_what_came_of_it() {
     let has_answered = |lines: &[String]| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == ">");
     first.wait_for("answer", has_answered);
     first.type_text("\u{4}");
-    assert!(first.child.wait().unwrap().success());
+    assert!(first.exit_status().success());
     let before = verdicts();
     assert!((8..180).contains(&before), "{before} of 180 gradings: the first chat was left too late");
     let mut second = chat();
@@ -124,7 +124,7 @@ fn an_idle_chat_examines_its_judge_and_says_what_came_of_it() {
     let is_told = |lines: &[String]| lines.concat().replace(' ', "").contains("smollm2:135mdidnotpassitsexamination");
     second.wait_for("result", is_told);
     second.type_text("\u{4}");
-    assert!(second.child.wait().unwrap().success());
+    assert!(second.exit_status().success());
     assert!(verdicts() > before);
     let rows = home.json(&["judge", "list", "--json"]);
     assert_eq!(row(&rows, MODEL, "")["passed"], false);

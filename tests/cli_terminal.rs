@@ -8,6 +8,8 @@ mod terminal;
 
 use support::{Home, smollm2};
 use terminal::Terminal;
+#[cfg(unix)]
+use terminal::patiently;
 
 fn position(lines: &[String], start: &str) -> Option<usize> {
     lines.iter().position(|line| line.starts_with(start))
@@ -38,7 +40,7 @@ fn a_badge_appears_under_its_answer_and_spoils_no_line_that_is_being_typed() {
     terminal.type_text("/good\r");
     terminal.wait_for("note", |lines| lines.iter().any(|line| line.contains("noted: a good answer")));
     terminal.type_text("\u{4}");
-    assert!(terminal.child.wait().unwrap().success());
+    assert!(terminal.exit_status().success());
     let engrams = home.json(&["memory", "list", "--json"]);
     let engrams = engrams.as_array().unwrap();
     assert_eq!(engrams.len(), 2, "{engrams:#?}");
@@ -69,7 +71,7 @@ fn any_answer_is_explained_also_in_a_later_session_and_if_it_was_graded_in_betwe
     terminal.type_text("/why 2\r");
     terminal.wait_for("error", |lines| lines.concat().contains("there is no answer 2: there are 1"));
     terminal.type_text("\u{4}");
-    assert!(terminal.child.wait().unwrap().success());
+    assert!(terminal.exit_status().success());
     let model = smollm2();
     let asked =
         home.run(&["chat", "--resume=", "Is ice cold?", "--model", &model, "--temperature", "0", "--max-tokens", "8"]);
@@ -88,7 +90,7 @@ fn any_answer_is_explained_also_in_a_later_session_and_if_it_was_graded_in_betwe
         [of_both, of_both_worse, of_both_even].iter().any(|parts| is_explained(lines, "1]Isfirehot?", parts))
     });
     terminal.type_text("\u{4}");
-    assert!(terminal.child.wait().unwrap().success());
+    assert!(terminal.exit_status().success());
 }
 
 #[test]
@@ -104,7 +106,7 @@ fn an_incognito_chat_leaves_no_trace() {
         lines.iter().any(|line| line == "> Say yes.") && has_room_for_more(lines)
     });
     terminal.type_text("\u{4}");
-    assert!(terminal.child.wait().unwrap().success());
+    assert!(terminal.exit_status().success());
     assert_eq!(std::fs::read_to_string(home.path("data/history.txt")).unwrap(), "typed before\n");
     for name in ["memory", "conversations", "kv"] {
         assert!(!home.path("data").join(name).exists(), "{name}");
@@ -122,7 +124,7 @@ fn a_long_text_that_is_pasted_is_asked_at_once() {
         |lines: &[String]| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == ">");
     terminal.wait_for("prompt after the answer", has_room_for_more);
     terminal.type_text("\u{4}");
-    assert!(terminal.child.wait().unwrap().success());
+    assert!(terminal.exit_status().success());
     let engrams = home.json(&["memory", "list", "--json"]);
     assert_eq!(engrams[0]["query"], pasted.trim());
 }
@@ -140,7 +142,7 @@ fn what_is_typed_during_an_answer_is_asked_next_and_stands_in_no_answer() {
     assert_eq!(asked, ["> Tell me a long story about a mill.", "> Say yes.", "> Say no.", "> And then"], "{lines:#?}");
     assert!(!lines.iter().any(|line| !line.starts_with('>') && line.contains("Say yes.Say")), "{lines:#?}");
     terminal.type_text("\u{15}\u{4}");
-    assert!(terminal.child.wait().unwrap().success());
+    assert!(terminal.exit_status().success());
     assert_eq!(home.json(&["memory", "list", "--json"]).as_array().unwrap().len(), 3);
 }
 
@@ -159,7 +161,7 @@ fn ctrl_c_takes_back_what_was_typed_ahead() {
     assert!(position(&lines, "> Say no.").is_none(), "{lines:#?}");
     terminal.wait_for("prompt", |lines| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == ">"));
     terminal.type_text("\u{4}");
-    assert!(terminal.child.wait().unwrap().success());
+    assert!(terminal.exit_status().success());
 }
 
 #[test]
@@ -171,7 +173,7 @@ fn an_event_that_is_monitored_cannot_drive_the_terminal() {
     let is_event = |line: &String| line.contains("query.received") && line.contains("Say yes.<U+202E>");
     terminal.wait_for("event", |lines| lines.iter().any(is_event));
     terminal.type_text("\u{4}");
-    assert!(terminal.child.wait().unwrap().success());
+    assert!(terminal.exit_status().success());
 }
 
 /// What was asked on the command line is monitored, too, and the lines of it stand behind the answer.
@@ -187,20 +189,23 @@ fn one_question_is_monitored_behind_its_answer() {
     assert!(Some(answer) < place(&lines, "query.received"), "{lines:#?}");
 }
 
+/// Whether the terminal has a local mode, such as `ICANON`: it edits lines itself.
+#[cfg(unix)]
+fn is_set(terminal: &Terminal, wanted: &str) -> bool {
+    let settings = terminal.master.lock().unwrap().get_termios().unwrap();
+    settings.local_flags.iter_names().any(|(name, _)| name == wanted)
+}
+
 #[cfg(unix)]
 #[test]
 fn a_chat_that_is_terminated_gives_the_terminal_back() {
-    let is_set = |terminal: &Terminal, wanted: &str| {
-        let settings = terminal.master.lock().unwrap().get_termios().unwrap();
-        settings.local_flags.iter_names().any(|(name, _)| name == wanted)
-    };
     let home = Home::new();
     let mut terminal = Terminal::chat(&home, &["--no-grade"]);
     terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
     assert!(!is_set(&terminal, "ICANON") && !is_set(&terminal, "ECHO"), "the line editor reads single keys");
     let id = terminal.child.process_id().unwrap().to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
-    assert!(!terminal.child.wait().unwrap().success());
+    assert!(!terminal.exit_status().success());
     assert!(is_set(&terminal, "ICANON") && is_set(&terminal, "ECHO"));
 }
 
@@ -228,7 +233,7 @@ fn pasted_lines_are_one_input_that_is_folded_when_it_is_long() {
     let is_note = |line: &&String| line.contains("the answer was cut");
     terminal.wait_for("second note", |lines| lines.iter().filter(is_note).count() == 2);
     terminal.type_text("\u{4}");
-    assert!(terminal.child.wait().unwrap().success());
+    assert!(terminal.exit_status().success());
     assert_eq!(n_answers(), 2);
     let questions = home.json(&["memory", "list", "--json"]);
     let questions: Vec<&str> = questions.as_array().unwrap().iter().map(|it| it["query"].as_str().unwrap()).collect();
@@ -248,11 +253,14 @@ fn ctrl_z_suspends_the_chat_and_the_typed_line_is_still_there() {
     terminal.wait_for("typed text", |lines| lines.iter().any(|line| line == "> Is fi"));
     let process = Pid::from_raw(terminal.child.process_id().unwrap() as i32).unwrap();
     terminal.type_text("\u{1a}");
-    let (_, status) = waitpid(Some(process), WaitOptions::UNTRACED).unwrap().unwrap();
+    let stopped = || waitpid(Some(process), WaitOptions::UNTRACED | WaitOptions::NOHANG).unwrap();
+    let (_, status) = patiently(stopped).expect("Ctrl-Z does not stop the chat");
     assert!(status.stopped(), "{status:?}");
     kill_process(process, Signal::CONT).unwrap();
+    // Until then the terminal would edit the line itself, and keep the keys that follow from the chat.
+    patiently(|| (!is_set(&terminal, "ICANON")).then_some(())).expect("the chat does not go on");
     terminal.type_text("re hot?");
     terminal.wait_for("the whole line", |lines| lines.iter().any(|line| line == "> Is fire hot?"));
     terminal.type_text("\u{15}\u{4}");
-    assert!(terminal.child.wait().unwrap().success());
+    assert!(terminal.exit_status().success());
 }

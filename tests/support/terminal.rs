@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtySize, native_pty_system};
 
 use crate::support::{Home, smollm2};
 
@@ -71,18 +71,29 @@ impl Terminal {
         screen.screen().rows(0, columns).map(|line| line.trim_end().to_string()).collect()
     }
 
+    /// Waits until the chat has ended.
+    #[track_caller]
+    pub(crate) fn exit_status(&mut self) -> ExitStatus {
+        patiently(|| self.child.try_wait().unwrap()).expect("the chat does not end")
+    }
+
     /// Waits until the screen's lines are as `wanted` says, and returns them.
     #[track_caller]
     pub(crate) fn wait_for(&self, what: &str, wanted: impl Fn(&[String]) -> bool) -> Vec<String> {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let lines = self.lines();
-            if wanted(&lines) {
-                return lines;
-            }
-            assert!(Instant::now() < until, "no {what} on the screen:\n{}", lines.join("\n"));
-            std::thread::sleep(Duration::from_millis(20));
+        patiently(|| Some(self.lines()).filter(|lines| wanted(lines)))
+            .unwrap_or_else(|| panic!("no {what} on the screen:\n{}", self.lines().join("\n")))
+    }
+}
+
+/// Looks until there is something to return; `None` when it has taken far too long.
+pub(crate) fn patiently<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let found = look();
+        if found.is_some() || Instant::now() > until {
+            return found;
         }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
