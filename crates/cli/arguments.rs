@@ -5,6 +5,7 @@
 //! [`Config`](crate::config::Config).
 
 mod bench;
+mod critique;
 mod generate;
 mod judge;
 mod memory;
@@ -21,6 +22,7 @@ use hone_protocol::Timestamp;
 
 use crate::config::Override;
 pub(crate) use bench::{BenchArguments, BenchCommand, ContentionArguments, SharingArguments};
+pub(crate) use critique::CritiqueArguments;
 pub(crate) use generate::{GenerateArguments, PerplexityArguments, TokenizeArguments};
 pub(crate) use judge::{
     JudgeArguments, JudgeCalibrateArguments, JudgeCommand, JudgeEvalArguments, JudgeExamArguments,
@@ -90,6 +92,9 @@ pub(crate) enum Command {
     /// Compare two answers, or a file of pairs, and choose the better one
     #[command(after_help = COMPARE_KEYS)]
     Compare(CompareArguments),
+    /// Challenge a text, or a file of texts: what is wrong with it, and should it be remembered
+    #[command(after_help = critique::CRITIQUE_HELP)]
+    Critique(CritiqueArguments),
     /// Examine judges and list their marks
     Judge(JudgeArguments),
     /// Extract the verdict from a judge's output on stdin
@@ -139,6 +144,7 @@ impl Command {
                 | Command::Bench(_)
                 | Command::Grade(_)
                 | Command::Compare(_)
+                | Command::Critique(_)
                 | Command::Judge(_)
                 | Command::Story(_)
                 | Command::Task(TaskArguments { command: TaskCommand::Run(_) })
@@ -167,6 +173,7 @@ impl Command {
             Command::Tokenize(arguments) => arguments.model.add_to(&mut overrides),
             Command::Perplexity(arguments) => arguments.engine.add_to(&mut overrides),
             Command::Bench(arguments) => arguments.add_to(&mut overrides),
+            Command::Critique(arguments) => arguments.add_to(&mut overrides),
             Command::Judge(arguments) => arguments.add_to(&mut overrides),
             Command::Story(arguments) => arguments.engine.add_to(&mut overrides),
             Command::Doctor(arguments) => arguments.engine.add_to(&mut overrides),

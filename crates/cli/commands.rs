@@ -10,6 +10,7 @@ mod chat;
 mod compare;
 mod completions;
 mod config;
+mod critique;
 mod describe;
 mod doctor;
 mod estimate;
@@ -64,6 +65,7 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::Grade(arguments) => grade::run(&app(loaded)?, &arguments),
         Command::Judge(arguments) => judge::run(&app(loaded)?, &arguments),
         Command::Compare(arguments) => compare::run(&app(loaded)?, &arguments),
+        Command::Critique(arguments) => critique::run(&app(loaded)?, &arguments),
         Command::Synth(arguments) => synth::run(&app(loaded)?, &arguments),
         Command::Config(arguments) => config::run(&app(loaded)?, &arguments),
         Command::Pull(arguments) => pull::run(&app(loaded)?, arguments),

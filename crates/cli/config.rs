@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use hone_quality::{CriticSettings, GateConfig, JudgeProfiles, ReviewSettings};
+use hone_quality::{CriticSettings, CritiqueSettings, GateConfig, JudgeProfiles, ReviewSettings};
 use hone_server::ServerSettings;
 use serde::Serialize;
 use toml::Value;
@@ -24,7 +24,7 @@ pub(crate) use sections::{ChatConfig, EngineConfig, MemoryConfig, SamplingConfig
 pub(crate) use sources::Places;
 
 /// A section's name, which is also the stem of its file, and its defaults.
-const SECTIONS: [(&str, &str); 9] = [
+const SECTIONS: [(&str, &str); 10] = [
     ("engine", include_str!("../../config/engine.toml")),
     ("sampling", include_str!("../../config/sampling.toml")),
     ("chat", include_str!("../../config/chat.toml")),
@@ -34,6 +34,7 @@ const SECTIONS: [(&str, &str); 9] = [
     ("server", include_str!("../../config/server.toml")),
     ("gate", include_str!("../../config/gate.toml")),
     ("review", include_str!("../../config/review.toml")),
+    ("critique", include_str!("../../config/critique.toml")),
 ];
 
 /// The file of tables that are no keys: tools that evaluate work.
@@ -127,6 +128,8 @@ pub(crate) struct Config {
     pub(crate) gate: GateConfig,
     /// How models evaluate the work on a task.
     pub(crate) review: ReviewSettings,
+    /// How texts are criticized before they are remembered for good.
+    pub(crate) critique: CritiqueSettings,
     entries: BTreeMap<String, Entry>,
 }
 
@@ -250,8 +253,9 @@ impl Config {
             table.insert(last.to_string(), entry.value.clone());
         }
         let sections = sections::Sections::read(tables)?;
-        let sections::Sections { engine, sampling, chat, critic, judges, memory, server, gate, review } = sections;
-        Ok(Config { engine, sampling, chat, critic, judges, memory, server, gate, review, entries })
+        let sections::Sections { engine, sampling, chat, critic, judges, memory, server, gate, review, critique } =
+            sections;
+        Ok(Config { engine, sampling, chat, critic, judges, memory, server, gate, review, critique, entries })
     }
 
     fn known_keys_near(&self, key: &str) -> String {
@@ -357,7 +361,7 @@ mod tests {
             &[],
             vec![],
             "chat.system",
-            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml, critic.toml, judges.toml, memory.toml, server.toml, gate.toml, review.toml, evaluators.toml, phases.toml",
+            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml, critic.toml, judges.toml, memory.toml, server.toml, gate.toml, review.toml, critique.toml, evaluators.toml, phases.toml",
         );
     }
 

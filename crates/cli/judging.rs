@@ -2,11 +2,13 @@
 
 pub(crate) mod batch;
 mod cache;
+pub(crate) mod critiques;
 pub(crate) mod dataset;
 mod driver;
 mod examination;
 pub(crate) mod idle;
-mod lines;
+mod lender;
+pub(crate) mod lines;
 pub(crate) mod reviews;
 pub(crate) mod served;
 mod setting;

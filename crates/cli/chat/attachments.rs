@@ -68,6 +68,11 @@ impl Attachment {
         files.map(Attachment::file).collect()
     }
 
+    /// Its text.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Its name and size, for a person.
     pub(crate) fn description(&self) -> String {
         let lines = match self.text.lines().count() {

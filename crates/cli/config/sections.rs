@@ -4,7 +4,7 @@ use hone_agents::{MemoryMode, MemorySettings};
 use hone_engine::engine::EngineOptions;
 use hone_protocol::configured::{not_negative, positive_or_none};
 use hone_protocol::{Effort, SamplingOptions, ThinkingOptions};
-use hone_quality::{CriticSettings, GateConfig, JudgeProfiles, ReviewSettings};
+use hone_quality::{CriticSettings, CritiqueSettings, GateConfig, JudgeProfiles, ReviewSettings};
 use hone_server::ServerSettings;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -22,6 +22,7 @@ pub(super) struct Sections {
     pub(super) server: ServerSettings,
     pub(super) gate: GateConfig,
     pub(super) review: ReviewSettings,
+    pub(super) critique: CritiqueSettings,
 }
 
 impl Sections {
@@ -35,6 +36,7 @@ impl Sections {
         sections.memory.check()?;
         sections.gate.check()?;
         sections.review.check()?;
+        sections.critique.check()?;
         Ok(sections)
     }
 }

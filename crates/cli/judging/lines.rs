@@ -88,14 +88,14 @@ impl serde::de::Error for WrongLine {
 }
 
 /// One line of a file.
-pub(super) struct Line {
+pub(crate) struct Line {
     /// The number, from 1.
-    pub(super) number: usize,
-    pub(super) object: Map<String, Value>,
+    pub(crate) number: usize,
+    pub(crate) object: Map<String, Value>,
 }
 
 /// What an input is called.
-pub(super) fn name(input: &Path) -> String {
+pub(crate) fn name(input: &Path) -> String {
     if is_pipe(input) { "stdin".to_owned() } else { input.display().to_string() }
 }
 
@@ -103,7 +103,7 @@ pub(super) fn name(input: &Path) -> String {
 ///
 /// # Errors
 /// For the first line that is not a JSON object.
-pub(super) fn read(path: &Path) -> anyhow::Result<Vec<Line>> {
+pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Line>> {
     let failure = || format!("cannot read {}", name(path));
     let reader: Box<dyn BufRead> = match is_pipe(path) {
         true => Box::new(io::stdin().lock()),

@@ -10,6 +10,7 @@ mod call_format;
 mod causes;
 mod chat;
 pub mod configured;
+mod critique;
 mod embed;
 mod envelope;
 mod evaluation;
@@ -27,6 +28,7 @@ pub use branches::{BranchPlace, Branches, Forks, WrongFork};
 pub use call_format::{ARGUMENTS_MARK, CALL_ID_MARK, CallBody, CallFormat, TEXT_MARK};
 pub use causes::with_causes;
 pub use chat::{Message, Role, Tool, ToolCall};
+pub use critique::{ContentType, CritiqueLevel, CritiqueResult};
 pub use embed::{Embed, EmbedError, TextLength};
 pub use envelope::{
     AnswerOptions, Chunk, ComparedAnswer, Comparison, Critique, Envelope, Feedback, Nothing, Payload, Query, Rating,

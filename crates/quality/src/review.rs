@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hone_protocol::{Completion, Constraint, Judging, Suspicion, ThinkingOptions};
+use hone_protocol::{Completion, Constraint, CritiqueLevel, Judging, Suspicion, ThinkingOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -47,12 +47,7 @@ impl ReviewSettings {
     /// # Errors
     /// What is wrong with the first invalid one.
     pub fn check(&self) -> Result<(), String> {
-        if self.max_tokens == 0 {
-            return Err("max_tokens is 0: a review needs some".to_owned());
-        }
-        if self.timeout <= 0.0 || Duration::try_from_secs_f64(self.timeout).is_err() {
-            return Err(format!("timeout is {}: it must be above 0 (seconds)", self.timeout));
-        }
+        ReviewLimits::check(self.max_tokens, self.timeout)?;
         let shows_work = |prompt: &str| has_place(prompt, "work") || has_place(prompt, "changes");
         for (key, prompt) in
             [("code_quality_prompt", &self.code_quality_prompt), ("critic_prompt", &self.critic_prompt)]
@@ -64,21 +59,34 @@ impl ReviewSettings {
         Ok(())
     }
 
-    /// A review of this form.
-    pub(crate) fn task(&self, form: ReviewForm, goal: &str, requirements: String, work: String) -> ReviewTask {
-        let prompt = match form {
-            ReviewForm::CodeQuality => &self.code_quality_prompt,
-            ReviewForm::Critic => &self.critic_prompt,
-        };
-        ReviewTask {
-            form,
-            prompt: prompt.trim().to_owned(),
-            goal: goal.to_owned(),
-            requirements,
-            work,
-            max_tokens: self.max_tokens,
-            timeout: Duration::from_secs_f64(self.timeout),
+    /// How long a review may be and take.
+    pub(crate) fn limits(&self) -> ReviewLimits {
+        ReviewLimits { max_tokens: self.max_tokens, timeout: Duration::from_secs_f64(self.timeout) }
+    }
+}
+
+/// How long a review may be and take.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ReviewLimits {
+    /// The most tokens.
+    pub(crate) max_tokens: usize,
+    /// The most time of the device.
+    pub(crate) timeout: Duration,
+}
+
+impl ReviewLimits {
+    /// Checks both.
+    ///
+    /// # Errors
+    /// What is wrong with the first invalid one.
+    pub(crate) fn check(max_tokens: usize, timeout: f64) -> Result<(), String> {
+        if max_tokens == 0 {
+            return Err("max_tokens is 0: a review needs some".to_owned());
         }
+        if timeout <= 0.0 || Duration::try_from_secs_f64(timeout).is_err() {
+            return Err(format!("timeout is {timeout}: it must be above 0 (seconds)"));
+        }
+        Ok(())
     }
 }
 
@@ -90,6 +98,8 @@ pub(crate) enum ReviewForm {
     CodeQuality,
     /// Four metrics, feedback and suggestions.
     Critic,
+    /// What speaks against a text.
+    Critique,
 }
 
 impl ReviewForm {
@@ -125,6 +135,15 @@ impl ReviewForm {
                 let metrics = hone_protocol::Metrics::NAMES.map(|name| (name, share.clone()));
                 object(&[("feedback", text.clone()), ("suggestions", texts), ("metrics", object(&metrics))])
             }
+            // The reasons come first, so that the level can follow from them.
+            ReviewForm::Critique => object(&[
+                ("reasoning", text.clone()),
+                ("strongest_counterargument", text.clone()),
+                ("challenges", texts.clone()),
+                ("suggested_improvements", texts),
+                ("validity_score", share),
+                ("level", json!({"type": "string", "enum": CritiqueLevel::ALL})),
+            ]),
         }
     }
 }
@@ -172,8 +191,27 @@ pub struct ReviewTask {
     goal: String,
     requirements: String,
     work: String,
-    max_tokens: usize,
-    timeout: Duration,
+    limits: ReviewLimits,
+}
+
+impl ReviewTask {
+    /// A review of this form, asked for by a prompt with places for the texts.
+    pub(crate) fn new(form: ReviewForm, prompt: &str, texts: Reviewed<'_>, limits: ReviewLimits) -> ReviewTask {
+        let Reviewed { goal, requirements, work } = texts;
+        let [prompt, goal, requirements, work] = [prompt.trim(), goal, requirements, work].map(str::to_owned);
+        ReviewTask { form, prompt, goal, requirements, work, limits }
+    }
+}
+
+/// What is reviewed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reviewed<'a> {
+    /// What was asked for.
+    pub(crate) goal: &'a str,
+    /// What it has to meet.
+    pub(crate) requirements: &'a str,
+    /// What came of it.
+    pub(crate) work: &'a str,
 }
 
 /// A review, or why it could not be made.
@@ -212,6 +250,20 @@ impl Review {
     }
 }
 
+impl Review {
+    /// What a reader must know about a review of the `work`.
+    pub(crate) fn remarks(&self, work: &str) -> impl Iterator<Item = String> {
+        let left_out =
+            (self.left_out > 0).then(|| format!("{} characters of the {work} were not shown", self.left_out));
+        left_out.into_iter().chain(self.suspicious.as_ref().map(|suspicion| addressed(work, suspicion)))
+    }
+}
+
+/// Says that the `work` tries to influence its judge.
+pub(crate) fn addressed(work: &str, suspicion: &Suspicion) -> String {
+    format!("the {work} addresses its judge: {:?}", suspicion.passage)
+}
+
 impl Verdict for Review {
     fn judging(&self) -> &Judging {
         &self.judging
@@ -240,21 +292,28 @@ impl Task for ReviewTask {
     fn requests(&self, judge: &Judge, shown: &Shown) -> Vec<(JudgePrompt, Form)> {
         let requirements = judge.neutralized(&self.requirements);
         let work = shown.answers[0].as_str();
-        let texts =
-            [("goal", shown.query.as_str()), ("requirements", &requirements), ("work", work), ("changes", work)];
+        let goal = shown.query.as_str();
+        let texts = [
+            ("goal", goal),
+            ("context", goal),
+            ("requirements", &requirements),
+            ("work", work),
+            ("changes", work),
+            ("content", work),
+        ];
         let thinking_tokens = judge.profile().thinking_tokens();
         let form = Form {
             seed: 0,
             constraint: Constraint::JsonSchema(self.form.schema()),
-            max_tokens: thinking_tokens + self.max_tokens,
-            conclusion_tokens: USUAL_TOKENS.min(self.max_tokens),
+            max_tokens: thinking_tokens + self.limits.max_tokens,
+            conclusion_tokens: USUAL_TOKENS.min(self.limits.max_tokens),
             named: Vec::new(),
             thinking: ThinkingOptions {
                 is_on: Some(thinking_tokens > 0),
                 effort: None,
                 budget: (thinking_tokens > 0).then_some(thinking_tokens),
             },
-            time_limit: Some(self.timeout),
+            time_limit: Some(self.limits.timeout),
         };
         vec![(judge.prompt("", &self.prompt, &texts), form)]
     }

@@ -3,14 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use hone_protocol::{
-    Category, CriterionResult, CriticScore, EvaluationResult, EvaluationStatus, Grade, Metrics, Suspicion,
-};
+use hone_protocol::{Category, CriterionResult, CriticScore, EvaluationResult, EvaluationStatus, Grade, Metrics};
 
 use crate::assignment::Assignment;
 use crate::evaluator::{EvaluationContext, Evaluator, bare_result};
 use crate::grading::GradeTask;
-use crate::review::{CodeQualitySaid, CriticSaid, Review, ReviewForm, ReviewSettings, ReviewTask};
+use crate::review::{CodeQualitySaid, CriticSaid, Review, ReviewForm, ReviewSettings, ReviewTask, Reviewed, addressed};
 use crate::work_format::quoted_file;
 
 /// The most bytes of files that are given to a model, which may be shown less of them.
@@ -125,8 +123,10 @@ impl Evaluator for CodeQuality {
         if work.is_empty() {
             return asked(self, EvaluationStatus::Skipped { reason: NO_WORK.to_owned() }, NO_WORK.to_owned());
         }
-        let Assignment { goal, .. } = context.assignment;
-        let task = self.settings.task(ReviewForm::CodeQuality, goal, requirements(context.assignment), work);
+        let requirements = requirements(context.assignment);
+        let texts = Reviewed { goal: &context.assignment.goal, requirements: &requirements, work: &work };
+        let (prompt, limits) = (&self.settings.code_quality_prompt, self.settings.limits());
+        let task = ReviewTask::new(ReviewForm::CodeQuality, prompt, texts, limits);
         let review = (self.review)(&task);
         match review.read::<CodeQualitySaid>() {
             Ok(said) => self.result(&review, said),
@@ -158,7 +158,7 @@ impl CodeQuality {
         let suggestions = fixes.chain(said.suggestions).collect();
         let criteria = said.criteria_results.into_iter().map(of_criterion);
         let criteria = criteria.chain(said.blocking_issues.into_iter().map(blocking)).collect();
-        let feedback = with_remarks(said.overall_assessment, remarks(review));
+        let feedback = with_remarks(said.overall_assessment, review.remarks("work"));
         EvaluationResult { criteria, suggestions, ..asked(self, status, feedback) }
     }
 }
@@ -198,7 +198,7 @@ impl Evaluator for AnswerJudge {
             true => EvaluationStatus::Passed { score },
             false => EvaluationStatus::Failed { score },
         };
-        let remark = grade.suspicious.as_ref().map(suspicion_in_words);
+        let remark = grade.suspicious.as_ref().map(|suspicion| addressed("work", suspicion));
         asked(self, status, with_remarks(grade.feedback, remark))
     }
 }
@@ -216,8 +216,10 @@ impl ModelCritic {
         if changes.is_empty() {
             return without_score(NO_WORK);
         }
-        let Assignment { goal, .. } = context.assignment;
-        let task = self.settings.task(ReviewForm::Critic, goal, requirements(context.assignment), changes);
+        let requirements = requirements(context.assignment);
+        let texts = Reviewed { goal: &context.assignment.goal, requirements: &requirements, work: &changes };
+        let (prompt, limits) = (&self.settings.critic_prompt, self.settings.limits());
+        let task = ReviewTask::new(ReviewForm::Critic, prompt, texts, limits);
         let review = (self.review)(&task);
         let said = match review.read::<CriticSaid>() {
             Ok(said) => said,
@@ -230,7 +232,7 @@ impl ModelCritic {
             critic: CRITIC.to_owned(),
             score: (!values.is_empty()).then_some(score),
             passed: score >= threshold,
-            feedback: with_remarks(said.feedback, remarks(&review)),
+            feedback: with_remarks(said.feedback, review.remarks("work")),
             suggestions: said.suggestions,
             metrics: said.metrics,
             evidence: values.iter().map(|(name, value)| format!("{name}: {value:.2}")).collect(),
@@ -258,20 +260,10 @@ fn asked(evaluator: &dyn Evaluator, status: EvaluationStatus, feedback: String) 
     EvaluationResult { deterministic: false, ..bare_result(evaluator.name(), evaluator.category(), status, feedback) }
 }
 
-/// What a reader must know about a review.
-fn remarks(review: &Review) -> impl Iterator<Item = String> {
-    let left_out = (review.left_out > 0).then(|| format!("{} characters of the work were not shown", review.left_out));
-    left_out.into_iter().chain(review.suspicious.as_ref().map(suspicion_in_words))
-}
-
 /// What the model said, and the remarks in parentheses.
 fn with_remarks(said: String, remarks: impl IntoIterator<Item = String>) -> String {
     let remarks: Vec<String> = remarks.into_iter().collect();
     if remarks.is_empty() { said } else { format!("{said} ({})", remarks.join("; ")) }
-}
-
-fn suspicion_in_words(suspicion: &Suspicion) -> String {
-    format!("the work addresses its judge: {:?}", suspicion.passage)
 }
 
 /// The requirements as a list.

@@ -1,0 +1,49 @@
+//! Flags of `hone critique`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use hone_protocol::ContentType;
+
+use super::{EngineFlags, JsonFlag, JudgeFlag};
+use crate::config::Override;
+
+/// What stands under the help of `hone critique`.
+pub(super) const CRITIQUE_HELP: &str = "\
+The exit code is 3 if a text is blocked. A critic that has not passed its examination (`hone judge exam`), and one that
+wrote the text itself, block nothing.
+Each line of --batch is an object with the string key content, and optionally context, type and by. It is printed with
+the keys of the critique; the verdicts of an earlier run are taken from the cache.";
+
+/// Flags of `hone critique`.
+#[derive(Debug, Args)]
+pub(crate) struct CritiqueArguments {
+    /// The file with the text, or stdin (-)
+    #[arg(value_name = "FILE", default_value = "-", conflicts_with = "batch")]
+    pub(crate) file: PathBuf,
+    /// What kind of text it is: general, intention, research or consolidation
+    #[arg(long = "type", value_name = "TYPE", default_value_t, value_parser = str::parse::<ContentType>)]
+    pub(crate) kind: ContentType,
+    /// What has led to the text: the question, the sources, the state of things
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) context: Option<String>,
+    /// The model that wrote the text
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) by: Option<String>,
+    /// Criticize each text of this file, or of stdin (-)
+    #[arg(long, value_name = "FILE", conflicts_with = "context")]
+    pub(crate) batch: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) judge: JudgeFlag,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+impl CritiqueArguments {
+    pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
+        self.engine.add_to(overrides);
+        self.judge.add_to(overrides);
+    }
+}

@@ -1,0 +1,118 @@
+//! Judges that are made when they are first asked, and keep their verdicts.
+
+use std::sync::{Arc, OnceLock};
+
+use hone_protocol::{Generate, Grade, Judging, Lane};
+use hone_quality::{Fallback, GradeTask, Jury, Review, ReviewTask, Standing, Standings};
+
+use super::cache::{CachedTask, VerdictCache};
+use super::setting;
+use crate::app::App;
+use crate::config::Config;
+use crate::judge::with_judge;
+
+/// Judges of a configuration. They use an engine, or one that is started when they are first asked.
+pub(super) struct Lender {
+    app: App,
+    generator: Option<Arc<dyn Generate>>,
+    lane: Lane,
+    lifts_bar: bool,
+    opened: OnceLock<Result<Opened, String>>,
+}
+
+/// Judges, and the verdicts that they have given.
+struct Opened {
+    jury: Jury,
+    cache: Option<VerdictCache>,
+    /// Why the first judge would give no verdict if it had not been named by hand.
+    lifted: Option<String>,
+}
+
+impl Lender {
+    /// The judges of a configuration.
+    pub(super) fn new(app: App, generator: Option<&Arc<dyn Generate>>) -> Lender {
+        let generator = generator.cloned();
+        Lender { app, generator, lane: Lane::Background, lifts_bar: false, opened: OnceLock::new() }
+    }
+
+    /// The model of this name alone.
+    pub(super) fn of_model(app: &App, model: &str, generator: Option<&Arc<dyn Generate>>) -> Lender {
+        Lender::new(app.with_config(with_judge(&app.config, model, Fallback::None)), generator)
+    }
+
+    /// The same with requests in this lane.
+    pub(super) fn in_lane(self, lane: Lane) -> Lender {
+        Lender { lane, ..self }
+    }
+
+    /// The same, where a judge is asked although it has not passed its examination.
+    pub(super) fn lifting_bar(self) -> Lender {
+        Lender { lifts_bar: true, ..self }
+    }
+
+    /// The model of the judge.
+    pub(super) fn model(&self) -> &str {
+        &self.app.config.critic.model
+    }
+
+    /// A review by the first judge.
+    pub(super) fn review(&self, task: &ReviewTask) -> Review {
+        if let Err(error) = self.app.store.show(self.model()) {
+            return Review::failed(error.to_string());
+        }
+        self.verdict(task, |jury| jury.first().judge(task.clone(), "")).unwrap_or_else(Review::failed)
+    }
+
+    /// A grade for an answer of the configured model.
+    pub(super) fn grade(&self, task: &GradeTask) -> Grade {
+        let author = self.app.config.engine.model.as_str();
+        let failed = |reason: String| Grade { judging: Judging::failed(reason), ..Grade::default() };
+        self.verdict(task, |jury| jury.judge(task.clone(), author)).unwrap_or_else(failed)
+    }
+
+    /// Why the verdicts of a judge that was asked all the same should not be relied on.
+    pub(super) fn lifted(&self) -> Option<&str> {
+        self.opened.get()?.as_ref().ok()?.lifted.as_deref()
+    }
+
+    /// The verdict of an earlier run, or a new one.
+    ///
+    /// # Errors
+    /// Why there are no judges.
+    fn verdict<T: CachedTask>(&self, task: &T, judge: impl FnOnce(&Jury) -> T::Verdict) -> Result<T::Verdict, String> {
+        let opened = self.opened.get_or_init(|| self.open().map_err(|error| format!("{error:#}")));
+        let Opened { jury, cache, .. } = opened.as_ref().map_err(Clone::clone)?;
+        if let Some(found) = cache.as_ref().and_then(|cache| cache.find(task)) {
+            return Ok(found);
+        }
+        let verdict = judge(jury);
+        cache.iter().for_each(|cache| cache.keep(task, &verdict));
+        Ok(verdict)
+    }
+
+    fn open(&self) -> anyhow::Result<Opened> {
+        let generator = match &self.generator {
+            Some(generator) => Arc::clone(generator),
+            None => self.app.generator()?,
+        };
+        let jury = self.app.jury(generator)?.in_lane(self.lane).of_unknown_authors();
+        let cache = VerdictCache::new(&self.app, &setting(&self.app, &jury))?;
+        let standings = jury.first().standings();
+        let lifted = match &standings.judge {
+            Standing::Barred(reason) if self.lifts_bar => {
+                jury.first().set_standings(Standings { judge: Standing::Unchecked, ..standings.clone() });
+                Some(reason.clone())
+            }
+            _ => None,
+        };
+        Ok(Opened { jury, cache, lifted })
+    }
+}
+
+/// The judge of answers, or the first of the jury, unless another model is named.
+pub(super) fn named_or_judge<'a>(config: &'a Config, name: &'a str) -> &'a str {
+    match name {
+        "" => config.critic.jurors().first().map_or(config.critic.model.as_str(), String::as_str),
+        name => name,
+    }
+}

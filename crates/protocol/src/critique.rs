@@ -1,0 +1,143 @@
+//! Critiques: what speaks against a text before it is remembered for good.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::verdict::Judging;
+
+/// What kind of text is criticized.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContentType {
+    /// Any text.
+    #[default]
+    General,
+    /// What is to be done today.
+    Intention,
+    /// An answer from memory and files, with its sources.
+    Research,
+    /// A summary of what was remembered.
+    Consolidation,
+}
+
+impl ContentType {
+    /// All of them.
+    pub const ALL: [ContentType; 4] =
+        [ContentType::General, ContentType::Intention, ContentType::Research, ContentType::Consolidation];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            ContentType::General => "general",
+            ContentType::Intention => "intention",
+            ContentType::Research => "research",
+            ContentType::Consolidation => "consolidation",
+        }
+    }
+}
+
+impl fmt::Display for ContentType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for ContentType {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<ContentType, String> {
+        let names = || ContentType::ALL.map(ContentType::name).join(", ");
+        let named = ContentType::ALL.into_iter().find(|kind| kind.name() == name);
+        named.ok_or_else(|| format!("{name:?} is no type of content: there are {}", names()))
+    }
+}
+
+/// How much speaks against a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CritiqueLevel {
+    /// Nothing.
+    Pass,
+    /// Small concerns, to be noted.
+    Minor,
+    /// Significant ones: it should be revised.
+    Major,
+    /// A critical flaw: it should not be remembered.
+    Block,
+}
+
+impl CritiqueLevel {
+    /// All of them, the mildest first.
+    pub const ALL: [CritiqueLevel; 4] =
+        [CritiqueLevel::Pass, CritiqueLevel::Minor, CritiqueLevel::Major, CritiqueLevel::Block];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            CritiqueLevel::Pass => "pass",
+            CritiqueLevel::Minor => "minor",
+            CritiqueLevel::Major => "major",
+            CritiqueLevel::Block => "block",
+        }
+    }
+}
+
+impl fmt::Display for CritiqueLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What a critic says of a text.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CritiqueResult {
+    /// What kind of text it is.
+    pub content_type: ContentType,
+    /// How much speaks against it; `None` without a verdict.
+    pub level: Option<CritiqueLevel>,
+    /// How valid the text is, 0 to 1; `None` without a verdict.
+    pub validity_score: Option<f64>,
+    /// What is wrong with it.
+    pub challenges: Vec<String>,
+    /// What would make it better.
+    pub suggested_improvements: Vec<String>,
+    /// The strongest argument for the opposite.
+    pub strongest_counterargument: String,
+    /// Whether it must not be remembered.
+    pub should_block: bool,
+    /// Why.
+    pub reasoning: String,
+    /// What a reader must know besides: why a verdict does not block, or what the critic was not shown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
+    /// The cost, and whether the critic is the model that wrote the text.
+    #[serde(flatten)]
+    pub judging: Judging,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_json() {
+        for kind in ContentType::ALL {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+            assert_eq!(kind.name().parse(), Ok(kind));
+        }
+        for level in CritiqueLevel::ALL {
+            assert_eq!(serde_json::to_value(level).unwrap(), level.name());
+        }
+        assert!("poem".parse::<ContentType>().unwrap_err().contains("general, intention, research"));
+    }
+
+    #[test]
+    fn a_result_is_a_flat_object() {
+        let result = CritiqueResult { judging: Judging::failed("late"), ..CritiqueResult::default() };
+        let json = serde_json::to_value(&result).unwrap();
+        assert_eq!((&json["failure"], &json["level"]), (&"late".into(), &serde_json::Value::Null));
+        assert_eq!(serde_json::from_value::<CritiqueResult>(json).unwrap(), result);
+    }
+}

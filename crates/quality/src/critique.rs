@@ -1,0 +1,238 @@
+//! Critiques of texts that are to be remembered for good: challenge, steelman, verify.
+
+use std::time::Duration;
+
+use hone_protocol::{ContentType, CritiqueLevel, CritiqueResult, Judging};
+use serde::Deserialize;
+
+use crate::prompt::has_place;
+use crate::review::{Review, ReviewForm, ReviewLimits, ReviewTask, Reviewed};
+use crate::task::Verdict;
+
+/// What a gate does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CritiqueMode {
+    /// What is blocked is not remembered for good.
+    Hard,
+    /// It is, and the critique stands beside it.
+    Soft,
+    /// Nothing is criticized.
+    Off,
+}
+
+/// How texts are criticized: `critique.toml`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CritiqueSettings {
+    /// The model that criticizes; empty for the judge of answers.
+    pub model: String,
+    /// `GENERATOR -> CRITIC`: which model criticizes the texts of which other one.
+    pub pairs: Vec<String>,
+    /// Whether a model may criticize its own texts, without blocking one.
+    pub self_critique: bool,
+    /// The mode of the gate of intentions.
+    pub intention_mode: CritiqueMode,
+    /// The mode of the gate of research.
+    pub research_mode: CritiqueMode,
+    /// The mode of the gate of consolidations.
+    pub consolidation_mode: CritiqueMode,
+    /// The most critiques of a type per hour; 0 for no limit.
+    pub per_hour: usize,
+    /// How many blocks in a row make a gate pause; 0 for never.
+    pub blocks_in_a_row: usize,
+    /// How long it pauses, in minutes.
+    pub cooldown_minutes: u64,
+    /// The most tokens of a critique.
+    pub max_tokens: usize,
+    /// How long a critique may take, in seconds, not counting time spent waiting.
+    pub timeout: f64,
+    /// What is asked of a text of any kind, with places for it and its context.
+    pub general_prompt: String,
+    /// The same for an intention.
+    pub intention_prompt: String,
+    /// The same for research.
+    pub research_prompt: String,
+    /// The same for a consolidation.
+    pub consolidation_prompt: String,
+}
+
+/// The mark between the models of a pair.
+const ARROW: &str = "->";
+
+impl CritiqueSettings {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// What is wrong with the first invalid one.
+    pub fn check(&self) -> Result<(), String> {
+        ReviewLimits::check(self.max_tokens, self.timeout)?;
+        if let Some(pair) = self.pairs.iter().find(|pair| read_pair(pair).is_none()) {
+            return Err(format!("pairs has {pair:?}: write \"GENERATOR {ARROW} CRITIC\""));
+        }
+        for kind in ContentType::ALL {
+            if !has_place(self.prompt(kind), "content") {
+                return Err(format!("{kind}_prompt has no place for the text: write {{content}} where it belongs"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The model that criticizes the texts of `generator`; `None` for the judge of answers.
+    pub fn critic_of(&self, generator: &str) -> Option<&str> {
+        let pairs = self.pairs.iter().filter_map(|pair| read_pair(pair));
+        let of_pair = pairs.filter(|(of, _)| *of == generator).map(|(_, critic)| critic).next();
+        of_pair.or(Some(self.model.as_str()).filter(|name| !name.is_empty()))
+    }
+
+    /// The configured mode of the gate of these texts; texts of no gate are criticized only where somebody asks.
+    pub fn mode(&self, kind: ContentType) -> CritiqueMode {
+        match kind {
+            ContentType::General => CritiqueMode::Soft,
+            ContentType::Intention => self.intention_mode,
+            ContentType::Research => self.research_mode,
+            ContentType::Consolidation => self.consolidation_mode,
+        }
+    }
+
+    /// How long a gate pauses.
+    pub fn cooldown(&self) -> Duration {
+        Duration::from_secs(60 * self.cooldown_minutes)
+    }
+
+    /// A critique of a text that `context` has led to.
+    pub fn task(&self, kind: ContentType, content: &str, context: &str) -> ReviewTask {
+        let limits = ReviewLimits { max_tokens: self.max_tokens, timeout: Duration::from_secs_f64(self.timeout) };
+        let texts = Reviewed { goal: context, requirements: "", work: content };
+        ReviewTask::new(ReviewForm::Critique, self.prompt(kind), texts, limits)
+    }
+
+    fn prompt(&self, kind: ContentType) -> &str {
+        match kind {
+            ContentType::General => &self.general_prompt,
+            ContentType::Intention => &self.intention_prompt,
+            ContentType::Research => &self.research_prompt,
+            ContentType::Consolidation => &self.consolidation_prompt,
+        }
+    }
+}
+
+fn read_pair(pair: &str) -> Option<(&str, &str)> {
+    let (generator, critic) = pair.split_once(ARROW)?;
+    let (generator, critic) = (generator.trim(), critic.trim());
+    (!generator.is_empty() && !critic.is_empty()).then_some((generator, critic))
+}
+
+/// What the critic says, in its form.
+#[derive(Deserialize)]
+struct CritiqueSaid {
+    reasoning: String,
+    strongest_counterargument: String,
+    challenges: Vec<String>,
+    suggested_improvements: Vec<String>,
+    validity_score: f64,
+    level: CritiqueLevel,
+}
+
+/// The result of a critique. A critic that may not block, for the reason given, blocks nothing.
+pub fn critique_result(kind: ContentType, review: &Review, may_not_block: Option<&str>) -> CritiqueResult {
+    let judging = review.judging().clone();
+    let said: CritiqueSaid = match review.read() {
+        Ok(said) => said,
+        Err(reason) => {
+            let judging = Judging { failure: Some(reason), ..judging };
+            return CritiqueResult { content_type: kind, judging, ..CritiqueResult::default() };
+        }
+    };
+    let blocks = said.level == CritiqueLevel::Block;
+    let unblocked = may_not_block.map(|reason| format!("blocks nothing: {reason}"));
+    CritiqueResult {
+        content_type: kind,
+        level: Some(said.level),
+        validity_score: Some(said.validity_score.clamp(0.0, 1.0)),
+        challenges: said.challenges,
+        suggested_improvements: said.suggested_improvements,
+        strongest_counterargument: said.strongest_counterargument,
+        should_block: blocks && may_not_block.is_none(),
+        reasoning: said.reasoning,
+        remarks: unblocked.into_iter().chain(review.remarks("text")).collect(),
+        judging,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hone_protocol::scripted::Script;
+
+    use super::*;
+    use crate::scripted;
+    use crate::settings::CriticSettings;
+
+    fn settings() -> CritiqueSettings {
+        toml::from_str(include_str!("../../../config/critique.toml")).unwrap()
+    }
+
+    fn said(level: &str) -> String {
+        format!(
+            r#"{{"reasoning": "R", "strongest_counterargument": "C", "challenges": ["x"], "suggested_improvements": [],
+            "validity_score": 0.25, "level": "{level}"}}"#
+        )
+    }
+
+    /// What a critic that says this makes of a text.
+    fn criticized(says: &str, kind: ContentType, may_not_block: Option<&str>) -> CritiqueResult {
+        let says = says.to_owned();
+        let (judge, _) = scripted::judge(CriticSettings::shipped(), move |_| Script::saying(&[&says]));
+        let task = settings().task(kind, "Buy milk.", "Yesterday: bread.");
+        critique_result(kind, &judge.judge(task, ""), may_not_block)
+    }
+
+    #[test]
+    fn only_a_block_blocks_and_only_by_one_who_may() {
+        for level in CritiqueLevel::ALL {
+            let result = criticized(&said(level.name()), ContentType::Intention, None);
+            assert_eq!((result.level, result.validity_score), (Some(level), Some(0.25)));
+            assert_eq!(result.should_block, level == CritiqueLevel::Block);
+            assert_eq!((result.challenges.as_slice(), result.reasoning.as_str()), (&["x".to_owned()][..], "R"));
+        }
+        let result = criticized(&said("block"), ContentType::Research, Some("it wrote the text"));
+        assert!(!result.should_block && result.level == Some(CritiqueLevel::Block));
+        assert_eq!(result.remarks, ["blocks nothing: it wrote the text"]);
+    }
+
+    #[test]
+    fn without_the_form_there_is_no_verdict() {
+        for says in ["I would block it.", "{}", r#"{"level": "block"}"#] {
+            let result = criticized(says, ContentType::General, None);
+            assert_eq!((result.level, result.should_block), (None, false), "{says}");
+            assert!(result.judging.failure.is_some(), "{says}");
+        }
+    }
+
+    #[test]
+    fn the_critic_sees_text_and_context_in_the_prompt_of_the_type() {
+        let (judge, model) = scripted::judge(CriticSettings::shipped(), |_| Script::saying(&[&said("pass")]));
+        for (kind, part) in ContentType::ALL.into_iter().zip(["SUPPORT", "NOVELTY", "BIAS", "CONTAMINATION"]) {
+            let task = settings().task(kind, "Buy milk.", "Yesterday: bread.");
+            judge.judge(task, "");
+            let requests = model.requests();
+            let turn = scripted::turn(requests.last().unwrap());
+            assert!([part, "Buy milk.", "Yesterday: bread."].iter().all(|text| turn.contains(text)), "{turn}");
+        }
+    }
+
+    #[test]
+    fn a_pair_comes_before_the_model() {
+        let pairs = vec!["small -> large".to_owned(), "large->larger".to_owned()];
+        let settings = CritiqueSettings { pairs, model: "any".to_owned(), ..settings() };
+        let critics = ["small", "large", "other"].map(|name| settings.critic_of(name));
+        assert_eq!(critics, [Some("large"), Some("larger"), Some("any")]);
+        assert_eq!(CritiqueSettings { model: String::new(), ..settings.clone() }.critic_of("other"), None);
+        for wrong in ["small", "-> large", "small ->", ""] {
+            let settings = CritiqueSettings { pairs: vec![wrong.to_owned()], ..settings.clone() };
+            assert!(settings.check().unwrap_err().starts_with("pairs has "), "{wrong}");
+        }
+        let settings = CritiqueSettings { research_prompt: "Check {context}.".to_owned(), ..settings };
+        assert!(settings.check().unwrap_err().starts_with("research_prompt has no place"));
+    }
+}

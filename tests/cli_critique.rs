@@ -1,0 +1,84 @@
+//! `hone critique`: the real binary with the built-in model, which has not passed an examination.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{Home, smollm2};
+
+const TEXT: &str = "The Eiffel Tower is in Berlin, and it is 3 metres high.";
+
+/// A critic that writes little.
+fn home() -> Home {
+    Home::new().variable("HONE_CRITIQUE_MAX_TOKENS", "400")
+}
+
+#[test]
+fn a_text_of_every_type_is_criticized_in_the_form_and_a_model_without_examination_blocks_nothing() {
+    let home = home();
+    let file = home.write("text.txt", TEXT.as_bytes());
+    for kind in ["general", "intention", "research", "consolidation"] {
+        let file = file.to_str().unwrap();
+        let arguments =
+            ["critique", file, "--type", kind, "--context", "Where is it?", "--judge", &smollm2(), "--json"];
+        let result = home.json(&arguments);
+        assert_eq!((&result["content_type"], &result["should_block"]), (&kind.into(), &false.into()), "{result}");
+        assert!(["pass", "minor", "major", "block"].iter().any(|level| result["level"] == *level), "{result}");
+        assert!((0.0..=1.0).contains(&result["validity_score"].as_f64().unwrap()), "{result}");
+        assert!(result["reasoning"].as_str().is_some_and(|text| !text.is_empty()), "{result}");
+        let remark = result["remarks"][0].as_str().unwrap();
+        assert!(remark.starts_with("blocks nothing: ") && remark.contains("has not taken its examination"), "{remark}");
+    }
+}
+
+#[test]
+fn a_model_that_criticizes_its_own_text_is_named_or_refused() {
+    let home = home();
+    let own = |home: &Home, code| {
+        let arguments = ["critique", "--by", &smollm2(), "--judge", &smollm2(), "--json"];
+        let run = home.run_with_stdin(&arguments, TEXT.as_bytes());
+        assert_eq!(run.code, code, "{}", run.stderr);
+        serde_json::from_str::<Value>(&run.stdout).unwrap()
+    };
+    let result = own(&home, 0);
+    assert_eq!(result["self_graded"], true, "{result}");
+    assert!(result["remarks"][0].as_str().unwrap().ends_with("criticizes its own text"), "{result}");
+    let result = own(&home.variable("HONE_CRITIQUE_SELF_CRITIQUE", "false"), 1);
+    assert_eq!(result["level"], Value::Null);
+    assert!(result["failure"].as_str().unwrap().contains("may not criticize it"), "{result}");
+}
+
+#[test]
+fn a_batch_is_printed_line_by_line_and_taken_from_the_cache_the_next_time() {
+    let home = home();
+    let lines = [
+        json!({"content": TEXT, "id": 7}),
+        json!({"content": "Buy milk.", "type": "intention", "context": "The fridge is empty."}),
+    ];
+    let file = home.write("batch.jsonl", lines.map(|line| format!("{line}\n")).concat().as_bytes());
+    let arguments = ["critique", "--batch", file.to_str().unwrap(), "--type", "research", "--judge", &smollm2()];
+    let run = home.run(&arguments);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let printed: Vec<Value> = run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&printed[0]["id"], &printed[0]["content_type"]), (&7.into(), &"research".into()));
+    assert_eq!((&printed[1]["content"], &printed[1]["content_type"]), (&"Buy milk.".into(), &"intention".into()));
+    assert!(run.stderr.contains("2 criticized, 0 blocked"), "{}", run.stderr);
+    let again = home.run(&arguments);
+    assert_eq!(again.stdout, run.stdout, "even the seconds are those of the first run");
+}
+
+#[test]
+fn what_cannot_be_criticized_is_named() {
+    let home = home();
+    let check = |arguments: &[&str], stdin: &str, code: i32, expected: &str| {
+        let run = home.run_with_stdin(&[&["critique"], arguments].concat(), stdin.as_bytes());
+        assert_eq!(run.code, code, "{}", run.stderr);
+        assert!(run.stderr.contains(expected), "{}", run.stderr);
+    };
+    check(&[], "", 2, "there is no text on stdin");
+    check(&["absent.txt"], "", 1, "cannot read absent.txt");
+    check(&["--type", "poem"], "x", 2, "is no type of content");
+    check(&["--batch", "-"], "{\"text\": \"x\"}\n", 2, "line 1 of stdin: missing field `content`");
+    check(&[], "x", 1, "is not installed");
+}
