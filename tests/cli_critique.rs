@@ -9,14 +9,9 @@ use support::{Home, smollm2};
 
 const TEXT: &str = "The Eiffel Tower is in Berlin, and it is 3 metres high.";
 
-/// A critic that writes little.
-fn home() -> Home {
-    Home::new().variable("HONE_CRITIQUE_MAX_TOKENS", "400")
-}
-
 #[test]
 fn a_text_of_every_type_is_criticized_in_the_form_and_a_model_without_examination_blocks_nothing() {
-    let home = home();
+    let home = Home::with_shipped_judges();
     let file = home.write("text.txt", TEXT.as_bytes());
     for kind in ["general", "intention", "research", "consolidation"] {
         let file = file.to_str().unwrap();
@@ -34,7 +29,7 @@ fn a_text_of_every_type_is_criticized_in_the_form_and_a_model_without_examinatio
 
 #[test]
 fn a_model_that_criticizes_its_own_text_is_named_or_refused() {
-    let home = home();
+    let home = Home::new();
     let own = |home: &Home, code| {
         let arguments = ["critique", "--by", &smollm2(), "--judge", &smollm2(), "--json"];
         let run = home.run_with_stdin(&arguments, TEXT.as_bytes());
@@ -51,7 +46,7 @@ fn a_model_that_criticizes_its_own_text_is_named_or_refused() {
 
 #[test]
 fn a_batch_is_printed_line_by_line_and_taken_from_the_cache_the_next_time() {
-    let home = home();
+    let home = Home::new();
     let lines = [
         json!({"content": TEXT, "id": 7}),
         json!({"content": "Buy milk.", "type": "intention", "context": "The fridge is empty."}),
@@ -70,7 +65,7 @@ fn a_batch_is_printed_line_by_line_and_taken_from_the_cache_the_next_time() {
 
 #[test]
 fn what_cannot_be_criticized_is_named() {
-    let home = home();
+    let home = Home::new();
     let check = |arguments: &[&str], stdin: &str, code: i32, expected: &str| {
         let run = home.run_with_stdin(&[&["critique"], arguments].concat(), stdin.as_bytes());
         assert_eq!(run.code, code, "{}", run.stderr);

@@ -128,7 +128,7 @@ pub(crate) struct Config {
     pub(crate) gate: GateConfig,
     /// How models evaluate the work on a task.
     pub(crate) review: ReviewSettings,
-    /// How texts are criticized before they are remembered for good.
+    /// How texts are criticized.
     pub(crate) critique: CritiqueSettings,
     entries: BTreeMap<String, Entry>,
 }

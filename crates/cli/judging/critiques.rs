@@ -1,4 +1,4 @@
-//! The critic that challenges texts before they are remembered for good.
+//! The critic that challenges texts.
 
 use std::sync::Arc;
 

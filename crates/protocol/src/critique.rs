@@ -1,4 +1,4 @@
-//! Critiques: what speaks against a text before it is remembered for good.
+//! Critiques: what speaks against a text.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Critiques of texts that are to be remembered for good: challenge, steelman, verify.
+//! Critiques of texts: challenge, steelman, verify.
 
 use std::time::Duration;
 
@@ -8,18 +8,6 @@ use serde::Deserialize;
 use crate::prompt::has_place;
 use crate::review::{Review, ReviewForm, ReviewLimits, ReviewTask, Reviewed};
 use crate::task::Verdict;
-
-/// What a gate does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CritiqueMode {
-    /// What is blocked is not remembered for good.
-    Hard,
-    /// It is, and the critique stands beside it.
-    Soft,
-    /// Nothing is criticized.
-    Off,
-}
 
 /// How texts are criticized: `critique.toml`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -31,18 +19,6 @@ pub struct CritiqueSettings {
     pub pairs: Vec<String>,
     /// Whether a model may criticize its own texts, without blocking one.
     pub self_critique: bool,
-    /// The mode of the gate of intentions.
-    pub intention_mode: CritiqueMode,
-    /// The mode of the gate of research.
-    pub research_mode: CritiqueMode,
-    /// The mode of the gate of consolidations.
-    pub consolidation_mode: CritiqueMode,
-    /// The most critiques of a type per hour; 0 for no limit.
-    pub per_hour: usize,
-    /// How many blocks in a row make a gate pause; 0 for never.
-    pub blocks_in_a_row: usize,
-    /// How long it pauses, in minutes.
-    pub cooldown_minutes: u64,
     /// The most tokens of a critique.
     pub max_tokens: usize,
     /// How long a critique may take, in seconds, not counting time spent waiting.
@@ -83,21 +59,6 @@ impl CritiqueSettings {
         let pairs = self.pairs.iter().filter_map(|pair| read_pair(pair));
         let of_pair = pairs.filter(|(of, _)| *of == generator).map(|(_, critic)| critic).next();
         of_pair.or(Some(self.model.as_str()).filter(|name| !name.is_empty()))
-    }
-
-    /// The configured mode of the gate of these texts; texts of no gate are criticized only where somebody asks.
-    pub fn mode(&self, kind: ContentType) -> CritiqueMode {
-        match kind {
-            ContentType::General => CritiqueMode::Soft,
-            ContentType::Intention => self.intention_mode,
-            ContentType::Research => self.research_mode,
-            ContentType::Consolidation => self.consolidation_mode,
-        }
-    }
-
-    /// How long a gate pauses.
-    pub fn cooldown(&self) -> Duration {
-        Duration::from_secs(60 * self.cooldown_minutes)
     }
 
     /// A critique of a text that `context` has led to.

@@ -68,7 +68,7 @@ pub use author::Author;
 pub use bradley_terry::{Strength, Tournament};
 pub use clustering::clustered;
 pub use comparing::CompareTask;
-pub use critique::{CritiqueMode, CritiqueSettings, critique_result};
+pub use critique::{CritiqueSettings, critique_result};
 pub use evaluator::{EvaluationContext, Evaluator, WorkspaceFiles};
 pub use feedback_memory::{PastAttempt, optimized_prompt, recurring_issues};
 pub use fence::FenceKey;
