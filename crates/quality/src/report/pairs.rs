@@ -113,7 +113,7 @@ impl PairReport {
 
 impl PairRow {
     /// Whether the longer answer won; `None` for a tie, and for answers of one length.
-    fn has_longer_won(&self) -> Option<bool> {
+    pub(super) fn has_longer_won(&self) -> Option<bool> {
         let (first, second) = (self.first.n_characters, self.second.n_characters);
         self.has_first_won.filter(|_| first != second).map(|won| won == (first > second))
     }
