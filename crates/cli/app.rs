@@ -14,6 +14,7 @@ use hone_protocol::{Embed, Generate, Grade, LocateModel, ModelFile};
 use hone_quality::examination::Marks;
 use hone_quality::{Jury, Rubric};
 use hone_server::ServedMemory;
+use serde_json::{Value, json};
 
 use sysinfo::System;
 
@@ -263,6 +264,16 @@ impl App {
             self.output.note(&format!("answers are remembered, but nothing is recalled: {error:#}"));
         });
         MemoryParts { store, embedder: embedder.ok(), settings: self.config.memory.settings.clone(), grades_due }
+    }
+
+    /// What a model's output depends on besides the model and the request.
+    ///
+    /// # Errors
+    /// When the device or the backend does not exist.
+    pub(crate) fn computed_by(&self) -> anyhow::Result<Value> {
+        let options = self.model_options()?;
+        let device = options.device.open()?;
+        Ok(json!([env!("CARGO_PKG_VERSION"), device, options.arithmetic()]))
     }
 
     /// The folder of the user's memory; it need not exist yet.

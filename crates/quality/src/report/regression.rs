@@ -33,6 +33,20 @@ pub struct Regression {
     pub longer_won: Share,
 }
 
+/// What came of a model's answer and one of the past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PairOutcome {
+    /// The model's answer is better.
+    Won,
+    /// The answer of the past is better.
+    Lost,
+    /// Neither is better.
+    Tie,
+    /// Which one is better depends on the order in which the judge sees them.
+    Inconsistent,
+}
+
 /// Whether a model is better than what was said in the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -48,27 +62,38 @@ pub enum Conclusion {
 impl Regression {
     /// The outcome of these pairs, in which the answer of the past comes first and that of the model second.
     pub fn of<'a>(pairs: impl IntoIterator<Item = &'a PairRow>) -> Regression {
-        let (decided, others): (Vec<&PairRow>, Vec<&PairRow>) =
-            pairs.into_iter().partition(|pair| pair.consistent && pair.has_first_won.is_some());
-        let count = |pairs: &[&PairRow], is_counted: &dyn Fn(&PairRow) -> bool| {
-            pairs.iter().filter(|pair| is_counted(pair)).count() as u64
-        };
-        let (of, pairs) = (decided.len() as u64, (decided.len() + others.len()) as u64);
-        let won = count(&decided, &|pair| pair.has_first_won == Some(false));
-        let inconsistent = count(&others, &|pair| !pair.consistent);
+        let pairs: Vec<&PairRow> = pairs.into_iter().collect();
+        let count = |is_counted: &dyn Fn(&PairRow) -> bool| pairs.iter().filter(|pair| is_counted(pair)).count() as u64;
+        let of_outcome = |outcome| count(&|pair| pair.outcome() == outcome);
+        let [won, lost, ties, inconsistent] =
+            [PairOutcome::Won, PairOutcome::Lost, PairOutcome::Tie, PairOutcome::Inconsistent].map(of_outcome);
+        let (of, n_pairs) = (won + lost, pairs.len() as u64);
+        let is_decided = |pair: &PairRow| matches!(pair.outcome(), PairOutcome::Won | PairOutcome::Lost);
         let win_rate = Share { interval: exact_interval(won, of), ..Share::new(won, of) };
         Regression {
-            pairs,
+            pairs: n_pairs,
             won,
-            lost: of - won,
-            ties: others.len() as u64 - inconsistent,
-            inconsistent: Share::new(inconsistent, pairs),
+            lost,
+            ties,
+            inconsistent: Share::new(inconsistent, n_pairs),
             win_rate,
             conclusion: Conclusion::from_interval(win_rate.interval),
             longer_won: Share::new(
-                count(&decided, &|pair| pair.has_longer_won() == Some(true)),
-                count(&decided, &|pair| pair.has_longer_won().is_some()),
+                count(&|pair| is_decided(pair) && pair.has_longer_won() == Some(true)),
+                count(&|pair| is_decided(pair) && pair.has_longer_won().is_some()),
             ),
+        }
+    }
+}
+
+impl PairRow {
+    /// What came of a pair whose first answer is of the past, and whose second one is a model's.
+    pub fn outcome(&self) -> PairOutcome {
+        match self.has_first_won {
+            _ if !self.consistent => PairOutcome::Inconsistent,
+            None => PairOutcome::Tie,
+            Some(true) => PairOutcome::Lost,
+            Some(false) => PairOutcome::Won,
         }
     }
 }
@@ -155,11 +180,8 @@ mod tests {
 
     /// A pair with a winner (`None` for a tie); the answer of the past has 10 characters, the model's `n_characters`.
     fn pair(has_new_won: Option<bool>, consistent: bool, n_characters: usize) -> PairRow {
-        let contender = |model: &str, n_characters| Contender {
-            respondent: "A".to_owned(),
-            model: model.to_owned(),
-            n_characters,
-        };
+        let contender =
+            |model: &str, n_characters| Contender { respondent: "A".to_owned(), model: model.to_owned(), n_characters };
         PairRow {
             judge: "j".to_owned(),
             consistent,
