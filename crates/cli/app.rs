@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use hone_agents::{Load, MemoryParts, RespondentB, TeamParts};
+use hone_agents::{Load, MemoryParts, RespondentB, TaskStore, TeamParts};
 use hone_engine::embedder::Prefixes;
 use hone_engine::engine::EngineOptions;
 use hone_engine::model::{Model, ModelOptions, check_file};
@@ -279,6 +279,11 @@ impl App {
     /// The folder of the user's memory; it need not exist yet.
     pub(crate) fn memory_folder(&self) -> PathBuf {
         self.data_folder.join("memory")
+    }
+
+    /// The tasks, of which there need not be any yet.
+    pub(crate) fn tasks(&self) -> TaskStore {
+        TaskStore::new(self.data_folder.join("tasks"))
     }
 
     /// The folder of saved conversations; it need not exist yet.
