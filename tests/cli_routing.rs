@@ -30,7 +30,7 @@ fn home() -> Home {
 fn remember_grades(home: &Home) {
     let id = |number: usize| format!("01990000-0000-7000-8000-{number:012x}");
     let engram = |number: usize| {
-        let (judge, is_better) = (if number < 2 * SCORES { "judge:7b" } else { "other:7b" }, number % 2 == 0);
+        let (judge, is_better) = (if number < 2 * SCORES { "judge:7b" } else { "other:7b" }, number.is_multiple_of(2));
         let is_good = is_better == (number < 2 * SCORES);
         json!({"engram": {
             "query_id": id(number), "correlation_id": id(number), "session_id": id(number), "respondent_id": "A",

@@ -63,8 +63,8 @@ instructions and sampling options, and shows a judge both answers in both orders
 questions of a conversation, what came over an API (the conversation before it is not kept), answers
 that were stopped or cut, that used something remembered, or that MODEL gave itself, and repeated
 questions. Answers and verdicts are kept: a run that was stopped resumes with the same command.
---since, --model and --respondent say whose answers of the past are taken; respondent A's are, unless
-another one is named. --fail-under is about the share of pairs that MODEL wins.";
+--since, --model and --respondent say which answers of the past are taken: those of respondent A,
+unless another one is named. --fail-under is about the share of pairs that MODEL wins.";
 
 /// The form of the report, if it is not a text.
 #[derive(Debug, Args)]
