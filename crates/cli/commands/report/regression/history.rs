@@ -149,3 +149,55 @@ impl Circumstances<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use hone_protocol::Response;
+
+    use super::*;
+    use crate::arguments::{Arguments, Command};
+
+    fn engram(number: u128, conversation: u128) -> Engram {
+        let response = Response::new(format!("question {number}"), "an answer", "past:1b");
+        Engram::new(QueryId::from_bits(number), SessionId::from_bits(conversation), &response)
+    }
+
+    /// What becomes of four questions, latest first, of which 3 and 4 are in one conversation.
+    #[track_caller]
+    fn check(
+        change: impl FnOnce(&mut Circumstances<'_>),
+        arguments: &[&str],
+        asked: &[u128],
+        left_out: &[(Reason, usize)],
+    ) {
+        let arguments = [&["hone", "report", "--compare", "new:1b"], arguments].concat();
+        let Command::Report(arguments) = Arguments::parse_from(arguments).command else { panic!("no report") };
+        let engrams = vec![engram(4, 3), engram(3, 3), engram(2, 2), engram(1, 1)];
+        let mut circumstances = Circumstances::of(&engrams, "new:1b");
+        change(&mut circumstances);
+        let history = History::choose(engrams, &circumstances, &arguments);
+        let ids: Vec<QueryId> = history.questions.iter().map(|engram| engram.query_id).collect();
+        assert_eq!(ids, asked.iter().map(|id| QueryId::from_bits(*id)).collect::<Vec<_>>());
+        assert_eq!(history.left_out, left_out.iter().copied().collect());
+    }
+
+    #[test]
+    fn questions_that_need_more_than_themselves_are_left_out_and_counted() {
+        let later = (Reason::Later, 1);
+        check(|_| (), &[], &[3, 2, 1], &[later]);
+        let second = QueryId::from_bits(2);
+        check(|it| it.api = HashSet::from([second]), &[], &[3, 1], &[(Reason::Api, 1), later]);
+        check(|it| it.recalled = HashSet::from([second]), &[], &[3, 1], &[(Reason::Recalled, 1), later]);
+        // A conversation that was resumed has another id in memory.
+        check(|it| it.later = HashSet::from([second]), &[], &[3, 1], &[(Reason::Later, 2)]);
+        check(|it| it.model = "past:1b", &[], &[], &[(Reason::Own, 4)]);
+    }
+
+    #[test]
+    fn filters_leave_nothing_out_that_is_counted() {
+        check(|_| (), &["--model", "other:1b"], &[], &[]);
+        check(|_| (), &["--respondent", "B"], &[], &[]);
+        check(|_| (), &["--since", "2100-01-01"], &[], &[]);
+    }
+}
