@@ -4,10 +4,15 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
+#[cfg(unix)]
+use std::process::{Child, Command};
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use support::{Home, embedder};
+use support::{Home, Run, embedder, smollm2};
 
 /// The feedback on bad answers: three say the same, in their own words.
 const FEEDBACK: [&str; 4] = [
@@ -150,4 +155,222 @@ fn the_page_and_the_table_say_the_same() {
     let table = home.run(&["report", "--csv"]).stdout;
     assert!(table.contains("\"wins, judge:7b\",\"the longer answer\",8,0,0.7500,"), "{table}");
     assert_eq!(home.run(&["report", "--fail-under", "0.9"]).code, 3);
+}
+
+/// The model under another name than its likelihood judge has.
+const PAST: &str = "past:1b";
+
+/// A home in which the likelihood judge compares, with questions of the past that the model `PAST` has answered.
+fn home_with_past(n_questions: u128) -> Home {
+    let home = Home::with_shipped_judges()
+        .variable("HONE_SAMPLING_MAX_TOKENS", "12")
+        .variable("HONE_CRITIC_GRADE_TIMEOUT", "600");
+    assert_eq!(home.run(&["pull", &smollm2(), "--name", "smollm2:135m"]).code, 0);
+    remember(&home, (1..=n_questions).map(question).collect());
+    home
+}
+
+/// A question that begins a conversation, and its answer.
+fn question(number: u128) -> Value {
+    let mut engram = answer(2 * number, "A", PAST, &format!("It is {}.", number + 3), false);
+    engram["query"] = format!("What is {number} + 3?").into();
+    engram["session_id"] = engram["query_id"].clone();
+    engram["finish_reason"] = "stop".into();
+    engram["compared"] = Value::Null;
+    engram["pairwise_winner"] = Value::Null;
+    engram
+}
+
+fn remember(home: &Home, engrams: Vec<Value>) {
+    let lines = engrams.iter().map(|engram| json!({ "engram": engram, "vector": null }).to_string());
+    let file = home.write("past.jsonl", lines.collect::<Vec<_>>().join("\n").as_bytes());
+    let run = home.run(&["memory", "import", file.to_str().unwrap()]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+}
+
+#[test]
+fn a_model_is_compared_with_what_was_said_then() {
+    let home = home_with_past(5);
+    let compare = ["report", "--compare", &smollm2(), "--sample", "4"];
+    let report = home.json(&[&compare[..], &["--json"]].concat());
+    assert_eq!((&report["model"], &report["pairs"]), (&json!(smollm2()), &json!(4)), "{report:#}");
+    assert_eq!((&report["unjudged"], &report["self_graded"]), (&json!(0), &json!(false)), "{report:#}");
+    assert_eq!(report["judge"], "likelihood with smollm2:135m");
+    let count = |name: &str| report[name].as_u64().unwrap();
+    let inconsistent = report["compared"].as_array().unwrap().iter().filter(|one| one["outcome"] == "inconsistent");
+    assert_eq!(count("won") + count("lost") + count("ties") + inconsistent.count() as u64, 4, "{report:#}");
+    assert_eq!((count("won") + count("lost"), &report["inconsistent"]["of"]), (4, &json!(4)), "{report:#}");
+    let interval = report["win_rate"]["interval"].as_array().unwrap();
+    assert!(interval[0].as_f64() < interval[1].as_f64(), "{report:#}");
+    assert_eq!(report["conclusion"], "undecided", "four pairs decide nothing");
+    assert_eq!((&report["longer_won"]["of"], &report["against"][PAST]["pairs"]), (&json!(4), &json!(4)), "{report:#}");
+    let first = &report["compared"][0];
+    assert!(first["answer"].as_str().is_some_and(|text| !text.is_empty()), "{first:#}");
+    assert!(first["answer_then"].as_str().unwrap().starts_with("It is "), "{first:#}");
+    assert_eq!(first["log_odds"].as_f64().unwrap() > 0.0, first["outcome"] == "won", "{first:#}");
+    let again = home.json(&[&compare[..], &["--json"]].concat());
+    assert_eq!(again, report, "the same questions, answers and verdicts");
+    let other = home.json(&[&compare[..], &["--json", "--seed", "1"]].concat());
+    assert_ne!(other["compared"], report["compared"]);
+    let text = home.run(&compare).stdout;
+    assert!(text.starts_with("no difference can be told: ") && text.contains(" of 4 pairs with a winner"), "{text}");
+    assert!(text.contains("order decides") && text.contains("win rate"), "{text}");
+}
+
+#[test]
+fn a_judge_that_compares_answers_of_its_own_is_marked() {
+    let home = home_with_past(2);
+    let run = home.run(&["report", "--compare", "smollm2:135m", "--json"]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.stderr.contains("do not rely on this: the judge gave some of the answers itself"), "{}", run.stderr);
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((&report["self_graded"], &report["pairs"]), (&json!(true), &json!(2)));
+    assert_eq!(report["judge"], "likelihood with smollm2:135m (self-graded)");
+}
+
+/// What a model alone could not have answered as it was, or what says nothing about another one.
+#[test]
+fn only_questions_are_asked_that_a_model_can_answer_alone() {
+    let home = home_with_past(2);
+    let with = |number: u128, changes: Value| {
+        let mut engram = question(number);
+        engram.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        engram
+    };
+    let [first, second] = [1, 2].map(|number| question(number)["query"].clone());
+    remember(
+        &home,
+        vec![
+            with(11, json!({"finish_reason": "length"})),
+            with(12, json!({"finish_reason": null})),
+            with(13, json!({"answer": " "})),
+            with(14, json!({"session_id": question(1)["session_id"]})),
+            with(15, json!({"model": smollm2()})),
+            with(16, json!({"query": first, "model": "newer:1b"})),
+            with(17, json!({"respondent_id": "B"})),
+            with(18, json!({"owner": question(1)["query_id"]})),
+        ],
+    );
+    let report = home.json(&["report", "--compare", &smollm2(), "--json"]);
+    let left_out = json!({"cut": 3, "later": 1, "own": 1, "repeated": 1});
+    assert_eq!(report["left_out"], left_out, "{report:#}");
+    let compared = report["compared"].as_array().unwrap();
+    let asked: BTreeMap<&str, &str> =
+        compared.iter().map(|one| (one["question"].as_str().unwrap(), one["model_then"].as_str().unwrap())).collect();
+    let expected = BTreeMap::from([(first.as_str().unwrap(), "newer:1b"), (second.as_str().unwrap(), PAST)]);
+    assert_eq!(asked, expected, "the latest answer to a question counts");
+    let pairs =
+        |more: &[&str]| home.json(&[&["report", "--compare", &smollm2(), "--json"], more].concat())["pairs"].clone();
+    assert_eq!(pairs(&["--model", "newer:1b"]), 1);
+    assert_eq!(pairs(&["--respondent", "B"]), 1);
+    assert_eq!(pairs(&["--task-type", "chat", "--since", "2020-01-01"]), 2);
+}
+
+/// The real way of a question: what memory gave to an answer, and what a saved conversation had before, is known.
+#[test]
+fn a_history_of_real_chats_is_asked_again() {
+    let home = home_with_past(0);
+    let chat = |arguments: &[&str]| {
+        let run = home.run(&[&["chat", "-m", "smollm2:135m", "-N", "24"], arguments].concat());
+        assert_eq!(run.code, 0, "{}", run.stderr);
+    };
+    // The built-in model ends these answers by itself within the limit.
+    chat(&["Reply with the single word yes.", "--temperature", "0"]);
+    chat(&["Reply with the single word no.", "--temperature", "0"]);
+    let run = home.run(&["report", "--compare", &smollm2(), "--json"]);
+    let remembered = home.run(&["memory", "list", "--json"]).stdout;
+    assert_eq!(run.code, 0, "{}{remembered}", run.stderr);
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    let n_asked = report["compared"].as_array().unwrap().len();
+    let n_cut = report["left_out"]["cut"].as_u64().unwrap_or_default() as usize;
+    assert_eq!((n_asked + n_cut, n_asked > 0), (2, true), "{report:#}");
+}
+
+fn check_no_comparison(home: &Home, arguments: &[&str], code: i32, complaint: &str) {
+    let run = home.run(&[&["report", "--compare"], arguments].concat());
+    assert_eq!((run.code, run.stdout.as_str()), (code, ""), "{}", run.stderr);
+    assert!(run.stderr.contains(complaint), "{}", run.stderr);
+}
+
+#[test]
+fn what_is_missing_for_a_comparison_is_told() {
+    let home = home_with_past(0);
+    let model = smollm2();
+    check_no_comparison(&home, &[&model], 1, "memory has no answers that");
+    check_no_comparison(&home, &["qwen3:4b"], 1, "hone pull qwen3:4b");
+    remember(&home, vec![question(1), question(2)]);
+    check_no_comparison(&home, &[&model, "--sample", "3"], 2, "--sample is 3, and 2 past questions can be asked again");
+    check_no_comparison(&home, &[&model, "--sample", "0"], 2, "--sample");
+    check_no_comparison(&home, &[&model, "--task-type", "python"], 2, "whose type is chat, not \"python\"");
+    check_no_comparison(&home, &[&model, "--trend", "day"], 2, "cannot be used with");
+    let own = home.run(&["report", "--compare", &model, "--model", "x:1b"]);
+    assert!(own.code == 1 && own.stderr.contains("memory has no answers"), "{}", own.stderr);
+    assert_eq!(home.run(&["report", "--seed", "1"]).code, 2, "a seed without a comparison");
+}
+
+#[test]
+fn a_judge_that_has_not_passed_is_refused_unless_somebody_names_it() {
+    let home = home_with_past(1)
+        .variable("HONE_CRITIC_MODEL", "smollm2:135m")
+        .variable("HONE_CRITIC_FALLBACK", "none")
+        .variable("HONE_CRITIC_FEEDBACK_TOKENS", "1");
+    check_no_comparison(&home, &[&smollm2()], 1, "`hone judge exam smollm2:135m` starts it");
+    assert!(!home.path("data/cache/answers").exists(), "nothing is asked that nobody may judge");
+    let run = home.run(&["report", "--compare", &smollm2(), "--judge", "smollm2:135m", "--json"]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.stderr.contains("do not rely on these grades"), "{}", run.stderr);
+    assert_eq!(serde_json::from_str::<Value>(&run.stdout).unwrap()["judge"], "smollm2:135m");
+}
+
+/// When each of the kept files was written.
+#[cfg(unix)]
+fn kept(home: &Home, folder: &str) -> BTreeMap<String, SystemTime> {
+    let entries = fs::read_dir(home.path(&format!("data/cache/{folder}"))).into_iter().flatten().flatten();
+    let written = |entry: fs::DirEntry| {
+        let name = entry.file_name().to_str()?.to_owned();
+        Some((name, entry.metadata().ok()?.modified().ok()?)).filter(|(name, _)| name.ends_with(".json"))
+    };
+    entries.filter_map(written).collect()
+}
+
+#[cfg(unix)]
+fn start_until(home: &Home, folder: &str, n_kept: usize) -> Child {
+    let child = home.command(Path::new(env!("CARGO_BIN_EXE_hone")), &["report", "--compare", &smollm2(), "--json"]);
+    let mut child = { child }.spawn().unwrap();
+    while kept(home, folder).len() < n_kept {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended too early");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child
+}
+
+/// Killed while it answers, killed while it judges, stopped, and then left alone.
+#[cfg(unix)]
+#[test]
+fn a_comparison_resumes_whatever_stops_it() {
+    let home = home_with_past(24);
+    let mut child = start_until(&home, "answers", 3);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let answers = kept(&home, "answers");
+    assert!((3..24).contains(&answers.len()), "{}", answers.len());
+    let mut child = start_until(&home, "grades", 2);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (all_answers, verdicts) = (kept(&home, "answers"), kept(&home, "grades"));
+    assert!(all_answers.len() == 24 && (2..24).contains(&verdicts.len()), "{}", verdicts.len());
+    assert!(answers.iter().all(|(name, at)| all_answers[name] == *at), "no answer is asked for again");
+    let child = start_until(&home, "grades", verdicts.len() + 1);
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let ended = child.wait_with_output().unwrap();
+    let (told, result) = (String::from_utf8(ended.stderr).unwrap(), String::from_utf8(ended.stdout).unwrap());
+    assert_eq!((ended.status.code(), result.as_str()), (Some(130), ""), "{told}");
+    assert!(told.contains("stopped: the same command continues from here"), "{told}");
+    let Run { code, stdout, stderr } = home.run(&["report", "--compare", &smollm2(), "--json"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(serde_json::from_str::<Value>(&stdout).unwrap()["pairs"], 24);
+    assert_eq!(kept(&home, "answers"), all_answers);
+    let all_verdicts = kept(&home, "grades");
+    assert_eq!(all_verdicts.len(), 24);
+    assert!(verdicts.iter().all(|(name, at)| all_verdicts[name] == *at), "nothing is judged again");
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use hone_agents::{Load, MemoryParts, RespondentB, TeamParts};
+use hone_agents::{Load, MemoryParts, RespondentB, TaskStore, TeamParts};
 use hone_engine::embedder::Prefixes;
 use hone_engine::engine::EngineOptions;
 use hone_engine::model::{Model, ModelOptions, check_file};
@@ -14,6 +14,7 @@ use hone_protocol::{Embed, Generate, Grade, LocateModel, ModelFile};
 use hone_quality::examination::Marks;
 use hone_quality::{Jury, Rubric};
 use hone_server::ServedMemory;
+use serde_json::{Value, json};
 
 use sysinfo::System;
 
@@ -265,9 +266,24 @@ impl App {
         MemoryParts { store, embedder: embedder.ok(), settings: self.config.memory.settings.clone(), grades_due }
     }
 
+    /// What a model's output depends on besides the model and the request.
+    ///
+    /// # Errors
+    /// When the device or the backend does not exist.
+    pub(crate) fn computed_by(&self) -> anyhow::Result<Value> {
+        let options = self.model_options()?;
+        let device = options.device.open()?;
+        Ok(json!([env!("CARGO_PKG_VERSION"), device, options.arithmetic()]))
+    }
+
     /// The folder of the user's memory; it need not exist yet.
     pub(crate) fn memory_folder(&self) -> PathBuf {
         self.data_folder.join("memory")
+    }
+
+    /// The tasks, of which there need not be any yet.
+    pub(crate) fn tasks(&self) -> TaskStore {
+        TaskStore::new(self.data_folder.join("tasks"))
     }
 
     /// The folder of saved conversations; it need not exist yet.

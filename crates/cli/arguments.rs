@@ -118,6 +118,7 @@ pub(crate) enum Command {
     /// Search, list and manage remembered answers
     Memory(MemoryArguments),
     /// Report how good models are, by their tasks and the grades of their answers
+    #[command(after_help = report::COMPARISON)]
     Report(ReportArguments),
     /// Have models work on tasks, and evaluate the work
     Task(TaskArguments),
@@ -134,21 +135,22 @@ pub(crate) enum Command {
 impl Command {
     /// Whether the command computes with a model.
     pub(crate) fn runs_a_model(&self) -> bool {
-        matches!(
-            self,
-            Command::Chat(_)
-                | Command::Serve(_)
-                | Command::Mcp(_)
-                | Command::Generate(_)
-                | Command::Perplexity(_)
-                | Command::Bench(_)
-                | Command::Grade(_)
-                | Command::Compare(_)
-                | Command::Critique(_)
-                | Command::Judge(_)
-                | Command::Story(_)
-                | Command::Task(TaskArguments { command: TaskCommand::Run(_) })
-        )
+        matches!(self, Command::Report(arguments) if arguments.comparison.compare.is_some())
+            || matches!(
+                self,
+                Command::Chat(_)
+                    | Command::Serve(_)
+                    | Command::Mcp(_)
+                    | Command::Generate(_)
+                    | Command::Perplexity(_)
+                    | Command::Bench(_)
+                    | Command::Grade(_)
+                    | Command::Compare(_)
+                    | Command::Critique(_)
+                    | Command::Judge(_)
+                    | Command::Story(_)
+                    | Command::Task(TaskArguments { command: TaskCommand::Run(_) })
+            )
     }
 
     /// The configuration keys that flags of this command set.
@@ -188,6 +190,7 @@ impl Command {
                 arguments.judge.add_to(&mut overrides);
                 shared::add(&mut overrides, "critic.rubric", "--rubric", arguments.rubric.clone());
             }
+            Command::Report(arguments) => shared::add_judges(&mut overrides, &arguments.comparison.judge),
             Command::Compare(arguments) => {
                 arguments.engine.add_to(&mut overrides);
                 arguments.judge.add_to(&mut overrides);
@@ -202,7 +205,6 @@ impl Command {
             | Command::Bundle(_)
             | Command::Memory(_)
             | Command::Events(_)
-            | Command::Report(_)
             | Command::Completions(_) => {}
         }
         overrides

@@ -26,6 +26,7 @@ mod ps;
 mod pull;
 mod report;
 mod rm;
+mod routing;
 mod serve;
 mod show;
 mod story;
@@ -54,10 +55,10 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Verdict(arguments) => verdict::run(&arguments, output),
         Command::Doctor(arguments) => doctor::run(&arguments, &places, loaded, output),
-        Command::Chat(arguments) => chat::run(&app(loaded)?, arguments),
-        Command::Serve(arguments) => serve::run(&app(loaded)?, &arguments),
-        Command::Mcp(_) => mcp::run(&app(loaded)?),
-        Command::Generate(arguments) => generate::run(&app(loaded)?, &arguments),
+        Command::Chat(arguments) => chat::run(&answering(app(loaded)?)?, arguments),
+        Command::Serve(arguments) => serve::run(&answering(app(loaded)?)?, &arguments),
+        Command::Mcp(_) => mcp::run(&answering(app(loaded)?)?),
+        Command::Generate(arguments) => generate::run(&answering(app(loaded)?)?, &arguments),
         Command::Tokenize(arguments) => tokenize::run(&app(loaded)?, &arguments),
         Command::Perplexity(arguments) => perplexity::run(&app(loaded)?, &arguments),
         Command::Bench(arguments) => bench::run(&app(loaded)?, &arguments),
@@ -79,6 +80,11 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::Task(arguments) => task::run(&app(loaded)?, &arguments),
         Command::Events(arguments) => events::run(&app(loaded)?, &arguments),
     }
+}
+
+/// The app of a command whose answers come from the configured model, which may have to be chosen.
+fn answering(app: App) -> anyhow::Result<App> {
+    Ok(routing::routed(&app)?.unwrap_or(app))
 }
 
 /// Creates the app from a valid configuration.

@@ -53,9 +53,18 @@ impl JudgeSession {
     /// # Errors
     /// When the judge cannot be created, or the engine cannot be started.
     pub(crate) fn open(app: &App, arguments: &BatchFlags) -> anyhow::Result<JudgeSession> {
-        let answered_by = &app.config.engine.model;
         let lane = if arguments.files().is_some() { Lane::Batch } else { Lane::Interactive };
-        let judge = app.jury(app.generator()?)?.in_lane(lane).of_unknown_authors();
+        let session = JudgeSession::open_on(app, app.generator()?, lane)?;
+        Ok(if arguments.no_cache { JudgeSession { cache: None, ..session } } else { session })
+    }
+
+    /// The same on an engine that is used for something else, too.
+    ///
+    /// # Errors
+    /// When the judge cannot be created.
+    pub(crate) fn open_on(app: &App, generator: Arc<dyn Generate>, lane: Lane) -> anyhow::Result<JudgeSession> {
+        let answered_by = &app.config.engine.model;
+        let judge = app.jury(generator)?.in_lane(lane).of_unknown_authors();
         if is_named_by_hand(&app.config) {
             judge.jurors().for_each(|juror| lift_bar(juror, app.output));
         } else if let Some(reason) = judge.refusal("") {
@@ -68,15 +77,9 @@ impl JudgeSession {
             }
         }
         let setting = setting(app, &judge);
-        let cache = if arguments.no_cache { None } else { VerdictCache::new(app, &setting)? };
-        Ok(JudgeSession {
-            judge,
-            answered_by: answered_by.clone(),
-            setting,
-            cache,
-            interrupt: Interrupt::install()?,
-            output: app.output,
-        })
+        let cache = VerdictCache::new(app, &setting)?;
+        let (answered_by, interrupt) = (answered_by.clone(), Interrupt::install()?);
+        Ok(JudgeSession { judge, answered_by, setting, cache, interrupt, output: app.output })
     }
 
     /// Starts the engine and makes the judge for answers that nobody waits for.

@@ -18,6 +18,7 @@ mod events;
 mod failure;
 mod judge;
 mod judging;
+mod kept;
 mod logging;
 mod running;
 mod saved_prefixes;

@@ -15,6 +15,7 @@
 //! its own work or a deadline comes, and reads its mailbox before it resumes its work, so that a cancellation takes
 //! effect within one token.
 
+mod answer_text;
 mod asker;
 mod backlog;
 mod critic;
@@ -35,6 +36,7 @@ mod thinking;
 mod tool_calls;
 mod topic;
 
+pub use answer_text::AnswerText;
 pub use asker::{Asker, TooSlow};
 pub use evaluating::{DirectoryFiles, EvaluatorSet, ToolSettings};
 pub use exchange::{Change, Exchange, Expected, Reply};

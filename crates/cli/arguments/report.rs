@@ -34,7 +34,37 @@ pub(crate) struct ReportArguments {
     pub(crate) fail_under: Option<f64>,
     #[command(flatten)]
     pub(crate) form: ReportForm,
+    #[command(flatten)]
+    pub(crate) comparison: ComparisonFlags,
 }
+
+/// A model beside what was said in the past.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Comparison with the past")]
+pub(crate) struct ComparisonFlags {
+    /// Have MODEL answer past questions, and say whether its answers are better than those of the past
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["trend", "feedback", "csv", "html"])]
+    pub(crate) compare: Option<String>,
+    /// How many questions are taken; 50, or all if there are fewer
+    #[arg(long, value_name = "N", requires = "compare", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) sample: Option<u32>,
+    /// Which questions are taken: the same seed takes the same ones
+    #[arg(long, value_name = "SEED", requires = "compare", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// The judge's model; repeat it for a jury
+    #[arg(long, value_name = "MODEL", requires = "compare")]
+    pub(crate) judge: Vec<String>,
+}
+
+/// Which questions are asked again.
+pub(super) const COMPARISON: &str = "\
+--compare asks what began a conversation in the terminal or on the page, with today's system
+instructions and sampling options, and shows a judge both answers in both orders. Left out are later
+questions of a conversation, what came over an API (the conversation before it is not kept), answers
+that were stopped or cut, that used something remembered, or that MODEL gave itself, and repeated
+questions. Answers and verdicts are kept: a run that was stopped resumes with the same command.
+--since, --model and --respondent say which answers of the past are taken: those of respondent A,
+unless another one is named. --fail-under is about the share of pairs that MODEL wins.";
 
 /// The form of the report, if it is not a text.
 #[derive(Debug, Args)]

@@ -2,6 +2,7 @@
 
 mod feedback;
 mod page;
+mod regression;
 mod rows;
 
 use anyhow::Context;
@@ -37,6 +38,9 @@ struct WholeReport {
 pub(crate) fn run(app: &App, arguments: &ReportArguments) -> anyhow::Result<Outcome> {
     if let Some(bound) = arguments.fail_under.filter(|bound| !(0.0..=1.0).contains(bound)) {
         return Err(usage(format!("--fail-under is {bound}: it must be 0 to 1")));
+    }
+    if let Some(model) = &arguments.comparison.compare {
+        return regression::run(app, arguments, model);
     }
     let mut rows = task_rows(app);
     let mut pairs = Vec::new();

@@ -3,10 +3,7 @@
 mod check;
 mod list;
 mod resolve;
-mod routing;
 mod run;
-
-use hone_agents::TaskStore;
 
 use crate::app::App;
 use crate::arguments::{TaskArguments, TaskCommand};
@@ -25,9 +22,4 @@ pub(crate) fn run(app: &App, arguments: &TaskArguments) -> anyhow::Result<Outcom
         TaskCommand::Show(arguments) => list::show(app, arguments),
         TaskCommand::Resolve(arguments) => resolve::run(app, arguments),
     }
-}
-
-/// Where tasks are kept.
-fn store(app: &App) -> TaskStore {
-    TaskStore::new(app.data_folder().join("tasks"))
 }

@@ -10,7 +10,8 @@ use hone_quality::calibration::{Calibration, HeldOut};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::marks::{Asked, FOLDER, write};
+use super::marks::{Asked, FOLDER};
+use crate::kept;
 
 /// A map from a judge's scores to agreement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,7 +42,7 @@ impl Calibrated {
     /// When it cannot be written, or the judge's model is not installed.
     pub(crate) fn keep(&self, data_folder: &Path, store: &Store, asked: &Asked<'_>) -> anyhow::Result<()> {
         let path = path_of(data_folder, store, asked).with_context(|| format!("{} is not installed", asked.model))?;
-        write(&data_folder.join(FOLDER), &path, self)
+        kept::write(&data_folder.join(FOLDER), &path, self)
     }
 
     /// The probability that a person finds an answer with this expected score good.

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use hone_files::create_private_folder;
 use hone_models::Store;
 use hone_protocol::hexadecimal;
 use hone_quality::examination::{Marks, Set};
@@ -13,6 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::identity::{identity, settings};
+use crate::kept;
 
 /// The folder within the data folder.
 pub(super) const FOLDER: &str = "judges";
@@ -65,7 +65,7 @@ impl MarksStore {
         let path = self.path_of(store, asked).with_context(|| format!("{} is not installed", asked.model))?;
         let rubric = asked.rubric.name.clone();
         let examined = Examined { model: asked.model.to_owned(), rubric, marks: marks.clone() };
-        write(&self.folder, &path, &examined)
+        kept::write(&self.folder, &path, &examined)
     }
 
     /// The file is named after everything that the grades depend on, and after the questions.
@@ -83,17 +83,4 @@ impl Asked<'_> {
         let key = json!([model, identity(&installed), settings(critic, profile, rubric), subject]).to_string();
         Some(format!("{}.json", hexadecimal(Sha256::digest(key))))
     }
-}
-
-/// Writes a file of this folder at once.
-///
-/// # Errors
-/// When it cannot be written.
-pub(super) fn write(folder: &Path, path: &Path, content: &impl Serialize) -> anyhow::Result<()> {
-    let failure = || format!("cannot write {}", path.display());
-    create_private_folder(folder).with_context(failure)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder).with_context(failure)?;
-    serde_json::to_writer(&mut file, content).with_context(failure)?;
-    file.persist(path).with_context(failure)?;
-    Ok(())
 }

@@ -8,11 +8,9 @@
 //!
 //! The cache only saves time. A file that cannot be read is ignored, and one that cannot be written is reported once.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Context;
-use hone_files::create_private_folder;
 use hone_protocol::{JudgingMethod, hexadecimal};
 use hone_quality::{CompareTask, GradeTask, JointVerdict, OwnRubric, ReviewTask, Task, Verdict};
 use serde::Serialize;
@@ -22,6 +20,7 @@ use sha2::{Digest, Sha256};
 
 use super::setting::Setting;
 use crate::app::App;
+use crate::kept;
 
 /// A task whose verdict can be kept.
 pub(crate) trait CachedTask: Task<Verdict: Serialize + DeserializeOwned> + Serialize {
@@ -91,10 +90,7 @@ impl VerdictCache {
             return Ok(None);
         }
         let folder = app.data_folder().join("cache").join("grades");
-        let options = app.model_options()?;
-        let device = options.device.open()?;
-        let computed_by = json!([env!("CARGO_PKG_VERSION"), device, options.arithmetic()]);
-        let judge = json!([setting.judge, computed_by]);
+        let judge = json!([setting.judge, app.computed_by()?]);
         let (model, method) = (setting.model.clone(), setting.method);
         Ok(Some(VerdictCache { folder, judge, model, method, has_failed: AtomicBool::new(false) }))
     }
@@ -112,7 +108,7 @@ impl VerdictCache {
             return;
         }
         let path = self.path_of(task);
-        if let Err(error) = self.write(&path, verdict)
+        if let Err(error) = kept::write(&self.folder, &path, verdict)
             && !self.has_failed.swap(true, Ordering::Relaxed)
         {
             tracing::warn!("verdicts are not kept for later: {error:#}");
@@ -125,15 +121,6 @@ impl VerdictCache {
         let is_whole = T::is_of_whole_jury(verdict)
             .unwrap_or_else(|| judging.judge == self.model && judging.method == self.method);
         judging.failure.is_none() && is_whole
-    }
-
-    fn write(&self, path: &Path, verdict: &impl serde::Serialize) -> anyhow::Result<()> {
-        let failure = || format!("cannot write {}", path.display());
-        create_private_folder(&self.folder).with_context(failure)?;
-        let mut file = tempfile::NamedTempFile::new_in(&self.folder).with_context(failure)?;
-        serde_json::to_writer(&mut file, verdict).with_context(failure)?;
-        file.persist(path).with_context(failure)?;
-        Ok(())
     }
 
     fn path_of<T: CachedTask>(&self, task: &T) -> PathBuf {

@@ -86,8 +86,8 @@ pub use profile::{InvalidProfile, JudgeProfile, JudgeProfiles};
 pub use prompt::{fill, has_place};
 pub use reading::{FailedTest, Findings, OutputFormat};
 pub use report::{
-    Contender, Decisions, Figures, PairReport, PairRow, Period, QualityReport, ReportRow, ScaleReport, Share, counted,
-    share_with_interval,
+    Conclusion, Contender, Decisions, Figures, PairOutcome, PairReport, PairRow, Period, QualityReport, Regression,
+    ReportRow, ScaleReport, Share, counted, sample, share_with_interval,
 };
 pub use review::{Review, ReviewSettings, ReviewTask};
 pub use reviewers::{Ask, Reviewers, spared};

@@ -4,6 +4,7 @@
 //! no score counts in no mean, and is counted by itself.
 
 mod pairs;
+mod regression;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -13,6 +14,7 @@ use hone_protocol::{GateAction, RespondentId};
 use serde::Serialize;
 
 pub use self::pairs::{Contender, PairReport, PairRow, Share};
+pub use self::regression::{Conclusion, PairOutcome, Regression, sample};
 
 /// The number of equal parts of the range 0 to 1 that a distribution counts.
 const PARTS: usize = 5;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use hone_protocol::scripted::{Script, Scripted};
 use hone_protocol::{Constraint, Generate, GenerateError, GenerateRequest, Preference, RespondentId};
 use hone_quality::scripted::{judge_of, profile, turn};
-use hone_quality::{CompareTask, CriticSettings, Fallback, Judge};
+use hone_quality::{CompareTask, Conclusion, Contender, CriticSettings, Fallback, Judge, Jury, PairRow, Regression};
 use support::{ANSWERER, Broken, Counting, missing, row, settings, unfenced};
 
 fn letter_first(model: Arc<dyn Generate>, settings: CriticSettings) -> Judge {
@@ -245,4 +245,55 @@ fn answers_that_the_context_does_not_hold_are_shown_without_their_middle_in_both
         preference.reason.starts_with("Right.\n[Not shown to the judge, for lack of context or time: "),
         "{preference:?}"
     );
+}
+
+/// Verdicts of a scripted judge on pairs, as a report counts them.
+fn regression(n_pairs: usize, answer: fn(usize) -> &'static str) -> Regression {
+    let (judge, _) = judge(preferring);
+    let row = |index| {
+        let (then, now) = ("an answer of the past", answer(index));
+        let task = CompareTask { query: format!("question {index}"), answer_a: then.into(), answer_b: now.into() };
+        let preference = Jury::from(judge.clone()).judge(task, "");
+        let contender = |model: &str, answer: &str| Contender {
+            respondent: "A".into(),
+            model: model.into(),
+            n_characters: answer.chars().count(),
+        };
+        PairRow::new("judge".into(), &preference, [contender("then", then), contender("now", now)])
+    };
+    Regression::of(&(0..n_pairs).map(row).collect::<Vec<_>>())
+}
+
+/// What the judge says: a good answer is better than others, and a bad one worse; of two that are alike, it prefers the
+/// first.
+fn preferring(request: &GenerateRequest) -> Script {
+    let prompt = unfenced(request).0;
+    let past = prompt.find("an answer of the past").unwrap();
+    let is_first = |answer: &str| prompt.find(answer).map(|place| place < past);
+    match (is_first("a good answer"), is_first("a bad answer")) {
+        (Some(false), _) | (_, Some(true)) => saying("B. It is better.", 0.1),
+        _ => saying("A. It is better.", 0.9),
+    }
+}
+
+#[test]
+fn a_clearly_better_model_is_called_better_than_the_past_and_a_worse_one_worse() {
+    let better = regression(12, |index| if index == 0 { "a bad answer" } else { "a good answer" });
+    assert_eq!((better.won, better.lost, better.conclusion), (11, 1, Conclusion::Better), "{better:?}");
+    let worse = regression(12, |_| "a bad answer");
+    assert_eq!((worse.won, worse.lost, worse.conclusion), (0, 12, Conclusion::Worse), "{worse:?}");
+}
+
+#[test]
+fn a_model_that_wins_as_often_as_it_loses_differs_in_nothing_that_can_be_told() {
+    let equal = regression(12, |index| if index % 2 == 0 { "a bad answer" } else { "a good answer" });
+    assert_eq!((equal.won, equal.lost, equal.conclusion), (6, 6, Conclusion::Undecided), "{equal:?}");
+}
+
+#[test]
+fn pairs_of_which_the_judge_always_prefers_the_first_are_counted_apart() {
+    let mixed = regression(12, |index| if index < 8 { "another answer" } else { "a good answer" });
+    assert_eq!((mixed.won, mixed.lost, mixed.ties), (4, 0, 0), "{mixed:?}");
+    assert_eq!((mixed.inconsistent.of, mixed.inconsistent.share), (12, Some(8.0 / 12.0)));
+    assert_eq!(mixed.conclusion, Conclusion::Undecided, "four wins of four come by chance once in eight: {mixed:?}");
 }

@@ -13,6 +13,9 @@ use crate::clients::Client;
 use crate::error::ApiError;
 use crate::{RETRY_AFTER, Shared};
 
+/// Who asks the questions of the APIs of others, on the bus. What came before such a question is known to its client alone.
+pub const API_SENDER: &str = "server";
+
 /// What comes of a question, piece by piece.
 #[derive(Clone, Debug)]
 pub(crate) enum Piece {
@@ -64,7 +67,7 @@ impl Answering {
         shared.check_model(&query.model)?;
         query.max_tokens = query.max_tokens.or(shared.parts.max_tokens);
         let room = shared.take_room()?;
-        let mut asker = Asker::new(&shared.parts.bus, "server", shared.parts.expected).owned_by(client.owner());
+        let mut asker = Asker::new(&shared.parts.bus, API_SENDER, shared.parts.expected).owned_by(client.owner());
         let exchange = asker.ask(SessionId::fresh(), query);
         let end = Box::pin(shared.end_of_answers());
         Ok(Answering { asker: Some(asker), exchange, prompt: None, end, _room: room })

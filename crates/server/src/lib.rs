@@ -67,6 +67,7 @@ use metrics::Metrics;
 use openai::{KeptResponses, RunningResponses};
 use pulls::Pulls;
 
+pub use answering::API_SENDER;
 pub use guard::KeyHash;
 pub use hone::Judges;
 pub use mcp::{McpParts, serve_mcp};

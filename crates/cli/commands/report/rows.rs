@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use hone_agents::TaskStore;
 use hone_memory::{GradeOutline, Outline};
 use hone_quality::{Contender, PairRow, ReportRow};
 
@@ -21,7 +20,7 @@ const GOOD_SCORE: u8 = 4;
 
 /// A row for every attempt that the gate has decided about.
 pub(super) fn task_rows(app: &App) -> Vec<ReportRow> {
-    let (records, errors) = TaskStore::new(app.data_folder().join("tasks")).list();
+    let (records, errors) = app.tasks().list();
     errors.iter().for_each(|error| app.output.error(&error.to_string()));
     let scale: Arc<str> = "gate".into();
     let rows = records.iter().flat_map(|record| {

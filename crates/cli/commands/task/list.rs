@@ -3,7 +3,6 @@
 use hone_agents::{TaskRecord, TaskState, WorkAttempt, WorkCandidate};
 use serde::Serialize;
 
-use super::store;
 use crate::app::App;
 use crate::arguments::{TaskListArguments, TaskShowArguments};
 use crate::describe::on_one_line;
@@ -23,7 +22,7 @@ struct Shown<'a> {
 /// # Errors
 /// When stdout cannot be written.
 pub(crate) fn list(app: &App, arguments: &TaskListArguments) -> anyhow::Result<Outcome> {
-    let (records, errors) = store(app).list();
+    let (records, errors) = app.tasks().list();
     errors.iter().for_each(|error| app.output.error(&error.to_string()));
     for record in &records {
         match arguments.json.json {
@@ -39,7 +38,7 @@ pub(crate) fn list(app: &App, arguments: &TaskListArguments) -> anyhow::Result<O
 /// # Errors
 /// When stdout cannot be written.
 pub(crate) fn inbox(app: &App, arguments: &TaskListArguments) -> anyhow::Result<Outcome> {
-    let (records, errors) = store(app).list();
+    let (records, errors) = app.tasks().list();
     errors.iter().for_each(|error| app.output.error(&error.to_string()));
     for record in records.iter().filter(|record| record.state == TaskState::Waiting) {
         print(app, record, arguments.json.json)?;
@@ -52,7 +51,7 @@ pub(crate) fn inbox(app: &App, arguments: &TaskListArguments) -> anyhow::Result<
 /// # Errors
 /// When there is no such task, or it cannot be read.
 pub(crate) fn show(app: &App, arguments: &TaskShowArguments) -> anyhow::Result<Outcome> {
-    print(app, &store(app).find(&arguments.id)?, arguments.json.json)?;
+    print(app, &app.tasks().find(&arguments.id)?, arguments.json.json)?;
     Ok(Outcome::Done)
 }
 
@@ -65,7 +64,7 @@ pub(crate) fn summary(record: &TaskRecord) -> String {
 }
 
 fn print(app: &App, record: &TaskRecord, json: bool) -> anyhow::Result<()> {
-    let diff = store(app).diff(record.id);
+    let diff = app.tasks().diff(record.id);
     if json {
         return app.output.print_json(&Shown { record, diff });
     }

@@ -3,7 +3,7 @@
 use hone_agents::{Resolution, TaskState};
 use hone_quality::Phase;
 
-use super::{list, store};
+use super::list;
 use crate::app::App;
 use crate::arguments::TaskResolveArguments;
 use crate::config::{PHASES, Places};
@@ -14,7 +14,7 @@ use crate::failure::{Outcome, usage};
 /// # Errors
 /// When the task does not wait for a person, or its changes cannot be written.
 pub(crate) fn run(app: &App, arguments: &TaskResolveArguments) -> anyhow::Result<Outcome> {
-    let store = store(app);
+    let store = app.tasks();
     let record = store.find(&arguments.id)?;
     if record.state != TaskState::Waiting {
         return Err(usage(format!("task {} does not wait for a person: it is {}", record.id, record.state.as_str())));

@@ -4,10 +4,10 @@ use anyhow::Context;
 use hone_agents::{Load, TaskProgress, TaskRecord, TaskRunner, TaskState};
 use hone_quality::Phase;
 
-use super::routing::routed;
-use super::{list, store};
+use super::list;
 use crate::app::{App, StackOptions};
 use crate::arguments::TaskRunArguments;
+use crate::commands::routing::routed_for;
 use crate::config::{PHASES, Places};
 use crate::evaluation::{Tools, decision_line, print_result, read_assignment};
 use crate::failure::{Outcome, usage};
@@ -18,7 +18,7 @@ use crate::judging::reviews;
 /// # Errors
 /// When the task or the configuration is not valid, a model fails, or a file cannot be used.
 pub(crate) fn run(app: &App, arguments: &TaskRunArguments) -> anyhow::Result<Outcome> {
-    let store = store(app);
+    let store = app.tasks();
     let phases = Phase::all(Places::of_this_process().tables(PHASES)?)
         .map_err(|wrong| usage(format!("{PHASES}.toml: {wrong}")))?;
     let Tools { tools, settings } = Tools::open(&arguments.workspace)?;
@@ -33,7 +33,7 @@ pub(crate) fn run(app: &App, arguments: &TaskRunArguments) -> anyhow::Result<Out
         }
         (None, None) => return Err(usage("there is no task: name its file, or --resume one")),
     };
-    let app = &routed(app, &record)?;
+    let app = &routed_for(app, &record)?;
     let stack = app.stack(StackOptions {
         grades: false,
         respondent_b: None,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hone_protocol::{Preference, RespondentId};
 use serde::Serialize;
 
 use crate::bradley_terry::{Strength, Tournament};
@@ -112,8 +113,14 @@ impl PairReport {
 }
 
 impl PairRow {
+    /// The verdict of a judge, as its name is shown, whose A is the first contender.
+    pub fn new(judge: String, preference: &Preference, [first, second]: [Contender; 2]) -> PairRow {
+        let has_first_won = preference.winner.map(|winner| winner == RespondentId::A);
+        PairRow { judge, consistent: preference.consistent, first, second, has_first_won }
+    }
+
     /// Whether the longer answer won; `None` for a tie, and for answers of one length.
-    fn has_longer_won(&self) -> Option<bool> {
+    pub(super) fn has_longer_won(&self) -> Option<bool> {
         let (first, second) = (self.first.n_characters, self.second.n_characters);
         self.has_first_won.filter(|_| first != second).map(|won| won == (first > second))
     }
