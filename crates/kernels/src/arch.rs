@@ -1,5 +1,7 @@
 //! The kernels: one table of functions per instruction set, each in a module of its own.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 pub(crate) mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
@@ -24,12 +26,22 @@ pub enum InstructionSet {
     AvxVnni,
     /// AVX-512 (F, BW, DQ, VL) with VNNI.
     Avx512,
+    /// 64-bit ARM with NEON and the byte products of `dotprod`.
+    NeonDotprod,
+    /// `NeonDotprod` with the byte matrices of `i8mm`.
+    NeonI8mm,
 }
 
 impl InstructionSet {
     /// Every instruction set, whether this machine has it or not.
-    pub const ALL: [InstructionSet; 4] =
-        [InstructionSet::Portable, InstructionSet::Avx2, InstructionSet::AvxVnni, InstructionSet::Avx512];
+    pub const ALL: [InstructionSet; 6] = [
+        InstructionSet::Portable,
+        InstructionSet::Avx2,
+        InstructionSet::AvxVnni,
+        InstructionSet::Avx512,
+        InstructionSet::NeonDotprod,
+        InstructionSet::NeonI8mm,
+    ];
 
     /// The display name.
     pub const fn name(self) -> &'static str {
@@ -38,6 +50,8 @@ impl InstructionSet {
             InstructionSet::Avx2 => "AVX2",
             InstructionSet::AvxVnni => "AVX-VNNI",
             InstructionSet::Avx512 => "AVX-512 VNNI",
+            InstructionSet::NeonDotprod => "NEON dotprod",
+            InstructionSet::NeonI8mm => "NEON i8mm",
         }
     }
 }
@@ -51,7 +65,11 @@ impl FromStr for InstructionSet {
             "avx2" => Ok(InstructionSet::Avx2),
             "avx_vnni" => Ok(InstructionSet::AvxVnni),
             "avx512" => Ok(InstructionSet::Avx512),
-            _ => Err(format!("unknown instruction_set {text:?}: expected auto, portable, avx2, avx_vnni or avx512")),
+            "neon_dotprod" => Ok(InstructionSet::NeonDotprod),
+            "neon_i8mm" => Ok(InstructionSet::NeonI8mm),
+            _ => Err(format!(
+                "unknown instruction_set {text:?}: expected auto, portable, avx2, avx_vnni, avx512, neon_dotprod or neon_i8mm"
+            )),
         }
     }
 }
@@ -101,6 +119,8 @@ fn kernels(instruction_set: InstructionSet) -> Option<&'static Kernels> {
     }
     #[cfg(target_arch = "x86_64")]
     return x86_64::kernels(instruction_set);
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    return aarch64::kernels(instruction_set);
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     None
 }

@@ -116,3 +116,5 @@ table!(portable, f32);
 table!(avx2, std::arch::x86_64::__m256, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
 table!(avx512, std::arch::x86_64::__m512, "avx512f");
+#[cfg(target_arch = "aarch64")]
+table!(neon, std::arch::aarch64::float32x4_t, "neon");

@@ -45,11 +45,11 @@ pub(crate) const SMALLEST_EXPONENT: f32 = -87.3;
 pub(crate) const LARGEST_EXPONENT: f32 = 88.3;
 
 /// ln 2 in two parts: the first ends in zero bits, so that its product with a small integer is exact.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
 
 /// Taylor coefficients of e^x from x⁶ to x⁰. For |x| ≤ ln(2)/2 the truncation error is below 1.2e-7.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) const EXP_COEFFICIENTS: [f32; 7] = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
 
 impl Vector for f32 {
@@ -154,3 +154,5 @@ impl Vector for f32 {
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;

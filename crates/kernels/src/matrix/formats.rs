@@ -4,7 +4,7 @@
 //! Quants are read four columns at a time as 32-bit words, one byte each, so that bits move in all four at once.
 //! The formats are those of llama.cpp's `ggml-common.h`.
 
-use super::layout::{BLOCK, Planes, QuantLayout, ROW_GROUP, Scales};
+use super::layout::{BLOCK, Planes, QuantLayout, ROW_GROUP, SIGNED_BYTES, Scales};
 use crate::TensorType;
 use crate::quantized::grids::{self, IQ2_MAGNITUDES, IQ3_S_MAGNITUDES, IQ3_XXS_MAGNITUDES};
 use crate::quantized::{IQ4_NL_VALUES, MXFP4_VALUES, even_signs};
@@ -26,7 +26,7 @@ pub(crate) const fn quant_layout(tensor_type: TensorType) -> QuantLayout {
         TensorType::Q4_1 => QuantLayout::new(NIBBLES, Scales::BlockMinimum, None),
         TensorType::Q5_0 => QuantLayout::new(NIBBLES_BITS, Scales::Block, Some(4)),
         TensorType::Q5_1 => QuantLayout::new(NIBBLES_BITS, Scales::BlockMinimum, None),
-        TensorType::Q8_0 => QuantLayout::new(BYTES, Scales::Block, Some(7)),
+        TensorType::Q8_0 => QuantLayout::new(BYTES, Scales::Block, if SIGNED_BYTES { None } else { Some(7) }),
         TensorType::Q2_K => QuantLayout::new(PAIRS, Scales::SubPairMinimum, None),
         TensorType::Q3_K => QuantLayout::new(PAIRS_BITS, Scales::SubPair, Some(2)),
         TensorType::Q4_K => QuantLayout::new(NIBBLES, Scales::SubMinimum, None),
@@ -168,11 +168,11 @@ impl SourceBlock {
         }
     }
 
-    /// Q8_0: signed bytes, which an offset of 128 makes unsigned.
+    /// Q8_0: signed bytes, which an offset of 128 makes unsigned where the layout wants that.
     fn read_bytes(&mut self, bytes: &[u8]) {
         self.scale = half_at(bytes, 0);
         for (word, quant) in self.quants[0].iter_mut().enumerate() {
-            *quant = word_at(bytes, 2 + 4 * word) ^ 0x8080_8080;
+            *quant = word_at(bytes, 2 + 4 * word) ^ if SIGNED_BYTES { 0 } else { 0x8080_8080 };
         }
     }
 

@@ -15,7 +15,7 @@
 //! only if the type has them:
 //!
 //! ```text
-//! bytes    8 × 16 words: word c itself
+//! bytes    8 × 16 words: word c itself, see [`SIGNED_BYTES`]
 //! nibbles  4 × 16 words: low four bits of word j, and of word j + 4 in the upper half of every byte
 //! pairs    2 × 16 words: two bits of words 4h, 4h + 1, 4h + 2 and 4h + 3, from low to high in every byte
 //! bits     1 × 16 words: one bit of words 0 … 7, from low to high in every byte
@@ -29,6 +29,10 @@ pub const ROW_GROUP: usize = 16;
 
 /// Columns that share a scale of the activations, and that the kernels process at once.
 pub(crate) const BLOCK: usize = 32;
+
+/// Whether quants of eight bits are stored as signed bytes, as the byte products of this architecture take them, rather
+/// than with an offset of 128.
+pub(crate) const SIGNED_BYTES: bool = cfg!(target_arch = "aarch64");
 
 /// The planes that hold the quants, lowest bits first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +65,7 @@ impl Planes {
     }
 
     /// Bits of a quant.
+    #[cfg(target_arch = "x86_64")]
     const fn n_bits(self) -> u32 {
         if self.bytes { 8 } else { self.bit_shift() + self.bits as u32 }
     }
@@ -113,6 +118,11 @@ impl QuantLayout {
         QuantLayout { planes, scales, offset_shift, codebook: None, scale_shift: 0 }
     }
 
+    /// Whether the stored quants are signed.
+    pub(crate) const fn is_signed(self) -> bool {
+        SIGNED_BYTES && self.planes.bytes
+    }
+
     /// Whether every row of a record has a minimum in addition to its scale.
     pub(crate) const fn has_minimum(self) -> bool {
         matches!(self.scales, Scales::BlockMinimum | Scales::SubMinimum | Scales::SubPairMinimum)
@@ -160,6 +170,7 @@ impl QuantLayout {
     }
 
     /// The largest stored quant, with its offset.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) const fn largest_quant(self) -> usize {
         let Some(codebook) = self.codebook else { return (1 << self.planes.n_bits()) - 1 };
         let (mut largest, mut idx) = (0, 0);

@@ -29,7 +29,8 @@ impl RowBlock {
         {
             for (byte, quant) in word.to_le_bytes().into_iter().zip(four) {
                 let stored = layout.codebook.map_or(byte, |codebook| codebook[usize::from(byte)]);
-                *quant = i16::from(stored) - layout.offset_shift.map_or(0, |shift| 1 << shift);
+                let stored = if layout.is_signed() { i16::from(stored.cast_signed()) } else { i16::from(stored) };
+                *quant = stored - layout.offset_shift.map_or(0, |shift| 1 << shift);
             }
         }
         let (scales, minimums) = read_scales(layout, record, block_idx, row_idx);
