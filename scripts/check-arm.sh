@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks hone for 64-bit ARM on a machine of another kind: everything compiles, tests included, and the tests of the
-# kernels pass under an emulator. scripts/check-arm-answer.sh also runs a model there.
+# kernels pass under an emulator: on a processor with every feature, on one with dotprod and without i8mm, and on one
+# without both, which the portable kernels run on. scripts/check-arm-answer.sh also runs a model there.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -8,4 +9,18 @@ cd "$(dirname "$0")/.."
 . scripts/arm-tools.sh
 
 cargo check --workspace --tests --locked --target "$ARM"
-cargo test --package hone-kernels --locked --target "$ARM" "$@"
+
+# on PROCESSOR INSTRUCTION_SET ARGUMENTS... : the kernels' tests, compiled once, on a processor that has to choose this
+# instruction set.
+on() {
+    local processor=$1 instruction_set=$2
+    shift 2
+    printf '%s: %s\n' "$processor" "$instruction_set"
+    QEMU_CPU=$processor HONE_EXPECTED_INSTRUCTION_SET=$instruction_set \
+        cargo test --quiet --package hone-kernels --lib --tests --locked --target "$ARM" -- "$@"
+}
+
+on max neon_i8mm "$@"
+# The widest rows take the emulator longest, and have been multiplied with the same kernels above.
+on cortex-a76 neon_dotprod --skip rows_wider_than_a_panel "$@"
+on cortex-a72 portable the_chosen_kernels "$@"

@@ -308,8 +308,33 @@ fn quantized_activations_are_the_same_everywhere() {
 }
 
 #[test]
+fn a_token_has_the_same_bits_alone_and_in_any_tile() {
+    for tensor_type in TensorType::ALL {
+        let n_columns = tensor_type.block_elements().max(64);
+        let shape = Shape { n_rows: sized(21, 2), n_columns, n_tokens: sized(67, 5) };
+        let bytes = random_tensor(tensor_type, shape, &mut Random(13));
+        let matrix = Matrix::pack(tensor_type, shape.n_rows, shape.n_columns, &bytes).unwrap();
+        let mut random = Random(14);
+        let rows: Vec<Vec<f32>> = (0..shape.n_tokens).map(|_| random.activations(shape.n_columns)).collect();
+        for kernels in available() {
+            let together = product_on(kernels, &matrix, &rows);
+            for n_tokens in sized(1, 1)..=sized(9, 2) {
+                let some = product_on(kernels, &matrix, &rows[..n_tokens]);
+                assert_eq!(some, together[..some.len()], "{tensor_type:?} {kernels:?}: {n_tokens} tokens");
+            }
+            let last = product_on(kernels, &matrix, &rows[rows.len() - 1..]);
+            assert_eq!(last, together[together.len() - last.len()..], "{tensor_type:?} {kernels:?}: the last token");
+        }
+    }
+}
+
+/// Scripts that emulate a processor name the instruction set that it has to choose.
+#[test]
 fn the_chosen_kernels_are_the_widest() {
     assert_eq!(platform::kernels().instruction_set(), available().last().unwrap().instruction_set());
+    if let Ok(expected) = std::env::var("HONE_EXPECTED_INSTRUCTION_SET") {
+        assert_eq!(platform::kernels().instruction_set(), expected.parse().unwrap());
+    }
     let bytes = random_tensor(TensorType::Q8_0, Shape { n_rows: 16, n_columns: 32, n_tokens: 1 }, &mut Random(1));
     let matrix = Matrix::pack(TensorType::Q8_0, 16, 32, &bytes).unwrap();
     let rows = vec![vec![1.0; 32]];
