@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds hone for 64-bit ARM and for this machine, lets both continue the same texts with the default model, the likeliest
-# token at every step, and compares. The ARM build runs under an emulator, with the portable kernels; a token takes some
+# token at every step, and compares. The ARM build runs under an emulator, which QEMU_CPU gives a processor; a token takes some
 # seconds there. This machine uses its best instruction set, and where activations are rounded to 8 bits, tiny differences
 # of sums decide between two tokens that are as likely. So they are rounded to 16 bits here.
 # Takes the number of tokens; HONE_PROFILE is the profile that is built, release without it.

@@ -172,7 +172,9 @@ fn judge_device(facts: &Facts, findings: &mut Findings) {
     }
     let has = |set: &str| facts.machine.instruction_sets.contains(&set);
     match facts.machine.architecture {
-        "aarch64" => findings.remarks.push("on ARM, models run on the candle backend with NEON".to_string()),
+        "aarch64" if !has("dotprod") => {
+            findings.remarks.push("this processor has no dotprod: models run on the candle backend".to_string());
+        }
         "x86_64" if !has("avx2") => {
             findings.remarks.push("this processor has no AVX2: models will run slowly".to_string());
         }
@@ -416,8 +418,14 @@ mod tests {
 
     #[test]
     fn processors_are_remarked_on() {
-        let arm = |facts: &mut Facts| facts.machine.architecture = "aarch64";
-        check(arm, &[], &["on ARM, models run on the candle backend with NEON"]);
+        let arm = |sets: &'static [&str]| {
+            move |facts: &mut Facts| {
+                facts.machine.architecture = "aarch64";
+                facts.machine.instruction_sets = sets.to_vec();
+            }
+        };
+        check(arm(&["neon", "dotprod"]), &[], &[]);
+        check(arm(&["neon"]), &[], &["this processor has no dotprod: models run on the candle backend"]);
         let old = |facts: &mut Facts| facts.machine.instruction_sets.clear();
         check(old, &[], &["this processor has no AVX2: models will run slowly"]);
     }

@@ -54,10 +54,15 @@ pub(super) fn is_native(spec: &DecoderSpec, options: &ModelOptions) -> Result<bo
         }
         BackendChoice::Native => Ok(true),
         // Only the native backend computes layers with a state, also where its kernels are the portable ones.
-        BackendChoice::Auto => {
-            Ok((cfg!(target_arch = "x86_64") || spec.is_recurrent()) && options.device.is_processor()?)
-        }
+        BackendChoice::Auto => Ok((has_fast_kernels() || spec.is_recurrent()) && options.device.is_processor()?),
     }
+}
+
+/// Whether the native backend is the faster one here: on x86-64, and on ARM processors with more than the portable
+/// kernels.
+fn has_fast_kernels() -> bool {
+    let arm = cfg!(target_arch = "aarch64") && platform::kernels().instruction_set() != InstructionSet::Portable;
+    cfg!(target_arch = "x86_64") || arm
 }
 
 /// Makes this process use the kernels of one instruction set.
