@@ -61,8 +61,7 @@ pub(super) fn is_native(spec: &DecoderSpec, options: &ModelOptions) -> Result<bo
 /// Whether the native backend is the faster one here: on x86-64, and on ARM processors with more than the portable
 /// kernels.
 fn has_fast_kernels() -> bool {
-    let arm = cfg!(target_arch = "aarch64") && platform::kernels().instruction_set() != InstructionSet::Portable;
-    cfg!(target_arch = "x86_64") || arm
+    cfg!(target_arch = "x86_64") || Kernels::of(InstructionSet::NeonDotprod).is_some()
 }
 
 /// Makes this process use the kernels of one instruction set.
