@@ -425,9 +425,9 @@ unsafe fn dot_pairs<const TENSOR_TYPE: u8>(weights: &QuarterWeights, columns: &[
     unsafe {
         let mut halves = [[vdupq_n_s32(0); 2]; 2];
         for (idx, &columns) in columns.iter().enumerate() {
-            let half = if has_half_scales { idx / 2 } else { 0 };
-            for rows in 0..2 {
-                halves[half][rows] = smmla(halves[half][rows], columns, weights.quants[2 * idx + rows]);
+            let half = &mut halves[if has_half_scales { idx / 2 } else { 0 }];
+            for (sums, &rows) in half.iter_mut().zip(&weights.quants[2 * idx..]) {
+                *sums = smmla(*sums, columns, rows);
             }
         }
         let of_tokens = |half: [int32x4_t; 2]| {
