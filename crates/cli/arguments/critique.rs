@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use hone_protocol::ContentType;
 
-use super::{EngineFlags, JsonFlag, JudgeFlag};
+use super::{EngineFlags, JsonFlag, shared};
 use crate::config::Override;
 
 /// What stands under the help of `hone critique`.
@@ -33,8 +33,9 @@ pub(crate) struct CritiqueArguments {
     /// Criticize each text of this file, or of stdin (-)
     #[arg(long, value_name = "FILE", conflicts_with = "context")]
     pub(crate) batch: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) judge: JudgeFlag,
+    /// Name of the critic's model, or the path of a GGUF file
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) judge: Option<String>,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
     #[command(flatten)]
@@ -44,6 +45,6 @@ pub(crate) struct CritiqueArguments {
 impl CritiqueArguments {
     pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
         self.engine.add_to(overrides);
-        self.judge.add_to(overrides);
+        shared::add_judges(overrides, self.judge.as_slice());
     }
 }

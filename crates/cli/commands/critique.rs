@@ -1,5 +1,6 @@
 //! `hone critique`: what speaks against a text, or against each of a file of texts.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::thread;
 
@@ -75,14 +76,19 @@ fn run_batch(app: &App, arguments: &CritiqueArguments, path: &Path) -> anyhow::R
         items.push((line.object, item));
     }
     let generator = app.generator()?;
+    let author = |item: &Item| item.by.clone().or_else(|| arguments.by.clone());
+    let authors: BTreeSet<Option<String>> = items.iter().map(|(_, item)| author(item)).collect();
+    let critic = |author: Option<String>| {
+        let critic = Critic::new(app, author.as_deref(), Lane::Batch, Some(&generator));
+        (author, critic)
+    };
+    let critics: BTreeMap<Option<String>, Critic> = authors.into_iter().map(critic).collect();
     let mut steps = Steps::new(app.output, "texts");
     let mut results = Vec::new();
     for chunk in items.chunks(IN_FLIGHT) {
         steps.show(results.len(), items.len(), "");
         let criticize = |(_, item): &(Map<String, Value>, Item)| {
-            let author = item.by.as_deref().or(arguments.by.as_deref());
-            let critic = Critic::new(app, author, Lane::Batch, Some(&generator));
-            critic.criticize(item.kind.unwrap_or(arguments.kind), &item.content, &item.context)
+            critics[&author(item)].criticize(item.kind.unwrap_or(arguments.kind), &item.content, &item.context)
         };
         let criticized: Vec<CritiqueResult> = thread::scope(|scope| {
             let running: Vec<_> = chunk.iter().map(|item| scope.spawn(move || criticize(item))).collect();
@@ -128,7 +134,7 @@ fn outcome<'a>(results: impl IntoIterator<Item = &'a CritiqueResult> + Clone) ->
 ///
 /// # Errors
 /// When stdout cannot be written.
-pub(super) fn print_critique(output: Output, result: &CritiqueResult) -> anyhow::Result<()> {
+fn print_critique(output: Output, result: &CritiqueResult) -> anyhow::Result<()> {
     let Some(level) = result.level else { return Ok(()) };
     let color = match level {
         CritiqueLevel::Pass => Color::Green,
@@ -152,4 +158,20 @@ pub(super) fn print_critique(output: Output, result: &CritiqueResult) -> anyhow:
     }
     let judging = &result.judging;
     output.print_line(&format!("critic {} · {:.1} s", judge_name(judging), judging.seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_decides_the_exit_code_and_a_missing_verdict_is_a_failure() {
+        let blocked =
+            CritiqueResult { level: Some(CritiqueLevel::Block), should_block: true, ..CritiqueResult::default() };
+        let noted = CritiqueResult { level: Some(CritiqueLevel::Block), ..CritiqueResult::default() };
+        let unscored = CritiqueResult::default();
+        assert_eq!(outcome([&noted]), Outcome::Done);
+        assert_eq!(outcome([&noted, &unscored]), Outcome::Failed);
+        assert_eq!(outcome([&unscored, &blocked]).exit_code(), 3);
+    }
 }
