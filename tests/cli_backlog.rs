@@ -246,6 +246,33 @@ fn kill_within(child: &mut Child, random: &mut ChaCha8Rng, milliseconds: u64) ->
     ended.is_some_and(|status| status.success())
 }
 
+/// Asks a question in one of three ways; returns it if it was answered before a kill.
+fn ask_or_kill(home: &Home, random: &mut ChaCha8Rng, number: u64) -> Option<String> {
+    let question = format!("Say the number {number}.");
+    let words = asking(&question);
+    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if random.next_u32().is_multiple_of(3) {
+        words.push("--grade");
+    }
+    let is_answered = match random.next_u32() % 4 {
+        0 => {
+            let run = home.run(&words);
+            assert_eq!(run.code, 0, "{}", run.stderr);
+            true
+        }
+        1 => {
+            let mut chat = Terminal::chat(home, &["--max-tokens", "3"]);
+            chat.type_text(&format!("{question}\r"));
+            sleep(Duration::from_millis(random.next_u64() % 4_000));
+            chat.child.kill().unwrap();
+            chat.child.wait().unwrap();
+            false
+        }
+        _ => kill_within(&mut start(home, &words), random, 1_500),
+    };
+    is_answered.then_some(question)
+}
+
 #[test]
 fn no_grade_is_lost_whatever_is_killed() {
     let seed = std::env::var("HONE_TORTURE_SEED").map_or(1, |seed| seed.parse().unwrap());
@@ -255,33 +282,9 @@ fn no_grade_is_lost_whatever_is_killed() {
     // The first to open memory owns it.
     let mut owner = start(&home, &["events", "--follow", "--json"]);
     for number in 0..n_questions() {
-        let question = format!("Say the number {number}.");
-        let words = asking(&question);
-        let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
-        if random.next_u32().is_multiple_of(3) {
-            words.push("--grade");
-        }
-        match random.next_u32() % 4 {
-            0 => {
-                let run = home.run(&words);
-                assert_eq!(run.code, 0, "{}", run.stderr);
-                acknowledged.insert(question);
-            }
-            1 => {
-                let mut chat = Terminal::chat(&home, &["--max-tokens", "3"]);
-                chat.type_text(&format!("{question}\r"));
-                sleep(Duration::from_millis(random.next_u64() % 4_000));
-                chat.child.kill().unwrap();
-                chat.child.wait().unwrap();
-                n_kills += 1;
-            }
-            _ => {
-                if kill_within(&mut start(&home, &words), &mut random, 1_500) {
-                    acknowledged.insert(question);
-                } else {
-                    n_kills += 1;
-                }
-            }
+        match ask_or_kill(&home, &mut random, number) {
+            Some(question) => drop(acknowledged.insert(question)),
+            None => n_kills += 1,
         }
         match random.next_u32() % 6 {
             0 => {
