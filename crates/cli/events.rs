@@ -1,6 +1,6 @@
 //! Events of the bus as lines for a person.
 
-use hone_protocol::{Envelope, Payload, Preference, WorkStep};
+use hone_protocol::{CritiqueLevel, Envelope, Payload, Preference, WorkStep};
 
 use crate::badge;
 use crate::describe::{moment, on_one_line, rating};
@@ -59,6 +59,16 @@ fn summary(payload: &Payload) -> String {
         | Payload::TaskRetried(decided)
         | Payload::TaskReassigned(decided)
         | Payload::TaskEscalated(decided) => format!("{}: {}", work_step(&decided.step), decided.decision.reason),
+        Payload::CriticPassed(decision) | Payload::CriticBlocked(decision) | Payload::CriticAbstained(decision) => {
+            let level = decision.level.map_or("no verdict", CritiqueLevel::name);
+            format!("{}, {level}, {} ({}): {}", decision.content_type, decision.state, decision.mode, decision.reason)
+        }
+        Payload::CriticReviewed(ruling) => {
+            format!("the block was {}: {}", if ruling.is_right { "right" } else { "wrong" }, ruling.state)
+        }
+        Payload::CriticOverridden(set) => {
+            set.mode.map_or("every gate as configured".to_owned(), |mode| format!("every gate {mode}"))
+        }
         Payload::QueryCancelled(_) | Payload::SessionClosed(_) | Payload::ResponseChunk(_) => String::new(),
     }
 }

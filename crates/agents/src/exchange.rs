@@ -189,7 +189,12 @@ impl Exchange {
             | Payload::TaskAccepted(_)
             | Payload::TaskRetried(_)
             | Payload::TaskReassigned(_)
-            | Payload::TaskEscalated(_) => Change::Nothing,
+            | Payload::TaskEscalated(_)
+            | Payload::CriticPassed(_)
+            | Payload::CriticBlocked(_)
+            | Payload::CriticAbstained(_)
+            | Payload::CriticReviewed(_)
+            | Payload::CriticOverridden(_) => Change::Nothing,
         }
     }
 }

@@ -4,15 +4,19 @@
 //! uses (`critic_score`, `feedback`, …). An update changes fields of the object and never rewrites it, so fields that
 //! this version does not know are kept.
 
+mod flat;
+
 use hone_protocol::{
     Comparison, FinishReason, Grade, Judging, JudgingMethod, Juror, OwnerId, Preference, QueryId, Rating, RespondentId,
-    Response, SamplingOptions, SessionId, Suspicion, Timestamp,
+    Response, SamplingOptions, SessionId, Timestamp, VettingState,
 };
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+use self::flat::{FlatEngram, FlatGrade};
 use crate::backlog::Due;
+use crate::vetting::Vetting;
 
 /// What kind of memory an engram is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +27,42 @@ pub enum EngramKind {
     Episodic,
     /// Something that the user stated in a question, in the user's words. It is its `query`; its `answer` is empty.
     Fact,
+    /// What a model has resolved to do on a day, from the state of memory.
+    Intention,
+    /// An answer from memory and files, with its citations.
+    Research,
+    /// A summary of what was remembered.
+    Consolidation,
+}
+
+impl EngramKind {
+    /// All of them.
+    pub const ALL: [EngramKind; 5] = [
+        EngramKind::Episodic,
+        EngramKind::Fact,
+        EngramKind::Intention,
+        EngramKind::Research,
+        EngramKind::Consolidation,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            EngramKind::Episodic => "episodic",
+            EngramKind::Fact => "fact",
+            EngramKind::Intention => "intention",
+            EngramKind::Research => "research",
+            EngramKind::Consolidation => "consolidation",
+        }
+    }
+
+    /// Whether a model made it from what is remembered, so that a critic stands before it.
+    pub fn is_note(self) -> bool {
+        match self {
+            EngramKind::Episodic | EngramKind::Fact => false,
+            EngramKind::Intention | EngramKind::Research | EngramKind::Consolidation => true,
+        }
+    }
 }
 
 /// An answer, and what is known about it.
@@ -76,6 +116,10 @@ pub struct Engram {
     pub is_update: bool,
     /// Whether the question was searched for facts.
     pub facts_extracted: bool,
+    /// The engrams that a note was made from.
+    pub sources: Vec<QueryId>,
+    /// Whether it counts as long-term memory. Facts do without a critic: they are the user's own words.
+    pub vetting: Vetting,
 }
 
 /// What came of a comparison of two answers, as it stands on both engrams. Which one won is
@@ -141,7 +185,14 @@ impl Engram {
             source: None,
             is_update: false,
             facts_extracted: false,
+            sources: Vec::new(),
+            vetting: Vetting::default(),
         }
+    }
+
+    /// A note of the present time that was made from `sources`: the question that it answers is the response's.
+    pub fn note(kind: EngramKind, session_id: SessionId, response: &Response, sources: Vec<QueryId>) -> Engram {
+        Engram { kind, sources, facts_extracted: true, ..Engram::new(QueryId::fresh(), session_id, response) }
     }
 
     /// A fact that was stated in the question of `source`. Facts of one exchange are numbered from 0; their ids follow
@@ -162,6 +213,7 @@ impl Engram {
             source: Some(source.query_id),
             is_update,
             facts_extracted: false,
+            vetting: Vetting::default(),
             ..source.clone()
         }
     }
@@ -173,12 +225,18 @@ impl Engram {
         QueryId::from_bits(u128::from_be_bytes(*bytes))
     }
 
-    /// Whether it may help to answer another question: what was cut short or stopped, what a person marked bad, and
-    /// what respondent B answered, which nobody saw, does not.
+    /// Whether it may help to answer another question: what was cut short or stopped, what a person marked bad, what a
+    /// critic has blocked, and what respondent B answered, which nobody saw, does not.
     pub fn is_worth_recalling(&self) -> bool {
         let is_complete = self.finish_reason.is_some_and(FinishReason::is_complete);
-        self.kind == EngramKind::Fact
-            || (is_complete && self.user_feedback != Some(Rating::Bad) && self.respondent_id == RespondentId::A)
+        let is_refused =
+            self.user_feedback == Some(Rating::Bad) || self.vetting.state == VettingState::Blocked;
+        self.kind == EngramKind::Fact || (is_complete && !is_refused && self.respondent_id == RespondentId::A)
+    }
+
+    /// Whether it counts as long-term memory: a critic or a person has let it pass, or it is what the user said.
+    pub fn is_reviewed(&self) -> bool {
+        self.kind == EngramKind::Fact || self.vetting.state == VettingState::Reviewed
     }
 
     /// The exchange that it is, or was stated in.
@@ -191,7 +249,7 @@ impl Engram {
     pub fn text(&self) -> String {
         match self.kind {
             EngramKind::Fact => self.query.clone(),
-            EngramKind::Episodic => format!("{}\n{}", self.query, self.answer),
+            _ => format!("{}\n{}", self.query, self.answer),
         }
     }
 
@@ -199,196 +257,6 @@ impl Engram {
     pub fn score(&self) -> Option<u8> {
         self.grade.as_ref().and_then(|grade| grade.score)
     }
-}
-
-/// The engram as it is stored in JSON.
-#[derive(Clone, Serialize, Deserialize)]
-struct FlatEngram {
-    query_id: QueryId,
-    #[serde(rename = "type", default)]
-    kind: EngramKind,
-    #[serde(default)]
-    sequence: u64,
-    query: String,
-    answer: String,
-    at: Timestamp,
-    session_id: SessionId,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    owner: Option<OwnerId>,
-    respondent_id: RespondentId,
-    model: String,
-    #[serde(deserialize_with = "known_sampling")]
-    sampling: SamplingOptions,
-    finish_reason: Option<FinishReason>,
-    intent: Option<String>,
-    #[serde(default)]
-    entities: Vec<String>,
-    #[serde(flatten)]
-    grade: FlatGrade,
-    pairwise_winner: Option<bool>,
-    user_feedback: Option<Rating>,
-    correlation_id: QueryId,
-    #[serde(default)]
-    compared: Option<Compared>,
-    #[serde(default)]
-    due: Option<Due>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    source: Option<QueryId>,
-    #[serde(default, skip_serializing_if = "is_false")]
-    is_update: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    facts_extracted: bool,
-}
-
-/// The parts of a grade under their names on an engram. The engram has a grade if it has a judge.
-#[derive(Clone, Default, Serialize, Deserialize)]
-struct FlatGrade {
-    critic_score: Option<u8>,
-    critic_raw_score: Option<String>,
-    expected_score: Option<f64>,
-    score_entropy: Option<f64>,
-    feedback: Option<String>,
-    judge: Option<String>,
-    self_graded: Option<bool>,
-    rubric: Option<String>,
-    judging_tokens: Option<usize>,
-    judging_seconds: Option<f64>,
-    judging_queue_seconds: Option<f64>,
-    #[serde(default)]
-    judging_concluded_early: Option<bool>,
-    judging_method: Option<JudgingMethod>,
-    judging_failure: Option<String>,
-    /// The passage that makes the answer look as if it wanted to influence its judge.
-    suspicious: Option<Suspicion>,
-    critic_spread: Option<u8>,
-    critic_disputed: Option<bool>,
-    /// The members of the jury with their own grades, if it was one.
-    critic_jury: Option<Vec<Juror<Grade>>>,
-}
-
-impl From<Engram> for FlatEngram {
-    fn from(engram: Engram) -> Self {
-        FlatEngram {
-            query_id: engram.query_id,
-            kind: engram.kind,
-            sequence: engram.sequence,
-            query: engram.query,
-            answer: engram.answer,
-            at: engram.at,
-            session_id: engram.session_id,
-            owner: engram.owner,
-            respondent_id: engram.respondent_id,
-            model: engram.model,
-            sampling: engram.sampling,
-            finish_reason: engram.finish_reason,
-            intent: engram.intent,
-            entities: engram.entities,
-            grade: engram.grade.as_ref().map(FlatGrade::from).unwrap_or_default(),
-            pairwise_winner: engram.pairwise_winner,
-            user_feedback: engram.user_feedback,
-            correlation_id: engram.correlation_id,
-            compared: engram.compared,
-            due: engram.due,
-            source: engram.source,
-            is_update: engram.is_update,
-            facts_extracted: engram.facts_extracted,
-        }
-    }
-}
-
-impl From<FlatEngram> for Engram {
-    fn from(flat: FlatEngram) -> Self {
-        Engram {
-            query_id: flat.query_id,
-            kind: flat.kind,
-            sequence: flat.sequence,
-            query: flat.query,
-            answer: flat.answer,
-            at: flat.at,
-            session_id: flat.session_id,
-            owner: flat.owner,
-            respondent_id: flat.respondent_id,
-            model: flat.model,
-            sampling: flat.sampling,
-            finish_reason: flat.finish_reason,
-            intent: flat.intent,
-            entities: flat.entities,
-            grade: flat.grade.into_grade(),
-            pairwise_winner: flat.pairwise_winner,
-            user_feedback: flat.user_feedback,
-            correlation_id: flat.correlation_id,
-            compared: flat.compared,
-            due: flat.due,
-            source: flat.source,
-            is_update: flat.is_update,
-            facts_extracted: flat.facts_extracted,
-        }
-    }
-}
-
-impl From<&Grade> for FlatGrade {
-    fn from(grade: &Grade) -> Self {
-        FlatGrade {
-            critic_score: grade.score,
-            critic_raw_score: grade.raw_score.clone(),
-            expected_score: grade.expected_score,
-            score_entropy: grade.entropy,
-            feedback: Some(grade.feedback.clone()),
-            judge: Some(grade.judging.judge.clone()),
-            self_graded: Some(grade.judging.self_graded),
-            rubric: Some(grade.rubric.clone()),
-            judging_tokens: Some(grade.judging.tokens),
-            judging_seconds: Some(grade.judging.seconds),
-            judging_queue_seconds: Some(grade.judging.queue_seconds),
-            judging_concluded_early: Some(grade.judging.concluded_early),
-            judging_method: Some(grade.judging.method),
-            judging_failure: grade.judging.failure.clone(),
-            suspicious: grade.suspicious.clone(),
-            critic_spread: grade.spread,
-            critic_disputed: grade.spread.map(|_| grade.disputed),
-            critic_jury: (!grade.jury.is_empty()).then(|| grade.jury.clone()),
-        }
-    }
-}
-
-impl FlatGrade {
-    fn into_grade(self) -> Option<Grade> {
-        Some(Grade {
-            judging: Judging {
-                judge: self.judge?,
-                self_graded: self.self_graded.unwrap_or_default(),
-                tokens: self.judging_tokens.unwrap_or_default(),
-                seconds: self.judging_seconds.unwrap_or_default(),
-                queue_seconds: self.judging_queue_seconds.unwrap_or_default(),
-                concluded_early: self.judging_concluded_early.unwrap_or_default(),
-                method: self.judging_method.unwrap_or_default(),
-                failure: self.judging_failure,
-            },
-            score: self.critic_score,
-            raw_score: self.critic_raw_score,
-            feedback: self.feedback.unwrap_or_default(),
-            expected_score: self.expected_score,
-            entropy: self.score_entropy,
-            rubric: self.rubric.unwrap_or_default(),
-            suspicious: self.suspicious,
-            spread: self.critic_spread,
-            disputed: self.critic_disputed.unwrap_or_default(),
-            jury: self.critic_jury.unwrap_or_default(),
-        })
-    }
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
-}
-
-/// The sampling options that this version knows; a later version may have written more.
-fn known_sampling<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SamplingOptions, D::Error> {
-    let mut written: Map<String, Value> = Map::deserialize(deserializer)?;
-    if let Ok(Value::Object(known)) = serde_json::to_value(SamplingOptions::default()) {
-        written.retain(|name, _| known.contains_key(name));
-    }
-    serde_json::from_value(Value::Object(written)).map_err(serde::de::Error::custom)
 }
 
 /// The fields of an engram that hold its grade.
@@ -434,7 +302,7 @@ pub(crate) fn field(name: &str, value: Value) -> Map<String, Value> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use hone_protocol::SuspicionKind;
+    use hone_protocol::{Suspicion, SuspicionKind};
 
     use super::*;
 
@@ -475,6 +343,8 @@ pub(crate) mod tests {
             source: None,
             is_update: false,
             facts_extracted: false,
+            sources: if full { vec![QueryId::from_bits(1)] } else { Vec::new() },
+            vetting: Vetting::default(),
         }
     }
 

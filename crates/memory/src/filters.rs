@@ -1,6 +1,6 @@
 //! Filters for engrams and for events.
 
-use hone_protocol::{Envelope, OwnerId, QueryId, RespondentId, SessionId, Subject, Timestamp};
+use hone_protocol::{Envelope, OwnerId, QueryId, RespondentId, SessionId, Subject, Timestamp, VettingState};
 use serde::{Deserialize, Serialize};
 
 use crate::engram::{Engram, EngramKind};
@@ -55,6 +55,18 @@ pub struct Filters {
     /// Also facts that the user stated, besides answers.
     #[serde(default)]
     pub facts: bool,
+    /// Also notes that were made from memory.
+    #[serde(default)]
+    pub notes: bool,
+    /// Only engrams of this kind, whether facts and notes are included or not.
+    #[serde(default)]
+    pub kind: Option<EngramKind>,
+    /// Only engrams in this state.
+    #[serde(default)]
+    pub vetting: Option<VettingState>,
+    /// Only what counts as long-term memory; see [`Engram::is_reviewed`].
+    #[serde(default)]
+    pub reviewed: bool,
     /// Only what may help to answer another question; see [`Engram::is_worth_recalling`].
     #[serde(default)]
     pub worth_recalling: bool,
@@ -79,10 +91,19 @@ impl Filters {
             && self.until.is_none_or(|until| engram.at < until)
             && self.scored.is_none_or(|scored| score.is_some() == scored)
             && self.finished.is_none_or(|finished| engram.finish_reason.is_some() == finished)
-            && (self.facts || engram.kind == EngramKind::Episodic)
+            && self.includes(engram.kind)
+            && self.vetting.is_none_or(|state| engram.vetting.state == state)
+            && (!self.reviewed || engram.is_reviewed())
             && !begins_with_one_of(&engram.answer, &self.unhelpful)
             && (!self.worth_recalling || engram.is_worth_recalling())
             && self.text.as_ref().is_none_or(|text| holds(engram, text))
+    }
+
+    fn includes(&self, kind: EngramKind) -> bool {
+        match self.kind {
+            Some(only) => kind == only,
+            None => kind == EngramKind::Episodic || (kind.is_note() && self.notes) || (!kind.is_note() && self.facts),
+        }
     }
 }
 
@@ -162,6 +183,11 @@ mod tests {
         check(Filters { scored: Some(false), ..all() }, [true, false]);
         check(Filters { finished: Some(true), ..all() }, [false, true]);
         check(Filters { finished: Some(false), ..all() }, [true, false]);
+        check(Filters { vetting: Some(VettingState::Unreviewed), ..all() }, [true, true]);
+        check(Filters { vetting: Some(VettingState::Blocked), ..all() }, [false, false]);
+        check(Filters { reviewed: true, ..all() }, [false, false]);
+        check(Filters { kind: Some(EngramKind::Episodic), ..all() }, [true, true]);
+        check(Filters { kind: Some(EngramKind::Research), notes: true, ..all() }, [false, false]);
         check(Filters { text: Some("WHAT is 2".into()), ..all() }, [true, false]);
         check(Filters { text: Some("it is 3".into()), ..all() }, [false, true]);
     }

@@ -16,6 +16,10 @@
 //! An answer whose grade is due says so on its engram, from the write that adds it to the write that grades it; see
 //! [`Due`]. A [`Holder`] claims such answers, so that no two processes grade the same one.
 //!
+//! # Quarantine
+//!
+//! An engram counts as long-term memory once a critic has let it pass; see [`Vetting`].
+//!
 //! # Processes
 //!
 //! Any number of processes of one user can open a memory. The first owns the folder and serves the others over a Unix
@@ -47,6 +51,7 @@ mod sharing;
 mod statistics;
 mod storage;
 mod store;
+mod vetting;
 mod words;
 
 pub use backlog::{BacklogEntry, Due};
@@ -61,3 +66,4 @@ pub use request::Update;
 pub use salvage::Source;
 pub use statistics::{ComparisonTally, JudgeTally, Scores, Statistics, Tally, Verification};
 pub use store::{EventFollower, Fact, Imported, MemoryStore, RecallQuestion};
+pub use vetting::{Criticized, CritiqueRecord, Ruling, Vetting};

@@ -19,6 +19,7 @@ mod recent_events;
 mod restore;
 mod search;
 mod transfer;
+mod vetting;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, RwLock};
@@ -29,6 +30,7 @@ use crate::filters::Whose;
 use crate::local::events::Watermark;
 use crate::local::facts::with_facts;
 use crate::local::opened::Opened;
+use crate::local::vetting::Decided;
 use crate::options::MemoryOptions;
 use crate::request::{Reply, Request};
 use crate::statistics::Statistics;
@@ -153,8 +155,9 @@ impl Local {
             }
             Request::List { filters, n } => Reply::Engrams(opened.list(filters, *n)?),
             Request::Remove { ids } => {
-                let updates = opened.remove(ids)?;
-                self.forget_in_backups(&with_facts(ids));
+                let (updates, mut removed) = opened.remove(ids)?;
+                removed.extend(with_facts(ids));
+                self.forget_in_backups(&removed);
                 Reply::Updates(updates)
             }
             Request::WithoutVector { model, n } => Reply::Engrams(opened.without_vector(model, *n)?),
@@ -183,6 +186,20 @@ impl Local {
             Request::Renew { lease } => Reply::Number(opened.renew(*lease)?),
             Request::Release { holder } => Reply::Number(opened.release(*holder)?),
             Request::MakeDue { ids } => Reply::Updates(opened.make_due(ids)?),
+            Request::Vet { id, vetting, event } => self.decided(opened.vet(*id, vetting, event)?),
+            Request::Rule { id, ruling, event } => self.decided(opened.rule(*id, *ruling, event)?),
+            Request::Critiques { since } => Reply::Critiques(opened.critiques(*since)?),
+            Request::CriticOverride => Reply::CriticOverride(opened.critic_override()?),
+            Request::SetCriticOverride { mode, event } => {
+                let number = opened.set_critic_override(*mode, event)?;
+                self.watermark.raise(number);
+                Reply::Number(number)
+            }
         })
+    }
+
+    fn decided(&self, (update, event): Decided) -> Reply {
+        event.iter().for_each(|number| self.watermark.raise(*number));
+        Reply::Updates(vec![update])
     }
 }

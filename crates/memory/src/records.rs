@@ -10,6 +10,8 @@
 //! | `m` model | the number of dimensions of that embedding model's vectors; any other vectors count as missing |
 //! | `x` event | an envelope as JSON |
 //! | `d` sequence | which engram something is due of, and who works on it, as JSON |
+//! | `q` critique | the figures of a critique, as JSON |
+//! | `o` | the mode that a person has set for every gate, as JSON |
 //! | `l` holder | until when what it works on is its own, as JSON |
 //!
 //! Numbers in keys are 8 bytes, most significant first, so that they sort; in values they are least significant first.
@@ -27,6 +29,9 @@ pub(crate) const FORMAT: u64 = 1;
 /// The head's key.
 pub(crate) const HEAD_KEY: &[u8] = b"h";
 
+/// The key of the critic's override.
+pub(crate) const OVERRIDE_KEY: &[u8] = b"o";
+
 /// The counters. A number is assigned once, and never reused after what it named was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head {
@@ -40,11 +45,14 @@ pub(crate) struct Head {
     pub(crate) forgotten_changes: u64,
     /// The number of the last event.
     pub(crate) last_event: u64,
+    /// The number of the last critique.
+    #[serde(default)]
+    pub(crate) last_critique: u64,
 }
 
 impl Default for Head {
     fn default() -> Self {
-        Head { format: FORMAT, last_engram: 0, last_change: 0, forgotten_changes: 0, last_event: 0 }
+        Head { format: FORMAT, last_engram: 0, last_change: 0, forgotten_changes: 0, last_event: 0, last_critique: 0 }
     }
 }
 
@@ -56,6 +64,7 @@ pub(crate) enum Numbered {
     Event,
     /// Of the sequence number of the engram that something is due of.
     Due,
+    Critique,
 }
 
 impl Numbered {
@@ -66,6 +75,7 @@ impl Numbered {
             Numbered::Change => b'c',
             Numbered::Event => b'x',
             Numbered::Due => b'd',
+            Numbered::Critique => b'q',
         };
         [&[kind], number.to_be_bytes().as_slice()].concat()
     }

@@ -1,7 +1,7 @@
 //! Requests to memory and their replies, as data: the owner's process answers the same requests for itself and, over
 //! its socket, for its clients.
 
-use hone_protocol::{Comparison, Envelope, Grade, HolderId, QueryId, Rating, RecalledEngram};
+use hone_protocol::{Comparison, CriticMode, Envelope, Grade, HolderId, QueryId, Rating, RecalledEngram, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -12,6 +12,7 @@ use crate::filters::{EventFilter, Filters, Whose};
 use crate::options::{Matching, Ranking};
 use crate::outline::Outline;
 use crate::statistics::{Statistics, Verification};
+use crate::vetting::{CritiqueRecord, Ruling, Vetting};
 
 /// A vector and its embedding model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -209,6 +210,24 @@ pub(crate) enum Request {
     MakeDue {
         ids: Vec<QueryId>,
     },
+    Vet {
+        id: QueryId,
+        vetting: Box<Vetting>,
+        event: Box<Envelope>,
+    },
+    Rule {
+        id: QueryId,
+        ruling: Ruling,
+        event: Box<Envelope>,
+    },
+    Critiques {
+        since: Option<Timestamp>,
+    },
+    CriticOverride,
+    SetCriticOverride {
+        mode: Option<CriticMode>,
+        event: Box<Envelope>,
+    },
 }
 
 impl Request {
@@ -246,7 +265,12 @@ impl Request {
             | Request::Claim { .. }
             | Request::Renew { .. }
             | Request::Release { .. }
-            | Request::MakeDue { .. } => false,
+            | Request::MakeDue { .. }
+            | Request::Vet { .. }
+            | Request::Rule { .. }
+            | Request::Critiques { .. }
+            | Request::CriticOverride
+            | Request::SetCriticOverride { .. } => false,
         }
     }
 }
@@ -274,6 +298,8 @@ pub(crate) enum Reply {
     Standings(Vec<Standing>),
     Events(Vec<(u64, Envelope)>),
     Backlog(Vec<BacklogEntry>),
+    Critiques(Vec<CritiqueRecord>),
+    CriticOverride(Option<CriticMode>),
     /// Events, and the number up to which all were examined.
     News {
         events: Vec<(u64, Envelope)>,

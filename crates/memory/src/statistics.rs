@@ -4,7 +4,7 @@ mod judges;
 
 use std::collections::BTreeMap;
 
-use hone_protocol::Rating;
+use hone_protocol::{Rating, VettingState};
 use serde::{Deserialize, Serialize};
 
 pub use self::judges::{ComparisonTally, JudgeTally, Scores};
@@ -18,6 +18,15 @@ pub struct Statistics {
     /// Facts that the user stated, which count nowhere else.
     #[serde(default)]
     pub facts: u64,
+    /// Notes that were made from memory, which count nowhere else.
+    #[serde(default)]
+    pub notes: u64,
+    /// Answers and notes that count as long-term memory.
+    #[serde(default)]
+    pub reviewed: u64,
+    /// Answers and notes that a critic has blocked.
+    #[serde(default)]
+    pub blocked: u64,
     /// The number of engrams with each score, from 1 to 5.
     pub scores: [u64; 5],
     /// Scores by the judge that gave them. What a model says of its own answers stands by itself, and so do grades from
@@ -59,12 +68,18 @@ pub struct Statistics {
 impl Statistics {
     /// Engrams without a vector of the current embedding model, which semantic search cannot find.
     pub fn without_vector(&self, model: &str) -> u64 {
-        (self.all.engrams + self.facts).saturating_sub(self.vectors.get(model).copied().unwrap_or_default())
+        (self.all.engrams + self.facts + self.notes).saturating_sub(self.vectors.get(model).copied().unwrap_or_default())
     }
 
     pub(crate) fn count(&mut self, engram: &Engram) {
         if engram.kind == EngramKind::Fact {
             self.facts += 1;
+            return;
+        }
+        self.reviewed += u64::from(engram.vetting.state == VettingState::Reviewed);
+        self.blocked += u64::from(engram.vetting.state == VettingState::Blocked);
+        if engram.kind.is_note() {
+            self.notes += 1;
             return;
         }
         let mut tallies = [

@@ -12,6 +12,7 @@ macro_rules! expect {
 
 mod backlog;
 mod copy;
+mod vetting;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};

@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use crate::chat::ToolCall;
+use crate::critique::CriticDecision;
 use crate::envelope::{
     AnswerOptions, Comparison, Critique, Envelope, Payload, Query, Recall, RecalledEngram, Response,
 };
@@ -53,8 +54,17 @@ fn abridged(payload: &Payload) -> Payload {
         | Payload::TaskAccepted(_)
         | Payload::TaskRetried(_)
         | Payload::TaskReassigned(_)
-        | Payload::TaskEscalated(_) => payload.clone(),
+        | Payload::TaskEscalated(_)
+        | Payload::CriticReviewed(_)
+        | Payload::CriticOverridden(_) => payload.clone(),
+        Payload::CriticPassed(decision) => Payload::CriticPassed(abridged_decision(decision)),
+        Payload::CriticBlocked(decision) => Payload::CriticBlocked(abridged_decision(decision)),
+        Payload::CriticAbstained(decision) => Payload::CriticAbstained(abridged_decision(decision)),
     }
+}
+
+fn abridged_decision(decision: &CriticDecision) -> CriticDecision {
+    CriticDecision { reason: beginning(&decision.reason), ..decision.clone() }
 }
 
 fn abridged_query(query: &Query) -> Query {

@@ -117,6 +117,105 @@ pub struct CritiqueResult {
     pub judging: Judging,
 }
 
+/// How much a critic's word counts at a gate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CriticMode {
+    /// What it blocks, and what it could not be asked about, does not count as long-term memory.
+    #[default]
+    Hard,
+    /// What it says is kept, and blocks nothing.
+    Soft,
+    /// It is not asked.
+    Off,
+}
+
+impl CriticMode {
+    /// All of them.
+    pub const ALL: [CriticMode; 3] = [CriticMode::Hard, CriticMode::Soft, CriticMode::Off];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            CriticMode::Hard => "hard",
+            CriticMode::Soft => "soft",
+            CriticMode::Off => "off",
+        }
+    }
+}
+
+impl fmt::Display for CriticMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Whether a memory counts as long-term memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VettingState {
+    /// No critic has let it pass yet.
+    #[default]
+    Unreviewed,
+    /// A critic has let it pass, or a person has.
+    Reviewed,
+    /// A critic has blocked it.
+    Blocked,
+}
+
+impl VettingState {
+    /// All of them.
+    pub const ALL: [VettingState; 3] = [VettingState::Unreviewed, VettingState::Reviewed, VettingState::Blocked];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            VettingState::Unreviewed => "unreviewed",
+            VettingState::Reviewed => "reviewed",
+            VettingState::Blocked => "blocked",
+        }
+    }
+}
+
+impl fmt::Display for VettingState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What a gate has decided about a memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CriticDecision {
+    /// What kind of text it is.
+    pub content_type: ContentType,
+    /// How much speaks against it; `None` without a verdict.
+    pub level: Option<CritiqueLevel>,
+    /// How valid it is, 0 to 1; `None` without a verdict.
+    pub validity_score: Option<f64>,
+    /// What it is now.
+    pub state: VettingState,
+    /// How much the critic's word counted.
+    pub mode: CriticMode,
+    /// The critic's reason, or why it could not be asked.
+    pub reason: String,
+}
+
+/// What a person says of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockRuling {
+    /// Whether it was right to block.
+    pub is_right: bool,
+    /// What the memory is now.
+    pub state: VettingState,
+}
+
+/// What a person has set for every gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CriticOverride {
+    /// The mode of every gate; `None` for the configured ones.
+    pub mode: Option<CriticMode>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +228,12 @@ mod tests {
         }
         for level in CritiqueLevel::ALL {
             assert_eq!(serde_json::to_value(level).unwrap(), level.name());
+        }
+        for mode in CriticMode::ALL {
+            assert_eq!(serde_json::to_value(mode).unwrap(), mode.name());
+        }
+        for state in VettingState::ALL {
+            assert_eq!(serde_json::to_value(state).unwrap(), state.name());
         }
         assert!("poem".parse::<ContentType>().unwrap_err().contains("general, intention, research"));
     }

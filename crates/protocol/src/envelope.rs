@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::chat::{Message, Tool, ToolCall};
+use crate::critique::{BlockRuling, CriticDecision, CriticOverride};
 use crate::evaluation::{WorkDecided, WorkEvaluated, WorkStep};
 use crate::generate::{
     Constraint, FinishReason, GenerateError, SamplingOptions, ThinkingOptions, Timings, TokenLogprobs,
@@ -173,6 +174,16 @@ payloads! {
     TaskReassigned(WorkDecided) = "task.reassigned",
     /// The work was not accepted, and no agent is left.
     TaskEscalated(WorkDecided) = "task.escalated",
+    /// A memory counts as long-term memory from now on.
+    CriticPassed(CriticDecision) = "critic.passed",
+    /// A memory was blocked.
+    CriticBlocked(CriticDecision) = "critic.blocked",
+    /// A memory stays unreviewed: the critic could not be asked, or its word does not count.
+    CriticAbstained(CriticDecision) = "critic.abstained",
+    /// A person has reviewed a block.
+    CriticReviewed(BlockRuling) = "critic.reviewed",
+    /// A person has changed how much the critic's word counts.
+    CriticOverridden(CriticOverride) = "critic.overridden",
 }
 
 impl fmt::Display for Subject {
@@ -413,6 +424,9 @@ pub struct RecalledEngram {
     /// Whether it is a fact that the user stated: the statement is its `query`, and it has no answer.
     #[serde(default)]
     pub is_fact: bool,
+    /// Whether no critic has let it pass yet.
+    #[serde(default)]
+    pub is_unreviewed: bool,
 }
 
 /// An answer was stored durably.

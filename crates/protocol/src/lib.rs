@@ -28,7 +28,9 @@ pub use branches::{BranchPlace, Branches, Forks, WrongFork};
 pub use call_format::{ARGUMENTS_MARK, CALL_ID_MARK, CallBody, CallFormat, TEXT_MARK};
 pub use causes::with_causes;
 pub use chat::{Message, Role, Tool, ToolCall};
-pub use critique::{ContentType, CritiqueLevel, CritiqueResult};
+pub use critique::{
+    BlockRuling, ContentType, CriticDecision, CriticMode, CriticOverride, CritiqueLevel, CritiqueResult, VettingState,
+};
 pub use embed::{Embed, EmbedError, TextLength};
 pub use envelope::{
     AnswerOptions, Chunk, ComparedAnswer, Comparison, Critique, Envelope, Feedback, Nothing, Payload, Query, Rating,

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::backlog::Holding;
 use super::opened::{Draft, Opened};
+use super::vetting::vetting_in;
 use crate::backlog::{DUE, Due, Lease};
 use crate::engram::{Engram, facts_extracted, field, grade_fields, pairwise_fields};
 use crate::error::MemoryError;
@@ -129,7 +130,8 @@ impl Opened {
         self.write(|draft| draft.merge(id, fields, "what it is about"))
     }
 
-    pub(super) fn remove(&self, ids: &[QueryId]) -> Result<Vec<Update>, MemoryError> {
+    /// Removes engrams and what hangs on them; returns what came of each, and the ids of all that were removed.
+    pub(super) fn remove(&self, ids: &[QueryId]) -> Result<(Vec<Update>, Vec<QueryId>), MemoryError> {
         self.write(|draft| {
             let mut removed = Vec::new();
             let updates: Vec<Update> = ids.iter().map(|id| draft.remove(*id)).collect::<Result<_, _>>()?;
@@ -137,8 +139,9 @@ impl Opened {
                 removed.push(*id);
                 removed.extend(draft.remove_facts(*id)?);
             }
+            draft.remove_notes(&mut removed)?;
             draft.blank_events(&removed)?;
-            Ok(updates)
+            Ok((updates, removed))
         })
     }
 
@@ -336,6 +339,7 @@ impl Draft<'_> {
         self.put(id, &fields)?;
         self.batch.insert(Numbered::Engram.key(sequence), id.as_bytes().to_vec());
         self.file(id, &fields, lease.into())?;
+        self.add_critique(id, &vetting_in(&fields)?)?;
         self.texts.push((sequence, Some(text_of(&fields))));
         if vector.is_some() {
             self.set_vector(sequence, id, vector)?;

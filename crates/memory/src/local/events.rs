@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hone_protocol::{Envelope, EnvelopeId, Subject};
 
-use super::opened::Opened;
+use super::opened::{Draft, Opened};
 use crate::error::MemoryError;
 use crate::filters::EventFilter;
 use crate::lock::lock;
@@ -33,10 +33,9 @@ impl Opened {
             {
                 return Ok(number);
             }
-            draft.head.last_event += 1;
-            draft.batch.insert(Numbered::Event.key(draft.head.last_event), bytes);
-            recent.note(envelope.id, draft.head.last_event);
-            Ok(draft.head.last_event)
+            let number = draft.append(bytes);
+            recent.note(envelope.id, number);
+            Ok(number)
         })
     }
 
@@ -71,6 +70,19 @@ impl Opened {
             }
         }
         Ok(None)
+    }
+}
+
+impl Draft<'_> {
+    /// Adds an event that goes with the other changes of this write, and returns its number.
+    pub(super) fn add_event(&mut self, envelope: &Envelope) -> Result<u64, MemoryError> {
+        Ok(self.append(to_json("an event", envelope)?))
+    }
+
+    fn append(&mut self, event: Vec<u8>) -> u64 {
+        self.head.last_event += 1;
+        self.batch.insert(Numbered::Event.key(self.head.last_event), event);
+        self.head.last_event
     }
 }
 

@@ -1,5 +1,5 @@
-//! Facts that the user stated: each an engram of its own, added with the exchange that it was stated in and removed
-//! with it.
+//! What hangs on other engrams: facts that the user stated, each an engram of its own that is added with the exchange
+//! that it was stated in and removed with it; and notes, which go with what they were made from.
 
 use hone_protocol::QueryId;
 
@@ -7,7 +7,7 @@ use super::engrams::{all_sequences, fields_of, missing};
 use super::opened::{Draft, Opened};
 use crate::engram::{Engram, EngramKind, facts_extracted};
 use crate::error::MemoryError;
-use crate::records::id_of;
+use crate::records::{from_json, id_of, keys_of_all};
 use crate::request::{StatedFact, Update};
 
 /// The most facts of one exchange.
@@ -48,6 +48,30 @@ impl Draft<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Removes the notes that were made from these engrams, and those made from such notes; adds their ids to them.
+    pub(super) fn remove_notes(&mut self, removed: &mut Vec<QueryId>) -> Result<(), MemoryError> {
+        let mut notes = Vec::new();
+        for record in self.storage.range(keys_of_all(b'e')) {
+            let (_, bytes) = record?;
+            // Few engrams have sources, and most can be skipped without parsing them.
+            if std::str::from_utf8(&bytes).is_ok_and(|text| text.contains("\"sources\"")) {
+                notes.push(from_json::<Engram>("an engram", &bytes)?);
+            }
+        }
+        loop {
+            let is_made_from = |note: &Engram| note.sources.iter().any(|source| removed.contains(source));
+            let (made_from, others): (Vec<Engram>, Vec<Engram>) = notes.into_iter().partition(is_made_from);
+            if made_from.is_empty() {
+                return Ok(());
+            }
+            for note in made_from {
+                self.remove(note.query_id)?;
+                removed.push(note.query_id);
+            }
+            notes = others;
+        }
     }
 
     /// Removes the facts of an exchange, and returns their ids.

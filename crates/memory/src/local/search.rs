@@ -133,6 +133,7 @@ impl Candidate {
 /// An engram as it is recalled, with the share of the question's words that it holds.
 pub(super) fn recalled(engram: Engram, similarity: f32, relevance: f32, words: f32) -> RecalledEngram {
     let (score, is_fact) = (engram.score(), engram.kind == EngramKind::Fact);
+    let is_unreviewed = !engram.is_reviewed();
     let Engram { query_id, query, answer, grade, .. } = engram;
     let Judging { self_graded, method, .. } = grade.map(|grade| grade.judging).unwrap_or_default();
     RecalledEngram {
@@ -146,6 +147,7 @@ pub(super) fn recalled(engram: Engram, similarity: f32, relevance: f32, words: f
         judging_method: method,
         words,
         is_fact,
+        is_unreviewed,
     }
 }
 
