@@ -7,7 +7,7 @@ mod support;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use hone_memory::{Engram, EngramKind, MemoryOptions, MemoryStore};
+use hone_memory::{Engram, EngramKind, MemoryOptions, MemoryStore, Vetting};
 use hone_protocol::{
     ComparedAnswer, Comparison, Critique, Envelope, Feedback, Grade, Judging, JudgingMethod, Nothing, Payload,
     Preference, QueryId, Rating, RespondentId, SamplingOptions, SessionId, Timestamp,
@@ -49,6 +49,8 @@ fn engram(number: u64, grade: Option<Grade>) -> Engram {
         source: None,
         is_update: false,
         facts_extracted: false,
+        sources: Vec::new(),
+        vetting: Vetting::default(),
     }
 }
 

@@ -22,6 +22,7 @@ mod critic;
 mod evaluating;
 mod exchange;
 mod extraction;
+mod gatekeeping;
 mod generator;
 mod machine;
 mod memory;
@@ -40,10 +41,11 @@ pub use answer_text::AnswerText;
 pub use asker::{Asker, TooSlow};
 pub use evaluating::{DirectoryFiles, EvaluatorSet, ToolSettings};
 pub use exchange::{Change, Exchange, Expected, Reply};
+pub use gatekeeping::{Criticize, Decided, Gatekeeper, Refusal};
 pub use machine::StateTable;
 pub use recall::Recaller;
 pub use remembering::Rememberer;
-pub use settings::{InvalidMemorySettings, MemoryMode, MemorySettings};
+pub use settings::{InvalidMemorySettings, MemoryMode, MemorySettings, RecallPolicy};
 pub use tasks::{
     CandidateEvaluation, Resolution, TaskError, TaskProgress, TaskRecord, TaskRunner, TaskState, TaskStore,
     WorkAttempt, WorkCandidate,

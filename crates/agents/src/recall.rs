@@ -7,7 +7,7 @@ use hone_protocol::{Embed, Message, OwnerId, RecalledEngram, Role, Tool, ToolCal
 use hone_quality::fill;
 use serde_json::json;
 
-use crate::settings::{MemorySettings, shortened};
+use crate::settings::{MemorySettings, RecallPolicy, shortened};
 
 /// The tool's name.
 const TOOL: &str = "search_memory";
@@ -32,6 +32,8 @@ impl Recaller {
             let filters = Filters {
                 whose: Whose::Of(owner),
                 facts: true,
+                notes: true,
+                reviewed: self.settings.recall == RecallPolicy::Reviewed,
                 worth_recalling: true,
                 unhelpful: self.settings.unhelpful.clone(),
                 ..Filters::default()
@@ -108,7 +110,9 @@ impl Recaller {
             true => fill(&self.settings.fact_template, &[("statement", engram.query.as_str())]),
             false => {
                 let exchange = [("query", engram.query.as_str()), ("answer", engram.answer.as_str())];
-                fill(&self.settings.memory_template, &exchange)
+                let exchange = fill(&self.settings.memory_template, &exchange);
+                let mark = Some(&self.settings.unreviewed_mark).filter(|mark| engram.is_unreviewed && !mark.is_empty());
+                mark.map_or(exchange.clone(), |mark| format!("{mark}\n{exchange}"))
             }
         }
     }

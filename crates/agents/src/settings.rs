@@ -19,6 +19,16 @@ pub enum MemoryMode {
     Off,
 }
 
+/// What may be recalled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RecallPolicy {
+    /// Only what counts as long-term memory: what a critic or a person has let pass, and what the user stated.
+    Reviewed,
+    /// Also what no critic has let pass yet, marked as such.
+    UnreviewedMarked,
+}
+
 /// How memory is used.
 ///
 /// Templates name their contents in braces. Recollections are inserted line by line behind `> `, so that none of their
@@ -28,6 +38,8 @@ pub enum MemoryMode {
 pub struct MemorySettings {
     /// Whether and how recollections reach the model.
     pub mode: MemoryMode,
+    /// What may be recalled and consolidated.
+    pub recall: RecallPolicy,
     /// The minimum cosine similarity of a recollection to the question, -1 to 1.
     pub threshold: f32,
     /// The same for a question about the person who asks it.
@@ -58,6 +70,8 @@ pub struct MemorySettings {
     pub memory_template: String,
     /// One recalled fact; holds `{statement}`.
     pub fact_template: String,
+    /// What stands before an exchange that no critic has let pass yet.
+    pub unreviewed_mark: String,
     /// The paragraph before the conversation; holds `{memories}`.
     pub context_template: String,
     /// What the tool does and when to call it, for the model.
@@ -156,6 +170,8 @@ pub(crate) fn shortened(text: &str, n_characters: usize) -> String {
 pub(crate) fn settings_for_tests() -> MemorySettings {
     MemorySettings {
         mode: MemoryMode::Auto,
+        recall: RecallPolicy::UnreviewedMarked,
+        unreviewed_mark: "(unchecked)".to_owned(),
         threshold: 0.3,
         personal_threshold: 0.3,
         nearness: 0.5,

@@ -357,6 +357,7 @@ mod tests {
             judging_method: JudgingMethod::Likelihood,
             words: 0.0,
             is_fact: false,
+            is_unreviewed: false,
         };
         let recall = Recall { mode: RecallMode::Context, search: "why?".into(), engrams: vec![recalled] };
         let envelope = Envelope::new("memory", SESSION, Payload::MemoryRecalled(recall));

@@ -153,7 +153,8 @@ fn print_critique(output: Output, result: &CritiqueResult) -> anyhow::Result<()>
         }
     }
     output.print_line(&format!("Counterargument: {}", result.strongest_counterargument))?;
-    for remark in &result.remarks {
+    let disregarded = result.disregarded.as_ref().map(|reason| format!("blocks nothing: {reason}"));
+    for remark in disregarded.iter().chain(&result.remarks) {
         output.print_line(&format!("({remark})"))?;
     }
     let judging = &result.judging;

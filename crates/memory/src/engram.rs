@@ -229,8 +229,7 @@ impl Engram {
     /// critic has blocked, and what respondent B answered, which nobody saw, does not.
     pub fn is_worth_recalling(&self) -> bool {
         let is_complete = self.finish_reason.is_some_and(FinishReason::is_complete);
-        let is_refused =
-            self.user_feedback == Some(Rating::Bad) || self.vetting.state == VettingState::Blocked;
+        let is_refused = self.user_feedback == Some(Rating::Bad) || self.vetting.state == VettingState::Blocked;
         self.kind == EngramKind::Fact || (is_complete && !is_refused && self.respondent_id == RespondentId::A)
     }
 

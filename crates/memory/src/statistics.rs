@@ -68,7 +68,8 @@ pub struct Statistics {
 impl Statistics {
     /// Engrams without a vector of the current embedding model, which semantic search cannot find.
     pub fn without_vector(&self, model: &str) -> u64 {
-        (self.all.engrams + self.facts + self.notes).saturating_sub(self.vectors.get(model).copied().unwrap_or_default())
+        (self.all.engrams + self.facts + self.notes)
+            .saturating_sub(self.vectors.get(model).copied().unwrap_or_default())
     }
 
     pub(crate) fn count(&mut self, engram: &Engram) {

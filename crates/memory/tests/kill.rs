@@ -17,9 +17,14 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use hone_memory::{Compared, Due, Engram, EventFilter, Filters, Holder, MemoryOptions, MemoryStore};
+use hone_memory::{
+    Compared, Criticized, Due, Engram, EventFilter, Filters, Holder, MemoryOptions, MemoryStore, Vetting,
+};
 use hone_protocol::prospect::CANCELLED;
-use hone_protocol::{Comparison, Grade, JudgingMethod, Preference, Rating, RespondentId};
+use hone_protocol::{
+    Comparison, ContentType, CriticDecision, CriticMode, CritiqueLevel, CritiqueResult, Grade, JudgingMethod, Payload,
+    Preference, QueryId, Rating, RespondentId, Timestamp, VettingState,
+};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
@@ -83,6 +88,11 @@ enum Operation {
     Claim {
         number: u64,
     },
+    /// A critic lets it pass or blocks it.
+    Vet {
+        number: u64,
+        blocks: bool,
+    },
 }
 
 impl Operation {
@@ -93,7 +103,7 @@ impl Operation {
         }
         let number = first + u64::from(random.next_u32()) % (next - first);
         let other = first + (number + 1 - first) % (next - first);
-        match random.next_u32() % 19 {
+        match random.next_u32() % 22 {
             0..6 => Operation::Remember { number: next, with_vector: !random.next_u32().is_multiple_of(4) },
             6..9 => Operation::Score { number, score: (random.next_u32() % 5) as u8 + 1 },
             9 => Operation::Feedback { number },
@@ -103,6 +113,7 @@ impl Operation {
             13 => Operation::Remove { number },
             14 | 15 => Operation::Null { number, is_final: random.next_u32().is_multiple_of(2) },
             16 => Operation::Claim { number },
+            17..20 => Operation::Vet { number, blocks: random.next_u32().is_multiple_of(2) },
             _ => Operation::Event { number },
         }
     }
@@ -131,6 +142,10 @@ impl Operation {
                     std::mem::forget(holder);
                 }
                 claimed
+            }
+            Operation::Vet { number, blocks } => {
+                let decision = decision(blocks);
+                store.vet(&original(number), vetting(number, blocks), decision).map(drop)
             }
         }
         .unwrap();
@@ -177,6 +192,13 @@ impl Operation {
                     due.reason = Some("timeout".into());
                 }
             }),
+            Operation::Vet { number, blocks } => {
+                let unreviewed = |engram: &&mut Engram| engram.vetting == Vetting::default();
+                if let Some(engram) = engrams.get_mut(&number).filter(unreviewed) {
+                    engram.vetting = vetting(number, blocks);
+                    expected.decided.push(number);
+                }
+            }
             Operation::Revector { .. } | Operation::Claim { .. } => {}
             Operation::Remove { number } => drop(engrams.remove(&number)),
             Operation::Event { number } => expected.events.push(number),
@@ -189,6 +211,8 @@ impl Operation {
 struct Expected {
     engrams: BTreeMap<u64, Engram>,
     events: Vec<u64>,
+    /// Engrams that a critic has decided about, as the figures of its critiques and its events both say.
+    decided: Vec<u64>,
 }
 
 /// A line that the process prints.
@@ -204,6 +228,32 @@ fn original(number: u64) -> Engram {
     // Every other answer is to be graded.
     let due = number.is_multiple_of(2).then(|| Due::fresh(false));
     Engram { answer: "It depends. ".repeat(repetitions), due, ..engram(number) }
+}
+
+/// What a critic decides about an engram; its event is as long as that of a real one.
+fn decision(blocks: bool) -> CriticDecision {
+    CriticDecision {
+        content_type: ContentType::General,
+        level: Some(if blocks { CritiqueLevel::Block } else { CritiqueLevel::Pass }),
+        validity_score: Some(0.5),
+        state: if blocks { VettingState::Blocked } else { VettingState::Reviewed },
+        mode: CriticMode::Hard,
+        reason: "It is vague. ".repeat(20),
+    }
+}
+
+fn vetting(number: u64, blocks: bool) -> Vetting {
+    let CriticDecision { content_type, level, validity_score, state, mode, reason } = decision(blocks);
+    let result = CritiqueResult {
+        content_type,
+        level,
+        validity_score,
+        should_block: blocks,
+        reasoning: reason,
+        ..CritiqueResult::default()
+    };
+    let critique = Criticized { at: Timestamp(number), mode, result };
+    Vetting { state, critique: Some(Box::new(critique)), ..Vetting::default() }
 }
 
 fn unscored(is_final: bool) -> Grade {
@@ -334,10 +384,28 @@ fn found_in(store: &MemoryStore) -> Vec<Expected> {
         found[(number / NUMBERS_PER_THREAD) as usize].engrams.insert(number, engram);
     }
     for (_, envelope) in store.events(&EventFilter::default(), None).unwrap() {
+        if matches!(envelope.payload, Payload::CriticPassed(_) | Payload::CriticBlocked(_)) {
+            let number = number_in(envelope.query_id.unwrap());
+            found[(number / NUMBERS_PER_THREAD) as usize].decided.push(number);
+            continue;
+        }
         let number = number_of(&envelope);
         found[(number / NUMBERS_PER_THREAD) as usize].events.push(number);
     }
+    let mut recorded = vec![Vec::new(); THREADS as usize];
+    for record in store.critiques(None).unwrap() {
+        let number = number_in(record.query_id);
+        recorded[(number / NUMBERS_PER_THREAD) as usize].push(number);
+    }
+    for (found, recorded) in found.iter().zip(recorded) {
+        assert_eq!(found.decided, recorded, "events and figures of critiques are written together");
+    }
     found
+}
+
+/// The number of the engram with this id.
+fn number_in(id: QueryId) -> u64 {
+    u64::from_be_bytes(*id.as_bytes().last_chunk().unwrap()) & 0xffff_ffff
 }
 
 /// Compares a copy of memory with the expected state, and resolves the operations in progress.

@@ -171,6 +171,7 @@ mod tests {
             judging_method: JudgingMethod::Prompted,
             words: 0.0,
             is_fact: false,
+            is_unreviewed: false,
         };
         let response = Response {
             thinking: text(),

@@ -109,7 +109,10 @@ pub struct CritiqueResult {
     pub should_block: bool,
     /// Why.
     pub reasoning: String,
-    /// What a reader must know besides: why a verdict does not block, or what the critic was not shown.
+    /// Why the verdict neither blocks nor lets pass, such as that the critic wrote the text; `None` where it counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disregarded: Option<String>,
+    /// What a reader must know besides, such as what the critic was not shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
     /// The cost, and whether the critic is the model that wrote the text.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hone_protocol::{ContentType, CritiqueLevel, CritiqueResult, Judging};
+use hone_protocol::{ContentType, CriticMode, CritiqueLevel, CritiqueResult, Judging};
 use serde::Deserialize;
 
 use crate::prompt::has_place;
@@ -19,6 +19,22 @@ pub struct CritiqueSettings {
     pub pairs: Vec<String>,
     /// Whether a model may criticize its own texts, without blocking one.
     pub self_critique: bool,
+    /// How much the critic's word counts when an exchange is reviewed.
+    pub exchange_mode: CriticMode,
+    /// The same for an intention.
+    pub intention_mode: CriticMode,
+    /// The same for research.
+    pub research_mode: CriticMode,
+    /// The same for a consolidation.
+    pub consolidation_mode: CriticMode,
+    /// The most critiques of one type in an hour.
+    pub per_hour: usize,
+    /// The same where nobody waits for them.
+    pub per_hour_in_batch: usize,
+    /// Blocks of one type in a row after which no more are asked for.
+    pub blocks_before_cooldown: usize,
+    /// How long then, in minutes.
+    pub cooldown_minutes: f64,
     /// The most tokens of a critique.
     pub max_tokens: usize,
     /// How long a critique may take, in seconds, not counting time spent waiting.
@@ -43,6 +59,15 @@ impl CritiqueSettings {
     /// What is wrong with the first invalid one.
     pub fn check(&self) -> Result<(), String> {
         ReviewLimits::check(self.max_tokens, self.timeout)?;
+        if self.per_hour == 0 || self.per_hour_in_batch == 0 {
+            return Err("per_hour and per_hour_in_batch must be 1 or more; mode \"off\" asks no critic".to_owned());
+        }
+        if self.blocks_before_cooldown == 0 {
+            return Err("blocks_before_cooldown must be 1 or more".to_owned());
+        }
+        if self.cooldown_minutes < 0.0 || Duration::try_from_secs_f64(self.cooldown_minutes * 60.0).is_err() {
+            return Err(format!("cooldown_minutes is {}: it must be 0 or more", self.cooldown_minutes));
+        }
         if let Some(pair) = self.pairs.iter().find(|pair| read_pair(pair).is_none()) {
             return Err(format!("pairs has {pair:?}: write \"GENERATOR {ARROW} CRITIC\""));
         }
@@ -66,6 +91,16 @@ impl CritiqueSettings {
         let limits = ReviewLimits { max_tokens: self.max_tokens, timeout: Duration::from_secs_f64(self.timeout) };
         let texts = Reviewed { goal: context, requirements: "", work: content };
         ReviewTask::new(ReviewForm::Critique, self.prompt(kind), texts, limits)
+    }
+
+    /// How much the critic's word counts for a text of this type, unless a person has set something else.
+    pub fn mode(&self, kind: ContentType) -> CriticMode {
+        match kind {
+            ContentType::General => self.exchange_mode,
+            ContentType::Intention => self.intention_mode,
+            ContentType::Research => self.research_mode,
+            ContentType::Consolidation => self.consolidation_mode,
+        }
     }
 
     fn prompt(&self, kind: ContentType) -> &str {
@@ -95,8 +130,8 @@ struct CritiqueSaid {
     level: CritiqueLevel,
 }
 
-/// The result of a critique. A critic that may not block, for the reason given, blocks nothing.
-pub fn critique_result(kind: ContentType, review: &Review, may_not_block: Option<&str>) -> CritiqueResult {
+/// The result of a critique. The verdict of a critic that is disregarded, for the reason given, blocks nothing.
+pub fn critique_result(kind: ContentType, review: &Review, disregarded: Option<&str>) -> CritiqueResult {
     let judging = review.judging().clone();
     let said: CritiqueSaid = match review.read() {
         Ok(said) => said,
@@ -106,7 +141,6 @@ pub fn critique_result(kind: ContentType, review: &Review, may_not_block: Option
         }
     };
     let blocks = said.level == CritiqueLevel::Block;
-    let unblocked = may_not_block.map(|reason| format!("blocks nothing: {reason}"));
     CritiqueResult {
         content_type: kind,
         level: Some(said.level),
@@ -114,9 +148,10 @@ pub fn critique_result(kind: ContentType, review: &Review, may_not_block: Option
         challenges: said.challenges,
         suggested_improvements: said.suggested_improvements,
         strongest_counterargument: said.strongest_counterargument,
-        should_block: blocks && may_not_block.is_none(),
+        should_block: blocks && disregarded.is_none(),
         reasoning: said.reasoning,
-        remarks: unblocked.into_iter().chain(review.remarks("text")).collect(),
+        disregarded: disregarded.map(str::to_owned),
+        remarks: review.remarks("text").collect(),
         judging,
     }
 }
@@ -158,7 +193,7 @@ mod tests {
         }
         let result = criticized(&said("block"), ContentType::Research, Some("it wrote the text"));
         assert!(!result.should_block && result.level == Some(CritiqueLevel::Block));
-        assert_eq!(result.remarks, ["blocks nothing: it wrote the text"]);
+        assert_eq!(result.disregarded.as_deref(), Some("it wrote the text"));
     }
 
     #[test]
@@ -192,6 +227,13 @@ mod tests {
         for wrong in ["small", "-> large", "small ->", ""] {
             let settings = CritiqueSettings { pairs: vec![wrong.to_owned()], ..settings.clone() };
             assert!(settings.check().unwrap_err().starts_with("pairs has "), "{wrong}");
+        }
+        for settings in [
+            CritiqueSettings { per_hour: 0, ..settings.clone() },
+            CritiqueSettings { blocks_before_cooldown: 0, ..settings.clone() },
+            CritiqueSettings { cooldown_minutes: f64::NAN, ..settings.clone() },
+        ] {
+            assert!(settings.check().is_err(), "{settings:?}");
         }
         let settings = CritiqueSettings { research_prompt: "Check {context}.".to_owned(), ..settings };
         assert!(settings.check().unwrap_err().starts_with("research_prompt has no place"));

@@ -106,7 +106,8 @@ impl ReviewForm {
     /// The schema of the object. All texts and lists are bounded, so the review ends.
     fn schema(self) -> Value {
         let text = json!({"type": "string", "minLength": 1, "maxLength": MOST_CHARACTERS});
-        let share = json!({"type": "number", "minimum": 0, "maximum": 1});
+        // A number as such may have any number of digits, and a small model writes them until its tokens run out.
+        let share = json!({"enum": (0..=100).map(|hundredths| f64::from(hundredths) / 100.0).collect::<Vec<_>>()});
         let texts = json!({"type": "array", "items": text, "maxItems": MOST_ITEMS});
         match self {
             ReviewForm::CodeQuality => {

@@ -6,6 +6,7 @@ mod asking;
 mod backlog;
 mod cancelling;
 mod extraction;
+mod gatekeeping;
 mod quality_loop;
 mod recalling;
 mod recovering;

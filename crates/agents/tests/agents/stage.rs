@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hone_agents::{Load, MemoryMode, MemoryParts, MemorySettings, RespondentB, Team, TeamParts};
+use hone_agents::{Load, MemoryMode, MemoryParts, MemorySettings, RecallPolicy, RespondentB, Team, TeamParts};
 use hone_bus::{Bus, Mailbox, Overload, Subscription};
 use hone_memory::{Engram, MemoryOptions, MemoryStore};
 use hone_protocol::scripted::{Script, Scripted};
@@ -199,6 +199,8 @@ pub(crate) fn messages_of(request: &GenerateRequest) -> &[Message] {
 pub(crate) fn memory_settings(mode: MemoryMode) -> MemorySettings {
     MemorySettings {
         mode,
+        recall: RecallPolicy::UnreviewedMarked,
+        unreviewed_mark: String::new(),
         threshold: 0.3,
         personal_threshold: 0.3,
         nearness: 0.5,

@@ -113,9 +113,7 @@ impl Draft<'_> {
 pub(super) fn vetting_in(fields: &Map<String, Value>) -> Result<Vetting, MemoryError> {
     match fields.get(VETTING) {
         None | Some(Value::Null) => Ok(Vetting::default()),
-        Some(value) => {
-            serde_json::from_value(value.clone()).map_err(|error| damaged("a critique", &error.to_string()))
-        }
+        Some(value) => serde_json::from_value(value.clone()).map_err(|error| damaged("a critique", &error.to_string())),
     }
 }
 

@@ -1,8 +1,8 @@
 //! What critics and people decide.
 
 use hone_protocol::{
-    BlockRuling, CriticDecision, CriticMode, CriticOverride, Envelope, Payload, QueryId, RespondentId, SessionId,
-    Timestamp, VettingState,
+    BlockRuling, CriticDecision, CriticMode, CriticOverride, Envelope, Payload, RespondentId, SessionId, Timestamp,
+    VettingState,
 };
 
 use super::{MemoryStore, unexpected};

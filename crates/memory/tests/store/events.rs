@@ -47,6 +47,7 @@ fn a_forgotten_answer_is_forgotten_by_the_event_log() {
             judging_method: JudgingMethod::Prompted,
             words: 0.0,
             is_fact: false,
+            is_unreviewed: false,
         }
     };
     let search = "What was 1 of 2?".to_owned();

@@ -12,6 +12,7 @@ mod search;
 #[path = "../support/mod.rs"]
 mod support;
 mod transfer;
+mod vetting;
 
 use hone_memory::{Engram, MemoryStore};
 use hone_protocol::{Envelope, Payload, SessionId};

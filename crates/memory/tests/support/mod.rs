@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use hone_memory::{Engram, EngramKind, MemoryOptions, MemoryStore};
+use hone_memory::{Engram, EngramKind, MemoryOptions, MemoryStore, Vetting};
 use hone_protocol::{
     Envelope, Grade, Judging, Nothing, OwnerId, Payload, QueryId, RespondentId, SamplingOptions, SessionId, Timestamp,
 };
@@ -64,6 +64,8 @@ pub(crate) fn engram(number: u64) -> Engram {
         source: None,
         is_update: false,
         facts_extracted: false,
+        sources: Vec::new(),
+        vetting: Vetting::default(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use hone_agents::{MemoryMode, MemorySettings};
+use hone_agents::{MemoryMode, MemorySettings, RecallPolicy};
 use hone_protocol::{OwnerId, Timestamp};
 use hone_server::{ConversationEntry, ConversationError, Conversations, ConversationsOf, Reporter, SavedConversation};
 use serde_json::{Value, json};
@@ -78,6 +78,8 @@ impl Reporter for NoReports {
 pub(crate) fn silent_memory() -> MemorySettings {
     MemorySettings {
         mode: MemoryMode::Off,
+        recall: RecallPolicy::UnreviewedMarked,
+        unreviewed_mark: String::new(),
         threshold: 0.3,
         personal_threshold: 0.3,
         nearness: 0.5,
