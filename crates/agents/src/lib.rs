@@ -26,6 +26,7 @@ mod gatekeeping;
 mod generator;
 mod machine;
 mod memory;
+mod notes;
 mod recall;
 mod recorder;
 mod remembering;
@@ -43,6 +44,10 @@ pub use evaluating::{DirectoryFiles, EvaluatorSet, ToolSettings};
 pub use exchange::{Change, Exchange, Expected, Reply};
 pub use gatekeeping::{Criticize, Decided, Gatekeeper, Refusal};
 pub use machine::StateTable;
+pub use notes::{
+    Consolidated, Consolidator, Contradiction, Intended, Intender, NoteError, NoteSettings, Stated, Vetter, Writer,
+    contradiction,
+};
 pub use recall::Recaller;
 pub use remembering::Rememberer;
 pub use settings::{InvalidMemorySettings, MemoryMode, MemorySettings, RecallPolicy};

@@ -7,6 +7,7 @@ use hone_protocol::{Embed, Message, OwnerId, RecalledEngram, Role, Tool, ToolCal
 use hone_quality::fill;
 use serde_json::json;
 
+use crate::notes::quoted;
 use crate::settings::{MemorySettings, RecallPolicy, shortened};
 
 /// The tool's name.
@@ -100,7 +101,7 @@ impl Recaller {
             }
             let memory = shortened(&self.written(engram), room);
             room -= memory.chars().count().min(room);
-            memories.push(memory.lines().map(|line| format!("> {line}")).collect::<Vec<_>>().join("\n"));
+            memories.push(quoted(&memory));
         }
         memories.join("\n\n")
     }

@@ -65,5 +65,5 @@ pub use repair::{Repaired, repair};
 pub use request::Update;
 pub use salvage::Source;
 pub use statistics::{ComparisonTally, JudgeTally, Scores, Statistics, Tally, Verification};
-pub use store::{EventFollower, Fact, Imported, MemoryStore, RecallQuestion};
+pub use store::{EventFollower, Fact, Imported, MemoryStore, RecallQuestion, WithVector};
 pub use vetting::{Criticized, CritiqueRecord, Ruling, Vetting};

@@ -172,6 +172,7 @@ impl Local {
             Request::Outlines { whose, with_feedback } => Reply::Outlines(opened.outlines(*whose, *with_feedback)?),
             Request::Verify => Reply::Verification(opened.verify()?),
             Request::Export { after, n } => opened.export(*after, *n)?,
+            Request::These { ids } => Reply::Exported { engrams: opened.these(ids)?, last: 0 },
             Request::Compare { engrams } => Reply::Standings(opened.compare(engrams)?),
             Request::Import { engrams } => Reply::Number(opened.import(engrams)?),
             Request::AppendEvent { envelope } => Reply::Number(opened.append_event(envelope, is_repeated)?),

@@ -177,6 +177,10 @@ pub(crate) enum Request {
         after: u64,
         n: usize,
     },
+    /// Engrams with their vectors.
+    These {
+        ids: Vec<QueryId>,
+    },
     Compare {
         engrams: Vec<ExportedEngram>,
     },
@@ -256,6 +260,7 @@ impl Request {
             | Request::Outlines { .. }
             | Request::Verify
             | Request::Export { .. }
+            | Request::These { .. }
             | Request::Compare { .. }
             | Request::Import { .. }
             | Request::Events { .. }

@@ -13,6 +13,7 @@ macro_rules! expect {
 mod backlog;
 mod copy;
 mod vetting;
+mod walk;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
@@ -33,6 +34,8 @@ use crate::outline::Outline;
 use crate::request::{ExportedEngram, Question, Reply, Request, Standing, StatedFact, Update, Vector};
 use crate::sharing::Shared;
 use crate::statistics::{Statistics, Verification};
+pub use walk::WithVector;
+
 use copy::copy_of;
 
 /// Engrams per batch of an export or an import.

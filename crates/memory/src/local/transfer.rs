@@ -18,12 +18,20 @@ impl Opened {
             last = number_of(&key)?;
             let id = id_of(&value)?;
             // Engrams that are removed meanwhile are left out.
-            if let Some(engram) = self.fields(id)? {
-                let vector = self.vector(id)?.map(|stored| Vector { model: stored.model, values: stored.values });
-                engrams.push(ExportedEngram { engram, vector });
-            }
+            engrams.extend(self.exported(id)?);
         }
         Ok(Reply::Exported { engrams, last })
+    }
+
+    /// Those of these engrams that are there.
+    pub(super) fn these(&self, ids: &[QueryId]) -> Result<Vec<ExportedEngram>, MemoryError> {
+        ids.iter().filter_map(|id| self.exported(*id).transpose()).collect()
+    }
+
+    fn exported(&self, id: QueryId) -> Result<Option<ExportedEngram>, MemoryError> {
+        let Some(engram) = self.fields(id)? else { return Ok(None) };
+        let vector = self.vector(id)?.map(|stored| Vector { model: stored.model, values: stored.values });
+        Ok(Some(ExportedEngram { engram, vector }))
     }
 
     /// How each of the lines relates to what is remembered.

@@ -1,0 +1,288 @@
+//! Consolidation: exchanges that belong together are summarized. They stay as they are, whatever becomes of the summary.
+
+use std::collections::{HashMap, HashSet};
+
+use hone_memory::{Engram, EngramKind, MemoryError, WithVector};
+use hone_protocol::{Constraint, ContentType, CriticMode, QueryId, VettingState};
+use hone_quality::fill;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::clusters::{Clusters, Division};
+use super::contradictions::{Contradiction, Stated, contradiction, cosine};
+use super::vetting::context_of;
+use super::{NoteError, NoteSettings, Writer, day, quoted};
+use crate::gatekeeping::{Decided, Gatekeeper};
+use crate::remembering::Rememberer;
+use crate::settings::{MemorySettings, RecallPolicy, shortened};
+
+/// Engrams that are read at once.
+const PAGE: usize = 64;
+/// A day, in milliseconds.
+const DAY: f64 = 24.0 * 60.0 * 60.0 * 1_000.0;
+/// The most characters of a title.
+const TITLE: usize = 80;
+/// Characters that a token has at least in English.
+const CHARACTERS_PER_TOKEN: usize = 2;
+
+/// Summarizes what belongs together.
+pub struct Consolidator<'a> {
+    /// Where summaries are remembered.
+    pub rememberer: &'a Rememberer,
+    /// The model.
+    pub writer: Writer<'a>,
+    /// Who decides about them.
+    pub gatekeeper: Gatekeeper<'a>,
+    /// How they are written.
+    pub settings: &'a NoteSettings,
+    /// What may be consolidated, and which statements are about the same.
+    pub memory: &'a MemorySettings,
+}
+
+/// What came of a consolidation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Consolidated {
+    /// Exchanges that were not consolidated before.
+    pub exchanges: usize,
+    /// Groups of them.
+    pub clusters: usize,
+    /// Groups that were summarized, with summaries of an earlier run whose verdict was missing.
+    pub written: usize,
+    /// Summaries that count as long-term memory.
+    pub reviewed: usize,
+    /// Summaries that the critic has blocked.
+    pub blocked: usize,
+    /// Summaries without a verdict that counts.
+    pub unreviewed: usize,
+    /// Groups that the model wrote no summary of.
+    pub failed: usize,
+    /// Exchanges that say what a later one of their group says.
+    pub duplicates: usize,
+    /// What was stated differently at different times.
+    pub contradictions: Vec<Contradiction>,
+    /// Why groups are left; `None` if none are.
+    pub stopped: Option<String>,
+}
+
+/// What the model says.
+#[derive(Deserialize)]
+struct Said {
+    title: String,
+    summary: String,
+}
+
+/// What is to be consolidated.
+struct Plan {
+    exchanges: usize,
+    clusters: Vec<Vec<QueryId>>,
+    /// Facts by the exchange that they were stated in.
+    facts: HashMap<QueryId, Vec<QueryId>>,
+    /// Summaries of an earlier run that was ended before their verdicts came.
+    undecided: Vec<QueryId>,
+}
+
+impl Consolidator<'_> {
+    /// Consolidates what was not consolidated before. `before_each` is told how many groups are done, and of how many; it
+    /// may wait, and returns whether to go on. What is done is kept if the process ends.
+    ///
+    /// # Errors
+    /// When memory fails.
+    pub fn run(&self, before_each: &mut dyn FnMut(usize, usize) -> bool) -> Result<Consolidated, NoteError> {
+        let plan = self.plan()?;
+        let total = plan.undecided.len() + plan.clusters.len();
+        let mut consolidated =
+            Consolidated { exchanges: plan.exchanges, clusters: plan.clusters.len(), ..Consolidated::default() };
+        let undecided = plan.undecided.iter().map(Work::Undecided);
+        for (done, work) in undecided.chain(plan.clusters.iter().map(|cluster| Work::Cluster(cluster))).enumerate() {
+            if !before_each(done, total) {
+                consolidated.stopped = Some(NoteError::Stopped.to_string());
+                break;
+            }
+            if let Some(reason) = self.work_on(&work, &plan, &mut consolidated)? {
+                consolidated.stopped = Some(reason);
+                break;
+            }
+        }
+        Ok(consolidated)
+    }
+
+    /// Works on one group; returns why no others should follow.
+    fn work_on(
+        &self,
+        work: &Work<'_>,
+        plan: &Plan,
+        consolidated: &mut Consolidated,
+    ) -> Result<Option<String>, NoteError> {
+        let mode = self.gatekeeper.mode(ContentType::Consolidation)?;
+        if mode == CriticMode::Hard
+            && let Some(refusal) = self.gatekeeper.refusal(ContentType::Consolidation)?
+        {
+            return Ok(Some(refusal.reason));
+        }
+        let decided = match work {
+            Work::Undecided(id) => self.decide_again(**id)?,
+            Work::Cluster(cluster) => match self.consolidate(cluster, plan, consolidated) {
+                Ok(decided) => decided,
+                Err(NoteError::Model { model, reason }) => {
+                    tracing::warn!("a group is left: {model} has written no summary: {reason}");
+                    consolidated.failed += 1;
+                    None
+                }
+                Err(NoteError::Stopped) => return Ok(Some(NoteError::Stopped.to_string())),
+                Err(other) => return Err(other),
+            },
+        };
+        let Some(decided) = decided else { return Ok(None) };
+        consolidated.written += 1;
+        match decided.state {
+            VettingState::Reviewed => consolidated.reviewed += 1,
+            VettingState::Blocked => consolidated.blocked += 1,
+            VettingState::Unreviewed => consolidated.unreviewed += 1,
+        }
+        // Others would not come further: the critic cannot be asked, or its word does not count.
+        Ok(decided.reason.filter(|_| decided.state == VettingState::Unreviewed && decided.mode == CriticMode::Hard))
+    }
+
+    fn decide_again(&self, id: QueryId) -> Result<Option<Decided>, NoteError> {
+        let store = self.gatekeeper.store;
+        let Some(note) = store.get(id)? else { return Ok(None) };
+        let context = context_of(store, &note)?;
+        Ok(Some(self.gatekeeper.decide(&note, ContentType::Consolidation, &context)?))
+    }
+
+    /// Groups what was not consolidated before. Memory is read a few engrams at a time; ids are kept.
+    fn plan(&self) -> Result<Plan, NoteError> {
+        let (mut used, mut undecided) = (HashSet::new(), Vec::new());
+        self.walk(|(engram, _)| {
+            if engram.kind == EngramKind::Consolidation {
+                let is_undecided =
+                    engram.vetting.state == VettingState::Unreviewed && engram.vetting.critique.is_none();
+                undecided.extend(is_undecided.then_some(engram.query_id));
+                used.extend(engram.sources);
+            }
+        })?;
+        let mut clusters = Clusters::new(Division {
+            similarity: self.settings.cluster_similarity,
+            gap: (self.settings.cluster_days * DAY) as u64,
+            most: self.settings.cluster_size,
+        });
+        let mut facts: HashMap<QueryId, Vec<QueryId>> = HashMap::new();
+        let mut exchanges = 0;
+        self.walk(|(engram, vector)| match (engram.kind, engram.source, vector) {
+            (EngramKind::Fact, Some(source), _) => facts.entry(source).or_default().push(engram.query_id),
+            (EngramKind::Episodic, _, Some(vector)) if self.is_wanted(&engram) && !used.contains(&engram.query_id) => {
+                exchanges += 1;
+                clusters.add(engram.query_id, engram.at, &vector);
+            }
+            _ => {}
+        })?;
+        Ok(Plan { exchanges, clusters: clusters.finish(self.settings.cluster_least), facts, undecided })
+    }
+
+    fn walk(&self, mut visit: impl FnMut(WithVector)) -> Result<(), MemoryError> {
+        let mut after = Some(0);
+        while let Some(from) = after {
+            let (engrams, next) = self.gatekeeper.store.walk(from, PAGE)?;
+            engrams.into_iter().for_each(&mut visit);
+            after = next;
+        }
+        Ok(())
+    }
+
+    /// Whether an exchange may be consolidated: it is the person's own, worth recalling, and reviewed where that is asked
+    /// for.
+    fn is_wanted(&self, engram: &Engram) -> bool {
+        let is_allowed = self.memory.recall == RecallPolicy::UnreviewedMarked || engram.is_reviewed();
+        engram.owner.is_none() && engram.is_worth_recalling() && is_allowed
+    }
+
+    fn consolidate(
+        &self,
+        cluster: &[QueryId],
+        plan: &Plan,
+        consolidated: &mut Consolidated,
+    ) -> Result<Option<Decided>, NoteError> {
+        let members = self.gatekeeper.store.these(cluster)?;
+        if members.len() < self.settings.cluster_least {
+            return Ok(None);
+        }
+        let facts: Vec<QueryId> = cluster.iter().filter_map(|id| plan.facts.get(id)).flatten().copied().collect();
+        let contradictions = contradictions_in(&self.gatekeeper.store.these(&facts)?, self.memory);
+        let shown: Vec<&Engram> = without_duplicates(&members, self.memory.duplicate);
+        let memories: Vec<String> = shown.iter().map(|engram| self.described(engram)).collect();
+        let memories = memories.join("\n\n");
+        let named = named(&contradictions);
+        let places = [("memories", memories.as_str()), ("contradictions", named.as_str())];
+        let prompt = fill(&self.settings.consolidation_prompt, &places);
+        let completion = self.writer.write(&prompt, self.settings.consolidation_tokens, Some(self.form()))?;
+        let said: Said = serde_json::from_str(&completion.text).map_err(|_| NoteError::Model {
+            model: self.writer.model.clone(),
+            reason: "it did not come to an end within notes.consolidation_tokens".to_owned(),
+        })?;
+        let text = if named.is_empty() { said.summary } else { format!("{}\n\n{named}", said.summary) };
+        let note = self.writer.note(EngramKind::Consolidation, said.title, &text, completion, cluster.to_vec());
+        self.rememberer.remember(note.clone(), None)?;
+        consolidated.duplicates += members.len() - shown.len();
+        consolidated.contradictions.extend(contradictions);
+        Ok(Some(self.gatekeeper.decide(&note, ContentType::Consolidation, &memories)?))
+    }
+
+    fn form(&self) -> Constraint {
+        let most = self.settings.consolidation_tokens.saturating_mul(CHARACTERS_PER_TOKEN).max(1);
+        let text = |most: usize| json!({"type": "string", "minLength": 1, "maxLength": most});
+        Constraint::JsonSchema(json!({
+            "type": "object",
+            "properties": {"title": text(TITLE), "summary": text(most)},
+            "required": ["title", "summary"],
+            "additionalProperties": false,
+        }))
+    }
+
+    fn described(&self, engram: &Engram) -> String {
+        let checked = if engram.is_reviewed() { "" } else { ", not checked" };
+        format!(
+            "{}{checked}:\n{}",
+            day(engram.at),
+            quoted(&shortened(&engram.text(), self.settings.cluster_characters))
+        )
+    }
+}
+
+/// A summary without a verdict, or exchanges without a summary.
+enum Work<'a> {
+    Undecided(&'a QueryId),
+    Cluster(&'a [QueryId]),
+}
+
+/// The exchanges but those that a later one repeats.
+fn without_duplicates(members: &[WithVector], duplicate: f32) -> Vec<&Engram> {
+    let repeats = |(a, va): &WithVector, (b, vb): &WithVector| {
+        a.text() == b.text() || va.as_ref().zip(vb.as_ref()).is_some_and(|(a, b)| cosine(a, b) >= duplicate)
+    };
+    let is_last =
+        |(index, member): &(usize, &WithVector)| !members[index + 1..].iter().any(|later| repeats(member, later));
+    members.iter().enumerate().filter(is_last).map(|(_, (engram, _))| engram).collect()
+}
+
+/// Every pair of facts that contradict each other, in order of time.
+fn contradictions_in(facts: &[WithVector], settings: &MemorySettings) -> Vec<Contradiction> {
+    let mut stated: Vec<Stated> = facts.iter().map(stated).collect();
+    stated.sort_by_key(|fact| fact.at);
+    let pairs =
+        stated.iter().enumerate().flat_map(|(index, earlier)| stated[index + 1..].iter().map(move |it| (earlier, it)));
+    pairs.filter_map(|(earlier, later)| contradiction(earlier, later, settings)).collect()
+}
+
+fn stated((engram, vector): &WithVector) -> Stated {
+    let vector = vector.clone().unwrap_or_default();
+    Stated { text: engram.query.clone(), at: engram.at, is_update: engram.is_update, vector }
+}
+
+/// The contradictions as text; both statements are named, and the later one stands.
+fn named(contradictions: &[Contradiction]) -> String {
+    if contradictions.is_empty() {
+        return String::new();
+    }
+    let line = |it: &Contradiction| format!("- \"{}\" was said before \"{}\", which stands.", it.earlier, it.later);
+    format!("What has changed:\n{}", contradictions.iter().map(line).collect::<Vec<_>>().join("\n"))
+}

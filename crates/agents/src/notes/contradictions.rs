@@ -1,0 +1,81 @@
+//! What a person has stated differently at different times: "My dog is called Rex" and later "My dog is called Max".
+
+use hone_protocol::Timestamp;
+use serde::Serialize;
+
+use crate::settings::MemorySettings;
+
+/// Something that a person stated, with its vector of length 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stated {
+    /// The statement.
+    pub text: String,
+    /// When.
+    pub at: Timestamp,
+    /// Whether it says that something has changed.
+    pub is_update: bool,
+    /// Its vector; empty without one.
+    pub vector: Vec<f32>,
+}
+
+/// Two statements of which only one can hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Contradiction {
+    /// The earlier statement.
+    pub earlier: String,
+    /// The later one, which stands.
+    pub later: String,
+}
+
+/// Words that stand before the one value that something has.
+const BEFORE_VALUES: [&str; 30] = [
+    "is", "are", "am", "was", "were", "im", "called", "named", "name", "lives", "live", "living", "in", "at", "on",
+    "to", "for", "works", "work", "costs", "starts", "ends", "weighs", "opens", "use", "uses", "drive", "drives",
+    "takes", "pay",
+];
+
+/// Words that say nothing about what is stated.
+const EMPTY: [&str; 28] = [
+    "a", "an", "the", "my", "our", "i", "we", "me", "now", "is", "are", "was", "were", "am", "im", "to", "in", "at",
+    "on", "of", "and", "it", "has", "have", "just", "actually", "from", "s",
+];
+
+/// Words that a later statement may have more without speaking of something else.
+const CHANGE: [&str; 8] = ["now", "actually", "no", "longer", "anymore", "instead", "just", "currently"];
+
+/// Whether two statements contradict each other: the later one says that something has changed, is about the same and
+/// names the same thing; or both have the same words but for one value.
+pub fn contradiction(earlier: &Stated, later: &Stated, settings: &MemorySettings) -> Option<Contradiction> {
+    let (before, after) = (words(&earlier.text), words(&later.text));
+    let similarity = cosine(&earlier.vector, &later.vector);
+    let is_changed = later.is_update && similarity >= settings.same_statement && shares_a_word(&before, &after);
+    let differs = before != after && (is_changed || has_other_value(&before, &after));
+    differs.then(|| Contradiction { earlier: earlier.text.clone(), later: later.text.clone() })
+}
+
+/// The words of a statement, in lower case, without those that say that something has changed.
+fn words(text: &str) -> Vec<String> {
+    let text = text.to_lowercase().replace(['\'', '’'], "");
+    let words = text.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.filter(|word| !CHANGE.contains(word)).map(str::to_owned).collect()
+}
+
+fn shares_a_word(a: &[String], b: &[String]) -> bool {
+    a.iter().any(|word| !EMPTY.contains(&word.as_str()) && b.contains(word))
+}
+
+/// Whether the words are the same before and after a value that differs.
+fn has_other_value(a: &[String], b: &[String]) -> bool {
+    let shorter = a.len().min(b.len());
+    let before = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let after = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count().min(shorter - before);
+    let values = [&a[before..a.len() - after], &b[before..b.len() - after]];
+    let names_the_same = a[..before].iter().chain(&a[a.len() - after..]).any(|word| !EMPTY.contains(&word.as_str()));
+    let is_before_value = before.checked_sub(1).is_some_and(|last| BEFORE_VALUES.contains(&a[last].as_str()));
+    before >= 2 && names_the_same && is_before_value && values.iter().all(|value| (1..=4).contains(&value.len()))
+}
+
+/// The cosine of two vectors of length 1; 0 if their dimensions differ.
+pub(super) fn cosine(a: &[f32], b: &[f32]) -> f32 {
+    if a.len() != b.len() { 0.0 } else { a.iter().zip(b).map(|(a, b)| a * b).sum() }
+}

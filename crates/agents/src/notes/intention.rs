@@ -1,0 +1,117 @@
+//! The intention of a day: what is worth doing, given what memory shows.
+
+use hone_memory::{Engram, EngramKind, Filters, Whose};
+use hone_protocol::{Constraint, ContentType, CriticMode, Rating, VettingState};
+use hone_quality::fill;
+
+use super::{NoteError, NoteSettings, Writer, day, quoted};
+use crate::gatekeeping::{Decided, Gatekeeper};
+use crate::remembering::Rememberer;
+use crate::settings::shortened;
+
+/// The most characters of a question that the state shows.
+const QUESTION: usize = 160;
+
+/// Writes intentions.
+pub struct Intender<'a> {
+    /// Where they are remembered.
+    pub rememberer: &'a Rememberer,
+    /// The model.
+    pub writer: Writer<'a>,
+    /// Who decides about them.
+    pub gatekeeper: Gatekeeper<'a>,
+    /// How they are written.
+    pub settings: &'a NoteSettings,
+}
+
+/// An intention, and what was decided about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Intended {
+    /// The intention.
+    pub note: Engram,
+    /// What was decided about it.
+    pub decided: Decided,
+    /// The first one, which the critic wanted to block.
+    pub first: Option<(Engram, Decided)>,
+}
+
+impl Intender<'_> {
+    /// Writes the intention of today, and once more with the critic's challenges if it wants to block the first one.
+    ///
+    /// # Errors
+    /// When memory or the model fails, or a hard gate asks no critic now.
+    pub fn intend(&self) -> Result<Intended, NoteError> {
+        let mode = self.gatekeeper.mode(ContentType::Intention)?;
+        if mode == CriticMode::Hard
+            && let Some(refusal) = self.gatekeeper.refusal(ContentType::Intention)?
+        {
+            return Err(NoteError::Refused(refusal));
+        }
+        let state = self.state()?;
+        let today = day((self.gatekeeper.clock)());
+        let prompt = fill(&self.settings.intention_prompt, &[("state", &state.text), ("day", &today)]);
+        let (note, decided) = self.attempt(&prompt, &today, &state)?;
+        let Some(critique) = decided.critique.as_ref().filter(|_| decided.was_to_be_blocked()) else {
+            return Ok(Intended { note, decided, first: None });
+        };
+        let challenges: Vec<String> = critique.challenges.iter().map(|challenge| format!("- {challenge}")).collect();
+        let challenges = if challenges.is_empty() { critique.reasoning.clone() } else { challenges.join("\n") };
+        let places = [("intention", quoted(&note.answer)), ("challenges", quoted(&challenges))];
+        let again = fill(&self.settings.intention_again, &places.each_ref().map(|(name, text)| (*name, text.as_str())));
+        let first = Some((note, decided));
+        let (note, decided) = self.attempt(&format!("{prompt}\n{again}"), &today, &state)?;
+        Ok(Intended { note, decided, first })
+    }
+
+    fn attempt(&self, prompt: &str, today: &str, state: &State) -> Result<(Engram, Decided), NoteError> {
+        // At least one character, so that there is something to criticize.
+        let constraint = Constraint::Regex("(?s)[^\\s].*".to_owned());
+        let completion = self.writer.write(prompt, self.settings.intention_tokens, Some(constraint))?;
+        let text = completion.text.trim().to_owned();
+        let title = format!("What is the intention for {today}?");
+        let note = self.writer.note(EngramKind::Intention, title, &text, completion, state.sources.clone());
+        self.rememberer.remember(note.clone(), None)?;
+        let decided = self.gatekeeper.decide(&note, ContentType::Intention, &state.text)?;
+        Ok((note, decided))
+    }
+
+    /// What memory shows: figures, the latest answers with their grades, and the last intention.
+    fn state(&self) -> Result<State, NoteError> {
+        let store = self.gatekeeper.store;
+        let own = Filters { whose: Whose::Of(None), worth_recalling: true, ..Filters::default() };
+        let answers = store.list(&own, self.settings.intention_answers)?;
+        let last = store.list(&Filters { kind: Some(EngramKind::Intention), ..own }, 1)?.pop();
+        let figures = store.statistics(Whose::Of(None))?;
+        let mut lines = vec![format!(
+            "Answers in memory: {}, graded: {}, waiting for a grade: {}, blocked by the critic: {}.",
+            figures.all.engrams, figures.all.scored, figures.grades_due, figures.blocked
+        )];
+        match &last {
+            Some(last) => lines.push(format!("Last intention, of {}:\n{}", day(last.at), quoted(&last.answer))),
+            None => lines.push("There was no intention before.".to_owned()),
+        }
+        if !answers.is_empty() {
+            lines.push("Latest questions, the newest first:".to_owned());
+        }
+        lines.extend(answers.iter().map(described));
+        let sources = answers.iter().chain(&last).map(|engram| engram.query_id).collect();
+        Ok(State { text: lines.join("\n"), sources })
+    }
+}
+
+struct State {
+    text: String,
+    sources: Vec<hone_protocol::QueryId>,
+}
+
+fn described(engram: &Engram) -> String {
+    let grade = engram.score().map_or("no grade".to_owned(), |score| format!("grade {score} of 5"));
+    let rated = match engram.user_feedback {
+        Some(Rating::Good) => ", liked",
+        Some(Rating::Bad) => ", disliked",
+        None => "",
+    };
+    let checked = if engram.vetting.state == VettingState::Reviewed { "" } else { ", not checked" };
+    let question = engram.query.split_whitespace().collect::<Vec<_>>().join(" ");
+    quoted(&format!("{} ({grade}{rated}{checked}): {}", day(engram.at), shortened(&question, QUESTION)))
+}

@@ -1,0 +1,61 @@
+//! The review of what is remembered: exchanges, and notes that were left without a verdict.
+
+use hone_memory::{Engram, EngramKind, Filters, MemoryError, MemoryStore, Whose};
+use hone_protocol::{ContentType, VettingState};
+
+use super::quoted;
+use crate::gatekeeping::{Decided, Gatekeeper};
+use crate::settings::shortened;
+
+/// The most characters of a source that the critic of a note is shown.
+const SOURCE: usize = 1_000;
+
+/// Reviews what no critic has let pass.
+pub struct Vetter<'a> {
+    /// Who decides.
+    pub gatekeeper: Gatekeeper<'a>,
+}
+
+impl Vetter<'_> {
+    /// What is to be reviewed, at most `n`, the newest first: what may be recalled at all.
+    ///
+    /// # Errors
+    /// When memory cannot be read.
+    pub fn pending(&self, n: usize) -> Result<Vec<Engram>, MemoryError> {
+        let filters = Filters {
+            whose: Whose::Of(None),
+            vetting: Some(VettingState::Unreviewed),
+            notes: true,
+            worth_recalling: true,
+            ..Filters::default()
+        };
+        self.gatekeeper.store.list(&filters, n)
+    }
+
+    /// Decides about one of them.
+    ///
+    /// # Errors
+    /// When memory cannot be read or written.
+    pub fn decide(&self, engram: &Engram) -> Result<Decided, MemoryError> {
+        let context = context_of(self.gatekeeper.store, engram)?;
+        self.gatekeeper.decide(engram, content_type(engram.kind), &context)
+    }
+}
+
+/// What kind of text an engram is for a critic.
+fn content_type(kind: EngramKind) -> ContentType {
+    match kind {
+        EngramKind::Episodic | EngramKind::Fact => ContentType::General,
+        EngramKind::Intention => ContentType::Intention,
+        EngramKind::Research => ContentType::Research,
+        EngramKind::Consolidation => ContentType::Consolidation,
+    }
+}
+
+/// What has led to an engram: its question and its sources.
+pub(super) fn context_of(store: &MemoryStore, engram: &Engram) -> Result<String, MemoryError> {
+    let mut context = vec![engram.query.clone()];
+    let sources = store.these(&engram.sources)?;
+    context.extend(sources.iter().map(|(source, _)| quoted(&shortened(&source.text(), SOURCE))));
+    Ok(context.join("\n\n"))
+}
