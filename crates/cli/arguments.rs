@@ -5,6 +5,7 @@
 //! [`Config`](crate::config::Config).
 
 mod bench;
+mod critic;
 mod critique;
 mod generate;
 mod judge;
@@ -22,6 +23,10 @@ use hone_protocol::Timestamp;
 
 use crate::config::Override;
 pub(crate) use bench::{BenchArguments, BenchCommand, ContentionArguments, SharingArguments};
+pub(crate) use critic::{
+    ConsolidateArguments, CriticArguments, CriticBlocksArguments, CriticCommand, CriticReviewArguments,
+    CriticStatsArguments, CriticVetArguments, IntentionArguments,
+};
 pub(crate) use critique::CritiqueArguments;
 pub(crate) use generate::{GenerateArguments, PerplexityArguments, TokenizeArguments};
 pub(crate) use judge::{
@@ -95,6 +100,14 @@ pub(crate) enum Command {
     /// Challenge a text, or a file of texts: what is wrong with it, and should it be remembered
     #[command(after_help = critique::CRITIQUE_HELP)]
     Critique(CritiqueArguments),
+    /// Show and change what the critic decides: what is blocked, how much its word counts, what it has said
+    Critic(CriticArguments),
+    /// Write the intention of today from what is remembered, and have the critic challenge it
+    #[command(after_help = critic::GATE_HELP)]
+    Intention(IntentionArguments),
+    /// Summarize remembered answers that belong together, and have the critic challenge the summaries
+    #[command(after_help = critic::GATE_HELP)]
+    Consolidate(ConsolidateArguments),
     /// Examine judges and list their marks
     Judge(JudgeArguments),
     /// Extract the verdict from a judge's output on stdin
@@ -136,6 +149,7 @@ impl Command {
     /// Whether the command computes with a model.
     pub(crate) fn runs_a_model(&self) -> bool {
         matches!(self, Command::Report(arguments) if arguments.comparison.compare.is_some())
+            || matches!(self, Command::Critic(arguments) if matches!(arguments.command, CriticCommand::Vet(_)))
             || matches!(
                 self,
                 Command::Chat(_)
@@ -147,6 +161,8 @@ impl Command {
                     | Command::Grade(_)
                     | Command::Compare(_)
                     | Command::Critique(_)
+                    | Command::Intention(_)
+                    | Command::Consolidate(_)
                     | Command::Judge(_)
                     | Command::Story(_)
                     | Command::Task(TaskArguments { command: TaskCommand::Run(_) })
@@ -176,6 +192,9 @@ impl Command {
             Command::Perplexity(arguments) => arguments.engine.add_to(&mut overrides),
             Command::Bench(arguments) => arguments.add_to(&mut overrides),
             Command::Critique(arguments) => arguments.add_to(&mut overrides),
+            Command::Critic(arguments) => arguments.add_to(&mut overrides),
+            Command::Intention(arguments) => arguments.add_to(&mut overrides),
+            Command::Consolidate(arguments) => arguments.add_to(&mut overrides),
             Command::Judge(arguments) => arguments.add_to(&mut overrides),
             Command::Story(arguments) => arguments.engine.add_to(&mut overrides),
             Command::Doctor(arguments) => arguments.engine.add_to(&mut overrides),

@@ -10,13 +10,17 @@ mod chat;
 mod compare;
 mod completions;
 mod config;
+mod consolidate;
+mod critic;
 mod critique;
 mod describe;
 mod doctor;
 mod estimate;
 mod events;
+mod gates;
 mod generate;
 mod grade;
+mod intention;
 mod judge;
 mod list;
 mod mcp;
@@ -67,6 +71,9 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::Judge(arguments) => judge::run(&app(loaded)?, &arguments),
         Command::Compare(arguments) => compare::run(&app(loaded)?, &arguments),
         Command::Critique(arguments) => critique::run(&app(loaded)?, &arguments),
+        Command::Critic(arguments) => critic::run(&app(loaded)?, &arguments),
+        Command::Intention(arguments) => intention::run(&answering(app(loaded)?)?, &arguments),
+        Command::Consolidate(arguments) => consolidate::run(&answering(app(loaded)?)?, &arguments),
         Command::Synth(arguments) => synth::run(&app(loaded)?, &arguments),
         Command::Config(arguments) => config::run(&app(loaded)?, &arguments),
         Command::Pull(arguments) => pull::run(&app(loaded)?, arguments),

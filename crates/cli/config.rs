@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use hone_agents::NoteSettings;
 use hone_quality::{CriticSettings, CritiqueSettings, GateConfig, JudgeProfiles, ReviewSettings};
 use hone_server::ServerSettings;
 use serde::Serialize;
@@ -24,7 +25,7 @@ pub(crate) use sections::{ChatConfig, EngineConfig, MemoryConfig, SamplingConfig
 pub(crate) use sources::Places;
 
 /// A section's name, which is also the stem of its file, and its defaults.
-const SECTIONS: [(&str, &str); 10] = [
+const SECTIONS: [(&str, &str); 11] = [
     ("engine", include_str!("../../config/engine.toml")),
     ("sampling", include_str!("../../config/sampling.toml")),
     ("chat", include_str!("../../config/chat.toml")),
@@ -35,6 +36,7 @@ const SECTIONS: [(&str, &str); 10] = [
     ("gate", include_str!("../../config/gate.toml")),
     ("review", include_str!("../../config/review.toml")),
     ("critique", include_str!("../../config/critique.toml")),
+    ("notes", include_str!("../../config/notes.toml")),
 ];
 
 /// The file of tables that are no keys: tools that evaluate work.
@@ -130,6 +132,8 @@ pub(crate) struct Config {
     pub(crate) review: ReviewSettings,
     /// How texts are criticized.
     pub(crate) critique: CritiqueSettings,
+    /// How notes are written from memory.
+    pub(crate) notes: NoteSettings,
     entries: BTreeMap<String, Entry>,
 }
 
@@ -253,9 +257,20 @@ impl Config {
             table.insert(last.to_string(), entry.value.clone());
         }
         let sections = sections::Sections::read(tables)?;
-        let sections::Sections { engine, sampling, chat, critic, judges, memory, server, gate, review, critique } =
-            sections;
-        Ok(Config { engine, sampling, chat, critic, judges, memory, server, gate, review, critique, entries })
+        let sections::Sections {
+            engine,
+            sampling,
+            chat,
+            critic,
+            judges,
+            memory,
+            server,
+            gate,
+            review,
+            critique,
+            notes,
+        } = sections;
+        Ok(Config { engine, sampling, chat, critic, judges, memory, server, gate, review, critique, notes, entries })
     }
 
     fn known_keys_near(&self, key: &str) -> String {
@@ -361,7 +376,7 @@ mod tests {
             &[],
             vec![],
             "chat.system",
-            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml, critic.toml, judges.toml, memory.toml, server.toml, gate.toml, review.toml, critique.toml, evaluators.toml, phases.toml",
+            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml, critic.toml, judges.toml, memory.toml, server.toml, gate.toml, review.toml, critique.toml, notes.toml, evaluators.toml, phases.toml",
         );
     }
 

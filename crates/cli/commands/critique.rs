@@ -5,6 +5,7 @@ use std::path::Path;
 use std::thread;
 
 use anyhow::Context;
+use hone_agents::Criticize;
 use hone_protocol::{ContentType, CritiqueLevel, CritiqueResult, Lane};
 use nu_ansi_term::Color;
 use serde::Deserialize;

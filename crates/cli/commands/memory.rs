@@ -5,7 +5,7 @@ mod eval;
 mod list;
 mod remove;
 mod repair;
-mod search;
+pub(super) mod search;
 mod show;
 mod stats;
 mod transfer;

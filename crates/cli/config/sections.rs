@@ -1,6 +1,6 @@
 //! The sections of the configuration as the rest of the program sees them: validated and typed.
 
-use hone_agents::{MemoryMode, MemorySettings};
+use hone_agents::{MemoryMode, MemorySettings, NoteSettings};
 use hone_engine::engine::EngineOptions;
 use hone_protocol::configured::{not_negative, positive_or_none};
 use hone_protocol::{Effort, SamplingOptions, ThinkingOptions};
@@ -23,6 +23,7 @@ pub(super) struct Sections {
     pub(super) gate: GateConfig,
     pub(super) review: ReviewSettings,
     pub(super) critique: CritiqueSettings,
+    pub(super) notes: NoteSettings,
 }
 
 impl Sections {
@@ -37,6 +38,7 @@ impl Sections {
         sections.gate.check()?;
         sections.review.check()?;
         sections.critique.check()?;
+        sections.notes.check()?;
         Ok(sections)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hone_agents::Criticize;
 use hone_protocol::{ContentType, CritiqueResult, Generate, Lane};
 use hone_quality::{CritiqueSettings, Review, critique_result};
 
@@ -29,9 +30,10 @@ impl Critic {
         let is_author = author == Some(lender.model());
         Critic { lender: if by_hand { lender.lifting_bar() } else { lender }, settings, is_author }
     }
+}
 
-    /// Criticizes a text that `context` has led to. Failures are part of the result.
-    pub(crate) fn criticize(&self, kind: ContentType, content: &str, context: &str) -> CritiqueResult {
+impl Criticize for Critic {
+    fn criticize(&self, kind: ContentType, content: &str, context: &str) -> CritiqueResult {
         let review = match self.is_author && !self.settings.self_critique {
             true => Review::failed(format!(
                 "{} wrote the text and may not criticize it (critique.self_critique is false): name another model with \

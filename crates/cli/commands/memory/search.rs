@@ -60,7 +60,11 @@ fn note_on(found: &[RecalledEngram], matching: &Matching) -> Option<String> {
 }
 
 /// Computes the missing vectors, if they are few; otherwise says how many answers cannot be found.
-fn make_lacking_vectors(app: &App, store: &MemoryStore, embedder: &dyn Embed) -> anyhow::Result<bool> {
+pub(in crate::commands) fn make_lacking_vectors(
+    app: &App,
+    store: &MemoryStore,
+    embedder: &dyn Embed,
+) -> anyhow::Result<bool> {
     let model = &app.config.memory.embedder;
     let lacking = store.engrams_without_vector(model, MOST_MADE + 1)?;
     if lacking.len() > MOST_MADE {

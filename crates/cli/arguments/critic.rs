@@ -1,0 +1,177 @@
+//! Flags of `hone critic`, `hone intention` and `hone consolidate`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::{EngineFlags, JsonFlag, SamplingFlags, shared};
+use crate::config::Override;
+
+/// What stands under the help of `hone critic check`.
+const CHECK_HELP: &str =
+    "The exit code is 3 if one of them is not met. What too few figures say nothing about is neither.";
+
+/// What stands under the help of the commands that pass a gate.
+pub(super) const GATE_HELP: &str = "\
+In hard mode the exit code is 3 if the critic blocks what was written, and 1 if it could not be asked or its word does
+not count; neither is long-term memory then. `hone critic` shows and changes the modes.";
+
+/// Flags of `hone critic`.
+#[derive(Debug, Args)]
+pub(crate) struct CriticArguments {
+    #[command(subcommand)]
+    pub(crate) command: CriticCommand,
+}
+
+/// What to do with the critic.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CriticCommand {
+    /// Show how much its word counts at each gate, what it may still be asked in this hour, and what waits for it
+    Status(CriticJsonArguments),
+    /// Ask no critic at any gate: what is written stays unreviewed. Running processes see it at once
+    Bypass,
+    /// Keep what the critic says and block nothing, at every gate
+    Soft,
+    /// Keep out of long-term memory what the critic blocks or could not be asked about, at every gate
+    Hard,
+    /// Take the modes of the configuration again
+    Configured,
+    /// List what the critic has blocked, or would have in soft mode, the newest first
+    Blocks(CriticBlocksArguments),
+    /// Say whether a block was right; what was wrongly blocked counts as long-term memory from then on
+    Review(CriticReviewArguments),
+    /// Have the critic review remembered answers, and notes that were left without a verdict
+    #[command(after_help = GATE_HELP)]
+    Vet(CriticVetArguments),
+    /// Show figures about what the critic has said
+    Stats(CriticStatsArguments),
+    /// Check whether the critic does what it should: few blocks, right ones, better grades, nothing bad let through
+    #[command(after_help = CHECK_HELP)]
+    Check(CriticJsonArguments),
+}
+
+/// Flags of `hone critic status` and `check`.
+#[derive(Debug, Args)]
+pub(crate) struct CriticJsonArguments {
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone critic blocks`.
+#[derive(Debug, Args)]
+pub(crate) struct CriticBlocksArguments {
+    /// Only those that no person has reviewed
+    #[arg(long)]
+    pub(crate) open: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone critic review`.
+#[derive(Debug, Args)]
+pub(crate) struct CriticReviewArguments {
+    /// What was blocked: the first digits of its id
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    /// It was right to block it
+    #[arg(long, required_unless_present = "wrong", conflicts_with = "wrong")]
+    pub(crate) right: bool,
+    /// It was wrong to block it
+    #[arg(long)]
+    pub(crate) wrong: bool,
+}
+
+/// Flags of `hone critic stats`.
+#[derive(Debug, Args)]
+pub(crate) struct CriticStatsArguments {
+    /// Also write them to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone critic vet`.
+#[derive(Debug, Args)]
+pub(crate) struct CriticVetArguments {
+    /// How many to review at most, the newest first; 0 for all
+    #[arg(short, value_name = "COUNT", default_value_t = 0)]
+    pub(crate) n: usize,
+    #[command(flatten)]
+    pub(crate) idle: IdleFlag,
+    #[command(flatten)]
+    pub(crate) critic: CriticFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone intention`.
+#[derive(Debug, Args)]
+pub(crate) struct IntentionArguments {
+    #[command(flatten)]
+    pub(crate) critic: CriticFlags,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone consolidate`.
+#[derive(Debug, Args)]
+pub(crate) struct ConsolidateArguments {
+    #[command(flatten)]
+    pub(crate) idle: IdleFlag,
+    #[command(flatten)]
+    pub(crate) critic: CriticFlags,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// When work in the background is done.
+#[derive(Debug, Args)]
+pub(crate) struct IdleFlag {
+    /// Work only while nobody asks anything, and wait for the end of a limit
+    #[arg(long)]
+    pub(crate) when_idle: bool,
+}
+
+/// The model that writes, and the one that criticizes.
+#[derive(Debug, Args)]
+pub(crate) struct CriticFlags {
+    /// Name of the critic's model, or the path of a GGUF file
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) judge: Option<String>,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+}
+
+impl CriticFlags {
+    pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
+        self.engine.add_to(overrides);
+        shared::add_judges(overrides, self.judge.as_slice());
+    }
+}
+
+impl CriticArguments {
+    pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
+        if let CriticCommand::Vet(arguments) = &self.command {
+            arguments.critic.add_to(overrides);
+        }
+    }
+}
+
+impl IntentionArguments {
+    pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
+        self.critic.add_to(overrides);
+        self.sampling.add_to(overrides);
+    }
+}
+
+impl ConsolidateArguments {
+    pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
+        self.critic.add_to(overrides);
+        self.sampling.add_to(overrides);
+    }
+}

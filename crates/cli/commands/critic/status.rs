@@ -1,0 +1,70 @@
+//! `hone critic status`: the modes, the limits, and what waits.
+
+use std::collections::BTreeMap;
+
+use hone_agents::{Criticize, Gatekeeper};
+use hone_memory::{MemoryStore, Whose};
+use hone_protocol::{ContentType, CriticMode, CritiqueResult, Timestamp};
+use serde::Serialize;
+
+use crate::app::App;
+use crate::describe::moment;
+use crate::failure::Outcome;
+
+#[derive(Serialize)]
+struct Status {
+    /// What a person has set for every gate.
+    r#override: Option<CriticMode>,
+    gates: BTreeMap<&'static str, GateStatus>,
+    unreviewed: u64,
+    reviewed: u64,
+    blocked: u64,
+}
+
+#[derive(Serialize)]
+struct GateStatus {
+    mode: CriticMode,
+    /// Why the critic is not asked now.
+    refused: Option<String>,
+    until: Option<Timestamp>,
+}
+
+/// Nobody is asked for a status.
+struct Nobody;
+
+impl Criticize for Nobody {
+    fn criticize(&self, _: ContentType, _: &str, _: &str) -> CritiqueResult {
+        CritiqueResult::default()
+    }
+}
+
+pub(super) fn run(app: &App, store: &MemoryStore, json: bool) -> anyhow::Result<Outcome> {
+    let settings = &app.config.critique;
+    let keeper = Gatekeeper { store, critic: &Nobody, settings, is_batch: false, clock: &Timestamp::now };
+    let mut gates = BTreeMap::new();
+    for kind in ContentType::ALL {
+        let refusal = keeper.refusal(kind)?;
+        let (refused, until) = refusal.map(|refusal| (refusal.reason, refusal.until)).unzip();
+        gates.insert(kind.name(), GateStatus { mode: keeper.mode(kind)?, refused, until });
+    }
+    let figures = store.statistics(Whose::Everyones)?;
+    let (reviewed, blocked) = (figures.reviewed, figures.blocked);
+    let unreviewed = (figures.all.engrams + figures.notes).saturating_sub(reviewed + blocked);
+    let status = Status { r#override: store.critic_override()?, gates, unreviewed, reviewed, blocked };
+    if json {
+        app.output.print_json(&status)?;
+        return Ok(Outcome::Done);
+    }
+    app.output.print_line(&match status.r#override {
+        Some(mode) => format!("every gate is {mode}, as a person has set it (`hone critic configured` ends that)"),
+        None => "every gate has the mode of the configuration".to_owned(),
+    })?;
+    let row = |(name, gate): (&&str, &GateStatus)| {
+        let until = gate.until.map(|until| format!(", until {} UTC", moment(until))).unwrap_or_default();
+        let refused = gate.refused.as_ref().map(|reason| format!("not asked now: {reason}{until}"));
+        vec![(*name).to_owned(), gate.mode.to_string(), refused.unwrap_or_default()]
+    };
+    app.output.print_table(&status.gates.iter().map(row).collect::<Vec<_>>())?;
+    app.output.print_line(&format!("memory: {reviewed} reviewed, {unreviewed} unreviewed, {blocked} blocked"))?;
+    Ok(Outcome::Done)
+}

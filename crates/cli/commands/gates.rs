@@ -1,0 +1,143 @@
+//! The parts of a command that passes a gate to long-term memory.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use hone_agents::{CriticStatistics, Decided, Gatekeeper, NoteSettings, Rememberer, Writer};
+use hone_files::write_private;
+use hone_memory::{EventFilter, MemoryError, MemoryStore};
+use hone_protocol::{ContentType, CriticMode, Generate, Lane, QueryId, Subject, Timestamp, VettingState};
+
+use super::memory::open;
+use crate::app::App;
+use crate::failure::Outcome;
+use crate::judging::critiques::Critic;
+use crate::terminal::interrupt::Interrupt;
+
+/// How often it is looked whether work may go on.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// The file of the figures about the critic, in the data folder.
+const STATISTICS_FILE: &str = "critic_stats.json";
+
+/// What a gate needs.
+pub(super) struct Gate<'a> {
+    app: &'a App,
+    pub(super) store: MemoryStore,
+    critic: Critic,
+    generator: Arc<dyn Generate>,
+    lane: Lane,
+    pub(super) interrupt: Interrupt,
+}
+
+impl Gate<'_> {
+    /// The gate before the memory of this user; the critic is that of the configured model's texts.
+    ///
+    /// # Errors
+    /// When memory or the engine cannot be opened.
+    pub(super) fn open(app: &App, lane: Lane) -> anyhow::Result<Gate<'_>> {
+        let store = open(app)?;
+        let generator = app.generator()?;
+        let critic = Critic::new(app, Some(&app.config.engine.model), lane, Some(&generator));
+        Ok(Gate { app, store, critic, generator, lane, interrupt: Interrupt::install()? })
+    }
+
+    /// Who decides.
+    pub(super) fn keeper(&self) -> Gatekeeper<'_> {
+        Gatekeeper {
+            store: &self.store,
+            critic: &self.critic,
+            settings: &self.app.config.critique,
+            is_batch: self.lane == Lane::Batch,
+            clock: &Timestamp::now,
+        }
+    }
+
+    /// The configured model, as a writer.
+    pub(super) fn writer<'a>(&'a self, is_stopped: &'a (dyn Fn() -> bool + Sync)) -> Writer<'a> {
+        Writer {
+            generator: Arc::clone(&self.generator),
+            model: self.app.config.engine.model.clone(),
+            sampling: self.app.config.sampling.options(),
+            lane: self.lane,
+            is_stopped,
+        }
+    }
+
+    /// What remembers notes, with vectors where there is an embedder.
+    pub(super) fn rememberer(&self) -> Rememberer {
+        let embedder = self.app.embedder();
+        if let Err(error) = &embedder {
+            self.app.output.note(&format!("notes are remembered without vectors: {error:#}"));
+        }
+        Rememberer { store: self.store.clone(), embedder: embedder.ok(), takes_facts: false }
+    }
+
+    /// Writes the figures about the critic into the data folder.
+    ///
+    /// # Errors
+    /// When memory cannot be read, or the file cannot be written.
+    pub(super) fn write_statistics(&self) -> anyhow::Result<()> {
+        let path = self.app.data_folder().join(STATISTICS_FILE);
+        let json = serde_json::to_vec_pretty(&statistics(&self.store)?)?;
+        write_private(&path, &json).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// The figures about everything that critics have said.
+///
+/// # Errors
+/// When memory cannot be read.
+pub(super) fn statistics(store: &MemoryStore) -> anyhow::Result<CriticStatistics> {
+    let reason_of = |id: QueryId| {
+        let critique = store.get(id).ok().flatten().and_then(|engram| engram.vetting.critique);
+        critique.map(|critique| critique.result.reasoning).unwrap_or_default()
+    };
+    Ok(CriticStatistics::of(&store.critiques(None)?, reason_of))
+}
+
+/// Waits until nobody has asked anything for a while, and the critic may be asked; returns whether to go on.
+///
+/// # Errors
+/// When memory cannot be read.
+pub(super) fn wait_until_idle(
+    keeper: &Gatekeeper<'_>,
+    kind: ContentType,
+    notes: &NoteSettings,
+    is_stopped: &dyn Fn() -> bool,
+) -> Result<bool, MemoryError> {
+    let rest = Duration::from_secs_f64(notes.idle_minutes * 60.0);
+    let asked = EventFilter { subjects: vec![Subject::QueryReceived], last: Some(1), ..EventFilter::default() };
+    while !is_stopped() {
+        let last = keeper.store.events(&asked, None)?.pop().map_or(0, |(_, envelope)| envelope.at.0);
+        let is_idle = Timestamp::now().0.saturating_sub(last) >= u64::try_from(rest.as_millis()).unwrap_or(u64::MAX);
+        if is_idle && keeper.refusal(kind)?.is_none() {
+            return Ok(true);
+        }
+        thread::sleep(LOOK);
+    }
+    Ok(false)
+}
+
+/// How a command ends after a decision: what a hard gate has kept back is not remembered for good.
+pub(super) fn outcome(decided: &Decided) -> Outcome {
+    match (decided.state, decided.mode) {
+        (VettingState::Blocked, _) => Outcome::BelowThreshold,
+        (VettingState::Unreviewed, CriticMode::Hard) => Outcome::Failed,
+        _ => Outcome::Done,
+    }
+}
+
+/// What was decided, in a sentence.
+pub(super) fn said(decided: &Decided) -> String {
+    let reason = decided.reason.as_deref().unwrap_or_default();
+    let level = decided.critique.as_ref().and_then(|critique| critique.level);
+    match (decided.state, level) {
+        (VettingState::Reviewed, Some(level)) => format!("reviewed: {level}"),
+        (VettingState::Reviewed, None) => "reviewed".to_owned(),
+        (VettingState::Blocked, _) => format!("blocked, it does not count as long-term memory: {reason}"),
+        (VettingState::Unreviewed, _) => format!("not reviewed ({} mode): {reason}", decided.mode),
+    }
+}

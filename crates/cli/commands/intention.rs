@@ -1,0 +1,73 @@
+//! `hone intention`: what is worth doing today, challenged by the critic.
+
+use hone_agents::{Decided, Intended, Intender};
+use hone_memory::Engram;
+use hone_protocol::{CritiqueResult, Lane, QueryId, VettingState};
+use serde::Serialize;
+
+use super::gates::{Gate, outcome, said};
+use crate::app::App;
+use crate::arguments::IntentionArguments;
+use crate::failure::Outcome;
+use crate::terminal::progress;
+
+/// An intention as JSON.
+#[derive(Serialize)]
+struct JsonIntention<'a> {
+    query_id: QueryId,
+    intention: &'a str,
+    state: VettingState,
+    reason: Option<&'a str>,
+    critique: Option<&'a CritiqueResult>,
+    /// The first one, which the critic wanted to block.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first: Option<Box<JsonIntention<'a>>>,
+}
+
+/// Writes the intention of today.
+///
+/// # Errors
+/// When memory or the model fails, or a hard gate may not ask its critic now.
+pub(crate) fn run(app: &App, arguments: &IntentionArguments) -> anyhow::Result<Outcome> {
+    let gate = Gate::open(app, Lane::Interactive)?;
+    let rememberer = gate.rememberer();
+    let listening = gate.interrupt.listen();
+    let is_stopped = || !listening.pressed().is_empty();
+    let intender = Intender {
+        rememberer: &rememberer,
+        writer: gate.writer(&is_stopped),
+        gatekeeper: gate.keeper(),
+        settings: &app.config.notes,
+    };
+    let spinner = progress::spinner(app.output, "writing");
+    let intended = intender.intend();
+    spinner.finish_and_clear();
+    if is_stopped() {
+        return Ok(Outcome::Interrupted);
+    }
+    let Intended { note, decided, first } = intended?;
+    gate.write_statistics()?;
+    if arguments.json.json {
+        let first = first.as_ref().map(|(note, decided)| Box::new(json(note, decided, None)));
+        app.output.print_json(&json(&note, &decided, first))?;
+        return Ok(outcome(&decided));
+    }
+    if let Some((note, decided)) = &first {
+        app.output.note(&format!("the first one was not good enough: {}", note.answer));
+        app.output.note(&said(decided));
+    }
+    app.output.print_line(&note.answer)?;
+    app.output.note(&said(&decided));
+    Ok(outcome(&decided))
+}
+
+fn json<'a>(note: &'a Engram, decided: &'a Decided, first: Option<Box<JsonIntention<'a>>>) -> JsonIntention<'a> {
+    JsonIntention {
+        query_id: note.query_id,
+        intention: &note.answer,
+        state: decided.state,
+        reason: decided.reason.as_deref(),
+        critique: decided.critique.as_ref(),
+        first,
+    }
+}
