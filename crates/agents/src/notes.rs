@@ -13,8 +13,8 @@ use std::time::Duration;
 use crossbeam_channel::RecvTimeoutError;
 use hone_memory::{Engram, EngramKind, MemoryError};
 use hone_protocol::{
-    Completion, Constraint, FinishReason, Generate, GenerateError, GenerateRequest, Generation, Lane, Message, Prompt,
-    QueryId, Response, Role, SamplingOptions, SessionId,
+    Completion, Constraint, Generate, GenerateError, GenerateRequest, Generation, Lane, Message, Prompt, QueryId,
+    Response, Role, SamplingOptions, SessionId,
 };
 use hone_quality::has_place;
 use serde::Deserialize;
@@ -166,18 +166,11 @@ impl Writer<'_> {
 
     /// The note of this title and text.
     fn note(&self, kind: EngramKind, title: String, text: &str, cost: Completion, sources: Vec<QueryId>) -> Engram {
+        // What the model was cut off in the middle of is a note all the same: the critic decides about it.
         let response = Response {
-            query: title,
-            answer: text.to_owned(),
-            thinking: String::new(),
-            tool_calls: Vec::new(),
-            is_raw: false,
-            model: self.model.clone(),
             sampling: self.sampling.clone(),
-            logprobs: Vec::new(),
-            // What the model was cut off in the middle of is a note all the same: the critic decides about it.
-            finish_reason: Some(FinishReason::Stop),
             timings: cost.timings,
+            ..Response::new(title, text, &self.model)
         };
         Engram::note(kind, SessionId::fresh(), &response, sources)
     }

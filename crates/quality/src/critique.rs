@@ -49,6 +49,9 @@ pub struct CritiqueSettings {
     pub consolidation_prompt: String,
 }
 
+/// The least validity of a text in which nothing is wrong, or little.
+const LEAST_VALIDITY: f64 = 0.5;
+
 /// The mark between the models of a pair.
 const ARROW: &str = "->";
 
@@ -141,16 +144,20 @@ pub fn critique_result(kind: ContentType, review: &Review, disregarded: Option<&
         }
     };
     let blocks = said.level == CritiqueLevel::Block;
+    let validity = said.validity_score.clamp(0.0, 1.0);
+    let contradiction = (said.level <= CritiqueLevel::Minor && validity < LEAST_VALIDITY)
+        .then(|| format!("the verdict contradicts itself: {} with a validity of {validity:.2}", said.level));
+    let disregarded = disregarded.map(str::to_owned).or(contradiction);
     CritiqueResult {
         content_type: kind,
         level: Some(said.level),
-        validity_score: Some(said.validity_score.clamp(0.0, 1.0)),
+        validity_score: Some(validity),
         challenges: said.challenges,
         suggested_improvements: said.suggested_improvements,
         strongest_counterargument: said.strongest_counterargument,
         should_block: blocks && disregarded.is_none(),
         reasoning: said.reasoning,
-        disregarded: disregarded.map(str::to_owned),
+        disregarded,
         remarks: review.remarks("text").collect(),
         judging,
     }
@@ -171,7 +178,7 @@ mod tests {
     fn said(level: &str) -> String {
         format!(
             r#"{{"reasoning": "R", "strongest_counterargument": "C", "challenges": ["x"], "suggested_improvements": [],
-            "validity_score": 0.25, "level": "{level}"}}"#
+            "validity_score": 0.75, "level": "{level}"}}"#
         )
     }
 
@@ -187,13 +194,20 @@ mod tests {
     fn only_a_block_blocks_and_only_by_one_who_may() {
         for level in CritiqueLevel::ALL {
             let result = criticized(&said(level.name()), ContentType::Intention, None);
-            assert_eq!((result.level, result.validity_score), (Some(level), Some(0.25)));
+            assert_eq!((result.level, result.validity_score), (Some(level), Some(0.75)));
             assert_eq!(result.should_block, level == CritiqueLevel::Block);
             assert_eq!((result.challenges.as_slice(), result.reasoning.as_str()), (&["x".to_owned()][..], "R"));
         }
         let result = criticized(&said("block"), ContentType::Research, Some("it wrote the text"));
         assert!(!result.should_block && result.level == Some(CritiqueLevel::Block));
         assert_eq!(result.disregarded.as_deref(), Some("it wrote the text"));
+    }
+
+    #[test]
+    fn a_verdict_that_contradicts_itself_does_not_count() {
+        let says = |level: &str| said(level).replace("0.75", "0.02");
+        let counts = |level: &str| criticized(&says(level), ContentType::General, None).disregarded.is_none();
+        assert_eq!(["pass", "minor", "major", "block"].map(counts), [false, false, true, true]);
     }
 
     #[test]

@@ -44,11 +44,11 @@ const EMPTY: [&str; 28] = [
 const CHANGE: [&str; 8] = ["now", "actually", "no", "longer", "anymore", "instead", "just", "currently"];
 
 /// Whether two statements contradict each other: the later one says that something has changed, is about the same and
-/// names the same thing; or both have the same words but for one value.
+/// names the same thing; or both have the same words but for one value. `hone memory eval` measures it.
 pub fn contradiction(earlier: &Stated, later: &Stated, settings: &MemorySettings) -> Option<Contradiction> {
     let (before, after) = (words(&earlier.text), words(&later.text));
     let similarity = cosine(&earlier.vector, &later.vector);
-    let is_changed = later.is_update && similarity >= settings.same_statement && shares_a_word(&before, &after);
+    let is_changed = later.is_update && similarity >= settings.changed_statement && shares_a_word(&before, &after);
     let differs = before != after && (is_changed || has_other_value(&before, &after));
     differs.then(|| Contradiction { earlier: earlier.text.clone(), later: later.text.clone() })
 }
@@ -78,4 +78,43 @@ fn has_other_value(a: &[String], b: &[String]) -> bool {
 /// The cosine of two vectors of length 1; 0 if their dimensions differ.
 pub(super) fn cosine(a: &[f32], b: &[f32]) -> f32 {
     if a.len() != b.len() { 0.0 } else { a.iter().zip(b).map(|(a, b)| a * b).sum() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::settings_for_tests;
+
+    fn stated(text: &str, is_update: bool, vector: [f32; 2]) -> Stated {
+        Stated { text: text.to_owned(), at: Timestamp(1), is_update, vector: vector.to_vec() }
+    }
+
+    #[test]
+    fn one_value_in_the_place_of_another() {
+        let check = |a: &str, b: &str, expected: bool| {
+            let [a, b] = [a, b].map(|text| stated(text, false, [1.0, 0.0]));
+            assert_eq!(contradiction(&a, &b, &settings_for_tests()).is_some(), expected, "{a:?} {b:?}");
+        };
+        check("My dog is called Rex", "my dog is called Max", true);
+        check("My dog is called Rex", "My dog is now called Max!", true);
+        check("I live in Berlin", "I live in New York", true);
+        check("The meeting is on Tuesday at nine", "The meeting is on Friday at nine", true);
+        check("My dog is called Rex", "My cat is called Max", false);
+        check("My dog is called Rex", "My dog is called Rex.", false);
+        check("I like apples", "I like pears", false);
+        check("My dog is called Rex", "My dog is called Rex and he bites", false);
+        check("I live in Berlin", "We used to live in Hamburg with our two dogs", false);
+    }
+
+    #[test]
+    fn a_change_is_about_the_same_thing() {
+        let earlier = stated("I use helix as my editor", false, [1.0, 0.0]);
+        let check = |later: &str, vector, expected: bool| {
+            let later = stated(later, true, vector);
+            assert_eq!(contradiction(&earlier, &later, &settings_for_tests()).is_some(), expected, "{later:?}");
+        };
+        check("switched my editor to zed", [0.6, 0.8], true);
+        check("switched to zed", [0.6, 0.8], false);
+        check("switched my editor to zed", [0.0, 1.0], false);
+    }
 }

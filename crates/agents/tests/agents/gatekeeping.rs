@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hone_agents::{Criticize, Decided, Gatekeeper};
 use hone_memory::{Engram, EngramKind, MemoryOptions, MemoryStore};
 use hone_protocol::{
-    ContentType, CriticMode, CritiqueLevel, CritiqueResult, FinishReason, Judging, Response, SamplingOptions,
-    SessionId, Timestamp, Timings, VettingState,
+    ContentType, CriticMode, CritiqueLevel, CritiqueResult, Judging, Response, SessionId, Timestamp, VettingState,
 };
 use hone_quality::CritiqueSettings;
 use tempfile::TempDir;
@@ -78,18 +77,7 @@ impl Place {
 }
 
 fn note() -> Engram {
-    let response = Response {
-        query: "What is to be done?".to_owned(),
-        answer: "Buy milk.".to_owned(),
-        thinking: String::new(),
-        tool_calls: Vec::new(),
-        is_raw: false,
-        model: "m".to_owned(),
-        sampling: SamplingOptions::default(),
-        logprobs: Vec::new(),
-        finish_reason: Some(FinishReason::Stop),
-        timings: Timings::default(),
-    };
+    let response = Response::new("What is to be done?", "Buy milk.", "m");
     Engram::note(EngramKind::Intention, SessionId::fresh(), &response, Vec::new())
 }
 

@@ -7,6 +7,7 @@ mod backlog;
 mod cancelling;
 mod extraction;
 mod gatekeeping;
+mod notes;
 mod quality_loop;
 mod recalling;
 mod recovering;

@@ -7,6 +7,7 @@
 //! that nothing was known, or if nothing should have been recalled at all. An item is *misleading* if it holds what the
 //! probe's answer must not be, such as the value before a change, and not what it should be.
 
+mod changes;
 mod figures;
 mod formats;
 mod run;
@@ -19,6 +20,7 @@ use anyhow::{Context, bail};
 use hone_agents::MemorySettings;
 use serde::Deserialize;
 
+use self::changes::Changes;
 use self::figures::Report;
 use self::run::{Asked, Memories};
 use self::set::RecallSet;
@@ -45,7 +47,11 @@ pub(super) fn run(app: &App, arguments: &MemoryEvalArguments) -> anyhow::Result<
         if arguments.details && !arguments.json.json {
             show_details(app, &asked)?;
         }
-        reports.push(Report::new(&set, &memories, &asked));
+        let changes = Changes::of(&set, &memories, &settings)?;
+        if arguments.details && !arguments.json.json {
+            changes.details.iter().try_for_each(|line| app.output.print_line(&visible(line)))?;
+        }
+        reports.push(Report::new(&set, &memories, &asked, changes));
     }
     match (reports.as_slice(), arguments.json.json) {
         ([report], true) => app.output.print_json(report)?,
@@ -54,6 +60,7 @@ pub(super) fn run(app: &App, arguments: &MemoryEvalArguments) -> anyhow::Result<
             for report in reports {
                 app.output.print_table(&report.rows())?;
                 app.output.print_line(&report.extraction_line())?;
+                app.output.print_line(&report.changes.line())?;
             }
         }
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::changes::Changes;
 use super::run::{Asked, Item, Memories};
 use super::set::{Evidence, RecallSet};
 use crate::arguments::Split;
@@ -27,6 +28,8 @@ pub(super) struct Report {
     /// Facts that were taken from all turns.
     facts: usize,
     extraction: Extraction,
+    /// Which changed statements were found.
+    pub(super) changes: Changes,
     splits: Vec<SplitFigures>,
 }
 
@@ -73,7 +76,7 @@ struct Estimate {
 }
 
 impl Report {
-    pub(super) fn new(set: &RecallSet, memories: &Memories, asked: &[Asked]) -> Report {
+    pub(super) fn new(set: &RecallSet, memories: &Memories, asked: &[Asked], changes: Changes) -> Report {
         let (stated, found) = memories.extraction(set);
         let mut splits: Vec<Option<Split>> = asked.iter().map(|asked| asked.split).collect();
         splits.sort();
@@ -85,6 +88,7 @@ impl Report {
             turns: set.n_turns(),
             facts: memories.n_facts(),
             extraction: Extraction { stated, found },
+            changes,
             splits: splits.into_iter().map(|split| SplitFigures::new(split, asked)).collect(),
         }
     }

@@ -33,10 +33,10 @@ pub(super) struct Memories {
 }
 
 /// One person's memory.
-struct Memory {
-    store: MemoryStore,
+pub(super) struct Memory {
+    pub(super) store: MemoryStore,
     /// The turn that each exchange was.
-    turns: HashMap<QueryId, usize>,
+    pub(super) turns: HashMap<QueryId, usize>,
     /// The facts that were taken from each turn.
     facts: BTreeMap<usize, Vec<String>>,
     /// Removed once the store is closed.
@@ -107,6 +107,11 @@ impl Memories {
             }
         }
         Ok(asked)
+    }
+
+    /// Each person's, in the order of the persons.
+    pub(super) fn of_persons(&self) -> &[Memory] {
+        &self.memories
     }
 
     /// The facts that were taken from all turns.
