@@ -1,7 +1,7 @@
 // The page as a person uses it: Chromium, the real binary, and the real built-in model.
 
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { after, afterEach, before, beforeEach, test } from "node:test";
@@ -400,6 +400,36 @@ test("everything is reached with the keyboard alone", async () => {
   assert.equal(await page.evaluate(() => document.activeElement.id), "tab-memory");
   await page.keyboard.press("Escape");
   assert.equal(await page.locator("#panel").isVisible(), false);
+});
+
+test("what the critic has blocked is reviewed on the page", async () => {
+  const critique = { at: Date.now(), mode: "hard", content_type: "research", level: "block", validity_score: 0.1, challenges: [] };
+  const said = { suggested_improvements: [], strongest_counterargument: "", should_block: true, reasoning: "Rome is older." };
+  const judging = { judge: "j", self_graded: false, tokens: 1, seconds: 1, queue_seconds: 0 };
+  const id = "01990000-0000-7000-8000-00000000b10c";
+  const engram = {
+    query_id: id, type: "research", query: "How old is Rome?", answer: "Two years.", at: Date.now(),
+    session_id: id, respondent_id: "A", model: "m", sampling: {}, finish_reason: "stop", intent: null,
+    pairwise_winner: null, user_feedback: null, correlation_id: id,
+    vetting: { state: "blocked", critique: { ...critique, ...said, ...judging } },
+  };
+  const file = join(home.folder, "blocked.jsonl");
+  writeFileSync(file, JSON.stringify({ engram }));
+  home.run("memory", "import", file);
+  await page.getByRole("button", { name: "Details" }).click();
+  await page.getByRole("tab", { name: "Memory" }).click();
+  const block = page.locator("#blocked li").first();
+  await block.getByText("Rome is older.").waitFor();
+  await checkAccessibility("a block");
+  await picture("blocked");
+  await block.getByRole("button", { name: "Wrongly blocked" }).click();
+  await block.getByText("reviewed, wrongly blocked").waitFor();
+  const blocks = JSON.parse(home.run("critic", "blocks", "--json"));
+  assert.equal(blocks.right, false);
+  // Another process changes the mode, and the page says so.
+  home.run("critic", "soft");
+  await page.locator("#blocked").getByText("Every gate is soft").waitFor();
+  home.run("critic", "configured");
 });
 
 test("a server that needs a key asks for it once", async () => {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use hone_memory::CritiqueRecord;
-use hone_protocol::{QueryId, Timestamp};
+use hone_memory::{CritiqueRecord, Engram, MemoryError, MemoryStore, Whose};
+use hone_protocol::{CriticMode, CritiqueResult, QueryId, Timestamp, VettingState};
 use hone_quality::Share;
 use serde::Serialize;
 
@@ -46,9 +46,79 @@ pub struct LastBlock {
     pub reason: String,
 }
 
+/// What the critic has blocked, or would have in soft mode.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CriticBlock {
+    /// The engram.
+    pub query_id: QueryId,
+    /// When.
+    pub at: Timestamp,
+    /// The type of its text.
+    pub content_type: &'static str,
+    /// How much the critic's word counted.
+    pub mode: CriticMode,
+    /// What the engram is now.
+    pub state: VettingState,
+    /// The text; empty if it was forgotten.
+    pub text: String,
+    /// The critic's reason; empty if it was forgotten.
+    pub reason: String,
+    /// What is wrong with the text.
+    pub challenges: Vec<String>,
+    /// Whether a person says that it was right; `None` until one has.
+    pub right: Option<bool>,
+}
+
+impl CriticBlock {
+    /// The blocks since then of what belongs to these, the newest first.
+    ///
+    /// # Errors
+    /// When memory cannot be read.
+    pub fn since(store: &MemoryStore, since: Option<Timestamp>, whose: Whose) -> Result<Vec<CriticBlock>, MemoryError> {
+        let mut blocks = Vec::new();
+        for record in store.critiques(since)?.iter().rev().filter(|record| record.should_block) {
+            let engram = store.get(record.query_id)?;
+            if whose.includes(engram.as_ref().and_then(|engram| engram.owner)) {
+                blocks.push(CriticBlock::of(record, engram));
+            }
+        }
+        Ok(blocks)
+    }
+
+    fn of(record: &CritiqueRecord, engram: Option<Engram>) -> CriticBlock {
+        let state = engram.as_ref().map_or(record.state, |engram| engram.vetting.state);
+        let text = engram.as_ref().map(|engram| engram.answer.clone()).unwrap_or_default();
+        let critique = engram.and_then(|engram| engram.vetting.critique);
+        let CritiqueResult { reasoning: reason, challenges, .. } = critique.map(|it| it.result).unwrap_or_default();
+        CriticBlock {
+            query_id: record.query_id,
+            at: record.at,
+            content_type: record.content_type.name(),
+            mode: record.mode,
+            state,
+            text,
+            reason,
+            challenges,
+            right: record.ruling.map(|ruling| ruling.is_right),
+        }
+    }
+}
+
 impl CriticStatistics {
+    /// The figures over everything that critics have said.
+    ///
+    /// # Errors
+    /// When memory cannot be read.
+    pub fn of_memory(store: &MemoryStore) -> Result<CriticStatistics, MemoryError> {
+        let reason_of = |id: QueryId| {
+            let critique = store.get(id).ok().flatten().and_then(|engram| engram.vetting.critique);
+            critique.map(|critique| critique.result.reasoning).unwrap_or_default()
+        };
+        Ok(CriticStatistics::of(&store.critiques(None)?, reason_of))
+    }
+
     /// The figures over these critiques, oldest first. `reason_of` finds the reason of a block.
-    pub fn of(records: &[CritiqueRecord], reason_of: impl FnOnce(QueryId) -> String) -> CriticStatistics {
+    fn of(records: &[CritiqueRecord], reason_of: impl FnOnce(QueryId) -> String) -> CriticStatistics {
         let n = records.len();
         let mut statistics = CriticStatistics { total_critiques: n, ..CriticStatistics::default() };
         for record in records {
@@ -77,7 +147,7 @@ impl CriticStatistics {
 #[cfg(test)]
 mod tests {
     use hone_memory::Ruling;
-    use hone_protocol::{ContentType, CriticMode, CritiqueLevel, VettingState};
+    use hone_protocol::{ContentType, CritiqueLevel};
 
     use super::*;
 

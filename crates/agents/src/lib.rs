@@ -41,7 +41,7 @@ mod topic;
 
 pub use answer_text::AnswerText;
 pub use asker::{Asker, TooSlow};
-pub use critic_statistics::{CriticStatistics, LEAST_RIGHT, LastBlock, MOST_BLOCKED};
+pub use critic_statistics::{CriticBlock, CriticStatistics, LEAST_RIGHT, LastBlock, MOST_BLOCKED};
 pub use evaluating::{DirectoryFiles, EvaluatorSet, ToolSettings};
 pub use exchange::{Change, Exchange, Expected, Reply};
 pub use gatekeeping::{Criticize, Decided, Gatekeeper, Refusal};

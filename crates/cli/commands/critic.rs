@@ -5,12 +5,11 @@ mod check;
 mod status;
 mod vet;
 
+use anyhow::Context;
+use hone_agents::CriticStatistics;
 use hone_files::write_private;
 use hone_protocol::CriticMode;
 
-use anyhow::Context;
-
-use super::gates::statistics;
 use super::memory::{open, open_to_read};
 use crate::app::App;
 use crate::arguments::{CriticArguments, CriticCommand, CriticStatsArguments};
@@ -47,7 +46,7 @@ fn set(app: &App, mode: Option<CriticMode>) -> anyhow::Result<Outcome> {
 }
 
 fn stats(app: &App, arguments: &CriticStatsArguments) -> anyhow::Result<Outcome> {
-    let statistics = statistics(&open_to_read(app)?)?;
+    let statistics = CriticStatistics::of_memory(&open_to_read(app)?)?;
     if let Some(path) = &arguments.output {
         write_private(path, &serde_json::to_vec_pretty(&statistics)?)
             .with_context(|| format!("cannot write {}", path.display()))?;

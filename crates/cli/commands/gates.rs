@@ -8,7 +8,7 @@ use anyhow::Context;
 use hone_agents::{CriticStatistics, Decided, Gatekeeper, NoteSettings, Rememberer, Writer};
 use hone_files::write_private;
 use hone_memory::{EventFilter, MemoryError, MemoryStore};
-use hone_protocol::{ContentType, CriticMode, Generate, Lane, QueryId, Subject, Timestamp, VettingState};
+use hone_protocol::{ContentType, CriticMode, Generate, Lane, Subject, Timestamp, VettingState};
 
 use super::memory::open;
 use crate::app::App;
@@ -81,21 +81,9 @@ impl Gate<'_> {
     /// When memory cannot be read, or the file cannot be written.
     pub(super) fn write_statistics(&self) -> anyhow::Result<()> {
         let path = self.app.data_folder().join(STATISTICS_FILE);
-        let json = serde_json::to_vec_pretty(&statistics(&self.store)?)?;
+        let json = serde_json::to_vec_pretty(&CriticStatistics::of_memory(&self.store)?)?;
         write_private(&path, &json).with_context(|| format!("cannot write {}", path.display()))
     }
-}
-
-/// The figures about everything that critics have said.
-///
-/// # Errors
-/// When memory cannot be read.
-pub(super) fn statistics(store: &MemoryStore) -> anyhow::Result<CriticStatistics> {
-    let reason_of = |id: QueryId| {
-        let critique = store.get(id).ok().flatten().and_then(|engram| engram.vetting.critique);
-        critique.map(|critique| critique.result.reasoning).unwrap_or_default()
-    };
-    Ok(CriticStatistics::of(&store.critiques(None)?, reason_of))
 }
 
 /// Waits until nobody has asked anything for a while, and the critic may be asked; returns whether to go on.

@@ -5,6 +5,10 @@
 
 use hone_protocol::{ContentType, CriticMode, CritiqueLevel, CritiqueResult, QueryId, Timestamp, VettingState};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::error::MemoryError;
+use crate::records::damaged;
 
 /// The field of an engram that holds its [`Vetting`].
 pub(crate) const VETTING: &str = "vetting";
@@ -85,5 +89,13 @@ impl CritiqueRecord {
             state: vetting.state,
             ruling: vetting.ruling,
         })
+    }
+}
+
+/// What the fields of an engram say of its vetting.
+pub(crate) fn vetting_in(fields: &Map<String, Value>) -> Result<Vetting, MemoryError> {
+    match fields.get(VETTING) {
+        None | Some(Value::Null) => Ok(Vetting::default()),
+        Some(value) => serde_json::from_value(value.clone()).map_err(|error| damaged("a critique", &error.to_string())),
     }
 }

@@ -94,6 +94,7 @@ function entitle(name) {
 function heard(envelope) {
   chat.heard(envelope);
   if (envelope.subject === "critique.result") panels.refresh();
+  if (envelope.subject.startsWith("critic.")) panels.refreshBlocks();
 }
 
 function connected(isConnected) {

@@ -106,6 +106,10 @@ function brief(subject, payload) {
       return `engram ${payload.sequence}`;
     case "user.feedback":
       return payload.rating;
+    case "critic.passed":
+    case "critic.blocked":
+    case "critic.abstained":
+      return `${payload.content_type}: ${payload.reason}`;
     case "pairwise.result":
       return payload.failure ?? (payload.winner ? `${payload.winner} is better` : "a tie");
     default:

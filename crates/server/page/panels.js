@@ -124,13 +124,56 @@ async function memory() {
     search();
   });
   field.addEventListener("search", search);
-  byId("memory").replaceChildren(element("h2", { text: "Memory" }), form, results);
+  const blocked = element("div", { id: "blocked" });
+  byId("memory").replaceChildren(element("h2", { text: "Memory" }), blocked, form, results);
+  blocks(blocked).catch(() => {});
   await search();
 }
 
+/** What is not an answer of a model. */
+const KINDS = { fact: "a fact", intention: "an intention", research: "research", consolidation: "a summary" };
+
+/** What the critic has blocked in the last 24 hours, with buttons for what a person says of it. */
+async function blocks(target) {
+  const { mode, blocks } = await call("/hone/v1/critic");
+  const parts = blocks.map((block) => blockOf(block, target));
+  const heading = parts.length > 0 ? [element("h3", { text: "Blocked by the critic today" })] : [];
+  if (mode) heading.push(element("p", { class: "quiet", text: `Every gate is ${mode}, as a person has set it.` }));
+  target.replaceChildren(...heading, element("ul", { class: "engrams" }, ...parts));
+}
+
+function blockOf({ query_id: id, content_type: type, text, reason, state, right, at }, target) {
+  const said = right === null ? state : `${state}, ${right ? "rightly" : "wrongly blocked"}`;
+  const review = (text, isRight) =>
+    element("button", {
+      type: "button",
+      text,
+      "aria-label": `${text}: ${reason}`,
+      onclick: async () => {
+        await call(`/hone/v1/critic/blocks/${id}`, { method: "POST", body: { right: isRight } });
+        await blocks(target);
+      },
+    });
+  return element(
+    "li",
+    {},
+    element("span", { class: "name", text }),
+    element("p", { class: "quiet", text: `${type} · ${moment(at)} · ${said}` }),
+    element("p", { text: reason }),
+    ...(right === null ? [review("Rightly blocked", true), review("Wrongly blocked", false)] : []),
+  );
+}
+
+/** Draws the blocks again, if they are shown. */
+export function refreshBlocks() {
+  const target = byId("blocked");
+  if (target) blocks(target).catch(() => {});
+}
+
 function engramOf(engram, changed) {
-  const { query_id: id, kind, query, at, model, grade, similarity } = engram;
-  const about = [kind === "fact" ? "a fact" : model, moment(at)];
+  const { query_id: id, kind, query, at, model, grade, similarity, vetting } = engram;
+  const about = [KINDS[kind] ?? model, moment(at)];
+  if (vetting !== "unreviewed") about.push(vetting);
   if (similarity !== undefined) about.push(`similarity ${similarity.toFixed(2)}`);
   const body = element("div", { class: "engram" });
   const details = element(

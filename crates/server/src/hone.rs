@@ -4,6 +4,7 @@ mod abilities;
 mod badge;
 mod chat;
 mod conversations;
+mod critic;
 mod critique;
 mod events;
 mod graph;
@@ -38,6 +39,8 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(conversations::switch))
         .routes(routes!(conversations::export))
         .routes(routes!(chat::stop))
+        .routes(routes!(critic::show))
+        .routes(routes!(critic::review))
         .routes(routes!(critique::show))
         .routes(routes!(events::follow))
         .routes(routes!(critique::rate))

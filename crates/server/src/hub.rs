@@ -4,18 +4,35 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use hone_agents::Exchange;
 use hone_bus::{Bus, Mailbox, Overload, Subscription};
+use hone_memory::{EventFilter, MemoryStore};
 use hone_protocol::{Envelope, OwnerId, QueryId, Subject};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
+
+use crate::Shared;
 
 /// The latest messages that are kept, and the most that a client may leave unread.
 const KEPT: usize = 1024;
 
 /// How many messages may wait for the hub, which only abridges them.
 const WAITING: usize = 16_384;
+
+/// What is decided at the gates to long-term memory.
+const CRITIC: [Subject; 5] = [
+    Subject::CriticPassed,
+    Subject::CriticBlocked,
+    Subject::CriticAbstained,
+    Subject::CriticReviewed,
+    Subject::CriticOverridden,
+];
+
+/// How often it is looked whether the server stops.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// The latest messages of the bus.
 pub(crate) struct Hub {
@@ -106,6 +123,32 @@ impl Hub {
             exchange.take(envelope);
         }
         exchange
+    }
+
+    /// Tells clients what is decided at the gates to long-term memory, which processes of their own write to its event log.
+    pub(crate) fn follow_log(shared: Arc<Shared>, store: MemoryStore, stop: watch::Receiver<bool>) {
+        let follow = move || {
+            let filter = EventFilter { subjects: CRITIC.to_vec(), ..EventFilter::default() };
+            let mut follower = None;
+            while !*stop.borrow() {
+                let following = match follower.take() {
+                    Some(following) => Ok(following),
+                    None => store.follow_events(&filter, None),
+                };
+                let heard = following.and_then(|mut following| Ok((following.next(LOOK)?, following)));
+                match heard {
+                    Ok((events, following)) => {
+                        events.iter().for_each(|(_, envelope)| shared.hub.take(Arc::new(envelope.abridged())));
+                        follower = Some(following);
+                    }
+                    // Its owner may be gone; the next one answers.
+                    Err(_) => thread::sleep(LOOK),
+                }
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("critic events".to_owned()).spawn(follow) {
+            tracing::warn!(%error, "what the critic decides is not told to clients");
+        }
     }
 
     fn take(&self, envelope: Arc<Envelope>) {

@@ -385,6 +385,9 @@ impl Server {
         let _following = metrics::follow(&shared);
         let (hub, mailbox) = (Arc::clone(&shared), Hub::mailbox(&shared.parts.bus));
         let hub_stop = stop.clone();
+        if let Some(memory) = &shared.parts.memory {
+            Hub::follow_log(Arc::clone(&shared), memory.store.clone(), stop.clone());
+        }
         let listening = tokio::spawn(async move { hub.hub.listen(mailbox, hub_stop).await });
         let routes = Router::from(openapi::routes());
         let main_routes = routes.clone().merge(page::routes());

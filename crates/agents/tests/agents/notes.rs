@@ -225,7 +225,7 @@ fn only_what_is_reviewed_is_consolidated_where_that_is_asked_for() {
 #[test]
 fn a_missing_critic_stops_a_hard_consolidation_and_the_next_run_decides_first() {
     let place = Place::new(summary);
-    for (group, topic) in (0..).zip(["aaaaaaaaa", "bbbbbbbbb", "ccccccccc"]) {
+    for (group, topic) in (0..).zip(["apple apple apple", "berry berry berry", "cherry cherry cherry"]) {
         for minute in 0..2 {
             place.said(100 * group + minute, topic, "Yes.");
         }

@@ -1,11 +1,10 @@
 //! `hone critic check`: whether the critic does what it should, by the success criteria of its specification.
 
-use hone_agents::{LEAST_RIGHT, MOST_BLOCKED};
+use hone_agents::{CriticStatistics, LEAST_RIGHT, MOST_BLOCKED};
 use hone_memory::{Filters, MemoryStore, Outline, Whose};
 use hone_protocol::{JudgingMethod, Rating, VettingState};
 use serde::Serialize;
 
-use super::super::gates::statistics;
 use crate::app::App;
 use crate::failure::Outcome;
 
@@ -40,7 +39,7 @@ pub(super) fn run(app: &App, store: &MemoryStore, json: bool) -> anyhow::Result<
 }
 
 fn few_blocks(store: &MemoryStore) -> anyhow::Result<Criterion> {
-    let statistics = statistics(store)?;
+    let statistics = CriticStatistics::of_memory(store)?;
     let enough = statistics.total_critiques >= FEWEST;
     let rate = statistics.block_rate.unwrap_or_default();
     Ok(Criterion {
@@ -51,7 +50,7 @@ fn few_blocks(store: &MemoryStore) -> anyhow::Result<Criterion> {
 }
 
 fn right_blocks(store: &MemoryStore) -> anyhow::Result<Criterion> {
-    let statistics = statistics(store)?;
+    let statistics = CriticStatistics::of_memory(store)?;
     let precision = statistics.precision_of_blocks.share.unwrap_or_default();
     Ok(Criterion {
         criterion: "people confirm the blocks",

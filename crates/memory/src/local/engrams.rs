@@ -10,7 +10,6 @@ use serde_json::{Map, Value};
 
 use super::backlog::Holding;
 use super::opened::{Draft, Opened};
-use super::vetting::vetting_in;
 use crate::backlog::{DUE, Due, Lease};
 use crate::engram::{Engram, facts_extracted, field, grade_fields, pairwise_fields};
 use crate::error::MemoryError;
@@ -23,6 +22,7 @@ use crate::records::{
 };
 use crate::request::{StatedFact, Update, Vector};
 use crate::statistics::{Statistics, Verification};
+use crate::vetting::vetting_in;
 
 /// Engrams that are handed to another thread at once.
 const RECORDS_PER_BATCH: usize = 512;

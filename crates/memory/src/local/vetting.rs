@@ -8,7 +8,7 @@ use super::opened::{Draft, Opened};
 use crate::error::MemoryError;
 use crate::records::{Numbered, OVERRIDE_KEY, damaged, from_json, to_json};
 use crate::request::Update;
-use crate::vetting::{CritiqueRecord, Ruling, VETTING, Vetting};
+use crate::vetting::{CritiqueRecord, Ruling, VETTING, Vetting, vetting_in};
 
 /// What came of a decision, and the number of the event that says so; `None` if nothing has changed.
 pub(super) type Decided = (Update, Option<u64>);
@@ -106,14 +106,6 @@ impl Draft<'_> {
             }
         }
         Ok(())
-    }
-}
-
-/// What the fields of an engram say of its vetting.
-pub(super) fn vetting_in(fields: &Map<String, Value>) -> Result<Vetting, MemoryError> {
-    match fields.get(VETTING) {
-        None | Some(Value::Null) => Ok(Vetting::default()),
-        Some(value) => serde_json::from_value(value.clone()).map_err(|error| damaged("a critique", &error.to_string())),
     }
 }
 

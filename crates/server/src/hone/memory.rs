@@ -58,7 +58,7 @@ pub(super) async fn search(
 
 /// What somebody finds in memory.
 pub(super) fn found(memory: &ServedMemory, whose: Whose, search: &Search) -> Result<Value, ApiError> {
-    let filters = Filters { whose, facts: true, ..Filters::default() };
+    let filters = Filters { whose, facts: true, notes: true, ..Filters::default() };
     let limit = search.limit.min(MOST);
     let found = match search.search.trim() {
         "" => latest(&memory.store, &filters, limit)?,
@@ -106,6 +106,7 @@ fn engram_json(engram: &Engram) -> Value {
         "model": engram.model,
         "grade": grade_json(engram.grade.as_ref()),
         "rating": engram.user_feedback,
+        "vetting": engram.vetting.state,
     })
 }
 
@@ -156,7 +157,7 @@ pub(super) async fn forget(
 }
 
 /// An engram of the client, by its whole id.
-fn remembered(store: &MemoryStore, client: Client, id: &str) -> Result<Engram, ApiError> {
+pub(super) fn remembered(store: &MemoryStore, client: Client, id: &str) -> Result<Engram, ApiError> {
     let engram = id.parse().ok().map(|id| store.get(id)).transpose()?.flatten();
     let engram = engram.filter(|engram| client.whose().includes(engram.owner));
     engram.ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, format!("{id} is not remembered")))

@@ -47,6 +47,13 @@ documented! {
     HoneRating = rating();
     /// The judges with their marks.
     HoneJudges = object([("judges", list(map(anything())))], []);
+    /// What the critic has said: the mode that a person has set for every gate, figures, and the latest blocks.
+    HoneCritic = object(
+        [("mode", nullable(mode())), ("statistics", map(anything())), ("blocks", list(block()))],
+        [],
+    );
+    /// What a memory is after a person has reviewed its block.
+    HoneReviewed = object([("state", vetting())], []);
     /// Engrams.
     HoneEngrams = object([("engrams", list(engram([], [("similarity", number())])))], []);
     /// Everything about one engram.
@@ -122,7 +129,7 @@ fn rating() -> Value {
 }
 
 fn kind() -> Value {
-    one_of(&["episodic", "fact"])
+    one_of(&["episodic", "fact", "intention", "research", "consolidation"])
 }
 
 fn badge() -> Value {
@@ -174,8 +181,34 @@ fn engram<const N: usize, const M: usize>(more: [(&str, Value); N], optional: [(
         ("model", text()),
         ("grade", grade()),
         ("rating", nullable(rating())),
+        ("vetting", vetting()),
     ];
     object(keys.into_iter().chain(more), optional)
+}
+
+fn mode() -> Value {
+    one_of(&["hard", "soft", "off"])
+}
+
+fn vetting() -> Value {
+    one_of(&["unreviewed", "reviewed", "blocked"])
+}
+
+fn block() -> Value {
+    object(
+        [
+            ("query_id", text()),
+            ("at", whole()),
+            ("content_type", text()),
+            ("mode", mode()),
+            ("state", vetting()),
+            ("text", text()),
+            ("reason", text()),
+            ("challenges", list(text())),
+            ("right", nullable(flag())),
+        ],
+        [],
+    )
 }
 
 fn model() -> Value {
