@@ -470,10 +470,13 @@ mod tests {
     #[test]
     fn what_goes_wrong_is_said_and_the_chat_goes_on() {
         let generator = saying(&["yes"]);
-        let known = "sampling.frequency_penalty, sampling.logit_bias, sampling.max_tokens, sampling.min_p, \
-                     sampling.penalty_window, sampling.presence_penalty, sampling.repetition_limit, sampling.repetition_penalty, sampling.seed, \
+        let known = "sampling.dry_allowed_length, sampling.dry_base, sampling.dry_multiplier, sampling.dry_window, \
+                     sampling.dynatemp_exponent, sampling.dynatemp_range, \
+                     sampling.frequency_penalty, sampling.logit_bias, sampling.max_tokens, sampling.min_p, \
+                     sampling.mirostat_eta, sampling.mirostat_tau, sampling.penalty_window, sampling.presence_penalty, sampling.repetition_limit, sampling.repetition_penalty, sampling.seed, \
                      sampling.stop, sampling.temperature, sampling.thinking, sampling.thinking_budget, \
-                     sampling.top_k, sampling.top_p";
+                     sampling.top_k, sampling.top_n_sigma, sampling.top_p, sampling.xtc_probability, \
+                     sampling.xtc_threshold";
         check(&generator, &["/set top 1"], &format!("error: unknown key sampling.top (chat): known are {known}"));
         check(&generator, &["/set top"], "error: unknown setting \"top\": /set lists them");
         check(

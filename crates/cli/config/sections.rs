@@ -3,7 +3,9 @@
 use hone_agents::{MemoryMode, MemorySettings, NoteSettings};
 use hone_engine::engine::EngineOptions;
 use hone_protocol::configured::{not_negative, positive_or_none};
-use hone_protocol::{Effort, SamplingOptions, ThinkingOptions};
+use hone_protocol::{
+    DryOptions, DynamicTemperature, Effort, MirostatOptions, SamplingOptions, ThinkingOptions, XtcOptions,
+};
 use hone_quality::{CriticSettings, CritiqueSettings, GateConfig, JudgeProfiles, ReviewSettings};
 use hone_server::ServerSettings;
 use serde::de::Error;
@@ -70,6 +72,19 @@ pub(crate) struct SamplingConfig {
     pub(crate) presence_penalty: f32,
     #[serde(deserialize_with = "not_negative")]
     pub(crate) penalty_window: usize,
+    pub(crate) dry_multiplier: f32,
+    pub(crate) dry_base: f32,
+    #[serde(deserialize_with = "not_negative")]
+    pub(crate) dry_allowed_length: usize,
+    #[serde(deserialize_with = "not_negative")]
+    pub(crate) dry_window: usize,
+    pub(crate) xtc_probability: f32,
+    pub(crate) xtc_threshold: f32,
+    pub(crate) top_n_sigma: f32,
+    pub(crate) dynatemp_range: f32,
+    pub(crate) dynatemp_exponent: f32,
+    pub(crate) mirostat_tau: f32,
+    pub(crate) mirostat_eta: f32,
     #[serde(deserialize_with = "not_negative")]
     pub(crate) repetition_limit: usize,
     #[serde(deserialize_with = "seed")]
@@ -101,6 +116,16 @@ impl SamplingConfig {
             frequency_penalty: self.frequency_penalty,
             presence_penalty: self.presence_penalty,
             penalty_window: self.penalty_window,
+            dry: DryOptions {
+                multiplier: self.dry_multiplier,
+                base: self.dry_base,
+                allowed_length: self.dry_allowed_length,
+                window: self.dry_window,
+            },
+            xtc: XtcOptions { probability: self.xtc_probability, threshold: self.xtc_threshold },
+            top_n_sigma: self.top_n_sigma,
+            dynamic_temperature: DynamicTemperature { range: self.dynatemp_range, exponent: self.dynatemp_exponent },
+            mirostat: MirostatOptions { tau: self.mirostat_tau, eta: self.mirostat_eta },
             logit_bias: self.logit_bias.clone(),
             repetition_limit: self.repetition_limit,
             seed: self.seed,
