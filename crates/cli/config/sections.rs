@@ -4,7 +4,8 @@ use hone_agents::{MemoryMode, MemorySettings, NoteSettings};
 use hone_engine::engine::EngineOptions;
 use hone_protocol::configured::{not_negative, positive_or_none};
 use hone_protocol::{
-    DryOptions, DynamicTemperature, Effort, MirostatOptions, SamplingOptions, ThinkingOptions, XtcOptions,
+    DryOptions, DynamicTemperature, Effort, Message, MirostatOptions, Role, SamplingOptions, ThinkingOptions,
+    XtcOptions,
 };
 use hone_quality::{CriticSettings, CritiqueSettings, GateConfig, JudgeProfiles, ReviewSettings};
 use hone_server::ServerSettings;
@@ -147,11 +148,14 @@ impl SamplingConfig {
 }
 
 /// The terminal chat.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChatConfig {
     /// Instructions before every conversation; empty leaves them to the model's own template.
     pub(crate) system: String,
+    /// What stands between the instructions and the conversation.
+    #[serde(deserialize_with = "messages")]
+    pub(crate) messages: Vec<Message>,
     /// How many lines of input the history holds.
     #[serde(deserialize_with = "not_negative")]
     pub(crate) history_lines: usize,
@@ -161,6 +165,8 @@ pub(crate) struct ChatConfig {
     pub(crate) grade: bool,
     /// Whether a conversation grades due answers from earlier while nobody waits.
     pub(crate) grade_due: bool,
+    /// Whether the Markdown of answers is rendered on a terminal, and reasoning is folded.
+    pub(crate) markdown: bool,
 }
 
 /// What is remembered, and how it is recalled.
@@ -225,6 +231,22 @@ fn bias(text: &str) -> Result<(u32, f32), String> {
     text.split_once('=')
         .and_then(|(id, bias)| Some((id.trim().parse().ok()?, bias.trim().parse().ok()?)))
         .ok_or_else(|| format!("{text:?} is not a bias: write ID=BIAS, such as 42=-1.5"))
+}
+
+fn messages<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Message>, D::Error> {
+    Vec::<String>::deserialize(deserializer)?.iter().map(|text| message(text).map_err(D::Error::custom)).collect()
+}
+
+fn message(text: &str) -> Result<Message, String> {
+    let wrong = || format!("{text:?} is not a message: write \"ROLE: TEXT\" with the role user, assistant or system");
+    let (role, content) = text.split_once(':').ok_or_else(wrong)?;
+    let role = match role.trim() {
+        "user" => Role::User,
+        "assistant" => Role::Assistant,
+        "system" => Role::System,
+        _ => return Err(wrong()),
+    };
+    Ok(Message::new(role, content.trim()))
 }
 
 fn thinking<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ThinkingOptions, D::Error> {
