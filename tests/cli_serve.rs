@@ -451,3 +451,39 @@ fn a_borrowed_engine_is_given_back_and_replaced() {
     terminal.wait_for("note", |lines| lines.iter().any(|line| line.contains("this process loads its own model")));
     terminal.wait_for("answer", |lines| answers(lines) == 2);
 }
+
+/// Ends the server in the background, however the test ends.
+#[cfg(unix)]
+struct Background<'a>(&'a Home);
+
+#[cfg(unix)]
+impl Drop for Background<'_> {
+    fn drop(&mut self) {
+        self.0.run(&["down"]);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_server_in_the_background_is_started_once_and_ended() {
+    let home = Home::new();
+    let model = smollm2();
+    let flags = ["up", "--listen", "127.0.0.1:0", "--no-grade", "--model", &model];
+    assert!(home.run(&["down"]).stderr.ends_with("no hone serve is running\n"));
+    let background = Background(&home);
+    let started = home.run(&flags);
+    assert_eq!(started.code, 0, "{}", started.stderr);
+    assert!(started.stdout.starts_with("hone serves on http://127.0.0.1:"), "{}", started.stdout);
+    let running = home.json(&["ps", "--json"]);
+    assert_eq!((running.as_array().unwrap().len(), &running[0]["command"]), (1, &json!("serve")));
+    assert!(home.run(&flags).stderr.contains("is running already"));
+    assert!(home.run(&["logs", "-n", "1"]).stdout.starts_with("hone serves on"));
+    let ended = home.json(&["down", "--json"]);
+    assert_eq!(ended, json!([running[0]["process"]]));
+    assert_eq!(home.json(&["ps", "--json"]), json!([]));
+    drop(background);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let wrong = home.run(&["up", "--listen", &taken.local_addr().unwrap().to_string(), "--model", &model]);
+    assert_eq!(wrong.code, 1, "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("hone serve has ended at once"), "{}", wrong.stderr);
+}

@@ -172,6 +172,8 @@ fn an_event_that_is_monitored_cannot_drive_the_terminal() {
     terminal.type_text("Say yes.\u{202e}\r");
     let is_event = |line: &String| line.contains("query.received") && line.contains("Say yes.<U+202E>");
     terminal.wait_for("event", |lines| lines.iter().any(is_event));
+    // Before that, the terminal edits the line itself, and Ctrl-D means something else.
+    terminal.wait_for("prompt", |lines| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == ">"));
     terminal.type_text("\u{4}");
     assert!(terminal.exit_status().success());
 }

@@ -4,12 +4,16 @@
 //! is validated together with every other source of that key, so that the core sees only
 //! [`Config`](crate::config::Config).
 
+mod background;
 mod bench;
+mod conversations;
 mod critic;
 mod critique;
+mod embed;
 mod generate;
 mod judge;
 mod memory;
+mod preset;
 mod report;
 mod serve;
 mod shared;
@@ -22,12 +26,18 @@ use clap_complete::Shell;
 use hone_protocol::Timestamp;
 
 use crate::config::Override;
+pub(crate) use background::{DownArguments, LogsArguments, UpArguments};
 pub(crate) use bench::{BenchArguments, BenchCommand, ContentionArguments, SharingArguments};
+pub(crate) use conversations::{
+    ConversationsArguments, ConversationsCommand, ConversationsExportArguments, ConversationsRenameArguments,
+    ConversationsSearchArguments, ConversationsShowArguments,
+};
 pub(crate) use critic::{
     ConsolidateArguments, CriticArguments, CriticBlocksArguments, CriticCommand, CriticReviewArguments,
     CriticStatsArguments, CriticVetArguments, IntentionArguments,
 };
 pub(crate) use critique::CritiqueArguments;
+pub(crate) use embed::EmbedArguments;
 pub(crate) use generate::{GenerateArguments, PerplexityArguments, TokenizeArguments};
 pub(crate) use judge::{
     JudgeArguments, JudgeCalibrateArguments, JudgeCommand, JudgeEvalArguments, JudgeExamArguments,
@@ -37,6 +47,9 @@ pub(crate) use memory::{
     EventsArguments, MemoryArguments, MemoryCommand, MemoryEvalArguments, MemoryExportArguments, MemoryImportArguments,
     MemoryListArguments, MemoryRepairArguments, MemoryRmArguments, MemorySearchArguments, MemoryShowArguments,
     MemoryStatsArguments, Split,
+};
+pub(crate) use preset::{
+    PresetArguments, PresetCommand, PresetCreateArguments, PresetListArguments, PresetNameArguments,
 };
 pub(crate) use report::ReportArguments;
 pub(crate) use serve::{McpArguments, ServeArguments};
@@ -81,10 +94,18 @@ pub(crate) enum Command {
     Chat(ChatArguments),
     /// Serve the web page, and the APIs of OpenAI, Anthropic and Ollama, over HTTP
     Serve(ServeArguments),
+    /// Start `hone serve` in the background, where other commands use its engine
+    Up(UpArguments),
+    /// End the `hone serve` that runs
+    Down(DownArguments),
+    /// Show what the `hone serve` in the background has logged
+    Logs(LogsArguments),
     /// Serve grading, comparing and memory as tools of another program's model (MCP), over stdin and stdout
     Mcp(McpArguments),
     /// Continue the text on stdin, byte for byte
     Generate(GenerateArguments),
+    /// Convert texts to vectors whose cosine says how alike they are in meaning
+    Embed(EmbedArguments),
     /// Convert the text on stdin to token ids, or back
     Tokenize(TokenizeArguments),
     /// Measure how well a model predicts a text
@@ -128,6 +149,10 @@ pub(crate) enum Command {
     Bundle(BundleArguments),
     /// Run end-to-end scenarios and report which ones pass
     Story(StoryArguments),
+    /// Create, list, show and delete presets: named settings for a chat
+    Preset(PresetArguments),
+    /// List, show, search, rename, delete and export saved conversations
+    Conversations(ConversationsArguments),
     /// Search, list and manage remembered answers
     Memory(MemoryArguments),
     /// Report how good models are, by their tasks and the grades of their answers
@@ -156,6 +181,7 @@ impl Command {
                     | Command::Serve(_)
                     | Command::Mcp(_)
                     | Command::Generate(_)
+                    | Command::Embed(_)
                     | Command::Perplexity(_)
                     | Command::Bench(_)
                     | Command::Grade(_)
@@ -169,6 +195,14 @@ impl Command {
             )
     }
 
+    /// The preset that the command uses.
+    pub(crate) fn preset(&self) -> Option<&str> {
+        match self {
+            Command::Chat(arguments) => arguments.preset.as_deref(),
+            _ => None,
+        }
+    }
+
     /// The configuration keys that flags of this command set.
     pub(crate) fn overrides(&self) -> Vec<Override> {
         let mut overrides = Vec::new();
@@ -180,6 +214,7 @@ impl Command {
                 }
             }
             Command::Serve(arguments) => arguments.add_to(&mut overrides),
+            Command::Up(arguments) => arguments.serve.add_to(&mut overrides),
             Command::Mcp(arguments) => arguments.add_to(&mut overrides),
             Command::Chat(arguments) => arguments.add_to(&mut overrides),
             Command::Generate(arguments) => {
@@ -188,6 +223,7 @@ impl Command {
                 arguments.speculation.add_to(&mut overrides);
                 arguments.sampling.add_to(&mut overrides);
             }
+            Command::Embed(arguments) => arguments.add_to(&mut overrides),
             Command::Tokenize(arguments) => arguments.model.add_to(&mut overrides),
             Command::Perplexity(arguments) => arguments.engine.add_to(&mut overrides),
             Command::Bench(arguments) => arguments.add_to(&mut overrides),
@@ -222,6 +258,10 @@ impl Command {
             | Command::Show(_)
             | Command::Rm(_)
             | Command::Bundle(_)
+            | Command::Down(_)
+            | Command::Logs(_)
+            | Command::Preset(_)
+            | Command::Conversations(_)
             | Command::Memory(_)
             | Command::Events(_)
             | Command::Completions(_) => {}
@@ -239,15 +279,25 @@ pub(crate) struct ChatArguments {
     /// Let a text file, the files that a pattern matches, or stdin (-) go with the question; can be repeated
     #[arg(short, long = "file", value_name = "FILE")]
     pub(crate) files: Vec<String>,
+    /// Chat with the settings of a preset, which flags override
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) preset: Option<String>,
     /// System instructions before the conversation
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
-    /// Continue a saved conversation: the one with this name, or else the latest
+    /// Continue a saved conversation: the one with this name, or this text in its name or first question; without a name, one chooses
+    /// from a list, and outside a terminal it is the latest
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     pub(crate) resume: Option<String>,
     /// Leave no trace: remember nothing, save no conversation, and keep nothing that is typed in the history
     #[arg(long, conflicts_with = "resume")]
     pub(crate) incognito: bool,
+    /// Begin with the guide for a first start, which is shown once
+    #[arg(long, hide = true)]
+    pub(crate) guide: bool,
+    /// Show answers as the model writes them, and all of its reasoning: render no Markdown
+    #[arg(long)]
+    pub(crate) plain: bool,
     #[command(flatten)]
     pub(crate) tools: ToolFlags,
     #[command(flatten)]
@@ -271,6 +321,7 @@ impl ChatArguments {
         self.speculation.add_to(overrides);
         self.sampling.add_to(overrides);
         shared::add(overrides, "chat.system", "--system", self.system.clone());
+        shared::add(overrides, "chat.markdown", "--plain", self.plain.then_some(false));
         self.quality.add_to(overrides);
         if self.incognito {
             shared::add(overrides, "memory.mode", "--incognito", Some("off"));
@@ -340,6 +391,9 @@ impl ChatQualityFlags {
 /// Flags of `hone ps`.
 #[derive(Debug, Args)]
 pub(crate) struct PsArguments {
+    /// Show them again every two seconds, until Ctrl-C
+    #[arg(short, long)]
+    pub(crate) watch: bool,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }

@@ -3,7 +3,7 @@
 //! The core is pure: [`session`] holds the conversation and tracks the open question, [`input`] and [`slash`] parse
 //! what was typed, [`answer`] turns the agents' messages about a question into an answer, [`announcements`] reports
 //! what follows later, and [`explanation`] says why an answer got its grade. Around it, [`shell`] executes each line,
-//! [`store`] keeps conversations on disk, [`tools`] carries out what the model calls, [`screen`] is what the user sees,
+//! [`store`] keeps conversations on disk and [`kept`] gives them to other commands, [`tools`] carries out what the model calls, [`screen`] is what the user sees,
 //! and only [`repl`] uses a keyboard. All but the last run in tests against a scripted model.
 
 pub(crate) mod announcements;
@@ -12,7 +12,9 @@ pub(crate) mod attachments;
 pub(crate) mod completion;
 pub(crate) mod editor;
 pub(crate) mod explanation;
+pub(crate) mod export;
 pub(crate) mod input;
+pub(crate) mod kept;
 pub(crate) mod pastes;
 pub(crate) mod repl;
 pub(crate) mod screen;

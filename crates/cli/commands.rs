@@ -1,8 +1,9 @@
 //! The commands, one module each.
 //!
-//! A command receives an [`App`] and its arguments. Three are dispatched first because they work without a valid
-//! configuration: `completions` and `verdict` do not use it, and `doctor` reports what is wrong with it.
+//! A command receives an [`App`] and its arguments. Four are dispatched first because they work without a valid
+//! configuration: `completions`, `verdict` and `preset` do not use it, and `doctor` reports what is wrong with it.
 
+mod background;
 mod bandwidth;
 mod bench;
 mod bundle;
@@ -11,10 +12,12 @@ mod compare;
 mod completions;
 mod config;
 mod consolidate;
+mod conversations;
 mod critic;
 mod critique;
 mod describe;
 mod doctor;
+mod embed;
 mod estimate;
 mod events;
 mod gates;
@@ -26,6 +29,7 @@ mod list;
 mod mcp;
 mod memory;
 mod perplexity;
+mod preset;
 mod ps;
 mod pull;
 mod report;
@@ -52,17 +56,22 @@ use crate::threads;
 /// When the command fails.
 pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
     let places = Places::of_this_process();
-    let loaded = Config::load(&places, command.overrides());
+    let loaded = Config::load(&places, command.preset(), command.overrides());
     let runs_a_model = command.runs_a_model();
     let app = |loaded| start(loaded, runs_a_model, output);
     match command {
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Verdict(arguments) => verdict::run(&arguments, output),
+        Command::Preset(arguments) => preset::run(&arguments, &places, output),
         Command::Doctor(arguments) => doctor::run(&arguments, &places, loaded, output),
         Command::Chat(arguments) => chat::run(&answering(app(loaded)?)?, arguments),
         Command::Serve(arguments) => serve::run(&answering(app(loaded)?)?, &arguments),
+        Command::Up(arguments) => background::up(&answering(app(loaded)?)?, &arguments),
+        Command::Down(arguments) => background::down(&app(loaded)?, &arguments),
+        Command::Logs(arguments) => background::logs(&app(loaded)?, &arguments),
         Command::Mcp(_) => mcp::run(&answering(app(loaded)?)?),
         Command::Generate(arguments) => generate::run(&answering(app(loaded)?)?, &arguments),
+        Command::Embed(arguments) => embed::run(&app(loaded)?, &arguments),
         Command::Tokenize(arguments) => tokenize::run(&app(loaded)?, &arguments),
         Command::Perplexity(arguments) => perplexity::run(&app(loaded)?, &arguments),
         Command::Bench(arguments) => bench::run(&app(loaded)?, &arguments),
@@ -82,6 +91,7 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::Rm(arguments) => rm::run(&app(loaded)?, &arguments),
         Command::Ps(arguments) => ps::run(&app(loaded)?, &arguments),
         Command::Bundle(arguments) => bundle::run(&app(loaded)?, &arguments),
+        Command::Conversations(arguments) => conversations::run(&app(loaded)?, &arguments),
         Command::Memory(arguments) => memory::run(&app(loaded)?, &arguments),
         Command::Report(arguments) => report::run(&app(loaded)?, &arguments),
         Command::Task(arguments) => task::run(&app(loaded)?, &arguments),

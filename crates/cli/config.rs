@@ -21,6 +21,7 @@ use serde::Serialize;
 use toml::Value;
 
 use crate::failure::usage;
+use crate::presets::Presets;
 pub(crate) use sections::{ChatConfig, EngineConfig, MemoryConfig, SamplingConfig};
 pub(crate) use sources::Places;
 
@@ -65,6 +66,8 @@ pub(crate) enum Source {
     Flag(&'static str),
     /// The models that are part of this executable.
     Bundle,
+    /// The preset of this chat.
+    Preset(String),
     /// A `/set` command in the chat, or the conversation that it resumed.
     Chat,
     /// The choice by past scores, `best:TYPE`.
@@ -81,6 +84,7 @@ impl fmt::Display for Source {
             Source::Variable(name) => f.write_str(name),
             Source::Flag(name) => f.write_str(name),
             Source::Bundle => f.write_str("bundle"),
+            Source::Preset(name) => write!(f, "preset {name}"),
             Source::Chat => f.write_str("chat"),
             Source::Chosen => f.write_str("choice by past scores"),
             Source::Story(id) => write!(f, "story {id}"),
@@ -152,15 +156,24 @@ impl Config {
         Config::from_entries(entries).map_err(anyhow::Error::msg)
     }
 
-    /// Loads the defaults, then the user's files, then variables, then `flags`. Also returns warnings.
+    /// Loads the defaults, then the user's files, then variables, then a preset, then `flags`. Also returns warnings.
     ///
     /// # Errors
     /// For the first key that does not exist or whose value is invalid, with the place where it was set.
-    pub(crate) fn load(places: &Places, flags: Vec<Override>) -> anyhow::Result<(Config, Vec<String>)> {
+    pub(crate) fn load(
+        places: &Places,
+        preset: Option<&str>,
+        flags: Vec<Override>,
+    ) -> anyhow::Result<(Config, Vec<String>)> {
         let mut config = Config::defaults()?;
         let mut warnings = Vec::new();
         sources::apply_files(&mut config, places, &mut warnings)?;
         sources::apply_variables(&mut config, places, &mut warnings)?;
+        if let Some(name) = preset {
+            for (key, value) in Presets::of(places.folder())?.keys(name)? {
+                config.set(&key, value, Source::Preset(name.to_owned()))?;
+            }
+        }
         for Override { key, flag, value } in flags {
             config.set(key, value, Source::Flag(flag))?;
         }
@@ -328,7 +341,7 @@ mod tests {
         }
         let variables = variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let places = Places::new(Some(folder.path().to_path_buf()), variables);
-        let seen = match Config::load(&places, flags) {
+        let seen = match Config::load(&places, None, flags) {
             Ok((config, warnings)) => {
                 let entry = &config.entries()[key];
                 let warned: String = warnings.iter().map(|warning| format!("\nwarning: {warning}")).collect();
@@ -337,6 +350,26 @@ mod tests {
             Err(error) => format!("{error:#}"),
         };
         assert_eq!(seen.replace(&folder.path().display().to_string(), "~"), expected);
+    }
+
+    #[test]
+    fn a_preset_overrides_variables_and_flags_override_it() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("presets")).unwrap();
+        let preset = "[sampling]\ntemperature = 1\ntop_k = 7\n[chat]\nmessages = [\"user: Hi\", \"assistant: Yo\"]\n";
+        std::fs::write(folder.path().join("presets/warm.toml"), preset).unwrap();
+        let variables = vec![("HONE_SAMPLING_TEMPERATURE".to_owned(), "0.5".to_owned())];
+        let places = Places::new(Some(folder.path().to_path_buf()), variables);
+        let (config, _) = Config::load(&places, Some("warm"), flag("sampling.top_k", "--top-k", 3)).unwrap();
+        assert_eq!((config.sampling.temperature, config.sampling.top_k), (1.0, 3));
+        assert_eq!(config.source_of("sampling.temperature").unwrap().to_string(), "preset warm");
+        let said: Vec<&str> = config.chat.messages.iter().map(|message| message.content.as_str()).collect();
+        assert_eq!(said, ["Hi", "Yo"]);
+        let error = Config::load(&places, Some("cold"), Vec::new()).unwrap_err();
+        assert_eq!(error.to_string(), "no preset \"cold\" exists: known are warm");
+        std::fs::write(folder.path().join("presets/warm.toml"), "[chat]\nmessages = [\"tool: x\"]").unwrap();
+        let error = Config::load(&places, Some("warm"), Vec::new()).unwrap_err().to_string();
+        assert!(error.contains("chat.messages (preset warm)") && error.contains("ROLE: TEXT"), "{error}");
     }
 
     fn flag(key: &'static str, flag: &'static str, value: impl Into<Value>) -> Vec<Override> {
@@ -369,7 +402,7 @@ mod tests {
             &[],
             vec![],
             "chat.system",
-            "unknown key chat.sytem (~/chat.toml): known are chat.grade, chat.grade_due, chat.history_lines, chat.save, chat.system",
+            "unknown key chat.sytem (~/chat.toml): known are chat.grade, chat.grade_due, chat.history_lines, chat.markdown, chat.messages, chat.save, chat.system",
         );
         check(
             &[("egnine.toml", "")],
@@ -384,7 +417,7 @@ mod tests {
     fn a_file_that_is_no_toml_is_named() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("chat.toml"), "save = = 1").unwrap();
-        let error = Config::load(&Places::new(Some(folder.path().to_path_buf()), vec![]), vec![]).unwrap_err();
+        let error = Config::load(&Places::new(Some(folder.path().to_path_buf()), vec![]), None, vec![]).unwrap_err();
         assert!(format!("{error:#}").contains("chat.toml"), "{error:#}");
     }
 
@@ -510,7 +543,7 @@ mod tests {
         own(&[], "judges.flow_judge.context", "1024 from ~/judges.toml");
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("judges.toml"), file).unwrap();
-        let (config, _) = Config::load(&Places::new(Some(folder.path().to_path_buf()), vec![]), vec![]).unwrap();
+        let (config, _) = Config::load(&Places::new(Some(folder.path().to_path_buf()), vec![]), None, vec![]).unwrap();
         let mine = config.judges.get("mine").unwrap();
         assert_eq!((mine.temperature, mine.context), (1.0, config.judges.get("prometheus").unwrap().context));
     }
@@ -548,7 +581,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("judges.toml"), "[mine]\ntone = 'kind'").unwrap();
         let places = Places::new(Some(folder.path().to_path_buf()), vec![]);
-        let error = Config::load(&places, vec![]).unwrap_err().to_string();
+        let error = Config::load(&places, None, vec![]).unwrap_err().to_string();
         assert!(error.starts_with("unknown key judges.mine.tone ("), "{error}");
         assert!(error.contains("judges.toml): known are about, absolute_prompt, "), "{error}");
     }

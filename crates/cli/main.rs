@@ -20,6 +20,7 @@ mod judge;
 mod judging;
 mod kept;
 mod logging;
+mod presets;
 mod running;
 mod saved_prefixes;
 mod stack;
@@ -29,6 +30,7 @@ mod terminal;
 mod threads;
 mod toolbox;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -46,7 +48,8 @@ fn main() -> ExitCode {
     if contained::is_worker() {
         return contained::work();
     }
-    let arguments = Arguments::parse();
+    let arguments =
+        if begins_alone() { Arguments::parse_from(["hone", "chat", "--guide"]) } else { Arguments::parse() };
     let output = Output::of_this_process();
     match run(arguments, output) {
         Ok(outcome) => ExitCode::from(outcome.exit_code()),
@@ -57,6 +60,14 @@ fn main() -> ExitCode {
             ExitCode::from(exit_code_of(&error))
         }
     }
+}
+
+/// Whether a person at a terminal started hone by its name alone.
+fn begins_alone() -> bool {
+    std::env::args_os().len() == 1
+        && std::io::stdin().is_terminal()
+        && std::io::stdout().is_terminal()
+        && std::io::stderr().is_terminal()
 }
 
 fn run(arguments: Arguments, output: Output) -> anyhow::Result<Outcome> {

@@ -19,6 +19,8 @@ pub(crate) struct Terminal {
     pub(crate) screen: Arc<Mutex<vt100::Parser>>,
     pub(crate) master: Arc<Mutex<Box<dyn MasterPty + Send>>>,
     pub(crate) child: Box<dyn Child + Send + Sync>,
+    /// Everything that was written to it.
+    written: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Terminal {
@@ -28,10 +30,20 @@ impl Terminal {
 
     /// The same with these arguments alone.
     pub(crate) fn chat_with(home: &Home, arguments: &[&str]) -> Terminal {
-        let size = PtySize { rows: 60, cols: 100, ..PtySize::default() };
+        Terminal::chat_in(home, arguments, 100)
+    }
+
+    /// The same in a terminal of this many columns.
+    pub(crate) fn chat_in(home: &Home, arguments: &[&str], columns: u16) -> Terminal {
+        Terminal::hone_in(home, &[&["chat"], arguments].concat(), columns)
+    }
+
+    /// hone with these arguments.
+    pub(crate) fn hone_in(home: &Home, arguments: &[&str], columns: u16) -> Terminal {
+        let size = PtySize { rows: 60, cols: columns, ..PtySize::default() };
         let pair = native_pty_system().openpty(size).unwrap();
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_hone"));
-        command.args([&["chat"], arguments].concat());
+        command.args(arguments);
         command.env("HONE_HOME", home.path("data"));
         command.env("HONE_CONFIG", home.path("config"));
         command.env("HONE_OFFLINE", "1");
@@ -44,9 +56,12 @@ impl Terminal {
         let (answers, shown) = (Arc::clone(&keyboard), Arc::clone(&screen));
         let master = Arc::new(Mutex::new(pair.master));
         let kept = Arc::clone(&master);
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&written);
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = output.read(&mut bytes) {
+                all.lock().unwrap().extend_from_slice(&bytes[..count]);
                 let mut screen = shown.lock().unwrap();
                 screen.process(&bytes[..count]);
                 // The line editor asks where the cursor is, as terminals can be asked.
@@ -58,11 +73,16 @@ impl Terminal {
             // The master lives as long as somebody reads from it.
             drop(kept);
         });
-        Terminal { keyboard, screen, master, child }
+        Terminal { keyboard, screen, master, child, written }
     }
 
     pub(crate) fn type_text(&self, text: &str) {
         self.keyboard.lock().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Everything that was written to the terminal, with its control sequences.
+    pub(crate) fn written(&self) -> String {
+        String::from_utf8_lossy(&self.written.lock().unwrap()).into_owned()
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {

@@ -179,6 +179,39 @@ pub(crate) struct SamplingFlags {
     /// Number of recent tokens that the penalties consider
     #[arg(long, value_name = "N")]
     pub(crate) penalty_window: Option<u32>,
+    /// DRY: the penalty of the shortest repetition that is not allowed, such as 0.8; 0 allows all
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) dry_multiplier: Option<f64>,
+    /// DRY: how many times as large the penalty is for each further repeated token
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) dry_base: Option<f64>,
+    /// DRY: repetitions of fewer tokens are allowed
+    #[arg(long, value_name = "N")]
+    pub(crate) dry_allowed_length: Option<u32>,
+    /// DRY: number of recent tokens that are looked at; 0 looks at all
+    #[arg(long, value_name = "N")]
+    pub(crate) dry_window: Option<u32>,
+    /// XTC: how often only the least likely of the likely tokens stays, 0 to 1
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub(crate) xtc_probability: Option<f64>,
+    /// XTC: tokens of at least this probability are likely
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub(crate) xtc_threshold: Option<f64>,
+    /// Keep only tokens whose logits are at most N standard deviations below the largest; 0 keeps all
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) top_n_sigma: Option<f64>,
+    /// Let the temperature be up to X lower where the model is sure, and up to X higher where it is not
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) dynatemp_range: Option<f64>,
+    /// The power of the entropy that it depends on
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) dynatemp_exponent: Option<f64>,
+    /// Mirostat 2: the surprise that is aimed at, in bits, such as 5; 0 does without
+    #[arg(long, value_name = "BITS", allow_negative_numbers = true)]
+    pub(crate) mirostat_tau: Option<f64>,
+    /// Mirostat 2: how quickly its bound follows
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) mirostat_eta: Option<f64>,
     /// End an answer that says the same over and over for N tokens; 0 never does
     #[arg(long, value_name = "N")]
     pub(crate) repetition_limit: Option<u32>,
@@ -212,6 +245,17 @@ impl SamplingFlags {
         add(overrides, "sampling.frequency_penalty", "--frequency-penalty", self.frequency_penalty);
         add(overrides, "sampling.presence_penalty", "--presence-penalty", self.presence_penalty);
         add(overrides, "sampling.penalty_window", "--penalty-window", self.penalty_window);
+        add(overrides, "sampling.dry_multiplier", "--dry-multiplier", self.dry_multiplier);
+        add(overrides, "sampling.dry_base", "--dry-base", self.dry_base);
+        add(overrides, "sampling.dry_allowed_length", "--dry-allowed-length", self.dry_allowed_length);
+        add(overrides, "sampling.dry_window", "--dry-window", self.dry_window);
+        add(overrides, "sampling.xtc_probability", "--xtc-probability", self.xtc_probability);
+        add(overrides, "sampling.xtc_threshold", "--xtc-threshold", self.xtc_threshold);
+        add(overrides, "sampling.top_n_sigma", "--top-n-sigma", self.top_n_sigma);
+        add(overrides, "sampling.dynatemp_range", "--dynatemp-range", self.dynatemp_range);
+        add(overrides, "sampling.dynatemp_exponent", "--dynatemp-exponent", self.dynatemp_exponent);
+        add(overrides, "sampling.mirostat_tau", "--mirostat-tau", self.mirostat_tau);
+        add(overrides, "sampling.mirostat_eta", "--mirostat-eta", self.mirostat_eta);
         add(overrides, "sampling.repetition_limit", "--repetition-limit", self.repetition_limit);
         add(overrides, "sampling.seed", "--seed", self.seed);
         add(overrides, "sampling.max_tokens", "--max-tokens", self.max_tokens);

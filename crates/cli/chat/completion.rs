@@ -35,8 +35,8 @@ pub(crate) fn offers(line: &str, candidates: &Candidates) -> Vec<Offer> {
     let argument = rest.trim_start();
     let start = line.len() - argument.len();
     let names = match name {
-        "file" => return files(start, argument),
-        "model" => &candidates.models,
+        "file" | "export" => return files(start, argument),
+        "model" | "again" => &candidates.models,
         "load" | "save" => &candidates.conversations,
         "set" => &candidates.settings,
         _ => return Vec::new(),

@@ -1,11 +1,20 @@
 //! What the user sees of an answer while it streams.
 
+use std::time::Instant;
+
 use indicatif::ProgressBar;
 
-use crate::terminal::{Output, Wrap, progress};
+use crate::terminal::editing::edit;
+use crate::terminal::{Markdown, Output, Region, Wrap, bytes, progress};
 
 /// Shorter prompts are processed too quickly for a progress bar to be useful.
 const LONG_PROMPT: usize = 256;
+
+/// How many lines of the model's reasoning are shown at once.
+const THOUGHT_LINES: usize = 5;
+
+/// The most bytes of reasoning of which its last lines are made.
+const LATEST_THOUGHTS: usize = 4096;
 
 /// The display of an answer.
 pub(crate) trait Screen {
@@ -39,6 +48,16 @@ pub(crate) trait Screen {
     fn note(&mut self, text: &str);
     /// Something failed, but the chat continues.
     fn error(&mut self, text: &str);
+    /// Puts a text into the clipboard.
+    ///
+    /// # Errors
+    /// When there is no terminal that could be asked to.
+    fn copy(&mut self, text: &str) -> anyhow::Result<()>;
+    /// Lets the user edit a text, and returns it.
+    ///
+    /// # Errors
+    /// When the editor cannot be run, or fails.
+    fn edit(&mut self, text: &str) -> anyhow::Result<String>;
 }
 
 /// Streams the answer to stdout, and everything else to stderr.
@@ -47,8 +66,8 @@ pub(crate) struct Terminal {
     shows_answer: bool,
     transient: Option<Transient>,
     last_character: Option<char>,
-    is_thinking: bool,
-    wrap: Wrap,
+    thoughts: Option<Thoughts>,
+    form: Form,
 }
 
 enum Transient {
@@ -56,35 +75,77 @@ enum Transient {
     Prompt(ProgressBar),
 }
 
+/// How an answer is shown.
+enum Form {
+    /// As it is, wrapped between words.
+    Plain(Wrap),
+    /// Its Markdown is rendered.
+    Rendered(Box<Markdown>),
+}
+
+impl Form {
+    fn new(output: Output, renders: bool) -> Form {
+        if renders && output.renders_markdown() { Form::Rendered(Box::default()) } else { Form::Plain(Wrap::default()) }
+    }
+}
+
+/// The model's reasoning.
+struct Thoughts {
+    since: Instant,
+    n_words: usize,
+    /// The latest part.
+    latest: String,
+    region: Region,
+}
+
 impl Terminal {
-    /// Shows everything.
-    pub(crate) fn new(output: Output) -> Terminal {
-        Terminal {
-            output,
-            shows_answer: true,
-            transient: None,
-            last_character: None,
-            is_thinking: false,
-            wrap: Wrap::default(),
-        }
+    /// Shows everything; renders the Markdown of answers if that is wanted and the terminal can show it.
+    pub(crate) fn new(output: Output, renders: bool) -> Terminal {
+        let (transient, last_character, thoughts, form) = (None, None, None, Form::new(output, renders));
+        Terminal { output, shows_answer: true, transient, last_character, thoughts, form }
     }
 
     /// Does not print answers, for a caller that prints them in another form.
     pub(crate) fn without_answers(output: Output) -> Terminal {
-        Terminal { shows_answer: false, ..Terminal::new(output) }
+        Terminal { shows_answer: false, ..Terminal::new(output, false) }
     }
 
-    /// Ends the line of reasoning.
+    /// Ends the reasoning. Where the answer is rendered, one line is left of it.
     fn end_thinking(&mut self) {
-        if std::mem::take(&mut self.is_thinking) {
-            self.output.note("");
+        let Some(mut thoughts) = self.thoughts.take() else { return };
+        if !self.folds_thoughts() {
+            return self.output.note("");
         }
+        self.output.clear_note(&mut thoughts.region);
+        let (seconds, n_words) = (thoughts.since.elapsed().as_secs(), thoughts.n_words);
+        self.output.note(&format!("thought for {seconds} s ({n_words} words)"));
+    }
+
+    fn folds_thoughts(&self) -> bool {
+        matches!(self.form, Form::Rendered(_))
     }
 
     fn clear_transient(&mut self) {
         match self.transient.take() {
             Some(Transient::Waiting(bar) | Transient::Prompt(bar)) => bar.finish_and_clear(),
             None => {}
+        }
+    }
+}
+
+impl Thoughts {
+    fn begin() -> Thoughts {
+        Thoughts { since: Instant::now(), n_words: 0, latest: String::new(), region: Region::default() }
+    }
+
+    fn add(&mut self, text: &str) {
+        let continues = !self.latest.is_empty() && !self.latest.ends_with(char::is_whitespace);
+        let is_continued = text.starts_with(|first: char| !first.is_whitespace());
+        self.n_words += text.split_whitespace().count() - usize::from(continues && is_continued);
+        self.latest.push_str(text);
+        if self.latest.len() > LATEST_THOUGHTS {
+            let cut = self.latest.ceil_char_boundary(self.latest.len() / 2);
+            self.latest.drain(..cut);
         }
     }
 }
@@ -115,8 +176,13 @@ impl Screen for Terminal {
             return;
         }
         self.clear_transient();
-        self.output.note_piece(text);
-        self.is_thinking = true;
+        let folds = self.folds_thoughts();
+        let thoughts = self.thoughts.get_or_insert_with(Thoughts::begin);
+        thoughts.add(text);
+        match folds {
+            true => self.output.show_note(thoughts.latest.trim(), THOUGHT_LINES, &mut thoughts.region),
+            false => self.output.note_piece(text),
+        }
     }
 
     fn text(&mut self, text: &str) -> anyhow::Result<()> {
@@ -125,7 +191,10 @@ impl Screen for Terminal {
         if !self.shows_answer || text.is_empty() {
             return Ok(());
         }
-        self.output.print_wrapped(text, &mut self.wrap)?;
+        match &mut self.form {
+            Form::Plain(wrap) => self.output.print_wrapped(text, wrap)?,
+            Form::Rendered(markdown) => self.output.print_markdown(text, markdown)?,
+        }
         self.last_character = text.chars().next_back();
         Ok(())
     }
@@ -133,10 +202,13 @@ impl Screen for Terminal {
     fn end(&mut self) -> anyhow::Result<()> {
         self.clear_transient();
         self.end_thinking();
-        self.wrap = Wrap::default();
-        match self.last_character.take() {
-            None | Some('\n') => Ok(()),
-            Some(_) => self.output.print_line(""),
+        let last = self.last_character.take();
+        match &mut self.form {
+            Form::Rendered(markdown) => self.output.finish_markdown(markdown),
+            Form::Plain(wrap) => {
+                *wrap = Wrap::default();
+                if last.is_none_or(|last| last == '\n') { Ok(()) } else { self.output.print_line("") }
+            }
         }
     }
 
@@ -154,5 +226,16 @@ impl Screen for Terminal {
 
     fn error(&mut self, text: &str) {
         self.output.error(text);
+    }
+
+    fn copy(&mut self, text: &str) -> anyhow::Result<()> {
+        self.output.copy(text)?;
+        let size = bytes(text.len() as u64);
+        self.output.note(&format!("{size} copied to the clipboard, if the terminal allows it"));
+        Ok(())
+    }
+
+    fn edit(&mut self, text: &str) -> anyhow::Result<String> {
+        edit(text)
     }
 }

@@ -113,6 +113,16 @@ impl Screen for Recorder {
     fn error(&mut self, text: &str) {
         self.seen.push(format!("error: {text}"));
     }
+
+    fn copy(&mut self, text: &str) -> anyhow::Result<()> {
+        self.say(&format!("copied: {text}"))
+    }
+
+    /// Adds to a text that is not empty.
+    fn edit(&mut self, text: &str) -> anyhow::Result<String> {
+        self.say(&format!("edited: {text}"))?;
+        Ok(if text.is_empty() { String::new() } else { format!("{text}, at length\n") })
+    }
 }
 
 /// A session with this many exchanges.

@@ -70,6 +70,8 @@ struct OpenQuestion {
     left_out_before: usize,
     /// The tools that were called since, and their results.
     turns_after: Vec<Message>,
+    /// The model that answers, if it is not that of the conversation.
+    model: Option<String>,
 }
 
 impl Session {
@@ -83,14 +85,14 @@ impl Session {
         self.id
     }
 
-    /// Resumes a saved conversation: its exchanges, and its model and instructions unless flags override them.
+    /// Resumes a saved conversation: its exchanges, and its model and instructions unless flags or a preset override them.
     ///
     /// # Errors
     /// When the conversation's settings or branches are not valid.
     pub(crate) fn resume(&mut self, name: String, conversation: Conversation) -> anyhow::Result<()> {
         let exchanges = Branches::from_list(conversation.exchanges, &conversation.forks)?;
         for (key, value) in [("engine.model", conversation.model), ("chat.system", conversation.system)] {
-            if !matches!(self.config.source_of(key), Some(Source::Flag(_))) {
+            if !matches!(self.config.source_of(key), Some(Source::Flag(_) | Source::Preset(_))) {
                 self.config.set_text(key, &value, Source::Chat)?;
             }
         }
@@ -166,16 +168,17 @@ impl Session {
 
     /// Opens a question.
     pub(crate) fn ask(&mut self, question: String) {
-        self.open =
-            Some(OpenQuestion { question, before: None, left_out_before: self.left_out, turns_after: Vec::new() });
+        let (before, left_out_before, turns_after) = (None, self.left_out, Vec::new());
+        self.open = Some(OpenQuestion { question, before, left_out_before, turns_after, model: None });
     }
 
-    /// Opens the last question again, whose earlier answer stays a branch; returns `false` if nothing was asked.
-    pub(crate) fn ask_again(&mut self) -> bool {
+    /// Opens the last question again for `model`, or for that of the conversation. The earlier answer stays a branch. Returns
+    /// `false` if nothing was asked.
+    pub(crate) fn ask_again(&mut self, model: Option<String>) -> bool {
         let Some(last) = self.exchanges.shown().last() else { return false };
         let (question, left_out_before) = (last.question.clone(), self.left_out);
         let (before, turns_after) = (Some(self.exchanges.clone()), Vec::new());
-        self.open = Some(OpenQuestion { question, before, left_out_before, turns_after });
+        self.open = Some(OpenQuestion { question, before, left_out_before, turns_after, model });
         self.exchanges.show_first(self.exchanges.n_shown() - 1);
         true
     }
@@ -187,6 +190,7 @@ impl Session {
         if !self.config.chat.system.is_empty() {
             history.push(Message::new(Role::System, &self.config.chat.system));
         }
+        history.extend(self.config.chat.messages.iter().cloned());
         for exchange in self.exchanges.shown().skip(self.left_out) {
             history.push(Message::new(Role::User, &exchange.question));
             history.push(Message::new(Role::Assistant, &exchange.answer));
@@ -195,7 +199,7 @@ impl Session {
         Some(Query {
             query: open.question.clone(),
             history,
-            model: self.model().to_string(),
+            model: open.model.as_deref().unwrap_or_else(|| self.model()).to_string(),
             sampling: sampling.options(),
             max_tokens: sampling.max_tokens,
             stop: sampling.stop.clone(),
@@ -229,8 +233,8 @@ impl Session {
         finish_reason: Option<FinishReason>,
         timings: Timings,
     ) {
-        if let Some(OpenQuestion { question, .. }) = self.open.take() {
-            let (model, query_id) = (self.model().to_string(), Some(query_id));
+        if let Some(OpenQuestion { question, model, .. }) = self.open.take() {
+            let (model, query_id) = (model.unwrap_or_else(|| self.model().to_string()), Some(query_id));
             let thinking = String::new();
             self.exchanges.push(Exchange { question, answer, thinking, model, finish_reason, timings, query_id });
         }
@@ -274,18 +278,24 @@ mod tests {
             session.ask("q2".into());
         };
         check(1, with_system, "be brief q1 a1 q2");
+        let with_messages = |session: &mut Session| {
+            let messages = vec!["user: Hi", "assistant: Yo"];
+            session.config.set("chat.messages", messages.into(), Source::Chat).unwrap();
+            session.ask("q2".into());
+        };
+        check(1, with_messages, "Hi Yo q1 a1 q2");
     }
 
     #[test]
     fn the_last_question_is_asked_again_without_its_answer() {
-        check(2, |session| assert!(session.ask_again()), "q1 a1 q2");
-        check(0, |session| assert!(!session.ask_again()), "None");
+        check(2, |session| assert!(session.ask_again(None)), "q1 a1 q2");
+        check(0, |session| assert!(!session.ask_again(None)), "None");
     }
 
     #[test]
     fn a_withdrawn_repetition_keeps_the_old_answer() {
         let mut session = session(2);
-        session.ask_again();
+        session.ask_again(None);
         session.withdraw();
         assert_eq!(session.exchanges().last().unwrap().answer, "a2");
         session.ask("q3".into());
@@ -296,7 +306,7 @@ mod tests {
     #[test]
     fn an_answer_that_is_given_again_keeps_the_earlier_one_in_a_branch() {
         let mut session = session(2);
-        session.ask_again();
+        session.ask_again(None);
         session.finish(QueryId::fresh(), "another".into(), None, Timings::default());
         let saved = session.conversation();
         assert_eq!(saved.exchanges.iter().map(|it| it.answer.as_str()).collect::<Vec<_>>(), ["a1", "a2", "another"]);

@@ -2,19 +2,24 @@
 //!
 //! The keyboard and the screen stay outside, so that a whole chat runs in a test.
 
+mod actions;
+mod telling;
+
 use anyhow::Context;
 use hone_agents::Asker;
-use hone_protocol::{QueryId, Rating, Timings};
+use hone_protocol::{QueryId, Rating};
 use time::OffsetDateTime;
 
+use self::telling::{help, settings, show, statistics, system_or_none};
+pub(crate) use self::telling::{tell_prompt_tokens, tell_resumed};
 use super::announcements::Announcements;
 use super::answer::{Ending, answer};
 use super::attachments::{self, Attachment};
 use super::completion::Candidates;
 use super::input::{self, Input};
 use super::screen::Screen;
-use super::session::Session;
-use super::slash::{COMMANDS, SlashCommand};
+use super::session::{Exchange, Session};
+use super::slash::SlashCommand;
 use super::store::ConversationStore;
 use super::tools::Tools;
 use crate::failure::is_broken_pipe;
@@ -118,8 +123,10 @@ impl Shell<'_> {
             SlashCommand::Save(name) => self.save_as(name, screen),
             SlashCommand::Load(None) => self.list(screen),
             SlashCommand::Load(Some(name)) => self.load(name, screen),
-            SlashCommand::Regen if self.session.ask_again() => return self.answer(screen),
-            SlashCommand::Regen => anyhow::bail!("nothing has been asked yet"),
+            SlashCommand::Again(model) => return self.ask_again(model, screen),
+            SlashCommand::Copy(number) => self.copy(number, screen),
+            SlashCommand::Edit(text) => return self.ask_edited(&text.unwrap_or_default(), screen),
+            SlashCommand::Export(file) => self.export(&file, screen),
             SlashCommand::Undo => self.undo(screen),
             SlashCommand::Stats => statistics(&self.session, screen),
             SlashCommand::Why(number) => self.explain(number, screen),
@@ -169,6 +176,13 @@ impl Shell<'_> {
 
     /// The number, the question and the id of an answer, or of the last one.
     fn find_answer(&self, number: Option<usize>) -> anyhow::Result<(usize, &str, QueryId)> {
+        let (number, exchange) = self.find_exchange(number)?;
+        let id = exchange.query_id.context("this answer was given before answers were graded and remembered")?;
+        Ok((number, &exchange.question, id))
+    }
+
+    /// The exchange with this number, or the last one.
+    fn find_exchange(&self, number: Option<usize>) -> anyhow::Result<(usize, &Exchange)> {
         let exchanges = self.session.exchanges();
         if exchanges.is_empty() {
             anyhow::bail!("nothing has been answered yet");
@@ -177,8 +191,7 @@ impl Shell<'_> {
         let Some(exchange) = exchanges.get(number - 1) else {
             anyhow::bail!("there is no answer {number}: there are {}, and /show numbers them", exchanges.len());
         };
-        let id = exchange.query_id.context("this answer was given before answers were graded and remembered")?;
-        Ok((number, &exchange.question, id))
+        Ok((number, exchange))
     }
 
     /// Why an answer got its grade.
@@ -260,91 +273,12 @@ impl Shell<'_> {
         let conversation = self.store.load(&name)?;
         self.models.provide(&conversation.model)?;
         self.session.resume(name, conversation)?;
-        screen.note(&resumed(&self.session));
-        Ok(())
+        tell_resumed(&self.session, screen)
     }
 }
 
-/// The message for a user who resumes a conversation.
-pub(crate) fn resumed(session: &Session) -> String {
-    let exchanges = match session.exchanges().len() {
-        1 => "1 exchange".to_string(),
-        count => format!("{count} exchanges"),
-    };
-    format!("resuming {}, {exchanges} so far (/show shows them)", session.name().unwrap_or_default())
-}
-
+/// What the keys of the sampling settings begin with.
 const SAMPLING: &str = "sampling.";
-
-fn help() -> Vec<Vec<String>> {
-    let command = |name: &str, takes: &str| format!("/{name} {takes}").trim_end().to_string();
-    let mut rows: Vec<Vec<String>> =
-        COMMANDS.iter().map(|it| vec![command(it.name, it.takes), it.does.to_string()]).collect();
-    let keys = [
-        ("Alt-Enter", "a new line; so do \\ at the end of a line, a ``` fence and a \"\"\" block"),
-        ("@PATH", "in a question: let this text file go with it; Tab completes the path"),
-        ("Ctrl-C", "stop the answer, or clear the line"),
-        ("Ctrl-D", "leave"),
-    ];
-    rows.extend(keys.map(|(key, does)| vec![key.to_string(), does.to_string()]));
-    rows
-}
-
-/// Says how much of the context a question with attachments takes.
-pub(crate) fn tell_prompt_tokens(session: &Session, screen: &mut dyn Screen) {
-    if let Some(last) = session.exchanges().last() {
-        screen.note(&format!("the prompt had {} tokens", last.timings.prompt_tokens));
-    }
-}
-
-fn system_or_none(session: &Session) -> &str {
-    match session.config().chat.system.as_str() {
-        "" => "(left to the model's template)",
-        system => system,
-    }
-}
-
-fn settings(session: &Session) -> Vec<Vec<String>> {
-    let sampling =
-        session.config().entries().iter().filter_map(|(key, entry)| Some((key.strip_prefix(SAMPLING)?, entry)));
-    sampling.map(|(name, entry)| vec![name.to_string(), entry.value.to_string()]).collect()
-}
-
-fn show(session: &Session, screen: &mut dyn Screen) -> anyhow::Result<()> {
-    screen.say_rows(&[
-        vec!["conversation".to_string(), session.name().unwrap_or("(not saved)").to_string()],
-        vec!["model".to_string(), session.model().to_string()],
-        vec!["system".to_string(), system_or_none(session).to_string()],
-        vec!["exchanges".to_string(), session.exchanges().len().to_string()],
-        vec!["left out".to_string(), session.left_out().to_string()],
-    ])?;
-    for (number, exchange) in (1..).zip(session.exchanges()) {
-        screen.say(&format!("\n[{number}] > {}\n{}", exchange.question.replace('\n', "\n> "), exchange.answer))?;
-    }
-    Ok(())
-}
-
-fn statistics(session: &Session, screen: &mut dyn Screen) -> anyhow::Result<()> {
-    let exchanges = session.exchanges();
-    let Some(last) = exchanges.last() else { return screen.say("nothing has been answered yet") };
-    let total = |count: fn(&Timings) -> usize| -> usize { exchanges.iter().map(|it| count(&it.timings)).sum() };
-    screen.say_rows(&[
-        vec!["".into(), "prompt tokens".into(), "per second".into(), "answer tokens".into(), "per second".into()],
-        vec![
-            "last answer".into(),
-            last.timings.prompt_tokens.to_string(),
-            format!("{:.1}", last.timings.prompt_tokens_per_second),
-            last.timings.generation_tokens.to_string(),
-            format!("{:.1}", last.timings.generation_tokens_per_second),
-        ],
-        vec![
-            "all answers".into(),
-            total(|timings| timings.prompt_tokens).to_string(),
-            String::new(),
-            total(|timings| timings.generation_tokens).to_string(),
-        ],
-    ])
-}
 
 #[cfg(test)]
 mod tests {
@@ -438,6 +372,53 @@ mod tests {
     }
 
     #[test]
+    fn another_model_answers_a_question_again_and_only_that() {
+        let generator = saying(&["yes"]);
+        let lines = ["one", "/again b", "/model", "two", "/again nowhere", "/again"];
+        check(&generator, &lines, "yes|end\nyes|end\nsmollm2:135m\nyes|end\nerror: no model \"nowhere\"\nyes|end");
+        let models: Vec<String> = generator.requests().into_iter().map(|request| request.model).collect();
+        assert_eq!(models, ["smollm2:135m", "b", "smollm2:135m", "smollm2:135m"]);
+    }
+
+    #[test]
+    fn answers_are_copied_and_questions_are_edited() {
+        let generator = saying(&["yes"]);
+        check(&generator, &["/copy"], "error: nothing has been answered yet");
+        check(
+            &generator,
+            &["one", "/copy", "/copy 1", "/copy 2"],
+            "yes|end\ncopied: yes\ncopied: yes\nerror: there is no answer 2: there are 1, and /show numbers them",
+        );
+        check(
+            &generator,
+            &["/edit Why is", "/edit"],
+            "edited: Why is\nnote: > Why is, at length\nyes|end\nedited: \nnote: nothing to ask",
+        );
+        assert_eq!(last_prompt(&generator), "Why is, at length");
+    }
+
+    #[test]
+    fn a_conversation_is_exported_to_a_new_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let generator = saying(&["yes"]);
+        let path = folder.path().join("a.md").display().to_string();
+        let export = format!("/export {path}");
+        let seen = type_lines(
+            &generator,
+            &ConversationStore::new(folder.path().join("saved")),
+            &["/export x.md", "one", &export, &export],
+        );
+        let expected = [
+            "error: nothing has been answered yet".to_owned(),
+            "yes|end".to_owned(),
+            format!("note: written to {path}"),
+            format!("error: {path} exists already: choose another name"),
+        ];
+        assert_eq!(seen, expected);
+        assert!(std::fs::read_to_string(path).unwrap().ends_with("## You\n\none\n\n## smollm2:135m\n\nyes\n"));
+    }
+
+    #[test]
     fn settings_reach_the_model() {
         let generator = saying(&["yes"]);
         let lines = [
@@ -470,10 +451,13 @@ mod tests {
     #[test]
     fn what_goes_wrong_is_said_and_the_chat_goes_on() {
         let generator = saying(&["yes"]);
-        let known = "sampling.frequency_penalty, sampling.logit_bias, sampling.max_tokens, sampling.min_p, \
-                     sampling.penalty_window, sampling.presence_penalty, sampling.repetition_limit, sampling.repetition_penalty, sampling.seed, \
+        let known = "sampling.dry_allowed_length, sampling.dry_base, sampling.dry_multiplier, sampling.dry_window, \
+                     sampling.dynatemp_exponent, sampling.dynatemp_range, \
+                     sampling.frequency_penalty, sampling.logit_bias, sampling.max_tokens, sampling.min_p, \
+                     sampling.mirostat_eta, sampling.mirostat_tau, sampling.penalty_window, sampling.presence_penalty, sampling.repetition_limit, sampling.repetition_penalty, sampling.seed, \
                      sampling.stop, sampling.temperature, sampling.thinking, sampling.thinking_budget, \
-                     sampling.top_k, sampling.top_p";
+                     sampling.top_k, sampling.top_n_sigma, sampling.top_p, sampling.xtc_probability, \
+                     sampling.xtc_threshold";
         check(&generator, &["/set top 1"], &format!("error: unknown key sampling.top (chat): known are {known}"));
         check(&generator, &["/set top"], "error: unknown setting \"top\": /set lists them");
         check(
@@ -546,7 +530,9 @@ mod tests {
         assert_eq!(seen, ["DAY-is-it-blue"]);
         let name = store.names().unwrap().remove(0);
         let seen = type_lines(&generator, &store, &[&format!("/load {name}"), "Why?"]);
-        assert_eq!(seen, ["note: resuming DAY-is-it-blue, 2 exchanges so far (/show shows them)", "yes|end"]);
+        let resumed =
+            ["note: resuming DAY-is-it-blue, 2 exchanges so far (/show shows them)", "note: > Really?", "yes|end"];
+        assert_eq!(seen, [&resumed[..], &["yes|end"]].concat());
         assert_eq!(last_prompt(&generator), "Is it blue? yes Really? yes Why?");
         assert_eq!(store.load(&name).unwrap().exchanges.len(), 3);
         let seen =

@@ -23,8 +23,14 @@ pub(crate) enum SlashCommand {
     Save(Option<String>),
     /// Resume a saved conversation, or list them.
     Load(Option<String>),
-    /// Answer the last question again.
-    Regen,
+    /// Answer the last question again, with this model.
+    Again(Option<String>),
+    /// Copy an answer to the clipboard: the one with this number, or the last.
+    Copy(Option<usize>),
+    /// Write the next question in an editor, which begins with this text.
+    Edit(Option<String>),
+    /// Write the conversation to this file.
+    Export(String),
     /// Take the last exchange back.
     Undo,
     /// Show the cost of the answers.
@@ -45,7 +51,7 @@ pub(crate) struct Description {
 }
 
 /// Every command, in the order of `/help`.
-pub(crate) const COMMANDS: [Description; 16] = [
+pub(crate) const COMMANDS: [Description; 19] = [
     describe("help", "", "list the commands"),
     describe("model", "[NAME]", "show the model, or change it"),
     describe("system", "[TEXT]", "show the instructions before the conversation, or change them (\"\" removes them)"),
@@ -55,7 +61,10 @@ pub(crate) const COMMANDS: [Description; 16] = [
     describe("clear", "", "start a new conversation"),
     describe("save", "[NAME]", "save the conversation, under another name if one is given"),
     describe("load", "[NAME]", "resume a saved conversation, or list them"),
-    describe("regen", "", "answer the last question again"),
+    describe("again", "[MODEL]", "answer the last question again, with another model if one is given"),
+    describe("copy", "[N]", "copy the last answer to the clipboard, or answer N as /show numbers them"),
+    describe("edit", "[TEXT]", "write the next question in the editor that VISUAL or EDITOR names"),
+    describe("export", "FILE", "write the conversation to a new file: Markdown, or JSON if it ends in .json"),
     describe("undo", "", "remove the last question and its answer"),
     describe("stats", "", "show the cost of the answers"),
     describe(
@@ -86,7 +95,13 @@ impl SlashCommand {
             "clear" => SlashCommand::Clear,
             "save" => return Ok(SlashCommand::Save(argument)),
             "load" => return Ok(SlashCommand::Load(argument)),
-            "regen" => SlashCommand::Regen,
+            "again" | "regen" => return Ok(SlashCommand::Again(argument)),
+            "copy" => return number("copy", argument).map(SlashCommand::Copy),
+            "edit" => return Ok(SlashCommand::Edit(argument)),
+            "export" => {
+                let missing = "/export takes the name of a new file, such as conversation.md";
+                return argument.map(SlashCommand::Export).ok_or_else(|| missing.to_owned());
+            }
             "undo" => SlashCommand::Undo,
             "stats" => SlashCommand::Stats,
             "why" => return number("why", argument).map(SlashCommand::Why),
@@ -159,6 +174,10 @@ mod tests {
         check("why", Ok(SlashCommand::Why(None)));
         check("why 12", Ok(SlashCommand::Why(Some(12))));
         check("quit", Ok(SlashCommand::Exit));
+        check("regen", Ok(SlashCommand::Again(None)));
+        check("again qwen3:4b", Ok(SlashCommand::Again(some("qwen3:4b"))));
+        check("copy 2", Ok(SlashCommand::Copy(Some(2))));
+        check("export a b.md", Ok(SlashCommand::Export("a b.md".into())));
     }
 
     #[test]
@@ -166,13 +185,16 @@ mod tests {
         check("hepl", Err("unknown command /hepl: /help lists them, and // begins a question with a slash"));
         check("why last", Err("/why takes the number of an answer, which /show shows, and not \"last\""));
         check("why 0", Err("/why takes the number of an answer, which /show shows, and not \"0\""));
+        check("export", Err("/export takes the name of a new file, such as conversation.md"));
         check("undo 2", Err("/undo takes nothing, but \"2\" follows it"));
     }
 
     #[test]
     fn every_described_command_is_read() {
         for description in &COMMANDS {
-            assert!(SlashCommand::parse(description.name).is_ok(), "/{}", description.name);
+            let argument = if description.takes.starts_with('[') { "" } else { description.takes };
+            let text = format!("{} {argument}", description.name);
+            assert!(SlashCommand::parse(&text).is_ok(), "/{text}");
         }
     }
 }

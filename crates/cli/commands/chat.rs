@@ -7,6 +7,9 @@
 //! 130. With `--grade` the command waits for the grade, and with `--respondent-b` for the second answer and the
 //!      comparison.
 
+mod resuming;
+mod start;
+
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -27,7 +30,7 @@ use crate::chat::explanation::{comparison_text, no_answer_b};
 use crate::chat::repl;
 use crate::chat::screen::{Screen, Terminal};
 use crate::chat::session::{self, Session};
-use crate::chat::shell::{ModelShelf, Shell, resumed, tell_prompt_tokens};
+use crate::chat::shell::{ModelShelf, Shell, tell_prompt_tokens, tell_resumed};
 use crate::chat::store::ConversationStore;
 use crate::chat::tools::NoTools;
 use crate::commands::doctor::judge_instead_of;
@@ -47,6 +50,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// # Errors
 /// When there is no question, no model, or no answer.
 pub(crate) fn run(app: &App, arguments: ChatArguments) -> anyhow::Result<Outcome> {
+    let guided = if arguments.guide { start::guide(app)? } else { None };
+    let app = guided.as_ref().unwrap_or(app);
     let mut remembered = Remembered::default();
     let outcome = chat(app, arguments, &mut remembered)?;
     // The agents have stopped, and with them everything that was to be remembered has been dealt with.
@@ -86,8 +91,8 @@ fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> any
     let mut session = Session::new(app.config.clone());
     let goes_on = question.is_none() || arguments.resume.is_some();
     let keeps_prefix = goes_on && session.config().chat.save;
-    if let Some(name) = arguments.resume {
-        resume(&mut session, &store, name)?;
+    if let Some(text) = arguments.resume {
+        resuming::resume(app, &mut session, &store, &text, question.is_none())?;
     }
     app.installed(session.model())?;
     let quality = arguments.quality;
@@ -276,19 +281,8 @@ fn question_on_stdin() -> anyhow::Result<String> {
     Ok(text)
 }
 
-fn resume(session: &mut Session, store: &ConversationStore, name: String) -> anyhow::Result<()> {
-    let latest = || store.names().map(|names| names.into_iter().next());
-    let name = if name.is_empty() { latest()?.context("there is no saved conversation to continue")? } else { name };
-    if name.contains(char::is_whitespace) && !store.contains(&name) {
-        let hint = "no conversation has this name: to ask a question in the latest one, write `--resume= \"QUESTION\"`";
-        return Err(usage(format!("--resume {name:?}: {hint}")));
-    }
-    let conversation = store.load(&name)?;
-    session.resume(name, conversation)
-}
-
 fn answer_once(app: &App, shell: &mut Shell<'_>, question: String, json: bool) -> anyhow::Result<Outcome> {
-    let mut screen = if json { Terminal::without_answers(app.output) } else { Terminal::new(app.output) };
+    let mut screen = if json { Terminal::without_answers(app.output) } else { terminal(app) };
     let session = &mut shell.session;
     let exchanges_before = session.exchanges().len();
     let attached = std::mem::take(&mut shell.attached);
@@ -319,6 +313,11 @@ fn answer_once(app: &App, shell: &mut Shell<'_>, question: String, json: bool) -
         show_verdicts(app, &exchange)?;
     }
     Ok(if is_whole { Outcome::Done } else { Outcome::Interrupted })
+}
+
+/// The screen, which renders Markdown unless that is not wanted.
+fn terminal(app: &App) -> Terminal {
+    Terminal::new(app.output, app.config.chat.markdown)
 }
 
 fn outcome_of(ending: Ending) -> Outcome {
@@ -361,9 +360,9 @@ fn show_verdicts(app: &App, exchange: &Exchange) -> anyhow::Result<()> {
 }
 
 fn talk(app: &App, shell: &mut Shell<'_>, waits_for_grades: bool) -> anyhow::Result<Outcome> {
-    let mut screen = Terminal::new(app.output);
+    let mut screen = terminal(app);
     match shell.session.name() {
-        Some(_) => screen.note(&resumed(&shell.session)),
+        Some(_) => tell_resumed(&shell.session, &mut screen)?,
         None => screen.note(&format!("{} answers; /help lists the commands, Ctrl-D leaves", shell.session.model())),
     }
     let lines = shell.announcements.lines.clone();

@@ -3,6 +3,8 @@
 use hone_models::{CatalogModel, InstalledModel, Role};
 use serde::Serialize;
 
+use crate::app::App;
+use crate::commands::doctor::machine::Machine;
 use crate::commands::doctor::memory_needed;
 use crate::terminal::bytes;
 
@@ -29,6 +31,11 @@ pub(crate) struct Estimate {
 }
 
 impl Limits {
+    /// Those of this machine, whose memory is measured if it was not before.
+    pub(in crate::commands) fn here(app: &App, machine: &Machine) -> Limits {
+        Limits { memory_bytes: machine.memory_bytes, bandwidth: super::bandwidth::of(machine, app.data_folder()) }
+    }
+
     /// The estimate for a model of the catalog.
     pub(crate) fn known(self, model: &CatalogModel) -> Estimate {
         let generates = model.role != Role::Embedder;
@@ -68,6 +75,11 @@ impl Limits {
 }
 
 impl Estimate {
+    /// Whether the model fits, and generates this many tokens per second.
+    pub(crate) fn is_as_fast_as(&self, speed: f64) -> bool {
+        self.fits == Some(true) && self.tokens_per_second.is_some_and(|tokens_per_second| tokens_per_second >= speed)
+    }
+
     /// The two columns.
     pub(crate) fn columns(&self) -> [String; 2] {
         let fits = match self.fits {

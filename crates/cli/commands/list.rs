@@ -22,7 +22,7 @@ pub(crate) fn run(app: &App, arguments: &ListArguments) -> anyhow::Result<Outcom
     let is_missing = |model: &&CatalogModel| !listing.models.iter().any(|installed| installed.name == model.name);
     let missing: Vec<&CatalogModel> =
         if arguments.all { catalog.models.iter().filter(is_missing).collect() } else { Vec::new() };
-    let limits = arguments.all.then(|| limits(app));
+    let limits = arguments.all.then(|| Limits::here(app, &Machine::look()));
     let of_installed = |model: &InstalledModel| limits.map(|limits| limits.installed(model, catalog.find(&model.name)));
     let of_missing = |model: &CatalogModel| limits.map(|limits| limits.known(model));
     if arguments.json.json {
@@ -55,11 +55,6 @@ pub(crate) fn run(app: &App, arguments: &ListArguments) -> anyhow::Result<Outcom
         app.output.note(&format!("kept KV cache of saved conversations: {size}, which `hone rm --kv` frees"));
     }
     Ok(Outcome::Done)
-}
-
-fn limits(app: &App) -> Limits {
-    let machine = Machine::look();
-    Limits { memory_bytes: machine.memory_bytes, bandwidth: super::bandwidth::of(&machine, app.data_folder()) }
 }
 
 fn header(has_estimates: bool) -> Vec<String> {

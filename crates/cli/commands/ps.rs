@@ -1,5 +1,7 @@
 //! `hone ps`: the running hone processes with their models, memory, lanes and queues.
 
+use std::time::Duration;
+
 use hone_engine::engine::status::{EngineStatus, LaneStatus, ModelState, ModelStatus, QueuedStatus};
 
 use hone_memory::MemoryStore;
@@ -7,21 +9,39 @@ use serde::Serialize;
 
 use crate::app::App;
 use crate::arguments::PsArguments;
-use crate::failure::Outcome;
+use crate::failure::{Outcome, usage};
 use crate::running::{RunningProcess, processes};
 use crate::terminal::bytes;
 
-/// Prints them.
+/// How often `--watch` looks.
+const WATCH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Prints them, once or again and again.
 ///
 /// # Errors
 /// When nothing can be printed.
 pub(crate) fn run(app: &App, arguments: &PsArguments) -> anyhow::Result<Outcome> {
+    if arguments.watch && !arguments.json.json && !app.output.stdout_is_terminal {
+        return Err(usage("--watch needs a terminal, or --json, which prints a line each time"));
+    }
+    loop {
+        if arguments.watch && !arguments.json.json {
+            app.output.clear_screen()?;
+        }
+        print_all(app, arguments)?;
+        if !arguments.watch {
+            return Ok(Outcome::Done);
+        }
+        std::thread::sleep(WATCH_INTERVAL);
+    }
+}
+
+fn print_all(app: &App, arguments: &PsArguments) -> anyhow::Result<()> {
     let running = processes(app.data_folder());
     let grades_due = n_grades_due(app);
     if arguments.json.json {
         let with_due = |process| JsonProcess { process, grades_due };
-        app.output.print_json(&running.iter().map(with_due).collect::<Vec<_>>())?;
-        return Ok(Outcome::Done);
+        return app.output.print_json(&running.iter().map(with_due).collect::<Vec<_>>());
     } else if running.is_empty() {
         app.output.note("no hone is running");
     } else {
@@ -34,7 +54,7 @@ pub(crate) fn run(app: &App, arguments: &PsArguments) -> anyhow::Result<Outcome>
             "remembered answers that are due for a grade: {grades_due}; `hone grade --due` grades them"
         ));
     }
-    Ok(Outcome::Done)
+    Ok(())
 }
 
 /// What `--json` prints of a process.

@@ -14,11 +14,12 @@ use hone_protocol::hexadecimal;
 use hone_server::{ConversationsOf, KeyHash, ServedMemory, Server, ServerParts, ServerSettings};
 use tokio::sync::watch;
 
-use self::conversations::{Kept, UnsavedOfOwners};
+use self::conversations::UnsavedOfOwners;
 use self::models::ServedModels;
 use self::reporter::Reports;
 use crate::app::{App, StackOptions};
 use crate::arguments::ServeArguments;
+use crate::chat::kept::Kept;
 use crate::chat::store::ConversationStore;
 use crate::failure::{Outcome, usage};
 use crate::judging::served::ServedJudges;

@@ -3,7 +3,10 @@
 use hone_agents::{MemoryMode, MemorySettings, NoteSettings};
 use hone_engine::engine::EngineOptions;
 use hone_protocol::configured::{not_negative, positive_or_none};
-use hone_protocol::{Effort, SamplingOptions, ThinkingOptions};
+use hone_protocol::{
+    DryOptions, DynamicTemperature, Effort, Message, MirostatOptions, Role, SamplingOptions, ThinkingOptions,
+    XtcOptions,
+};
 use hone_quality::{CriticSettings, CritiqueSettings, GateConfig, JudgeProfiles, ReviewSettings};
 use hone_server::ServerSettings;
 use serde::de::Error;
@@ -70,6 +73,19 @@ pub(crate) struct SamplingConfig {
     pub(crate) presence_penalty: f32,
     #[serde(deserialize_with = "not_negative")]
     pub(crate) penalty_window: usize,
+    pub(crate) dry_multiplier: f32,
+    pub(crate) dry_base: f32,
+    #[serde(deserialize_with = "not_negative")]
+    pub(crate) dry_allowed_length: usize,
+    #[serde(deserialize_with = "not_negative")]
+    pub(crate) dry_window: usize,
+    pub(crate) xtc_probability: f32,
+    pub(crate) xtc_threshold: f32,
+    pub(crate) top_n_sigma: f32,
+    pub(crate) dynatemp_range: f32,
+    pub(crate) dynatemp_exponent: f32,
+    pub(crate) mirostat_tau: f32,
+    pub(crate) mirostat_eta: f32,
     #[serde(deserialize_with = "not_negative")]
     pub(crate) repetition_limit: usize,
     #[serde(deserialize_with = "seed")]
@@ -101,6 +117,16 @@ impl SamplingConfig {
             frequency_penalty: self.frequency_penalty,
             presence_penalty: self.presence_penalty,
             penalty_window: self.penalty_window,
+            dry: DryOptions {
+                multiplier: self.dry_multiplier,
+                base: self.dry_base,
+                allowed_length: self.dry_allowed_length,
+                window: self.dry_window,
+            },
+            xtc: XtcOptions { probability: self.xtc_probability, threshold: self.xtc_threshold },
+            top_n_sigma: self.top_n_sigma,
+            dynamic_temperature: DynamicTemperature { range: self.dynatemp_range, exponent: self.dynatemp_exponent },
+            mirostat: MirostatOptions { tau: self.mirostat_tau, eta: self.mirostat_eta },
             logit_bias: self.logit_bias.clone(),
             repetition_limit: self.repetition_limit,
             seed: self.seed,
@@ -122,11 +148,14 @@ impl SamplingConfig {
 }
 
 /// The terminal chat.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChatConfig {
     /// Instructions before every conversation; empty leaves them to the model's own template.
     pub(crate) system: String,
+    /// What stands between the instructions and the conversation.
+    #[serde(deserialize_with = "messages")]
+    pub(crate) messages: Vec<Message>,
     /// How many lines of input the history holds.
     #[serde(deserialize_with = "not_negative")]
     pub(crate) history_lines: usize,
@@ -136,6 +165,8 @@ pub(crate) struct ChatConfig {
     pub(crate) grade: bool,
     /// Whether a conversation grades due answers from earlier while nobody waits.
     pub(crate) grade_due: bool,
+    /// Whether the Markdown of answers is rendered on a terminal, and reasoning is folded.
+    pub(crate) markdown: bool,
 }
 
 /// What is remembered, and how it is recalled.
@@ -200,6 +231,22 @@ fn bias(text: &str) -> Result<(u32, f32), String> {
     text.split_once('=')
         .and_then(|(id, bias)| Some((id.trim().parse().ok()?, bias.trim().parse().ok()?)))
         .ok_or_else(|| format!("{text:?} is not a bias: write ID=BIAS, such as 42=-1.5"))
+}
+
+fn messages<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Message>, D::Error> {
+    Vec::<String>::deserialize(deserializer)?.iter().map(|text| message(text).map_err(D::Error::custom)).collect()
+}
+
+fn message(text: &str) -> Result<Message, String> {
+    let wrong = || format!("{text:?} is not a message: write \"ROLE: TEXT\" with the role user, assistant or system");
+    let (role, content) = text.split_once(':').ok_or_else(wrong)?;
+    let role = match role.trim() {
+        "user" => Role::User,
+        "assistant" => Role::Assistant,
+        "system" => Role::System,
+        _ => return Err(wrong()),
+    };
+    Ok(Message::new(role, content.trim()))
 }
 
 fn thinking<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ThinkingOptions, D::Error> {

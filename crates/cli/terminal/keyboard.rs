@@ -75,6 +75,17 @@ pub(crate) fn suspend() {
     let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP);
 }
 
+/// Gives the terminal to another program while `work` runs.
+pub(crate) fn lend<T>(work: impl FnOnce() -> T) -> T {
+    leave_pastes_unmarked();
+    #[cfg(unix)]
+    let paused = terminal::pause();
+    let done = work();
+    #[cfg(unix)]
+    terminal::resume(paused);
+    done
+}
+
 /// A key that answers a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Consent {
@@ -142,6 +153,23 @@ mod terminal {
         if let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // A terminal that is gone needs no restoring.
             let _ = tcsetattr(stdin(), OptionalActions::Now, &before);
+        }
+    }
+
+    /// Ends the quiet for a while; returns the settings for [`resume`].
+    pub(super) fn pause() -> Option<Termios> {
+        let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let quiet = tcgetattr(stdin()).ok()?;
+        // A terminal that is gone needs no restoring.
+        let _ = tcsetattr(stdin(), OptionalActions::Now, &before);
+        Some(quiet)
+    }
+
+    /// Begins the quiet again, if there was one.
+    pub(super) fn resume(paused: Option<Termios>) {
+        if let Some(quiet) = paused {
+            // A terminal that is gone needs no quiet.
+            let _ = tcsetattr(stdin(), OptionalActions::Now, &quiet);
         }
     }
 

@@ -4,16 +4,24 @@
 //! characters. All printing goes through [`Output`], and everything it prints through [`visible()`]: there is no other
 //! exit.
 
+mod markdown;
+mod region;
 mod table;
 mod visible;
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 
+use crossterm::clipboard::CopyToClipboard;
+use crossterm::cursor::MoveTo;
+use crossterm::terminal::{Clear, ClearType};
 use nu_ansi_term::{Color, Style};
 use serde::Serialize;
 
 use super::wrap::Wrap;
+pub(crate) use markdown::Markdown;
+use markdown::Page;
+pub(crate) use region::Region;
 use table::table;
 pub(crate) use visible::{is_active, visible};
 
@@ -180,6 +188,78 @@ impl Output {
             Some(columns) => write_at_once(&wrap.feed(&text, columns.saturating_sub(1).max(1))),
             None => write_at_once(&text),
         }
+    }
+
+    /// The screen of stdout, if it is one on which Markdown can be shown.
+    fn page(self) -> Option<Page> {
+        let (columns, lines) = crossterm::terminal::size().ok().filter(|_| self.renders_markdown())?;
+        // The last column stays free: a cursor beyond it would not move back as far as it is told to.
+        let (width, height) = (usize::from(columns).saturating_sub(1), usize::from(lines));
+        (width > 0 && height > 0).then_some(Page { width, height, styles: self.colors_wanted })
+    }
+
+    /// Whether stdout is a terminal on which Markdown can be shown.
+    pub(crate) fn renders_markdown(self) -> bool {
+        self.stdout_is_terminal && self.moves_cursor
+    }
+
+    /// Prints a piece of a text in Markdown at once.
+    ///
+    /// # Errors
+    /// When stdout cannot be written.
+    pub(crate) fn print_markdown(self, text: &str, markdown: &mut Markdown) -> anyhow::Result<()> {
+        match self.page() {
+            Some(page) => write_at_once(&markdown.feed(text, page)),
+            None => self.print_piece(text),
+        }
+    }
+
+    /// Prints the rest of a text in Markdown, which ends its last line.
+    ///
+    /// # Errors
+    /// When stdout cannot be written.
+    pub(crate) fn finish_markdown(self, markdown: &mut Markdown) -> anyhow::Result<()> {
+        self.page().map_or(Ok(()), |page| write_at_once(&markdown.finish(page)))
+    }
+
+    /// Shows remarks that change in place, on stderr: the last `most` lines of `text`.
+    pub(crate) fn show_note(self, text: &str, most: usize, region: &mut Region) {
+        let columns = crossterm::terminal::size().map_or(0, |(columns, _)| usize::from(columns));
+        let text = visible(text);
+        let lines = textwrap::wrap(&text, columns.saturating_sub(1).max(1));
+        let shown = &lines[lines.len().saturating_sub(most)..];
+        let rows = shown.iter().map(|line| self.styled(Style::new().dimmed(), line)).collect();
+        // If stderr itself fails, there is no one to tell.
+        let _ = write!(std::io::stderr(), "{}", region.show(rows, most));
+    }
+
+    /// Removes them.
+    pub(crate) fn clear_note(self, region: &mut Region) {
+        // If stderr itself fails, there is no one to tell.
+        let _ = write!(std::io::stderr(), "{}", region.clear());
+    }
+
+    /// Clears the screen of stdout, and begins at its top.
+    ///
+    /// # Errors
+    /// When stdout cannot be written.
+    pub(crate) fn clear_screen(self) -> anyhow::Result<()> {
+        match self.moves_cursor {
+            true => Ok(crossterm::execute!(std::io::stdout(), Clear(ClearType::All), MoveTo(0, 0))?),
+            false => self.print_line(""),
+        }
+    }
+
+    /// Asks the terminal to put a text into the clipboard.
+    ///
+    /// # Errors
+    /// When stderr is not a terminal that could do so.
+    pub(crate) fn copy(self, text: &str) -> anyhow::Result<()> {
+        if !self.stderr_is_terminal || !self.moves_cursor {
+            anyhow::bail!("there is no terminal that has a clipboard: /export writes a file");
+        }
+        // The text is encoded, so that nothing in it reaches the terminal as a command.
+        Ok(crossterm::execute!(std::io::stderr(), CopyToClipboard::to_clipboard_from(text))?)
     }
 
     /// The form of `text` for stdout: unchanged, unless stdout is a terminal, which the text could control.

@@ -1,12 +1,21 @@
 //! Chooses the next token from the logits.
 //!
-//! The steps, in this order: penalties, bias, constraint, then top-k, top-p and min-p over the remaining probabilities,
-//! and the temperature last, as in llama.cpp. Temperature 0 takes the likeliest token left by the first three, with the
-//! lowest id among equals.
+//! The steps, in this order: penalties, DRY, bias, constraint, then top-n-sigma, top-k, top-p, min-p and XTC over the remaining
+//! probabilities, and the temperature last, as in llama.cpp. Mirostat takes the place of those that leave tokens out.
+//! Temperature 0 takes the likeliest token left by the first four, with the lowest id among equals.
 
-use hone_protocol::{InvalidSampling, SamplingOptions};
+mod dry;
+mod mirostat;
+#[cfg(test)]
+mod tests;
+
+pub use dry::Breakers;
+use dry::Dry;
+use hone_protocol::{DynamicTemperature, InvalidSampling, SamplingOptions, XtcOptions};
+use mirostat::Mirostat;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -21,6 +30,8 @@ pub struct Sampler {
     /// The tokens that penalties consider, oldest first, and how often each occurs.
     recent: VecDeque<u32>,
     counts: HashMap<u32, usize>,
+    dry: Option<Dry>,
+    mirostat: Option<Mirostat>,
     adjusted: Vec<f32>,
     candidates: Vec<Candidate>,
 }
@@ -33,17 +44,31 @@ struct Candidate {
 }
 
 impl Sampler {
-    /// A sampler for a vocabulary of `vocab_size` tokens.
+    /// A sampler for a vocabulary of `vocab_size` tokens, none of which breaks a repetition.
     ///
     /// # Errors
     /// When an option is out of its range.
     pub fn new(options: SamplingOptions, vocab_size: usize) -> Result<Self, InvalidSampling> {
+        Sampler::with_breakers(options, vocab_size, Breakers::default)
+    }
+
+    /// The same with the tokens that DRY's matches do not extend over, which are asked for if they are needed.
+    ///
+    /// # Errors
+    /// When an option is out of its range.
+    pub fn with_breakers(
+        options: SamplingOptions,
+        vocab_size: usize,
+        breakers: impl FnOnce() -> Breakers,
+    ) -> Result<Self, InvalidSampling> {
         check(&options, vocab_size)?;
         let seed = options.seed.unwrap_or_else(fresh_seed);
         Ok(Sampler {
             random: ChaCha8Rng::seed_from_u64(seed),
             recent: VecDeque::new(),
             counts: HashMap::new(),
+            dry: (options.dry.multiplier > 0.0).then(|| Dry::new(options.dry, breakers())),
+            mirostat: (options.mirostat.tau > 0.0).then(|| Mirostat::new(options.mirostat)),
             adjusted: Vec::with_capacity(vocab_size),
             candidates: Vec::new(),
             options,
@@ -57,6 +82,9 @@ impl Sampler {
 
     /// Tells the penalties about a token of the prompt or the answer.
     pub fn observe(&mut self, token: u32) {
+        if let Some(dry) = &mut self.dry {
+            dry.observe(token);
+        }
         if self.options.penalty_window == 0 || !self.has_penalties() {
             return;
         }
@@ -73,6 +101,9 @@ impl Sampler {
         self.adjusted.clear();
         self.adjusted.extend_from_slice(logits);
         self.penalize();
+        if let Some(dry) = &mut self.dry {
+            dry.penalize(&mut self.adjusted);
+        }
         for (token, bias) in &self.options.logit_bias {
             self.adjusted[*token as usize] += bias;
         }
@@ -111,10 +142,77 @@ impl Sampler {
     }
 
     fn sample_by_chance(&mut self, largest: f32) -> u32 {
+        if self.mirostat.is_some() {
+            return self.sample_by_surprise(largest);
+        }
+        if self.options.top_n_sigma > 0.0 {
+            leave_out_noise(&mut self.adjusted, largest, self.options.top_n_sigma);
+        }
         self.collect_candidates(largest);
         let kept = self.n_kept_by_probability();
         self.candidates.truncate(kept);
+        self.exclude_top_choices();
+        let temperature = self.temperature();
+        // XTC may have excluded the largest; it has sorted the others.
+        let has_sorted = self.options.xtc.probability > 0.0;
+        let largest = self.candidates.first().filter(|_| has_sorted).map_or(largest, |candidate| candidate.logit);
+        softmax(&mut self.candidates, largest, temperature);
+        self.draw()
+    }
+
+    /// Mirostat leaves tokens out by their surprise, and learns from the chosen one.
+    fn sample_by_surprise(&mut self, largest: f32) -> u32 {
+        self.collect_within(f32::INFINITY, largest);
+        self.candidates.sort_unstable_by(in_order);
         softmax(&mut self.candidates, largest, self.options.temperature);
+        let Some(mirostat) = &self.mirostat else { return 0 };
+        let kept = mirostat.n_kept(self.candidates.iter().map(|candidate| candidate.probability));
+        self.candidates.truncate(kept);
+        let sum = self.sum_of_candidates();
+        self.candidates.iter_mut().for_each(|candidate| candidate.probability /= sum);
+        let chosen = self.draw();
+        let probability =
+            self.candidates.iter().find(|candidate| candidate.id == chosen).map(|chosen| chosen.probability);
+        if let (Some(mirostat), Some(probability)) = (&mut self.mirostat, probability) {
+            mirostat.learn(probability);
+        }
+        chosen
+    }
+
+    /// Sometimes leaves out all candidates that are likely enough but the least likely of them: XTC, by its author's description
+    /// (p-e-w, <https://github.com/oobabooga/text-generation-webui/pull/6335>).
+    fn exclude_top_choices(&mut self) {
+        let XtcOptions { probability, threshold } = self.options.xtc;
+        if probability == 0.0 || self.random_fraction() >= probability {
+            return;
+        }
+        let least = threshold * self.sum_of_candidates();
+        let n_likely = self.candidates.iter().take_while(|candidate| candidate.probability >= least).count();
+        self.candidates.drain(..n_likely.saturating_sub(1));
+    }
+
+    /// The temperature, which may depend on the entropy of the candidates: dynamic temperature, as kalomaze describes it
+    /// (<https://github.com/ggml-org/llama.cpp/pull/4972>).
+    fn temperature(&self) -> f32 {
+        let DynamicTemperature { range, exponent } = self.options.dynamic_temperature;
+        let (temperature, n) = (self.options.temperature, self.candidates.len());
+        if range == 0.0 || n < 2 {
+            return temperature;
+        }
+        let sum = self.sum_of_candidates();
+        let surprise = |candidate: &Candidate| {
+            let probability = candidate.probability / sum;
+            if probability > 0.0 { -probability * probability.ln() } else { 0.0 }
+        };
+        let share = self.candidates.iter().map(surprise).sum::<f32>() / (n as f32).ln();
+        let least = (temperature - range).max(0.0);
+        let chosen = least + (temperature + range - least) * share.clamp(0.0, 1.0).powf(exponent);
+        // Temperature 0 would divide by nothing; this is as sure.
+        chosen.max(1e-4)
+    }
+
+    /// One of the candidates, by their probabilities.
+    fn draw(&mut self) -> u32 {
         let mut left = self.random_fraction();
         for candidate in &self.candidates {
             left -= candidate.probability;
@@ -142,14 +240,13 @@ impl Sampler {
                 break;
             }
         }
-        let order = |a: &Candidate, b: &Candidate| b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id));
         if top_k > 0 && top_k < self.candidates.len() {
-            self.candidates.select_nth_unstable_by(top_k - 1, order);
+            self.candidates.select_nth_unstable_by(top_k - 1, in_order);
             self.candidates.truncate(top_k);
         }
         // If nothing is cut off, the order does not matter.
-        if top_k > 0 || top_p < 1.0 || min_p > 0.0 {
-            self.candidates.sort_unstable_by(order);
+        if top_k > 0 || top_p < 1.0 || min_p > 0.0 || self.options.xtc.probability > 0.0 {
+            self.candidates.sort_unstable_by(in_order);
         }
         let sum = sum_of_all.unwrap_or_else(|| self.sum_of_candidates());
         self.candidates.iter_mut().for_each(|candidate| candidate.probability /= sum);
@@ -205,6 +302,25 @@ pub fn argmax(values: &[f32]) -> u32 {
     best.0 as u32
 }
 
+/// The likeliest first, and of equals that with the lowest id.
+fn in_order(a: &Candidate, b: &Candidate) -> Ordering {
+    b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id))
+}
+
+/// Leaves out the tokens whose logits are more than `n` standard deviations below the largest: top-n-sigma (Tang et al. 2024,
+/// <https://arxiv.org/abs/2411.07641>). Forbidden tokens do not count.
+fn leave_out_noise(logits: &mut [f32], largest: f32, n: f32) {
+    let (mut sum, mut count) = (0.0, 0.0);
+    logits.iter().filter(|logit| logit.is_finite()).for_each(|logit| {
+        sum += f64::from(*logit);
+        count += 1.0;
+    });
+    let mean = sum / count;
+    let squares = logits.iter().filter(|logit| logit.is_finite()).map(|logit| (f64::from(*logit) - mean).powi(2));
+    let least = largest - n * (squares.sum::<f64>() / count).sqrt() as f32;
+    logits.iter_mut().filter(|logit| **logit < least).for_each(|logit| *logit = f32::NEG_INFINITY);
+}
+
 fn softmax(candidates: &mut [Candidate], largest: f32, temperature: f32) {
     let mut sum = 0.0;
     for candidate in &mut *candidates {
@@ -255,150 +371,4 @@ fn check(options: &SamplingOptions, vocab_size: usize) -> Result<(), InvalidSamp
         let option = "a token id of logit_bias".to_owned();
         Err(InvalidSampling { option, value: token.to_string(), expected: "in the vocabulary" })
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Logits whose probabilities are 0.5, 0.25, 0.125, 0.0625, 0.0625.
-    const LOGITS: [f32; 5] =
-        [3.0 * std::f32::consts::LN_2, 2.0 * std::f32::consts::LN_2, std::f32::consts::LN_2, 0.0, 0.0];
-
-    /// How often each token is chosen in 4000 draws.
-    fn draw(options: SamplingOptions) -> [usize; 5] {
-        let mut sampler = Sampler::new(SamplingOptions { seed: Some(7), ..options }, 5).unwrap();
-        let mut counts = [0; 5];
-        for _ in 0..4000 {
-            counts[sampler.sample(&LOGITS, |_| ()).unwrap() as usize] += 1;
-        }
-        counts
-    }
-
-    fn warm() -> SamplingOptions {
-        SamplingOptions { temperature: 1.0, ..SamplingOptions::default() }
-    }
-
-    #[track_caller]
-    fn check_support(options: SamplingOptions, expected: &[usize]) {
-        let counts = draw(options);
-        let drawn: Vec<usize> = (0..5).filter(|token| counts[*token] > 0).collect();
-        assert_eq!(drawn, expected, "{counts:?}");
-    }
-
-    #[test]
-    fn options_keep_the_tokens_that_they_should() {
-        check_support(warm(), &[0, 1, 2, 3, 4]);
-        check_support(SamplingOptions { top_k: 2, ..warm() }, &[0, 1]);
-        check_support(SamplingOptions { top_k: 1, ..warm() }, &[0]);
-        check_support(SamplingOptions { top_p: 0.5, ..warm() }, &[0]);
-        check_support(SamplingOptions { top_p: 0.6, ..warm() }, &[0, 1]);
-        check_support(SamplingOptions { min_p: 0.25, ..warm() }, &[0, 1, 2]);
-        check_support(SamplingOptions { min_p: 1.0, ..warm() }, &[0]);
-        check_support(SamplingOptions::default(), &[0]);
-        check_support(SamplingOptions { logit_bias: vec![(4, 9.0)], ..SamplingOptions::default() }, &[4]);
-        check_support(SamplingOptions { logit_bias: vec![(1, f32::NEG_INFINITY)], ..warm() }, &[0, 2, 3, 4]);
-    }
-
-    #[test]
-    fn chances_follow_the_probabilities() {
-        let counts = draw(warm());
-        for (count, expected) in counts.iter().zip([2000, 1000, 500, 250, 250]) {
-            assert!(count.abs_diff(expected) < 120, "{counts:?}");
-        }
-        let hot = draw(SamplingOptions { temperature: 100.0, ..warm() });
-        assert!(hot.iter().all(|count| count.abs_diff(800) < 120), "{hot:?}");
-    }
-
-    #[test]
-    fn exponentials_are_those_of_the_standard_library() {
-        for step in 0..8_600 {
-            let x = -0.01 * step as f32;
-            assert!((exponential(x) / x.exp() - 1.0).abs() < 1e-6, "{x}");
-        }
-        assert!(exponential(f32::NEG_INFINITY) < 1e-37);
-    }
-
-    /// What is not sorted is not drawn: the candidates are those of sorting the whole vocabulary.
-    #[test]
-    fn the_candidates_are_those_of_a_whole_vocabulary_in_order() {
-        let mut random = ChaCha8Rng::seed_from_u64(3);
-        for spread in [0.5, 3.0, 30.0] {
-            let logits: Vec<f32> = (0..5000).map(|_| (random.next_u32() as f32 / u32::MAX as f32) * spread).collect();
-            let largest = logits[argmax(&logits) as usize];
-            let mut sorted: Vec<u32> = (0..5000).collect();
-            sorted.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b)));
-            let total: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();
-            for (top_k, top_p, min_p) in [(0, 0.9, 0.0), (0, 0.3, 0.0), (40, 1.0, 0.0), (0, 1.0, 0.05), (0, 0.999, 0.1)]
-            {
-                let options = SamplingOptions { top_k, top_p, min_p, ..warm() };
-                let mut sampler = Sampler::new(options, 5000).unwrap();
-                sampler.adjusted.clone_from(&logits);
-                sampler.collect_candidates(largest);
-                let kept = sampler.n_kept_by_probability();
-                let ids: Vec<u32> = sampler.candidates[..kept].iter().map(|candidate| candidate.id).collect();
-                assert_eq!(ids, sorted[..kept], "{spread} {top_k} {top_p} {min_p}");
-                let mass: f64 = ids.iter().map(|id| f64::from(logits[*id as usize] - largest).exp()).sum();
-                match (top_k, min_p) {
-                    (0, 0.0) => assert!((mass / total - f64::from(top_p)).abs() < 0.01, "{} {top_p}", mass / total),
-                    (0, _) => assert!(ids.iter().all(|id| logits[*id as usize] >= largest + min_p.ln() - 1e-3)),
-                    (top_k, _) => assert_eq!(kept, top_k),
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn the_same_seed_draws_the_same_tokens() {
-        let draws = |seed| {
-            let mut sampler = Sampler::new(SamplingOptions { seed, ..warm() }, 5).unwrap();
-            (0..64).map(|_| sampler.sample(&LOGITS, |_| ())).collect::<Vec<_>>()
-        };
-        assert_eq!(draws(Some(1)), draws(Some(1)));
-        assert_ne!(draws(Some(1)), draws(Some(2)));
-        assert_ne!(draws(None), draws(None));
-    }
-
-    #[track_caller]
-    fn check_penalty(options: SamplingOptions, observed: &[u32], expected: u32) {
-        let mut sampler = Sampler::new(options, 5).unwrap();
-        observed.iter().for_each(|token| sampler.observe(*token));
-        assert_eq!(sampler.sample(&LOGITS, |_| ()), Some(expected));
-    }
-
-    #[test]
-    fn penalties_look_at_the_last_tokens() {
-        let options = SamplingOptions::default;
-        check_penalty(SamplingOptions { repetition_penalty: 2.0, ..options() }, &[0], 1);
-        check_penalty(SamplingOptions { presence_penalty: 0.5, ..options() }, &[0, 0, 0], 0);
-        check_penalty(SamplingOptions { presence_penalty: 0.8, ..options() }, &[0], 1);
-        check_penalty(SamplingOptions { frequency_penalty: 0.5, ..options() }, &[0], 0);
-        check_penalty(SamplingOptions { frequency_penalty: 0.5, ..options() }, &[0, 0], 1);
-        check_penalty(SamplingOptions { repetition_penalty: 2.0, penalty_window: 1, ..options() }, &[0, 1], 0);
-        check_penalty(SamplingOptions { repetition_penalty: 2.0, penalty_window: 0, ..options() }, &[0], 0);
-    }
-
-    #[test]
-    fn forbidden_tokens_are_never_chosen() {
-        let mut sampler = Sampler::new(SamplingOptions { seed: Some(3), ..warm() }, 5).unwrap();
-        let drawn = (0..200).map(|_| sampler.sample(&LOGITS, |logits| logits[..4].fill(f32::NEG_INFINITY)));
-        assert!(drawn.into_iter().all(|token| token == Some(4)));
-        assert_eq!(sampler.sample(&LOGITS, |logits| logits.fill(f32::NEG_INFINITY)), None);
-        assert_eq!(sampler.sample(&[0.0, f32::NAN, 0.0, 0.0, 0.0], |_| ()), None);
-    }
-
-    #[track_caller]
-    fn check_refused(options: SamplingOptions, expected: &str) {
-        let error = Sampler::new(options, 5).unwrap_err();
-        assert_eq!(error.to_string(), expected);
-    }
-
-    #[test]
-    fn options_out_of_range_are_refused() {
-        check_refused(SamplingOptions { temperature: -1.0, ..warm() }, "temperature is -1: it must be 0 or more");
-        check_refused(
-            SamplingOptions { logit_bias: vec![(5, 1.0)], ..warm() },
-            "a token id of logit_bias is 5: it must be in the vocabulary",
-        );
-    }
 }

@@ -8,7 +8,8 @@ use crate::critique::CriticDecision;
 use crate::envelope::{
     AnswerOptions, Comparison, Critique, Envelope, Payload, Query, Recall, RecalledEngram, Response,
 };
-use crate::generate::{GenerateError, SamplingOptions};
+use crate::generate::GenerateError;
+use crate::sampling::SamplingOptions;
 use crate::verdict::{Grade, Preference};
 
 /// The most bytes of a text.

@@ -8,11 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::chat::{Message, Tool, ToolCall};
 use crate::critique::{BlockRuling, CriticDecision, CriticOverride};
 use crate::evaluation::{WorkDecided, WorkEvaluated, WorkStep};
-use crate::generate::{
-    Constraint, FinishReason, GenerateError, SamplingOptions, ThinkingOptions, Timings, TokenLogprobs,
-};
+use crate::generate::{Constraint, FinishReason, GenerateError, ThinkingOptions, Timings, TokenLogprobs};
 use crate::ids::{EnvelopeId, OwnerId, QueryId, RespondentId, SessionId, Timestamp};
 use crate::prospect;
+use crate::sampling::SamplingOptions;
 use crate::verdict::{Grade, Judging, JudgingMethod, Preference};
 
 /// One message on the bus.

@@ -20,6 +20,7 @@ mod ids;
 mod model;
 pub mod prospect;
 mod reasoning;
+mod sampling;
 #[cfg(feature = "scripted")]
 pub mod scripted;
 mod verdict;
@@ -42,12 +43,13 @@ pub use evaluation::{
 };
 pub use generate::{
     Completion, Constraint, Effort, FinishReason, Generate, GenerateError, GenerateRequest, Generation,
-    GenerationEvent, GenerationSender, InvalidSampling, Lane, LogprobOptions, Prompt, SamplingOptions, ThinkingOptions,
-    Timings, TokenLogprob, TokenLogprobs,
+    GenerationEvent, GenerationSender, Lane, LogprobOptions, Prompt, ThinkingOptions, Timings, TokenLogprob,
+    TokenLogprobs,
 };
 pub use hexadecimal::hexadecimal;
 pub use ids::{EnvelopeId, HolderId, InvalidRespondent, OwnerId, QueryId, RespondentId, SessionId, TaskId, Timestamp};
 pub use model::{LocateError, LocateModel, ModelFile, PartError, PartName};
 pub use prospect::Prospect;
 pub use reasoning::{MessageMarks, ReasoningTags};
+pub use sampling::{DryOptions, DynamicTemperature, InvalidSampling, MirostatOptions, SamplingOptions, XtcOptions};
 pub use verdict::{Grade, Judging, JudgingMethod, Juror, Preference, Suspicion, SuspicionKind};

@@ -19,6 +19,7 @@ mod effort;
 mod embedding;
 mod error;
 mod guard;
+mod highlighting;
 mod hone;
 mod hub;
 mod markup;
@@ -69,11 +70,15 @@ use pulls::Pulls;
 
 pub use answering::API_SENDER;
 pub use guard::KeyHash;
+pub use highlighting::{CodeHighlighter, WordKind};
 pub use hone::Judges;
 pub use mcp::{McpParts, serve_mcp};
 pub use models::{LoadedModel, ModelDescription, ModelDetails, ModelError, ModelInfo, ModelKind, Models, PullStep};
 pub use openapi::openapi_document;
-pub use saved::{ConversationEntry, ConversationError, Conversations, SavedConversation, SavedExchange};
+pub use saved::{
+    ConversationEntry, ConversationError, Conversations, FoundConversation, SavedConversation, SavedExchange,
+    search_saved,
+};
 pub use settings::{InvalidSettings, ServerSettings};
 
 /// When a client may try again that found no room.

@@ -1,7 +1,10 @@
 //! Saved conversations, as the server needs them; where they are kept is the program's matter.
 
+use std::fmt::Write;
+
 use axum::http::StatusCode;
 use hone_protocol::{Branches, FinishReason, QueryId, Timestamp, Timings};
+use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::error::ApiError;
@@ -57,6 +60,37 @@ pub struct ConversationEntry {
     pub written: Timestamp,
 }
 
+/// A conversation that a search found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FoundConversation {
+    /// Its name.
+    pub name: String,
+    /// When it was last written.
+    pub written: Timestamp,
+    /// What was said; `None` if it cannot be read.
+    pub conversation: Option<SavedConversation>,
+}
+
+/// The conversations with `text` in the name, a question or an answer of any branch, ignoring case; an empty text finds all.
+/// The most recently written comes first. One that cannot be read is found by its name.
+///
+/// # Errors
+/// When the conversations cannot be listed.
+pub fn search_saved(
+    conversations: &dyn Conversations,
+    text: &str,
+) -> Result<Vec<FoundConversation>, ConversationError> {
+    let text = text.to_lowercase();
+    let holds = |of: &str| of.to_lowercase().contains(&text);
+    let is_in = |exchange: &SavedExchange| holds(&exchange.question) || holds(&exchange.answer);
+    let found = |ConversationEntry { name, written }| {
+        let conversation = conversations.load(&name).ok();
+        let is_found = holds(&name) || conversation.iter().flat_map(|it| it.exchanges.all()).any(is_in);
+        is_found.then_some(FoundConversation { name, written, conversation })
+    };
+    Ok(conversations.list()?.into_iter().filter_map(found).collect())
+}
+
 /// A conversation as it is saved.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SavedConversation {
@@ -70,7 +104,7 @@ pub struct SavedConversation {
 
 impl SavedConversation {
     /// What a list shows a person: the first question, unless the conversation was given a name of its own.
-    pub(crate) fn title(&self, name: &str) -> String {
+    pub fn title(&self, name: &str) -> String {
         let Some(words) = words_of_made_name(name) else { return name.to_owned() };
         let of_question = |question: &str| words_of(question).take(words.len()).eq(words.iter().cloned());
         let begins_alike = self.exchanges.all().next().is_none_or(|first| of_question(&first.question));
@@ -79,6 +113,30 @@ impl SavedConversation {
             _ if words.is_empty() => name.to_owned(),
             _ => words.join(" "),
         }
+    }
+
+    /// The branch that is shown, as Markdown.
+    pub fn to_markdown(&self, name: &str) -> String {
+        let mut text = format!("# {}\n", self.title(name));
+        for SavedExchange { question, answer, model, .. } in self.exchanges.shown() {
+            // Writing to a text cannot fail.
+            let _ = write!(text, "\n## You\n\n{}\n\n## {model}\n\n{}\n", question.trim_end(), answer.trim_end());
+        }
+        text
+    }
+
+    /// The branch that is shown, as a JSON object.
+    pub fn to_json(&self, name: &str) -> Value {
+        let exchange = |exchange: &SavedExchange| {
+            json!({
+                "question": exchange.question,
+                "answer": exchange.answer,
+                "model": exchange.model,
+                "query_id": exchange.query_id,
+            })
+        };
+        let exchanges: Vec<Value> = self.exchanges.shown().map(exchange).collect();
+        json!({"name": name, "model": self.model, "system": self.system, "exchanges": exchanges})
     }
 }
 

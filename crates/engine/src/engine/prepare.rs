@@ -9,7 +9,7 @@ use hone_protocol::{
 
 use crate::constraint::ConstraintState;
 use crate::model::ModelText;
-use crate::sampler::Sampler;
+use crate::sampler::{Breakers, Sampler};
 use crate::template::{Chat, TemplateError};
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 
@@ -87,7 +87,10 @@ fn choice(
 ) -> Result<Choice, GenerateError> {
     match (&request.forced_answer, &request.constraint) {
         (None, _) => {
-            let sampler = Sampler::new(request.sampling.clone(), model.vocab_size()).map_err(refused)?;
+            let tokens = 0..model.tokenizer().n_tokens() as u32;
+            let breakers = || Breakers::among(tokens.map(|id| model.tokenizer().token_bytes(id)));
+            let sampler =
+                Sampler::with_breakers(request.sampling.clone(), model.vocab_size(), breakers).map_err(refused)?;
             Ok(Choice::Sampled(Box::new(sampler), constraint(request, reasoning, model)?.map(Box::new)))
         }
         (Some(answer), None) => {

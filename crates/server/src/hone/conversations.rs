@@ -1,6 +1,5 @@
 //! The saved conversations: those of the page and of the terminal.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::Json;
@@ -21,7 +20,9 @@ use crate::clients::Client;
 use crate::error::ApiError;
 use crate::markup::html_of;
 use crate::requests::parsed;
-use crate::saved::{ConversationEntry, ConversationError, Conversations, SavedConversation, SavedExchange};
+use crate::saved::{
+    ConversationError, Conversations, FoundConversation, SavedConversation, SavedExchange, search_saved,
+};
 
 /// Which conversations are listed.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -46,21 +47,13 @@ pub(super) async fn list(
     Query(Search { search }): Query<Search>,
 ) -> Result<Json<Value>, ApiError> {
     let conversations = shared.conversations_of(client);
-    let found = blocking(move || matching(&*conversations, &search.to_lowercase())).await?;
-    Ok(Json(json!({"conversations": found})))
-}
-
-/// The conversations with this text in the name, a question or an answer, each with its title.
-fn matching(conversations: &dyn Conversations, text: &str) -> Result<Vec<Value>, ConversationError> {
-    let holds = |of: &str| of.to_lowercase().contains(text);
-    let is_in = |exchange: &SavedExchange| holds(&exchange.question) || holds(&exchange.answer);
-    let entry = |ConversationEntry { name, written }| {
-        // One that cannot be read is found by its name.
-        let conversation = conversations.load(&name).unwrap_or_default();
-        let is_found = holds(&name) || conversation.exchanges.all().any(is_in);
-        is_found.then(|| json!({"name": name, "title": conversation.title(&name), "written": written}))
+    let found = blocking(move || search_saved(&*conversations, &search)).await?;
+    let entry = |FoundConversation { name, written, conversation }: FoundConversation| {
+        let title = conversation.unwrap_or_default().title(&name);
+        json!({"name": name, "title": title, "written": written})
     };
-    Ok(conversations.list()?.into_iter().filter_map(entry).collect())
+    let found: Vec<Value> = found.into_iter().map(entry).collect();
+    Ok(Json(json!({"conversations": found})))
 }
 
 /// A conversation with the grades of its answers.
@@ -250,8 +243,8 @@ pub(super) async fn export(
     let (conversations, of_name) = (shared.conversations_of(client), name.clone());
     let conversation = blocking(move || conversations.load(&of_name)).await?;
     let (kind, text) = match format {
-        Format::Markdown => ("text/markdown; charset=utf-8", markdown(&name, &conversation)),
-        Format::Json => ("application/json", as_json(&name, &conversation).to_string()),
+        Format::Markdown => ("text/markdown; charset=utf-8", conversation.to_markdown(&name)),
+        Format::Json => ("application/json", conversation.to_json(&name).to_string()),
     };
     let headers = [
         (header::CONTENT_TYPE, kind),
@@ -259,26 +252,4 @@ pub(super) async fn export(
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
     Ok((headers, text).into_response())
-}
-
-fn markdown(name: &str, conversation: &SavedConversation) -> String {
-    let mut text = format!("# {}\n", conversation.title(name));
-    for SavedExchange { question, answer, model, .. } in conversation.exchanges.shown() {
-        // Writing to a text cannot fail.
-        let _ = write!(text, "\n## You\n\n{}\n\n## {model}\n\n{}\n", question.trim_end(), answer.trim_end());
-    }
-    text
-}
-
-fn as_json(name: &str, conversation: &SavedConversation) -> Value {
-    let exchange = |exchange: &SavedExchange| {
-        json!({
-            "question": exchange.question,
-            "answer": exchange.answer,
-            "model": exchange.model,
-            "query_id": exchange.query_id,
-        })
-    };
-    let exchanges: Vec<Value> = conversation.exchanges.shown().map(exchange).collect();
-    json!({"name": name, "model": conversation.model, "system": conversation.system, "exchanges": exchanges})
 }

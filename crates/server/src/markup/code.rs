@@ -1,13 +1,10 @@
 //! Blocks of code as HTML, with a class for each kind of word. The colours are those of the page.
 
-use std::sync::LazyLock;
+use crate::highlighting::{CodeHighlighter, LONGEST_LINE, WordKind};
 
-use syntect::parsing::{ParseState, ParsingError, Scope, ScopeStack, SyntaxReference, SyntaxSet};
-use syntect::util::LinesWithEndings;
-
-/// The longest block that is highlighted, and the longest line in it, in bytes; longer ones stay plain.
+/// The longest block that is highlighted, in bytes; longer ones, and those with a longer line than a highlighter takes,
+/// stay plain.
 const LONGEST_BLOCK: usize = 64 << 10;
-const LONGEST_LINE: usize = 2000;
 
 /// The classes of words.
 pub(super) const CLASSES: [&str; 9] = [
@@ -22,85 +19,38 @@ pub(super) const CLASSES: [&str; 9] = [
     "code-type",
 ];
 
-/// The class of each scope, the narrower ones first; an empty one is plain text.
-const SCOPES: [(&str, &str); 24] = [
-    ("comment", "code-comment"),
-    ("string", "code-string"),
-    ("constant", "code-constant"),
-    ("keyword.operator.word", "code-keyword"),
-    ("keyword.operator.logical.python", "code-keyword"),
-    ("keyword.operator", ""),
-    ("keyword", "code-keyword"),
-    ("storage", "code-keyword"),
-    ("variable.language", "code-keyword"),
-    ("variable.function", "code-function"),
-    ("entity.name.function", "code-function"),
-    ("support.function", "code-function"),
-    ("support.macro", "code-function"),
-    ("entity.other.attribute-name", "code-attribute"),
-    ("entity.name.tag", "code-keyword"),
-    ("support.type.property-name", "code-attribute"),
-    ("entity.name", "code-type"),
-    ("entity.other.inherited-class", "code-type"),
-    ("support.type", "code-type"),
-    ("support.class", "code-type"),
-    ("markup.inserted", "code-inserted"),
-    ("markup.deleted", "code-deleted"),
-    ("markup.heading", "code-keyword"),
-    ("markup.raw", "code-string"),
-];
-
-/// Names that models write for languages, and the ones by which the syntaxes know them.
-const ALIASES: [(&str, &str); 8] = [
-    ("shell", "bash"),
-    ("console", "bash"),
-    ("csharp", "cs"),
-    ("golang", "go"),
-    ("objective-c", "objc"),
-    ("objectivec", "objc"),
-    ("jsonc", "json"),
-    ("py3", "python"),
-];
-
-/// The syntaxes of bat. Their expressions are compiled when they are first needed.
-static SYNTAXES: LazyLock<SyntaxSet> = LazyLock::new(two_face::syntax::extra_newlines);
-
-static CLASS_OF_SCOPE: LazyLock<Vec<(Scope, &str)>> =
-    LazyLock::new(|| SCOPES.iter().filter_map(|(scope, class)| Some((Scope::new(scope).ok()?, *class))).collect());
+/// The class of a kind; plain text has none.
+fn class_of(kind: WordKind) -> &'static str {
+    match kind {
+        WordKind::Plain => "",
+        WordKind::Attribute => "code-attribute",
+        WordKind::Comment => "code-comment",
+        WordKind::Constant => "code-constant",
+        WordKind::Deleted => "code-deleted",
+        WordKind::Function => "code-function",
+        WordKind::Inserted => "code-inserted",
+        WordKind::Keyword => "code-keyword",
+        WordKind::String => "code-string",
+        WordKind::Type => "code-type",
+    }
+}
 
 /// A block of code as HTML without the elements around it; plain text where the language is unknown.
 pub(super) fn html_of_code(code: &str, language: &str) -> String {
-    let highlighted = syntax_of(code, language).and_then(|syntax| highlighted(code, syntax).ok());
-    highlighted.unwrap_or_else(|| ammonia::clean_text(code))
+    highlighted(code, language).unwrap_or_else(|| ammonia::clean_text(code))
 }
 
-fn syntax_of(code: &str, language: &str) -> Option<&'static SyntaxReference> {
-    if language.is_empty() || code.len() > LONGEST_BLOCK || code.lines().any(|line| line.len() > LONGEST_LINE) {
+fn highlighted(code: &str, language: &str) -> Option<String> {
+    if code.len() > LONGEST_BLOCK || code.lines().any(|line| line.len() > LONGEST_LINE) {
         return None;
     }
-    let language = language.to_ascii_lowercase();
-    let alias = ALIASES.iter().find(|(alias, _)| *alias == language).map(|(_, name)| *name);
-    SYNTAXES.find_syntax_by_token(alias.unwrap_or(&language))
-}
-
-fn highlighted(code: &str, syntax: &SyntaxReference) -> Result<String, ParsingError> {
-    let (mut state, mut stack, mut html) = (ParseState::new(syntax), ScopeStack::new(), Spans::default());
-    for line in LinesWithEndings::from(code) {
-        let mut place = 0;
-        for (change_at, change) in state.parse_line(line, &SYNTAXES)? {
-            html.push(&line[place..change_at], class_of(&stack));
-            place = change_at;
-            // A stack that a syntax mishandles only costs colours.
-            let _ = stack.apply(&change);
+    let (mut highlighter, mut html) = (CodeHighlighter::new(language)?, Spans::default());
+    for line in code.split_inclusive('\n') {
+        for (range, kind) in highlighter.words(line)? {
+            html.push(&line[range], kind);
         }
-        html.push(&line[place..], class_of(&stack));
     }
-    Ok(html.finish())
-}
-
-fn class_of(stack: &ScopeStack) -> &'static str {
-    let class_of = |scope: &Scope| CLASS_OF_SCOPE.iter().find(|(known, _)| known.is_prefix_of(*scope));
-    stack.scopes.iter().rev().find_map(class_of).map_or("", |(_, class)| class)
+    Some(html.finish())
 }
 
 /// HTML that is written word by word; words of one class that follow each other have one element.
@@ -108,21 +58,21 @@ fn class_of(stack: &ScopeStack) -> &'static str {
 struct Spans {
     html: String,
     text: String,
-    class: &'static str,
+    kind: Option<WordKind>,
 }
 
 impl Spans {
-    fn push(&mut self, text: &str, class: &'static str) {
-        if class != self.class {
+    fn push(&mut self, text: &str, kind: WordKind) {
+        if self.kind != Some(kind) {
             self.flush();
-            self.class = class;
+            self.kind = Some(kind);
         }
         self.text.push_str(text);
     }
 
     fn flush(&mut self) {
         let text = ammonia::clean_text(&std::mem::take(&mut self.text));
-        match self.class {
+        match self.kind.map_or("", class_of) {
             _ if text.is_empty() => {}
             "" => self.html.push_str(&text),
             class => self.html.push_str(&format!("<span class=\"{class}\">{text}</span>")),

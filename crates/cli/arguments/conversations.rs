@@ -1,0 +1,98 @@
+//! Flags of `hone conversations`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::JsonFlag;
+
+/// Flags of `hone conversations`.
+#[derive(Debug, Args)]
+pub(crate) struct ConversationsArguments {
+    #[command(subcommand)]
+    pub(crate) command: ConversationsCommand,
+}
+
+/// What to do with the saved conversations.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConversationsCommand {
+    /// List conversations, latest first, with their dates, lengths, grades and models
+    List(ConversationsListArguments),
+    /// Show a conversation with the grades of its answers
+    Show(ConversationsShowArguments),
+    /// Find conversations by a text in their names, questions and answers
+    Search(ConversationsSearchArguments),
+    /// Give a conversation another name
+    Rename(ConversationsRenameArguments),
+    /// Delete conversations
+    Delete(ConversationsDeleteArguments),
+    /// Write a conversation as Markdown, or as JSON
+    Export(ConversationsExportArguments),
+}
+
+/// Flags of `hone conversations list`.
+#[derive(Debug, Args)]
+pub(crate) struct ConversationsListArguments {
+    /// Maximum number of conversations; 0 lists all
+    #[arg(short, value_name = "N", default_value_t = 20)]
+    pub(crate) n: usize,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone conversations show`.
+#[derive(Debug, Args)]
+pub(crate) struct ConversationsShowArguments {
+    /// The conversation's name, or a part of it or of its first question that no other has
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone conversations search`.
+#[derive(Debug, Args)]
+pub(crate) struct ConversationsSearchArguments {
+    /// The text to look for, ignoring case
+    #[arg(value_name = "TEXT")]
+    pub(crate) text: String,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone conversations rename`.
+#[derive(Debug, Args)]
+pub(crate) struct ConversationsRenameArguments {
+    /// The conversation's name, or a part of it or of its first question that no other has
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// Its new name
+    #[arg(value_name = "NEW_NAME")]
+    pub(crate) new_name: String,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone conversations delete`.
+#[derive(Debug, Args)]
+pub(crate) struct ConversationsDeleteArguments {
+    /// The conversations' whole names
+    #[arg(value_name = "NAME", required = true)]
+    pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+/// Flags of `hone conversations export`.
+#[derive(Debug, Args)]
+pub(crate) struct ConversationsExportArguments {
+    /// The conversation's name, or a part of it or of its first question that no other has
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// File to write, which must not exist yet; one that ends in .json is JSON. - or nothing for stdout
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Write JSON, whatever the file is called
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}

@@ -1,0 +1,68 @@
+//! `hone chat --resume`: which conversation is meant.
+
+use std::io::IsTerminal;
+
+use anyhow::{Context, bail};
+use hone_server::{FoundConversation, search_saved};
+
+use crate::app::App;
+use crate::chat::kept::{Kept, Named, first_question};
+use crate::chat::session::Session;
+use crate::chat::store::ConversationStore;
+use crate::commands::conversations::several;
+use crate::describe::{moment, on_one_line};
+use crate::failure::usage;
+use crate::terminal::choice::choose;
+
+/// Continues the conversation that `text` stands for. In a conversation with a person, they choose where that is open;
+/// elsewhere no name stands for the latest conversation.
+///
+/// # Errors
+/// When no conversation is meant, or it cannot be read.
+pub(super) fn resume(
+    app: &App,
+    session: &mut Session,
+    store: &ConversationStore,
+    text: &str,
+    is_conversation: bool,
+) -> anyhow::Result<()> {
+    let output = app.output;
+    let can_choose =
+        is_conversation && output.stdout_is_terminal && output.stderr_is_terminal && std::io::stdin().is_terminal();
+    let kept = Kept { store: store.clone(), system: String::new() };
+    let name = name(app, &kept, text, can_choose)?;
+    let conversation = store.load(&name)?;
+    session.resume(name, conversation)
+}
+
+fn name(app: &App, kept: &Kept, text: &str, can_choose: bool) -> anyhow::Result<String> {
+    if text.is_empty() {
+        let mut names = kept.store.names()?;
+        return match names.len() {
+            0 => bail!("there is no saved conversation to continue"),
+            2.. if can_choose => chosen(app, search_saved(kept, "")?),
+            _ => Ok(names.swap_remove(0)),
+        };
+    }
+    match kept.named(text)? {
+        Named::One(name) => Ok(name),
+        Named::Several(found) if can_choose => chosen(app, found),
+        Named::Several(found) => bail!("{}", several(text, &found)),
+        Named::Nothing if text.contains(char::is_whitespace) => {
+            let hint =
+                "no conversation has this name: to ask a question in the latest one, write `--resume= \"QUESTION\"`";
+            Err(usage(format!("--resume {text:?}: {hint}")))
+        }
+        // The store says what is wrong with the name.
+        Named::Nothing => Ok(text.to_owned()),
+    }
+}
+
+/// The conversation that the person chooses.
+fn chosen(app: &App, found: Vec<FoundConversation>) -> anyhow::Result<String> {
+    let row =
+        |found: &FoundConversation| vec![moment(found.written), found.name.clone(), on_one_line(first_question(found))];
+    let rows: Vec<Vec<String>> = found.iter().map(row).collect();
+    let place = choose("Which conversation?", &rows, app.output)?.context("no conversation was chosen")?;
+    found.into_iter().nth(place).map(|found| found.name).context("no conversation was chosen")
+}

@@ -1,0 +1,326 @@
+//! `hone conversations`: lists, shows, searches and manages what a chat or the page has saved.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use hone_memory::MemoryStore;
+use hone_protocol::{Grade, QueryId, Timestamp};
+use hone_server::{Conversations, FoundConversation, SavedConversation, SavedExchange, search_saved};
+use serde::Serialize;
+
+use super::memory;
+use crate::app::App;
+use crate::arguments::{
+    ConversationsArguments, ConversationsCommand, ConversationsExportArguments, ConversationsRenameArguments,
+    ConversationsSearchArguments, ConversationsShowArguments, is_pipe,
+};
+use crate::badge;
+use crate::chat::export::{is_json, text_of, write_new};
+use crate::chat::kept::{Kept, Named};
+use crate::chat::store::ConversationStore;
+use crate::describe::{moment, on_one_line};
+use crate::failure::Outcome;
+use crate::terminal::{Line, Markdown};
+
+/// The most names in an error.
+const MOST_NAMES: usize = 8;
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// When a conversation does not exist, or cannot be read or written.
+pub(crate) fn run(app: &App, arguments: &ConversationsArguments) -> anyhow::Result<Outcome> {
+    let kept = kept(app);
+    match &arguments.command {
+        ConversationsCommand::List(arguments) => {
+            let n = if arguments.n == 0 { usize::MAX } else { arguments.n };
+            let found = search_saved(&kept, "")?.into_iter().take(n).collect();
+            print_list(app, found, "", arguments.json.json)?;
+        }
+        ConversationsCommand::Search(arguments) => search(app, &kept, arguments)?,
+        ConversationsCommand::Show(arguments) => show(app, &kept, arguments)?,
+        ConversationsCommand::Rename(arguments) => rename(app, &kept, arguments)?,
+        ConversationsCommand::Delete(arguments) => delete(app, &kept, &arguments.names, arguments.json.json)?,
+        ConversationsCommand::Export(arguments) => export(app, &kept, arguments)?,
+    }
+    Ok(Outcome::Done)
+}
+
+/// The saved conversations of the terminal.
+fn kept(app: &App) -> Kept {
+    let store = ConversationStore::new(app.conversations_folder());
+    Kept { store, system: app.config.chat.system.clone() }
+}
+
+/// The name of the one conversation that `text` stands for.
+fn one(kept: &Kept, text: &str) -> anyhow::Result<String> {
+    match kept.named(text)? {
+        Named::One(name) => Ok(name),
+        Named::Several(found) => bail!("{}", several(text, &found)),
+        Named::Nothing => bail!("no conversation {text:?} is saved: `hone conversations list` lists them"),
+    }
+}
+
+/// What is said where `text` stands for several conversations.
+pub(super) fn several(text: &str, found: &[FoundConversation]) -> String {
+    let names: Vec<&str> = found.iter().take(MOST_NAMES).map(|it| it.name.as_str()).collect();
+    let rest = if found.len() > names.len() { ", …" } else { "" };
+    format!("{} conversations are called {text:?}: {}{rest}", found.len(), names.join(", "))
+}
+
+/// The grades of the answers of conversations.
+struct Grades(Option<MemoryStore>);
+
+impl Grades {
+    /// Those in memory, if there is a memory.
+    fn open(app: &App) -> Grades {
+        if !app.memory_folder().exists() {
+            return Grades(None);
+        }
+        let opened = memory::open_to_read(app);
+        Grades(opened.inspect_err(|error| app.output.note(&format!("grades are unknown: {error:#}"))).ok())
+    }
+
+    fn of(&self, id: Option<QueryId>) -> anyhow::Result<Option<Grade>> {
+        let (Some(store), Some(id)) = (&self.0, id) else { return Ok(None) };
+        Ok(store.get(id)?.and_then(|engram| engram.grade).filter(|grade| grade.score.is_some()))
+    }
+
+    /// Of the answers that are shown.
+    fn summary(&self, conversation: &SavedConversation) -> anyhow::Result<GradeSummary> {
+        let mut grades = Vec::new();
+        for exchange in conversation.exchanges.shown() {
+            grades.extend(self.of(exchange.query_id)?);
+        }
+        Ok(GradeSummary::of(&grades))
+    }
+}
+
+/// The grades of a conversation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct GradeSummary {
+    /// How many answers have a grade.
+    graded: usize,
+    lowest: Option<u8>,
+    highest: Option<u8>,
+    /// The mean, unless different judges graded: their scores are not comparable.
+    mean: Option<f64>,
+    judges: Vec<String>,
+}
+
+impl GradeSummary {
+    fn of(grades: &[Grade]) -> GradeSummary {
+        let scores: Vec<u8> = grades.iter().filter_map(|grade| grade.score).collect();
+        let mut judges: Vec<String> = grades.iter().map(|grade| badge::judge_name(&grade.judging)).collect();
+        judges.sort();
+        judges.dedup();
+        let sum: f64 = scores.iter().map(|score| f64::from(*score)).sum();
+        let mean = (judges.len() == 1).then(|| sum / scores.len() as f64);
+        let (lowest, highest) = (scores.iter().min().copied(), scores.iter().max().copied());
+        GradeSummary { graded: scores.len(), lowest, highest, mean, judges }
+    }
+
+    /// For a column of a list.
+    fn text(&self) -> String {
+        match (self.mean, self.lowest, self.highest) {
+            (Some(mean), ..) => format!("{mean:.1}"),
+            (None, Some(lowest), Some(highest)) if lowest == highest => lowest.to_string(),
+            (None, Some(lowest), Some(highest)) => format!("{lowest}–{highest}"),
+            _ => "-".to_owned(),
+        }
+    }
+}
+
+/// What `--json` prints of each conversation.
+#[derive(Serialize)]
+struct JsonEntry {
+    name: String,
+    title: String,
+    written: Timestamp,
+    /// `None` if the conversation cannot be read.
+    model: Option<String>,
+    exchanges: Option<usize>,
+    grade: Option<GradeSummary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    excerpt: Option<String>,
+}
+
+fn search(app: &App, kept: &Kept, arguments: &ConversationsSearchArguments) -> anyhow::Result<()> {
+    print_list(app, search_saved(kept, &arguments.text)?, &arguments.text, arguments.json.json)
+}
+
+/// Prints conversations, each with the line in which `text` was found.
+fn print_list(app: &App, found: Vec<FoundConversation>, text: &str, json: bool) -> anyhow::Result<()> {
+    let grades = Grades::open(app);
+    let entry = |found: FoundConversation| -> anyhow::Result<JsonEntry> {
+        let FoundConversation { name, written, conversation } = found;
+        let title = conversation.as_ref().map_or_else(|| name.clone(), |conversation| conversation.title(&name));
+        let grade = conversation.as_ref().map(|conversation| grades.summary(conversation)).transpose()?;
+        let excerpt = conversation.as_ref().and_then(|conversation| excerpt(conversation, text));
+        let exchanges = conversation.as_ref().map(|conversation| conversation.exchanges.n_shown());
+        let model = conversation.map(|conversation| conversation.model);
+        Ok(JsonEntry { name, title, written, model, exchanges, grade, excerpt })
+    };
+    let entries = found.into_iter().map(entry).collect::<anyhow::Result<Vec<_>>>()?;
+    if json {
+        return app.output.print_json(&entries);
+    }
+    match (entries.is_empty(), text.is_empty()) {
+        (true, true) => app.output.note("no conversation is saved"),
+        (true, false) => app.output.note(&format!("no conversation contains {text:?}")),
+        (false, _) => app.output.print_table(&rows(entries))?,
+    }
+    Ok(())
+}
+
+fn rows(entries: Vec<JsonEntry>) -> Vec<Vec<String>> {
+    let titles = ["written (UTC)", "length", "grade", "name", "model", ""].map(str::to_owned).to_vec();
+    let row = |entry: JsonEntry| {
+        let unknown = || "?".to_owned();
+        vec![
+            moment(entry.written),
+            entry.exchanges.map_or_else(unknown, |count| count.to_string()),
+            entry.grade.map_or_else(unknown, |grade| grade.text()),
+            entry.name,
+            entry.model.unwrap_or_else(unknown),
+            entry.excerpt.unwrap_or_default(),
+        ]
+    };
+    std::iter::once(titles).chain(entries.into_iter().map(row)).collect()
+}
+
+/// The first line with `text`; `None` if no text was searched for, or only the name contains it.
+fn excerpt(conversation: &SavedConversation, text: &str) -> Option<String> {
+    let wanted = Some(text.to_lowercase()).filter(|text| !text.is_empty())?;
+    let texts = conversation.exchanges.all().flat_map(|exchange| [&exchange.question, &exchange.answer]);
+    let line = texts.flat_map(|text| text.lines()).find(|line| line.to_lowercase().contains(&wanted))?;
+    Some(on_one_line(line))
+}
+
+fn show(app: &App, kept: &Kept, arguments: &ConversationsShowArguments) -> anyhow::Result<()> {
+    let name = one(kept, &arguments.name)?;
+    let conversation = kept.load(&name)?;
+    let grades = Grades::open(app);
+    let shown = |exchange: &SavedExchange| grades.of(exchange.query_id);
+    let graded = conversation.exchanges.shown().map(shown).collect::<anyhow::Result<Vec<_>>>()?;
+    if arguments.json.json {
+        let mut object = conversation.to_json(&name);
+        for (place, grade) in graded.iter().enumerate() {
+            object["exchanges"][place]["grade"] = serde_json::to_value(grade)?;
+        }
+        return app.output.print_json(&object);
+    }
+    let written = kept.list()?.into_iter().find(|entry| entry.name == name).map(|entry| moment(entry.written));
+    let facts = [
+        ("name", name.clone()),
+        ("title", conversation.title(&name)),
+        ("written", format!("{} UTC", written.unwrap_or_default())),
+        ("model", conversation.model.clone()),
+        ("system", conversation.system.clone()),
+    ];
+    let facts = facts.into_iter().filter(|(_, value)| !value.is_empty());
+    app.output.print_table(&facts.map(|(fact, value)| vec![fact.to_owned(), value]).collect::<Vec<_>>())?;
+    for (number, (exchange, grade)) in (1..).zip(conversation.exchanges.shown().zip(graded)) {
+        let question = exchange.question.replace('\n', "\n> ");
+        app.output.print_line(&format!("\n[{number}] > {question}"))?;
+        print_answer(app, exchange.answer.trim_end())?;
+        if let Some(grade) = &grade {
+            let (color, mark, score) = badge::parts(Some(grade));
+            let judge = format!("by {}", badge::judge_name(&grade.judging));
+            app.output.print_marked_line(&Line::marked(color, format!("{mark} {score}"), judge))?;
+        }
+    }
+    Ok(())
+}
+
+/// Prints an answer, rendered where a chat renders it.
+fn print_answer(app: &App, answer: &str) -> anyhow::Result<()> {
+    if !app.config.chat.markdown || !app.output.renders_markdown() {
+        return app.output.print_line(answer);
+    }
+    let mut markdown = Markdown::default();
+    app.output.print_markdown(answer, &mut markdown)?;
+    app.output.finish_markdown(&mut markdown)
+}
+
+/// What `hone conversations rename --json` prints.
+#[derive(Serialize)]
+struct JsonRenamed<'a> {
+    name: &'a str,
+    new_name: &'a str,
+}
+
+fn rename(app: &App, kept: &Kept, arguments: &ConversationsRenameArguments) -> anyhow::Result<()> {
+    let (name, new_name) = (one(kept, &arguments.name)?, arguments.new_name.as_str());
+    kept.rename(&name, new_name)?;
+    match arguments.json.json {
+        true => app.output.print_json(&JsonRenamed { name: &name, new_name }),
+        false => app.output.print_line(&format!("{name} is now called {new_name}")),
+    }
+}
+
+fn delete(app: &App, kept: &Kept, names: &[String], json: bool) -> anyhow::Result<()> {
+    // Nothing is deleted unless every conversation exists.
+    for name in names {
+        kept.check(name)?;
+    }
+    let mut names = names.to_vec();
+    names.sort();
+    names.dedup();
+    for name in &names {
+        kept.remove(name)?;
+    }
+    if json {
+        return app.output.print_json(&names);
+    }
+    for name in &names {
+        app.output.print_line(&format!("{name} is deleted"))?;
+    }
+    app.output.note("its answers are still remembered: `hone memory rm` forgets them");
+    Ok(())
+}
+
+fn export(app: &App, kept: &Kept, arguments: &ConversationsExportArguments) -> anyhow::Result<()> {
+    let name = one(kept, &arguments.name)?;
+    let conversation = kept.load(&name)?;
+    let file = arguments.file.as_deref().filter(|file| !is_pipe(file));
+    let as_json = arguments.json.json || file.is_some_and(is_json);
+    let text = text_of(&name, &conversation, as_json);
+    match file {
+        None => app.output.print_piece(&text),
+        Some(file) => {
+            write_new(file, &text)?;
+            app.output.note(&format!("written to {}", absolute(file)?));
+            Ok(())
+        }
+    }
+}
+
+fn absolute(file: &Path) -> anyhow::Result<String> {
+    Ok(std::path::absolute(file).context("cannot find the current folder")?.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use hone_protocol::Judging;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(scores: &[(u8, &str)], expected: &str) {
+        let grade = |(score, judge): &(u8, &str)| Grade {
+            score: Some(*score),
+            judging: Judging { judge: (*judge).to_owned(), ..Judging::default() },
+            ..Grade::unscored("")
+        };
+        assert_eq!(GradeSummary::of(&scores.iter().map(grade).collect::<Vec<_>>()).text(), expected);
+    }
+
+    #[test]
+    fn a_mean_is_that_of_one_judge() {
+        check(&[], "-");
+        check(&[(4, "a"), (5, "a"), (4, "a")], "4.3");
+        check(&[(4, "a"), (2, "b")], "2–4");
+        check(&[(4, "a"), (4, "b")], "4");
+    }
+}

@@ -1,0 +1,100 @@
+//! `hone embed`: texts as vectors, a line each, in the order of the texts.
+
+use std::io::BufRead;
+use std::path::Path;
+
+use anyhow::Context;
+use hone_protocol::Embed;
+use serde_json::{Map, Value, json};
+
+use crate::app::App;
+use crate::arguments::EmbedArguments;
+use crate::failure::{Outcome, usage};
+
+/// How many texts are embedded at once.
+const BATCH: usize = 32;
+
+/// The key of an object's text.
+const TEXT: &str = "text";
+
+/// Embeds texts. They are printed as they are embedded, so that a pipe of any length works.
+///
+/// # Errors
+/// When stdin cannot be read, a line is not as it should be, or the model is unavailable.
+pub(crate) fn run(app: &App, arguments: &EmbedArguments) -> anyhow::Result<Outcome> {
+    let name = &app.config.memory.embedder;
+    if !Path::new(name).is_dir() {
+        app.installed(name)?;
+    }
+    let embedder = app.embedder()?;
+    let mut batch = Vec::with_capacity(BATCH);
+    let mut add = |text: Text| -> anyhow::Result<()> {
+        batch.push(text);
+        if batch.len() < BATCH { Ok(()) } else { print(app, &*embedder, std::mem::take(&mut batch), arguments) }
+    };
+    if arguments.texts.is_empty() {
+        for (number, line) in (1..).zip(std::io::stdin().lock().lines()) {
+            let line = line.context("cannot read the texts from stdin")?;
+            add(if arguments.json_lines { Text::of_json(number, &line)? } else { Text::plain(line) })?;
+        }
+    } else {
+        arguments.texts.iter().try_for_each(|text| add(Text::plain(text.clone())))?;
+    }
+    print(app, &*embedder, batch, arguments)?;
+    Ok(Outcome::Done)
+}
+
+/// A text, with what stood beside it.
+struct Text {
+    text: String,
+    others: Map<String, Value>,
+}
+
+impl Text {
+    fn plain(text: String) -> Text {
+        Text { text, others: Map::new() }
+    }
+
+    fn of_json(number: usize, line: &str) -> anyhow::Result<Text> {
+        let wrong =
+            || usage(format!("line {number} of stdin is neither a JSON string nor an object with the key {TEXT:?}"));
+        match serde_json::from_str(line) {
+            Ok(Value::String(text)) => Ok(Text::plain(text)),
+            Ok(Value::Object(mut others)) => match others.remove(TEXT) {
+                Some(Value::String(text)) => Ok(Text { text, others }),
+                _ => Err(wrong()),
+            },
+            _ => Err(wrong()),
+        }
+    }
+}
+
+fn print(app: &App, embedder: &dyn Embed, batch: Vec<Text>, arguments: &EmbedArguments) -> anyhow::Result<()> {
+    let texts: Vec<&str> = batch.iter().map(|text| text.text.as_str()).collect();
+    let vectors = match arguments.query {
+        true => texts.iter().map(|text| embedder.embed_query(text)).collect::<Result<Vec<_>, _>>()?,
+        false => embedder.embed(&texts)?,
+    };
+    let lengths = if arguments.json.json { embedder.lengths(&texts)? } else { Vec::new() };
+    for (place, (Text { text, others }, vector)) in batch.into_iter().zip(vectors).enumerate() {
+        match lengths.get(place) {
+            Some(length) => {
+                let mut object = others;
+                let known = json!({
+                    "text": text,
+                    "model": embedder.model(),
+                    "tokens": length.tokens,
+                    "is_cut": length.is_cut,
+                    "embedding": vector,
+                });
+                object.extend(known.as_object().cloned().unwrap_or_default());
+                app.output.print_json(&object)?;
+            }
+            None => {
+                let numbers: Vec<String> = vector.iter().map(f32::to_string).collect();
+                app.output.print_line(&numbers.join(" "))?;
+            }
+        }
+    }
+    Ok(())
+}
