@@ -15,16 +15,16 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/llama-cpp.sh
 . scripts/llama-cpp.sh
 
+command -v jq >/dev/null || { echo "jq is needed: install it from your system's packages" >&2; exit 1; }
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 
 fetch_llama_cpp
 for arch in armv8.2-a+dotprod armv8.6-a+i8mm; do
     build=$cache/$arch
-    configure_llama_cpp "$build" -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DBUILD_SHARED_LIBS=OFF \
-        -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
-        -DGGML_NATIVE=OFF -DGGML_OPENMP=OFF -DGGML_CPU_ARM_ARCH="$arch"
-    cmake --build "$build" --parallel --target ggml >&2
+    build_llama_cpp "$build" ggml -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DBUILD_SHARED_LIBS=OFF \
+        -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DLLAMA_BUILD_SERVER=OFF \
+        -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_COMMON=OFF -DGGML_NATIVE=OFF -DGGML_OPENMP=OFF -DGGML_CPU_ARM_ARCH="$arch"
     aarch64-linux-gnu-g++ -O2 -std=c++17 -I "$cache/source/vendor/llama.cpp/ggml/include" -o "$work/${arch#*+}" \
         scripts/arm-instructions/llama-product.cpp "$build"/ggml/src/libggml{,-cpu,-base}.a -pthread -static
 done
