@@ -15,10 +15,10 @@
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/hone-bench
+# shellcheck source=scripts/llama-cpp.sh
+. scripts/llama-cpp.sh
 repeats=${BENCH_REPEATS:-3}
 threads=${BENCH_THREADS:-$(nproc)}
-llama_cpp_python='llama-cpp-python==0.3.36'
 # The vocabularies are those that llama.cpp tests itself with; gpt-oss's own is not among them.
 shapes=${BENCH_SHAPES-qwen35-4b:q4_k_m:qwen35 gemma4-e4b:q4_k_m:gemma-4 lfm2-8b-a1b:q4_k_m:llama-bpe
     gpt-oss-20b:mxfp4_moe:qwen2 qwen3-30b-a3b:q4_k_m:qwen2}
@@ -27,25 +27,6 @@ samples=$(mktemp)
 trap 'rm -f "$samples"' EXIT
 
 say() { printf '%s\n' "$*" >&2; }
-
-fetch_llama_cpp() {
-    mkdir -p "$cache/source"
-    python3 -m pip download --quiet --no-deps --no-binary llama-cpp-python --dest "$cache" "$llama_cpp_python"
-    tar -xzf "$cache"/llama_cpp_python-*.tar.gz --strip-components 1 -C "$cache/source"
-}
-
-# Leaves the programs in $cache/llama.cpp/bin.
-build_llama_cpp() {
-    say "building llama.cpp in $cache"
-    mkdir -p "$cache/llama.cpp"
-    if ! command -v cmake >/dev/null; then
-        python3 -m pip install --quiet --target "$cache/tools" cmake
-        export PATH=$cache/tools/bin:$PATH PYTHONPATH=$cache/tools${PYTHONPATH:+:$PYTHONPATH}
-    fi
-    cmake -S "$cache/source/vendor/llama.cpp" -B "$cache/llama.cpp" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
-        -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=ON >&2
-    cmake --build "$cache/llama.cpp" --parallel --target llama-bench llama-batched-bench llama-server >&2
-}
 
 # Every line of $samples is a test, an engine and tokens per second.
 record() { jq -r --arg test "$1" --arg engine "$2" '.[] | [$test, $engine, .] | @tsv' >>"$samples"; }
@@ -159,8 +140,11 @@ PYTHON
 command -v jq >/dev/null || { say "jq is needed: install it from your system's packages"; exit 1; }
 llama=${LLAMA_CPP_BIN:-$cache/llama.cpp/bin}
 vocabularies=$cache/source/vendor/llama.cpp/models
-[ -d "$vocabularies" ] || fetch_llama_cpp
-[ -x "$llama/llama-bench" ] || build_llama_cpp
+fetch_llama_cpp
+if [ ! -x "$llama/llama-bench" ]; then
+    say "building llama.cpp in $cache"
+    build_llama_cpp "$cache/llama.cpp" 'llama-bench llama-batched-bench llama-server' -DGGML_NATIVE=ON -DLLAMA_BUILD_SERVER=ON
+fi
 cargo build --release --locked >&2
 built_in=$(scripts/fetch-test-models.sh)/SmolLM2-135M-Instruct.Q4_1.gguf
 [ "${BENCH_ONLY:-}" = shapes ] || compare_small_and_7b

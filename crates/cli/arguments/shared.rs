@@ -35,7 +35,7 @@ pub(crate) struct EngineFlags {
     /// Precision of activations: 8 or 16; 16 is nearly exact, and slower
     #[arg(long, value_name = "N")]
     pub(crate) activation_bits: Option<u32>,
-    /// Number of compute threads; 0 uses one per physical core
+    /// Number of compute threads; 0 uses one per performance core
     #[arg(short, long, value_name = "N")]
     pub(crate) threads: Option<u32>,
     /// Memory limit for all models together, such as 8GiB

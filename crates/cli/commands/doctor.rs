@@ -280,7 +280,7 @@ fn rows(facts: &Facts) -> Vec<Vec<String>> {
     let (machine, engine, installation) = (&facts.machine, &facts.engine, &facts.installation);
     let row = |name: &str, value: String| vec![name.to_string(), value];
     let free = installation.free_bytes.map_or(String::new(), |free| format!(", {} free", bytes(free)));
-    let threads = engine.threads.map_or("one for each physical core".to_string(), |threads| threads.to_string());
+    let threads = engine.threads.map_or("one for each performance core".to_string(), |threads| threads.to_string());
     let device = engine.opened.as_ref().unwrap_or(&engine.device);
     let memory = |count: Option<u64>| count.map_or("unknown".to_string(), bytes);
     let available = memory(machine.available_memory_bytes);

@@ -100,7 +100,7 @@ pub struct ModelOptions {
     /// How many full-length sequences the KV cache has room for; at least one.
     #[serde(skip)]
     pub n_sequences: usize,
-    /// Compute threads, for our own backend; `None` uses one per physical core.
+    /// Compute threads, for our own backend; `None` uses one per performance core.
     #[serde(rename = "threads", deserialize_with = "threads")]
     pub n_threads: Option<usize>,
     /// Whether tokens are guessed ahead.
@@ -205,7 +205,7 @@ pub struct Advance<'a> {
 pub struct LoadOptions {
     /// Threads that compute all models' steps.
     pub threads: ComputeThreads,
-    /// Threads that load this model; `None` uses one per physical core.
+    /// Threads that load this model; `None` uses one per performance core.
     pub n_loading: Option<usize>,
     /// Positions that the KV cache has room for.
     pub cache_positions: usize,

@@ -3,7 +3,11 @@
 //!
 //! ```text
 //! cargo bench -p hone-kernels --bench products -- [--types Q4_1,Q4_K] [--sets AVX2] [--shapes 4096x4096] [--tokens 1,8]
+//!     [--repeats 3]
 //! ```
+//!
+//! With `--repeats`, every product is computed that often, quantizing the activations each time, and nothing is
+//! measured: that is for tools that count instructions from outside.
 //!
 //! Runs on one thread. Every figure is the best of many runs, because other processes only ever slow a run down. The
 //! weights of products with few tokens exceed the caches, as they do in a model.
@@ -27,10 +31,15 @@ struct Settings {
     sets: Vec<InstructionSet>,
     shapes: Vec<(usize, usize)>,
     tokens: Vec<usize>,
+    /// How often to compute every product without measuring it.
+    repeats: Option<usize>,
 }
 
 fn main() {
     let settings = read_settings();
+    if let Some(repeats) = settings.repeats {
+        return repeat_all(&settings, repeats);
+    }
     println!("memory, one thread reading: {:.1} GB/s", memory_bandwidth());
     #[cfg(target_arch = "x86_64")]
     if Kernels::of(InstructionSet::Avx512).is_some() {
@@ -67,6 +76,7 @@ fn read_settings() -> Settings {
             })
             .collect(),
         tokens: list("--tokens", "1,8,512").iter().map(|tokens| tokens.parse().unwrap()).collect(),
+        repeats: list("--repeats", "").first().map(|repeats| repeats.parse().unwrap()),
     }
 }
 
@@ -92,13 +102,57 @@ fn measure_shape(settings: &Settings, tensor_type: TensorType, n_rows: usize, n_
     }
 }
 
-/// Enough copies of one matrix not to fit into a cache.
-fn matrices(tensor_type: TensorType, n_rows: usize, n_columns: usize) -> Vec<Matrix> {
+/// Computes every product `repeats` times.
+fn repeat_all(settings: &Settings, repeats: usize) {
+    for &tensor_type in &settings.types {
+        for &(n_rows, n_columns) in &settings.shapes {
+            let matrix = matrix(tensor_type, n_rows, n_columns);
+            let row = activation_row(n_columns);
+            for kernels in settings.sets.iter().filter_map(|&set| Kernels::of(set)) {
+                for &n_tokens in &settings.tokens {
+                    let mut activations = activations(&matrix, n_tokens);
+                    let mut out = vec![0.0; n_rows * n_tokens];
+                    for _ in 0..repeats {
+                        quantize(kernels, &mut activations, &row);
+                        matmul_with(kernels, &matrix, &activations, black_box(&mut out));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn matrix(tensor_type: TensorType, n_rows: usize, n_columns: usize) -> Matrix {
     let n_bytes = n_rows * n_columns / tensor_type.block_elements() * tensor_type.block_bytes();
     // Small bytes everywhere make small numbers of all scales, whatever the type.
     let bytes: Vec<u8> = (0..n_bytes).map(|idx| (idx * 7 % 31) as u8).collect();
-    let n_copies = (UNCACHED_BYTES / n_bytes).max(2);
-    (0..n_copies).map(|_| Matrix::pack(tensor_type, n_rows, n_columns, &bytes).unwrap()).collect()
+    Matrix::pack(tensor_type, n_rows, n_columns, &bytes).unwrap()
+}
+
+/// Enough copies of one matrix not to fit into a cache.
+fn matrices(tensor_type: TensorType, n_rows: usize, n_columns: usize) -> Vec<Matrix> {
+    let n_bytes = n_rows * n_columns / tensor_type.block_elements() * tensor_type.block_bytes();
+    (0..(UNCACHED_BYTES / n_bytes).max(2)).map(|_| matrix(tensor_type, n_rows, n_columns)).collect()
+}
+
+/// Room for tokens that the matrix is multiplied with.
+fn activations(matrix: &Matrix, n_tokens: usize) -> Activations {
+    let types = [matrix.tensor_type()];
+    let mut activations = Activations::new(matrix.n_columns(), n_tokens, &types, ActivationBits::Eight);
+    activations.set_n_tokens(n_tokens);
+    activations
+}
+
+/// What every token is.
+fn activation_row(n_columns: usize) -> Vec<f32> {
+    (0..n_columns).map(|idx| ((idx * 37 % 101) as f32 - 50.0) / 50.0).collect()
+}
+
+/// Fills the activations with the same row for every token.
+fn quantize(kernels: &Kernels, activations: &mut Activations, row: &[f32]) {
+    for token in 0..activations.n_tokens() {
+        activations.quantize_row_with(kernels, token, row);
+    }
 }
 
 /// The best rate at which one thread packs weights.
@@ -117,14 +171,9 @@ fn packing_rate(tensor_type: TensorType) -> f64 {
 
 /// Seconds for one product: the best time for each matrix, averaged over the matrices.
 fn best_time(kernels: &Kernels, matrices: &[Matrix], n_tokens: usize) -> f64 {
-    let (n_rows, n_columns) = (matrices[0].n_rows(), matrices[0].n_columns());
-    let mut activations = Activations::new(n_columns, n_tokens, &[matrices[0].tensor_type()], ActivationBits::Eight);
-    activations.set_n_tokens(n_tokens);
-    let row: Vec<f32> = (0..n_columns).map(|idx| ((idx * 37 % 101) as f32 - 50.0) / 50.0).collect();
-    for token in 0..n_tokens {
-        activations.quantize_row_with(kernels, token, &row);
-    }
-    let mut out = vec![0.0; n_rows * n_tokens];
+    let mut activations = activations(&matrices[0], n_tokens);
+    quantize(kernels, &mut activations, &activation_row(matrices[0].n_columns()));
+    let mut out = vec![0.0; matrices[0].n_rows() * n_tokens];
     // With many tokens the weights hardly matter, and a pass over all copies would take too long.
     let matrices = if n_tokens > 100 { &matrices[..1] } else { matrices };
     let mut best = vec![f64::INFINITY; matrices.len()];

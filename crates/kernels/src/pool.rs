@@ -8,6 +8,7 @@
 //!
 //! A thread that finds no task spins for some microseconds, then yields its core between checks, and then sleeps.
 
+mod cores;
 mod cursor;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+pub use cores::performance_cores;
 use cursor::{Cursor, Position};
 
 /// How long an idle thread spins.
@@ -94,18 +96,6 @@ impl Drop for Pool {
             let _ = worker.join();
         }
     }
-}
-
-/// The number of cores available to this process; the threads of one core count once if the system tells.
-pub fn physical_cores() -> NonZeroUsize {
-    let allowed = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let siblings = |cpu: usize| {
-        std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")).ok()
-    };
-    let mut cores: Vec<String> = (0..).map_while(siblings).collect();
-    cores.sort_unstable();
-    cores.dedup();
-    NonZeroUsize::new(cores.len()).map_or(allowed, |cores| cores.min(allowed))
 }
 
 struct OnePhase<F> {

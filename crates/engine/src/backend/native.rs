@@ -11,7 +11,7 @@ mod weights;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hone_kernels::pool::{Pool, physical_cores};
+use hone_kernels::pool::{Pool, performance_cores};
 use hone_kernels::step::{Program, Rows, Sequence};
 
 use super::{ActivationBits, Backend, BackendError, BatchEntry, Logits};
@@ -24,9 +24,9 @@ use crate::kv_cache::{BlockId, KvFormat, StateId};
 pub struct ComputeThreads(Arc<Mutex<Pool>>);
 
 impl ComputeThreads {
-    /// Creates `n_threads` threads; by default, one per physical core.
+    /// Creates `n_threads` threads; by default, one per performance core.
     pub fn new(n_threads: Option<usize>) -> Self {
-        ComputeThreads(Arc::new(Mutex::new(Pool::new(or_physical_cores(n_threads)))))
+        ComputeThreads(Arc::new(Mutex::new(Pool::new(or_performance_cores(n_threads)))))
     }
 
     fn lock(&self) -> MutexGuard<'_, Pool> {
@@ -35,8 +35,8 @@ impl ComputeThreads {
     }
 }
 
-fn or_physical_cores(n_threads: Option<usize>) -> NonZeroUsize {
-    n_threads.and_then(NonZeroUsize::new).unwrap_or_else(physical_cores)
+fn or_performance_cores(n_threads: Option<usize>) -> NonZeroUsize {
+    n_threads.and_then(NonZeroUsize::new).unwrap_or_else(performance_cores)
 }
 
 /// A decoder's weights and cache in memory, and the threads that compute with them.
@@ -61,7 +61,7 @@ pub struct NativeOptions {
     /// Experts of a mixture stay in the file, and those that are chosen are kept in this many bytes; `None` keeps all of
     /// them in memory.
     pub expert_bytes: Option<u64>,
-    /// Threads that load it; `None` uses one per physical core.
+    /// Threads that load it; `None` uses one per performance core.
     pub n_loading: Option<usize>,
 }
 
@@ -78,7 +78,7 @@ impl NativeBackend {
         threads: ComputeThreads,
     ) -> Result<Self, BackendError> {
         let NativeOptions { kv_cache, activation_bits, expert_bytes, n_loading } = options;
-        let weights = weights::load(gguf, spec, expert_bytes, &mut Pool::new(or_physical_cores(n_loading)))?;
+        let weights = weights::load(gguf, spec, expert_bytes, &mut Pool::new(or_performance_cores(n_loading)))?;
         let formats = decoder::Formats { kv_cache, activations: activation_bits };
         let (program, states) = decoder::program(spec, weights, formats);
         let DecoderSpec { vocab_size, hidden_size, .. } = *spec;

@@ -137,9 +137,3 @@ fn what_follows_a_panic_does_not_begin() {
     let payload = catch_unwind(AssertUnwindSafe(|| pool(2).run(&Failing))).unwrap_err();
     assert!(payload.downcast_ref::<String>().unwrap().contains("expected"));
 }
-
-#[test]
-#[cfg_attr(miri, ignore = "Miri lets nobody read the machine's files")]
-fn cores_are_counted() {
-    assert!(physical_cores() <= std::thread::available_parallelism().unwrap());
-}

@@ -10,6 +10,7 @@
 
 mod float;
 mod instructions;
+mod pairs;
 mod quant;
 mod quantize;
 mod weights;

@@ -88,10 +88,23 @@ unsafe fn read_pair<const TENSOR_TYPE: u8>(weights: *const u8) -> [[float32x4_t;
                     pairs.map(|pairs| vreinterpretq_f32_u32(vandq_u32(pairs, upper))),
                 ]
             }
-            _ => [0, 1].map(|column| {
-                let column = weights.cast::<f32>().add(column * ROW_GROUP);
-                [0, 1, 2, 3].map(|quarter| vld1q_f32(column.add(QUARTER * quarter)))
-            }),
+            _ => [read_column(weights), read_column(weights.add(4 * ROW_GROUP))],
         }
+    }
+}
+
+/// One column of a group of rows in single precision. Written out: a closure in a closure becomes a call.
+///
+/// # Safety
+/// `column` points to a column of a group; NEON.
+#[inline(always)]
+unsafe fn read_column(column: *const u8) -> [float32x4_t; QUARTERS] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut quarters = [vdupq_n_f32(0.0); QUARTERS];
+        for (idx, quarter) in quarters.iter_mut().enumerate() {
+            *quarter = vld1q_f32(column.cast::<f32>().add(QUARTER * idx));
+        }
+        quarters
     }
 }

@@ -7,7 +7,8 @@
 
 use std::arch::aarch64::*;
 
-use super::instructions::{sdot, smmla};
+use super::instructions::sdot;
+use super::pairs::{PairTile, PairedWeights, pair_rows, separate};
 use super::weights::{BlockFactors, Factors, QuarterWeights, RecordFactors, layout, offset_shift, read_quants};
 use super::{QUARTERS, store};
 use crate::matrix::ROW_GROUP;
@@ -15,7 +16,7 @@ use crate::matrix::layout::Scales;
 use crate::operands::{ActivationBlock, Product, TOKEN_TILE};
 
 /// Quarters whose weights of 32 columns fit the registers, with some to spare for the tokens and the sums.
-const UNPACKED: usize = 2;
+pub(super) const UNPACKED: usize = 2;
 
 /// Multiplies groups of rows with the tokens of a tile.
 ///
@@ -138,13 +139,29 @@ impl Block<'_> {
         // SAFETY: the caller's promise.
         unsafe {
             let factors = BlockFactors::read::<TENSOR_TYPE>(self.factors, self.record, self.block);
-            std::array::from_fn(|idx| {
-                let mut quants = read_quants::<TENSOR_TYPE, true>(self.planes::<TENSOR_TYPE>(), quarter + idx);
-                if I8MM {
-                    quants = pair_rows(quants);
-                }
-                QuarterWeights { quants, factors: factors.of_quarter::<TENSOR_TYPE>(quarter + idx) }
-            })
+            // Written out: a closure becomes a call that passes everything through memory.
+            [
+                self.unpack_quarter::<TENSOR_TYPE, I8MM>(&factors, quarter),
+                self.unpack_quarter::<TENSOR_TYPE, I8MM>(&factors, quarter + 1),
+            ]
+        }
+    }
+
+    /// # Safety
+    /// As [`Block::add_few`], and the factors are the block's.
+    #[inline(always)]
+    unsafe fn unpack_quarter<const TENSOR_TYPE: u8, const I8MM: bool>(
+        &self,
+        factors: &BlockFactors,
+        quarter: usize,
+    ) -> QuarterWeights {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut quants = read_quants::<TENSOR_TYPE, true>(self.planes::<TENSOR_TYPE>(), quarter);
+            if I8MM {
+                quants = pair_rows(quants);
+            }
+            QuarterWeights { quants, factors: factors.of_quarter::<TENSOR_TYPE>(quarter) }
         }
     }
 
@@ -160,22 +177,6 @@ impl Block<'_> {
     }
 }
 
-/// Turns registers of four columns of four rows into registers of eight columns of two rows: for every eight columns the
-/// first two rows, then the last two.
-#[inline(always)]
-unsafe fn pair_rows(quants: [int8x16_t; 8]) -> [int8x16_t; 8] {
-    let mut pairs = quants;
-    for idx in (0..8).step_by(2) {
-        // SAFETY: no memory is touched.
-        unsafe {
-            let [first, last] = [quants[idx], quants[idx + 1]].map(|quants| vreinterpretq_s32_s8(quants));
-            pairs[idx] = vreinterpretq_s8_s32(vzip1q_s32(first, last));
-            pairs[idx + 1] = vreinterpretq_s8_s32(vzip2q_s32(first, last));
-        }
-    }
-    pairs
-}
-
 /// Multiplies the group of rows that starts at `row` with all tokens of the tile: 32 columns of half the group are
 /// unpacked into registers, then multiplied with each token, whose sums stay in the first-level cache.
 ///
@@ -188,7 +189,6 @@ unsafe fn many_tokens<const TENSOR_TYPE: u8, const I8MM: bool>(product: &Product
     // `sums`.
     unsafe {
         let mut sums = [[vdupq_n_f32(0.0); QUARTERS]; TOKEN_TILE];
-        let sums = sums.get_unchecked_mut(..product.n_tokens);
         let mut record = product.weights.add(row / ROW_GROUP * product.group_bytes);
         let mut at = 0;
         for _ in 0..product.n_blocks / layout.record_blocks() {
@@ -198,20 +198,27 @@ unsafe fn many_tokens<const TENSOR_TYPE: u8, const I8MM: bool>(product: &Product
                 let refined = refined_tokens(product, at);
                 for quarter in (0..QUARTERS).step_by(UNPACKED) {
                     let weights = block.unpack::<TENSOR_TYPE, I8MM>(quarter);
-                    let tile = Tile { weights: &weights, quarter, sums: sums.as_mut_ptr() };
+                    let sums = sums.as_mut_ptr();
                     if I8MM {
-                        tile.add_pairs::<TENSOR_TYPE>(product.quantized.add(at), 0..product.n_tokens);
-                        tile.add_pairs::<TENSOR_TYPE>(product.remainders.add(at), Bits(refined));
+                        let [first, last] = &weights;
+                        let tile =
+                            PairTile { weights: &[PairedWeights::new(first), PairedWeights::new(last)], quarter, sums };
+                        tile.add_all::<TENSOR_TYPE>(product.quantized.add(at), product.n_tokens);
+                        tile.add_refined::<TENSOR_TYPE>(product.remainders.add(at), refined);
                     } else {
-                        tile.add_tokens::<TENSOR_TYPE>(product.quantized.add(at), 0..product.n_tokens);
-                        tile.add_tokens::<TENSOR_TYPE>(product.remainders.add(at), Bits(refined));
+                        let tile = Tile { weights: &weights, quarter, sums };
+                        tile.add_all::<TENSOR_TYPE>(product.quantized.add(at), product.n_tokens);
+                        tile.add_refined::<TENSOR_TYPE>(product.remainders.add(at), refined);
                     }
                 }
                 at += product.token_stride;
             }
             record = record.add(layout.record_bytes());
         }
-        for (token, sums) in sums.iter().enumerate() {
+        if I8MM {
+            sums.as_chunks_mut::<2>().0.iter_mut().for_each(|pair| separate(pair));
+        }
+        for (token, sums) in sums.iter().enumerate().take(product.n_tokens) {
             store(&product.out, token, row, product.n_rows - row, *sums);
         }
     }
@@ -257,69 +264,62 @@ struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Adds the products with some tokens of the tile, whose first block is `blocks`.
+    /// Adds the products with all tokens of the tile, whose first block is `blocks`.
     ///
     /// # Safety
-    /// As [`product`], and the tokens are in the tile.
+    /// As [`product`], and the tile has `n_tokens`.
     #[inline(always)]
-    unsafe fn add_tokens<const TENSOR_TYPE: u8>(
-        &self,
-        blocks: *const ActivationBlock,
-        tokens: impl Iterator<Item = usize>,
-    ) {
-        for token in tokens {
-            // SAFETY: the caller's promise; the integer sums of centred quants start at zero.
-            unsafe {
-                let sums = &mut *self.sums.add(token);
-                let token = Token::of_centred::<TENSOR_TYPE>(blocks.add(token));
-                for (idx, weights) in self.weights.iter().enumerate() {
-                    let sum = &mut sums[self.quarter + idx];
-                    *sum = accumulate::<TENSOR_TYPE>(*sum, weights, &token);
-                }
+    unsafe fn add_all<const TENSOR_TYPE: u8>(&self, blocks: *const ActivationBlock, n_tokens: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            for token in (1..n_tokens).step_by(2) {
+                self.add::<TENSOR_TYPE>(blocks, token - 1);
+                self.add::<TENSOR_TYPE>(blocks, token);
+            }
+            if n_tokens % 2 == 1 {
+                self.add::<TENSOR_TYPE>(blocks, n_tokens - 1);
             }
         }
     }
 
-    /// Like [`Tile::add_tokens`], two tokens at a time. The last one may come twice, and is then written twice.
+    /// Like [`Tile::add_all`], for the tokens whose bits are set.
     ///
     /// # Safety
-    /// As [`Tile::add_tokens`]; `i8mm`.
+    /// As [`Tile::add_all`], for these tokens.
     #[inline(always)]
-    unsafe fn add_pairs<const TENSOR_TYPE: u8>(
-        &self,
-        blocks: *const ActivationBlock,
-        mut tokens: impl Iterator<Item = usize>,
-    ) {
-        while let Some(first) = tokens.next() {
-            let places = [first, tokens.next().unwrap_or(first)];
+    unsafe fn add_refined<const TENSOR_TYPE: u8>(&self, blocks: *const ActivationBlock, tokens: u64) {
+        for token in Bits(tokens) {
             // SAFETY: the caller's promise.
-            unsafe {
-                let pair = places.map(|token| Token::of_centred::<TENSOR_TYPE>(blocks.add(token)));
-                let columns = pair_columns(&pair);
-                for (idx, weights) in self.weights.iter().enumerate() {
-                    let quarter = self.quarter + idx;
-                    let sums = places.map(|token| (*self.sums.add(token))[quarter]);
-                    let dots = dot_pairs::<TENSOR_TYPE>(weights, &columns);
-                    for token in 0..2 {
-                        let sum = add_scaled::<TENSOR_TYPE>(sums[token], dots[token], &weights.factors, &pair[token]);
-                        (*self.sums.add(places[token]))[quarter] = sum;
-                    }
-                }
+            unsafe { self.add::<TENSOR_TYPE>(blocks, token) };
+        }
+    }
+
+    /// # Safety
+    /// As [`Tile::add_all`], for this token.
+    #[inline(always)]
+    unsafe fn add<const TENSOR_TYPE: u8>(&self, blocks: *const ActivationBlock, token: usize) {
+        // SAFETY: the caller's promise; the integer sums of centred quants start at zero.
+        unsafe {
+            let sums = &mut *self.sums.add(token);
+            let token = Token::of_centred::<TENSOR_TYPE>(blocks.add(token));
+            for (idx, weights) in self.weights.iter().enumerate() {
+                let sum = &mut sums[self.quarter + idx];
+                *sum = accumulate::<TENSOR_TYPE>(*sum, weights, &token);
             }
         }
     }
 }
 
 /// Thirty-two columns of one token in registers.
-struct Token {
-    quants: [int8x16_t; 2],
+pub(super) struct Token {
+    pub(super) quants: [int8x16_t; 2],
     /// Where the integer sums of the first and of the last 16 columns start. If a type has one scale for both, they are
     /// one sum, which starts at the first of these.
     starts: [int32x4_t; 2],
     /// The scale, the scaled sum; then bits that are no floats.
-    scale: float32x4_t,
+    pub(super) scale: float32x4_t,
     /// The scaled sums of the first and of the last 16 columns, in the last two places.
-    half_sums: float32x4_t,
+    pub(super) half_sums: float32x4_t,
 }
 
 impl Token {
@@ -349,7 +349,7 @@ impl Token {
     /// # Safety
     /// As [`Token::read`].
     #[inline(always)]
-    unsafe fn of_centred<const TENSOR_TYPE: u8>(block: *const ActivationBlock) -> Token {
+    pub(super) unsafe fn of_centred<const TENSOR_TYPE: u8>(block: *const ActivationBlock) -> Token {
         // SAFETY: all reads are inside the block, whose last four fields are four bytes each.
         unsafe {
             let bytes = block.cast::<i8>();
@@ -397,56 +397,57 @@ unsafe fn dot(start: int32x4_t, weights: &[int8x16_t; 4], token: int8x16_t) -> i
     }
 }
 
-/// The columns of two tokens, eight of both to a register.
-#[inline(always)]
-unsafe fn pair_columns(pair: &[Token; 2]) -> [int8x16_t; 4] {
-    // SAFETY: no memory is touched.
-    unsafe {
-        let [first, last] = [0, 1].map(|half| pair.each_ref().map(|token| vreinterpretq_s64_s8(token.quants[half])));
-        [
-            vzip1q_s64(first[0], first[1]),
-            vzip2q_s64(first[0], first[1]),
-            vzip1q_s64(last[0], last[1]),
-            vzip2q_s64(last[0], last[1]),
-        ]
-        .map(|columns| vreinterpretq_s8_s64(columns))
-    }
+/// What the integer sums of a register are multiplied with: the scale and the sums of one token, or of two.
+pub(super) trait Multipliers {
+    /// `values` times the scale.
+    unsafe fn scaled(&self, values: float32x4_t) -> float32x4_t;
+
+    /// `sums` plus `values` times the scale.
+    unsafe fn add_scaled(&self, sums: float32x4_t, values: float32x4_t) -> float32x4_t;
+
+    /// `sums` plus the minimums times the sum of all columns.
+    unsafe fn add_minimums(&self, sums: float32x4_t, minimums: float32x4_t) -> float32x4_t;
+
+    /// `sums` plus the minimums of either half times the sum of its columns.
+    unsafe fn add_half_minimums(&self, sums: float32x4_t, minimums: &[float32x4_t; 2]) -> float32x4_t;
 }
 
-/// The integer products of 32 columns of two tokens with four rows, which are paired: for each token those of the first
-/// and of the last 16 columns, or both together, twice.
-///
-/// # Safety
-/// `i8mm`.
-#[inline(always)]
-unsafe fn dot_pairs<const TENSOR_TYPE: u8>(weights: &QuarterWeights, columns: &[int8x16_t; 4]) -> [[int32x4_t; 2]; 2] {
-    let has_half_scales = const { layout::<TENSOR_TYPE>() }.has_half_scales();
-    // SAFETY: no memory is touched.
-    unsafe {
-        let mut halves = [[vdupq_n_s32(0); 2]; 2];
-        for (idx, &columns) in columns.iter().enumerate() {
-            let half = &mut halves[if has_half_scales { idx / 2 } else { 0 }];
-            for (sums, &rows) in half.iter_mut().zip(&weights.quants[2 * idx..]) {
-                *sums = smmla(*sums, columns, rows);
-            }
+impl Multipliers for Token {
+    #[inline(always)]
+    unsafe fn scaled(&self, values: float32x4_t) -> float32x4_t {
+        // SAFETY: no memory is touched, here and below.
+        unsafe { vmulq_laneq_f32::<0>(values, self.scale) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_scaled(&self, sums: float32x4_t, values: float32x4_t) -> float32x4_t {
+        // SAFETY: as above.
+        unsafe { vfmaq_laneq_f32::<0>(sums, values, self.scale) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_minimums(&self, sums: float32x4_t, minimums: float32x4_t) -> float32x4_t {
+        // SAFETY: as above.
+        unsafe { vfmaq_laneq_f32::<1>(sums, minimums, self.scale) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_half_minimums(&self, sums: float32x4_t, minimums: &[float32x4_t; 2]) -> float32x4_t {
+        // SAFETY: as above.
+        unsafe {
+            let sums = vfmaq_laneq_f32::<2>(sums, minimums[0], self.half_sums);
+            vfmaq_laneq_f32::<3>(sums, minimums[1], self.half_sums)
         }
-        let of_tokens = |half: [int32x4_t; 2]| {
-            let [first, last] = half.map(|sums| vreinterpretq_s64_s32(sums));
-            [vzip1q_s64(first, last), vzip2q_s64(first, last)].map(|sums| vreinterpretq_s32_s64(sums))
-        };
-        let first = of_tokens(halves[0]);
-        let last = if has_half_scales { of_tokens(halves[1]) } else { first };
-        [[first[0], last[0]], [first[1], last[1]]]
     }
 }
 
-/// Scales the integer sums of four rows and adds them, and what the minimums come to.
+/// Scales the integer sums of a register and adds them, and what the minimums come to.
 #[inline(always)]
-unsafe fn add_scaled<const TENSOR_TYPE: u8>(
+pub(super) unsafe fn add_scaled<const TENSOR_TYPE: u8>(
     sums: float32x4_t,
     dots: [int32x4_t; 2],
     factors: &Factors,
-    token: &Token,
+    multipliers: &impl Multipliers,
 ) -> float32x4_t {
     let layout = const { layout::<TENSOR_TYPE>() };
     // SAFETY: no memory is touched.
@@ -454,16 +455,13 @@ unsafe fn add_scaled<const TENSOR_TYPE: u8>(
         let [first, last] = dots.map(|dots| vcvtq_f32_s32(dots));
         let sums = if layout.has_half_scales() {
             let both = vfmaq_f32(vmulq_f32(first, factors.scales[0]), last, factors.scales[1]);
-            vfmaq_laneq_f32::<0>(sums, both, token.scale)
+            multipliers.add_scaled(sums, both)
         } else {
-            vfmaq_f32(sums, first, vmulq_laneq_f32::<0>(factors.scales[0], token.scale))
+            vfmaq_f32(sums, first, multipliers.scaled(factors.scales[0]))
         };
         match layout.scales {
-            Scales::BlockMinimum | Scales::SubMinimum => vfmaq_laneq_f32::<1>(sums, factors.minimums[0], token.scale),
-            Scales::SubPairMinimum => {
-                let sums = vfmaq_laneq_f32::<2>(sums, factors.minimums[0], token.half_sums);
-                vfmaq_laneq_f32::<3>(sums, factors.minimums[1], token.half_sums)
-            }
+            Scales::BlockMinimum | Scales::SubMinimum => multipliers.add_minimums(sums, factors.minimums[0]),
+            Scales::SubPairMinimum => multipliers.add_half_minimums(sums, &factors.minimums),
             _ => sums,
         }
     }

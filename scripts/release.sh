@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Builds what a release has, in target/release-files: an archive for each system with the binary, the licences and the
+# documents, a list of what is compiled into it (CycloneDX, hone-VERSION-TARGET.cdx.json), and SHA256SUMS over all of them.
+# At the end it says for each system whether it was built and started here, and what the binary needs to run; a system
+# that this machine cannot build for is named, and no failure.
+#
+#   scripts/release.sh [SYSTEM...]       linux-x86_64, linux-aarch64, windows-x86_64, macos-aarch64; without, all
+#   HONE_PROFILE                         the profile that is built (release)
+#
+# The binaries for Linux use the system's C library: a static one could not look up names with the system's resolver.
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+profile=${HONE_PROFILE:-release}
+output=$PWD/target/release-files
+version=$(cargo metadata --no-deps --locked --format-version 1 | python3 -c '
+import json, sys
+print(next(each["version"] for each in json.load(sys.stdin)["packages"] if each["name"] == "hone"))')
+commit_time=$(git log -1 --format=%ct)
+host=$(rustc -vV | sed -n 's/^host: //p')
+systems=(linux-x86_64 linux-aarch64 windows-x86_64 macos-aarch64)
+report=()
+
+target_of() {
+    case $1 in
+    linux-x86_64) echo x86_64-unknown-linux-gnu ;;
+    linux-aarch64) echo aarch64-unknown-linux-gnu ;;
+    windows-x86_64) echo x86_64-pc-windows-gnu ;;
+    macos-aarch64) echo aarch64-apple-darwin ;;
+    *) echo "no system is called $1: expected ${systems[*]}" >&2 && return 2 ;;
+    esac
+}
+
+# prepare TARGET: what cargo needs to build for it; sets $runner to what starts its programs here, if anything does, and
+# $features.
+prepare() {
+    runner=() features=()
+    case $1 in
+    *-darwin)
+        [ "$(uname -s)" = Darwin ] || { echo 'needs Apple'"'"'s SDK, which macOS alone has' && return 1; }
+        features=(--features metal)
+        ;;
+    "$host") ;;
+    aarch64-unknown-linux-gnu)
+        . scripts/arm-tools.sh >&2
+        read -ra runner <<<"$CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER"
+        ;;
+    x86_64-pc-windows-gnu)
+        (. scripts/windows-tools.sh) 2>&1 >/dev/null || return 1
+        . scripts/windows-tools.sh >&2
+        runner=(wine)
+        ;;
+    *) echo "cannot be built on $host" && return 1 ;;
+    esac
+}
+
+# needs BINARY: the libraries and the version of the C library that a binary for Linux is linked to.
+needs() {
+    local symbols
+    symbols=$(objdump -p "$1" 2>/dev/null || "$ARM_OBJDUMP" -p "$1")
+    echo "needs $(grep -oE 'GLIBC_[0-9.]+' <<<"$symbols" | sort -Vu | tail -1 | tr _ ' ') and $(
+        awk '$1 == "NEEDED" && $2 !~ /^(libc|libm|ld-linux.*)\.so/ { printf "%s%s", sep, $2; sep = ", " }' <<<"$symbols")"
+}
+
+# archive FOLDER: packs a folder below $work, the same bytes for the same contents.
+archive() {
+    if [[ $1 = *windows* ]]; then
+        (cd "$work" && find "$1" -exec touch -d "@$commit_time" {} + && python3 -m zipfile -c "$output/$1.zip" "$1")
+    else
+        tar --sort=name --mtime="@$commit_time" --owner=0 --group=0 --numeric-owner -C "$work" -c "$1" |
+            gzip --no-name --best >"$output/$1.tar.gz"
+    fi
+}
+
+# release SYSTEM TARGET
+release() {
+    local system=$1 target=$2 name=hone-$version-$2 binary started
+    if ! prepare "$target" >"$work/why"; then
+        report+=("$system: NOT BUILT: $(tail -n 1 "$work/why")")
+        return
+    fi
+    cargo build --profile "$profile" --locked --bin hone --target "$target" "${features[@]}" >&2
+    binary=${CARGO_TARGET_DIR:-target}/$target/${profile/%dev/debug}/hone
+    [ -f "$binary" ] || binary+=.exe
+    if [ ${#runner[@]} -gt 0 ] && ! command -v "${runner[0]}" >/dev/null; then
+        started="NOT RUN: ${runner[0]} is missing"
+    elif [ "$("${runner[@]}" "$binary" --version 2>"$work/why" | tr -d '\r')" = "hone $version" ]; then
+        started="started here${runner[0]:+ with ${runner[0]} only}"
+    else
+        started="DOES NOT START HERE: $(tail -n 1 "$work/why")"
+    fi
+    mkdir -p "$work/$name"
+    cp "$binary" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$work/$name"
+    archive "$name"
+    scripts/sbom.py "$target" "${features[@]}" >"$output/$name.cdx.json"
+    case $target in *linux*) started+="; $(needs "$binary")" ;; esac
+    report+=("$system: built, $started")
+}
+
+ARM_OBJDUMP=aarch64-linux-gnu-objdump
+[ $# -gt 0 ] || set -- "${systems[@]}"
+for system; do target_of "$system" >/dev/null; done
+work=$(mktemp -d)
+trap 'rm -r "$work"' EXIT
+rm -rf "$output"
+mkdir -p "$output"
+for system; do release "$system" "$(target_of "$system")"; done
+(cd "$output" && find . -type f -printf '%P\n' | LC_ALL=C sort | xargs -r sha256sum >"$work/sums" && mv "$work/sums" SHA256SUMS)
+printf '%s\n' "in $output:" "${report[@]}"
