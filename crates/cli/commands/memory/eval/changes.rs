@@ -45,7 +45,7 @@ impl Changes {
             for (second, later) in &facts[index + 1..] {
                 self.compared += 1;
                 let Some(Contradiction { earlier, later }) = contradiction(earlier, later, settings) else { continue };
-                match changed.iter().any(|turns| *turns == (*first, *second)) {
+                match changed.contains(&(*first, *second)) {
                     true => drop(found.insert((*first, *second))),
                     false => {
                         self.wrong += 1;
