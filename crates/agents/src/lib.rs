@@ -31,6 +31,7 @@ mod notes;
 mod recall;
 mod recorder;
 mod remembering;
+pub mod research;
 mod settings;
 mod statements;
 mod tasks;

@@ -52,7 +52,7 @@ mod statistics;
 mod storage;
 mod store;
 mod vetting;
-mod words;
+pub mod words;
 
 pub use backlog::{BacklogEntry, Due};
 pub use engram::{Compared, Engram, EngramKind};

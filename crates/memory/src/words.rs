@@ -14,7 +14,7 @@ const B: f32 = 0.75;
 
 /// Words of texts, by the engrams' sequence numbers.
 #[derive(Debug, Default)]
-pub(crate) struct WordIndex {
+pub struct WordIndex {
     /// For each word, how often it occurs in which texts.
     postings: HashMap<String, HashMap<u64, u32>>,
     /// The words of each text; the number of all of them counts repetitions.
@@ -30,18 +30,18 @@ struct Text {
 
 /// A text that has words of the question.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct WordMatch {
+pub struct WordMatch {
     /// The engram's sequence number.
-    pub(crate) sequence: u64,
+    pub sequence: u64,
     /// The BM25 score.
-    pub(crate) score: f32,
+    pub score: f32,
     /// The share of the question's words that the text has, 0 to 1, each weighted by its rarity.
-    pub(crate) share: f32,
+    pub share: f32,
 }
 
 impl WordIndex {
     /// Replaces or removes the text of an engram.
-    pub(crate) fn set(&mut self, sequence: u64, text: Option<&str>) {
+    pub fn set(&mut self, sequence: u64, text: Option<&str>) {
         self.remove(sequence);
         let Some(text) = text else { return };
         let mut counts: HashMap<String, u32> = HashMap::new();
@@ -57,7 +57,7 @@ impl WordIndex {
     }
 
     /// The `n` texts that match the question best, best first; the latest first among equals.
-    pub(crate) fn best(&self, question: &str, n: usize) -> Vec<WordMatch> {
+    pub fn best(&self, question: &str, n: usize) -> Vec<WordMatch> {
         let asked: HashSet<String> = words(question).filter(|word| !is_common(word)).collect();
         let rarity: Vec<(&String, f32)> = asked.iter().map(|word| (word, self.rarity(word))).collect();
         let all: f32 = rarity.iter().map(|(_, rarity)| rarity).sum();
@@ -105,12 +105,12 @@ impl WordIndex {
 }
 
 /// The words of a text, in lower case. What punctuation joins (`AZ-5518`, `user@host`) counts as its parts.
-fn words(text: &str) -> impl Iterator<Item = String> {
+pub fn words(text: &str) -> impl Iterator<Item = String> {
     text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase)
 }
 
 /// English words that occur in every other question and say nothing about its subject.
-fn is_common(word: &str) -> bool {
+pub fn is_common(word: &str) -> bool {
     const COMMON: [&str; 71] = [
         "a", "about", "an", "and", "any", "are", "as", "at", "be", "been", "but", "by", "can", "could", "d", "did",
         "do", "does", "for", "from", "had", "has", "have", "how", "i", "if", "in", "is", "it", "its", "ll", "m", "me",

@@ -12,6 +12,7 @@ use hone_protocol::hexadecimal;
 use sha2::Sha256;
 
 use crate::neutralize::folded;
+use crate::prompt::fill;
 
 /// Bytes of the hash that a boundary shows.
 const SHOWN_BYTES: usize = 6;
@@ -27,6 +28,13 @@ impl FenceKey {
     /// The key with these bytes, which must come from a source of randomness.
     pub const fn from_bytes(bytes: [u8; FenceKey::LENGTH]) -> FenceKey {
         FenceKey(bytes)
+    }
+
+    /// Each of these texts, which are shown to a model together, in a fence that a template describes, and their boundary.
+    pub fn fenced(&self, template: &str, texts: &[&str]) -> (Vec<String>, String) {
+        let boundary = self.boundary(texts);
+        let fence = |text: &&str| fill(template, &[("boundary", &boundary), ("text", text)]);
+        (texts.iter().map(fence).collect(), boundary)
     }
 
     /// The boundary for texts that are judged together, in any order; none of them contains it.
@@ -94,6 +102,13 @@ mod tests {
         assert_eq!(key(1).boundary(&["q", "q"]), taken);
         let texts = ["q", &taken.to_string()];
         assert!(!compact(texts[1]).contains(&key(1).boundary(&texts)));
+    }
+
+    #[test]
+    fn every_text_is_in_its_fence() {
+        let (fenced, boundary) = key(1).fenced("<{boundary}\n{text}\n{boundary}>", &["a", "{boundary}"]);
+        assert_eq!(boundary, key(1).boundary(&["a", "{boundary}"]));
+        assert_eq!(fenced, ["a", "{boundary}"].map(|text| format!("<{boundary}\n{text}\n{boundary}>")));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::form::VerdictForm;
 use crate::likelihood::{Fit, LIKELIHOOD, Likelihood};
 use crate::neutralize::neutralized_against;
 use crate::profile::JudgeProfile;
-use crate::prompt::{JudgePrompt, fill};
+use crate::prompt::JudgePrompt;
 use crate::request::Request;
 use crate::rubric::Rubric;
 use crate::settings::{CriticSettings, Fallback, InvalidSettings};
@@ -187,14 +187,12 @@ impl Judge {
     /// A prompt with these neutralized texts in their places, each in its fence.
     pub(crate) fn prompt(&self, system: &str, template: &str, texts: &[(&str, &str)]) -> JudgePrompt {
         let judged: Vec<&str> = texts.iter().map(|(_, text)| *text).collect();
-        let boundary = self.shared.key.boundary(&judged);
-        let fence = |text| fill(&self.settings().fence, &[("boundary", &boundary), ("text", text)]);
-        let fenced: Vec<(&str, String)> = texts.iter().map(|(name, text)| (*name, fence(text))).collect();
+        let (fenced, boundary) = self.shared.key.fenced(&self.settings().fence, &judged);
         let (criterion, scores) = self.profile().written(self.rubric());
         let rubric = format!("{criterion}\n{scores}");
         let mut values = vec![("rubric", rubric.as_str()), ("criterion", &criterion), ("scores", &scores)];
         values.push(("boundary", &boundary));
-        values.extend(fenced.iter().map(|(name, text)| (*name, text.as_str())));
+        values.extend(texts.iter().zip(&fenced).map(|((name, _), text)| (*name, text.as_str())));
         JudgePrompt::new(system, self.profile().system_message, template, &values)
     }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::judge::{Form, Judge};
 use crate::likelihood::Opinion;
 use crate::prompt::{JudgePrompt, has_place};
+use crate::support::Support;
 use crate::suspicion::Examined;
 use crate::task::{Shown, Task, Verdict, no_verdict, without_verdict};
 
@@ -100,6 +101,8 @@ pub(crate) enum ReviewForm {
     Critic,
     /// What speaks against a text.
     Critique,
+    /// Whether passages support a claim.
+    Support,
 }
 
 impl ReviewForm {
@@ -145,6 +148,9 @@ impl ReviewForm {
                 ("validity_score", share),
                 ("level", json!({"type": "string", "enum": CritiqueLevel::ALL})),
             ]),
+            ReviewForm::Support => {
+                object(&[("reasoning", text), ("verdict", json!({"type": "string", "enum": Support::ALL}))])
+            }
         }
     }
 }

@@ -1,0 +1,182 @@
+//! Research: an answer from files and memory whose every claim cites a passage and is checked against it.
+//!
+//! ```text
+//! files ──► Sources ──► passages ──► best_passages ──┐
+//! memory ──► recalled engrams ───────────────────────┴──► claims with citations ──► checks ──► Research
+//! ```
+//!
+//! Files are data, never instructions: a model sees their passages in fences, and what it claims is checked against them
+//! without it. There is no thread here and no clock; what takes long tells its caller how far it is.
+
+mod answering;
+mod checking;
+mod details;
+mod document;
+mod gathering;
+mod html;
+mod passages;
+mod pdf;
+mod reading;
+mod retrieval;
+#[cfg(test)]
+mod samples;
+mod settings;
+
+use hone_protocol::{Embed, EmbedError, RecalledEngram, Timings};
+use hone_quality::Support;
+use serde::Serialize;
+
+pub use answering::{AnswerError, Author};
+pub use checking::{AskJudge, CheckedClaim};
+pub use document::{Document, Passage, Place};
+pub use gathering::{Skipped, SourceError, SourceLimits, SourcePath, Sources};
+pub use pdf::{PdfProcess, serve_pdf};
+pub use reading::{NotText, SourceReader, Unreadable, decode_text};
+pub use retrieval::{Vectors, best_passages};
+pub use settings::{ResearchSettings, Unsupported};
+
+/// How many texts an embedder is given at once.
+const BATCH: usize = 32;
+
+/// What is said where no claim is supported.
+pub const NO_ANSWER: &str = "no answer found in these sources";
+
+/// A question that was researched.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Research {
+    /// The question.
+    pub question: String,
+    /// The supported claims as a text, with their citations; `None` if no claim is supported.
+    pub answer: Option<String>,
+    /// All claims in order, those without support included.
+    pub claims: Vec<CheckedClaim>,
+    /// The passages that the model was shown.
+    pub passages: Vec<Passage>,
+    /// The model that answered.
+    pub model: String,
+    /// What a reader must know about the answer.
+    pub remarks: Vec<String>,
+    /// What the answer cost.
+    pub timings: Timings,
+}
+
+/// How far an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResearchStep {
+    /// The model answers.
+    Answering,
+    /// So many claims are checked.
+    Checked(usize),
+}
+
+/// The passages of documents, and their vectors together with that of the question where there is an embedder. `show` is told how many
+/// of how many passages are embedded.
+///
+/// # Errors
+/// When the embedder fails.
+pub fn embedded_passages(
+    documents: &[Document],
+    question: &str,
+    settings: &ResearchSettings,
+    embedder: Option<&dyn Embed>,
+    show: &mut dyn FnMut(usize, usize),
+) -> Result<(Vec<Passage>, Option<Vectors>), EmbedError> {
+    let size = settings.passage_size();
+    let Some(embedder) = embedder else {
+        return Ok((documents.iter().flat_map(|document| passages::passages(document, size)).collect(), None));
+    };
+    let mut found = Vec::new();
+    for document in documents {
+        found.extend(passages::passages_for(document, size, embedder)?);
+    }
+    let mut vectors = Vectors { question: embedder.embed_query(question)?, passages: Vec::new() };
+    for batch in found.chunks(BATCH) {
+        let texts: Vec<&str> = batch.iter().map(|passage| passage.text.as_str()).collect();
+        vectors.passages.extend(embedder.embed(&texts)?);
+        show(vectors.passages.len(), found.len());
+    }
+    Ok((found, Some(vectors)))
+}
+
+/// What memory recalled, as passages.
+pub fn recalled_passages(engrams: &[RecalledEngram]) -> Vec<Passage> {
+    let text = |engram: &RecalledEngram| match engram.is_fact {
+        true => engram.query.clone(),
+        false => format!("{}\n{}", engram.query, engram.answer),
+    };
+    engrams.iter().map(|engram| Passage { place: Place::Memory { id: engram.query_id }, text: text(engram) }).collect()
+}
+
+/// Answers a question from these passages, best first, and checks the answer.
+///
+/// # Errors
+/// When the model fails.
+pub fn research(
+    question: &str,
+    passages: Vec<Passage>,
+    settings: &ResearchSettings,
+    author: Author<'_>,
+    judge: Option<AskJudge<'_>>,
+    show: &mut dyn FnMut(ResearchStep),
+) -> Result<Research, AnswerError> {
+    show(ResearchStep::Answering);
+    let draft = match passages.is_empty() {
+        true => answering::Draft::default(),
+        false => answering::draft(author, settings, question, &passages)?,
+    };
+    let mut remarks = Vec::new();
+    if draft.n_shown < passages.len() {
+        remarks.push(format!(
+            "the model's context holds {} of the {} passages that were found",
+            draft.n_shown,
+            passages.len()
+        ));
+    }
+    let shown: Vec<Passage> = passages.into_iter().take(draft.n_shown).collect();
+    let checked =
+        checking::check(&draft.claims, &shown, settings, judge, &mut |done| show(ResearchStep::Checked(done)));
+    remarks.extend(checked.unjudged.map(|reason| format!("no judge has checked the claims: {reason}")));
+    Ok(Research {
+        question: question.to_owned(),
+        answer: answer(&checked.claims, settings.unsupported),
+        claims: checked.claims,
+        passages: shown,
+        model: author.model.to_owned(),
+        remarks,
+        timings: draft.timings,
+    })
+}
+
+impl Research {
+    /// What a critic needs to know about the answer: the question, and the passages that its claims cite.
+    pub fn context(&self) -> String {
+        let is_cited = |passage: &&Passage| self.claims.iter().any(|claim| claim.citations.contains(&passage.place));
+        let passages = self.passages.iter().filter(is_cited);
+        let passages = passages.map(|passage| format!("\n\n[{}]\n{}", passage.place, passage.text));
+        [format!("Question: {}", self.question)].into_iter().chain(passages).collect()
+    }
+}
+
+/// The claims as a text, one on each line; `None` if none is supported.
+fn answer(claims: &[CheckedClaim], unsupported: Unsupported) -> Option<String> {
+    let is_supported = |claim: &&CheckedClaim| claim.support == Support::Supported;
+    claims.iter().find(is_supported)?;
+    let is_shown = |claim: &&CheckedClaim| unsupported == Unsupported::Mark || is_supported(claim);
+    Some(claims.iter().filter(is_shown).map(written).collect::<Vec<_>>().join("\n"))
+}
+
+/// A claim with its citations, and a mark if they do not support it.
+fn written(claim: &CheckedClaim) -> String {
+    let citations: Vec<String> = claim.citations.iter().map(Place::to_string).collect();
+    let mut text = claim.text.clone();
+    if !citations.is_empty() {
+        text.push_str(&format!(" [{}]", citations.join("; ")));
+    }
+    if claim.support != Support::Supported {
+        text.push_str(&format!(" ({})", claim.support.name()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! Asks a model for an answer in claims that cite numbered passages.
+
+use hone_protocol::{
+    Constraint, FinishReason, Generate, GenerateError, GenerateRequest, Lane, Message, Prompt, Role, SamplingOptions,
+    ThinkingOptions, Timings,
+};
+use hone_quality::{FenceKey, fill, neutralized};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use super::document::Passage;
+use super::settings::ResearchSettings;
+
+/// The most characters of a claim.
+const MOST_CHARACTERS: usize = 400;
+/// The most passages that a claim cites.
+const MOST_CITATIONS: usize = 4;
+
+/// The model that answers, and how it is asked.
+#[derive(Clone, Copy)]
+pub struct Author<'a> {
+    /// What runs it.
+    pub generator: &'a dyn Generate,
+    /// Its name.
+    pub model: &'a str,
+    /// Where its requests stand in line.
+    pub lane: Lane,
+    /// The key of the fences around passages.
+    pub key: &'a FenceKey,
+    /// The fence, with places for `text` and `boundary`.
+    pub fence: &'a str,
+}
+
+/// Why there is no draft.
+#[derive(Debug, Error)]
+pub enum AnswerError {
+    /// The model failed.
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
+    /// It did not come to an end.
+    #[error(
+        "the model's answer was cut after {tokens} tokens: raise research.max_tokens, or name another model with --model"
+    )]
+    Cut {
+        /// Its tokens.
+        tokens: usize,
+    },
+    /// It is in another form, which the constraint excludes.
+    #[error("the model's answer is not in its form: {0}")]
+    Form(#[from] serde_json::Error),
+}
+
+/// An answer as the model gave it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Draft {
+    /// Its claims.
+    pub(super) claims: Vec<Claim>,
+    /// How many of the passages the model was shown: the first ones.
+    pub(super) n_shown: usize,
+    /// What it cost.
+    pub(super) timings: Timings,
+}
+
+/// A claim, and what it cites.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(super) struct Claim {
+    /// The claim.
+    pub(super) text: String,
+    /// Numbers of passages, from 1.
+    pub(super) citations: Vec<usize>,
+}
+
+#[derive(Deserialize)]
+struct Said {
+    claims: Vec<Claim>,
+}
+
+/// The model's answer to a question from these passages, or from as many of the first as its context holds.
+pub(super) fn draft(
+    author: Author<'_>,
+    settings: &ResearchSettings,
+    question: &str,
+    passages: &[Passage],
+) -> Result<Draft, AnswerError> {
+    let mut n_shown = passages.len();
+    let mut timings = Timings::default();
+    loop {
+        let request = request(author, settings, question, &passages[..n_shown]);
+        let completed = author.generator.generate(request).and_then(|generation| generation.complete());
+        let completion = match completed {
+            Err(GenerateError::ContextOverflow { .. }) if n_shown > 1 => {
+                n_shown /= 2;
+                continue;
+            }
+            completed => completed?,
+        };
+        timings.add(&completion.timings);
+        match completion.finish_reason {
+            Some(FinishReason::ContextFull) if n_shown > 1 => n_shown /= 2,
+            Some(reason) if !reason.is_complete() => {
+                return Err(AnswerError::Cut { tokens: completion.timings.generation_tokens });
+            }
+            _ => {
+                let Said { claims } = serde_json::from_str(&completion.text)?;
+                return Ok(Draft { claims, n_shown, timings });
+            }
+        }
+    }
+}
+
+fn request(author: Author<'_>, settings: &ResearchSettings, question: &str, passages: &[Passage]) -> GenerateRequest {
+    let texts: Vec<String> =
+        [question].into_iter().chain(passages.iter().map(|passage| passage.text.as_str())).map(neutralized).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let (fenced, boundary) = author.key.fenced(author.fence, &texts);
+    let numbered = fenced.iter().skip(1).enumerate().map(|(index, text)| format!("[{}]\n{}", index + 1, text.trim()));
+    let numbered = numbered.collect::<Vec<_>>().join("\n\n");
+    let values = [("question", fenced[0].trim()), ("passages", numbered.as_str()), ("boundary", boundary.as_str())];
+    let text = fill(settings.answer_prompt.trim(), &values);
+    GenerateRequest {
+        sampling: SamplingOptions { temperature: settings.temperature, seed: Some(0), ..SamplingOptions::default() },
+        max_tokens: Some(settings.max_tokens),
+        constraint: Some(Constraint::JsonSchema(schema(passages.len(), settings.most_claims))),
+        thinking: ThinkingOptions { is_on: Some(false), ..ThinkingOptions::default() },
+        lane: author.lane,
+        ..GenerateRequest::new(author.model, Prompt::Chat(vec![Message::new(Role::User, text)]))
+    }
+}
+
+/// The form of an answer from so many passages. All texts and lists are bounded, so the answer ends.
+fn schema(n_passages: usize, most_claims: usize) -> Value {
+    let citation = json!({"type": "integer", "enum": (1..=n_passages).collect::<Vec<_>>()});
+    let claim = json!({
+        "type": "object",
+        "properties": {
+            "text": {"type": "string", "minLength": 1, "maxLength": MOST_CHARACTERS},
+            "citations": {"type": "array", "items": citation, "maxItems": MOST_CITATIONS},
+        },
+        "required": ["text", "citations"],
+        "additionalProperties": false,
+    });
+    json!({
+        "type": "object",
+        "properties": {"claims": {"type": "array", "items": claim, "maxItems": most_claims}},
+        "required": ["claims"],
+        "additionalProperties": false,
+    })
+}

@@ -1,0 +1,113 @@
+//! Texts whose lines know where they stand, and the parts of them that can be cited.
+
+use std::fmt;
+
+use hone_protocol::QueryId;
+use serde::{Deserialize, Serialize};
+
+/// A file's text, line by line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// The file as it is cited.
+    pub name: String,
+    /// What the numbers of its lines count.
+    pub unit: Unit,
+    /// Its lines in order. Several may have the same number: those of a page, or blocks of HTML in one line of the source.
+    pub lines: Vec<Line>,
+}
+
+/// What is counted in a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Lines of the file, from 1.
+    Line,
+    /// Pages, from 1.
+    Page,
+}
+
+/// A line of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Its number, or that of its page.
+    pub number: usize,
+    /// Its text, without the end of the line.
+    pub text: String,
+}
+
+impl Document {
+    /// A text with its lines.
+    pub fn of_text(name: impl Into<String>, text: &str) -> Document {
+        let line = |(index, text): (usize, &str)| Line { number: index + 1, text: text.to_owned() };
+        Document { name: name.into(), unit: Unit::Line, lines: text.lines().enumerate().map(line).collect() }
+    }
+
+    /// The texts of pages.
+    pub(super) fn of_pages(name: impl Into<String>, pages: &[String]) -> Document {
+        let lines = pages
+            .iter()
+            .enumerate()
+            .flat_map(|(index, page)| page.lines().map(move |text| Line { number: index + 1, text: text.to_owned() }));
+        Document { name: name.into(), unit: Unit::Page, lines: lines.collect() }
+    }
+
+    /// Whether it holds no text.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.iter().all(|line| line.text.trim().is_empty())
+    }
+
+    /// The place of the lines with these numbers.
+    pub(super) fn place(&self, first: usize, last: usize) -> Place {
+        let file = self.name.clone();
+        match self.unit {
+            Unit::Line => Place::Lines { file, first, last },
+            Unit::Page => Place::Page { file, page: first },
+        }
+    }
+}
+
+/// Where a passage stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// Lines of a file.
+    Lines {
+        /// The file.
+        file: String,
+        /// The first line, from 1.
+        first: usize,
+        /// The last line.
+        last: usize,
+    },
+    /// A page of a file.
+    Page {
+        /// The file.
+        file: String,
+        /// The page, from 1.
+        page: usize,
+    },
+    /// An engram.
+    Memory {
+        /// Its id.
+        id: QueryId,
+    },
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Lines { file, first, last } if first == last => write!(f, "{file}:{first}"),
+            Place::Lines { file, first, last } => write!(f, "{file}:{first}-{last}"),
+            Place::Page { file, page } => write!(f, "{file}, page {page}"),
+            Place::Memory { id } => write!(f, "memory {id}"),
+        }
+    }
+}
+
+/// A part of a source that can be cited.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Passage {
+    /// Where it stands.
+    pub place: Place,
+    /// Its text.
+    pub text: String,
+}

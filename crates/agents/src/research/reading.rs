@@ -1,0 +1,174 @@
+//! Reads one file: plain text and source code as they are, HTML and PDF by their text.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+
+use thiserror::Error;
+
+use super::document::Document;
+use super::html;
+use super::pdf::PdfProcess;
+
+/// What the bytes of a PDF begin with, within the first so many.
+const PDF_MARK: &[u8] = b"%PDF-";
+const PDF_MARK_WITHIN: usize = 1024;
+
+/// Why a file cannot be a source. Each follows the name of the file.
+#[derive(Debug, Error)]
+pub enum Unreadable {
+    /// The system does not let it be read.
+    #[error("cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// A device, a pipe or a socket.
+    #[error("is no regular file")]
+    NoFile,
+    /// It is too large.
+    #[error("is larger than {} MiB, the most that a source may have (research.largest_file_mib)", .limit >> 20)]
+    TooLarge {
+        /// The most bytes.
+        limit: u64,
+    },
+    /// It is not text.
+    #[error("{0}")]
+    NotText(#[from] NotText),
+    /// A PDF without text that can be read.
+    #[error("{0}")]
+    Pdf(String),
+    /// It holds no text.
+    #[error("holds no text")]
+    Empty,
+}
+
+/// Why bytes are not a text. Each follows a name.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum NotText {
+    /// They hold a zero, which no text does.
+    #[error("is a binary file")]
+    Binary,
+    /// They are in another encoding.
+    #[error("is not UTF-8")]
+    NotUtf8,
+}
+
+/// The text of a file's bytes, without a byte order mark.
+///
+/// # Errors
+/// When they are not UTF-8, or hold a zero.
+pub fn decode_text(bytes: Vec<u8>) -> Result<String, NotText> {
+    if bytes.contains(&0) {
+        return Err(NotText::Binary);
+    }
+    let text = String::from_utf8(bytes).map_err(|_| NotText::NotUtf8)?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+}
+
+/// Reads files.
+#[derive(Clone, Debug)]
+pub struct SourceReader {
+    /// The most bytes of a file.
+    pub largest_file: u64,
+    /// What reads PDF files.
+    pub pdf: PdfProcess,
+}
+
+impl SourceReader {
+    /// The text of a file, with its places.
+    ///
+    /// # Errors
+    /// Why it cannot be a source.
+    pub fn read(&self, path: &Path) -> Result<Document, Unreadable> {
+        let name = path.display().to_string();
+        // A pipe would be waited for when it is opened.
+        if !fs::metadata(path)?.is_file() {
+            return Err(Unreadable::NoFile);
+        }
+        let mut bytes = Vec::new();
+        File::open(path)?.take(self.largest_file + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > self.largest_file {
+            return Err(Unreadable::TooLarge { limit: self.largest_file });
+        }
+        let document = match Format::of(path, &bytes) {
+            Format::Pdf => Document::of_pages(name, &self.pdf.pages(bytes).map_err(Unreadable::Pdf)?),
+            Format::Html => html::read(&name, &decode_text(bytes)?),
+            Format::Text => Document::of_text(name, &decode_text(bytes)?),
+        };
+        if document.is_empty() { Err(Unreadable::Empty) } else { Ok(document) }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Text,
+    Html,
+    Pdf,
+}
+
+impl Format {
+    fn of(path: &Path, bytes: &[u8]) -> Format {
+        let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+        let beginning = &bytes[..bytes.len().min(PDF_MARK_WITHIN)];
+        match extension.as_str() {
+            "pdf" => Format::Pdf,
+            "html" | "htm" | "xhtml" => Format::Html,
+            // Markdown and code may speak of a PDF's mark; a PDF holds it and is not text.
+            _ if beginning.starts_with(PDF_MARK) => Format::Pdf,
+            _ => Format::Text,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::research::document::Unit;
+
+    fn reader() -> SourceReader {
+        SourceReader { largest_file: 1000, pdf: PdfProcess::new("no-such-program".into(), "") }
+    }
+
+    #[track_caller]
+    fn check(name: &str, content: &[u8], expected: Result<(usize, &str), &str>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        fs::write(&path, content).unwrap();
+        match (reader().read(&path), expected) {
+            (Ok(document), Ok((number, text))) => {
+                let line = document.lines.last().unwrap();
+                assert_eq!((document.unit, line.number, line.text.as_str()), (Unit::Line, number, text));
+            }
+            (Err(error), Err(expected)) => assert!(error.to_string().starts_with(expected), "{error}"),
+            (other, _) => panic!("{name}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn text_html_and_code_are_read_with_their_lines() {
+        check("a.md", "\u{feff}# Mill\r\n\r\nBuilt in 1792.".as_bytes(), Ok((3, "Built in 1792.")));
+        check("a.rs", b"fn main() {\n    run();\n}\n", Ok((3, "}")));
+        check("A.HTM", b"<h1>Mill</h1>\n<p>Built in <b>1792</b>.</p>", Ok((2, "Built in 1792.")));
+        check("no extension", b"one\ntwo", Ok((2, "two")));
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused() {
+        check("photo.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", Err("is a binary file"));
+        check("page.html", b"<p>\0\0</p>", Err("is a binary file"));
+        check("old.txt", b"gr\xfcn", Err("is not UTF-8"));
+        check("blank.txt", b" \n\n", Err("holds no text"));
+        check("empty.html", b"<script>run()</script>", Err("holds no text"));
+        check("long.txt", &[b'a'; 1001], Err("is larger than 0 MiB"));
+        check("named.pdf", b"not one", Err("needs a process of its own"));
+        check("unnamed", b"%PDF-1.4\n", Err("needs a process of its own"));
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_without_waiting_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(matches!(reader().read(folder.path()), Err(Unreadable::NoFile)));
+        assert!(matches!(reader().read(&folder.path().join("absent")), Err(Unreadable::Io(_))));
+        if cfg!(unix) {
+            assert!(matches!(reader().read(Path::new("/dev/zero")), Err(Unreadable::NoFile)));
+        }
+    }
+}
