@@ -12,7 +12,7 @@ use hone_memory::{MemoryOptions, MemoryStore, Ranking};
 use hone_models::{Bundle, CatalogModel, InstalledModel, PullOptions, Pulled, Role, Store, data_folder};
 use hone_protocol::{Embed, Generate, Grade, LocateModel, ModelFile};
 use hone_quality::examination::Marks;
-use hone_quality::{Jury, Rubric};
+use hone_quality::{FenceKey, Jury, Rubric};
 use hone_server::ServedMemory;
 use serde_json::{Value, json};
 
@@ -204,6 +204,14 @@ impl App {
     /// is not installed.
     pub(crate) fn jury(&self, generator: Arc<dyn Generate>) -> anyhow::Result<Jury> {
         judge::jury(&self.config, &self.store, &self.data_folder, generator)
+    }
+
+    /// The key of the fences around texts that are data to a model.
+    ///
+    /// # Errors
+    /// When the system cannot provide randomness.
+    pub(crate) fn fence_key(&self) -> anyhow::Result<FenceKey> {
+        judge::fence_key(&self.data_folder)
     }
 
     /// The rubric that the configuration names.

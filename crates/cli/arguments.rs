@@ -15,6 +15,7 @@ mod judge;
 mod memory;
 mod preset;
 mod report;
+mod research;
 mod serve;
 mod shared;
 mod task;
@@ -52,6 +53,7 @@ pub(crate) use preset::{
     PresetArguments, PresetCommand, PresetCreateArguments, PresetListArguments, PresetNameArguments,
 };
 pub(crate) use report::ReportArguments;
+pub(crate) use research::ResearchArguments;
 pub(crate) use serve::{McpArguments, ServeArguments};
 pub(crate) use shared::{
     BatchFlags, ContextFlag, EngineFlags, JsonFlag, JudgeFlag, SamplingFlags, SpeculationFlag, is_pipe,
@@ -129,6 +131,9 @@ pub(crate) enum Command {
     /// Summarize remembered answers that belong together, and have the critic challenge the summaries
     #[command(after_help = critic::GATE_HELP)]
     Consolidate(ConsolidateArguments),
+    /// Answer a question from files and memory, with every claim checked against the passage that it cites
+    #[command(after_help = research::RESEARCH_HELP)]
+    Research(ResearchArguments),
     /// Examine judges and list their marks
     Judge(JudgeArguments),
     /// Extract the verdict from a judge's output on stdin
@@ -189,6 +194,7 @@ impl Command {
                     | Command::Critique(_)
                     | Command::Intention(_)
                     | Command::Consolidate(_)
+                    | Command::Research(_)
                     | Command::Judge(_)
                     | Command::Story(_)
                     | Command::Task(TaskArguments { command: TaskCommand::Run(_) })
@@ -231,6 +237,7 @@ impl Command {
             Command::Critic(arguments) => arguments.add_to(&mut overrides),
             Command::Intention(arguments) => arguments.add_to(&mut overrides),
             Command::Consolidate(arguments) => arguments.add_to(&mut overrides),
+            Command::Research(arguments) => arguments.add_to(&mut overrides),
             Command::Judge(arguments) => arguments.add_to(&mut overrides),
             Command::Story(arguments) => arguments.engine.add_to(&mut overrides),
             Command::Doctor(arguments) => arguments.engine.add_to(&mut overrides),

@@ -33,6 +33,7 @@ mod preset;
 mod ps;
 mod pull;
 mod report;
+mod research;
 mod rm;
 mod routing;
 mod serve;
@@ -83,6 +84,7 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::Critic(arguments) => critic::run(&app(loaded)?, &arguments),
         Command::Intention(arguments) => intention::run(&answering(app(loaded)?)?, &arguments),
         Command::Consolidate(arguments) => consolidate::run(&answering(app(loaded)?)?, &arguments),
+        Command::Research(arguments) => research::run(&answering(app(loaded)?)?, &arguments),
         Command::Synth(arguments) => synth::run(&app(loaded)?, &arguments),
         Command::Config(arguments) => config::run(&app(loaded)?, &arguments),
         Command::Pull(arguments) => pull::run(&app(loaded)?, arguments),

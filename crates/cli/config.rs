@@ -15,6 +15,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use hone_agents::NoteSettings;
+use hone_agents::research::ResearchSettings;
 use hone_quality::{CriticSettings, CritiqueSettings, GateConfig, JudgeProfiles, ReviewSettings};
 use hone_server::ServerSettings;
 use serde::Serialize;
@@ -26,7 +27,7 @@ pub(crate) use sections::{ChatConfig, EngineConfig, MemoryConfig, SamplingConfig
 pub(crate) use sources::Places;
 
 /// A section's name, which is also the stem of its file, and its defaults.
-const SECTIONS: [(&str, &str); 11] = [
+const SECTIONS: [(&str, &str); 12] = [
     ("engine", include_str!("../../config/engine.toml")),
     ("sampling", include_str!("../../config/sampling.toml")),
     ("chat", include_str!("../../config/chat.toml")),
@@ -38,6 +39,7 @@ const SECTIONS: [(&str, &str); 11] = [
     ("review", include_str!("../../config/review.toml")),
     ("critique", include_str!("../../config/critique.toml")),
     ("notes", include_str!("../../config/notes.toml")),
+    ("research", include_str!("../../config/research.toml")),
 ];
 
 /// The file of tables that are no keys: tools that evaluate work.
@@ -138,6 +140,8 @@ pub(crate) struct Config {
     pub(crate) critique: CritiqueSettings,
     /// How notes are written from memory.
     pub(crate) notes: NoteSettings,
+    /// How questions are researched.
+    pub(crate) research: ResearchSettings,
     entries: BTreeMap<String, Entry>,
 }
 
@@ -282,8 +286,23 @@ impl Config {
             review,
             critique,
             notes,
+            research,
         } = sections;
-        Ok(Config { engine, sampling, chat, critic, judges, memory, server, gate, review, critique, notes, entries })
+        Ok(Config {
+            engine,
+            sampling,
+            chat,
+            critic,
+            judges,
+            memory,
+            server,
+            gate,
+            review,
+            critique,
+            notes,
+            research,
+            entries,
+        })
     }
 
     fn known_keys_near(&self, key: &str) -> String {
@@ -409,7 +428,7 @@ mod tests {
             &[],
             vec![],
             "chat.system",
-            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml, critic.toml, judges.toml, memory.toml, server.toml, gate.toml, review.toml, critique.toml, notes.toml, evaluators.toml, phases.toml",
+            "unknown configuration file ~/egnine.toml: known are engine.toml, sampling.toml, chat.toml, critic.toml, judges.toml, memory.toml, server.toml, gate.toml, review.toml, critique.toml, notes.toml, research.toml, evaluators.toml, phases.toml",
         );
     }
 

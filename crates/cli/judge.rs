@@ -19,6 +19,7 @@ use hone_quality::{
 use self::marks::{Asked, Examined, MarksStore};
 use crate::config::{Config, Places, Source};
 use crate::failure::usage;
+pub(crate) use key::fence_key;
 
 /// The judge that the configuration describes, or the jury.
 ///
@@ -32,7 +33,7 @@ pub(crate) fn jury(
     generator: Arc<dyn Generate>,
 ) -> anyhow::Result<Jury> {
     check_jury(config, store)?;
-    let parts = Parts { store, data_folder, key: key::fence_key(data_folder)?, generator };
+    let parts = Parts { store, data_folder, key: fence_key(data_folder)?, generator };
     let critic = &config.critic;
     if let [only] = critic.jurors() {
         return Ok(parts.juror(&with_judge(config, only, critic.fallback))?.into());

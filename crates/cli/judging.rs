@@ -2,6 +2,7 @@
 
 pub(crate) mod batch;
 mod cache;
+pub(crate) mod claims;
 pub(crate) mod critiques;
 pub(crate) mod dataset;
 mod driver;

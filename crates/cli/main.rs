@@ -12,6 +12,7 @@ mod commands;
 mod config;
 mod contained;
 mod describe;
+mod documents;
 mod embedder;
 mod evaluation;
 mod events;
@@ -47,6 +48,9 @@ fn main() -> ExitCode {
     }
     if contained::is_worker() {
         return contained::work();
+    }
+    if documents::is_worker() {
+        return documents::work();
     }
     let arguments =
         if begins_alone() { Arguments::parse_from(["hone", "chat", "--guide"]) } else { Arguments::parse() };

@@ -116,7 +116,7 @@ pub fn research(
     passages: Vec<Passage>,
     settings: &ResearchSettings,
     author: Author<'_>,
-    judge: Option<AskJudge<'_>>,
+    judge: AskJudge<'_>,
     show: &mut dyn FnMut(ResearchStep),
 ) -> Result<Research, AnswerError> {
     show(ResearchStep::Answering);
@@ -135,7 +135,9 @@ pub fn research(
     let shown: Vec<Passage> = passages.into_iter().take(draft.n_shown).collect();
     let checked =
         checking::check(&draft.claims, &shown, settings, judge, &mut |done| show(ResearchStep::Checked(done)));
-    remarks.extend(checked.unjudged.map(|reason| format!("no judge has checked the claims: {reason}")));
+    remarks.extend(
+        checked.unjudged.map(|reason| format!("the claims are checked by their words and figures alone: {reason}")),
+    );
     Ok(Research {
         question: question.to_owned(),
         answer: answer(&checked.claims, settings.unsupported),

@@ -8,7 +8,8 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
+use hone_agents::research::decode_text;
 
 use crate::describe::on_one_line;
 use crate::terminal::bytes;
@@ -122,7 +123,11 @@ const STDIN: &str = "stdin";
 /// What stands before the name of a block.
 const FILE: &str = "File: ";
 
-fn paths(path: &str) -> anyhow::Result<Vec<PathBuf>> {
+/// What a path names: itself, or the files that it matches as a pattern with `*`, `?` or `[…]`.
+///
+/// # Errors
+/// When it is a pattern and nothing matches.
+pub(crate) fn paths(path: &str) -> anyhow::Result<Vec<PathBuf>> {
     if Path::new(path).exists() || !path.contains(['*', '?', '[']) {
         return Ok(vec![PathBuf::from(path)]);
     }
@@ -141,12 +146,7 @@ fn read(name: &str, source: impl Read) -> anyhow::Result<String> {
     if content.len() as u64 > LARGEST {
         bail!("{name} is larger than {}: no model's context holds it", bytes(LARGEST));
     }
-    if content.contains(&0) {
-        bail!("{name} is a binary file: only text can go with a question");
-    }
-    let text = String::from_utf8(content);
-    let text = text.with_context(|| format!("{name} is not UTF-8: only text can go with a question"))?;
-    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+    decode_text(content).map_err(|not_text| anyhow!("{name} {not_text}: only text can go with a question"))
 }
 
 /// The most backticks in a row.

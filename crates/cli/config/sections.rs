@@ -1,5 +1,6 @@
 //! The sections of the configuration as the rest of the program sees them: validated and typed.
 
+use hone_agents::research::ResearchSettings;
 use hone_agents::{MemoryMode, MemorySettings, NoteSettings};
 use hone_engine::engine::EngineOptions;
 use hone_protocol::configured::{not_negative, positive_or_none};
@@ -27,6 +28,7 @@ pub(super) struct Sections {
     pub(super) review: ReviewSettings,
     pub(super) critique: CritiqueSettings,
     pub(super) notes: NoteSettings,
+    pub(super) research: ResearchSettings,
 }
 
 impl Sections {
@@ -42,6 +44,7 @@ impl Sections {
         sections.review.check()?;
         sections.critique.check()?;
         sections.notes.check()?;
+        sections.research.check()?;
         Ok(sections)
     }
 }

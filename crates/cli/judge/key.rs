@@ -14,7 +14,7 @@ const NAME: &str = "judge.key";
 ///
 /// # Errors
 /// When the system cannot provide randomness.
-pub(super) fn fence_key(data_folder: &Path) -> anyhow::Result<FenceKey> {
+pub(crate) fn fence_key(data_folder: &Path) -> anyhow::Result<FenceKey> {
     let mut fresh = [0; FenceKey::LENGTH];
     getrandom::fill(&mut fresh).map_err(|error| anyhow::anyhow!("the system provides no random numbers: {error}"))?;
     let key = kept(data_folder, &fresh).unwrap_or_else(|error| {

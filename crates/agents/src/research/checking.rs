@@ -41,14 +41,14 @@ pub(super) fn check(
     claims: &[Claim],
     passages: &[Passage],
     settings: &ResearchSettings,
-    judge: Option<AskJudge<'_>>,
+    judge: AskJudge<'_>,
     show: &mut dyn FnMut(usize),
 ) -> Checked {
     let mut checked = Checked::default();
     for claim in claims {
         let cited = cited(claim, passages);
         let mut result = by_words(claim, &cited, settings.least_words);
-        if let Some(judge) = judge.filter(|_| result.support == Support::Supported) {
+        if result.support == Support::Supported {
             let texts: Vec<&str> = cited.iter().map(|passage| passage.text.as_str()).collect();
             let task = SupportTask {
                 prompt: &settings.claim_prompt,

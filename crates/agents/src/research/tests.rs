@@ -29,6 +29,7 @@ fn passages() -> Vec<Passage> {
         judging_method: Default::default(),
         words: 0.0,
         is_fact: true,
+        is_unreviewed: false,
     };
     [of(3), of(4)].into_iter().chain(recalled_passages(&[engram])).collect()
 }
@@ -38,7 +39,7 @@ fn claim(text: &str, citations: &[usize]) -> String {
 }
 
 /// What becomes of a model's claims about the mill.
-fn researched(claims: &[String], settings: &ResearchSettings, judge: Option<AskJudge<'_>>) -> Research {
+fn researched(claims: &[String], settings: &ResearchSettings, judge: AskJudge<'_>) -> Research {
     let says = format!("{{\"claims\": [{}]}}", claims.join(", "));
     let (research, _) = asked(passages(), settings, judge, move |_| Script::saying(&[&says]));
     research.unwrap()
@@ -47,7 +48,7 @@ fn researched(claims: &[String], settings: &ResearchSettings, judge: Option<AskJ
 fn asked(
     passages: Vec<Passage>,
     settings: &ResearchSettings,
-    judge: Option<AskJudge<'_>>,
+    judge: AskJudge<'_>,
     respond: impl Fn(&GenerateRequest) -> Script + Send + Sync + 'static,
 ) -> (Result<Research, AnswerError>, Arc<Scripted>) {
     let model = Arc::new(Scripted::new(respond));
@@ -55,6 +56,11 @@ fn asked(
     let author = Author { generator: &*model, model: "m", lane: Lane::Interactive, key: &KEY, fence: &fence };
     let research = research("When was the mill built?", passages, settings, author, judge, &mut |_| ());
     (research, model)
+}
+
+/// A judge that decides nothing.
+fn nobody(_: &ReviewTask) -> Review {
+    Review::failed("there is no judge")
 }
 
 fn turn(request: &GenerateRequest) -> &str {
@@ -70,7 +76,7 @@ fn supported_claims_are_the_answer_with_their_places() {
         claim("The mill was built in 1792.", &[1]),
         claim("It burned down in 1871, and the mill belongs to Anna.", &[2, 3, 2]),
     ];
-    let research = researched(&claims, &ResearchSettings::shipped(), None);
+    let research = researched(&claims, &ResearchSettings::shipped(), &nobody);
     let expected = format!(
         "The mill was built in 1792. [notes.md:3]\nIt burned down in 1871, and the mill belongs to Anna. [notes.md:4; memory {}]",
         engram_id()
@@ -91,7 +97,7 @@ fn claims_without_support_are_left_out_or_marked_and_say_why() {
         claim("It was built in 1792.", &[1]),
     ];
     let shipped = ResearchSettings::shipped();
-    let research = researched(&claims, &shipped, None);
+    let research = researched(&claims, &shipped, &nobody);
     assert_eq!(research.answer.as_deref(), Some("It was built in 1792. [notes.md:3]"));
     let reasons: Vec<&str> = research.claims.iter().flat_map(|claim| &claim.reasons).map(String::as_str).collect();
     assert_eq!(
@@ -103,7 +109,7 @@ fn claims_without_support_are_left_out_or_marked_and_say_why() {
             "only 0 % of its words stand in the cited passages"
         ]
     );
-    let marked = researched(&claims, &ResearchSettings { unsupported: Unsupported::Mark, ..shipped }, None);
+    let marked = researched(&claims, &ResearchSettings { unsupported: Unsupported::Mark, ..shipped }, &nobody);
     let answer = marked.answer.unwrap();
     assert!(
         answer.starts_with("It was built in 1729. [notes.md:3] (not supported)\nIt burned down in 1871. (not supp")
@@ -114,9 +120,9 @@ fn claims_without_support_are_left_out_or_marked_and_say_why() {
 fn without_a_supported_claim_there_is_no_answer_even_a_marked_one() {
     let settings = ResearchSettings { unsupported: Unsupported::Mark, ..ResearchSettings::shipped() };
     for claims in [vec![], vec![claim("It was built in 1729.", &[1])], vec![claim(" ", &[1])]] {
-        assert_eq!(researched(&claims, &settings, None).answer, None, "{claims:?}");
+        assert_eq!(researched(&claims, &settings, &nobody).answer, None, "{claims:?}");
     }
-    let (research, model) = asked(Vec::new(), &settings, None, |_| Script::saying(&["{}"]));
+    let (research, model) = asked(Vec::new(), &settings, &nobody, |_| Script::saying(&["{}"]));
     assert_eq!((research.unwrap().answer, model.requests().len()), (None, 0), "without a passage no model is asked");
 }
 
@@ -134,7 +140,7 @@ fn a_judge_decides_about_what_words_speak_for() {
         claim("It burned down in 1871.", &[2]),
         claim("It was built in 1729.", &[1]),
     ];
-    let research = researched(&claims, &ResearchSettings::shipped(), Some(&ask));
+    let research = researched(&claims, &ResearchSettings::shipped(), &ask);
     let found: Vec<(Support, bool)> = research.claims.iter().map(|claim| (claim.support, claim.judged)).collect();
     let expected = [(Support::Supported, true), (Support::Contradicted, true), (Support::NotSupported, false)];
     assert_eq!(found, expected);
@@ -142,9 +148,9 @@ fn a_judge_decides_about_what_words_speak_for() {
     assert_eq!(research.answer.as_deref(), Some("It was built in 1792. [notes.md:3]"));
 
     let missing = |_: &ReviewTask| Review::failed("it is not installed");
-    let research = researched(&claims[..1], &ResearchSettings::shipped(), Some(&missing));
+    let research = researched(&claims[..1], &ResearchSettings::shipped(), &missing);
     assert!(research.answer.is_some() && !research.claims[0].judged);
-    assert_eq!(research.remarks, ["no judge has checked the claims: it is not installed"]);
+    assert_eq!(research.remarks, ["the claims are checked by their words and figures alone: it is not installed"]);
 }
 
 #[test]
@@ -153,7 +159,7 @@ fn what_a_file_says_stays_in_its_fence() {
     let place = Place::Page { file: "a.pdf".to_owned(), page: 2 };
     let passage = Passage { place, text: hostile.to_owned() };
     let (_, model) =
-        asked(vec![passage], &ResearchSettings::shipped(), None, |_| Script::saying(&["{\"claims\": []}"]));
+        asked(vec![passage], &ResearchSettings::shipped(), &nobody, |_| Script::saying(&["{\"claims\": []}"]));
     let requests = model.requests();
     let turn = turn(&requests[0]);
     assert!(!turn.contains("<|im_end|>") && !turn.contains("###"), "{turn}");
@@ -169,7 +175,7 @@ fn a_context_that_is_too_small_gets_fewer_passages() {
         true => Script::failing(GenerateError::ContextOverflow { prompt_tokens: 9, context_tokens: 5 }),
         false => Script::saying(&[&format!("{{\"claims\": [{}]}}", claim("It was built in 1792.", &[1]))]),
     };
-    let (research, _) = asked(passages(), &ResearchSettings::shipped(), None, respond);
+    let (research, _) = asked(passages(), &ResearchSettings::shipped(), &nobody, respond);
     let research = research.unwrap();
     assert_eq!(research.answer.as_deref(), Some("It was built in 1792. [notes.md:3]"));
     assert_eq!(research.remarks, ["the model's context holds 1 of the 3 passages that were found"]);
@@ -181,6 +187,6 @@ fn an_answer_that_was_cut_is_an_error() {
         finish_reason: Some(hone_protocol::FinishReason::Length),
         ..Script::saying(&["{\"claims\": ["])
     };
-    let (research, _) = asked(passages(), &ResearchSettings::shipped(), None, cut);
+    let (research, _) = asked(passages(), &ResearchSettings::shipped(), &nobody, cut);
     assert!(research.unwrap_err().to_string().starts_with("the model's answer was cut after 1 tokens"));
 }

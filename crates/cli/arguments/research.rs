@@ -1,0 +1,40 @@
+//! Flags of `hone research`.
+
+use clap::Args;
+
+use super::{EngineFlags, JsonFlag, shared};
+use crate::config::Override;
+
+/// What stands under the help of `hone research`.
+pub(super) const RESEARCH_HELP: &str = "\
+Each claim of the answer cites the passages that it is taken from, and is checked against them; claims without support are
+left out (research.unsupported). The exit code is 1 if no claim is supported: there is no answer in these sources.
+Text, Markdown, source code, HTML and PDF files are read. Of a folder, hidden files and what .gitignore names are left out.";
+
+/// Flags of `hone research`.
+#[derive(Debug, Args)]
+pub(crate) struct ResearchArguments {
+    /// What to find out
+    #[arg(value_name = "QUESTION")]
+    pub(crate) question: String,
+    /// Read a file, all files of a folder, the files that a pattern matches, or stdin (-); can be repeated
+    #[arg(short, long = "file", value_name = "PATH")]
+    pub(crate) files: Vec<String>,
+    /// Recall nothing from memory, and do not remember the answer
+    #[arg(long)]
+    pub(crate) no_memory: bool,
+    /// Name of the judge's model that checks the claims, or the path of a GGUF file
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) judge: Option<String>,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+impl ResearchArguments {
+    pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
+        self.engine.add_to(overrides);
+        shared::add(overrides, "research.judge", "--judge", self.judge.clone());
+    }
+}

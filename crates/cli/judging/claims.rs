@@ -1,0 +1,37 @@
+//! The judge that checks the claims of an answer against the passages that they cite.
+
+use std::sync::Arc;
+
+use hone_protocol::{Generate, Lane};
+use hone_quality::{Review, ReviewTask};
+
+use super::lender::{Lender, named_or_judge};
+use crate::app::App;
+
+/// Checks the claims of one author. One that has not passed its examination decides nothing.
+pub(crate) struct ClaimJudge {
+    lender: Lender,
+    /// Whether the author is the judge.
+    is_author: bool,
+}
+
+impl ClaimJudge {
+    /// The judge of the claims of the model `author`, on this engine.
+    pub(crate) fn new(app: &App, author: &str, generator: &Arc<dyn Generate>) -> ClaimJudge {
+        let model = named_or_judge(&app.config, &app.config.research.judge);
+        let lender = Lender::of_model(app, model, Some(generator)).in_lane(Lane::Interactive);
+        let is_author = author == lender.model();
+        ClaimJudge { lender, is_author }
+    }
+
+    /// Its verdict. Failures are part of the result.
+    pub(crate) fn review(&self, task: &ReviewTask) -> Review {
+        match self.is_author {
+            true => Review::failed(format!(
+                "{} wrote the answer and does not judge it itself; name another model with --judge",
+                self.lender.model()
+            )),
+            false => self.lender.review(task),
+        }
+    }
+}
