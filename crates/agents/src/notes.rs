@@ -14,7 +14,7 @@ use crossbeam_channel::RecvTimeoutError;
 use hone_memory::{Engram, EngramKind, MemoryError};
 use hone_protocol::{
     Completion, Constraint, Generate, GenerateError, GenerateRequest, Generation, Lane, Message, Prompt, QueryId,
-    Response, Role, SamplingOptions, SessionId,
+    Response, Role, SamplingOptions, SessionId, Timings,
 };
 use hone_quality::has_place;
 use serde::Deserialize;
@@ -138,7 +138,6 @@ pub struct Writer<'a> {
 impl Writer<'_> {
     /// Writes an answer to a prompt.
     fn write(&self, prompt: &str, max_tokens: usize, constraint: Option<Constraint>) -> Result<Completion, NoteError> {
-        let failed = |error: GenerateError| NoteError::Model { model: self.model.clone(), reason: error.to_string() };
         let request = GenerateRequest {
             sampling: self.sampling.clone(),
             max_tokens: Some(max_tokens),
@@ -146,32 +145,41 @@ impl Writer<'_> {
             lane: self.lane,
             ..GenerateRequest::new(&self.model, Prompt::Chat(vec![Message::new(Role::User, prompt)]))
         };
+        let failed = |error: GenerateError| NoteError::Model { model: self.model.clone(), reason: error.to_string() };
+        self.complete(request).map_err(failed)?.ok_or(NoteError::Stopped)
+    }
+
+    /// The model's answer to a request; `None` if the person has stopped it.
+    pub(crate) fn complete(&self, request: GenerateRequest) -> Result<Option<Completion>, GenerateError> {
         let generation = Generation::start(&*self.generator, request);
         let mut completion = Completion::default();
         loop {
             match generation.events().recv_timeout(LOOK) {
                 Ok(event) => {
-                    if completion.take(event).map_err(failed)? {
-                        return Ok(completion);
+                    if completion.take(event)? {
+                        return Ok(Some(completion));
                     }
                 }
-                Err(RecvTimeoutError::Disconnected) => return Err(failed(GenerateError::Stopped)),
+                Err(RecvTimeoutError::Disconnected) => return Err(GenerateError::Stopped),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if (self.is_stopped)() {
-                return Err(NoteError::Stopped);
+                return Ok(None);
             }
         }
     }
 
     /// The note of this title and text.
-    fn note(&self, kind: EngramKind, title: String, text: &str, cost: Completion, sources: Vec<QueryId>) -> Engram {
+    pub(crate) fn note(
+        &self,
+        kind: EngramKind,
+        title: String,
+        text: &str,
+        timings: Timings,
+        sources: Vec<QueryId>,
+    ) -> Engram {
         // What the model was cut off in the middle of is a note all the same: the critic decides about it.
-        let response = Response {
-            sampling: self.sampling.clone(),
-            timings: cost.timings,
-            ..Response::new(title, text, &self.model)
-        };
+        let response = Response { sampling: self.sampling.clone(), timings, ..Response::new(title, text, &self.model) };
         Engram::note(kind, SessionId::fresh(), &response, sources)
     }
 }

@@ -17,6 +17,7 @@ mod html;
 mod passages;
 mod pdf;
 mod reading;
+mod remembering;
 mod retrieval;
 #[cfg(test)]
 mod samples;
@@ -110,7 +111,7 @@ pub fn recalled_passages(engrams: &[RecalledEngram]) -> Vec<Passage> {
 /// Answers a question from these passages, best first, and checks the answer.
 ///
 /// # Errors
-/// When the model fails.
+/// When the model fails, or the person has stopped it.
 pub fn research(
     question: &str,
     passages: Vec<Passage>,
@@ -133,8 +134,14 @@ pub fn research(
         ));
     }
     let shown: Vec<Passage> = passages.into_iter().take(draft.n_shown).collect();
-    let checked =
-        checking::check(&draft.claims, &shown, settings, judge, &mut |done| show(ResearchStep::Checked(done)));
+    let is_stopped = author.writer.is_stopped;
+    let checked = checking::check(&draft.claims, &shown, settings, judge, &mut |done| {
+        show(ResearchStep::Checked(done));
+        !is_stopped()
+    });
+    if is_stopped() {
+        return Err(AnswerError::Stopped);
+    }
     remarks.extend(
         checked.unjudged.map(|reason| format!("the claims are checked by their words and figures alone: {reason}")),
     );
@@ -143,7 +150,7 @@ pub fn research(
         answer: answer(&checked.claims, settings.unsupported),
         claims: checked.claims,
         passages: shown,
-        model: author.model.to_owned(),
+        model: author.writer.model.clone(),
         remarks,
         timings: draft.timings,
     })

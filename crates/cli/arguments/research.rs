@@ -2,13 +2,16 @@
 
 use clap::Args;
 
-use super::{EngineFlags, JsonFlag, shared};
+use super::JsonFlag;
+use super::critic::CriticFlags;
 use crate::config::Override;
 
 /// What stands under the help of `hone research`.
 pub(super) const RESEARCH_HELP: &str = "\
 Each claim of the answer cites the passages that it is taken from, and is checked against them; claims without support are
 left out (research.unsupported). The exit code is 1 if no claim is supported: there is no answer in these sources.
+The answer is remembered after the critic has challenged it; in hard mode the exit code is 3 if the critic blocks it, and 1 if it
+could not be asked or its word does not count.
 Text, Markdown, source code, HTML and PDF files are read. Of a folder, hidden files and what .gitignore names are left out.";
 
 /// Flags of `hone research`.
@@ -23,18 +26,14 @@ pub(crate) struct ResearchArguments {
     /// Recall nothing from memory, and do not remember the answer
     #[arg(long)]
     pub(crate) no_memory: bool,
-    /// Name of the judge's model that checks the claims, or the path of a GGUF file
-    #[arg(long, value_name = "MODEL")]
-    pub(crate) judge: Option<String>,
     #[command(flatten)]
-    pub(crate) engine: EngineFlags,
+    pub(crate) critic: CriticFlags,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }
 
 impl ResearchArguments {
     pub(super) fn add_to(&self, overrides: &mut Vec<Override>) {
-        self.engine.add_to(overrides);
-        shared::add(overrides, "research.judge", "--judge", self.judge.clone());
+        self.critic.add_to(overrides);
     }
 }

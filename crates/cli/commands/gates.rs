@@ -27,7 +27,7 @@ pub(super) struct Gate<'a> {
     app: &'a App,
     pub(super) store: MemoryStore,
     critic: Critic,
-    generator: Arc<dyn Generate>,
+    pub(super) generator: Arc<dyn Generate>,
     lane: Lane,
     pub(super) interrupt: Interrupt,
 }

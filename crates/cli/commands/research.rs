@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use hone_agents::research::{
-    self, Author, Document, NO_ANSWER, Passage, Research, ResearchSettings, ResearchStep, Skipped, SourceLimits,
-    SourcePath, SourceReader, Sources,
+    self, AnswerError, Author, Document, NO_ANSWER, Passage, Research, ResearchStep, Skipped, SourceLimits, SourcePath,
+    SourceReader, Sources,
 };
-use hone_protocol::{Embed, Generate, Lane};
-use hone_quality::Support;
-use hone_server::ServedMemory;
+use hone_agents::{NoteError, Recaller, Writer};
+use hone_protocol::{CritiqueResult, Lane, QueryId, VettingState};
+use hone_quality::{FenceKey, ReviewTask, Support};
 use serde::Serialize;
 
+use super::gates::{Gate, outcome, said};
 use crate::app::App;
 use crate::arguments::ResearchArguments;
 use crate::chat::attachments::{self, Attachment};
@@ -20,6 +21,7 @@ use crate::documents;
 use crate::failure::{Outcome, usage};
 use crate::judging::claims::ClaimJudge;
 use crate::terminal::Output;
+use crate::terminal::interrupt::Interrupt;
 use crate::terminal::progress::{self, Steps};
 
 /// The path that stands for stdin.
@@ -30,25 +32,43 @@ const MOST_NAMED: usize = 8;
 /// Researches.
 ///
 /// # Errors
-/// When a source that was named cannot be read, or the model cannot be run.
+/// When a source that was named cannot be read, or the model or memory fails.
 pub(crate) fn run(app: &App, arguments: &ResearchArguments) -> anyhow::Result<Outcome> {
     let question = arguments.question.trim();
     if question.is_empty() {
         return Err(usage("the question is empty: say what to find out"));
     }
-    if arguments.files.is_empty() && arguments.no_memory {
-        return Err(usage("there are no sources: name files with --file, or leave out --no-memory"));
+    let uses_memory = !arguments.no_memory && app.config.memory.is_used();
+    if arguments.files.is_empty() && !uses_memory {
+        return Err(usage("there are no sources: name files with --file, or use memory"));
     }
     app.installed(&app.config.engine.model)?;
     let sources = gather(app, &arguments.files)?;
     tell_skipped(app.output, &sources.skipped);
-    let memory = if arguments.no_memory { None } else { app.served_memory() };
-    let passages = passages(app, question, &sources.documents, memory.as_ref())?;
-    let generator = app.generator()?;
-    let research = answer(app, question, passages, &generator)?;
+    let found = of_files(app, question, &sources.documents)?;
+    let gate = uses_memory.then(|| Gate::open(app, Lane::Interactive)).transpose()?;
+    let (generator, interrupt) = match &gate {
+        Some(gate) => (Arc::clone(&gate.generator), gate.interrupt.clone()),
+        None => (app.generator()?, Interrupt::install()?),
+    };
+    let listening = interrupt.listen();
+    let writer = Writer {
+        generator,
+        model: app.config.engine.model.clone(),
+        sampling: app.config.research.sampling(),
+        lane: Lane::Interactive,
+        is_stopped: &|| !listening.pressed().is_empty(),
+    };
+    let recalled = gate.as_ref().map_or_else(Vec::new, |gate| recalled(app, question, gate));
+    let passages = recalled.into_iter().chain(found).take(app.config.research.n_passages).collect();
+    let research = match answer(app, question, passages, &writer, &app.fence_key()?) {
+        Err(AnswerError::Stopped) => return Ok(Outcome::Interrupted),
+        answered => answered?,
+    };
     tell_checks(app.output, &research);
+    let kept = gate.map_or(Ok(Kept::default()), |gate| Kept::at(&gate, &research, &writer))?;
     if arguments.json.json {
-        app.output.print_json(&Printed { research: &research, skipped: &sources.skipped })?;
+        app.output.print_json(&Printed { research: &research, kept: &kept, skipped: &sources.skipped })?;
     } else if let Some(answer) = &research.answer {
         answer.lines().try_for_each(|line| app.output.print_line(line))?;
     }
@@ -56,14 +76,64 @@ pub(crate) fn run(app: &App, arguments: &ResearchArguments) -> anyhow::Result<Ou
         app.output.error(NO_ANSWER);
         return Ok(Outcome::Failed);
     }
-    Ok(Outcome::Done)
+    kept.said.iter().for_each(|said| app.output.note(said));
+    Ok(kept.outcome)
 }
 
+/// What has become of an answer in memory.
+#[derive(Serialize)]
+struct Kept {
+    /// Its engram.
+    query_id: Option<QueryId>,
+    state: Option<VettingState>,
+    /// Why it is unreviewed, blocked or not remembered.
+    reason: Option<String>,
+    critique: Option<CritiqueResult>,
+    /// The same for a person.
+    #[serde(skip)]
+    said: Option<String>,
+    #[serde(skip)]
+    outcome: Outcome,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Kept { query_id: None, state: None, reason: None, critique: None, said: None, outcome: Outcome::Done }
+    }
+}
+
+impl Kept {
+    /// Remembers the answer as far as the gate lets it.
+    ///
+    /// # Errors
+    /// When memory fails.
+    fn at(gate: &Gate<'_>, research: &Research, writer: &Writer<'_>) -> anyhow::Result<Kept> {
+        let remembered = match research.remember(writer, &gate.rememberer(), &gate.keeper()) {
+            Err(NoteError::Refused(refusal)) => {
+                let said = Some(format!("not remembered: {}", refusal.reason));
+                return Ok(Kept { reason: Some(refusal.reason), said, outcome: Outcome::Failed, ..Kept::default() });
+            }
+            remembered => remembered?,
+        };
+        let Some((note, decided)) = remembered else { return Ok(Kept::default()) };
+        gate.write_statistics()?;
+        Ok(Kept {
+            query_id: Some(note.query_id),
+            state: Some(decided.state),
+            said: Some(said(&decided)),
+            outcome: outcome(&decided),
+            reason: decided.reason,
+            critique: decided.critique,
+        })
+    }
+}
 /// What is printed as JSON.
 #[derive(Serialize)]
 struct Printed<'a> {
     #[serde(flatten)]
     research: &'a Research,
+    #[serde(flatten)]
+    kept: &'a Kept,
     skipped: &'a [Skipped],
 }
 
@@ -92,68 +162,57 @@ fn gather(app: &App, files: &[String]) -> anyhow::Result<Sources> {
     Ok(sources)
 }
 
-/// The passages that may answer the question, best first: those of memory, then those of files.
-fn passages(
-    app: &App,
-    question: &str,
-    documents: &[Document],
-    memory: Option<&ServedMemory>,
-) -> anyhow::Result<Vec<Passage>> {
-    let settings = &app.config.research;
-    let recaller = memory.and_then(|memory| memory.recaller.as_ref());
-    let recalled = recaller.map(|recaller| recaller.search(question, &[], None)).unwrap_or_default();
-    let mut found = research::recalled_passages(&recalled);
-    found.truncate(settings.n_recalled.min(settings.n_passages));
+/// What memory holds about the question.
+fn recalled(app: &App, question: &str, gate: &Gate<'_>) -> Vec<Passage> {
+    let Ok(embedder) = app.embedder() else { return Vec::new() };
+    let (store, settings) = (gate.store.clone(), Arc::new(app.config.memory.settings.clone()));
+    let engrams = Recaller { store, embedder, settings }.search(question, &[], None);
+    research::recalled_passages(&engrams).into_iter().take(app.config.research.n_recalled).collect()
+}
+
+/// The passages of the files that may answer the question, best first.
+fn of_files(app: &App, question: &str, documents: &[Document]) -> anyhow::Result<Vec<Passage>> {
     if documents.is_empty() {
-        return Ok(found);
+        return Ok(Vec::new());
     }
+    let settings = &app.config.research;
     let embedder = app.embedder().inspect_err(|error| {
         app.output.note(&format!("passages are found by their words alone: {error:#}"));
     });
-    let n = settings.n_passages - found.len();
-    found.extend(of_files(app.output, question, documents, settings, embedder.ok().as_deref(), n)?);
-    Ok(found)
-}
-
-/// The best passages of the files.
-fn of_files(
-    output: Output,
-    question: &str,
-    documents: &[Document],
-    settings: &ResearchSettings,
-    embedder: Option<&dyn Embed>,
-    n: usize,
-) -> anyhow::Result<Vec<Passage>> {
-    let mut steps = Steps::new(output, "passages");
-    let embedded = research::embedded_passages(documents, question, settings, embedder, &mut |done, total| {
-        steps.show(done, total, "");
-    });
+    let mut steps = Steps::new(app.output, "passages");
+    let embedder = embedder.ok();
+    let embedded =
+        research::embedded_passages(documents, question, settings, embedder.as_deref(), &mut |done, total| {
+            steps.show(done, total, "");
+        });
     steps.clear();
     let (passages, vectors) = embedded?;
-    Ok(research::best_passages(question, &passages, vectors.as_ref(), n))
+    Ok(research::best_passages(question, &passages, vectors.as_ref(), settings.n_passages))
 }
 
 /// Has the model answer, and the answer checked.
+///
+/// # Errors
+/// When the model fails, or the person has stopped it.
 fn answer(
     app: &App,
     question: &str,
     passages: Vec<Passage>,
-    generator: &Arc<dyn Generate>,
-) -> anyhow::Result<Research> {
-    let model = &app.config.engine.model;
-    let judge = ClaimJudge::new(app, model, generator);
-    let (key, fence) = (app.fence_key()?, &app.config.critic.fence);
-    let author = Author { generator: &**generator, model, lane: Lane::Interactive, key: &key, fence };
+    writer: &Writer<'_>,
+    key: &FenceKey,
+) -> Result<Research, AnswerError> {
+    let judge = ClaimJudge::new(app, &writer.model, &writer.generator);
+    let author = Author { writer, key, fence: &app.config.critic.fence };
     let spinner = progress::spinner(app.output, "answering");
-    let research =
-        research::research(question, passages, &app.config.research, author, &|task| judge.review(task), &mut |step| {
-            match step {
-                ResearchStep::Answering => {}
-                ResearchStep::Checked(n) => spinner.set_message(format!("{n} claims are checked")),
-            }
-        });
+    let mut show = |step| {
+        if let ResearchStep::Checked(n) = step {
+            spinner.set_message(format!("{n} claims are checked"));
+        }
+    };
+    let judge = |task: &ReviewTask| judge.review(task);
+    let answered = research::research(question, passages, &app.config.research, author, &judge, &mut show);
     spinner.finish_and_clear();
-    Ok(research?)
+    answered
 }
 
 fn tell_skipped(output: Output, skipped: &[Skipped]) {

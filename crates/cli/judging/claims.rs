@@ -7,6 +7,7 @@ use hone_quality::{Review, ReviewTask};
 
 use super::lender::{Lender, named_or_judge};
 use crate::app::App;
+use crate::judge::is_named_by_hand;
 
 /// Checks the claims of one author. One that has not passed its examination decides nothing.
 pub(crate) struct ClaimJudge {
@@ -18,7 +19,8 @@ pub(crate) struct ClaimJudge {
 impl ClaimJudge {
     /// The judge of the claims of the model `author`, on this engine.
     pub(crate) fn new(app: &App, author: &str, generator: &Arc<dyn Generate>) -> ClaimJudge {
-        let model = named_or_judge(&app.config, &app.config.research.judge);
+        let configured = if is_named_by_hand(&app.config) { "" } else { &app.config.research.judge };
+        let model = named_or_judge(&app.config, configured);
         let lender = Lender::of_model(app, model, Some(generator)).in_lane(Lane::Interactive);
         let is_author = author == lender.model();
         ClaimJudge { lender, is_author }

@@ -220,7 +220,7 @@ impl Consolidator<'_> {
             reason: "it did not come to an end within notes.consolidation_tokens".to_owned(),
         })?;
         let text = if named.is_empty() { said.summary } else { format!("{}\n\n{named}", said.summary) };
-        let note = self.writer.note(EngramKind::Consolidation, said.title, &text, completion, cluster.to_vec());
+        let note = self.writer.note(EngramKind::Consolidation, said.title, &text, completion.timings, cluster.to_vec());
         self.rememberer.remember(note.clone(), None)?;
         consolidated.duplicates += members.len() - shown.len();
         consolidated.contradictions.extend(contradictions);

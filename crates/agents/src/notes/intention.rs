@@ -69,7 +69,7 @@ impl Intender<'_> {
         let completion = self.writer.write(prompt, self.settings.intention_tokens, Some(constraint))?;
         let text = completion.text.trim().to_owned();
         let title = format!("What is the intention for {today}?");
-        let note = self.writer.note(EngramKind::Intention, title, &text, completion, state.sources.clone());
+        let note = self.writer.note(EngramKind::Intention, title, &text, completion.timings, state.sources.clone());
         self.rememberer.remember(note.clone(), None)?;
         let decided = self.gatekeeper.decide(&note, ContentType::Intention, &state.text)?;
         Ok((note, decided))

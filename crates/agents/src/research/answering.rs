@@ -1,8 +1,7 @@
 //! Asks a model for an answer in claims that cite numbered passages.
 
 use hone_protocol::{
-    Constraint, FinishReason, Generate, GenerateError, GenerateRequest, Lane, Message, Prompt, Role, SamplingOptions,
-    ThinkingOptions, Timings,
+    Constraint, FinishReason, GenerateError, GenerateRequest, Message, Prompt, Role, ThinkingOptions, Timings,
 };
 use hone_quality::{FenceKey, fill, neutralized};
 use serde::Deserialize;
@@ -11,6 +10,7 @@ use thiserror::Error;
 
 use super::document::Passage;
 use super::settings::ResearchSettings;
+use crate::notes::Writer;
 
 /// The most characters of a claim.
 const MOST_CHARACTERS: usize = 400;
@@ -20,12 +20,8 @@ const MOST_CITATIONS: usize = 4;
 /// The model that answers, and how it is asked.
 #[derive(Clone, Copy)]
 pub struct Author<'a> {
-    /// What runs it.
-    pub generator: &'a dyn Generate,
-    /// Its name.
-    pub model: &'a str,
-    /// Where its requests stand in line.
-    pub lane: Lane,
+    /// The model.
+    pub writer: &'a Writer<'a>,
     /// The key of the fences around passages.
     pub key: &'a FenceKey,
     /// The fence, with places for `text` and `boundary`.
@@ -46,6 +42,9 @@ pub enum AnswerError {
         /// Its tokens.
         tokens: usize,
     },
+    /// The person has stopped it.
+    #[error("stopped")]
+    Stopped,
     /// It is in another form, which the constraint excludes.
     #[error("the model's answer is not in its form: {0}")]
     Form(#[from] serde_json::Error),
@@ -87,13 +86,12 @@ pub(super) fn draft(
     let mut timings = Timings::default();
     loop {
         let request = request(author, settings, question, &passages[..n_shown]);
-        let completed = author.generator.generate(request).and_then(|generation| generation.complete());
-        let completion = match completed {
+        let completion = match author.writer.complete(request) {
             Err(GenerateError::ContextOverflow { .. }) if n_shown > 1 => {
                 n_shown /= 2;
                 continue;
             }
-            completed => completed?,
+            completed => completed?.ok_or(AnswerError::Stopped)?,
         };
         timings.add(&completion.timings);
         match completion.finish_reason {
@@ -119,12 +117,12 @@ fn request(author: Author<'_>, settings: &ResearchSettings, question: &str, pass
     let values = [("question", fenced[0].trim()), ("passages", numbered.as_str()), ("boundary", boundary.as_str())];
     let text = fill(settings.answer_prompt.trim(), &values);
     GenerateRequest {
-        sampling: SamplingOptions { temperature: settings.temperature, seed: Some(0), ..SamplingOptions::default() },
+        sampling: author.writer.sampling.clone(),
         max_tokens: Some(settings.max_tokens),
         constraint: Some(Constraint::JsonSchema(schema(passages.len(), settings.most_claims))),
         thinking: ThinkingOptions { is_on: Some(false), ..ThinkingOptions::default() },
-        lane: author.lane,
-        ..GenerateRequest::new(author.model, Prompt::Chat(vec![Message::new(Role::User, text)]))
+        lane: author.writer.lane,
+        ..GenerateRequest::new(&author.writer.model, Prompt::Chat(vec![Message::new(Role::User, text)]))
     }
 }
 

@@ -36,13 +36,13 @@ pub(super) struct Checked {
     pub(super) unjudged: Option<String>,
 }
 
-/// Checks each claim. `show` is told how many are done.
+/// Checks each claim until `show`, which is told how many are done, says that it is to stop.
 pub(super) fn check(
     claims: &[Claim],
     passages: &[Passage],
     settings: &ResearchSettings,
     judge: AskJudge<'_>,
-    show: &mut dyn FnMut(usize),
+    show: &mut dyn FnMut(usize) -> bool,
 ) -> Checked {
     let mut checked = Checked::default();
     for claim in claims {
@@ -67,7 +67,9 @@ pub(super) fn check(
             }
         }
         checked.claims.push(result);
-        show(checked.claims.len());
+        if !show(checked.claims.len()) {
+            break;
+        }
     }
     checked
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hone_protocol::SamplingOptions;
 use hone_quality::has_place;
 use serde::Deserialize;
 
@@ -110,6 +111,11 @@ impl ResearchSettings {
             }
             None => Ok(()),
         }
+    }
+
+    /// How the model that answers chooses tokens: the same answer for the same passages.
+    pub fn sampling(&self) -> SamplingOptions {
+        SamplingOptions { temperature: self.temperature, seed: Some(0), ..SamplingOptions::default() }
     }
 
     /// How long passages are.

@@ -8,6 +8,7 @@ use hone_quality::scripted::{KEY, judge_over};
 use hone_quality::{CriticSettings, Review, ReviewTask};
 
 use super::*;
+use crate::notes::Writer;
 
 const NOTES: &str = "# The mill\n\nIt was built in 1792.\nIt burned down in 1871.\n";
 
@@ -45,6 +46,12 @@ fn researched(claims: &[String], settings: &ResearchSettings, judge: AskJudge<'_
     research.unwrap()
 }
 
+fn writer(model: &Arc<Scripted>, settings: &ResearchSettings) -> Writer<'static> {
+    let generator = Arc::clone(model) as _;
+    let (model, sampling) = ("m".to_owned(), settings.sampling());
+    Writer { generator, model, sampling, lane: Lane::Interactive, is_stopped: &|| false }
+}
+
 fn asked(
     passages: Vec<Passage>,
     settings: &ResearchSettings,
@@ -53,7 +60,8 @@ fn asked(
 ) -> (Result<Research, AnswerError>, Arc<Scripted>) {
     let model = Arc::new(Scripted::new(respond));
     let fence = CriticSettings::shipped().fence;
-    let author = Author { generator: &*model, model: "m", lane: Lane::Interactive, key: &KEY, fence: &fence };
+    let writer = writer(&model, settings);
+    let author = Author { writer: &writer, key: &KEY, fence: &fence };
     let research = research("When was the mill built?", passages, settings, author, judge, &mut |_| ());
     (research, model)
 }
