@@ -70,8 +70,8 @@ pub enum ResearchStep {
     Checked(usize),
 }
 
-/// The passages of documents, and their vectors together with that of the question where there is an embedder. `show` is told how many
-/// of how many passages are embedded.
+/// The passages of documents, and their vectors together with that of the question where there is an embedder. `show` is
+/// told how many of how many passages are embedded.
 ///
 /// # Errors
 /// When the embedder fails.

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::panic::catch_unwind;
 use std::path::Path;
 
 use thiserror::Error;
@@ -32,9 +33,9 @@ pub enum Unreadable {
     /// It is not text.
     #[error("{0}")]
     NotText(#[from] NotText),
-    /// A PDF without text that can be read.
+    /// A page or a PDF without text that can be read.
     #[error("{0}")]
-    Pdf(String),
+    Broken(String),
     /// It holds no text.
     #[error("holds no text")]
     Empty,
@@ -89,8 +90,12 @@ impl SourceReader {
             return Err(Unreadable::TooLarge { limit: self.largest_file });
         }
         let document = match Format::of(path, &bytes) {
-            Format::Pdf => Document::of_pages(name, &self.pdf.pages(bytes).map_err(Unreadable::Pdf)?),
-            Format::Html => html::read(&name, &decode_text(bytes)?),
+            Format::Pdf => Document::of_pages(name, &self.pdf.pages(bytes).map_err(Unreadable::Broken)?),
+            Format::Html => {
+                let source = decode_text(bytes)?;
+                let read = catch_unwind(|| html::read(&name, &source));
+                read.map_err(|_| Unreadable::Broken("is not HTML that can be read".to_owned()))?
+            }
             Format::Text => Document::of_text(name, &decode_text(bytes)?),
         };
         if document.is_empty() { Err(Unreadable::Empty) } else { Ok(document) }

@@ -10,8 +10,8 @@ use crate::notes::{NoteError, Writer};
 use crate::remembering::Rememberer;
 
 impl Research {
-    /// Remembers the answer as an engram that links the recalled ones that it cites, and has the gatekeeper decide about it. Without
-    /// an answer, nothing is remembered.
+    /// Remembers the answer as an engram that links the recalled ones that it cites, and has the gatekeeper decide about
+    /// it. Without an answer, nothing is remembered.
     ///
     /// # Errors
     /// When memory fails, or a hard gate asks no critic now; nothing is remembered then.
