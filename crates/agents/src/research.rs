@@ -23,8 +23,7 @@ mod retrieval;
 mod samples;
 mod settings;
 
-use hone_protocol::{Embed, EmbedError, RecalledEngram, Timings};
-use hone_quality::Support;
+use hone_protocol::{Embed, EmbedError, RecalledEngram, Support, Timings};
 use serde::Serialize;
 
 pub use answering::{AnswerError, Author};

@@ -23,6 +23,7 @@ mod reasoning;
 mod sampling;
 #[cfg(feature = "scripted")]
 pub mod scripted;
+mod support;
 mod verdict;
 
 pub use branches::{BranchPlace, Branches, Forks, WrongFork};
@@ -52,4 +53,5 @@ pub use model::{LocateError, LocateModel, ModelFile, PartError, PartName};
 pub use prospect::Prospect;
 pub use reasoning::{MessageMarks, ReasoningTags};
 pub use sampling::{DryOptions, DynamicTemperature, InvalidSampling, MirostatOptions, SamplingOptions, XtcOptions};
+pub use support::Support;
 pub use verdict::{Grade, Judging, JudgingMethod, Juror, Preference, Suspicion, SuspicionKind};

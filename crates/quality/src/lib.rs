@@ -98,7 +98,7 @@ pub use rule_critic::rule_critic;
 pub use rules::{rules, tests_kept};
 pub use settings::{CriticSettings, Fallback, InvalidSettings};
 pub use standing::{Standing, Standings};
-pub use support::{Support, SupportTask, support_of};
+pub use support::{SupportTask, support_of};
 pub use suspicion::suspicion;
 pub use task::{Task, Verdict};
 pub use tool::{EvaluatorTool, MissingTool, ToolEnd, ToolRun};

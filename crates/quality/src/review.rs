@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use hone_protocol::{Completion, Constraint, CritiqueLevel, Judging, Suspicion, ThinkingOptions};
+use hone_protocol::{Completion, Constraint, CritiqueLevel, Judging, Support, Suspicion, ThinkingOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::judge::{Form, Judge};
 use crate::likelihood::Opinion;
 use crate::prompt::{JudgePrompt, has_place};
-use crate::support::Support;
 use crate::suspicion::Examined;
 use crate::task::{Shown, Task, Verdict, no_verdict, without_verdict};
 

@@ -2,35 +2,10 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use hone_protocol::Support;
+use serde::Deserialize;
 
 use crate::review::{Review, ReviewForm, ReviewLimits, ReviewTask, Reviewed};
-
-/// What passages say about a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Support {
-    /// All of it.
-    Supported,
-    /// Nothing, or only a part of it.
-    NotSupported,
-    /// Something else.
-    Contradicted,
-}
-
-impl Support {
-    /// All of them.
-    pub const ALL: [Support; 3] = [Support::Supported, Support::NotSupported, Support::Contradicted];
-
-    /// The display name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Support::Supported => "supported",
-            Support::NotSupported => "not supported",
-            Support::Contradicted => "contradicted",
-        }
-    }
-}
 
 /// A claim to be checked.
 #[derive(Clone, Copy, Debug)]
