@@ -186,7 +186,7 @@ fn a_context_that_is_too_small_gets_fewer_passages() {
     let (research, _) = asked(passages(), &ResearchSettings::shipped(), &nobody, respond);
     let research = research.unwrap();
     assert_eq!(research.answer.as_deref(), Some("It was built in 1792. [notes.md:3]"));
-    assert_eq!(research.remarks, ["the model's context holds 1 of the 3 passages that were found"]);
+    assert_eq!(research.remarks[0], "the model's context holds 1 of the 3 passages that were found");
 }
 
 #[test]
