@@ -13,6 +13,7 @@ mod instructions;
 mod pairs;
 mod quant;
 mod quantize;
+mod token;
 mod weights;
 
 use std::arch::aarch64::*;

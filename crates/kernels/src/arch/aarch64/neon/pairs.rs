@@ -7,7 +7,7 @@
 use std::arch::aarch64::*;
 
 use super::instructions::smmla;
-use super::quant::{Multipliers, Token, UNPACKED, add_scaled};
+use super::token::{Multipliers, Token, UNPACKED, add_scaled};
 use super::weights::{Factors, QuarterWeights, layout};
 use super::{QUARTER, QUARTERS};
 use crate::matrix::layout::Scales;
