@@ -127,6 +127,7 @@ impl Kept {
         })
     }
 }
+
 /// What is printed as JSON.
 #[derive(Serialize)]
 struct Printed<'a> {

@@ -241,10 +241,11 @@ fn a_missing_critic_stops_a_hard_consolidation_and_the_next_run_decides_first() 
 
 /// Consolidates `n` exchanges about different things, three about each, and stops twice on the way.
 fn consolidate_many(n: usize) {
-    let place = Place::new(|prompt| {
+    let mut place = Place::new(|prompt| {
         let topic = prompt.lines().find_map(|line| line.strip_prefix("> What about ")).unwrap_or("?");
         format!(r#"{{"title": "{topic}", "summary": "It is about {topic}."}}"#)
     });
+    place.critique.per_hour_in_batch = n;
     let letters = |number: usize| -> String {
         let digit = |place: u32| char::from(b'a' + u8::try_from(number / 26_usize.pow(place) % 26).unwrap());
         (0..4).map(digit).collect()
