@@ -77,7 +77,7 @@ impl Presets {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let names = self.names()?;
                 let known = if names.is_empty() {
-                    "there are none".to_owned()
+                    "none was created yet".to_owned()
                 } else {
                     format!("known are {}", names.join(", "))
                 };
@@ -159,7 +159,10 @@ mod tests {
         presets.save("brief", keys, true).unwrap();
         assert_eq!(presets.text("b").unwrap_err().to_string(), "no preset \"b\" exists: known are brief");
         presets.delete("brief").unwrap();
-        assert_eq!(presets.delete("brief").unwrap_err().to_string(), "no preset \"brief\" exists: there are none");
+        assert_eq!(
+            presets.delete("brief").unwrap_err().to_string(),
+            "no preset \"brief\" exists: none was created yet"
+        );
         for name in ["", "../x", "a/b", ".hidden", "a b"] {
             assert!(presets.path(name).is_err(), "{name:?}");
         }

@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use hone_memory::{Criticized, CritiqueRecord, Engram, MemoryError, MemoryStore, Vetting};
-use hone_protocol::{ContentType, CriticDecision, CriticMode, CritiqueLevel, CritiqueResult, Timestamp, VettingState};
+use hone_protocol::{
+    ContentType, CriticDecision, CriticMode, CritiqueLevel, CritiqueResult, Prospect, Timestamp, VettingState,
+};
 use hone_quality::CritiqueSettings;
 
 /// An hour, in milliseconds.
@@ -60,10 +62,11 @@ impl Decided {
         self.critique.as_ref().is_some_and(|result| result.should_block)
     }
 
-    /// Whether it may be used: not if a hard gate has kept it back.
-    pub fn is_admitted(&self) -> bool {
-        self.state == VettingState::Reviewed
-            || (self.state == VettingState::Unreviewed && self.mode != CriticMode::Hard)
+    /// Whether another text would fare no better now: the critic cannot be asked, or its word never counts. A verdict that
+    /// is missing for this text alone says nothing about others.
+    pub fn is_critics_fault(&self) -> bool {
+        let is_of_text = |reason: &String| Prospect::of(reason) == Prospect::Doubtful;
+        self.state == VettingState::Unreviewed && !self.reason.as_ref().is_some_and(is_of_text)
     }
 }
 

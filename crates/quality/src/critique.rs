@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hone_protocol::prospect::NO_VERDICT;
 use hone_protocol::{ContentType, CriticMode, CritiqueLevel, CritiqueResult, Judging};
 use serde::Deserialize;
 
@@ -146,7 +147,7 @@ pub fn critique_result(kind: ContentType, review: &Review, disregarded: Option<&
     let blocks = said.level == CritiqueLevel::Block;
     let validity = said.validity_score.clamp(0.0, 1.0);
     let contradiction = (said.level <= CritiqueLevel::Minor && validity < LEAST_VALIDITY)
-        .then(|| format!("the verdict contradicts itself: {} with a validity of {validity:.2}", said.level));
+        .then(|| format!("{NO_VERDICT} that counts: {} with a validity of {validity:.2}", said.level));
     let disregarded = disregarded.map(str::to_owned).or(contradiction);
     CritiqueResult {
         content_type: kind,

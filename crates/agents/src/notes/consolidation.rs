@@ -139,8 +139,8 @@ impl Consolidator<'_> {
             VettingState::Blocked => consolidated.blocked += 1,
             VettingState::Unreviewed => consolidated.unreviewed += 1,
         }
-        // Others would not come further: the critic cannot be asked, or its word does not count.
-        Ok(decided.reason.filter(|_| decided.state == VettingState::Unreviewed && decided.mode == CriticMode::Hard))
+        let stops = decided.is_critics_fault() && decided.mode == CriticMode::Hard;
+        Ok(decided.reason.filter(|_| stops))
     }
 
     fn decide_again(&self, id: QueryId) -> Result<Option<Decided>, NoteError> {

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 const MINUTE: u64 = 60_000;
 
-/// Says these levels in turn; no verdict where there is none.
+/// Gives these levels in turn; `None` is a missing verdict.
 struct Scripted {
     levels: Mutex<Vec<Option<CritiqueLevel>>>,
     disregarded: Option<String>,
@@ -98,10 +98,6 @@ fn a_hard_gate_keeps_back_what_a_soft_one_only_marks() {
         for expected in expected {
             let (stored, decided) = place.decide(&critic, kind);
             assert_eq!(decided.state, expected, "{mode} {kind} {decided:?}");
-            assert_eq!(
-                decided.is_admitted(),
-                expected == Reviewed || (expected == Unreviewed && mode != CriticMode::Hard)
-            );
             assert_eq!(decided.reason.is_none(), expected == Reviewed);
             assert_eq!(stored.vetting.note.is_some(), expected == Unreviewed);
         }
@@ -119,6 +115,17 @@ fn a_critic_whose_word_does_not_count_neither_blocks_nor_lets_pass() {
         assert_eq!(decided.state, VettingState::Unreviewed);
         assert_eq!(stored.vetting.note.as_deref(), Some("it has not passed its examination"));
         assert!(stored.vetting.critique.is_some(), "what it said is kept");
+    }
+}
+
+#[test]
+fn a_verdict_that_is_missing_for_one_text_says_nothing_about_others() {
+    let place = Place::new();
+    for (reason, is_critics_fault) in [("the judge wrote no verdict that counts: pass", false), ("no judge", true)] {
+        let levels = [Some(CritiqueLevel::Pass)];
+        let critic = Scripted { disregarded: Some(reason.to_owned()), ..saying(&levels) };
+        let (_, decided) = place.decide(&critic, ContentType::Research);
+        assert_eq!(decided.is_critics_fault(), is_critics_fault, "{reason}");
     }
 }
 

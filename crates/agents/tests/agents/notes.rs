@@ -22,7 +22,7 @@ use crate::stage::{WordEmbedder, memory_settings, text_of};
 const BLOCK: Option<CritiqueLevel> = Some(CritiqueLevel::Block);
 const PASS: Option<CritiqueLevel> = Some(CritiqueLevel::Pass);
 
-/// Says these levels in turn, the last one for ever, and notes what it was shown.
+/// Gives these levels in turn, then the last one again and again, and keeps what it was shown.
 struct Levels {
     levels: Vec<Option<CritiqueLevel>>,
     n_asked: AtomicUsize,
@@ -155,7 +155,7 @@ fn a_hard_gate_that_asks_no_critic_now_has_nothing_written() {
     place.critique.per_hour_in_batch = 1;
     let Intended { decided, .. } = place.intend(&saying(&[None])).unwrap();
     assert_eq!((decided.state, decided.reason.as_deref()), (VettingState::Unreviewed, Some("there is no judge")));
-    assert!(!decided.is_admitted());
+    assert!(decided.is_critics_fault());
     place.intend(&saying(&[PASS])).unwrap();
     let refused = place.intend(&saying(&[PASS])).unwrap_err();
     assert!(matches!(refused, NoteError::Refused(_)), "{refused}");

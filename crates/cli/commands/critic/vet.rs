@@ -41,7 +41,7 @@ pub(super) fn run(app: &App, arguments: &CriticVetArguments) -> anyhow::Result<O
         steps.clear();
         print(app, engram, &decided, arguments.json.json)?;
         counts[decided.state as usize] += 1;
-        if decided.state == VettingState::Unreviewed && decided.mode != CriticMode::Soft {
+        if decided.is_critics_fault() && decided.mode != CriticMode::Soft {
             stopped = decided.reason;
             break;
         }
