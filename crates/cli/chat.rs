@@ -3,8 +3,8 @@
 //! The core is pure: [`session`] holds the conversation and tracks the open question, [`input`] and [`slash`] parse
 //! what was typed, [`answer`] turns the agents' messages about a question into an answer, [`announcements`] reports
 //! what follows later, and [`explanation`] says why an answer got its grade. Around it, [`shell`] executes each line,
-//! [`store`] keeps conversations on disk and [`kept`] gives them to other commands, [`tools`] carries out what the model calls, [`screen`] is what the user sees,
-//! and only [`repl`] uses a keyboard. All but the last run in tests against a scripted model.
+//! [`store`] keeps conversations on disk and [`kept`] gives them to other commands, [`tools`] carries out what the model calls,
+//! [`fetching`] downloads a model in the meantime, [`screen`] is what the user sees, and only [`repl`] uses a keyboard. All but the last run in tests against a scripted model.
 
 pub(crate) mod announcements;
 pub(crate) mod answer;
@@ -13,6 +13,7 @@ pub(crate) mod completion;
 pub(crate) mod editor;
 pub(crate) mod explanation;
 pub(crate) mod export;
+pub(crate) mod fetching;
 pub(crate) mod input;
 pub(crate) mod kept;
 pub(crate) mod pastes;

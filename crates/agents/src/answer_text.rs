@@ -27,7 +27,7 @@ impl AnswerText {
     pub fn take(&mut self, event: GenerationEvent) -> Result<bool, GenerateError> {
         match event {
             GenerationEvent::Started { reasoning, .. } => self.splitter = Splitter::new(reasoning),
-            GenerationEvent::Prefill { .. } => {}
+            GenerationEvent::Loading { .. } | GenerationEvent::Prefill { .. } => {}
             GenerationEvent::Token { text, .. } => self.add(&text),
             GenerationEvent::Finished { reason, text, .. } => {
                 self.add(&text);

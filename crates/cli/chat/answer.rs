@@ -198,6 +198,7 @@ fn follow(
 /// Shows a piece of the answer; returns whether it contains visible text.
 fn show(chunk: &Chunk, screen: &mut dyn Screen) -> anyhow::Result<bool> {
     match chunk {
+        Chunk::Loading { done, total } => screen.loading(*done, *total),
         Chunk::Prefill { done, total } => screen.prompt_progress(*done, *total),
         Chunk::Thinking(text) => screen.thinking(text),
         Chunk::Text(text) => screen.text(text)?,

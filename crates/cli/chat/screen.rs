@@ -5,6 +5,7 @@ use std::time::Instant;
 use indicatif::ProgressBar;
 
 use crate::terminal::editing::edit;
+use crate::terminal::progress::Loading;
 use crate::terminal::{Markdown, Output, Region, Wrap, bytes, progress};
 
 /// Shorter prompts are processed too quickly for a progress bar to be useful.
@@ -20,6 +21,8 @@ const LATEST_THOUGHTS: usize = 4096;
 pub(crate) trait Screen {
     /// Nothing has arrived for a while.
     fn waiting(&mut self);
+    /// `done` of the `total` bytes of the model have been loaded.
+    fn loading(&mut self, done: u64, total: u64);
     /// `done` of the `total` tokens of the prompt have been processed.
     fn prompt_progress(&mut self, done: usize, total: usize);
     /// A piece of the model's reasoning.
@@ -72,6 +75,7 @@ pub(crate) struct Terminal {
 
 enum Transient {
     Waiting(ProgressBar),
+    Loading(Loading),
     Prompt(ProgressBar),
 }
 
@@ -128,7 +132,8 @@ impl Terminal {
     fn clear_transient(&mut self) {
         match self.transient.take() {
             Some(Transient::Waiting(bar) | Transient::Prompt(bar)) => bar.finish_and_clear(),
-            None => {}
+            // It goes with the value.
+            Some(Transient::Loading(_)) | None => {}
         }
     }
 }
@@ -154,6 +159,16 @@ impl Screen for Terminal {
     fn waiting(&mut self) {
         if self.transient.is_none() && self.output.stderr_is_terminal {
             self.transient = Some(Transient::Waiting(progress::spinner(self.output, "preparing")));
+        }
+    }
+
+    fn loading(&mut self, done: u64, total: u64) {
+        if !matches!(self.transient, Some(Transient::Loading(_))) {
+            self.clear_transient();
+            self.transient = Some(Transient::Loading(Loading::begin(self.output)));
+        }
+        if let Some(Transient::Loading(loading)) = &mut self.transient {
+            loading.show(done, total);
         }
     }
 

@@ -69,6 +69,8 @@ impl Recorder {
 impl Screen for Recorder {
     fn waiting(&mut self) {}
 
+    fn loading(&mut self, _done: u64, _total: u64) {}
+
     fn prompt_progress(&mut self, _done: usize, _total: usize) {
         if let Some((0, press)) = &self.press_after {
             press.send(()).unwrap();

@@ -16,6 +16,7 @@ use super::announcements::Announcements;
 use super::answer::{Ending, answer};
 use super::attachments::{self, Attachment};
 use super::completion::Candidates;
+use super::fetching::Fetching;
 use super::input::{self, Input};
 use super::screen::Screen;
 use super::session::{Exchange, Session};
@@ -69,6 +70,8 @@ pub(crate) struct Shell<'a> {
     pub(crate) attached: Vec<Attachment>,
     /// What the model may call.
     pub(crate) tools: &'a dyn Tools,
+    /// The model that is being downloaded.
+    pub(crate) fetching: Option<&'a Fetching>,
 }
 
 impl Shell<'_> {
@@ -169,6 +172,7 @@ impl Shell<'_> {
     }
 
     fn answer(&mut self, screen: &mut dyn Screen) -> anyhow::Result<Flow> {
+        self.welcome()?;
         let (ending, _) = answer(&mut self.session, &mut self.asker, self.interrupt, self.tools, screen)?;
         self.save_automatically()?;
         Ok(if ending == Ending::Interrupted { Flow::Interrupted } else { Flow::Continue })
@@ -327,6 +331,7 @@ mod tests {
             interrupt: &interrupt,
             attached: Vec::new(),
             tools: &NoTools,
+            fetching: None,
         };
         let mut screen = Recorder::default();
         for line in lines {

@@ -50,10 +50,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// # Errors
 /// When there is no question, no model, or no answer.
 pub(crate) fn run(app: &App, arguments: ChatArguments) -> anyhow::Result<Outcome> {
-    let guided = if arguments.guide { start::guide(app)? } else { None };
-    let app = guided.as_ref().unwrap_or(app);
+    let wanted = if arguments.guide { start::guide(app)? } else { None };
     let mut remembered = Remembered::default();
-    let outcome = chat(app, arguments, &mut remembered)?;
+    let outcome = chat(app, arguments, wanted, &mut remembered)?;
     // The agents have stopped, and with them everything that was to be remembered has been dealt with.
     if remembered.tells_due {
         tell_due(app, &remembered);
@@ -83,7 +82,13 @@ fn tell_due(app: &App, remembered: &Remembered) {
     }
 }
 
-fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> anyhow::Result<Outcome> {
+/// Chats, while the model that is wanted is downloaded.
+fn chat(
+    app: &App,
+    arguments: ChatArguments,
+    wanted: Option<String>,
+    remembered: &mut Remembered,
+) -> anyhow::Result<Outcome> {
     let json = arguments.json.json;
     let asked = Asked::read(arguments.question, &arguments.files, json)?;
     let Asked { question, attachments } = asked;
@@ -106,6 +111,7 @@ fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> any
     let announced = Announced { badges: question.is_none(), events: quality.monitor };
     let listener = announcements.listen(&asker, announced)?;
     let interrupt = Interrupt::install()?;
+    let fetching = wanted.map(|name| start::fetch(app, name, &session, &announcements.lines)).transpose()?;
     let mut shell = Shell {
         session,
         stack: &stack,
@@ -119,6 +125,7 @@ fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> any
             Some(toolbox) => toolbox,
             None => &NoTools,
         },
+        fetching: fetching.as_ref(),
     };
     let examination = question.is_none().then(|| examine(app, &shell)).flatten();
     let outcome = match question {
@@ -127,6 +134,7 @@ fn chat(app: &App, arguments: ChatArguments, remembered: &mut Remembered) -> any
     };
     drop(examination);
     announcements.lines.release();
+    fetching.iter().for_each(|fetching| fetching.tell_unfinished(app.output));
     drop(shell);
     if quality.monitor {
         // Events that stopping agents send are announced, too.
@@ -365,6 +373,7 @@ fn talk(app: &App, shell: &mut Shell<'_>, waits_for_grades: bool) -> anyhow::Res
         Some(_) => tell_resumed(&shell.session, &mut screen)?,
         None => screen.note(&format!("{} answers; /help lists the commands, Ctrl-D leaves", shell.session.model())),
     }
+    start::hint(app, &shell.session)?;
     let lines = shell.announcements.lines.clone();
     let diverted = logging::divert(move |line| lines.announce_log(line));
     let ended = repl::run(shell, &mut screen, app.data_folder().join("history.txt"), app.output);

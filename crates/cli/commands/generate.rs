@@ -14,6 +14,7 @@ use crate::arguments::GenerateArguments;
 use crate::chat::answer::{CONTEXT_FULL, REPEATS};
 use crate::failure::{Outcome, usage};
 use crate::terminal::Output;
+use crate::terminal::progress::Loading;
 
 /// Reads the prompt and prints the model's continuation.
 ///
@@ -25,17 +26,13 @@ pub(crate) fn run(app: &App, arguments: &GenerateArguments) -> anyhow::Result<Ou
     // This handle outlives the answer, because an engine ends with its last handle.
     let generator = app.generator()?;
     let generation = generator.generate(request)?;
-    let completion = if arguments.json.json {
-        let completion = generation.complete()?;
+    let prints_text = !arguments.json.json && arguments.logprobs.is_none();
+    let completion = completion(app.output, &generation, prints_text)?;
+    if arguments.json.json {
         app.output.print_json(&completion)?;
-        completion
     } else if arguments.logprobs.is_some() {
-        let completion = generation.complete()?;
         app.output.print_table(&logprob_rows(&completion))?;
-        completion
-    } else {
-        print_as_it_comes(app.output, &generation)?
-    };
+    }
     Ok(ending(app.output, &completion, arguments.is_constrained()))
 }
 
@@ -118,11 +115,18 @@ fn read_schema(file: &Path) -> anyhow::Result<serde_json::Value> {
     serde_json::from_str(&text).map_err(|error| usage(format!("the schema {} is not JSON: {error}", file.display())))
 }
 
-fn print_as_it_comes(output: Output, generation: &Generation) -> anyhow::Result<Completion> {
+/// The whole text, which is printed as it comes if `prints_text` says so.
+fn completion(output: Output, generation: &Generation, prints_text: bool) -> anyhow::Result<Completion> {
     let mut completion = Completion::default();
+    let mut loading = Some(Loading::begin(output));
     for event in generation.events() {
-        if let GenerationEvent::Token { text, .. } | GenerationEvent::Finished { text, .. } = &event {
-            output.print_piece(text)?;
+        match &event {
+            GenerationEvent::Loading { done, total } => loading.iter_mut().for_each(|bar| bar.show(*done, *total)),
+            GenerationEvent::Token { text, .. } | GenerationEvent::Finished { text, .. } if prints_text => {
+                loading = None;
+                output.print_piece(text)?;
+            }
+            _ => loading = None,
         }
         if completion.take(event)? {
             return Ok(completion);

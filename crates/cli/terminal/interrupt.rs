@@ -65,17 +65,17 @@ impl Interrupt {
     }
 }
 
-/// Restores the terminal before SIGTERM ends the process with its default action. Without a keyboard there is nothing
+/// Restores the terminal before SIGTERM or SIGHUP ends the process with its default action. Without a keyboard there is nothing
 /// to restore. If the caller ignores the signal, it stays ignored.
 #[cfg(unix)]
 fn restore_before_termination() -> anyhow::Result<()> {
-    use signal_hook::consts::SIGTERM;
+    use signal_hook::consts::{SIGHUP, SIGTERM};
     use signal_hook::low_level::emulate_default_handler;
 
     if !std::io::stdin().is_terminal() {
         return Ok(());
     }
-    let mut signals = signal_hook::iterator::Signals::new([SIGTERM]).context("cannot listen for SIGTERM")?;
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGHUP]).context("cannot listen for SIGTERM")?;
     let wait = move || {
         for signal in signals.forever() {
             keyboard::restore();

@@ -1,6 +1,6 @@
 //! Progress on stderr, only on a terminal: bars for transfers, a temporary line while a prompt is processed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hone_models::{Event, Phase};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -8,6 +8,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::terminal::Output;
 
 const TICK: Duration = Duration::from_millis(120);
+
+/// Models that are loaded sooner need no bar.
+const LONG_LOADING: Duration = Duration::from_millis(500);
 
 /// Shows the events of a pull or of a bundle.
 pub(crate) struct Transfers {
@@ -103,6 +106,36 @@ impl Steps {
     /// Removes the bar.
     pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// A bar for a model that is loaded, which disappears with the value.
+pub(crate) struct Loading {
+    output: Output,
+    since: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl Loading {
+    /// Nothing is loaded yet.
+    pub(crate) fn begin(output: Output) -> Loading {
+        Loading { output, since: Instant::now(), bar: None }
+    }
+
+    /// Shows that `done` of `total` bytes are loaded, if it takes long enough.
+    pub(crate) fn show(&mut self, done: u64, total: u64) {
+        if self.bar.is_none() && self.since.elapsed() < LONG_LOADING {
+            return;
+        }
+        let output = self.output;
+        let begin = || bar(output, "loading the model", Some(total), "{msg} {wide_bar} {percent} %");
+        self.bar.get_or_insert_with(begin).set_position(done);
+    }
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        self.bar.iter().for_each(ProgressBar::finish_and_clear);
     }
 }
 

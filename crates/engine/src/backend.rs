@@ -6,6 +6,7 @@
 
 pub mod candle;
 pub mod native;
+mod progress;
 mod tensors;
 
 use std::fmt;
@@ -18,6 +19,7 @@ use crate::kv_cache::{BlockId, StateId};
 
 pub use hone_kernels::ActivationBits;
 pub use hone_kernels::step::SequenceStates;
+pub use progress::LoadProgress;
 
 /// What one sequence contributes to a step.
 #[derive(Clone, Debug)]

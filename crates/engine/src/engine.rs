@@ -26,7 +26,7 @@ use thiserror::Error;
 
 use crate::backend::BackendError;
 use crate::model::{ModelOptions, Speculation};
-use crate::scheduler::SchedulerSettings;
+use crate::scheduler::{ModelId, SchedulerSettings};
 use prepare::LocatedRequest;
 use request::RunningRequest;
 use status::EngineStatus;
@@ -102,6 +102,8 @@ enum Event {
     Unload(String, Sender<()>),
     /// No handle is left, so no more requests can come.
     Closed,
+    /// So many bytes of a model's weights are in memory, of so many.
+    Loading(ModelId, u64, u64),
     /// A model has been loaded, or loading failed.
     Loaded(Box<Loaded>),
     /// A request has been prepared, or was invalid and its caller has been told.

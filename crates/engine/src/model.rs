@@ -15,7 +15,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
 use crate::backend::native::ComputeThreads;
-use crate::backend::{ActivationBits, Backend, BackendError, BatchEntry, DeviceChoice, Logits, SequenceStates};
+use crate::backend::{
+    ActivationBits, Backend, BackendError, BatchEntry, DeviceChoice, LoadProgress, Logits, SequenceStates,
+};
 use crate::constraint::ConstraintError;
 use crate::decoder::{DecoderSpec, SpecError};
 use crate::gguf::{Gguf, GgufError};
@@ -212,6 +214,8 @@ pub struct LoadOptions {
     /// Experts of a mixture stay in the file, and those that are chosen are kept in this many bytes; `None` keeps all of
     /// them in memory. Only the native backend does this.
     pub expert_bytes: Option<u64>,
+    /// Who is told how much of it is in memory.
+    pub progress: LoadProgress,
 }
 
 /// Checks whether a file is a model that can be loaded, as far as its header tells. This includes models that can only
@@ -273,6 +277,7 @@ impl Model {
             n_loading: options.n_threads,
             cache_positions: options.cache_positions(&spec),
             expert_bytes: None,
+            progress: LoadProgress::default(),
         };
         Self::load_spec(&gguf, spec, options, &beside)
     }

@@ -5,6 +5,8 @@
 //! Temperature 0 takes the likeliest token left by the first four, with the lowest id among equals.
 
 mod dry;
+#[cfg(test)]
+mod llama_cpp;
 mod mirostat;
 #[cfg(test)]
 mod tests;
@@ -160,23 +162,31 @@ impl Sampler {
         self.draw()
     }
 
-    /// Mirostat leaves tokens out by their surprise, and learns from the chosen one.
     fn sample_by_surprise(&mut self, largest: f32) -> u32 {
+        self.leave_out_surprising(largest);
+        let chosen = self.draw();
+        self.learn(chosen);
+        chosen
+    }
+
+    /// Mirostat leaves tokens out by their surprise.
+    fn leave_out_surprising(&mut self, largest: f32) {
         self.collect_within(f32::INFINITY, largest);
         self.candidates.sort_unstable_by(in_order);
         softmax(&mut self.candidates, largest, self.options.temperature);
-        let Some(mirostat) = &self.mirostat else { return 0 };
-        let kept = mirostat.n_kept(self.candidates.iter().map(|candidate| candidate.probability));
+        let probabilities = self.candidates.iter().map(|candidate| candidate.probability);
+        let Some(kept) = self.mirostat.as_ref().map(|mirostat| mirostat.n_kept(probabilities)) else { return };
         self.candidates.truncate(kept);
         let sum = self.sum_of_candidates();
         self.candidates.iter_mut().for_each(|candidate| candidate.probability /= sum);
-        let chosen = self.draw();
-        let probability =
-            self.candidates.iter().find(|candidate| candidate.id == chosen).map(|chosen| chosen.probability);
-        if let (Some(mirostat), Some(probability)) = (&mut self.mirostat, probability) {
-            mirostat.learn(probability);
+    }
+
+    /// Mirostat learns from the chosen one of the candidates.
+    fn learn(&mut self, chosen: u32) {
+        let chosen = self.candidates.iter().find(|candidate| candidate.id == chosen);
+        if let (Some(mirostat), Some(chosen)) = (&mut self.mirostat, chosen) {
+            mirostat.learn(chosen.probability);
         }
-        chosen
     }
 
     /// Sometimes leaves out all candidates that are likely enough but the least likely of them: XTC, by its author's description

@@ -24,7 +24,7 @@ use candle_core::{Device, Tensor};
 use candle_transformers::models::{llama, phi3};
 use hone_engine::backend::candle::CandleBackend;
 use hone_engine::backend::native::{ComputeThreads, NativeBackend, NativeOptions};
-use hone_engine::backend::{ActivationBits, Backend, BatchEntry, DeviceChoice, SequenceStates};
+use hone_engine::backend::{ActivationBits, Backend, BatchEntry, DeviceChoice, LoadProgress, SequenceStates};
 use hone_engine::decoder::{DecoderSpec, Window};
 use hone_engine::gguf::dequantize;
 use hone_engine::gguf::{Gguf, TensorType, WriteValue, Writer};
@@ -96,9 +96,9 @@ fn ours(gguf: &Gguf, context_length: Option<usize>) -> Rows {
         let threads = ComputeThreads::new(Some(2));
         let activation_bits = ActivationBits::Sixteen;
         let options = NativeOptions { activation_bits, n_loading: Some(2), ..NativeOptions::default() };
-        Box::new(NativeBackend::load(gguf, &spec, options, threads).unwrap())
+        Box::new(NativeBackend::load(gguf, &spec, options, threads, &LoadProgress::default()).unwrap())
     } else {
-        Box::new(CandleBackend::load(gguf, &spec, DeviceChoice::Cpu).unwrap())
+        Box::new(CandleBackend::load(gguf, &spec, DeviceChoice::Cpu, &LoadProgress::default()).unwrap())
     };
     let mut pool = BlockPool::with_room_for(N_TOKENS);
     let mut sequence = CachedSequence::default();

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use allocations::peak_of;
 use hone_engine::backend::native::{ComputeThreads, NativeBackend, NativeOptions};
-use hone_engine::backend::{Backend, BatchEntry, SequenceStates};
+use hone_engine::backend::{Backend, BatchEntry, LoadProgress, SequenceStates};
 use hone_engine::decoder::{DecoderSpec, RecurrentSpec};
 use hone_engine::gguf::{Gguf, WriteValue, Writer};
 use hone_engine::kv_cache::{BlockPool, CachedSequence, StateAt};
@@ -86,7 +86,7 @@ fn run(bytes: Vec<u8>, threads: &ComputeThreads) -> Outcome {
     let Ok(gguf) = Gguf::from_bytes(bytes) else { return Outcome::NotOpened };
     let Ok(spec) = DecoderSpec::from_gguf(&gguf, Some(128)) else { return Outcome::NoDecoder };
     let options = NativeOptions { n_loading: Some(1), ..NativeOptions::default() };
-    let Ok(mut backend) = NativeBackend::load(&gguf, &spec, options, threads.clone()) else {
+    let Ok(mut backend) = NativeBackend::load(&gguf, &spec, options, threads.clone(), &LoadProgress::default()) else {
         return Outcome::NotLoaded;
     };
     let mut pool = BlockPool::with_room_for(32);

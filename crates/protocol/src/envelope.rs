@@ -302,6 +302,13 @@ pub enum SecondAnswer {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Chunk {
+    /// A part of the model has been brought into memory.
+    Loading {
+        /// Bytes of its weights done so far.
+        done: u64,
+        /// Bytes of its weights in all.
+        total: u64,
+    },
     /// A part of the prompt has been processed.
     Prefill {
         /// Prompt tokens done so far.

@@ -250,10 +250,17 @@ pub struct TokenLogprobs {
     pub state: Vec<f32>,
 }
 
-/// The events of a request, in this order: `Started`, any number of `Prefill` and `Token`, and finally exactly one of
+/// The events of a request, in this order: any number of `Loading`, `Started`, any number of `Prefill` and `Token`, and finally exactly one of
 /// `Finished` and `Failed`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum GenerationEvent {
+    /// The model is brought into memory.
+    Loading {
+        /// Bytes of its weights done so far.
+        done: u64,
+        /// Bytes of its weights in all.
+        total: u64,
+    },
     /// The prompt is tokenized and fits.
     Started {
         /// Its token ids.
@@ -467,7 +474,7 @@ impl Completion {
     pub fn take(&mut self, event: GenerationEvent) -> Result<bool, GenerateError> {
         match event {
             GenerationEvent::Started { prompt_token_ids, .. } => self.prompt_token_ids = prompt_token_ids,
-            GenerationEvent::Prefill { .. } => {}
+            GenerationEvent::Loading { .. } | GenerationEvent::Prefill { .. } => {}
             GenerationEvent::Token { id, text, logprobs } => {
                 self.token_ids.push(id);
                 self.text.push_str(&text);

@@ -25,6 +25,11 @@ const state = { name: null, exchanges: [], running: null, grades: true };
 /** The place of the grade under each answer and the answer beside it, by the answer's id. */
 const judged = new Map();
 
+/** How much of it is done, in whole per cent. */
+function percent({ done, total }) {
+  return Math.floor((100 * done) / Math.max(total, 1));
+}
+
 /** Begins. `changed` is called when a conversation was written, `moved` with the name of the one that is shown. */
 export function start({ changed, moved }) {
   Object.assign(hooks, { changed, moved });
@@ -352,9 +357,12 @@ class Running {
       case "begun":
         this.begin(event.conversation);
         break;
+      case "loading":
+        this.status.textContent = `Loading the model… ${percent(event)} %`;
+        break;
       case "prefill":
         this.isRead = true;
-        this.status.textContent = `Reading… ${Math.floor((100 * event.done) / Math.max(event.total, 1))} %`;
+        this.status.textContent = `Reading… ${percent(event)} %`;
         break;
       case "recalled":
         this.recall(event.engrams);

@@ -92,6 +92,7 @@ impl Round {
                 self.splitter.iter_mut().for_each(|splitter| *splitter = Splitter::new(reasoning));
                 (Vec::new(), Step::GoesOn)
             }
+            GenerationEvent::Loading { done, total } => (vec![Chunk::Loading { done, total }], Step::GoesOn),
             GenerationEvent::Prefill { done, total } => (vec![Chunk::Prefill { done, total }], Step::GoesOn),
             GenerationEvent::Token { text, logprobs, .. } => {
                 self.has_begun = true;

@@ -57,7 +57,7 @@ impl Clock {
                 self.generation_tokens += 1;
             }
             GenerationEvent::Finished { timings, .. } => self.told = Some(*timings),
-            GenerationEvent::Failed(_) => {}
+            GenerationEvent::Loading { .. } | GenerationEvent::Failed(_) => {}
         }
     }
 

@@ -23,6 +23,12 @@ impl Shell<'_> {
         self.answer(screen)
     }
 
+    /// Lets a model that has been downloaded in the meantime answer.
+    pub(super) fn welcome(&mut self) -> anyhow::Result<()> {
+        let arrived = self.fetching.and_then(|fetching| fetching.take_arrived(self.session.model()));
+        arrived.map_or(Ok(()), |name| self.session.set("engine.model", &name))
+    }
+
     /// Copies an answer to the clipboard.
     pub(super) fn copy(&self, number: Option<usize>, screen: &mut dyn Screen) -> anyhow::Result<()> {
         let (_, exchange) = self.find_exchange(number)?;

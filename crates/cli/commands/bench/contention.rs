@@ -121,7 +121,9 @@ impl Role<'_> {
                 GenerationEvent::Prefill { done, .. } => {
                     on_progress(done.saturating_sub(std::mem::replace(&mut n_read, done)))
                 }
-                GenerationEvent::Started { .. } | GenerationEvent::Finished { .. } => true,
+                GenerationEvent::Loading { .. }
+                | GenerationEvent::Started { .. }
+                | GenerationEvent::Finished { .. } => true,
             };
             if !goes_on {
                 break;

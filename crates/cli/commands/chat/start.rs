@@ -1,20 +1,28 @@
-//! The first start: what this machine is, and which model of the catalog suits it. It is shown once.
+//! Better models for a person who begins: the guide of the first start (what this machine is, and which model of the catalog
+//! suits it), and a hint to those who chat with the smallest model. Each is shown once.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context;
-use hone_models::{CatalogModel, PullOptions, Role};
+use hone_models::{CatalogModel, Role};
 
 use crate::app::App;
+use crate::chat::fetching::{Fetch, Fetching};
+use crate::chat::session::Session;
 use crate::commands::doctor::machine::Machine;
 use crate::commands::estimate::{Estimate, Limits};
-use crate::config::{Places, Source};
+use crate::config::Places;
 use crate::kept;
 use crate::terminal::bytes;
 use crate::terminal::keyboard::{self, Consent};
+use crate::terminal::lines::Lines;
 
-/// The file that says that it was shown.
+/// The file that says that the guide was shown.
 const SHOWN: &str = "guided";
+
+/// The file that says that the hint was shown.
+const HINTED: &str = "hinted";
 
 /// How much of the machine's memory a suggested model may take, in per cent: people have other programs, too.
 const MOST_MEMORY: u64 = 60;
@@ -22,11 +30,11 @@ const MOST_MEMORY: u64 = 60;
 /// Tokens per second that are about as fast as people read.
 const READING_SPEED: f64 = 8.0;
 
-/// Guides a person who starts hone for the first time; returns the app with the model that they chose, if they did.
+/// Guides a person who starts hone for the first time; returns the name of the model that they want, if they do.
 ///
 /// # Errors
 /// When the terminal cannot be used, or the data folder cannot be written.
-pub(super) fn guide(app: &App) -> anyhow::Result<Option<App>> {
+pub(super) fn guide(app: &App) -> anyhow::Result<Option<String>> {
     let shown = app.data_folder().join(SHOWN);
     if shown.exists() {
         return Ok(None);
@@ -38,58 +46,94 @@ pub(super) fn guide(app: &App) -> anyhow::Result<Option<App>> {
         "hone answers on this machine and nowhere else: {}, {} cores, {memory} of memory.",
         machine.processor, machine.physical_cores
     ))?;
-    let suggested = suggested(app, limits);
+    let current = &app.config.engine.model;
+    let suggested = suggested(app, limits, current);
     kept::write(app.data_folder(), &shown, &true)?;
     let Some((model, estimate)) = suggested else { return Ok(None) };
     let [_, speed] = estimate.columns();
-    let (name, size, current) = (&model.name, bytes(model.size()), &app.config.engine.model);
+    let (name, size) = (&model.name, bytes(model.size()));
     let is_known = app.store.catalog().find(current).is_some();
     let compared = if is_known { format!(", which answers better than {current}") } else { String::new() };
     app.output.print_line(&format!("It can run {name} ({size} to download, {speed}){compared}."))?;
-    app.output.note_piece("Download it now? Any other key begins without it. [y/N] ");
+    app.output.note_piece("Download it now, and chat meanwhile? Any other key begins without it. [y/N] ");
     let consent = keyboard::ask().context("cannot read from the terminal")?;
     app.output.note(if consent == Consent::Yes { "yes" } else { "no" });
     if consent != Consent::Yes {
         app.output.note(&format!("`hone pull {name}` downloads it later, `hone chat -m {name}` chats with it"));
         return Ok(None);
     }
-    choose(app, model)
+    Ok(Some(name.clone()))
+}
+
+/// Downloads the model that a person wants while another one answers, and makes it that of later chats where no other is
+/// configured.
+///
+/// # Errors
+/// When no thread can be started.
+pub(super) fn fetch(app: &App, name: String, session: &Session, lines: &Lines) -> anyhow::Result<Fetching> {
+    let instead = session.model().to_owned();
+    app.output.note(&format!("{name} is being downloaded; until it is here, {instead} answers"));
+    let remembered = name.clone();
+    let arrived = Box::new(move || match keep(&remembered) {
+        Ok(Some(path)) => format!("{remembered} is here, and answers from now on, as {} says", path.display()),
+        Ok(None) => format!(
+            "{remembered} is here, and answers the next question; set engine.model to {remembered:?}, so that it answers \
+             in later chats, too"
+        ),
+        Err(error) => format!("{remembered} is here, and answers the next question; {error:#}"),
+    });
+    Fetching::start(Arc::clone(&app.store), Fetch { name, instead, lines: lines.clone(), arrived })
+}
+
+/// Says once to a person who chats with the smallest model which better one suits this machine. A chat that leaves no trace
+/// says nothing, because it would say so again.
+///
+/// # Errors
+/// When the data folder cannot be written.
+pub(super) fn hint(app: &App, session: &Session) -> anyhow::Result<()> {
+    let (output, chat) = (app.output, &session.config().chat);
+    let is_shown = [SHOWN, HINTED].iter().any(|name| app.data_folder().join(name).exists());
+    if is_shown || !chat.save || !output.stdout_is_terminal || !output.stderr_is_terminal {
+        return Ok(());
+    }
+    if !is_smallest(app, session.model()) {
+        return Ok(());
+    }
+    kept::write(app.data_folder(), &app.data_folder().join(HINTED), &true)?;
+    let limits = Limits::here(app, &Machine::look());
+    let Some((model, estimate)) = suggested(app, limits, session.model()) else { return Ok(()) };
+    let [_, speed] = estimate.columns();
+    let (name, size) = (&model.name, bytes(model.size()));
+    output
+        .note(&format!("{name} ({size}, {speed}) answers better, and suits this machine: /model {name} downloads it"));
+    Ok(())
+}
+
+/// Whether no model of the catalog that answers is smaller than this one.
+fn is_smallest(app: &App, name: &str) -> bool {
+    let catalog = app.store.catalog();
+    let answers = catalog.models.iter().filter(|model| model.role == Role::Generator);
+    let smallest = answers.min_by_key(|model| model.size());
+    smallest.is_some_and(|smallest| catalog.find(name).is_some_and(|model| model.name == smallest.name))
 }
 
 /// The largest model that leaves room on this machine and is as fast as people read; `None` if the present one is not
 /// smaller.
-fn suggested(app: &App, limits: Limits) -> Option<(&CatalogModel, Estimate)> {
+fn suggested<'a>(app: &'a App, limits: Limits, present: &str) -> Option<(&'a CatalogModel, Estimate)> {
     let limits = Limits { memory_bytes: limits.memory_bytes.map(|memory| memory / 100 * MOST_MEMORY), ..limits };
     let catalog = app.store.catalog();
-    let present = catalog.find(&app.config.engine.model).map_or(0, CatalogModel::size);
+    let present = catalog.find(present).map_or(0, CatalogModel::size);
     let answers = catalog.models.iter().filter(|model| model.role == Role::Generator && model.size() > present);
     let estimated = answers.map(|model| (model, limits.known(model)));
     estimated.filter(|(_, estimate)| estimate.is_as_fast_as(READING_SPEED)).max_by_key(|(model, _)| model.size())
 }
 
-/// Downloads a model, and makes it that of later chats where no other is configured.
-fn choose(app: &App, model: &CatalogModel) -> anyhow::Result<Option<App>> {
-    let name = &model.name;
-    if let Err(error) = app.pull(name, &PullOptions::from_environment()) {
-        app.output.error(&format!("{error:#}"));
-        app.output.note(&format!("`hone pull {name}` tries again"));
-        return Ok(None);
-    }
-    match settings_file().filter(|path| !path.exists()) {
-        Some(path) => {
-            let failure = || format!("cannot write {}", path.display());
-            path.parent().map_or(Ok(()), std::fs::create_dir_all).with_context(failure)?;
-            std::fs::write(&path, format!("model = {name:?}\n")).with_context(failure)?;
-            app.output.note(&format!("{name} answers from now on, as {} says", path.display()));
-        }
-        None => app.output.note(&format!("set engine.model to {name:?}, so that it answers in later chats, too")),
-    }
-    let mut config = app.config.clone();
-    config.set_text("engine.model", name, Source::Chat)?;
-    Ok(Some(app.with_config(config)))
-}
-
-/// Where the model is configured.
-fn settings_file() -> Option<PathBuf> {
-    Places::of_this_process().folder().map(|folder| folder.join("engine.toml"))
+/// Makes a model that of later chats, and returns the file that says so; `None` if the user has such a file.
+fn keep(name: &str) -> anyhow::Result<Option<PathBuf>> {
+    let file = Places::of_this_process().folder().map(|folder| folder.join("engine.toml"));
+    let Some(path) = file.filter(|path| !path.exists()) else { return Ok(None) };
+    let failure = || format!("cannot write {}", path.display());
+    path.parent().map_or(Ok(()), std::fs::create_dir_all).with_context(failure)?;
+    std::fs::write(&path, format!("model = {name:?}\n")).with_context(failure)?;
+    Ok(Some(path))
 }

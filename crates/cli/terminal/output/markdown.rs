@@ -5,6 +5,8 @@
 //! more per token than the block it is in.
 
 mod blocks;
+#[cfg(test)]
+mod cost;
 mod rendering;
 mod styled;
 mod table;

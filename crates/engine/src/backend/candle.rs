@@ -17,7 +17,7 @@ use candle_core::{D, Device, IndexOp, Tensor};
 use candle_nn::ops::rms_norm;
 
 use super::tensors::MixerParts;
-use super::{Backend, BackendError, BatchEntry, DeviceChoice, Logits};
+use super::{Backend, BackendError, BatchEntry, DeviceChoice, LoadProgress, Logits};
 use crate::decoder::{AttentionSpec, DecoderSpec, KeysAndValues, LayerSpec, RopePairs, RopeTable, Sharpening};
 use crate::gguf::Gguf;
 use crate::kv_cache::BlockId;
@@ -45,7 +45,12 @@ impl CandleBackend {
     ///
     /// # Errors
     /// When the device cannot be used, the file's tensors do not match `spec`, or layers keep a state.
-    pub fn load(gguf: &Gguf, spec: &DecoderSpec, device: DeviceChoice) -> Result<Self, BackendError> {
+    pub fn load(
+        gguf: &Gguf,
+        spec: &DecoderSpec,
+        device: DeviceChoice,
+        progress: &LoadProgress,
+    ) -> Result<Self, BackendError> {
         let device = open_device(device)?;
         if spec.is_recurrent() {
             let reason = format!(
@@ -55,7 +60,7 @@ impl CandleBackend {
             );
             return Err(BackendError::Device(reason));
         }
-        let weights = ModelWeights::load(gguf, spec, &device)?;
+        let weights = ModelWeights::load(gguf, spec, &device, progress)?;
         let kv_width = |layer: &LayerSpec| layer.attention().map_or(0, |attention| attention.kv_width());
         let kv = spec.layers.iter().map(|layer| KvStorage::new(kv_width(layer), &device)).collect();
         Ok(CandleBackend { spec: spec.clone(), device, weights, kv, logits: Vec::new(), states: Vec::new() })

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hone_kernels::pool::{Pool, performance_cores};
 use hone_kernels::step::{Program, Rows, Sequence};
 
-use super::{ActivationBits, Backend, BackendError, BatchEntry, Logits};
+use super::{ActivationBits, Backend, BackendError, BatchEntry, LoadProgress, Logits};
 use crate::decoder::DecoderSpec;
 use crate::gguf::Gguf;
 use crate::kv_cache::{BlockId, KvFormat, StateId};
@@ -76,9 +76,11 @@ impl NativeBackend {
         spec: &DecoderSpec,
         options: NativeOptions,
         threads: ComputeThreads,
+        progress: &LoadProgress,
     ) -> Result<Self, BackendError> {
         let NativeOptions { kv_cache, activation_bits, expert_bytes, n_loading } = options;
-        let weights = weights::load(gguf, spec, expert_bytes, &mut Pool::new(or_performance_cores(n_loading)))?;
+        let mut pool = Pool::new(or_performance_cores(n_loading));
+        let weights = weights::load(gguf, spec, expert_bytes, &mut pool, progress)?;
         let formats = decoder::Formats { kv_cache, activations: activation_bits };
         let (program, states) = decoder::program(spec, weights, formats);
         let DecoderSpec { vocab_size, hidden_size, .. } = *spec;

@@ -142,6 +142,7 @@ impl Worker {
                 let _ = answer.send(());
             }
             Event::Closed => self.is_closed = true,
+            Event::Loading(id, done, total) => self.loader.tell_progress(id, done, total),
             Event::Loaded(loaded) => {
                 let waiting = self.loader.finish(*loaded, &mut self.residents);
                 self.accept_all(waiting);

@@ -23,9 +23,9 @@ pub(super) fn load_backend(
     if is_native(spec, options)? {
         let ModelOptions { kv_cache, activation_bits, instruction_set, .. } = *options;
         instruction_set.map_or(Ok(()), limit_kernels)?;
-        let LoadOptions { n_loading, expert_bytes, ref threads, .. } = *beside;
+        let LoadOptions { n_loading, expert_bytes, ref threads, ref progress, .. } = *beside;
         let native = NativeOptions { kv_cache, activation_bits, expert_bytes, n_loading };
-        let backend = NativeBackend::load(gguf, spec, native, threads.clone())?;
+        let backend = NativeBackend::load(gguf, spec, native, threads.clone(), progress)?;
         return Ok(Box::new(backend));
     }
     match options {
@@ -37,7 +37,7 @@ pub(super) fn load_backend(
              --backend native"
                 .into(),
         )),
-        _ => Ok(Box::new(CandleBackend::load(gguf, spec, options.device)?)),
+        _ => Ok(Box::new(CandleBackend::load(gguf, spec, options.device, &beside.progress)?)),
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! By its author's description (p-e-w, <https://github.com/oobabooga/text-generation-webui/pull/5677>): if the last `n` tokens
 //! stand somewhere before, and `n` is at least the allowed length, `multiplier * base^(n - allowed_length)` is subtracted from
-//! the logit of the token that followed them there. Of several places the longest match counts, and no match extends over a
-//! sequence breaker.
+//! the logit of the token that followed them there. Of several places the longest match counts. No match extends over a sequence
+//! breaker, and a breaker itself continues none.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -84,9 +84,10 @@ impl Dry {
                 (start, end) = (place, place + length);
             }
             self.matches[place] = length;
-            let length = length.min(most);
-            if length >= self.options.allowed_length.max(1) {
-                let longest = self.longest.entry(last(place - 1)).or_default();
+            let (length, next) = (length.min(most), last(place - 1));
+            // What begins something new continues no repetition.
+            if length >= self.options.allowed_length.max(1) && !self.breakers.contains(next) {
+                let longest = self.longest.entry(next).or_default();
                 *longest = length.max(*longest);
             }
         }
@@ -110,6 +111,9 @@ mod tests {
 
     /// The penalty of a token, straight from the description.
     fn by_description(options: DryOptions, tokens: &[u32], token: u32) -> f32 {
+        if token == 9 {
+            return 0.0;
+        }
         let start = if options.window == 0 { 0 } else { tokens.len().saturating_sub(options.window) };
         let tokens = &tokens[start..];
         let is_match = |length: &usize| {

@@ -334,6 +334,9 @@ async fn told(exchange: &mut Exchange, envelope: &Envelope, answer: &mut Drawn, 
         Change::Chunk(RespondentId::A, Chunk::Thinking(text)) => {
             page.tell(json!({"type": "thinking", "text": text})).await;
         }
+        Change::Chunk(RespondentId::A, Chunk::Loading { done, total }) => {
+            page.tell(json!({"type": "loading", "done": done, "total": total})).await;
+        }
         Change::Chunk(RespondentId::A, Chunk::Prefill { done, total }) => {
             page.tell(json!({"type": "prefill", "done": done, "total": total})).await;
         }

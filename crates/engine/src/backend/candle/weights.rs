@@ -9,10 +9,11 @@ use candle_core::{Device, Tensor};
 
 use super::linear::Linear;
 use super::transcode::{substitute, transcode};
-use crate::backend::BackendError;
+use crate::backend::progress::LoadedBytes;
 use crate::backend::tensors::{
     ExpertTensors, LayerInputs, LayerParts, LinearTensors, MatrixTensor, Place, Storage, find,
 };
+use crate::backend::{BackendError, LoadProgress};
 use crate::decoder::DecoderSpec;
 use crate::gguf::{Gguf, TensorType};
 
@@ -30,8 +31,16 @@ pub(super) struct ModelWeights {
 }
 
 impl ModelWeights {
-    pub(super) fn load(gguf: &Gguf, spec: &DecoderSpec, device: &Device) -> Result<Self, BackendError> {
-        let parts = find(gguf, spec)?.place(&mut OnDevice { device: device.clone(), substituted: BTreeSet::new() })?;
+    pub(super) fn load(
+        gguf: &Gguf,
+        spec: &DecoderSpec,
+        device: &Device,
+        progress: &LoadProgress,
+    ) -> Result<Self, BackendError> {
+        let tensors = find(gguf, spec)?;
+        let sizes = tensors.matrices().chain(tensors.expert_matrices()).map(|tensor| tensor.bytes.len());
+        let loaded = progress.begin(sizes);
+        let parts = tensors.place(&mut OnDevice { device: device.clone(), substituted: BTreeSet::new(), loaded })?;
         let output = match parts.output {
             Some(output) => output,
             None => Linear::new(parts.embeddings.clone(), None, false)?,
@@ -62,6 +71,7 @@ pub(super) struct OnDevice {
     device: Device,
     /// Types that candle lacks, and that the log has named.
     substituted: BTreeSet<TensorType>,
+    loaded: LoadedBytes,
 }
 
 impl OnDevice {
@@ -105,6 +115,7 @@ impl Place for OnDevice {
             }
         };
         let storage = QStorage::from_data(data, &self.device, stored)?;
+        self.loaded.add(tensor.bytes.len());
         Ok(Arc::new(QTensor::new(storage, (tensor.n_rows, tensor.n_columns))?))
     }
 

@@ -7,10 +7,10 @@ use hone_kernels::pool::Pool;
 use hone_kernels::step::{ExpertShape, ExpertSource, ExpertsId, MatrixId, ProgramBuilder, VectorId};
 use hone_kernels::{Matrix, PackError};
 
-use crate::backend::BackendError;
 use crate::backend::tensors::{
     ExpertTensors, LinearTensors, MatrixTensor, ModelParts, ModelTensors, Place, Storage, find,
 };
+use crate::backend::{BackendError, LoadProgress};
 use crate::decoder::DecoderSpec;
 use crate::gguf::{Gguf, TensorInfo};
 
@@ -41,6 +41,7 @@ pub(super) fn load(
     spec: &DecoderSpec,
     expert_bytes: Option<u64>,
     pool: &mut Pool,
+    progress: &LoadProgress,
 ) -> Result<Weights, BackendError> {
     let tensors = find(gguf, spec)?;
     let mut builder = ProgramBuilder::new();
@@ -48,7 +49,7 @@ pub(super) fn load(
         builder.keep_experts(usize::try_from(n_bytes).unwrap_or(usize::MAX));
         Arc::new(gguf.clone())
     });
-    let packed = pack(gguf, &tensors, on_demand.is_none(), pool)?;
+    let packed = pack(gguf, &tensors, on_demand.is_none(), pool, progress)?;
     let mut program = InProgram { builder, packed, on_demand };
     let parts = tensors.place(&mut program)?;
     Ok(Weights { builder: program.builder, parts })
@@ -61,10 +62,12 @@ fn pack(
     tensors: &ModelTensors<'_>,
     with_experts: bool,
     pool: &mut Pool,
+    progress: &LoadProgress,
 ) -> Result<BTreeMap<String, Matrix>, BackendError> {
     let experts = tensors.expert_matrices().filter(|_| with_experts);
     let mut matrices: Vec<MatrixTensor<'_>> = tensors.matrices().chain(experts).collect();
     matrices.sort_by_key(|tensor| tensor.bytes.as_ptr().addr());
+    let mut loaded = progress.begin(matrices.iter().map(|tensor| tensor.bytes.len()));
     let mut packed = BTreeMap::new();
     for MatrixTensor { name, n_rows, n_columns, tensor_type, bytes } in matrices {
         gguf.prefetch_behind(bytes);
@@ -73,6 +76,7 @@ fn pack(
         let matrix = matrix.map_err(|error| unusable(&name, &error))?;
         // Threads working on neighbouring pieces may have mapped some of it again.
         gguf.release(bytes);
+        loaded.add(bytes.len());
         packed.insert(name.into_owned(), matrix);
     }
     Ok(packed)

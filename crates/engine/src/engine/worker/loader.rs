@@ -9,13 +9,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use hone_protocol::{GenerateError, Lane, LocateModel, ModelFile, with_causes};
+use hone_protocol::{GenerateError, GenerationEvent, Lane, LocateModel, ModelFile, with_causes};
 
 use super::resident::ResidentModel;
 use super::residents::Residents;
 use super::saved_prefixes::SavedPrefixes;
 use super::source::{ModelSource, Portion, warn_of_draft};
 use super::verified::Verified;
+use crate::backend::LoadProgress;
 use crate::backend::native::ComputeThreads;
 use crate::engine::status::{ModelState, ModelStatus};
 use crate::engine::submission::{LoadedTexts, Submission};
@@ -220,7 +221,8 @@ impl Loader {
         let is_beside = scheduler.urgency().is_some_and(|urgency| urgency <= lane);
         let n_loading = if is_beside { Some(1) } else { self.options.model.n_threads };
         let Portion { positions: cache_positions, expert_bytes, .. } = portion;
-        let load = LoadOptions { threads: self.threads.clone(), n_loading, cache_positions, expert_bytes };
+        let (threads, progress) = (self.threads.clone(), self.progress(id));
+        let load = LoadOptions { threads, n_loading, cache_positions, expert_bytes, progress };
         if let Some(kept) = expert_bytes {
             awaited.source.warn_of_experts(kept);
         }
@@ -234,6 +236,22 @@ impl Loader {
                 refuse_all(awaited.waiting, &error.to_string(), scheduler);
             }
         }
+    }
+
+    /// Tells the engine how much of a model is in memory.
+    fn progress(&self, id: ModelId) -> LoadProgress {
+        let events = self.events.clone();
+        LoadProgress::told_to(move |done, total| {
+            // Without an engine, no one waits for the model.
+            let _ = events.send(Event::Loading(id, done, total));
+        })
+    }
+
+    /// Tells the requests that wait for a model how much of it is in memory.
+    pub(super) fn tell_progress(&self, id: ModelId, done: u64, total: u64) {
+        let loading = self.loading.iter().filter(|loading| loading.id == id);
+        let callers = loading.flat_map(|loading| &loading.awaited.waiting).filter_map(Submission::caller);
+        callers.for_each(|caller| caller.send(GenerationEvent::Loading { done, total }));
     }
 
     fn spawn_loading(

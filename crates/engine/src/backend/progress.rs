@@ -1,0 +1,61 @@
+//! How much of a model is in memory while it is loaded.
+
+use std::sync::Arc;
+
+/// What is told how many bytes of a model's weights have been loaded, and of how many.
+type Hear = dyn Fn(u64, u64) + Send + Sync;
+
+/// Somebody who waits for a model, or nobody.
+#[derive(Clone, Default)]
+pub struct LoadProgress(Option<Arc<Hear>>);
+
+impl LoadProgress {
+    /// Tells `hear` at every whole per cent.
+    pub fn told_to(hear: impl Fn(u64, u64) + Send + Sync + 'static) -> LoadProgress {
+        LoadProgress(Some(Arc::new(hear)))
+    }
+
+    /// Begins to load tensors of these sizes.
+    pub(super) fn begin(&self, sizes: impl Iterator<Item = usize>) -> LoadedBytes {
+        LoadedBytes { progress: self.clone(), done: 0, total: sizes.map(|size| size as u64).sum() }
+    }
+}
+
+/// Counts what has been loaded.
+pub(super) struct LoadedBytes {
+    progress: LoadProgress,
+    done: u64,
+    total: u64,
+}
+
+impl LoadedBytes {
+    /// Another tensor of this size has been loaded.
+    pub(super) fn add(&mut self, n_bytes: usize) {
+        let before = self.percent();
+        self.done += n_bytes as u64;
+        if let Some(hear) = self.progress.0.as_ref().filter(|_| self.percent() > before) {
+            hear(self.done, self.total);
+        }
+    }
+
+    fn percent(&self) -> u64 {
+        (100 * self.done).checked_div(self.total).unwrap_or(100)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn every_whole_per_cent_is_told_once() {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&heard);
+        let progress = LoadProgress::told_to(move |done, total| told.lock().unwrap().push((done, total)));
+        let mut loaded = progress.begin([5, 1, 194, 200, 0].into_iter());
+        [5, 1, 194, 200, 0].into_iter().for_each(|size| loaded.add(size));
+        assert_eq!(*heard.lock().unwrap(), [(5, 400), (200, 400), (400, 400)]);
+    }
+}
