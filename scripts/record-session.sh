@@ -16,6 +16,5 @@ fi
 hone=${HONE:-target/release/hone}
 [ -n "${HONE:-}" ] || cargo build --release --locked
 mkdir -p assets
-"$tools/bin/python" scripts/session/record.py "$hone" "$(scripts/fetch-test-models.sh)/SmolLM2-135M-Instruct.Q4_1.gguf" \
-    assets/session.cast
+"$tools/bin/python" scripts/session/record.py "$hone" "$(scripts/fetch-test-models.sh)" assets/session.cast
 "$tools/bin/python" scripts/session/render.py assets/session.cast >assets/session.svg

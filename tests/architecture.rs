@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 #[path = "architecture/modules.rs"]
 mod modules;
@@ -162,4 +163,18 @@ fn modules_of_one_parent_use_each_other_in_one_direction() {
         }
     }
     assert!(found.is_empty(), "{} cycles between modules\n\n{}", found.len(), found.join("\n"));
+}
+
+/// The picture in the README is rendered from a recording, and not drawn.
+#[test]
+fn the_readme_shows_the_recorded_conversation() {
+    let read = |name: &str| fs::read_to_string(root().join(name)).unwrap();
+    let (readme, picture, cast) = (read("README.md"), read("assets/session.svg"), read("assets/session.cast"));
+    assert!(readme.contains("](assets/session.svg)"));
+    let digest = hone_protocol::hexadecimal(&Sha256::digest(&cast));
+    assert!(picture.contains(&digest), "scripts/record-session.sh makes assets/session.svg from assets/session.cast");
+    assert!(picture.len() < 100_000, "{}", picture.len());
+    let shown: String =
+        cast.lines().skip(1).map(|line| serde_json::from_str::<Value>(line).unwrap()[2].to_string()).collect();
+    assert!(["hone chat", "/5", "log-odds"].iter().all(|part| shown.contains(part)), "{shown}");
 }

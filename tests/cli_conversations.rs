@@ -128,6 +128,7 @@ fn lines_of_markdown(variables: &[(&'static str, &str)], arguments: &[&str], col
     assert!(terminal.exit_status().success());
     let start = lines.iter().position(|line| line == "> How?").unwrap() + 1;
     let end = lines.iter().position(|line| line == ">").unwrap();
+    terminal.check_colours();
     let mut shown = lines[start..end].to_vec();
     while shown.pop_if(|line| line.is_empty()).is_some() {}
     (shown, terminal.written())
@@ -252,7 +253,7 @@ fn texts_become_vectors_in_their_order() {
 fn hone_alone_guides_a_first_start_and_then_chats() {
     let home = Home::new().variable("HONE_ENGINE_MODEL", &smollm2()).variable("HONE_CHAT_GRADE", "false");
     let mut terminal = Terminal::hone_in(&home, &[], 100);
-    let lines = terminal.wait_for("question", |lines| lines.concat().contains("Download it now?"));
+    let lines = terminal.wait_for("question", |lines| lines.concat().contains("Download it now"));
     assert!(lines.iter().any(|line| line.starts_with("hone answers on this machine")), "{lines:#?}");
     assert!(lines.concat().contains("tokens/s"), "{lines:#?}");
     terminal.type_text("n");
@@ -262,8 +263,56 @@ fn hone_alone_guides_a_first_start_and_then_chats() {
     assert!(terminal.exit_status().success());
     let mut terminal = Terminal::hone_in(&home, &[], 100);
     let lines = terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
-    assert!(!lines.concat().contains("Download it now?"), "{lines:#?}");
+    assert!(!lines.concat().contains("Download it now"), "{lines:#?}");
     terminal.type_text("\u{4}");
     assert!(terminal.exit_status().success());
     check(&home.run(&[]), 2, &["Usage: hone"]);
+}
+
+/// The address of a hub that sends the first part of every file, and then nothing more.
+fn stalling_hub(n_bytes: usize, n_sent: usize) -> String {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let mut connections = Vec::new();
+        for stream in listener.incoming() {
+            let (mut stream, mut request) = (stream.unwrap(), [0; 4096]);
+            let _ = stream.read(&mut request);
+            let head = format!("HTTP/1.1 200 OK\r\nETag: \"one\"\r\nContent-Length: {n_bytes}\r\n\r\n");
+            let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&vec![7; n_sent]));
+            connections.push(stream);
+        }
+    });
+    address
+}
+
+#[test]
+fn a_better_model_is_downloaded_while_the_small_one_answers() {
+    let home = Home::new()
+        .variable("HONE_ENGINE_MODEL", &smollm2())
+        .variable("HONE_CHAT_GRADE", "false")
+        .variable("HONE_MEMORY_MODE", "off")
+        .variable("HONE_SAMPLING_MAX_TOKENS", "4")
+        .variable("HONE_OFFLINE", "0")
+        .variable("HF_ENDPOINT", &stalling_hub(4_000_000, 2_600_000));
+    let mut terminal = Terminal::hone_in(&home, &[], 80);
+    terminal.wait_for("question", |lines| lines.concat().contains("Download it now"));
+    terminal.type_text("y");
+    terminal.wait_for("progress", |lines| lines.concat().contains(": 50 % of 4.00 MB are downloaded"));
+    terminal.type_text("Is fire hot?\r");
+    terminal.wait_for("answer", |lines| lines.iter().any(|line| line.contains("the answer was cut")));
+    terminal
+        .wait_for("prompt", |lines| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|line| line == ">"));
+    terminal.type_text("\u{4}");
+    terminal.wait_for("the way to go on", |lines| {
+        let all = lines.concat();
+        all.contains("65 % of ") && all.contains("are downloaded: `hone pull")
+    });
+    assert!(terminal.exit_status().success());
+    let partial = home.path("data/models/.incoming/*/*.partial");
+    let partial = glob::glob(partial.to_str().unwrap()).unwrap().next().unwrap().unwrap();
+    assert_eq!(partial.metadata().unwrap().len(), 2_600_000, "what has arrived is kept");
 }

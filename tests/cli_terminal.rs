@@ -46,6 +46,14 @@ fn a_badge_appears_under_its_answer_and_spoils_no_line_that_is_being_typed() {
     assert_eq!(engrams.len(), 2, "{engrams:#?}");
     assert!(engrams.iter().all(|engram| engram["critic_score"].is_u64()), "{engrams:#?}");
     assert!(engrams.iter().any(|engram| engram["user_feedback"] == "good"), "{engrams:#?}");
+    let scores: Vec<u64> = engrams.iter().filter_map(|engram| engram["critic_score"].as_u64()).collect();
+    let grade = &home.json(&["conversations", "list", "--json"])[0]["grade"];
+    let bounds = ["lowest", "highest"].map(|key| grade[key].as_u64());
+    assert_eq!(bounds, [scores.iter().min().copied(), scores.iter().max().copied()], "{grade}");
+    let mean = scores.iter().sum::<u64>() as f64 / 2.0;
+    assert_eq!((&grade["graded"], grade["mean"].as_f64()), (&serde_json::json!(2), Some(mean)), "{grade}");
+    let listed = home.run(&["conversations", "list"]).stdout;
+    assert!(listed.lines().nth(1).unwrap().contains(&format!("  {mean:.1}  ")), "{listed}");
     #[cfg(unix)]
     for (name, expected) in [("history.txt", 0o600), ("conversations", 0o700), ("", 0o700)] {
         use std::os::unix::fs::PermissionsExt;
@@ -201,14 +209,16 @@ fn is_set(terminal: &Terminal, wanted: &str) -> bool {
 #[cfg(unix)]
 #[test]
 fn a_chat_that_is_terminated_gives_the_terminal_back() {
-    let home = Home::new();
-    let mut terminal = Terminal::chat(&home, &["--no-grade"]);
-    terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
-    assert!(!is_set(&terminal, "ICANON") && !is_set(&terminal, "ECHO"), "the line editor reads single keys");
-    let id = terminal.child.process_id().unwrap().to_string();
-    assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
-    assert!(!terminal.exit_status().success());
-    assert!(is_set(&terminal, "ICANON") && is_set(&terminal, "ECHO"));
+    let home = Home::new().variable("HONE_MEMORY_MODE", "off");
+    for signal in ["-TERM", "-INT", "-HUP"] {
+        let mut terminal = Terminal::chat(&home, &["--no-grade"]);
+        terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
+        assert!(!is_set(&terminal, "ICANON") && !is_set(&terminal, "ECHO"), "the line editor reads single keys");
+        let id = terminal.child.process_id().unwrap().to_string();
+        assert!(std::process::Command::new("kill").args([signal, &id]).status().unwrap().success());
+        assert!(!terminal.exit_status().success(), "{signal}");
+        assert!(is_set(&terminal, "ICANON") && is_set(&terminal, "ECHO"), "{signal}");
+    }
 }
 
 /// Text as a terminal passes it on that marks what is pasted.
@@ -265,4 +275,57 @@ fn ctrl_z_suspends_the_chat_and_the_typed_line_is_still_there() {
     terminal.wait_for("the whole line", |lines| lines.iter().any(|line| line == "> Is fire hot?"));
     terminal.type_text("\u{15}\u{4}");
     assert!(terminal.exit_status().success());
+}
+
+/// What one asks, sees and pastes in a terminal of this many columns. Ends with the screen.
+fn lines_of_a_chat(home: &Home, columns: u16) -> Vec<String> {
+    let arguments = ["--model", &smollm2(), "--temperature", "0", "--max-tokens", "40", "--no-grade"];
+    let mut terminal = Terminal::chat_in(home, &arguments, columns);
+    terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
+    terminal.type_text("Tell me a story.\r");
+    let is_cut = |lines: &[String]| lines.concat().contains("the answer was cut");
+    terminal.wait_for("answer", is_cut);
+    terminal.wait_for("prompt", |lines| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == ">"));
+    terminal.type_text(&pasted(&"It is a long way to Tipperary. ".repeat(160)));
+    let lines = terminal.wait_for("folded text", |lines| lines.iter().any(|line| line == "> [pasted 4.96 kB, 1 line]"));
+    // What is pasted costs kilobytes at most.
+    assert!(terminal.written().len() < 20_000, "{}", terminal.written().len());
+    terminal.check_colours();
+    terminal.type_text("\u{15}\u{4}");
+    assert!(terminal.exit_status().success());
+    lines
+}
+
+#[test]
+fn a_chat_is_the_same_at_every_width() {
+    let home = Home::new().variable("HONE_MEMORY_MODE", "off");
+    let answer = |lines: &[String]| {
+        let (from, to) = (position(lines, "> Tell").unwrap() + 1, position(lines, "the answer was cut").unwrap());
+        lines[from..to].to_vec()
+    };
+    let narrow = answer(&lines_of_a_chat(&home, 40));
+    let plain = Home::new().variable("HONE_MEMORY_MODE", "off").variable("NO_COLOR", "1");
+    for wide in [answer(&lines_of_a_chat(&home, 200)), answer(&lines_of_a_chat(&plain, 80))] {
+        assert_eq!(narrow.join(" "), wide.join(" "), "no word is broken");
+    }
+    assert!(narrow.len() > 2 && narrow.iter().all(|line| line.len() < 40), "{narrow:#?}");
+}
+
+#[test]
+fn a_terminal_that_moves_no_cursor_is_written_to_line_by_line() {
+    let home = Home::new().variable("TERM", "dumb").variable("HONE_MEMORY_MODE", "off");
+    let mut terminal = Terminal::chat(&home, &["--max-tokens", "8"]);
+    terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
+    terminal.type_text("Is fire \\\rhot?\r");
+    terminal.wait_for("continued line", |lines| lines.iter().any(|line| line == "… hot?"));
+    let is_last =
+        |lines: &[String], last: &str| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == last);
+    terminal.wait_for("prompt after the answer", |lines| {
+        lines.concat().contains("the answer was cut") && is_last(lines, ">")
+    });
+    terminal.type_text("/stats\r");
+    terminal.wait_for("statistics", |lines| lines.iter().any(|line| line.starts_with("all answers")));
+    terminal.type_text("\u{4}");
+    assert!(terminal.exit_status().success());
+    assert!(!terminal.written().contains('\u{1b}'), "{:?}", terminal.written());
 }

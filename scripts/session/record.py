@@ -1,7 +1,8 @@
 """Runs a conversation with hone in a terminal of its own and writes it as an asciinema cast (version 2).
 
-    record.py HONE MODEL CAST
+    record.py HONE MODELS CAST
 
+MODELS is the folder of scripts/fetch-test-models.sh.
 The prompt of the shell and the command that is typed there are drawn; everything else is what hone writes. What is typed
 waits for what it answers, so the recording is complete however fast the machine is.
 """
@@ -25,12 +26,12 @@ import time
 import pyte
 
 COLUMNS, LINES = 80, 24
-QUESTION = "How many legs does a spider have?"
 # The conversation: what is typed, and what the screen shows once it is answered.
 STEPS = [
-    (f"{QUESTION}\r", r"\d/5"),
-    ("/why\r", r"(?s)judge.*\n> *\n? *$"),
-    ("/good\r", r"noted: a good answer"),
+    ("Write a Python function that adds two numbers.\r", r"\d/5"),
+    ("How many legs does a spider have?\r", r"\d/5[\s\S]*\d/5"),
+    ("/why\r", r"log-odds"),
+    ("/bad\r", r"noted: a bad answer"),
 ]
 # The longest wait for anything, in seconds.
 PATIENCE = 120
@@ -122,12 +123,15 @@ def converse(recording, hone, environment, pauses):
 
 
 def main():
-    hone, model, cast = sys.argv[1:]
+    hone, models, cast = sys.argv[1:]
     with tempfile.TemporaryDirectory() as home:
         names = ("PATH", "LANG", "TMPDIR")
         environment = {name: os.environ[name] for name in names if name in os.environ}
         environment |= {"TERM": "xterm-256color", "HONE_HOME": home, "HONE_CONFIG": f"{home}/config", "HONE_OFFLINE": "1"}
+        environment["HONE_MEMORY_EMBEDDER"] = f"{models}/all-MiniLM-L6-v2"
+        model = f"{models}/SmolLM2-135M-Instruct.Q4_1.gguf"
         subprocess.run([hone, "pull", model, "--name", "smollm2:135m"], env=environment, check=True, capture_output=True)
+        pathlib.Path(home, "config").mkdir()
         # The hint to a better model depends on the machine.
         pathlib.Path(home, "hinted").write_text("true")
         recording = Recording()

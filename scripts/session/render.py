@@ -10,6 +10,7 @@ import hashlib
 import html
 import json
 import pathlib
+import re
 import sys
 
 import pyte
@@ -64,7 +65,9 @@ def spans(screen, row):
             found[-1][2] += cell.data
         else:
             found.append([column, look, cell.data])
-    return [(column, look, text.rstrip()) for column, look, text in found if text.strip()]
+    # Not every program that draws SVG keeps several spaces.
+    words = ((column, look, part) for column, look, text in found for part in re.finditer(r"\S+(?: \S+)*", text))
+    return [(column + part.start(), look, part.group()) for column, look, part in words]
 
 
 def classes(look):
@@ -78,7 +81,7 @@ def drawn(row):
     for column, look, text in row:
         names = " ".join(classes(look))
         names = f' class="{names}"' if names else ""
-        # Spaces in the middle would be merged, and the font need not be as wide as here.
+        # The font need not be as wide as here.
         x, length = f"{column * WIDTH:g}", f"{len(text) * WIDTH:g}"
         parts.append(f'<text x="{x}" textLength="{length}"{names}>{html.escape(text, quote=False)}</text>')
     return "".join(parts)
@@ -92,7 +95,7 @@ def style(frames, length, width):
     steps = [f"{100 * time / length:.2f}%{{transform:translateX({-index * width:g}px)}}" for index, (time, _) in frames]
     end = -(len(frames) - 1) * width
     return (
-        "text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre}"
+        "text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}"
         f".b{{font-weight:bold}}.i{{font-style:italic}}.u{{text-decoration:underline}}{palette(0)}"
         f"@media (prefers-color-scheme:dark){{{palette(1)}}}"
         f".film{{animation:film {length:.1f}s steps(1,end) infinite}}@keyframes film{{{''.join(steps)}}}"

@@ -85,6 +85,22 @@ impl Terminal {
         String::from_utf8_lossy(&self.written.lock().unwrap()).into_owned()
     }
 
+    /// Fails if something was written in a colour that is hard to read on a light or on a dark background.
+    #[track_caller]
+    pub(crate) fn check_colours(&self) {
+        let written = self.written();
+        let parameters = written.split("\u{1b}[").filter_map(|rest| {
+            let end = rest.find(|character: char| !"0123456789;:".contains(character))?;
+            rest[end..].starts_with('m').then(|| &rest[..end])
+        });
+        // Black and white, and every background.
+        let is_fixed = |number: &str| {
+            matches!(number, "30" | "37" | "97" | "38" | "48") || number.len() > 1 && number.starts_with('4')
+        };
+        let fixed: Vec<&str> = parameters.filter(|all| all.split(';').any(is_fixed)).collect();
+        assert!(fixed.is_empty(), "{fixed:?} in {written:?}");
+    }
+
     pub(crate) fn lines(&self) -> Vec<String> {
         let screen = self.screen.lock().unwrap();
         let (_, columns) = screen.screen().size();

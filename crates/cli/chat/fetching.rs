@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use anyhow::Context;
 use hone_models::{Cancellation, Event, Phase, PullError, PullOptions, Store};
@@ -21,7 +20,6 @@ pub(crate) struct Fetching {
     instead: String,
     state: Arc<State>,
     cancellation: Cancellation,
-    thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
@@ -62,9 +60,9 @@ impl Fetching {
                 fetch.lines.announce(Line::plain(line));
             }
         };
-        let thread = std::thread::Builder::new().name("fetching".to_owned()).spawn(work);
-        let thread = Some(thread.context("cannot start the thread that downloads")?);
-        Ok(Fetching { name, instead, state, cancellation, thread })
+        let thread = std::thread::Builder::new().name("fetching".to_owned());
+        thread.spawn(work).context("cannot start the thread that downloads")?;
+        Ok(Fetching { name, instead, state, cancellation })
     }
 
     /// The model that has arrived, once, unless the model that answers is no longer the one that it replaces.
@@ -85,11 +83,8 @@ impl Fetching {
 
 impl Drop for Fetching {
     fn drop(&mut self) {
+        // Its thread may wait for the server for a minute, but not longer than the process lives.
         self.cancellation.cancel();
-        if let Some(thread) = self.thread.take() {
-            // A download that panicked has already said so.
-            let _ = thread.join();
-        }
     }
 }
 

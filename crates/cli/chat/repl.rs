@@ -1,5 +1,7 @@
 //! The keyboard: reads lines from the editor and passes them to the shell.
 
+mod dumb;
+
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -24,6 +26,9 @@ pub(crate) fn run(
     history: PathBuf,
     output: Output,
 ) -> anyhow::Result<()> {
+    if !output.moves_cursor {
+        return dumb::run(shell, screen, output);
+    }
     let printer = ExternalPrinter::new(ANNOUNCEMENTS);
     let announce = printer.sender();
     let pastes = Pastes::default();

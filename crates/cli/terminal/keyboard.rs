@@ -39,8 +39,7 @@ static MARKS_PASTES: AtomicBool = AtomicBool::new(false);
 impl BracketedPaste {
     /// Begins now, if there is a terminal that can do so.
     pub(crate) fn begin() -> BracketedPaste {
-        let is_dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
-        MARKS_PASTES.store(stdin().is_terminal() && stderr().is_terminal() && !is_dumb, Ordering::SeqCst);
+        MARKS_PASTES.store(stdin().is_terminal() && stderr().is_terminal(), Ordering::SeqCst);
         BracketedPaste(())
     }
 

@@ -70,7 +70,7 @@ pub(crate) struct Output {
     pub(crate) stderr_is_terminal: bool,
     colors_wanted: bool,
     /// Whether the terminal supports cursor movement.
-    moves_cursor: bool,
+    pub(crate) moves_cursor: bool,
 }
 
 impl Output {

@@ -302,17 +302,25 @@ fn events_come_in_order_and_end_once() {
     let prompt = Prompt::Tokens(vec![7; 600]);
     let request = GenerateRequest { max_tokens: Some(2), ..GenerateRequest::new(name(&support::smollm2()), prompt) };
     let generation = support::engine(support::options()).generate(request).unwrap();
+    let mut loaded = Vec::new();
     let kinds: Vec<String> = generation
         .events()
         .iter()
-        .map(|event| match event {
-            GenerationEvent::Started { .. } => "started".into(),
-            GenerationEvent::Prefill { done, total } => format!("{done}/{total}"),
-            GenerationEvent::Token { .. } => "token".into(),
-            GenerationEvent::Finished { .. } => "finished".into(),
-            GenerationEvent::Failed(error) => error.to_string(),
+        .filter_map(|event| {
+            Some(match event {
+                GenerationEvent::Loading { done, total } => {
+                    loaded.push(100 * done / total);
+                    return None;
+                }
+                GenerationEvent::Started { .. } => "started".into(),
+                GenerationEvent::Prefill { done, total } => format!("{done}/{total}"),
+                GenerationEvent::Token { .. } => "token".into(),
+                GenerationEvent::Finished { .. } => "finished".into(),
+                GenerationEvent::Failed(error) => error.to_string(),
+            })
         })
         .collect();
+    assert!(loaded.is_sorted() && loaded.len() > 10 && loaded.ends_with(&[100]), "{loaded:?}");
     assert_eq!(kinds[..4], ["started", "0/600", "512/600", "600/600"]);
     assert_eq!(kinds[4..], ["token", "token", "finished"]);
 }

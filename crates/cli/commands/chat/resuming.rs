@@ -27,8 +27,8 @@ pub(super) fn resume(
     is_conversation: bool,
 ) -> anyhow::Result<()> {
     let output = app.output;
-    let can_choose =
-        is_conversation && output.stdout_is_terminal && output.stderr_is_terminal && std::io::stdin().is_terminal();
+    let can_show = output.stdout_is_terminal && output.stderr_is_terminal && output.moves_cursor;
+    let can_choose = is_conversation && can_show && std::io::stdin().is_terminal();
     let kept = Kept { store: store.clone(), system: String::new() };
     let name = name(app, &kept, text, can_choose)?;
     let conversation = store.load(&name)?;
