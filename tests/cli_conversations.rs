@@ -316,3 +316,32 @@ fn a_better_model_is_downloaded_while_the_small_one_answers() {
     let partial = glob::glob(partial.to_str().unwrap()).unwrap().next().unwrap().unwrap();
     assert_eq!(partial.metadata().unwrap().len(), 2_600_000, "what has arrived is kept");
 }
+
+#[test]
+fn the_smallest_model_says_once_which_better_one_suits() {
+    let home = Home::new().variable("HONE_MEMORY_MODE", "off").variable("HONE_CHAT_GRADE", "false");
+    check(&home.run(&["pull", &smollm2(), "--name", "smollm2:135m"]), 0, &["is installed"]);
+    let is_hint = |lines: &[String]| lines.concat().contains("answers better, and suits this machine");
+    for (arguments, expected) in [(&["--incognito"][..], false), (&[], true), (&[], false)] {
+        let mut terminal = Terminal::chat_with(&home, arguments);
+        let lines = terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
+        assert_eq!(is_hint(&lines), expected, "{arguments:?} {lines:#?}");
+        terminal.type_text("\u{4}");
+        assert!(terminal.exit_status().success());
+    }
+}
+
+#[test]
+fn a_pipe_is_given_the_markdown_of_the_model() {
+    let home = Home::new().variable("HONE_MEMORY_MODE", "off");
+    let question = ["chat", "Write a Python function that adds two numbers.", "--model", &smollm2()];
+    let ask = |more: &[&str]| {
+        let run = home.run(&[&question, &["--temperature", "0", "--max-tokens", "24", "--no-grade"], more].concat());
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        run.stdout
+    };
+    let answer: serde_json::Value = serde_json::from_str(&ask(&["--json"])).unwrap();
+    let printed = ask(&[]);
+    assert!(printed.contains("```python\n"), "{printed}");
+    assert_eq!(printed.trim_end(), answer["answer"].as_str().unwrap().trim_end());
+}

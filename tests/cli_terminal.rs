@@ -316,7 +316,9 @@ fn a_terminal_that_moves_no_cursor_is_written_to_line_by_line() {
     let home = Home::new().variable("TERM", "dumb").variable("HONE_MEMORY_MODE", "off");
     let mut terminal = Terminal::chat(&home, &["--max-tokens", "8"]);
     terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
-    terminal.type_text("Is fire \\\rhot?\r");
+    terminal.type_text("Is fire \\\r");
+    terminal.wait_for("mark of the next line", |lines| lines.iter().any(|line| line == "…"));
+    terminal.type_text("hot?\r");
     terminal.wait_for("continued line", |lines| lines.iter().any(|line| line == "… hot?"));
     let is_last =
         |lines: &[String], last: &str| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == last);

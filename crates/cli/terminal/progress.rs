@@ -178,3 +178,19 @@ fn verb(phase: Phase) -> &'static str {
         Phase::Copying => "copying",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_that_is_loaded_soon_needs_no_bar() {
+        let mut loading = Loading::begin(Output::plain());
+        loading.show(1, 4);
+        assert!(loading.bar.is_none());
+        loading.since = Instant::now().checked_sub(LONG_LOADING).unwrap();
+        loading.show(3, 4);
+        let bar = loading.bar.as_ref().unwrap();
+        assert_eq!((bar.position(), bar.length()), (3, Some(4)));
+    }
+}
