@@ -336,7 +336,8 @@ fn a_pipe_is_given_the_markdown_of_the_model() {
     let home = Home::new().variable("HONE_MEMORY_MODE", "off");
     let question = ["chat", "Write a Python function that adds two numbers.", "--model", &smollm2()];
     let ask = |more: &[&str]| {
-        let run = home.run(&[&question, &["--temperature", "0", "--max-tokens", "24", "--no-grade"], more].concat());
+        let run =
+            home.run(&[&question[..], &["--temperature", "0", "--max-tokens", "24", "--no-grade"], more].concat());
         assert_eq!(run.code, 0, "{}", run.stderr);
         run.stdout
     };

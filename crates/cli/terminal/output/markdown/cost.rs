@@ -58,7 +58,7 @@ fn measure(text: &str, mut feed: impl FnMut(&str) -> String) -> (Vec<Duration>, 
 
 /// Prints the figures of `benches/README.md`.
 #[test]
-#[ignore = "it measures: cargo test --release --bin hone streaming_costs -- --ignored --nocapture"]
+#[ignore = "it measures: cargo test --bin hone streaming_costs -- --ignored --nocapture"]
 fn streaming_costs() {
     println!("an answer of {N_TOKENS} tokens, in columns of {}; microseconds per token", PAGE.width);
     println!("answer          mean  median   worst  as it is  bytes written per byte");
