@@ -228,7 +228,7 @@ impl Screen for Terminal {
     }
 
     fn say(&mut self, text: &str) -> anyhow::Result<()> {
-        self.output.print_wrapped(&format!("{text}\n"), &mut Wrap::default())
+        self.output.print_prose(text)
     }
 
     fn say_rows(&mut self, rows: &[Vec<String>]) -> anyhow::Result<()> {

@@ -190,6 +190,14 @@ impl Output {
         }
     }
 
+    /// Prints prose, whose lines are wrapped between words on a terminal.
+    ///
+    /// # Errors
+    /// When stdout cannot be written.
+    pub(crate) fn print_prose(self, text: &str) -> anyhow::Result<()> {
+        self.print_wrapped(&format!("{text}\n"), &mut Wrap::default())
+    }
+
     /// The screen of stdout, if it is one on which Markdown can be shown.
     fn page(self) -> Option<Page> {
         let (columns, lines) = crossterm::terminal::size().ok().filter(|_| self.renders_markdown())?;
@@ -274,10 +282,28 @@ impl Output {
     }
 
     fn to_stderr(self, style: Style, text: &str) {
-        let text = self.styled(style, text);
+        let columns = crossterm::terminal::size().map_or(0, |(columns, _)| usize::from(columns));
+        let is_wrapped = self.stderr_is_terminal && self.moves_cursor && columns > 0;
+        let text = if is_wrapped { remark_in_lines(text, columns) } else { text.to_owned() };
+        let text = self.styled(style, &text);
         // If stderr itself fails, there is no one to tell.
         let _ = writeln!(std::io::stderr(), "{text}");
     }
+}
+
+/// A remark in lines of at most so many columns. What it quotes as `code` is to be copied, and stays in one line.
+fn remark_in_lines(text: &str, columns: usize) -> String {
+    const BOUND: char = '\u{a0}';
+    let mut is_code = false;
+    let bind = |character: char| {
+        is_code ^= character == '`';
+        if is_code && character == ' ' { BOUND } else { character }
+    };
+    let bound: String = text.chars().map(bind).collect();
+    let options = textwrap::Options::new(columns)
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    textwrap::fill(&bound, options).replace(BOUND, " ")
 }
 
 fn write_at_once(text: &str) -> anyhow::Result<()> {
@@ -301,6 +327,12 @@ mod tests {
         let output = |stdout_is_terminal| Output { stdout_is_terminal, stderr_is_terminal: false, ..Output::plain() };
         assert_eq!(output(true).for_stdout(text), "a␛[2Jb\n\tc␇<U+009B>");
         assert_eq!(output(false).for_stdout(text), text, "a script is given every byte");
+    }
+
+    #[test]
+    fn a_remark_is_wrapped_between_words_but_not_in_what_one_copies() {
+        assert_eq!(remark_in_lines("it is here: `hone pull a` goes on", 20), "it is here:\n`hone pull a` goes\non");
+        assert_eq!(remark_in_lines("one\n  two-three four", 11), "one\n  two-three\nfour");
     }
 
     #[test]

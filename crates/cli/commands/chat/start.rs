@@ -42,7 +42,7 @@ pub(super) fn guide(app: &App) -> anyhow::Result<Option<String>> {
     let machine = Machine::look();
     let limits = Limits::here(app, &machine);
     let memory = machine.memory_bytes.map_or_else(|| "an unknown amount".to_owned(), bytes);
-    app.output.print_line(&format!(
+    app.output.print_prose(&format!(
         "hone answers on this machine and nowhere else: {}, {} cores, {memory} of memory.",
         machine.processor, machine.physical_cores
     ))?;
@@ -54,8 +54,8 @@ pub(super) fn guide(app: &App) -> anyhow::Result<Option<String>> {
     let (name, size) = (&model.name, bytes(model.size()));
     let is_known = app.store.catalog().find(current).is_some();
     let compared = if is_known { format!(", which answers better than {current}") } else { String::new() };
-    app.output.print_line(&format!("It can run {name} ({size} to download, {speed}){compared}."))?;
-    app.output.note_piece("Download it now, and chat meanwhile? Any other key begins without it. [y/N] ");
+    app.output.print_prose(&format!("It can run {name} ({size} to download, {speed}){compared}."))?;
+    app.output.note_piece("Download it now, and chat meanwhile? [y/N] ");
     let consent = keyboard::ask().context("cannot read from the terminal")?;
     app.output.note(if consent == Consent::Yes { "yes" } else { "no" });
     if consent != Consent::Yes {
