@@ -24,6 +24,7 @@ use crate::embedder::SharedEmbedder;
 use crate::judge;
 use crate::judge::calibration::Calibrated;
 use crate::judge::marks::{Asked, MarksStore};
+use crate::room::largest_file;
 use crate::running::VisibleEngine;
 use crate::running::borrowing::{BorrowedEngine, Lender};
 use crate::stack::{Stack, recaller};
@@ -93,11 +94,23 @@ impl App {
     /// When it is not known, or cannot be downloaded.
     pub(crate) fn installed(&self, name: &str) -> anyhow::Result<InstalledModel> {
         match self.store.show(name) {
-            Err(hone_models::StoreError::NotInstalled(_)) if self.store.catalog().find(name).is_some() => {
-                Ok(self.pull(name, &PullOptions::from_environment())?.model)
+            Err(hone_models::StoreError::NotInstalled(_)) if self.is_fetched(name) => {
+                Ok(self.pull(name, &self.pull_options())?.model)
             }
             found => Ok(found?),
         }
+    }
+
+    /// How models are pulled: as the environment says, in a quantization that fits this machine.
+    #[must_use]
+    pub(crate) fn pull_options(&self) -> PullOptions {
+        let room = largest_file(self.config.engine.options.memory);
+        PullOptions { room, ..PullOptions::from_environment() }
+    }
+
+    /// Whether a model that is not installed is downloaded when it is to be used: what a person has named on purpose.
+    fn is_fetched(&self, name: &str) -> bool {
+        name.starts_with("hf:") || self.store.catalog().about(&name.to_lowercase()).is_some()
     }
 
     /// Downloads a model and shows the progress.
@@ -397,7 +410,7 @@ fn prefer_bundled_model(config: &mut Config, bundle: &Bundle, store: &Store) -> 
     if chosen || bundle.find(&config.engine.model).is_some() {
         return Ok(());
     }
-    let answers = |model: &&InstalledModel| store.catalog().find(&model.name).is_none_or(can_chat);
+    let answers = |model: &&InstalledModel| store.catalog().about(&model.name).is_none_or(can_chat);
     match bundle.models.iter().find(answers) {
         Some(model) => config.set_text("engine.model", &model.name, Source::Bundle),
         None => Ok(()),

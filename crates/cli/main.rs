@@ -22,6 +22,7 @@ mod judging;
 mod kept;
 mod logging;
 mod presets;
+mod room;
 mod running;
 mod saved_prefixes;
 mod stack;

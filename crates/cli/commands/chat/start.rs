@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use hone_models::{CatalogModel, PullOptions, Role};
+use hone_models::{CatalogModel, Role};
 
 use crate::app::App;
 use crate::commands::doctor::machine::Machine;
@@ -70,7 +70,7 @@ fn suggested(app: &App, limits: Limits) -> Option<(&CatalogModel, Estimate)> {
 /// Downloads a model, and makes it that of later chats where no other is configured.
 fn choose(app: &App, model: &CatalogModel) -> anyhow::Result<Option<App>> {
     let name = &model.name;
-    if let Err(error) = app.pull(name, &PullOptions::from_environment()) {
+    if let Err(error) = app.pull(name, &app.pull_options()) {
         app.output.error(&format!("{error:#}"));
         app.output.note(&format!("`hone pull {name}` tries again"));
         return Ok(None);
