@@ -61,7 +61,8 @@ fn find(program: Option<Program>) -> Vec<Found> {
 fn missing(model: &str, program: Option<Program>) -> String {
     let places = Places::from_environment();
     let programs = program.map_or(Program::ALL.to_vec(), |program| vec![program]);
-    let looked: Vec<String> = programs.iter().flat_map(|one| places.of(*one)).map(|at| at.display().to_string()).collect();
+    let looked: Vec<String> =
+        programs.iter().flat_map(|one| places.of(*one)).map(|at| at.display().to_string()).collect();
     format!("no program has fetched a model `{model}`: `hone import` lists what is in {}", looked.join(", "))
 }
 
@@ -90,7 +91,10 @@ fn list(app: &App, program: Option<Program>, as_json: bool) -> anyhow::Result<()
             name: &found.name,
             size: found.file.size(),
             path: found.file.path.display().to_string(),
-            problem: found.obstacle.clone().or_else(|| check_file(&found.file, &host).err().map(|error| with_causes(&error))),
+            problem: found
+                .obstacle
+                .clone()
+                .or_else(|| check_file(&found.file, &host).err().map(|error| with_causes(&error))),
         })
         .collect();
     if as_json {

@@ -230,7 +230,11 @@ impl CatalogModel {
             _ => None,
         };
         let repository = self.quantizations.clone().or_else(|| self.sources.iter().find_map(of_source))?;
-        (self.role != Role::Embedder).then_some(HubRepository { repository, revision: "main".to_owned(), quantization: None })
+        (self.role != Role::Embedder).then_some(HubRepository {
+            repository,
+            revision: "main".to_owned(),
+            quantization: None,
+        })
     }
 
     /// About how many bytes of its files one token is computed with: all of them, or the share of the active

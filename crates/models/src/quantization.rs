@@ -35,8 +35,9 @@ fn of_end(upper: &str) -> Option<(&str, &str)> {
 fn is_quantization(text: &str) -> bool {
     let bits = ["IQ", "TQ", "Q"].into_iter().find_map(|prefix| text.strip_prefix(prefix));
     let is_word = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    bits.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()) && rest[1..].starts_with('_') && is_word(rest))
-        || OTHERS.contains(&text)
+    bits.is_some_and(|rest| {
+        rest.starts_with(|c: char| c.is_ascii_digit()) && rest[1..].starts_with('_') && is_word(rest)
+    }) || OTHERS.contains(&text)
 }
 
 #[cfg(test)]

@@ -219,7 +219,8 @@ impl Models for ServedModels {
         report: &mut dyn FnMut(PullStep),
     ) -> Result<(), ModelError> {
         self.check_reference(reference)?;
-        let options = PullOptions { cancellation: is_cancelled.into(), room: self.room, ..PullOptions::from_environment() };
+        let options =
+            PullOptions { cancellation: is_cancelled.into(), room: self.room, ..PullOptions::from_environment() };
         let mut progress = |event: &Event| report(self.step(reference, event));
         self.store.pull(reference, &options, &mut progress).map(drop).map_err(pull_error)
     }

@@ -36,7 +36,8 @@ pub(crate) fn find(place: &Path) -> Vec<Found> {
 }
 
 fn model(place: &Path, manifests: &Path, path: &Path) -> Option<Found> {
-    let parts: Vec<&str> = path.strip_prefix(manifests).ok()?.iter().map(|part| part.to_str()).collect::<Option<_>>()?;
+    let parts: Vec<&str> =
+        path.strip_prefix(manifests).ok()?.iter().map(|part| part.to_str()).collect::<Option<_>>()?;
     let (tag, folders) = parts.split_last()?;
     let full = format!("{}:{tag}", folders.join("/"));
     let name = full.strip_prefix(OWN).or_else(|| full.strip_prefix(OWN_HOST)).unwrap_or(&full).to_owned();
@@ -44,8 +45,7 @@ fn model(place: &Path, manifests: &Path, path: &Path) -> Option<Found> {
     let layer = |kind: &str| image.layers.iter().find(|layer| layer.media_type.ends_with(kind));
     let hash = layer(".image.model")?.digest.strip_prefix("sha256:").filter(|hash| is_sha256(hash))?.to_owned();
     let file = ModelFile::at_path(&place.join("blobs").join(format!("sha256-{hash}"))).ok()?;
-    let obstacle = layer(".image.adapter").map(|adapter| {
-        format!("it is a model with an adapter ({}), which hone does not apply", adapter.digest)
-    });
+    let obstacle = layer(".image.adapter")
+        .map(|adapter| format!("it is a model with an adapter ({}), which hone does not apply", adapter.digest));
     Some(Found { program: Program::Ollama, name, file, sha256: Some(hash), obstacle })
 }

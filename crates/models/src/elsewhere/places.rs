@@ -27,7 +27,10 @@ impl Places {
         self.0.get(&program).map_or(&[], Vec::as_slice)
     }
 
-    fn resolve(variable: impl Fn(&str) -> Option<OsString>, home: Option<PathBuf>, system: &str) -> Places {
+    /// The places on a system with these variables and this home folder.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn resolve(variable: impl Fn(&str) -> Option<OsString>, home: Option<PathBuf>, system: &str) -> Places {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let home = home.filter(|folder| folder.is_absolute());
         let at_home = |below: &str| home.as_ref().map(|home| home.join(below));
@@ -38,7 +41,8 @@ impl Places {
         };
         // The service that its installer sets up on Linux has a home of its own.
         let of_service = (system == "linux").then(|| PathBuf::from("/usr/share/ollama/.ollama/models"));
-        let ollama = set("OLLAMA_MODELS").map_or_else(|| vec![at_home(".ollama/models"), of_service], |set| vec![Some(set)]);
+        let ollama =
+            set("OLLAMA_MODELS").map_or_else(|| vec![at_home(".ollama/models"), of_service], |set| vec![Some(set)]);
         let of_lm_studio = at_home(".lmstudio-home-pointer").and_then(|pointer| pointed_to(&pointer));
         let lm_studio = vec![of_lm_studio, at_home(".lmstudio/models"), at_home(".cache/lm-studio/models")];
         let llama_cpp = vec![set("LLAMA_CACHE").or_else(|| caches.as_ref().map(|caches| caches.join("llama.cpp")))];

@@ -5,11 +5,7 @@ use std::{collections::HashMap, path::Path};
 use hone_protocol::PartName;
 use serde::Deserialize;
 
-use super::{
-    PullOptions,
-    hub::HubClient,
-    transfer_error::TransferError,
-};
+use super::{PullOptions, hub::HubClient, transfer_error::TransferError};
 use crate::{
     progress::{Choice, Event, ProgressSink},
     quantization,

@@ -6,8 +6,7 @@ use hone_protocol::{PartName, with_causes};
 use url::Url;
 
 use super::{
-    PullError, PullOptions, SourceFailure,
-    check_space,
+    PullError, PullOptions, SourceFailure, check_space,
     client::Client,
     download::{self, Transfer},
     hub::HubClient,

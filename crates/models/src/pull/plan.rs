@@ -64,7 +64,9 @@ impl Store {
         options: &PullOptions,
         progress: ProgressSink<'_>,
     ) -> Result<Plan, PullError> {
-        let name = self.installed_name(reference);
+        // A new name for what is installed already is a copy of its own.
+        let is_installed_as = options.name.is_none() || is_model_name(&reference.to_lowercase());
+        let name = if is_installed_as { self.installed_name(reference) } else { reference.to_owned() };
         if let Some(known) = self.catalog().find(&name) {
             return self.plan_known(known, options, progress);
         }
@@ -75,16 +77,17 @@ impl Store {
             let hashes = self.hashes_of(&name, file.parts().count())?;
             return Ok(Plan { name, source: file.path.display().to_string(), origin: Origin::File(file), hashes });
         }
-        match Reference::parse(reference).map_err(PullError::Malformed)? {
+        let network = Reference::parse(reference).map_err(PullError::Malformed)?;
+        if let (Some(_), Some(model)) = (&network, self.stored(&name)?) {
+            return Ok(Plan::again(model));
+        }
+        match network {
             Some(Reference::File(file)) => return self.plan_file(&file, options),
             Some(Reference::Web(file)) => return self.plan_web(&file, options),
             // What looks like a repository may be a path that was misspelt.
             Some(Reference::Repository(_)) if path.exists() => return Err(PullError::Unknown(self.unknown(reference))),
             Some(Reference::Repository(repository)) => {
-                return match self.stored(&name)? {
-                    Some(model) if options.name.is_none() => Ok(Plan::again(model)),
-                    _ => self.plan_file(&ask(&repository, options, progress)?, options),
-                };
+                return self.plan_file(&ask(&repository, options, progress)?, options);
             }
             None => {}
         }
@@ -102,10 +105,19 @@ impl Store {
         progress: ProgressSink<'_>,
     ) -> Result<Plan, PullError> {
         let fits = options.room.is_none_or(|room| known.size() <= room);
-        if !fits && !options.offline && !self.has(&known.name) && let Some(plan) = smaller(known, options, progress) {
+        if !fits
+            && !options.offline
+            && !self.has(&known.name)
+            && let Some(plan) = smaller(known, options, progress)
+        {
             return Ok(plan);
         }
-        Ok(Plan { name: known.name.clone(), source: String::new(), origin: Origin::Sources(known.clone()), hashes: None })
+        Ok(Plan {
+            name: known.name.clone(),
+            source: String::new(),
+            origin: Origin::Sources(known.clone()),
+            hashes: None,
+        })
     }
 
     /// A model of the catalog in another quantization, such as `qwen3:4b-q8_0`.
@@ -173,11 +185,7 @@ fn smaller(known: &CatalogModel, options: &PullOptions, progress: ProgressSink<'
 }
 
 /// Asks the hub which file of a repository is meant.
-fn ask(
-    repository: &HubRepository,
-    options: &PullOptions,
-    progress: ProgressSink<'_>,
-) -> Result<HubFile, PullError> {
+fn ask(repository: &HubRepository, options: &PullOptions, progress: ProgressSink<'_>) -> Result<HubFile, PullError> {
     let label = repository.label();
     if options.offline {
         return Err(PullError::Offline(label));

@@ -120,7 +120,9 @@ fn describe_status(url: &str, status: u16, retry_after: Option<Duration>, peer: 
             "access is not granted: put a user and a password in the address of the index (PIP_INDEX_URL)".to_owned()
         }
         (404, Peer::Index) => "the index does not have it".to_owned(),
-        (401 | 403, Peer::Web) => "access is not granted: put a user and a password in the address if you have them".to_owned(),
+        (401 | 403, Peer::Web) => {
+            "access is not granted: put a user and a password in the address if you have them".to_owned()
+        }
         (404, Peer::Web) => "there is no such file".to_owned(),
         (407, _) => "the proxy requires a user and a password: put them in its address".to_owned(),
         (429, _) => match retry_after {

@@ -37,7 +37,9 @@ impl HubRepository {
 
     /// Whether a model whose source is `source` came from here, in the quantization that is asked for.
     pub(crate) fn is_origin_of(&self, source: &str) -> bool {
-        let Some(path) = source.strip_prefix(&self.label()).and_then(|rest| rest.strip_prefix('/')) else { return false };
+        let Some(path) = source.strip_prefix(&self.label()).and_then(|rest| rest.strip_prefix('/')) else {
+            return false;
+        };
         let has = quantization::of_file(file_name(path)).unwrap_or_default();
         self.quantization.as_deref().is_none_or(|asked| quantization::is(&has, asked))
     }
