@@ -27,6 +27,7 @@ use crate::judge::marks::{Asked, MarksStore};
 use crate::room::largest_file;
 use crate::running::VisibleEngine;
 use crate::running::borrowing::{BorrowedEngine, Lender};
+use crate::running::embedding::BorrowedEmbedder;
 use crate::stack::{Stack, recaller};
 use crate::templates;
 use crate::terminal::Output;
@@ -333,12 +334,16 @@ impl App {
         }
     }
 
-    /// The model that turns texts into vectors.
+    /// The model that turns texts into vectors: that of a running server, or this process's own.
     ///
     /// # Errors
     /// When it is not installed.
     pub(crate) fn embedder(&self) -> anyhow::Result<Arc<dyn Embed>> {
-        self.embedder.open()
+        let own = self.embedder.open()?;
+        if !self.config.engine.shared {
+            return Ok(own);
+        }
+        Ok(Arc::new(BorrowedEmbedder::new(Arc::clone(&self.embedder), self.data_folder.clone())))
     }
 
     /// The same, whether it is installed yet or not.
