@@ -7,13 +7,14 @@ use super::JsonFlag;
 
 /// What can be pulled.
 pub(super) const REFERENCES: &str = "MODEL is one of:
-  qwen3:4b                       a name from `hone list --all`; if it does not fit this machine, the largest
-                                 quantization that does
-  qwen3:4b-q8_0                  the same in another quantization
-  OWNER/REPO[:QUANTIZATION]      a repository of the hub: the usual quantization, or the largest that fits
-  hf:OWNER/REPO/FILE.gguf        a file on the hub
-  https://HOST/PATH/FILE.gguf    a file at any address
-  ./FILE.gguf                    a file on this machine, which is copied
+  qwen3:4b                     a name from `hone list --all`; if it does not fit
+                               this machine, its largest quantization that does
+  qwen3:4b-q8_0                the same in another quantization
+  OWNER/REPO[:QUANTIZATION]    a repository of the hub: the usual quantization,
+                               or the largest that fits
+  hf:OWNER/REPO/FILE.gguf      a file on the hub
+  https://HOST/PATH/FILE.gguf  a file at any address
+  ./FILE.gguf                  a file on this machine, which is copied
 Of a model in several parts, name the first.";
 
 /// Flags of `hone pull`.

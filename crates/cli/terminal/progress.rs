@@ -91,7 +91,7 @@ fn chosen(file: &str, size: Option<u64>, choice: Choice, others: &[String]) -> S
         Choice::LargestThatFits => "the largest quantization that fits this machine's memory",
         Choice::TooLarge => "the usual quantization, although no quantization fits this machine's memory",
     };
-    format!("{file}{size} is {reason}; the others are {}", others.join(", "))
+    format!("{file}{size} is {reason}; it also comes as {}", others.join(", "))
 }
 
 /// A bar that counts steps of one kind.

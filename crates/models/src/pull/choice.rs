@@ -51,11 +51,12 @@ pub(crate) fn choose(
     let client = HubClient::new(options)?;
     let url = client.description_url(&repository.repository, &repository.revision);
     let page = options.retry.run(progress, || client.client().page(&url, "application/json", LONGEST_LIST))?;
-    let failed = |reason: String| TransferError::Protocol { url: repository.label(), reason };
+
     let description: Description = serde_json::from_slice(&page.bytes)
-        .map_err(|error| failed(format!("its list of files cannot be read ({error})")))?;
+        .map_err(|error| TransferError::Repository(format!("its list of files cannot be read ({error})")))?;
     let candidates = candidates(repository, &description.siblings);
-    let (chosen, choice) = pick(repository.quantization.as_deref(), &candidates, options.room).map_err(failed)?;
+    let (chosen, choice) =
+        pick(repository.quantization.as_deref(), &candidates, options.room).map_err(TransferError::Repository)?;
     if candidates.len() > 1 {
         let others = candidates.iter().filter(|other| *other != chosen).map(Candidate::describe).collect();
         progress(&Event::Chosen { file: chosen.file.label(), size: chosen.size, choice, others });

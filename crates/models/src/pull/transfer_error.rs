@@ -62,6 +62,9 @@ pub(crate) enum TransferError {
     /// Nobody waits for it any more.
     #[error("it was cancelled")]
     Cancelled,
+    /// The repository has not what is wanted.
+    #[error("{0}")]
+    Repository(String),
     /// The index, or its wheel, is not usable.
     #[error("{0}")]
     Wheel(String),
