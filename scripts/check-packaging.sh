@@ -20,8 +20,9 @@ setting() { grep -oE "\\b$1=[^ ]+" packaging/Dockerfile | head -1 | cut -d= -f2;
 [ -x "$hone" ] || fail "$hone is missing: cargo build --release"
 if command -v systemd-analyze >/dev/null; then
     sed "s|/usr/local/bin/hone|$hone|" packaging/hone.service >"$root/hone.service"
-    systemd-analyze verify "$root/hone.service"
-    rm "$root/hone.service"
+    cp packaging/hone.socket "$root"
+    systemd-analyze verify "$root/hone.service" "$root/hone.socket"
+    rm "$root"/hone.s*
 fi
 
 chmod 755 "$root"

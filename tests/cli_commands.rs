@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
@@ -157,8 +158,55 @@ fn completions_are_written_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let run = Home::new().run(&["completions", shell]);
         assert_eq!(run.code, 0);
-        assert!(run.stdout.contains("perplexity"), "{shell}");
+        assert!(run.stdout.contains("HONE_COMPLETE"), "{shell}");
     }
+}
+
+/// The model of another program is used in place, and the shell offers its name.
+#[test]
+fn models_of_other_programs_are_imported_and_completed() {
+    let home = Home::new();
+    let home_path = |below: &str| home.path(below).display().to_string();
+    let home = Home::new()
+        .variable("LLAMA_CACHE", &home_path("llama"))
+        .variable("OLLAMA_MODELS", &home_path("ollama"))
+        .variable("HF_HOME", &home_path("hf"));
+    let check_missing = home.run(&["import"]);
+    assert!(check_missing.stderr.contains("no model of Ollama, LM Studio"), "{}", check_missing.stderr);
+    let place = home_path("llama/o_r_Small-Q4_1.gguf");
+    fs::create_dir_all(Path::new(&place).parent().unwrap()).unwrap();
+    fs::copy(smollm2(), &place).unwrap();
+    let listed = home.json(&["import", "--json"]);
+    assert_eq!(
+        (&listed[0]["program"], &listed[0]["problem"]),
+        (&"llama.cpp".into(), &serde_json::Value::Null),
+        "{listed}"
+    );
+    let imported = home.run(&["import", "o_r_small-q4_1"]);
+    assert_eq!(imported.code, 0, "{}", imported.stderr);
+    assert!(imported.stdout.starts_with("o_r_small-q4_1 is installed"), "{}", imported.stdout);
+    check_failure(&home, &["import", "other"], 1, "no program has fetched a model `other`");
+    check_failure(&home, &["pull", "--from-ollama", "qwen3:4b"], 1, "`hone import` lists what is in");
+    let run = home.run_with_stdin(&["generate", "--model", "O_R_Small-Q4_1", "--max-tokens", "1"], b"The capital");
+    assert_eq!(run.code, 0, "{}", run.stderr);
+
+    assert_eq!(home.run(&["preset", "create", "curt", "--temperature", "0"]).code, 0);
+    let check = |words: &[&str], offered: &str| {
+        let index = (words.len() - 1).to_string();
+        let mut command = home.command(Path::new(env!("CARGO_BIN_EXE_hone")), &[&["--"], words].concat());
+        command.env("HONE_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", index).env("_CLAP_IFS", "\n");
+        let output = command.output().unwrap();
+        let lines = String::from_utf8(output.stdout).unwrap();
+        assert!(lines.lines().any(|line| line == offered), "{words:?}: {lines}");
+    };
+    check(&["hone", "gener"], "generate");
+    check(&["hone", "chat", "--model", ""], "o_r_small-q4_1");
+    check(&["hone", "rm", "o_"], "o_r_small-q4_1");
+    check(&["hone", "chat", "-p", ""], "curt");
+    check(&["hone", "preset", "delete", ""], "curt");
+    check(&["hone", "pull", "smol"], "smollm2:135m");
+    check(&["hone", "chat", "--judge", "judge:f"], "judge:flow");
+    check(&["hone", "import", "--from", ""], "llama.cpp");
 }
 
 #[test]

@@ -404,7 +404,7 @@ fn asking<'a>(model: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 #[cfg(unix)]
 #[test]
 fn other_commands_use_the_engine_of_a_running_server() {
-    let served = Served::start(&[]);
+    let served = Served::start_in(Home::new().variable("HONE_MEMORY_EMBEDDER", &embedder()), &[]);
     let (home, model) = (&served.home, smollm2());
     let check = |more: &[&str], note: &str| {
         let run = home.run(&asking(&model, more));
@@ -417,6 +417,36 @@ fn other_commands_use_the_engine_of_a_running_server() {
     check(&[], &format!("the engine of the server in process {process} is used"));
     check(&["--threads", "1"], &format!("the server in process {process} has other engine settings and is not used"));
     check(&["--own-engine"], "");
+    // So is its embedding model, with the same vectors.
+    let borrowed = home.run(&["embed", "a text", "--verbose"]);
+    assert!(borrowed.stderr.contains("the embedding model of a server is used"), "{}", borrowed.stderr);
+    let mut own = home.command(Path::new(env!("CARGO_BIN_EXE_hone")), &["embed", "a text", "--verbose"]);
+    let own = own.env("HONE_ENGINE_SHARED", "false").output().unwrap();
+    assert_eq!(String::from_utf8(own.stdout).unwrap(), borrowed.stdout);
+    assert!(!String::from_utf8(own.stderr).unwrap().contains("a server is used"));
+}
+
+/// systemd listens before the server is started, and hands its socket over.
+#[cfg(unix)]
+#[test]
+fn a_socket_of_the_service_manager_is_served() {
+    let (home, model) = (Home::new(), smollm2());
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let script = "exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"";
+    let hone = env!("CARGO_BIN_EXE_hone");
+    let mut command =
+        home.command(Path::new("sh"), &["-c", script, "sh", hone, "serve", "--model", &model, "--no-grade"]);
+    let mut process = command.stdin(std::os::fd::OwnedFd::from(socket)).spawn().unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), format!("hone serves on http://{address}"));
+    let mut client = std::net::TcpStream::connect(address).unwrap();
+    client.write_all(format!("GET /healthz HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    BufReader::new(client).read_line(&mut answer).unwrap();
+    assert!(answer.contains("200"), "{answer}");
+    process.kill().unwrap();
+    process.wait().unwrap();
 }
 
 #[cfg(unix)]

@@ -24,8 +24,10 @@ use crate::embedder::SharedEmbedder;
 use crate::judge;
 use crate::judge::calibration::Calibrated;
 use crate::judge::marks::{Asked, MarksStore};
+use crate::room::largest_file;
 use crate::running::VisibleEngine;
 use crate::running::borrowing::{BorrowedEngine, Lender};
+use crate::running::embedding::BorrowedEmbedder;
 use crate::stack::{Stack, recaller};
 use crate::templates;
 use crate::terminal::Output;
@@ -93,11 +95,23 @@ impl App {
     /// When it is not known, or cannot be downloaded.
     pub(crate) fn installed(&self, name: &str) -> anyhow::Result<InstalledModel> {
         match self.store.show(name) {
-            Err(hone_models::StoreError::NotInstalled(_)) if self.store.catalog().find(name).is_some() => {
-                Ok(self.pull(name, &PullOptions::from_environment())?.model)
+            Err(hone_models::StoreError::NotInstalled(_)) if self.is_fetched(name) => {
+                Ok(self.pull(name, &self.pull_options())?.model)
             }
             found => Ok(found?),
         }
+    }
+
+    /// How models are pulled: as the environment says, in a quantization that fits this machine.
+    #[must_use]
+    pub(crate) fn pull_options(&self) -> PullOptions {
+        let room = largest_file(self.config.engine.options.memory);
+        PullOptions { room, ..PullOptions::from_environment() }
+    }
+
+    /// Whether a model that is not installed is downloaded when it is to be used: what a person has named on purpose.
+    fn is_fetched(&self, name: &str) -> bool {
+        name.starts_with("hf:") || self.store.catalog().about(&name.to_lowercase()).is_some()
     }
 
     /// Downloads a model and shows the progress.
@@ -320,12 +334,16 @@ impl App {
         }
     }
 
-    /// The model that turns texts into vectors.
+    /// The model that turns texts into vectors: that of a running server, or this process's own.
     ///
     /// # Errors
     /// When it is not installed.
     pub(crate) fn embedder(&self) -> anyhow::Result<Arc<dyn Embed>> {
-        self.embedder.open()
+        let own = self.embedder.open()?;
+        if !self.config.engine.shared {
+            return Ok(own);
+        }
+        Ok(Arc::new(BorrowedEmbedder::new(Arc::clone(&self.embedder), self.data_folder.clone())))
     }
 
     /// The same, whether it is installed yet or not.
@@ -397,7 +415,7 @@ fn prefer_bundled_model(config: &mut Config, bundle: &Bundle, store: &Store) -> 
     if chosen || bundle.find(&config.engine.model).is_some() {
         return Ok(());
     }
-    let answers = |model: &&InstalledModel| store.catalog().find(&model.name).is_none_or(can_chat);
+    let answers = |model: &&InstalledModel| store.catalog().about(&model.name).is_none_or(can_chat);
     match bundle.models.iter().find(answers) {
         Some(model) => config.set_text("engine.model", &model.name, Source::Bundle),
         None => Ok(()),

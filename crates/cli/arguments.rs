@@ -14,6 +14,7 @@ mod generate;
 mod judge;
 mod memory;
 mod preset;
+mod pull;
 mod report;
 mod research;
 mod serve;
@@ -52,6 +53,7 @@ pub(crate) use memory::{
 pub(crate) use preset::{
     PresetArguments, PresetCommand, PresetCreateArguments, PresetListArguments, PresetNameArguments,
 };
+pub(crate) use pull::{ImportArguments, PullArguments};
 pub(crate) use report::ReportArguments;
 pub(crate) use research::ResearchArguments;
 pub(crate) use serve::{McpArguments, ServeArguments};
@@ -141,7 +143,10 @@ pub(crate) enum Command {
     /// Write a model with random weights
     Synth(SynthArguments),
     /// Download a model
+    #[command(after_help = pull::REFERENCES)]
     Pull(PullArguments),
+    /// List the models that Ollama, LM Studio, llama.cpp or the hub's tools have fetched, and use them without copying
+    Import(ImportArguments),
     /// List installed models
     List(ListArguments),
     /// Show details of a model
@@ -260,6 +265,7 @@ impl Command {
             Command::Verdict(_)
             | Command::Synth(_)
             | Command::Pull(_)
+            | Command::Import(_)
             | Command::Ps(_)
             | Command::List(_)
             | Command::Show(_)
@@ -532,19 +538,6 @@ pub(crate) struct SynthArguments {
     /// Random seed; the same seed gives the same weights
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
-    #[command(flatten)]
-    pub(crate) json: JsonFlag,
-}
-
-/// Flags of `hone pull`.
-#[derive(Debug, Args)]
-pub(crate) struct PullArguments {
-    /// A name from `hone list --all`, hf:OWNER/REPO/FILE, or the path of a GGUF file
-    #[arg(value_name = "MODEL")]
-    pub(crate) reference: String,
-    /// Name for a model that is not in the catalog; defaults to the file name
-    #[arg(long, value_name = "NAME")]
-    pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
 }

@@ -23,6 +23,7 @@ mod events;
 mod gates;
 mod generate;
 mod grade;
+mod import;
 mod intention;
 mod judge;
 mod list;
@@ -88,6 +89,7 @@ pub(crate) fn run(command: Command, output: Output) -> anyhow::Result<Outcome> {
         Command::Synth(arguments) => synth::run(&app(loaded)?, &arguments),
         Command::Config(arguments) => config::run(&app(loaded)?, &arguments),
         Command::Pull(arguments) => pull::run(&app(loaded)?, arguments),
+        Command::Import(arguments) => import::run(&app(loaded)?, &arguments),
         Command::List(arguments) => list::run(&app(loaded)?, &arguments),
         Command::Show(arguments) => show::run(&app(loaded)?, &arguments),
         Command::Rm(arguments) => rm::run(&app(loaded)?, &arguments),

@@ -27,6 +27,11 @@ impl SharedEmbedder {
         &self.name
     }
 
+    /// What its vectors depend on, as processes compare it.
+    pub(crate) fn settings(&self) -> String {
+        format!("{} {:?}", self.name, self.prefixes)
+    }
+
     /// The model. It is loaded when it gets its first text.
     ///
     /// # Errors

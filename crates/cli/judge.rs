@@ -57,7 +57,7 @@ fn check_jury(config: &Config, store: &Store) -> anyhow::Result<()> {
     }
     let jurors = models.iter().map(|name| ("critic.models names", name));
     let stronger = Some(("critic.stronger is", stronger)).filter(|(_, name)| !name.is_empty() && !models.is_empty());
-    let is_known = |name: &str| name == LIKELIHOOD || store.catalog().find(name).is_some() || store.show(name).is_ok();
+    let is_known = |name: &str| name == LIKELIHOOD || store.catalog().about(name).is_some() || store.show(name).is_ok();
     match jurors.chain(stronger).find(|(_, name)| !is_known(name)) {
         Some((what, name)) => Err(usage(format!(
             "{what} {name:?}, and there is no such model: name one that `hone list --all` shows, or a GGUF file"
@@ -113,7 +113,7 @@ impl Parts<'_> {
 /// When there is no profile of the name that was chosen.
 pub(crate) fn profile<'a>(config: &'a Config, catalog: &Catalog, model: &str) -> anyhow::Result<&'a JudgeProfile> {
     let profile = &config.critic.profile;
-    let of_catalog = || catalog.find(model).and_then(|known| known.judge_profile.as_deref());
+    let of_catalog = || catalog.about(model).and_then(|known| known.judge_profile.as_deref());
     let name = Some(profile.as_str()).filter(|name| !name.trim().is_empty());
     let Some(name) = name.or_else(of_catalog) else { return Ok(config.judges.for_model(model)) };
     config.judges.get(name).ok_or_else(|| {

@@ -9,6 +9,7 @@ mod arguments;
 mod badge;
 mod chat;
 mod commands;
+mod completion;
 mod config;
 mod contained;
 mod describe;
@@ -22,6 +23,7 @@ mod judging;
 mod kept;
 mod logging;
 mod presets;
+mod room;
 mod running;
 mod saved_prefixes;
 mod stack;
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
     if documents::is_worker() {
         return documents::work();
     }
+    completion::answer_shell();
     let arguments =
         if begins_alone() { Arguments::parse_from(["hone", "chat", "--guide"]) } else { Arguments::parse() };
     let output = Output::of_this_process();

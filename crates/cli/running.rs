@@ -5,6 +5,7 @@
 //! respond is considered gone. Without Unix sockets, nothing is published or lent.
 
 pub(crate) mod borrowing;
+pub(crate) mod embedding;
 #[cfg(unix)]
 mod lending;
 #[cfg(not(unix))]
@@ -28,6 +29,7 @@ use hone_protocol::{Generate, GenerateError, GenerateRequest, Generation};
 use serde::{Deserialize, Serialize};
 
 use self::lending::Lending;
+use crate::embedder::SharedEmbedder;
 
 /// The published status of a process.
 #[derive(Debug, Serialize, Deserialize)]
@@ -39,6 +41,14 @@ pub(crate) struct RunningProcess {
     /// What its engine is doing.
     #[serde(flatten)]
     pub(crate) status: EngineStatus,
+}
+
+/// What a process lends.
+struct Lent {
+    engine: EngineHandle,
+    /// The engine's settings.
+    settings: String,
+    embedder: Arc<SharedEmbedder>,
 }
 
 /// An engine whose status is published while it exists.
@@ -64,9 +74,10 @@ impl VisibleEngine {
         Ok(VisibleEngine { _window: window.ok(), engine })
     }
 
-    /// Lends it to other processes whose engines would have the same settings, until what is returned is dropped.
-    pub(crate) fn lend(&self, data_folder: &Path, settings: String) -> Option<Lending> {
-        let lending = Lending::open(data_folder, self.engine.clone(), settings);
+    /// Lends it to other processes whose engines would have the same settings, and the embedding model likewise, until
+    /// what is returned is dropped.
+    pub(crate) fn lend(&self, data_folder: &Path, settings: String, embedder: Arc<SharedEmbedder>) -> Option<Lending> {
+        let lending = Lending::open(data_folder, Lent { engine: self.engine.clone(), settings, embedder });
         lending.inspect_err(|error| tracing::debug!(%error, "other processes cannot use this engine")).ok()
     }
 

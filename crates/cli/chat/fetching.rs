@@ -37,6 +37,8 @@ pub(crate) struct Fetch {
     pub(crate) name: String,
     /// The model that answers in the meantime.
     pub(crate) instead: String,
+    /// How it is downloaded.
+    pub(crate) options: PullOptions,
     /// Where it is told how far the download is.
     pub(crate) lines: Lines,
     /// What is done once the model has arrived; returns what a person is told then.
@@ -50,7 +52,7 @@ impl Fetching {
     /// When no thread can be started.
     pub(crate) fn start(store: Arc<Store>, fetch: Fetch) -> anyhow::Result<Fetching> {
         let (state, cancellation) = (Arc::<State>::default(), Cancellation::default());
-        let options = PullOptions { cancellation: cancellation.clone(), ..PullOptions::from_environment() };
+        let options = PullOptions { cancellation: cancellation.clone(), ..fetch.options };
         let (name, instead) = (fetch.name.clone(), fetch.instead.clone());
         let shared = Arc::clone(&state);
         let work = move || {

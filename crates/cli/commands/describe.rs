@@ -1,5 +1,6 @@
 //! Descriptions of models: the JSON that `list`, `show` and `pull` share, and the metadata of a GGUF file.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use hone_engine::gguf::{Gguf, GgufError, Value};
@@ -23,7 +24,7 @@ pub(crate) struct JsonModel<'a> {
     parameters: Option<&'a str>,
     /// Those that one token is computed with; all if the catalog says nothing else.
     active_parameters: Option<&'a str>,
-    quantization: Option<&'a str>,
+    quantization: Option<Cow<'a, str>>,
     context: Option<u32>,
     licence: Option<&'a str>,
     /// A model that can draft for it.
@@ -63,7 +64,7 @@ impl<'a> JsonModel<'a> {
             source: Some(&model.source),
             added: model.added,
             files: files.collect(),
-            ..JsonModel::facts(&model.name, catalog.find(&model.name))
+            ..JsonModel::facts(&model.name, catalog.about(&model.name))
         }
     }
 
@@ -97,7 +98,11 @@ impl<'a> JsonModel<'a> {
             family: known.map(|model| model.family.as_str()),
             parameters: known.map(|model| model.parameters.as_str()),
             active_parameters: known.map(|model| model.active_parameters.as_deref().unwrap_or(&model.parameters)),
-            quantization: known.map(|model| model.quantization.as_str()),
+            quantization: known.map(|model| match model.name == name {
+                true => Cow::Borrowed(model.quantization.as_str()),
+                // It is the same model in the quantization that its name ends with.
+                false => Cow::Owned(name[model.name.len() + 1..].to_uppercase()),
+            }),
             context: known.map(|model| model.context),
             licence: known.map(|model| model.licence.as_str()),
             draft: known.and_then(|model| model.draft.as_deref()),

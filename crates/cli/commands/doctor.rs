@@ -15,7 +15,6 @@ use nu_ansi_term::Color;
 use serde::Serialize;
 
 use self::installation::Installation;
-pub(super) use self::judge::memory_needed;
 use self::judge::{Judge, Room};
 use self::machine::Machine;
 use self::memory::Memory;

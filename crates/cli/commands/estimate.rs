@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::app::App;
 use crate::commands::doctor::machine::Machine;
-use crate::commands::doctor::memory_needed;
+use crate::room::memory_needed;
 use crate::terminal::bytes;
 
 /// What limits models here.

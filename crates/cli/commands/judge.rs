@@ -92,7 +92,7 @@ fn configured(app: &App) -> impl Iterator<Item = &String> {
 /// Whether a model is meant to judge.
 fn is_judge(app: &App, name: &str) -> bool {
     configured(app).any(|judge| judge == name)
-        || app.store.catalog().find(name).is_some_and(|model| model.role == Role::Judge)
+        || app.store.catalog().about(name).is_some_and(|model| model.role == Role::Judge)
 }
 
 fn prompted(app: &App, rubric: &Rubric, name: String) -> anyhow::Result<Row> {

@@ -32,7 +32,7 @@ pub(crate) fn run(app: &App, arguments: &ListArguments) -> anyhow::Result<Outcom
         app.output.print_json(&installed.chain(missing).collect::<Vec<_>>())?;
         return Ok(Outcome::Done);
     }
-    let role = |model: &InstalledModel| catalog.find(&model.name).map_or("", |known| role_name(known.role));
+    let role = |model: &InstalledModel| catalog.about(&model.name).map_or("", |known| role_name(known.role));
     let installed = listing.models.iter().map(|model| {
         row(&model.name, model.size(), of_installed(model), role(model), place_name(model.place), &model.source)
     });

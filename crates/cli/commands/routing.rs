@@ -127,7 +127,7 @@ fn answers(app: &App) -> anyhow::Result<Vec<Past>> {
 
 /// Chooses among the installed models that write texts, without those that have a place already, and says why.
 fn best(app: &App, past: &[Past], kind: &str, taken: &[String], seed: u64) -> anyhow::Result<String> {
-    let role = |name: &str| app.store.catalog().find(name).map(|model| model.role);
+    let role = |name: &str| app.store.catalog().about(name).map(|model| model.role);
     let installed = app.store.list()?.models.into_iter().map(|model| model.name);
     let writes = |name: &String| role(name).is_none_or(|role| role == Role::Generator);
     let arms: Vec<Arm> = installed

@@ -4,7 +4,7 @@ mod conversations;
 mod models;
 mod reporter;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use anyhow::Context;
 use hone_agents::{Expected, Load};
 use hone_protocol::hexadecimal;
 use hone_server::{ConversationsOf, KeyHash, ServedMemory, Server, ServerParts, ServerSettings};
+use listenfd::ListenFd;
 use tokio::sync::watch;
 
 use self::conversations::UnsavedOfOwners;
@@ -39,7 +40,11 @@ pub(crate) fn run(app: &App, arguments: &ServeArguments) -> anyhow::Result<Outco
     if arguments.new_key {
         return new_key(app);
     }
-    let settings = app.config.server.clone();
+    let inherited = inherited()?;
+    let mut settings = app.config.server.clone();
+    if let Some(listener) = &inherited {
+        settings.listen = listener.local_addr().context("the service manager's socket has no address")?;
+    }
     settings.check().map_err(|invalid| usage(invalid.to_string()))?;
     app.installed(&app.config.engine.model)?;
     let (stack, engine) = app.stack_with_engine(StackOptions {
@@ -51,7 +56,7 @@ pub(crate) fn run(app: &App, arguments: &ServeArguments) -> anyhow::Result<Outco
         keeps_prefix: false,
         load: Load { most_answers: settings.most_answers, most_questions: settings.most_questions },
     })?;
-    let _lending = engine.lend(app.data_folder(), app.engine_settings());
+    let _lending = engine.lend(app.data_folder(), app.engine_settings(), Arc::clone(app.shared_embedder()));
     let parts = ServerParts {
         bus: stack.bus().clone(),
         // A second answer is asked for with the question.
@@ -70,7 +75,7 @@ pub(crate) fn run(app: &App, arguments: &ServeArguments) -> anyhow::Result<Outco
     };
     let runtime = tokio::runtime::Runtime::new().context("cannot start the server's threads")?;
     runtime.block_on(async {
-        let server = Server::bind(settings, parts).await?;
+        let server = Server::bind(settings, inherited, parts).await?;
         app.output.print_line(&format!("hone serves on http://{}", server.address()))?;
         if let Some(address) = server.compat_address() {
             app.output.print_line(&format!("and for clients of Ollama on http://{address}"))?;
@@ -86,6 +91,12 @@ pub(crate) fn run(app: &App, arguments: &ServeArguments) -> anyhow::Result<Outco
     // A download, or a batch that is being embedded, does not hold up the end.
     runtime.shutdown_timeout(LAST_CHANCE);
     Ok(Outcome::Done)
+}
+
+/// The socket on which a service manager has listened until now and started this process for (systemd's socket
+/// activation).
+fn inherited() -> anyhow::Result<Option<TcpListener>> {
+    ListenFd::from_env().take_tcp_listener(0).context("the service manager's socket is not one of TCP")
 }
 
 /// Opens the page in the browser. A machine without one serves all the same.

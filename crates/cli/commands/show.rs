@@ -17,7 +17,7 @@ use crate::terminal::bytes;
 /// When the name is unknown.
 pub(crate) fn run(app: &App, arguments: &ShowArguments) -> anyhow::Result<Outcome> {
     let catalog = app.store.catalog();
-    let known = catalog.find(&arguments.name);
+    let known = catalog.about(&arguments.name.to_lowercase());
     let installed = match (app.store.show(&arguments.name), known) {
         (Err(StoreError::NotInstalled(_)), Some(_)) => None,
         (found, _) => Some(found?),

@@ -19,19 +19,24 @@ use hone_files::frames::{receive, send};
 use hone_protocol::{GenerateError, GenerateRequest, Generation, GenerationEvent, GenerationSender};
 use serde::{Deserialize, Serialize};
 
+use super::Lent;
+use super::embedding::{EmbedRequest, Embedded, answer};
 use super::listener::{Listener, addresses, connect};
 
 /// The folder of the sockets.
 const FOLDER: &str = "engines";
 
 /// Both sides must have the same version, because requests and events are serialized types and not a stable protocol.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/1");
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/2");
 
 /// How long either side waits for the other one's next words before the answer begins.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a lender waits for a borrower that does not read its answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a borrower waits for vectors before it computes them itself.
+const EMBED_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often a borrower looks whether its answer is still wanted.
 const LOOK: Duration = Duration::from_millis(50);
@@ -51,6 +56,13 @@ impl Hello {
     }
 }
 
+/// What a borrower asks for.
+#[derive(Debug, Serialize, Deserialize)]
+enum Request {
+    Generate(Box<GenerateRequest>),
+    Embed(EmbedRequest),
+}
+
 /// Lends an engine until it is dropped. Answers that are being written then go on until the process ends.
 pub(crate) struct Lending {
     _listener: Listener,
@@ -61,12 +73,12 @@ impl Lending {
     ///
     /// # Errors
     /// When the socket cannot be created.
-    pub(super) fn open(data_folder: &Path, engine: EngineHandle, settings: String) -> io::Result<Lending> {
-        let lent = Arc::new((engine, settings));
+    pub(super) fn open(data_folder: &Path, lent: Lent) -> io::Result<Lending> {
+        let lent = Arc::new(lent);
         let listener = Listener::open(data_folder, FOLDER, move |borrower| {
             let lent = Arc::clone(&lent);
             let lend = move || {
-                if let Err(error) = lend(&borrower, &lent.0, &lent.1) {
+                if let Err(error) = lend(&borrower, &lent) {
                     tracing::debug!(%error, "a borrower of the engine went away");
                 }
                 // Also ends the thread that waits for the borrower's departure.
@@ -80,15 +92,21 @@ impl Lending {
     }
 }
 
-fn lend(borrower: &UnixStream, engine: &EngineHandle, settings: &str) -> io::Result<()> {
+fn lend(borrower: &UnixStream, lent: &Lent) -> io::Result<()> {
     borrower.set_read_timeout(Some(PATIENCE))?;
     borrower.set_write_timeout(Some(WRITE_TIMEOUT))?;
     let hello: Hello = receive(borrower)?;
-    send(borrower, &Hello::new(settings))?;
+    send(borrower, &Hello::new(&lent.settings))?;
     if hello.version != VERSION {
         return Ok(());
     }
-    let request: GenerateRequest = receive(borrower)?;
+    match receive(borrower)? {
+        Request::Generate(request) => generate(borrower, &lent.engine, *request),
+        Request::Embed(request) => send(borrower, &answer(&request, &lent.embedder)),
+    }
+}
+
+fn generate(borrower: &UnixStream, engine: &EngineHandle, request: GenerateRequest) -> io::Result<()> {
     borrower.set_read_timeout(None)?;
     let gone = departure(borrower.try_clone()?)?;
     let generation = Generation::start(engine, request);
@@ -136,6 +154,17 @@ pub(super) fn lenders(data_folder: &Path) -> Vec<Lender> {
     addresses(data_folder, FOLDER).into_iter().filter_map(greet).collect()
 }
 
+/// What a process answers about texts.
+///
+/// # Errors
+/// When it is gone, or does not answer in time.
+pub(super) fn embedded(lender: &Lender, request: EmbedRequest) -> io::Result<Embedded> {
+    let (stream, _) = greeted(&lender.address)?;
+    send(&stream, &Request::Embed(request))?;
+    stream.set_read_timeout(Some(EMBED_TIMEOUT))?;
+    receive(&stream)
+}
+
 /// A connection to a process of this version.
 fn greeted(address: &Path) -> io::Result<(UnixStream, Hello)> {
     let stream = connect(address, PATIENCE).ok_or(ErrorKind::ConnectionRefused)?;
@@ -154,7 +183,7 @@ impl Lender {
     /// When the process is gone.
     pub(super) fn begin(&self, request: &GenerateRequest) -> io::Result<Generation> {
         let (stream, _) = greeted(&self.address)?;
-        send(&stream, request)?;
+        send(&stream, &Request::Generate(Box::new(request.clone())))?;
         stream.set_read_timeout(Some(LOOK))?;
         let (sender, generation) = Generation::channel();
         let process = self.process;

@@ -3,13 +3,15 @@
 use std::io;
 use std::path::Path;
 
-use hone_engine::engine::EngineHandle;
 use hone_protocol::{GenerateRequest, Generation};
+
+use super::Lent;
+use super::embedding::{EmbedRequest, Embedded};
 
 pub(crate) struct Lending;
 
 impl Lending {
-    pub(super) fn open(_: &Path, _: EngineHandle, _: String) -> io::Result<Lending> {
+    pub(super) fn open(_: &Path, _: Lent) -> io::Result<Lending> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
@@ -24,6 +26,10 @@ impl Lender {
     pub(super) fn begin(&self, _: &GenerateRequest) -> io::Result<Generation> {
         Err(io::ErrorKind::Unsupported.into())
     }
+}
+
+pub(super) fn embedded(_: &Lender, _: EmbedRequest) -> io::Result<Embedded> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 pub(super) fn lenders(_: &Path) -> Vec<Lender> {

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use hone_models::{Event, Phase};
+use hone_models::{Choice, Event, Phase};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::terminal::Output;
+use crate::terminal::{Output, bytes};
 
 const TICK: Duration = Duration::from_millis(120);
 
@@ -75,6 +75,7 @@ pub(crate) fn remark(event: &Event) -> String {
     match event {
         Event::Progress { phase, file, .. } => format!("{} {file}", verb(*phase)),
         Event::Source { source } => format!("from {source}"),
+        Event::Chosen { file, size, choice, others } => chosen(file, *size, *choice, others),
         Event::Waiting => "another process is downloading this model: waiting for it".to_owned(),
         Event::Retrying { reason, after } => format!("{reason}: trying again in {} s", after.as_secs_f64().ceil()),
         Event::Unchecked { from } => {
@@ -83,6 +84,17 @@ pub(crate) fn remark(event: &Event) -> String {
         Event::Damaged { reason } => reason.clone(),
         Event::SourceFailed { source, reason } => format!("{source}: {reason}"),
     }
+}
+
+fn chosen(file: &str, size: Option<u64>, choice: Choice, others: &[String]) -> String {
+    let size = size.map_or_else(String::new, |size| format!(" ({})", bytes(size)));
+    let reason = match choice {
+        Choice::Asked => return format!("{file}{size}"),
+        Choice::Usual => "the usual quantization",
+        Choice::LargestThatFits => "the largest quantization that fits this machine's memory",
+        Choice::TooLarge => "the usual quantization, although no quantization fits this machine's memory",
+    };
+    format!("{file}{size} is {reason}; it also comes as {}", others.join(", "))
 }
 
 /// A bar that counts steps of one kind.

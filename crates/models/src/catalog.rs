@@ -9,8 +9,11 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::{
+    address::without_secrets,
     digest::is_sha256,
     name::{SINGLE_FILE, is_model_name, is_safe_file_name},
+    quantization,
+    reference::HubRepository,
 };
 
 /// The text of the catalog, compiled in.
@@ -72,6 +75,8 @@ pub struct CatalogModel {
     pub judge_profile: Option<String>,
     /// A small model of the catalog with the same vocabulary, which can draft for this one.
     pub draft: Option<String>,
+    /// The repository of the hub, `OWNER/REPO`, that has it in other quantizations, if it is not the first source's.
+    pub quantizations: Option<String>,
     /// Its files; one for a GGUF, unless it is split into parts.
     pub files: Vec<CatalogFile>,
     /// Its sources, in the order in which to try them.
@@ -116,6 +121,11 @@ pub enum Source {
         sha256: Option<String>,
         /// Whether the package and the file are confirmed by a public record.
         confirmed: bool,
+    },
+    /// Files at addresses that a user has named; the catalog has none.
+    Web {
+        /// The address of each file.
+        urls: Vec<String>,
     },
 }
 
@@ -172,6 +182,13 @@ impl Catalog {
         self.models.iter().find(|model| model.name == name)
     }
 
+    /// What is known about a model by its name: of one in another quantization (`qwen3:4b-q8_0`) what is known of the model
+    /// itself.
+    #[must_use]
+    pub fn about(&self, name: &str) -> Option<&CatalogModel> {
+        self.find(name).or_else(|| self.find(quantization::of_model(name)?.0))
+    }
+
     fn check_drafts(&self) -> Result<(), CatalogError> {
         for model in &self.models {
             let Some(draft) = &model.draft else { continue };
@@ -206,6 +223,20 @@ impl CatalogModel {
         self.files.iter().map(|file| file.size).sum()
     }
 
+    /// The repository of the hub that has it in other quantizations.
+    pub(crate) fn other_quantizations(&self) -> Option<HubRepository> {
+        let of_source = |source: &Source| match source {
+            Source::Hub { repository, .. } => Some(repository.clone()),
+            _ => None,
+        };
+        let repository = self.quantizations.clone().or_else(|| self.sources.iter().find_map(of_source))?;
+        (self.role != Role::Embedder).then_some(HubRepository {
+            repository,
+            revision: "main".to_owned(),
+            quantization: None,
+        })
+    }
+
     /// About how many bytes of its files one token is computed with: all of them, or the share of the active
     /// parameters. Tensors with more bits per parameter than others are not accounted for.
     #[must_use]
@@ -235,6 +266,7 @@ impl Source {
         match self {
             Self::Hub { repository, .. } => format!("hf:{repository}"),
             Self::Wheel { requirement, .. } => format!("wheel {requirement}"),
+            Self::Web { urls } => urls.first().map_or_else(String::new, |url| without_secrets(url)),
         }
     }
 
@@ -242,6 +274,7 @@ impl Source {
     pub(crate) fn sha256(&self) -> Option<&str> {
         match self {
             Self::Hub { sha256, .. } | Self::Wheel { sha256, .. } => sha256.as_deref(),
+            Self::Web { .. } => None,
         }
     }
 
@@ -250,6 +283,7 @@ impl Source {
     pub fn is_confirmed(&self) -> bool {
         match self {
             Self::Hub { confirmed, .. } | Self::Wheel { confirmed, .. } => *confirmed,
+            Self::Web { .. } => true,
         }
     }
 }
@@ -274,6 +308,7 @@ struct RawModel {
     licence: String,
     judge_profile: Option<String>,
     draft: Option<String>,
+    quantizations: Option<String>,
     size: Option<u64>,
     sha256: Option<String>,
     files: Option<Vec<CatalogFile>>,
@@ -310,6 +345,9 @@ impl RawModel {
         };
         check_files(&files)?;
         check_parameters(&self.parameters, self.active_parameters.as_deref())?;
+        if self.quantizations.as_deref().is_some_and(|repository| HubRepository::parse(repository).is_err()) {
+            return Err("its `quantizations` are not a repository of the form OWNER/REPO".to_owned());
+        }
         if self.sources.is_empty() {
             return Err("it has no sources".to_owned());
         }
@@ -325,6 +363,7 @@ impl RawModel {
             licence: self.licence,
             judge_profile: self.judge_profile,
             draft: self.draft,
+            quantizations: self.quantizations,
             files,
             sources,
         })

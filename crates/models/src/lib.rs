@@ -10,23 +10,28 @@
 //! reported and marked. Second, this is the only crate that accesses the network, and it does so only in
 //! [`Store::pull`] and for a [`Messenger`] to an address that the person has named, and never where that is disabled.
 
+mod address;
 mod blocks;
 mod bundle;
 mod catalog;
 mod digest;
+mod elsewhere;
 mod home;
 mod installed;
 mod name;
 mod progress;
 mod pull;
+mod quantization;
+mod reference;
 mod store;
 
 pub use blocks::Blocks;
 pub use bundle::{Bundle, BundleError, write_bundle};
 pub use catalog::{Catalog, CatalogError, CatalogFile, CatalogModel, Defaults, Role, Source};
+pub use elsewhere::{Found, Places, Program, find_elsewhere};
 pub use home::{HomeError, data_folder};
 pub use installed::{InstalledFile, InstalledModel, Place};
-pub use progress::{Event, Phase, ProgressSink};
+pub use progress::{Choice, Event, Phase, ProgressSink};
 pub use pull::{
     Cancellation, IndexOptions, Messenger, Posted, PullError, PullOptions, Pulled, RetryPolicy, SourceFailure,
     offline_in_environment,

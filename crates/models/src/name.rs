@@ -44,10 +44,25 @@ pub(crate) fn names_of_parts(count: usize) -> Vec<String> {
 pub(crate) fn name_from_file(path: &Path) -> Option<String> {
     let file = path.file_name()?.to_str()?;
     let file = PartName::parse(file).map_or(file, |part| part.stem).to_lowercase();
-    let stem = file.strip_suffix(".gguf").unwrap_or(&file);
-    let name: String = stem.chars().map(|c| if is_name_character(c) { c } else { '-' }).collect();
-    let name = name.trim_start_matches(['-', '.', '_']).to_owned();
+    let name = with_valid_characters(file.strip_suffix(".gguf").unwrap_or(&file));
     is_model_name(&name).then_some(name)
+}
+
+/// Derives a model name from the name that another program has for a model: a path of which the last part counts, or
+/// OWNER/NAME:TAG.
+pub(crate) fn name_from_text(text: &str, has_tag: bool) -> Option<String> {
+    if !has_tag {
+        return name_from_file(Path::new(text));
+    }
+    let lower = text.to_lowercase();
+    let (family, tag) = lower.rsplit_once(':')?;
+    let name = format!("{}:{}", with_valid_characters(family), with_valid_characters(tag));
+    is_model_name(&name).then_some(name)
+}
+
+fn with_valid_characters(text: &str) -> String {
+    let name: String = text.chars().map(|c| if is_name_character(c) { c } else { '-' }).collect();
+    name.trim_start_matches(['-', '.', '_']).to_owned()
 }
 
 /// Whether a relative file name, with `/` between folders, stays inside its folder.

@@ -14,6 +14,17 @@ pub enum Event {
         /// The source, as users see it.
         source: String,
     },
+    /// One of the models of a repository was chosen.
+    Chosen {
+        /// Its file, as users see it.
+        file: String,
+        /// Its size in bytes, if the hub says so.
+        size: Option<u64>,
+        /// Why it was chosen.
+        choice: Choice,
+        /// The quantizations of the others, the smallest first.
+        others: Vec<String>,
+    },
     /// Another process is pulling the same model; this one waits for it.
     Waiting,
     /// A phase has advanced.
@@ -64,4 +75,17 @@ pub enum Phase {
     Unpacking,
     /// It is being copied.
     Copying,
+}
+
+/// Why one quantization of a model was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Choice {
+    /// The user asked for it.
+    Asked,
+    /// It is the one that most people use, and fits this machine as far as is known.
+    Usual,
+    /// It is the largest that fits this machine; the usual one does not.
+    LargestThatFits,
+    /// None fits this machine, so it is the usual one.
+    TooLarge,
 }

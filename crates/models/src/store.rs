@@ -33,6 +33,8 @@ use crate::{
     name::{
         folder_of_name, is_model_name, looks_like_path, name_from_file, name_of_folder, names_of_parts, suggestion,
     },
+    quantization,
+    reference::Reference,
 };
 
 /// The prefix of folders that are being removed; also the name of the file that is locked meanwhile.
@@ -169,6 +171,7 @@ impl Store {
     /// Whether a model of this name is bundled or pulled, as far as one look at its folder can tell. A path is no name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
+        let name = &self.installed_name(name);
         self.bundled(name).is_some() || is_model_name(name) && self.model_folder(name).join(MANIFEST).is_file()
     }
 
@@ -177,6 +180,7 @@ impl Store {
     /// # Errors
     /// When its folder is broken (the message names the file).
     pub fn find(&self, name: &str) -> Result<Option<InstalledModel>, StoreError> {
+        let name = &self.installed_name(name);
         match self.bundled(name) {
             Some(model) => Ok(Some(model.clone())),
             None => self.stored(name),
@@ -211,6 +215,8 @@ impl Store {
     /// # Errors
     /// When there is no such model, it is bundled, or another process is pulling it.
     pub fn remove(&self, name: &str) -> Result<u64, StoreError> {
+        let name = self.installed_name(name);
+        let name = name.as_str();
         if self.bundled(name).is_some() {
             return Err(StoreError::Bundled(name.to_owned()));
         }
@@ -337,10 +343,38 @@ impl Store {
         if is_model_name(name) && self.is_unfinished(name) {
             return format!("model `{name}` is only partly downloaded: run `hone pull {name}` to resume");
         }
-        match self.catalog.find(name) {
-            Some(_) => format!("model `{name}` is not installed: run `hone pull {name}`"),
-            None => self.unknown(name),
+        let is_known = self.catalog.about(&name.to_lowercase()).is_some();
+        let is_on_network = !Path::new(name).exists() && matches!(Reference::parse(name), Ok(Some(_)));
+        match is_known || is_on_network {
+            true => format!("model `{name}` is not installed: run `hone pull {name}`"),
+            false => self.unknown(name),
         }
+    }
+
+    /// The name of the model that `name` means, if it is installed: a name in any case, a name of the catalog of which
+    /// another quantization is installed (`qwen3:4b` for `qwen3:4b-q8_0`), or what it was pulled by. Otherwise it is the
+    /// name in lower case, or the text as it is.
+    pub(crate) fn installed_name(&self, name: &str) -> String {
+        let lower = name.to_lowercase();
+        if is_model_name(&lower) {
+            let is_here = self.bundled(&lower).is_some() || self.model_folder(&lower).exists();
+            let other = if is_here { None } else { self.other_quantization(&lower) };
+            return other.unwrap_or(lower);
+        }
+        let came_from = |reference: Reference| {
+            let names = folders(&self.folder).ok()?.into_iter().filter_map(|folder| name_of_folder(&folder));
+            let models = names.filter_map(|name| self.stored(&name).ok()?);
+            models.into_iter().find(|model| reference.is_origin_of(&model.source)).map(|model| model.name)
+        };
+        let reference = if Path::new(name).exists() { None } else { Reference::parse(name).ok().flatten() };
+        reference.and_then(came_from).unwrap_or_else(|| name.to_owned())
+    }
+
+    /// The first installed quantization of a model of the catalog.
+    fn other_quantization(&self, name: &str) -> Option<String> {
+        self.catalog.find(name)?;
+        let names = folders(&self.folder).ok()?.into_iter().filter_map(|folder| name_of_folder(&folder));
+        names.into_iter().find(|other| quantization::of_model(other).is_some_and(|(base, _)| base == name))
     }
 
     /// Whether the model has downloaded bytes that are not published yet.

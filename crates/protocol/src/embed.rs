@@ -1,5 +1,6 @@
 //! Texts as vectors.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Turns texts into vectors whose cosine says how alike the texts are in meaning.
@@ -33,7 +34,7 @@ pub trait Embed: Send + Sync {
 }
 
 /// How long a text is for a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextLength {
     /// The tokens that the model reads of it.
     pub tokens: usize,
@@ -42,7 +43,7 @@ pub struct TextLength {
 }
 
 /// Why there are no vectors.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq, Eq, Serialize, Deserialize)]
 #[error("cannot embed with {model:?}: {reason}")]
 pub struct EmbedError {
     /// The model.

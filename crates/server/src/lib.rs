@@ -337,7 +337,16 @@ struct Port {
 
 impl Port {
     fn bind(address: SocketAddr) -> std::io::Result<Port> {
-        let listener = listen(address)?;
+        Port::of(listen(address)?)
+    }
+
+    /// A socket that listens already.
+    fn inherited(listener: std::net::TcpListener) -> std::io::Result<Port> {
+        listener.set_nonblocking(true)?;
+        Port::of(TcpListener::from_std(listener)?)
+    }
+
+    fn of(listener: TcpListener) -> std::io::Result<Port> {
         let address = listener.local_addr()?;
         Ok(Port { listener, address })
     }
@@ -354,17 +363,22 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 impl Server {
-    /// Listens on the configured addresses.
+    /// Listens on the configured addresses; `inherited` is a socket that listens already, in place of the main one.
     ///
     /// # Errors
     /// When one of them cannot be used; the message names it.
-    pub async fn bind(settings: ServerSettings, parts: ServerParts) -> std::io::Result<Server> {
+    pub async fn bind(
+        settings: ServerSettings,
+        inherited: Option<std::net::TcpListener>,
+        parts: ServerParts,
+    ) -> std::io::Result<Server> {
         let named = |address: SocketAddr| {
             move |error: std::io::Error| {
                 std::io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
             }
         };
-        let main = Port::bind(settings.listen).map_err(named(settings.listen))?;
+        let main = inherited.map_or_else(|| Port::bind(settings.listen), Port::inherited);
+        let main = main.map_err(named(settings.listen))?;
         let compat = match settings.compat_address() {
             Some(address) => Some(Port::bind(address).map_err(named(address))?),
             None => None,

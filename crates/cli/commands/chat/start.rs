@@ -82,7 +82,8 @@ pub(super) fn fetch(app: &App, name: String, session: &Session, lines: &Lines) -
         ),
         Err(error) => format!("{remembered} is here, and answers the next question; {error:#}"),
     });
-    Fetching::start(Arc::clone(&app.store), Fetch { name, instead, lines: lines.clone(), arrived })
+    let (options, lines) = (app.pull_options(), lines.clone());
+    Fetching::start(Arc::clone(&app.store), Fetch { name, instead, options, lines, arrived })
 }
 
 /// Says once to a person who chats with the smallest model which better one suits this machine. A chat that leaves no trace

@@ -9,12 +9,8 @@ use crate::app::App;
 use crate::config::Config;
 use crate::judge::profile;
 use crate::judging::JudgeSession;
+use crate::room::memory_needed;
 use crate::terminal::{Output, bytes};
-
-/// Memory that a model takes for each byte of its file, with its KV cache.
-const BYTES_PER_BYTE: f64 = 1.25;
-/// Memory that is left to the rest of the system.
-const SPARE_BYTES: u64 = 1 << 30;
 
 /// What grades here, and what could.
 #[derive(Debug, Default, Serialize)]
@@ -180,11 +176,6 @@ impl Member {
         let role = if *is_stronger { "where they disagree " } else { "" };
         format!("{role}{model}{state}")
     }
-}
-
-/// The memory that models of this size need together, with their KV caches and what is left to the rest of the system.
-pub(in crate::commands) fn memory_needed(bytes: u64) -> u64 {
-    (bytes as f64 * BYTES_PER_BYTE) as u64 + SPARE_BYTES
 }
 
 impl Room {

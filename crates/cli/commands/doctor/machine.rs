@@ -3,6 +3,8 @@
 use serde::Serialize;
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
+use crate::room::memory_of;
+
 /// The machine's properties.
 #[derive(Debug, Serialize)]
 pub(in crate::commands) struct Machine {
@@ -34,15 +36,10 @@ impl Machine {
             physical_cores: System::physical_core_count().unwrap_or(logical_cores),
             logical_cores,
             instruction_sets: instruction_sets(),
-            memory_bytes: system.as_ref().map(memory),
+            memory_bytes: system.as_ref().map(memory_of),
             available_memory_bytes: system.as_ref().map(System::available_memory),
         }
     }
-}
-
-fn memory(system: &System) -> u64 {
-    let of_group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.total_memory);
-    system.total_memory().min(of_group)
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -35,6 +35,8 @@ pub(super) struct ServedModels {
     /// Whether the models are on a graphics processor.
     is_on_device: bool,
     data_folder: PathBuf,
+    /// The size of the largest file that fits this machine.
+    room: Option<u64>,
 }
 
 impl ServedModels {
@@ -50,6 +52,7 @@ impl ServedModels {
             pinned,
             is_on_device: model.device.open().is_ok_and(|name| name != "cpu"),
             data_folder: app.data_folder().to_owned(),
+            room: app.pull_options().room,
         }
     }
 
@@ -66,7 +69,7 @@ impl ServedModels {
     }
 
     fn known(&self, name: &str) -> Option<&CatalogModel> {
-        self.store.catalog().find(name)
+        self.store.catalog().about(name)
     }
 
     fn info(&self, model: &InstalledModel) -> ModelInfo {
@@ -216,7 +219,8 @@ impl Models for ServedModels {
         report: &mut dyn FnMut(PullStep),
     ) -> Result<(), ModelError> {
         self.check_reference(reference)?;
-        let options = PullOptions { cancellation: is_cancelled.into(), ..PullOptions::from_environment() };
+        let options =
+            PullOptions { cancellation: is_cancelled.into(), room: self.room, ..PullOptions::from_environment() };
         let mut progress = |event: &Event| report(self.step(reference, event));
         self.store.pull(reference, &options, &mut progress).map(drop).map_err(pull_error)
     }

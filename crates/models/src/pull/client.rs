@@ -18,7 +18,10 @@ use super::{
     transfer_error::{Peer, TransferError},
     trust,
 };
-use crate::digest::is_sha256;
+use crate::{
+    address::{bare, shown, without_secrets},
+    digest::is_sha256,
+};
 
 const MOST_REDIRECTS: usize = 8;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -212,31 +215,6 @@ fn content_range(text: &str) -> Option<(u64, Option<u64>)> {
     Some((from.parse().ok()?, total.parse().ok()))
 }
 
-/// An address without user and password, which go into a header for their own host.
-fn bare(address: &Url) -> Url {
-    let mut bare = address.clone();
-    // Only addresses without a host fail here, and they have neither.
-    let _ = bare.set_username("");
-    let _ = bare.set_password(None);
-    bare
-}
-
-/// An address that is safe to show: a query may be a signature that grants access.
-fn shown(address: &Url) -> String {
-    let mut shown = bare(address);
-    shown.set_query(None);
-    shown.set_fragment(None);
-    shown.into()
-}
-
-/// The same for an address that is not parsed.
-pub(crate) fn without_secrets(address: &str) -> String {
-    match Url::parse(address) {
-        Ok(url) if url.has_host() => shown(&url),
-        _ => address.rsplit('@').next().unwrap_or_default().to_owned(),
-    }
-}
-
 pub(crate) fn protocol(address: &Url, reason: &str) -> TransferError {
     TransferError::Protocol { url: shown(address), reason: reason.to_owned() }
 }
@@ -253,11 +231,5 @@ mod tests {
         assert_eq!(strong_etag("\"abc\"").as_deref(), Some("abc"));
         assert_eq!(strong_etag("W/\"abc\""), None);
         assert_eq!(strong_etag("\"\""), None);
-    }
-
-    #[test]
-    fn addresses_are_shown_without_secrets() {
-        assert_eq!(without_secrets("https://me:hush@h:1/x?signature=hush#hush"), "https://h:1/x");
-        assert_eq!(without_secrets("me:hush@h/x"), "h/x");
     }
 }

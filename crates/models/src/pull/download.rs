@@ -19,11 +19,12 @@ use serde::{Deserialize, Serialize};
 use super::{
     cancellation::{CancellableReader, Cancellation},
     check_space,
-    client::{Answer, Client, without_secrets},
+    client::{Answer, Client},
     doubling,
     transfer_error::TransferError,
 };
 use crate::{
+    address::without_secrets,
     digest::{CopyError, Digest, Hashing},
     progress::{Event, Phase, ProgressSink},
 };

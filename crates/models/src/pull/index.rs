@@ -14,10 +14,10 @@ use self::page::{ACCEPTED, LONGEST_PAGE};
 pub use self::page::{Link, index_links};
 use super::{
     PullOptions,
-    client::{Client, Page, protocol, without_secrets},
+    client::{Client, Page, protocol},
     transfer_error::{Peer, TransferError},
 };
-use crate::progress::ProgressSink;
+use crate::{address::without_secrets, progress::ProgressSink};
 
 /// A package with a version, `NAME==VERSION`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,7 +127,7 @@ fn best(page: &Page, requirement: &Requirement<'_>) -> Result<Link, TransferErro
 }
 
 /// The header for `user:password@` in an address (RFC 7617).
-fn basic_authorization(address: &Url) -> Option<String> {
+pub(crate) fn basic_authorization(address: &Url) -> Option<String> {
     let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     let (user, password) = (decoded(address.username()), decoded(address.password().unwrap_or_default()));
     let is_given = !user.is_empty() || !password.is_empty();

@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::client::without_secrets;
+use crate::address::without_secrets;
 
 /// The index to use if none is configured.
 const PUBLIC_INDEX: &str = "https://pypi.org/simple";

@@ -15,6 +15,8 @@ pub(crate) enum Peer {
     Hub,
     /// A package index.
     Index,
+    /// Any other.
+    Web,
 }
 
 /// Why a transfer failed.
@@ -60,6 +62,9 @@ pub(crate) enum TransferError {
     /// Nobody waits for it any more.
     #[error("it was cancelled")]
     Cancelled,
+    /// The repository has not what is wanted.
+    #[error("{0}")]
+    Repository(String),
     /// The index, or its wheel, is not usable.
     #[error("{0}")]
     Wheel(String),
@@ -118,6 +123,10 @@ fn describe_status(url: &str, status: u16, retry_after: Option<Duration>, peer: 
             "access is not granted: put a user and a password in the address of the index (PIP_INDEX_URL)".to_owned()
         }
         (404, Peer::Index) => "the index does not have it".to_owned(),
+        (401 | 403, Peer::Web) => {
+            "access is not granted: put a user and a password in the address if you have them".to_owned()
+        }
+        (404, Peer::Web) => "there is no such file".to_owned(),
         (407, _) => "the proxy requires a user and a password: put them in its address".to_owned(),
         (429, _) => match retry_after {
             Some(wait) => format!("too many requests: try again in {} seconds", wait.as_secs()),

@@ -17,9 +17,10 @@ use hone_files::{create_private_file, create_private_folder, sync_folder};
 use zip::ZipArchive;
 
 use super::{
-    PullOptions, Target, TransferError, already_fetched, check_space,
+    PullOptions, TransferError, check_space,
     download::Transfer,
     index::{FoundWheel, Requirement, find},
+    target::{Target, already_fetched},
 };
 use crate::{
     catalog::CatalogFile,

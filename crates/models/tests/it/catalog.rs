@@ -33,7 +33,9 @@ fn every_source_can_be_asked_and_checked() {
     for model in Catalog::built_in().unwrap().models {
         assert!(model.context > 0 && model.size() > 0 && !model.licence.is_empty(), "{}", model.name);
         for source in &model.sources {
-            let (Source::Hub { paths, .. } | Source::Wheel { paths, .. }) = source;
+            let (Source::Hub { paths, .. } | Source::Wheel { paths, .. }) = source else {
+                panic!("the catalog has no addresses")
+            };
             assert_eq!(paths.len(), model.files.len(), "{}", model.name);
             // The contents of a package index are not vetted.
             let checked = model.files.iter().all(|file| file.sha256.is_some());

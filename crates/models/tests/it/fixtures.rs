@@ -73,6 +73,7 @@ pub(crate) fn options(endpoint: &str) -> PullOptions {
         hub_endpoint: endpoint.to_owned(),
         hub_token: None,
         name: None,
+        room: None,
         index: IndexOptions { urls: vec![nobody()], certificate: None, forbidden: false },
         retry: RetryPolicy { attempts: 3, first_wait: Duration::from_millis(1), longest_wait: Duration::from_secs(2) },
         cancellation: Cancellation::default(),

@@ -265,7 +265,7 @@ fn refusals_say_what_to_do() {
     check("hf:o/r@v2/Tiny.Q4_0.gguf", &["404", "/o/r/resolve/v2/"]);
     check("hf:gated/r/x.gguf", &["403", "licence", "HF_TOKEN"]);
     check("hf:private/r/x.gguf", &["401", "HF_TOKEN"]);
-    check("hf:o/r", &["hf:OWNER/REPO/FILE"]);
+    check("hf:o", &["hf:OWNER/REPO/FILE"]);
     check("hf:o/r/readme.md", &["hf:OWNER/REPO/FILE"]);
     check("smollm2:135k", &["did you mean `smollm2:135m`?"]);
     check("no/such/file.gguf", &["there is no file"]);

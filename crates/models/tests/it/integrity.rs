@@ -63,7 +63,7 @@ fn the_block_is_named() {
 
 #[test]
 fn a_model_that_was_fetched_is_fetched_again() {
-    let (home, server) = (Home::new(), Server::start());
+    let server = Server::start();
     let bytes = model_bytes(1, LENGTH);
     server.publish("o/r/resolve/main/tiny.gguf", &bytes);
     let model = format!(
@@ -71,8 +71,9 @@ fn a_model_that_was_fetched_is_fetched_again() {
         sha256(&bytes)
     );
     let catalog = hone_models::Catalog::parse(&catalog_text(&model, &model, &model)).unwrap();
-    let store = home.store.clone().with_catalog(catalog);
     for (reference, name) in [("tiny:1", "tiny:1"), ("hf:o/r/tiny.gguf", "tiny")] {
+        let home = Home::new();
+        let store = home.store.clone().with_catalog(catalog.clone());
         store.pull(reference, &options(&server.endpoint), &mut |_| ()).unwrap();
         let path = store.locate(name).unwrap().path;
         flip(&path, 99);

@@ -4,6 +4,8 @@
 
 mod bundle;
 mod catalog;
+mod choice;
+mod elsewhere;
 mod fixtures;
 mod hub;
 mod integrity;

@@ -128,7 +128,7 @@ impl Stage {
             version: "1.2.3",
         };
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let server = runtime.block_on(Server::bind(settings, parts)).unwrap();
+        let server = runtime.block_on(Server::bind(settings, None, parts)).unwrap();
         let (address, compat_address) = (server.address(), server.compat_address());
         let (stop, stopped) = watch::channel(false);
         runtime.spawn(server.serve(stopped));

@@ -1,0 +1,118 @@
+//! Repositories of the hub: which quantizations of a model they hold, and which of them suits a machine.
+
+use std::{collections::HashMap, path::Path};
+
+use hone_protocol::PartName;
+use serde::Deserialize;
+
+use super::{PullOptions, hub::HubClient, transfer_error::TransferError};
+use crate::{
+    progress::{Choice, Event, ProgressSink},
+    quantization,
+    reference::{HubFile, HubRepository, file_name},
+};
+
+/// The most bytes of a list of files; the largest repositories have some thousand files.
+const LONGEST_LIST: u64 = 16 << 20;
+
+/// What people take if nothing speaks against it, the most usual first: about 4.5 bits a weight.
+const USUAL: [&str; 8] = ["Q4_K_M", "UD-Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "Q4_0", "IQ4_XS", "IQ4_NL", "MXFP4"];
+
+/// A model in a repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Candidate {
+    /// The file, or the first of its parts.
+    file: HubFile,
+    /// Its quantization; empty if its name does not tell.
+    quantization: String,
+    /// The bytes of all parts, if the hub says so.
+    size: Option<u64>,
+}
+
+/// The hub's description of a repository, as far as it is used here.
+#[derive(Deserialize)]
+struct Description {
+    #[serde(default)]
+    siblings: Vec<Sibling>,
+}
+
+#[derive(Deserialize)]
+struct Sibling {
+    rfilename: String,
+    size: Option<u64>,
+}
+
+/// Asks the hub what the repository holds, and chooses a file; says what was chosen among what.
+pub(crate) fn choose(
+    repository: &HubRepository,
+    options: &PullOptions,
+    progress: ProgressSink<'_>,
+) -> Result<HubFile, TransferError> {
+    let client = HubClient::new(options)?;
+    let url = client.description_url(&repository.repository, &repository.revision);
+    let page = options.retry.run(progress, || client.client().page(&url, "application/json", LONGEST_LIST))?;
+
+    let description: Description = serde_json::from_slice(&page.bytes)
+        .map_err(|error| TransferError::Repository(format!("its list of files cannot be read ({error})")))?;
+    let candidates = candidates(repository, &description.siblings);
+    let (chosen, choice) =
+        pick(repository.quantization.as_deref(), &candidates, options.room).map_err(TransferError::Repository)?;
+    if candidates.len() > 1 {
+        let others = candidates.iter().filter(|other| *other != chosen).map(Candidate::describe).collect();
+        progress(&Event::Chosen { file: chosen.file.label(), size: chosen.size, choice, others });
+    }
+    Ok(chosen.file.clone())
+}
+
+/// The models in the repository, the smallest first.
+fn candidates(repository: &HubRepository, siblings: &[Sibling]) -> Vec<Candidate> {
+    let sizes: HashMap<&str, Option<u64>> = siblings.iter().map(|file| (file.rfilename.as_str(), file.size)).collect();
+    let mut candidates: Vec<Candidate> = siblings
+        .iter()
+        .filter(|file| is_model(&file.rfilename))
+        .map(|file| {
+            let quantization = quantization::of_file(file_name(&file.rfilename)).unwrap_or_default();
+            let file = HubFile::new(&repository.repository, &repository.revision, &file.rfilename);
+            let size = file.parts().iter().map(|part| *sizes.get(part.as_str())?).sum();
+            Candidate { file, quantization, size }
+        })
+        .collect();
+    candidates.sort_by(|one, other| (one.size, &one.file.path).cmp(&(other.size, &other.file.path)));
+    candidates
+}
+
+fn pick<'a>(
+    asked: Option<&str>,
+    candidates: &'a [Candidate],
+    room: Option<u64>,
+) -> Result<(&'a Candidate, Choice), String> {
+    let Some(smallest) = candidates.first() else { return Err("it holds no GGUF file of a model".to_owned()) };
+    if let Some(asked) = asked {
+        let exact = candidates.iter().find(|one| one.quantization.eq_ignore_ascii_case(asked));
+        let found = exact.or_else(|| candidates.iter().find(|one| quantization::is(&one.quantization, asked)));
+        let all = || candidates.iter().map(Candidate::describe).collect::<Vec<_>>().join(", ");
+        return found.map(|found| (found, Choice::Asked)).ok_or_else(|| format!("it has no {asked}, but {}", all()));
+    }
+    let is_usual = |name: &&str| candidates.iter().position(|one| one.quantization == **name);
+    let usual = USUAL.iter().find_map(|name| is_usual(&name)).map_or(smallest, |at| &candidates[at]);
+    let fits = |one: &Candidate| room.is_none_or(|room| one.size.is_none_or(|size| size <= room));
+    if fits(usual) {
+        return Ok((usual, Choice::Usual));
+    }
+    let smaller = candidates.iter().rfind(|one| fits(one) && one.size < usual.size);
+    Ok(smaller.map_or((usual, Choice::TooLarge), |found| (found, Choice::LargestThatFits)))
+}
+
+impl Candidate {
+    /// What to ask for to get it.
+    fn describe(&self) -> String {
+        if self.quantization.is_empty() { self.file.path.clone() } else { self.quantization.clone() }
+    }
+}
+
+/// Whether a file of a repository is a model, or the first part of one, and not a projector for images or statistics.
+fn is_model(path: &str) -> bool {
+    let name = file_name(path).to_lowercase();
+    let is_first = PartName::of_path(Path::new(path)).is_none_or(|part| part.number == 1);
+    name.ends_with(".gguf") && is_first && !name.contains("mmproj") && !name.contains("imatrix")
+}
