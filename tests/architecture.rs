@@ -171,7 +171,7 @@ fn the_readme_shows_the_recorded_conversation() {
     let read = |name: &str| fs::read_to_string(root().join(name)).unwrap();
     let (readme, picture, cast) = (read("README.md"), read("assets/session.svg"), read("assets/session.cast"));
     assert!(readme.contains("](assets/session.svg)"));
-    let digest = hone_protocol::hexadecimal(&Sha256::digest(&cast));
+    let digest = hone_protocol::hexadecimal(Sha256::digest(&cast));
     assert!(picture.contains(&digest), "scripts/record-session.sh makes assets/session.svg from assets/session.cast");
     assert!(picture.len() < 100_000, "{}", picture.len());
     let events = cast.lines().skip(1).map(|line| serde_json::from_str::<Value>(line).unwrap());

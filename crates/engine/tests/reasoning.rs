@@ -61,7 +61,7 @@ impl Reasoner {
         for event in generation.events() {
             match event {
                 GenerationEvent::Started { reasoning, .. } => told.reasoning = reasoning,
-                GenerationEvent::Prefill { .. } => {}
+                GenerationEvent::Loading { .. } | GenerationEvent::Prefill { .. } => {}
                 GenerationEvent::Token { text, .. } => {
                     told.n_tokens += 1;
                     told.text.push_str(&text);
