@@ -50,8 +50,11 @@ impl SharedEmbedder {
         if folder.is_dir() {
             return Ok(Embedder::in_folder(name, folder)?.with_prefixes(prefixes));
         }
-        let files = self.store.locate_files(name)?;
-        let embedder = Embedder::open(name, files.into_iter().map(|file| (file.name, file.location)))?;
+        let model = self.store.show(name)?;
+        let embedder = match model.gguf() {
+            Some(file) => Embedder::of_gguf(name, file),
+            None => Embedder::open(name, model.files.into_iter().map(|file| (file.name, file.location)))?,
+        };
         let store = Arc::clone(&self.store);
         let embedder = embedder.with_prefixes(prefixes);
         Ok(embedder.verified_by(move |file| store.verify(file).map_err(|error| error.to_string())))

@@ -45,10 +45,10 @@ impl Limits {
     /// The estimate for an installed model, with what the catalog knows about it. Nothing else tells how much of a model
     /// is active.
     pub(crate) fn installed(self, model: &InstalledModel, known: Option<&CatalogModel>) -> Estimate {
-        match known {
-            Some(known) => self.known(known),
-            None => self.estimate(model.size(), None),
-        }
+        let known = known.filter(|known| known.role != Role::Embedder && known.size() > 0);
+        // It may be installed in another quantization than the catalog's.
+        let share = |known: &CatalogModel| known.active_bytes() as f64 / known.size() as f64;
+        self.estimate(model.size(), known.map(|known| (model.size() as f64 * share(known)) as u64))
     }
 
     fn estimate(self, size: u64, active_bytes: Option<u64>) -> Estimate {

@@ -301,15 +301,12 @@ pub struct DecoderSpec {
     pub logit_scale: Option<f32>,
     /// Whether the embedding matrix also makes the logits.
     pub tied_embeddings: bool,
+    /// The index of the layer after which the residual stream is a position's state: two thirds of the way through the
+    /// model, unless something else is wanted.
+    pub state_layer: usize,
 }
 
 impl DecoderSpec {
-    /// The index of the layer after which the residual stream is a position's state: two thirds of the way through the
-    /// model.
-    pub fn state_layer(&self) -> usize {
-        self.layers.len() * 2 / 3
-    }
-
     /// The last layer that keeps something of every token: keys and values, or a state. Of the layers after it, later
     /// tokens see nothing.
     pub fn last_kept_layer(&self) -> usize {
@@ -349,6 +346,7 @@ impl DecoderSpec {
         let read = layers::read(&keys, row, hidden_size, experts.as_ref(), context)?;
         let multiplier = |key: &str| if row.multipliers { keys.multiplier(key) } else { Ok(None) };
         let soft_cap = |key: &str| if row.soft_caps { keys.positive_float(key) } else { Ok(None) };
+        let state_layer = read.layers.len() * 2 / 3;
         Ok(DecoderSpec {
             architecture: row.name,
             experts: experts.filter(|_| read.layers.iter().any(|layer| layer.has_experts)),
@@ -378,6 +376,7 @@ impl DecoderSpec {
             branch_scale: multiplier("residual_scale")?,
             logit_scale: multiplier("logit_scale")?.map(f32::recip),
             tied_embeddings: gguf.tensor("output.weight").is_none(),
+            state_layer,
         })
     }
 }

@@ -272,14 +272,7 @@ impl Model {
     pub fn load(file: &ModelFile, options: &ModelOptions) -> Result<Self, ModelError> {
         let gguf = Gguf::open_region(file)?;
         let spec = DecoderSpec::from_gguf(&gguf, options.context_length)?;
-        let beside = LoadOptions {
-            threads: ComputeThreads::new(options.n_threads),
-            n_loading: options.n_threads,
-            cache_positions: options.cache_positions(&spec),
-            expert_bytes: None,
-            progress: LoadProgress::default(),
-        };
-        Self::load_spec(&gguf, spec, options, &beside)
+        Self::load_alone(&gguf, spec, options)
     }
 
     /// Loads a model from its file alongside others.
@@ -290,6 +283,28 @@ impl Model {
         let gguf = Gguf::open_region(file)?;
         let spec = DecoderSpec::from_gguf(&gguf, options.context_length)?;
         Self::load_spec(&gguf, spec, options, beside)
+    }
+
+    /// Loads a model whose states are those after its last layer.
+    ///
+    /// # Errors
+    /// As [`Model::load`].
+    pub(crate) fn load_for_states(file: &ModelFile, options: &ModelOptions) -> Result<Self, ModelError> {
+        let gguf = Gguf::open_region(file)?;
+        let mut spec = DecoderSpec::from_gguf(&gguf, options.context_length)?;
+        spec.state_layer = spec.layers.len().saturating_sub(1);
+        Self::load_alone(&gguf, spec, options)
+    }
+
+    fn load_alone(gguf: &Gguf, spec: DecoderSpec, options: &ModelOptions) -> Result<Self, ModelError> {
+        let beside = LoadOptions {
+            threads: ComputeThreads::new(options.n_threads),
+            n_loading: options.n_threads,
+            cache_positions: options.cache_positions(&spec),
+            expert_bytes: None,
+            progress: LoadProgress::default(),
+        };
+        Self::load_spec(gguf, spec, options, &beside)
     }
 
     fn load_spec(

@@ -7,9 +7,16 @@ mod support;
 use std::path::Path;
 
 use hone_engine::embedder::Embedder;
+use hone_engine::gguf::Gguf;
+use hone_engine::kv_cache::CachedSequence;
+use hone_engine::model::{Advance, Model, ModelOptions};
+use hone_engine::tokenizer::EncodeOptions;
 use hone_protocol::{Embed, ModelFile, TextLength};
 
 const NAME: &str = "all-minilm:l6-v2";
+
+/// The shape of a small decoder.
+const SHAPE: &str = "tiny-qwen3";
 
 /// A text, and the first components of its vector.
 const RECORDED: [(&str, [f32; 8]); 5] = [
@@ -150,4 +157,74 @@ fn a_model_is_read_when_it_is_used_and_again_after_a_failure() {
         std::fs::copy(folder().join(&name), &file.path).unwrap();
     }
     assert!(embedder.embed(&["text"]).is_ok());
+}
+
+/// A small model of random weights that says how its states are pooled.
+fn with_pooling(pooling: u32) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    support::synthesize_few_tokens(SHAPE, "f32", file.path());
+    let content = std::fs::read(file.path()).unwrap();
+    let text = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
+    // Two further keys: a 32-bit number (type 4), and a text (8) that keeps the tensors aligned.
+    let number = [text("qwen3.pooling_type"), 4u32.to_le_bytes().to_vec(), pooling.to_le_bytes().to_vec()].concat();
+    let key = [text("general.comment"), 8u32.to_le_bytes().to_vec()].concat();
+    let filling = (number.len() + key.len() + 8).wrapping_neg() % 32;
+    let n_keys = u64::from_le_bytes(content[16..24].try_into().unwrap()) + 2;
+    let header = [&content[..16], &n_keys.to_le_bytes(), &number, &key, &text(&" ".repeat(filling))].concat();
+    std::fs::write(file.path(), [&header, &content[24..]].concat()).unwrap();
+    file
+}
+
+fn of_gguf(path: &Path) -> Embedder {
+    Embedder::of_gguf("tiny", support::whole(path))
+}
+
+/// The logits of a text's last token are products of the head with its normed state, and so, up to a factor, with the
+/// vector.
+#[test]
+fn a_decoder_gives_the_state_that_makes_the_logits() {
+    let (file, text) = (with_pooling(3), "some letters");
+    let vector = of_gguf(file.path()).embed(&[text]).unwrap().remove(0);
+    assert!((dot(&vector, &vector) - 1.0).abs() < TOLERANCE);
+    let gguf = Gguf::open(file.path()).unwrap();
+    let head = gguf.tensor("output.weight").or_else(|| gguf.tensor("token_embd.weight")).unwrap();
+    let mut rows = vec![0.0; head.n_elements()];
+    hone_kernels::dequantize(head.tensor_type, gguf.tensor_bytes(head), &mut rows);
+    let products: Vec<f32> = rows.chunks_exact(vector.len()).map(|row| dot(row, &vector)).collect();
+
+    let mut model = Model::load(&support::whole(file.path()), &ModelOptions::default()).unwrap();
+    let options = EncodeOptions { parse_special: false, add_special: true };
+    let tokens = model.tokenizer().encode(text, options).unwrap();
+    let mut sequence = CachedSequence::default();
+    let entry = Advance { sequence: &mut sequence, tokens: &tokens, logits: tokens.len() - 1..tokens.len() };
+    let logits = model.advance(&mut [entry]).unwrap().rows().next().unwrap().to_vec();
+    let cosine = dot(&products, &logits) / (dot(&products, &products) * dot(&logits, &logits)).sqrt();
+    assert!(cosine > 0.999, "{cosine}");
+}
+
+#[test]
+fn a_decoder_pools_as_its_file_says() {
+    let (last, mean) = (with_pooling(3), with_pooling(1));
+    let (last, mean) = (of_gguf(last.path()), of_gguf(mean.path()));
+    // A text of one token has one state.
+    assert_eq!(last.lengths(&["a"]).unwrap()[0].tokens, 1);
+    assert!((dot(&last.embed(&["a"]).unwrap()[0], &mean.embed(&["a"]).unwrap()[0]) - 1.0).abs() < TOLERANCE);
+    let texts = ["letters", "others"];
+    assert!(dot(&last.embed(&texts).unwrap()[0], &mean.embed(&texts).unwrap()[0]) < 0.999);
+    // A text gets the same vector alone and beside others, and a long one is cut.
+    assert_eq!(last.embed(&texts).unwrap()[1], last.embed(&texts[1..]).unwrap()[0]);
+    assert_eq!(last.embed(&[""]).unwrap()[0].len(), last.embed(&["a"]).unwrap()[0].len());
+    let long = "letters".repeat(2000);
+    assert!(last.lengths(&[&long]).unwrap()[0].is_cut);
+    assert_eq!(mean.embed(&[&long]).unwrap().len(), 1);
+}
+
+#[test]
+fn a_model_that_is_not_made_for_it_is_refused() {
+    let check = |path: &Path, expected: &str| {
+        let error = of_gguf(path).embed(&["a text"]).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    check(&support::smollm2(), "was not trained for vectors");
+    check(with_pooling(4).path(), "pooling (4) is not supported");
 }

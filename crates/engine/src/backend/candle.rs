@@ -94,7 +94,7 @@ impl CandleBackend {
         for index in 0..self.spec.layers.len() {
             let own_input = own_inputs.as_ref().map(|inputs| inputs.i((.., index))?.contiguous()).transpose()?;
             hidden = self.layer(index, hidden, &positions, &views, own_input.as_ref())?;
-            if index == self.spec.state_layer() {
+            if index == self.spec.state_layer {
                 state = hidden.clone();
             }
         }

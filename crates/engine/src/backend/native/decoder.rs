@@ -52,7 +52,7 @@ pub(super) fn program(spec: &DecoderSpec, weights: Weights, formats: Formats) ->
         description.after_mixer(stream, layer, mixed);
         description.feed_forward(stream, layer);
         description.finish_layer(stream, layer, index);
-        if index == spec.state_layer() {
+        if index == spec.state_layer {
             description.pending.push(RowOperation::Copy { from: stream.hidden.all(), to: stream.state.all() });
         }
     }
