@@ -236,6 +236,8 @@ fn pasted_lines_are_one_input_that_is_folded_when_it_is_long() {
     terminal.wait_for("both lines", |lines| lines.iter().any(|line| line.ends_with("… Is ice cold?")));
     terminal.type_text("\r");
     terminal.wait_for("note", |lines| lines.iter().any(|line| line.contains("the answer was cut")));
+    // What is typed before that is folded together with what is pasted.
+    terminal.wait_for("prompt", |lines| lines.iter().rev().find(|line| !line.is_empty()).is_some_and(|l| l == ">"));
     let long = "All work and no play makes Jack a dull boy.\n".repeat(60);
     terminal.type_text("Who is dull? ");
     terminal.type_text(&pasted(&long));
