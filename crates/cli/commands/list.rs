@@ -23,7 +23,8 @@ pub(crate) fn run(app: &App, arguments: &ListArguments) -> anyhow::Result<Outcom
     let missing: Vec<&CatalogModel> =
         if arguments.all { catalog.models.iter().filter(is_missing).collect() } else { Vec::new() };
     let limits = arguments.all.then(|| Limits::here(app, &Machine::look()));
-    let of_installed = |model: &InstalledModel| limits.map(|limits| limits.installed(model, catalog.about(&model.name)));
+    let of_installed =
+        |model: &InstalledModel| limits.map(|limits| limits.installed(model, catalog.about(&model.name)));
     let of_missing = |model: &CatalogModel| limits.map(|limits| limits.known(model));
     if arguments.json.json {
         let installed =

@@ -93,8 +93,8 @@ fn pick<'a>(
         let all = || candidates.iter().map(Candidate::describe).collect::<Vec<_>>().join(", ");
         return found.map(|found| (found, Choice::Asked)).ok_or_else(|| format!("it has no {asked}, but {}", all()));
     }
-    let is_usual = |name: &&str| candidates.iter().position(|one| one.quantization == **name);
-    let usual = USUAL.iter().find_map(|name| is_usual(&name)).map_or(smallest, |at| &candidates[at]);
+    let is_usual = |name: &&str| candidates.iter().position(|one| one.quantization == *name);
+    let usual = USUAL.iter().find_map(is_usual).map_or(smallest, |at| &candidates[at]);
     let fits = |one: &Candidate| room.is_none_or(|room| one.size.is_none_or(|size| size <= room));
     if fits(usual) {
         return Ok((usual, Choice::Usual));

@@ -30,8 +30,8 @@ impl Plan {
     fn again(model: InstalledModel) -> Self {
         let InstalledModel { name, source, .. } = &model;
         let origin = match Reference::parse(source) {
-            Ok(Some(Reference::File(file))) => Origin::Sources(hub_model(name, &file)),
-            Ok(Some(Reference::Web(file))) => Origin::Sources(web_model(name, &file)),
+            Ok(Some(Reference::File(file))) => Origin::Sources(Box::new(hub_model(name, &file))),
+            Ok(Some(Reference::Web(file))) => Origin::Sources(Box::new(web_model(name, &file))),
             _ => {
                 let original = ModelFile::at_path(Path::new(source)).ok();
                 let original = original.filter(|file| file.size() == model.size());
@@ -52,7 +52,7 @@ impl Plan {
 }
 
 pub(crate) enum Origin {
-    Sources(CatalogModel),
+    Sources(Box<CatalogModel>),
     File(ModelFile),
 }
 
@@ -115,7 +115,7 @@ impl Store {
         Ok(Plan {
             name: known.name.clone(),
             source: String::new(),
-            origin: Origin::Sources(known.clone()),
+            origin: Origin::Sources(Box::new(known.clone())),
             hashes: None,
         })
     }
@@ -154,7 +154,7 @@ impl Store {
         let hashes = self.hashes_of(&name, file.parts().len())?;
         let mut model = web_model(&name, file);
         model.files[0].sha256 = hashes.as_ref().map(|hashes| hashes[0].clone());
-        Ok(Plan { name, source: file.label(), origin: Origin::Sources(model), hashes })
+        Ok(Plan { name, source: file.label(), origin: Origin::Sources(Box::new(model)), hashes })
     }
 
     /// The hash that a file must have to be stored under a name of the catalog; only single files can be.
@@ -197,7 +197,7 @@ fn ask(repository: &HubRepository, options: &PullOptions, progress: ProgressSink
 }
 
 fn of_hub(name: String, file: &HubFile) -> Plan {
-    let origin = Origin::Sources(hub_model(&name, file));
+    let origin = Origin::Sources(Box::new(hub_model(&name, file)));
     Plan { name, source: file.label(), origin, hashes: None }
 }
 
