@@ -33,6 +33,7 @@ mod perplexity;
 mod preset;
 mod ps;
 mod pull;
+mod pulled;
 mod report;
 mod research;
 mod rm;

@@ -5,6 +5,7 @@
 //! respond is considered gone. Without Unix sockets, nothing is published or lent.
 
 pub(crate) mod borrowing;
+mod embed_request;
 pub(crate) mod embedding;
 #[cfg(unix)]
 mod lending;

@@ -6,7 +6,7 @@ use hone_models::{Found, Places, Program, Pulled, find_elsewhere};
 use hone_protocol::with_causes;
 use serde::Serialize;
 
-use super::pull;
+use super::pulled::{check_runs, report};
 use crate::app::App;
 use crate::arguments::ImportArguments;
 use crate::failure::Outcome;
@@ -23,7 +23,7 @@ pub(crate) fn run(app: &App, arguments: &ImportArguments) -> anyhow::Result<Outc
     match &arguments.model {
         Some(model) => {
             let pulled = adopt(app, model, program, arguments.name.as_deref())?;
-            pull::report(app, &pulled, arguments.json.json)?;
+            report(app, &pulled, arguments.json.json)?;
         }
         None => list(app, program, arguments.json.json)?,
     }
@@ -46,7 +46,7 @@ pub(super) fn adopt(app: &App, model: &str, program: Option<Program>, name: Opti
         }
     };
     if found.obstacle.is_none() {
-        pull::check_runs(app, &found.file, &found.name)?;
+        check_runs(app, &found.file, &found.name)?;
     }
     let mut transfers = Transfers::new(app.output);
     Ok(app.store.adopt(found, name, &mut |event| transfers.show(event))?)
@@ -98,7 +98,8 @@ fn list(app: &App, program: Option<Program>, as_json: bool) -> anyhow::Result<()
         })
         .collect();
     if as_json {
-        return Ok(app.output.print_json(&models)?);
+        app.output.print_json(&models)?;
+        return Ok(());
     }
     if models.is_empty() {
         app.output.note("no model of Ollama, LM Studio, llama.cpp or the hub's tools was found on this machine");

@@ -2,18 +2,14 @@
 
 use std::path::Path;
 
-use anyhow::Context;
-use hone_engine::model::check_file;
-use hone_models::{Program, PullOptions, Pulled};
-use hone_protocol::{ModelFile, with_causes};
+use hone_models::{Program, PullOptions};
+use hone_protocol::ModelFile;
 
-use super::describe::JsonModel;
 use super::import;
+use super::pulled::{check_runs, report};
 use crate::app::App;
 use crate::arguments::PullArguments;
 use crate::failure::Outcome;
-use crate::templates;
-use crate::terminal::bytes;
 
 /// Downloads the model, or links the one that Ollama has.
 ///
@@ -35,15 +31,6 @@ pub(crate) fn run(app: &App, arguments: PullArguments) -> anyhow::Result<Outcome
     Ok(Outcome::Done)
 }
 
-/// Says what is installed now.
-pub(super) fn report(app: &App, pulled: &Pulled, as_json: bool) -> anyhow::Result<()> {
-    if as_json {
-        return Ok(app.output.print_json(&JsonModel::installed(&pulled.model, app.store.catalog()))?);
-    }
-    let done = if pulled.was_there { "is installed already" } else { "is installed" };
-    Ok(app.output.print_line(&format!("{} {done} ({})", pulled.model.name, bytes(pulled.model.size())))?)
-}
-
 /// Checks a local file before it is copied: a file that cannot be run is useless in the store.
 fn check_own_file(app: &App, path: &Path) -> anyhow::Result<()> {
     let Ok(metadata) = path.metadata() else { return Ok(()) };
@@ -51,13 +38,4 @@ fn check_own_file(app: &App, path: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     check_runs(app, &ModelFile::at_path(path)?, &path.display().to_string())
-}
-
-/// Checks that a model can be run, and says so if it cannot chat.
-pub(super) fn check_runs(app: &App, file: &ModelFile, shown: &str) -> anyhow::Result<()> {
-    let chat = check_file(file, &templates::host()?).with_context(|| format!("{shown} cannot be run"))?;
-    if let Err(problem) = chat {
-        app.output.note(&format!("{shown} can continue text but not chat: {}", with_causes(&problem)));
-    }
-    Ok(())
 }

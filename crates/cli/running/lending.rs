@@ -20,7 +20,7 @@ use hone_protocol::{GenerateError, GenerateRequest, Generation, GenerationEvent,
 use serde::{Deserialize, Serialize};
 
 use super::Lent;
-use super::embedding::{EmbedRequest, Embedded, answer};
+use super::embed_request::{EmbedRequest, Embedded, answer};
 use super::listener::{Listener, addresses, connect};
 
 /// The folder of the sockets.

@@ -6,7 +6,7 @@ use std::path::Path;
 use hone_protocol::{GenerateRequest, Generation};
 
 use super::Lent;
-use super::embedding::{EmbedRequest, Embedded};
+use super::embed_request::{EmbedRequest, Embedded};
 
 pub(crate) struct Lending;
 
