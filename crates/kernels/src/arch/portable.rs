@@ -3,6 +3,9 @@
 
 use std::slice;
 
+use bytemuck::cast;
+use wide::{i16x8, i32x4, u32x4};
+
 use crate::TensorType;
 
 use crate::arch::{InstructionSet, Kernels};
@@ -80,14 +83,17 @@ unsafe fn quant_product<const TENSOR_TYPE: u8>(product: &Product) {
     }
 }
 
+/// Rows in a register of 32-bit numbers.
+const LANES: usize = 4;
+/// Such registers in a group.
+const QUARTERS: usize = ROW_GROUP / LANES;
 /// Pairs of columns in half a block.
 const PAIRS: usize = BLOCK / 4;
 
-/// Thirty-two columns of a group of rows, in the order in which they are multiplied.
+/// Thirty-two columns of a group of rows.
 struct Weights {
-    /// Columns in pairs, as [`in_pairs`] takes them: the two quants of every row, which one instruction multiplies and adds
-    /// on many processors.
-    pairs: [[[[i16; 2]; ROW_GROUP]; PAIRS]; 2],
+    /// As stored. Of every four columns, [`in_pairs`] takes two: a register has them for each of four rows.
+    pairs: [[[i16x8; QUARTERS]; PAIRS]; 2],
     offset: i32,
     scales: [[f32; ROW_GROUP]; 2],
     minimums: [[f32; ROW_GROUP]; 2],
@@ -96,11 +102,12 @@ struct Weights {
 impl Weights {
     #[inline(always)]
     fn of(block: &RowsBlock<ROW_GROUP>) -> Weights {
-        let mut pairs = [[[[0; 2]; ROW_GROUP]; PAIRS]; 2];
-        for (idx, pairs) in pairs.as_flattened_mut().iter_mut().enumerate() {
-            for (pair, word) in pairs.iter_mut().zip(block.quants[idx / 2]) {
-                let word = word >> (8 * (idx % 2));
-                *pair = [(word & 0xff) as i16, (word >> 16 & 0xff) as i16];
+        let mut pairs = [[[i16x8::ZERO; QUARTERS]; PAIRS]; 2];
+        for (columns, words) in pairs.as_flattened_mut().as_chunks_mut::<2>().0.iter_mut().zip(&block.quants) {
+            for (quarter, rows) in words.as_chunks::<LANES>().0.iter().enumerate() {
+                let words = u32x4::new(*rows);
+                columns[0][quarter] = cast(words & u32x4::splat(0x00ff_00ff));
+                columns[1][quarter] = cast((words >> 8) & u32x4::splat(0x00ff_00ff));
             }
         }
         Weights { pairs, offset: block.offset, scales: block.scales, minimums: block.minimums }
@@ -110,10 +117,10 @@ impl Weights {
     #[inline(always)]
     fn add_product(&self, activation: &ActivationBlock, sums: &mut [f32; ROW_GROUP]) {
         let quants = in_pairs(&activation.quants);
-        let negative_sums = activation.negative_sums;
-        let first = multiply(&self.pairs[0], &quants[0], self.offset * negative_sums[0]);
-        let last = multiply(&self.pairs[1], &quants[1], self.offset * negative_sums[1]);
-        let totals = negative_sums.map(|sum| -(sum as f32));
+        let [start_first, start_last] = activation.negative_sums.map(|sum| self.offset * sum);
+        let first = multiply(&self.pairs[0], &quants[0], start_first);
+        let last = multiply(&self.pairs[1], &quants[1], start_last);
+        let totals = activation.negative_sums.map(|sum| -(sum as f32));
         for (row, sum) in sums.iter_mut().enumerate() {
             let scaled = self.scales[0][row] * first[row] as f32 + self.scales[1][row] * last[row] as f32;
             let minimums = self.minimums[0][row] * totals[0] + self.minimums[1][row] * totals[1];
@@ -122,27 +129,29 @@ impl Weights {
     }
 }
 
-/// Sixteen columns of a group times those of a token, added to `start`.
-#[inline(always)]
-fn multiply(weights: &[[[i16; 2]; ROW_GROUP]; PAIRS], quants: &[[i16; 2]; PAIRS], start: i32) -> [i32; ROW_GROUP] {
-    let mut products = [start; ROW_GROUP];
-    for (weights, &[first, second]) in weights.iter().zip(quants) {
-        for (product, weights) in products.iter_mut().zip(weights) {
-            *product += i32::from(weights[0]) * i32::from(first) + i32::from(weights[1]) * i32::from(second);
-        }
-    }
-    products
-}
-
 /// The quants of both halves of a block: of every four columns the first and the third, then the second and the fourth.
 #[inline(always)]
-fn in_pairs(quants: &[i8; BLOCK]) -> [[[i16; 2]; PAIRS]; 2] {
-    let mut pairs = [[[0; 2]; PAIRS]; 2];
-    for (idx, pair) in pairs.as_flattened_mut().iter_mut().enumerate() {
-        let column = 4 * (idx / 2) + idx % 2;
-        *pair = [i16::from(quants[column]), i16::from(quants[column + 2])];
+fn in_pairs(quants: &[i8; BLOCK]) -> [[u32; PAIRS]; 2] {
+    let mut pairs = [[0; PAIRS]; 2];
+    let (words, _) = quants.as_chunks::<4>();
+    for (pair, word) in pairs.as_flattened_mut().as_chunks_mut::<2>().0.iter_mut().zip(words) {
+        let of = |first: i8, second: i8| u32::from(i16::from(first) as u16) | u32::from(i16::from(second) as u16) << 16;
+        *pair = [of(word[0], word[2]), of(word[1], word[3])];
     }
     pairs
+}
+
+/// Sixteen columns of a group times those of a token, added to `start`.
+#[inline(always)]
+fn multiply(weights: &[[i16x8; QUARTERS]; PAIRS], quants: &[u32; PAIRS], start: i32) -> [i32; ROW_GROUP] {
+    let mut products = [i32x4::splat(start); QUARTERS];
+    for (weights, &pair) in weights.iter().zip(quants) {
+        let pair: i16x8 = cast(u32x4::splat(pair));
+        for (product, weights) in products.iter_mut().zip(weights) {
+            *product += weights.dot(pair);
+        }
+    }
+    cast(products)
 }
 
 /// # Safety
