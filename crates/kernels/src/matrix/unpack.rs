@@ -1,8 +1,8 @@
 //! Reads packed weights back without vector instructions: one row for the embedding lookup, sixteen side by side for the
 //! portable product.
 //!
-//! Both read through here, so that a mistake in the packed order cannot hide in one of them. The loops over rows are
-//! plain enough for the compiler to vectorize.
+//! Both read through here, so that a mistake in the packed order cannot hide in one of them. The compiler
+//! vectorizes the loops over rows.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -16,7 +16,7 @@ use crate::quantized::exponent_scale;
 /// columns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RowsBlock<const N: usize> {
-    /// Word `c` of a row holds its columns `4c .. 4c + 4`, one byte each.
+    /// Word `c` of a row holds its columns `4c .. 4c + 4`, one byte each without a sign.
     pub(crate) quants: [[u32; N]; BLOCK / 4],
     pub(crate) offset: i32,
     pub(crate) scales: [[f32; N]; 2],
@@ -155,22 +155,24 @@ pub(crate) fn read_float_rows(
             }
         }
         TensorType::F16 => {
-            *columns.as_flattened_mut().first_chunk_mut().expect("whole columns") =
-                read_halves::<{ BLOCK * ROW_GROUP }>(elements, 0)
+            for (rows, bytes) in columns.iter_mut().zip(elements.as_chunks::<{ 2 * ROW_GROUP }>().0) {
+                *rows = read_halves(bytes, 0);
+            }
         }
         TensorType::BF16 => {
-            for (pair, words) in
-                columns.as_chunks_mut::<2>().0.iter_mut().zip(elements.as_chunks().0.as_chunks::<ROW_GROUP>().0)
-            {
-                for (row, word) in words.iter().enumerate() {
-                    let word = u32::from_le_bytes(*word);
-                    pair[0][row] = f32::from_bits(word << 16);
-                    pair[1][row] = f32::from_bits(word & 0xffff_0000);
-                }
+            for (pair, bytes) in columns.as_chunks_mut().0.iter_mut().zip(elements.as_chunks::<{ 4 * ROW_GROUP }>().0) {
+                *pair = read_bf16_pair(bytes);
             }
         }
         _ => unreachable!("{tensor_type:?} is not a floating-point type"),
     }
+}
+
+/// Two columns of a BF16 matrix, which are stored row by row.
+#[inline(always)]
+fn read_bf16_pair(bytes: &[u8]) -> [[f32; ROW_GROUP]; 2] {
+    let words = read_words(bytes, 0, 0);
+    [words.map(|word| f32::from_bits(word << 16)), words.map(|word| f32::from_bits(word & 0xffff_0000))]
 }
 
 #[inline(always)]
