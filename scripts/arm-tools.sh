@@ -3,6 +3,8 @@
 export ARM=aarch64-unknown-linux-gnu
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu'
+# Programs bring the C++ library along.
+export CXXSTDLIB_aarch64_unknown_linux_gnu=static:-bundle=stdc++
 
 packages=()
 command -v aarch64-linux-gnu-g++ >/dev/null || packages+=(g++-aarch64-linux-gnu)

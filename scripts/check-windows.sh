@@ -1,19 +1,35 @@
 #!/usr/bin/env bash
-# Runs the tests of the kernels as a program for Windows, under Wine. The rest of hone is only compiled for Windows
-# (scripts/check-ports.sh windows).
+# Runs hone as a program for Windows, under Wine: the tests of the kernels, `hone doctor`, and the default model, which
+# continues some texts with the processor's kernels and with the portable ones; the texts must be the same. That hone's other
+# tests compile for Windows, scripts/check-ports.sh checks.
+# Takes the number of tokens; HONE_PROFILE is the profile that is built, release without it.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/windows-tools.sh
 . scripts/windows-tools.sh
-command -v wine >/dev/null || { echo 'wine is needed: install wine and wine64 (so they are called in Debian)' >&2; exit 1; }
+# shellcheck source=scripts/wine.sh
+. scripts/wine.sh
+# shellcheck source=scripts/answers.sh
+. scripts/answers.sh
 
-WINEPREFIX=$(mktemp -d)
-export WINEPREFIX WINEDEBUG=-all
-trap 'wineserver -k 2>/dev/null || true; rm -rf "$WINEPREFIX"' EXIT
+tokens=${1:-16}
+profile=${HONE_PROFILE:-release}
+answers=$(mktemp -d)
+trap 'wineserver -k 2>/dev/null || true; rm -rf "$answers"' EXIT
+prepare_wine "$answers/wine"
 
-wine cmd /c ver
-library=$WINEPREFIX/drive_c/windows/system32/bcryptprimitives.dll
-[ -e "$library" ] || x86_64-w64-mingw32-gcc-posix -shared -O2 -o "$library" scripts/windows/bcryptprimitives.c -ladvapi32
-export CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=wine
-cargo test --quiet --package hone-kernels --lib --tests --locked --target "$WINDOWS" -- "$@"
+CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=wine \
+    cargo test --quiet --package hone-kernels --lib --tests --locked --target "$WINDOWS"
+
+cargo build --profile "$profile" --locked --target "$WINDOWS"
+hone=${CARGO_TARGET_DIR:-target}/$WINDOWS/${profile/%dev/debug}/hone.exe
+model=$(winepath -w "$(scripts/fetch-test-models.sh)/SmolLM2-135M-Instruct.Q4_1.gguf")
+mkdir "$answers/home"
+HONE_HOME=$(winepath -w "$answers/home")
+export HONE_HOME
+# It fails where something is wrong with the installation, as without models; here it shall say what it sees.
+wine "$hone" doctor || echo "hone doctor ended with $?"
+answer auto wine "$hone"
+HONE_ENGINE_INSTRUCTION_SET=portable answer portable wine "$hone"
+compare_answers portable auto

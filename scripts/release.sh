@@ -7,7 +7,8 @@
 #   scripts/release.sh [SYSTEM...]       linux-x86_64, linux-aarch64, windows-x86_64, macos-aarch64; without, all
 #   HONE_PROFILE                         the profile that is built (release)
 #
-# The binaries for Linux use the system's C library: a static one could not look up names with the system's resolver.
+# The C++ library is linked into the binaries. Those for Linux use the system's C library: a static one could not look up names
+# with the system's resolver.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -31,16 +32,19 @@ target_of() {
     esac
 }
 
-# prepare TARGET: what cargo needs to build for it; sets $runner to what starts its programs here, if anything does, and
-# $features.
+# prepare TARGET: what cargo needs to build for it; sets $runner to what starts its programs here, if anything does, $features,
+# and $build, cargo's folder with what it builds for the target.
 prepare() {
-    runner=() features=()
+    runner=() features=() build=${CARGO_TARGET_DIR:-target}/$1 cross=(--target "$1")
     case $1 in
     *-darwin)
         [ "$(uname -s)" = Darwin ] || { echo 'needs Apple'"'"'s SDK, which macOS alone has' && return 1; }
         features=(--features metal)
         ;;
-    "$host") ;;
+    "$host")
+        export "CXXSTDLIB_${1//-/_}=static:-bundle=stdc++"
+        build=${CARGO_TARGET_DIR:-target} cross=()
+        ;;
     aarch64-unknown-linux-gnu)
         . scripts/arm-tools.sh >&2
         read -ra runner <<<"$CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER"
@@ -48,15 +52,25 @@ prepare() {
     x86_64-pc-windows-gnu)
         (. scripts/windows-tools.sh) 2>&1 >/dev/null || return 1
         . scripts/windows-tools.sh >&2
+        if command -v wine >/dev/null; then
+            . scripts/wine.sh
+            prepare_wine "$work/wine"
+        fi
         runner=(wine)
         ;;
     *) echo "cannot be built on $host" && return 1 ;;
     esac
 }
 
-# needs BINARY: the libraries and the version of the C library that a binary for Linux is linked to.
+# needs BINARY: the libraries that a binary is linked to: for Linux with the version of the C library, for Windows those that
+# Windows does not have.
 needs() {
     local symbols
+    if [[ $1 = *.exe ]]; then
+        symbols=$(x86_64-w64-mingw32-objdump -p "$1" | sed -n 's/.*DLL Name: \(lib.*\)/\1/p' | paste -sd ' ')
+        echo "needs ${symbols:-Windows alone}"
+        return
+    fi
     symbols=$(objdump -p "$1" 2>/dev/null || "$ARM_OBJDUMP" -p "$1")
     echo "needs $(grep -oE 'GLIBC_[0-9.]+' <<<"$symbols" | sort -Vu | tail -1 | tr _ ' ') and $(
         awk '$1 == "NEEDED" && $2 !~ /^(libc|libm|ld-linux.*)\.so/ { printf "%s%s", sep, $2; sep = ", " }' <<<"$symbols")"
@@ -79,8 +93,8 @@ release() {
         report+=("$system: NOT BUILT: $(tail -n 1 "$work/why")")
         return
     fi
-    cargo build --profile "$profile" --locked --bin hone --target "$target" "${features[@]}" >&2
-    binary=${CARGO_TARGET_DIR:-target}/$target/${profile/%dev/debug}/hone
+    cargo build --profile "$profile" --locked --bin hone "${cross[@]}" "${features[@]}" >&2
+    binary=$build/${profile/%dev/debug}/hone
     [ -f "$binary" ] || binary+=.exe
     if [ ${#runner[@]} -gt 0 ] && ! command -v "${runner[0]}" >/dev/null; then
         started="NOT RUN: ${runner[0]} is missing"
@@ -93,7 +107,7 @@ release() {
     cp "$binary" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$work/$name"
     archive "$name"
     scripts/sbom.py "$target" "${features[@]}" >"$output/$name.cdx.json"
-    case $target in *linux*) started+="; $(needs "$binary")" ;; esac
+    case $target in *-darwin) ;; *) started+="; $(needs "$binary")" ;; esac
     report+=("$system: built, $started")
 }
 
@@ -101,7 +115,7 @@ ARM_OBJDUMP=aarch64-linux-gnu-objdump
 [ $# -gt 0 ] || set -- "${systems[@]}"
 for system; do target_of "$system" >/dev/null; done
 work=$(mktemp -d)
-trap 'rm -r "$work"' EXIT
+trap 'wineserver -k 2>/dev/null || true; rm -r "$work"' EXIT
 rm -rf "$output"
 mkdir -p "$output"
 for system; do release "$system" "$(target_of "$system")"; done

@@ -14,3 +14,5 @@ echo '#include <windows.h>' >target/port-tools/include/Windows.h
 export CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER=x86_64-w64-mingw32-gcc-posix
 export CXX_x86_64_pc_windows_gnu=x86_64-w64-mingw32-g++-posix
 export CXXFLAGS_x86_64_pc_windows_gnu=-I$PWD/target/port-tools/include
+# Programs bring the C++ library along.
+export CXXSTDLIB_x86_64_pc_windows_gnu=static:-bundle=stdc++

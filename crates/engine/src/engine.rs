@@ -19,6 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
+use hone_kernels::pool::prefer_performance_cores;
 use hone_protocol::configured::{seconds_or_none, size, text_or_none};
 use hone_protocol::{Generate, GenerateError, GenerateRequest, Generation, GenerationEvent, LocateModel};
 use serde::Deserialize;
@@ -121,7 +122,11 @@ impl EngineHandle {
         let (sender, receiver) = crossbeam_channel::unbounded();
         let (texts, speculation) = (LoadedTexts::default(), options.model.speculation);
         let worker = Worker::new(options, locator.clone(), texts.clone(), sender.clone(), receiver);
-        let thread = std::thread::Builder::new().name("hone-engine".into()).spawn(move || worker.run())?;
+        let run = move || {
+            prefer_performance_cores();
+            worker.run();
+        };
+        let thread = std::thread::Builder::new().name("hone-engine".into()).spawn(run)?;
         let thread = Arc::new(EngineThread { events: sender.clone(), thread: Some(thread) });
         Ok(EngineHandle { locator, texts, speculation, events: sender, _thread: thread })
     }

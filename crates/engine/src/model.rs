@@ -41,6 +41,17 @@ pub enum BackendChoice {
     Native,
 }
 
+impl BackendChoice {
+    /// Whether candle computes on this machine's processor with this choice.
+    pub fn may_compute_with_candle(self) -> bool {
+        match self {
+            BackendChoice::Auto => !loading::has_fast_kernels(),
+            BackendChoice::Candle => true,
+            BackendChoice::Native => false,
+        }
+    }
+}
+
 impl fmt::Display for BackendChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -15,7 +15,7 @@ use std::{fmt, slice};
 use formats::quant_layout;
 use layout::BLOCK;
 pub use layout::ROW_GROUP;
-use unpack::RowBlock;
+use unpack::RowsBlock;
 
 use crate::TensorType;
 use crate::buffer::Buffer;
@@ -145,7 +145,7 @@ impl Matrix {
         let layout = quant_layout(self.tensor_type);
         for (idx, weights) in out.chunks_exact_mut(BLOCK).enumerate() {
             let record = &group[idx / layout.record_blocks() * layout.record_bytes()..][..layout.record_bytes()];
-            let block = RowBlock::read(layout, record, idx % layout.record_blocks(), row_idx);
+            let block = RowsBlock::<1>::read(layout, record, idx % layout.record_blocks(), row_idx);
             for (column, weight) in weights.iter_mut().enumerate() {
                 *weight = block.weight(column);
             }

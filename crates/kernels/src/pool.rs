@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub use cores::performance_cores;
+pub use cores::{performance_cores, prefer_performance_cores};
 use cursor::{Cursor, Position};
 
 /// How long an idle thread spins.
@@ -55,7 +55,11 @@ impl Pool {
         let spawn = |thread| {
             let shared = Arc::clone(&shared);
             let builder = std::thread::Builder::new().name(format!("hone-compute-{thread}"));
-            builder.spawn(move || shared.work(thread, Role::Worker)).ok()
+            let work = move || {
+                prefer_performance_cores();
+                shared.work(thread, Role::Worker);
+            };
+            builder.spawn(work).ok()
         };
         let workers = (1..n_threads.get()).map_while(spawn).collect();
         Pool { shared, workers }

@@ -60,7 +60,7 @@ pub(super) fn is_native(spec: &DecoderSpec, options: &ModelOptions) -> Result<bo
 
 /// Whether the native backend is the faster one here: on x86-64, and on ARM processors with more than the portable
 /// kernels.
-fn has_fast_kernels() -> bool {
+pub(super) fn has_fast_kernels() -> bool {
     cfg!(target_arch = "x86_64") || Kernels::of(InstructionSet::NeonDotprod).is_some()
 }
 

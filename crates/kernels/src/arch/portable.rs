@@ -1,7 +1,11 @@
-//! The kernels in plain Rust: the fallback for other processors, and the oracle that the other kernels are tested
-//! against.
+//! The kernels for every processor, and the oracle that the others are tested against: plain Rust, with loops over sixteen
+//! rows that the compiler vectorizes. The products of integers alone are written with registers of 128 bits (the crate
+//! `wide`), because the compiler would gather their operands one by one.
 
 use std::slice;
+
+use bytemuck::cast;
+use wide::{i16x8, i32x4, u32x4};
 
 use crate::TensorType;
 
@@ -9,7 +13,7 @@ use crate::arch::{InstructionSet, Kernels};
 use crate::matrix::ROW_GROUP;
 use crate::matrix::formats::quant_layout;
 use crate::matrix::layout::BLOCK;
-use crate::matrix::unpack::{RowBlock, read_float};
+use crate::matrix::unpack::{RowsBlock, read_float_rows};
 use crate::operands::{ActivationBlock, Product, QuantizedRow, TOKEN_TILE};
 use crate::{attention, elementwise, recurrence};
 
@@ -56,56 +60,112 @@ pub(crate) fn steps_per_unit(largest: f32) -> f32 {
 /// As [`Product`] says.
 unsafe fn quant_product<const TENSOR_TYPE: u8>(product: &Product) {
     let layout = quant_layout(TensorType::ALL[usize::from(TENSOR_TYPE)]);
-    for row in 0..product.n_rows {
+    for first_row in (0..product.n_rows).step_by(ROW_GROUP) {
         // SAFETY: the row is one of the product's.
-        let group = unsafe { group_of(product, row) };
-        let mut sums = [0.0; TOKEN_TILE];
+        let group = unsafe { group_of(product, first_row) };
+        let mut sums = [[0.0; ROW_GROUP]; TOKEN_TILE];
         for block in 0..product.n_blocks {
             let record_at = block / layout.record_blocks() * layout.record_bytes();
             let record = &group[record_at..record_at + layout.record_bytes()];
-            let weights = RowBlock::read(layout, record, block % layout.record_blocks(), row % ROW_GROUP);
-            for (token, sum) in sums.iter_mut().enumerate().take(product.n_tokens) {
+            let weights = Weights::of(&RowsBlock::read(layout, record, block % layout.record_blocks(), 0));
+            for (token, sums) in sums.iter_mut().enumerate().take(product.n_tokens) {
                 let at = block * product.token_stride + token;
                 // SAFETY: the product's tokens have this block, and those that are refined its remainder.
                 unsafe {
-                    *sum += dot(&weights, &*product.quantized.add(at));
+                    weights.add_product(&*product.quantized.add(at), sums);
                     if *product.is_refined.add(at) != 0 {
-                        *sum += dot(&weights, &*product.remainders.add(at));
+                        weights.add_product(&*product.remainders.add(at), sums);
                     }
                 }
             }
         }
-        // SAFETY: the row and its tokens are the product's.
-        unsafe { store(product, row, &sums) };
+        // SAFETY: the rows and tokens are the product's.
+        unsafe { store(product, first_row, &sums) };
     }
 }
 
-/// The product of 32 columns: integers first, then the scales, as in the vector kernels.
-#[inline]
-fn dot(weights: &RowBlock, activation: &ActivationBlock) -> f32 {
-    let mut products = [0; BLOCK];
-    for (product, (&weight, &quant)) in products.iter_mut().zip(weights.quants.iter().zip(&activation.quants)) {
-        *product = i32::from(weight) * i32::from(quant);
+/// Rows in a register of 32-bit numbers.
+const LANES: usize = 4;
+/// Such registers in a group.
+const QUARTERS: usize = ROW_GROUP / LANES;
+/// Pairs of columns in half a block.
+const PAIRS: usize = BLOCK / 4;
+
+/// Thirty-two columns of a group of rows.
+struct Weights {
+    /// As stored. Of every four columns, [`in_pairs`] takes two: a register has them for each of four rows.
+    pairs: [[[i16x8; QUARTERS]; PAIRS]; 2],
+    offset: i32,
+    scales: [[f32; ROW_GROUP]; 2],
+    minimums: [[f32; ROW_GROUP]; 2],
+}
+
+impl Weights {
+    #[inline(always)]
+    fn of(block: &RowsBlock<ROW_GROUP>) -> Weights {
+        let mut pairs = [[[i16x8::ZERO; QUARTERS]; PAIRS]; 2];
+        for (columns, words) in pairs.as_flattened_mut().as_chunks_mut::<2>().0.iter_mut().zip(&block.quants) {
+            for (quarter, rows) in words.as_chunks::<LANES>().0.iter().enumerate() {
+                let words = u32x4::new(*rows);
+                columns[0][quarter] = cast(words & u32x4::splat(0x00ff_00ff));
+                columns[1][quarter] = cast((words >> 8) & u32x4::splat(0x00ff_00ff));
+            }
+        }
+        Weights { pairs, offset: block.offset, scales: block.scales, minimums: block.minimums }
     }
-    let (first, last) = products.split_at(BLOCK / 2);
-    let [first, last] = [first, last].map(|half| half.iter().sum::<i32>() as f32);
-    let scaled = weights.scales[0] * first + weights.scales[1] * last;
-    let [first, last] = activation.negative_sums.map(|sum| -(sum as f32));
-    let minimums = weights.minimums[0] * first + weights.minimums[1] * last;
-    activation.scale * (scaled + minimums)
+
+    /// Adds the products with a token: integers first, then the scales, as in the vector kernels.
+    #[inline(always)]
+    fn add_product(&self, activation: &ActivationBlock, sums: &mut [f32; ROW_GROUP]) {
+        let quants = in_pairs(&activation.quants);
+        let [start_first, start_last] = activation.negative_sums.map(|sum| self.offset * sum);
+        let first = multiply(&self.pairs[0], &quants[0], start_first);
+        let last = multiply(&self.pairs[1], &quants[1], start_last);
+        let totals = activation.negative_sums.map(|sum| -(sum as f32));
+        for (row, sum) in sums.iter_mut().enumerate() {
+            let scaled = self.scales[0][row] * first[row] as f32 + self.scales[1][row] * last[row] as f32;
+            let minimums = self.minimums[0][row] * totals[0] + self.minimums[1][row] * totals[1];
+            *sum += activation.scale * (scaled + minimums);
+        }
+    }
+}
+
+/// The quants of both halves of a block: of every four columns the first and the third, then the second and the fourth.
+#[inline(always)]
+fn in_pairs(quants: &[i8; BLOCK]) -> [[u32; PAIRS]; 2] {
+    let mut pairs = [[0; PAIRS]; 2];
+    let (words, _) = quants.as_chunks::<4>();
+    for (pair, word) in pairs.as_flattened_mut().as_chunks_mut::<2>().0.iter_mut().zip(words) {
+        let of = |first: i8, second: i8| u32::from(i16::from(first) as u16) | u32::from(i16::from(second) as u16) << 16;
+        *pair = [of(word[0], word[2]), of(word[1], word[3])];
+    }
+    pairs
+}
+
+/// Sixteen columns of a group times those of a token, added to `start`.
+#[inline(always)]
+fn multiply(weights: &[[i16x8; QUARTERS]; PAIRS], quants: &[u32; PAIRS], start: i32) -> [i32; ROW_GROUP] {
+    let mut products = [i32x4::splat(start); QUARTERS];
+    for (weights, &pair) in weights.iter().zip(quants) {
+        let pair: i16x8 = cast(u32x4::splat(pair));
+        for (product, weights) in products.iter_mut().zip(weights) {
+            *product += weights.dot(pair);
+        }
+    }
+    cast(products)
 }
 
 /// # Safety
 /// As [`Product`] says.
 unsafe fn float_product<const TENSOR_TYPE: u8>(product: &Product) {
     let tensor_type = TensorType::ALL[usize::from(TENSOR_TYPE)];
-    for row in 0..product.n_rows {
+    for first_row in (0..product.n_rows).step_by(ROW_GROUP) {
         // SAFETY: the row is one of the product's.
-        let group = unsafe { group_of(product, row) };
-        let mut sums = [0.0; TOKEN_TILE];
+        let group = unsafe { group_of(product, first_row) };
+        let mut sums = [[0.0; ROW_GROUP]; TOKEN_TILE];
         for block in 0..product.n_blocks {
-            let weights: [f32; BLOCK] =
-                std::array::from_fn(|idx| read_float(tensor_type, group, block * BLOCK + idx, row % ROW_GROUP));
+            let mut weights = [[0.0; ROW_GROUP]; BLOCK];
+            read_float_rows(tensor_type, group, block * BLOCK, &mut weights);
             // SAFETY: the product's tokens have this block, contiguously.
             let activations = unsafe {
                 slice::from_raw_parts(
@@ -113,46 +173,51 @@ unsafe fn float_product<const TENSOR_TYPE: u8>(product: &Product) {
                     product.n_tokens * BLOCK,
                 )
             };
-            for (sum, activation) in sums.iter_mut().zip(activations.chunks_exact(BLOCK)) {
-                *sum += dot_floats(&weights, activation);
+            for (sums, activation) in sums.iter_mut().zip(activations.as_chunks::<BLOCK>().0) {
+                add_float_product(&weights, activation, sums);
             }
         }
-        // SAFETY: the row and its tokens are the product's.
-        unsafe { store(product, row, &sums) };
+        // SAFETY: the rows and tokens are the product's.
+        unsafe { store(product, first_row, &sums) };
     }
 }
 
-/// Eight sums side by side, which the compiler can keep in vector registers.
-#[inline]
-fn dot_floats(weights: &[f32; BLOCK], activation: &[f32]) -> f32 {
-    let mut sums = [0.0; 8];
-    for (weights, elements) in weights.chunks_exact(8).zip(activation.chunks_exact(8)) {
-        for (sum, (weight, element)) in sums.iter_mut().zip(weights.iter().zip(elements)) {
-            *sum += weight * element;
+/// The sum of a block is added as one, which rounds less than adding its columns one by one.
+#[inline(always)]
+fn add_float_product(weights: &[[f32; ROW_GROUP]; BLOCK], activation: &[f32; BLOCK], sums: &mut [f32; ROW_GROUP]) {
+    let mut products = [0.0; ROW_GROUP];
+    for (weights, element) in weights.iter().zip(activation) {
+        for (product, weight) in products.iter_mut().zip(weights) {
+            *product += weight * element;
         }
     }
-    sums.iter().sum()
+    sums.iter_mut().zip(products).for_each(|(sum, product)| *sum += product);
 }
 
-/// The packed weights of the group that contains a row.
+/// The packed weights of the group that starts at a row.
 ///
 /// # Safety
-/// `row` is one of the product's.
-unsafe fn group_of(product: &Product, row: usize) -> &[u8] {
+/// `first_row` is one of the product's.
+unsafe fn group_of(product: &Product, first_row: usize) -> &[u8] {
     // SAFETY: the product may read all groups of its rows.
-    unsafe { slice::from_raw_parts(product.weights.add(row / ROW_GROUP * product.group_bytes), product.group_bytes) }
+    unsafe {
+        slice::from_raw_parts(product.weights.add(first_row / ROW_GROUP * product.group_bytes), product.group_bytes)
+    }
 }
 
-/// Writes the sums of one row, one per token.
+/// Writes the sums of the group that starts at a row.
 ///
 /// # Safety
-/// `row` is one of the product's.
-unsafe fn store(product: &Product, row: usize, sums: &[f32; TOKEN_TILE]) {
-    for (token, &sum) in sums.iter().enumerate().take(product.n_tokens) {
-        // SAFETY: the product may access its rows and tokens of `out`.
-        unsafe {
-            let element = product.out.pointer.add(token * product.out.stride + row);
-            *element = if product.out.add { *element + sum } else { sum };
+/// `first_row` is one of the product's.
+unsafe fn store(product: &Product, first_row: usize, sums: &[[f32; ROW_GROUP]; TOKEN_TILE]) {
+    let n_rows = ROW_GROUP.min(product.n_rows - first_row);
+    for (token, sums) in sums.iter().enumerate().take(product.n_tokens) {
+        for (row, &sum) in sums.iter().enumerate().take(n_rows) {
+            // SAFETY: the product may access its rows and tokens of `out`.
+            unsafe {
+                let element = product.out.pointer.add(token * product.out.stride + first_row + row);
+                *element = if product.out.add { *element + sum } else { sum };
+            }
         }
     }
 }

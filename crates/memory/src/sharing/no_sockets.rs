@@ -11,15 +11,22 @@ use crate::local::Local;
 use crate::request::{Reply, Request};
 
 /// Accepts no clients.
-pub(super) struct Server;
+pub(super) struct Server(Arc<Local>);
 
 impl Server {
-    pub(super) fn start(_folder: &Path, _local: &Arc<Local>) -> io::Result<Server> {
-        Ok(Server)
+    pub(super) fn start(_folder: &Path, local: &Arc<Local>) -> io::Result<Server> {
+        Ok(Server(Arc::clone(local)))
     }
 
     pub(super) fn address(&self) -> Option<&Path> {
         None
+    }
+}
+
+impl Drop for Server {
+    /// Lets callers go that wait for events.
+    fn drop(&mut self) {
+        self.0.stop_waiting();
     }
 }
 
