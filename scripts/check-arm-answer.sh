@@ -13,6 +13,8 @@ cd "$(dirname "$0")/.."
 
 tokens=${1:-8}
 profile=${HONE_PROFILE:-release}
+# hone would take it for a key of its configuration.
+unset HONE_PROFILE
 folder=$(scripts/fetch-test-models.sh)
 model=$folder/SmolLM2-135M-Instruct.Q4_1.gguf
 hone=${CARGO_TARGET_DIR:-target}/$ARM/${profile/%dev/debug}/hone

@@ -15,6 +15,8 @@ cd "$(dirname "$0")/.."
 
 tokens=${1:-16}
 profile=${HONE_PROFILE:-release}
+# hone would take it for a key of its configuration.
+unset HONE_PROFILE
 answers=$(mktemp -d)
 trap 'wineserver -k 2>/dev/null || true; rm -rf "$answers"' EXIT
 prepare_wine "$answers/wine"
