@@ -343,7 +343,7 @@ impl App {
         if !self.config.engine.shared {
             return Ok(own);
         }
-        Ok(Arc::new(BorrowedEmbedder::new(Arc::clone(&self.embedder), self.data_folder.clone())))
+        Ok(Arc::new(BorrowedEmbedder::new(Arc::clone(&self.embedder), &self.data_folder)))
     }
 
     /// The same, whether it is installed yet or not.

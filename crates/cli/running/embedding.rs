@@ -1,36 +1,47 @@
 //! The embedding model of a running server, used by another process instead of one of its own.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hone_protocol::{Embed, EmbedError, TextLength};
 
 use super::embed_request::{EmbedRequest, Embedded, Wanted, failed};
-use super::lending::{embedded, lenders};
+use super::lending::{Lender, embedded, lenders};
 use crate::embedder::SharedEmbedder;
 
 /// The model of another process, or of this one where no process lends one with the same settings.
 pub(crate) struct BorrowedEmbedder {
     own: Arc<SharedEmbedder>,
-    data_folder: PathBuf,
+    /// The process that lends one; `None` once it does not.
+    lender: Mutex<Option<Arc<Lender>>>,
 }
 
 impl BorrowedEmbedder {
-    /// Asks the servers of this data folder first.
-    pub(crate) fn new(own: Arc<SharedEmbedder>, data_folder: PathBuf) -> BorrowedEmbedder {
-        BorrowedEmbedder { own, data_folder }
+    /// Looks for a server of this data folder that is not this process.
+    pub(crate) fn new(own: Arc<SharedEmbedder>, data_folder: &Path) -> BorrowedEmbedder {
+        let other = lenders(data_folder).into_iter().find(|lender| lender.process != std::process::id());
+        BorrowedEmbedder { own, lender: Mutex::new(other.map(Arc::new)) }
     }
 
     /// What another process answers; `None` if this one has to answer itself.
     fn borrowed(&self, texts: &[&str], wanted: Wanted) -> Option<Embedded> {
-        lenders(&self.data_folder).iter().find_map(|lender| {
-            let texts = texts.iter().map(|text| (*text).to_owned()).collect();
-            let answer = embedded(lender, EmbedRequest { settings: self.own.settings(), texts, wanted });
-            let answer = answer.inspect_err(|error| tracing::debug!(%error, "the server does not embed")).ok();
-            let answer = answer.filter(|answer| !matches!(answer, Embedded::Differs))?;
-            tracing::info!(process = lender.process, "the embedding model of a server is used");
-            Some(answer)
-        })
+        let lender = self.lender().clone()?;
+        let texts = texts.iter().map(|text| (*text).to_owned()).collect();
+        let answer = embedded(&lender, EmbedRequest { settings: self.own.settings(), texts, wanted });
+        match answer.inspect_err(|error| tracing::debug!(%error, "the server does not embed")) {
+            Err(_) | Ok(Embedded::Differs) => {
+                *self.lender() = None;
+                None
+            }
+            Ok(answer) => {
+                tracing::info!(process = lender.process, "the embedding model of a server is used");
+                Some(answer)
+            }
+        }
+    }
+
+    fn lender(&self) -> MutexGuard<'_, Option<Arc<Lender>>> {
+        self.lender.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn opened(&self) -> Result<Arc<dyn Embed>, EmbedError> {

@@ -233,9 +233,9 @@ impl Store {
             return Ok(());
         }
         match Reference::parse(reference).map_err(PullError::Malformed)? {
-            Some(Reference::File(_) | Reference::Repository(_)) => Ok(()),
-            Some(Reference::Web(_)) | None => Err(PullError::Unknown(format!(
-                "`{reference}` is neither a model of the catalog (`hone list --all`) nor of the form OWNER/REPO:QUANTIZATION or hf:OWNER/REPO/FILE.gguf"
+            Some(Reference::File(_) | Reference::Repository(_)) if Reference::is_explicit(reference) => Ok(()),
+            _ => Err(PullError::Unknown(format!(
+                "`{reference}` is neither a model of the catalog (`hone list --all`) nor of the form hf:OWNER/REPO:QUANTIZATION or hf:OWNER/REPO/FILE.gguf"
             ))),
         }
     }

@@ -49,6 +49,11 @@ impl Reference {
         Ok(repository.map(Reference::Repository))
     }
 
+    /// Whether a text says by its beginning that it is a reference, and cannot be a path.
+    pub(crate) fn is_explicit(text: &str) -> bool {
+        HUB.iter().chain(&["https://", "http://"]).any(|prefix| text.starts_with(prefix))
+    }
+
     /// Whether an installed model whose source is `source` came from there.
     pub(crate) fn is_origin_of(&self, source: &str) -> bool {
         match self {

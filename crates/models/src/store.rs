@@ -215,14 +215,17 @@ impl Store {
     /// # Errors
     /// When there is no such model, it is bundled, or another process is pulling it.
     pub fn remove(&self, name: &str) -> Result<u64, StoreError> {
-        let name = self.installed_name(name);
+        // What is removed has to be named as such, and not by where it came from.
+        let name = name.to_lowercase();
         let name = name.as_str();
         if self.bundled(name).is_some() {
             return Err(StoreError::Bundled(name.to_owned()));
         }
         let places = [self.model_folder(name), self.incoming_folder(name)];
         if !is_model_name(name) || !places.iter().any(|place| place.exists()) {
-            return Err(StoreError::NotInstalled(format!("no model `{name}` is installed: see `hone list`")));
+            let other = Some(self.installed_name(name)).filter(|other| self.model_folder(other).exists());
+            let hint = other.map_or("see `hone list`".to_owned(), |other| format!("did you mean `{other}`?"));
+            return Err(StoreError::NotInstalled(format!("no model `{name}` is installed: {hint}")));
         }
         let _lock = self.lock(name, &mut || Err(StoreError::Busy(name.to_owned())))?;
         self.sweep();
@@ -344,9 +347,13 @@ impl Store {
             return format!("model `{name}` is only partly downloaded: run `hone pull {name}` to resume");
         }
         let is_known = self.catalog.about(&name.to_lowercase()).is_some();
-        let is_on_network = !Path::new(name).exists() && matches!(Reference::parse(name), Ok(Some(_)));
-        match is_known || is_on_network {
-            true => format!("model `{name}` is not installed: run `hone pull {name}`"),
+        let is_reference = !Path::new(name).exists() && matches!(Reference::parse(name), Ok(Some(_)));
+        match is_reference {
+            _ if is_known => format!("model `{name}` is not installed: run `hone pull {name}`"),
+            true if Reference::is_explicit(name) => format!("model `{name}` is not installed: run `hone pull {name}`"),
+            true => format!(
+                "there is no file `{name}`, and no model from a repository of that name: `hone pull {name}` looks for it on the hub"
+            ),
             false => self.unknown(name),
         }
     }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::{PullOptions, hub::HubClient, transfer_error::TransferError};
 use crate::{
+    name::is_safe_file_name,
     progress::{Choice, Event, ProgressSink},
     quantization,
     reference::{HubFile, HubRepository, file_name},
@@ -73,7 +74,8 @@ fn candidates(repository: &HubRepository, siblings: &[Sibling]) -> Vec<Candidate
         .map(|file| {
             let quantization = quantization::of_file(file_name(&file.rfilename)).unwrap_or_default();
             let file = HubFile::new(&repository.repository, &repository.revision, &file.rfilename);
-            let size = file.parts().iter().map(|part| *sizes.get(part.as_str())?).sum();
+            let size_of = |part: &String| sizes.get(part.as_str()).copied().flatten();
+            let size = file.parts().iter().try_fold(0u64, |sum, part| sum.checked_add(size_of(part)?));
             Candidate { file, quantization, size }
         })
         .collect();
@@ -114,5 +116,9 @@ impl Candidate {
 fn is_model(path: &str) -> bool {
     let name = file_name(path).to_lowercase();
     let is_first = PartName::of_path(Path::new(path)).is_none_or(|part| part.number == 1);
-    name.ends_with(".gguf") && is_first && !name.contains("mmproj") && !name.contains("imatrix")
+    name.ends_with(".gguf")
+        && is_safe_file_name(path)
+        && is_first
+        && !name.contains("mmproj")
+        && !name.contains("imatrix")
 }

@@ -71,7 +71,7 @@ impl Store {
             return self.plan_known(known, options, progress);
         }
         let path = Path::new(reference);
-        if path.is_file() {
+        if path.is_file() && !Reference::is_explicit(reference) {
             let file = located_at_path(path)?;
             let name = chosen_name(options, &file.path)?;
             let hashes = self.hashes_of(&name, file.parts().count())?;

@@ -61,8 +61,10 @@ fn a_repository_is_enough() {
     let mine = PullOptions { name: Some("mine".to_owned()), ..options.clone() };
     assert_eq!(home.pull("o/r", &mine).0.unwrap().model.name, "mine");
     home.store.remove("mine").unwrap();
-    home.store.remove("O/R").unwrap_err();
-    home.store.remove("hf:o/r").unwrap();
+    // What is removed has to be named.
+    let error = home.store.remove("hf:o/r").unwrap_err().to_string();
+    assert!(error.contains("did you mean `tiny-q4_k_m`?"), "{error}");
+    home.store.remove("Tiny-Q4_K_M").unwrap();
 }
 
 #[test]
@@ -71,7 +73,7 @@ fn the_quantization_is_asked_for_or_fits_the_machine() {
     let check = |reference: &str, room: Option<u64>, expected: (&str, Choice)| {
         let (source, choice) = pulled(&home, reference, &PullOptions { room, ..options.clone() });
         assert_eq!((source.as_str(), choice), (expected.0, Some(expected.1)), "{reference} in {room:?}");
-        home.store.remove(&source).unwrap();
+        home.store.remove(&home.store.show(&source).unwrap().name).unwrap();
     };
     check("o/r:q6_k", Some(10_000), ("hf:o/r/Tiny-Q6_K.gguf", Choice::Asked));
     check("hf:o/r:Q3_K_XL", None, ("hf:o/r/Tiny-UD-Q3_K_XL.gguf", Choice::Asked));
@@ -90,11 +92,28 @@ fn what_a_repository_lacks_is_said() {
     home.pull_fails("o/r:Q5_K_M", &options, &["hf:o/r", others]);
     server.publish_page("api/models/o/empty/revision/main?blobs=true", "application/json", r#"{"siblings": []}"#);
     home.pull_fails("o/empty", &options, &["it holds no GGUF file of a model"]);
+    let hostile = r#"{"siblings": [{"rfilename": "../../x-Q4_0.gguf", "size": 1}]}"#;
+    server.publish_page("api/models/o/hostile/revision/main?blobs=true", "application/json", hostile);
+    home.pull_fails("o/hostile", &options, &["it holds no GGUF file of a model"]);
     server.publish_page("api/models/o/odd/revision/main?blobs=true", "text/html", "<html>");
     home.pull_fails("o/odd", &options, &["its list of files cannot be read"]);
     home.pull_fails("o/nothing", &options, &["there is no such repository, revision or file"]);
     home.pull_fails("o/r", &PullOptions { offline: true, ..options.clone() }, &["HONE_OFFLINE"]);
     assert_eq!(home.store.list().unwrap().unfinished, Vec::<String>::new());
+}
+
+/// Clients of a server may name what is on the hub, and nothing else.
+#[test]
+fn others_may_name_only_the_hub() {
+    let (_server, home, _) = scene();
+    for reference in ["smollm2:135m", "Qwen3:4B-q8_0", "hf:o/r/f.gguf", "hf.co/o/r:Q8_0", "hf:o/r"] {
+        home.store.check_remote(reference).unwrap();
+    }
+    for reference in ["o/r", "../f.gguf", "/f.gguf", "http://localhost/f.gguf", "file:f.gguf", "other:1b", ""] {
+        assert!(home.store.check_remote(reference).is_err(), "{reference}");
+    }
+    let error = home.store.show("folder/model").unwrap_err().to_string();
+    assert!(error.contains("there is no file `folder/model`"), "{error}");
 }
 
 #[test]
@@ -133,7 +152,7 @@ fn a_model_of_the_catalog_comes_in_other_quantizations() {
         );
         // The short name means it, as long as nothing else has that name.
         assert_eq!(home.store.show("TINY:1").unwrap().name, name);
-        home.store.remove("tiny:1").unwrap();
+        home.store.remove(name).unwrap();
     };
     check("Tiny:1", None, "tiny:1", "hf:o/r/Tiny-Q4_K_M.gguf");
     check("tiny:1", Some(35_000), "tiny:1-ud-q3_k_xl", "hf:o/r/Tiny-UD-Q3_K_XL.gguf");
