@@ -4,9 +4,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -27,6 +28,19 @@ pub(crate) struct Run {
 
 /// The built-in model stands in for the judge without having passed the examination.
 const STAND_IN: [(&str, &str); 2] = [("HONE_CRITIC_EXAMINATION", "false"), ("HONE_CRITIC_FALLBACK", "generator")];
+
+/// Starts a program. One that was just written is busy while a process that another test starts still has its file open.
+fn started(mut command: Command) -> Child {
+    let until = Instant::now() + Duration::from_secs(5);
+    loop {
+        match command.spawn() {
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            child => return child.unwrap(),
+        }
+    }
+}
 
 impl Home {
     pub(crate) fn new() -> Home {
@@ -76,7 +90,7 @@ impl Home {
     }
 
     pub(crate) fn run_program(&self, program: &Path, arguments: &[&str], stdin: &[u8]) -> Run {
-        let mut child = self.command(program, arguments).spawn().unwrap();
+        let mut child = started(self.command(program, arguments));
         // A command that does not read its stdin may have closed it already.
         let _ = child.stdin.take().unwrap().write_all(stdin);
         let output = child.wait_with_output().unwrap();
