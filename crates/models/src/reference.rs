@@ -90,7 +90,7 @@ impl WebFile {
         let url = Url::parse(text).map_err(|error| format!("`{shown}` is not a valid address: {error}"))?;
         let file = WebFile(url);
         if !file.file_name().to_lowercase().ends_with(".gguf") {
-            return Err(format!("`{shown}` is not the address of a GGUF file: its path does not end with .gguf"));
+            return Err(format!("`{shown}` is not the address of a model: its path does not end with .gguf"));
         }
         match PartName::parse(&file.file_name()) {
             Some(part) if part.number > 1 => {

@@ -129,7 +129,7 @@ fn any_address_of_a_gguf_is_enough() {
     let parts = format!("{}/o/r/resolve/main/BF16/Tiny-BF16-00001-of-00002.gguf", server.endpoint);
     assert_eq!(home.pull(&parts, &options).0.unwrap().model.files.len(), 2);
     home.pull_fails(&parts.replace("00001-of", "00002-of"), &options, &["is part 2 of 2"]);
-    home.pull_fails(&format!("{}/page.html", server.endpoint), &options, &["is not the address of a GGUF file"]);
+    home.pull_fails(&format!("{}/page.html", server.endpoint), &options, &["is not the address of a model"]);
     home.pull_fails(&format!("{}/missing.gguf", server.endpoint), &options, &["there is no such file"]);
 }
 
