@@ -59,7 +59,7 @@ fn pointed_to(pointer: &Path) -> Option<PathBuf> {
     folder.is_absolute().then(|| folder.join("models"))
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 
