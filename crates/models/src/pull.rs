@@ -27,11 +27,7 @@ mod transfer_error;
 mod trust;
 mod wheel;
 
-use std::{
-    fs, io,
-    path::Path,
-    time::{Duration, SystemTime},
-};
+use std::{fs, io, path::Path, time::Duration};
 
 use hone_files::{create_private_folder, sync_folder};
 use thiserror::Error;
@@ -219,8 +215,7 @@ impl Store {
             }
             Origin::Sources(model) => fetch_from_sources(model, &incoming, options, progress)?,
         };
-        let added = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        self.publish(&Manifest { name: plan.name.clone(), source, added, files })?;
+        self.publish(&Manifest::of_now(&plan.name, source, files))?;
         Ok(Pulled { model: self.show(&plan.name)?, was_there: false })
     }
 

@@ -4,7 +4,6 @@ use std::{
     fs::{self, File},
     io,
     path::Path,
-    time::SystemTime,
 };
 
 use hone_files::create_private_folder;
@@ -55,8 +54,7 @@ impl Store {
             link(&part.path, &target).map_err(|error| io_error(&target, error))?;
             files.push(ManifestFile::new(file, digest, found.sha256.is_none()));
         }
-        let added = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        self.publish(&Manifest { name: name.clone(), source, added, files })?;
+        self.publish(&Manifest::of_now(&name, source, files))?;
         Ok(Pulled { model: self.show(&name)?, was_there: false })
     }
 

@@ -5,7 +5,6 @@
 //! place, which would change both.
 
 use std::fs;
-use std::time::SystemTime;
 
 use hone_files::create_private_folder;
 
@@ -33,9 +32,8 @@ impl Store {
         for file in &model.files {
             self.link(file, name)?;
         }
-        let added = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let files = model.files.into_iter().map(ManifestFile::from).collect();
-        self.publish(&Manifest { name: name.to_owned(), source: model.source, added, files })
+        self.publish(&Manifest::of_now(name, model.source, files))
     }
 
     fn check_copy(&self, model: &InstalledModel, name: &str) -> Result<(), StoreError> {

@@ -7,6 +7,7 @@ use std::{
     fs,
     io::{self, Write},
     path::Path,
+    time::SystemTime,
 };
 
 use hone_protocol::ModelFile;
@@ -55,6 +56,12 @@ pub(crate) struct ManifestFile {
 }
 
 impl Manifest {
+    /// That of a model that is added now.
+    pub(crate) fn of_now(name: &str, source: String, files: Vec<ManifestFile>) -> Self {
+        let added = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Self { name: name.to_owned(), source, added, files }
+    }
+
     /// Reads the manifest in `folder`; the error is a reason that completes a sentence about the folder.
     pub(crate) fn read(folder: &Path) -> Result<Self, String> {
         let text = fs::read(folder.join(MANIFEST)).map_err(|error| format!("the manifest cannot be read ({error})"))?;
