@@ -28,6 +28,10 @@ pub(crate) fn answer_shell() {
 pub(crate) fn write_script(shell: &str, buffer: &mut dyn Write) -> io::Result<()> {
     let shells = Shells::builtins();
     let shell = shells.completer(shell).ok_or_else(|| io::Error::other(format!("{shell} has no completions")))?;
+    if shell.name() == "bash" {
+        // Names of models have a colon, at which bash would cut them.
+        writeln!(buffer, "COMP_WORDBREAKS=${{COMP_WORDBREAKS//:}}")?;
+    }
     shell.write_registration(VARIABLE, "hone", "hone", "hone", buffer)
 }
 

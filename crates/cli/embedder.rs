@@ -29,7 +29,9 @@ impl SharedEmbedder {
 
     /// What its vectors depend on, as processes compare it.
     pub(crate) fn settings(&self) -> String {
-        format!("{} {:?}", self.name, self.prefixes)
+        // A path means another file in another folder.
+        let path = std::fs::canonicalize(&self.name).ok();
+        format!("{} {:?}", path.map_or(self.name.clone(), |path| path.display().to_string()), self.prefixes)
     }
 
     /// The model. It is loaded when it gets its first text.

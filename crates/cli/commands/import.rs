@@ -36,7 +36,8 @@ pub(crate) fn run(app: &App, arguments: &ImportArguments) -> anyhow::Result<Outc
 /// See [`run`].
 pub(super) fn adopt(app: &App, model: &str, program: Option<Program>, name: Option<&str>) -> anyhow::Result<Pulled> {
     let all = find(program);
-    let called: Vec<&Found> = all.iter().filter(|found| found.is_called(model)).collect();
+    let exactly: Vec<&Found> = all.iter().filter(|found| found.name.eq_ignore_ascii_case(model)).collect();
+    let called = if exactly.len() == 1 { exactly } else { all.iter().filter(|found| found.is_called(model)).collect() };
     let found = match called[..] {
         [found] => found,
         [] => bail!("{}", missing(model, program)),

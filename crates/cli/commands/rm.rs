@@ -51,7 +51,10 @@ pub(crate) fn run(app: &App, arguments: &RmArguments) -> anyhow::Result<Outcome>
 
 /// Asks whether to remove a model used by running processes; without a terminal, refuses.
 fn confirm(app: &App, name: &str, running: &[RunningProcess]) -> anyhow::Result<()> {
-    let uses = |process: &&RunningProcess| process.status.models.iter().any(|model| model.name == name);
+    let removed = app.store.installed_name(name);
+    let uses = |process: &&RunningProcess| {
+        process.status.models.iter().any(|model| app.store.installed_name(&model.name) == removed)
+    };
     let users: Vec<String> = running
         .iter()
         .filter(uses)

@@ -29,7 +29,7 @@ impl BorrowedEmbedder {
         let texts = texts.iter().map(|text| (*text).to_owned()).collect();
         let answer = embedded(&lender, EmbedRequest { settings: self.own.settings(), texts, wanted });
         match answer.inspect_err(|error| tracing::debug!(%error, "the server does not embed")) {
-            Err(_) | Ok(Embedded::Differs) => {
+            Err(_) | Ok(Embedded::Differs | Embedded::Failed(_)) => {
                 *self.lender() = None;
                 None
             }
@@ -57,7 +57,6 @@ impl Embed for BorrowedEmbedder {
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
         match self.borrowed(texts, Wanted::Passages) {
             Some(Embedded::Vectors(vectors)) => Ok(vectors),
-            Some(Embedded::Failed(error)) => Err(error),
             _ => self.opened()?.embed(texts),
         }
     }
@@ -65,7 +64,6 @@ impl Embed for BorrowedEmbedder {
     fn lengths(&self, texts: &[&str]) -> Result<Vec<TextLength>, EmbedError> {
         match self.borrowed(texts, Wanted::Lengths) {
             Some(Embedded::Lengths(lengths)) => Ok(lengths),
-            Some(Embedded::Failed(error)) => Err(error),
             _ => self.opened()?.lengths(texts),
         }
     }
@@ -73,7 +71,6 @@ impl Embed for BorrowedEmbedder {
     fn embed_query(&self, question: &str) -> Result<Vec<f32>, EmbedError> {
         match self.borrowed(&[question], Wanted::Questions) {
             Some(Embedded::Vectors(mut vectors)) if vectors.len() == 1 => Ok(vectors.remove(0)),
-            Some(Embedded::Failed(error)) => Err(error),
             _ => self.opened()?.embed_query(question),
         }
     }

@@ -189,6 +189,12 @@ impl Catalog {
         self.find(name).or_else(|| self.find(quantization::of_model(name)?.0))
     }
 
+    /// The name of the model that a name with its own quantization means (`qwen3:4b` for `qwen3:4b-q4_k_m`).
+    pub(crate) fn in_own_quantization<'a>(&self, name: &'a str) -> Option<&'a str> {
+        let (base, asked) = quantization::of_model(name)?;
+        self.find(base).filter(|known| quantization::is(&known.quantization, &asked)).map(|_| base)
+    }
+
     fn check_drafts(&self) -> Result<(), CatalogError> {
         for model in &self.models {
             let Some(draft) = &model.draft else { continue };

@@ -69,7 +69,8 @@ fn with_valid_characters(text: &str) -> String {
 pub(crate) fn is_safe_file_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 1024
-        && !name.contains(['\\', ':', '\0'])
+        && !name.contains(['\\', ':'])
+        && !name.contains(char::is_control)
         && name.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
 }
 

@@ -296,7 +296,8 @@ fn keep_only(folder: &Path, prefix: &str, files: &[ManifestFile]) -> io::Result<
         let entry = entry?;
         let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
         let inside = format!("{name}/");
-        if entry.file_type()?.is_file() {
+        // What is linked is a file, too.
+        if !entry.file_type()?.is_dir() {
             if files.iter().all(|file| file.name != name) {
                 fs::remove_file(entry.path())?;
             }

@@ -25,6 +25,12 @@ pub(crate) fn is(quantization: &str, asked: &str) -> bool {
     quantization.eq_ignore_ascii_case(asked) || plain.eq_ignore_ascii_case(asked)
 }
 
+/// Whether the engine has the types of a quantization.
+pub(crate) fn runs(quantization: &str) -> bool {
+    let plain = quantization.strip_prefix("UD-").unwrap_or(quantization);
+    !plain.starts_with("IQ1_") && !plain.starts_with("Q1_") && plain != "NVFP4"
+}
+
 fn of_end(upper: &str) -> Option<(&str, &str)> {
     let at = upper.rfind(['-', '.'])?;
     let at = if upper[..at].ends_with("-UD") { at - 3 } else { at };

@@ -40,7 +40,9 @@ impl Reference {
     /// Reads a reference; `None` for a text that is no reference to the network. The error says what is expected.
     pub(crate) fn parse(text: &str) -> Result<Option<Reference>, String> {
         if let Some(rest) = HUB.iter().find_map(|prefix| text.strip_prefix(prefix)) {
-            return on_hub(rest).map(Some);
+            // Only an address has a query.
+            let end = if text.starts_with("hf:") { None } else { rest.find(['?', '#']) };
+            return on_hub(&rest[..end.unwrap_or(rest.len())]).map(Some);
         }
         if text.starts_with("https://") || text.starts_with("http://") {
             return WebFile::parse(text).map(|file| Some(Reference::Web(file)));
@@ -66,7 +68,7 @@ impl Reference {
 
 /// A reference to the hub without its beginning: as people type it, or an address copied from a browser.
 fn on_hub(rest: &str) -> Result<Reference, String> {
-    let rest = rest.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
+    let rest = rest.trim_end_matches('/');
     let parts: Vec<&str> = rest.splitn(5, '/').collect();
     match parts[..] {
         [owner, repo, "resolve" | "blob", revision, file] => {

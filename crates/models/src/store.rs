@@ -223,7 +223,8 @@ impl Store {
         }
         let places = [self.model_folder(name), self.incoming_folder(name)];
         if !is_model_name(name) || !places.iter().any(|place| place.exists()) {
-            let other = Some(self.installed_name(name)).filter(|other| self.model_folder(other).exists());
+            let other = Some(self.installed_name(name))
+                .filter(|other| is_model_name(other) && *other != name && self.model_folder(other).exists());
             let hint = other.map_or("see `hone list`".to_owned(), |other| format!("did you mean `{other}`?"));
             return Err(StoreError::NotInstalled(format!("no model `{name}` is installed: {hint}")));
         }
@@ -361,12 +362,14 @@ impl Store {
     /// The name of the model that `name` means, if it is installed: a name in any case, a name of the catalog of which
     /// another quantization is installed (`qwen3:4b` for `qwen3:4b-q8_0`), or what it was pulled by. Otherwise it is the
     /// name in lower case, or the text as it is.
-    pub(crate) fn installed_name(&self, name: &str) -> String {
+    #[must_use]
+    pub fn installed_name(&self, name: &str) -> String {
         let lower = name.to_lowercase();
         if is_model_name(&lower) {
-            let is_here = self.bundled(&lower).is_some() || self.model_folder(&lower).exists();
-            let other = if is_here { None } else { self.other_quantization(&lower) };
-            return other.unwrap_or(lower);
+            let is_here = |name: &str| self.bundled(name).is_some() || self.model_folder(name).exists();
+            let other = if is_here(&lower) { None } else { self.other_quantization(&lower) };
+            let spelled_out = || self.catalog.in_own_quantization(&lower).filter(|name| is_here(name));
+            return other.or_else(|| spelled_out().map(str::to_owned)).unwrap_or(lower);
         }
         let came_from = |reference: Reference| {
             let names = folders(&self.folder).ok()?.into_iter().filter_map(|folder| name_of_folder(&folder));

@@ -106,13 +106,16 @@ impl ServedModels {
 
     /// Who uses a model; `None` if nobody does.
     fn user_of(&self, name: &str) -> Option<String> {
-        if name == self.default {
+        // Each of them may be called by another name.
+        let asked = self.store.installed_name(name);
+        let is_it = |other: &str| self.store.installed_name(other) == asked;
+        if is_it(&self.default) {
             return Some("this server, as its default model".to_owned());
         }
-        if name == self.embedder.name() {
+        if is_it(self.embedder.name()) {
             return Some("this server, for embeddings and memory".to_owned());
         }
-        let has_it = |models: &[ModelStatus]| models.iter().any(|model| model.name == name);
+        let has_it = |models: &[ModelStatus]| models.iter().any(|model| is_it(&model.name));
         if self.engine.status().is_ok_and(|status| has_it(&status.models)) {
             return Some("this server, which has it in memory".to_owned());
         }
@@ -167,7 +170,8 @@ impl Models for ServedModels {
 
     fn list(&self) -> Result<Vec<ModelInfo>, ModelError> {
         let mut models = self.store.list().map_err(store_error)?.models;
-        if models.iter().all(|model| model.name != self.default) {
+        let default = self.store.installed_name(&self.default);
+        if models.iter().all(|model| model.name != default) {
             models.extend(self.installed(&self.default).ok());
         }
         Ok(models.iter().map(|model| self.info(model)).collect())
@@ -244,7 +248,7 @@ impl Models for ServedModels {
         self.check_unused(name, "removed")?;
         match model.place {
             Place::Path => Err(ModelError::InUse(format!("the model {name:?} is not in the store"))),
-            Place::Store | Place::Bundle => self.store.remove(name).map(drop).map_err(store_error),
+            Place::Store | Place::Bundle => self.store.remove(&model.name).map(drop).map_err(store_error),
         }
     }
 

@@ -17,7 +17,28 @@ use crate::{
 const LONGEST_LIST: u64 = 16 << 20;
 
 /// What people take if nothing speaks against it, the most usual first: about 4.5 bits a weight.
-const USUAL: [&str; 8] = ["Q4_K_M", "UD-Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "Q4_0", "IQ4_XS", "IQ4_NL", "MXFP4"];
+const USUAL: [&str; 14] = [
+    "Q4_K_M",
+    "UD-Q4_K_M",
+    "UD-Q4_K_XL",
+    "Q4_K_S",
+    "Q4_0",
+    "IQ4_XS",
+    "IQ4_NL",
+    "MXFP4",
+    "Q4_1",
+    "Q5_K_M",
+    "Q5_K_S",
+    "Q5_0",
+    "Q6_K",
+    "Q8_0",
+];
+
+/// The most models of a repository that are looked at.
+const MOST_CANDIDATES: usize = 1000;
+
+/// The most models that are named besides the chosen one.
+const MOST_NAMED: usize = 30;
 
 /// A model in a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +80,8 @@ pub(crate) fn choose(
     let (chosen, choice) =
         pick(repository.quantization.as_deref(), &candidates, options.room).map_err(TransferError::Repository)?;
     if candidates.len() > 1 {
-        let others = candidates.iter().filter(|other| *other != chosen).map(Candidate::describe).collect();
+        let others =
+            candidates.iter().filter(|other| *other != chosen).map(Candidate::describe).take(MOST_NAMED).collect();
         progress(&Event::Chosen { file: chosen.file.label(), size: chosen.size, choice, others });
     }
     Ok(chosen.file.clone())
@@ -71,12 +93,16 @@ fn candidates(repository: &HubRepository, siblings: &[Sibling]) -> Vec<Candidate
     let mut candidates: Vec<Candidate> = siblings
         .iter()
         .filter(|file| is_model(&file.rfilename))
-        .map(|file| {
+        .take(MOST_CANDIDATES)
+        .filter_map(|file| {
             let quantization = quantization::of_file(file_name(&file.rfilename)).unwrap_or_default();
             let file = HubFile::new(&repository.repository, &repository.revision, &file.rfilename);
+            if !file.parts().iter().all(|part| sizes.contains_key(part.as_str())) {
+                return None;
+            }
             let size_of = |part: &String| sizes.get(part.as_str()).copied().flatten();
             let size = file.parts().iter().try_fold(0u64, |sum, part| sum.checked_add(size_of(part)?));
-            Candidate { file, quantization, size }
+            Some(Candidate { file, quantization, size })
         })
         .collect();
     candidates.sort_by(|one, other| (one.size, &one.file.path).cmp(&(other.size, &other.file.path)));
@@ -88,20 +114,27 @@ fn pick<'a>(
     candidates: &'a [Candidate],
     room: Option<u64>,
 ) -> Result<(&'a Candidate, Choice), String> {
-    let Some(smallest) = candidates.first() else { return Err("it holds no GGUF file of a model".to_owned()) };
+    if candidates.is_empty() {
+        return Err("it holds no GGUF file of a model".to_owned());
+    }
     if let Some(asked) = asked {
         let exact = candidates.iter().find(|one| one.quantization.eq_ignore_ascii_case(asked));
         let found = exact.or_else(|| candidates.iter().find(|one| quantization::is(&one.quantization, asked)));
-        let all = || candidates.iter().map(Candidate::describe).collect::<Vec<_>>().join(", ");
+        let all = || candidates.iter().take(MOST_NAMED).map(Candidate::describe).collect::<Vec<_>>().join(", ");
         return found.map(|found| (found, Choice::Asked)).ok_or_else(|| format!("it has no {asked}, but {}", all()));
     }
+    // What the engine cannot run is taken only if it is asked for.
+    let candidates: Vec<&Candidate> = candidates.iter().filter(|one| quantization::runs(&one.quantization)).collect();
+    let Some(smallest) = candidates.first() else {
+        return Err("it holds no model of a type that is supported".to_owned());
+    };
     let is_usual = |name: &&str| candidates.iter().position(|one| one.quantization == *name);
-    let usual = USUAL.iter().find_map(is_usual).map_or(smallest, |at| &candidates[at]);
+    let usual = USUAL.iter().find_map(is_usual).map_or(*smallest, |at| candidates[at]);
     let fits = |one: &Candidate| room.is_none_or(|room| one.size.is_none_or(|size| size <= room));
     if fits(usual) {
         return Ok((usual, Choice::Usual));
     }
-    let smaller = candidates.iter().rfind(|one| fits(one) && one.size < usual.size);
+    let smaller = candidates.iter().copied().rfind(|one| fits(one) && one.size < usual.size);
     Ok(smaller.map_or((usual, Choice::TooLarge), |found| (found, Choice::LargestThatFits)))
 }
 

@@ -12,7 +12,7 @@ use crate::{
     progress::{Choice, Event, ProgressSink},
     quantization,
     reference::{HubFile, HubRepository, Reference, WebFile, file_name},
-    store::{Store, located_at_path},
+    store::{Store, StoreError, located_at_path},
 };
 
 /// What a reference resolves to.
@@ -67,8 +67,10 @@ impl Store {
         // A new name for what is installed already is a copy of its own.
         let is_installed_as = options.name.is_none() || is_model_name(&reference.to_lowercase());
         let name = if is_installed_as { self.installed_name(reference) } else { reference.to_owned() };
-        if let Some(known) = self.catalog().find(&name) {
-            return self.plan_known(known, options, progress);
+        let lower = reference.to_lowercase();
+        let named = self.catalog().find(self.catalog().in_own_quantization(&lower).unwrap_or(&lower));
+        if let Some(known) = named.or_else(|| self.catalog().find(&name)) {
+            return self.plan_known(known, lower == known.name, options, progress);
         }
         let path = Path::new(reference);
         if path.is_file() && !Reference::is_explicit(reference) {
@@ -78,8 +80,20 @@ impl Store {
             return Ok(Plan { name, source: file.path.display().to_string(), origin: Origin::File(file), hashes });
         }
         let network = Reference::parse(reference).map_err(PullError::Malformed)?;
-        if let (Some(_), Some(model)) = (&network, self.stored(&name)?) {
-            return Ok(Plan::again(model));
+        // A broken model counts as missing, so that pulling it again repairs it.
+        let stored = match self.stored(&name) {
+            Err(StoreError::Broken(_)) => None,
+            stored => stored?,
+        };
+        if let (Some(network), Some(model)) = (&network, &stored) {
+            return Ok(match network {
+                // What was recorded lacks the secrets of the address.
+                Reference::Web(file) => {
+                    let origin = Origin::Sources(Box::new(web_model(&model.name, file)));
+                    Plan { origin, ..Plan::again(model.clone()) }
+                }
+                _ => Plan::again(model.clone()),
+            });
         }
         match network {
             Some(Reference::File(file)) => return self.plan_file(&file, options),
@@ -91,20 +105,31 @@ impl Store {
             }
             None => {}
         }
-        match self.stored(&name)? {
+        match stored {
             Some(model) if !looks_like_path(reference) => Ok(Plan::again(model)),
-            _ => self.plan_quantization(&name, options, progress),
+            _ => self.plan_quantization(&lower, options).map_err(|error| match error {
+                PullError::Unknown(_) => PullError::Unknown(self.unknown(reference)),
+                error => error,
+            }),
         }
     }
 
-    /// A model of the catalog; one that does not fit the machine in the largest quantization that does, if there is one.
+    /// A model of the catalog; where it `may_differ`, one that does not fit the machine in the largest quantization that does, if there is one.
     fn plan_known(
         &self,
         known: &CatalogModel,
+        may_differ: bool,
         options: &PullOptions,
         progress: ProgressSink<'_>,
     ) -> Result<Plan, PullError> {
-        let fits = options.room.is_none_or(|room| known.size() <= room);
+        let fits = !may_differ || options.room.is_none_or(|room| known.size() <= room);
+        let installed = self.installed_name(&known.name);
+        if !fits
+            && installed != known.name
+            && let Some(model) = self.stored(&installed)?
+        {
+            return Ok(Plan::again(model));
+        }
         if !fits
             && !options.offline
             && !self.has(&known.name)
@@ -121,18 +146,10 @@ impl Store {
     }
 
     /// A model of the catalog in another quantization, such as `qwen3:4b-q8_0`.
-    fn plan_quantization(
-        &self,
-        name: &str,
-        options: &PullOptions,
-        progress: ProgressSink<'_>,
-    ) -> Result<Plan, PullError> {
+    fn plan_quantization(&self, name: &str, options: &PullOptions) -> Result<Plan, PullError> {
         let unknown = || PullError::Unknown(self.unknown(name));
         let (base, quantization) = quantization::of_model(name).ok_or_else(unknown)?;
         let known = self.catalog().find(base).ok_or_else(unknown)?;
-        if quantization::is(&known.quantization, &quantization) {
-            return self.plan_known(known, &PullOptions { room: None, ..options.clone() }, progress);
-        }
         let repository = known.other_quantizations().ok_or_else(unknown)?;
         let repository = HubRepository { quantization: Some(quantization), ..repository };
         let file = ask(&repository, options, &mut |_| ())?;
@@ -178,7 +195,15 @@ fn smaller(known: &CatalogModel, options: &PullOptions, progress: ProgressSink<'
     let mut said = None;
     let asked = choose(&repository, options, &mut |event| said = Some(event.clone()));
     let file = asked.inspect_err(|error| tracing::warn!(%error, "other quantizations are unknown")).ok()?;
-    let event = said.filter(|event| matches!(event, Event::Chosen { choice: Choice::LargestThatFits, .. }))?;
+    let event = said?;
+    match event {
+        Event::Chosen { choice: Choice::LargestThatFits, .. } => {}
+        Event::Chosen { choice: Choice::TooLarge, .. } => {
+            progress(&event);
+            return None;
+        }
+        _ => return None,
+    }
     let quantization = quantization::of_file(file_name(&file.path))?.to_lowercase();
     progress(&event);
     Some(of_hub(format!("{}-{quantization}", known.name), &file))

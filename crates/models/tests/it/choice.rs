@@ -92,9 +92,17 @@ fn what_a_repository_lacks_is_said() {
     home.pull_fails("o/r:Q5_K_M", &options, &["hf:o/r", others]);
     server.publish_page("api/models/o/empty/revision/main?blobs=true", "application/json", r#"{"siblings": []}"#);
     home.pull_fails("o/empty", &options, &["it holds no GGUF file of a model"]);
-    let hostile = r#"{"siblings": [{"rfilename": "../../x-Q4_0.gguf", "size": 1}]}"#;
-    server.publish_page("api/models/o/hostile/revision/main?blobs=true", "application/json", hostile);
+    let hostile = json!({"siblings": [
+        {"rfilename": "../../x-Q4_0.gguf", "size": 1},
+        {"rfilename": "\u{1b}[2Jx-Q4_0.gguf", "size": 1},
+        {"rfilename": "x-Q4_0-00001-of-00002.gguf", "size": u64::MAX},
+    ]})
+    .to_string();
+    server.publish_page("api/models/o/hostile/revision/main?blobs=true", "application/json", &hostile);
     home.pull_fails("o/hostile", &options, &["it holds no GGUF file of a model"]);
+    let unsupported = r#"{"siblings": [{"rfilename": "x-IQ1_S.gguf", "size": 1}]}"#;
+    server.publish_page("api/models/o/one-bit/revision/main?blobs=true", "application/json", unsupported);
+    home.pull_fails("o/one-bit", &options, &["it holds no model of a type that is supported"]);
     server.publish_page("api/models/o/odd/revision/main?blobs=true", "text/html", "<html>");
     home.pull_fails("o/odd", &options, &["its list of files cannot be read"]);
     home.pull_fails("o/nothing", &options, &["there is no such repository, revision or file"]);
@@ -159,6 +167,14 @@ fn a_model_of_the_catalog_comes_in_other_quantizations() {
     check("tiny:1", Some(10), "tiny:1", "hf:o/r/Tiny-Q4_K_M.gguf");
     check("tiny:1-q6_k", Some(10), "tiny:1-q6_k", "hf:o/r/Tiny-Q6_K.gguf");
     check("tiny:1-q4_k_m", Some(10), "tiny:1", "hf:o/r/Tiny-Q4_K_M.gguf");
+    // Its own quantization, spelled out, is the model itself, and another one does not stand in its way.
+    home.pull("tiny:1-q6_k", &options).0.unwrap();
+    assert_eq!(home.pull("tiny:1", &options).0.unwrap().model.name, "tiny:1");
+    assert_eq!(home.store.show("tiny:1-Q4_K_M").unwrap().name, "tiny:1");
+    home.store.remove("tiny:1").unwrap();
+    let small = PullOptions { room: Some(35_000), ..options.clone() };
+    assert_eq!(home.pull("tiny:1", &small).0.unwrap().model.name, "tiny:1-q6_k", "there is one that was chosen");
+    home.store.remove("tiny:1-q6_k").unwrap();
     home.pull_fails("tiny:1-q5_k_m", &options, &["it has no Q5_K_M, but Q2_K"]);
     assert_eq!(home.store.catalog().about("judge:1-q8_0").unwrap().name, "judge:1");
 }

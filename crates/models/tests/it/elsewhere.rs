@@ -91,6 +91,27 @@ fn a_model_is_linked_and_stays_when_the_other_program_removes_it() {
     assert_eq!(home.store.list().unwrap().unfinished, Vec::<String>::new());
 }
 
+/// On another disk a hard link is not possible.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_model_on_another_disk_is_linked_by_name() {
+    let home = Home::new();
+    let Ok(disk) = tempfile::tempdir_in("/dev/shm") else { return };
+    let device = |path: &std::path::Path| std::os::unix::fs::MetadataExt::dev(&fs::metadata(path).unwrap());
+    if device(disk.path()) == device(home.folder.path()) {
+        return;
+    }
+    let variable = |name: &str| (name == "OLLAMA_MODELS").then(|| disk.path().join("ollama").into_os_string());
+    let places = Places::resolve(variable, None, "linux");
+    let bytes = model_bytes(1, 300_000);
+    put_into_ollama(disk.path(), "registry.ollama.ai/library/tiny/1b", &bytes, &[]);
+    home.store.adopt(&find_elsewhere(&places)[0], None, &mut |_| ()).unwrap();
+    assert_eq!(home.bytes("tiny:1b"), bytes);
+    assert!(fs::symlink_metadata(home.path("tiny@1b/model.gguf")).unwrap().is_symlink());
+    home.store.remove("tiny:1b").unwrap();
+    assert_eq!(find_elsewhere(&places).len(), 1, "the other program's model stays");
+}
+
 #[test]
 fn what_cannot_be_used_is_refused_by_name() {
     let home = Home::new();
