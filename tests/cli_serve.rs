@@ -470,6 +470,7 @@ fn a_borrowed_engine_is_given_back_and_replaced() {
     terminal.type_text("In which city is the Eiffel Tower?\r");
     let answers = |lines: &[String]| lines.iter().filter(|line| line.contains("Paris")).count();
     terminal.wait_for("answer", |lines| answers(lines) == 1);
+    wait_for_requests(&served.home, 0);
     let left = borrow(&served.home);
     served.process.kill().unwrap();
     served.process.wait().unwrap();
