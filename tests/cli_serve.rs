@@ -11,9 +11,9 @@ mod terminal;
 
 use std::collections::BTreeMap;
 use std::fs;
-#[cfg(unix)]
-use std::io::Write;
 use std::io::{BufRead, BufReader};
+#[cfg(unix)]
+use std::io::{Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -458,7 +458,8 @@ fn a_borrowed_engine_is_given_back_and_replaced() {
     let borrow = |home: &Home| {
         let mut child = home.command(env!("CARGO_BIN_EXE_hone").as_ref(), &words).spawn().unwrap();
         child.stdin.take().unwrap().write_all(b"Letters").unwrap();
-        wait_for_requests(home, 1);
+        // Its answer has begun.
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         child
     };
     let mut killed = borrow(&served.home);
