@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         other => eprintln!("{other:?}"),
     })?;
     println!("{} from {} in {:.1} s", pulled.model.name, pulled.model.source, begun.elapsed().as_secs_f64());
-    for file in store.locate_files(&name)? {
+    for file in store.show(&name)?.files {
         println!("{}: {} bytes", file.location.path.display(), file.location.length);
     }
     if let Ok(file) = store.locate(&name) {

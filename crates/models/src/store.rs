@@ -202,14 +202,6 @@ impl Store {
         Err(StoreError::NotInstalled(self.how_to_get(name)))
     }
 
-    /// Every file of a model, for models with several files.
-    ///
-    /// # Errors
-    /// As [`LocateModel::locate`].
-    pub fn locate_files(&self, name: &str) -> Result<Vec<InstalledFile>, LocateError> {
-        self.show(name).map(|model| model.files).map_err(|error| LocateError(with_causes(&error)))
-    }
-
     /// Removes a pulled model, or the rest of a broken or unfinished one, and returns the number of bytes freed.
     ///
     /// # Errors

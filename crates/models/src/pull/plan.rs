@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hone_protocol::ModelFile;
+use hone_protocol::{ModelFile, with_causes};
 
 use super::{PullError, PullOptions, SourceFailure, TransferError, choice::choose};
 use crate::{
@@ -114,7 +114,8 @@ impl Store {
         }
     }
 
-    /// A model of the catalog; where it `may_differ`, one that does not fit the machine in the largest quantization that does, if there is one.
+    /// A model of the catalog. Where it `may_differ`, one that does not fit the machine comes in the largest quantization
+    /// that does, as far as there is any.
     fn plan_known(
         &self,
         known: &CatalogModel,
@@ -216,7 +217,7 @@ fn ask(repository: &HubRepository, options: &PullOptions, progress: ProgressSink
         return Err(PullError::Offline(label));
     }
     choose(repository, options, progress).map_err(|error: TransferError| {
-        let failure = SourceFailure { source: label.clone(), reason: hone_protocol::with_causes(&error) };
+        let failure = SourceFailure { source: label.clone(), reason: with_causes(&error) };
         PullError::SourcesFailed { name: label, failures: vec![failure] }
     })
 }

@@ -183,7 +183,7 @@ fn a_model_of_several_files_fits() {
     model.files.push(second);
     write_bundle(&scene.program, &[model], &scene.output, &mut |_| ()).unwrap();
     let store = Store::open(scene.home.folder.path()).unwrap().with_bundle(Bundle::open(&scene.output).unwrap());
-    let files = store.locate_files("small").unwrap();
+    let files = store.show("small").unwrap().files;
     let found: Vec<_> = files.iter().map(|file| (file.name.as_str(), file.location.length)).collect();
     assert_eq!(found, [("model.gguf", 10), ("1_Pooling/config.json", 70_000)]);
     assert!(store.locate("small").unwrap_err().to_string().contains("2 files"));

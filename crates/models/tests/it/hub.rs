@@ -251,7 +251,7 @@ fn a_model_of_several_files_appears_at_once() {
     let store = home.store.clone().with_catalog(catalog(&zero, &files(&sha256(&config))));
     store.pull("pair:1", &options, &mut |_| ()).unwrap();
     assert_eq!(server.ranges().len(), 1, "the file that had arrived is not fetched again");
-    let found = store.locate_files("pair:1").unwrap();
+    let found = store.show("pair:1").unwrap().files;
     assert_eq!(found.len(), 2);
     assert_eq!(fs::read(&found[1].location.path).unwrap(), config);
 }

