@@ -28,16 +28,18 @@ impl BorrowedEmbedder {
         let lender = self.lender().clone()?;
         let texts = texts.iter().map(|text| (*text).to_owned()).collect();
         let answer = embedded(&lender, EmbedRequest { settings: self.own.settings(), texts, wanted });
-        match answer.inspect_err(|error| tracing::debug!(%error, "the server does not embed")) {
-            Err(_) | Ok(Embedded::Differs | Embedded::Failed(_)) => {
-                *self.lender() = None;
-                None
-            }
-            Ok(answer) => {
+        let reason = match answer {
+            Ok(answer @ (Embedded::Vectors(_) | Embedded::Lengths(_))) => {
                 tracing::info!(process = lender.process, "the embedding model of a server is used");
-                Some(answer)
+                return Some(answer);
             }
-        }
+            Ok(Embedded::Differs) => "its model is another one".to_owned(),
+            Ok(Embedded::Failed(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        tracing::debug!(reason, "the server does not embed");
+        *self.lender() = None;
+        None
     }
 
     fn lender(&self) -> MutexGuard<'_, Option<Arc<Lender>>> {
