@@ -287,14 +287,18 @@ fn running_hones_are_seen_while_they_run() {
     let begin = Instant::now();
     let seen = loop {
         let seen = home.json(&["ps", "--json"]);
-        if seen[0]["models"][0]["state"] == "ready" {
+        if seen[0]["lanes"][0]["running"] == 1 {
             break seen;
         }
         assert!(begin.elapsed() < Duration::from_secs(60), "{seen:#}");
         std::thread::sleep(Duration::from_millis(10));
     };
     assert_eq!((&seen[0]["process"], &seen[0]["command"]), (&running.id().into(), &"generate".into()));
-    assert_eq!(seen[0]["lanes"][0]["arrived"], 1, "{seen:#}");
+    assert_eq!(
+        (&seen[0]["lanes"][0]["arrived"], &seen[0]["models"][0]["state"]),
+        (&1.into(), &"ready".into()),
+        "{seen:#}"
+    );
     let shown = home.run(&["ps"]).stdout;
     assert!(shown.contains("hone generate") && shown.contains("interactive"), "{shown}");
     running.kill().unwrap();
