@@ -138,6 +138,7 @@ fn wrong_use_exits_with_2() {
     check_failure(&home, &["chat"], 2, "stdin holds no question");
     check_failure(&home, &["chat", " "], 2, "the question is empty");
     check_failure(&home, &["pull", "hf:owner"], 2, "hf:OWNER/REPO/FILE");
+    check_failure(&home, &["pull", "SmolLM2:135m", "--name", "mine"], 2, "keeps its name");
     check_failure(&home, &["pull", &smollm2(), "--name", "No Name"], 2, "no model name can be derived");
 }
 

@@ -31,7 +31,7 @@ use crate::running::embedding::BorrowedEmbedder;
 use crate::stack::{Stack, recaller};
 use crate::templates;
 use crate::terminal::Output;
-use crate::terminal::progress::Transfers;
+use crate::terminal::progress::{self, Transfers};
 
 /// Full-length contexts that the KV cache has room for; memory is taken only when it is first used.
 const PARALLEL_SEQUENCES: usize = 4;
@@ -111,7 +111,8 @@ impl App {
 
     /// Whether a model that is not installed is downloaded when it is to be used: what a person has named on purpose.
     fn is_fetched(&self, name: &str) -> bool {
-        name.starts_with("hf:") || self.store.catalog().about(&name.to_lowercase()).is_some()
+        let is_on_hub = name.get(..3).is_some_and(|beginning| beginning.eq_ignore_ascii_case("hf:"));
+        is_on_hub || self.store.catalog().about(&name.to_lowercase()).is_some()
     }
 
     /// Downloads a model and shows the progress.
@@ -360,7 +361,8 @@ impl App {
         let file = self.model_file(name)?;
         let options = ModelOptions { context_length, n_sequences: 1, ..self.model_options()? };
         self.store.verify(&file)?;
-        Model::load(&file, &options).with_context(|| format!("cannot load model {name:?}"))
+        Model::load_showing(&file, &options, progress::loading(self.output))
+            .with_context(|| format!("cannot load model {name:?}"))
     }
 
     /// The options for loading models according to the configuration.

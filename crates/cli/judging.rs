@@ -187,19 +187,14 @@ impl JudgeSession {
     /// Not for failures of the judge, which are part of the verdict.
     pub(crate) fn judge_one<T: BatchTask>(&self, task: T) -> anyhow::Result<Option<T::Verdict>> {
         let spinner = progress::spinner(self.output, "judging");
-        let verdict = self.judge_quietly(task);
+        let verdict = judged_alone(&Driver { bar: Some(&spinner), ..self.driver() }, task);
         spinner.finish_and_clear();
         verdict
     }
 
     /// The same without a sign that it works.
     fn judge_quietly<T: BatchTask>(&self, task: T) -> anyhow::Result<Option<T::Verdict>> {
-        let mut verdict = None;
-        let ending = self.driver().judge_all(&[task], |judged: Judged<T::Verdict>| {
-            verdict = Some(judged.verdict);
-            Ok(())
-        });
-        ending.map(|_| verdict)
+        judged_alone(&self.driver(), task)
     }
 
     /// Judges the lines of a file that have no verdict in `output` yet, and writes the verdicts in the order of the
@@ -223,8 +218,9 @@ impl JudgeSession {
     /// # Errors
     /// When the judge gives no grade.
     pub(crate) fn examine(&self) -> anyhow::Result<Option<Marks>> {
-        let mut steps = Steps::new(self.output, "gradings");
-        let marks = examination::examine(&self.driver(), |done, total| steps.show(done, total, ""));
+        let steps = Steps::new(self.output, "gradings");
+        let driver = Driver { bar: Some(steps.bar()), ..self.driver() };
+        let marks = examination::examine(&driver, |done, total| steps.show(done, total, ""));
         steps.clear();
         marks
     }
@@ -256,8 +252,19 @@ impl JudgeSession {
             answered_by: &self.answered_by,
             cache: self.cache.as_ref(),
             interrupt: &self.interrupt,
+            bar: None,
         }
     }
+}
+
+/// The verdict on one task; `None` if the user stopped it.
+fn judged_alone<T: BatchTask>(driver: &Driver<'_>, task: T) -> anyhow::Result<Option<T::Verdict>> {
+    let mut verdict = None;
+    let ending = driver.judge_all(&[task], |judged: Judged<T::Verdict>| {
+        verdict = Some(judged.verdict);
+        Ok(())
+    });
+    ending.map(|_| verdict)
 }
 
 /// What the verdicts of these judges depend on.

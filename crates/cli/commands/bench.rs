@@ -18,7 +18,7 @@ use crate::app::App;
 use crate::arguments::{BenchArguments, BenchCommand};
 use crate::config::Source;
 use crate::failure::{Outcome, usage};
-use crate::terminal::progress::Steps;
+use crate::terminal::progress::{self, Steps};
 
 /// Token ids of arbitrary prompts are below this, which is within every vocabulary.
 const VOCABULARY: u32 = 30_000;
@@ -114,19 +114,21 @@ fn measure(app: &App, run: &Run<'_>) -> anyhow::Result<Vec<Row>> {
     let file = app.model_file(run.model)?;
     app.store.verify(&file)?;
     let gguf = Gguf::open_region(&file)?;
-    let mut model = Model::load(&file, &options).with_context(|| format!("cannot load model {:?}", run.model))?;
+    let loading = progress::loading(app.output);
+    let mut model =
+        Model::load_showing(&file, &options, loading).with_context(|| format!("cannot load model {:?}", run.model))?;
     if n_positions > model.context_length() {
         let context = model.context_length();
         return Err(usage(format!("the model's context holds {context} tokens, but {n_positions} are needed")));
     }
-    let mut steps = Steps::new(app.output, "runs");
+    let steps = Steps::new(app.output, "runs");
     let bytes_per_token = bytes_per_token(&gguf, model.spec());
     let mut measure = |test: &SpeedTest| {
         let is_limited = matches!(test.work, Work::Generation(_)) && (test.depth, test.batch) == (0, 1);
         let bandwidth =
             |model: &Model| (is_limited && model.device_name() == "cpu").then(|| bandwidth::measure(model.n_threads()));
         let before = bandwidth(&model);
-        let row = measure_test(run, &mut model, test, &mut steps)?;
+        let row = measure_test(run, &mut model, test, &steps)?;
         let limit = before.zip(bandwidth(&model)).map(|(before, after)| before.max(after));
         let memory = limit.map(|bytes_per_second| {
             let tokens_per_second = bytes_per_second / bytes_per_token.max(1) as f64;
@@ -139,7 +141,7 @@ fn measure(app: &App, run: &Run<'_>) -> anyhow::Result<Vec<Row>> {
     rows
 }
 
-fn measure_test(run: &Run<'_>, model: &mut Model, test: &SpeedTest, steps: &mut Steps) -> anyhow::Result<Row> {
+fn measure_test(run: &Run<'_>, model: &mut Model, test: &SpeedTest, steps: &Steps) -> anyhow::Result<Row> {
     let samples = test.run(model, run.repetitions, |done| steps.show(done, run.repetitions, &test.name()))?;
     Ok(Row {
         test: test.name(),

@@ -29,7 +29,7 @@ pub(crate) fn run(app: &App, arguments: &ConsolidateArguments) -> anyhow::Result
         settings: notes,
         memory: &app.config.memory.settings,
     };
-    let mut steps = Steps::new(app.output, "groups");
+    let steps = Steps::new(app.output, "groups");
     let mut waiting = Ok(true);
     let consolidated = consolidator.run(&mut |done, total| {
         steps.show(done, total, "");

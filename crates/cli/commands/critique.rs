@@ -84,7 +84,7 @@ fn run_batch(app: &App, arguments: &CritiqueArguments, path: &Path) -> anyhow::R
         (author, critic)
     };
     let critics: BTreeMap<Option<String>, Critic> = authors.into_iter().map(critic).collect();
-    let mut steps = Steps::new(app.output, "texts");
+    let steps = Steps::new(app.output, "texts");
     let mut results = Vec::new();
     for chunk in items.chunks(IN_FLIGHT) {
         steps.show(results.len(), items.len(), "");

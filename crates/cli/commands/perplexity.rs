@@ -36,7 +36,7 @@ pub(crate) fn run(app: &App, arguments: &PerplexityArguments) -> anyhow::Result<
     let bytes = std::fs::read(&arguments.file).with_context(|| format!("cannot read {}", arguments.file.display()))?;
     let text = String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8 text", arguments.file.display()))?;
     let mut model = app.load_model(Some(arguments.context))?;
-    let mut steps = Steps::new(app.output, "chunks");
+    let steps = Steps::new(app.output, "chunks");
     let result = perplexity(&mut model, &text, arguments.context, |so_far| {
         steps.show(so_far.n_chunks, so_far.total_chunks, &format!("perplexity {:.4}", so_far.value));
     })?;

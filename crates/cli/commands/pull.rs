@@ -9,7 +9,7 @@ use super::import;
 use super::pulled::{check_runs, report};
 use crate::app::App;
 use crate::arguments::PullArguments;
-use crate::failure::Outcome;
+use crate::failure::{Outcome, usage};
 
 /// Downloads the model, or links the one that Ollama has.
 ///
@@ -20,8 +20,12 @@ pub(crate) fn run(app: &App, arguments: PullArguments) -> anyhow::Result<Outcome
     let pulled = match (&reference, &from_ollama) {
         (_, Some(model)) => import::adopt(app, model, Some(Program::Ollama), name.as_deref())?,
         (Some(reference), None) => {
-            if app.store.catalog().find(&reference.to_lowercase()).is_none() {
-                check_own_file(app, Path::new(reference))?;
+            match (app.store.catalog().find(&reference.to_lowercase()), &name) {
+                (None, _) => check_own_file(app, Path::new(reference))?,
+                (Some(known), Some(_)) => {
+                    return Err(usage(format!("`{}` is a model of the catalog, which keeps its name", known.name)));
+                }
+                (Some(_), None) => {}
             }
             app.pull(reference, &PullOptions { name, ..app.pull_options() })?
         }

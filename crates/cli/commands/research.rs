@@ -180,7 +180,7 @@ fn of_files(app: &App, question: &str, documents: &[Document]) -> anyhow::Result
     let embedder = app.embedder().inspect_err(|error| {
         app.output.note(&format!("passages are found by their words alone: {error:#}"));
     });
-    let mut steps = Steps::new(app.output, "passages");
+    let steps = Steps::new(app.output, "passages");
     let embedder = embedder.ok();
     let embedded =
         research::embedded_passages(documents, question, settings, embedder.as_deref(), &mut |done, total| {

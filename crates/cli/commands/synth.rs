@@ -29,7 +29,7 @@ pub(crate) fn run(app: &App, arguments: &SynthArguments) -> anyhow::Result<Outco
     let tokenizer = arguments.tokenizer.as_ref().unwrap_or(&app.config.engine.model);
     let vocabulary = Gguf::open_region(&app.model_file(tokenizer)?)
         .with_context(|| format!("cannot take the tokenizer from {tokenizer:?}"))?;
-    let mut steps = Steps::new(app.output, "MB");
+    let steps = Steps::new(app.output, "MB");
     let summary =
         synth::write(&shape, quantization, &vocabulary, arguments.seed, &arguments.output, &mut |progress| {
             let megabytes = |bytes: u64| (bytes / 1_000_000) as usize;

@@ -166,9 +166,10 @@ impl<'a, T: BatchTask> Batch<'a, T> {
         mut on_line: impl FnMut(&Map<String, Value>) -> anyhow::Result<()>,
     ) -> anyhow::Result<usize> {
         let tasks: Vec<T> = places.iter().map(|place| self.tasks[*place].clone()).collect();
-        let mut steps = Steps::new(screen, T::UNIT);
+        let steps = Steps::new(screen, T::UNIT);
         let mut done = 0;
         steps.show(summary.resumed, self.lines.len(), "");
+        let driver = Driver { bar: Some(steps.bar()), ..*driver };
         let completed = driver.judge_all(&tasks, |judged| {
             summary.count(&judged.verdict);
             summary.cached += usize::from(judged.from_cache);

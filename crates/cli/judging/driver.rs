@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use crossbeam_channel::{Receiver, RecvError, Select};
 use hone_protocol::GenerationEvent;
 use hone_quality::{JointVerdict, Jury, JuryRun, Task};
+use indicatif::ProgressBar;
 
 use super::cache::VerdictCache;
 use super::task::BatchTask;
 use crate::terminal::interrupt::Interrupt;
+use crate::terminal::progress::LoadingMessage;
 
 /// How many tasks a jury works on at once. Its models may have to take turns in memory, and are loaded less often if
 /// more answers wait for the same model.
@@ -34,11 +36,14 @@ pub(super) struct Judged<V> {
 }
 
 /// A judge, or several, and its surroundings.
+#[derive(Clone, Copy)]
 pub(super) struct Driver<'a> {
     pub(super) judge: &'a Jury,
     pub(super) answered_by: &'a str,
     pub(super) cache: Option<&'a VerdictCache>,
     pub(super) interrupt: &'a Interrupt,
+    /// A bar whose message says how much of a model is loaded.
+    pub(super) bar: Option<&'a ProgressBar>,
 }
 
 /// The result of a wait.
@@ -64,6 +69,7 @@ impl Driver<'_> {
         let mut reached = BTreeMap::new();
         let mut waiting = 0..tasks.len();
         let mut next_to_tell = 0;
+        let mut loading = self.bar.map(LoadingMessage::of);
         loop {
             while running.len() < n_in_flight
                 && let Some(index) = waiting.next()
@@ -84,6 +90,7 @@ impl Driver<'_> {
                 Wakeup::Interrupted => return Ok(Completed::UntilInterrupt),
                 Wakeup::Nothing => None,
                 Wakeup::Event { running: place, channel, event } => {
+                    loading.iter_mut().zip(&event).for_each(|(loading, event)| loading.show(event));
                     let verdict = running[place].1.take(channel, event);
                     verdict.map(|verdict| (running.swap_remove(place).0, verdict))
                 }
@@ -148,7 +155,7 @@ mod tests {
         let (judge, model) = judge(Duration::from_millis(30), respond);
         let (_sender, pressed) = bounded(1);
         let interrupt = Interrupt::from_channel(pressed);
-        let driver = Driver { judge: &judge, answered_by: "x", cache: None, interrupt: &interrupt };
+        let driver = Driver { judge: &judge, answered_by: "x", cache: None, interrupt: &interrupt, bar: None };
         let answers = ["slow", "a", "b", "c", "d", "slow", "e"].map(task);
         let mut told = Vec::new();
         let ending = driver.judge_all(&answers, |judged| {
@@ -178,7 +185,7 @@ mod tests {
         });
         let (_sender, pressed) = bounded(1);
         let interrupt = Interrupt::from_channel(pressed);
-        let driver = Driver { judge: &judge, answered_by: "x", cache: None, interrupt: &interrupt };
+        let driver = Driver { judge: &judge, answered_by: "x", cache: None, interrupt: &interrupt, bar: None };
         let task = CompareTask { query: "Q".into(), answer_a: "first".into(), answer_b: "second".into() };
         let mut n_consistent = 0;
         let told = |judged: Judged<hone_protocol::Preference>| {
@@ -202,7 +209,7 @@ mod tests {
         };
         let (judge, model) = judge(Duration::from_secs(60), respond);
         let interrupt = Interrupt::from_channel(pressed);
-        let driver = Driver { judge: &judge, answered_by: "x", cache: None, interrupt: &interrupt };
+        let driver = Driver { judge: &judge, answered_by: "x", cache: None, interrupt: &interrupt, bar: None };
         let ending = driver.judge_all(&["slow", "slow"].map(task), |_| Ok(()));
         assert_eq!(ending.unwrap(), Completed::UntilInterrupt);
         assert!(model.was_cancelled());
@@ -213,7 +220,7 @@ mod tests {
         let (judge, model) = judge(Duration::from_secs(60), |_| Script::saying(&["[RESULT] 3"]));
         let (_sender, pressed) = bounded(1);
         let interrupt = Interrupt::from_channel(pressed);
-        let driver = Driver { judge: &judge, answered_by: "x", cache: None, interrupt: &interrupt };
+        let driver = Driver { judge: &judge, answered_by: "x", cache: None, interrupt: &interrupt, bar: None };
         let full = driver.judge_all(&vec![task("a"); 50], |_| anyhow::bail!("the disk is full"));
         assert_eq!(full.unwrap_err().to_string(), "the disk is full");
         assert!(model.requests().len() < 10);

@@ -9,6 +9,9 @@ use super::embed_request::{EmbedRequest, Embedded, Wanted, failed};
 use super::lending::{Lender, embedded, lenders};
 use crate::embedder::SharedEmbedder;
 
+/// The most texts of a request: even a large model embeds so many before the other process counts as stuck.
+const MOST_TEXTS: usize = 16;
+
 /// The model of another process, or of this one where no process lends one with the same settings.
 pub(crate) struct BorrowedEmbedder {
     own: Arc<SharedEmbedder>,
@@ -57,10 +60,17 @@ impl Embed for BorrowedEmbedder {
     }
 
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
-        match self.borrowed(texts, Wanted::Passages) {
-            Some(Embedded::Vectors(vectors)) => Ok(vectors),
-            _ => self.opened()?.embed(texts),
+        let mut vectors = Vec::with_capacity(texts.len());
+        for some in texts.chunks(MOST_TEXTS) {
+            match self.borrowed(some, Wanted::Passages) {
+                Some(Embedded::Vectors(borrowed)) if borrowed.len() == some.len() => vectors.extend(borrowed),
+                _ => {
+                    vectors.extend(self.opened()?.embed(&texts[vectors.len()..])?);
+                    break;
+                }
+            }
         }
+        Ok(vectors)
     }
 
     fn lengths(&self, texts: &[&str]) -> Result<Vec<TextLength>, EmbedError> {

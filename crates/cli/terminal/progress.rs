@@ -1,8 +1,11 @@
 //! Progress on stderr, only on a terminal: bars for transfers, a temporary line while a prompt is processed.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use hone_engine::backend::LoadProgress;
 use hone_models::{Choice, Event, Phase};
+use hone_protocol::GenerationEvent;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::terminal::{Output, bytes};
@@ -109,10 +112,15 @@ impl Steps {
     }
 
     /// Shows that `done` of `total` are done.
-    pub(crate) fn show(&mut self, done: usize, total: usize, remark: &str) {
+    pub(crate) fn show(&self, done: usize, total: usize, remark: &str) {
         self.bar.set_length(total as u64);
         self.bar.set_position(done as u64);
         self.bar.set_message(remark.to_string());
+    }
+
+    /// The bar itself.
+    pub(crate) fn bar(&self) -> &ProgressBar {
+        &self.bar
     }
 
     /// Removes the bar.
@@ -142,6 +150,39 @@ impl Loading {
         let output = self.output;
         let begin = || bar(output, "loading the model", Some(total), "{msg} {wide_bar} {percent} %");
         self.bar.get_or_insert_with(begin).set_position(done);
+    }
+}
+
+/// Tells a bar how much of a model is loaded, on the thread that loads it.
+pub(crate) fn loading(output: Output) -> LoadProgress {
+    let loading = Mutex::new(Loading::begin(output));
+    LoadProgress::told_to(move |done, total| {
+        loading.lock().unwrap_or_else(PoisonError::into_inner).show(done, total);
+    })
+}
+
+/// Says with the message of a bar how much of a model is loaded.
+pub(crate) struct LoadingMessage<'a> {
+    bar: &'a ProgressBar,
+    message: Option<String>,
+}
+
+impl<'a> LoadingMessage<'a> {
+    /// Nothing is loaded yet.
+    pub(crate) fn of(bar: &'a ProgressBar) -> LoadingMessage<'a> {
+        LoadingMessage { bar, message: None }
+    }
+
+    /// Shows what an event says about loading; any other event brings the bar's own message back.
+    pub(crate) fn show(&mut self, event: &GenerationEvent) {
+        match event {
+            GenerationEvent::Loading { done, total } => {
+                self.message.get_or_insert_with(|| self.bar.message());
+                let percent = (100 * done).checked_div(*total).unwrap_or(100);
+                self.bar.set_message(format!("loading the model: {percent} %"));
+            }
+            _ => self.message.take().into_iter().for_each(|message| self.bar.set_message(message)),
+        }
     }
 }
 
@@ -204,5 +245,17 @@ mod tests {
         loading.show(3, 4);
         let bar = loading.bar.as_ref().unwrap();
         assert_eq!((bar.position(), bar.length()), (3, Some(4)));
+    }
+
+    #[test]
+    fn a_bar_says_how_much_of_a_model_is_loaded_until_something_else_happens() {
+        let spinner = spinner(Output::plain(), "judging");
+        let mut message = LoadingMessage::of(&spinner);
+        for (done, shown) in [(1, "loading the model: 25 %"), (4, "loading the model: 100 %")] {
+            message.show(&GenerationEvent::Loading { done, total: 4 });
+            assert_eq!(spinner.message(), shown);
+        }
+        message.show(&GenerationEvent::Prefill { done: 0, total: 9 });
+        assert_eq!(spinner.message(), "judging");
     }
 }

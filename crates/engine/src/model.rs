@@ -281,9 +281,17 @@ impl Model {
     /// # Errors
     /// When the file is broken or not supported, or the device cannot be used.
     pub fn load(file: &ModelFile, options: &ModelOptions) -> Result<Self, ModelError> {
+        Self::load_showing(file, options, LoadProgress::default())
+    }
+
+    /// The same, and tells how much of it is in memory.
+    ///
+    /// # Errors
+    /// As [`Model::load`].
+    pub fn load_showing(file: &ModelFile, options: &ModelOptions, progress: LoadProgress) -> Result<Self, ModelError> {
         let gguf = Gguf::open_region(file)?;
         let spec = DecoderSpec::from_gguf(&gguf, options.context_length)?;
-        Self::load_alone(&gguf, spec, options)
+        Self::load_alone(&gguf, spec, options, progress)
     }
 
     /// Loads a model from its file alongside others.
@@ -304,16 +312,21 @@ impl Model {
         let gguf = Gguf::open_region(file)?;
         let mut spec = DecoderSpec::from_gguf(&gguf, options.context_length)?;
         spec.state_layer = spec.layers.len().saturating_sub(1);
-        Self::load_alone(&gguf, spec, options)
+        Self::load_alone(&gguf, spec, options, LoadProgress::default())
     }
 
-    fn load_alone(gguf: &Gguf, spec: DecoderSpec, options: &ModelOptions) -> Result<Self, ModelError> {
+    fn load_alone(
+        gguf: &Gguf,
+        spec: DecoderSpec,
+        options: &ModelOptions,
+        progress: LoadProgress,
+    ) -> Result<Self, ModelError> {
         let beside = LoadOptions {
             threads: ComputeThreads::new(options.n_threads),
             n_loading: options.n_threads,
             cache_positions: options.cache_positions(&spec),
             expert_bytes: None,
-            progress: LoadProgress::default(),
+            progress,
         };
         Self::load_spec(gguf, spec, options, &beside)
     }

@@ -11,6 +11,7 @@ mod places;
 
 use std::path::{Path, PathBuf};
 
+use glob::MatchOptions;
 use hone_protocol::{ModelFile, PartName};
 
 pub use self::places::Places;
@@ -99,7 +100,8 @@ fn in_folder(program: Program, place: &Path) -> Vec<Found> {
         _ => "**/*.gguf",
     };
     let pattern = Path::new(&glob::Pattern::escape(&place.to_string_lossy())).join(below);
-    let files = glob::glob(&pattern.to_string_lossy()).into_iter().flatten().flatten();
+    let in_any_case = MatchOptions { case_sensitive: false, ..MatchOptions::default() };
+    let files = glob::glob_with(&pattern.to_string_lossy(), in_any_case).into_iter().flatten().flatten();
     files.filter_map(|path| model(program, place, &path)).collect()
 }
 
@@ -113,7 +115,7 @@ fn model(program: Program, place: &Path, path: &Path) -> Option<Found> {
     let (name, sha256) = match program {
         // models--OWNER--REPO/snapshots/REVISION/FILE, a link to a file that is named after its hash.
         Program::HuggingFace => {
-            let repository = parts.first()?.strip_prefix("models--")?.replace("--", "/");
+            let repository = parts.first()?.strip_prefix("models--")?.replacen("--", "/", 1);
             let target: PathBuf = path.canonicalize().ok()?;
             let hash = target.file_name()?.to_str().filter(|name| crate::digest::is_sha256(name)).map(str::to_owned);
             (format!("{repository}/{}", parts.get(3..)?.join("/")), hash)

@@ -32,6 +32,7 @@ use std::{fs, io, path::Path, time::Duration};
 use hone_files::{create_private_folder, sync_folder};
 use thiserror::Error;
 
+pub(crate) use self::import::check_space_to_copy;
 pub use self::{
     cancellation::Cancellation,
     download::RetryPolicy,

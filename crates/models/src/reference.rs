@@ -21,6 +21,9 @@ const HUB: [&str; 7] = [
     "hf.co/",
 ];
 
+/// How other addresses begin.
+const WEB: [&str; 2] = ["https://", "http://"];
+
 /// A model somewhere on the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reference {
@@ -39,12 +42,12 @@ pub(crate) struct WebFile(Url);
 impl Reference {
     /// Reads a reference; `None` for a text that is no reference to the network. The error says what is expected.
     pub(crate) fn parse(text: &str) -> Result<Option<Reference>, String> {
-        if let Some(rest) = HUB.iter().find_map(|prefix| text.strip_prefix(prefix)) {
+        if let Some((prefix, rest)) = after_any(&HUB, text) {
             // Only an address has a query.
-            let end = if text.starts_with("hf:") { None } else { rest.find(['?', '#']) };
+            let end = if prefix == HUB[0] { None } else { rest.find(['?', '#']) };
             return on_hub(&rest[..end.unwrap_or(rest.len())]).map(Some);
         }
-        if text.starts_with("https://") || text.starts_with("http://") {
+        if after_any(&WEB, text).is_some() {
             return WebFile::parse(text).map(|file| Some(Reference::Web(file)));
         }
         let repository = HubRepository::parse(text).ok().filter(|_| !text.to_lowercase().ends_with(".gguf"));
@@ -53,7 +56,7 @@ impl Reference {
 
     /// Whether a text says by its beginning that it is a reference, and cannot be a path.
     pub(crate) fn is_explicit(text: &str) -> bool {
-        HUB.iter().chain(&["https://", "http://"]).any(|prefix| text.starts_with(prefix))
+        after_any(&HUB, text).or_else(|| after_any(&WEB, text)).is_some()
     }
 
     /// Whether an installed model whose source is `source` came from there.
@@ -64,6 +67,14 @@ impl Reference {
             Reference::Web(file) => source == file.label(),
         }
     }
+}
+
+/// The prefix that a text begins with, in capitals or not, and what follows it.
+fn after_any<'a>(prefixes: &[&'static str], text: &'a str) -> Option<(&'static str, &'a str)> {
+    prefixes.iter().find_map(|prefix| {
+        let (beginning, rest) = text.split_at_checked(prefix.len())?;
+        beginning.eq_ignore_ascii_case(prefix).then_some((*prefix, rest))
+    })
 }
 
 /// A reference to the hub without its beginning: as people type it, or an address copied from a browser.

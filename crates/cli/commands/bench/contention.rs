@@ -142,7 +142,7 @@ impl Role<'_> {
     }
 
     /// Asks, reads, and asks again.
-    fn chat(&mut self, n: usize, steps: &mut Steps, what: &str) -> Result<Latencies, GenerateError> {
+    fn chat(&mut self, n: usize, steps: &Steps, what: &str) -> Result<Latencies, GenerateError> {
         let (mut first, mut between) = (Vec::new(), Vec::new());
         for done in 0..n {
             steps.show(done, n, what);
@@ -210,18 +210,18 @@ fn measure(
     mut person: Role<'_>,
     mut judging: Role<'_>,
 ) -> anyhow::Result<Report> {
-    let mut steps = Steps::new(app.output, "requests");
+    let steps = Steps::new(app.output, "requests");
     let (n, n_gradings) = (arguments.requests, arguments.gradings);
     // Lets the engine learn the cost of steps, and touches the models' pages.
     person.work(2)?;
     judging.work(1)?;
-    let alone = person.chat(n, &mut steps, "alone")?;
+    let alone = person.chat(n, &steps, "alone")?;
     let gradings_alone = judging.work(n_gradings)?;
     let n_tokens = n_gradings * (GRADING.prompt + GRADING.answer);
     let stop = Arc::new(AtomicBool::new(false));
     let (while_grading, beside) = thread::scope(|scope| {
         let grading = scope.spawn(|| judging.work_until(&stop));
-        let chatted = person.chat(n, &mut steps, "while the judge grades");
+        let chatted = person.chat(n, &steps, "while the judge grades");
         stop.store(true, Ordering::Relaxed);
         Ok::<_, anyhow::Error>((chatted?, joined(grading.join())??))
     })?;

@@ -174,9 +174,9 @@ fn measure(
     mut judging: Asking<'_>,
 ) -> Result<Report, GenerateError> {
     let (n, n_candidates) = (arguments.repetitions, arguments.candidates);
-    let mut steps = Steps::new(app.output, "measurements");
+    let steps = Steps::new(app.output, "measurements");
     let instructions = judging.new_tokens(COMPARISON[0]);
-    let mut repeat = |what: &str, measure: &mut dyn FnMut() -> Result<(f64, f64), GenerateError>| {
+    let repeat = |what: &str, measure: &mut dyn FnMut() -> Result<(f64, f64), GenerateError>| {
         // The first run touches weights and buffers, and does not count.
         measure()?;
         let pairs: Result<Vec<_>, _> = (0..n)

@@ -27,7 +27,7 @@ pub(super) fn run(app: &App, arguments: &CriticVetArguments) -> anyhow::Result<O
     let vetter = Vetter { gatekeeper: gate.keeper() };
     let pending = vetter.pending(if arguments.n == 0 { usize::MAX } else { arguments.n })?;
     let (mut counts, mut stopped) = ([0_usize; 3], None);
-    let mut steps = Steps::new(app.output, "answers");
+    let steps = Steps::new(app.output, "answers");
     for (done, engram) in pending.iter().enumerate() {
         steps.show(done, pending.len(), "");
         let goes_on = match arguments.idle.when_idle {

@@ -145,7 +145,7 @@ fn refuse_too_few(answers: &[RatedAnswer]) -> anyhow::Result<()> {
 /// The judge's grades; `None` if a person stopped it.
 fn graded(app: &App, session: &JudgeSession, rated: &[Rated]) -> anyhow::Result<Option<Vec<Grade>>> {
     let tasks: Vec<GradeTask> = rated.iter().map(|rated| rated.task.clone()).collect();
-    let mut steps = Steps::new(app.output, "gradings");
+    let steps = Steps::new(app.output, "gradings");
     let mut grades = Vec::new();
     let completed = session.judge_all(&tasks, "", |_, grade| {
         grades.push(grade);

@@ -55,7 +55,7 @@ fn asking(app: &App, judge: &str) -> anyhow::Result<App> {
 
 /// The judge's verdicts on everything in the set; `None` if a person stopped it.
 fn judged(app: &App, session: &JudgeSession, set: &DataSet) -> anyhow::Result<Option<Verdicts>> {
-    let mut steps = Steps::new(app.output, "verdicts");
+    let steps = Steps::new(app.output, "verdicts");
     let judge = session.judge().settings().model.clone();
     let (mut grades, mut preferences): (Vec<Grade>, Vec<Preference>) = (Vec::new(), Vec::new());
     let answers: Vec<_> = set.answers.iter().map(|answer| answer.task.clone()).collect();

@@ -83,7 +83,7 @@ pub(in crate::commands) fn make_lacking_vectors(
 }
 
 fn make_vectors(app: &App, store: &MemoryStore, embedder: &dyn Embed, lacking: &[Engram]) -> anyhow::Result<()> {
-    let mut steps = Steps::new(app.output, "answers");
+    let steps = Steps::new(app.output, "answers");
     for (n_done, engrams) in (0..).step_by(MADE_AT_ONCE).zip(lacking.chunks(MADE_AT_ONCE)) {
         steps.show(n_done, lacking.len(), "");
         let texts: Vec<String> = engrams.iter().map(Engram::text).collect();

@@ -149,14 +149,14 @@ fn ask(
     replay: &Replay<'_>,
     questions: &[Engram],
 ) -> anyhow::Result<Option<Vec<Said>>> {
-    let mut steps = Steps::new(app.output, "answers");
+    let steps = Steps::new(app.output, "answers");
     let show = |done| steps.show(done, questions.len(), "");
     let answers = replay.answers(questions, session.interrupt(), show);
     steps.clear();
     let Some(answers) = answers? else { return Ok(None) };
     let mut said: Vec<Said> = answers.into_iter().map(|answer| Said { answer, preference: None }).collect();
     let (places, tasks) = tasks(questions, &said);
-    let mut steps = Steps::new(app.output, "verdicts");
+    let steps = Steps::new(app.output, "verdicts");
     let completed = session.judge_all(&tasks, &app.config.engine.model, |index, preference: Preference| {
         steps.show(index + 1, tasks.len(), &preference.judging.judge);
         said[places[index]].preference = Some(preference);

@@ -13,7 +13,7 @@ use crate::{
     digest::{Digest, copy_hashed},
     name::{is_model_name, name_from_text, names_of_parts},
     progress::{Event, Phase, ProgressSink},
-    pull::{PullError, Pulled},
+    pull::{PullError, Pulled, check_space_to_copy},
     store::{Manifest, ManifestFile, Store, StoreError, io_error},
 };
 
@@ -51,7 +51,7 @@ impl Store {
         let mut files = Vec::new();
         for ((part, file), digest) in found.file.parts().zip(&names).zip(digests) {
             let target = incoming.join(file);
-            link(&part.path, &target).map_err(|error| io_error(&target, error))?;
+            link(&part.path, &target)?;
             files.push(ManifestFile::new(file, digest, found.sha256.is_none()));
         }
         self.publish(&Manifest::of_now(&name, source, files))?;
@@ -96,17 +96,22 @@ fn digest(path: &Path, progress: ProgressSink<'_>) -> Result<Digest, PullError> 
 }
 
 /// Makes `target` the same file as `original`: by a hard link, a symbolic link, or a copy, whichever is possible first.
-fn link(original: &Path, target: &Path) -> io::Result<()> {
+fn link(original: &Path, target: &Path) -> Result<(), PullError> {
     match fs::remove_file(target) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error(target, error).into()),
         _ => {}
     }
     // A symbolic link in a cache leads to the file itself.
-    let original = original.canonicalize()?;
-    fs::hard_link(&original, target).or_else(|error| {
-        tracing::info!(path = %original.display(), %error, "a hard link is not possible");
-        symbolic_link(&original, target).or_else(|_| fs::copy(&original, target).map(|_| ()))
-    })
+    let original = original.canonicalize().map_err(|error| io_error(original, error))?;
+    let Err(error) = fs::hard_link(&original, target) else { return Ok(()) };
+    tracing::info!(path = %original.display(), %error, "a hard link is not possible");
+    if symbolic_link(&original, target).is_ok() {
+        return Ok(());
+    }
+    let size = fs::metadata(&original).map_err(|error| io_error(&original, error))?.len();
+    check_space_to_copy(target.parent().unwrap_or(target), size)?;
+    fs::copy(&original, target).map_err(|error| io_error(target, error))?;
+    Ok(())
 }
 
 #[cfg(unix)]

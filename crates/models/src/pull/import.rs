@@ -32,12 +32,17 @@ pub(crate) fn copy_files(
             return Err(PullError::Malformed(format!("{} is not a GGUF file", part.path.display())));
         }
     }
-    check_space(folder, model.size()).map_err(|error| match error {
-        TransferError::File { path, source } => io_error(&path, source).into(),
-        other => PullError::NoSpace(other.to_string()),
-    })?;
+    check_space_to_copy(folder, model.size())?;
     let names = names_of_parts(model.parts().count());
     model.parts().zip(names).map(|(part, name)| copy_file(part, &folder.join(&name), &name, hashes, progress)).collect()
+}
+
+/// Fails if the disk of `folder` does not have room for a copy of this size.
+pub(crate) fn check_space_to_copy(folder: &Path, size: u64) -> Result<(), PullError> {
+    check_space(folder, size).map_err(|error| match error {
+        TransferError::File { path, source } => io_error(&path, source).into(),
+        other => PullError::NoSpace(other.to_string()),
+    })
 }
 
 fn is_gguf(path: &Path) -> io::Result<bool> {

@@ -154,7 +154,7 @@ impl Store {
         let repository = known.other_quantizations().ok_or_else(unknown)?;
         let repository = HubRepository { quantization: Some(quantization), ..repository };
         let file = ask(&repository, options, &mut |_| ())?;
-        Ok(of_hub(name.to_owned(), &file))
+        Ok(of_hub(options.name.clone().unwrap_or_else(|| name.to_owned()), &file))
     }
 
     fn plan_file(&self, file: &HubFile, options: &PullOptions) -> Result<Plan, PullError> {

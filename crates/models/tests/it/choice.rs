@@ -52,7 +52,7 @@ fn a_repository_is_enough() {
     assert_eq!(home.bytes("tiny-q4_k_m"), model_bytes(40_000, 40_000));
     // It is there now, under each of its names, and nobody is asked again.
     let n_requests = server.requests().len();
-    for name in ["o/r", "hf:o/r:q4_k_m", "https://huggingface.co/o/r", "Tiny-Q4_K_M"] {
+    for name in ["o/r", "HF:o/r:q4_k_m", "HTTPS://huggingface.co/o/r", "Tiny-Q4_K_M"] {
         assert!(home.pull(name, &options).0.unwrap().was_there, "{name}");
         assert_eq!(home.store.show(name).unwrap().name, "tiny-q4_k_m", "{name}");
     }
@@ -114,7 +114,7 @@ fn what_a_repository_lacks_is_said() {
 #[test]
 fn others_may_name_only_the_hub() {
     let (_server, home, _) = scene();
-    for reference in ["smollm2:135m", "Qwen3:4B-q8_0", "hf:o/r/f.gguf", "hf.co/o/r:Q8_0", "hf:o/r"] {
+    for reference in ["smollm2:135m", "Qwen3:4B-q8_0", "hf:o/r/f.gguf", "HF.co/o/r:Q8_0", "HF:o/r"] {
         home.store.check_remote(reference).unwrap();
     }
     for reference in ["o/r", "../f.gguf", "/f.gguf", "http://localhost/f.gguf", "file:f.gguf", "other:1b", ""] {
@@ -175,6 +175,8 @@ fn a_model_of_the_catalog_comes_in_other_quantizations() {
     let small = PullOptions { room: Some(35_000), ..options.clone() };
     assert_eq!(home.pull("tiny:1", &small).0.unwrap().model.name, "tiny:1-q6_k", "there is one that was chosen");
     home.store.remove("tiny:1-q6_k").unwrap();
+    let named = PullOptions { name: Some("other:1".to_owned()), ..options.clone() };
+    assert_eq!(home.pull("tiny:1-q2_k", &named).0.unwrap().model.name, "other:1");
     home.pull_fails("tiny:1-q5_k_m", &options, &["it has no Q5_K_M, but Q2_K"]);
     assert_eq!(home.store.catalog().about("judge:1-q8_0").unwrap().name, "judge:1");
 }

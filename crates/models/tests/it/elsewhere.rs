@@ -49,7 +49,7 @@ fn every_program_is_looked_at() {
     put_into_ollama(&folder, "registry.ollama.ai/me/tuned/v1", &model_bytes(2, 1000), &["adapter"]);
     put_into_ollama(&folder, "hf.co/o/Repo-GGUF/Q4_K_M", &model_bytes(3, 1000), &[]);
     write(&folder.join("ollama/manifests/registry.ollama.ai/library/broken/latest"), b"{");
-    write(&folder.join(".lmstudio/models/pub/Repo/Model-Q4_0.gguf"), &model_bytes(4, 1000));
+    write(&folder.join(".lmstudio/models/pub/Repo/Model-Q4_0.GGUF"), &model_bytes(4, 1000));
     write(&folder.join(".lmstudio/models/pub/Repo/mmproj-Model.gguf"), &model_bytes(5, 1000));
     write(&folder.join("llama/o_r_Big-00001-of-00002.gguf"), &model_bytes(6, 1000));
     write(&folder.join("llama/o_r_Big-00002-of-00002.gguf"), &model_bytes(7, 1000));
@@ -60,7 +60,7 @@ fn every_program_is_looked_at() {
         (Program::Ollama, "hf.co/o/Repo-GGUF:Q4_K_M"),
         (Program::Ollama, "me/tuned:v1"),
         (Program::Ollama, "tiny:latest"),
-        (Program::LmStudio, "pub/Repo/Model-Q4_0.gguf"),
+        (Program::LmStudio, "pub/Repo/Model-Q4_0.GGUF"),
         (Program::LlamaCpp, "o_r_Big-00001-of-00002.gguf"),
         (Program::HuggingFace, "o/r/sub/Cached.gguf"),
     ];
@@ -68,7 +68,7 @@ fn every_program_is_looked_at() {
     assert_eq!(named(&all, "o_r_Big-00001-of-00002").file.parts().count(), 2);
     assert!(named(&all, "me/tuned:v1").obstacle.as_ref().unwrap().contains("adapter"));
     assert_eq!(named(&all, "TINY").name, "tiny:latest");
-    assert_eq!(named(&all, "model-q4_0").name, "pub/Repo/Model-Q4_0.gguf");
+    assert_eq!(named(&all, "model-q4_0").name, "pub/Repo/Model-Q4_0.GGUF");
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl Memories {
     /// When there is no embedder, or memory cannot be written.
     pub(super) fn build(app: &App, set: &RecallSet) -> anyhow::Result<Memories> {
         let embedder: Arc<dyn Embed> = Arc::new(Cached::new(app.embedder()?));
-        let mut steps = Steps::new(app.output, "turns");
+        let steps = Steps::new(app.output, "turns");
         let (mut memories, mut n_done) = (Vec::new(), 0);
         for person in &set.persons {
             let folder = tempfile::tempdir().context("there is no room for a temporary memory")?;
