@@ -322,12 +322,17 @@ fn a_synthesized_model_can_be_run() {
     let home = Home::new();
     let file = home.path("tiny.gguf");
     let (file, model) = (file.to_str().unwrap(), smollm2());
-    let synth = ["synth", "--shape", "tiny-gemma3", "--quant", "q8_0", "--tokenizer", &model, "--output", file];
+    let synth = ["synth", "--shape", "tiny-qwen35", "--quant", "q8_0", "--tokenizer", &model, "--output", file];
     let written = home.json(&[&synth[..], &["--json"]].concat());
     assert_eq!(written["size"].as_u64().unwrap(), std::fs::metadata(file).unwrap().len());
     assert!(written["parameters"].as_u64().unwrap() > 0, "{written}");
-    let answer = home.run_with_stdin(&["generate", "--raw", "--model", file, "--max-tokens", "4"], b"Hello");
+    let shown = home.run(&["show", file]);
+    assert!(shown.stdout.contains("predicts further tokens"), "{}", shown.stdout);
+    let generate = ["generate", "--raw", "--model", file, "--max-tokens", "4", "--temperature", "0"];
+    let answer = home.run_with_stdin(&generate, b"Hello");
     assert_eq!(answer.code, 0, "{}", answer.stderr);
+    let without_head = home.run_with_stdin(&[&generate[..], &["--speculation", "off"]].concat(), b"Hello");
+    assert_eq!((without_head.code, without_head.stdout), (0, answer.stdout));
 }
 
 #[track_caller]

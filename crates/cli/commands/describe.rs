@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use hone_engine::decoder::DecoderSpec;
 use hone_engine::gguf::{Gguf, GgufError, Value};
 use hone_models::{Catalog, CatalogModel, InstalledModel, Place, Role};
 use hone_protocol::ModelFile;
@@ -125,6 +126,8 @@ pub(crate) struct GgufFacts {
     pub(crate) context_length: Option<u64>,
     /// The number of its decoder blocks.
     pub(crate) block_count: Option<u64>,
+    /// Whether it has a head that predicts further tokens, for speculative decoding.
+    pub(crate) has_head: bool,
     /// The number of its tokens.
     pub(crate) vocabulary_size: Option<usize>,
     /// The number of tensors of each type.
@@ -163,6 +166,7 @@ impl GgufFacts {
             n_parameters: gguf.tensors().map(|tensor| tensor.n_elements()).sum(),
             context_length: of_architecture("context_length")?,
             block_count: of_architecture("block_count")?,
+            has_head: DecoderSpec::from_gguf(gguf, None).is_ok_and(|spec| spec.head.is_some()),
             architecture,
             vocabulary_size,
             tensor_types,

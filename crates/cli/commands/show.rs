@@ -108,6 +108,7 @@ fn gguf_rows(facts: GgufFacts) -> Vec<Vec<String>> {
         ("weights", Some(facts.n_parameters.to_string())),
         ("trained for", facts.context_length.map(|length| format!("{length} tokens of context"))),
         ("blocks", facts.block_count.map(|count| count.to_string())),
+        ("head", facts.has_head.then(|| "predicts further tokens (engine.speculation)".to_owned())),
         ("vocabulary", facts.vocabulary_size.map(|size| format!("{size} tokens"))),
         ("tensors", Some(types.join(", "))),
     ];

@@ -45,6 +45,7 @@ pub struct Logits<'a> {
     vocab_size: usize,
     states: &'a [f32],
     state_size: usize,
+    hidden: &'a [f32],
 }
 
 /// What a step computed at one position.
@@ -55,6 +56,8 @@ pub struct Row<'a> {
     /// The residual stream after the layer that [`DecoderSpec::state_layer`](crate::decoder::DecoderSpec::state_layer)
     /// names.
     pub state: &'a [f32],
+    /// What the model's head reads of this position ([`Backend::predict`]); empty if the model has none.
+    pub hidden: &'a [f32],
 }
 
 impl<'a> Logits<'a> {
@@ -62,13 +65,23 @@ impl<'a> Logits<'a> {
     pub fn new(values: &'a [f32], vocab_size: usize, states: &'a [f32], state_size: usize) -> Self {
         assert!(values.len().is_multiple_of(vocab_size), "logits are whole rows");
         assert_eq!(values.len() / vocab_size * state_size, states.len(), "a state for each row of logits");
-        Logits { values, vocab_size, states, state_size }
+        Logits { values, vocab_size, states, state_size, hidden: &[] }
     }
 
-    /// The same with the states.
+    /// The same with what the model's head reads, as wide as the states.
+    pub fn with_hidden(self, hidden: &'a [f32]) -> Self {
+        assert_eq!(hidden.len(), self.states.len(), "a row for each row of logits");
+        Logits { hidden, ..self }
+    }
+
+    /// Everything that was computed for each position.
     pub fn rows_with_states(&self) -> impl Iterator<Item = Row<'a>> + use<'a> {
-        std::iter::zip(self.rows(), self.states.chunks_exact(self.state_size))
-            .map(|(logits, state)| Row { logits, state })
+        let mut hidden = self.hidden.chunks_exact(self.state_size);
+        std::iter::zip(self.rows(), self.states.chunks_exact(self.state_size)).map(move |(logits, state)| Row {
+            logits,
+            state,
+            hidden: hidden.next().unwrap_or_default(),
+        })
     }
 
     /// One row per position that logits were asked for.
@@ -121,6 +134,16 @@ pub trait Backend: Send {
     /// When no step is suspended, or as [`Backend::forward`].
     fn resume(&mut self, _pause: &mut dyn FnMut() -> bool) -> Result<Option<Logits<'_>>, BackendError> {
         Err(BackendError::NothingSuspended)
+    }
+
+    /// The logits of the token after the entry's only one, as the model's head predicts them from that token and from
+    /// `hidden`, which a row of the position before contains; the new row contains what predicts the token after that.
+    /// `None` if the model has no head. The entry's states are neither read nor written. A suspended step is discarded.
+    ///
+    /// # Errors
+    /// As [`Backend::forward`].
+    fn predict(&mut self, _entry: &BatchEntry<'_>, _hidden: &[f32]) -> Result<Option<Logits<'_>>, BackendError> {
+        Ok(None)
     }
 
     /// Copies all layers' keys and values of one cache block.

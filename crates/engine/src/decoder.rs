@@ -259,6 +259,9 @@ pub struct DecoderSpec {
     pub architecture: &'static str,
     /// One entry per layer.
     pub layers: Vec<LayerSpec>,
+    /// The head that predicts the token after the next one, if the file has one: a block with attention that reads what
+    /// the model gives for a position, together with the token after it.
+    pub head: Option<LayerSpec>,
     /// Width of the residual stream.
     pub hidden_size: usize,
     /// Tokens of the vocabulary.
@@ -314,9 +317,10 @@ impl DecoderSpec {
         self.layers.iter().rposition(keeps).unwrap_or(0)
     }
 
-    /// Bytes per position in the KV cache: a key and a value in every layer that computes them.
+    /// Bytes per position in the KV cache: a key and a value in every layer that computes them, and in the head.
     pub fn kv_bytes_per_position(&self, format: KvFormat) -> u64 {
-        let cached = self.layers.iter().filter_map(LayerSpec::attention).filter(|attention| attention.has_cache());
+        let attentions = self.layers.iter().chain(&self.head).filter_map(LayerSpec::attention);
+        let cached = attentions.filter(|attention| attention.has_cache());
         cached.map(|attention| (2 * attention.n_kv_heads * format.n_bytes(attention.head_dim)) as u64).sum()
     }
 
@@ -325,10 +329,16 @@ impl DecoderSpec {
         self.layers.iter().any(|layer| layer.recurrence().is_some())
     }
 
-    /// Bytes of one state, in all layers that keep one.
+    /// What the head keeps of the tokens so far: what the model gave for the last one.
+    pub fn head_state(&self) -> Option<StateShape> {
+        let shape = StateShape { n_channels: self.hidden_size, n_taps: 2, n_heads: 0, key_dim: 0, value_dim: 0 };
+        self.head.map(|_| shape)
+    }
+
+    /// Bytes of one state, in all layers that keep one, and in the head.
     pub fn state_bytes(&self) -> u64 {
         let shapes = self.layers.iter().filter_map(LayerSpec::recurrence).map(|layer| layer.state(self.hidden_size));
-        shapes.map(|shape| (shape.n_floats() * size_of::<f32>()) as u64).sum()
+        shapes.chain(self.head_state()).map(|shape| (shape.n_floats() * size_of::<f32>()) as u64).sum()
     }
 
     /// Reads a model's metadata. `context_length` is the number of positions to be used (`None`: those that the model
@@ -351,6 +361,7 @@ impl DecoderSpec {
             architecture: row.name,
             experts: experts.filter(|_| read.layers.iter().any(|layer| layer.has_experts)),
             layers: read.layers,
+            head: read.head,
             hidden_size,
             vocab_size: vocab_size(gguf)?,
             context_length: trained_context,

@@ -1,6 +1,7 @@
 //! One loaded model: its tokenizer, its chat template, and a backend with a KV cache.
 
 mod loading;
+mod prediction;
 mod text;
 
 use std::fmt;
@@ -27,6 +28,7 @@ use crate::reuse::recycled;
 use crate::template::{ChatTemplate, TemplateError, TemplateHost};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
+pub use loading::LoadOptions;
 pub use text::ModelText;
 
 /// What runs the decoder.
@@ -213,22 +215,6 @@ pub struct Advance<'a> {
     pub logits: std::ops::Range<usize>,
 }
 
-/// How a model is loaded alongside others.
-#[derive(Clone)]
-pub struct LoadOptions {
-    /// Threads that compute all models' steps.
-    pub threads: ComputeThreads,
-    /// Threads that load this model; `None` uses one per performance core.
-    pub n_loading: Option<usize>,
-    /// Positions that the KV cache has room for.
-    pub cache_positions: usize,
-    /// Experts of a mixture stay in the file, and those that are chosen are kept in this many bytes; `None` keeps all of
-    /// them in memory. Only the native backend does this.
-    pub expert_bytes: Option<u64>,
-    /// Who is told how much of it is in memory.
-    pub progress: LoadProgress,
-}
-
 /// Checks whether a file is a model that can be loaded, as far as its header tells. This includes models that can only
 /// continue text; the value then says why they cannot chat.
 ///
@@ -271,6 +257,8 @@ pub struct Model {
     states: StatePool,
     prefixes: PrefixTree,
     activation_bits: ActivationBits,
+    /// What a prediction of its head costs, in steps.
+    head_cost: f32,
     /// Empty between steps.
     batch: Vec<BatchEntry<'static>>,
 }
@@ -326,6 +314,7 @@ impl Model {
             n_loading: options.n_threads,
             cache_positions: options.cache_positions(&spec),
             expert_bytes: None,
+            with_head: false,
             progress,
         };
         Self::load_spec(gguf, spec, options, &beside)
@@ -333,10 +322,11 @@ impl Model {
 
     fn load_spec(
         gguf: &Gguf,
-        spec: DecoderSpec,
+        mut spec: DecoderSpec,
         options: &ModelOptions,
         beside: &LoadOptions,
     ) -> Result<Self, ModelError> {
+        spec.head = spec.head.filter(|_| beside.with_head);
         // One thread builds the vocabulary while others pack the weights, so it costs no time.
         let (text, backend) = std::thread::scope(|scope| {
             let text = scope.spawn(|| ModelText::from_gguf(gguf, &spec, options.context_of(&spec), &options.templates));
@@ -347,6 +337,7 @@ impl Model {
             text: Arc::new(text?),
             backend: backend?,
             activation_bits: options.activation_bits,
+            head_cost: prediction::head_cost(gguf, &spec),
             cache: BlockPool::with_room_for(beside.cache_positions),
             states: StatePool::new(spec.state_bytes()),
             prefixes: PrefixTree::default(),
@@ -435,17 +426,7 @@ impl Model {
     ) -> Result<(), ModelError> {
         for entry in entries {
             let position = entry.sequence.n_tokens();
-            if let Err(full) = self.cache.check(entry.sequence, entry.tokens.len()) {
-                let has_room = self.prefixes.make_room(&mut self.cache, &mut self.states, full.needed);
-                // A request that could not run otherwise takes precedence over blocks that only make others faster.
-                if !has_room {
-                    self.prefixes.unpin_all();
-                    self.prefixes.make_room(&mut self.cache, &mut self.states, full.needed);
-                }
-            }
-            if let Some(copy) = self.cache.extend(entry.sequence, entry.tokens.len())? {
-                self.backend.copy_block(copy.from, copy.to)?;
-            }
+            self.lengthen(entry.sequence, entry.tokens.len())?;
             let n_before = match self.states.is_used() {
                 true => Some(entry.sequence.begin_states(&mut self.states, position, !entry.logits.is_empty())),
                 false => None,
@@ -459,6 +440,22 @@ impl Model {
             batch.push(BatchEntry { tokens: entry.tokens, position, blocks, logits, states });
         }
         self.free_idle_states();
+        Ok(())
+    }
+
+    /// Appends positions to a sequence. Blocks kept for future prompts are evicted if there is no room.
+    fn lengthen(&mut self, sequence: &mut CachedSequence, n_tokens: usize) -> Result<(), ModelError> {
+        if let Err(full) = self.cache.check(sequence, n_tokens) {
+            let has_room = self.prefixes.make_room(&mut self.cache, &mut self.states, full.needed);
+            // A request that could not run otherwise takes precedence over blocks that only make others faster.
+            if !has_room {
+                self.prefixes.unpin_all();
+                self.prefixes.make_room(&mut self.cache, &mut self.states, full.needed);
+            }
+        }
+        if let Some(copy) = self.cache.extend(sequence, n_tokens)? {
+            self.backend.copy_block(copy.from, copy.to)?;
+        }
         Ok(())
     }
 

@@ -7,15 +7,14 @@
 //! chooses a token that differs from the guess, the rest is thrown away. So a guess never changes an answer, only its
 //! time.
 //!
-//! Where nothing repeats itself, a second, smaller model may guess, if there is one ([`draft_model`]).
+//! Where nothing repeats itself, a second, smaller model may guess, if there is one ([`draft_model`]); otherwise the
+//! model's own head, if its file has one ([`head`]).
 //!
 //! A guessed token costs a fraction of a step. Whether that pays is tracked for every request and each way of guessing:
 //! if it does not, guessing pauses, longer each time.
 
 pub(crate) mod draft_model;
-
-use crate::scheduler::RequestId;
-use draft_model::DraftModel;
+pub(crate) mod head;
 
 /// The longest run of tokens that is searched for. A longer one would nearly always find the same places.
 const LONGEST_MATCH: usize = 8;
@@ -34,6 +33,15 @@ const CREDIT_AFTER_REST: f32 = 0.4;
 /// Tokens of the first pause; every pause is twice as long as the one before.
 const FIRST_REST: usize = 16;
 
+/// A model that guesses.
+pub(crate) trait Guess {
+    /// The cost of a guessed token before it is verified, in steps.
+    fn relative_cost(&self) -> f32;
+
+    /// Appends up to `most` tokens to `drafted` that may follow `tokens`; none if it cannot guess.
+    fn guess(&mut self, tokens: &[u32], most: usize, drafted: &mut Vec<u32>);
+}
+
 /// Makes guesses for one request.
 #[derive(Debug)]
 pub(crate) struct Drafter {
@@ -41,7 +49,7 @@ pub(crate) struct Drafter {
     tokens: Vec<u32>,
     lookup: Pace,
     model: Pace,
-    /// The current guess, and whether the draft model made it.
+    /// The current guess, and whether a model made it.
     drafted: Vec<u32>,
     is_of_model: bool,
 }
@@ -65,13 +73,13 @@ impl Drafter {
     }
 
     /// Guesses at most `most` of the next tokens.
-    pub(crate) fn draft(&mut self, most: usize, model: Option<(&mut DraftModel, RequestId)>) -> &[u32] {
+    pub(crate) fn draft(&mut self, most: usize, model: Option<&mut dyn Guess>) -> &[u32] {
         self.drafted.clear();
         self.look_up(most);
         self.is_of_model = self.drafted.is_empty();
-        if let Some((model, request)) = model.filter(|_| self.is_of_model) {
+        if let Some(model) = model.filter(|_| self.is_of_model) {
             self.model.cost = COST + model.relative_cost();
-            model.draft(request, &self.tokens, self.model.length().min(most), &mut self.drafted);
+            model.guess(&self.tokens, self.model.length().min(most), &mut self.drafted);
         }
         &self.drafted
     }

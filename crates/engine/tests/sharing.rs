@@ -350,12 +350,20 @@ fn pinned_models_stay_and_others_are_refused_with_the_sums() {
     fixture.check_balanced();
 }
 
-/// With the same memory, a dense model of the same size is refused.
+/// With the same memory, a dense model of the same size is refused. The head of the second model guesses, and has experts,
+/// too.
 #[test]
 fn experts_that_do_not_fit_are_read_from_the_file() {
+    for shape in ["tiny-qwen3moe", "tiny-qwen35moe"] {
+        check_experts_in_file(shape);
+    }
+}
+
+#[track_caller]
+fn check_experts_in_file(shape: &str) {
     let folder = support::scratch();
     let path = folder.path().join("mixture");
-    support::synthesize_few_tokens("tiny-qwen3moe", "q8_0", &path);
+    support::synthesize_few_tokens(shape, "q8_0", &path);
     let weights = path.metadata().unwrap().len();
     let model = ModelOptions { context_length: Some(128), n_sequences: 1, ..support::options() };
     let request = |fixture: &Fixture| GenerateRequest {

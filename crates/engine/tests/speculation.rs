@@ -4,6 +4,9 @@
 
 mod support;
 
+#[path = "speculation/head.rs"]
+mod head;
+
 use std::path::Path;
 
 use hone_engine::engine::{EngineHandle, EngineOptions};
@@ -12,7 +15,7 @@ use hone_engine::kv_cache::CachedSequence;
 use hone_engine::model::{Advance, BackendChoice, Model, ModelOptions, Speculation};
 use hone_engine::synth::{self, Quantization, Shape};
 use hone_protocol::{
-    Completion, Constraint, Generate, GenerateRequest, LogprobOptions, Message, Prompt, Role, SamplingOptions,
+    Completion, Constraint, Generate, GenerateRequest, Lane, LogprobOptions, Message, Prompt, Role, SamplingOptions,
 };
 
 struct Engines {
@@ -22,7 +25,11 @@ struct Engines {
 
 impl Engines {
     fn start() -> Self {
-        let engine = |speculation| support::engine(ModelOptions { speculation, ..support::options() });
+        Engines::with(&support::options())
+    }
+
+    fn with(options: &ModelOptions) -> Self {
+        let engine = |speculation| support::engine(ModelOptions { speculation, ..options.clone() });
         Engines { guessing: engine(Speculation::Auto), plain: engine(Speculation::Off) }
     }
 
@@ -121,11 +128,8 @@ fn constrained_answers_are_the_same() {
     engines.check(&with(Constraint::FreeThenRegex { free_tokens: 50, marker, regex }));
 }
 
-#[test]
-fn requests_that_run_together_are_the_same() {
-    let engines = Engines::start();
-    let requests =
-        [repetitive(), chat("What is the boiling point of water at sea level?"), repetitive(), chat("Say hi.")];
+/// Runs the requests together on each engine; the answers must be the same.
+fn check_together(engines: &Engines, requests: &[GenerateRequest]) {
     let start = |engine: &EngineHandle| {
         let running: Vec<_> = requests.iter().map(|request| engine.generate(request.clone()).unwrap()).collect();
         running.into_iter().map(|generation| generation.complete().unwrap()).collect::<Vec<Completion>>()
@@ -133,6 +137,13 @@ fn requests_that_run_together_are_the_same() {
     for (ours, plain) in start(&engines.guessing).iter().zip(&start(&engines.plain)) {
         assert_same(ours, plain);
     }
+}
+
+#[test]
+fn requests_that_run_together_are_the_same() {
+    let engines = Engines::start();
+    let boiling = "What is the boiling point of water at sea level?";
+    check_together(&engines, &[repetitive(), chat(boiling), repetitive(), chat("Say hi.")]);
 }
 
 #[test]

@@ -24,6 +24,7 @@ mod states;
 mod tests;
 
 use std::cell::UnsafeCell;
+use std::ops::Range;
 
 use thiserror::Error;
 
@@ -128,8 +129,10 @@ pub struct Program {
     output: Rows,
     vocab_size: usize,
     batch: Batch,
-    /// The step's next unfinished phase; equals the number of phases when the step is done.
-    next_phase: usize,
+    /// The number of phases of a step. Those after them are run by themselves.
+    n_step_phases: usize,
+    /// The phases that are left to run; empty when the step is done.
+    unfinished: Range<usize>,
     /// The number of threads that the step's work was divided for.
     n_threads: usize,
 }
@@ -166,6 +169,32 @@ impl Program {
         sequences: impl IntoIterator<Item = Sequence<'a>>,
     ) -> Result<&[f32], StepError> {
         self.begin(pool, sequences)?;
+        self.resume(pool, self.n_step_phases);
+        Ok(self.output())
+    }
+
+    /// Runs the phases after those of a step, for which `values` are the `input` rows of the tokens, and returns the
+    /// output rows of the selected tokens. They neither read nor write states. An unfinished step is abandoned.
+    ///
+    /// # Errors
+    /// When the batch is not valid; nothing has happened then.
+    ///
+    /// # Panics
+    /// When `values` are not rows of all tokens, or a task panics, which is a bug.
+    pub fn run_after_step<'a>(
+        &mut self,
+        pool: &mut Pool,
+        sequences: impl IntoIterator<Item = Sequence<'a>>,
+        input: Rows,
+        values: &[f32],
+    ) -> Result<&[f32], StepError> {
+        self.unfinished = 0..0;
+        self.batch.fill(sequences, self.vocab_size, &StateMemory::default())?;
+        self.prepare(pool, self.n_step_phases..self.phases.len());
+        assert_eq!(input.set, RowSet::Tokens, "the input is rows of all tokens");
+        assert_eq!(values.len(), self.batch.n_tokens() * input.width, "there is a row for every token");
+        // SAFETY: there is room for a row for every token, and no pool is at work, since that would borrow the program.
+        unsafe { self.rows[input.index].start().copy_from_nonoverlapping(values.as_ptr(), values.len()) };
         self.resume(pool, self.phases.len());
         Ok(self.output())
     }
@@ -180,16 +209,21 @@ impl Program {
         pool: &Pool,
         sequences: impl IntoIterator<Item = Sequence<'a>>,
     ) -> Result<(), StepError> {
-        self.next_phase = self.phases.len();
+        self.unfinished = 0..0;
         self.batch.fill(sequences, self.vocab_size, &self.states)?;
+        self.prepare(pool, 0..self.n_step_phases);
+        Ok(())
+    }
+
+    /// Divides the work of these phases over the threads, and makes room for its results.
+    fn prepare(&mut self, pool: &Pool, phases: Range<usize>) {
         self.make_room(pool.n_threads());
         for (set, geometry, plan) in &mut self.plans {
             plan.make(geometry, self.batch.spans(*set));
         }
         let partial_floats = self.plans.iter().map(|(_, geometry, plan)| plan.n_partials * geometry.partial_width());
         self.partials.reserve(partial_floats.max().unwrap_or(0));
-        (self.next_phase, self.n_threads) = (0, pool.n_threads());
-        Ok(())
+        (self.unfinished, self.n_threads) = (phases, pool.n_threads());
     }
 
     /// Carries out the next `n_phases` phases of the current step. Returns whether the step is done.
@@ -198,16 +232,16 @@ impl Program {
     /// When a task panics, which is a bug, or when the pool has a different number of threads than the one the step was
     /// begun with.
     pub fn resume(&mut self, pool: &mut Pool, n_phases: usize) -> bool {
-        let phases = self.next_phase..(self.next_phase + n_phases).min(self.phases.len());
+        let Range { start, end } = std::mem::take(&mut self.unfinished);
+        let phases = start..(start + n_phases).min(end);
         if !phases.is_empty() {
             assert_eq!(pool.n_threads(), self.n_threads, "the work was divided for another pool");
             // If a task panics, the step cannot be resumed.
-            self.next_phase = self.phases.len();
             let kernels = platform::kernels();
             pool.run(&phases::Execution { program: self, phases: phases.clone(), kernels, n_threads: self.n_threads });
         }
-        self.next_phase = phases.end;
-        self.next_phase == self.phases.len()
+        self.unfinished = phases.end..end;
+        self.unfinished.is_empty()
     }
 
     /// The output rows of the last step's selected tokens, in their order; undefined before the step is done.
@@ -228,7 +262,7 @@ impl Program {
 
     /// The number of phases in a step.
     pub fn n_phases(&self) -> usize {
-        self.phases.len()
+        self.n_step_phases
     }
 
     /// Copies the keys and values of a cache block in all layers.

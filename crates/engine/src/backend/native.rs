@@ -12,12 +12,13 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hone_kernels::pool::{Pool, performance_cores};
-use hone_kernels::step::{Program, Rows, Sequence};
+use hone_kernels::step::{Program, Sequence};
 
 use super::{ActivationBits, Backend, BackendError, BatchEntry, LoadProgress, Logits};
 use crate::decoder::DecoderSpec;
 use crate::gguf::Gguf;
 use crate::kv_cache::{BlockId, KvFormat, StateId};
+use decoder::Results;
 
 /// The compute threads of all models. They work on one step at a time.
 #[derive(Clone)]
@@ -42,8 +43,7 @@ fn or_performance_cores(n_threads: Option<usize>) -> NonZeroUsize {
 /// A decoder's weights and cache in memory, and the threads that compute with them.
 pub struct NativeBackend {
     program: Program,
-    /// The rows that hold the states.
-    states: Rows,
+    results: Results,
     threads: ComputeThreads,
     vocab_size: usize,
     hidden_size: usize,
@@ -82,16 +82,20 @@ impl NativeBackend {
         let mut pool = Pool::new(or_performance_cores(n_loading));
         let weights = weights::load(gguf, spec, expert_bytes, &mut pool, progress)?;
         let formats = decoder::Formats { kv_cache, activations: activation_bits };
-        let (program, states) = decoder::program(spec, weights, formats);
+        let (program, results) = decoder::program(spec, weights, formats);
         let DecoderSpec { vocab_size, hidden_size, .. } = *spec;
         let n_layers = spec.layers.len();
-        Ok(NativeBackend { program, states, threads, vocab_size, hidden_size, n_layers, is_suspended: false })
+        Ok(NativeBackend { program, results, threads, vocab_size, hidden_size, n_layers, is_suspended: false })
     }
 
     /// What the last step computed.
     fn logits(&self) -> Logits<'_> {
-        let (logits, states) = (self.program.output(), self.program.selected_rows(self.states));
-        Logits::new(logits, self.vocab_size, states, self.hidden_size)
+        let (logits, states) = (self.program.output(), self.program.selected_rows(self.results.states));
+        let logits = Logits::new(logits, self.vocab_size, states, self.hidden_size);
+        match &self.results.head {
+            Some(head) => logits.with_hidden(self.program.selected_rows(head.hidden)),
+            None => logits,
+        }
     }
 
     /// Carries out the step, layer by layer, until `pause` returns true.
@@ -148,6 +152,13 @@ impl Backend for NativeBackend {
             return Err(BackendError::NothingSuspended);
         }
         Ok(self.run_slices(pause))
+    }
+
+    fn predict(&mut self, entry: &BatchEntry<'_>, hidden: &[f32]) -> Result<Option<Logits<'_>>, BackendError> {
+        let Some(head) = &self.results.head else { return Ok(None) };
+        self.is_suspended = false;
+        self.program.run_after_step(&mut self.threads.lock(), [sequence(entry)], head.previous, hidden)?;
+        Ok(Some(self.logits()))
     }
 
     fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError> {

@@ -38,6 +38,24 @@ pub(super) struct ModelParts<S: Storage> {
     pub(super) output_norm: S::Vector,
     /// `None` if the embedding matrix also computes the logits.
     pub(super) output: Option<S::Linear>,
+    pub(super) head: Option<HeadParts<S>>,
+}
+
+/// The head that predicts the token after the next one.
+pub(super) struct HeadParts<S: Storage> {
+    /// `None` if it reads those of the model.
+    pub(super) embeddings: Option<S::Matrix>,
+    /// Norms the embedding of a token.
+    pub(super) token_norm: S::Vector,
+    /// Norms what the model gave for the token before.
+    pub(super) hidden_norm: S::Vector,
+    /// Reads both, in this order.
+    pub(super) input: S::Linear,
+    pub(super) layer: LayerParts<S>,
+    /// `None` if it is that of the model.
+    pub(super) norm: Option<S::Vector>,
+    /// `None` if it is that of the model.
+    pub(super) output: Option<S::Linear>,
 }
 
 /// What gives every layer an input of its own besides the residual stream.

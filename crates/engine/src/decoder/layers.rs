@@ -11,6 +11,7 @@ use crate::gguf::GgufError;
 /// The layers, and what they refer to.
 pub(super) struct Layers {
     pub(super) layers: Vec<LayerSpec>,
+    pub(super) head: Option<LayerSpec>,
     pub(super) ropes: Vec<RopeTable>,
     /// Multiplies query–key products unless the metadata says otherwise.
     pub(super) attention_scale: f32,
@@ -53,12 +54,35 @@ pub(super) fn read(
         layers.push(LayerSpec { mixer, dense: dense(keys, &sizes, experts, index, has_experts)?, has_experts });
     }
     share_keys_and_values(keys, &mut layers)?;
+    let head = if n_predicting > 0 { head(keys, &sizes, experts, &layers)? } else { None };
     let scale_dim = match row.wide_scale_layers {
         Some(n) if n == n_layers => hidden_size / sizes.n_heads[0].max(1),
         _ => sizes.head_dim,
     };
     let attention_scale = if row.unscaled_attention { 1.0 } else { (scale_dim as f32).sqrt().recip() };
-    Ok(Layers { layers, ropes, attention_scale })
+    Ok(Layers { layers, head, ropes, attention_scale })
+}
+
+/// The first block after the layers, if it is a head. Only delta nets have one that is used: what it reads of the
+/// position before is kept with their states.
+fn head(
+    keys: &Keys<'_>,
+    sizes: &Sizes,
+    experts: Option<&ExpertsSpec>,
+    layers: &[LayerSpec],
+) -> Result<Option<LayerSpec>, SpecError> {
+    let index = layers.len();
+    let parts = ["nextn.eh_proj.weight", "nextn.enorm.weight", "nextn.hnorm.weight", "attn_q.weight"];
+    let is_complete = parts.iter().all(|part| keys.has_tensor(index, part));
+    let is_delta_net = |layer: &LayerSpec| matches!(layer.recurrence(), Some(RecurrentSpec::DeltaNet { .. }));
+    let Some(attention) = layers.iter().rev().find_map(LayerSpec::attention) else { return Ok(None) };
+    if !is_complete || !layers.iter().any(is_delta_net) {
+        return Ok(None);
+    }
+    let has_experts = experts.is_some() && keys.has_tensor(index, "ffn_gate_inp.weight");
+    let dense = dense(keys, sizes, experts, index, has_experts)?;
+    let attention = AttentionSpec { keys_and_values: KeysAndValues::Own, ..*attention };
+    Ok(Some(LayerSpec { mixer: Mixer::Attention(attention), dense, has_experts }))
 }
 
 fn sizes(keys: &Keys<'_>, row: &ArchitectureRow, hidden_size: usize, n_layers: usize) -> Result<Sizes, SpecError> {
@@ -305,7 +329,8 @@ fn dense(
         }
     }
     let key = "feed_forward_length";
-    match sizes.ffn_widths.as_ref().map(|widths| widths[index]) {
+    // A head is as wide as the last layer.
+    match sizes.ffn_widths.as_ref().and_then(|widths| widths.get(index).or(widths.last()).copied()) {
         Some(0) => Err(keys.invalid(key, "is 0: it must be 1 or more")),
         Some(width) => Ok(Some(DenseSpec { width, is_shared_expert: false })),
         None => Err(keys.missing(key)),

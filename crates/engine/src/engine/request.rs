@@ -14,7 +14,9 @@ use crate::backend::Row;
 use crate::kv_cache::CachedSequence;
 use crate::model::{Advance, Model, Speculation};
 use crate::scheduler::{Arrival, LAST_SENTENCE_TOKENS, ModelId, Progress, RequestId};
-use crate::speculation::draft_model::DraftModel;
+use crate::speculation::Guess;
+use crate::speculation::draft_model::OfRequest;
+use crate::speculation::head::Head;
 use crate::text_stream::TextStream;
 use crate::tokenizer::Tokenizer;
 use clock::{Clock, Counts};
@@ -40,6 +42,15 @@ pub(super) struct RunningRequest {
     decoding: Decoding,
     reply: Reply,
     clock: Clock,
+    /// What the model gave for the token before the last one, for its head; empty if it has none.
+    hidden: Vec<f32>,
+}
+
+/// What may guess the next tokens of a request, where its text does not repeat itself.
+pub(super) enum Guesser<'a> {
+    Nothing,
+    DraftModel(OfRequest<'a>),
+    HeadOf(&'a mut Model),
 }
 
 impl RunningRequest {
@@ -72,6 +83,7 @@ impl RunningRequest {
             place: Place::new(prompt),
             reply,
             clock: Clock::new(arrived, request.time_limit),
+            hidden: Vec::new(),
         }
     }
 
@@ -171,12 +183,7 @@ impl RunningRequest {
 
     /// Describes a step that computes `chunk` of the tokens that are not in the cache yet, plus up to `most_guesses`
     /// guesses of the answer's next tokens.
-    pub(super) fn begin_step(
-        &mut self,
-        chunk: usize,
-        most_guesses: usize,
-        draft_model: Option<(&mut DraftModel, RequestId)>,
-    ) -> Advance<'_> {
+    pub(super) fn begin_step(&mut self, chunk: usize, most_guesses: usize, guesser: Guesser<'_>) -> Advance<'_> {
         if self.clock.step_begins(self.n_computed()) {
             self.report_prefill();
         }
@@ -184,9 +191,21 @@ impl RunningRequest {
         if self.clock.has_token() && self.place.wants_logits() {
             // The last token of an answer is never computed, so the cache has no room for it.
             let room = self.reply.max_tokens - self.reply.n_generated - 1;
-            self.place.guess(self.decoding.draft(most_guesses.min(room), draft_model));
+            self.guess(most_guesses.min(room), guesser);
         }
         self.place.advance()
+    }
+
+    fn guess(&mut self, most: usize, guesser: Guesser<'_>) {
+        let guesses = match guesser {
+            Guesser::Nothing => self.decoding.draft(most, None),
+            Guesser::DraftModel(mut model) => self.decoding.draft(most, Some(&mut model as &mut dyn Guess)),
+            Guesser::HeadOf(model) => {
+                let mut head = Head { model, sequence: self.place.sequence_mut(), hidden: &self.hidden };
+                self.decoding.draft(most, Some(&mut head as &mut dyn Guess))
+            }
+        };
+        self.place.guess(guesses);
     }
 
     fn report_prefill(&self) {
@@ -217,6 +236,7 @@ impl RunningRequest {
             }
             let n_before = self.place.tokens().len();
             self.choose_token(row, tokenizer);
+            row.hidden.clone_into(&mut self.hidden);
             let is_right = index < guesses.len() && self.place.tokens().get(n_before) == guesses.get(index);
             n_right += usize::from(is_right);
         }

@@ -2,13 +2,31 @@
 
 use hone_kernels::platform::{self, InstructionSet, Kernels};
 
-use super::{BackendChoice, LoadOptions, ModelOptions};
+use super::{BackendChoice, ModelOptions};
 use crate::backend::candle::CandleBackend;
-use crate::backend::native::{NativeBackend, NativeOptions};
-use crate::backend::{ActivationBits, Backend, BackendError, DeviceChoice};
+use crate::backend::native::{ComputeThreads, NativeBackend, NativeOptions};
+use crate::backend::{ActivationBits, Backend, BackendError, DeviceChoice, LoadProgress};
 use crate::decoder::DecoderSpec;
 use crate::gguf::Gguf;
 use crate::kv_cache::KvFormat;
+
+/// How a model is loaded alongside others.
+#[derive(Clone)]
+pub struct LoadOptions {
+    /// Threads that compute all models' steps.
+    pub threads: ComputeThreads,
+    /// Threads that load this model; `None` uses one per performance core.
+    pub n_loading: Option<usize>,
+    /// Positions that the KV cache has room for.
+    pub cache_positions: usize,
+    /// Experts of a mixture stay in the file, and those that are chosen are kept in this many bytes; `None` keeps all of
+    /// them in memory. Only the native backend does this.
+    pub expert_bytes: Option<u64>,
+    /// Whether the head that predicts further tokens is loaded, too, if the file has one.
+    pub with_head: bool,
+    /// Who is told how much of it is in memory.
+    pub progress: LoadProgress,
+}
 
 /// Loads a model's weights onto the backend of the user's choice.
 ///

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
+use super::Guess;
 use crate::kv_cache::CachedSequence;
 use crate::model::{Advance, Model, ModelError};
 use crate::sampler::argmax;
@@ -34,6 +35,22 @@ pub(crate) struct DraftModel {
     sequences: BTreeMap<RequestId, Behind>,
 }
 
+/// A draft model, as it guesses for one request.
+pub(crate) struct OfRequest<'a> {
+    pub(crate) model: &'a mut DraftModel,
+    pub(crate) request: RequestId,
+}
+
+impl Guess for OfRequest<'_> {
+    fn relative_cost(&self) -> f32 {
+        self.model.relative_cost
+    }
+
+    fn guess(&mut self, tokens: &[u32], most: usize, drafted: &mut Vec<u32>) {
+        self.model.draft(self.request, tokens, most, drafted);
+    }
+}
+
 /// What it has computed for a request.
 #[derive(Default)]
 struct Behind {
@@ -49,13 +66,8 @@ impl DraftModel {
         Ok(DraftModel { model, relative_cost, sequences: BTreeMap::new() })
     }
 
-    /// The cost of a token, in steps of the model that is guessed for.
-    pub(crate) fn relative_cost(&self) -> f32 {
-        self.relative_cost
-    }
-
     /// Appends up to `most` tokens to `drafted` that may follow the request's `tokens`.
-    pub(crate) fn draft(&mut self, request: RequestId, tokens: &[u32], most: usize, drafted: &mut Vec<u32>) {
+    fn draft(&mut self, request: RequestId, tokens: &[u32], most: usize, drafted: &mut Vec<u32>) {
         if tokens.is_empty() || most == 0 || tokens.len() + most > self.model.context_length() {
             return;
         }

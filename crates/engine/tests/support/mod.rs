@@ -93,16 +93,21 @@ pub(crate) fn of_few_tokens(seed: u32, n_tokens: usize) -> Vec<u32> {
     tokens(seed, n_tokens).into_iter().map(|token| token % FEW_TOKENS).collect()
 }
 
-/// A vocabulary of letters and names.
+/// A vocabulary of [`FEW_TOKENS`] letters and names.
 pub(crate) fn few_tokens() -> Gguf {
+    vocabulary(FEW_TOKENS as usize)
+}
+
+/// A vocabulary of letters and names.
+pub(crate) fn vocabulary(n_tokens: usize) -> Gguf {
     let letters = ('!'..='~').map(String::from);
-    let tokens: Vec<String> = letters.chain((0..).map(|id| format!("token{id}"))).take(FEW_TOKENS as usize).collect();
+    let tokens: Vec<String> = letters.chain((0..).map(|id| format!("token{id}"))).take(n_tokens).collect();
     let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
     let mut writer = Writer::new();
     writer.metadata("tokenizer.ggml.model", WriteValue::String("gpt2")).unwrap();
     writer.metadata("tokenizer.ggml.pre", WriteValue::String("llama-bpe")).unwrap();
     writer.metadata("tokenizer.ggml.tokens", WriteValue::Strings(&tokens)).unwrap();
-    writer.metadata("tokenizer.ggml.token_type", WriteValue::I32s(&[1; FEW_TOKENS as usize])).unwrap();
+    writer.metadata("tokenizer.ggml.token_type", WriteValue::I32s(&vec![1; n_tokens])).unwrap();
     writer.metadata("tokenizer.ggml.merges", WriteValue::Strings(&[])).unwrap();
     writer.metadata("tokenizer.ggml.eos_token_id", WriteValue::U32(0)).unwrap();
     Gguf::from_bytes(writer.begin(Vec::new()).unwrap().finish().unwrap()).unwrap()

@@ -35,6 +35,7 @@ pub struct ProgramBuilder {
     attentions: Vec<AttentionPhase>,
     plans: Vec<(RowSet, Geometry, Plan)>,
     vocab_size: Option<usize>,
+    n_step_phases: Option<usize>,
 }
 
 /// One of the matrices of a product.
@@ -344,13 +345,18 @@ impl ProgramBuilder {
         self.phases.push(Phase::Merge(self.attentions.len() - 1));
     }
 
+    /// What was described so far is a step. What follows is run by itself, by [`Program::run_after_step`].
+    pub fn end_step(&mut self) {
+        self.n_step_phases = Some(self.phases.len());
+    }
+
     /// The program, with these rows as its result.
     ///
     /// # Panics
     /// When they are not rows of the selected tokens, or the program embeds no tokens.
     pub fn finish(self, output: Rows) -> Program {
         self.check_part(RowSet::Selected, output.all());
-        let next_phase = self.phases.len();
+        let n_step_phases = self.n_step_phases.unwrap_or(self.phases.len());
         Program {
             vocab_size: self.vocab_size.expect("a program embeds its tokens"),
             matrices: self.matrices,
@@ -370,7 +376,8 @@ impl ProgramBuilder {
             threads: Vec::new(),
             output,
             batch: Batch::default(),
-            next_phase,
+            n_step_phases,
+            unfinished: 0..0,
             n_threads: 0,
         }
     }

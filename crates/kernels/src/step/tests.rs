@@ -168,6 +168,38 @@ fn a_step_in_parts_is_the_same_step_and_may_be_given_up() {
     assert!(program.output().is_empty());
 }
 
+/// A program whose result is the token's embedding plus what is passed in, after a step and not in it.
+#[test]
+fn phases_after_a_step_read_what_is_passed_in() {
+    let mut builder = ProgramBuilder::new();
+    let table = builder.matrix(matrix(1, VOCAB_SIZE, WIDTH));
+    let [hidden, input] = [(); 2].map(|()| builder.rows(RowSet::Tokens, WIDTH));
+    let output = builder.rows(RowSet::Selected, WIDTH);
+    let gather = |builder: &mut ProgramBuilder| {
+        let (from, to) = (hidden.all(), output.all());
+        builder.for_each_row(RowSet::Selected, vec![RowOperation::Gather { from, to }]);
+    };
+    let embed = RowOperation::Embed { table, scale: 1.0, to: hidden };
+    builder.for_each_row(RowSet::Tokens, vec![embed.clone()]);
+    gather(&mut builder);
+    builder.end_step();
+    let add = RowOperation::Add { from: input.all(), to: hidden.all() };
+    builder.for_each_row(RowSet::Tokens, vec![embed, add]);
+    gather(&mut builder);
+    let (mut program, mut pool) = (builder.finish(output), pool(2));
+    assert_eq!(program.n_phases(), 2);
+    let embedded = program.run(&mut pool, [whole(&[3, 5], &[0])]).unwrap().to_vec();
+    program.begin(&pool, [whole(&[1], &[1])]).unwrap();
+    let values = numbers(9, 2 * WIDTH, 1.0);
+    let expected: Vec<f32> = std::iter::zip(&embedded, &values).map(|(a, b)| a + b).collect();
+    assert_eq!(program.run_after_step(&mut pool, [whole(&[3, 5], &[0])], input, &values).unwrap(), expected);
+    assert!(program.resume(&mut pool, 1), "the step before was given up");
+    assert_eq!(program.output(), expected);
+    assert_eq!(program.run(&mut pool, [whole(&[3, 5], &[0])]).unwrap(), embedded);
+    let unknown = program.run_after_step(&mut pool, [whole(&[1000], &[0])], input, &values[..WIDTH]);
+    assert!(unknown.is_err());
+}
+
 #[test]
 fn steps_may_want_nothing() {
     let tokens = tokens(sized(20, 2));

@@ -2,11 +2,13 @@
 //!
 //! After the last layer that keeps something of every token, only the tokens whose logits are wanted are computed:
 //! nothing reads the results of the others. In most models that leaves out the last feed-forward. Where the last layers
-//! attend to what an earlier one keeps, as in Gemma 4, a prompt skips them whole.
+//! attend to what an earlier one keeps, as in Gemma 4, a prompt skips them whole. A model with a head computes all
+//! tokens to the end, because the head reads every one of them.
 
 mod attention;
 mod buffers;
 mod feed_forward;
+mod head;
 mod recurrent;
 
 use hone_kernels::step::{
@@ -19,6 +21,7 @@ use crate::backend::tensors::{LayerInputs, MixerParts, OwnInputParts};
 use crate::decoder::{DecoderSpec, Mixer};
 use attention::CachedLayer;
 use buffers::{Buffers, Stream};
+use head::{HeadRows, ModelEnds};
 
 /// The formats in which a decoder stores what it computes.
 #[derive(Clone, Copy)]
@@ -29,22 +32,30 @@ pub(super) struct Formats {
 
 type Layer = crate::backend::tensors::LayerParts<InProgram>;
 
-/// Describes the decoder of `spec` with these weights. Also returns the rows of the residual stream after its
-/// [state layer](DecoderSpec::state_layer).
-pub(super) fn program(spec: &DecoderSpec, weights: Weights, formats: Formats) -> (Program, Rows) {
+/// What a program gives besides logits, for the selected tokens.
+pub(super) struct Results {
+    /// The residual stream after the [state layer](DecoderSpec::state_layer).
+    pub(super) states: Rows,
+    /// If the model has a head.
+    pub(super) head: Option<HeadRows>,
+}
+
+/// Describes the decoder of `spec` with these weights.
+pub(super) fn program(spec: &DecoderSpec, weights: Weights, formats: Formats) -> (Program, Results) {
     let Weights { mut builder, parts } = weights;
     let buffers = Buffers::new(&mut builder, spec);
     let [tokens, selected] =
         [RowSet::Tokens, RowSet::Selected].map(|set| Stream::new(&mut builder, spec, set, formats.activations));
-    let mut description = Description { spec, builder, formats, buffers, cached: Vec::new(), pending: Vec::new() };
+    let (cached, pending) = (Vec::new(), Vec::new());
+    let mut description = Description { spec, builder, formats, buffers, cached, head_cache: None, pending };
     description.embed(&tokens, parts.embeddings);
     if let Some(inputs) = &parts.layer_inputs {
         description.layer_inputs(&tokens, inputs);
     }
-    let last_kept = spec.last_kept_layer();
+    let last_kept = if spec.head.is_some() { spec.layers.len() } else { spec.last_kept_layer() };
     for (index, layer) in parts.layers.iter().enumerate() {
         let before = if index <= last_kept { &tokens } else { &selected };
-        let mut mixed = description.mix(before, layer, index);
+        let mut mixed = description.mix(before, layer, &spec.layers[index].mixer);
         if index == last_kept {
             mixed = description.select(&tokens, &selected, mixed);
         }
@@ -56,8 +67,20 @@ pub(super) fn program(spec: &DecoderSpec, weights: Weights, formats: Formats) ->
             description.pending.push(RowOperation::Copy { from: stream.hidden.all(), to: stream.state.all() });
         }
     }
+    let logits = description.builder.rows(RowSet::Selected, spec.vocab_size);
     let output = parts.output.unwrap_or(Linear { matrix: parts.embeddings, bias: None });
-    (description.logits(&selected, parts.output_norm, output), selected.state)
+    let head = match (&parts.head, &spec.head) {
+        (Some(head), Some(layer)) => {
+            let model = ModelEnds { embeddings: parts.embeddings, norm: parts.output_norm, output, logits };
+            Some(description.head([&tokens, &selected], head, &layer.mixer, &model))
+        }
+        _ => {
+            description.read_stream(&selected, Some(parts.output_norm));
+            description.logits(&selected, output, logits);
+            None
+        }
+    };
+    (description.builder.finish(logits), Results { states: selected.state, head })
 }
 
 /// A program under construction.
@@ -68,6 +91,8 @@ struct Description<'a> {
     buffers: Buffers,
     /// By layer.
     cached: Vec<Option<CachedLayer>>,
+    /// That of the head, which is described twice: in a step, and after it.
+    head_cache: Option<CachedLayer>,
     /// Operations on every row before the next product. They form one phase, however many parts of the model they come
     /// from.
     pending: Vec<RowOperation>,
@@ -96,9 +121,9 @@ impl Description<'_> {
     }
 
     /// Everything up to the last product of attention or recurrence. Returns what that product reads.
-    fn mix(&mut self, stream: &Stream, layer: &Layer, index: usize) -> Part {
+    fn mix(&mut self, stream: &Stream, layer: &Layer, mixer: &Mixer) -> Part {
         self.read_stream(stream, layer.mixer_norm);
-        match (&layer.mixer, &self.spec.layers[index].mixer) {
+        match (&layer.mixer, mixer) {
             (MixerParts::Attention(parts), Mixer::Attention(attention)) => self.attention(stream, parts, attention),
             (parts, Mixer::Recurrent(recurrent)) => self.recurrent(stream, parts, recurrent),
             _ => unreachable!("the parts were found for this spec"),
@@ -158,16 +183,14 @@ impl Description<'_> {
         self.pending.push(RowOperation::Add { from: branch, to: stream.hidden.all() });
     }
 
-    fn logits(mut self, stream: &Stream, norm: VectorId, output: Linear) -> Program {
-        let logits = self.builder.rows(RowSet::Selected, self.spec.vocab_size);
-        self.read_stream(stream, Some(norm));
+    /// The logits of what the stream's next product reads.
+    fn logits(&mut self, stream: &Stream, output: Linear, logits: Rows) {
         self.product(stream.input, &[(output, logits.all())]);
         self.scale(logits.all(), self.spec.logit_scale);
         if let Some(cap) = self.spec.logit_soft_cap {
             self.pending.push(RowOperation::SoftCap { values: logits.all(), cap });
         }
         self.flush(stream.set);
-        self.builder.finish(logits)
     }
 
     /// Adds a product to the residual stream: at once, or after it was normed and scaled if the model does so.

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use super::{
     AttentionParts, AttentionProjections, DeltaNetParts, DenseParts, ExpertParts, ExpertTensors, GatedProjections,
-    InFile, LayerInputs, LayerParts, LinearTensors, Mamba2Parts, MatrixTensor, MixerParts, ModelParts, ModelTensors,
-    OwnInputParts, ShortConvolutionParts,
+    HeadParts, InFile, LayerInputs, LayerParts, LinearTensors, Mamba2Parts, MatrixTensor, MixerParts, ModelParts,
+    ModelTensors, OwnInputParts, ShortConvolutionParts,
 };
 use crate::backend::BackendError;
 use crate::decoder::{
@@ -29,8 +29,9 @@ pub(in crate::backend) fn find<'a>(gguf: &'a Gguf, spec: &DecoderSpec) -> Result
         true => None,
         false => Some(finder.linear("output", spec.vocab_size, spec.hidden_size)?),
     };
+    let head = spec.head.as_ref().map(|layer| finder.head(layer)).transpose()?;
     finder.warn_of_unused();
-    Ok(ModelParts { embeddings, layer_inputs, layers, output_norm, output })
+    Ok(ModelParts { embeddings, layer_inputs, layers, output_norm, output, head })
 }
 
 struct Finder<'a, 'b> {
@@ -73,6 +74,27 @@ impl<'a> Finder<'a, '_> {
             post_ffn_norm: self.vector_if(after, &name("post_ffw_norm.weight"), hidden)?,
             own_input,
             output_scale: self.optional_vector(&name("layer_output_scale.weight"), 1)?.map(|scale| scale[0]),
+        })
+    }
+
+    /// The block after the last layer.
+    fn head(&mut self, layer: &LayerSpec) -> Found<HeadParts<InFile<'a>>> {
+        let index = self.spec.layers.len();
+        let name = |part: &str| format!("blk.{index}.nextn.{part}");
+        let (hidden, vocab_size) = (self.spec.hidden_size, self.spec.vocab_size);
+        let has = |part: &str| self.gguf.tensor(&name(part)).is_some();
+        let (has_embeddings, has_output) = (has("embed_tokens.weight"), has("shared_head_head.weight"));
+        Ok(HeadParts {
+            embeddings: match has_embeddings {
+                true => Some(self.matrix(&name("embed_tokens.weight"), vocab_size, hidden)?),
+                false => None,
+            },
+            token_norm: self.vector(&name("enorm.weight"), hidden)?,
+            hidden_norm: self.vector(&name("hnorm.weight"), hidden)?,
+            input: self.linear(&name("eh_proj"), hidden, 2 * hidden)?,
+            layer: self.layer(index, layer)?,
+            norm: self.optional_vector(&name("shared_head_norm.weight"), hidden)?,
+            output: self.linear_if(has_output, &name("shared_head_head"), vocab_size, hidden)?,
         })
     }
 

@@ -2,23 +2,32 @@
 
 use super::{
     AttentionParts, AttentionProjections, DeltaNetParts, DenseParts, ExpertParts, ExpertTensors, GatedProjections,
-    InFile, LayerInputs, LayerParts, LinearTensors, Mamba2Parts, MatrixTensor, MixerParts, ModelParts, ModelTensors,
-    OwnInputParts, Place, ShortConvolutionParts, Storage,
+    HeadParts, InFile, LayerInputs, LayerParts, LinearTensors, Mamba2Parts, MatrixTensor, MixerParts, ModelParts,
+    ModelTensors, OwnInputParts, Place, ShortConvolutionParts, Storage,
 };
 use crate::backend::BackendError;
 
 impl<'a> ModelTensors<'a> {
     /// The matrices of all experts, one by one.
     pub(in crate::backend) fn expert_matrices(&self) -> impl Iterator<Item = MatrixTensor<'a>> + '_ {
-        self.layers.iter().flat_map(|layer| &layer.experts).flat_map(ExpertParts::matrices)
+        self.blocks().flat_map(|layer| &layer.experts).flat_map(ExpertParts::matrices)
+    }
+
+    /// The layers, and the block of the head.
+    fn blocks(&self) -> impl Iterator<Item = &LayerParts<InFile<'a>>> {
+        self.layers.iter().chain(self.head.iter().map(|head| &head.layer))
     }
 
     /// Every other matrix of the model.
     pub(in crate::backend) fn matrices(&self) -> impl Iterator<Item = MatrixTensor<'a>> + '_ {
-        let layers = self.layers.iter().flat_map(|layer| layer.linears().map(|linear| linear.weight.clone()));
+        let layers = self.blocks().flat_map(|layer| layer.linears().map(|linear| linear.weight.clone()));
         let inputs = self.layer_inputs.iter().flat_map(|inputs| [&inputs.embeddings, &inputs.projection.weight]);
         let output = self.output.iter().map(|output| &output.weight);
-        [&self.embeddings].into_iter().chain(inputs).chain(output).cloned().chain(layers)
+        let head = self.head.iter().flat_map(|head| {
+            let own_output = head.output.as_ref().map(|output| &output.weight);
+            [Some(&head.input.weight), head.embeddings.as_ref(), own_output].into_iter().flatten()
+        });
+        [&self.embeddings].into_iter().chain(inputs).chain(output).chain(head).cloned().chain(layers)
     }
 
     /// Hands every part to a backend.
@@ -32,6 +41,21 @@ impl<'a> ModelTensors<'a> {
             layers: self.layers.into_iter().map(|layer| layer.place(place)).collect::<Result<_, _>>()?,
             output_norm: place.vector(self.output_norm)?,
             output: self.output.map(|output| place.linear(output)).transpose()?,
+            head: self.head.map(|head| head.place(place)).transpose()?,
+        })
+    }
+}
+
+impl HeadParts<InFile<'_>> {
+    fn place<P: Place>(self, place: &mut P) -> Result<HeadParts<P>, BackendError> {
+        Ok(HeadParts {
+            embeddings: self.embeddings.map(|embeddings| place.matrix(embeddings)).transpose()?,
+            token_norm: place.vector(self.token_norm)?,
+            hidden_norm: place.vector(self.hidden_norm)?,
+            input: place.linear(self.input)?,
+            layer: self.layer.place(place)?,
+            norm: vector(place, self.norm)?,
+            output: linear(place, self.output)?,
         })
     }
 }

@@ -7,9 +7,7 @@ use crate::engine::prepare::Choice;
 use crate::model::Speculation;
 use crate::repetition::RepetitionWatch;
 use crate::sampler::Sampler;
-use crate::scheduler::RequestId;
-use crate::speculation::Drafter;
-use crate::speculation::draft_model::DraftModel;
+use crate::speculation::{Drafter, Guess};
 
 /// What chooses a request's tokens.
 pub(super) enum Decoding {
@@ -73,7 +71,7 @@ impl Decoding {
     }
 
     /// At most `most` guesses of what comes next, none of which the constraint refuses. A forced answer is known.
-    pub(super) fn draft(&mut self, most: usize, model: Option<(&mut DraftModel, RequestId)>) -> &[u32] {
+    pub(super) fn draft(&mut self, most: usize, model: Option<&mut dyn Guess>) -> &[u32] {
         match self {
             Decoding::Sampled(sampling) => sampling.draft(most, model),
             Decoding::Forced { tokens, n_taken } => {
@@ -152,7 +150,7 @@ impl Sampling {
         self.repeats = self.repetition.as_mut().is_some_and(|watch| watch.push(token));
     }
 
-    fn draft(&mut self, most: usize, model: Option<(&mut DraftModel, RequestId)>) -> &[u32] {
+    fn draft(&mut self, most: usize, model: Option<&mut dyn Guess>) -> &[u32] {
         let Some(drafter) = &mut self.drafter else { return &[] };
         let drafted = drafter.draft(most, model);
         let n_allowed = match &mut self.constraint {

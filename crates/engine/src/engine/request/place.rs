@@ -42,6 +42,10 @@ impl Place {
         &self.sequence
     }
 
+    pub(super) fn sequence_mut(&mut self) -> &mut CachedSequence {
+        &mut self.sequence
+    }
+
     /// Takes a place in the cache, which already holds the first of its tokens.
     pub(super) fn occupy(&mut self, sequence: CachedSequence) {
         self.n_computed = sequence.n_tokens();

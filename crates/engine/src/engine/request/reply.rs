@@ -58,7 +58,7 @@ impl Reply {
     }
 
     fn logprobs_of(&self, token: u32, row: Row<'_>, tokenizer: &Tokenizer) -> TokenLogprobs {
-        let Row { logits, state } = row;
+        let Row { logits, state, .. } = row;
         let total = log_sum_exp(logits);
         let logprob = |id: u32| logits[id as usize] - total;
         let of_token = |id: u32| {

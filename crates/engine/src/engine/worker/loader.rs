@@ -222,7 +222,8 @@ impl Loader {
         let n_loading = if is_beside { Some(1) } else { self.options.model.n_threads };
         let Portion { positions: cache_positions, expert_bytes, .. } = portion;
         let (threads, progress) = (self.threads.clone(), self.progress(id));
-        let load = LoadOptions { threads, n_loading, cache_positions, expert_bytes, progress };
+        let with_head = awaited.source.with_head;
+        let load = LoadOptions { threads, n_loading, cache_positions, expert_bytes, with_head, progress };
         if let Some(kept) = expert_bytes {
             awaited.source.warn_of_experts(kept);
         }

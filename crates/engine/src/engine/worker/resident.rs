@@ -6,14 +6,14 @@ use hone_protocol::{GenerateError, Lane};
 
 use super::saved_prefixes::{FEWEST_TOKENS, SavedPrefixes};
 use super::source::ModelSource;
-use crate::engine::request::RunningRequest;
+use crate::engine::request::{Guesser, RunningRequest};
 use crate::engine::status::{ModelState, ModelStatus};
 use crate::kv_cache::{BLOCK_TOKENS, CachedSequence};
 use crate::model::{Advance, Model, ModelError};
 use crate::scheduler::ModelMemory;
 use crate::scheduler::cost::StepShape;
 use crate::scheduler::{ModelId, Progress, RequestId, Scheduler, StepKind, StepPlan};
-use crate::speculation::draft_model::DraftModel;
+use crate::speculation::draft_model::{DraftModel, OfRequest};
 
 /// A model in memory.
 pub(super) struct ResidentModel {
@@ -259,10 +259,13 @@ impl ResidentModel {
                 let entries = planned(&mut self.requests, plan);
                 let mut entries: Vec<Advance<'_>> = entries
                     .map(|(id, request, n_tokens)| {
-                        // The steps of a draft model cannot be suspended: no more urgent request may have to wait for
-                        // them.
-                        let draft = self.draft.as_mut().filter(|_| request.lane() == Lane::Interactive);
-                        request.begin_step(n_tokens, most_guesses, draft.map(|draft| (draft, id)))
+                        // Guessing cannot be suspended: no more urgent request may have to wait for it.
+                        let guesser = match &mut self.draft {
+                            _ if request.lane() != Lane::Interactive => Guesser::Nothing,
+                            Some(model) => Guesser::DraftModel(OfRequest { model, request: id }),
+                            None => Guesser::HeadOf(&mut self.model),
+                        };
+                        request.begin_step(n_tokens, most_guesses, guesser)
                     })
                     .collect();
                 self.model.advance_in_slices(&mut entries, pause)?

@@ -17,6 +17,8 @@ pub(super) struct ModelSource {
     pub(super) file: ModelFile,
     /// Its draft model, if any.
     pub(super) draft: Option<ModelFile>,
+    /// Whether its own head guesses, if it has one.
+    pub(super) with_head: bool,
     pub(super) demand: Demand,
     /// Bytes of the experts that a token chooses.
     experts_per_token: u64,
@@ -65,7 +67,7 @@ impl Share {
             false => 0,
         };
         Share {
-            weights: file.size(),
+            weights: file.size().saturating_sub(unread_bytes(gguf, spec)),
             states,
             position: spec.kv_bytes_per_position(options.model.kv_cache),
             experts: experts.iter().sum(),
@@ -125,8 +127,9 @@ impl ModelSource {
         options: &EngineOptions,
         locator: &dyn LocateModel,
     ) -> Result<Self, ModelError> {
-        let (gguf, spec) = read_spec(&file, options)?;
         let draft = draft_for(&file, options, locator);
+        let with_head = draft.is_none() && options.model.speculation == Speculation::Auto;
+        let (gguf, spec) = read_spec(&file, options, with_head)?;
         let is_it = |pinned: &String| pinned == name || locator.locate(pinned).is_ok_and(|found| found == file);
         let is_pinned = options.pinned.iter().any(is_it);
         let demand = Demand {
@@ -141,7 +144,7 @@ impl ModelSource {
             None => 0,
         };
         let draft = draft.map(|(file, _)| file);
-        Ok(ModelSource { name: name.to_owned(), draft, demand, experts_per_token, is_pinned, file })
+        Ok(ModelSource { name: name.to_owned(), draft, with_head, demand, experts_per_token, is_pinned, file })
     }
 
     /// Says that the model will be slow, and why.
@@ -169,16 +172,17 @@ fn draft_for(file: &ModelFile, options: &EngineOptions, locator: &dyn LocateMode
             return None;
         }
     };
-    let spec = read_spec(&draft, options);
+    let spec = read_spec(&draft, options, false);
     let (gguf, spec) = spec.inspect_err(|error| warn_of_draft(name, &with_causes(error))).ok()?;
     // A draft that has to wait for the disk is of no use.
     let share = Share { experts: 0, least_experts: 0, ..Share::of(&draft, &gguf, &spec, options) };
     Some((draft, share))
 }
 
-fn read_spec(file: &ModelFile, options: &EngineOptions) -> Result<(Gguf, DecoderSpec), ModelError> {
+fn read_spec(file: &ModelFile, options: &EngineOptions, with_head: bool) -> Result<(Gguf, DecoderSpec), ModelError> {
     let gguf = Gguf::open_region(file)?;
-    let spec = DecoderSpec::from_gguf(&gguf, options.model.context_length)?;
+    let mut spec = DecoderSpec::from_gguf(&gguf, options.model.context_length)?;
+    spec.head = spec.head.filter(|_| with_head);
     Ok((gguf, spec))
 }
 
@@ -190,7 +194,19 @@ fn expert_bytes(gguf: &Gguf, spec: &DecoderSpec) -> Vec<u64> {
         let experts = tensors.filter(|tensor| tensor.name.ends_with("_exps.weight"));
         experts.map(|tensor| tensor.n_bytes as u64).sum()
     };
-    (0..spec.layers.len()).map(of_layer).collect()
+    (0..n_blocks(spec)).map(of_layer).collect()
+}
+
+/// The layers, and the head.
+fn n_blocks(spec: &DecoderSpec) -> usize {
+    spec.layers.len() + usize::from(spec.head.is_some())
+}
+
+/// Bytes of blocks that predict further tokens and are not used.
+fn unread_bytes(gguf: &Gguf, spec: &DecoderSpec) -> u64 {
+    let block = |name: &str| name.strip_prefix("blk.")?.split('.').next()?.parse::<usize>().ok();
+    let unread = gguf.tensors().filter(|tensor| block(&tensor.name).is_some_and(|block| block >= n_blocks(spec)));
+    unread.map(|tensor| tensor.n_bytes as u64).sum()
 }
 
 pub(super) fn warn_of_draft(name: &str, reason: &str) {

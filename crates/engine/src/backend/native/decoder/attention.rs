@@ -52,6 +52,24 @@ impl Description<'_> {
         to
     }
 
+    /// Writes keys and values into the layer's cache without attending to them.
+    pub(super) fn keys_and_values(
+        &mut self,
+        stream: &Stream,
+        parts: &AttentionParts<InProgram>,
+        attention: &AttentionSpec,
+    ) -> CachedLayer {
+        let AttentionProjections::Split { key: Some(key), value: Some(value), .. } = parts.input else {
+            unreachable!("a head has both")
+        };
+        let width = attention.kv_width();
+        let (keys, values) = (stream.projected.part(0, width), stream.projected.part(width, width));
+        self.product(stream.input, &[(key, keys), (value, values)]);
+        let layer = self.cached_layer(stream, parts, attention, keys, values);
+        self.flush(stream.set);
+        layer
+    }
+
     /// Queries, keys and values, as far as the layer has its own.
     fn project(&mut self, stream: &Stream, parts: &AttentionParts<InProgram>, [queries, keys, values]: [Part; 3]) {
         match parts.input {
@@ -88,7 +106,9 @@ impl Description<'_> {
         if let Some(weight) = parts.value_norm {
             self.norm(values, weight);
         }
-        let layer = self.builder.kv_layer(self.formats.kv_cache, attention.n_kv_heads, attention.head_dim);
+        let (format, builder) = (self.formats.kv_cache, &mut self.builder);
+        let own = || builder.kv_layer(format, attention.n_kv_heads, attention.head_dim);
+        let layer = self.head_cache.unwrap_or_else(own);
         self.pending.push(RowOperation::WriteKv { layer, keys, values });
         self.cached.push(Some(layer));
         layer
