@@ -10,9 +10,13 @@
 # The C++ library is linked into the binaries. Those for Linux use the system's C library: a static one could not look up names
 # with the system's resolver.
 set -euo pipefail
+# What the archives say about rights does not depend on who makes them.
+umask 022
 
 cd "$(dirname "$0")/.."
 profile=${HONE_PROFILE:-release}
+# hone would take it for a key of its configuration.
+unset HONE_PROFILE
 output=$PWD/target/release-files
 version=$(cargo metadata --no-deps --locked --format-version 1 | python3 -c '
 import json, sys
@@ -46,6 +50,7 @@ prepare() {
         build=${CARGO_TARGET_DIR:-target} cross=()
         ;;
     aarch64-unknown-linux-gnu)
+        (. scripts/arm-tools.sh) 2>&1 >/dev/null || return 1
         . scripts/arm-tools.sh >&2
         read -ra runner <<<"$CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER"
         ;;
@@ -79,7 +84,7 @@ needs() {
 # archive FOLDER: packs a folder below $work, the same bytes for the same contents.
 archive() {
     if [[ $1 = *windows* ]]; then
-        (cd "$work" && find "$1" -exec touch -d "@$commit_time" {} + && python3 -m zipfile -c "$output/$1.zip" "$1")
+        (cd "$work" && find "$1" -exec touch -d "@$commit_time" {} + && TZ=UTC python3 -m zipfile -c "$output/$1.zip" "$1")
     else
         tar --sort=name --mtime="@$commit_time" --owner=0 --group=0 --numeric-owner -C "$work" -c "$1" |
             gzip --no-name --best >"$output/$1.tar.gz"
