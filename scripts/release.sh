@@ -78,7 +78,7 @@ needs() {
     fi
     symbols=$(objdump -p "$1" 2>/dev/null || "$ARM_OBJDUMP" -p "$1")
     echo "needs $(grep -oE 'GLIBC_[0-9.]+' <<<"$symbols" | sort -Vu | tail -1 | tr _ ' ') and $(
-        awk '$1 == "NEEDED" && $2 !~ /^(libc|libm|ld-linux.*)\.so/ { printf "%s%s", sep, $2; sep = ", " }' <<<"$symbols")"
+        awk '$1 == "NEEDED" && $2 !~ /^(libc|libm|libmvec|ld-linux.*)\.so/ { printf "%s%s", sep, $2; sep = ", " }' <<<"$symbols")"
 }
 
 # archive FOLDER: packs a folder below $work, the same bytes for the same contents.
