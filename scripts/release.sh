@@ -2,7 +2,7 @@
 # Builds what a release has, in target/release-files: an archive for each system with the binary, the licences and the
 # documents, a list of what is compiled into it (CycloneDX, hone-VERSION-TARGET.cdx.json), and SHA256SUMS over all of them.
 # At the end it says for each system whether it was built and started here, and what the binary needs to run; a system
-# that this machine cannot build for is named, and no failure.
+# that this machine cannot build for is named, and no failure. A binary that does not start is one.
 #
 #   scripts/release.sh [SYSTEM...]       linux-x86_64, linux-aarch64, windows-x86_64, macos-aarch64; without, all
 #   HONE_PROFILE                         the profile that is built (release)
@@ -25,6 +25,7 @@ commit_time=$(git log -1 --format=%ct)
 host=$(rustc -vV | sed -n 's/^host: //p')
 systems=(linux-x86_64 linux-aarch64 windows-x86_64 macos-aarch64)
 report=()
+failures=0
 
 target_of() {
     case $1 in
@@ -107,6 +108,7 @@ release() {
         started="started here${runner[0]:+ with ${runner[0]} only}"
     else
         started="DOES NOT START HERE: $(tail -n 1 "$work/why")"
+        failures=$((failures + 1))
     fi
     mkdir -p "$work/$name"
     cp "$binary" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$work/$name"
@@ -126,3 +128,4 @@ mkdir -p "$output"
 for system; do release "$system" "$(target_of "$system")"; done
 (cd "$output" && find . -type f -printf '%P\n' | LC_ALL=C sort | xargs -r sha256sum >"$work/sums" && mv "$work/sums" SHA256SUMS)
 printf '%s\n' "in $output:" "${report[@]}"
+exit $((failures > 0))
