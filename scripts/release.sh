@@ -2,7 +2,7 @@
 # Builds what a release has, in target/release-files: an archive for each system with the binary, the licences and the
 # documents, a list of what is compiled into it (CycloneDX, hone-VERSION-TARGET.cdx.json), and SHA256SUMS over all of them.
 # At the end it says for each system whether it was built and started here, and what the binary needs to run; a system
-# that this machine cannot build for is named, and no failure.
+# that this machine cannot build for is named, and no failure. A binary that does not start is one.
 #
 #   scripts/release.sh [SYSTEM...]       linux-x86_64, linux-aarch64, windows-x86_64, macos-aarch64; without, all
 #   HONE_PROFILE                         the profile that is built (release)
@@ -10,9 +10,13 @@
 # The C++ library is linked into the binaries. Those for Linux use the system's C library: a static one could not look up names
 # with the system's resolver.
 set -euo pipefail
+# What the archives say about rights does not depend on who makes them.
+umask 022
 
 cd "$(dirname "$0")/.."
 profile=${HONE_PROFILE:-release}
+# hone would take it for a key of its configuration.
+unset HONE_PROFILE
 output=$PWD/target/release-files
 version=$(cargo metadata --no-deps --locked --format-version 1 | python3 -c '
 import json, sys
@@ -21,6 +25,7 @@ commit_time=$(git log -1 --format=%ct)
 host=$(rustc -vV | sed -n 's/^host: //p')
 systems=(linux-x86_64 linux-aarch64 windows-x86_64 macos-aarch64)
 report=()
+failures=0
 
 target_of() {
     case $1 in
@@ -46,6 +51,7 @@ prepare() {
         build=${CARGO_TARGET_DIR:-target} cross=()
         ;;
     aarch64-unknown-linux-gnu)
+        (. scripts/arm-tools.sh) 2>&1 >/dev/null || return 1
         . scripts/arm-tools.sh >&2
         read -ra runner <<<"$CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER"
         ;;
@@ -73,13 +79,13 @@ needs() {
     fi
     symbols=$(objdump -p "$1" 2>/dev/null || "$ARM_OBJDUMP" -p "$1")
     echo "needs $(grep -oE 'GLIBC_[0-9.]+' <<<"$symbols" | sort -Vu | tail -1 | tr _ ' ') and $(
-        awk '$1 == "NEEDED" && $2 !~ /^(libc|libm|ld-linux.*)\.so/ { printf "%s%s", sep, $2; sep = ", " }' <<<"$symbols")"
+        awk '$1 == "NEEDED" && $2 !~ /^(libc|libm|libmvec|ld-linux.*)\.so/ { printf "%s%s", sep, $2; sep = ", " }' <<<"$symbols")"
 }
 
 # archive FOLDER: packs a folder below $work, the same bytes for the same contents.
 archive() {
     if [[ $1 = *windows* ]]; then
-        (cd "$work" && find "$1" -exec touch -d "@$commit_time" {} + && python3 -m zipfile -c "$output/$1.zip" "$1")
+        (cd "$work" && find "$1" -exec touch -d "@$commit_time" {} + && TZ=UTC python3 -m zipfile -c "$output/$1.zip" "$1")
     else
         tar --sort=name --mtime="@$commit_time" --owner=0 --group=0 --numeric-owner -C "$work" -c "$1" |
             gzip --no-name --best >"$output/$1.tar.gz"
@@ -102,6 +108,7 @@ release() {
         started="started here${runner[0]:+ with ${runner[0]} only}"
     else
         started="DOES NOT START HERE: $(tail -n 1 "$work/why")"
+        failures=$((failures + 1))
     fi
     mkdir -p "$work/$name"
     cp "$binary" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$work/$name"
@@ -121,3 +128,4 @@ mkdir -p "$output"
 for system; do release "$system" "$(target_of "$system")"; done
 (cd "$output" && find . -type f -printf '%P\n' | LC_ALL=C sort | xargs -r sha256sum >"$work/sums" && mv "$work/sums" SHA256SUMS)
 printf '%s\n' "in $output:" "${report[@]}"
+exit $((failures > 0))

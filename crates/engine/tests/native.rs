@@ -340,7 +340,7 @@ fn the_processor_runs_our_kernels_unless_asked_otherwise() {
     let folder = support::scratch();
     let path = folder.path().join("model");
     support::synthesize("tiny-llama", "q4_0", &path);
-    let expected = if cfg!(target_arch = "x86_64") { "native" } else { "candle" };
+    let expected = if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) { "native" } else { "candle" };
     assert_eq!(load(&path, BackendChoice::Auto).backend_name(), expected);
     assert_eq!(load(&path, BackendChoice::Candle).backend_name(), "candle");
 }
