@@ -113,17 +113,17 @@ unsafe fn advance_columns<V: Vector, const N: usize, const IS_DELTA: bool>(run: 
 /// What the matrix says already of the first token: Mᵀk.
 #[inline(always)]
 unsafe fn known_of_first<V: Vector, const N: usize>(run: &HeadRun, columns: &Columns) -> [V; N] {
-    let mut known = [V::splat(0.0); N];
-    for row in 0..run.key_dim {
-        // SAFETY: the caller's promise.
-        unsafe {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut known = [V::splat(0.0); N];
+        for row in 0..run.key_dim {
             let (line, key) = (columns.before.add(row * columns.width), V::splat(*run.keys.pointer.add(row)));
             for (lane, known) in known.iter_mut().enumerate() {
                 *known = V::load(line.add(lane * V::LANES)).multiply_add(key, *known);
             }
         }
+        known
     }
-    known
 }
 
 /// Adds a token, of which `known` is known, to the matrix whose columns are in `before`, and returns what the matrix
