@@ -6,12 +6,15 @@ mod support;
 
 use std::path::Path;
 
+use candle_core::{DType, Device, Tensor};
 use hone_engine::embedder::Embedder;
-use hone_engine::gguf::Gguf;
+use hone_engine::gguf::{Gguf, WriteValue, Writer};
 use hone_engine::kv_cache::CachedSequence;
 use hone_engine::model::{Advance, Model, ModelOptions};
 use hone_engine::tokenizer::EncodeOptions;
+use hone_kernels::TensorType;
 use hone_protocol::{Embed, ModelFile, TextLength};
+use serde_json::Value;
 
 const NAME: &str = "all-minilm:l6-v2";
 
@@ -177,6 +180,107 @@ fn with_pooling(pooling: u32) -> tempfile::NamedTempFile {
 
 fn of_gguf(path: &Path) -> Embedder {
     Embedder::of_gguf("tiny", support::whole(path))
+}
+
+/// What the tensors of a BERT are called in a GGUF file.
+const BERT_NAMES: [(&str, &str); 14] = [
+    ("embeddings.LayerNorm", "token_embd_norm"),
+    ("embeddings.word_embeddings", "token_embd"),
+    ("embeddings.position_embeddings", "position_embd"),
+    ("embeddings.token_type_embeddings", "token_types"),
+    ("encoder.layer.", "blk."),
+    ("attention.output.dense", "attn_output"),
+    ("attention.output.LayerNorm", "attn_output_norm"),
+    ("attention.self.query", "attn_q"),
+    ("attention.self.key", "attn_k"),
+    ("attention.self.value", "attn_v"),
+    ("intermediate.dense", "ffn_up"),
+    ("output.dense", "ffn_down"),
+    ("output.LayerNorm", "layer_output_norm"),
+    ("pooler.dense", "cls"),
+];
+
+/// The embedder's tokens as a GGUF file has them, and their types.
+fn bert_tokens() -> (Vec<String>, Vec<i32>) {
+    let content: Value = serde_json::from_slice(&std::fs::read(folder().join("tokenizer.json")).unwrap()).unwrap();
+    let mut tokens: Vec<(&String, u64)> =
+        content["model"]["vocab"].as_object().unwrap().iter().map(|(text, id)| (text, id.as_u64().unwrap())).collect();
+    tokens.sort_by_key(|(_, id)| *id);
+    let is_special = |text: &str| ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"].contains(&text);
+    let token = |text: &str| match text.strip_prefix("##") {
+        Some(piece) => piece.to_owned(),
+        None if is_special(text) => text.to_owned(),
+        None => format!("\u{2581}{text}"),
+    };
+    tokens.into_iter().map(|(text, _)| (token(text), if is_special(text) { 3 } else { 1 })).unzip()
+}
+
+/// The embedder in one GGUF file, without the tensors that `is_kept` refuses.
+fn bert_file(pooling: u32, is_kept: impl Fn(&str) -> bool) -> tempfile::NamedTempFile {
+    let mut weights: Vec<(String, Tensor)> =
+        candle_core::safetensors::load(folder().join("model.safetensors"), &Device::Cpu).unwrap().into_iter().collect();
+    weights.retain(|(name, tensor)| tensor.dtype() == DType::F32 && !name.starts_with("pooler"));
+    for (name, _) in &mut weights {
+        *name = BERT_NAMES.iter().fold(name.clone(), |name, (from, to)| name.replace(from, to));
+    }
+    weights.retain(|(name, _)| is_kept(name));
+    weights.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let (tokens, types) = bert_tokens();
+    let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
+    let mut writer = Writer::new();
+    let numbers = [
+        ("block_count", 6),
+        ("context_length", 512),
+        ("embedding_length", 384),
+        ("feed_forward_length", 1536),
+        ("attention.head_count", 12),
+        ("pooling_type", pooling),
+    ];
+    for (key, number) in numbers {
+        writer.metadata(&format!("bert.{key}"), WriteValue::U32(number)).unwrap();
+    }
+    let others = [
+        ("general.architecture", WriteValue::String("bert")),
+        ("bert.attention.layer_norm_epsilon", WriteValue::F32(1e-12)),
+        ("tokenizer.ggml.model", WriteValue::String("bert")),
+        ("tokenizer.ggml.tokens", WriteValue::Strings(&tokens)),
+        ("tokenizer.ggml.token_type", WriteValue::I32s(&types)),
+    ];
+    for (key, value) in others {
+        writer.metadata(key, value).unwrap();
+    }
+    for (name, tensor) in &weights {
+        let dimensions: Vec<usize> = tensor.dims().iter().rev().copied().collect();
+        writer.tensor(name, &dimensions, TensorType::F32).unwrap();
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut output = writer.begin(std::fs::File::create(file.path()).unwrap()).unwrap();
+    for (name, tensor) in &weights {
+        let floats: Vec<f32> = tensor.flatten_all().unwrap().to_vec1().unwrap();
+        output.write(name, &floats.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()).unwrap();
+    }
+    output.finish().unwrap();
+    file
+}
+
+#[test]
+fn a_bert_in_one_file_gives_the_same_vectors() {
+    let file = bert_file(1, |_| true);
+    let embedder = of_gguf(file.path());
+    for (vector, (_, expected)) in embedder.embed(&RECORDED.map(|(text, _)| text)).unwrap().iter().zip(&RECORDED) {
+        check(vector, expected);
+    }
+    let lengths = embedder.lengths(&["The cat sits on the mat.", &"word ".repeat(600)]).unwrap();
+    assert_eq!(lengths, [TextLength { tokens: 9, is_cut: false }, TextLength { tokens: 512, is_cut: true }]);
+}
+
+#[test]
+fn what_a_bert_lacks_is_named() {
+    let complaint = |file: tempfile::NamedTempFile| of_gguf(file.path()).embed(&["a text"]).unwrap_err().to_string();
+    let reason = complaint(bert_file(1, |name| name != "blk.3.ffn_up.bias"));
+    assert!(reason.contains("the tensor blk.3.ffn_up.bias is missing"), "{reason}");
+    let reason = complaint(bert_file(3, |_| true));
+    assert!(reason.contains("pooling (3) is not supported"), "{reason}");
 }
 
 /// The logits of a text's last token are products of the head with its normed state, and so, up to a factor, with the
