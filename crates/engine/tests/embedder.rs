@@ -6,7 +6,7 @@ mod support;
 
 use std::path::Path;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Device};
 use hone_engine::embedder::Embedder;
 use hone_engine::gguf::{Gguf, WriteValue, Writer};
 use hone_engine::kv_cache::CachedSequence;
@@ -183,7 +183,7 @@ fn of_gguf(path: &Path) -> Embedder {
 }
 
 /// What the tensors of a BERT are called in a GGUF file.
-const BERT_NAMES: [(&str, &str); 14] = [
+const BERT_NAMES: [(&str, &str); 13] = [
     ("embeddings.LayerNorm", "token_embd_norm"),
     ("embeddings.word_embeddings", "token_embd"),
     ("embeddings.position_embeddings", "position_embd"),
@@ -197,7 +197,6 @@ const BERT_NAMES: [(&str, &str); 14] = [
     ("intermediate.dense", "ffn_up"),
     ("output.dense", "ffn_down"),
     ("output.LayerNorm", "layer_output_norm"),
-    ("pooler.dense", "cls"),
 ];
 
 /// The embedder's tokens as a GGUF file has them, and their types.
@@ -215,20 +214,57 @@ fn bert_tokens() -> (Vec<String>, Vec<i32>) {
     tokens.into_iter().map(|(text, _)| (token(text), if is_special(text) { 3 } else { 1 })).unzip()
 }
 
-/// The embedder in one GGUF file, without the tensors that `is_kept` refuses.
-fn bert_file(pooling: u32, is_kept: impl Fn(&str) -> bool) -> tempfile::NamedTempFile {
-    let mut weights: Vec<(String, Tensor)> =
-        candle_core::safetensors::load(folder().join("model.safetensors"), &Device::Cpu).unwrap().into_iter().collect();
-    weights.retain(|(name, tensor)| tensor.dtype() == DType::F32 && !name.starts_with("pooler"));
-    for (name, _) in &mut weights {
-        *name = BERT_NAMES.iter().fold(name.clone(), |name, (from, to)| name.replace(from, to));
-    }
-    weights.retain(|(name, _)| is_kept(name));
-    weights.sort_by(|(one, _), (other, _)| one.cmp(other));
-    let (tokens, types) = bert_tokens();
+/// A tensor of a file: its name, its shape with the rows first, and its elements.
+type Weights = (String, Vec<usize>, Vec<f32>);
+
+/// A file of this architecture, whose sizes have keys of their own.
+fn encoder_file(
+    architecture: &str,
+    sizes: &[(&str, u32)],
+    others: &[(&str, WriteValue<'_>)],
+    (tokens, types): (Vec<String>, Vec<i32>),
+    weights: &[Weights],
+) -> tempfile::NamedTempFile {
     let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
     let mut writer = Writer::new();
-    let numbers = [
+    writer.metadata("general.architecture", WriteValue::String(architecture)).unwrap();
+    for (key, size) in sizes {
+        writer.metadata(&format!("{architecture}.{key}"), WriteValue::U32(*size)).unwrap();
+    }
+    let epsilon = format!("{architecture}.attention.layer_norm_epsilon");
+    writer.metadata(&epsilon, WriteValue::F32(1e-12)).unwrap();
+    writer.metadata("tokenizer.ggml.model", WriteValue::String("bert")).unwrap();
+    writer.metadata("tokenizer.ggml.tokens", WriteValue::Strings(&tokens)).unwrap();
+    writer.metadata("tokenizer.ggml.token_type", WriteValue::I32s(&types)).unwrap();
+    for (key, value) in others {
+        writer.metadata(key, *value).unwrap();
+    }
+    for (name, shape, _) in weights {
+        let dimensions: Vec<usize> = shape.iter().rev().copied().collect();
+        writer.tensor(name, &dimensions, TensorType::F32).unwrap();
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut output = writer.begin(std::fs::File::create(file.path()).unwrap()).unwrap();
+    for (name, _, floats) in weights {
+        output.write(name, &floats.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()).unwrap();
+    }
+    output.finish().unwrap();
+    file
+}
+
+/// The embedder in one GGUF file, without the tensors that `is_kept` refuses.
+fn bert_file(pooling: u32, is_kept: impl Fn(&str) -> bool) -> tempfile::NamedTempFile {
+    let tensors = candle_core::safetensors::load(folder().join("model.safetensors"), &Device::Cpu).unwrap();
+    let weights = tensors.into_iter().filter(|(name, tensor)| tensor.dtype() == DType::F32 && !name.contains("pooler"));
+    let mut weights: Vec<Weights> = weights
+        .map(|(name, tensor)| {
+            let name = BERT_NAMES.iter().fold(name, |name, (from, to)| name.replace(from, to));
+            (name, tensor.dims().to_vec(), tensor.flatten_all().unwrap().to_vec1().unwrap())
+        })
+        .collect();
+    weights.retain(|(name, _, _)| is_kept(name));
+    weights.sort_by(|one, other| one.0.cmp(&other.0));
+    let sizes = [
         ("block_count", 6),
         ("context_length", 512),
         ("embedding_length", 384),
@@ -236,31 +272,7 @@ fn bert_file(pooling: u32, is_kept: impl Fn(&str) -> bool) -> tempfile::NamedTem
         ("attention.head_count", 12),
         ("pooling_type", pooling),
     ];
-    for (key, number) in numbers {
-        writer.metadata(&format!("bert.{key}"), WriteValue::U32(number)).unwrap();
-    }
-    let others = [
-        ("general.architecture", WriteValue::String("bert")),
-        ("bert.attention.layer_norm_epsilon", WriteValue::F32(1e-12)),
-        ("tokenizer.ggml.model", WriteValue::String("bert")),
-        ("tokenizer.ggml.tokens", WriteValue::Strings(&tokens)),
-        ("tokenizer.ggml.token_type", WriteValue::I32s(&types)),
-    ];
-    for (key, value) in others {
-        writer.metadata(key, value).unwrap();
-    }
-    for (name, tensor) in &weights {
-        let dimensions: Vec<usize> = tensor.dims().iter().rev().copied().collect();
-        writer.tensor(name, &dimensions, TensorType::F32).unwrap();
-    }
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let mut output = writer.begin(std::fs::File::create(file.path()).unwrap()).unwrap();
-    for (name, tensor) in &weights {
-        let floats: Vec<f32> = tensor.flatten_all().unwrap().to_vec1().unwrap();
-        output.write(name, &floats.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()).unwrap();
-    }
-    output.finish().unwrap();
-    file
+    encoder_file("bert", &sizes, &[], bert_tokens(), &weights)
 }
 
 #[test]
@@ -281,6 +293,104 @@ fn what_a_bert_lacks_is_named() {
     assert!(reason.contains("the tensor blk.3.ffn_up.bias is missing"), "{reason}");
     let reason = complaint(bert_file(3, |_| true));
     assert!(reason.contains("pooling (3) is not supported"), "{reason}");
+}
+
+/// A NomicBert of arbitrary weights, with a vocabulary of letters.
+fn nomic_file() -> tempfile::NamedTempFile {
+    const WIDTH: usize = 16;
+    const INNER: usize = 24;
+    let special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"].map(str::to_owned);
+    let letters = ('a'..='z').flat_map(|letter| [format!("\u{2581}{letter}"), letter.to_string()]);
+    let types = std::iter::repeat_n(3, 4).chain(std::iter::repeat_n(1, 52)).collect();
+    let tokens: (Vec<String>, Vec<i32>) = (special.into_iter().chain(letters).collect(), types);
+    let mut shapes: Vec<(String, Vec<usize>)> = vec![
+        ("token_embd.weight".into(), vec![56, WIDTH]),
+        ("token_types.weight".into(), vec![2, WIDTH]),
+        ("token_embd_norm.weight".into(), vec![WIDTH]),
+        ("token_embd_norm.bias".into(), vec![WIDTH]),
+    ];
+    for layer in 0..2 {
+        let of_layer = [
+            ("attn_qkv.weight", vec![3 * WIDTH, WIDTH]),
+            ("attn_output.weight", vec![WIDTH, WIDTH]),
+            ("attn_output_norm.weight", vec![WIDTH]),
+            ("attn_output_norm.bias", vec![WIDTH]),
+            ("ffn_up.weight", vec![INNER, WIDTH]),
+            ("ffn_gate.weight", vec![INNER, WIDTH]),
+            ("ffn_down.weight", vec![WIDTH, INNER]),
+            ("layer_output_norm.weight", vec![WIDTH]),
+            ("layer_output_norm.bias", vec![WIDTH]),
+        ];
+        shapes.extend(of_layer.map(|(name, shape)| (format!("blk.{layer}.{name}"), shape)));
+    }
+    let mut seed = 1u32;
+    let mut arbitrary = || {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    let weights: Vec<Weights> = shapes
+        .into_iter()
+        .map(|(name, shape)| {
+            let floats = std::iter::repeat_with(&mut arbitrary).take(shape.iter().product()).collect();
+            (name, shape, floats)
+        })
+        .collect();
+    let sizes = [
+        ("block_count", 2),
+        ("context_length", 64),
+        ("embedding_length", WIDTH as u32),
+        ("feed_forward_length", INNER as u32),
+        ("attention.head_count", 2),
+        ("pooling_type", 1),
+    ];
+    let others = [
+        ("nomic-bert.attention.causal", WriteValue::Bool(false)),
+        ("nomic-bert.rope.freq_base", WriteValue::F32(500.0)),
+        ("tokenizer.ggml.token_type_count", WriteValue::U32(2)),
+        ("tokenizer.ggml.unknown_token_id", WriteValue::U32(1)),
+        ("tokenizer.ggml.cls_token_id", WriteValue::U32(2)),
+        ("tokenizer.ggml.bos_token_id", WriteValue::U32(2)),
+        ("tokenizer.ggml.seperator_token_id", WriteValue::U32(3)),
+        ("tokenizer.ggml.padding_token_id", WriteValue::U32(0)),
+    ];
+    encoder_file("nomic-bert", &sizes, &others, tokens, &weights)
+}
+
+/// Texts, their tokens with both ends, and the vectors of llama.cpp (as llama-cpp-python 0.3.36 has it) for the file.
+const OF_NOMIC: [(&str, usize, [f32; 16]); 2] = [
+    (
+        "some letters and more",
+        20,
+        [
+            -0.043981, -0.151080, -0.165761, -0.513178, 0.018752, -0.209640, 0.168340, -0.230700, 0.286464, -0.212065,
+            0.015475, 0.217661, -0.044870, -0.532541, -0.058154, 0.308069,
+        ],
+    ),
+    (
+        "q",
+        3,
+        [
+            0.059142, -0.273666, -0.170882, -0.231554, -0.044902, -0.223912, 0.092489, -0.270592, 0.635821, -0.204278,
+            0.049589, 0.211559, 0.040319, -0.374490, -0.177756, 0.195409,
+        ],
+    ),
+];
+
+#[test]
+fn a_nomic_bert_gives_the_vectors_of_llama_cpp() {
+    let file = nomic_file();
+    let embedder = of_gguf(file.path());
+    let texts = OF_NOMIC.map(|(text, _, _)| text);
+    let lengths = embedder.lengths(&texts).unwrap();
+    for ((vector, length), (text, n_tokens, expected)) in
+        embedder.embed(&texts).unwrap().iter().zip(lengths).zip(OF_NOMIC)
+    {
+        assert_eq!(length.tokens, n_tokens, "{text}");
+        assert_eq!(vector.len(), expected.len());
+        for (value, expected) in vector.iter().zip(expected) {
+            assert!((value - expected).abs() < TOLERANCE, "{text}: {vector:?}");
+        }
+    }
 }
 
 /// The logits of a text's last token are products of the head with its normed state, and so, up to a factor, with the
