@@ -6,6 +6,9 @@
 
 mod decoder;
 mod encoder;
+mod gemma;
+mod tensors;
+mod tokens;
 mod vectors;
 
 use std::path::Path;
@@ -16,6 +19,7 @@ use hone_protocol::{Embed, EmbedError, ModelFile, TextLength, with_causes};
 use self::decoder::Decoder;
 use self::encoder::from_gguf::{self, Family};
 use self::encoder::{Encoder, EncoderFiles};
+use self::gemma::Gemma;
 use self::vectors::Vectors;
 use crate::gguf::Gguf;
 
@@ -56,8 +60,10 @@ impl Files {
 
 fn load_gguf(file: &ModelFile) -> Result<Arc<dyn Vectors>, String> {
     let gguf = Gguf::open_region(file).map_err(|error| with_causes(&error))?;
-    Ok(match Family::of(&gguf) {
+    let architecture = gguf.string("general.architecture").ok().flatten().unwrap_or_default();
+    Ok(match Family::named(architecture) {
         Some(family) => Arc::new(from_gguf::load(&gguf, family)?),
+        None if architecture == gemma::ARCHITECTURE => Arc::new(Gemma::load(gguf)?),
         None => Arc::new(Decoder::load(file)?),
     })
 }

@@ -9,17 +9,15 @@ use std::collections::HashMap;
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::{bert, nomic_bert};
-use hone_kernels::dequantize;
 use hone_protocol::with_causes;
 use serde_json::{Map, Value, json};
 
+use super::super::tensors::take;
+use super::super::tokens::MAX_TOKENS;
 use super::{Encoder, Network, Pooling, tokenizer};
 use crate::decoder::SpecError;
 use crate::decoder::keys::Keys;
 use crate::gguf::Gguf;
-
-/// The most tokens of a text that are used; attention to all of them takes the square of the time.
-const MAX_TOKENS: usize = 2048;
 
 /// An architecture of an encoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +27,8 @@ pub(in crate::embedder) enum Family {
 }
 
 impl Family {
-    /// The family of a file, if it is an encoder.
-    pub(in crate::embedder) fn of(gguf: &Gguf) -> Option<Family> {
-        let architecture = gguf.string("general.architecture").ok()??;
+    /// The family with this name of an architecture.
+    pub(in crate::embedder) fn named(architecture: &str) -> Option<Family> {
         [Family::Bert, Family::NomicBert].into_iter().find(|family| family.name() == architecture)
     }
 
@@ -50,7 +47,7 @@ impl Family {
 pub(in crate::embedder) fn load(gguf: &Gguf, family: Family) -> Result<Encoder, String> {
     let sizes = Sizes::read(gguf, family).map_err(|error| with_causes(&error))?;
     let pooling = pooling(gguf, family)?;
-    let tokenizer = tokenizer(&vocabulary(gguf)?, sizes.n_positions.min(MAX_TOKENS))?;
+    let tokenizer = tokenizer(&vocabulary(gguf, sizes.n_tokens)?, sizes.n_positions.min(MAX_TOKENS))?;
     let failed = |error: candle_core::Error| error.to_string();
     let network = match family {
         Family::Bert => {
@@ -190,15 +187,7 @@ struct Weights<'a> {
 
 impl Weights<'_> {
     fn take(&mut self, to: &str, from: &str, shape: &[usize]) -> Result<(), String> {
-        let tensor = self.gguf.tensor(from).ok_or_else(|| format!("the tensor {from} is missing"))?;
-        let found: Vec<usize> = tensor.dimensions.iter().rev().copied().collect();
-        if found != shape {
-            return Err(format!("the tensor {from} has the shape {found:?}, not {shape:?}"));
-        }
-        let mut floats = vec![0.0; tensor.n_elements()];
-        dequantize(tensor.tensor_type, self.gguf.tensor_bytes(tensor), &mut floats);
-        let tensor = Tensor::from_vec(floats, shape, &Device::Cpu).map_err(|error| error.to_string())?;
-        self.tensors.insert(to.to_owned(), tensor);
+        self.tensors.insert(to.to_owned(), take(self.gguf, from, shape)?);
         Ok(())
     }
 
@@ -235,14 +224,20 @@ const WORD_START: char = '\u{2581}';
 /// The type of tokens that are not text.
 const CONTROL: i64 = 3;
 
-/// The tokenizer as a file of the library that runs it.
-fn vocabulary(gguf: &Gguf) -> Result<Vec<u8>, String> {
+/// The tokenizer, of so many tokens, as a file of the library that runs it.
+fn vocabulary(gguf: &Gguf, n_tokens: usize) -> Result<Vec<u8>, String> {
     let failed = |error: crate::gguf::GgufError| with_causes(&error);
     let kind = gguf.string("tokenizer.ggml.model").map_err(failed)?.unwrap_or_default();
     if kind != "bert" {
         return Err(format!("its tokenizer is {kind:?}: encoders have one of the kind \"bert\" (WordPiece)"));
     }
     let tokens = gguf.strings("tokenizer.ggml.tokens").map_err(failed)?.unwrap_or_default();
+    if tokens.len() != n_tokens {
+        return Err(format!(
+            "tokenizer.ggml.tokens has {} tokens, and token_embd.weight {n_tokens} rows",
+            tokens.len()
+        ));
+    }
     let types = gguf.integers("tokenizer.ggml.token_type").map_err(failed)?.unwrap_or_default();
     let piece = |index: usize, token: &str| match token.strip_prefix(WORD_START) {
         _ if types.get(index) == Some(&CONTROL) => token.to_owned(),
@@ -296,7 +291,7 @@ mod tests {
         let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-models");
         let folder = std::env::var_os("HONE_TEST_MODELS").map_or_else(default, PathBuf::from);
         let gguf = Gguf::open(&folder.join("vocab-bert-bge.gguf")).unwrap();
-        let tokenizer = tokenizer(&vocabulary(&gguf).unwrap(), MAX_TOKENS).unwrap();
+        let tokenizer = tokenizer(&vocabulary(&gguf, 30522).unwrap(), MAX_TOKENS).unwrap();
         let read = |ending: &str| std::fs::read_to_string(folder.join(format!("vocab-bert-bge.{ending}"))).unwrap();
         let (texts, expected) = (read("inp"), read("out"));
         let separator = "\n__ggml_vocab_test__\n";
