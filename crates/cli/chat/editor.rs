@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
-use crossterm::event::Event;
+use crossterm::event::{self, Event, KeyEvent};
 use hone_files::{create_private_folder, open_private};
 use nu_ansi_term::Style;
 use reedline::{
@@ -58,7 +59,11 @@ pub(crate) fn editor(
         .with_menu(ReedlineMenu::EngineCompleter(Box::new(ColumnarMenu::default().with_name(MENU))))
         .with_quick_completions(true)
         .with_partial_completions(true)
-        .with_edit_mode(Box::new(FoldingEmacs { keys: Emacs::new(keybindings()), pastes: pastes.clone() }))
+        .with_edit_mode(Box::new(FoldingEmacs {
+            keys: Emacs::new(keybindings()),
+            pastes: pastes.clone(),
+            is_pasting: is_pasted_by_keys,
+        }))
         .with_ansi_colors(output.colors_stderr()))
 }
 
@@ -81,12 +86,22 @@ const SUSPEND: &str = "suspend";
 struct FoldingEmacs {
     keys: Emacs,
     pastes: Pastes,
+    /// Whether the key that was just read belongs to a text that arrives key by key.
+    is_pasting: fn() -> bool,
+}
+
+/// On Windows nothing marks what is pasted, but its keys arrive all at once: no one types on so soon after Enter.
+fn is_pasted_by_keys() -> bool {
+    cfg!(windows) && event::poll(Duration::ZERO).unwrap_or(false)
 }
 
 impl EditMode for FoldingEmacs {
     fn parse_event(&mut self, event: ReedlineRawEvent) -> ReedlineEvent {
         match Event::from(event) {
             Event::Paste(text) => ReedlineEvent::Edit(vec![EditCommand::InsertString(self.pastes.fold(&text))]),
+            Event::Key(KeyEvent { code: KeyCode::Enter, .. }) if (self.is_pasting)() => {
+                ReedlineEvent::Edit(vec![EditCommand::InsertNewline])
+            }
             event => {
                 ReedlineRawEvent::try_from(event).map_or(ReedlineEvent::None, |event| self.keys.parse_event(event))
             }
@@ -247,5 +262,19 @@ impl Prompt for ChatPrompt {
 
     fn get_indicator_color(&self) -> reedline::Color {
         reedline::Color::Green
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn enter_within_a_text_that_arrives_key_by_key_begins_a_new_line() {
+        let enter = || ReedlineRawEvent::try_from(Event::Key(KeyCode::Enter.into())).unwrap();
+        let mut mode = FoldingEmacs { keys: Emacs::new(keybindings()), pastes: Pastes::default(), is_pasting: || true };
+        assert_eq!(mode.parse_event(enter()), ReedlineEvent::Edit(vec![EditCommand::InsertNewline]));
+        mode.is_pasting = || false;
+        assert_eq!(mode.parse_event(enter()), ReedlineEvent::Enter);
     }
 }

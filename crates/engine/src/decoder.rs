@@ -8,7 +8,7 @@
 //! Metadata keys and their meaning: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
 mod architecture;
-mod keys;
+pub(crate) mod keys;
 mod layers;
 mod rope;
 

@@ -1,21 +1,27 @@
 //! Turns texts into vectors on the processor.
 //!
-//! The model is a BERT with mean pooling, like all-MiniLM-L6-v2 and its relatives, or a decoder that was trained for it, like
-//! Qwen3-Embedding, in a GGUF file. It is read when the first text arrives, so that a program that never embeds pays
+//! The model is an encoder, like all-MiniLM-L6-v2 and its relatives or nomic-embed-text, or a decoder that was trained for
+//! it, like Qwen3-Embedding, in a GGUF file. It is read when the first text arrives, so that a program that never embeds pays
 //! nothing; a file that turns out to be broken is an error then, and the next text tries again.
 
 mod decoder;
 mod encoder;
+mod gemma;
+mod tensors;
+mod tokens;
 mod vectors;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hone_protocol::{Embed, EmbedError, ModelFile, TextLength};
+use hone_protocol::{Embed, EmbedError, ModelFile, TextLength, with_causes};
 
 use self::decoder::Decoder;
+use self::encoder::from_gguf::{self, Family};
 use self::encoder::{Encoder, EncoderFiles};
+use self::gemma::Gemma;
 use self::vectors::Vectors;
+use crate::gguf::Gguf;
 
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
@@ -33,23 +39,33 @@ pub struct Embedder {
 /// Where a model is.
 enum Files {
     Encoder(EncoderFiles),
-    Decoder(ModelFile),
+    Gguf(ModelFile),
 }
 
 impl Files {
     fn all(&self) -> Vec<&ModelFile> {
         match self {
             Files::Encoder(EncoderFiles { config, tokenizer, weights }) => vec![config, tokenizer, weights],
-            Files::Decoder(file) => vec![file],
+            Files::Gguf(file) => vec![file],
         }
     }
 
     fn load(&self) -> Result<Arc<dyn Vectors>, String> {
         Ok(match self {
             Files::Encoder(files) => Arc::new(Encoder::load(files)?),
-            Files::Decoder(file) => Arc::new(Decoder::load(file)?),
+            Files::Gguf(file) => load_gguf(file)?,
         })
     }
+}
+
+fn load_gguf(file: &ModelFile) -> Result<Arc<dyn Vectors>, String> {
+    let gguf = Gguf::open_region(file).map_err(|error| with_causes(&error))?;
+    let architecture = gguf.string("general.architecture").ok().flatten().unwrap_or_default();
+    Ok(match Family::named(architecture) {
+        Some(family) => Arc::new(from_gguf::load(&gguf, family)?),
+        None if architecture == gemma::ARCHITECTURE => Arc::new(Gemma::load(gguf)?),
+        None => Arc::new(Decoder::load(file)?),
+    })
 }
 
 /// What stands before a text, as the model's card says.
@@ -82,10 +98,10 @@ impl Embedder {
         Ok(Embedder::new(name, Files::Encoder(EncoderFiles { config, tokenizer, weights })))
     }
 
-    /// Opens a decoder in a GGUF file.
+    /// Opens an encoder or a decoder in a GGUF file.
     #[must_use]
     pub fn of_gguf(name: &str, file: ModelFile) -> Self {
-        Embedder::new(name, Files::Decoder(file))
+        Embedder::new(name, Files::Gguf(file))
     }
 
     fn new(name: &str, files: Files) -> Self {

@@ -6,12 +6,15 @@ mod support;
 
 use std::path::Path;
 
+use candle_core::{DType, Device};
 use hone_engine::embedder::Embedder;
-use hone_engine::gguf::Gguf;
+use hone_engine::gguf::{Gguf, WriteValue, Writer};
 use hone_engine::kv_cache::CachedSequence;
 use hone_engine::model::{Advance, Model, ModelOptions};
 use hone_engine::tokenizer::EncodeOptions;
+use hone_kernels::TensorType;
 use hone_protocol::{Embed, ModelFile, TextLength};
+use serde_json::Value;
 
 const NAME: &str = "all-minilm:l6-v2";
 
@@ -177,6 +180,350 @@ fn with_pooling(pooling: u32) -> tempfile::NamedTempFile {
 
 fn of_gguf(path: &Path) -> Embedder {
     Embedder::of_gguf("tiny", support::whole(path))
+}
+
+/// What the tensors of a BERT are called in a GGUF file.
+const BERT_NAMES: [(&str, &str); 13] = [
+    ("embeddings.LayerNorm", "token_embd_norm"),
+    ("embeddings.word_embeddings", "token_embd"),
+    ("embeddings.position_embeddings", "position_embd"),
+    ("embeddings.token_type_embeddings", "token_types"),
+    ("encoder.layer.", "blk."),
+    ("attention.output.dense", "attn_output"),
+    ("attention.output.LayerNorm", "attn_output_norm"),
+    ("attention.self.query", "attn_q"),
+    ("attention.self.key", "attn_k"),
+    ("attention.self.value", "attn_v"),
+    ("intermediate.dense", "ffn_up"),
+    ("output.dense", "ffn_down"),
+    ("output.LayerNorm", "layer_output_norm"),
+];
+
+/// The embedder's tokens as a GGUF file has them, and their types.
+fn bert_tokens() -> (Vec<String>, Vec<i32>) {
+    let content: Value = serde_json::from_slice(&std::fs::read(folder().join("tokenizer.json")).unwrap()).unwrap();
+    let mut tokens: Vec<(&String, u64)> =
+        content["model"]["vocab"].as_object().unwrap().iter().map(|(text, id)| (text, id.as_u64().unwrap())).collect();
+    tokens.sort_by_key(|(_, id)| *id);
+    let is_special = |text: &str| ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"].contains(&text);
+    let token = |text: &str| match text.strip_prefix("##") {
+        Some(piece) => piece.to_owned(),
+        None if is_special(text) => text.to_owned(),
+        None => format!("\u{2581}{text}"),
+    };
+    tokens.into_iter().map(|(text, _)| (token(text), if is_special(text) { 3 } else { 1 })).unzip()
+}
+
+/// A tensor of a file: its name, its shape with the rows first, and its elements.
+type Weights = (String, Vec<usize>, Vec<f32>);
+
+/// A file of this architecture, whose sizes have keys of their own, perhaps with the tokenizer of another file.
+fn file_of(
+    architecture: &str,
+    sizes: &[(&str, usize)],
+    others: &[(&str, WriteValue<'_>)],
+    vocabulary: Option<&Gguf>,
+    weights: &[Weights],
+) -> tempfile::NamedTempFile {
+    let mut writer = Writer::new();
+    vocabulary.map(|vocabulary| writer.copy_metadata(vocabulary, "tokenizer.").unwrap());
+    writer.metadata("general.architecture", WriteValue::String(architecture)).unwrap();
+    for (key, size) in sizes {
+        writer.metadata(&format!("{architecture}.{key}"), WriteValue::U32(*size as u32)).unwrap();
+    }
+    for (key, value) in others {
+        writer.metadata(key, *value).unwrap();
+    }
+    for (name, shape, _) in weights {
+        let dimensions: Vec<usize> = shape.iter().rev().copied().collect();
+        writer.tensor(name, &dimensions, TensorType::F32).unwrap();
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut output = writer.begin(std::fs::File::create(file.path()).unwrap()).unwrap();
+    for (name, _, floats) in weights {
+        output.write(name, &floats.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()).unwrap();
+    }
+    output.finish().unwrap();
+    file
+}
+
+/// Arbitrary weights of these shapes, the same every time.
+fn arbitrary(shapes: Vec<(String, Vec<usize>)>) -> Vec<Weights> {
+    let mut seed = 1u32;
+    let mut next = || {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    let with_weights = |(name, shape): (String, Vec<usize>)| {
+        let floats = std::iter::repeat_with(&mut next).take(shape.iter().product()).collect();
+        (name, shape, floats)
+    };
+    shapes.into_iter().map(with_weights).collect()
+}
+
+/// The embedder in one GGUF file, without the tensors that `is_kept` refuses.
+fn bert_file(pooling: usize, is_kept: impl Fn(&str) -> bool) -> tempfile::NamedTempFile {
+    let tensors = candle_core::safetensors::load(folder().join("model.safetensors"), &Device::Cpu).unwrap();
+    let weights = tensors.into_iter().filter(|(name, tensor)| tensor.dtype() == DType::F32 && !name.contains("pooler"));
+    let mut weights: Vec<Weights> = weights
+        .map(|(name, tensor)| {
+            let name = BERT_NAMES.iter().fold(name, |name, (from, to)| name.replace(from, to));
+            (name, tensor.dims().to_vec(), tensor.flatten_all().unwrap().to_vec1().unwrap())
+        })
+        .collect();
+    weights.retain(|(name, _, _)| is_kept(name));
+    weights.sort_by(|one, other| one.0.cmp(&other.0));
+    let sizes = [
+        ("block_count", 6),
+        ("context_length", 512),
+        ("embedding_length", 384),
+        ("feed_forward_length", 1536),
+        ("attention.head_count", 12),
+        ("pooling_type", pooling),
+    ];
+    let (tokens, types) = bert_tokens();
+    let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
+    let others = [
+        ("bert.attention.layer_norm_epsilon", WriteValue::F32(1e-12)),
+        ("tokenizer.ggml.model", WriteValue::String("bert")),
+        ("tokenizer.ggml.tokens", WriteValue::Strings(&tokens)),
+        ("tokenizer.ggml.token_type", WriteValue::I32s(&types)),
+    ];
+    file_of("bert", &sizes, &others, None, &weights)
+}
+
+#[test]
+fn a_bert_in_one_file_gives_the_same_vectors() {
+    let file = bert_file(1, |_| true);
+    let embedder = of_gguf(file.path());
+    for (vector, (_, expected)) in embedder.embed(&RECORDED.map(|(text, _)| text)).unwrap().iter().zip(&RECORDED) {
+        check(vector, expected);
+    }
+    let lengths = embedder.lengths(&["The cat sits on the mat.", &"word ".repeat(600)]).unwrap();
+    assert_eq!(lengths, [TextLength { tokens: 9, is_cut: false }, TextLength { tokens: 512, is_cut: true }]);
+}
+
+#[test]
+fn what_a_bert_lacks_is_named() {
+    let complaint = |file: tempfile::NamedTempFile| of_gguf(file.path()).embed(&["a text"]).unwrap_err().to_string();
+    let reason = complaint(bert_file(1, |name| name != "blk.3.ffn_up.bias"));
+    assert!(reason.contains("the tensor blk.3.ffn_up.bias is missing"), "{reason}");
+    let reason = complaint(bert_file(3, |_| true));
+    assert!(reason.contains("pooling (3) is not supported"), "{reason}");
+}
+
+/// A NomicBert of arbitrary weights, with a vocabulary of letters.
+fn nomic_file() -> tempfile::NamedTempFile {
+    const WIDTH: usize = 16;
+    const INNER: usize = 24;
+    let special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"].map(str::to_owned);
+    let letters = ('a'..='z').flat_map(|letter| [format!("\u{2581}{letter}"), letter.to_string()]);
+    let tokens: Vec<String> = special.into_iter().chain(letters).collect();
+    let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
+    let types: Vec<i32> = std::iter::repeat_n(3, 4).chain(std::iter::repeat_n(1, 52)).collect();
+    let mut shapes: Vec<(String, Vec<usize>)> = vec![
+        ("token_embd.weight".into(), vec![56, WIDTH]),
+        ("token_types.weight".into(), vec![2, WIDTH]),
+        ("token_embd_norm.weight".into(), vec![WIDTH]),
+        ("token_embd_norm.bias".into(), vec![WIDTH]),
+    ];
+    for layer in 0..2 {
+        let of_layer = [
+            ("attn_qkv.weight", vec![3 * WIDTH, WIDTH]),
+            ("attn_output.weight", vec![WIDTH, WIDTH]),
+            ("attn_output_norm.weight", vec![WIDTH]),
+            ("attn_output_norm.bias", vec![WIDTH]),
+            ("ffn_up.weight", vec![INNER, WIDTH]),
+            ("ffn_gate.weight", vec![INNER, WIDTH]),
+            ("ffn_down.weight", vec![WIDTH, INNER]),
+            ("layer_output_norm.weight", vec![WIDTH]),
+            ("layer_output_norm.bias", vec![WIDTH]),
+        ];
+        shapes.extend(of_layer.map(|(name, shape)| (format!("blk.{layer}.{name}"), shape)));
+    }
+    let sizes = [
+        ("block_count", 2),
+        ("context_length", 64),
+        ("embedding_length", WIDTH),
+        ("feed_forward_length", INNER),
+        ("attention.head_count", 2),
+        ("pooling_type", 1),
+    ];
+    let others = [
+        ("nomic-bert.attention.layer_norm_epsilon", WriteValue::F32(1e-12)),
+        ("nomic-bert.attention.causal", WriteValue::Bool(false)),
+        ("nomic-bert.rope.freq_base", WriteValue::F32(500.0)),
+        ("tokenizer.ggml.model", WriteValue::String("bert")),
+        ("tokenizer.ggml.tokens", WriteValue::Strings(&tokens)),
+        ("tokenizer.ggml.token_type", WriteValue::I32s(&types)),
+        ("tokenizer.ggml.token_type_count", WriteValue::U32(2)),
+        ("tokenizer.ggml.unknown_token_id", WriteValue::U32(1)),
+        ("tokenizer.ggml.cls_token_id", WriteValue::U32(2)),
+        ("tokenizer.ggml.bos_token_id", WriteValue::U32(2)),
+        ("tokenizer.ggml.seperator_token_id", WriteValue::U32(3)),
+        ("tokenizer.ggml.padding_token_id", WriteValue::U32(0)),
+    ];
+    file_of("nomic-bert", &sizes, &others, None, &arbitrary(shapes))
+}
+
+/// A small EmbeddingGemma of arbitrary weights, with a vocabulary of letters; two of its three layers have a window.
+fn gemma_file(has_dense_layers: bool) -> tempfile::NamedTempFile {
+    const WIDTH: usize = 16;
+    const INNER: usize = 24;
+    const HEAD: usize = 8;
+    const N_TOKENS: usize = 94;
+    let mut shapes: Vec<(String, Vec<usize>)> =
+        vec![("token_embd.weight".into(), vec![N_TOKENS, WIDTH]), ("output_norm.weight".into(), vec![WIDTH])];
+    for layer in 0..3 {
+        let of_layer = [
+            ("attn_norm", vec![WIDTH]),
+            ("attn_q", vec![4 * HEAD, WIDTH]),
+            ("attn_k", vec![2 * HEAD, WIDTH]),
+            ("attn_v", vec![2 * HEAD, WIDTH]),
+            ("attn_q_norm", vec![HEAD]),
+            ("attn_k_norm", vec![HEAD]),
+            ("attn_output", vec![WIDTH, 4 * HEAD]),
+            ("post_attention_norm", vec![WIDTH]),
+            ("ffn_norm", vec![WIDTH]),
+            ("ffn_gate", vec![INNER, WIDTH]),
+            ("ffn_up", vec![INNER, WIDTH]),
+            ("ffn_down", vec![WIDTH, INNER]),
+            ("post_ffw_norm", vec![WIDTH]),
+        ];
+        shapes.extend(of_layer.map(|(name, shape)| (format!("blk.{layer}.{name}.weight"), shape)));
+    }
+    let mut sizes = vec![
+        ("block_count", 3),
+        ("context_length", 64),
+        ("embedding_length", WIDTH),
+        ("feed_forward_length", INNER),
+        ("attention.head_count", 4),
+        ("attention.head_count_kv", 2),
+        ("attention.key_length", HEAD),
+        ("attention.value_length", HEAD),
+        ("attention.sliding_window", 4),
+        ("attention.sliding_window_pattern", 2),
+        ("pooling_type", 1),
+    ];
+    if has_dense_layers {
+        shapes.extend([("dense_2.weight".into(), vec![20, WIDTH]), ("dense_3.weight".into(), vec![WIDTH, 20])]);
+        sizes.extend([("dense_2_feat_in", WIDTH), ("dense_2_feat_out", 20)]);
+        sizes.extend([("dense_3_feat_in", 20), ("dense_3_feat_out", WIDTH)]);
+    }
+    let others = [
+        ("gemma-embedding.attention.layer_norm_rms_epsilon", WriteValue::F32(1e-6)),
+        ("gemma-embedding.rope.freq_base", WriteValue::F32(1000.0)),
+        ("gemma-embedding.rope.freq_base_swa", WriteValue::F32(100.0)),
+        ("tokenizer.ggml.add_bos_token", WriteValue::Bool(false)),
+    ];
+    file_of("gemma-embedding", &sizes, &others, Some(&support::vocabulary(N_TOKENS)), &arbitrary(shapes))
+}
+
+/// A text, its number of tokens, and its vector by llama.cpp (as llama-cpp-python 0.3.36 has it).
+type Recorded = (&'static str, usize, [f32; 16]);
+
+const OF_NOMIC: [Recorded; 2] = [
+    (
+        "some letters and more",
+        20,
+        [
+            -0.043981, -0.151080, -0.165761, -0.513178, 0.018752, -0.209640, 0.168340, -0.230700, 0.286464, -0.212065,
+            0.015475, 0.217661, -0.044870, -0.532541, -0.058154, 0.308069,
+        ],
+    ),
+    (
+        "q",
+        3,
+        [
+            0.059142, -0.273666, -0.170882, -0.231554, -0.044902, -0.223912, 0.092489, -0.270592, 0.635821, -0.204278,
+            0.049589, 0.211559, 0.040319, -0.374490, -0.177756, 0.195409,
+        ],
+    ),
+];
+
+const OF_GEMMA: [Recorded; 2] = [
+    (
+        "somelettersandmore",
+        18,
+        [
+            0.061378, -0.105789, 0.231176, -0.205642, 0.120008, -0.059756, -0.188438, -0.185453, 0.007883, -0.012809,
+            0.850879, 0.164004, -0.205729, -0.041637, -0.051209, 0.060303,
+        ],
+    ),
+    (
+        "q",
+        1,
+        [
+            0.19882, 0.047249, 0.014058, -0.057887, 0.328212, -0.312952, -0.057207, -0.177161, -0.077072, 0.141793,
+            -0.317847, 0.205533, 0.686255, 0.007787, 0.271204, -0.022256,
+        ],
+    ),
+];
+
+const OF_GEMMA_WITH_DENSE_LAYERS: [Recorded; 2] = [
+    (
+        "somelettersandmore",
+        18,
+        [
+            -0.033267, -0.13223, -0.457193, -0.185672, 0.091137, -0.308693, -0.344858, -0.142772, 0.005189, 0.03207,
+            -0.195659, 0.120825, -0.034033, -0.286603, -0.235653, 0.549756,
+        ],
+    ),
+    (
+        "q",
+        1,
+        [
+            0.185867, 0.245534, 0.181148, -0.109894, -0.116531, 0.124599, 0.484431, 0.535797, 0.122019, -0.144214,
+            0.179188, -0.108815, 0.024423, 0.340216, 0.033593, -0.335129,
+        ],
+    ),
+];
+
+#[track_caller]
+fn check_recorded(file: &tempfile::NamedTempFile, recorded: &[Recorded]) {
+    let embedder = of_gguf(file.path());
+    let texts: Vec<&str> = recorded.iter().map(|(text, _, _)| *text).collect();
+    let lengths = embedder.lengths(&texts).unwrap();
+    let vectors = embedder.embed(&texts).unwrap();
+    for ((vector, length), (text, n_tokens, expected)) in vectors.iter().zip(lengths).zip(recorded) {
+        assert_eq!((length.tokens, vector.len()), (*n_tokens, expected.len()), "{text}");
+        for (value, expected) in vector.iter().zip(expected) {
+            assert!((value - expected).abs() < TOLERANCE, "{text}: {vector:?}");
+        }
+    }
+}
+
+#[test]
+fn a_nomic_bert_gives_the_vectors_of_llama_cpp() {
+    check_recorded(&nomic_file(), &OF_NOMIC);
+}
+
+#[test]
+fn an_embedding_gemma_gives_the_vectors_of_llama_cpp() {
+    check_recorded(&gemma_file(false), &OF_GEMMA);
+    check_recorded(&gemma_file(true), &OF_GEMMA_WITH_DENSE_LAYERS);
+}
+
+#[test]
+fn a_changed_file_is_an_error_or_a_vector_and_never_a_panic() {
+    let mut seed = 1u64;
+    let mut below = |limit: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % limit
+    };
+    for file in [nomic_file(), gemma_file(true)] {
+        let content = std::fs::read(file.path()).unwrap();
+        for round in 0..1_000 {
+            let mut changed = content.clone();
+            // Most of what can go wrong is in the header, before the weights.
+            let end = if round % 4 == 0 { content.len() } else { 6_000 };
+            for _ in 0..=round % 3 {
+                changed[below(end)] = below(256) as u8;
+            }
+            std::fs::write(file.path(), changed).unwrap();
+            let _ = of_gguf(file.path()).embed(&["some text", ""]);
+        }
+    }
 }
 
 /// The logits of a text's last token are products of the head with its normed state, and so, up to a factor, with the

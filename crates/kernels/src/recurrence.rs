@@ -10,6 +10,10 @@ mod body;
 #[cfg(test)]
 mod tests;
 
+/// Columns of a strip of a matrix, the last of which may have fewer. A matrix is stored strip by strip, and a strip row by
+/// row, a row for every element of the key: lines of the whole width would share few places of the cache.
+pub(crate) const STRIP_COLUMNS: usize = 16;
+
 /// The most taps of a convolution.
 pub(crate) const MAX_TAPS: usize = 16;
 
@@ -75,7 +79,7 @@ impl RecurrenceKernels {
     ///
     /// # Safety
     /// The promises of [`HeadRun`] hold. `before` is valid for reads and `after` for writes of `key_dim · value_dim`
-    /// floats, a row for every element of the key. They are the same memory or do not overlap, and no one else accesses
+    /// floats, in strips of [`STRIP_COLUMNS`]. They are the same memory or do not overlap, and no one else accesses
     /// them meanwhile.
     pub(crate) unsafe fn advance(&self, run: &HeadRun, before: *const f32, after: *mut f32) {
         // SAFETY: the table is for an instruction set that the processor has; the rest is the caller's promise.
@@ -83,9 +87,9 @@ impl RecurrenceKernels {
     }
 }
 
-/// Compiles the bodies for one instruction set.
+/// Compiles the bodies for one instruction set, with so many registers of columns at a time.
 macro_rules! table {
-    ($name:ident, $vector:ty $(, $features:literal)?) => {
+    ($name:ident, $vector:ty, $registers:literal $(, $features:literal)?) => {
         pub(crate) mod $name {
             use super::{Convolution, HeadRun, RecurrenceKernels, body};
 
@@ -105,16 +109,16 @@ macro_rules! table {
             $(#[target_feature(enable = $features)])?
             unsafe fn advance(run: &HeadRun, before: *const f32, after: *mut f32) {
                 // SAFETY: the caller's promise.
-                unsafe { body::advance::<$vector>(run, before, after) }
+                unsafe { body::advance::<$vector, $registers>(run, before, after) }
             }
         }
     };
 }
 
-table!(portable, f32);
+table!(portable, f32, 4);
 #[cfg(target_arch = "x86_64")]
-table!(avx2, std::arch::x86_64::__m256, "avx2,fma,f16c");
+table!(avx2, std::arch::x86_64::__m256, 2, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
-table!(avx512, std::arch::x86_64::__m512, "avx512f");
+table!(avx512, std::arch::x86_64::__m512, 1, "avx512f");
 #[cfg(target_arch = "aarch64")]
-table!(neon, std::arch::aarch64::float32x4_t, "neon");
+table!(neon, std::arch::aarch64::float32x4_t, 4, "neon");

@@ -11,8 +11,8 @@ mod places;
 
 use std::path::{Path, PathBuf};
 
-use glob::MatchOptions;
 use hone_protocol::{ModelFile, PartName};
+use walkdir::WalkDir;
 
 pub use self::places::Places;
 use crate::reference::file_name;
@@ -93,21 +93,19 @@ pub fn find_elsewhere(places: &Places) -> Vec<Found> {
     Program::ALL.into_iter().flat_map(of).collect()
 }
 
-/// The GGUF files below a folder.
+/// How deep a program's folder is looked into.
+const MOST_FOLDERS: usize = 16;
+
+/// The GGUF files below a folder, whose folders may be links to others.
 fn in_folder(program: Program, place: &Path) -> Vec<Found> {
-    let below = match program {
-        Program::HuggingFace => "models--*/snapshots/*/**/*.gguf",
-        _ => "**/*.gguf",
-    };
-    let pattern = Path::new(&glob::Pattern::escape(&place.to_string_lossy())).join(below);
-    let in_any_case = MatchOptions { case_sensitive: false, ..MatchOptions::default() };
-    let files = glob::glob_with(&pattern.to_string_lossy(), in_any_case).into_iter().flatten().flatten();
-    files.filter_map(|path| model(program, place, &path)).collect()
+    let files = WalkDir::new(place).follow_links(true).max_depth(MOST_FOLDERS).into_iter().flatten();
+    files.filter_map(|file| model(program, place, file.path())).collect()
 }
 
 fn model(program: Program, place: &Path, path: &Path) -> Option<Found> {
+    let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
     let is_first = PartName::of_path(path).is_none_or(|part| part.number == 1);
-    if !is_first || !path.is_file() || path.file_name()?.to_str()?.to_lowercase().contains("mmproj") {
+    if !is_gguf || !is_first || !path.is_file() || path.file_name()?.to_str()?.to_lowercase().contains("mmproj") {
         return None;
     }
     let below = path.strip_prefix(place).ok()?;
@@ -116,6 +114,7 @@ fn model(program: Program, place: &Path, path: &Path) -> Option<Found> {
         // models--OWNER--REPO/snapshots/REVISION/FILE, a link to a file that is named after its hash.
         Program::HuggingFace => {
             let repository = parts.first()?.strip_prefix("models--")?.replacen("--", "/", 1);
+            parts.get(1).filter(|folder| *folder == "snapshots")?;
             let target: PathBuf = path.canonicalize().ok()?;
             let hash = target.file_name()?.to_str().filter(|name| crate::digest::is_sha256(name)).map(str::to_owned);
             (format!("{repository}/{}", parts.get(3..)?.join("/")), hash)

@@ -6,25 +6,25 @@ use super::SpecError;
 use crate::gguf::{Gguf, GgufError, Value};
 
 /// The metadata keys of one architecture.
-pub(super) struct Keys<'a> {
-    pub(super) gguf: &'a Gguf,
-    pub(super) architecture: &'static str,
+pub(crate) struct Keys<'a> {
+    pub(crate) gguf: &'a Gguf,
+    pub(crate) architecture: &'static str,
 }
 
 impl Keys<'_> {
-    pub(super) fn name(&self, key: &str) -> String {
+    pub(crate) fn name(&self, key: &str) -> String {
         format!("{}.{key}", self.architecture)
     }
 
-    pub(super) fn invalid(&self, key: &str, reason: impl Into<String>) -> SpecError {
+    pub(crate) fn invalid(&self, key: &str, reason: impl Into<String>) -> SpecError {
         SpecError::Gguf(GgufError::invalid(self.name(key), reason))
     }
 
-    pub(super) fn missing(&self, key: &str) -> SpecError {
+    pub(crate) fn missing(&self, key: &str) -> SpecError {
         SpecError::Missing(self.name(key))
     }
 
-    pub(super) fn optional_size(&self, key: &str, range: RangeInclusive<usize>) -> Result<Option<usize>, SpecError> {
+    pub(crate) fn optional_size(&self, key: &str, range: RangeInclusive<usize>) -> Result<Option<usize>, SpecError> {
         let Some(number) = self.gguf.unsigned(&self.name(key))? else { return Ok(None) };
         match usize::try_from(number) {
             Ok(size) if range.contains(&size) => Ok(Some(size)),
@@ -32,7 +32,7 @@ impl Keys<'_> {
         }
     }
 
-    pub(super) fn size(&self, key: &str, range: RangeInclusive<usize>) -> Result<usize, SpecError> {
+    pub(crate) fn size(&self, key: &str, range: RangeInclusive<usize>) -> Result<usize, SpecError> {
         self.optional_size(key, range)?.ok_or_else(|| self.missing(key))
     }
 
@@ -41,7 +41,7 @@ impl Keys<'_> {
     }
 
     /// A size for every layer: the key holds one number for all of them, or an array.
-    pub(super) fn sizes(
+    pub(crate) fn sizes(
         &self,
         key: &str,
         n_layers: usize,
@@ -59,7 +59,7 @@ impl Keys<'_> {
     }
 
     /// A truth for every layer, if the key holds an array.
-    pub(super) fn truths(&self, key: &str, n_layers: usize) -> Result<Option<Vec<bool>>, SpecError> {
+    pub(crate) fn truths(&self, key: &str, n_layers: usize) -> Result<Option<Vec<bool>>, SpecError> {
         if !self.is_array(key) {
             return Ok(None);
         }
@@ -81,39 +81,39 @@ impl Keys<'_> {
         Ok(values)
     }
 
-    pub(super) fn float(&self, key: &str) -> Result<Option<f32>, SpecError> {
+    pub(crate) fn float(&self, key: &str) -> Result<Option<f32>, SpecError> {
         Ok(self.gguf.float(&self.name(key))?)
     }
 
-    pub(super) fn positive_float(&self, key: &str) -> Result<Option<f32>, SpecError> {
+    pub(crate) fn positive_float(&self, key: &str) -> Result<Option<f32>, SpecError> {
         match self.float(key)? {
             Some(number) if number <= 0.0 => Err(self.invalid(key, format!("is {number}: it must be positive"))),
             other => Ok(other),
         }
     }
 
-    pub(super) fn required_positive_float(&self, key: &str) -> Result<f32, SpecError> {
+    pub(crate) fn required_positive_float(&self, key: &str) -> Result<f32, SpecError> {
         self.positive_float(key)?.ok_or_else(|| self.missing(key))
     }
 
     /// A factor, where 0 stands for none.
-    pub(super) fn multiplier(&self, key: &str) -> Result<Option<f32>, SpecError> {
+    pub(crate) fn multiplier(&self, key: &str) -> Result<Option<f32>, SpecError> {
         match self.float(key)? {
             Some(number) if number < 0.0 => Err(self.invalid(key, format!("is {number}: it must be positive"))),
             number => Ok(number.filter(|number| *number != 0.0)),
         }
     }
 
-    pub(super) fn string(&self, key: &str) -> Result<Option<&str>, SpecError> {
+    pub(crate) fn string(&self, key: &str) -> Result<Option<&str>, SpecError> {
         Ok(self.gguf.string(&self.name(key))?)
     }
 
-    pub(super) fn boolean(&self, key: &str) -> Result<Option<bool>, SpecError> {
+    pub(crate) fn boolean(&self, key: &str) -> Result<Option<bool>, SpecError> {
         Ok(self.gguf.boolean(&self.name(key))?)
     }
 
     /// Whether a layer has a tensor.
-    pub(super) fn has_tensor(&self, layer: usize, part: &str) -> bool {
+    pub(crate) fn has_tensor(&self, layer: usize, part: &str) -> bool {
         self.gguf.tensor(&format!("blk.{layer}.{part}")).is_some()
     }
 }

@@ -9,16 +9,13 @@ use std::sync::{Mutex, PoisonError};
 use hone_kernels::dequantize;
 use hone_protocol::{ModelFile, TextLength, with_causes};
 
+use super::tokens::{self, MAX_TOKENS};
 use super::vectors::{Vectors, normalized};
 use crate::backend::DeviceChoice;
 use crate::decoder::DecoderSpec;
 use crate::gguf::{Gguf, GgufError};
 use crate::kv_cache::CachedSequence;
 use crate::model::{Advance, Model, ModelError, ModelOptions};
-use crate::tokenizer::EncodeOptions;
-
-/// The most tokens of a text that are used. Such models take more, but passages are shorter, and memory is not.
-const MAX_TOKENS: usize = 2048;
 
 /// Tokens that are computed at once.
 const PIECE_TOKENS: usize = 512;
@@ -80,28 +77,6 @@ impl Decoder {
         Ok(Decoder { model: Mutex::new(model), pooling, norm_weight, norm_epsilon })
     }
 
-    /// The tokens of a text, and whether they are only its beginning.
-    fn tokens(model: &Model, text: &str) -> Result<(Vec<u32>, bool), String> {
-        let tokenizer = model.tokenizer();
-        let options = EncodeOptions { parse_special: false, add_special: true };
-        let mut tokens = tokenizer.encode(text, options).map_err(|error| with_causes(&error))?;
-        let most = model.context_length();
-        let is_cut = tokens.len() > most;
-        if is_cut {
-            // What ends every text ends this one, too.
-            let end = tokens.last().copied().filter(|last| tokenizer.is_control(*last));
-            tokens.truncate(most - usize::from(end.is_some()));
-            tokens.extend(end);
-        }
-        if tokens.is_empty() {
-            tokens.extend(tokenizer.eos().or(tokenizer.bos()));
-        }
-        match tokens.is_empty() {
-            true => Err("an empty text has no tokens".to_owned()),
-            false => Ok((tokens, is_cut)),
-        }
-    }
-
     fn vector(&self, model: &mut Model, tokens: &[u32]) -> Result<Vec<f32>, String> {
         let mut sequence = CachedSequence::default();
         let pooled = self.pooled(model, &mut sequence, tokens);
@@ -156,16 +131,13 @@ fn norm_weight(gguf: &Gguf, spec: &DecoderSpec) -> Result<Vec<f32>, String> {
 impl Vectors for Decoder {
     fn lengths(&self, texts: &[&str]) -> Result<Vec<TextLength>, String> {
         let model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
-        let length = |text: &&str| {
-            Decoder::tokens(&model, text).map(|(tokens, is_cut)| TextLength { tokens: tokens.len(), is_cut })
-        };
-        texts.iter().map(length).collect()
+        tokens::lengths(model.tokenizer(), model.context_length(), texts)
     }
 
     fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, String> {
         let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
         let vector = |text: &&str| {
-            let (tokens, _) = Decoder::tokens(&model, text)?;
+            let (tokens, _) = tokens::of_text(model.tokenizer(), model.context_length(), text)?;
             self.vector(&mut model, &tokens)
         };
         texts.iter().map(vector).collect()

@@ -1,18 +1,21 @@
-//! A BERT with mean pooling: three files, whose names the store knows.
+//! An encoder: a BERT in three files, whose names the store knows, or one in a GGUF file.
 //!
 //! Texts with the same number of tokens are computed together, which for short texts is up to twice as fast as one by
 //! one; padding would cost longer texts what it gains the short ones.
 
+pub(super) mod from_gguf;
+
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::bert::{BertModel, Config};
+use candle_transformers::models::nomic_bert::NomicBertModel;
 use hone_protocol::{ModelFile, TextLength, with_causes};
 use tokenizers::{PostProcessor, Tokenizer, TruncationParams};
 
 use super::vectors::{Vectors, normalized};
 use crate::gguf::Mapping;
 
-/// The most tokens of a text that are used, including the two at its ends; the model was not trained on more.
+/// The most tokens of a text that are used, including the two at its ends; such a model was not trained on more.
 const MAX_TOKENS: usize = 256;
 
 /// The most texts that are computed together; more gain nothing.
@@ -29,7 +32,22 @@ pub(super) struct EncoderFiles {
 /// The loaded model.
 pub(super) struct Encoder {
     tokenizer: Tokenizer,
-    model: BertModel,
+    network: Network,
+    pooling: Pooling,
+}
+
+enum Network {
+    Bert(BertModel),
+    NomicBert(NomicBertModel),
+}
+
+/// Which states of the last layer make a text's vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pooling {
+    /// The mean of all tokens.
+    Mean,
+    /// The token before the text, which has seen all others.
+    First,
 }
 
 impl Encoder {
@@ -46,14 +64,20 @@ impl Encoder {
             let weights = VarBuilder::from_slice_safetensors(bytes, DType::F32, &Device::Cpu);
             weights.and_then(|weights| BertModel::load(weights, &config)).map_err(|error| error.to_string())
         })?;
-        Ok(Encoder { tokenizer, model })
+        Ok(Encoder { tokenizer, network: Network::Bert(model), pooling: Pooling::Mean })
     }
 
-    /// The mean of the last layer over all tokens, for texts with the same number of tokens.
-    fn mean_states(&self, rows: &[&[u32]]) -> candle_core::Result<Vec<Vec<f32>>> {
+    /// The pooled states of the last layer, for texts with the same number of tokens.
+    fn pooled(&self, rows: &[&[u32]]) -> candle_core::Result<Vec<Vec<f32>>> {
         let ids = Tensor::from_vec(rows.concat(), (rows.len(), rows[0].len()), &Device::Cpu)?;
-        let states = self.model.forward(&ids, &ids.zeros_like()?, None)?;
-        states.mean(1)?.to_vec2()
+        let states = match &self.network {
+            Network::Bert(model) => model.forward(&ids, &ids.zeros_like()?, None)?,
+            Network::NomicBert(model) => model.forward(&ids, None, None)?,
+        };
+        match self.pooling {
+            Pooling::Mean => states.mean(1)?.to_vec2(),
+            Pooling::First => states.narrow(1, 0, 1)?.squeeze(1)?.to_vec2(),
+        }
     }
 }
 
@@ -76,9 +100,9 @@ impl Vectors for Encoder {
         for same_length in order.chunk_by(|a, b| ids[*a].len() == ids[*b].len()) {
             for batch in same_length.chunks(MAX_BATCH) {
                 let rows: Vec<&[u32]> = batch.iter().map(|index| ids[*index].as_slice()).collect();
-                let means = self.mean_states(&rows).map_err(|error| error.to_string())?;
-                for (index, mean) in batch.iter().zip(means) {
-                    vectors[*index] = normalized(mean)?;
+                let pooled = self.pooled(&rows).map_err(|error| error.to_string())?;
+                for (index, vector) in batch.iter().zip(pooled) {
+                    vectors[*index] = normalized(vector)?;
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! The functions, written once for all register widths.
 
-use super::{Convolution, HeadRun};
+use super::{Convolution, HeadRun, STRIP_COLUMNS};
 use crate::elementwise::vector::Vector;
 
 /// # Safety
@@ -36,88 +36,143 @@ unsafe fn convolve_at<V: Vector>(convolution: &Convolution<'_>, out: &mut [f32],
     }
 }
 
-/// Goes through all tokens with a few columns of the matrix at a time, which stay in the first-level cache.
+/// Goes through all tokens with one strip of the matrix after the other, which stays in the first-level cache, and with
+/// `N` registers of its columns at a time.
 ///
 /// # Safety
 /// As for the function of the same name in the table.
 #[inline(always)]
-pub(super) unsafe fn advance<V: Vector>(run: &HeadRun, before: *const f32, after: *mut f32) {
-    let mut column = 0;
-    // SAFETY: the columns are below the width of a row.
+pub(super) unsafe fn advance<V: Vector, const N: usize>(run: &HeadRun, before: *const f32, after: *mut f32) {
+    // SAFETY: the caller's promise.
     unsafe {
-        while column + 4 * V::LANES <= run.value_dim {
-            advance_columns::<V, 4>(run, before, after, column);
-            column += 4 * V::LANES;
-        }
-        while column + V::LANES <= run.value_dim {
-            advance_columns::<V, 1>(run, before, after, column);
-            column += V::LANES;
-        }
-        while column < run.value_dim {
-            advance_columns::<f32, 1>(run, before, after, column);
-            column += 1;
+        if run.is_delta {
+            advance_strips::<V, N, true>(run, before, after);
+        } else {
+            advance_strips::<V, N, false>(run, before, after);
         }
     }
 }
 
 #[inline(always)]
-unsafe fn advance_columns<V: Vector, const N: usize>(
+unsafe fn advance_strips<V: Vector, const N: usize, const IS_DELTA: bool>(
     run: &HeadRun,
-    mut before: *const f32,
-    after: *mut f32,
-    column: usize,
-) {
-    for token in 0..run.n_tokens {
-        // SAFETY: the caller's promise; after the first token, its columns of the matrix are those in `after`.
-        unsafe { advance_token::<V, N>(run, token, before, after, column) };
-        before = after;
-    }
-}
-
-/// Works on `N` registers of columns. What a column holds does not depend on its neighbours.
-#[inline(always)]
-unsafe fn advance_token<V: Vector, const N: usize>(
-    run: &HeadRun,
-    token: usize,
     before: *const f32,
     after: *mut f32,
-    column: usize,
 ) {
-    let width = run.value_dim;
+    const { assert!(STRIP_COLUMNS.is_multiple_of(N * V::LANES)) };
+    for first in (0..run.value_dim).step_by(STRIP_COLUMNS) {
+        let start = first * run.key_dim;
+        let width = STRIP_COLUMNS.min(run.value_dim - first);
+        let at = |within: usize| Columns {
+            before: before.wrapping_add(start + within),
+            after: after.wrapping_add(start + within),
+            width,
+            first: first + within,
+        };
+        // SAFETY: the caller's promise; a strip has a row of `width` columns for every element of the key.
+        unsafe {
+            if width == STRIP_COLUMNS {
+                let steps = (0..width).step_by(N * V::LANES);
+                steps.for_each(|within| advance_columns::<V, N, IS_DELTA>(run, &at(within)));
+            } else {
+                (0..width).for_each(|within| advance_columns::<f32, 1, IS_DELTA>(run, &at(within)));
+            }
+        }
+    }
+}
+
+/// Neighbouring columns of a strip.
+struct Columns {
+    /// The first row before the run, and where the one after it goes.
+    before: *const f32,
+    after: *mut f32,
+    /// Floats from one row to the next.
+    width: usize,
+    /// Of the whole matrix.
+    first: usize,
+}
+
+/// Works on `N` registers of columns. What a column holds does not depend on its neighbours, and what is known of a
+/// token is the same sum whether it is computed here or with the token before it.
+#[inline(always)]
+unsafe fn advance_columns<V: Vector, const N: usize, const IS_DELTA: bool>(run: &HeadRun, columns: &Columns) {
+    let mut before = columns.before;
+    // SAFETY: the caller's promise; after the first token, its columns of the matrix are those in `after`.
+    unsafe {
+        let mut known = [V::splat(0.0); N];
+        if IS_DELTA && run.n_tokens > 0 {
+            known = known_of_first::<V, N>(run, columns);
+        }
+        for token in 0..run.n_tokens {
+            known = advance_token::<V, N, IS_DELTA>(run, token, known, before, columns);
+            before = columns.after;
+        }
+    }
+}
+
+/// What the matrix says already of the first token: Mᵀk.
+#[inline(always)]
+unsafe fn known_of_first<V: Vector, const N: usize>(run: &HeadRun, columns: &Columns) -> [V; N] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut known = [V::splat(0.0); N];
+        for row in 0..run.key_dim {
+            let (line, key) = (columns.before.add(row * columns.width), V::splat(*run.keys.pointer.add(row)));
+            for (lane, known) in known.iter_mut().enumerate() {
+                *known = V::load(line.add(lane * V::LANES)).multiply_add(key, *known);
+            }
+        }
+        known
+    }
+}
+
+/// Adds a token, of which `known` is known, to the matrix whose columns are in `before`, and returns what the matrix
+/// then says of the next token.
+#[inline(always)]
+unsafe fn advance_token<V: Vector, const N: usize, const IS_DELTA: bool>(
+    run: &HeadRun,
+    token: usize,
+    known: [V; N],
+    before: *const f32,
+    columns: &Columns,
+) -> [V; N] {
+    // The last token has no next one; its own key stands in, for a result that nobody reads.
+    let next = (token + 1).min(run.n_tokens - 1);
     // SAFETY: the caller's promise.
     unsafe {
         let key = run.keys.pointer.add(token * run.keys.stride);
+        let next_key = run.keys.pointer.add(next * run.keys.stride);
         let query = run.queries.pointer.add(token * run.queries.stride);
-        let value = run.values.pointer.add(token * run.values.stride + column);
-        let out = run.out.pointer.add(token * run.out.stride + column);
+        let value = run.values.pointer.add(token * run.values.stride + columns.first);
+        let out = run.out.pointer.add(token * run.out.stride + columns.first);
         let decay = V::splat(*run.decays.pointer.add(token * run.decays.stride));
         let strength = V::splat(*run.strengths.pointer.add(token * run.strengths.stride));
-        let mut known = [V::splat(0.0); N];
-        if run.is_delta {
-            for row in 0..run.key_dim {
-                let (line, key) = (before.add(row * width + column), V::splat(*key.add(row)));
-                for (lane, known) in known.iter_mut().enumerate() {
-                    *known = V::load(line.add(lane * V::LANES)).multiply_add(key, *known);
-                }
-            }
-        }
         let mut added = [V::splat(0.0); N];
         for (lane, added) in added.iter_mut().enumerate() {
             let value = V::load(value.add(lane * V::LANES));
             *added = value.subtract(known[lane].multiply(decay)).multiply(strength);
         }
+        let mut known_of_next = [V::splat(0.0); N];
         let mut sums = [V::splat(0.0); N];
         for row in 0..run.key_dim {
             let (key, query) = (V::splat(*key.add(row)), V::splat(*query.add(row)));
-            for (lane, sum) in sums.iter_mut().enumerate() {
-                let at = row * width + column + lane * V::LANES;
-                let weight = added[lane].multiply_add(key, V::load(before.add(at)).multiply(decay));
-                weight.store(after.add(at));
-                *sum = weight.multiply_add(query, *sum);
+            let next_key = V::splat(*next_key.add(row));
+            let mut weights = [V::splat(0.0); N];
+            for (lane, weight) in weights.iter_mut().enumerate() {
+                let old = V::load(before.add(row * columns.width + lane * V::LANES));
+                *weight = added[lane].multiply_add(key, old.multiply(decay));
+            }
+            for (lane, weight) in weights.into_iter().enumerate() {
+                weight.store(columns.after.add(row * columns.width + lane * V::LANES));
+                sums[lane] = weight.multiply_add(query, sums[lane]);
+                if IS_DELTA {
+                    known_of_next[lane] = weight.multiply_add(next_key, known_of_next[lane]);
+                }
             }
         }
         for (lane, sum) in sums.into_iter().enumerate() {
             sum.store(out.add(lane * V::LANES));
         }
+        known_of_next
     }
 }

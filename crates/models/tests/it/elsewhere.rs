@@ -91,6 +91,21 @@ fn a_model_is_linked_and_stays_when_the_other_program_removes_it() {
     assert_eq!(home.store.list().unwrap().unfinished, Vec::<String>::new());
 }
 
+/// People move their models to another disk and leave a link behind.
+#[cfg(unix)]
+#[test]
+fn links_to_folders_are_followed_and_circles_end() {
+    let home = Home::new();
+    let (places, folder) = places(&home);
+    let [linked, moved] = [".lmstudio/models/pub", "moved"].map(|below| folder.join(below));
+    write(&moved.join("Repo/Far-Q4_0.gguf"), &model_bytes(4, 1000));
+    fs::create_dir_all(linked.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink(&moved, &linked).unwrap();
+    std::os::unix::fs::symlink(&moved, moved.join("again")).unwrap();
+    let all = find_elsewhere(&places);
+    assert_eq!(all.iter().map(|found| found.name.as_str()).collect::<Vec<_>>(), ["pub/Repo/Far-Q4_0.gguf"]);
+}
+
 /// On another disk a hard link is not possible.
 #[cfg(target_os = "linux")]
 #[test]

@@ -136,8 +136,8 @@ impl Execution<'_> {
             let end_row = span.first_row + written.position - span.position;
             let run = self.head_run(&phase.options, layer, head, first_row, end_row - first_row);
             // SAFETY: the builder has checked the shapes; the rows are those of the sequence, and this head's columns of
-            // the output are the task's. Both matrices have a row for every element of the key. `after` is the task's;
-            // `before` is the same, or of a state that the step does not write.
+            // the output are the task's. Both matrices are in strips. `after` is the task's; `before` is the
+            // same, or of a state that the step does not write.
             unsafe { self.kernels.recurrence.advance(&run, before, after) }
             (before, first_row) = (after, end_row);
             if written.state != last {
