@@ -29,7 +29,7 @@ pub(crate) struct EngineFlags {
     /// Device to run on: auto, cpu, cuda, cuda:N or metal
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
-    /// Backend to run on: auto (native on the processor, candle on other devices), candle or native
+    /// Backend to run on: auto, candle or native
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<String>,
     /// Precision of activations: 8 or 16; 16 is nearly exact, and slower

@@ -23,7 +23,10 @@ struct Shape {
 
 /// Multiplies random weights with random activations on every instruction set, in every precision, and compares.
 fn check(tensor_type: TensorType, shape: Shape, seed: u64) {
-    check_in(ActivationBits::Eight, tensor_type, shape, seed);
+    // What 16 bits read includes what 8 bits read, and Miri takes seconds for each.
+    if tensor_type.is_float() || !cfg!(miri) {
+        check_in(ActivationBits::Eight, tensor_type, shape, seed);
+    }
     if !tensor_type.is_float() {
         check_in(ActivationBits::Sixteen, tensor_type, shape, seed);
     }
@@ -112,7 +115,9 @@ fn products_of_every_shape() {
         for &(n_rows, n_tokens) in cases(&shapes, 1) {
             check(tensor_type, Shape { n_rows, n_columns, n_tokens }, 7 * n_rows as u64 + n_tokens as u64);
         }
-        check(tensor_type, Shape { n_rows: sized(33, 1), n_columns: block_elements, n_tokens: 2 }, 1);
+        if !cfg!(miri) {
+            check(tensor_type, Shape { n_rows: 33, n_columns: block_elements, n_tokens: 2 }, 1);
+        }
     }
 }
 
@@ -125,11 +130,12 @@ fn more_tokens_than_a_tile_has() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri minutes and reaches the same memory as others")]
 fn every_number_of_tokens() {
     for tensor_type in TensorType::ALL {
         let n_columns = tensor_type.block_elements().max(32);
-        for n_tokens in sized(1, 3)..=sized(40, 3) {
-            check(tensor_type, Shape { n_rows: sized(40, 1), n_columns, n_tokens }, n_tokens as u64);
+        for n_tokens in 1..=40 {
+            check(tensor_type, Shape { n_rows: 40, n_columns, n_tokens }, n_tokens as u64);
         }
     }
 }
@@ -230,12 +236,13 @@ fn check_only_one_row_differs(tensor_type: TensorType, shape: Shape, bytes: &[u8
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri minutes and reaches the same memory as others")]
 fn extreme_quants_do_not_saturate() {
     // All quants at one end of their range, all activations at ±127: the largest sums that can occur.
     for tensor_type in TensorType::ALL.into_iter().filter(|tensor_type| !tensor_type.is_float()) {
         let ends = [(0xff, 1.0), (0x00, -1.0), (0x00, 1.0), (0xff, -1.0), (0x80, 1.0), (0x80, -1.0)];
-        for &(pattern, sign) in cases(&ends, 1) {
-            let shape = Shape { n_rows: sized(16, 1), n_columns: 256, n_tokens: 2 };
+        for (pattern, sign) in ends {
+            let shape = Shape { n_rows: 16, n_columns: 256, n_tokens: 2 };
             let mut bytes = random_tensor(tensor_type, shape, &mut Random(4));
             fill_quants(tensor_type, &mut bytes, pattern);
             let weights = decode_tensor(tensor_type, shape, &bytes);
@@ -258,7 +265,7 @@ fn extreme_quants_do_not_saturate() {
 
 #[test]
 fn strange_activations_do_not_crash() {
-    for tensor_type in TensorType::ALL {
+    for &tensor_type in cases(&TensorType::ALL, 4) {
         let shape =
             Shape { n_rows: sized(20, 1), n_columns: sized(512, tensor_type.block_elements().max(64)), n_tokens: 2 };
         let bytes = random_tensor(tensor_type, shape, &mut Random(3));
@@ -309,7 +316,7 @@ fn quantized_activations_are_the_same_everywhere() {
 
 #[test]
 fn a_token_has_the_same_bits_alone_and_in_any_tile() {
-    for tensor_type in TensorType::ALL {
+    for &tensor_type in cases(&TensorType::ALL, 4) {
         let n_columns = tensor_type.block_elements().max(64);
         let shape = Shape { n_rows: sized(21, 2), n_columns, n_tokens: sized(67, 5) };
         let bytes = random_tensor(tensor_type, shape, &mut Random(13));

@@ -38,7 +38,7 @@ pub(super) fn load_backend(
     options: &ModelOptions,
     beside: &LoadOptions,
 ) -> Result<Box<dyn Backend>, BackendError> {
-    if is_native(options)? {
+    if is_native(spec, options)? {
         let ModelOptions { kv_cache, activation_bits, instruction_set, .. } = *options;
         instruction_set.map_or(Ok(()), limit_kernels)?;
         let LoadOptions { n_loading, expert_bytes, ref threads, ref progress, .. } = *beside;
@@ -59,11 +59,11 @@ pub(super) fn load_backend(
     }
 }
 
-/// Whether the native backend runs a model: on every processor, unless the user chose candle.
+/// Whether the native backend runs a model.
 ///
 /// # Errors
 /// When the device cannot be used.
-pub(super) fn is_native(options: &ModelOptions) -> Result<bool, BackendError> {
+pub(super) fn is_native(spec: &DecoderSpec, options: &ModelOptions) -> Result<bool, BackendError> {
     match options.backend {
         BackendChoice::Candle => Ok(false),
         BackendChoice::Native if matches!(options.device, DeviceChoice::Cuda(_) | DeviceChoice::Metal) => {
@@ -71,8 +71,15 @@ pub(super) fn is_native(options: &ModelOptions) -> Result<bool, BackendError> {
             Err(BackendError::Device(reason.into()))
         }
         BackendChoice::Native => Ok(true),
-        BackendChoice::Auto => Ok(options.device.is_processor()?),
+        // Only the native backend computes layers with a state, also where its kernels are the portable ones.
+        BackendChoice::Auto => Ok((has_fast_kernels() || spec.is_recurrent()) && options.device.is_processor()?),
     }
+}
+
+/// Whether the native backend is the faster one here. candle has vector code for ARM processors without `dotprod`, where hone
+/// has the portable kernels alone. On all others that lack fast kernels, such as x86-64 without AVX2, candle has none either.
+pub(super) fn has_fast_kernels() -> bool {
+    cfg!(not(target_arch = "aarch64")) || Kernels::of(InstructionSet::NeonDotprod).is_some()
 }
 
 /// Makes this process use the kernels of one instruction set.
