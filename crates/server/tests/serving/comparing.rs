@@ -7,7 +7,7 @@ use hone_protocol::{GenerateError, GenerateRequest};
 use hone_server::ServerSettings;
 use serde_json::{Value, json};
 
-use crate::hone::{answered, chat};
+use crate::hone::{answered, chat, report_with};
 use crate::stage::{PATIENCE, Plan, Stage, ask, question_of, settings};
 
 /// A judge to whom a polite answer is better than any other.
@@ -70,20 +70,11 @@ fn the_second_answer_is_compared_and_stays_out_of_the_conversation() {
     chat(&stage, &json!({"question": "And now?", "conversation": "May-I?", "compare": false}));
     let asked = format!("{:?}", stage.model.requests().last().unwrap().prompt);
     assert!(asked.contains("Yes.") && !asked.contains("please"), "{asked}");
-    wait_for_a_win(&stage, "B");
-}
-
-/// Waits until a respondent has won a comparison; what the messages say reaches the store after them.
-fn wait_for_a_win(stage: &Stage, respondent: &str) {
-    let begin = Instant::now();
-    loop {
-        let (_, report) = stage.get("/hone/v1/report");
-        let mut rates = report["win_rates"]["rates"].as_array().into_iter().flatten();
-        if rates.any(|rate| rate["of"] == respondent && rate["won"] == 1) {
-            return;
-        }
-        assert!(begin.elapsed() < PATIENCE, "{report}");
-    }
+    let is_won = |report: &Value| {
+        let rates = report["win_rates"]["rates"].as_array();
+        rates.into_iter().flatten().any(|rate| rate["of"] == "B" && rate["won"] == 1)
+    };
+    report_with(&stage, is_won);
 }
 
 #[test]
