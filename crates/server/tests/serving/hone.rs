@@ -323,8 +323,12 @@ fn what_is_remembered_is_searched_shown_and_forgotten() {
     let id = answered(&told)["exchange"]["query_id"].as_str().unwrap().to_owned();
     stage.get(&format!("/hone/v1/critique/{id}?wait=60"));
     let found = |search: &str| stage.get(&format!("/hone/v1/memory?limit=5&search={search}")).1["engrams"].clone();
+    let begin = Instant::now();
+    // The grade, too, is said before it is remembered.
+    while found("")[0]["grade"]["badge"]["text"] != "● 5/5" {
+        assert!(begin.elapsed() < PATIENCE, "the grade is not remembered: {}", found(""));
+    }
     assert_eq!((found("moons")[0]["query_id"].as_str(), found("suns")), (Some(id.as_str()), json!([])));
-    assert_eq!(found("")[0]["grade"]["badge"]["text"], "● 5/5");
     assert_eq!(stage.get(&format!("/hone/v1/memory/{id}")).1["answer"], "tides and moons");
     let host = stage.address;
     let forget = |id: &str| {
