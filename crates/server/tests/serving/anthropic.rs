@@ -7,7 +7,7 @@ use hone_protocol::{Constraint, FinishReason, GenerateError, Prompt, Role, Think
 use hone_server::{KeyHash, ServerSettings};
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, echo, settings};
+use crate::stage::{Stage, echo, settings, wait_until};
 
 const PATH: &str = "/v1/messages";
 
@@ -233,7 +233,7 @@ fn tokens_are_counted_without_an_answer() {
     let mut body = with("system", json!("Be brief."));
     body.as_object_mut().unwrap().remove("max_tokens");
     assert_eq!(stage.post("/v1/messages/count_tokens", &body), (200, json!({"input_tokens": 2})));
-    assert!(stage.model.was_cancelled(), "the question is withdrawn");
+    wait_until("the question is withdrawn", || stage.model.was_cancelled());
     let (status, error) = stage.post("/v1/messages/count_tokens", &with("model", json!("none")));
     assert_eq!((status, &error["error"]["type"]), (404, &json!("not_found_error")));
 }

@@ -10,7 +10,7 @@ use hone_protocol::{Envelope, GenerateError, Payload, QueryId, RespondentId, Rew
 use hone_server::ServerSettings;
 use serde_json::{Value, json};
 
-use crate::stage::{PATIENCE, Plan, Stage, ask, echo, settings};
+use crate::stage::{PATIENCE, Plan, Stage, ask, echo, settings, wait_until};
 
 /// The events of a response, up to its end or up to one with this text.
 fn events(stage: &Stage, request: &str, until: &str) -> Vec<Value> {
@@ -192,12 +192,9 @@ fn a_grade_is_waited_for() {
     assert_eq!((&grade["badge"]["color"], &grade["feedback"]), (&json!("#22c55e"), &json!("It is fine.")), "{grade}");
     let (status, rated) = stage.post("/hone/v1/feedback", &json!({"query_id": id, "rating": "bad"}));
     assert_eq!((status, &rated["rating"]), (200, &json!("bad")));
-    let begin = Instant::now();
     // It is said before it is remembered.
     let shown = || stage.get("/hone/v1/conversations/how-are-you").1["exchanges"][0].clone();
-    while shown()["rating"] != "bad" {
-        assert!(begin.elapsed() < PATIENCE, "the rating does not arrive");
-    }
+    wait_until("the rating arrives", || shown()["rating"] == "bad");
     let report = report_with(&stage, |report| {
         report["judges"][0]["scores"] == json!([0, 0, 0, 1, 0]) && report["trend"]["points"][0]["score"] == 4
     });
@@ -323,11 +320,8 @@ fn what_is_remembered_is_searched_shown_and_forgotten() {
     let id = answered(&told)["exchange"]["query_id"].as_str().unwrap().to_owned();
     stage.get(&format!("/hone/v1/critique/{id}?wait=60"));
     let found = |search: &str| stage.get(&format!("/hone/v1/memory?limit=5&search={search}")).1["engrams"].clone();
-    let begin = Instant::now();
-    // The grade, too, is said before it is remembered.
-    while found("")[0]["grade"]["badge"]["text"] != "● 5/5" {
-        assert!(begin.elapsed() < PATIENCE, "the grade is not remembered: {}", found(""));
-    }
+    // It, too, is said before it is remembered.
+    wait_until("the grade is remembered", || found("")[0]["grade"]["badge"]["text"] == "● 5/5");
     assert_eq!((found("moons")[0]["query_id"].as_str(), found("suns")), (Some(id.as_str()), json!([])));
     assert_eq!(stage.get(&format!("/hone/v1/memory/{id}")).1["answer"], "tides and moons");
     let host = stage.address;

@@ -1,14 +1,14 @@
 //! Clients that go away, and many at once.
 
 use std::io::{BufRead, BufReader, Read};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hone_protocol::GenerateRequest;
 use hone_protocol::scripted::Script;
 use hone_server::ServerSettings;
 use serde_json::json;
 
-use crate::stage::{PATIENCE, Stage, ask, echo, settings};
+use crate::stage::{Stage, ask, echo, settings, wait_until};
 
 #[test]
 fn a_client_that_goes_away_ends_its_answer() {
@@ -24,15 +24,6 @@ fn a_client_that_goes_away_ends_its_answer() {
     }
     drop(reader);
     wait_until("the answer is cancelled", || stage.model.was_cancelled());
-}
-
-#[track_caller]
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < PATIENCE, "it is not so that {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// What is not answered when the time of a server that stops is over ends with an error, and the page's conversation keeps
@@ -76,7 +67,7 @@ fn answers_that_take_too_long_for_a_server_that_stops_end_with_an_error() {
         assert!(rest.contains("the server has stopped before the answer ended"), "{rest}");
     }
     assert!(rests[3].contains("\"answered\"") && rests[3].contains("on and"), "{}", rests[3]);
-    assert!(stage.model.was_cancelled());
+    wait_until("the answers are cancelled", || stage.model.was_cancelled());
 }
 
 /// Every client gets its own answer or is told to come back, whatever the others ask.

@@ -1,13 +1,12 @@
 //! OpenAI's Responses API.
 
 use std::io::{BufRead, BufReader};
-use std::time::Instant;
 
 use hone_protocol::scripted::Script;
 use hone_protocol::{Constraint, Effort, FinishReason, GenerateError, Prompt, Role, ThinkingOptions};
 use serde_json::{Value, json};
 
-use crate::stage::{PATIENCE, Stage, echo, settings};
+use crate::stage::{Stage, echo, settings, wait_until};
 
 const PATH: &str = "/v1/responses";
 
@@ -296,7 +295,7 @@ fn a_stream_is_cancelled_from_elsewhere() {
     assert!(lines.all(|line| !line.starts_with("event: ")), "nothing follows");
     assert_eq!(stage.get(&path), (200, cancelled.clone()));
     assert_eq!(stage.post(&format!("{path}/cancel"), &json!({})), (200, cancelled));
-    wait_until(|| stage.model.was_cancelled());
+    wait_until("the answer is cancelled", || stage.model.was_cancelled());
     let (_, ended) = stage.post(PATH, &ask(json!("x")));
     let path = format!("{PATH}/{}/cancel", ended["id"].as_str().unwrap());
     assert_eq!(stage.post(&path, &json!({})).0, 400);
@@ -310,20 +309,12 @@ fn a_response_in_the_background_is_asked_for_later() {
     let (_, begun) = stage.post(PATH, &body);
     assert_eq!((&begun["status"], &begun["background"]), (&json!("in_progress"), &json!(true)));
     let path = format!("{PATH}/{}", begun["id"].as_str().unwrap());
-    wait_until(|| stage.get(&path).1["status"] == "completed");
+    wait_until("the response is complete", || stage.get(&path).1["status"] == "completed");
     assert_eq!(text_of(&stage.get(&path).1), "how are you");
     body["input"] = json!("endless");
     let (_, begun) = stage.post(PATH, &body);
     let path = format!("{PATH}/{}", begun["id"].as_str().unwrap());
     assert_eq!(stage.post(&format!("{path}/cancel"), &json!({})).1["status"], "cancelled");
-    wait_until(|| stage.model.was_cancelled());
+    wait_until("the answer is cancelled", || stage.model.was_cancelled());
     assert_eq!(stage.get(&path).1["status"], "cancelled");
-}
-
-fn wait_until(mut holds: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !holds() {
-        assert!(begin.elapsed() < PATIENCE, "what is waited for does not happen");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
 }

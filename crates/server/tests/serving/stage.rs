@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hone_agents::{Expected, Load, MemoryParts, RespondentB, Team, TeamParts};
 use hone_bus::Bus;
@@ -249,6 +249,16 @@ fn unchunked(body: &str) -> String {
         rest = after[size..].trim_start_matches("\r\n");
     }
     text
+}
+
+/// Waits for what happens a moment later.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "it is not so that {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 pub(crate) fn question_of(request: &GenerateRequest) -> String {
