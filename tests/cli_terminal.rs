@@ -65,7 +65,7 @@ fn a_badge_appears_under_its_answer_and_spoils_no_line_that_is_being_typed() {
 #[test]
 fn any_answer_is_explained_also_in_a_later_session_and_if_it_was_graded_in_between() {
     let home = Home::new().variable("HONE_CRITIC_GRADE_TIMEOUT", "3600");
-    let mut terminal = Terminal::chat(&home, &["--max-tokens", "16", "--respondent-b"]);
+    let mut terminal = Terminal::tall_chat(&home, &["--max-tokens", "16", "--respondent-b"]);
     terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
     let is_explained = |lines: &[String], number: &str, parts: &[&str]| {
         let all = lines.concat().replace(' ', "");
@@ -86,7 +86,7 @@ fn any_answer_is_explained_also_in_a_later_session_and_if_it_was_graded_in_betwe
     assert_eq!(asked.code, 0, "{}", asked.stderr);
     let graded = home.run(&["grade", "--due", "--model", &model]);
     assert_eq!(graded.code, 0, "{}", graded.stderr);
-    let mut terminal = Terminal::chat(&home, &["--resume"]);
+    let mut terminal = Terminal::tall_chat(&home, &["--resume"]);
     terminal.wait_for("prompt", |lines| lines.iter().any(|line| line == ">"));
     terminal.type_text("/why\r");
     terminal.wait_for("grade since", |lines| is_explained(lines, "2]Isicecold?", &["score○", "(self-graded)"]));

@@ -38,9 +38,19 @@ impl Terminal {
         Terminal::hone_in(home, &[&["chat"], arguments].concat(), columns)
     }
 
+    /// A chat in a terminal that is higher than anything a judge writes, which is another text on every machine.
+    pub(crate) fn tall_chat(home: &Home, arguments: &[&str]) -> Terminal {
+        let model = smollm2();
+        let arguments = [&["chat", "--model", &model, "--temperature", "0"], arguments].concat();
+        Terminal::start(home, &arguments, PtySize { rows: 1000, cols: 100, ..PtySize::default() })
+    }
+
     /// hone with these arguments.
     pub(crate) fn hone_in(home: &Home, arguments: &[&str], columns: u16) -> Terminal {
-        let size = PtySize { rows: 60, cols: columns, ..PtySize::default() };
+        Terminal::start(home, arguments, PtySize { rows: 60, cols: columns, ..PtySize::default() })
+    }
+
+    fn start(home: &Home, arguments: &[&str], size: PtySize) -> Terminal {
         let pair = native_pty_system().openpty(size).unwrap();
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_hone"));
         command.args(arguments);
