@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds hone for 64-bit ARM and lets it continue some texts with the default model under an emulator, the likeliest token
-# at every step: with the portable kernels, then with those that `auto` chooses on a processor with i8mm and on one with
-# dotprod alone. The texts must be the same. A token takes some seconds there.
+# at every step: with the portable kernels, then with those that are chosen on a processor with i8mm, on one with dotprod
+# alone, and on one without both. The texts must be the same. On the last one candle, whose products would end the process,
+# must be refused. A token takes some seconds there.
 # Takes the number of tokens; HONE_PROFILE is the profile that is built, release without it.
 set -euo pipefail
 
@@ -33,4 +34,10 @@ answer_on() {
 answer_on max portable
 answer_on max neon_i8mm
 answer_on cortex-a76 neon_dotprod
-compare_answers 'portable on max' 'neon_i8mm on max' 'neon_dotprod on cortex-a76'
+answer_on cortex-a72 portable
+compare_answers 'portable on max' 'neon_i8mm on max' 'neon_dotprod on cortex-a76' 'portable on cortex-a72'
+if refusal=$(QEMU_CPU=cortex-a72 "${emulator[@]}" "$hone" bench --model "$model" --backend candle --own-engine 2>&1) ||
+    ! grep 'needs dotprod' <<<"$refusal"; then
+    echo "candle is not refused on a processor without dotprod: $refusal" >&2
+    exit 1
+fi

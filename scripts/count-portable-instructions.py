@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Counts the instructions that hone's portable kernels and candle execute per token on processors without fast kernels, under an
+"""Counts the instructions that hone's portable kernels and candle execute per token on a processor without fast kernels, under an
 emulator: exact numbers of executed instructions, and no speed. Prints a Markdown table.
 
-The processors are an x86-64 without AVX and a 64-bit ARM without dotprod, so that nothing can choose wider instructions when it
-runs. One thread computes; a test runs once and twice, and the difference counts, without what happens once. Needs a C compiler,
-qemu-x86_64 and qemu-aarch64; takes twenty minutes for each.
+The processor is an x86-64 without AVX, so that nothing can choose wider instructions when it runs. (On 64-bit ARM without dotprod
+candle runs no model.) One thread computes; a test runs once and twice, and the difference counts, without what happens once. Needs
+a C compiler and qemu-x86_64; takes twenty minutes.
 
-    cargo build --release && (. scripts/arm-tools.sh && cargo build --release --target $ARM)
-    scripts/count-portable-instructions.py MODEL.gguf [--profile release] [--only x86-64 | ARM]
+    cargo build --release
+    scripts/count-portable-instructions.py MODEL.gguf [--profile release]
 """
 
 import argparse
@@ -17,11 +17,7 @@ import re
 import subprocess
 import tempfile
 
-# A processor, the folder of its binaries in target/, and what starts them.
-PROCESSORS = {
-    "x86-64": ("Nehalem", "", ["qemu-x86_64"]),
-    "ARM": ("cortex-a72", "aarch64-unknown-linux-gnu", ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"]),
-}
+PROCESSOR = "Nehalem"
 # The name of a test, its number of tokens, and its arguments.
 TESTS = [
     ("prompt of 64", 64, ["-p", "64", "-n", "0"]),
@@ -48,20 +44,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--profile", default="release")
-    parser.add_argument("--only", choices=PROCESSORS)
     options = parser.parse_args()
     print("| processor | test | portable | candle | portable / candle |\n| --- | --- | --- | --- | --- |", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         plugin = f"{folder}/plugin.so"
         source = pathlib.Path(__file__).parent / "arm-instructions/plugin.c"
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", plugin, source], check=True)
-        for name in [options.only] if options.only else PROCESSORS:
-            processor, target, emulator = PROCESSORS[name]
-            emulator = [*emulator, "-cpu", processor, "-plugin", plugin, "-d", "plugin"]
-            hone = pathlib.Path("target") / target / ("debug" if options.profile == "dev" else options.profile) / "hone"
-            for test in TESTS:
-                native, candle = (per_token(emulator, hone, options, each, test, folder) for each in ("native", "candle"))
-                print(f"| {processor} ({name}) | {test[0]} | {native:.0f} | {candle:.0f} | {native / candle:.2f} |", flush=True)
+        emulator = ["qemu-x86_64", "-cpu", PROCESSOR, "-plugin", plugin, "-d", "plugin"]
+        hone = pathlib.Path("target") / ("debug" if options.profile == "dev" else options.profile) / "hone"
+        for test in TESTS:
+            native, candle = (per_token(emulator, hone, options, each, test, folder) for each in ("native", "candle"))
+            print(f"| {PROCESSOR} | {test[0]} | {native:.0f} | {candle:.0f} | {native / candle:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

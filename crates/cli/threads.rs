@@ -7,7 +7,7 @@
 use std::process::Command;
 
 use anyhow::Context;
-use hone_engine::model::ModelOptions;
+use hone_engine::model::{BackendChoice, ModelOptions};
 
 /// The variable that candle and its matrix products read.
 const VARIABLE: &str = "RAYON_NUM_THREADS";
@@ -17,7 +17,8 @@ const VARIABLE: &str = "RAYON_NUM_THREADS";
 /// # Errors
 /// When the process cannot be restarted.
 pub(crate) fn apply(options: &ModelOptions) -> anyhow::Result<()> {
-    let Some(threads) = options.n_threads.filter(|_| options.backend.may_compute_with_candle()) else { return Ok(()) };
+    // `auto` is candle only on other devices than the processor.
+    let Some(threads) = options.n_threads.filter(|_| options.backend == BackendChoice::Candle) else { return Ok(()) };
     if std::env::var(VARIABLE).is_ok_and(|value| value == threads.to_string()) {
         return Ok(());
     }

@@ -172,7 +172,7 @@ fn judge_device(facts: &Facts, findings: &mut Findings) {
     let has = |set: &str| facts.machine.instruction_sets.contains(&set);
     match facts.machine.architecture {
         "aarch64" if !has("dotprod") => {
-            findings.remarks.push("this processor has no dotprod: models run on the candle backend".to_string());
+            findings.remarks.push("this processor has no dotprod: models will run slowly".to_string());
         }
         "x86_64" if !has("avx2") => {
             findings.remarks.push("this processor has no AVX2: models will run slowly".to_string());
@@ -424,7 +424,7 @@ mod tests {
             }
         };
         check(arm(&["neon", "dotprod"]), &[], &[]);
-        check(arm(&["neon"]), &[], &["this processor has no dotprod: models run on the candle backend"]);
+        check(arm(&["neon"]), &[], &["this processor has no dotprod: models will run slowly"]);
         let old = |facts: &mut Facts| facts.machine.instruction_sets.clear();
         check(old, &[], &["this processor has no AVX2: models will run slowly"]);
     }

@@ -34,24 +34,13 @@ pub use text::ModelText;
 /// What runs the decoder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BackendChoice {
-    /// The fastest for the device.
+    /// The native one on the processor, candle on any other device.
     #[default]
     Auto,
     /// candle, on any device.
     Candle,
     /// Our own kernels, on the processor.
     Native,
-}
-
-impl BackendChoice {
-    /// Whether candle computes on this machine's processor with this choice.
-    pub fn may_compute_with_candle(self) -> bool {
-        match self {
-            BackendChoice::Auto => !loading::has_fast_kernels(),
-            BackendChoice::Candle => true,
-            BackendChoice::Native => false,
-        }
-    }
 }
 
 impl fmt::Display for BackendChoice {
@@ -170,7 +159,7 @@ impl ModelOptions {
 
     /// Whether experts of a model may stay in its file.
     pub(crate) fn keeps_experts_in_file(&self, spec: &DecoderSpec) -> bool {
-        spec.experts.is_some() && loading::is_native(spec, self).unwrap_or(false)
+        spec.experts.is_some() && loading::is_native(self).unwrap_or(false)
     }
 
     /// Positions of a model's context: those requested, but no more than it was trained for.

@@ -25,6 +25,7 @@ use kv_storage::KvStorage;
 use sequence::SequenceView;
 use weights::{ModelWeights, rows_of};
 
+use device::check_products;
 pub(super) use device::{device_name, open_device};
 pub use weights::candle_type;
 
@@ -52,6 +53,7 @@ impl CandleBackend {
         progress: &LoadProgress,
     ) -> Result<Self, BackendError> {
         let device = open_device(device)?;
+        check_products(&device)?;
         if spec.is_recurrent() {
             let reason = format!(
                 "the candle backend does not compute the layers of {} that keep a state: use --backend native with \

@@ -38,7 +38,7 @@ pub(super) fn load_backend(
     options: &ModelOptions,
     beside: &LoadOptions,
 ) -> Result<Box<dyn Backend>, BackendError> {
-    if is_native(spec, options)? {
+    if is_native(options)? {
         let ModelOptions { kv_cache, activation_bits, instruction_set, .. } = *options;
         instruction_set.map_or(Ok(()), limit_kernels)?;
         let LoadOptions { n_loading, expert_bytes, ref threads, ref progress, .. } = *beside;
@@ -63,7 +63,7 @@ pub(super) fn load_backend(
 ///
 /// # Errors
 /// When the device cannot be used.
-pub(super) fn is_native(spec: &DecoderSpec, options: &ModelOptions) -> Result<bool, BackendError> {
+pub(super) fn is_native(options: &ModelOptions) -> Result<bool, BackendError> {
     match options.backend {
         BackendChoice::Candle => Ok(false),
         BackendChoice::Native if matches!(options.device, DeviceChoice::Cuda(_) | DeviceChoice::Metal) => {
@@ -71,15 +71,8 @@ pub(super) fn is_native(spec: &DecoderSpec, options: &ModelOptions) -> Result<bo
             Err(BackendError::Device(reason.into()))
         }
         BackendChoice::Native => Ok(true),
-        // Only the native backend computes layers with a state, also where its kernels are the portable ones.
-        BackendChoice::Auto => Ok((has_fast_kernels() || spec.is_recurrent()) && options.device.is_processor()?),
+        BackendChoice::Auto => options.device.is_processor(),
     }
-}
-
-/// Whether the native backend is the faster one here. candle has vector code for ARM processors without `dotprod`, where hone
-/// has the portable kernels alone. On all others that lack fast kernels, such as x86-64 without AVX2, candle has none either.
-pub(super) fn has_fast_kernels() -> bool {
-    cfg!(not(target_arch = "aarch64")) || Kernels::of(InstructionSet::NeonDotprod).is_some()
 }
 
 /// Makes this process use the kernels of one instruction set.

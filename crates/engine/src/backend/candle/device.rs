@@ -1,6 +1,7 @@
 //! Opens the device that a user asked for, or says what to do if it is unavailable.
 
 use candle_core::{Device, DeviceLocation};
+use hone_kernels::platform::{InstructionSet, Kernels};
 
 use crate::backend::{BackendError, DeviceChoice};
 
@@ -14,6 +15,22 @@ pub(in crate::backend) fn open_device(choice: DeviceChoice) -> Result<Device, Ba
         DeviceChoice::Cuda(ordinal) => open_cuda(ordinal),
         DeviceChoice::Metal => open_metal(),
         DeviceChoice::Auto => Ok(open_fastest()),
+    }
+}
+
+/// Refuses the processor where candle's products would end the process: those for 64-bit ARM use `sdot` without asking whether
+/// the processor has it (`quantized/neon.rs` of candle-core 0.11.1).
+///
+/// # Errors
+/// On an ARM processor without `dotprod`; the message says what to do.
+pub(super) fn check_products(device: &Device) -> Result<(), BackendError> {
+    let has_products = cfg!(not(target_arch = "aarch64")) || Kernels::of(InstructionSet::NeonDotprod).is_some();
+    match has_products || !device.is_cpu() {
+        true => Ok(()),
+        false => {
+            let reason = "the candle backend needs dotprod, which this processor does not have: use --backend native";
+            Err(BackendError::Device(reason.into()))
+        }
     }
 }
 
