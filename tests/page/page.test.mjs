@@ -149,7 +149,7 @@ test("what an answer holds stays text", async () => {
   assert.notEqual(await page.title(), "x");
 });
 
-/** Stops an answer before it ends. One that ended too soon, as a model that answers at random may do, is asked for again. */
+/** Stops an answer before it ends, and returns it. One that ended too soon, as a model that answers at random may do, is asked for again. */
 async function askAndStop(question) {
   for (let attempt = 1; ; attempt++) {
     await ask(question);
@@ -159,16 +159,14 @@ async function askAndStop(question) {
     // At once: waiting until the button stands still would take as long as a short answer.
     await stop.click({ force: true, timeout: 1_000 }).catch(() => {});
     const answer = await answered();
-    if (await answer.getByText("Stopped.").isVisible()) return;
+    if (await answer.getByText("Stopped.").isVisible()) return answer;
     assert.ok(attempt < 10, "every answer ended before it could be stopped");
     await open(DESKTOP);
   }
 }
 
 test("an answer is stopped in the middle, and what there is of it stays", async () => {
-  await askAndStop("Write a very long story about a lighthouse keeper, with many chapters.");
-  const answer = await answered();
-  await answer.getByText("Stopped.").waitFor();
+  const answer = await askAndStop("Write a very long story about a lighthouse keeper, with many chapters.");
   const text = await answer.locator(".content").innerText();
   assert.ok(text.length > 0);
   await page.reload();
