@@ -38,7 +38,7 @@ impl Terminal {
         Terminal::hone_in(home, &[&["chat"], arguments].concat(), columns)
     }
 
-    /// A chat in a terminal that is higher than anything a judge writes, which is another text on every machine.
+    /// A chat in a terminal that is higher than anything a judge writes, which is another text in every run.
     pub(crate) fn tall_chat(home: &Home, arguments: &[&str]) -> Terminal {
         let model = smollm2();
         let arguments = [&["chat", "--model", &model, "--temperature", "0"], arguments].concat();
